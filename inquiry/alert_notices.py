@@ -1,6 +1,6 @@
-"""Lets people hear of what watched queries found: the outbox hands it over at least once, each with its key.
+"""Notifications of saved-query alerts, delivered at least once from the outbox.
 
-The words are of the saved query, its owner's own, and handles; never of what agents sent.
+Texts contain the saved query's own name and text, and handles; never text that agents sent.
 """
 
 from typing import Any, Final
@@ -25,17 +25,17 @@ ONES: Final = {
     "exemption": "exemption",
     "event": "entry",
 }
-MANY: Final = {**{one: f"{one}s" for one in ONES}, "event": "entries"}
+MANY: Final = {**{entity: f"{entity}s" for entity in ONES}, "event": "entries"}
 
 
 def register() -> None:
-    """Take what the outbox holds of alerts, and say how it is put into words. Called once."""
+    """Register the outbox topic and the notification texts. Called once."""
     outbox.register("alert", tell)
     delivery.tellers.update({alerts.RAISED: _raised, alerts.STOPPED: _stopped})
 
 
 def tell(row: Outbox) -> None:
-    """Say it in the operator's log, by ids only, and to those who are to hear of it as things stand now."""
+    """Log the entry by ids only, and enqueue notifications for the current recipients."""
     entry = Entry.objects.get(position=row.entry_id)
     log.warning(
         entry.kind,
@@ -45,18 +45,18 @@ def tell(row: Outbox) -> None:
         facts=entry.facts,
     )
     alert = Alert.objects.select_related("query").filter(query=entry.subject).first()
-    if alert is not None:  # turned off since: nobody wants to hear of it
+    if alert is not None:  # None: the alert was turned off since
         notices.tell_of(row, entry.kind, alerts.hearers(alert.query, alerts.chosen(alert)))
 
 
 def handles(entity: str, positions: list[int]) -> list[str]:
-    """e_41, s_12, g_7, x_9; #48211 for what has no letter."""
+    """Return handles such as e_41, s_12, g_7, x_9; #48211 for journal entries."""
     letter = "x_" if entity == "exemption" else LETTERS.get(entity, LETTERS[ENTRY])
     return [f"{letter}{position}" for position in positions]
 
 
 def counted(facts: dict[str, Any]) -> str:
-    """How many were found, in words: 1 new effect, 10,000+ new entries."""
+    """Return the number of matches in words: 1 new effect, 10,000+ new entries."""
     number, entity = facts["found"], facts["entity"]
     word = ONES[entity] if number == 1 and not facts["more"] else MANY[entity]
     return f"{number:,}{'+' if facts['more'] else ''} new {word}"
@@ -66,23 +66,25 @@ def _raised(entry: Entry) -> Telling | None:
     facts, words = orjson.loads(entry.facts), words_of(entry)
     first = handles(facts["entity"], facts["first"])
     rest = facts["found"] - len(first)
-    told = [f"{', '.join(first)}{f' and {rest:,} more' if rest or facts['more'] else ''}."]
-    told += [f"Asked: {delivery.shown(words['q'])}"] if words else []
-    return _telling(entry, f"{counted(facts)}: {_named(words)}", told, words.get("pinned", ""))
+    lines = [f"{', '.join(first)}{f' and {rest:,} more' if rest or facts['more'] else ''}."]
+    lines += [f"Query: {delivery.shown(words['q'])}"] if words else []
+    return _telling(entry, f"{counted(facts)}: {_named(words)}", lines, words.get("pinned", ""))
 
 
 def _stopped(entry: Entry) -> Telling | None:
     words = words_of(entry)
-    told = [delivery.shown(words["because"])] if words else []
-    told += ["It is not looked at any more. Its owner turns its alerts on again on its page."]
-    return _telling(entry, f"The alerts of {_named(words)} were stopped", told, "")
+    lines = [delivery.shown(words["because"])] if words else []
+    lines += [
+        "Gatebook no longer checks this query. Its owner can turn alerts on again on its page."
+    ]
+    return _telling(entry, f"The alerts of {_named(words)} were stopped", lines, "")
 
 
-def _telling(entry: Entry, headline: str, told: list[str], pinned: str) -> Telling:
+def _telling(entry: Entry, headline: str, lines: list[str], pinned: str) -> Telling:
     path = f"/audit/saved/{entry.subject}/"
     if pinned:
         path = addresses.of_search(pinned, Project.objects.get(id=entry.project))
-    return Telling(headline, told, path, {"saved_query": str(entry.subject)})
+    return Telling(headline, lines, path, {"saved_query": str(entry.subject)})
 
 
 def _named(words: dict[str, str]) -> str:
@@ -90,7 +92,7 @@ def _named(words: dict[str, str]) -> str:
 
 
 def words_of(entry: Entry) -> dict[str, str]:
-    """Name and text as they were when it was told; none once they were erased."""
+    """Return name and text of the query as stored in the entry; empty once erased."""
     text = Body.objects.filter(entry=entry.position).values_list("text", flat=True).first()
     return {} if text is None else orjson.loads(text)
 

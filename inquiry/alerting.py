@@ -1,12 +1,13 @@
-"""The chore that asks watched queries for matches that are new since the last look. It writes by inquiry/alerts.py.
+"""Job that evaluates saved-query alerts for matches new since the last check.
 
-New is a row that matches and did not when it was last looked at. Rows can come to match in two ways, and both are
-looked for: the journal said something of them (whatever is settled since the place of the last look), or time alone
-made them match, as a deadline that passed. Of the second kind are those which match as of now and would not, with the
-columns they have now, as of the last look's moment.
+A row is new if it matches now and did not at the last check. A row can start to match in two ways:
+an entry names it (every entry settled since the last check's position), or time alone makes it
+match, for example by a passed deadline. The second kind are rows that match now, but with their
+present columns would not match as of the last check's time.
 
-A row that matched when the alerts were turned on, or was told of, is remembered as long as it matches: it is told of
-once, and again when it has ceased to match and comes back. What matched only between two looks is not told of.
+Rows that matched when alerts were turned on, or that were reported, are remembered while they
+match. A row is reported again if it stopped matching and returns. A row that matched only between
+two checks is not reported. Writes go through inquiry/alerts.py.
 """
 
 import time
@@ -43,11 +44,11 @@ from sessions.refused import RefusedError
 log = structlog.get_logger("gatebook.alerts")
 NAME: Final = "alerts"
 EVERY_S: Final = 60
-MOMENT_S: Final = 10.0  # of one run by the job worker, after which it begins no other look
-SPAN: Final = 100_000  # positions that one look reads on
-_CHUNK: Final = 5_000  # rows judged by one statement
-# By what column an entry names rows of an entity, and which column of the row that is. An effect's gates are told of
-# by entries of the effect.
+MOMENT_S: Final = 10.0  # a run of the job worker starts no further check after this time
+SPAN: Final = 100_000  # positions read by one check
+_CHUNK: Final = 5_000  # rows evaluated by one statement
+# The column by which an entry names rows of an entity, and the matching column of the row. Gates
+# are named by the entries of their effect.
 _SAID_BY: Final = {
     "effect": ("effect", "pk"),
     "session": ("session", "pk"),
@@ -58,17 +59,17 @@ _LOOKS: Final = (
     "access.searched",
     "access.viewed",
     "access.exported",
-)  # change nothing about what is looked at
-_OURS: Final = (alerts.RAISED, alerts.STOPPED)  # an alert of these would raise itself for ever
+)  # reads, which change no row
+_OURS: Final = (alerts.RAISED, alerts.STOPPED)  # an alert on these would raise itself
 
 
 class _LateError(Exception):
-    """An index by which the query is answered is too far behind: the look waits for it, and nothing is moved."""
+    """An index of the query is too far behind: the check waits and changes nothing."""
 
 
 @dataclass(slots=True)
 class Ran:
-    """What one run did: looks that were made, and how many of them told of something."""
+    """Counts of one run: checks made, and checks that reported matches."""
 
     looks: int = 0
     told: int = 0
@@ -76,32 +77,39 @@ class Ran:
 
 @dataclass(slots=True)
 class _Said:
-    """Rows of which the journal said something, read once for all queries that come from the same place."""
+    """Rows named by recent entries, loaded once for all queries that start at one position."""
 
     rows: dict[tuple[UUID, str, int, int], list[tuple[Any, int]]] = field(default_factory=dict)
 
-    def of(self, asked: Asked, place: int, until: int) -> list[tuple[Any, int]]:
-        """Ids and positions of the project's rows."""
-        project, entity = asked.context.project, asked.entity
+    def of(self, search: Asked, place: int, until: int) -> list[tuple[Any, int]]:
+        """Load ids and positions of the project's rows named between two positions."""
+        project, entity = search.context.project, search.entity
         key = (project.id, entity.name, place, until)
         if key not in self.rows:
             named_by, column = _SAID_BY[entity.name]
-            told = Entry.objects.filter(project=project.id, position__gt=place, position__lte=until)
-            told = told.filter(**{f"{named_by}__isnull": False}).exclude(kind__in=_LOOKS)
-            ids = list(told.order_by().values_list(named_by, flat=True).distinct())
-            found: list[tuple[Any, int]] = []
+            entries = Entry.objects.filter(
+                project=project.id, position__gt=place, position__lte=until
+            )
+            entries = entries.filter(**{f"{named_by}__isnull": False}).exclude(kind__in=_LOOKS)
+            ids = list(entries.order_by().values_list(named_by, flat=True).distinct())
+            positions: list[tuple[Any, int]] = []
             for part in _parts(ids):
                 rows = entity.of(project).filter(**{f"{column}__listed": part})
-                found += rows.values_list("pk", "opened_position")
-            self.rows[key] = found
+                positions += rows.values_list("pk", "opened_position")
+            self.rows[key] = positions
         return self.rows[key]
 
 
 @beating.watched(NAME)
 def run(most_s: float = MOMENT_S) -> Ran:
-    """Look once at every query whose alerts are on, for `most_s` seconds at most; the next run begins with the rest."""
+    """Check the queries with alerts on, for at most `most_s` seconds; the next run continues."""
     pulses.beat(NAME, usual_s=EVERY_S)
-    ends, settled, said, done = time.monotonic() + most_s, horizon.last_position(), _Said(), Ran()
+    ends, settled, named_rows, done = (
+        time.monotonic() + most_s,
+        horizon.last_position(),
+        _Said(),
+        Ran(),
+    )
     waiting = Alert.objects.filter(stopped_at_us__isnull=True).order_by(
         "failures", "looked_at_us", "id"
     )
@@ -113,74 +121,72 @@ def run(most_s: float = MOMENT_S) -> Ran:
             continue
         done.looks += 1
         try:
-            done.told += _look(alert, settled, said)
-        except Exception as error:  # one query must not keep the others from being asked
+            done.told += _look(alert, settled, named_rows)
+        except Exception as error:  # one query must not block the others
             log.exception("alert_failed", alert=str(alert.pk), error=type(error).__name__)
             alerts.failed(
                 alert,
-                f"It could not be asked ({type(error).__name__}); the operator's log says more.",
+                f"The query failed ({type(error).__name__}). See the operator's log.",
             )
     return done
 
 
 def start(saved: SavedQuery) -> Start:
-    """Where alerts of a query begin that are turned on now. Raises RefusedError when it cannot have any."""
+    """Return the starting point of alerts turned on now. Raises RefusedError if impossible."""
     try:
         with patience.limit(saved.owner_id, in_turn=True):
             return _start(saved)
     except Fault as fault:
         raise RefusedError(fault.sentence) from None
     except _LateError as late:
-        raise RefusedError(f"{late} Turn its alerts on when they are indexed.") from None
+        raise RefusedError(f"{late} Try again when they are indexed.") from None
     except patience.TooMany:
-        raise RefusedError(
-            "Too many searches are under way. Turn its alerts on in a moment."
-        ) from None
+        raise RefusedError("Too many searches are running. Try again in a moment.") from None
     except patience.Overran:
         raise RefusedError(_too_slow()) from None
 
 
 def _start(saved: SavedQuery) -> Start:
     at_us, place = now_us(), horizon.last_position()
-    asked = _understand(saved.text, saved, at_us)
-    late = [one for one in exporting.late(asked) if one.missing > indexing.FRESH]
+    search = _understand(saved.text, saved, at_us)
+    late = [index for index in exporting.late(search) if index.missing > indexing.FRESH]
     if late:
         raise _LateError(late[0].note)
-    found: list[tuple[Any, ...]] = []
-    if asked.entity.name != "event":  # entries come once
-        found, _more = asking.newest_first(asked, ("opened_position",), alerts.KNOWN)
-    return Start(saved.text, _settled(asked, place), at_us, [row[0] for row in reversed(found)])
+    rows: list[tuple[Any, ...]] = []
+    if search.entity.name != "event":  # entries never match twice
+        rows, _more = asking.newest_first(search, ("opened_position",), alerts.KNOWN)
+    return Start(saved.text, _settled(search, place), at_us, [row[0] for row in reversed(rows)])
 
 
 def _understand(text: str, saved: SavedQuery, at_us: int) -> Asked:
-    asked = asking.understand(text, saved.project, at_us)
-    if asked.query.grouping is not None:
+    search = asking.understand(text, saved.project, at_us)
+    if search.query.grouping is not None:
         raise Fault(
             0,
             len(text),
-            "Groups are made anew each time, and none of them is new. Save the query without |.",
+            "Alerts cannot watch groups. Save the query without `|`.",
         )
-    if asked.query.asof is not None:
+    if search.query.asof is not None:
         raise Fault(
-            0, len(text), "As of a moment nothing new ever matches. Save the query without asof:."
+            0, len(text), "Alerts cannot watch a past moment. Save the query without `asof:`."
         )
-    return asked
+    return search
 
 
-def _look(alert: Alert, settled: int, said: _Said) -> bool:
+def _look(alert: Alert, settled: int, named_rows: _Said) -> bool:
     saved = alert.query
     members = Membership.objects.filter(
         user=saved.owner_id, user__is_active=True, project=saved.project_id
     )
     if not members.exists():
-        alerts.stop(alert, "Its owner does not belong to the project any more.")
+        alerts.stop(alert, "The owner is no longer a member of the project.")
         return False
     try:
         with patience.in_time():
             if saved.text != alert.text:
                 begun, look = _start(saved), None
             else:
-                begun, look = None, _judged(alert, settled, said)
+                begun, look = None, _judged(alert, settled, named_rows)
     except _LateError as late:
         log.info("alert_waits", alert=str(alert.pk), because=str(late))
         return False
@@ -198,103 +204,103 @@ def _look(alert: Alert, settled: int, said: _Said) -> bool:
     return look is not None and alerts.looked(alert, look) and bool(look.new)
 
 
-def _judged(alert: Alert, settled: int, said: _Said) -> Look:
-    """What is new of an alert's query."""
+def _judged(alert: Alert, settled: int, named_rows: _Said) -> Look:
+    """Evaluate an alert's query and return the new matches."""
     now, place = max(now_us(), alert.looked_at_us), alert.place
-    asked = _understand(alert.text, alert.query, now)
-    words = asked.context.indexes.get(WORDS)
+    search = _understand(alert.text, alert.query, now)
+    words = search.context.indexes.get(WORDS)
     if words is not None and words.missing:
         raise _LateError(words.note)
-    settled = _settled(asked, settled)
-    until = max(
-        place, min(settled, place + (SPAN >> (3 * alert.failures)))
-    )  # a smaller step after one too long
-    if asked.entity.name == "event":
-        rows = asking.matches(asked).filter(opened_position__gt=place, opened_position__lte=until)
+    settled = _settled(search, settled)
+    span = SPAN >> (3 * alert.failures)  # a smaller step after a timeout
+    until = max(place, min(settled, place + span))
+    if search.entity.name == "event":
+        rows = asking.matches(search).filter(opened_position__gt=place, opened_position__lte=until)
         entries = rows.exclude(kind__in=_OURS).order_by("-opened_position")
         new = list(entries.values_list("opened_position", flat=True)[: asking.COUNTED + 1])
-        return _told(asked, until, [], new)
-    of = said.of(asked, place, until)
+        return _told(search, until, [], new)
+    of = named_rows.of(search, place, until)
     matching: set[int] = set()
     for part in _parts([pk for pk, _position in of]):
-        met = asking.matches(asked).filter(pk__listed=part)
+        met = asking.matches(search).filter(pk__listed=part)
         matching.update(met.values_list("opened_position", flat=True))
-    matching.update(_by_time_alone(asked, alert.looked_at_us))
+    matching.update(_by_time_alone(search, alert.looked_at_us))
     before = alerts.known(alert)
     new = sorted(matching.difference(before), reverse=True)
-    known = alerts.remembered(before, {position for _pk, position in of}, list(matching))
-    return _told(asked, until, known, new)
+    known_positions = alerts.remembered(before, {position for _pk, position in of}, list(matching))
+    return _told(search, until, known_positions, new)
 
 
-def _settled(asked: Asked, settled: int) -> int:
-    """Up to where the journal is settled and read by every index that the query goes by.
+def _settled(search: Asked, settled: int) -> int:
+    """Return the position up to which the journal is settled and indexed for the query.
 
-    What is said beyond may not be found by its words yet, nor as done again.
+    Later entries may not be found yet by their words or as duplicates.
     """
     followed = (
-        one.position for one in asked.context.indexes.values() if one.index in (WORDS, REPEATS)
+        index.position
+        for index in search.context.indexes.values()
+        if index.index in (WORDS, REPEATS)
     )
     return min([settled, *followed])
 
 
-def _told(asked: Asked, until: int, known: Sequence[int], new: list[int]) -> Look:
-    now, words = asked.context.now_us, ""
+def _told(search: Asked, until: int, known_positions: Sequence[int], new: list[int]) -> Look:
+    now, words = search.context.now_us, ""
     if new:
-        with suppress(Fault):  # too long for one more condition, or not to be known as of a moment
-            words = pinned.pinned(asked.text, now, until)
+        with suppress(Fault):  # too long for another condition, or unknown in the past
+            words = pinned.pinned(search.text, now, until)
     most = asking.COUNTED
-    return Look(until, now, asked.entity.name, known, new[:most], len(new) > most, words)
+    return Look(until, now, search.entity.name, known_positions, new[:most], len(new) > most, words)
 
 
-# What time alone makes match. -------------------------------------------------------------------------------------
-
-
-def _by_time_alone(asked: Asked, then_us: int) -> list[int]:
-    """Positions of rows that match and would not as of `then_us`, newest first."""
-    entity, rows = asked.entity, asked.entity.of(asked.context.project)
+def _by_time_alone(search: Asked, then_us: int) -> list[int]:
+    """Return positions of rows that match now but not as of `then_us`, newest first."""
+    entity, rows = search.entity, search.entity.of(search.context.project)
     then = Context(
-        asked.context.project, then_us, names=asked.context.names, grouped=asked.context.grouped
+        search.context.project, then_us, names=search.context.names, grouped=search.context.grouped
     )
     nodes = [
-        one
-        for one in reading.conjuncts(asked.query)
-        if not isinstance(one, Words) and not _only_ends(one, entity)
+        node
+        for node in reading.conjuncts(search.query)
+        if not isinstance(node, Words) and not _only_ends(node, entity)
     ]
     began = NOTHING
     for test, before in zip(
-        reading.tests(nodes, entity, asked.context), reading.tests(nodes, entity, then), strict=True
+        reading.tests(nodes, entity, search.context),
+        reading.tests(nodes, entity, then),
+        strict=True,
     ):
         if _sql(rows.filter(test.q)) != _sql(rows.filter(before.q)):
             began |= ~before.q
     if began is NOTHING:
         return []
-    found: list[int] = []
-    for arm in asking.arms(asked):
+    positions: list[int] = []
+    for arm in asking.arms(search):
         newest = (
             arm.filter(began).order_by("-opened_position").values_list("opened_position", flat=True)
         )
-        found += newest[: asking.COUNTED + 1]
-    return found
+        positions += newest[: asking.COUNTED + 1]
+    return positions
 
 
 def _only_ends(node: Node, entity: Entity) -> bool:
-    """Whether a condition can cease to hold as time goes by, and cannot begin to: `since:7d`, `planned:7d`."""
+    """Return whether time can only end a condition, as `since:7d` or `planned:7d`."""
     if not isinstance(node, Term) or node.name in ("is", "has", "until"):
         return False
     if node.name == "since":
         return True
     kind = entity.known(node.name)
     is_time = isinstance(kind.inner if isinstance(kind, Several) else kind, Time)
-    ages = [one for one in node.values if one.form != "field" and values.is_age(one)]
+    ages = [value for value in node.values if value.form != "field" and values.is_age(value)]
     return is_time and len(node.values) == 1 == len(ages) and not node.operator
 
 
 def _sql(rows: "QuerySet[Any]") -> object:
-    """What the database would be asked."""
+    """Return SQL and parameters of a query."""
     try:
         return rows.order_by().values("pk").query.sql_with_params()
-    except (EmptyResultSet, FullResultSet) as known:
-        return type(known)
+    except (EmptyResultSet, FullResultSet) as constant:
+        return type(constant)
 
 
 def _parts(ids: Sequence[Any]) -> Iterator[Sequence[Any]]:
@@ -304,4 +310,7 @@ def _parts(ids: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 def _too_slow() -> str:
     limit_s = settings.GATEBOOK_SEARCH_TIMEOUT_S
-    return f"It takes longer than {limit_s:g} s to ask. Narrow it: name a tool, a session, or a time as since:7d."
+    return (
+        f"The query takes longer than {limit_s:g} s."
+        " Add a filter such as a tool, a session or `since:7d`."
+    )

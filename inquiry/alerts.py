@@ -1,7 +1,7 @@
-"""The one writer of Alert and AlertChannel: which saved queries tell of new matches, to whom, and how far they looked.
+"""Alerts of saved queries: recipients, progress and results. Only writer of Alert, AlertChannel.
 
-What is told is an entry, a note to the outbox and the new place, in one transaction: a kill leaves all of it or
-nothing, and of two who look at once one finds that the place has moved.
+A report is a journal entry, an outbox row and the new position in one transaction: a crash leaves
+all or nothing, and of two concurrent checks only one succeeds.
 """
 
 from array import array
@@ -25,17 +25,17 @@ from sessions.models import Project
 from sessions.people import pseudonym_of
 from sessions.refused import RefusedError
 
-MOST: Final = 20  # of one project
-KNOWN: Final = 10_000  # rows that are remembered to match
-FAILURES: Final = 3  # in a row, then it is stopped
-FIRST: Final = 3  # handles that a notice names
+MOST: Final = 20  # alerts per project
+KNOWN: Final = 10_000  # matching rows remembered per alert
+FAILURES: Final = 3  # consecutive failures that stop an alert
+FIRST: Final = 3  # handles in a notification
 RAISED: Final = "alert.raised"
 STOPPED: Final = "alert.stopped"
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where looking begins: nothing that is said up to `place`, and none of the rows that match already, is news."""
+    """Starting point of an alert: position, time, and the rows that match already."""
 
     text: str
     place: int
@@ -45,9 +45,10 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one look found: `new` are positions of rows that match and did not before, newest first.
+    """Result of one check: `new` are positions of newly matching rows, newest first.
 
-    `pinned` is the query as of that look, "" where it cannot be pinned; `more` when there are or may be more.
+    `pinned` is the query fixed to this check, "" if it cannot be pinned; `more` if there may be
+    more matches.
     """
 
     place: int
@@ -60,51 +61,55 @@ class Look:
 
 
 def choosable(project: Project) -> "QuerySet[NoticeChannel]":
-    """Channels that the owner of a shared query may let hear of it: the project's own, nobody's address."""
-    known = NoticeChannel.objects.filter(
+    """Query the channels that a shared query can notify: the project's own, not personal ones."""
+    channels = NoticeChannel.objects.filter(
         project=project, person__isnull=True, removed_at_us__isnull=True
     )
-    return known.order_by("kind", "target")
+    return channels.order_by("kind", "target")
 
 
 def hearers(saved: SavedQuery, chosen: Collection[UUID]) -> "QuerySet[NoticeChannel]":
-    """Who hears of a query's matches now: its owner by their own addresses, and the chosen channels while it is shared.
+    """Query the current recipients: the owner's addresses, and chosen channels while it is shared.
 
-    Nobody who is no member any more.
+    Owners who left the project are excluded.
     """
-    heard = Q(person=saved.owner_id, person__memberships__project=saved.project_id)
+    recipients = Q(person=saved.owner_id, person__memberships__project=saved.project_id)
     if saved.shared:
-        heard |= Q(pk__in=chosen, person__isnull=True)
-    return NoticeChannel.objects.filter(heard, project=saved.project_id, enabled=True).distinct()
+        recipients |= Q(pk__in=chosen, person__isnull=True)
+    return NoticeChannel.objects.filter(
+        recipients, project=saved.project_id, enabled=True
+    ).distinct()
 
 
 def chosen(alert: Alert) -> set[UUID]:
-    """The channels that its owner chose."""
+    """Return the channels that the owner chose."""
     return set(AlertChannel.objects.filter(alert=alert).values_list("channel", flat=True))
 
 
 @transaction.atomic(savepoint=False)
 def turn_on(saved: SavedQuery, owner: User, start: Start, wanted: Collection[UUID]) -> None:
-    """Let it tell of what matches from `start` on; also once more after it was stopped. Raises RefusedError."""
+    """Turn alerts on from `start`, also after a stop. Raises RefusedError."""
     row = _lock(saved, owner)
     if row.text != start.text:
-        raise RefusedError("The query was changed meanwhile; nothing was turned on. Open it again.")
+        raise RefusedError(
+            "The query changed while you edited; alerts are still off. Reload the page."
+        )
     channels = (
-        {one.pk for one in choosable(row.project) if one.pk in wanted} if row.shared else set()
+        {channel.pk for channel in choosable(row.project) if channel.pk in wanted}
+        if row.shared
+        else set()
     )
     if not hearers(row, channels).exists():
         raise RefusedError(
-            "Nobody would hear of it: no address here is your own, and no channel that is on was chosen. An"
-            " administrator adds addresses under Settings, Notices, and says there whose own they are."
+            "No recipient: you have no notification address and no active channel is selected."
+            " An administrator can add addresses under Settings, Notifications."
         )
     if Alert.objects.filter(query=row, stopped_at_us__isnull=True).exists():
+        raise RefusedError("Alerts are already on. To change channels, turn them off first.")
+    other_alerts = Alert.objects.filter(project=row.project_id).exclude(query=row)
+    if other_alerts.count() >= MOST:
         raise RefusedError(
-            "Its alerts are on already. Turn them off first to let other channels hear of it."
-        )
-    others = Alert.objects.filter(project=row.project_id).exclude(query=row)
-    if others.count() >= MOST:
-        raise RefusedError(
-            f"{MOST} saved queries of this project tell of matches already. Turn one of them off first."
+            f"This project already has {MOST} queries with alerts. Turn one of them off first."
         )
     Alert.objects.filter(query=row).delete()
     made = Alert.objects.create(
@@ -129,7 +134,7 @@ def turn_on(saved: SavedQuery, owner: User, start: Start, wanted: Collection[UUI
 
 @transaction.atomic(savepoint=False)
 def turn_off(saved: SavedQuery, owner: User) -> bool:
-    """Tell nothing any more; False when nothing was told anyhow. Raises RefusedError."""
+    """Turn alerts off; return False if they were off. Raises RefusedError."""
     alert = Alert.objects.filter(query=_lock(saved, owner)).first()
     if alert is None:
         return False
@@ -140,11 +145,14 @@ def turn_off(saved: SavedQuery, owner: User) -> bool:
 
 @transaction.atomic
 def looked(alert: Alert, look: Look) -> bool:
-    """Move its place and tell of what is new. False when it was turned off, or another looked: nothing is told."""
+    """Store a check and report new matches.
+
+    Return False without reporting if the alert was turned off or another check came first.
+    """
     values: dict[str, Any] = {"place": look.place, "looked_at_us": look.at_us, "failures": 0}
-    known = array("q", look.known).tobytes()
-    if known != bytes(alert.known):
-        values["known"] = known
+    known_bytes = array("q", look.known).tobytes()
+    if known_bytes != bytes(alert.known):
+        values["known"] = known_bytes
     if not _mine(alert).update(looks=alert.looks + 1, **values):
         return False
     if look.new:
@@ -166,7 +174,7 @@ def looked(alert: Alert, look: Look) -> bool:
 
 @transaction.atomic
 def begin_again(alert: Alert, start: Start) -> None:
-    """Go on with the query as it was changed: from the present on, by what matches it already."""
+    """Continue with the changed query from now; present matches are not new."""
     _mine(alert).update(
         looks=alert.looks + 1,
         text=start.text,
@@ -179,7 +187,7 @@ def begin_again(alert: Alert, start: Start) -> None:
 
 @transaction.atomic
 def failed(alert: Alert, because: str) -> None:
-    """A look that could not be made: tried again by the next run, and stopped after FAILURES of them in a row."""
+    """Record a failed check; the next run retries, and FAILURES in a row stop the alert."""
     if alert.failures + 1 >= FAILURES:
         stop(alert, because)
     else:
@@ -188,7 +196,7 @@ def failed(alert: Alert, because: str) -> None:
 
 @transaction.atomic
 def stop(alert: Alert, because: str) -> None:
-    """Look at it no more until its owner turns it on again, and let those who hear of it hear that, once."""
+    """Stop an alert until its owner turns it on again, and notify its recipients once."""
     if _mine(alert).update(
         looks=alert.looks + 1, stopped_at_us=now_us(), stopped_because=because[:300]
     ):
@@ -203,7 +211,7 @@ def _mine(alert: Alert) -> "QuerySet[Alert]":
 def _lock(saved: SavedQuery, owner: User) -> SavedQuery:
     row = SavedQuery.objects.select_for_update().filter(pk=saved.pk, owner=owner).first()
     if row is None:
-        raise RefusedError("Only its owner turns its alerts on or off, and the query may be gone.")
+        raise RefusedError("You do not own this query, or it was deleted. Reload the page.")
     return row
 
 
@@ -230,14 +238,14 @@ def _record(
 
 
 def known(alert: Alert) -> "array[int]":
-    """The positions of rows that were seen to match, those seen last at the end."""
+    """Return the positions of rows known to match, most recent last."""
     return array("q", bytes(alert.known))
 
 
 def remembered(
     known_before: Iterable[int], of: Collection[int], matching: Sequence[int]
 ) -> list[int]:
-    """What is known after a look that judged the rows at the positions `of`, of which those in `matching` match."""
+    """Return the known positions after a check of the rows at `of`, of which `matching` match."""
     dropped = {*of, *matching}
-    kept = [one for one in known_before if one not in dropped]
+    kept = [position for position in known_before if position not in dropped]
     return [*kept, *sorted(matching)][-KNOWN:]

@@ -1,17 +1,17 @@
-"""The room inquiry: what people read, and the watch over what is stuck."""
+"""App configuration of inquiry: pages, search and stuck detection."""
 
 from django.apps import AppConfig, apps
 from django.db.models.signals import post_migrate
 
 
 class InquiryConfig(AppConfig):
-    """Informs SQLite's planner whenever the tables it reads may have changed, and keeps words in step with bodies."""
+    """Register stuck detection, alerts, the full-text trigger and SQLite planner statistics."""
 
     name = "inquiry"
     label = "inquiry"
 
     def ready(self) -> None:
-        """Listen for the ledger, whose tables they are: Django tells nothing of rooms without tables of their own."""
+        """Connect the handlers; planner statistics follow the ledger's migrations."""
         from inquiry import alert_notices, planner
         from inquiry.stuck import frame
         from inquiry.words import keeping

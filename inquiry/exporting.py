@@ -1,11 +1,11 @@
-"""Writes what a query finds as CSV, NDJSON or a bundle of both: all of it, piece by piece, none of it held in memory.
+"""Stream the results of a query as CSV, NDJSON or a zip of both, in constant memory.
 
-An export is as of one position of the journal, taken before the first row is read: what is opened meanwhile is not in
-it, and what changes meanwhile is told as it stood, made again from the journal (see query/streaming.py).
+An export is as of one journal position, taken before the first row is read. Rows opened later are
+not included; rows that change later are rebuilt from the journal (see query/streaming.py).
 
-CSV follows RFC 4180: UTF-8 without a byte order mark, CRLF, quotes where they are needed. A text that begins with one
-of = + - @ tab or CR gets an apostrophe before it, so that no spreadsheet takes it for a formula; numbers stay numbers.
-NDJSON is as the API tells rows, one object a line, and changes nothing.
+CSV follows RFC 4180: UTF-8 without a byte order mark, CRLF, quotes where needed. A text that begins
+with = + - @ tab or CR gets a leading apostrophe so that no spreadsheet reads it as a formula;
+numbers stay numbers. NDJSON has one object per line, as in the API, unchanged.
 """
 
 import csv
@@ -46,104 +46,103 @@ Limit = Callable[[], AbstractContextManager[Any]]
 
 @dataclass(slots=True)
 class Wanted:
-    """What is to be written. `text` has no ages; `position` is the last that is in it."""
+    """An export to write. `text` has no ages; `position` is the last journal position included."""
 
     project: Project
     text: str
     format: str
     position: int
     now_us: int
-    who: str  # user name and pseudonym of whoever asked
-    late: bool = (
-        False  # an index by which it is answered had not read up to `position` when it was asked
-    )
+    who: str  # user name and pseudonym of the person
+    late: bool = False  # an index of the query had not reached `position` at the request
 
     @property
     def asked(self) -> Asked:
-        """The query, understood. Raises Fault."""
+        """The parsed query. Raises Fault."""
         return asking.understand(self.text, self.project, self.now_us, self.position)
 
 
 def wanted(project: Project, text: str, form: str, now_us: int, who: str) -> Wanted:
-    """An export of `text` as of now. Raises Fault for what is no query, KeyError for a format that does not exist."""
+    """Plan an export of `text` as of now. Raises Fault for a bad query, KeyError for a format."""
     FORMATS[form]
     if not text.strip():
-        raise Fault(0, 0, "The query is empty. Name what to export, as effect or session.")
-    found = Wanted(project, absolute(text, now_us), form, horizon.last_position(), now_us, who)
-    found.late = bool(late(found.asked))
-    return found
+        raise Fault(0, 0, "The query is empty. Name what to export, for example effect or session.")
+    export = Wanted(project, absolute(text, now_us), form, horizon.last_position(), now_us, who)
+    export.late = bool(late(export.asked))
+    return export
 
 
-def late(asked: Asked) -> list[Progress]:
-    """The indexes that an answer goes by and that have not read all of the journal that it is about."""
-    return [one for one in asked.context.indexes.values() if one.missing]
+def late(search: Asked) -> list[Progress]:
+    """List the indexes of a query that have not read the journal up to its position."""
+    return [index for index in search.context.indexes.values() if index.missing]
 
 
 def count(export: Wanted) -> int:
-    """How many rows it will have; of groups how many groups."""
-    asked = export.asked
-    if asked.query.grouping is not None:
-        groups = asking.answer(asked, columns.rows(asked.entity.name)).groups
+    """Count the rows of an export, or its groups."""
+    search = export.asked
+    if search.query.grouping is not None:
+        groups = asking.answer(search, columns.rows(search.entity.name)).groups
         return len(groups.rows) if groups is not None else 0
-    return asking.matches(asked).count()
+    return asking.matches(search).count()
 
 
 def pieces(
     export: Wanted, tell: Callable[[int], None] = lambda _rows: None, limit: Limit = nullcontext
 ) -> Iterator[bytes]:
-    """The file, piece by piece. `tell` hears how many rows are done; each reading of rows runs within `limit()`.
+    """Yield the file in pieces. Calls `tell` with the rows done; reads rows within `limit()`.
 
-    Raises Fault where an index has not read what the export is about.
+    Raises Fault if an index has not reached the export's position.
     """
-    asked = export.asked
-    for one in late(asked):
-        raise Fault(0, 0, f"{one.note} Ask for the export again when they are indexed.")
+    search = export.asked
+    for index in late(search):
+        raise Fault(0, 0, f"{index.note} Export again when they are indexed.")
     if export.format == "bundle":
-        yield from _bundle(export, asked, _rows(export, asked, tell, limit))
+        yield from _bundle(export, search, _rows(export, search, tell, limit))
         return
-    names, rows = _names(asked, export), _rows(export, asked, tell, limit)
+    names, rows = _names(search, export), _rows(export, search, tell, limit)
     if export.format == "csv":
         yield _line(names)
     for chunk in rows:
         yield b"".join(_csv(row) if export.format == "csv" else _json(row) for row in chunk)
 
 
-def _names(asked: Asked, export: Wanted) -> list[str]:
-    grouping = asked.query.grouping
+def _names(search: Asked, export: Wanted) -> list[str]:
+    grouping = search.query.grouping
     if grouping is not None:
         return [*(name for name, _ in grouping.names), *map(str, grouping.aggregates)]
     return [
-        one.name for one in columns.of(asked.entity.name, Reader(export.project, export.now_us))
+        column.name
+        for column in columns.of(search.entity.name, Reader(export.project, export.now_us))
     ]
 
 
 def _rows(
-    export: Wanted, asked: Asked, tell: Callable[[int], None], limit: Limit
+    export: Wanted, search: Asked, tell: Callable[[int], None], limit: Limit
 ) -> Iterator[list[dict[str, Any]]]:
-    entity, reader, done = asked.entity.name, Reader(export.project, export.now_us), 0
-    reader.follow(asked.context)
-    if asked.query.grouping is not None:
+    entity, reader, done = search.entity.name, Reader(export.project, export.now_us), 0
+    reader.follow(search.context)
+    if search.query.grouping is not None:
         with limit():
-            groups = asking.answer(asked, columns.rows(entity)).groups
-        names = _names(asked, export)
-        told = (
+            groups = asking.answer(search, columns.rows(entity)).groups
+        names = _names(search, export)
+        json_rows = (
             [dict(zip(names, row, strict=True)) for row in columns.groups_told(groups)]
             if groups is not None
             else []
         )
-        tell(len(told))
-        yield told
+        tell(len(json_rows))
+        yield json_rows
         return
-    chunks = streaming.stream(asked, columns.rows(entity))
+    chunks = streaming.stream(search, columns.rows(entity))
     while True:
         with limit():
             chunk = next(chunks, None)
             if chunk is None:
                 return
-            told = [columns.told(entity, row, reader) for row in chunk]
-        done += len(told)
+            json_rows = [columns.told(entity, row, reader) for row in chunk]
+        done += len(json_rows)
         tell(done)
-        yield told
+        yield json_rows
 
 
 def _json(row: dict[str, Any]) -> bytes:
@@ -161,17 +160,14 @@ def _line(values: list[Any]) -> bytes:
 
 
 def safe(value: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula."""
+    """Return a cell value that no spreadsheet reads as a formula."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value
 
 
-# The bundle. --------------------------------------------------------------------------------------------------------
-
-
 class _Out(io.RawIOBase):
-    """What a zip file is written to: it keeps the pieces until they are fetched."""
+    """Write target of a zip file that buffers pieces until they are fetched."""
 
     def __init__(self) -> None:
         self.kept: list[bytes] = []
@@ -184,33 +180,33 @@ class _Out(io.RawIOBase):
         return len(data)
 
     def fetch(self) -> bytes:
-        """What was written since the last time."""
-        found = b"".join(self.kept)
+        """Return the bytes written since the last call."""
+        data = b"".join(self.kept)
         self.kept.clear()
-        return found
+        return data
 
 
-def _bundle(export: Wanted, asked: Asked, rows: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
+def _bundle(export: Wanted, search: Asked, rows: Iterator[list[dict[str, Any]]]) -> Iterator[bytes]:
     out, number = _Out(), 0
     hashes: dict[str, Any] = {}
-    # Rows are read once: the table is kept aside while the objects are written, and follows them.
+    # Rows are read once: the CSV goes to a temporary file and follows the NDJSON.
     with (
-        tempfile.TemporaryFile() as aside,
+        tempfile.TemporaryFile() as csv_file,
         zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file,
     ):
-        aside.write(_line(_names(asked, export)))
+        csv_file.write(_line(_names(search, export)))
         kept = _Kept()
         with file.open("rows.ndjson", "w", force_zip64=True) as part:
             for chunk in rows:
                 number += len(chunk)
                 kept.add(part, b"".join(_json(row) for row in chunk))
-                aside.write(b"".join(_csv(row) for row in chunk))
+                csv_file.write(b"".join(_csv(row) for row in chunk))
                 yield out.fetch()
         hashes["rows.ndjson"] = kept.told()
-        aside.seek(0)
+        csv_file.seek(0)
         kept = _Kept()
         with file.open("rows.csv", "w", force_zip64=True) as part:
-            while piece := aside.read(_PIECE):
+            while piece := csv_file.read(_PIECE):
                 kept.add(part, piece)
                 yield out.fetch()
         hashes["rows.csv"] = kept.told()
@@ -220,14 +216,14 @@ def _bundle(export: Wanted, asked: Asked, rows: Iterator[list[dict[str, Any]]]) 
         hashes["query.txt"] = kept.told()
         file.writestr(
             "about.json",
-            orjson.dumps(_about(export, asked, number, hashes), option=orjson.OPT_INDENT_2),
+            orjson.dumps(_about(export, search, number, hashes), option=orjson.OPT_INDENT_2),
         )
         yield out.fetch()
     yield out.fetch()
 
 
 def _pinned(export: Wanted) -> str | None:
-    """What finds the same rows for ever; None where nobody could know as of a moment what is asked."""
+    """Return the query that always finds the same rows; None if it cannot be pinned."""
     try:
         return pinned(export.text, export.now_us, export.position)
     except Fault:
@@ -235,34 +231,34 @@ def _pinned(export: Wanted) -> str | None:
 
 
 class _Kept:
-    """Counts and hashes what goes into a part."""
+    """Size and hash of a part of the zip file."""
 
     def __init__(self) -> None:
         self.size, self.digest = 0, hashlib.sha256()
 
     def add(self, part: IO[bytes], data: bytes) -> None:
-        """Write it."""
+        """Write data to the part."""
         part.write(data)
         self.size += len(data)
         self.digest.update(data)
 
     def told(self) -> dict[str, Any]:
-        """Size in bytes and SHA-256 of all that was written."""
+        """Return size in bytes and SHA-256 of the part."""
         return {"bytes": self.size, "sha256": self.digest.hexdigest()}
 
 
-def _about(export: Wanted, asked: Asked, number: int, hashes: dict[str, Any]) -> dict[str, Any]:
+def _about(export: Wanted, search: Asked, number: int, hashes: dict[str, Any]) -> dict[str, Any]:
     return {
         "gatebook_export": VERSION,
         "project": {"id": str(export.project.id), "name": export.project.name},
         "query": export.text,
         "pinned": _pinned(export),
-        "entity": asked.entity.name,
+        "entity": search.entity.name,
         "as_of": export.position,
-        "indexes": [one.as_json for one in asked.context.indexes.values()],
+        "indexes": [index.as_json for index in search.context.indexes.values()],
         "asked_at": moment(export.now_us),
         "asked_by": export.who,
         "rows": number,
-        "columns": _names(asked, export),
+        "columns": _names(search, export),
         "files": hashes,
     }

@@ -1,7 +1,7 @@
-"""The one writer of Export: asking for one, making it, and removing its file after a day.
+"""Background exports: request, write, and remove the file after a day. Only writer of Export.
 
-One is made at a time, so that chores which people wait for keep their worker. Whoever makes it says every second that
-they still do; when they were killed, it is taken up again from the beginning, and given up after the third time.
+One export is written at a time, so that other jobs keep their workers. The writer sends a heartbeat
+every second; after a crash the export restarts, and after three attempts it fails.
 """
 
 import hashlib
@@ -35,21 +35,21 @@ from sessions.refused import RefusedError
 log = structlog.get_logger("gatebook.exports")
 US: Final = 1_000_000
 KEPT: Final = timedelta(days=1)
-SILENT_US: Final = 60 * US  # after so long a silence whoever made it is held for dead
+SILENT_US: Final = 60 * US  # a writer silent for longer counts as dead
 BEAT_S: Final = 1.0
 TRIES: Final = 3
-MOST: Final = 5  # unfinished ones of one person
+MOST: Final = 5  # unfinished exports per person
 
 
 class _LostError(Exception):
-    """Another process took the export up: we were held for dead."""
+    """Another process took over the export because this one was silent too long."""
 
 
 def ask(membership: Membership, text: str, form: str) -> Export:
-    """Ask for an export as of now. Raises Fault, and RefusedError when too many are under way."""
+    """Request an export as of now. Raises Fault, or RefusedError with too many unfinished ones."""
     unfinished = Export.objects.filter(project=membership.project, asked_by=membership.user)
     if unfinished.filter(state__in=["waiting", "running"]).count() >= MOST:
-        raise RefusedError(f"{MOST} exports of yours are not finished yet. Wait for one of them.")
+        raise RefusedError(f"You have {MOST} unfinished exports. Wait until one is done.")
     wanted = wanted_by(membership, text, form)
     made = Export.objects.create(
         project=membership.project,
@@ -64,13 +64,13 @@ def ask(membership: Membership, text: str, form: str) -> Export:
 
 
 def wanted_by(membership: Membership, text: str, form: str) -> Wanted:
-    """What an export would hold that the member asked for now. Raises Fault."""
+    """Plan an export of a member as of now. Raises Fault."""
     who = f"{membership.user.get_username()} ({pseudonym_of(membership.user)})"
     return exporting.wanted(membership.project, text, form, now_us(), who)
 
 
 def note(membership: Membership, wanted: Wanted, subject: UUID) -> None:
-    """Put on record that it was asked for: what, in which form, up to where."""
+    """Record the export in the access log: query, format and position."""
     facts = {"entity": wanted.asked.entity.name, "format": wanted.format, "as_of": wanted.position}
     looks.exported(
         membership.project_id, pseudonym_of(membership.user), wanted.text, facts, subject=subject
@@ -78,7 +78,7 @@ def note(membership: Membership, wanted: Wanted, subject: UUID) -> None:
 
 
 def of(membership: Membership) -> "QuerySet[Export]":
-    """The exports a member may fetch: their own; an administrator those of everybody in the project."""
+    """Query the exports a member can fetch: own ones; as administrator all of the project."""
     rows = (
         Export.objects.filter(project=membership.project)
         .select_related("asked_by")
@@ -88,13 +88,13 @@ def of(membership: Membership) -> "QuerySet[Export]":
 
 
 def path(export: Export) -> Path:
-    """Where its file is, or will be."""
+    """Return the path of the export's file."""
     return _folder() / f"{export.id.hex}.{exporting.ENDINGS[export.format]}"
 
 
 @beating.watched("exports")
 def run() -> int:
-    """Make what is waiting, one after the other; remove what is older than a day. Returns how many were finished."""
+    """Write the waiting exports one by one and remove old files. Return how many finished."""
     pulses.beat("exports")
     _remove_old()
     finished = 0
@@ -104,9 +104,9 @@ def run() -> int:
 
 
 def _take() -> Export | None:
-    """The next export, taken for us; None when there is none, or another process makes one."""
+    """Claim the next export; None if none waits or another process writes one."""
     now = now_us()
-    # A heartbeat far ahead of the clock is from before the clock was set back, and proves nothing.
+    # A heartbeat far ahead of the clock predates a clock change and proves nothing.
     alive = Q(state="running", beat_at_us__range=(now - SILENT_US, now + SILENT_US))
     if Export.objects.filter(alive).exists():
         return None
@@ -119,7 +119,7 @@ def _take() -> Export | None:
                 export,
                 export.tries,
                 state="failed",
-                error="It was begun three times, and broken off each time.",
+                error="The export was interrupted three times. Request it again.",
             )
             continue
         free = Export.objects.filter(pk=export.pk, tries=export.tries).filter(
@@ -132,7 +132,7 @@ def _take() -> Export | None:
 
 
 def _make(export: Export) -> bool:
-    """Write its file; False when it failed, or another took it up."""
+    """Write the file of an export; return False if it failed or another process took over."""
     project: Project = export.project
     who = f"{export.asked_by.get_username()} ({pseudonym_of(export.asked_by)})"
     wanted = Wanted(project, export.text, export.format, export.position, export.asked_at_us, who)
@@ -161,18 +161,18 @@ def _make(export: Export) -> bool:
 
 
 def _wait_for_indexes(export: Export, wanted: Wanted) -> None:
-    """Index up to the position of the export where its query goes by words or repeats."""
+    """Update the full-text and duplicate indexes up to the export's position if it needs them."""
     if exporting.late(wanted.asked):
         indexing.index(upto=export.position, after_step=lambda: _beat(export))
 
 
 def waits_for(export: Export) -> list[str]:
-    """What has to be indexed before it is made, a sentence for each index."""
+    """Return a sentence for each index that must catch up before the export starts."""
     try:
-        asked = asking.understand(export.text, export.project, export.asked_at_us, export.position)
-    except Fault:  # which ends it when it is made
+        search = asking.understand(export.text, export.project, export.asked_at_us, export.position)
+    except Fault:  # the export fails with this fault when it runs
         return []
-    return [one.note for one in exporting.late(asked)]
+    return [index.note for index in exporting.late(search)]
 
 
 def _pieces(export: Export, wanted: Wanted) -> Iterator[bytes]:
@@ -212,7 +212,7 @@ def _remove_old() -> None:
         path(export).unlink(missing_ok=True)
         Export.objects.filter(pk=export.pk, state="done").update(state="gone")
     for part in _folder().glob("*.part"):
-        with suppress(FileNotFoundError):  # another process finished it, or was here first
+        with suppress(FileNotFoundError):  # another process finished or removed it
             if part.stat().st_mtime < time.time() - KEPT.total_seconds():
                 part.unlink()
 

@@ -1,4 +1,4 @@
-"""/healthz and /readyz: whether this process lives, and whether it can do its work. Plain text, for machines."""
+"""Health endpoints /healthz and /readyz in plain text for machines."""
 
 import os
 
@@ -14,15 +14,16 @@ from journal.templatetags.gatebook import elapsed
 
 @require_safe
 def healthz(request: HttpRequest) -> HttpResponse:
-    """Answer 200 as long as the process answers at all; asks nothing of the database."""
+    """Answer 200 while the process can answer. No query."""
     return _text("ok", 200)
 
 
 @require_safe
 def readyz(request: HttpRequest) -> HttpResponse:
-    """Answer 200 when the database answers, is migrated and guards its history, else 503 with the reason.
+    """Answer 200 if the database answers, is migrated and has its triggers, else 503.
 
-    The reason names no host, role or path: whoever can reach the port can read it.
+    The body of a 503 has the reason.
+    The reason names no host, role or path: everyone who reaches the port can read it.
     """
     try:
         reason = _why_not()
@@ -34,33 +35,37 @@ def readyz(request: HttpRequest) -> HttpResponse:
 
 
 def _standing() -> list[str]:
-    """The first line names what is in trouble, and each job that ever ran has one. Pages and API work without jobs."""
-    jobs, step = [one for one in pulses.all_of_them() if one.ago_us is not None], pulses.clock()
-    troubled = [one.name for one in jobs if one.in_trouble] + ([beating.CLOCK] if step else [])
-    lines = [f"{one.name}: {_in_words(one)}" for one in jobs]
+    """Return a summary line, and one line per job that ever ran.
+
+    Late jobs do not make Gatebook unready: pages and API work without them.
+    """
+    jobs, step = [job for job in pulses.all_of_them() if job.ago_us is not None], pulses.clock()
+    troubled = [job.name for job in jobs if job.in_trouble] + ([beating.CLOCK] if step else [])
+    lines = [f"{job.name}: {_in_words(job)}" for job in jobs]
     if step:
         moved = f"set back {elapsed(step.by_us)}, {elapsed(step.ago_us)} ago"
         lines.append(
-            f"clock: {moved}; deadlines and leases of before last longer, for {elapsed(step.left_us)} more"
+            f"clock: {moved}; earlier deadlines and leases last longer,"
+            f" for {elapsed(step.left_us)} more"
         )
     return [f"ready, degraded: {', '.join(troubled)}" if troubled else "ready", *lines]
 
 
-def _in_words(one: beating.Lateness) -> str:
-    if one.ahead_us:
-        return f"clock moved, last ran {elapsed(one.ahead_us)} ahead of the clock"
-    late = "late, " if one.late else ""
-    if one.failing:
-        never = one.succeeded_ago_us is None
+def _in_words(job: beating.Lateness) -> str:
+    if job.ahead_us:
+        return f"clock moved, last ran {elapsed(job.ahead_us)} ahead of the clock"
+    late = "late, " if job.late else ""
+    if job.failing:
+        never = job.succeeded_ago_us is None
         succeeded = (
-            "never succeeded" if never else f"last succeeded {elapsed(one.succeeded_ago_us)} ago"
+            "never succeeded" if never else f"last succeeded {elapsed(job.succeeded_ago_us)} ago"
         )
         return (
-            f"{late}failing, {succeeded}; last error {one.error}, {elapsed(one.failed_ago_us)} ago"
+            f"{late}failing, {succeeded}; last error {job.error}, {elapsed(job.failed_ago_us)} ago"
         )
-    if one.late or one.succeeded_ago_us is None:
-        return f"{late}last ran {elapsed(one.ago_us)} ago"
-    return f"{late}last succeeded {elapsed(one.succeeded_ago_us)} ago"
+    if job.late or job.succeeded_ago_us is None:
+        return f"{late}last ran {elapsed(job.ago_us)} ago"
+    return f"{late}last succeeded {elapsed(job.succeeded_ago_us)} ago"
 
 
 def _why_not() -> str | None:
@@ -76,7 +81,7 @@ def _why_not() -> str | None:
     if executor.migration_plan(executor.loader.graph.leaf_nodes()):
         return "the database is not migrated; run `manage.py migrate`"
     if triggers.missing(connection):
-        return "triggers that guard the record are missing; run `manage.py migrate`"
+        return "database triggers are missing; run `manage.py migrate`"
     if foreign := fingerprints.foreign_keys():
         return f"the key {foreign[0]} is not the one that the database was written with"
     if different := inventory.differences(connection):

@@ -1,4 +1,4 @@
-"""What the pages of incidents read: the list, and one incident with its members, its history and their effects."""
+"""Queries of the incident pages: the list, and one incident with members and history."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,12 +20,12 @@ from sessions.models_state import text_at
 
 PAGE: Final = 50
 HISTORY: Final = 100  # entries on one page
-CHOICES: Final = 50  # incidents that something can be added to by choosing
+CHOICES: Final = 50  # incidents offered when adding an item
 
 
 @dataclass(slots=True)
 class Member:
-    """A member as it is shown. `thing` is its row, None where there is none; `why` is None when it was erased."""
+    """A shown member. `thing` is its row or None; `why` is None once erased."""
 
     row: IncidentMember
     name: str
@@ -37,7 +37,7 @@ class Member:
 
 @dataclass(slots=True)
 class Said:
-    """One entry of the history. `text` and `title` are people's words, None for none; `erased`: there were some."""
+    """One history entry. `text` and `title` are written by people, None if absent or erased."""
 
     position: int
     kind: str
@@ -47,50 +47,53 @@ class Said:
     text: str | None = None
     title: str | None = None
     erased: bool = False
-    owner: str | None = None  # the name behind the pseudonym, where the owner changed
-    member: str = ""  # the handle of what joined or left
+    owner: str | None = None  # user name if the owner changed
+    member: str = ""  # handle of the item added or removed
 
 
 @dataclass(slots=True)
 class Held:
-    """Everything of an incident but its timeline. `sessions` and `effects` are what the timeline is made of."""
+    """An incident without its timeline, whose contents are `sessions` and `effects`."""
 
     members: list[Member] = field(default_factory=list)
-    history: list[Said] = field(default_factory=list)  # in order of time
-    earlier: int | None = None  # what to pass as `before` for the history before that
+    history: list[Said] = field(default_factory=list)  # oldest first
+    earlier: int | None = None  # value of `before` for the previous page
     sessions: list[UUID] = field(default_factory=list)
     effects: list[UUID] = field(default_factory=list)
 
 
 def incidents(project: Project, state: str, window: Window) -> keyset.Page[Any]:
-    """A page of the project's incidents, newest first, with `title` (None: erased) and `member_count`. One query."""
+    """Load a page of incidents, newest first, with `title` (None: erased) and `member_count`.
+
+    One query.
+    """
     rows = _rows(project)
     if state in STATES:
         rows = rows.filter(state=state)
     page = keyset.page(rows, PAGE, window)
-    for one in page.rows:
-        one.title = _said(one.title_text, "title")
+    for row in page.rows:
+        row.title = _said(row.title_text, "title")
     return page
 
 
 def incident(project: Project, identity: UUID) -> Any | None:
-    """The incident with `title`, owner and who opened it, or None when it is not this project's. One query."""
-    found = _rows(project).filter(id=identity).first()
-    if found is not None:
-        found.title = _said(found.title_text, "title")
-    return found
+    """Load an incident with `title`, owner and opener; None outside the project. One query."""
+    row = _rows(project).filter(id=identity).first()
+    if row is not None:
+        row.title = _said(row.title_text, "title")
+    return row
 
 
 def choices(project: Project) -> list[Any]:
-    """The newest incidents that are not closed, for a form that adds to one. One query."""
-    found = list(_rows(project).exclude(state="closed").order_by("-opened_position")[:CHOICES])
-    for one in found:
-        one.title = _said(one.title_text, "title")
-    return found
+    """List the newest incidents that are not closed, for a form. One query."""
+    rows = list(_rows(project).exclude(state="closed").order_by("-opened_position")[:CHOICES])
+    for row in rows:
+        row.title = _said(row.title_text, "title")
+    return rows
 
 
 def is_member(kind: str) -> Exists:
-    """For a query of things of a kind: whether each belongs to any incident now."""
+    """Return the condition that a row of a kind belongs to an incident now."""
     there = IncidentMember.objects.filter(
         project=OuterRef("project"), kind=kind, number=OuterRef("opened_position")
     )
@@ -98,50 +101,52 @@ def is_member(kind: str) -> Exists:
 
 
 def of(thing: Any, kind: str) -> list[Incident]:
-    """The incidents that a thing read with `in_incident` belongs to now, the newest first; no query where none."""
+    """List the incidents of a row read with `in_incident`, newest first. No query if none."""
     if not thing.in_incident:
         return []
     there = IncidentMember.objects.filter(
         project=thing.project_id, kind=kind, number=thing.opened_position
     )
     there = there.filter(removed_position__isnull=True)
-    found = Incident.objects.filter(id__in=there.values("incident")).order_by("-opened_position")
-    return list(found[:PAGE])
+    rows = Incident.objects.filter(id__in=there.values("incident")).order_by("-opened_position")
+    return list(rows[:PAGE])
 
 
 def owners(project: Project) -> list[Membership]:
-    """Who can look after an incident here, by name. One query."""
+    """List the people who can own an incident, by name. One query."""
     members = Membership.objects.filter(project=project).exclude(role="viewer")
     return list(members.select_related("user").order_by("user__username"))
 
 
-def member(found: Incident, identity: UUID) -> IncidentMember | None:
-    """A member that belongs to the incident now."""
+def member(incident: Incident, identity: UUID) -> IncidentMember | None:
+    """Load a current member of the incident."""
     return IncidentMember.objects.filter(
-        incident=found, id=identity, removed_position__isnull=True
+        incident=incident, id=identity, removed_position__isnull=True
     ).first()
 
 
-def held(project: Project, found: Incident, now: int, before: int | None = None) -> Held:
-    """Members and history of an incident: two queries, however many there are."""
+def held(project: Project, incident: Incident, now: int, before: int | None = None) -> Held:
+    """Load members and history of an incident. Two queries for any number of members."""
     result = Held()
     rows = IncidentMember.objects.filter(
-        incident=found, removed_position__isnull=True
+        incident=incident, removed_position__isnull=True
     ).select_related("added_by")
     members: QuerySet[Any] = rows.annotate(text=text_at("added_position"), told=things.named())
-    known: dict[str, list[Any]] = {kind: [] for kind in things.KINDS}
+    things_by_kind: dict[str, list[Any]] = {kind: [] for kind in things.KINDS}
     for one in members.order_by("added_position"):
         thing = things.shown(one.kind, one.told) if one.told is not None else None
         if thing is not None and one.kind == GATE:
             thing.status = current_status(thing, now)
         if thing is not None:
-            known[one.kind].append(thing)
+            things_by_kind[one.kind].append(thing)
         result.members.append(_member(one, thing))
-    liveness.attach(known[SESSION])
-    result.sessions = [thing.id for thing in known[SESSION]]
-    alone = [_effect_of(kind, thing) for kind in (EFFECT, GATE, ENTRY) for thing in known[kind]]
+    liveness.attach(things_by_kind[SESSION])
+    result.sessions = [thing.id for thing in things_by_kind[SESSION]]
+    alone = [
+        _effect_of(kind, thing) for kind in (EFFECT, GATE, ENTRY) for thing in things_by_kind[kind]
+    ]
     result.effects = [one for one in dict.fromkeys(alone) if one is not None]
-    result.history, result.earlier = _history(found, before)
+    result.history, result.earlier = _history(incident, before)
     return result
 
 
@@ -155,11 +160,11 @@ def _rows(project: Project) -> "QuerySet[Any]":
 
 
 def _effect_of(kind: str, thing: Any) -> UUID | None:
-    """The effect whose bar shows a member: its own, its gate's, or that which the entry speaks of."""
-    found: UUID | None = (
+    """Return the effect that shows a member in the timeline: its own, its gate's or its entry's."""
+    effect_id: UUID | None = (
         thing.id if kind == EFFECT else thing.effect_id if kind == GATE else thing.effect
     )
-    return found
+    return effect_id
 
 
 def _member(row: Any, thing: Any) -> Member:
@@ -170,8 +175,8 @@ def _member(row: Any, thing: Any) -> Member:
     )
 
 
-def _history(found: Incident, before: int | None) -> tuple[list[Said], int | None]:
-    listed = IncidentEntry.objects.filter(incident=found)
+def _history(incident: Incident, before: int | None) -> tuple[list[Said], int | None]:
+    listed = IncidentEntry.objects.filter(incident=incident)
     if before is not None:
         listed = listed.filter(position__lt=before)
     at = listed.order_by("-position").values("position")[: HISTORY + 1]
@@ -185,7 +190,7 @@ def _history(found: Incident, before: int | None) -> tuple[list[Said], int | Non
     rows = list(entries.annotate(erased=F("erasure__erased_at_us")).order_by("position"))
     more = len(rows) > HISTORY
     rows = rows[-HISTORY:]
-    return [_told(one) for one in rows], rows[0].position if more else None
+    return [_told(entry) for entry in rows], rows[0].position if more else None
 
 
 def _name(column: str) -> Subquery:
@@ -194,18 +199,18 @@ def _name(column: str) -> Subquery:
 
 def _told(entry: Any) -> Said:
     facts = orjson.loads(entry.facts)
-    said = Said(entry.position, entry.kind, entry.who or entry.actor, entry.received_us, facts)
-    said.text = _said(entry.text, "text" if entry.kind == "incident.noted" else "reason")
-    said.title = _said(entry.text, "title")
-    said.erased = entry.erased is not None
+    item = Said(entry.position, entry.kind, entry.who or entry.actor, entry.received_us, facts)
+    item.text = _said(entry.text, "text" if entry.kind == "incident.noted" else "reason")
+    item.title = _said(entry.text, "title")
+    item.erased = entry.erased is not None
     if facts.get("owner"):
-        said.owner = entry.owner_name or str(facts["owner"])
+        item.owner = entry.owner_name or str(facts["owner"])
     if "member" in facts:
-        said.member = things.name(facts["member"], facts["number"])
-    return said
+        item.member = things.name(facts["member"], facts["number"])
+    return item
 
 
 def _said(text: str | None, name: str) -> str | None:
-    """A word of a body; None where it was erased or has none."""
-    found = orjson.loads(text).get(name) if text is not None else None
-    return found if isinstance(found, str) else None
+    """Return a text field of a body; None if erased or absent."""
+    value = orjson.loads(text).get(name) if text is not None else None
+    return value if isinstance(value, str) else None

@@ -1,7 +1,8 @@
-"""The one writer of Incident, IncidentMember and IncidentEntry: what people say and do about what they look into.
+"""Incidents with members and notes. Only writer of Incident, IncidentMember and IncidentEntry.
 
-Every word is an entry of the journal under its author's pseudonym: facts hold states, handles and pseudonyms, the body
-the text, which can be erased. Nothing vanishes: a member that is taken out stays in the history with the reason.
+Every change is a journal entry under the author's pseudonym: facts hold states, handles and
+pseudonyms; the body holds the text, which can be erased. A removed member stays in the history with
+the reason.
 """
 
 from typing import Any, Final
@@ -31,16 +32,16 @@ LONGEST_KEY: Final = 64
 
 
 class ChangedError(RefusedError):
-    """Somebody else changed title, state or owner since the page was made. Nothing was changed."""
+    """Title, state or owner changed since the page was loaded. Nothing was stored."""
 
 
 @transaction.atomic(savepoint=False)
 def open_(
     project: Project, title: str, by: User, *, key: str, first: Thing | None = None, why: str = ""
 ) -> Incident:
-    """Open an incident, with its first member and why where there is one. Raises RefusedError.
+    """Open an incident, optionally with a first member and reason. Raises RefusedError.
 
-    The same `key` from the same person again is the same incident.
+    Idempotent by `key` and person.
     """
     words = _title(title)
     reason = _reason(why) if first is not None else ""
@@ -56,12 +57,14 @@ def open_(
         subject=made,
     )
     if appended.status is not Status.CREATED:
-        known = Incident.objects.filter(project=project, opened_position=appended.position).first()
-        if known is None or appended.status is Status.CONFLICT:
+        existing = Incident.objects.filter(
+            project=project, opened_position=appended.position
+        ).first()
+        if existing is None or appended.status is Status.CONFLICT:
             raise RefusedError(
-                "This form was sent before with other words, and those stand. Open a new form."
+                "This form was already submitted with different values. Open a new form."
             )
-        return known
+        return existing
     incident = Incident.objects.create(
         id=made,
         project=project,
@@ -88,21 +91,22 @@ def change(
     owner: Membership | None,
     why: str,
 ) -> bool:
-    """Set title, state and owner to what the form says, recording what differs; False where nothing does.
+    """Set title, state and owner, recording the differences; return False without any.
 
-    Raises ChangedError when another changed one of them after `version`, RefusedError for what may not stand.
+    Raises ChangedError if one of them changed after `version`, RefusedError for invalid values.
     """
     row = _lock(incident)
     if row.version != version:
         raise ChangedError(
-            "It was changed since your page was made; nothing was recorded. Below stands what it is now."
+            "The incident changed since you loaded the page. Nothing was saved; check the"
+            " current values below."
         )
     words, before = _title(title), title_of(row)
     if state not in STATES:
-        raise RefusedError(f"A state is one of {', '.join(STATES)}.")
+        raise RefusedError(f"Unknown state. Choose one of {', '.join(STATES)}.")
     if owner is not None and (owner.project_id != row.project_id or owner.role == "viewer"):
         raise RefusedError(
-            "Choose one of the people of this project who may change things, or nobody."
+            "Unknown owner. Choose a member of this project who is not a viewer, or nobody."
         )
     facts: dict[str, Any] = {}
     if state != row.state:
@@ -111,17 +115,17 @@ def change(
     if (whose.pk if whose is not None else None) != row.owner_id:
         facts["owner"] = pseudonym_of(whose) if whose is not None else None
         facts["owner_before"] = pseudonym_of(row.owner) if row.owner is not None else None
-    said: dict[str, object] = {"title": words} if words != before else {}
-    if not facts and not said:
+    new_title: dict[str, object] = {"title": words} if words != before else {}
+    if not facts and not new_title:
         return False
     now = now_us()
     reason = _reason(why)
-    facts |= {"version": row.version + 1, "titled": bool(said)}
-    position = _record(row, "incident.changed", by, now, facts, {"reason": reason, **said})
+    facts |= {"version": row.version + 1, "titled": bool(new_title)}
+    position = _record(row, "incident.changed", by, now, facts, {"reason": reason, **new_title})
     row.version += 1
     row.state, row.owner = state, whose
     row.closed_at_us = (row.closed_at_us or now) if state == "closed" else None
-    if said:
+    if new_title:
         row.title_position = position
     row.save(update_fields=["version", "state", "owner", "closed_at_us", "title_position"])
     return True
@@ -129,49 +133,57 @@ def change(
 
 @transaction.atomic(savepoint=False)
 def note(incident: Incident, text: str, by: User, *, key: str) -> None:
-    """Write a note; the same `key` from the same person again is the same note. Raises RefusedError."""
+    """Add a note. Idempotent by `key` and person. Raises RefusedError."""
     row = _lock(incident)
     words = text.replace("\r\n", "\n").strip()
     if not words or len(words) > MOST_NOTE:
-        raise RefusedError(f"A note has 1 to {MOST_NOTE:,} characters.")
+        raise RefusedError(f"Enter a note of 1 to {MOST_NOTE:,} characters.")
     _record(row, "incident.noted", by, now_us(), {}, {"text": words}, key)
 
 
 @transaction.atomic(savepoint=False)
 def add(incident: Incident, thing: Thing, why: str, by: User) -> bool:
-    """Add a member and say why; False where it belongs to the incident already. Raises RefusedError."""
+    """Add a member with a reason; return False if already a member. Raises RefusedError."""
     row, reason = _lock(incident), _reason(why)
     return _join(row, thing, reason, by, now_us())
 
 
 @transaction.atomic(savepoint=False)
 def remove(incident: Incident, member: UUID, why: str, by: User) -> bool:
-    """Take a member out and say why; False where somebody else did before. Raises RefusedError."""
+    """Remove a member with a reason; return False if already removed. Raises RefusedError."""
     row, reason = _lock(incident), _reason(why)
-    found = IncidentMember.objects.filter(
+    row_of_member = IncidentMember.objects.filter(
         incident=row, id=member, removed_position__isnull=True
     ).first()
-    if found is None:
+    if row_of_member is None:
         return False
     now = now_us()
     position = _record(
-        row, "incident.left", by, now, _facts(found.kind, found.number), {"reason": reason}
+        row,
+        "incident.left",
+        by,
+        now,
+        _facts(row_of_member.kind, row_of_member.number),
+        {"reason": reason},
     )
-    found.removed_at_us, found.removed_position = max(now, found.added_at_us), position
-    found.save(update_fields=["removed_at_us", "removed_position"])
+    row_of_member.removed_at_us, row_of_member.removed_position = (
+        max(now, row_of_member.added_at_us),
+        position,
+    )
+    row_of_member.save(update_fields=["removed_at_us", "removed_position"])
     return True
 
 
 def title_of(incident: Incident) -> str | None:
-    """The title that stands; None where it was erased."""
+    """Return the current title; None once erased."""
     return titles([incident]).get(incident.id)
 
 
 def titles(incidents: list[Incident]) -> dict[UUID, str]:
-    """The titles of incidents of one project, by id; one that was erased is absent. One query."""
-    at = {one.title_position: one.id for one in incidents}
-    found = bodies.texts(incidents[0].project_id, at) if incidents else {}
-    return {at[position]: str(orjson.loads(text)["title"]) for position, text in found.items()}
+    """Return titles by incident id, for one project, without erased titles. One query."""
+    at = {incident.title_position: incident.id for incident in incidents}
+    texts = bodies.texts(incidents[0].project_id, at) if incidents else {}
+    return {at[position]: str(orjson.loads(text)["title"]) for position, text in texts.items()}
 
 
 def _join(incident: Incident, thing: Thing, reason: str, by: User, now: int) -> bool:
@@ -180,7 +192,7 @@ def _join(incident: Incident, thing: Thing, reason: str, by: User, now: int) -> 
         return False
     if there.count() >= MOST_MEMBERS:
         raise RefusedError(
-            f"An incident has at most {MOST_MEMBERS} members: add the session, or open another one."
+            f"The incident already has {MOST_MEMBERS} items. Add the session, or open another."
         )
     position = _record(
         incident, "incident.joined", by, now, _facts(thing.kind, thing.number), {"reason": reason}
@@ -210,7 +222,7 @@ def _record(
     words: dict[str, object],
     key: str = "",
 ) -> int:
-    """Append an entry about the incident, list it, and return its position. What was sent before is listed once."""
+    """Append an entry about the incident, list it once, and return its position."""
     actor = pseudonym_of(by)
     appended = entries.record(
         incident.project_id,
@@ -240,14 +252,14 @@ def _facts(kind: str, number: int) -> dict[str, Any]:
 def _title(text: str) -> str:
     words = " ".join(text.split())
     if not 1 <= len(words) <= MOST_TITLE or not words.isprintable():
-        raise RefusedError(f"A title is one line of 1 to {MOST_TITLE} printable characters.")
+        raise RefusedError(f"Enter a title of 1 to {MOST_TITLE} printable characters on one line.")
     return words
 
 
 def _reason(text: str) -> str:
     words = text.strip()
     if not LEAST_REASON <= len(words) <= MOST_REASON:
-        raise RefusedError(f"Say why, in {LEAST_REASON} to {MOST_REASON} characters.")
+        raise RefusedError(f"Enter a reason of {LEAST_REASON} to {MOST_REASON} characters.")
     return words
 
 

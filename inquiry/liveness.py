@@ -1,7 +1,8 @@
-"""Whether anybody works on a session: one function decides the word for lists, pages, resume and the board.
+"""Shown status of a session: one function for lists, pages, resume and the stuck board.
 
-A stored status is what a worker reported last. A leased session whose lease is over does not run, whatever it says;
-whether the worker is dead nobody can know, so the word says what is known: no heartbeat keeps its lease.
+A stored status is the worker's last report. A leased session with an expired lease is not running,
+whatever it reported. Gatebook cannot know whether the worker is dead, so the status names what is
+known: no heartbeat keeps the lease.
 """
 
 from collections.abc import Iterable
@@ -14,15 +15,15 @@ from journal.clock import now_us
 from sessions.models import Session
 from sessions.models_leases import Lease
 
-GONE: Final = "worker gone"  # the lease expired, and nobody took it
-NONE: Final = "no worker"  # the lease was released, and nobody took it
-UNSTARTED: Final = "not started"  # nobody took a lease in time
+GONE: Final = "worker gone"  # the lease expired without a new holder
+NONE: Final = "no worker"  # the lease was released without a new holder
+UNSTARTED: Final = "not started"  # no lease was taken in time
 WORDS: Final = (GONE, NONE, UNSTARTED)
 _AT_WORK: Final = ("running", "waiting")
 
 
 class LeaseLike(Protocol):
-    """What decides of a lease; microseconds."""
+    """The deadlines of a lease, in microseconds."""
 
     @property
     def expires_at_us(self) -> int: ...
@@ -35,7 +36,7 @@ class LeaseLike(Protocol):
 def word(
     status: str, mode: str, start_by_us: int | None, lease: LeaseLike | None, helped: bool, now: int
 ) -> str:
-    """The word for a status as it was stored, at `now`. `helped`: a worker holds the lease of one of its tasks."""
+    """Return the shown status at `now`. `helped`: a worker holds the lease of one of its tasks."""
     if mode == "reported" and status == "running":
         return shown.NO_END
     if mode != "leased" or status not in _AT_WORK or helped:
@@ -43,42 +44,46 @@ def word(
     if lease is None:
         return UNSTARTED if start_by_us is not None and start_by_us < now else status
     if lease.released_at_us is not None:
-        return NONE if status == "running" else status  # who waits may give its lease up
+        return NONE if status == "running" else status  # waiting sessions may release the lease
     quiet = lease.quiet_until_us is not None and lease.quiet_until_us >= now
     return status if lease.expires_at_us >= now or quiet else GONE
 
 
 def attach(sessions: Iterable[Session]) -> None:
-    """Give each of these sessions its word as `liveness`. One query, none where no lease could decide."""
+    """Set `liveness` of each session to its shown status. At most one query."""
     every = list(sessions)
-    asked = [one.id for one in every if one.mode == "leased" and one.status in _AT_WORK]
+    leased = [
+        session.id for session in every if session.mode == "leased" and session.status in _AT_WORK
+    ]
     held: dict[Any, Lease] = {}
     helped: dict[Any, int] = {}
     for lease in (
-        Lease.objects.filter(session__in=asked, kind__in=("session", "task")) if asked else ()
+        Lease.objects.filter(session__in=leased, kind__in=("session", "task")) if leased else ()
     ):
         if lease.kind == "session":
             held[lease.session_id] = lease
         elif lease.released_at_us is None:
             helped[lease.session_id] = max(lease.expires_at_us, helped.get(lease.session_id, 0))
     now = now_us()
-    for one in every:
-        helps = helped.get(one.id, 0) >= now
-        one.liveness = word(one.status, one.mode, one.start_by_us, held.get(one.id), helps, now)  # type: ignore[attr-defined]
+    for session in every:
+        helps = helped.get(session.id, 0) >= now
+        session.liveness = word(
+            session.status, session.mode, session.start_by_us, held.get(session.id), helps, now
+        )  # type: ignore[attr-defined]
 
 
 def of(session: Session) -> str:
-    """The word for a session: attached, or by its `columns`; what is stored where no lease was read."""
+    """Return the shown status: attached, from `columns`, or as stored if no lease was loaded."""
     attached: str = getattr(session, "liveness", "")
     if attached or not hasattr(session, "helped_until_us"):
         return attached or shown.shown_status(session)
-    one: Any = session
+    row: Any = session
     held = None
-    if one.lease_expires_at_us is not None:
-        held = _Held(one.lease_expires_at_us, one.lease_released_at_us, one.lease_quiet_until_us)
+    if row.lease_expires_at_us is not None:
+        held = _Held(row.lease_expires_at_us, row.lease_released_at_us, row.lease_quiet_until_us)
     now = now_us()
-    helped = (one.helped_until_us or 0) >= now
-    return word(one.status, one.mode, one.start_by_us, held, helped, now)
+    helped = (row.helped_until_us or 0) >= now
+    return word(row.status, row.mode, row.start_by_us, held, helped, now)
 
 
 class _Held(NamedTuple):
@@ -88,7 +93,7 @@ class _Held(NamedTuple):
 
 
 def columns() -> dict[str, Subquery]:
-    """What decides the word, for a query of sessions that is read anyway."""
+    """Return annotations for a session query that `of` needs."""
     leases = Lease.objects.filter(session=OuterRef("id"))
     held = leases.filter(kind="session")
     tasks = leases.filter(kind="task", released_at_us__isnull=True).order_by()
@@ -98,7 +103,7 @@ def columns() -> dict[str, Subquery]:
 
 
 def gone(now: int) -> Q:
-    """The condition of sessions that are shown as GONE."""
+    """Return the condition of sessions shown as GONE."""
     leases = Lease.objects.filter(session=OuterRef("id"), released_at_us__isnull=True)
     quiet = Q(quiet_until_us__gte=now)
     over = leases.filter(kind="session", expires_at_us__lt=now).exclude(quiet)

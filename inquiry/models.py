@@ -1,6 +1,6 @@
-"""What the watch over stuck sessions remembers: what it raised and cleared, whose limits differ, and its own pulse.
+"""Tables of stuck detection: episodes, limits per agent, and heartbeats of jobs.
 
-Whether something is stuck is never stored: it is derived on read (inquiry/stuck). These rows hold what was said of it.
+Whether something is stuck is not stored but derived on read (inquiry/stuck).
 """
 
 from django.conf import settings
@@ -13,7 +13,7 @@ from sessions.models import Agent, Project, Session
 
 
 class StuckTransition(models.Model):
-    """One episode of one rule for one subject: seen, raised by the next evaluation, cleared by a sign of progress."""
+    """One episode of a rule for a subject: seen, raised by the next evaluation, then cleared."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
@@ -21,23 +21,19 @@ class StuckTransition(models.Model):
         Session, null=True, on_delete=models.PROTECT, related_name="+", db_index=False
     )
     rule = models.CharField(max_length=3)
-    subject = models.UUIDField()  # a session, an effect, a gate, a handoff; of S10 an agent
+    subject = models.UUIDField()  # a session, effect, gate or handoff; an agent for S10
     epoch = models.BigIntegerField(default=0)  # of the session's lease
-    since_us = models.BigIntegerField()  # when the rule could speak first
+    since_us = models.BigIntegerField()  # when the rule first applied
     seen_us = models.BigIntegerField()
     seen_sweep = models.BigIntegerField()  # number of the evaluation that saw it first
     raised_us = models.BigIntegerField(null=True)
     raised_position = models.BigIntegerField(null=True)  # journal position of session.stuck
     cleared_us = models.BigIntegerField(null=True)
-    cleared_position = models.BigIntegerField(
-        null=True
-    )  # … of session.recovered; none where it was never raised
-    says = models.JSONField(default=list)  # what S5, S8 and S10 saw, which no deadline tells again
-    needs_person = models.BooleanField(
-        default=True
-    )  # of S4: by its verdict as of the last evaluation
+    cleared_position = models.BigIntegerField(null=True)  # … of session.recovered, if ever raised
+    says = models.JSONField(default=list)  # evidence of S5, S8 and S10, which no deadline reveals
+    needs_person = models.BooleanField(default=True)  # S4: verdict of the last evaluation
 
-    # What people said of it.
+    # Set by people.
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
     )
@@ -45,9 +41,7 @@ class StuckTransition(models.Model):
     snoozed_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
     )
-    snoozed_position = models.BigIntegerField(
-        null=True
-    )  # journal position of stuck.snoozed, whose body has the reason
+    snoozed_position = models.BigIntegerField(null=True)  # of stuck.snoozed, with the reason
 
     class Meta:
         constraints = [
@@ -102,7 +96,7 @@ class StuckTransition(models.Model):
 
 
 class StuckLimit(models.Model):
-    """A limit of the rules that is another for one agent."""
+    """A limit of the stuck rules that differs for one agent."""
 
     id = models.BigAutoField(primary_key=True)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
@@ -126,21 +120,18 @@ class StuckLimit(models.Model):
 
 
 class Pulse(models.Model):
-    """The heartbeat of one of our own chores: it says itself when it last ran, and how often it usually does."""
+    """The heartbeat of a job of Gatebook: when it last ran, and its usual interval."""
 
     name = models.CharField(primary_key=True, max_length=16)
     beat_us = models.BigIntegerField()
-    every_us = models.BigIntegerField(default=0)  # between the last two beats
-    beats = models.BigIntegerField(default=1)  # of the sweeper: the number of its evaluation
-    position = models.BigIntegerField(
-        default=0
-    )  # how far the sweeper, or the index of words, has read the journal
-    held_until_us = models.BigIntegerField(default=0)  # no alarm before: we were away ourselves
-    succeeded_us = models.BigIntegerField(default=0)  # when a run last ended well; 0: none is known
-    failed_us = models.BigIntegerField(default=0)  # when a run last failed; 0: none did
-    error = models.CharField(
-        max_length=64, blank=True, default=""
-    )  # its type; empty once a run ended well
+    every_us = models.BigIntegerField(default=0)  # between the last two heartbeats
+    beats = models.BigIntegerField(default=1)  # for the sweeper: the number of its evaluation
+    position = models.BigIntegerField(default=0)  # last journal position read by the job
+    held_until_us = models.BigIntegerField(default=0)  # no alert before this time, after an outage
+    succeeded_us = models.BigIntegerField(default=0)  # end of the last successful run; 0: none
+    failed_us = models.BigIntegerField(default=0)  # end of the last failed run; 0: none
+    # Type of the last error, empty after a successful run.
+    error = models.CharField(max_length=64, blank=True, default="")
 
     class Meta:
         constraints = [
@@ -153,7 +144,7 @@ class Pulse(models.Model):
         return self.name
 
 
-# Tables in files of their own: loaded here, where Django looks for them.
+# Django loads models from this module: import the other files with tables.
 import inquiry.models_alerts  # noqa: E402
 import inquiry.models_bundle  # noqa: E402
 import inquiry.models_exports  # noqa: E402

@@ -1,4 +1,4 @@
-"""Saved queries that tell of new matches, and who hears of it beside their owner."""
+"""Alerts of saved queries and the channels they notify."""
 
 from django.db import models
 from django.db.models import Q
@@ -10,27 +10,20 @@ from sessions.models import Project
 
 
 class Alert(models.Model):
-    """There is one for a saved query while its alerts are on, or were stopped; turned off, there is none."""
+    """Alerts of a saved query, on or stopped after failures. Turning them off deletes the row."""
 
-    id = models.UUIDField(
-        primary_key=True, default=uuid7
-    )  # another each time that they are turned on
+    id = models.UUIDField(primary_key=True, default=uuid7)  # new each time alerts are turned on
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
     query = models.OneToOneField(SavedQuery, on_delete=models.CASCADE, related_name="alert")
-    text = (
-        models.TextField()
-    )  # what is asked; the saved query may have been changed since the last look
-    place = models.BigIntegerField()  # the journal position up to which it was looked at
-    looked_at_us = models.BigIntegerField()  # as of when it was asked last
+    text = models.TextField()  # query at the last check; the saved query may have changed since
+    place = models.BigIntegerField()  # journal position of the last check
+    looked_at_us = models.BigIntegerField()  # time of the last check
     looks = models.BigIntegerField(default=0)
-    failures = models.IntegerField(default=0)  # in a row; such a look moves nothing else
-    known = models.BinaryField(
-        default=b""
-    )  # positions of rows that were seen to match: 8 bytes each, seen last at end
+    failures = models.IntegerField(default=0)  # in a row
+    # Positions of rows known to match, 8 bytes each, most recent last.
+    known = models.BinaryField(default=b"")
     turned_on_at_us = models.BigIntegerField()
-    told_position = models.BigIntegerField(
-        null=True
-    )  # the journal's entry that told of matches last
+    told_position = models.BigIntegerField(null=True)  # journal entry of the last report
     stopped_at_us = models.BigIntegerField(null=True)
     stopped_because = models.CharField(max_length=300, default="", blank=True)
 
@@ -59,7 +52,7 @@ class Alert(models.Model):
 
 
 class AlertChannel(models.Model):
-    """A channel that its owner chose to hear of a shared query; while the query is private nobody's channel counts."""
+    """A channel that the owner chose for a shared query; ignored while the query is private."""
 
     id = models.BigAutoField(primary_key=True)
     alert = models.ForeignKey(

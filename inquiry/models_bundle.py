@@ -1,7 +1,7 @@
-"""What bundles brought beside the rows of their sessions: where each comes from, and the gates of another book.
+"""Imported bundles and their gates.
 
-A gate of another book is no Gate here: nobody of this one was asked, and no vote of theirs stands behind it. It is kept
-as it was told, in a table that no ruling reads.
+An imported gate is not a Gate: nobody of this installation was asked or voted. It is stored as
+exported, in a table that no decision reads.
 """
 
 from django.db import models
@@ -13,18 +13,16 @@ from sessions.models import Project, Session
 
 
 class ImportedBundle(models.Model):
-    """One imported file: its hash, the book it comes from, and up to where it tells the session."""
+    """One imported file: hash, origin and cut."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
     session = models.OneToOneField(Session, on_delete=models.PROTECT, related_name="+")
     sha256 = models.CharField(max_length=64)  # of the file
     version = models.IntegerField()  # of the format
-    told = (
-        models.JSONField()
-    )  # what the document says beside rows: inquiry/bundles/shape.py, BESIDE
+    told = models.JSONField()  # parts of the document without a table: bundles/shape.py, BESIDE
     cut_position = models.BigIntegerField()  # in the journal of origin
-    cut_us = models.BigIntegerField()  # by the clock of origin
+    cut_us = models.BigIntegerField()  # server time at the origin
     imported_us = models.BigIntegerField()
     position = models.BigIntegerField()  # journal position of admin.bundle_imported
 
@@ -41,13 +39,13 @@ class ImportedBundle(models.Model):
 
 
 class ImportedGate(models.Model):
-    """A gate of another book with its votes, as a bundle told of it. Never asked, voted on or used here."""
+    """A gate of another installation with its votes. It cannot be voted on or used."""
 
-    id = models.UUIDField(primary_key=True)  # derived from the project and the gate's id there
+    id = models.UUIDField(primary_key=True)  # derived from the project and the original id
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
     effect = models.ForeignKey(Effect, on_delete=models.PROTECT, related_name="+")
-    opened_position = models.BigIntegerField()  # of the brought gate.requested: the handle g_<n>
-    told = models.JSONField()  # the columns of the gate there, and its votes
+    opened_position = models.BigIntegerField()  # of the imported gate.requested: the handle g_<n>
+    told = models.JSONField()  # columns of the original gate, and its votes
 
     def __str__(self) -> str:
         return f"g_{self.opened_position}"

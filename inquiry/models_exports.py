@@ -1,4 +1,4 @@
-"""An export that takes its time: asked for on a page, made by a chore, fetched within a day."""
+"""Background exports: requested on a page, written by a job, downloadable for a day."""
 
 from typing import Final
 
@@ -11,14 +11,14 @@ from sessions.models import Project
 
 FORMATS: Final = {
     "csv": "CSV: a table for spreadsheets",
-    "ndjson": "NDJSON: one JSON object a line",
+    "ndjson": "NDJSON: one JSON object per line",
     "bundle": "Bundle: both, with the query, the position and their hashes, as a zip file",
 }
 STATES: Final = ("waiting", "running", "done", "failed", "gone")
 
 
 class Export(models.Model):
-    """What a query finds up to one position of the journal, as one file."""
+    """The results of a query as of one journal position, as one file."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(
@@ -27,18 +27,18 @@ class Export(models.Model):
     asked_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+"
     )
-    text = models.TextField()  # the query, its ages made moments
+    text = models.TextField()  # the query with ages replaced by times
     format = models.CharField(max_length=6)
-    position = models.BigIntegerField()  # rows that were opened later are not in it
+    position = models.BigIntegerField()  # rows opened later are not included
     state = models.CharField(max_length=7, default="waiting")
     tries = models.IntegerField(default=0)
     rows_done = models.BigIntegerField(default=0)
-    rows_in_all = models.BigIntegerField(null=True)  # as counted when it was begun
+    rows_in_all = models.BigIntegerField(null=True)  # counted at the start
     size = models.BigIntegerField(null=True)  # of the file, in bytes
     sha256 = models.CharField(max_length=64, default="", blank=True)
     error = models.CharField(max_length=300, default="", blank=True)
     asked_at_us = models.BigIntegerField()
-    beat_at_us = models.BigIntegerField(null=True)  # when whoever makes it last said so
+    beat_at_us = models.BigIntegerField(null=True)  # last heartbeat of the writer
     ended_at_us = models.BigIntegerField(null=True)
 
     class Meta:

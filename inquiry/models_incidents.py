@@ -1,4 +1,4 @@
-"""An incident: what people look into together. Its title and notes are words in the journal's bodies, and erasable."""
+"""Incidents with members and entries. Titles and notes are journal bodies and can be erased."""
 
 from typing import Final
 
@@ -14,14 +14,14 @@ MEMBERS: Final = ("session", "effect", "gate", "entry")
 
 
 class Incident(models.Model):
-    """What was opened, how it stands now, and who looks after it. Handle: i_<opened_position>."""
+    """An incident with its state and owner. Handle: i_<opened_position>."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(
         Project, on_delete=models.PROTECT, related_name="incidents", db_index=False
     )
     opened_position = models.BigIntegerField()  # journal position of incident.opened
-    title_position = models.BigIntegerField()  # … of the entry whose body has the title that stands
+    title_position = models.BigIntegerField()  # … of the entry with the current title
     state = models.CharField(max_length=9, default="open")
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
@@ -30,7 +30,7 @@ class Incident(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+"
     )
     opened_at_us = models.BigIntegerField()
-    changed_at_us = models.BigIntegerField()  # anything of it: a note, a member, its state
+    changed_at_us = models.BigIntegerField()  # by any entry: note, member, state
     closed_at_us = models.BigIntegerField(null=True)
     version = models.IntegerField(default=1)  # rises with title, state and owner
 
@@ -61,7 +61,7 @@ class Incident(models.Model):
 
 
 class IncidentMember(models.Model):
-    """A session, effect, gate or entry of the journal that belongs to an incident, or did until it was taken out."""
+    """A session, effect, gate or journal entry that is, or was, a member of an incident."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
@@ -69,14 +69,12 @@ class IncidentMember(models.Model):
         Incident, on_delete=models.PROTECT, related_name="members", db_index=False
     )
     kind = models.CharField(max_length=7)
-    number = models.BigIntegerField()  # of its handle; of an entry its position
+    number = models.BigIntegerField()  # number of its handle; the position of an entry
     added_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+"
     )
     added_at_us = models.BigIntegerField()
-    added_position = (
-        models.BigIntegerField()
-    )  # journal position of incident.joined, whose body says why
+    added_position = models.BigIntegerField()  # of incident.joined, whose body has the reason
     removed_at_us = models.BigIntegerField(null=True)
     removed_position = models.BigIntegerField(null=True)  # … of incident.left
 
@@ -114,7 +112,7 @@ class IncidentMember(models.Model):
 
 
 class IncidentEntry(models.Model):
-    """One thing that was said or done in an incident: where it stands in the journal. Its words are in that body."""
+    """The journal position of one entry in an incident's history."""
 
     id = models.BigAutoField(primary_key=True)
     incident = models.ForeignKey(

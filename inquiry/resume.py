@@ -1,8 +1,8 @@
-"""Can it resume safely? What the next worker of a session must know, in the order in which it matters.
+"""Resume state of a session: whether it can resume safely, and what the next worker must know.
 
-`read` puts it together once, for the API and for the page, from the same functions: the verdicts of what a restart must
-settle, then unread messages, the working state, and where the history is. Everything is bounded, so that it costs the
-same after a hundred effects and after a hundred thousand. It reads, and changes nothing.
+`read` collects it for the API and the page: verdicts of open effects, then unread messages, the
+working state and links to the history. Every part is bounded, so the cost is the same after a
+hundred effects and after a hundred thousand. Reads only.
 """
 
 from collections import Counter
@@ -22,12 +22,10 @@ from ledger.same_calls import Link
 from sessions import capacity, checkpoints, decisions, facts, handoffs, holders, messages
 from sessions.models import ENDED, Session, Task
 
-MOST_JUDGED: Final = (
-    500  # open effects that are judged; with more than these nobody can say that all is well
-)
+MOST_JUDGED: Final = 500  # open effects with a verdict; with more the answer is "unknown"
 MOST_SHOWN: Final = 30
 MOST_DONE: Final = 15
-LOOKED_BACK: Final = 200  # effects, from the newest, among which what is done is looked for
+LOOKED_BACK: Final = 200  # newest effects searched for completed ones
 MOST_TASKS: Final = 20
 MOST_MESSAGES: Final = 10
 MOST_DECISIONS: Final = 10
@@ -35,17 +33,17 @@ _OPEN_TASKS: Final = ("running", "blocked", "pending")
 
 
 class Open(NamedTuple):
-    """An effect that a restart must settle, with its verdict. `gist` is the agent's own text."""
+    """An effect that a restart must settle, with its verdict. `gist` is text of the agent."""
 
     effect: Any
     judged: Judged
     gist: str
-    beneath: Judged  # the same, were nobody else at work: what remains when the lease of whoever is now ends
+    beneath: Judged  # the verdict without another worker's live lease
     elsewhere: Sequence[Link] = ()  # effects of other sessions with the same call
 
     @property
     def needs_person(self) -> bool:
-        """True when nothing but a person's word lets it go on, whoever works on it now."""
+        """Whether only a person can settle the effect."""
         return not verdicts.is_safe(self.beneath.verdict)
 
     @property
@@ -55,19 +53,19 @@ class Open(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The verdict in one sentence, and one more for the same call in another session."""
-        said = self.verdict_sentence
+        """The verdict in one sentence, plus one for the same call in another session."""
+        text = self.verdict_sentence
         for link in self.elsewhere[:1]:
             when = "may have happened before" if link.earlier else "was made since"
-            said += f" The same call {when}: {link.other} in {link.other.session}."
-        return said
+            text += f" The same call {when}: {link.other} in {link.other.session}."
+        return text
 
 
 class Done(NamedTuple):
-    """An effect that is done. `unheard` when nothing was begun after it was known to be.
+    """A completed effect. `unheard` if nothing was begun after its outcome was known.
 
-    Whoever did it may then have ended before it heard, and a call that asks for the same asks for this one. `gist` is
-    the agent's own text.
+    The worker may then have ended before it received the outcome, and a new call with the same
+    intent means this effect. `gist` is text of the agent.
     """
 
     effect: Effect
@@ -76,24 +74,24 @@ class Done(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """What is known, and that it is not to be done again."""
+        """The outcome in one sentence, and that the effect must not be repeated."""
         if self.effect.state == "compensated":
-            return f"{self.effect}: it was done, and taken back."
+            return f"{self.effect}: completed, then compensated."
         if self.effect.outcome == "error":
-            return f"{self.effect}: it ran, and went wrong; it is not tried again by itself."
-        return f"{self.effect}: it is done; do not do it again."
+            return f"{self.effect}: ran with an error; it is not retried automatically."
+        return f"{self.effect}: completed; do not repeat it."
 
 
 @dataclass(slots=True)
 class Resume:
-    """What is known. `because` are the open effects that need a person, the most pressing first."""
+    """The resume state. `because` are the open effects that need a person, most urgent first."""
 
     session: Session
     now_us: int
     open: list[Open] = field(default_factory=list)
     done: list[Done] = field(default_factory=list)
     too_many: bool = False
-    stopped: bool = False  # a STOP stands on the session, its agent or the project
+    stopped: bool = False  # a stop is in force on the session, its agent or the project
     lease: Any = None
     decisions: list[Any] = field(default_factory=list)
     handoff: Any = None
@@ -106,34 +104,34 @@ class Resume:
 
     @property
     def ended(self) -> bool:
-        """True when nobody is to resume it; what it began may be open all the same."""
+        """Whether the session has ended; its effects may still be open."""
         return self.session.status in ENDED
 
     @property
     def begun(self) -> list[Open]:
-        """Those of the open effects that were begun."""
-        return [one for one in self.open if one.effect.state != "planned"]
+        """The open effects that were dispatched at least once."""
+        return [item for item in self.open if item.effect.state != "planned"]
 
     @property
     def because(self) -> list[Open]:
-        return [one for one in self.open if one.needs_person]
+        return [item for item in self.open if item.needs_person]
 
     @property
     def safe(self) -> bool:
-        """True when no open effect's verdict needs a person, and no STOP stands: wait and probe are safe."""
+        """Whether no effect needs a person and no stop is in force; wait and probe are safe."""
         return not self.because and not self.too_many and not self.stopped
 
     @property
     def until_us(self) -> int | None:
-        """When the last of what must be waited for may be asked again; None when nothing has to be waited for."""
-        waits = [one.judged.verdict for one in self.open if one.judged.verdict.answer == "wait"]
-        known = [one.until_us for one in waits if one.until_us is not None]
-        return max(known) if known else None
+        """When the last waiting effect can be checked again; None without one."""
+        waits = [item.judged.verdict for item in self.open if item.judged.verdict.answer == "wait"]
+        times = [item.until_us for item in waits if item.until_us is not None]
+        return max(times) if times else None
 
     @property
     def by_verdict(self) -> list[tuple[str, int]]:
-        """How many open effects have each verdict, in the order of the table's answers."""
-        counted = Counter(one.judged.verdict.answer for one in self.open)
+        """The number of open effects per verdict, in the order of the verdict table."""
+        counted = Counter(item.judged.verdict.answer for item in self.open)
         return [(answer, counted[answer]) for answer in verdicts.ANSWERS if counted[answer]]
 
 
@@ -144,65 +142,65 @@ def judge(
     *,
     stops: Sequence[Hold] | None = None,
 ) -> Resume:
-    """The answer itself: the session's open effects with their verdicts. The same few queries for any session.
+    """Load the session's open effects with their verdicts. A few queries for any session.
 
-    To a worker that names its `process` another's live lease says wait; without a name no lease is looked at. `stops`
-    are those in force in the project, for whoever has them already.
+    For a worker that names its `process`, the live lease of another process means wait; without a
+    name leases are ignored. Pass `stops` if the stops in force are already loaded.
     """
-    found = Resume(session, now_us)
+    result = Resume(session, now_us)
     named = same_calls.is_named(**same_calls.OF_EFFECT)
     settling = cases.to_settle(session.id).annotate(plan_head=plan_heads(), named=named)
     rows = list(settling.order_by("-opened_position")[: MOST_JUDGED + 1])
-    found.too_many = len(rows) > MOST_JUDGED
+    result.too_many = len(rows) > MOST_JUDGED
     stops = holds.live(session.project_id) if stops is None else stops
     if rows:
-        looked = rows[:MOST_JUDGED]
-        alone = judged = cases.judge(session.project_id, looked, now_us, process, stops=stops)
-        if any(one.verdict.reason == "LEASE_HELD" for one in judged.values()):
-            alone = cases.judge(session.project_id, looked, now_us, None, stops=stops)
-        links = same_calls.of_effects([row.id for row in looked if row.named])
+        checked = rows[:MOST_JUDGED]
+        unleased = judged = cases.judge(session.project_id, checked, now_us, process, stops=stops)
+        if any(case.verdict.reason == "LEASE_HELD" for case in judged.values()):
+            unleased = cases.judge(session.project_id, checked, now_us, None, stops=stops)
+        links = same_calls.of_effects([row.id for row in checked if row.named])
         ordered = [
             Open(
                 row,
                 judged[row.id],
                 gist_of(row.plan_head) or "",
-                alone[row.id],
+                unleased[row.id],
                 links.get(row.id, []),
             )
-            for row in looked
+            for row in checked
         ]
-        found.open = sorted(ordered, key=_pressing)
-    found.stopped = bool(holds.covering(stops, session.id, session.agent_id, "", None))
-    return found
+        result.open = sorted(ordered, key=_pressing)
+    result.stopped = bool(holds.covering(stops, session.id, session.agent_id, "", None))
+    return result
 
 
 def read(
     session: Session, now_us: int, *, process: str | None = None, agent: UUID | None = None
 ) -> Resume:
-    """All of it. `agent` is whoever asks: the messages are theirs; of a page, the session's own agent's."""
-    found = judge(session, now_us, process)
+    """Load the full resume state; messages are those of `agent`, by default the session's agent."""
+    result = judge(session, now_us, process)
     asking = agent or session.agent_id
-    found.done = _done(session)
-    found.decisions = decisions.open_ones(session, MOST_DECISIONS)
-    found.handoff = handoffs.unaccepted(session)
-    found.messages = messages.unread(session.project_id, asking, session.id, MOST_MESSAGES)[0]
-    found.tasks = list(
+    result.done = _done(session)
+    result.decisions = decisions.open_ones(session, MOST_DECISIONS)
+    result.handoff = handoffs.unaccepted(session)
+    result.messages = messages.unread(session.project_id, asking, session.id, MOST_MESSAGES)[0]
+    result.tasks = list(
         Task.objects.filter(session=session, state__in=_OPEN_TASKS).order_by(
             "-priority", "opened_position"
         )[:MOST_TASKS]
     )
-    found.checkpoint = checkpoints.latest(session)
-    found.lease = holders.standing([session.id]).get(session.id)
-    found.capacity = capacity.of(asking, session.id)
-    found.facts = facts.fresh(session, now_us)
-    found.controls = controls.standing(session, now_us, found.handoff, found.facts)
-    return found
+    result.checkpoint = checkpoints.latest(session)
+    result.lease = holders.standing([session.id]).get(session.id)
+    result.capacity = capacity.of(asking, session.id)
+    result.facts = facts.fresh(session, now_us)
+    result.controls = controls.standing(session, now_us, result.handoff, result.facts)
+    return result
 
 
 def _done(session: Session) -> list[Done]:
-    """What the session did last, the latest known first; what only reads may be repeated, and is not told."""
-    # All positions lie above 0. The condition names both columns of effect_by_session: of a session that grew a moment
-    # ago PostgreSQL has no statistics yet, and would take another index of sessions and sort a hundred thousand rows.
+    """List the session's completed effects, latest first. Read-only calls may repeat: excluded."""
+    # All positions are above 0. The condition names both columns of effect_by_session: without
+    # statistics on a fresh session, PostgreSQL would use another index and sort all its rows.
     newest = Effect.objects.filter(session=session, opened_position__gt=0).order_by(
         "-opened_position"
     )
@@ -229,7 +227,7 @@ def _done(session: Session) -> list[Done]:
         else Effect.objects.none()
     )
     heads = dict(named.annotate(head=plan_heads()).values_list("id", "head"))
-    heard = session.status == "completed"  # whoever says so had heard of all of it
+    heard = session.status == "completed"  # the worker then knew every outcome
     return [
         Done(row, gist_of(heads.get(row.id)) or "", not heard and row.changed_us > last_us)
         for row in happened
@@ -237,27 +235,30 @@ def _done(session: Session) -> list[Done]:
 
 
 def _is_new(planned: Effect, over: set[str]) -> bool:
-    """Whether a plan with leave shows that its worker got on: to ask for what is over once more does not."""
+    """Return whether a permitted plan shows progress: repeating a completed intent does not."""
     return bool(planned.leave_basis) and planned.intent_digest not in over
 
 
 _HAPPENED: Final = (("acknowledged", "ok"), ("acknowledged", "error"))
 _TOLD: Final = (
-    *(
-        "project_id",
-        "session_id",
-        "opened_position",
-        "effect_key",
-        "tool",
-        "intent_digest",
-        "state",
-        "outcome",
-    ),
-    *("attempt_count", "leave", "leave_basis", "external_reference", "received_us", "changed_us"),
+    "project_id",
+    "session_id",
+    "opened_position",
+    "effect_key",
+    "tool",
+    "intent_digest",
+    "state",
+    "outcome",
+    "attempt_count",
+    "leave",
+    "leave_basis",
+    "external_reference",
+    "received_us",
+    "changed_us",
 )
 
 
-def _pressing(one: Open) -> tuple[int, int]:
+def _pressing(item: Open) -> tuple[int, int]:
     order = {
         "escalate": 0,
         "wait": 3,
@@ -268,52 +269,52 @@ def _pressing(one: Open) -> tuple[int, int]:
         "execute": 6,
         "skip": 7,
     }
-    return (1 if one.needs_person else 10) * 10 + order.get(
-        one.judged.verdict.answer, 9
-    ), one.effect.opened_position
+    return (1 if item.needs_person else 10) * 10 + order.get(
+        item.judged.verdict.answer, 9
+    ), item.effect.opened_position
 
 
-def sentence(found: Resume) -> str:
-    """The answer in words: "Yes.", or "No, because of e_9f2.", and what that means for whoever goes on.
+def sentence(state: Resume) -> str:
+    """Return the answer in words: "Yes." or "No, because of e_9f2.", and what to do.
 
-    Of a session that has ended: how, and what of it is open.
+    For an ended session: how it ended, and what is still open.
     """
-    if found.ended:
-        return f"It has ended ({found.session.status}). {left(found)}"
+    if state.ended:
+        return f"The session has ended ({state.session.status}). {left(state)}"
     return (
-        f"{_answer(found)} Do not do again what is listed as done."
-        if found.done
-        else _answer(found)
+        f"{_answer(state)} Do not repeat the effects listed as done."
+        if state.done
+        else _answer(state)
     )
 
 
-def _answer(found: Resume) -> str:
-    if found.stopped:
-        return "No, because a person stopped it; lift the STOP first."
-    if found.too_many:
-        return f"Nobody can say: more than {MOST_JUDGED} effects are open. Settle some of them, then ask again."
-    blocking = [str(one.effect) for one in found.because]
+def _answer(state: Resume) -> str:
+    if state.stopped:
+        return "No, a person stopped it. Lift the stop first."
+    if state.too_many:
+        return f"Unknown: more than {MOST_JUDGED} effects are open. Settle some, then ask again."
+    blocking = [str(item.effect) for item in state.because]
     if blocking:
         named = ", ".join(blocking[:3]) + (
             f" and {len(blocking) - 3} more" if len(blocking) > 3 else ""
         )
         return f"No, because of {named}."
-    if not found.open:
-        return "Yes. Nothing is open."
-    return "Yes. What is open can be settled without a person."
+    if not state.open:
+        return "Yes. No effect is open."
+    return "Yes. The open effects can be settled without a person."
 
 
-def left(found: Resume) -> str:
-    """What a session that has ended left open: it is not asked whether it can be resumed."""
-    never = len(found.open) - len(found.begun)
-    planned = f" {never} planned and never begun." if never else ""
-    if found.too_many:
+def left(state: Resume) -> str:
+    """Return what an ended session left open, in words."""
+    never = len(state.open) - len(state.begun)
+    planned = f" {never} planned but never dispatched." if never else ""
+    if state.too_many:
         return f"More than {MOST_JUDGED} of its effects are open."
-    people = [str(one.effect) for one in found.begun if one.needs_person]
-    others = len(found.begun) - len(people)
+    people = [str(item.effect) for item in state.begun if item.needs_person]
+    settleable = len(state.begun) - len(people)
     parts = [f"for a person {', '.join(people[:3])}"] if people else []
-    parts += [f"{len(people) - 3} more of that kind"] if len(people) > 3 else []
-    parts += [f"{others} that can be settled without a person"] if others else []
+    parts += [f"{len(people) - 3} more for a person"] if len(people) > 3 else []
+    parts += [f"{settleable} that can be settled without a person"] if settleable else []
     return (
-        f"Still open: {', '.join(parts)}." if parts else "Nothing that it began is open."
+        f"Still open: {', '.join(parts)}." if parts else "No dispatched effect is open."
     ) + planned

@@ -1,4 +1,4 @@
-"""The answer of `GET /sessions/{id}/resume`: what inquiry/resume.py knows as JSON, never larger than LARGEST."""
+"""JSON of `GET /sessions/{id}/resume`, cut to at most LARGEST bytes."""
 
 from typing import Any, Final
 
@@ -15,12 +15,12 @@ from sessions.models_messages import Capacity
 LARGEST: Final = 32 * 1024  # bytes
 _TEXT: Final = 600  # characters of one text
 _SUMMARY: Final = 2_000
-MOST_ELSEWHERE: Final = 3  # effects of other sessions that are named with one
+MOST_ELSEWHERE: Final = 3  # same calls in other sessions, listed per effect
 
 
-def as_json(found: Resume) -> bytes:
-    """The answer of `GET /sessions/{id}/resume`: at most LARGEST bytes; what had no room is named in `cut`."""
-    body = _body(found)
+def as_json(state: Resume) -> bytes:
+    """Serialize the resume state to at most LARGEST bytes; `cut` names the shortened parts."""
+    body = _body(state)
     cut: list[str] = []
     text = orjson.dumps(body)
     for path, whole in _STEPS:
@@ -32,34 +32,33 @@ def as_json(found: Resume) -> bytes:
     return text
 
 
-# What may be left out when the answer grows too large, what matters least first; more than once, as it halves.
+# Parts to shorten if the answer is too large, least important first. A part may occur twice: each
+# step halves it.
 _LEAST_FIRST: Final = (
-    *(
-        ("working_state", "facts"),
-        ("working_state", "tasks"),
-        ("controls",),
-        ("working_state", "charter"),
-        ("done",),
-    ),
-    *(("working_state", "checkpoint", "cache_keys"), ("working_state", "checkpoint", "summary")),
-    *(
-        ("messages",),
-        ("working_state", "checkpoint", "pins"),
-        ("crash_recovery", "handoff", "waits_on"),
-    ),
-    *(("crash_recovery", "incomplete_decisions"), ("crash_recovery", "handoff", "can_wait")),
-    *(("crash_recovery", "handoff", "decided"), ("crash_recovery", "handoff", "in_progress")),
-    *(("crash_recovery", "open_effects"), ("crash_recovery", "handoff", "needs_attention")),
-    *(
-        ("messages",),
-        ("working_state", "facts"),
-        ("working_state", "tasks"),
-        ("crash_recovery", "open_effects"),
-    ),
+    ("working_state", "facts"),
+    ("working_state", "tasks"),
+    ("controls",),
+    ("working_state", "charter"),
+    ("done",),
+    ("working_state", "checkpoint", "cache_keys"),
+    ("working_state", "checkpoint", "summary"),
+    ("messages",),
+    ("working_state", "checkpoint", "pins"),
+    ("crash_recovery", "handoff", "waits_on"),
+    ("crash_recovery", "incomplete_decisions"),
+    ("crash_recovery", "handoff", "can_wait"),
+    ("crash_recovery", "handoff", "decided"),
+    ("crash_recovery", "handoff", "in_progress"),
+    ("crash_recovery", "open_effects"),
+    ("crash_recovery", "handoff", "needs_attention"),
+    ("messages",),
+    ("working_state", "facts"),
+    ("working_state", "tasks"),
+    ("crash_recovery", "open_effects"),
 )
 
 
-# Halved in turn, then left out in turn; last of all the effects that need a person, of which one is always told.
+# First halve each part, then drop each; last halve the effects that need a person, keeping one.
 _STEPS: Final = (
     *((path, False) for path in _LEAST_FIRST),
     *((path, True) for path in _LEAST_FIRST),
@@ -68,7 +67,7 @@ _STEPS: Final = (
 
 
 def _halve(body: dict[str, Any], path: tuple[str, ...], *, whole: bool) -> bool:
-    """Take away half of what stands at `path`, or the whole of it; False where nothing stands there."""
+    """Remove half of the value at `path`, or all of it; return False if there is none."""
     inner: Any = body
     for name in path[:-1]:
         inner = inner.get(name)
@@ -82,8 +81,8 @@ def _halve(body: dict[str, Any], path: tuple[str, ...], *, whole: bool) -> bool:
     return True
 
 
-def _body(found: Resume) -> dict[str, Any]:
-    session = found.session
+def _body(state: Resume) -> dict[str, Any]:
+    session = state.session
     address = f"/api/v1/sessions/{session.id}"
     return {
         "session": {
@@ -92,36 +91,36 @@ def _body(found: Resume) -> dict[str, Any]:
             "key": session.key,
             "status": session.status,
             "version": session.version,
-            "ended": found.ended,
-            "ended_at_us": session.ended_at_us if found.ended else None,
+            "ended": state.ended,
+            "ended_at_us": session.ended_at_us if state.ended else None,
         },
-        "safe": found.safe,
-        "sentence": sentence(found),
-        "because": [_blocking(one) for one in found.because[:MOST_SHOWN]],
-        "done": [_done(one) for one in found.done],
-        "until_us": found.until_us,
-        "stopped": found.stopped,
-        "too_many_open": found.too_many,
-        "now_us": found.now_us,
+        "safe": state.safe,
+        "sentence": sentence(state),
+        "because": [_blocking(item) for item in state.because[:MOST_SHOWN]],
+        "done": [_done(item) for item in state.done],
+        "until_us": state.until_us,
+        "stopped": state.stopped,
+        "too_many_open": state.too_many,
+        "now_us": state.now_us,
         "crash_recovery": {
-            "open_effects": [_open(one) for one in found.open[:MOST_SHOWN]],
-            "open_effects_in_all": len(found.open),
-            "by_verdict": dict(found.by_verdict),
-            "incomplete_decisions": [_short(decisions.told(row)) for row in found.decisions],
-            "handoff": _short(handoffs.told(found.handoff)) if found.handoff is not None else None,
+            "open_effects": [_open(item) for item in state.open[:MOST_SHOWN]],
+            "open_effects_in_all": len(state.open),
+            "by_verdict": dict(state.by_verdict),
+            "incomplete_decisions": [_short(decisions.told(row)) for row in state.decisions],
+            "handoff": _short(handoffs.told(state.handoff)) if state.handoff is not None else None,
         },
-        "messages": [_message(letter) for letter in found.messages],
+        "messages": [_message(letter) for letter in state.messages],
         "working_state": {
             "charter": session.agent.charter[:_SUMMARY],
             "charter_version": session.agent.charter_version,
             "cursor": session.cursor,
-            "tasks": [_task(task) for task in found.tasks],
-            "checkpoint": _checkpoint(found.checkpoint),
-            "lease": _lease(found.lease, found.now_us),
-            "capacity": _capacity(found.capacity, found.now_us),
-            "facts": [_short(facts.told(row, found.now_us)) for row in found.facts],
+            "tasks": [_task(task) for task in state.tasks],
+            "checkpoint": _checkpoint(state.checkpoint),
+            "lease": _lease(state.lease, state.now_us),
+            "capacity": _capacity(state.capacity, state.now_us),
+            "facts": [_short(facts.told(row, state.now_us)) for row in state.facts],
         },
-        "controls": [one.told() for one in found.controls],
+        "controls": [item.told() for item in state.controls],
         "history": {
             "effects": f"/api/v1/effects?session={session.id}",
             "tasks": f"{address}/tasks",
@@ -134,48 +133,48 @@ def _body(found: Resume) -> dict[str, Any]:
     }
 
 
-def _blocking(one: Open) -> dict[str, Any]:
-    verdict = one.judged.verdict
+def _blocking(item: Open) -> dict[str, Any]:
+    verdict = item.judged.verdict
     return {
-        "effect": str(one.effect.id),
-        "handle": str(one.effect),
-        "tool": one.effect.tool,
+        "effect": str(item.effect.id),
+        "handle": str(item.effect),
+        "tool": item.effect.tool,
         "verdict": verdict.answer,
         "reason": verdict.reason,
-        "sentence": one.sentence,
+        "sentence": item.sentence,
         **(
-            {"same_calls": [link.told() for link in one.elsewhere[:MOST_ELSEWHERE]]}
-            if one.elsewhere
+            {"same_calls": [link.told() for link in item.elsewhere[:MOST_ELSEWHERE]]}
+            if item.elsewhere
             else {}
         ),
     }
 
 
-def _done(one: Done) -> dict[str, Any]:
-    effect = one.effect
-    told = {
+def _done(item: Done) -> dict[str, Any]:
+    effect = item.effect
+    fields = {
         "effect": str(effect.id),
         "handle": str(effect),
         "tool": effect.tool,
-        "sentence": one.sentence,
-        "unheard": one.unheard,
+        "sentence": item.sentence,
+        "unheard": item.unheard,
         "effect_key": effect.effect_key,
-        "gist": one.gist[:120],
+        "gist": item.gist[:120],
         "state": effect.state,
         "outcome": effect.outcome or None,
         "external_reference": effect.external_reference or None,
         "intent_digest": effect.intent_digest or None,
         "changed_us": effect.changed_us,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
-def _open(one: Open) -> dict[str, Any]:
-    verdict, effect = one.judged.verdict, one.effect
-    told = {
-        **_blocking(one),
+def _open(item: Open) -> dict[str, Any]:
+    verdict, effect = item.judged.verdict, item.effect
+    fields = {
+        **_blocking(item),
         "effect_key": effect.effect_key,
-        "gist": one.gist[:200],
+        "gist": item.gist[:200],
         "state": shown_state(effect, 0),
         "leave": effect.leave,
         "attempt": effect.attempt_count or None,
@@ -185,17 +184,17 @@ def _open(one: Open) -> dict[str, Any]:
         "needs_leave": verdict.asks_leave or None,
         "intent_digest": effect.intent_digest or None,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _task(task: Task) -> dict[str, Any]:
-    told = {"id": str(task.id), "key": task.key, "title": task.title[:120], "state": task.state}
-    return told | {"version": task.version, "priority": task.priority}
+    fields = {"id": str(task.id), "key": task.key, "title": task.title[:120], "state": task.state}
+    return fields | {"version": task.version, "priority": task.priority}
 
 
 def _message(letter: Letter) -> dict[str, Any]:
     message = letter.message
-    told = {
+    fields = {
         "id": str(message.id),
         "handle": str(message),
         "from_agent": message.from_agent.name if message.from_agent is not None else None,
@@ -205,7 +204,7 @@ def _message(letter: Letter) -> dict[str, Any]:
         "erased": letter.body is None,
         "sent_at_us": message.sent_at_us,
     }
-    return _short(told)
+    return _short(fields)
 
 
 def _lease(lease: Lease | None, now_us: int) -> dict[str, Any] | None:
@@ -233,29 +232,32 @@ def _capacity(row: Capacity | None, now_us: int) -> dict[str, Any] | None:
         "queue",
         "reported_at_us",
     )
-    told = {name: getattr(row, name) for name in names}
-    return told | {"fresh": capacity.is_fresh(row, now_us), "paced": capacity.is_paced(row, now_us)}
+    fields = {name: getattr(row, name) for name in names}
+    return fields | {
+        "fresh": capacity.is_fresh(row, now_us),
+        "paced": capacity.is_paced(row, now_us),
+    }
 
 
 def _checkpoint(row: Any) -> dict[str, Any] | None:
     if row is None:
         return None
-    told = checkpoints.told(row, whole=False)
-    if isinstance(told.get("summary"), str):
-        told["summary"] = told["summary"][:_SUMMARY]
-    return told | {"state": f"/api/v1/checkpoints/{row.id}"}
+    fields = checkpoints.told(row, whole=False)
+    if isinstance(fields.get("summary"), str):
+        fields["summary"] = fields["summary"][:_SUMMARY]
+    return fields | {"state": f"/api/v1/checkpoints/{row.id}"}
 
 
-def _short(told: dict[str, Any]) -> dict[str, Any]:
-    """With each text cut to what a glance takes in; lists keep their first ten."""
+def _short(fields: dict[str, Any]) -> dict[str, Any]:
+    """Shorten texts to _TEXT characters, lists to ten items and objects to twenty."""
 
     def cut(value: Any) -> Any:
         if isinstance(value, str):
             return value if len(value) <= _TEXT else f"{value[:_TEXT]}…"
         if isinstance(value, list):
-            return [cut(one) for one in value[:10]]
+            return [cut(item) for item in value[:10]]
         if isinstance(value, dict):
-            return {name: cut(one) for name, one in list(value.items())[:20]}
+            return {name: cut(item) for name, item in list(value.items())[:20]}
         return value
 
-    return {name: cut(value) for name, value in told.items()}
+    return {name: cut(value) for name, value in fields.items()}

@@ -1,4 +1,4 @@
-"""Celery's doors to the chores of this room; for each there is a command of `manage.py` that does the same."""
+"""Celery tasks of this app. Each has a `manage.py` command that does the same."""
 
 from celery import shared_task
 
@@ -9,24 +9,24 @@ from inquiry.words import indexing
 
 @shared_task
 def sweep() -> int:
-    """Evaluate every rule once; returns how many transitions were recorded."""
+    """Evaluate every stuck rule once; return the number of transitions recorded."""
     done = sweeper.sweep()
     return done.raised + done.cleared
 
 
 @shared_task
 def index_words() -> int:
-    """Read on in the journal for a moment; returns how many effects' words were written."""
+    """Update the full-text index for a few seconds; return the number of effects indexed."""
     return indexing.index(indexing.MOMENT_S).effects
 
 
 @shared_task
 def watch_questions() -> int:
-    """Ask saved queries whose alerts are on; returns how many of them told of something new."""
+    """Evaluate saved-query alerts; return how many reported new matches."""
     return alerting.run().told
 
 
 @shared_task
 def run_exports() -> int:
-    """Make the exports that people wait for; returns how many were finished."""
+    """Write the waiting exports; return how many finished."""
     return exports.run()

@@ -1,1 +1,1 @@
-"""The export bundle of a session: a file that people read and that another Gatebook can show (decision 0021)."""
+"""Session bundles: a file for people that another Gatebook can import (decision 0021)."""

@@ -1,7 +1,7 @@
-"""Reads what a bundle tells of a session, part by part, so that no session has to fit into memory.
+"""Load the parts of a session's bundle one by one, so that no session must fit into memory.
 
-People travel as pseudonyms: wherever a column or a known place of a body holds a user's name, the pseudonym stands in
-its stead. What agents wrote of people in free text cannot be told apart and travels as it was stored.
+People are exported as pseudonyms: user names in columns and in known places of bodies are replaced.
+Names that agents wrote in free text cannot be recognised and are exported as stored.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -28,10 +28,10 @@ from sessions.models_leases import Lease
 from sessions.models_state import Checkpoint, Decision, Handoff, ObservedFact
 
 AT_ONCE: Final = 500  # rows read together
-# What this book did with the session afterwards is its own affair, and so is a look at it; but what people were shown
-# of a gate before they ruled on it is part of the ruling.
+# Exports and searches of the session are not part of it. Views of its gates are: they show what
+# reviewers saw before they voted.
 _OURS: Final = ("access.exported", "access.searched")
-# Where bodies hold names of users by their shape: kind -> paths to a name or a list of names.
+# Where bodies hold user names: kind -> paths to a name or a list of names.
 NAMES: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
     "session.started": (("owner",), ("on_behalf_of",)),
     "gate.requested": (("asks", "people"),),
@@ -40,30 +40,30 @@ LINKS: Final = ("parent", "branched_from", "merge_into", "merged_into")
 LEFT_OUT: Final = (
     (
         "names and addresses of people",
-        "people travel as pseudonyms, the only names of theirs the journal holds",
+        "people are pseudonyms, as in the journal",
     ),
-    ("tokens and keys", "nothing of them belongs to a session"),
+    ("tokens and keys", "they do not belong to a session"),
     (
         "policy texts",
-        "gates and effects name set, version and rule; their requirement is told whole",
+        "gates and effects name set, version and rule; requirements are complete",
     ),
     (
         "messages",
-        "they are their recipients'; what was sent about the session stands among its entries",
+        "they belong to their recipients; sent messages are among the entries",
     ),
-    ("sub-sessions", "each is a session of its own, with a bundle of its own"),
-    ("minutes of heartbeats", "the lease's own row says when its holder was heard last"),
+    ("sub-sessions", "each has its own bundle"),
+    ("heartbeats per minute", "the lease has the time of the last heartbeat"),
     (
-        "who looked at or exported it",
-        "that is the business of its book; looks at gates are part of the ruling",
+        "views and exports of the session",
+        "they belong to the original journal; views of gates are included",
     ),
-    ("entries not committed when it was read", "the book tells them from its next position on"),
+    ("entries not committed at export", "they follow after the cut in the original journal"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Up to where the session is told: a position of the journal, the time of that entry, and how many there are."""
+    """The end of an export: last journal position, its time, and the number of entries."""
 
     position: int
     at_us: int
@@ -71,7 +71,7 @@ class Cut:
 
 
 def cut_of(session: Session) -> Cut:
-    """The latest word of the journal on `session` that a bundle tells."""
+    """Return the position, time and count of the latest entries of a session."""
     last = _entries(session).aggregate(
         count=Count("pk"), last=Max("position"), at=Max("received_us")
     )
@@ -79,67 +79,67 @@ def cut_of(session: Session) -> Cut:
 
 
 def _entries(session: Session) -> "QuerySet[Any]":
-    """What the journal says of the session, and the grants of the exemptions that it used."""
+    """Query the session's entries and the grants of the exemptions it used."""
     granted = list(
         Exemption.objects.filter(id__in=_exempted(session)).values_list(
             "opened_position", flat=True
         )
     )
-    told = Q(session=session.id) | Q(position__in=granted) if granted else Q(session=session.id)
+    entries = Q(session=session.id) | Q(position__in=granted) if granted else Q(session=session.id)
     gates = Gate.objects.filter(session=session).values("id")
     return (
-        Entry.objects.filter(told)
+        Entry.objects.filter(entries)
         .exclude(kind__in=_OURS)
         .exclude(~Q(subject__in=gates), kind="access.viewed")
     )
 
 
 def _exempted(session: Session) -> set[str]:
-    """The exemptions under which effects of the session stand."""
+    """Return the exemptions that permitted effects of the session."""
     rows = Effect.objects.filter(session=session, leave_basis="exemption").order_by()
     return set(rows.values_list("leave_ref", flat=True).distinct())
 
 
 @dataclass
 class Collected:
-    """A session up to `cut`. Lists that can be long are read as they are asked for."""
+    """A session up to `cut`. Long lists are loaded lazily."""
 
     session: Session
     cut: Cut
     _known: dict[int, str] = field(default_factory=dict)
 
     def person(self, user: int | None) -> str | None:
-        """The pseudonym of a user by their id; one who never acted has none yet, and is called by a keyed digest."""
+        """Return the pseudonym of a user id; a keyed digest for users without one."""
         if user is None:
             return None
         if user not in self._known:
-            found = Person.objects.filter(user=user).values_list("pseudonym", flat=True).first()
-            self._known[user] = found or f"p_{entries.keyed_digest('person', str(user))[:16]}"
+            person = Person.objects.filter(user=user).values_list("pseudonym", flat=True).first()
+            self._known[user] = person or f"p_{entries.keyed_digest('person', str(user))[:16]}"
         return self._known[user]
 
     @cached_property
     def effects_count(self) -> int:
-        """How many effects the session has."""
+        """The number of effects of the session."""
         return self.effects_of().count()
 
     def effects_of(self) -> "QuerySet[Any]":
-        """Its effects in the order of the book."""
+        """Query its effects in journal order."""
         joined = Effect.objects.filter(session=self.session).select_related("agent", "repository")
         return joined.order_by("opened_position", "id")
 
     def head(self) -> dict[str, Any]:
-        """The parts that are small whatever the session is."""
-        one, judged = self.session, self.resume
-        links = {name: getattr(one, name) for name in LINKS}
-        repository = one.repository.name if one.repository is not None else None
+        """Return the parts of fixed size."""
+        session, judged = self.session, self.resume
+        links = {name: getattr(session, name) for name in LINKS}
+        repository = session.repository.name if session.repository is not None else None
         return {
             "format": FORMAT,
             "version": VERSION,
             "origin": {
-                "project": one.project_id,
-                "project_name": one.project.name,
-                "session": one.id,
-                "handle": str(one),
+                "project": session.project_id,
+                "project_name": session.project.name,
+                "session": session.id,
+                "handle": str(session),
             },
             "cut": {"position": self.cut.position, "at_us": self.cut.at_us},
             "left_out": [{"what": what, "why": why} for what, why in LEFT_OUT],
@@ -147,9 +147,9 @@ class Collected:
                 name: link and {"key": link.key, "handle": str(link)}
                 for name, link in links.items()
             },
-            "session": row(one, agent=one.agent.name, repository=repository),
-            "owner": self.person(one.owner_id),
-            "on_behalf_of": self.person(one.on_behalf_of_id),
+            "session": row(session, agent=session.agent.name, repository=repository),
+            "owner": self.person(session.owner_id),
+            "on_behalf_of": self.person(session.on_behalf_of_id),
             "resume": {
                 "safe": judged.safe,
                 "sentence": resume.sentence(judged),
@@ -159,11 +159,11 @@ class Collected:
 
     @cached_property
     def resume(self) -> resume.Resume:
-        """Whether it could be resumed as of the cut."""
+        """The resume state as of the cut."""
         return resume.judge(self.session, self.cut.at_us)
 
     def parts(self) -> list[tuple[str, Callable[[], Iterator[dict[str, Any]]]]]:
-        """The lists of the document by name, in their order."""
+        """Return the lists of the document by name, in order."""
         return [
             ("agents", self.agents),
             ("tools", self.tools),
@@ -183,7 +183,7 @@ class Collected:
         ]
 
     def agents(self) -> Iterator[dict[str, Any]]:
-        """Everybody that a row names."""
+        """Yield every agent that a row names."""
         of_session = (Effect, Handoff, Lease, Gate)
         named = {self.session.agent_id}
         for model, names in zip(
@@ -193,33 +193,37 @@ class Collected:
         ):
             for name in names:
                 named |= set(_of(model, self.session).values_list(name, flat=True).distinct())
-        for one in Agent.objects.filter(id__in=named - {None}).order_by("name"):
-            yield {"name": one.name, "charter": one.charter, "charter_version": one.charter_version}
+        for agent in Agent.objects.filter(id__in=named - {None}).order_by("name"):
+            yield {
+                "name": agent.name,
+                "charter": agent.charter,
+                "charter_version": agent.charter_version,
+            }
 
     def tools(self) -> Iterator[dict[str, Any]]:
-        """The declarations of the tools that it used."""
+        """Yield the declarations of the tools it used."""
         named = Effect.objects.filter(session=self.session).exclude(tool="").values("tool")
-        for one in Tool.objects.filter(project=self.session.project_id, name__in=named).order_by(
+        for tool in Tool.objects.filter(project=self.session.project_id, name__in=named).order_by(
             "name"
         ):
-            yield row(one)
+            yield row(tool)
 
     def tasks(self) -> Iterator[dict[str, Any]]:
-        """Its tasks in the order of the book."""
-        for one in _few(_of(Task, self.session).order_by("opened_position", "id")):
-            yield row(one, id=one.id, parent=one.parent_id)
+        """Yield its tasks in journal order."""
+        for task in _few(_of(Task, self.session).order_by("opened_position", "id")):
+            yield row(task, id=task.id, parent=task.parent_id)
 
     def items(self) -> Iterator[dict[str, Any]]:
-        """What its tasks work through, in the order in which it was told."""
-        for one in _few(Item.objects.filter(task__session=self.session).order_by("id")):
-            yield row(one, task=one.task_id)
+        """Yield the items of its tasks in the order reported."""
+        for item in _few(Item.objects.filter(task__session=self.session).order_by("id")):
+            yield row(item, task=item.task_id)
 
     def effects(self) -> Iterator[dict[str, Any]]:
-        """Its effects with their attempts, and the verdict on each as of the cut."""
+        """Yield its effects with attempts and the verdict as of the cut."""
         for effects in _batches(self.effects_of()):
             attempts: dict[UUID, list[dict[str, Any]]] = {}
-            for one in Attempt.objects.filter(effect__in=effects).order_by("effect", "number"):
-                attempts.setdefault(one.effect_id, []).append(row(one))
+            for attempt in Attempt.objects.filter(effect__in=effects).order_by("effect", "number"):
+                attempts.setdefault(attempt.effect_id, []).append(row(attempt))
             judged = cases.judge(self.session.project_id, effects, self.cut.at_us, None)
             for effect in effects:
                 verdict = judged[effect.id].verdict
@@ -240,142 +244,144 @@ class Collected:
                 )
 
     def gates(self) -> Iterator[dict[str, Any]]:
-        """Its gates with their votes. Names in what a rule asks for are pseudonyms."""
+        """Yield its gates with votes. User names in requirements become pseudonyms."""
         rows = (
             _of(Gate, self.session).select_related("agent", "policy_set").prefetch_related("votes")
         )
-        for one in _few(rows.order_by("opened_position", "id")):
-            told = row(one)
-            asked = {"asks": dict(told["requirement"])}
-            _rename(asked, ("asks", "people"))
-            told["requirement"] = asked["asks"]
-            votes = sorted(one.votes.all(), key=lambda vote: vote.position)
-            yield told | {
-                "id": one.id,
-                "effect": one.effect_id,
-                "agent": one.agent.name,
-                "policy_set": str(one.policy_set) if one.policy_set is not None else None,
-                "requester": self.person(one.requester_id),
-                "session_owner": self.person(one.session_owner_id),
-                "agent_owner": self.person(one.agent_owner_id),
+        for gate in _few(rows.order_by("opened_position", "id")):
+            fields = row(gate)
+            reviewers = {"asks": dict(fields["requirement"])}
+            _rename(reviewers, ("asks", "people"))
+            fields["requirement"] = reviewers["asks"]
+            votes = sorted(gate.votes.all(), key=lambda vote: vote.position)
+            yield fields | {
+                "id": gate.id,
+                "effect": gate.effect_id,
+                "agent": gate.agent.name,
+                "policy_set": str(gate.policy_set) if gate.policy_set is not None else None,
+                "requester": self.person(gate.requester_id),
+                "session_owner": self.person(gate.session_owner_id),
+                "agent_owner": self.person(gate.agent_owner_id),
                 "votes": [row(vote) for vote in votes],
             }
 
     def exemptions(self) -> Iterator[dict[str, Any]]:
-        """Those under which effects of it ran or may run; the reason is in the body of the grant's entry."""
+        """Yield the exemptions that permit its effects; the grant's entry holds the reason."""
         named = _exempted(self.session)
-        for one in Exemption.objects.filter(id__in=named).order_by("opened_position"):
-            yield row(one, id=one.id, granted_by=self.person(one.granted_by_id))
+        for exemption in Exemption.objects.filter(id__in=named).order_by("opened_position"):
+            yield row(exemption, id=exemption.id, granted_by=self.person(exemption.granted_by_id))
 
     def stops(self) -> Iterator[dict[str, Any]]:
-        """The stops in force that cover it as a whole."""
-        one = self.session
-        for stop in holds.live(one.project_id):
-            if holds.covering([stop], one.id, one.agent_id, "", None) is not None:
+        """Yield the stops in force that cover the whole session."""
+        session = self.session
+        for stop in holds.live(session.project_id):
+            if holds.covering([stop], session.id, session.agent_id, "", None) is not None:
                 yield row(stop, set_by=self.person(stop.set_by_id))
 
     def leases(self) -> Iterator[dict[str, Any]]:
-        """Its leases and those of its tasks, as they stand."""
-        for one in _of(Lease, self.session).select_related("agent").order_by("opened_position"):
-            yield row(one, task=one.task_id, agent=one.agent.name)
+        """Yield its leases and those of its tasks, as they are now."""
+        for lease in _of(Lease, self.session).select_related("agent").order_by("opened_position"):
+            yield row(lease, task=lease.task_id, agent=lease.agent.name)
 
     def decisions(self) -> Iterator[dict[str, Any]]:
-        """What its agent wrote down that it had chosen."""
-        for one in _few(_of(Decision, self.session).order_by("opened_position", "id")):
-            yield row(one, id=one.id, effect=one.effect)
+        """Yield the decisions that its agent recorded."""
+        for decision in _few(_of(Decision, self.session).order_by("opened_position", "id")):
+            yield row(decision, id=decision.id, effect=decision.effect)
 
     def handoffs(self) -> Iterator[dict[str, Any]]:
-        """What its workers told each other."""
+        """Yield its handoffs."""
         rows = _of(Handoff, self.session).select_related("written_by", "accepted_by")
-        for one in _few(rows.order_by("opened_position", "id")):
-            writer, reader = (who and who.name for who in (one.written_by, one.accepted_by))
-            yield row(one, id=one.id, written_by=writer, accepted_by=reader)
+        for handoff in _few(rows.order_by("opened_position", "id")):
+            writer, reader = (who and who.name for who in (handoff.written_by, handoff.accepted_by))
+            yield row(handoff, id=handoff.id, written_by=writer, accepted_by=reader)
 
     def checkpoints(self) -> Iterator[dict[str, Any]]:
-        """Those that are kept."""
-        for one in _of(Checkpoint, self.session).order_by("opened_position", "id"):
-            yield row(one, id=one.id)
+        """Yield its stored checkpoints."""
+        for checkpoint in _of(Checkpoint, self.session).order_by("opened_position", "id"):
+            yield row(checkpoint, id=checkpoint.id)
 
     def facts(self) -> Iterator[dict[str, Any]]:
-        """The latest word of each source on each named value."""
-        for one in _few(_of(ObservedFact, self.session).order_by("opened_position", "id")):
-            yield row(one)
+        """Yield the latest value per name and source."""
+        for fact in _few(_of(ObservedFact, self.session).order_by("opened_position", "id")):
+            yield row(fact)
 
     def artifacts(self) -> Iterator[dict[str, Any]]:
-        """What it made or kept, by hash; `enclosed` where the bytes lie beside the document."""
-        for one in _few(_of(Artifact, self.session).order_by("opened_position", "id")):
-            yield row(one, id=one.id, effect=one.effect, enclosed=is_enclosed(one))
+        """Yield its artifacts by hash; `enclosed` if the zip contains the bytes."""
+        for artifact in _few(_of(Artifact, self.session).order_by("opened_position", "id")):
+            yield row(
+                artifact, id=artifact.id, effect=artifact.effect, enclosed=is_enclosed(artifact)
+            )
 
     def entries(self) -> Iterator[dict[str, Any]]:
-        """What the journal says of it, body and salt beside the commitment; of what was erased, that it was."""
+        """Yield its journal entries with body, salt and commitment; erased bodies are marked."""
         rows = _entries(self.session).filter(position__lte=self.cut.position)
         for batch in _batches(
             rows.select_related("body", "erasure").order_by("position"), "position"
         ):
-            for one in batch:
-                yield _entry(one)
+            for entry in batch:
+                yield _entry(entry)
 
 
 def is_enclosed(artifact: Artifact) -> bool:
-    """True when the bytes of an artifact are stored here, as its row says."""
+    """Return whether the artifact's bytes are stored and the file exists."""
     return (
         artifact.stored_at_us is not None
         and stored.path(artifact.project_id, artifact.sha256).is_file()
     )
 
 
-def _entry(one: Any) -> dict[str, Any]:
-    told = {name: getattr(one, name) for name in _COLUMNS} | {
-        "id": one.event_id,
-        "facts": orjson.loads(one.facts),
+def _entry(row: Any) -> dict[str, Any]:
+    fields = {name: getattr(row, name) for name in _COLUMNS} | {
+        "id": row.event_id,
+        "facts": orjson.loads(row.facts),
     }
-    told["of_session"] = one.session is not None
-    told["commitment"] = bytes(one.body_commit).hex() if one.body_commit is not None else None
-    body, erasure = getattr(one, "body", None), getattr(one, "erasure", None)
+    fields["of_session"] = row.session is not None
+    fields["commitment"] = bytes(row.body_commit).hex() if row.body_commit is not None else None
+    body, erasure = getattr(row, "body", None), getattr(row, "erasure", None)
     if body is None:
-        told["body"] = erasure and {
+        fields["body"] = erasure and {
             "erased": {"reason": erasure.reason, "erased_at_us": erasure.erased_at_us}
         }
-        return told
-    told["body"] = {"text": body.text, "salt": bytes(body.salt).hex()}
-    if one.kind in NAMES:
+        return fields
+    fields["body"] = {"text": body.text, "salt": bytes(body.salt).hex()}
+    if row.kind in NAMES:
         value = exact.loads(body.text)
-        replaced = [".".join(path) for path in NAMES[one.kind] if _rename(value, path)]
-        if replaced:  # other text than was committed to: nobody shall take it for that
-            told["body"] = {
+        replaced = [".".join(path) for path in NAMES[row.kind] if _rename(value, path)]
+        if replaced:  # the text no longer matches its commitment
+            fields["body"] = {
                 "text": exact.dumps(value, orjson.OPT_SORT_KEYS).decode(),
                 "replaced": replaced,
             }
-    return told
+    return fields
 
 
 _COLUMNS: Final = (
-    *(
-        "position",
-        "source",
-        "claimed_source",
-        "kind",
-        "lane",
-        "effect",
-        "attempt",
-        "subject",
-        "actor",
-        "lease_epoch",
-    ),
-    *("producer_seq", "occurred_us", "received_us"),
+    "position",
+    "source",
+    "claimed_source",
+    "kind",
+    "lane",
+    "effect",
+    "attempt",
+    "subject",
+    "actor",
+    "lease_epoch",
+    "producer_seq",
+    "occurred_us",
+    "received_us",
 )
 
 
 def _rename(value: Any, path: tuple[str, ...]) -> bool:
-    """Put pseudonyms where `value` names users at `path`; True when it named any."""
+    """Replace user names at `path` of `value` by pseudonyms; return whether there were any."""
     for name in path[:-1]:
         value = value.get(name) if isinstance(value, dict) else None
-    told = value.get(path[-1]) if isinstance(value, dict) else None
+    fields = value.get(path[-1]) if isinstance(value, dict) else None
     names = (
-        [told]
-        if isinstance(told, str)
-        else [one for one in told if isinstance(one, str)]
-        if told
+        [fields]
+        if isinstance(fields, str)
+        else [item for item in fields if isinstance(item, str)]
+        if fields
         else []
     )
     if not names:
@@ -383,24 +389,24 @@ def _rename(value: Any, path: tuple[str, ...]) -> bool:
     people = dict(
         User.objects.filter(username__in=names).values_list("username", "person__pseudonym")
     )
-    called = [people.get(one) or f"p_{entries.keyed_digest('name', one)[:16]}" for one in names]
-    value[path[-1]] = called[0] if isinstance(told, str) else called
+    called = [people.get(item) or f"p_{entries.keyed_digest('name', item)[:16]}" for item in names]
+    value[path[-1]] = called[0] if isinstance(fields, str) else called
     return True
 
 
 def _of(model: Any, session: Session) -> "QuerySet[Any]":
-    found: QuerySet[Any] = model.objects.filter(session=session)
-    return found
+    rows: QuerySet[Any] = model.objects.filter(session=session)
+    return rows
 
 
 def _few(rows: "QuerySet[Any]") -> Iterable[Any]:
-    """The rows one by one, fetched in batches, of lists that are short beside those of effects and entries."""
+    """Iterate over rows in batches, for lists shorter than effects and entries."""
     return rows.iterator(chunk_size=AT_ONCE)
 
 
 def _batches(rows: "QuerySet[Any]", key: str = "opened_position") -> Iterator[list[Any]]:
-    """The rows in lists of at most AT_ONCE, each a query of its own by `key`, which no two rows share."""
-    found = list(rows[:AT_ONCE])
-    while found:
-        yield found
-        found = list(rows.filter(**{f"{key}__gt": getattr(found[-1], key)})[:AT_ONCE])
+    """Yield rows in lists of at most AT_ONCE, one query each, paged by the unique `key`."""
+    batch = list(rows[:AT_ONCE])
+    while batch:
+        yield batch
+        batch = list(rows.filter(**{f"{key}__gt": getattr(batch[-1], key)})[:AT_ONCE])

@@ -1,4 +1,4 @@
-"""The diffs of a bundle: what effects were to change in files, as far as their arguments tell."""
+"""Diffs of a bundle: file changes that the arguments of effects describe."""
 
 from approvals.changes import changes
 from approvals.diffs import File
@@ -6,21 +6,23 @@ from journal.gists import parsed
 
 
 def of_plan(body: str) -> str:
-    """The changes that the plan in `body` names, as a unified diff; "" where it names none.
+    """Return the changes that a plan names as a unified diff; "" without any.
 
-    The arguments hold texts and no files, so hunks carry no line numbers.
+    Arguments contain text and no files, so hunks have no line numbers.
     """
     plan = parsed(body)
-    found = changes(plan.get("arguments"), plan.get("preconditions"))
-    return "".join(map(_file, found.files))
+    arguments = changes(plan.get("arguments"), plan.get("preconditions"))
+    return "".join(map(_file, arguments.files))
 
 
-def _file(one: File) -> str:
-    path = "".join(sign if sign.isprintable() else "?" for sign in one.path) or "unnamed"
-    before = "/dev/null" if one.whole else f"a/{path}"
-    after = "/dev/null" if one.deletes else f"b/{path}"
+def _file(argument: File) -> str:
+    path = "".join(sign if sign.isprintable() else "?" for sign in argument.path) or "unnamed"
+    before = "/dev/null" if argument.whole else f"a/{path}"
+    after = "/dev/null" if argument.deletes else f"b/{path}"
     rows = []
-    for row in one.rows:
+    for row in argument.rows:
         sign = "@@ " if row.sign == "@" else row.sign
         rows += [f"{sign}{line}\n" for line in row.text.split("\n")]
-    return f"--- {before}\n+++ {after}\n{'' if one.rows and one.rows[0].sign == '@' else '@@ @@' + chr(10)}{''.join(rows)}"
+    has_header = bool(argument.rows) and argument.rows[0].sign == "@"
+    header = "" if has_header else "@@ @@\n"
+    return f"--- {before}\n+++ {after}\n{header}{''.join(rows)}"

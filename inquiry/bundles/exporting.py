@@ -1,4 +1,4 @@
-"""Gives a bundle away: writes it, and says in the book who took it, of which session, and its hash."""
+"""Export of a session bundle: write the file and record person, session and hash."""
 
 import hashlib
 import os
@@ -25,7 +25,7 @@ _CHUNK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """A bundle that lies at `path`, which is the caller's to remove; its hash, size in bytes and cut."""
+    """A written bundle: path (removed by the caller), hash, size in bytes and cut."""
 
     path: Path
     sha256: str
@@ -33,41 +33,41 @@ class Exported:
     cut: Cut
 
     def name(self, session: Session) -> str:
-        """What the file is called when it is saved."""
+        """Return the suggested file name."""
         return f"{session}-{self.sha256[:8]}.gatebook.zip"
 
 
 def export(session: Session, *, actor: str = SYSTEM_SOURCE, folder: Path | None = None) -> Exported:
-    """Write the bundle of `session` into `folder` (default: that for temporary files) and record it.
+    """Write the bundle of `session` into `folder` (default: temporary files) and record the export.
 
-    `actor` is a pseudonym. Raises RefusedError (see `writing.write`), and nothing is kept then. What cannot be recorded
-    is not given away either.
+    `actor` is a pseudonym. Raises RefusedError (see `writing.write`). On any error, including a
+    failure to record the export, the file is removed.
     """
-    brought = history.of_session(session)
-    if brought is not None:
+    imported = history.of_session(session)
+    if imported is not None:
         raise RefusedError(
-            f"{session} came in a bundle itself: pass on that file, SHA-256 {brought.sha256}."
+            f"{session} was imported from a bundle. Share that file, SHA-256 {imported.sha256}."
         )
     handle, name = tempfile.mkstemp(prefix=".bundle-", suffix=".zip", dir=folder)
     os.close(handle)
     path = Path(name)
     try:
         cut = writing.write(session, path)
-        found = Exported(path, _hash(path), path.stat().st_size, cut)
+        collected = Exported(path, _hash(path), path.stat().st_size, cut)
         with transaction.atomic():
-            _record(session, found, actor)
+            _record(session, collected, actor)
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-    return found
+    return collected
 
 
-def _record(session: Session, found: Exported, actor: str) -> None:
+def _record(session: Session, collected: Exported, actor: str) -> None:
     facts = {
         "what": "bundle",
-        "sha256": found.sha256,
-        "size": found.size,
-        "cut": found.cut.position,
+        "sha256": collected.sha256,
+        "size": collected.size,
+        "cut": collected.cut.position,
     }
     entries.record(
         session.project_id,

@@ -1,4 +1,4 @@
-"""The one writer of ImportedBundle and ImportedGate: what a bundle brought, and what pages show of it."""
+"""Imported bundles and their gates: store and queries. Only writer of both tables."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,23 +16,23 @@ from sessions.models import Session
 
 
 def known(sha256: str) -> ImportedBundle | None:
-    """The import of that very file, if there was one."""
+    """Return the earlier import of the same file, if any."""
     return ImportedBundle.objects.select_related("project", "session").filter(sha256=sha256).first()
 
 
 def keep(bundle: ImportedBundle, gates: Sequence[ImportedGate]) -> None:
-    """Store what the tables of other rooms have no place for. Expects the session and its effects."""
+    """Store an imported bundle and its gates. The session and its effects must exist."""
     bundle.save(force_insert=True)
     ImportedGate.objects.bulk_create(gates, batch_size=500)
 
 
 def of_session(session: Session) -> ImportedBundle | None:
-    """The bundle that brought `session`; None for a session of this book."""
+    """Return the bundle of an imported session; None for other sessions."""
     return ImportedBundle.objects.filter(session=session).first()
 
 
 def there(effect: Effect) -> str:
-    """What an imported effect is called in the book of origin, as the bundle's own summary calls it."""
+    """Return the handle of an imported effect in its original journal."""
     facts = (
         Entry.objects.filter(position=effect.opened_position)
         .values_list("facts", flat=True)
@@ -42,26 +42,26 @@ def there(effect: Effect) -> str:
 
 
 def exemptions_of(bundle: ImportedBundle) -> list[dict[str, Any]]:
-    """The exemptions that the session used, each with its `reason`, None where it was erased."""
-    told: list[dict[str, Any]] = bundle.told["exemptions"]
-    at = [one["opened_position"] for one in told]
+    """List the exemptions that the session used, each with `reason` (None: erased)."""
+    rows: list[dict[str, Any]] = bundle.told["exemptions"]
+    at = [row["opened_position"] for row in rows]
     bodies = Body.objects.filter(entry_id__in=at, entry__project=bundle.project_id).values_list(
         "entry_id", "text"
     )
     reasons = {position: parsed(text).get("reason") for position, text in bodies}
-    return [one | {"reason": reasons.get(one["opened_position"])} for one in told]
+    return [row | {"reason": reasons.get(row["opened_position"])} for row in rows]
 
 
 def gates_of(effect: Effect) -> list[Gate]:
-    """The gates of an imported effect, the latest first, as rows that are stored nowhere: for showing alone."""
-    found = ImportedGate.objects.filter(effect=effect).order_by("-opened_position")
-    return [as_gate(one) for one in found]
+    """List the gates of an imported effect, latest first, as unsaved rows for display."""
+    gates = ImportedGate.objects.filter(effect=effect).order_by("-opened_position")
+    return [as_gate(row) for row in gates]
 
 
-def as_gate(one: ImportedGate) -> Gate:
-    """A gate of another book in the shape of this one's. No vote, no ruling and no leave can come of it."""
-    columns = {name: value for name, value in one.told.items() if name in _COLUMNS}
-    return Gate(id=one.id, project_id=one.project_id, effect_id=one.effect_id, **columns)
+def as_gate(row: ImportedGate) -> Gate:
+    """Convert an imported gate to an unsaved Gate for display. It cannot be voted on or used."""
+    columns = {name: value for name, value in row.told.items() if name in _COLUMNS}
+    return Gate(id=row.id, project_id=row.project_id, effect_id=row.effect_id, **columns)
 
 
 _COLUMNS = frozenset(
@@ -82,7 +82,7 @@ _COLUMNS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """What somebody answered there. `who` is their pseudonym; `reason` is None where it was erased."""
+    """An imported vote. `who` is a pseudonym; `reason` is None once erased."""
 
     who: str
     answer: str
@@ -93,7 +93,7 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A gate of another book with all that a page says of it."""
+    """An imported gate with all that its page shows."""
 
     gate: Gate
     needs: str
@@ -103,21 +103,21 @@ class Told:
     votes: list[Vote]
 
 
-def told_of(one: ImportedGate) -> Told:
-    """Everything of a gate, in one query for what voters wrote."""
-    told = one.told
-    votes = told["votes"]
+def told_of(row: ImportedGate) -> Told:
+    """Build the page data of an imported gate. One query, for the reasons of votes."""
+    fields = row.told
+    votes = fields["votes"]
     bodies = dict(
         Body.objects.filter(
-            entry_id__in=[vote["position"] for vote in votes], entry__project=one.project_id
+            entry_id__in=[vote["position"] for vote in votes], entry__project=row.project_id
         ).values_list("entry_id", "text")
     )
-    parties = [(told[name], words) for name, words in _PARTIES if told[name]]
+    parties = [(fields[name], words) for name, words in _PARTIES if fields[name]]
     return Told(
-        gate=as_gate(one),
-        needs=needs(Requirement.of(told["requirement"]), [words for _, words in parties]),
-        ended=REASONS.get(told["reason"], ""),
-        rule=f"{told['policy_set'] or 'no policy set'}/{told['rule'] or 'no rule'}",
+        gate=as_gate(row),
+        needs=needs(Requirement.of(fields["requirement"]), [words for _, words in parties]),
+        ended=REASONS.get(fields["reason"], ""),
+        rule=f"{fields['policy_set'] or 'no policy set'}/{fields['rule'] or 'no rule'}",
         parties=parties,
         votes=[
             Vote(
@@ -135,13 +135,13 @@ def told_of(one: ImportedGate) -> Told:
 
 
 _PARTIES = (
-    ("requester", "on whose behalf it was asked"),
+    ("requester", "requester"),
     ("session_owner", "owner of the session"),
     ("agent_owner", "owner of the agent"),
 )
 
 
 def gate(project: UUID, identity: UUID) -> ImportedGate | None:
-    """The imported gate of that id, with its effect and session."""
-    found = ImportedGate.objects.filter(project=project, id=identity)
-    return found.select_related("effect", "effect__session", "effect__agent").first()
+    """Load an imported gate with its effect and session."""
+    row = ImportedGate.objects.filter(project=project, id=identity)
+    return row.select_related("effect", "effect__session", "effect__agent").first()

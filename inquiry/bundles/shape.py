@@ -1,7 +1,7 @@
-"""The format of a bundle: which columns travel, under which names, and the JSON Schema that says so.
+"""Format of a session bundle: exported columns and the JSON Schema.
 
-Columns are named once, here; their types are those of the tables. Whoever adds a column to a table decides here whether
-it travels. A change that an older reader would misunderstand raises VERSION.
+Columns are listed only here; their types are those of the tables. A new column of a table is
+exported only if listed here. A change that an older reader would misread raises VERSION.
 """
 
 from collections.abc import Mapping
@@ -21,81 +21,83 @@ FORMAT: Final = "gatebook.session"
 VERSION: Final = 1
 Shape = dict[str, Any]
 
-# What travels as it stands. Ids and references have names of their own, below.
+# Columns exported unchanged. Ids and references have their own names, below.
 COLUMNS: Final[Mapping[type[models.Model], tuple[str, ...]]] = {
     Session: (
-        *(
-            "key",
-            "branch",
-            "title",
-            "mode",
-            "status",
-            "waiting_on",
-            "cursor",
-            "labels",
-            "merge_intent",
-            "said",
-        ),
-        *(
-            "opened_position",
-            "effect_count",
-            "created_at_us",
-            "seen_at_us",
-            "started_at_us",
-            "ended_at_us",
-        ),
-        *("started_mark", "status_mark", "resumes", "version"),
+        "key",
+        "branch",
+        "title",
+        "mode",
+        "status",
+        "waiting_on",
+        "cursor",
+        "labels",
+        "merge_intent",
+        "said",
+        "opened_position",
+        "effect_count",
+        "created_at_us",
+        "seen_at_us",
+        "started_at_us",
+        "ended_at_us",
+        "started_mark",
+        "status_mark",
+        "resumes",
+        "version",
     ),
     Task: (
-        *(
-            "key",
-            "title",
-            "state",
-            "priority",
-            "worker",
-            "branch_label",
-            "opened_position",
-            "created_at_us",
-        ),
-        *("updated_at_us", "done_at_us", "created_mark", "said", "done_mark", "version"),
+        "key",
+        "title",
+        "state",
+        "priority",
+        "worker",
+        "branch_label",
+        "opened_position",
+        "created_at_us",
+        "updated_at_us",
+        "done_at_us",
+        "created_mark",
+        "said",
+        "done_mark",
+        "version",
     ),
     Item: ("key", "state", "mark", "changed_at_us"),
     Artifact: (
-        *(
-            "type",
-            "name",
-            "uri",
-            "sha256",
-            "size",
-            "media_type",
-            "retention",
-            "stored_at_us",
-            "opened_position",
-        ),
+        "type",
+        "name",
+        "uri",
+        "sha256",
+        "size",
+        "media_type",
+        "retention",
+        "stored_at_us",
+        "opened_position",
         "created_at_us",
     ),
     Decision: (
-        *(
-            "key",
-            "status",
-            "recorded_position",
-            "concluded_position",
-            "recorded_mark",
-            "concluded_mark",
-        ),
-        *("opened_position", "created_at_us", "concluded_at_us", "version"),
+        "key",
+        "status",
+        "recorded_position",
+        "concluded_position",
+        "recorded_mark",
+        "concluded_mark",
+        "opened_position",
+        "created_at_us",
+        "concluded_at_us",
+        "version",
     ),
     Handoff: (
-        *(
-            "key",
-            "size",
-            "waits_on",
-            "written_position",
-            "written_mark",
-            "accepted_mark",
-            "opened_position",
-        ),
-        *("created_at_us", "accept_by_us", "accepted_at_us", "version"),
+        "key",
+        "size",
+        "waits_on",
+        "written_position",
+        "written_mark",
+        "accepted_mark",
+        "opened_position",
+        "created_at_us",
+        "accept_by_us",
+        "accepted_at_us",
+        "version",
     ),
     Checkpoint: (
         "cache_keys",
@@ -107,196 +109,189 @@ COLUMNS: Final[Mapping[type[models.Model], tuple[str, ...]]] = {
         "created_at_us",
     ),
     ObservedFact: (
-        *(
-            "name",
-            "source",
-            "digest",
-            "mark",
-            "position",
-            "opened_position",
-            "observed_at_us",
-            "fresh_until_us",
-        ),
+        "name",
+        "source",
+        "digest",
+        "mark",
+        "position",
+        "opened_position",
+        "observed_at_us",
+        "fresh_until_us",
     ),
     Lease: (
-        *(
-            "kind",
-            "process",
-            "epoch",
-            "acquired_at_us",
-            "beat_at_us",
-            "progress_at_us",
-            "expires_at_us",
-        ),
-        *("released_at_us", "takeovers", "opened_position"),
+        "kind",
+        "process",
+        "epoch",
+        "acquired_at_us",
+        "beat_at_us",
+        "progress_at_us",
+        "expires_at_us",
+        "released_at_us",
+        "takeovers",
+        "opened_position",
     ),
     Tool: (
-        *(
-            "name",
-            "tool_class",
-            "reversibility",
-            "deadline_s",
-            "request_lifetime_s",
-            "key_window_s",
-            "probe",
-            "undo",
-        ),
-        *("max_attempts", "max_probes", "description"),
+        "name",
+        "tool_class",
+        "reversibility",
+        "deadline_s",
+        "request_lifetime_s",
+        "key_window_s",
+        "probe",
+        "undo",
+        "max_attempts",
+        "max_probes",
+        "description",
     ),
     Effect: (
-        *(
-            "effect_key",
-            "opened_position",
-            "tool",
-            "claimed_class",
-            "intent_digest",
-            "call_id",
-            "turn",
-            "ref",
-        ),
-        *(
-            "ref_class",
-            "ref_patterns_version",
-            "environment",
-            "resource",
-            "undoes",
-            "lane",
-            "plan_position",
-        ),
-        *(
-            "redactions",
-            "judged",
-            "judged_by",
-            "judged_as",
-            "enforced",
-            "leave",
-            "leave_basis",
-            "leave_ref",
-        ),
-        *(
-            "leave_until_us",
-            "leave_aside",
-            "leave_aside_until_us",
-            "state",
-            "outcome",
-            "attempt_count",
-        ),
-        *(
-            "failure_reason",
-            "external_reference",
-            "violates",
-            "planned_at_us",
-            "dispatched_at_us",
-            "settled_at_us",
-        ),
-        *(
-            "received_us",
-            "changed_us",
-            "deadline_us",
-            "planned_mark",
-            "superseded_mark",
-            "resolved_mark",
-        ),
-        *("resolution", "compensated", "undone", "version", "moved_refs"),
+        "effect_key",
+        "opened_position",
+        "tool",
+        "claimed_class",
+        "intent_digest",
+        "call_id",
+        "turn",
+        "ref",
+        "ref_class",
+        "ref_patterns_version",
+        "environment",
+        "resource",
+        "undoes",
+        "lane",
+        "plan_position",
+        "redactions",
+        "judged",
+        "judged_by",
+        "judged_as",
+        "enforced",
+        "leave",
+        "leave_basis",
+        "leave_ref",
+        "leave_until_us",
+        "leave_aside",
+        "leave_aside_until_us",
+        "state",
+        "outcome",
+        "attempt_count",
+        "failure_reason",
+        "external_reference",
+        "violates",
+        "planned_at_us",
+        "dispatched_at_us",
+        "settled_at_us",
+        "received_us",
+        "changed_us",
+        "deadline_us",
+        "planned_mark",
+        "superseded_mark",
+        "resolved_mark",
+        "resolution",
+        "compensated",
+        "undone",
+        "version",
+        "moved_refs",
     ),
     Attempt: (
-        *(
-            "number",
-            "remote_key",
-            "replaces",
-            "verdict_row",
-            "process",
-            "lease_epoch",
-            "lane",
-            "leave",
-            "is_open",
-        ),
-        *(
-            "replaced",
-            "outcome",
-            "failure_reason",
-            "external_reference",
-            "dispatch_key",
-            "received_us",
-            "heard_us",
-        ),
-        *(
-            "dispatched_at_us",
-            "acknowledged_at_us",
-            "failed_at_us",
-            "answer_position",
-            "dispatched_mark",
-        ),
-        *("acknowledged_mark", "failed_mark"),
+        "number",
+        "remote_key",
+        "replaces",
+        "verdict_row",
+        "process",
+        "lease_epoch",
+        "lane",
+        "leave",
+        "is_open",
+        "replaced",
+        "outcome",
+        "failure_reason",
+        "external_reference",
+        "dispatch_key",
+        "received_us",
+        "heard_us",
+        "dispatched_at_us",
+        "acknowledged_at_us",
+        "failed_at_us",
+        "answer_position",
+        "dispatched_mark",
+        "acknowledged_mark",
+        "failed_mark",
     ),
     Gate: (
-        *(
-            "opened_position",
-            "plan_position",
-            "digest",
-            "intent_digest",
-            "preconditions_digest",
-            "requirement",
-            "requirement_hash",
-        ),
-        *(
-            "rule",
-            "risk",
-            "reversibility",
-            "tool",
-            "repository_name",
-            "self_approval",
-            "minimum",
-            "deny_threshold",
-        ),
-        *(
-            "step_up",
-            "reason_of_yes",
-            "status",
-            "reason",
-            "version",
-            "requested_at_us",
-            "decide_by_us",
-            "leave_for_s",
-        ),
-        *("decided_at_us", "leave_until_us", "used_at_us", "used_attempt", "ended_at_us"),
+        "opened_position",
+        "plan_position",
+        "digest",
+        "intent_digest",
+        "preconditions_digest",
+        "requirement",
+        "requirement_hash",
+        "rule",
+        "risk",
+        "reversibility",
+        "tool",
+        "repository_name",
+        "self_approval",
+        "minimum",
+        "deny_threshold",
+        "step_up",
+        "reason_of_yes",
+        "status",
+        "reason",
+        "version",
+        "requested_at_us",
+        "decide_by_us",
+        "leave_for_s",
+        "decided_at_us",
+        "leave_until_us",
+        "used_at_us",
+        "used_attempt",
+        "ended_at_us",
     ),
     Vote: (
-        *(
-            "actor",
-            "answer",
-            "team",
-            "card_sha256",
-            "shown_version",
-            "shown_digest",
-            "shown_at_us",
-            "view_complete",
-        ),
-        *("step_up", "password_at_us", "reason_characters", "position", "voted_at_us"),
+        "actor",
+        "answer",
+        "team",
+        "card_sha256",
+        "shown_version",
+        "shown_digest",
+        "shown_at_us",
+        "view_complete",
+        "step_up",
+        "password_at_us",
+        "reason_characters",
+        "position",
+        "voted_at_us",
     ),
     Exemption: (
-        *(
-            "tool",
-            "rule",
-            "agent",
-            "repository",
-            "ref",
-            "environment",
-            "opened_position",
-            "granted_at_us",
-        ),
-        *("minimum", "in_force_at_us", "ends_at_us", "revoked_at_us", "uses", "used_at_us"),
+        "tool",
+        "rule",
+        "agent",
+        "repository",
+        "ref",
+        "environment",
+        "opened_position",
+        "granted_at_us",
+        "minimum",
+        "in_force_at_us",
+        "ends_at_us",
+        "revoked_at_us",
+        "uses",
+        "used_at_us",
     ),
     Hold: ("scope", "set_at_us"),
 }
-# Which of them are positions of the journal: importing gives each its place in the new one.
+# Columns that are journal positions; an import maps each to the new journal.
 POSITIONS: Final = frozenset(
     {
-        *("opened_position", "plan_position", "answer_position", "position", "recorded_position"),
-        *("concluded_position", "written_position"),
+        "opened_position",
+        "plan_position",
+        "answer_position",
+        "position",
+        "recorded_position",
+        "concluded_position",
+        "written_position",
     }
 )
-# Parts of the document that make no rows elsewhere; an import keeps them as they were told.
+# Parts of the document without a table; an import stores them unchanged.
 BESIDE: Final = (
     "origin",
     "links",
@@ -335,7 +330,7 @@ def _object(**properties: Shape) -> Shape:
 
 
 def _column(field: Any) -> Shape:
-    """The shape of a column as JSON has it."""
+    """Return the JSON Schema of a column."""
     shape: Shape
     if isinstance(field, models.BooleanField):
         shape = dict(_FLAG)
@@ -350,14 +345,14 @@ def _column(field: Any) -> Shape:
 
 
 def of(model: type[models.Model], **more: Shape) -> Shape:
-    """The shape of a row of `model`: the columns that travel, and `more` beside them."""
+    """Return the JSON Schema of a row of `model`: exported columns and `more`."""
     columns = {name: _column(model._meta.get_field(name)) for name in COLUMNS[model]}
     return _object(**columns, **more)
 
 
-def row(one: Any, **more: Any) -> dict[str, Any]:
-    """The columns of a row that travel, and `more` beside them."""
-    return {**{name: getattr(one, name) for name in COLUMNS[type(one)]}, **more}
+def row(item: Any, **more: Any) -> dict[str, Any]:
+    """Return the exported columns of a row, and `more`."""
+    return {**{name: getattr(item, name) for name in COLUMNS[type(item)]}, **more}
 
 
 _NAME: Final[Shape] = {"type": "string", "minLength": 1, "maxLength": 200}
@@ -365,7 +360,7 @@ _PERSON: Final = _or_null({"type": "string", "maxLength": 64})
 _BODY: Final[Shape] = {
     "anyOf": [
         _object(text=_TEXT, salt=_HEX),
-        _object(text=_TEXT, replaced=_list(_TEXT)),  # people's names gave way to pseudonyms
+        _object(text=_TEXT, replaced=_list(_TEXT)),  # with pseudonyms for user names
         _object(
             erased=_object(
                 reason={"type": "string", "minLength": 1, "maxLength": 200}, erased_at_us=_COUNT
@@ -381,7 +376,7 @@ _ENTRY: Final = _object(
     id={"type": "string", "minLength": 1, "maxLength": 64},
     kind={"type": "string", "pattern": r"^[a-z_]+\.[a-z_]+$", "maxLength": 64},
     lane={"enum": ["command", "evidence", "claim", "system"]},
-    of_session=_FLAG,  # false: it speaks of more than the session, as the grant of an exemption does
+    of_session=_FLAG,  # false: not an entry of the session, such as the grant of an exemption
     effect=_or_null(_ID),
     attempt=_or_null({"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1}),
     subject=_or_null(_ID),
@@ -397,26 +392,28 @@ _ENTRY: Final = _object(
 _LINK: Final = _or_null(_object(key=_TEXT, handle=_TEXT))
 
 
-_SAID: Final = {
-    "version": "of this format; a reader refuses what is newer than it knows",
-    "origin": "the book it comes from: project, and what the session is called there",
-    "cut": "the last entry that is told, by the journal and the server's clock of origin",
-    "left_out": "what a reader might look for and will not find, and why",
+_DESCRIPTIONS: Final = {
+    "version": "format version; a reader rejects versions newer than its own",
+    "origin": "where the bundle comes from: project, and the session's id and handle",
+    "cut": "the last exported entry: its position and server time at the origin",
+    "left_out": "data that the bundle does not contain, and why",
     "links": "other sessions that this one names; they are not in the bundle",
-    "owner": "a pseudonym, as every person in it",
-    "effects": "one external action each, with its attempts and, as of the cut, the row of the verdict table it fits",
-    "gates": "effects held for people, with their answers; the reasons are in the entries at the votes' positions",
+    "owner": "a pseudonym, as every person in the bundle",
+    "effects": "one external action each, with its attempts and its row of the verdict table at the"
+    " cut",
+    "gates": "approval requests with their votes; the reasons are in the entries at the votes'"
+    " positions",
     "stops": "in force at the cut",
-    "leases": "as they stood when it was written; heartbeats make no entries",
-    "artifacts": "by content hash; the bytes of those enclosed lie in artifacts/",
-    "resume": "whether work could go on, as of the cut",
-    "entries": "what the journal says, in its order. SHA-256 over salt and text of a body is its commitment; times that"
-    " end in _us are microseconds since 1970, UTC",
+    "leases": "as of the export; heartbeats make no entries",
+    "artifacts": "by content hash; the bytes of enclosed artifacts are in artifacts/",
+    "resume": "whether the session could resume, as of the cut",
+    "entries": "journal entries in order. SHA-256 over salt and text of a body is its commitment;"
+    " times that end in _us are microseconds since 1970, UTC",
 }
 
 
 def schema() -> Shape:
-    """The JSON Schema of `bundle.json`, which travels with every bundle and is published in docs/."""
+    """Build the JSON Schema of `bundle.json`, included in every bundle and published in docs/."""
     parts = _object(
         format={"const": FORMAT},
         version={"const": VERSION},
@@ -470,8 +467,8 @@ def schema() -> Shape:
         resume=_object(safe=_FLAG, sentence=_TEXT, open=_COUNT),
         entries=_list(_ENTRY),
     )
-    for name, said in _SAID.items():
-        parts["properties"][name] = {"description": said, **parts["properties"][name]}
+    for name, description in _DESCRIPTIONS.items():
+        parts["properties"][name] = {"description": description, **parts["properties"][name]}
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A session of Gatebook, as a bundle",

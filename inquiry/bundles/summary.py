@@ -1,7 +1,7 @@
-"""README.md of a bundle: what a person asks of the session, in that order.
+"""README.md of a bundle: a summary of the session for people.
 
-Agents' text stands in it on one line and as text: what Markdown or a terminal would take for more is escaped or shown
-as a token, as on the pages (journal/untrusted.py).
+Agents' text is on one line and escaped: Markdown, links and hidden characters are shown as text or
+tokens, as on the pages (journal/untrusted.py).
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ _CLOSED: Final = ("compensated", "superseded")
 
 
 def text(raw: str, limit: int = _CELL) -> str:
-    """Agents' text on one line of Markdown: nothing in it is a sign, a link or hidden."""
+    """Escape agents' text for one line of Markdown."""
     shown = "".join(
         piece.shown or piece.raw for piece in untrusted.pieces(raw[:limit], one_line=True)
     )
@@ -26,91 +26,94 @@ def text(raw: str, limit: int = _CELL) -> str:
 
 
 def moment(us: int | None) -> str:
-    """A time of the book as people read it."""
+    """Format a time for people."""
     if us is None:
-        return "not told"
+        return "not reported"
     return datetime.fromtimestamp(us / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def beginning(head: dict[str, Any], effects: int) -> Iterator[str]:
-    """What the session is, for whom, and what became of it."""
-    one, origin = head["session"], head["origin"]
-    yield f"# {origin['handle']} {text(one['title'] or one['key'], 200)}"
+    """Yield the head: session, project, agent, status and resume state."""
+    row, origin = head["session"], head["origin"]
+    yield f"# {origin['handle']} {text(row['title'] or row['key'], 200)}"
     yield ""
-    yield "A session of AI agents as a Gatebook recorded it. `bundle.json` tells the same to programs and more of it;"
-    yield "`schema.json` is its form, `SHA256SUMS` holds the hash of every file (`sha256sum -c SHA256SUMS`)."
+    yield "A session of AI agents as recorded by Gatebook. `bundle.json` has the full data for"
+    yield "programs, `schema.json` its JSON Schema, and `SHA256SUMS` the hash of every file"
+    yield "(`sha256sum -c SHA256SUMS`)."
     yield ""
     on_behalf = (
-        f", on behalf of {head['on_behalf_of']} by its own word" if head["on_behalf_of"] else ""
+        f", on behalf of {head['on_behalf_of']} (claimed by the agent)"
+        if head["on_behalf_of"]
+        else ""
     )
-    owner = f", of {head['owner']}" if head["owner"] else ""
-    where = text(one["repository"]) if one["repository"] else "none named"
-    branch = f"@{text(one['branch'])}" if one["branch"] else ""
+    owner = f", owner {head['owner']}" if head["owner"] else ""
+    where = text(row["repository"]) if row["repository"] else "none named"
+    branch = f"@{text(row['branch'])}" if row["branch"] else ""
     for name, value in (
         ("Project", text(origin["project_name"])),
-        ("Agent", f"{text(one['agent'])}{on_behalf}{owner}"),
+        ("Agent", f"{text(row['agent'])}{on_behalf}{owner}"),
         ("Repository", where + branch),
-        ("Status", f"{one['status']}, mode {one['mode']}"),
+        ("Status", f"{row['status']}, mode {row['mode']}"),
         (
             "Started, ended (agent's clock)",
-            f"{moment(one['started_at_us'])}, {moment(one['ended_at_us'])}",
+            f"{moment(row['started_at_us'])}, {moment(row['ended_at_us'])}",
         ),
         (
-            "First heard of, last seen (server)",
-            f"{moment(one['created_at_us'])}, {moment(one['seen_at_us'])}",
+            "First seen, last seen (server time)",
+            f"{moment(row['created_at_us'])}, {moment(row['seen_at_us'])}",
         ),
         (
             "Cut",
-            f"position {head['cut']['position']} of the journal, {moment(head['cut']['at_us'])}",
+            f"journal position {head['cut']['position']}, {moment(head['cut']['at_us'])}",
         ),
         ("Effects", str(effects)),
-        ("Can it resume safely? As of the cut", head["resume"]["sentence"]),
+        ("Can it resume safely (at the cut)", head["resume"]["sentence"]),
     ):
         yield f"- **{name}**: {value}"
 
 
 @dataclass(slots=True)
 class Doubts:
-    """What is told of single effects beneath their table: whose outcome nobody knows, and which went against a rule."""
+    """Effects listed below the table: unknown outcomes and integrity violations."""
 
     unknown: list[str] = field(default_factory=list)
     against: list[str] = field(default_factory=list)
 
-    def look(self, one: dict[str, Any]) -> None:
-        """Note what is to be told of this effect."""
-        handle = f"e_{one['opened_position']} {text(one['tool'])}".strip()
-        verdict = f"Verdict: {one['verdict']['answer']}, {one['verdict']['reason']}."
-        if one["state"] == "dispatched":
-            late = f"its deadline {moment(one['deadline_us'])}"
-            told = f"dispatched {moment(one['dispatched_at_us'])}, {late}, and no answer came before the cut"
-            self.unknown.append(f"- {handle}: {told}. {verdict}")
-        elif one["outcome"] == "unknown" and one["state"] not in _CLOSED:
-            self.unknown.append(f"- {handle}: {one['state']}, outcome unknown. {verdict}")
-        if one["violates"]:
-            self.against.append(f"- {handle}: {one['state']} under leave {one['leave']}.")
+    def look(self, row: dict[str, Any]) -> None:
+        """Collect the lines of one effect."""
+        handle = f"e_{row['opened_position']} {text(row['tool'])}".strip()
+        verdict = f"Verdict: {row['verdict']['answer']}, {row['verdict']['reason']}."
+        if row["state"] == "dispatched":
+            times = (
+                f"dispatched {moment(row['dispatched_at_us'])},"
+                f" deadline {moment(row['deadline_us'])}"
+            )
+            self.unknown.append(f"- {handle}: {times}, no result before the cut. {verdict}")
+        elif row["outcome"] == "unknown" and row["state"] not in _CLOSED:
+            self.unknown.append(f"- {handle}: {row['state']}, outcome unknown. {verdict}")
+        if row["violates"]:
+            self.against.append(f"- {handle}: {row['state']} with permission {row['leave']}.")
 
 
 def of_effects(rows: Iterable[dict[str, Any]], doubts: Doubts) -> Iterator[str]:
-    """The effects as a table; `doubts` looks at each of them."""
+    """Yield the table of effects; `doubts` collects from each."""
     yield from ("", "## Effects", "")
-    yield "| effect | tool | state | outcome | leave | attempts | planned (agent) | reference |"
+    yield (
+        "| effect | tool | state | outcome | permission | attempts | planned (agent) | reference |"
+    )
     yield "|---|---|---|---|---|---|---|---|"
-    for one in rows:
-        doubts.look(one)
-        leave = f"{one['leave']}, {one['leave_basis']}" if one["leave_basis"] else one["leave"]
+    for row in rows:
+        doubts.look(row)
+        leave = f"{row['leave']}, {row['leave_basis']}" if row["leave_basis"] else row["leave"]
         cells = (
-            *(
-                f"e_{one['opened_position']}",
-                text(one["tool"]) or "not known",
-                one["state"],
-                one["outcome"] or "-",
-            ),
-            *(
-                leave,
-                str(one["attempt_count"]),
-                moment(one["planned_at_us"]),
-                text(one["external_reference"]) or "-",
-            ),
+            f"e_{row['opened_position']}",
+            text(row["tool"]) or "unknown",
+            row["state"],
+            row["outcome"] or "-",
+            leave,
+            str(row["attempt_count"]),
+            moment(row["planned_at_us"]),
+            text(row["external_reference"]) or "-",
         )
         yield f"| {' | '.join(cells)} |"
 
@@ -118,50 +121,54 @@ def of_effects(rows: Iterable[dict[str, Any]], doubts: Doubts) -> Iterator[str]:
 def of_gates(
     rows: Iterable[dict[str, Any]], handles: dict[str, str], reasons: dict[int, str | None]
 ) -> Iterator[str]:
-    """The gates with their rulings. `handles` are those of effects by id, `reasons` what voters wrote, by position."""
+    """Yield the gates with votes. `handles` are by effect id, `reasons` by the vote's position."""
     yield from ("", "## Gates", "")
     seen = False
-    for one in rows:
+    for row in rows:
         seen = True
-        rule = f"{one['policy_set'] or 'no policy set'}/{one['rule'] or 'no rule'}"
+        rule = f"{row['policy_set'] or 'no policy set'}/{row['rule'] or 'no rule'}"
         yield (
-            f"- **g_{one['opened_position']}** of {handles.get(str(one['effect']), 'an effect')} {text(one['tool'])}:"
-            f" {words.STATUSES[one['status']][0]}. Asked {moment(one['requested_at_us'])} by {text(rule)},"
-            f" needs {one['minimum']}; to be decided by {moment(one['decide_by_us'])}."
+            f"- **g_{row['opened_position']}** of"
+            f" {handles.get(str(row['effect']), 'an effect')} {text(row['tool'])}:"
+            f" {words.STATUSES[row['status']][0]}. Requested {moment(row['requested_at_us'])}"
+            f" by {text(rule)}, needs {row['minimum']};"
+            f" decision due {moment(row['decide_by_us'])}."
         )
-        for vote in one["votes"]:
-            said = reasons.get(vote["position"])
-            because = f": {text(said, 300)}" if said else ""
-            yield f"  - {vote['actor']} {words.ANSWERS[vote['answer']][0]}, {moment(vote['voted_at_us'])}{because}"
+        for vote in row["votes"]:
+            reason = reasons.get(vote["position"])
+            because = f": {text(reason, 300)}" if reason else ""
+            answer = words.ANSWERS[vote["answer"]][0]
+            yield f"  - {vote['actor']} {answer}, {moment(vote['voted_at_us'])}{because}"
     if not seen:
-        yield "Nobody was asked for anything."
+        yield "No approvals were requested."
 
 
 def of_exemptions(rows: Iterable[dict[str, Any]], reasons: dict[int, str | None]) -> Iterator[str]:
-    """The exemptions under which effects went without being asked about."""
-    found = [
-        f"- of {text(one['tool'])}, granted by {one['granted_by']} {moment(one['granted_at_us'])} until"
-        f" {moment(one['ends_at_us'])}, used {one['uses']} time{'' if one['uses'] == 1 else 's'} in all:"
-        f" {text(reasons.get(one['opened_position']) or 'reason erased', 300)}"
-        for one in rows
+    """Yield the exemptions that let effects skip approval."""
+    lines = [
+        f"- of {text(row['tool'])}, granted by {row['granted_by']} {moment(row['granted_at_us'])}"
+        f" until {moment(row['ends_at_us'])},"
+        f" used {row['uses']} time{'' if row['uses'] == 1 else 's'} in all:"
+        f" {text(reasons.get(row['opened_position']) or 'reason erased', 300)}"
+        for row in rows
     ]
-    if found:
-        yield from ("", "## Exemptions used", "", *found)
+    if lines:
+        yield from ("", "## Exemptions used", "", *lines)
 
 
 def of_doubts(doubts: Doubts) -> Iterator[str]:
-    """What nobody knows, and what went against a rule."""
-    known = ["Nothing: every effect that was begun has an answer."]
-    yield from ("", "## What is unknown", "", *(doubts.unknown or known))
-    kept = ["No integrity violation is recorded of its effects."]
-    yield from ("", "## Against a rule", "", *(doubts.against or kept))
+    """Yield the sections of unknown outcomes and integrity violations."""
+    none_unknown = ["None: every dispatched effect has a result."]
+    yield from ("", "## Unknown outcomes", "", *(doubts.unknown or none_unknown))
+    none_against = ["None recorded."]
+    yield from ("", "## Integrity violations", "", *(doubts.against or none_against))
 
 
 def ending(head: dict[str, Any], diffs: int, artifacts: int) -> Iterator[str]:
-    """What else lies in the bundle, and what does not."""
-    yield from ("", "## Beside this file", "")
-    yield f"{diffs} diff{'' if diffs == 1 else 's'} of what effects were to change, read out of their arguments;"
+    """Yield the other contents of the bundle, and what it leaves out."""
+    yield from ("", "## Other files", "")
+    yield f"{diffs} diff{'' if diffs == 1 else 's'} of planned file changes, from the arguments;"
     yield f"{artifacts} artifact{'' if artifacts == 1 else 's'} by content hash."
     yield from ("", "## Left out", "")
-    for one in head["left_out"]:
-        yield f"- {one['what']}: {one['why']}."
+    for row in head["left_out"]:
+        yield f"- {row['what']}: {row['why']}."

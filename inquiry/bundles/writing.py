@@ -1,7 +1,7 @@
-"""Writes the bundle of a session into a file: always the same bytes for the same content and cut.
+"""Write a session bundle to a zip file: the same bytes for the same content and cut.
 
-A zip with its members in one order and at one time, `bundle.json` first among what programs read, and SHA256SUMS at the
-end with the hash of every other member. Nothing is held in memory but a batch of rows.
+Members have a fixed order and time; SHA256SUMS comes last with the hash of every other member. Only
+one batch of rows is in memory.
 """
 
 import hashlib
@@ -23,11 +23,11 @@ from sessions.models import Artifact, Session
 from sessions.refused import RefusedError
 
 NAMES: Final = ("README.md", "bundle.json", "schema.json", "SHA256SUMS")
-_WHEN: Final = (1980, 1, 1, 0, 0, 0)  # of every member: the earliest that a zip can tell
+_WHEN: Final = (1980, 1, 1, 0, 0, 0)  # of every member: the earliest time that zip supports
 _LEVEL: Final = 6
 _CHUNK: Final = 1 << 20
 _TRIES: Final = 5
-_PLANS: Final = 50  # bodies that are in memory together
+_PLANS: Final = 50  # bodies in memory at once
 _OPTIONS: Final = orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
 
 
@@ -36,7 +36,7 @@ class _Sink(Protocol):
 
 
 class _Zip:
-    """Members in the order in which they are written, with their hashes."""
+    """A zip file that records the hash of every member in order."""
 
     def __init__(self, file: zipfile.ZipFile) -> None:
         self._file = file
@@ -59,62 +59,62 @@ class _Zip:
             yield Sink
         self.sums.append((digest.hexdigest(), name))
 
-    def lines(self, name: str, found: Iterable[str]) -> None:
+    def lines(self, name: str, rows: Iterable[str]) -> None:
         with self.member(name) as sink:
-            for line in found:
+            for line in rows:
                 sink.write(f"{line}\n".encode("utf-8", "replace"))
 
 
 def write(session: Session, target: Path) -> Cut:
     """Write the bundle of `session` to `target` and return its cut. Raises RefusedError.
 
-    A session that is written to meanwhile is read again: rows and journal must tell of the same moment.
+    If the session changes during the export, it is exported again: rows and journal must match.
     """
     for _ in range(_TRIES):
-        one = Session.objects.select_related(
+        current = Session.objects.select_related(
             "project", "agent", "repository", *collecting.LINKS
         ).get(id=session.id)
-        cut = cut_of(one)
+        cut = cut_of(current)
         with zipfile.ZipFile(target, "w", compresslevel=_LEVEL) as file:
-            _write(_Zip(file), Collected(one, cut))
-        if cut_of(one) == cut:
+            _write(_Zip(file), Collected(current, cut))
+        if cut_of(current) == cut:
             return cut
     target.unlink()
     raise RefusedError(
-        f"{session} is written to faster than it can be read. Try again when its agent is at rest."
+        f"{session} changes faster than it can be exported. Try again when its agent is idle."
     )
 
 
-def _write(file: _Zip, found: Collected) -> None:
-    head = found.head()
-    changed = list(_diffs(found))
-    enclosed = _enclosed(found.session)
-    file.lines("README.md", _readme(found, head, len(changed), len(enclosed)))
+def _write(file: _Zip, collected: Collected) -> None:
+    head = collected.head()
+    changed = list(_diffs(collected))
+    enclosed = _enclosed(collected.session)
+    file.lines("README.md", _readme(collected, head, len(changed), len(enclosed)))
     with file.member("bundle.json") as sink:
-        _document(sink, head, found)
+        _document(sink, head, collected)
     with file.member("schema.json") as sink:
         sink.write(orjson.dumps(schema(), option=_OPTIONS | orjson.OPT_INDENT_2))
     for handle, position in changed:
         with file.member(f"diffs/{handle}.diff") as sink:
             sink.write(diffs.of_plan(_text(position)).encode("utf-8", "replace"))
-    for one in enclosed:
+    for row in enclosed:
         with (
-            file.member(f"artifacts/{one.sha256}") as sink,
-            artifacts.path(one.project_id, one.sha256).open("rb") as b,
+            file.member(f"artifacts/{row.sha256}") as sink,
+            artifacts.path(row.project_id, row.sha256).open("rb") as b,
         ):
             while chunk := b.read(_CHUNK):
                 sink.write(chunk)
     file.lines("SHA256SUMS", [f"{digest}  {name}" for digest, name in file.sums])
 
 
-def _document(sink: _Sink, head: dict[str, Any], found: Collected) -> None:
-    """bundle.json: one element a line, so that two of them can be compared line by line."""
+def _document(sink: _Sink, head: dict[str, Any], collected: Collected) -> None:
+    """Write bundle.json with one element per line, so that two bundles can be diffed."""
     sink.write(b"{")
     for name, value in head.items():
         sink.write(
             orjson.dumps(name) + b":" + orjson.dumps(value, option=orjson.OPT_SORT_KEYS) + b",\n"
         )
-    for number, (name, rows) in enumerate(found.parts()):
+    for number, (name, rows) in enumerate(collected.parts()):
         sink.write((b",\n" if number else b"") + orjson.dumps(name) + b":[")
         first = True
         for row in rows():
@@ -126,35 +126,37 @@ def _document(sink: _Sink, head: dict[str, Any], found: Collected) -> None:
     sink.write(b"}\n")
 
 
-def _readme(found: Collected, head: dict[str, Any], changed: int, enclosed: int) -> Iterator[str]:
-    yield from summary.beginning(head, found.effects_of().count())
+def _readme(
+    collected: Collected, head: dict[str, Any], changed: int, enclosed: int
+) -> Iterator[str]:
+    yield from summary.beginning(head, collected.effects_of().count())
     doubts = summary.Doubts()
-    yield from summary.of_effects(found.effects(), doubts)
-    gates = list(found.gates())
-    of = {str(one["effect"]) for one in gates}
-    held = found.effects_of().filter(id__in=of).values_list("id", "opened_position")
+    yield from summary.of_effects(collected.effects(), doubts)
+    gates = list(collected.gates())
+    of = {str(line["effect"]) for line in gates}
+    held = collected.effects_of().filter(id__in=of).values_list("id", "opened_position")
     handles = {str(identity): f"e_{position}" for identity, position in held}
     yield from summary.of_gates(
-        gates, handles, _reasons([vote["position"] for one in gates for vote in one["votes"]])
+        gates, handles, _reasons([vote["position"] for line in gates for vote in line["votes"]])
     )
-    exempted = list(found.exemptions())
+    exempted = list(collected.exemptions())
     yield from summary.of_exemptions(
-        exempted, _reasons([one["opened_position"] for one in exempted])
+        exempted, _reasons([line["opened_position"] for line in exempted])
     )
     yield from summary.of_doubts(doubts)
     yield from summary.ending(head, changed, enclosed)
 
 
 def _reasons(positions: list[int]) -> dict[int, str | None]:
-    """What people wrote, by the position of their word; an erased reason is absent."""
+    """Load the reasons of people by entry position; erased reasons are absent."""
     bodies = Body.objects.filter(entry_id__in=positions).values_list("entry_id", "text")
     return {position: orjson.loads(text).get("reason") for position, text in bodies}
 
 
-def _diffs(found: Collected) -> Iterator[tuple[str, int]]:
-    """Handle and plan of every effect whose arguments tell of a change in files."""
+def _diffs(collected: Collected) -> Iterator[tuple[str, int]]:
+    """Yield handle and plan position of every effect whose arguments change files."""
     plan = Body.objects.filter(entry_id=OuterRef("plan_position")).values("text")
-    planned = found.effects_of().annotate(plan=Subquery(plan)).filter(plan__isnull=False)
+    planned = collected.effects_of().annotate(plan=Subquery(plan)).filter(plan__isnull=False)
     rows = planned.values_list("opened_position", "plan_position", "plan").iterator(
         chunk_size=_PLANS
     )
@@ -168,8 +170,8 @@ def _text(position: int) -> str:
 
 
 def _enclosed(session: Session) -> list[Artifact]:
-    """The artifacts whose bytes are stored here, one of each hash, in the order of the hashes."""
+    """List the artifacts with stored bytes, one per hash, ordered by hash."""
     rows = Artifact.objects.filter(session=session, stored_at_us__isnull=False).order_by(
         "sha256", "size"
     )
-    return list({one.sha256: one for one in rows if collecting.is_enclosed(one)}.values())
+    return list({entry.sha256: entry for entry in rows if collecting.is_enclosed(entry)}.values())

@@ -69,8 +69,7 @@ def _release(row: Row, held: Seen, reason: str, by: User) -> str:
     words = reason.strip()
     if not transitions.LEAST_REASON <= len(words) <= transitions.MOST_REASON:
         raise RefusedError(
-            f"Enter a reason of {transitions.LEAST_REASON} to"
-            f" {transitions.MOST_REASON} characters."
+            f"Enter a reason of {transitions.LEAST_REASON} to {transitions.MOST_REASON} characters."
         )
     project, epoch, subject = held.project, row.reason.epoch, row.reason.subject
     if not again.durably(lambda: leases.let_go(project, subject, epoch, words, by)):

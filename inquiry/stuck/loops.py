@@ -29,22 +29,18 @@ _BETWEEN: Final = 500  # entries searched for progress
 # Entry kinds that show progress. Effects are excluded: repeating effects are the loop itself.
 PROGRESS: Final = frozenset(
     {
-        *(
-            "checkpoint.written",
-            "decision.recorded",
-            "decision.concluded",
-            "fact.observed",
-            "artifact.recorded",
-        ),
-        *(
-            "handoff.written",
-            "handoff.accepted",
-            "task.created",
-            "task.changed",
-            "task.done",
-            "item.done",
-            "item.failed",
-        ),
+        "checkpoint.written",
+        "decision.recorded",
+        "decision.concluded",
+        "fact.observed",
+        "artifact.recorded",
+        "handoff.written",
+        "handoff.accepted",
+        "task.created",
+        "task.changed",
+        "task.done",
+        "item.done",
+        "item.failed",
     }
 )
 _MOVED_ON: Final = PROGRESS | {"effect.acknowledged"}
@@ -185,9 +181,8 @@ def _with_equal_results(calls: list[Call]) -> list[Call]:
     answers = Attempt.objects.filter(
         effect__in=[call.id for call in calls], answer_position__isnull=False
     )
-    at = dict(
-        answers.order_by("number").values_list("effect", "answer_position")
-    )  # the latest attempt's
+    # By number, so that the latest attempt's answer wins.
+    at = dict(answers.order_by("number").values_list("effect", "answer_position"))
     texts = dict(Body.objects.filter(entry__in=at.values()).values_list("entry", "text"))
     results = [_result(texts.get(at.get(call.id) or 0)) for call in calls]
     same: list[Call] = []

@@ -193,9 +193,8 @@ def forget(rows: Collection[StuckTransition], at_us: int) -> None:
             id__in=[row.id for row in rows], raised_us__isnull=True
         )
         unraised.filter(owner__isnull=True, snoozed_position__isnull=True).delete()
-        unraised.filter(cleared_us__isnull=True).update(
-            cleared_us=at_us
-        )  # rows with an owner or a snooze stay
+        # Rows with an owner or a snooze stay.
+        unraised.filter(cleared_us__isnull=True).update(cleared_us=at_us)
 
 
 def note(
@@ -263,9 +262,7 @@ def _facts(held: Seen) -> dict[str, Any]:
 def _checked(reason: str) -> str:
     words = reason.strip()
     if not LEAST_REASON <= len(words) <= MOST_REASON:
-        raise RefusedError(
-            f"Enter a reason of {LEAST_REASON} to {MOST_REASON} characters."
-        )
+        raise RefusedError(f"Enter a reason of {LEAST_REASON} to {MOST_REASON} characters.")
     return words
 
 

@@ -1,4 +1,4 @@
-"""What the search page says of the rows that it found."""
+"""Template tags and filters of search results."""
 
 from functools import cache
 from typing import Any, Final
@@ -28,23 +28,23 @@ _SNIPPET: Final = 240  # characters of a part
 
 @register.simple_tag
 def search_url(text: str, facets: bool = False) -> str:
-    """`{% search_url "effect is:unknown" %}`: the address of the search for a query."""
+    """Return the URL of a search: `{% search_url "effect is:unknown" %}`."""
     return links.search(text, **({"facets": "1"} if facets else {}))
 
 
 @register.simple_tag
 @cache
 def fields_of(name: str) -> SafeString:
-    """What can be asked of an entity, each field as a button that adds an example: the same on every page."""
+    """Render the fields of an entity as buttons that add an example. Cached for the process."""
     entity = ENTITIES[name]
-    fields = [(one, reference.example(entity, one)) for one in entity.fields.values()]
-    told = {"entity": entity, "fields": fields, "entities": ENTITIES.values()}
-    return SafeString(get_template("inquiry/found/_fields.html").render(told))
+    fields = [(field, reference.example(entity, field)) for field in entity.fields.values()]
+    context = {"entity": entity, "fields": fields, "entities": ENTITIES.values()}
+    return SafeString(get_template("inquiry/found/_fields.html").render(context))
 
 
 @register.filter
 def figure(value: Any, kind: str) -> SafeString | str:
-    """A figure of a group: a count, a moment, a length of time, or a number."""
+    """Format a figure of a group: a count, a time, a duration, or a number."""
     if value is None:
         return markup('<span class="quiet">{}</span>', "—")
     if kind == "time":
@@ -56,7 +56,7 @@ def figure(value: Any, kind: str) -> SafeString | str:
 
 @register.filter
 def in_code(words: str) -> SafeString:
-    """Words of ours in which code stands between backticks, as docs/search.md has them."""
+    """Render Gatebook's own text with code between backticks, as in docs/search.md."""
     parts = words.replace("\\|", "|").split("`")
     return SafeString(
         "".join(markup("<code>{}</code>" if n % 2 else "{}", part) for n, part in enumerate(parts))
@@ -65,33 +65,36 @@ def in_code(words: str) -> SafeString:
 
 @register.filter
 def waited(gate: Gate, reader: Reader) -> str:
-    """How long people were waited for: to the ruling, to the end without one, or until the moment that is shown."""
+    """Return how long a gate waited: to its decision, its end, or the moment shown."""
     end_us = gate.decided_at_us or gate.ended_at_us or reader.now_us
     return elapsed(max(end_us - gate.requested_at_us, 0))
 
 
 @register.simple_tag
 def arguments_of(row: Row, snippets: dict[UUID, Snippet]) -> SafeString:
-    """What an effect's call says in a row, or where the words that were asked for stand in its text."""
-    found = snippets.get(row.effect.pk)
-    if found is None:
+    """Render the arguments of an effect, or the snippet that matches the searched words."""
+    snippet = snippets.get(row.effect.pk)
+    if snippet is None:
         return arguments_cell(row)
-    cell = '<td role="cell" data-label="Text" class="gist is-snippet"><span class="quiet">{}</span> {}</td>'
-    return markup(cell, found.label, snippet_line(found))
+    cell = (
+        '<td role="cell" data-label="Text" class="gist is-snippet">'
+        '<span class="quiet">{}</span> {}</td>'
+    )
+    return markup(cell, snippet.label, snippet_line(snippet))
 
 
 def snippet_line(snippet: Snippet) -> SafeString:
-    """Agents' text on one line, inert, with what was asked for marked. A page has fifty, so no template says it."""
+    """Render a snippet on one line with matches marked. Without a template, for speed."""
     parts = ((untrusted_line(text, _SNIPPET), matched) for text, matched in snippet.parts)
-    told = SafeString(
+    marked = SafeString(
         "".join(f"<mark>{text}</mark>" if matched else text for text, matched in parts)
     )
-    return markup('<span class="snippet">{}</span>\n', told)
+    return markup('<span class="snippet">{}</span>\n', marked)
 
 
 @register.filter
 def people_of(gate: Any, reader: Reader) -> SafeString:
-    """Whom a gate asked, and who answered what how long after the page was shown to them."""
+    """Render a gate's reviewers: who was asked, and each vote with its time since shown."""
     parts = [markup('<span class="quiet">{}</span>', str(_ASKED.value(gate, reader)))]
     for vote in columns.cast(gate, reader):
         took = elapsed(vote.voted_at_us - vote.shown_at_us)
@@ -106,27 +109,27 @@ def people_of(gate: Any, reader: Reader) -> SafeString:
     return SafeString("".join(parts))
 
 
-_ASKED: Final = next(one for one in columns.COLUMNS["gate"] if one.name == "asked")
+_ASKED: Final = next(column for column in columns.COLUMNS["gate"] if column.name == "asked")
 _ANSWERED: Final = {
     "approve": "approved",
     "deny": "denied",
-    "deny_final": "denied for good",
-    "return": "returned",
+    "deny_final": "denied for the session",
+    "return": "asked for changes",
 }
 
 
 @register.simple_tag
 def look(entity: str, value: str, word: str) -> SafeString:
-    """A value of the field that an entity's bars are split by, as shape and word; other values are agents' text."""
-    found = LOOKS.get(entity, {}).get(value)
-    if found is None:
+    """Render a value of the field that splits the histogram, with its icon if it has one."""
+    shape = LOOKS.get(entity, {}).get(value)
+    if shape is None:
         return untrusted_line(word, _LONGEST)
-    return markup('<span class="state {}">{}{}</span>', found[1], mark(found[2]), found[0])
+    return markup('<span class="state {}">{}{}</span>', shape[1], mark(shape[2]), shape[0])
 
 
 @register.simple_tag
 def facet_word(entity: str, facet: Facet, value: Value, split: str) -> SafeString:
-    """The word for one value of a facet."""
+    """Render one value of a facet."""
     return (
         look(entity, value.value, value.label)
         if facet.field.name == split
@@ -136,5 +139,5 @@ def facet_word(entity: str, facet: Facet, value: Value, split: str) -> SafeStrin
 
 @register.simple_tag
 def actor(row: Any, reader: Reader) -> SafeString:
-    """Who an entry of the journal is by: a person by user name, an agent by its name, else as the journal says."""
+    """Render the actor of a journal entry: user name, agent name, or the raw actor."""
     return name(reader.called(row.actor), _LONGEST)

@@ -1,4 +1,4 @@
-"""What the pages of incidents say in one way: their state, and what an entry of their history did."""
+"""Template filters of incidents: state, and verb of a history entry."""
 
 from typing import Final
 
@@ -19,19 +19,19 @@ _VERBS: Final = {
     "incident.opened": "opened it",
     "incident.noted": "noted",
     "incident.joined": "added",
-    "incident.left": "took out",
+    "incident.left": "removed",
     "incident.changed": "changed it",
 }
 
 
 @register.filter
 def incident_state(word: str) -> SafeString:
-    """Shape, word and colour of an incident's state."""
+    """Render an incident's state with icon and colour."""
     look, shape = _STATES.get(word, ("is-planned", "dash"))
     return markup('<span class="state {}">{}{}</span>', look, mark(shape), word)
 
 
 @register.filter
 def incident_verb(kind: str) -> str:
-    """What somebody did, as a verb."""
+    """Return the verb of a history entry."""
     return _VERBS.get(kind, kind)

@@ -1,4 +1,4 @@
-"""Alerts of a saved query: what its page says of them, and the form that turns them on or off. Its owner's alone."""
+"""Alerts of a saved query: context of its page, and the form that turns them on or off."""
 
 from typing import Any
 from uuid import UUID
@@ -21,49 +21,49 @@ from sessions.refused import RefusedError
 @require_POST
 @member
 def switch_alerts(request: MemberRequest, saved_query: UUID) -> HttpResponse:
-    """Turn the alerts of one's own query on or off, and go back to its page."""
-    found = saved.one(request.membership, saved_query)
-    if found is None or found.owner_id != request.user.pk:
+    """Turn alerts of the reader's own query on or off, then redirect to its page."""
+    query = saved.one(request.membership, saved_query)
+    if query is None or query.owner_id != request.user.pk:
         raise Http404
     try:
-        messages.success(request, _act(request, found))
+        messages.success(request, _act(request, query))
     except RefusedError as refusal:
         messages.error(request, str(refusal))
-    return redirect("saved_query", found.pk)
+    return redirect("saved_query", query.pk)
 
 
-def _act(request: MemberRequest, found: SavedQuery) -> str:
+def _act(request: MemberRequest, query: SavedQuery) -> str:
     if request.POST.get("do") != "on":
-        off = again.durably(lambda: alerts.turn_off(found, request.user))
-        return "Its alerts are off." if off else "Its alerts were off already."
+        off = again.durably(lambda: alerts.turn_off(query, request.user))
+        return "Alerts are off." if off else "Alerts were already off."
     wanted = {
-        one
+        channel_id
         for text in request.POST.getlist("channel")
-        if (one := handles.as_uuid(text)) is not None
+        if (channel_id := handles.as_uuid(text)) is not None
     }
-    start = alerting.start(found)
-    again.durably(lambda: alerts.turn_on(found, request.user, start, wanted))
-    return "Its alerts are on: what matches from now on is told, once."
+    start = alerting.start(query)
+    again.durably(lambda: alerts.turn_on(query, request.user, start, wanted))
+    return "Alerts are on. You get one notification per new match."
 
 
-def shown(found: SavedQuery) -> dict[str, Any]:
-    """What the page of a query says of its alerts to its owner."""
-    alert = Alert.objects.filter(query=found).first()
+def shown(query: SavedQuery) -> dict[str, Any]:
+    """Return the template context of a query's alerts, for its owner."""
+    alert = Alert.objects.filter(query=query).first()
     chosen = alerts.chosen(alert) if alert is not None else set()
-    told = (
+    entry = (
         Entry.objects.filter(position=alert.told_position).first()
         if alert and alert.told_position
         else None
     )
-    facts = orjson.loads(told.facts) if told is not None else None
+    facts = orjson.loads(entry.facts) if entry is not None else None
     return {
         "alert": alert,
-        "hearers": list(alerts.hearers(found, chosen)),
-        "own": [one for one in alerts.hearers(found, ()) if one.person_id is not None],
-        "choosable": list(alerts.choosable(found.project)) if found.shared else [],
+        "hearers": list(alerts.hearers(query, chosen)),
+        "own": [channel for channel in alerts.hearers(query, ()) if channel.person_id is not None],
+        "choosable": list(alerts.choosable(query.project)) if query.shared else [],
         "chosen": chosen,
-        "told": told,
+        "told": entry,
         "found": alert_notices.counted(facts) if facts else "",
-        "pinned": alert_notices.words_of(told).get("pinned", "") if told is not None else "",
+        "pinned": alert_notices.words_of(entry).get("pinned", "") if entry is not None else "",
         "first": alert_notices.handles(facts["entity"], facts["first"]) if facts else [],
     }

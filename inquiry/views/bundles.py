@@ -1,4 +1,4 @@
-"""Taking a session away as a bundle, and what an imported one brought with it."""
+"""Views of session bundles: download, and the contents of an imported one."""
 
 import shlex
 from typing import Final
@@ -18,69 +18,74 @@ from sessions.people import pseudonym_of
 from sessions.refused import RefusedError
 
 MEDIA_TYPE: Final = "application/zip"
-MOST: Final = 10_000  # effects of a session that a request may take the time for
+MOST: Final = 10_000  # effects of a session that one request may export
 
 
 @require_POST
 @requires("operator")
 def export_bundle(request: MemberRequest, session: UUID) -> HttpResponseBase:
-    """The bundle of a session as a download; who took it is recorded before its first byte is sent."""
-    found = _session(request, session)
-    if found.effect_count > MOST:
-        command = f"manage.py export_bundle {found} --project {shlex.quote(found.project.name)}"
-        text = f"{found} has {found.effect_count:,} effects, too many to wait for here: whoever runs Gatebook can"
-        messages.error(request, f"{text} export it with {command}.")
-        return redirect("session", session=found.id)
+    """Download a session as a bundle; the person is recorded before the first byte is sent."""
+    session_row = _session(request, session)
+    if session_row.effect_count > MOST:
+        project = shlex.quote(session_row.project.name)
+        command = f"manage.py export_bundle {session_row} --project {project}"
+        text = f"{session_row} has {session_row.effect_count:,} effects, too many for a download."
+        messages.error(request, f"{text} An operator can export it on the server with {command}.")
+        return redirect("session", session=session_row.id)
     try:
-        taken = exporting.export(found, actor=pseudonym_of(request.user))
+        taken = exporting.export(session_row, actor=pseudonym_of(request.user))
     except RefusedError as refusal:
         messages.error(request, str(refusal))
-        return redirect("session", session=found.id)
+        return redirect("session", session=session_row.id)
     file = taken.path.open("rb")
-    taken.path.unlink()  # what is open is read to its end
+    taken.path.unlink()  # an open file stays readable
     return FileResponse(
-        file, as_attachment=True, filename=taken.name(found), content_type=MEDIA_TYPE
+        file, as_attachment=True, filename=taken.name(session_row), content_type=MEDIA_TYPE
     )
 
 
 @require_safe
 @member
 def session_bundle(request: MemberRequest, session: UUID) -> HttpResponse:
-    """Where an imported session comes from, and what the bundle says that no other page shows."""
-    found = _session(request, session)
-    bundle = history.of_session(found)
+    """Show the origin of an imported session and bundle contents without a page of their own."""
+    session_row = _session(request, session)
+    bundle = history.of_session(session_row)
     if bundle is None:
         raise Http404
     return render(
         request,
         "inquiry/bundle.html",
-        {"agent_session": found, "bundle": bundle, "exemptions": history.exemptions_of(bundle)},
+        {
+            "agent_session": session_row,
+            "bundle": bundle,
+            "exemptions": history.exemptions_of(bundle),
+        },
     )
 
 
 @require_safe
 @member
 def imported_gate(request: MemberRequest, gate: UUID) -> HttpResponse:
-    """A gate of another book: what was asked of people there, and what they said. Nothing can be answered here."""
-    one = history.gate(request.membership.project.id, gate)
-    if one is None:
+    """Show an imported gate with its votes, read-only."""
+    gate_row = history.gate(request.membership.project.id, gate)
+    if gate_row is None:
         raise Http404
-    position = one.told["plan_position"]
-    plan = effect_page.plan_at(one.effect, position)
+    position = gate_row.told["plan_position"]
+    plan = effect_page.plan_at(gate_row.effect, position)
     context = {
-        "effect": one.effect,
-        "told": history.told_of(one),
+        "effect": gate_row.effect,
+        "told": history.told_of(gate_row),
         "plan_position": position,
         "arguments": bodies.arguments(plan.get("arguments")) if plan is not None else [],
         "plan_erased": plan is None,
-        "bundle": history.of_session(one.effect.session),
-        "there": one.told["handle"],
+        "bundle": history.of_session(gate_row.effect.session),
+        "there": gate_row.told["handle"],
     }
     return render(request, "inquiry/imported_gate.html", context)
 
 
 def _session(request: MemberRequest, session: UUID) -> Session:
-    found = request.membership.project.sessions.filter(id=session).first()
-    if found is None:
+    session_row = request.membership.project.sessions.filter(id=session).first()
+    if session_row is None:
         raise Http404
-    return found
+    return session_row

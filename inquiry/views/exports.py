@@ -1,4 +1,4 @@
-"""Taking what a query finds out of the book: at once as a stream, or made in the background and fetched."""
+"""Views of exports: a direct download as a stream, or a background export to fetch later."""
 
 import threading
 from collections import Counter
@@ -21,7 +21,7 @@ from journal.ids import uuid7
 from sessions.access import MemberRequest, member
 from sessions.refused import RefusedError
 
-AT_ONCE: Final = 2  # downloads of one person in this process
+AT_ONCE: Final = 2  # concurrent downloads per person and process
 _under_way: Counter[int] = Counter()
 _counting = threading.Lock()
 
@@ -29,22 +29,22 @@ _counting = threading.Lock()
 @require_http_methods(["GET", "HEAD", "POST"])
 @member
 def export(request: MemberRequest) -> HttpResponseBase:
-    """What would be exported, and the choice how; a POST begins it, `do` now or later."""
+    """Show what would be exported; a POST starts it, `do` now or later."""
     sent = request.POST if request.method == "POST" else request.GET
     text, form = sent.get("q", "").strip(), sent.get("format", "csv")
     context: dict[str, Any] = {"text": text, "format": form, "formats": FORMATS}
     try:
         if form not in FORMATS:
-            raise RefusedError(f"A format is one of {', '.join(FORMATS)}.")
+            raise RefusedError(f"Unknown format. Choose one of {', '.join(FORMATS)}.")
         if request.method == "POST":
             return (
                 _now(request, text, form)
                 if sent.get("do") == "now"
                 else _later(request, text, form)
             )
-        asked = asking.understand(text, request.membership.project, now_us())
-        context["entity"], context["notes"] = asked.entity, asked.context.notes
-        context["count"], context["more"] = _count(request, asked)
+        search = asking.understand(text, request.membership.project, now_us())
+        context["entity"], context["notes"] = search.entity, search.context.notes
+        context["count"], context["more"] = _count(request, search)
     except Fault as fault:
         context["error"] = fault.sentence
     except RefusedError as refusal:
@@ -59,61 +59,59 @@ def export(request: MemberRequest) -> HttpResponseBase:
 @member
 @vary_on_headers("HX-Request")
 def export_job(request: MemberRequest, export: UUID) -> HttpResponse:
-    """How far an export is; polled as a fragment until it has ended."""
-    found = _one(request, export)
+    """Show the progress of an export; polled as a fragment until it ends."""
+    job = _one(request, export)
     template = (
         "inquiry/_export.html"
         if request.headers.get("HX-Request") == "true"
         else "inquiry/export_job.html"
     )
-    ended = found.state in ("done", "failed", "gone")
-    notes = [] if ended else exports.waits_for(found)
-    context = {"export": found, "format": FORMATS[found.format], "ended": ended, "notes": notes}
+    ended = job.state in ("done", "failed", "gone")
+    notes = [] if ended else exports.waits_for(job)
+    context = {"export": job, "format": FORMATS[job.format], "ended": ended, "notes": notes}
     return render(request, template, context)
 
 
 @require_safe
 @member
 def export_file(request: MemberRequest, export: UUID) -> HttpResponseBase:
-    """The file of a finished export."""
-    found = _one(request, export)
+    """Download the file of a finished export."""
+    job = _one(request, export)
     try:
-        file = exports.path(found).open("rb") if found.state == "done" else None
+        file = exports.path(job).open("rb") if job.state == "done" else None
     except OSError as error:
         raise Http404 from error
     if file is None:
         raise Http404
-    name = _name(found.position, found.format)
+    name = _name(job.position, job.format)
     return FileResponse(
-        file, as_attachment=True, filename=name, content_type=exporting.TYPES[found.format]
+        file, as_attachment=True, filename=name, content_type=exporting.TYPES[job.format]
     )
 
 
 def _one(request: MemberRequest, identity: UUID) -> Export:
-    found = exports.of(request.membership).filter(id=identity).first()
-    if found is None:
+    job = exports.of(request.membership).filter(id=identity).first()
+    if job is None:
         raise Http404
-    return found
+    return job
 
 
-def _count(request: MemberRequest, asked: asking.Asked) -> tuple[int | None, bool]:
-    """How many rows at once, and whether there are more; None where counting takes too long."""
-    if asked.query.grouping is not None:
+def _count(request: MemberRequest, search: asking.Asked) -> tuple[int | None, bool]:
+    """Count the rows and tell whether there are more; None if counting takes too long."""
+    if search.query.grouping is not None:
         return None, False
     try:
         with patience.limit(request.user.pk):
-            return asking.count(asked)
+            return asking.count(search)
     except patience.Overran:
         return None, True
 
 
 def _now(request: MemberRequest, text: str, form: str) -> HttpResponseBase:
     wanted = exports.wanted_by(request.membership, text, form)
-    if (
-        wanted.late
-    ):  # a download cannot wait for an index, and must not leave out what it has not read
+    if wanted.late:  # a download cannot wait for an index and must not omit rows
         return _later(request, text, form)
-    # A stream that breaks off is seen to break off: its last piece never comes.
+    # Clients notice a broken stream: its last chunk never arrives.
     stream = _Stream(request.user.pk, exporting.pieces(wanted, limit=patience.in_time))
     exports.note(request.membership, wanted, uuid7())
     response = StreamingHttpResponse(stream)
@@ -123,12 +121,15 @@ def _now(request: MemberRequest, text: str, form: str) -> HttpResponseBase:
 
 
 class _Stream:
-    """Pieces on their way to a person, of whom AT_ONCE are under way at most. Raises RefusedError."""
+    """A download stream; at most AT_ONCE per person. Raises RefusedError."""
 
     def __init__(self, person: int, pieces: Iterator[bytes]) -> None:
         with _counting:
             if _under_way[person] >= AT_ONCE:
-                words = f"{AT_ONCE} downloads of yours are under way already. Let one end, or make it in the background."
+                words = (
+                    f"You already have {AT_ONCE} downloads."
+                    " Wait for one, or export in the background."
+                )
                 raise RefusedError(words)
             _under_way[person] += 1
         self._person: int | None = person
@@ -138,7 +139,7 @@ class _Stream:
         return self._pieces
 
     def close(self) -> None:
-        """Called once the answer was sent, or whoever took it went away."""
+        """Free the person's slot; called after the response or a disconnect."""
         with _counting:
             if self._person is not None:
                 _under_way[self._person] -= 1

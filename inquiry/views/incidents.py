@@ -1,4 +1,4 @@
-"""Incidents: the list, one with its members, history and timeline, and the forms by which people keep it."""
+"""Views of incidents: the list, one incident, and its forms."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -24,9 +24,7 @@ from sessions.access import MemberRequest, may, member, requires
 from sessions.models import Membership
 from sessions.refused import RefusedError
 
-LONGEST: Final = (
-    incidents.MOST_NOTE + 1
-)  # of a field: one more than is accepted, so that the verb says so
+LONGEST: Final = incidents.MOST_NOTE + 1  # of a field: one too many, so that the service rejects it
 FIELDS: Final = ("title", "state", "owner", "reason", "text", "thing", "key", "version")
 
 
@@ -34,11 +32,11 @@ FIELDS: Final = ("title", "state", "owner", "reason", "text", "thing", "key", "v
 @member
 @patient
 def incidents_page(request: MemberRequest) -> HttpResponse:
-    """The incidents of the project, newest first, of one state when it is named."""
+    """List the incidents of the project, newest first, optionally of one state."""
     place = place_of(request.GET, ("state",))
     state = request.GET.get("state", "")
     if state and state not in STATES:
-        place.errors.append(f"An incident is {', '.join(STATES)}; “{state[:20]}” is none of them.")
+        place.errors.append(f"Unknown state “{state[:20]}”. Choose one of {', '.join(STATES)}.")
     page = incident_page.incidents(request.membership.project, state, place.window)
     context = {
         "page": page,
@@ -56,14 +54,14 @@ def incidents_page(request: MemberRequest) -> HttpResponse:
 @member
 @patient
 def incident(request: MemberRequest, incident: UUID) -> HttpResponse:
-    """One incident: how it stands, its members across sessions, the timeline of all of them, and what people said."""
+    """Show one incident: state, members, their timeline, and history."""
     return _page(request, _incident(request, incident))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("reviewer")
 def open_incident(request: MemberRequest) -> HttpResponse:
-    """Ask for a title and, where something is to belong to it (`thing`), why; then open an incident."""
+    """Show the form and open an incident, optionally with a first item (`thing`) and reason."""
     sent = _sent(request)
     error = ""
     if request.method == "POST":
@@ -91,18 +89,18 @@ def open_incident(request: MemberRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("reviewer")
 def add_to_incident(request: MemberRequest) -> HttpResponse:
-    """Ask to which incident something (`thing`) is to be added, and why; then add it."""
+    """Ask for an incident and a reason, then add an item (`thing`) to it."""
     sent = _sent(request) | {"incident": request.POST.get("incident", "")[:36]}
     error = ""
     if request.method == "POST":
         chosen = handles.as_uuid(sent["incident"])
         if chosen is None:
-            error = "Choose one of the incidents, or open a new one."
+            error = "No incident is selected. Choose one, or open a new one."
         else:
-            found = _incident(request, chosen)
-            error = _try(request, lambda: _add(request, found, sent))
+            incident_row = _incident(request, chosen)
+            error = _try(request, lambda: _add(request, incident_row, sent))
             if not error:
-                return redirect("incident", incident=found.id)
+                return redirect("incident", incident=incident_row.id)
     context = {
         "sent": sent,
         "error": error,
@@ -114,87 +112,97 @@ def add_to_incident(request: MemberRequest) -> HttpResponse:
 @require_POST
 @requires("reviewer")
 def add_member(request: MemberRequest, incident: UUID) -> HttpResponse:
-    """Add what `thing` names, by handle, id, key, position or address."""
-    found, sent = _incident(request, incident), _sent(request)
-    return _answer(request, found, "member", lambda: _add(request, found, sent))
+    """Add the item that `thing` names by handle, id, key, position or URL."""
+    incident_row, sent = _incident(request, incident), _sent(request)
+    return _answer(request, incident_row, "member", lambda: _add(request, incident_row, sent))
 
 
 @require_POST
 @requires("reviewer")
 def note_incident(request: MemberRequest, incident: UUID) -> HttpResponse:
-    """Write a note."""
-    found, sent = _incident(request, incident), _sent(request)
+    """Add a note."""
+    incident_row, sent = _incident(request, incident), _sent(request)
 
     def note() -> str:
         key = sent["key"] or uuid7().hex
-        again.durably(lambda: incidents.note(found, sent["text"], request.user, key=key))
-        return "Your note is recorded."
+        again.durably(lambda: incidents.note(incident_row, sent["text"], request.user, key=key))
+        return "Note added."
 
-    return _answer(request, found, "note", note)
+    return _answer(request, incident_row, "note", note)
 
 
 @require_POST
 @requires("reviewer")
 def change_incident(request: MemberRequest, incident: UUID) -> HttpResponse:
-    """Set title, state and owner; 409 with what stands when somebody else did so since the page was made."""
-    found, sent = _incident(request, incident), _sent(request)
+    """Set title, state and owner; answer 409 with the current values if they changed since."""
+    incident_row, sent = _incident(request, incident), _sent(request)
 
     def change() -> str:
         if not (
             sent["version"].isascii() and sent["version"].isdigit() and len(sent["version"]) < 10
         ):
             raise ChangedError(
-                "Your page did not say what it showed, so nothing was recorded. Below stands what it is now."
+                "The form has no version. Nothing was saved; check the current values below."
             )
         version, owner = int(sent["version"]), _owner(request, sent["owner"])
         title, state, why = sent["title"], sent["state"], sent["reason"]
         changed = again.durably(
             lambda: incidents.change(
-                found, request.user, version=version, title=title, state=state, owner=owner, why=why
+                incident_row,
+                request.user,
+                version=version,
+                title=title,
+                state=state,
+                owner=owner,
+                why=why,
             )
         )
-        return (
-            "The change is recorded."
-            if changed
-            else "Nothing is different, so nothing was recorded."
-        )
+        return "Changes saved." if changed else "Nothing changed."
 
-    return _answer(request, found, "change", change)
+    return _answer(request, incident_row, "change", change)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("reviewer")
 def remove_member(request: MemberRequest, incident: UUID, member: UUID) -> HttpResponse:
-    """Ask why, then take a member out; that it was in stays in the history."""
-    found, sent = _incident(request, incident), _sent(request)
-    there = incident_page.member(found, member)
-    if there is None:
+    """Ask for a reason, then remove a member; the history keeps it."""
+    incident_row, sent = _incident(request, incident), _sent(request)
+    member_row = incident_page.member(incident_row, member)
+    if member_row is None:
         raise Http404
     error = ""
     if request.method == "POST":
 
         def remove() -> str:
             taken = again.durably(
-                lambda: incidents.remove(found, member, sent["reason"], request.user)
+                lambda: incidents.remove(incident_row, member, sent["reason"], request.user)
             )
-            return "It is taken out." if taken else "Somebody else took it out before."
+            return "Removed." if taken else "The item was already removed."
 
         error = _try(request, remove)
         if not error:
-            return redirect("incident", incident=found.id)
-    name = things.name(there.kind, there.number)
-    context = {"incident": found, "member": there, "name": name, "sent": sent, "error": error}
+            return redirect("incident", incident=incident_row.id)
+    name = things.name(member_row.kind, member_row.number)
+    context = {
+        "incident": incident_row,
+        "member": member_row,
+        "name": name,
+        "sent": sent,
+        "error": error,
+    }
     return render(request, "inquiry/incidents/remove.html", context, status=422 if error else 200)
 
 
-def _add(request: MemberRequest, found: Incident, sent: dict[str, str]) -> str:
+def _add(request: MemberRequest, incident_row: Incident, sent: dict[str, str]) -> str:
     thing = _thing(request, sent["thing"])
-    added = again.durably(lambda: incidents.add(found, thing, sent["reason"], request.user))
-    return f"{thing} belongs to {found} now." if added else f"{thing} belongs to {found} already."
+    added = again.durably(lambda: incidents.add(incident_row, thing, sent["reason"], request.user))
+    return (
+        f"Added {thing} to {incident_row}." if added else f"{thing} is already in {incident_row}."
+    )
 
 
 def _try(request: MemberRequest, act: Callable[[], str]) -> str:
-    """Do it and say so on the next page; the refusal's sentence, or "" where there was none."""
+    """Run the action and queue its message; return the error text, or ""."""
     try:
         messages.success(request, act())
     except RefusedError as refusal:
@@ -203,32 +211,32 @@ def _try(request: MemberRequest, act: Callable[[], str]) -> str:
 
 
 def _answer(
-    request: MemberRequest, found: Incident, form: str, act: Callable[[], str]
+    request: MemberRequest, incident_row: Incident, form: str, act: Callable[[], str]
 ) -> HttpResponse:
-    """Go back to the incident, or show it as it is now with what was refused and what was typed."""
+    """Redirect to the incident, or show it with the error and the entered values."""
     try:
         messages.success(request, act())
     except ChangedError as changed:
-        return _page(request, _incident(request, found.id), form, str(changed), 409)
+        return _page(request, _incident(request, incident_row.id), form, str(changed), 409)
     except RefusedError as refusal:
-        return _page(request, found, form, str(refusal), 422)
-    return redirect("incident", incident=found.id)
+        return _page(request, incident_row, form, str(refusal), 422)
+    return redirect("incident", incident=incident_row.id)
 
 
 def _page(
-    request: MemberRequest, found: Any, form: str = "", error: str = "", status: int = 200
+    request: MemberRequest, incident_row: Any, form: str = "", error: str = "", status: int = 200
 ) -> HttpResponse:
-    """The page; after a refusal without the timeline, whose links lead on from where it stands."""
+    """Render the incident; after an error without the timeline, whose links need its own URL."""
     query, now = request.GET, now_us()
     before = handles.as_position(query.get("said_before", ""))
-    held = incident_page.held(request.membership.project, found, now, before)
+    held = incident_page.held(request.membership.project, incident_row, now, before)
     shown = {} if form else _timeline(query, held, now)
     if not form and shown["view"] == "json":
-        answer = _as_json(found, held) | views.as_json(shown["lanes"])
+        answer = _as_json(incident_row, held) | views.as_json(shown["lanes"])
         return JsonResponse(answer, json_dumps_params={"ensure_ascii": False})
     sent = _sent(request)
     context = {
-        "incident": found,
+        "incident": incident_row,
         "held": held,
         "states": STATES,
         "owners": incident_page.owners(request.membership.project) if _may_act(request) else [],
@@ -238,7 +246,7 @@ def _page(
         "overtaken": status == 409,
         "member_form": sent if form == "member" else {},
         "note_form": sent if form == "note" else {"key": uuid7().hex},
-        "change_form": sent if form == "change" else _as_it_stands(found),
+        "change_form": sent if form == "change" else _as_it_stands(incident_row),
         "paged": before is not None,
         **shown,
     }
@@ -246,65 +254,65 @@ def _page(
 
 
 def _timeline(query: QueryDict, held: Held, now: int) -> dict[str, Any]:
-    """What the timeline of all members shows."""
+    """Return the template context of the timeline of all members."""
     view = views.view_of(query, "compact")
-    asked = views.asked_of(query, view, ("said_before",))
-    found = gathered.read(
+    view_query = views.asked_of(query, view, ("said_before",))
+    timeline = gathered.read(
         held.sessions,
         held.effects,
-        asked.filters,
-        asked.place.window,
+        view_query.filters,
+        view_query.place.window,
         now,
-        size=asked.size,
+        size=view_query.size,
         clock=lanes.clock_of(query),
         three=view in ("json", "table"),
     )
-    return views.context_of(query, asked, found, running=False)
+    return views.context_of(query, view_query, timeline, running=False)
 
 
-def _as_it_stands(found: Any) -> dict[str, str]:
-    owner = found.owner.get_username() if found.owner is not None else ""
-    return {"title": found.title or "", "state": found.state, "owner": owner}
+def _as_it_stands(incident_row: Any) -> dict[str, str]:
+    owner = incident_row.owner.get_username() if incident_row.owner is not None else ""
+    return {"title": incident_row.title or "", "state": incident_row.state, "owner": owner}
 
 
-def _as_json(found: Any, held: Held) -> dict[str, Any]:
+def _as_json(incident_row: Any, held: Held) -> dict[str, Any]:
     return {
-        "incident": str(found),
-        "id": str(found.id),
-        "title": found.title,
-        "state": found.state,
-        "owner": found.owner.get_username() if found.owner is not None else None,
-        "version": found.version,
-        "opened_at_us": found.opened_at_us,
+        "incident": str(incident_row),
+        "id": str(incident_row.id),
+        "title": incident_row.title,
+        "state": incident_row.state,
+        "owner": incident_row.owner.get_username() if incident_row.owner is not None else None,
+        "version": incident_row.version,
+        "opened_at_us": incident_row.opened_at_us,
         "members": [
             {
-                "kind": one.row.kind,
-                "name": one.name,
-                "page": one.url,
-                "why": one.why,
-                "added_by": one.who,
+                "kind": item.row.kind,
+                "name": item.name,
+                "page": item.url,
+                "why": item.why,
+                "added_by": item.who,
             }
-            for one in held.members
+            for item in held.members
         ],
         "history": [
             {
-                "position": one.position,
-                "kind": one.kind,
-                "who": one.who,
-                "at_us": one.at_us,
-                "facts": one.facts,
-                "text": one.text,
-                "title": one.title,
-                "erased": one.erased,
+                "position": item.position,
+                "kind": item.kind,
+                "who": item.who,
+                "at_us": item.at_us,
+                "facts": item.facts,
+                "text": item.text,
+                "title": item.title,
+                "erased": item.erased,
             }
-            for one in held.history
+            for item in held.history
         ],
     }
 
 
 def _sent(request: MemberRequest) -> dict[str, str]:
-    asked = request.POST if request.method == "POST" else request.GET
-    return {name: asked.get(name, "").replace("\0", "")[:LONGEST] for name in FIELDS}
+    params = request.POST if request.method == "POST" else request.GET
+    return {name: params.get(name, "").replace("\0", "")[:LONGEST] for name in FIELDS}
 
 
 def _thing(request: MemberRequest, text: str) -> Thing:
@@ -315,19 +323,21 @@ def _owner(request: MemberRequest, name: str) -> Membership | None:
     if not name:
         return None
     owners = incident_page.owners(request.membership.project)
-    found = next((one for one in owners if one.user.get_username() == name), None)
-    if found is None:
+    membership = next(
+        (candidate for candidate in owners if candidate.user.get_username() == name), None
+    )
+    if membership is None:
         raise RefusedError(
-            "Choose one of the people of this project who may change things, or nobody."
+            "Unknown owner. Choose a member of this project who is not a viewer, or nobody."
         )
-    return found
+    return membership
 
 
 def _incident(request: MemberRequest, identity: UUID) -> Any:
-    found = incident_page.incident(request.membership.project, identity)
-    if found is None:
+    incident_row = incident_page.incident(request.membership.project, identity)
+    if incident_row is None:
         raise Http404
-    return found
+    return incident_row
 
 
 def _may_act(request: MemberRequest) -> bool:

@@ -207,7 +207,7 @@ def _nothing_can_be_done(origin: Origin, path: Path, bundle: ImportedBundle, vot
     ):
         with pytest.raises(DatabaseError, match=law), transaction.atomic():
             write()
-    assert here.post(reverse("export_bundle", args=[bundle.session_id]), follow=True).text.count("pass on that file")
+    assert here.post(reverse("export_bundle", args=[bundle.session_id]), follow=True).text.count("Share that file")
     again = call_command("import_bundle", str(path), administrator="archivist")
     assert "Nothing was changed" in again
     assert ImportedBundle.objects.count() == 1
@@ -237,7 +237,7 @@ def test_the_file_is_the_same_for_the_same_content_and_names_nobody(
     assert operator.get(door).status_code == 405
     with monkeypatch.context() as patched:
         patched.setattr(bundles, "MOST", 1)
-        assert "too many to wait for here" in operator.post(door, follow=True).text
+        assert "too many for a download" in operator.post(door, follow=True).text
     assert Entry.objects.filter(kind="access.exported").count() == 1
     origin.desk.agent.session("another")  # what happens elsewhere changes nothing of it, nor does who looks at it
     ok = origin.effect("ok")
@@ -250,7 +250,7 @@ def test_the_file_is_the_same_for_the_same_content_and_names_nobody(
         numbers = count()
         patched.setattr(writing, "cut_of", lambda _: Cut(1, next(numbers), 1))
         taken = Entry.objects.filter(kind="access.exported").count()
-        assert "written to faster than it can be read" in operator.post(door, follow=True).text
+        assert "changes faster than it can be exported" in operator.post(door, follow=True).text
         assert Entry.objects.filter(kind="access.exported").count() == taken
     held = members(first)
     for person in User.objects.exclude(username="reviewer"):  # a role is called so too
@@ -271,8 +271,8 @@ def test_the_file_is_the_same_for_the_same_content_and_names_nobody(
     position = origin.effect("ok").plan_position
     erasing = origin.desk.house.client("administrator").get(reverse("erase_body", args=[position])).text
     assert "3 exported bundles of its session</b>\nalso contain it" in erasing
-    assert "## What is unknown" in readme
-    assert re.search(r"- e_\d+ git.push: dispatched under leave bypassed", readme)
+    assert "## Unknown outcomes" in readme
+    assert re.search(r"- e_\d+ git.push: dispatched with permission bypassed", readme)
     rows = orjson.loads(held["schema.json"])
     published = Path(settings.BASE_DIR) / "docs" / "bundle.schema.json"
     assert rows == schema() == orjson.loads(published.read_bytes())

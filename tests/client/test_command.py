@@ -227,7 +227,7 @@ def test_the_words_that_look(desk: Desk) -> None:
     code, said, _ = desk.type("resume", "e")
     assert (code, said.splitlines()[0]) == (0, "Can it resume safely? YES")
     done = desk.effects("e")[0]
-    assert f"  done: {done['handle']}: it is done; do not do it again. shell" in said
+    assert f"  done: {done['handle']}: completed; do not repeat it. shell" in said
     for name in (str(done["id"]), str(done["handle"])):
         assert desk.type("wait", name)[0] == 0
     handle = next(line.split()[0] for line in desk.type("sessions")[1].splitlines() if line.endswith("  e"))
@@ -235,7 +235,7 @@ def test_the_words_that_look(desk: Desk) -> None:
     assert desk.type("effects", "--session", handle)[1].startswith(f"{done['handle']:>8}")
     with Client(desk.server.url, desk.token).session("e", mode="one_shot"):
         pass
-    assert desk.type("resume", "e")[1].startswith("It has ended (completed). Nothing that it began is open.")
+    assert desk.type("resume", "e")[1].startswith("The session has ended (completed). No dispatched effect is open.")
 
 
 @pytest.mark.parametrize("words", [("effects", "--session"), ("tail", "--once", "--session"), ("resume",), ("wait",)])

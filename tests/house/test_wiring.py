@@ -376,7 +376,7 @@ def test_readiness_is_told_in_plain_text() -> None:
         cursor.execute(f"DROP TRIGGER journal_entry_never_changes{table}")
     answer = Client().get("/readyz")
     assert answer.status_code == 503
-    assert answer.content == b"not ready: triggers that guard the record are missing; run `manage.py migrate`\n"
+    assert answer.content == b"not ready: database triggers are missing; run `manage.py migrate`\n"
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM django_migrations WHERE app = 'journal'")
     assert b"not migrated" in Client().get("/readyz").content

@@ -97,7 +97,7 @@ def test_an_incident_is_opened_from_a_session_and_filled_by_whatever_names_a_thi
     assert reviewer.post(remove, {"reason": "another matter"}).status_code == 302
     assert reviewer.get(remove).status_code == 404
     assert ("gate", gate.opened_position) not in present(incident)
-    assert f"took out {gate}" in text(reviewer, incident)
+    assert f"removed {gate}" in text(reviewer, incident)
     assert "another matter" in text(reviewer, incident)
     assert (
         reviewer.post(url("add_to_this_incident", incident), {"thing": str(gate), "reason": "after all"}).status_code

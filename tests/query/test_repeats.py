@@ -327,9 +327,8 @@ def test_a_run_that_went_in_circles_is_found_after_it_ended_and_where_it_was_onl
     assert min(nth for nth, _ in groups(book, "session | group repeats")) == 2
     assert rows(book, "session repeats:1") == rows(book, "session is:looped") == []
     page = asked(viewer, 19, times="7")
-    assert [unescape(one) for one in re.findall(r'data-label="Key">\s*<a href="[^"]+"\s*>(?:<[^>]+>)?([^<]+)', page)] == [
-        "imported"
-    ]
+    keys = re.findall(r'data-label="Key">\s*<a href="[^"]+"\s*>(?:<[^>]+>)?([^<]+)', page)
+    assert [unescape(one) for one in keys] == ["imported"]
     shown = viewer.get(reverse("session", args=[live])).content.decode()
     (link,) = re.findall(r'href="([^"]+)">the same call 6 times', shown)
     assert rows(book, parse_qs(urlsplit(unescape(link)).query)["q"][0]) == [f"k{n}" for n in range(5, -1, -1)]

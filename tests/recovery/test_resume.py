@@ -116,9 +116,9 @@ def test_what_is_done_is_told_before_anything_that_may_be_done(agent: Caller, vi
     agent.acknowledge(dispatched(agent, session, "file.read", "harmless"))
     found = resumed(agent, session)
     assert [(one["effect"], one["unheard"]) for one in found["done"]] == [(last["id"], False), (heard["id"], False)]
-    assert found["sentence"].endswith("Do not do again what is listed as done.")
+    assert found["sentence"].endswith("Do not repeat the effects listed as done.")
     assert found["done"][0]["intent_digest"] == last["intent_digest"]
-    assert found["done"][0]["sentence"] == f"{last['handle']}: it is done; do not do it again."
+    assert found["done"][0]["sentence"] == f"{last['handle']}: completed; do not repeat it."
     said = page(viewer, session, "session_resume")
     assert said.index("not to be done again") < said.index("1. Crash recovery")
     assert said.count("may have ended before it heard") == 0
@@ -216,7 +216,7 @@ def test_nobody_says_yes_where_more_is_open_than_is_looked_at(
         dispatched(agent, session, "file.read", f"r{number}")
     found = resumed(agent, session)
     assert (found["safe"], found["too_many_open"]) == (False, True)
-    assert "Nobody can say" in found["sentence"]
+    assert "Unknown:" in found["sentence"]
     assert "Nobody can say" in page(viewer, session)
 
 

@@ -26,10 +26,10 @@ def test_of_a_session_that_has_ended_it_is_said_how_and_what_is_open_and_not_whe
     assert (found["session"]["ended"], found["safe"]) == (True, True)
     assert [one["unheard"] for one in found["done"]] == [False]  # its worker has told the end of it
     assert found["session"]["ended_at_us"] == Session.objects.get(id=session).ended_at_us
-    assert found["sentence"] == "It has ended (completed). Nothing that it began is open."
+    assert found["sentence"] == "The session has ended (completed). No dispatched effect is open."
     for name in ("session", "session_resume"):
         said = page(viewer, session, name)
-        assert ": <b>completed</b></h2> <p>Nothing that it began is open.</p>" in said
+        assert ": <b>completed</b></h2> <p>No dispatched effect is open.</p>" in said
         assert "resume safely" not in said
 
 
@@ -44,9 +44,9 @@ def test_what_an_ended_session_left_open_is_named_and_who_settles_it(
     assert (found["session"]["ended"], found["safe"]) == (True, False)
     assert [one["effect"] for one in found["because"]] == [mail["id"]]
     left = (
-        f"Still open: for a person {mail['handle']}, 1 that can be settled without a person. 1 planned and never begun."
+        f"Still open: for a person {mail['handle']}, 1 that can be settled without a person. 1 planned but never dispatched."
     )
-    assert found["sentence"] == f"It has ended (failed). {left}"
+    assert found["sentence"] == f"The session has ended (failed). {left}"
     said = page(operator, session)
     assert f": <b>failed</b></h2> <p>{left} {found['because'][0]['sentence']}" in said
     assert reverse("resolve", args=[UUID(mail["id"])]) in said
@@ -61,4 +61,4 @@ def test_nobody_counts_what_is_open_of_an_ended_session_beyond_what_is_judged(
     for key in ("a", "b"):
         dispatched(agent, session, "mail.send", key)
     done(agent.post(f"/sessions/{session}/end", {"status": "cancelled"}))
-    assert resumed(agent, session)["sentence"] == "It has ended (cancelled). More than 1 of its effects are open."
+    assert resumed(agent, session)["sentence"] == "The session has ended (cancelled). More than 1 of its effects are open."

@@ -86,5 +86,5 @@ def test_a_person_sees_to_what_is_stuck_without_javascript(
     row.get_by_role("link", name="Release lease").click()
     page.get_by_label("Why").fill("w-4 is gone")
     page.get_by_role("button", name="Release the lease").click()
-    expect(page.get_by_text("Released. Any worker may take the session")).to_be_visible()
+    expect(page.get_by_text("Lease released. Any worker can take over")).to_be_visible()
     assert stuck["dead"]["id"] not in page.content() or "Nightly" not in page.content()

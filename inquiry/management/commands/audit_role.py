@@ -1,4 +1,4 @@
-"""manage.py audit_role: lets a role of PostgreSQL answer an audit without reading what agents sent."""
+"""manage.py audit_role: grant a PostgreSQL role read access without payloads."""
 
 import re
 from typing import Any
@@ -11,35 +11,33 @@ from inquiry import auditing
 
 class Command(BaseCommand):
     help = (
-        "Print what gives a role of PostgreSQL the right to read everything but payloads; with --apply say it, as the"
-        " owner of the tables. Run it again after every upgrade."
+        "Print the SQL that lets a PostgreSQL role read everything except payloads. With --apply,"
+        " run it as the owner of the tables. Run it again after every upgrade."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("role", help="a role that exists: CREATE ROLE auditor LOGIN PASSWORD …")
+        parser.add_argument("role", help="an existing role: CREATE ROLE auditor LOGIN PASSWORD …")
         parser.add_argument("--apply", action="store_true")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", options["role"]):
-            raise CommandError(
-                "The name of a role here is lower-case letters, digits and underscores."
-            )
+            raise CommandError("Invalid role name. Use lower-case letters, digits and underscores.")
         if connection.vendor != "postgresql":
             raise CommandError(
-                "SQLite has no roles: whoever can read the file reads all of it. Use PostgreSQL."
+                "SQLite has no roles: every reader of the file reads all of it. Use PostgreSQL."
             )
-        said = auditing.statements(connection.ops.quote_name, options["role"])
+        statements = auditing.statements(connection.ops.quote_name, options["role"])
         if not options["apply"]:
-            self.stdout.write("".join(f"{statement};\n" for statement in said))
+            self.stdout.write("".join(f"{statement};\n" for statement in statements))
             return
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [options["role"]])
             if cursor.fetchone() is None:
                 raise CommandError(
-                    f"There is no role {options['role']!r}; make it first, with a password of its own."
+                    f"Unknown role {options['role']!r}. Create it first, with its own password."
                 )
-            for statement in said:
+            for statement in statements:
                 cursor.execute(statement)
         self.stdout.write(
-            f"{options['role']} may read {len(auditing.tables())} tables, and no payload."
+            f"{options['role']} can read {len(auditing.tables())} tables, without payloads."
         )

@@ -1,4 +1,4 @@
-"""Print docs/search.md as the registry has it."""
+"""manage.py describe_search: print docs/search.md from the field registry."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from inquiry.query import reference
 
 
 class Command(BaseCommand):
-    help = "Print the reference of the query language (docs/search.md) as the registry has it."
+    help = "Print the reference of the query language (docs/search.md) from the field registry."
 
     def handle(self, **_options: Any) -> None:
         self.stdout.write(reference.page(), ending="")

@@ -1,4 +1,4 @@
-"""manage.py index_words: reads what is new into the index of words, for installations without a job worker."""
+"""manage.py index_words: update the full-text index, for installations without a job worker."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -9,15 +9,15 @@ from inquiry.words import indexing
 
 
 class Command(BaseCommand):
-    """Runs until everything is read and ends; run it every few seconds, or let the job worker do it."""
+    """Index everything new, then exit; run it every few seconds, or use the job worker."""
 
-    help = "Read the words of new and changed effects, by which searches find them."
+    help = "Update the full-text index with new and changed effects."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument(
             "--again",
             action="store_true",
-            help="read every effect anew, from the journal's beginning",
+            help="rebuild the index from the beginning of the journal",
         )
 
     def handle(self, *_args: Any, again: bool = False, **_options: Any) -> None:
@@ -25,5 +25,5 @@ class Command(BaseCommand):
             indexing.start_over()
         done = indexing.index()
         self.stdout.write(
-            f"{done.effects} effects read, up to position {done.position} of the journal."
+            f"{done.effects} effects indexed, up to journal position {done.position}."
         )

@@ -1,4 +1,4 @@
-"""manage.py run_exports: makes the exports that people wait for, for installations without a job worker."""
+"""manage.py run_exports: write waiting exports, for installations without a job worker."""
 
 from typing import Any
 
@@ -8,9 +8,9 @@ from inquiry import exports
 
 
 class Command(BaseCommand):
-    """Runs until nothing is waiting; run it every minute, or let the job worker do it."""
+    """Write all waiting exports, then exit; run it every minute, or use the job worker."""
 
-    help = "Make the exports that are waiting, take up those that were broken off, remove files older than a day."
+    help = "Write waiting exports, restart interrupted ones, remove files older than a day."
 
     def handle(self, *_args: Any, **_options: Any) -> None:
         self.stdout.write(f"{exports.run()} finished.")

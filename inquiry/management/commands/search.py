@@ -1,4 +1,4 @@
-"""manage.py search: asks the book of a project what the page Audit asks, and prints rows as JSON, one a line."""
+"""manage.py search: run a search query and print rows as JSON, one per line."""
 
 import json
 from typing import Any
@@ -18,67 +18,73 @@ _NO_RIGHT = "42501"  # PostgreSQL's code
 
 
 class Command(BaseCommand):
-    help = "Ask a query and print what it finds as JSON, one row or group a line, newest first. It is put on record."
+    help = (
+        "Run a search query and print rows or groups as JSON, one per line, newest first."
+        " The search is recorded."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("query")
         parser.add_argument("--project", default="default")
-        parser.add_argument("--limit", type=int, default=0, help="rows at most; default: all")
+        parser.add_argument(
+            "--limit", type=int, default=0, help="maximum number of rows; default: all"
+        )
 
     def handle(self, *_args: Any, **options: Any) -> None:
         project = Project.objects.filter(name=options["project"]).first()
         if project is None:
             raise CommandError(f"There is no project {options['project']!r}.")
         try:
-            entity, told = self._answer(project, options["query"], options["limit"])
+            entity, count = self._answer(project, options["query"], options["limit"])
         except ProgrammingError as error:
             if not _withheld(error):
                 raise
             raise CommandError(
-                f"This role of the database may not read what that takes ({str(error).splitlines()[0]}); the words of "
-                "effects are withheld from a role that audits. Ask by fields, or as the owner of the tables."
+                "This database role cannot read what the query needs"
+                f" ({str(error).splitlines()[0]}); audit roles cannot read the words of effects."
+                " Search by fields, or as the owner of the tables."
             ) from None
         try:
             looks.searched(
-                project.id, SYSTEM_SOURCE, options["query"], entity=entity, found=told, more=False
+                project.id, SYSTEM_SOURCE, options["query"], entity=entity, found=count, more=False
             )
-        except ProgrammingError as error:  # a role that only audits writes nothing
+        except ProgrammingError as error:  # audit roles cannot write
             if not _withheld(error):
                 raise
-            self.stderr.write("Not put on record: this role of the database only reads.")
+            self.stderr.write("The search was not recorded: this database role is read-only.")
 
     def _answer(self, project: Project, text: str, limit: int) -> tuple[str, int]:
-        """Print what is found, `limit` rows at most, 0 for all; what was asked for, and how many there were."""
+        """Print at most `limit` rows (0: all) and return the entity and the number of rows."""
         reader = Reader(project, now_us())
         try:
-            asked = asking.understand(text, project, reader.now_us)
+            search = asking.understand(text, project, reader.now_us)
         except Fault as fault:
             raise CommandError(
                 f"{fault.sentence}\n{text}\n{' ' * fault.at}{'^' * fault.length}"
             ) from None
-        reader.follow(asked.context)
-        for note in asked.context.notes:
+        reader.follow(search.context)
+        for note in search.context.notes:
             self.stderr.write(note)
-        told = 0
-        for row in self._found(asked, reader):
-            if limit and told == limit:
+        count = 0
+        for row in self._found(search, reader):
+            if limit and count == limit:
                 break
             self.stdout.write(json.dumps(row))
-            told += 1
-        return asked.entity.name, told
+            count += 1
+        return search.entity.name, count
 
-    def _found(self, asked: asking.Asked, reader: Reader) -> Any:
-        rows = columns.rows(asked.entity.name)
-        if asked.query.grouping is not None:
-            groups = asking.answer(asked, rows).groups
+    def _found(self, search: asking.Asked, reader: Reader) -> Any:
+        rows = columns.rows(search.entity.name)
+        if search.query.grouping is not None:
+            groups = asking.answer(search, rows).groups
             if groups is not None:
                 names = columns.group_names(groups)
                 yield from (
                     dict(zip(names, row, strict=True)) for row in columns.groups_told(groups)
                 )
             return
-        for chunk in streaming.stream(asked, rows):
-            yield from (columns.told(asked.entity.name, row, reader) for row in chunk)
+        for chunk in streaming.stream(search, rows):
+            yield from (columns.told(search.entity.name, row, reader) for row in chunk)
 
 
 def _withheld(error: ProgrammingError) -> bool:

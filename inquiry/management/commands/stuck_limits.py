@@ -1,4 +1,4 @@
-"""manage.py stuck_limits: shows the limits by which sessions are called stuck, or gives one agent its own."""
+"""manage.py stuck_limits: show the limits of the stuck rules, or set one for an agent."""
 
 from dataclasses import asdict
 from typing import Any
@@ -13,13 +13,16 @@ from sessions.refused import RefusedError
 
 
 class Command(BaseCommand):
-    help = "Show the limits of the rules of stuck sessions; with --agent, --limit and --value give an agent its own."
+    help = (
+        "Show the limits of the stuck rules. With --agent, --limit and --value, set a limit of an"
+        " agent."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--project", default="default")
-        parser.add_argument("--agent", help="whose limits; without --limit they are shown")
+        parser.add_argument("--agent", help="agent name; without --limit, its limits are shown")
         parser.add_argument("--limit", choices=LIMITS)
-        parser.add_argument("--value", help="seconds (of loop_…: a count), or 'default'")
+        parser.add_argument("--value", help="seconds (a count for loop_…), or 'default'")
 
     def handle(self, *_args: Any, **options: Any) -> None:
         project = Project.objects.filter(name=options["project"]).first()
@@ -32,7 +35,7 @@ class Command(BaseCommand):
                 raise CommandError(f"{project.name} has no agent {options['agent']!r}.")
         if options["limit"]:
             if agent is None or options["value"] is None:
-                raise CommandError("Say for which --agent, and which --value.")
+                raise CommandError("--agent or --value is missing. Pass both with --limit.")
             self._put(agent, options["limit"], options["value"])
         shown = limits.known(project.id).of(agent.id) if agent is not None else DEFAULT
         for name, value in asdict(shown).items():
@@ -42,7 +45,7 @@ class Command(BaseCommand):
 
     def _put(self, agent: Agent, name: str, text: str) -> None:
         if text != "default" and not (text.isascii() and text.isdigit()):
-            raise CommandError("A value is a whole number, or 'default'.")
+            raise CommandError("Invalid --value. Use a whole number or 'default'.")
         try:
             with transaction.atomic(durable=True):
                 limits.put(

@@ -1,4 +1,4 @@
-"""manage.py sweep: looks for what is stuck and records what changed, for installations without a job worker."""
+"""manage.py sweep: evaluate the stuck rules once, for installations without a job worker."""
 
 from typing import Any
 
@@ -8,14 +8,12 @@ from inquiry.stuck import sweeper
 
 
 class Command(BaseCommand):
-    """Runs once and ends; run it every few seconds, or let the job worker do it."""
+    """Evaluate once and exit; run it every few seconds, or use the job worker."""
 
-    help = "Evaluate the rules of stuck sessions once. What holds in two evaluations in a row is raised."
-    requires_system_checks: list[str] = []  # they are of the code, and take half of a start
+    help = "Evaluate the stuck rules once. A rule that is true twice in a row raises an alert."
+    requires_system_checks: list[str] = []  # checks of the code take half of the start-up time
 
     def handle(self, *_args: Any, **_options: Any) -> None:
         done = sweeper.sweep()
         words = f"{done.stuck} stuck, {done.raised} raised, {done.cleared} cleared."
-        self.stdout.write(
-            f"{words} Alarms are held: Gatebook was away itself." if done.held else words
-        )
+        self.stdout.write(f"{words} Alerts are paused: Gatebook was down." if done.held else words)

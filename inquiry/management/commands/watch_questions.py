@@ -1,4 +1,4 @@
-"""manage.py watch_questions: asks saved queries whose alerts are on for new matches, where no job worker does."""
+"""manage.py watch_questions: evaluate alerts, for installations without a job worker."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from inquiry import alerting
 
 
 class Command(BaseCommand):
-    """Looks once and ends; run it every minute, or let the job worker do it."""
+    """Evaluate once and exit; run it every minute, or use the job worker."""
 
-    help = "Look once at every saved query whose alerts are on, and let people hear of what matches anew."
-    requires_system_checks: list[str] = []  # they are of the code, and take half of a start
+    help = "Check every saved query with alerts on, and send notifications of new matches."
+    requires_system_checks: list[str] = []  # checks of the code take half of the start-up time
 
     def handle(self, *_args: Any, **_options: Any) -> None:
         done = alerting.run()
-        self.stdout.write(f"{done.looks} looked at, {done.told} told of something new.")
+        self.stdout.write(f"{done.looks} checked, {done.told} with new matches.")
