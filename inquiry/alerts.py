@@ -1,4 +1,4 @@
-"""Alerts of saved queries: recipients, progress and results. Only writer of Alert, AlertChannel.
+"""The one writer of Alert and AlertChannel: recipients, progress and results.
 
 A report is a journal entry, an outbox row and the new position in one transaction: a crash leaves
 all or nothing, and of two concurrent checks only one succeeds.

@@ -1,4 +1,4 @@
-"""Background exports: request, write, and remove the file after a day. Only writer of Export.
+"""The one writer of Export: request, write, and remove the file after a day.
 
 One export is written at a time, so that other jobs keep their workers. The writer sends a heartbeat
 every second; after a crash the export restarts, and after three attempts it fails.

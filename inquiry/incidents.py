@@ -1,4 +1,4 @@
-"""Incidents with members and notes. Only writer of Incident, IncidentMember and IncidentEntry.
+"""The one writer of Incident, IncidentMember and IncidentEntry.
 
 Every change is a journal entry under the author's pseudonym: facts hold states, handles and
 pseudonyms; the body holds the text, which can be erased. A removed member stays in the history with

@@ -1,4 +1,4 @@
-"""Imported bundles and their gates: store and queries. Only writer of both tables."""
+"""The one writer of ImportedBundle and ImportedGate: store and queries."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Limits of the stuck rules per agent. Only this module writes StuckLimit."""
+"""The one writer of StuckLimit: limits of the stuck rules per agent."""
 
 import time
 from collections.abc import Mapping

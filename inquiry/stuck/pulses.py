@@ -1,4 +1,4 @@
-"""Heartbeats of Gatebook's own jobs. Only this module writes Pulse; pages show late jobs."""
+"""The one writer of Pulse: heartbeats of Gatebook's own jobs. Pages show late jobs."""
 
 import re
 from typing import Final

@@ -1,6 +1,6 @@
-"""Episodes of stuck rules: seen, raised, cleared, assigned, snoozed.
+"""The one writer of StuckTransition: episodes of stuck rules.
 
-Only this module writes StuckTransition.
+An episode is seen, raised and cleared; people can assign and snooze it.
 A transition, its journal entry and its outbox row are one transaction: a crash leaves all or none,
 and the next evaluation completes what is missing.
 """

@@ -1,5 +1,6 @@
 """The wall clock is set back by two hours: jobs keep their intervals, nothing stops or is done twice in silence."""
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -134,7 +135,7 @@ def test_health_and_every_page_name_the_step_until_the_clock_has_caught_up(
     assert read.startswith("ready, degraded: sweeper, outbox\n")
     assert "sweeper: clock moved, last ran 1 h 59 min ahead of the clock" in read
     page = house.client("viewer").get("/tools/").content.decode()
-    assert "Stuck checks last ran 1 h 59 min ahead of the clock: the clock moved" in page
+    assert re.search(r"Stuck checks\s+last ran 1 h 59 min ahead of the clock: the clock moved", page)
     sweeper.sweep()
     deliver_outbox()
     sweeper.sweep()
@@ -258,7 +259,7 @@ def test_a_job_that_always_fails_is_not_shown_as_done(house: House, monkeypatch:
     assert "; last error LookupError, " in line
     assert "secret words" not in line
     page = house.client("viewer").get("/tools/").content.decode()
-    assert "Event delivery failing, last succeeded" in page
+    assert re.search(r"Event delivery\s+failing, last succeeded", page)
     assert "last error LookupError" in page
     # It runs every five seconds and achieves nothing: after a minute it is late too.
     Pulse.objects.update(succeeded_us=now_us() - 300 * US)

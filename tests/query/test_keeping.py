@@ -183,7 +183,7 @@ def test_an_export_is_whole_safe_and_as_of_the_moment_it_was_asked(house: House,
     assert taken.count() == 5
     now = {"q": "effect", "format": "csv", "do": "now"}
     begun = [viewer.post(reverse("export"), now) for _ in range(2)]
-    assert "under way already" in page(viewer.post(reverse("export"), now), 422)
+    assert "You already have" in page(viewer.post(reverse("export"), now), 422)
     assert whole_of(begun.pop())
     assert fetched(viewer, "effect", "csv")
     assert whole_of(begun.pop())

@@ -289,7 +289,7 @@ def test_alerts_are_not_turned_on_while_the_index_lags(house: House, agent: Call
     assert re.search(lagging, page(owner.post(url, {"do": "on"}, follow=True)))
     assert not Alert.objects.exists()
     indexing.index()
-    assert "what matches from now on is told" in page(owner.post(url, {"do": "on"}, follow=True))
+    assert "one notification per new match" in page(owner.post(url, {"do": "on"}, follow=True))
     assert told() == []
     report(agent, ["later"])
     indexing.index()

@@ -44,7 +44,8 @@ def test_what_an_ended_session_left_open_is_named_and_who_settles_it(
     assert (found["session"]["ended"], found["safe"]) == (True, False)
     assert [one["effect"] for one in found["because"]] == [mail["id"]]
     left = (
-        f"Still open: for a person {mail['handle']}, 1 that can be settled without a person. 1 planned but never dispatched."
+        f"Still open: for a person {mail['handle']}, 1 that can be settled without a person."
+        " 1 planned but never dispatched."
     )
     assert found["sentence"] == f"The session has ended (failed). {left}"
     said = page(operator, session)
@@ -61,4 +62,5 @@ def test_nobody_counts_what_is_open_of_an_ended_session_beyond_what_is_judged(
     for key in ("a", "b"):
         dispatched(agent, session, "mail.send", key)
     done(agent.post(f"/sessions/{session}/end", {"status": "cancelled"}))
-    assert resumed(agent, session)["sentence"] == "The session has ended (cancelled). More than 1 of its effects are open."
+    sentence = resumed(agent, session)["sentence"]
+    assert sentence == "The session has ended (cancelled). More than 1 of its effects are open."
