@@ -213,4 +213,4 @@ def test_no_form_of_a_page_is_answered_by_a_server_error_when_a_field_is_missing
 def test_an_export_of_no_query_is_refused_with_a_sentence(desk: Desk, do: str, query: dict[str, str]) -> None:
     answer = desk.house.client("viewer").post(reverse("export"), {**query, "format": "csv", "do": do})
     assert answer.status_code == 422
-    assert "The query is empty. Name what to export, as effect or session." in unescape(answer.content.decode())
+    assert "The query is empty. Name what to export, for example effect or session." in unescape(answer.content.decode())

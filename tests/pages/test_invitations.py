@@ -19,7 +19,8 @@ from tests.pages.test_people_passwords import SHOWN, reset
 
 CHANGING = re.compile(
     r'csrfmiddlewaretoken" value="\w+"|<output>[^<]*</output>|<time.*?</time>|[0-9a-f]{8}-[0-9a-f-]{27}'
-    r"|Last entry #\d+"
+    r"|Last entry #\d+",
+    re.DOTALL,
 )
 
 
