@@ -38,18 +38,27 @@ def how_many(needed: Requirement, able: dict[str, set[str]], away: Collection[st
     """How many of `able` a rule asks; those of `away` have a part in it and may not say yes."""
     anybody = not needed.teams and not needed.people
     return sum(
-        name not in away and (anybody or name in needed.people or not teams.isdisjoint(needed.teams))
+        name not in away
+        and (anybody or name in needed.people or not teams.isdisjoint(needed.teams))
         for name, teams in able.items()
     )
 
 
 def _sentences(needed: Requirement, able: dict[str, set[str]], known: set[str]) -> list[str]:
     found = [
-        f"It asks the team {name}, which this project does not have." for name in needed.teams if name not in known
+        f"It asks the team {name}, which this project does not have."
+        for name in needed.teams
+        if name not in known
     ]
-    found += [f"It asks {name}, who is no reviewer of this project." for name in needed.people if name not in able]
+    found += [
+        f"It asks {name}, who is no reviewer of this project."
+        for name in needed.people
+        if name not in able
+    ]
     answering = how_many(needed, able)
     if answering < needed.minimum:
         people = "1 person" if needed.minimum == 1 else f"{needed.minimum} people"
-        found.append(f"It wants {people} and {answering} could answer: what it holds can only expire.")
+        found.append(
+            f"It wants {people} and {answering} could answer: what it holds can only expire."
+        )
     return found

@@ -15,7 +15,9 @@ from journal import exact
 from sessions import refs
 
 
-def binding(session: UUID, agent: UUID, tool: str, intent: str, target: Mapping[str, Any], on_behalf_of: str) -> str:
+def binding(
+    session: UUID, agent: UUID, tool: str, intent: str, target: Mapping[str, Any], on_behalf_of: str
+) -> str:
     """`v1:` and the keyed hash of everything that leave is for: intent, target, agent, session, and on whose behalf.
 
     `on_behalf_of` is a pseudonym, or nothing.
@@ -25,7 +27,12 @@ def binding(session: UUID, agent: UUID, tool: str, intent: str, target: Mapping[
         *(str(target.get(name) or "") for name in ("repository_id", "environment", "resource")),
         refs.identity(target.get("ref") or "", target.get("moved_refs") or ""),
     ]
-    return "v1:" + hmac.new(settings.GATEBOOK_PEPPER, _canonical(["gate", *bound]), hashlib.sha256).hexdigest()
+    return (
+        "v1:"
+        + hmac.new(
+            settings.GATEBOOK_PEPPER, _canonical(["gate", *bound]), hashlib.sha256
+        ).hexdigest()
+    )
 
 
 TARGET: Final = ("repository_id", "moved_refs", "environment", "resource")  # columns of an effect

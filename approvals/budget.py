@@ -20,7 +20,9 @@ DAYS: Final = 30
 MOST_EFFECTS: Final = 20_000
 MOST_GATES: Final = 20_000
 MOST_VOTES: Final = 2_000  # whose times and answers stand for all
-QUICK_US: Final = 2_000_000  # an answer sooner than this after the page was shown cannot have been read
+QUICK_US: Final = (
+    2_000_000  # an answer sooner than this after the page was shown cannot have been read
+)
 _FEW: Final = 10  # of fewer nothing can be said
 
 
@@ -65,15 +67,25 @@ class Budget:
         found = []
         rate, quick, median = self.approval_rate, self.quick_rate, self.median_us
         ruled = self.approved + self.denied
-        if rate is not None and median is not None and ruled >= _FEW and rate >= 0.95 and median < 10_000_000:
+        if (
+            rate is not None
+            and median is not None
+            and ruled >= _FEW
+            and rate >= 0.95
+            and median < 10_000_000
+        ):
             found.append(
                 f"{rate:.0%} approved, half of them within {elapsed(median)}: "
                 "narrow it, or allow the part that can be undone."
             )
         if quick is not None and self.votes >= _FEW and quick >= 0.2:
-            found.append(f"{quick:.0%} of the answers came within 2 s of the page: too soon to have read it.")
+            found.append(
+                f"{quick:.0%} of the answers came within 2 s of the page: too soon to have read it."
+            )
         if self.requests >= _FEW and self.expired / self.requests >= 0.2:
-            found.append(f"{self.expired / self.requests:.0%} expired unanswered: ask others, or give more time.")
+            found.append(
+                f"{self.expired / self.requests:.0%} expired unanswered: ask others, or give more time."
+            )
         return found
 
 
@@ -139,14 +151,18 @@ def budgets(project: Project, name: str, since_us: int, now: int) -> dict[str, B
             one.requests += count
             if status == "pending":
                 status = "expired" if late else "waiting"
-            column = "approved" if status in GIVEN else "denied" if status == "denied_final" else status
+            column = (
+                "approved" if status in GIVEN else "denied" if status == "denied_final" else status
+            )
             if column in _COUNTED:
                 setattr(one, column, getattr(one, column) + count)
-    votes = Vote.objects.filter(project=project, voted_at_us__gte=since_us, gate__policy_set__name=name)
+    votes = Vote.objects.filter(
+        project=project, voted_at_us__gte=since_us, gate__policy_set__name=name
+    )
     ruled: set[int] = set()
-    for rule, gate, requested, decided, shown, voted in votes.order_by("-voted_at_us").values_list(*_ANSWERED)[
-        :MOST_VOTES
-    ]:
+    for rule, gate, requested, decided, shown, voted in votes.order_by("-voted_at_us").values_list(
+        *_ANSWERED
+    )[:MOST_VOTES]:
         one = found[rule]
         one.votes += 1
         one.quick += voted - shown < QUICK_US

@@ -20,7 +20,12 @@ def find(origin: Origin, gate: UUID) -> Gate | None:
     if found is not None:
         about = found.effect
         speakers.expect(
-            origin, found.session_id, "gate.cancelled", task=about.task_id, effect=about.id, also=found.agent_id
+            origin,
+            found.session_id,
+            "gate.cancelled",
+            task=about.task_id,
+            effect=about.id,
+            also=found.agent_id,
         )
     return found
 

@@ -14,11 +14,15 @@ from journal.models import Entry
 from ledger import same_calls
 from ledger.models import Effect
 
-_SLACK_US: Final = 60 * US  # by how much positions and the server's clock may disagree about what came first
+_SLACK_US: Final = (
+    60 * US
+)  # by how much positions and the server's clock may disagree about what came first
 # Rates per one of these count plans that the lock of a session does not keep apart.
 _BEYOND_SESSION: Final = frozenset({"tool", "agent", "project"})
 _PER: Final = (*sorted(_BEYOND_SESSION), "session", "session_effects")
-_LOCK: Final = 0x6762  # keeps our advisory locks apart from others'; 0x6761 is that of stops (ledger/holds.py)
+_LOCK: Final = (
+    0x6762  # keeps our advisory locks apart from others'; 0x6761 is that of stops (ledger/holds.py)
+)
 _Alike = tuple[tuple[str, UUID | str], ...]
 
 
@@ -29,14 +33,24 @@ def alone(project: UUID, compiled: Compiled, tools: Iterable[str]) -> None:
     Call it with the rows of sessions locked and before those of effects, as every plan does: then nobody waits round.
     """
     if connection.vendor == "postgresql" and any(
-        rate.per in _BEYOND_SESSION for tool in set(tools) for rule in compiled.of(tool) for rate in rule.rates
+        rate.per in _BEYOND_SESSION
+        for tool in set(tools)
+        for rule in compiled.of(tool)
+        for rate in rule.rates
     ):  # SQLite has one writer at a time
         number = int.from_bytes(project.bytes[-4:], "big", signed=True)
         sql.rows("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, number])
 
 
 def counter(
-    project: UUID, agent: UUID, session: UUID, tool: str, at_us: int, before: int | None = None, *, intent: str
+    project: UUID,
+    agent: UUID,
+    session: UUID,
+    tool: str,
+    at_us: int,
+    before: int | None = None,
+    *,
+    intent: str,
 ) -> Counted:
     """A function that counts the effects planned before this one, up to `rate.over` of them.
 
@@ -47,7 +61,9 @@ def counter(
     def counted(rate: Rate) -> int:
         if rate == SAME_CALL:
             return len(same_calls.unknown(project, session, tool, intent, most=1))
-        return _stored(project, rate, _alike(rate.per, agent, session, tool), at_us, before, position_at)
+        return _stored(
+            project, rate, _alike(rate.per, agent, session, tool), at_us, before, position_at
+        )
 
     return counted
 
@@ -68,7 +84,9 @@ class Tally:
         self._positions: dict[int, int] = {}
         self._planned: Counter[tuple[str, _Alike]] = Counter()
 
-    def counter(self, session: UUID, tool: str, before: Before | None = None, *, intent: str) -> Counted:
+    def counter(
+        self, session: UUID, tool: str, before: Before | None = None, *, intent: str
+    ) -> Counted:
         """A function that counts what was planned before the next of them, or `before` it where it was told already."""
         position, planned = before or Before(None, self._planned)
 
@@ -78,7 +96,9 @@ class Tally:
             alike = _alike(rate.per, self._agent, session, tool)
             asked = (rate, alike, position)
             if asked not in self._stored:
-                found = _stored(self._project, rate, alike, self._at_us, position, self._position_at)
+                found = _stored(
+                    self._project, rate, alike, self._at_us, position, self._position_at
+                )
                 self._stored[asked] = found
             return self._stored[asked] + planned[rate.per, alike]
 
@@ -106,7 +126,12 @@ def _alike(per: str, agent: UUID, session: UUID, tool: str) -> _Alike:
 
 
 def _stored(
-    project: UUID, rate: Rate, alike: _Alike, at_us: int, before: int | None, position: Callable[[int], int]
+    project: UUID,
+    rate: Rate,
+    alike: _Alike,
+    at_us: int,
+    before: int | None,
+    position: Callable[[int], int],
 ) -> int:
     rows = Effect.objects.filter(project=project, **dict(alike))
     if before is not None:
@@ -119,5 +144,9 @@ def _stored(
 
 def position_at(at_us: int) -> int:
     """The last position received before a moment, 0 for none: whatever came later stands above it."""
-    found = Entry.objects.filter(received_us__lt=at_us).order_by("-received_us").values_list("position", flat=True)
+    found = (
+        Entry.objects.filter(received_us__lt=at_us)
+        .order_by("-received_us")
+        .values_list("position", flat=True)
+    )
     return found.first() or 0

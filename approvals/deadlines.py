@@ -73,8 +73,14 @@ def _sweep_one(identity: UUID) -> bool:
 def sweep(most: int = 500) -> int:
     """Write down every deadline that has passed, each gate in a transaction of its own; return how many ended."""
     now = now_us()
-    late = list(Gate.objects.filter(status="pending", decide_by_us__lt=now).values_list("id", flat=True)[:most]) + list(
-        Gate.objects.filter(status="approved", leave_until_us__lt=now).values_list("id", flat=True)[:most]
+    late = list(
+        Gate.objects.filter(status="pending", decide_by_us__lt=now).values_list("id", flat=True)[
+            :most
+        ]
+    ) + list(
+        Gate.objects.filter(status="approved", leave_until_us__lt=now).values_list("id", flat=True)[
+            :most
+        ]
     )
     return sum(_sweep_one(identity) for identity in late)
 
@@ -82,7 +88,11 @@ def sweep(most: int = 500) -> int:
 def end_lapsed(row: EffectRow, now: int) -> None:
     """Before leave is decided anew: write down that the last gate's time is over."""
     if row.leave_basis == "ruling" and row.leave_ref and row.leave == "granted":
-        gate = Gate.objects.select_for_update().filter(id=UUID(hex=row.leave_ref), status__in=OPEN).first()
+        gate = (
+            Gate.objects.select_for_update()
+            .filter(id=UUID(hex=row.leave_ref), status__in=OPEN)
+            .first()
+        )
         if gate is not None:
             settle(row, gate, now)
 

@@ -43,10 +43,29 @@ HOURS_KEYS: Final = ("zone", "days", "from", "to")
 RULE_KEYS: Final = ("id", "title", "match", "outcome", "same_call_unknown", "require", "exemptible")
 EXEMPTIBLE: Final = ("never", "reversible", "irreversible")
 SAME_CALL_UNKNOWN: Final = ("ask",)
-GLOBS: Final = ("tools", "operations", "repositories", "refs", "environments", "resources", "agents")
-CHOICES: Final[dict[str, tuple[str, ...]]] = {"ref_classes": REF_CLASSES, "reversibility": REVERSIBILITIES}
+GLOBS: Final = (
+    "tools",
+    "operations",
+    "repositories",
+    "refs",
+    "environments",
+    "resources",
+    "agents",
+)
+CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    "ref_classes": REF_CLASSES,
+    "reversibility": REVERSIBILITIES,
+}
 RISK_KEYS: Final = ("risk_at_least", "risk_at_most")
-MATCH_KEYS: Final = (*GLOBS, *CHOICES, *RISK_KEYS, "labels", "arguments", "rate", "session_effects_over")
+MATCH_KEYS: Final = (
+    *GLOBS,
+    *CHOICES,
+    *RISK_KEYS,
+    "labels",
+    "arguments",
+    "rate",
+    "session_effects_over",
+)
 RATE_KEYS: Final = ("over", "within_s", "per")
 REQUIRE_KEYS: Final = (
     *("teams", "people", "minimum", "distinct_from", "step_up", "deny_threshold", "rationale"),
@@ -75,7 +94,9 @@ def read(text: str) -> dict[str, Any]:
     for node in nodes.sequence(top["rules"], "`rules`", MAX_RULES, least=0):
         rule = _rule(node)
         if rule["id"] in lines:
-            raise fault(node, f"rule {rule['id']!r} is there twice, first on line {lines[rule['id']]}.")
+            raise fault(
+                node, f"rule {rule['id']!r} is there twice, first on line {lines[rule['id']]}."
+            )
         lines[rule["id"]] = nodes.line_of(node)
         rules.append(rule)
     return {"name": name, "hours": hours, "rules": rules}
@@ -89,13 +110,22 @@ def _hours(node: Node) -> dict[str, Any]:
             raise fault(node, f"`hours` has no `{key}`.")
     zone = nodes.text(given["zone"], "`zone` of `hours`", 64)
     if zone not in zoneinfo.available_timezones():
-        raise fault(given["zone"], f"the zone {zone!r} is not known here; write it as Europe/Berlin or UTC.")
+        raise fault(
+            given["zone"], f"the zone {zone!r} is not known here; write it as Europe/Berlin or UTC."
+        )
     days = [
-        nodes.choice(item, "`days` of `hours`", DAYS) for item in nodes.sequence(given["days"], "`days`", len(DAYS))
+        nodes.choice(item, "`days` of `hours`", DAYS)
+        for item in nodes.sequence(given["days"], "`days`", len(DAYS))
     ]
-    begin, end = (_named(given[key], f"`{key}` of `hours`", CLOCK, "a time such as 08:00") for key in ("from", "to"))
+    begin, end = (
+        _named(given[key], f"`{key}` of `hours`", CLOCK, "a time such as 08:00")
+        for key in ("from", "to")
+    )
     if minutes(begin) >= minutes(end):
-        raise fault(given["to"], f"`hours` end at {end} and begin at {begin}; they must end later on the same day.")
+        raise fault(
+            given["to"],
+            f"`hours` end at {end} and begin at {begin}; they must end later on the same day.",
+        )
     return {"zone": zone, "days": [day for day in DAYS if day in days], "from": begin, "to": end}
 
 
@@ -103,7 +133,9 @@ def _rule(node: Node) -> dict[str, Any]:
     given = nodes.mapping(node, "a rule", RULE_KEYS)
     if "id" not in given:
         raise fault(node, "this rule has no `id`.")
-    identity = _named(given["id"], "`id` of a rule", RULE_ID, "1 to 64 characters of a-z, 0-9 and -")
+    identity = _named(
+        given["id"], "`id` of a rule", RULE_ID, "1 to 64 characters of a-z, 0-9 and -"
+    )
     about = f"rule {identity!r}"
     for key in ("title", "match", "outcome"):
         if key not in given:
@@ -114,19 +146,29 @@ def _rule(node: Node) -> dict[str, Any]:
     required: dict[str, Any] | None = None
     same_call: dict[str, str] = {}
     if "same_call_unknown" in given:
-        word = nodes.choice(given["same_call_unknown"], f"same_call_unknown of {about}", SAME_CALL_UNKNOWN)
+        word = nodes.choice(
+            given["same_call_unknown"], f"same_call_unknown of {about}", SAME_CALL_UNKNOWN
+        )
         if outcome != "allow":
             only = "same_call_unknown is for one that allows"
             raise fault(given["same_call_unknown"], f"{about} has the outcome {outcome}; {only}.")
         same_call["same_call_unknown"] = word
     if outcome == "require" or same_call:
-        required = (_require(given["require"], about, match) if "require" in given else DEFAULT).as_dict()
+        required = (
+            _require(given["require"], about, match) if "require" in given else DEFAULT
+        ).as_dict()
     elif "require" in given:
-        raise fault(given["require"], f"{about} has the outcome {outcome}; only one that asks can have a `require`.")
+        raise fault(
+            given["require"],
+            f"{about} has the outcome {outcome}; only one that asks can have a `require`.",
+        )
     exemptible = "reversible" if outcome == "require" else None
     if "exemptible" in given:
         if outcome != "require":
-            raise fault(given["exemptible"], f"{about} has the outcome {outcome}; only `require` can be `exemptible`.")
+            raise fault(
+                given["exemptible"],
+                f"{about} has the outcome {outcome}; only `require` can be `exemptible`.",
+            )
         exemptible = nodes.choice(given["exemptible"], f"exemptible of {about}", EXEMPTIBLE)
     return {
         "id": identity,
@@ -149,13 +191,19 @@ def _match(node: Node, about: str) -> dict[str, Any]:
         if key in GLOBS:
             found[key] = _texts(value, of, LONGEST_GLOB)
         elif key in CHOICES:
-            items = [nodes.choice(item, of, CHOICES[key]) for item in nodes.sequence(value, of, MAX_ITEMS)]
+            items = [
+                nodes.choice(item, of, CHOICES[key])
+                for item in nodes.sequence(value, of, MAX_ITEMS)
+            ]
             found[key] = [word for word in CHOICES[key] if word in items]
         elif key in RISK_KEYS:
             found[key] = nodes.choice(value, of, states.RISKS)
         else:
             found[key] = _READERS[key](value, of)
-    least, most = (found.get(key, end) for key, end in zip(RISK_KEYS, (states.RISKS[0], states.RISKS[-1]), strict=True))
+    least, most = (
+        found.get(key, end)
+        for key, end in zip(RISK_KEYS, (states.RISKS[0], states.RISKS[-1]), strict=True)
+    )
     if states.RISKS.index(least) > states.RISKS.index(most):
         raise fault(node, f"{about} is for risk from {least} to {most}, which nothing has.")
     return found
@@ -165,7 +213,9 @@ def _labels(node: Node, of: str) -> dict[str, str]:
     given = nodes.mapping(node, of, None)
     if not 1 <= len(given) <= MAX_ITEMS:
         raise fault(node, f"{of} must name 1 to {MAX_ITEMS} labels.")
-    return {name: nodes.text(given[name], f"{name!r} in {of}", LONGEST_GLOB) for name in sorted(given)}
+    return {
+        name: nodes.text(given[name], f"{name!r} in {of}", LONGEST_GLOB) for name in sorted(given)
+    }
 
 
 def _arguments(node: Node, of: str) -> list[dict[str, Any]]:
@@ -182,7 +232,10 @@ def _argument(node: Node, of: str) -> dict[str, Any]:
     operators = [key for key in given if key != "path"]
     if len(operators) != 1:
         said = " and ".join(operators) if operators else "none"
-        raise fault(node, f"argument {path!r} in {of} needs exactly one of {', '.join(OPERATORS)}; it has {said}.")
+        raise fault(
+            node,
+            f"argument {path!r} in {of} needs exactly one of {', '.join(OPERATORS)}; it has {said}.",
+        )
     name = operators[0]
     return {"path": path, name: _operand(name, given[name], f"{name} of argument {path!r} in {of}")}
 
@@ -254,9 +307,13 @@ def _require(node: Node, about: str, match: dict[str, Any]) -> Requirement:
         values["step_up"] = nodes.choice(given["step_up"], f"step_up in {of}", states.STEP_UPS)
     if "decide_within" in given:
         most = states.LONGEST_DECIDE_WITHIN_S
-        values["decide_within_s"] = nodes.seconds(given["decide_within"], f"decide_within in {of}", most)
+        values["decide_within_s"] = nodes.seconds(
+            given["decide_within"], f"decide_within in {of}", most
+        )
     if "leave_for" in given:
-        values["leave_for_s"] = nodes.seconds(given["leave_for"], f"leave_for in {of}", states.LONGEST_LEAVE_FOR_S)
+        values["leave_for_s"] = nodes.seconds(
+            given["leave_for"], f"leave_for in {of}", states.LONGEST_LEAVE_FOR_S
+        )
     if "rationale" in given:
         values |= _rationale(given["rationale"], of)
     values |= _self_approval(given, of, match)
@@ -265,18 +322,30 @@ def _require(node: Node, about: str, match: dict[str, Any]) -> Requirement:
 
 def _self_approval(given: dict[str, Node], of: str, match: dict[str, Any]) -> dict[str, Any]:
     """Who is not asked. Only where no more than low risk can match may anybody approve what is their own."""
-    allowed = "self_approval" in given and nodes.truth(given["self_approval"], f"self_approval in {of}")
+    allowed = "self_approval" in given and nodes.truth(
+        given["self_approval"], f"self_approval in {of}"
+    )
     if allowed and match.get("risk_at_most") != "low":
         raise fault(
-            given["self_approval"], f"{of}: self_approval is for low risk; let its match say risk_at_most: low."
+            given["self_approval"],
+            f"{of}: self_approval is for low risk; let its match say risk_at_most: low.",
         )
     if "distinct_from" not in given:
         return {"self_approval": allowed, "distinct_from": () if allowed else PARTIES}
     node, about = given["distinct_from"], f"distinct_from in {of}"
-    items = [nodes.choice(item, about, PARTIES) for item in nodes.sequence(node, about, len(PARTIES), least=0)]
+    items = [
+        nodes.choice(item, about, PARTIES)
+        for item in nodes.sequence(node, about, len(PARTIES), least=0)
+    ]
     if not allowed and set(items) != set(PARTIES):
-        raise fault(node, f"{about} leaves somebody out who would approve their own; that needs self_approval: true.")
-    return {"self_approval": allowed, "distinct_from": tuple(party for party in PARTIES if party in items)}
+        raise fault(
+            node,
+            f"{about} leaves somebody out who would approve their own; that needs self_approval: true.",
+        )
+    return {
+        "self_approval": allowed,
+        "distinct_from": tuple(party for party in PARTIES if party in items),
+    }
 
 
 def _rationale(node: Node, of: str) -> dict[str, Any]:
@@ -291,7 +360,9 @@ def _rationale(node: Node, of: str) -> dict[str, Any]:
     values: dict[str, Any] = {"rationale": when}
     if "minimum_characters" in given:
         about = f"minimum_characters in {of}"
-        values["rationale_characters"] = nodes.whole(given["minimum_characters"], about, 1, LONGEST_RATIONALE)
+        values["rationale_characters"] = nodes.whole(
+            given["minimum_characters"], about, 1, LONGEST_RATIONALE
+        )
     if "ticket" in given:
         values["ticket"] = nodes.text(given["ticket"], f"ticket in {of}", 100)
     return values
@@ -299,7 +370,10 @@ def _rationale(node: Node, of: str) -> dict[str, Any]:
 
 def _texts(node: Node, of: str, longest: int) -> list[str]:
     """A list of texts without repeats."""
-    items = [nodes.text(item, f"an item of {of}", longest) for item in nodes.sequence(node, of, MAX_ITEMS)]
+    items = [
+        nodes.text(item, f"an item of {of}", longest)
+        for item in nodes.sequence(node, of, MAX_ITEMS)
+    ]
     return list(dict.fromkeys(items))
 
 

@@ -49,7 +49,10 @@ _HELD: Final = Compiled(_one_held, membership=UUID)
 
 
 def eligible(
-    gate: Gate, membership: Membership, needed: Requirement | None = None, row: EffectRow | None = None
+    gate: Gate,
+    membership: Membership,
+    needed: Requirement | None = None,
+    row: EffectRow | None = None,
 ) -> Eligible:
     """Whether this person's yes would count: their role, the teams or people the rule names, and no part in it.
 
@@ -75,7 +78,11 @@ def eligible(
 
 def is_reviewer(gate: Gate, membership: Membership) -> bool:
     """Whether somebody may answer gates of this project at all."""
-    return membership.project_id == gate.project_id and membership.user.is_active and may(membership, "reviewer")
+    return (
+        membership.project_id == gate.project_id
+        and membership.user.is_active
+        and may(membership, "reviewer")
+    )
 
 
 NOT_A_REVIEWER: Final = ("not_eligible", "Only reviewers of this project answer its gates.")
@@ -84,12 +91,16 @@ _PARTS: Final = {
     "session_owner": "This session is yours; somebody else must say yes.",
     "agent_owner": "This agent is yours; somebody else must say yes.",
 }
-_RESOLVER: Final = "You said what became of it before, so this is asked on your word; somebody else must say yes."
+_RESOLVER: Final = (
+    "You said what became of it before, so this is asked on your word; somebody else must say yes."
+)
 
 
 def _part(gate: Gate, user: User, needed: Requirement, row: EffectRow | None) -> str:
     """Why this person may not say yes, in a sentence: they had a part in it when it was asked. Empty: they had none."""
-    if "requester" in needed.kept_away and resolutions.is_by(gate.effect if row is None else row, user):
+    if "requester" in needed.kept_away and resolutions.is_by(
+        gate.effect if row is None else row, user
+    ):
         return _RESOLVER
     return part_of(user, needed, gate.requester_id, gate.session_owner_id, gate.agent_owner_id)
 

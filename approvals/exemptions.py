@@ -40,14 +40,34 @@ from sessions.refused import RefusedError
 
 LEAST_REASON: Final = 10
 MOST_REASON: Final = 2000
-SCOPES: Final = ("tool", "rule", "agent", "repository", "ref", "environment")  # globs; empty covers everything
-_LONGEST: Final = {"tool": 100, "rule": 64, "agent": 64, "repository": 200, "ref": 200, "environment": 64}
+SCOPES: Final = (
+    "tool",
+    "rule",
+    "agent",
+    "repository",
+    "ref",
+    "environment",
+)  # globs; empty covers everything
+_LONGEST: Final = {
+    "tool": 100,
+    "rule": 64,
+    "agent": 64,
+    "repository": 200,
+    "ref": 200,
+    "environment": 64,
+}
 _SIGNS: Final = re.compile(r"[*?\[]")
 _PAGE: Final = 500  # ends that one sweep tells
 
 
 def checked(
-    project: Project, *, tool: str, reason: str, ends_at_us: int, session: Session | None = None, **scope: str
+    project: Project,
+    *,
+    tool: str,
+    reason: str,
+    ends_at_us: int,
+    session: Session | None = None,
+    **scope: str,
 ) -> tuple[dict[str, str], str]:
     """What an exemption would cover, by the names of SCOPES, and its reason. Raises RefusedError."""
     projects.expect_life(project)
@@ -59,10 +79,14 @@ def checked(
         raise RefusedError("Name the tool that is exempted; * covers every tool.")
     for name, glob in covered.items():
         if len(glob) > _LONGEST[name] or not glob.isprintable():
-            raise RefusedError(f"The {name} is a glob of at most {_LONGEST[name]} printable characters.")
+            raise RefusedError(
+                f"The {name} is a glob of at most {_LONGEST[name]} printable characters."
+            )
     words = reason.strip()
     if not LEAST_REASON <= len(words) <= MOST_REASON:
-        raise RefusedError(f"Say why, in {LEAST_REASON} to {MOST_REASON} characters; others will look it up.")
+        raise RefusedError(
+            f"Say why, in {LEAST_REASON} to {MOST_REASON} characters; others will look it up."
+        )
     now = now_us()
     if not now < ends_at_us <= now + states.LONGEST_DECIDE_WITHIN_S * states.US:
         raise RefusedError("An exemption ends within thirty days, and not before it begins.")
@@ -106,7 +130,9 @@ def grant(
     kind, facts = "exemption.granted", {"ends_at_us": ends_at_us}
     if minimum > 1:
         kind, facts = "exemption.requested", {**facts, "minimum": minimum}
-    exemption.opened_position = _record(exemption, kind, user, now, facts, {**covered, "reason": words})
+    exemption.opened_position = _record(
+        exemption, kind, user, now, facts, {**covered, "reason": words}
+    )
     exemption.save(force_insert=True)
     _vote(exemption, user, password_at_us, now, exemption.opened_position)
     if minimum == 1:
@@ -121,16 +147,26 @@ def code(*what: object) -> str:
 
 
 @transaction.atomic(savepoint=False)
-def confirm(exemption: Exemption, user: User, *, step_up: str = "none", password_at_us: int | None = None) -> bool:
+def confirm(
+    exemption: Exemption, user: User, *, step_up: str = "none", password_at_us: int | None = None
+) -> bool:
     """Grant what another person requested; True when it counts from now on. Raises RefusedError."""
     projects.expect_life(exemption.project)
     locked = Exemption.objects.select_for_update().get(pk=exemption.pk)
     now = now_us()
     _expect_right(locked.project_id, user)
-    if locked.in_force_at_us is not None or locked.revoked_at_us is not None or locked.ends_at_us <= now:
-        raise RefusedError("This exemption waits for nobody: it is in force or has ended. Look at its page.")
+    if (
+        locked.in_force_at_us is not None
+        or locked.revoked_at_us is not None
+        or locked.ends_at_us <= now
+    ):
+        raise RefusedError(
+            "This exemption waits for nobody: it is in force or has ended. Look at its page."
+        )
     if ExemptionVote.objects.filter(exemption=locked, user=user).exists():
-        raise RefusedError("You have granted this exemption already. Somebody else must confirm it.")
+        raise RefusedError(
+            "You have granted this exemption already. Somebody else must confirm it."
+        )
     password_at_us = _expect_proof(step_up, password_at_us, now)
     present = ExemptionVote.objects.filter(_may_grant(), exemption=locked).count() + 1
     begins = present >= locked.minimum
@@ -144,7 +180,11 @@ def confirm(exemption: Exemption, user: User, *, step_up: str = "none", password
 
 def needed_people(project: Project, tool: str, rule: str) -> int:
     """How many people grant an exemption for these globs: as many as the strictest rule asks that it could suspend."""
-    current = Activation.objects.select_related("policy_set").filter(project=project, is_current=True).first()
+    current = (
+        Activation.objects.select_related("policy_set")
+        .filter(project=project, is_current=True)
+        .first()
+    )
     rules = current.policy_set.rules["rules"] if current is not None else []
     covers = globs([rule]) if rule else None
     asked = [
@@ -152,7 +192,10 @@ def needed_people(project: Project, tool: str, rule: str) -> int:
         for one in rules
         if (one["outcome"] == "require" or "same_call_unknown" in one)
         and (covers is None or covers(one["id"]))
-        and ("tools" not in one["match"] or any(_may_meet(tool, glob) for glob in one["match"]["tools"]))
+        and (
+            "tools" not in one["match"]
+            or any(_may_meet(tool, glob) for glob in one["match"]["tools"])
+        )
     ]
     return max(asked, default=1)
 
@@ -167,16 +210,25 @@ def _may_meet(one: str, other: str) -> bool:
 
 
 def _expect_right(project: UUID, user: User) -> None:
-    found = Membership.objects.filter(project=project, user=user, user__is_active=True, role__in=GRANTING)
+    found = Membership.objects.filter(
+        project=project, user=user, user__is_active=True, role__in=GRANTING
+    )
     if not found.exists():
-        raise RefusedError("Only operators and administrators of this project grant exemptions. Ask one of them.")
+        raise RefusedError(
+            "Only operators and administrators of this project grant exemptions. Ask one of them."
+        )
     expect_own_password(user)
 
 
 def _expect_proof(step_up: str, password_at_us: int | None, now: int) -> int:
-    fresh = password_at_us is not None and 0 <= now - password_at_us <= states.PASSWORD_COUNTS_S * states.US
+    fresh = (
+        password_at_us is not None
+        and 0 <= now - password_at_us <= states.PASSWORD_COUNTS_S * states.US
+    )
     if step_up != states.STEP_UPS[-1] or password_at_us is None or not fresh:
-        raise RefusedError("An exemption takes its code and your password of the last five minutes. Give both.")
+        raise RefusedError(
+            "An exemption takes its code and your password of the last five minutes. Give both."
+        )
     return password_at_us
 
 
@@ -257,7 +309,9 @@ def covering(
 
 def stands(exemption: UUID, at_us: int) -> bool:
     """True while it is in force, nobody revoked it, its time is not over, and its grantors may grant one."""
-    return _granted().filter(id=exemption, revoked_at_us__isnull=True, ends_at_us__gte=at_us).exists()
+    return (
+        _granted().filter(id=exemption, revoked_at_us__isnull=True, ends_at_us__gte=at_us).exists()
+    )
 
 
 class Grantor(NamedTuple):
@@ -300,7 +354,9 @@ def _granted() -> "QuerySet[Exemption]":
 
 def _may_grant() -> Exists:
     """Whether the voter is an active operator or administrator of the exemption's project."""
-    members = Membership.objects.filter(project=OuterRef("exemption__project"), user=OuterRef("user"))
+    members = Membership.objects.filter(
+        project=OuterRef("exemption__project"), user=OuterRef("user")
+    )
     return Exists(members.filter(user__is_active=True, role__in=GRANTING))
 
 
@@ -318,7 +374,13 @@ IS_GRANTED: Final = Q(GreaterThanOrEqual(_counted(_present()), F("minimum")))
 
 
 @transaction.atomic(savepoint=False)
-def use(exemption: Exemption, origin: Origin, effect: UUID, session: UUID | None = None, attempts: int = 0) -> bool:
+def use(
+    exemption: Exemption,
+    origin: Origin,
+    effect: UUID,
+    session: UUID | None = None,
+    attempts: int = 0,
+) -> bool:
     """Count one use for `effect` and put it in the book; False when the exemption has ended meanwhile.
 
     `attempts` is how many the effect has had. The same command repeated is one use, but for another attempt it is
@@ -327,9 +389,15 @@ def use(exemption: Exemption, origin: Origin, effect: UUID, session: UUID | None
     at = origin.received_us
     used_by = (effect.hex, str(attempts), origin.source, origin.key)
     event_id = entries.keyed_digest("exemption.used", exemption.id.hex, *used_by)
-    if Entry.objects.filter(project=exemption.project_id, source=entries.SYSTEM_SOURCE, event_id=event_id).exists():
+    if Entry.objects.filter(
+        project=exemption.project_id, source=entries.SYSTEM_SOURCE, event_id=event_id
+    ).exists():
         return True
-    if not _live(exemption.project_id, at).filter(pk=exemption.pk).update(uses=F("uses") + 1, used_at_us=at):
+    if (
+        not _live(exemption.project_id, at)
+        .filter(pk=exemption.pk)
+        .update(uses=F("uses") + 1, used_at_us=at)
+    ):
         return False
     entries.record(
         exemption.project_id,
@@ -351,7 +419,9 @@ def sweep(at_us: int | None = None) -> int:
     Nothing waits for it: an exemption that has ended covers nothing, swept or not.
     """
     now = now_us() if at_us is None else at_us
-    untold = Exemption.objects.filter(revoked_at_us__isnull=True, expired_position__isnull=True, ends_at_us__lte=now)
+    untold = Exemption.objects.filter(
+        revoked_at_us__isnull=True, expired_position__isnull=True, ends_at_us__lte=now
+    )
     return sum(_tell_end(exemption) for exemption in untold.order_by("ends_at_us")[:_PAGE])
 
 
@@ -382,7 +452,9 @@ def _of_a_party(risk: str, session: UUID, agent: UUID, again: UUID | None) -> Q:
         return Q(pk__in=())
     voter = OuterRef("user")
     theirs = Session.objects.filter(Q(on_behalf_of=voter) | Q(owner=voter), id=session)
-    requester = openings.requester(session)  # a reported session may work for whom the one above it names
+    requester = openings.requester(
+        session
+    )  # a reported session may work for whom the one above it names
     found: Q = Exists(theirs) | Exists(Agent.objects.filter(id=agent, owner=voter))
     if requester is not None:
         found |= Q(user__username=requester)
@@ -404,7 +476,12 @@ def _covers(glob: str, values: Sequence[str]) -> bool:
 
 
 def _record(
-    exemption: Exemption, kind: str, user: User, at_us: int, facts: dict[str, Any], words: dict[str, Any]
+    exemption: Exemption,
+    kind: str,
+    user: User,
+    at_us: int,
+    facts: dict[str, Any],
+    words: dict[str, Any],
 ) -> int:
     appended = entries.record(
         exemption.project_id,

@@ -19,7 +19,9 @@ def waiting(project: UUID, now: int) -> QuerySet[Gate]:
 def waits(project: UUID, now: int) -> Coalesce:
     """How many requests wait in the project, and the newest's position, as one text: 5-8012. They are walked once."""
     text = TextField()
-    both = Concat(Cast(Count("*"), text), Value("-"), Cast(Max("opened_position"), text), output_field=text)
+    both = Concat(
+        Cast(Count("*"), text), Value("-"), Cast(Max("opened_position"), text), output_field=text
+    )
     counted = waiting(project, now).order_by().values("project").annotate(both=both).values("both")
     return Coalesce(Subquery(counted, output_field=text), Value("0-0"), output_field=text)
 

@@ -70,7 +70,9 @@ def open_for(request: Request, effect: EffectRow, plan_position: int) -> None:
         origin.project,
         "gate.requested",
         event_id=entries.keyed_digest("gate", request.id.hex),
-        text=_json({"kind": "gate.requested", "gate": request.id, **facts, "asks": needed.as_dict()}),
+        text=_json(
+            {"kind": "gate.requested", "gate": request.id, **facts, "asks": needed.as_dict()}
+        ),
         received_us=now,
         actor=origin.actor,
         facts=_json(facts),
@@ -171,7 +173,9 @@ def extend(row: EffectRow, gate: Gate, until: int) -> None:
 
 def touch(gate: Gate, **values: int) -> None:
     """Change what people may change of an open, locked gate (its deadline), or only note that a vote came in."""
-    if not Gate.objects.filter(id=gate.id, version=gate.version).update(version=F("version") + 1, **values):
+    if not Gate.objects.filter(id=gate.id, version=gate.version).update(
+        version=F("version") + 1, **values
+    ):
         raise Gone
     gate.version += 1
     for name, value in values.items():
@@ -186,9 +190,20 @@ def use(gate: Gate, attempt: int, received_us: int) -> None:
 
 
 def close(
-    gate: Gate, status: str, reason: str, now: int, actor: str, told: Mapping[str, Any], *, votes: int = 0
+    gate: Gate,
+    status: str,
+    reason: str,
+    now: int,
+    actor: str,
+    told: Mapping[str, Any],
+    *,
+    votes: int = 0,
 ) -> None:
-    decided = {} if gate.decided_at_us is not None or status in ("expired", "cancelled") else {"decided_at_us": now}
+    decided = (
+        {}
+        if gate.decided_at_us is not None or status in ("expired", "cancelled")
+        else {"decided_at_us": now}
+    )
     move(gate, status, votes=votes, ended_at_us=now, reason=reason, **decided)
     if status not in ("denied", "denied_final"):
         _record(gate, f"gate.{status}", now, {"reason": reason, **told}, actor)
@@ -227,7 +242,9 @@ def move(gate: Gate, status: str, *, votes: int = 0, **values: Any) -> None:
         setattr(gate, name, value)
 
 
-def _record(gate: Gate, kind: str, now: int, facts: dict[str, Any], actor: str = entries.SYSTEM_SOURCE) -> None:
+def _record(
+    gate: Gate, kind: str, now: int, facts: dict[str, Any], actor: str = entries.SYSTEM_SOURCE
+) -> None:
     entries.record(
         gate.project_id,
         kind,

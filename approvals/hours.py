@@ -35,7 +35,9 @@ class Hours:
     def outside(self, at_us: int) -> str:
         """The local day and time of a moment that lies outside, such as "Sat 02:14"; empty for one within."""
         at = datetime.fromtimestamp(at_us // US, UTC).astimezone(ZoneInfo(self.zone))
-        within = DAYS[at.weekday()] in self.days and self.begin <= at.hour * 60 + at.minute < self.end
+        within = (
+            DAYS[at.weekday()] in self.days and self.begin <= at.hour * 60 + at.minute < self.end
+        )
         return "" if within else f"{DAYS[at.weekday()].capitalize()} {at:%H:%M}"
 
     def __str__(self) -> str:

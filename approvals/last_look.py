@@ -43,13 +43,22 @@ def denied_for_good(agent: UUID, wish: Plan) -> UUID | None:
     What a target does not name can be anything, so what was denied is refused where its target may be the same: an
     agent does not get round a no by naming less, or more. On whose behalf does not matter either.
     """
-    found = Gate.objects.filter(session=wish.session, status="denied_final", agent=agent, tool=wish.tool)
-    rows = found.filter(intent_digest=wish.intent_digest).values_list("id", *(f"effect__{name}" for name in TARGET))
+    found = Gate.objects.filter(
+        session=wish.session, status="denied_final", agent=agent, tool=wish.tool
+    )
+    rows = found.filter(intent_digest=wish.intent_digest).values_list(
+        "id", *(f"effect__{name}" for name in TARGET)
+    )
     own = tuple(wish.values.get(name) or "" for name in TARGET)
-    return next((gate for gate, *theirs in rows.order_by("opened_position") if may_be_same(own, theirs)), None)
+    return next(
+        (gate for gate, *theirs in rows.order_by("opened_position") if may_be_same(own, theirs)),
+        None,
+    )
 
 
-HELD: Final = Refusal("HELD", "A person has stopped this; do not act. Wait until the stop is lifted, then ask again.")
+HELD: Final = Refusal(
+    "HELD", "A person has stopped this; do not act. Wait until the stop is lifted, then ask again."
+)
 
 
 @dataclass(slots=True)
@@ -61,7 +70,9 @@ class Found:
     same_call: bool = False  # it may have happened in another session
 
 
-TAKE_IT: Final = "The session has ended: its lease is taken with to_compensate, to undo what was done there."
+TAKE_IT: Final = (
+    "The session has ended: its lease is taken with to_compensate, to undo what was done there."
+)
 
 
 class Whole(NamedTuple):
@@ -72,11 +83,19 @@ class Whole(NamedTuple):
 
 
 def check(
-    origin: Origin, row: EffectRow, preconditions: Mapping[str, Any] | None, whole: Whole | None, found: Found
+    origin: Origin,
+    row: EffectRow,
+    preconditions: Mapping[str, Any] | None,
+    whole: Whole | None,
+    found: Found,
 ) -> Refusal | None:
     """Why leave that looks granted is not used, or None; what else was seen is put into `found`."""
     present = policies.grounds(
-        row.project_id, row.session_id, row.repository_id, task=row.task_id, intent=row.intent_digest
+        row.project_id,
+        row.session_id,
+        row.repository_id,
+        task=row.task_id,
+        intent=row.intent_digest,
     )
     force, stops, final, ended, patterns, *_others = present
     found.fence, found.same_call = present.fence, present.same_call
@@ -118,7 +137,9 @@ def check(
     if refused is None and len(counting) < gate.minimum:
         gates.end(row, gate, "revoked", "quorum_lost", now, told=quorum.told(yes))
         refused = _QUORUM_LOST
-    refused = refused or _stricter(origin, row, gate, counting, _judged_again(origin, row, force, patterns, found))
+    refused = refused or _stricter(
+        origin, row, gate, counting, _judged_again(origin, row, force, patterns, found)
+    )
     if refused is None:
         found.gate = gate
     return refused
@@ -132,7 +153,9 @@ def once_more(
     `check` has looked for stops. What people ruled on must still be what is about to run, and enough for the rules and
     facts of now; a gate that was used stays as it is, whatever is found.
     """
-    force, _, final, _, patterns, *_others = policies.grounds(row.project_id, row.session_id, row.repository_id)
+    force, _, final, _, patterns, *_others = policies.grounds(
+        row.project_id, row.session_id, row.repository_id
+    )
     if force is not None and force.mode == "enforce" and origin.agent != row.agent_id:
         return _ANOTHERS
     if whole is not None and row.leave_basis != "observe":
@@ -140,7 +163,9 @@ def once_more(
         if refused is not None:
             return refused
     if final:
-        wish = Plan(row.session_id, row.effect_key, row.tool, row.intent_digest, reading.target_of(row))
+        wish = Plan(
+            row.session_id, row.effect_key, row.tool, row.intent_digest, reading.target_of(row)
+        )
         if denied_for_good(row.agent_id, wish) is not None:
             return _DENIED
     exempted = row.leave_basis == "exemption"
@@ -151,10 +176,16 @@ def once_more(
         return _EXEMPTION_GONE
     if judged is None or judged.judgement.outcome == "allow":
         return None
-    return None if exempted and _exempting(origin, row, judged, UUID(hex=row.leave_ref)) is not None else _TO_BE_ASKED
+    return (
+        None
+        if exempted and _exempting(origin, row, judged, UUID(hex=row.leave_ref)) is not None
+        else _TO_BE_ASKED
+    )
 
 
-def _still_ruled(row: EffectRow, preconditions: Mapping[str, Any] | None, judged: Judged | None) -> Refusal | None:
+def _still_ruled(
+    row: EffectRow, preconditions: Mapping[str, Any] | None, judged: Judged | None
+) -> Refusal | None:
     gate = Gate.objects.filter(id=UUID(hex=row.leave_ref), status="used").first()
     if gate is None:
         return _TO_BE_ASKED
@@ -171,11 +202,15 @@ def _is_stopped(origin: Origin, row: EffectRow) -> bool:
     """True when a stop covers the effect, by the agent that planned it or by the one that is about to start it."""
     standing = holds.live(row.project_id)
     agents = {row.agent_id, origin.agent}
-    return any(holds.covering(standing, row.session_id, agent, row.tool, row.id) for agent in agents)
+    return any(
+        holds.covering(standing, row.session_id, agent, row.tool, row.id) for agent in agents
+    )
 
 
 _ANOTHERS: Final = Refusal(
-    "NO_LEAVE", "This leave was given to another agent; plan an effect of your own and ask for it.", "digest_mismatch"
+    "NO_LEAVE",
+    "This leave was given to another agent; plan an effect of your own and ask for it.",
+    "digest_mismatch",
 )
 _OTHER_WORDS: Final = Refusal(
     "INTENT_MISMATCH",
@@ -188,9 +223,13 @@ _ERASED: Final = Refusal(
     "digest_mismatch",
 )
 _QUORUM_LOST: Final = Refusal(
-    "GATE_GONE", "Of those who approved this, too few may still rule; plan it again to ask others.", "quorum_lost"
+    "GATE_GONE",
+    "Of those who approved this, too few may still rule; plan it again to ask others.",
+    "quorum_lost",
 )
-_DENIED: Final = Refusal("GATE_DENIED", "People denied this for the rest of the session; do not act.", "denied_final")
+_DENIED: Final = Refusal(
+    "GATE_DENIED", "People denied this for the rest of the session; do not act.", "denied_final"
+)
 
 
 def _other_words(row: EffectRow, whole: Whole) -> Refusal | None:
@@ -215,7 +254,9 @@ def _denied_meanwhile(row: EffectRow, gate: Gate | None, now: int) -> Refusal | 
 
 
 _NOT_AS_SEEN: Final = Refusal(
-    "INTENT_MISMATCH", "What is planned is no longer what people saw; plan it anew.", "digest_mismatch"
+    "INTENT_MISMATCH",
+    "What is planned is no longer what people saw; plan it anew.",
+    "digest_mismatch",
 )
 _OTHER_PRECONDITIONS: Final = Refusal(
     "INTENT_MISMATCH",
@@ -223,32 +264,47 @@ _OTHER_PRECONDITIONS: Final = Refusal(
     "precondition_changed",
 )
 _MORE_IS_ASKED: Final = Refusal(
-    "GATE_GONE", "More is asked for than when this was approved; plan it again.", "requirement_changed"
+    "GATE_GONE",
+    "More is asked for than when this was approved; plan it again.",
+    "requirement_changed",
 )
-_EXEMPTION_GONE: Final = Refusal("GATE_GONE", "The exemption was revoked; plan the effect again to ask.", "revoked")
+_EXEMPTION_GONE: Final = Refusal(
+    "GATE_GONE", "The exemption was revoked; plan the effect again to ask.", "revoked"
+)
 _TO_BE_ASKED: Final = Refusal(
-    "GATE_GONE", "As things are now, leave must be asked for first; plan the effect again.", "requirement_changed"
+    "GATE_GONE",
+    "As things are now, leave must be asked for first; plan the effect again.",
+    "requirement_changed",
 )
 
 
-def _not_bound(row: EffectRow, gate: Gate, preconditions: Mapping[str, Any] | None) -> Refusal | None:
+def _not_bound(
+    row: EffectRow, gate: Gate, preconditions: Mapping[str, Any] | None
+) -> Refusal | None:
     """Refuse what is not what people saw."""
     bound = (row.session_id, row.agent_id, row.tool, row.intent_digest, reading.target_of(row))
     if binding(*bound, reading.on_behalf_of(row.session_id)) != gate.digest:
         return _NOT_AS_SEEN
-    if gate.preconditions_digest and preconditions_digest(preconditions) != gate.preconditions_digest:
+    if (
+        gate.preconditions_digest
+        and preconditions_digest(preconditions) != gate.preconditions_digest
+    ):
         return _OTHER_PRECONDITIONS
     return None
 
 
-def _unbound(row: EffectRow, gate: Gate, preconditions: Mapping[str, Any] | None, now: int) -> Refusal | None:
+def _unbound(
+    row: EffectRow, gate: Gate, preconditions: Mapping[str, Any] | None, now: int
+) -> Refusal | None:
     refused = _not_bound(row, gate, preconditions)
     if refused is not None:
         gates.end(row, gate, "revoked", refused.reason, now)
     return refused
 
 
-def _stricter(origin: Origin, row: EffectRow, gate: Gate, yes: Sequence[Yes], judged: Judged | None) -> Refusal | None:
+def _stricter(
+    origin: Origin, row: EffectRow, gate: Gate, yes: Sequence[Yes], judged: Judged | None
+) -> Refusal | None:
     """Refuse when the rules and facts of now ask for more than the people who ruled were asked for, or gave."""
     if judged is None or not _asks_more(gate, yes, judged):
         return None
@@ -260,7 +316,9 @@ def _asks_more(gate: Gate, yes: Sequence[Yes], judged: Judged) -> bool:
     if judged.judgement.outcome != "ask":
         return judged.judgement.outcome == "deny"
     about = reading.about_now(gate)
-    needed = (judged.judgement.requirement or Requirement()).strengthened(about.reversibility, about.risk)
+    needed = (judged.judgement.requirement or Requirement()).strengthened(
+        about.reversibility, about.risk
+    )
     proof = min((one.step_up for one in yes), key=STEP_UPS.index)
     met = Requirement.of(gate.requirement).met_by(proof, min(one.reason_characters for one in yes))
     return needed.hash != gate.requirement_hash and is_stricter(needed, met)
@@ -275,7 +333,11 @@ def _withdrawn(
         leaves.change_leave(row, Grant("held", "revoked"), now)
         return _EXEMPTION_GONE
     judged = _judged_again(origin, row, force, patterns, found, anyway=exempted)
-    if judged is None or judged.judgement.outcome == "allow" or (exempted and _still_exempted(origin, row, judged)):
+    if (
+        judged is None
+        or judged.judgement.outcome == "allow"
+        or (exempted and _still_exempted(origin, row, judged))
+    ):
         return None
     leaves.change_leave(row, Grant("held", "revoked"), now)
     return _TO_BE_ASKED
@@ -288,16 +350,22 @@ def _still_exempted(origin: Origin, row: EffectRow, judged: Judged) -> bool:
         return found is not None
     if not exemptions.use(found, origin, row.id, row.session_id, row.attempt_count):
         return False
-    leaves.change_leave(row, Grant("granted", "exemption", found.id.hex, found.ends_at_us), origin.received_us)
+    leaves.change_leave(
+        row, Grant("granted", "exemption", found.id.hex, found.ends_at_us), origin.received_us
+    )
     return True
 
 
-def _exempting(origin: Origin, row: EffectRow, judged: Judged, only: UUID | None = None) -> Exemption | None:
+def _exempting(
+    origin: Origin, row: EffectRow, judged: Judged, only: UUID | None = None
+) -> Exemption | None:
     """The exemption that covers what asks now, by whoever may grant one now and has no part in it."""
     asking = judged.judgement.asking if judged.judgement.outcome == "ask" else ()
     again = row.id if row.attempt_count else None
     place = (row.session_id, row.agent_id, origin.received_us, again)
-    return exemptions.covering(row.project_id, judged.wish, asking, *place, judged.judgement.suspension, only)
+    return exemptions.covering(
+        row.project_id, judged.wish, asking, *place, judged.judgement.suspension, only
+    )
 
 
 def _judged_again(
@@ -319,10 +387,20 @@ def _judged_again(
     same_rules = row.enforced and row.judged_by.startswith(f"{force.name}/")
     same_tool = row.judged_as == declared.tool(row.project_id, row.tool).judged_as
     alone = found is None or not found.same_call
-    if not anyway and same_rules and same_tool and alone and row.ref_patterns_version in (None, patterns):
+    if (
+        not anyway
+        and same_rules
+        and same_tool
+        and alone
+        and row.ref_patterns_version in (None, patterns)
+    ):
         return None
     plan = reading.plan_body(row.plan_position)
     seen = reading.wish_of_stored(row, origin.source, plan)
-    if not plan:  # erased: a rule that looks at arguments would find none, and nobody is let through by that
+    if (
+        not plan
+    ):  # erased: a rule that looks at arguments would find none, and nobody is let through by that
         return Judged(force, seen, Judgement("deny", "", None, "the plan was erased"))
-    return Judged(force, seen, judge(force.compiled, seen, force.mode, reading.counter_of_stored(row)))
+    return Judged(
+        force, seen, judge(force.compiled, seen, force.mode, reading.counter_of_stored(row))
+    )

@@ -35,7 +35,9 @@ _TAKEN_BACK = " OR ".join(
 )
 _SET = ("id", "project_id", "scope", "subject", "set_by_id", "set_at_us", "opened_position")
 _SET_CHANGED = " OR ".join(f"NEW.{name} IS {{distinct}} OLD.{name}" for name in _SET)
-_LIFT_CHANGED = " OR ".join(f"NEW.{name} IS {{distinct}} OLD.{name}" for name in ("lifted_at_us", "lifted_by_id"))
+_LIFT_CHANGED = " OR ".join(
+    f"NEW.{name} IS {{distinct}} OLD.{name}" for name in ("lifted_at_us", "lifted_by_id")
+)
 _MOVE = " OR ".join(
     f"(OLD.status = '{before}' AND NEW.status IN ({', '.join(repr(one) for one in after)}))"
     for before, after in MOVES.items()
@@ -50,9 +52,7 @@ def _of_gate(condition: str) -> str:
 
 
 _RANKS = " ".join(f"WHEN '{name}' THEN {rank}" for rank, name in enumerate(STEP_UPS))
-_UNPROVED = (
-    f"(CASE vote.step_up {_RANKS} END < CASE gate.step_up {_RANKS} END OR vote.reason_characters < gate.reason_of_yes)"
-)
+_UNPROVED = f"(CASE vote.step_up {_RANKS} END < CASE gate.step_up {_RANKS} END OR vote.reason_characters < gate.reason_of_yes)"
 # Somebody else knows the password: the one who is signed in may be them.
 _NOT_OWN_SIGN_IN = (
     "NOT EXISTS (SELECT 1 FROM {schema}agent_sessions_person person WHERE person.user_id = NEW.__user"
@@ -70,9 +70,7 @@ _NO_QUORUM = (
     "(SELECT COUNT(*) FROM {schema}approvals_vote vote WHERE vote.gate_id = NEW.id AND vote.answer = 'approve'"
     f" AND {COUNTS.replace('gate.', 'NEW.')}) < NEW.minimum"
 )
-_NO_GATE = (
-    "NOT EXISTS (SELECT 1 FROM {schema}approvals_gate gate WHERE gate.effect_id = NEW.id AND gate.status = 'approved')"
-)
+_NO_GATE = "NOT EXISTS (SELECT 1 FROM {schema}approvals_gate gate WHERE gate.effect_id = NEW.id AND gate.status = 'approved')"
 _WAITS = "EXISTS (SELECT 1 FROM {schema}approvals_gate gate WHERE gate.effect_id = NEW.id AND gate.status = 'pending')"
 # Leave asked for after a clean rejection is for the next attempt. That the one before had happened all the same, a late
 # acknowledgement says: it brings back the leave which that one used, and sets aside what stands for the next.
@@ -243,7 +241,11 @@ _REPLACED: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
         (("effect_id",), f"status IN ({', '.join(repr(one) for one in OPEN)})"),
     ),
     "approvals_vote": ((("id",), ""), (("rowid",), ""), (("gate_id", "user_id"), "")),
-    "approvals_policyset": ((("id",), ""), (("rowid",), ""), (("project_id", "name", "version"), "")),
+    "approvals_policyset": (
+        (("id",), ""),
+        (("rowid",), ""),
+        (("project_id", "name", "version"), ""),
+    ),
     "approvals_activation": ((("id",), ""), (("rowid",), ""), (("project_id",), "is_current")),
     "approvals_exemption": (
         (("id",), ""),
@@ -286,7 +288,11 @@ BEGIN
   END IF;
   RETURN {"OLD" if event == "DELETE" else "NEW"};
 END $$;""")
-        of = " OF leave, leave_basis, leave_aside" if (table, event) == ("ledger_effect", "UPDATE") else ""
+        of = (
+            " OF leave, leave_basis, leave_aside"
+            if (table, event) == ("ledger_effect", "UPDATE")
+            else ""
+        )
         when = f" WHEN ({_CALLED[name]})" if name in _CALLED else ""
         triggers[name] = (
             table,
@@ -312,7 +318,9 @@ def _kept() -> dict[str, tuple[str, str]]:
     triggers = {}
     for table, keys in _REPLACED.items():
         for columns, being in keys:
-            alike = [f"{name} = NEW.{name}" for name in columns] + ([being, f"NEW.{being}"] if being else [])
+            alike = [f"{name} = NEW.{name}" for name in columns] + (
+                [being, f"NEW.{being}"] if being else []
+            )
             said = ", ".join(f"{table}.{name}" for name in columns)
             triggers[f"{table}_{'_'.join(columns)}_is_never_replaced"] = (
                 table,
@@ -331,10 +339,16 @@ def _sqlite() -> dict[str, tuple[str, str]]:
     triggers = _kept()
     for name, (table, event, condition, said) in _LAWS.items():
         test = of_vendor(condition, "sqlite").replace("{schema}", "").replace("{distinct}", "NOT")
-        of = " OF leave, leave_basis, leave_aside" if (table, event) == ("ledger_effect", "UPDATE") else ""
+        of = (
+            " OF leave, leave_basis, leave_aside"
+            if (table, event) == ("ledger_effect", "UPDATE")
+            else ""
+        )
         when = f" WHEN {test}" if test else ""
         moment = _WHEN.get(event, f"BEFORE {event}")
-        statement = f"{moment}{of} ON {table}{when} BEGIN SELECT RAISE(ABORT, '{name}: {said}'); END"
+        statement = (
+            f"{moment}{of} ON {table}{when} BEGIN SELECT RAISE(ABORT, '{name}: {said}'); END"
+        )
         triggers[name] = (table, statement)
     return triggers
 

@@ -44,7 +44,13 @@ def plan(origin: Origin, wish: Plan, asked: Asked) -> Answered:
     task: UUID | None = wish.values.get("task_id")
     speakers.expect(origin, wish.session, "effect.planned", task=task, effect=identity)
     present = policies.grounds(
-        origin.project, wish.session, agent=agent, tool=tool, now_us=now_us, task=task, intent=wish.intent_digest
+        origin.project,
+        wish.session,
+        agent=agent,
+        tool=tool,
+        now_us=now_us,
+        task=task,
+        intent=wish.intent_digest,
     )
     force, stops, final, ended, *_others = present
     stale = fences.compare(origin.lease_epoch, present.fence, needed=present.leased)
@@ -54,7 +60,11 @@ def plan(origin: Origin, wish: Plan, asked: Asked) -> Answered:
         return _refused(identity, origin, wish, Refusal("LEASE_LOST", sentence))
     if ended and wish.values.get("compensates_id") is None and _asks(identity, origin):
         return _refused(identity, origin, wish, SESSION_ENDED)
-    if stops and holds.stopping(origin.project, wish.session, origin.agent, wish.tool, identity) is not None:
+    if (
+        stops
+        and holds.stopping(origin.project, wish.session, origin.agent, wish.tool, identity)
+        is not None
+    ):
         return _refused(identity, origin, wish, HELD)
     if (present.paced or present.broken) and _asks(identity, origin):
         _pace(origin, wish, identity)
@@ -81,7 +91,9 @@ def plan(origin: Origin, wish: Plan, asked: Asked) -> Answered:
             return Grant("refused", "ruling", denied.hex)
         if now_judged is None or now_judged.force.mode == "observe":
             return Grant("granted", "observe")
-        return _leave(origin, wish, asked, now_judged, opening, row.attempt_count if row is not None else 0)
+        return _leave(
+            origin, wish, asked, now_judged, opening, row.attempt_count if row is not None else 0
+        )
 
     answered = commands.plan(origin, wish, decide, observe)
     if present.broken and answered.position and answered.effect.leave in ("granted", "pending"):
@@ -119,8 +131,12 @@ def _pace(origin: Origin, wish: Plan, identity: UUID) -> None:
 
 def _judge(force: InForce, origin: Origin, wish: Plan, asked: Asked) -> Judged:
     counting.alone(origin.project, force.compiled, [wish.tool])
-    seen = reading.wish_of(origin.project, wish.session, origin.source, wish.tool, wish.values, asked)
-    return Judged(force, seen, judge(force.compiled, seen, force.mode, reading.counter(origin, wish)))
+    seen = reading.wish_of(
+        origin.project, wish.session, origin.source, wish.tool, wish.values, asked
+    )
+    return Judged(
+        force, seen, judge(force.compiled, seen, force.mode, reading.counter(origin, wish))
+    )
 
 
 def observe(leave: str, imports: bool, judged: str) -> Observation:
@@ -164,14 +180,23 @@ def dispatch(
         return last_look.once_more(origin, row, preconditions, whole)
 
     answered = dispatches.dispatch(
-        origin, effect, process=process, asked=asked, check=check, again=again, observe=observe, replays=replays
+        origin,
+        effect,
+        process=process,
+        asked=asked,
+        check=check,
+        again=again,
+        observe=observe,
+        replays=replays,
     )
     if answered.attempt is None or answered.refusal is not None:
         return answered
     if found.gate is not None:
         gates.use(found.gate, answered.attempt.number, origin.received_us)
     if found.fence is not None and answered.created:
-        beats.progressed(origin.project, answered.effect.session_id, origin.lease_epoch, answered.effect.task_id)
+        beats.progressed(
+            origin.project, answered.effect.session_id, origin.lease_epoch, answered.effect.task_id
+        )
     if found.same_call:
         _name_each_other(answered, answered.position)
     return answered
@@ -195,17 +220,26 @@ def supersede(origin: Origin, effect: UUID) -> Answered:
     answered = commands.supersede(origin, effect, observe, check)
     if answered.refusal is None:
         for gate in asking:
-            gates.end(answered.effect, gate, "cancelled", "superseded", origin.received_us, origin.actor)
+            gates.end(
+                answered.effect, gate, "cancelled", "superseded", origin.received_us, origin.actor
+            )
     return answered
 
 
-def acknowledge(origin: Origin, effect: UUID, *, attempt: int, outcome: str, external_reference: str) -> Answered:
+def acknowledge(
+    origin: Origin, effect: UUID, *, attempt: int, outcome: str, external_reference: str
+) -> Answered:
     """Record the outcome of an attempt; a late one may end the gate that was opened for the next. Raises LookupError.
 
     Never held, and never refused for want of leave.
     """
     answered = commands.acknowledge(
-        origin, effect, attempt=attempt, outcome=outcome, external_reference=external_reference, observe=observe
+        origin,
+        effect,
+        attempt=attempt,
+        outcome=outcome,
+        external_reference=external_reference,
+        observe=observe,
     )
     if answered.status == 202:
         follow([answered.effect], origin.received_us)
@@ -234,7 +268,9 @@ def follow(rows: Iterable[EffectRow], received_us: int) -> None:
         if gate.status == "cancelled":
             if row.recalled and row.leave_until_us in (gate.leave_until_us, gate.decide_by_us):
                 basis = "ruling" if row.leave == "used" else row.leave_basis
-                leaves.change_leave(row, Grant(row.leave, basis, gate.id.hex, row.leave_until_us), received_us)
+                leaves.change_leave(
+                    row, Grant(row.leave, basis, gate.id.hex, row.leave_until_us), received_us
+                )
             continue
         deadlines.settle(row, gate, received_us)
         if gate.status not in OPEN:
@@ -252,16 +288,31 @@ def follow(rows: Iterable[EffectRow], received_us: int) -> None:
 
 def _leave_of_attempt(row: EffectRow) -> Grant:
     """The leave under which an earlier attempt turned out to have happened, as the book tells it."""
-    told = Entry.objects.filter(effect=row.id, kind__in=("effect.planned", "effect.granted")).order_by("-position")
-    done = Attempt.objects.filter(effect=row.id).exclude(acknowledged_mark="").order_by("-number").first()
-    gate = Gate.objects.filter(effect=row.id, used_attempt=done.number).first() if done is not None else None
+    told = Entry.objects.filter(
+        effect=row.id, kind__in=("effect.planned", "effect.granted")
+    ).order_by("-position")
+    done = (
+        Attempt.objects.filter(effect=row.id)
+        .exclude(acknowledged_mark="")
+        .order_by("-number")
+        .first()
+    )
+    gate = (
+        Gate.objects.filter(effect=row.id, used_attempt=done.number).first()
+        if done is not None
+        else None
+    )
     if gate is not None:
         return Grant(row.leave, "ruling", gate.id.hex)
     given = (orjson.loads(facts) for facts in told.values_list("facts", flat=True))
-    return Grant(row.leave, next((one["basis"] for one in given if one.get("leave") == "granted"), "observe"))
+    return Grant(
+        row.leave, next((one["basis"] for one in given if one.get("leave") == "granted"), "observe")
+    )
 
 
-def _leave(origin: Origin, wish: Plan, asked: Asked, judged: Judged, opening: list[Request], attempts: int) -> Grant:
+def _leave(
+    origin: Origin, wish: Plan, asked: Asked, judged: Judged, opening: list[Request], attempts: int
+) -> Grant:
     force, seen, judgement = judged
     if judgement.outcome == "allow":
         return Grant("granted", "policy")
@@ -283,10 +334,14 @@ def _leave(origin: Origin, wish: Plan, asked: Asked, judged: Judged, opening: li
         return Grant("granted", "exemption", covering.id.hex, covering.ends_at_us)
     requirement = judgement.requirement or Requirement()
     on_behalf_of = reading.on_behalf_of(wish.session)
-    digest = binding(wish.session, origin.agent, wish.tool, wish.intent_digest, wish.values, on_behalf_of)
+    digest = binding(
+        wish.session, origin.agent, wish.tool, wish.intent_digest, wish.values, on_behalf_of
+    )
     request = Request(uuid7(), origin, asked, force.policy_set, judgement.rule, requirement, digest)
     opening.append(request)
-    return Grant(*LEAVE_OF["pending"], request.id.hex, origin.received_us + requirement.decide_within_s * US)
+    return Grant(
+        *LEAVE_OF["pending"], request.id.hex, origin.received_us + requirement.decide_within_s * US
+    )
 
 
 SESSION_ENDED: Final = Refusal(

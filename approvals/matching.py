@@ -147,7 +147,9 @@ class Rule:
         return True
 
 
-EXEMPTIBLE: Final = "reversible"  # where a rule says nothing, and where none speaks of it: all but the irreversible
+EXEMPTIBLE: Final = (
+    "reversible"  # where a rule says nothing, and where none speaks of it: all but the irreversible
+)
 _STRICTNESS: Final = attrgetter("strictness")
 
 
@@ -162,7 +164,9 @@ class Compiled:
         """The rules whose conditions about the tool's name hold for `tool`."""
         found = self._by_tool.get(tool)
         if found is None:
-            found = tuple(rule for rule in self.rules if all(covers(tool) for covers in rule.for_tool))
+            found = tuple(
+                rule for rule in self.rules if all(covers(tool) for covers in rule.for_tool)
+            )
             if len(self._by_tool) >= _KEPT:
                 self._by_tool.clear()
             self._by_tool[tool] = found
@@ -186,9 +190,15 @@ def judge(compiled: Compiled, wish: Wish, mode: str, counted: Counted) -> Judgem
     for rule in compiled.of(wish.tool):
         try:
             held = rule.holds(wish, counted)
-            asks = rule.outcome == "require" or (held and rule.same_call_unknown and counted(SAME_CALL) > 0)
+            asks = rule.outcome == "require" or (
+                held and rule.same_call_unknown and counted(SAME_CALL) > 0
+            )
         except Exception as fault:  # whatever it was, nobody is let through by it
-            reason = str(fault) if isinstance(fault, Unclear) else f"could not be evaluated ({type(fault).__name__})"
+            reason = (
+                str(fault)
+                if isinstance(fault, Unclear)
+                else f"could not be evaluated ({type(fault).__name__})"
+            )
             if not error:
                 error, faulty = f"rule {rule.id}: {reason}", rule.id
             asking.append(rule)
@@ -207,7 +217,8 @@ def judge(compiled: Compiled, wish: Wish, mode: str, counted: Counted) -> Judgem
         strictest = max(asking, key=_STRICTNESS)  # of equals the earlier
         suspendable = () if error else tuple(rule.id for rule in asking)
         suspension = Suspension(
-            max(rule.asks.minimum for rule in asking), all(_is_exemptible(rule.exemptible, wish) for rule in asking)
+            max(rule.asks.minimum for rule in asking),
+            all(_is_exemptible(rule.exemptible, wish) for rule in asking),
         )
         return Judgement("ask", strictest.id, strictest.asks, error, suspendable, suspension)
     if allowing:
@@ -219,7 +230,9 @@ def judge(compiled: Compiled, wish: Wish, mode: str, counted: Counted) -> Judgem
 
 
 def _is_exemptible(exemptible: str, wish: Wish) -> bool:
-    return exemptible == "irreversible" or (exemptible == EXEMPTIBLE and wish.reversibility != "irreversible")
+    return exemptible == "irreversible" or (
+        exemptible == EXEMPTIBLE and wish.reversibility != "irreversible"
+    )
 
 
 def operation_of(tool: str) -> str:
@@ -238,12 +251,23 @@ def risk_of(reversibility: str, environment: str, ref_class: str, declared: bool
         return "critical" if production else "high"
     if production:
         return "high"
-    return "medium" if reversibility == "compensable" or ref_class == "protected" or not declared else "low"
+    return (
+        "medium"
+        if reversibility == "compensable" or ref_class == "protected" or not declared
+        else "low"
+    )
 
 
 def names_production(environment: str) -> bool:
     """True when the name of an environment has a word for production in it."""
-    words = environment.casefold().replace("-", " ").replace("_", " ").replace("/", " ").replace(".", " ").split()
+    words = (
+        environment.casefold()
+        .replace("-", " ")
+        .replace("_", " ")
+        .replace("/", " ")
+        .replace(".", " ")
+        .split()
+    )
     return not _PRODUCTION.isdisjoint(words)
 
 
@@ -268,7 +292,8 @@ def _compiled(rule: dict[str, Any]) -> Rule:
         for_tool=tuple(for_tool),
         checks=tuple(_checks(match, allows=rule["outcome"] == "allow")),
         arguments=tuple(
-            (one["path"], predicate(one, allows=rule["outcome"] == "allow")) for one in match.get("arguments", ())
+            (one["path"], predicate(one, allows=rule["outcome"] == "allow"))
+            for one in match.get("arguments", ())
         ),
         rates=tuple(rates),
         same_call_unknown=rule.get("same_call_unknown") == "ask",
@@ -316,7 +341,9 @@ def _of_class(classes: frozenset[str], *, allows: bool) -> Callable[[Wish], bool
         moves = wish.moves
         if len(moves) < 2 and refs.is_clear(moves):
             return wish.ref_class in classes
-        among = refs.CLASSES[refs.CLASSES.index(wish.ref_class) :] if wish.ref_class else refs.CLASSES
+        among = (
+            refs.CLASSES[refs.CLASSES.index(wish.ref_class) :] if wish.ref_class else refs.CLASSES
+        )
         return classes.issuperset(among) if allows else not classes.isdisjoint(among)
 
     return check
@@ -339,7 +366,9 @@ def covers_refs(patterns: Iterable[str], *, surely: bool) -> Callable[[Wish], bo
         if surely:
             known = refs.is_clear(moves)
             return known and all(
-                any(map(exact, refs.names(one))) for ref in moves for one in refs.possible(ref, wish.ref)
+                any(map(exact, refs.names(one)))
+                for ref in moves
+                for one in refs.possible(ref, wish.ref)
             )
         return not refs.is_clear(moves) or any(
             folded(name) or folded(refs.fold(name))

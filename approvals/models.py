@@ -32,9 +32,13 @@ class PolicySet(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["project", "name", "version"], name="policy_set_version_is_unique"),
+            models.UniqueConstraint(
+                fields=["project", "name", "version"], name="policy_set_version_is_unique"
+            ),
             models.CheckConstraint(condition=~Q(name=""), name="policy_set_has_a_name"),
-            models.CheckConstraint(condition=Q(version__gte=1), name="policy_set_versions_start_at_one"),
+            models.CheckConstraint(
+                condition=Q(version__gte=1), name="policy_set_versions_start_at_one"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -46,9 +50,13 @@ class Activation(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="activations")
-    policy_set = models.ForeignKey(PolicySet, on_delete=models.PROTECT, related_name="activations", db_index=False)
+    policy_set = models.ForeignKey(
+        PolicySet, on_delete=models.PROTECT, related_name="activations", db_index=False
+    )
     mode = models.CharField(max_length=7)
-    user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
     actor = models.CharField(max_length=64)
     activated_at_us = models.BigIntegerField()
     is_current = models.BooleanField(default=True)
@@ -56,9 +64,13 @@ class Activation(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["project"], condition=Q(is_current=True), name="project_has_one_policy_in_force"
+                fields=["project"],
+                condition=Q(is_current=True),
+                name="project_has_one_policy_in_force",
             ),
-            models.CheckConstraint(condition=Q(mode__in=states.MODES), name="activation_mode_is_known"),
+            models.CheckConstraint(
+                condition=Q(mode__in=states.MODES), name="activation_mode_is_known"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -76,15 +88,27 @@ class Exemption(models.Model):
     repository = models.CharField(max_length=200, default="", blank=True)
     ref = models.CharField(max_length=200, default="", blank=True)
     environment = models.CharField(max_length=64, default="", blank=True)
-    session = models.ForeignKey(Session, null=True, on_delete=models.PROTECT, related_name="exemptions", db_index=False)
-    granted_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
-    opened_position = models.BigIntegerField()  # journal position of the grant, whose body has the reason
+    session = models.ForeignKey(
+        Session, null=True, on_delete=models.PROTECT, related_name="exemptions", db_index=False
+    )
+    granted_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+"
+    )
+    opened_position = (
+        models.BigIntegerField()
+    )  # journal position of the grant, whose body has the reason
     granted_at_us = models.BigIntegerField()  # by the first of `minimum` people
-    minimum = models.IntegerField(default=1)  # … as the strictest rule asks that it could suspend then
-    in_force_at_us = models.BigIntegerField(null=True)  # when as many had granted it; null while it is only requested
+    minimum = models.IntegerField(
+        default=1
+    )  # … as the strictest rule asks that it could suspend then
+    in_force_at_us = models.BigIntegerField(
+        null=True
+    )  # when as many had granted it; null while it is only requested
     ends_at_us = models.BigIntegerField()
     revoked_at_us = models.BigIntegerField(null=True)
-    expired_position = models.BigIntegerField(null=True)  # journal position of exemption.expired, once it is told
+    expired_position = models.BigIntegerField(
+        null=True
+    )  # journal position of exemption.expired, once it is told
     uses = models.IntegerField(default=0)
     used_at_us = models.BigIntegerField(null=True)
 
@@ -93,7 +117,9 @@ class Exemption(models.Model):
             models.CheckConstraint(condition=~Q(tool=""), name="exemption_names_a_tool"),
             models.CheckConstraint(
                 condition=Q(ends_at_us__gt=F("granted_at_us"))
-                & Q(ends_at_us__lte=F("granted_at_us") + states.LONGEST_DECIDE_WITHIN_S * states.US),
+                & Q(
+                    ends_at_us__lte=F("granted_at_us") + states.LONGEST_DECIDE_WITHIN_S * states.US
+                ),
                 name="exemption_ends_within_thirty_days",
             ),
             models.CheckConstraint(
@@ -101,11 +127,15 @@ class Exemption(models.Model):
                 name="exemption_is_used_before_it_ends",
             ),
             models.CheckConstraint(condition=Q(uses__gte=0), name="exemption_uses_are_counted"),
-            models.CheckConstraint(condition=Q(minimum__gte=1), name="exemption_needs_at_least_one_person"),
+            models.CheckConstraint(
+                condition=Q(minimum__gte=1), name="exemption_needs_at_least_one_person"
+            ),
         ]
         indexes = [
             models.Index(
-                fields=["project", "ends_at_us"], name="exemption_live", condition=Q(revoked_at_us__isnull=True)
+                fields=["project", "ends_at_us"],
+                name="exemption_live",
+                condition=Q(revoked_at_us__isnull=True),
             ),
             models.Index(
                 fields=["ends_at_us"],
@@ -122,7 +152,9 @@ class ExemptionVote(models.Model):
     """That one person grants an exemption, and how they proved who they are. Never changed."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
-    exemption = models.ForeignKey(Exemption, on_delete=models.PROTECT, related_name="votes", db_index=False)
+    exemption = models.ForeignKey(
+        Exemption, on_delete=models.PROTECT, related_name="votes", db_index=False
+    )
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     actor = models.CharField(max_length=64)  # their pseudonym
     step_up = models.CharField(max_length=12)
@@ -132,9 +164,13 @@ class ExemptionVote(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["exemption", "user"], name="person_grants_an_exemption_once"),
+            models.UniqueConstraint(
+                fields=["exemption", "user"], name="person_grants_an_exemption_once"
+            ),
             # It is not known beforehand what passes, so it takes the strongest proof that a rule can ask for.
-            models.CheckConstraint(condition=Q(step_up=states.STEP_UPS[-1]), name="exemption_takes_the_code"),
+            models.CheckConstraint(
+                condition=Q(step_up=states.STEP_UPS[-1]), name="exemption_takes_the_code"
+            ),
             models.CheckConstraint(
                 condition=Q(password_at_us__lte=F("voted_at_us"))
                 & Q(password_at_us__gte=F("voted_at_us") - states.PASSWORD_COUNTS_S * states.US),
@@ -150,43 +186,71 @@ class Gate(models.Model):
     """One effect held for people. What it binds (digest, requirement, clocks' lengths) is fixed when it opens."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="gates", db_index=False)
-    session = models.ForeignKey(Session, on_delete=models.PROTECT, related_name="gates", db_index=False)
+    project = models.ForeignKey(
+        Project, on_delete=models.PROTECT, related_name="gates", db_index=False
+    )
+    session = models.ForeignKey(
+        Session, on_delete=models.PROTECT, related_name="gates", db_index=False
+    )
     effect = models.ForeignKey(Effect, on_delete=models.PROTECT, related_name="gates")
     agent = models.ForeignKey(Agent, on_delete=models.PROTECT, related_name="gates", db_index=False)
-    opened_position = models.BigIntegerField()  # journal position of gate.requested: the handle g_<n>
+    opened_position = (
+        models.BigIntegerField()
+    )  # journal position of gate.requested: the handle g_<n>
     plan_position = models.BigIntegerField()  # … of the plan whose body has what the card shows
 
     # Bound: what leave will be for.
-    digest = models.CharField(max_length=67)  # v1:<64 hex> over intent, target, agent, session and on whose behalf
-    intent_digest = models.CharField(max_length=67, default="", blank=True)  # of the tool and arguments alone
+    digest = models.CharField(
+        max_length=67
+    )  # v1:<64 hex> over intent, target, agent, session and on whose behalf
+    intent_digest = models.CharField(
+        max_length=67, default="", blank=True
+    )  # of the tool and arguments alone
     preconditions_digest = models.CharField(max_length=67, default="", blank=True)
     requirement = models.JSONField()  # who must say yes, and how: approvals/document.py
     requirement_hash = models.CharField(max_length=64)
-    policy_set = models.ForeignKey(PolicySet, null=True, on_delete=models.PROTECT, related_name="gates", db_index=False)
-    rule = models.CharField(max_length=64, default="", blank=True)  # empty: no rule matched, and nothing is let through
+    policy_set = models.ForeignKey(
+        PolicySet, null=True, on_delete=models.PROTECT, related_name="gates", db_index=False
+    )
+    rule = models.CharField(
+        max_length=64, default="", blank=True
+    )  # empty: no rule matched, and nothing is let through
     risk = models.CharField(max_length=8)
     reversibility = models.CharField(max_length=12)
     tool = models.CharField(max_length=100)
     repository_name = models.CharField(max_length=200, default="", blank=True)
 
     # Who may not say yes to it (people; null where nobody is known).
-    requester = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+")
-    session_owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+")
-    agent_owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+")
+    requester = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    session_owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    agent_owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
     self_approval = models.BooleanField(default=False)
     minimum = models.IntegerField(default=1)  # distinct people who must approve
     deny_threshold = models.IntegerField(default=1)
-    step_up = models.CharField(max_length=12, default="none")  # the least proof that a yes comes with
-    reason_of_yes = models.IntegerField(default=0)  # … and the least number of characters of its reason
+    step_up = models.CharField(
+        max_length=12, default="none"
+    )  # the least proof that a yes comes with
+    reason_of_yes = models.IntegerField(
+        default=0
+    )  # … and the least number of characters of its reason
 
     status = models.CharField(max_length=12, default="pending")
-    reason = models.CharField(max_length=20, default="", blank=True)  # why it ended, where the status does not say it
+    reason = models.CharField(
+        max_length=20, default="", blank=True
+    )  # why it ended, where the status does not say it
     version = models.IntegerField(default=1)
     requested_at_us = models.BigIntegerField()
     decide_by_us = models.BigIntegerField()
     leave_for_s = models.IntegerField(default=states.DEFAULT_LEAVE_FOR_S)
-    decided_at_us = models.BigIntegerField(null=True)  # when the quorum, the denial or the return was complete
+    decided_at_us = models.BigIntegerField(
+        null=True
+    )  # when the quorum, the denial or the return was complete
     leave_until_us = models.BigIntegerField(null=True)
     used_at_us = models.BigIntegerField(null=True)
     used_attempt = models.IntegerField(null=True)
@@ -195,16 +259,26 @@ class Gate(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["effect"], condition=Q(status__in=states.OPEN), name="effect_has_at_most_one_open_gate"
+                fields=["effect"],
+                condition=Q(status__in=states.OPEN),
+                name="effect_has_at_most_one_open_gate",
             ),
-            models.CheckConstraint(condition=Q(reason__one_of=states.REASONS), name="gate_reason_is_known"),
-            models.CheckConstraint(condition=Q(risk__one_of=states.RISKS), name="gate_risk_is_known"),
             models.CheckConstraint(
-                condition=Q(reversibility__one_of=REVERSIBILITIES), name="gate_reversibility_is_known"
+                condition=Q(reason__one_of=states.REASONS), name="gate_reason_is_known"
             ),
-            models.CheckConstraint(condition=Q(step_up__one_of=states.STEP_UPS), name="gate_step_up_is_known"),
             models.CheckConstraint(
-                condition=Q(step_up="typed_digest") | ~(Q(reversibility="irreversible") | Q(risk__one_of=states.GRAVE)),
+                condition=Q(risk__one_of=states.RISKS), name="gate_risk_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(reversibility__one_of=REVERSIBILITIES),
+                name="gate_reversibility_is_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(step_up__one_of=states.STEP_UPS), name="gate_step_up_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(step_up="typed_digest")
+                | ~(Q(reversibility="irreversible") | Q(risk__one_of=states.GRAVE)),
                 name="gate_of_what_is_grave_takes_the_code",
             ),
             models.CheckConstraint(
@@ -213,14 +287,22 @@ class Gate(models.Model):
                 name="gate_of_what_is_final_takes_a_reason",
             ),
             models.CheckConstraint(condition=~Q(digest=""), name="gate_binds_a_digest"),
-            models.CheckConstraint(condition=Q(minimum__gte=1), name="gate_needs_at_least_one_person"),
-            models.CheckConstraint(condition=Q(deny_threshold__gte=1), name="gate_is_denied_by_at_least_one"),
             models.CheckConstraint(
-                condition=Q(self_approval=False) | Q(risk="low"), name="gate_of_ones_own_is_of_low_risk"
+                condition=Q(minimum__gte=1), name="gate_needs_at_least_one_person"
+            ),
+            models.CheckConstraint(
+                condition=Q(deny_threshold__gte=1), name="gate_is_denied_by_at_least_one"
+            ),
+            models.CheckConstraint(
+                condition=Q(self_approval=False) | Q(risk="low"),
+                name="gate_of_ones_own_is_of_low_risk",
             ),
             models.CheckConstraint(
                 condition=Q(decide_by_us__gt=F("requested_at_us"))
-                & Q(decide_by_us__lte=F("requested_at_us") + states.LONGEST_DECIDE_WITHIN_S * states.US),
+                & Q(
+                    decide_by_us__lte=F("requested_at_us")
+                    + states.LONGEST_DECIDE_WITHIN_S * states.US
+                ),
                 name="gate_is_decided_within_thirty_days",
             ),
             models.CheckConstraint(
@@ -242,7 +324,11 @@ class Gate(models.Model):
             ),
             models.CheckConstraint(
                 condition=~Q(status="used")
-                | Q(used_at_us__lte=F("leave_until_us"), used_attempt__isnull=False, used_at_us__isnull=False),
+                | Q(
+                    used_at_us__lte=F("leave_until_us"),
+                    used_attempt__isnull=False,
+                    used_at_us__isnull=False,
+                ),
                 name="gate_is_used_while_its_leave_lasts",
             ),
             models.CheckConstraint(
@@ -257,17 +343,38 @@ class Gate(models.Model):
         ]
         indexes = [
             models.Index(fields=["project", "opened_position"], name="gate_by_opening"),
-            models.Index(fields=["project", "decide_by_us"], name="gate_open", condition=Q(status__in=states.OPEN)),
-            models.Index(fields=["decide_by_us"], name="gate_pending_by_deadline", condition=Q(status="pending")),
+            models.Index(
+                fields=["project", "decide_by_us"],
+                name="gate_open",
+                condition=Q(status__in=states.OPEN),
+            ),
+            models.Index(
+                fields=["decide_by_us"],
+                name="gate_pending_by_deadline",
+                condition=Q(status="pending"),
+            ),
             models.Index(
                 fields=["project", "reversibility", "decide_by_us", "opened_position"],
                 name="gate_waiting",
                 condition=Q(status="pending"),
             ),
-            models.Index(fields=["leave_until_us"], name="gate_approved_by_end", condition=Q(status="approved")),
-            models.Index(fields=["session", "digest"], name="gate_denied_for_good", condition=Q(status="denied_final")),
-            models.Index(fields=["project", "tool", "repository_name", "opened_position"], name="gate_by_target"),
-            models.Index(fields=["project", "agent", "tool", "opened_position"], name="gate_by_agent"),
+            models.Index(
+                fields=["leave_until_us"],
+                name="gate_approved_by_end",
+                condition=Q(status="approved"),
+            ),
+            models.Index(
+                fields=["session", "digest"],
+                name="gate_denied_for_good",
+                condition=Q(status="denied_final"),
+            ),
+            models.Index(
+                fields=["project", "tool", "repository_name", "opened_position"],
+                name="gate_by_target",
+            ),
+            models.Index(
+                fields=["project", "agent", "tool", "opened_position"], name="gate_by_agent"
+            ),
             models.Index(
                 fields=["project", "status", "ended_at_us"],
                 name="gate_unanswered",
@@ -275,7 +382,9 @@ class Gate(models.Model):
             ),
             models.Index(fields=["session", "opened_position"], name="gate_by_session"),
             models.Index(
-                fields=["project", "decided_at_us"], name="gate_by_decision", condition=Q(decided_at_us__isnull=False)
+                fields=["project", "decided_at_us"],
+                name="gate_by_decision",
+                condition=Q(decided_at_us__isnull=False),
             ),
         ]
 
@@ -289,37 +398,58 @@ class Vote(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
     gate = models.ForeignKey(Gate, on_delete=models.PROTECT, related_name="votes", db_index=False)
-    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="votes")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="votes"
+    )
     actor = models.CharField(max_length=64)  # the voter's pseudonym
     answer = models.CharField(max_length=10)
-    team = models.CharField(max_length=64, default="", blank=True)  # through which they were eligible
+    team = models.CharField(
+        max_length=64, default="", blank=True
+    )  # through which they were eligible
     card_sha256 = models.CharField(max_length=64)  # of the card as it was rendered for them
     shown_version = models.IntegerField()
     shown_digest = models.CharField(max_length=67)
     shown_at_us = models.BigIntegerField()
     view_complete = models.BooleanField()  # nothing on the card was cut short
     step_up = models.CharField(max_length=12, default="none")
-    password_at_us = models.BigIntegerField(null=True)  # when the password was given that this proof rests on
+    password_at_us = models.BigIntegerField(
+        null=True
+    )  # when the password was given that this proof rests on
     reason_characters = models.IntegerField(default=0)  # the reason itself is in the entry's body
     position = models.BigIntegerField()  # journal position of gate.voted
     voted_at_us = models.BigIntegerField()
-    own = models.BooleanField(default=False)  # a yes of who asked for it, or owned its session or agent by then
+    own = models.BooleanField(
+        default=False
+    )  # a yes of who asked for it, or owned its session or agent by then
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["gate", "user"], name="person_votes_once_on_a_gate"),
-            models.CheckConstraint(condition=Q(own=False) | Q(answer="approve"), name="vote_of_ones_own_is_a_yes"),
-            models.CheckConstraint(condition=Q(answer__in=states.ANSWERS), name="vote_answer_is_known"),
             models.CheckConstraint(
-                condition=~Q(answer="approve") | Q(view_complete=True), name="approval_saw_everything"
+                condition=Q(own=False) | Q(answer="approve"), name="vote_of_ones_own_is_a_yes"
             ),
-            models.CheckConstraint(condition=Q(step_up__in=states.STEP_UPS), name="vote_step_up_is_known"),
-            models.CheckConstraint(condition=Q(voted_at_us__gte=F("shown_at_us")), name="vote_follows_what_was_shown"),
-            models.CheckConstraint(condition=Q(reason_characters__gte=0), name="vote_reason_is_counted"),
+            models.CheckConstraint(
+                condition=Q(answer__in=states.ANSWERS), name="vote_answer_is_known"
+            ),
+            models.CheckConstraint(
+                condition=~Q(answer="approve") | Q(view_complete=True),
+                name="approval_saw_everything",
+            ),
+            models.CheckConstraint(
+                condition=Q(step_up__in=states.STEP_UPS), name="vote_step_up_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(voted_at_us__gte=F("shown_at_us")), name="vote_follows_what_was_shown"
+            ),
+            models.CheckConstraint(
+                condition=Q(reason_characters__gte=0), name="vote_reason_is_counted"
+            ),
         ]
         indexes = [
             models.Index(fields=["project", "voted_at_us"], name="vote_by_time"),
-            models.Index(fields=["project", "gate"], name="vote_of_ones_own", condition=Q(own=True)),
+            models.Index(
+                fields=["project", "gate"], name="vote_of_ones_own", condition=Q(own=True)
+            ),
         ]
 
     def __str__(self) -> str:

@@ -35,7 +35,9 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: Node | None, index: int) -> Node | None:
         if self.check_event(yaml.AliasEvent):
             event = self.get_event()  # type: ignore[no-untyped-call]  # PyYAML's types leave it out
-            raise yaml.composer.ComposerError(None, None, "aliases are not read; write the value out", event.start_mark)
+            raise yaml.composer.ComposerError(
+                None, None, "aliases are not read; write the value out", event.start_mark
+            )
         return super().compose_node(parent, index)
 
 
@@ -45,7 +47,9 @@ def compose(text: str) -> Node:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         at = error.problem_mark or error.context_mark
-        raise DocumentError(at.line + 1 if at else 1, f"this is not YAML: {error.problem}.") from error
+        raise DocumentError(
+            at.line + 1 if at else 1, f"this is not YAML: {error.problem}."
+        ) from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1 if isinstance(error.position, int) else 1
         raise DocumentError(line, "this holds a character that YAML does not allow.") from error
@@ -88,7 +92,9 @@ def mapping(node: Node, about: str, known: Iterable[str] | None) -> dict[str, No
         if key.value in found:
             raise fault(key, f"{about} has `{key.value}` twice.")
         if known is not None and key.value not in known:
-            raise fault(key, f"{about} has the unknown key {key.value!r}; {nearest(key.value, known)}")
+            raise fault(
+                key, f"{about} has the unknown key {key.value!r}; {nearest(key.value, known)}"
+            )
         found[key.value] = value
     return found
 
@@ -99,7 +105,9 @@ def sequence(node: Node, about: str, most: int, *, least: int = 1) -> list[Node]
         raise fault(node, f"{about} must be a list; write [one, two], also for one.")
     if not least <= len(node.value) <= most:
         words = (
-            "is empty; leave it out instead" if not node.value else f"has {len(node.value)} items; {most} is the most"
+            "is empty; leave it out instead"
+            if not node.value
+            else f"has {len(node.value)} items; {most} is the most"
         )
         raise fault(node, f"{about} {words}.")
     return list(node.value)
@@ -130,14 +138,20 @@ def choice(node: Node, about: str, choices: tuple[str, ...]) -> str:
 
 def truth(node: Node, about: str) -> bool:
     """`true` or `false`, and none of the other words for them."""
-    if not isinstance(node, ScalarNode) or not node.tag.endswith(":bool") or node.value not in ("true", "false"):
+    if (
+        not isinstance(node, ScalarNode)
+        or not node.tag.endswith(":bool")
+        or node.value not in ("true", "false")
+    ):
         raise fault(node, f"{about} must be true or false.")
     return bool(node.value == "true")
 
 
 def whole(node: Node, about: str, least: int, most: int) -> int:
     """A whole number in decimal digits."""
-    plain = isinstance(node, ScalarNode) and node.tag.endswith(":int") and _WHOLE.fullmatch(node.value)
+    plain = (
+        isinstance(node, ScalarNode) and node.tag.endswith(":int") and _WHOLE.fullmatch(node.value)
+    )
     if not plain or not least <= int(node.value) <= most:
         raise fault(node, f"{about} must be a whole number from {least} to {most}.")
     return int(node.value)
@@ -145,10 +159,17 @@ def whole(node: Node, about: str, least: int, most: int) -> int:
 
 def seconds(node: Node, about: str, most: int) -> int:
     """A length of time: whole seconds, or 30s, 10m, 1h, 2d."""
-    match = _LENGTH.fullmatch(node.value) if isinstance(node, ScalarNode) and node.style is None else None
+    match = (
+        _LENGTH.fullmatch(node.value)
+        if isinstance(node, ScalarNode) and node.style is None
+        else None
+    )
     length = int(match[1]) * _UNITS[match[2]] if match else 0
     if not 1 <= length <= most:
-        raise fault(node, f"{about} must be seconds or a length such as 10m, 1h or 2d, at most {most} seconds.")
+        raise fault(
+            node,
+            f"{about} must be seconds or a length such as 10m, 1h or 2d, at most {most} seconds.",
+        )
     return length
 
 
@@ -167,7 +188,8 @@ def scalar(node: Node, about: str) -> Scalar:
         if kind == "float" and _BROKEN.fullmatch(value) and math.isfinite(float(value)):
             return float(value)
     raise fault(
-        node, f"{about} must be text of at most 500 characters, a decimal number, true, false or null; quote text."
+        node,
+        f"{about} must be text of at most 500 characters, a decimal number, true, false or null; quote text.",
     )
 
 

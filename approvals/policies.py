@@ -54,7 +54,9 @@ class Grounds(NamedTuple):
     patterns: int | None
     paced: bool  # a report of the agent that was asked about paces some of its plans
     broken: bool  # the breaker of the tool that was asked about is open
-    fence: int | None = None  # the least lease epoch under which the session, or the task, may be written
+    fence: int | None = (
+        None  # the least lease epoch under which the session, or the task, may be written
+    )
     leased: bool = False  # the session is of the mode whose workers must name their epoch
     same_call: bool = False  # the intent that was asked about may have happened in another session
 
@@ -80,12 +82,31 @@ def grounds(
     Rules never change once loaded, so each process compiles a set once.
     """
     identity, asked = vendor_id(project), vendor_id(session or _NOTHING)
-    about = [identity, asked, asked, vendor_id(repository or _NOTHING), vendor_id(agent or _NOTHING), now_us]
+    about = [
+        identity,
+        asked,
+        asked,
+        vendor_id(repository or _NOTHING),
+        vendor_id(agent or _NOTHING),
+        now_us,
+    ]
     fenced = fences.place(project, session or _NOTHING, task)
-    found = sql.rows(_GROUNDS, [*about, identity, tool, *fenced, asked, identity, intent, asked, identity])
+    found = sql.rows(
+        _GROUNDS, [*about, identity, tool, *fenced, asked, identity, intent, asked, identity]
+    )
     policy_set, mode, stops, final, ended, patterns, paced, broken, fence, worked, same = found[0]
     leased, unknown = worked == "leased", bool(same and intent)
-    present = bool(stops), bool(final), bool(ended), patterns, bool(paced), bool(broken), fence, leased, unknown
+    present = (
+        bool(stops),
+        bool(final),
+        bool(ended),
+        patterns,
+        bool(paced),
+        bool(broken),
+        fence,
+        leased,
+        unknown,
+    )
     named = as_uuid(policy_set)
     if named is None:
         return Grounds(None, *present)
@@ -111,7 +132,9 @@ _GROUNDS: Final = (
 
 def stored(project: Project, text: str) -> PolicySet | None:
     """The set that was loaded from exactly this text, if any."""
-    return PolicySet.objects.filter(project=project, sha256=_sha256(text)).order_by("version").last()
+    return (
+        PolicySet.objects.filter(project=project, sha256=_sha256(text)).order_by("version").last()
+    )
 
 
 @transaction.atomic(savepoint=False)
@@ -125,7 +148,9 @@ def load(project: Project, text: str, actor: str = SYSTEM_SOURCE) -> PolicySet:
     known = stored(project, text)
     if known is not None:
         return known
-    earlier = PolicySet.objects.filter(project=project, name=rules["name"]).aggregate(latest=Max("version"))
+    earlier = PolicySet.objects.filter(project=project, name=rules["name"]).aggregate(
+        latest=Max("version")
+    )
     policy_set = PolicySet.objects.create(
         project=project,
         name=rules["name"],
@@ -136,14 +161,22 @@ def load(project: Project, text: str, actor: str = SYSTEM_SOURCE) -> PolicySet:
         loaded_by=actor,
         loaded_at_us=now_us(),
     )
-    facts = {"version": policy_set.version, "rules": len(rules["rules"]), "sha256": policy_set.sha256}
+    facts = {
+        "version": policy_set.version,
+        "rules": len(rules["rules"]),
+        "sha256": policy_set.sha256,
+    }
     _record(policy_set, "policy.loaded", actor, facts, {"name": policy_set.name, "text": text})
     return policy_set
 
 
 @transaction.atomic(savepoint=False)
 def activate(
-    project: Project, policy_set: PolicySet, mode: str, user: User | None = None, actor: str = SYSTEM_SOURCE
+    project: Project,
+    policy_set: PolicySet,
+    mode: str,
+    user: User | None = None,
+    actor: str = SYSTEM_SOURCE,
 ) -> Activation:
     """Put `policy_set` in force in `mode` from now on; what is in force in that mode already stays as it is.
 
@@ -161,7 +194,12 @@ def activate(
         return before
     Activation.objects.filter(project=project, is_current=True).update(is_current=False)
     activation = Activation.objects.create(
-        project=project, policy_set=policy_set, mode=mode, user=user, actor=actor, activated_at_us=now_us()
+        project=project,
+        policy_set=policy_set,
+        mode=mode,
+        user=user,
+        actor=actor,
+        activated_at_us=now_us(),
     )
     facts = {
         "version": policy_set.version,
@@ -175,7 +213,11 @@ def activate(
 
 def current(project: Project) -> Activation | None:
     """The activation in force, with its set; None where nothing ever was."""
-    return Activation.objects.select_related("policy_set", "user").filter(project=project, is_current=True).first()
+    return (
+        Activation.objects.select_related("policy_set", "user")
+        .filter(project=project, is_current=True)
+        .first()
+    )
 
 
 def mode_of(project: UUID) -> str:
@@ -205,5 +247,14 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _record(policy_set: PolicySet, kind: str, actor: str, facts: dict[str, Any], words: dict[str, Any]) -> None:
-    record(policy_set.project_id, kind, actor=actor, subject=policy_set.id, facts=facts, words={**facts, **words})
+def _record(
+    policy_set: PolicySet, kind: str, actor: str, facts: dict[str, Any], words: dict[str, Any]
+) -> None:
+    record(
+        policy_set.project_id,
+        kind,
+        actor=actor,
+        subject=policy_set.id,
+        facts=facts,
+        words={**facts, **words},
+    )

@@ -11,7 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
-OPERATORS: Final = ("eq", "ne", "in", "lt", "lte", "gt", "gte", "exists", "contains", "prefix", "cidr")
+OPERATORS: Final = (
+    "eq",
+    "ne",
+    "in",
+    "lt",
+    "lte",
+    "gt",
+    "gte",
+    "exists",
+    "contains",
+    "prefix",
+    "cidr",
+)
 ORDERED: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "lt": lambda value, limit: bool(value < limit),
     "lte": lambda value, limit: bool(value <= limit),
@@ -69,7 +81,13 @@ def _at(arguments: Any, path: tuple[str, ...]) -> Any:
     for step in path:
         if isinstance(value, dict) and step in value:
             value = value[step]
-        elif isinstance(value, list) and step.isascii() and step.isdigit() and len(step) < 7 and int(step) < len(value):
+        elif (
+            isinstance(value, list)
+            and step.isascii()
+            and step.isdigit()
+            and len(step) < 7
+            and int(step) < len(value)
+        ):
             value = value[int(step)]
         else:
             return _MISSING

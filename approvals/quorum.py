@@ -18,7 +18,11 @@ from journal import sql
 from journal.models import Entry
 from sessions.models import ROLES
 
-FAULTS: Final = ("no_reviewer", "not_asked", "part_in_it")  # why a yes does not count, the first that is so
+FAULTS: Final = (
+    "no_reviewer",
+    "not_asked",
+    "part_in_it",
+)  # why a yes does not count, the first that is so
 
 _RULING: Final = ", ".join(f"'{role}'" for role in ROLES[ROLES.index("reviewer") :])
 # Each is a condition on rows called `vote` and `gate`; {people:…}, {teams:…} and {distinct_from:…} are names in a
@@ -67,9 +71,7 @@ GRANTS: Final = (
     " ON person.id = member.user_id WHERE member.project_id = exemption.project_id AND member.user_id = vote.user_id"
     f" AND person.is_active AND member.role IN ({_GRANTING}))"
 )
-GRANTORS: Final = (
-    f"(SELECT COUNT(*) FROM {{schema}}approvals_exemptionvote vote WHERE vote.exemption_id = exemption.id AND {GRANTS})"
-)
+GRANTORS: Final = f"(SELECT COUNT(*) FROM {{schema}}approvals_exemptionvote vote WHERE vote.exemption_id = exemption.id AND {GRANTS})"
 
 _NAMES: Final = {
     "sqlite": r"SELECT value FROM json_each(\2, '$.\1')",
@@ -106,7 +108,9 @@ def yeses(gates: Sequence[UUID]) -> dict[UUID, list[Yes]]:
         return found
     text = of_vendor(_READ, connection.vendor).replace("{schema}", "")
     marks = text.replace("{gates}", ", ".join(["%s"] * len(found)))
-    for gate, vote, user, step_up, characters, reviews, asked, part in sql.rows(marks, list(map(sql.vendor_id, found))):
+    for gate, vote, user, step_up, characters, reviews, asked, part in sql.rows(
+        marks, list(map(sql.vendor_id, found))
+    ):
         faults = dict(zip(FAULTS, (not reviews, not asked, part), strict=True))
         fault = next((name for name, is_so in faults.items() if is_so), "")
         found[_uuid(gate)].append(Yes(_uuid(vote), user, step_up, characters, fault))
@@ -119,7 +123,9 @@ def faults(gate: Gate) -> dict[UUID, str]:
         return {one.vote: one.fault for one in yeses([gate.id])[gate.id] if one.fault}
     if gate.minimum == 1 and gate.reason != "quorum_lost":
         return {}  # the first yes that counted was the ruling
-    said = Entry.objects.filter(effect=gate.effect_id, subject=gate.id, kind__in=("gate.ruled", "gate.revoked"))
+    said = Entry.objects.filter(
+        effect=gate.effect_id, subject=gate.id, kind__in=("gate.ruled", "gate.revoked")
+    )
     found = [orjson.loads(one).get("uncounted", {}) for one in said.values_list("facts", flat=True)]
     return {UUID(hex=vote): fault for one in found for vote, fault in one.items()}
 

@@ -50,7 +50,10 @@ class Labels(Mapping[str, str]):
 
     def _labels(self) -> dict[str, str]:
         if self._read is None:
-            self._read = Session.objects.values_list("labels", flat=True).filter(id=self._session).first() or {}
+            self._read = (
+                Session.objects.values_list("labels", flat=True).filter(id=self._session).first()
+                or {}
+            )
         return self._read
 
     def __getitem__(self, name: str) -> str:
@@ -112,10 +115,16 @@ def stamp(row: EffectRow) -> str:
 
 def repository_of(row: EffectRow) -> Repository | None:
     """The repository of a stored effect's target."""
-    return Repository.objects.filter(id=row.repository_id).first() if row.repository_id is not None else None
+    return (
+        Repository.objects.filter(id=row.repository_id).first()
+        if row.repository_id is not None
+        else None
+    )
 
 
-def ref_class_now(repository: Repository | None, effect: EffectRow | Effect) -> tuple[str, int | None]:
+def ref_class_now(
+    repository: Repository | None, effect: EffectRow | Effect
+) -> tuple[str, int | None]:
     """The class of an effect's ref by the present patterns, and their version; what is stamped where there is none."""
     if repository is None or not effect.ref:
         return effect.ref_class, effect.ref_patterns_version
@@ -124,7 +133,11 @@ def ref_class_now(repository: Repository | None, effect: EffectRow | Effect) -> 
 
 def plan_body(position: int | None) -> dict[str, Any]:
     """What was sent as the plan at `position`; empty when there is none, or when it was erased."""
-    text = Body.objects.values_list("text", flat=True).filter(entry=position).first() if position else None
+    text = (
+        Body.objects.values_list("text", flat=True).filter(entry=position).first()
+        if position
+        else None
+    )
     body = exact.loads(text) if text else {}
     return body if isinstance(body, dict) else {}
 
@@ -178,18 +191,28 @@ def about_now(gate: Gate, row: EffectRow | None = None) -> About:
     """
     effect = gate.effect if row is None else row
     known = declared.tool(gate.project_id, gate.tool)
-    repository = None if not effect.ref else gate.effect.repository if row is None else repository_of(row)
+    repository = (
+        None if not effect.ref else gate.effect.repository if row is None else repository_of(row)
+    )
     ref_class, _ = ref_class_now(repository, effect)
-    risk = risk_of(known.reversibility, effect.environment, ref_class, known is not declared.UNDECLARED)
+    risk = risk_of(
+        known.reversibility, effect.environment, ref_class, known is not declared.UNDECLARED
+    )
     return About(
-        max(gate.reversibility, known.reversibility, key=REVERSIBILITIES.index), max(gate.risk, risk, key=RISKS.index)
+        max(gate.reversibility, known.reversibility, key=REVERSIBILITIES.index),
+        max(gate.risk, risk, key=RISKS.index),
     )
 
 
 def counter(origin: Origin, wish: Plan) -> Callable[[Rate], int]:
     """How often something was planned lately; each question is one indexed count."""
     return counting.counter(
-        origin.project, origin.agent, wish.session, wish.tool, origin.received_us, intent=wish.intent_digest
+        origin.project,
+        origin.agent,
+        wish.session,
+        wish.tool,
+        origin.received_us,
+        intent=wish.intent_digest,
     )
 
 
@@ -197,5 +220,11 @@ def counter_of_stored(row: EffectRow) -> Callable[[Rate], int]:
     """The same for a stored effect, as of now; neither it nor what was planned after it counts."""
     at = row.opened_position
     return counting.counter(
-        row.project_id, row.agent_id, row.session_id, row.tool, now_us(), at, intent=row.intent_digest
+        row.project_id,
+        row.agent_id,
+        row.session_id,
+        row.tool,
+        now_us(),
+        at,
+        intent=row.intent_digest,
     )

@@ -14,7 +14,16 @@ from uuid import UUID
 from approvals import document, policies
 from approvals.answerable import how_many, unanswerable, who_may_answer
 from approvals.counting import counter
-from approvals.matching import DEFAULT, SAME_CALL, Compiled, Counted, Judgement, Wish, compile_rules, judge
+from approvals.matching import (
+    DEFAULT,
+    SAME_CALL,
+    Compiled,
+    Counted,
+    Judgement,
+    Wish,
+    compile_rules,
+    judge,
+)
 from approvals.reading import Asked, wish_of
 from approvals.requirement import PARTIES
 from journal.clock import now_us
@@ -26,10 +35,29 @@ from sessions.models import Agent, Project, Session
 
 PAGE: Final = 500  # effects read at a time, each page in a statement of its own
 DAY_US: Final = 86_400_000_000
-IMPOSSIBLE: Final = "impossible"  # it asks more people than could answer: nothing but expiry can come of it
+IMPOSSIBLE: Final = (
+    "impossible"  # it asks more people than could answer: nothing but expiry can come of it
+)
 _COLUMNS: Final = (
-    *("id", "opened_position", "received_us", "tool", "repository__name", "ref", "moved_refs", "ref_class"),
-    *("environment", "resource", "plan_position", "agent_id", "agent__name", "session_id", "session__opened_position"),
+    *(
+        "id",
+        "opened_position",
+        "received_us",
+        "tool",
+        "repository__name",
+        "ref",
+        "moved_refs",
+        "ref_class",
+    ),
+    *(
+        "environment",
+        "resource",
+        "plan_position",
+        "agent_id",
+        "agent__name",
+        "session_id",
+        "session__opened_position",
+    ),
 )
 
 
@@ -88,7 +116,9 @@ class Rehearsal:
     asked_otherwise: int = 0
     cut_at_us: int | None = None
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    warnings: list[tuple[str, str]] = field(default_factory=list)  # rules of the draft that ask who is not there
+    warnings: list[tuple[str, str]] = field(
+        default_factory=list
+    )  # rules of the draft that ask who is not there
     _able: dict[str, set[str]] = field(default_factory=dict)
     _known: dict[tuple[UUID, UUID], tuple[str | None, ...]] = field(default_factory=dict)
 
@@ -96,7 +126,9 @@ class Rehearsal:
         force = policies.in_force(self.project.id)
         for row, arguments in self._effects():
             asked = Asked(arguments, row.repository or "")
-            wish = wish_of(self.project.id, row.session_id, row.agent, row.tool, row._asdict(), asked)
+            wish = wish_of(
+                self.project.id, row.session_id, row.agent, row.tool, row._asdict(), asked
+            )
             counted = self._counter(row)
             before = force.judge(wish, counted) if force else Judgement("allow", "", None)
             after = judge(self.draft, wish, self.mode, counted)
@@ -110,7 +142,9 @@ class Rehearsal:
                 handle=f"e_{row.opened_position}",
                 session=f"s_{row.session_position}",
                 tool=row.tool,
-                target=" ".join(filter(None, (row.repository, row.ref, row.environment, row.resource))),
+                target=" ".join(
+                    filter(None, (row.repository, row.ref, row.environment, row.resource))
+                ),
                 received_us=row.received_us,
                 before=was,
                 before_rule=f"{force.name}/{before.rule}" if force else "",
@@ -122,7 +156,13 @@ class Rehearsal:
     def _counter(self, row: _Row) -> Counted:
         """As rates would have counted. Whether the same call was unknown elsewhere is what was kept of it then."""
         counted = counter(
-            self.project.id, row.agent_id, row.session_id, row.tool, row.received_us, row.opened_position, intent=""
+            self.project.id,
+            row.agent_id,
+            row.session_id,
+            row.tool,
+            row.received_us,
+            row.opened_position,
+            intent="",
         )
         return lambda rate: same_calls.was_unknown(row.id) if rate == SAME_CALL else counted(rate)
 
@@ -132,16 +172,26 @@ class Rehearsal:
             return judged.outcome
         needed = (judged.requirement or DEFAULT).strengthened(wish.reversibility, wish.risk)
         parties = self._parties(row.session_id, row.agent_id)
-        away = {name for party, name in zip(PARTIES, parties, strict=True) if name and party in needed.kept_away}
+        away = {
+            name
+            for party, name in zip(PARTIES, parties, strict=True)
+            if name and party in needed.kept_away
+        }
         return "ask" if how_many(needed, self._able, away) >= needed.minimum else IMPOSSIBLE
 
     def _parties(self, session: UUID, agent: UUID) -> tuple[str | None, ...]:
         """Who has a part in what an agent asks for in a session, by user name, in the order of PARTIES."""
         known = self._known.get((session, agent))
         if known is None:
-            session_owner = Session.objects.values_list("owner__username", flat=True).get(id=session)
+            session_owner = Session.objects.values_list("owner__username", flat=True).get(
+                id=session
+            )
             agent_owner = Agent.objects.values_list("owner__username", flat=True).get(id=agent)
-            known = self._known[session, agent] = (openings.requester(session), session_owner, agent_owner)
+            known = self._known[session, agent] = (
+                openings.requester(session),
+                session_owner,
+                agent_owner,
+            )
         return known
 
     def _effects(self) -> Iterator[tuple[_Row, Any]]:
@@ -151,7 +201,10 @@ class Rehearsal:
             rows = Effect.objects.filter(project=self.project)
             if below is not None:
                 rows = rows.filter(opened_position__lt=below)
-            page = [_Row(*values) for values in rows.order_by("-opened_position").values_list(*_COLUMNS)[:PAGE]]
+            page = [
+                _Row(*values)
+                for values in rows.order_by("-opened_position").values_list(*_COLUMNS)[:PAGE]
+            ]
             bodies = _bodies([row.plan_position for row in page if row.plan_position is not None])
             for row in page:
                 if row.received_us < self.since_us:

@@ -22,7 +22,12 @@ class Batch:
     """
 
     def __init__(
-        self, force: InForce, project: UUID, agent: UUID, at_us: int, plans: Collection[tuple[UUID, str]]
+        self,
+        force: InForce,
+        project: UUID,
+        agent: UUID,
+        at_us: int,
+        plans: Collection[tuple[UUID, str]],
     ) -> None:
         self._force = force
         self._labels: dict[UUID, Labels] = {}
@@ -33,7 +38,9 @@ class Batch:
         if any(rule.rates for rule in force.compiled.rules):
             stored = Effect.objects.filter(project=project, id__in={effect for effect, _ in plans})
             told = stored.values_list("id", "tool", "opened_position")
-            self._counted = {effect: (tool, Before(position, Counter())) for effect, tool, position in told}
+            self._counted = {
+                effect: (tool, Before(position, Counter())) for effect, tool, position in told
+            }
 
     def judge(
         self,
@@ -51,7 +58,9 @@ class Batch:
         known = self._counted.get(effect) if self._counted is not None else None
         # An effect does not count before itself, whoever tells of it again; under another tool it is another.
         before = known[1] if known is not None and known[0] == tool else None
-        judgement = self._force.judge(seen, self._tally.counter(session, tool, before, intent=intent))
+        judgement = self._force.judge(
+            seen, self._tally.counter(session, tool, before, intent=intent)
+        )
         if self._counted is not None and known is None:
             self._counted[effect] = (tool, self._tally.planned(session, tool))
         return Judged(self._force, seen, judgement).columns

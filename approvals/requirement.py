@@ -7,7 +7,11 @@ from typing import Any, Final
 
 from approvals import states
 
-PARTIES: Final = ("requester", "session_owner", "agent_owner")  # who may not say yes to what is theirs
+PARTIES: Final = (
+    "requester",
+    "session_owner",
+    "agent_owner",
+)  # who may not say yes to what is theirs
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,10 @@ class Requirement:
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+        }
 
     @classmethod
     def of(cls, stored: dict[str, Any]) -> "Requirement":
@@ -58,7 +65,9 @@ class Requirement:
 
         Of words that nobody had to give, no one looked whether they name the ticket.
         """
-        enough = not self.ticket and reason_characters >= max(states.LEAST_REASON, self.rationale_characters)
+        enough = not self.ticket and reason_characters >= max(
+            states.LEAST_REASON, self.rationale_characters
+        )
         proved = max(self.step_up, step_up, key=states.STEP_UPS.index)
         return replace(self, step_up=proved, rationale="always" if enough else self.rationale)
 
@@ -70,7 +79,9 @@ class Requirement:
     @property
     def reason_of_yes(self) -> int:
         """How many characters the reason of a yes has at least; 0 where it needs none."""
-        return max(states.LEAST_REASON, self.rationale_characters) if self.rationale == "always" else 0
+        return (
+            max(states.LEAST_REASON, self.rationale_characters) if self.rationale == "always" else 0
+        )
 
     @property
     def hash(self) -> str:
@@ -106,7 +117,9 @@ def is_stricter(new: Requirement, old: Requirement) -> bool:
     Two teams are different people as far as anybody can prove, so only a wider list of them is laxer.
     """
     wider = not (new.teams or new.people) or (
-        bool(old.teams or old.people) and set(old.teams) <= set(new.teams) and set(old.people) <= set(new.people)
+        bool(old.teams or old.people)
+        and set(old.teams) <= set(new.teams)
+        and set(old.people) <= set(new.people)
     )
     return not (
         wider

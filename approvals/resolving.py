@@ -19,10 +19,16 @@ from sessions import messages
 from sessions.models import Agent, Membership, Session
 from sessions.people import pseudonym_of
 
-_ENDS = {"happened": "happened", "abandoned": "superseded"}  # a word after which nothing is left to ask for
+_ENDS = {
+    "happened": "happened",
+    "abandoned": "superseded",
+}  # a word after which nothing is left to ask for
 # What the agent is told: how it is, and what to do now.
 _TOLD: Final = {
-    "happened": ("it happened", "Skip it; its reference, where one is known, stands with the effect."),
+    "happened": (
+        "it happened",
+        "Skip it; its reference, where one is known, stands with the effect.",
+    ),
     "not_happened": (
         "it did not happen",
         "Plan it again under the same effect key. It may be tried once more, under leave of its own: do not act before"
@@ -63,4 +69,11 @@ def _tell(resolved: Resolved, membership: Membership, said: Word) -> None:
     what, then = _TOLD[said.answer]
     body = f"Of e_{row.opened_position} ({row.id}), of which nobody could know, a person says: {what}. {then}"
     subject = f"e_{row.opened_position}: {what}"
-    messages.write(membership.user, agent, session, subject, body.replace("{id}", str(row.id)), str(resolved.position))
+    messages.write(
+        membership.user,
+        agent,
+        session,
+        subject,
+        body.replace("{id}", str(row.id)),
+        str(resolved.position),
+    )

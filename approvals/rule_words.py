@@ -41,7 +41,10 @@ _PARTIES: Final = {
     "session_owner": "the session's owner",
     "agent_owner": "the agent's owner",
 }
-_STEP_UPS: Final = {"reauth": "with their password", "typed_digest": "with their password and the typed code"}
+_STEP_UPS: Final = {
+    "reauth": "with their password",
+    "typed_digest": "with their password and the typed code",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +66,15 @@ def conditions(match: dict[str, Any]) -> list[Phrase]:
     found += [_argument(one) for one in match.get("arguments", ())]
     if "rate" in match:
         rate = match["rate"]
-        found.append(Phrase(f"once {rate['over']} were planned within {length(rate['within_s'])} {_PER[rate['per']]}"))
+        found.append(
+            Phrase(
+                f"once {rate['over']} were planned within {length(rate['within_s'])} {_PER[rate['per']]}"
+            )
+        )
     if "session_effects_over" in match:
-        found.append(Phrase(f"once {match['session_effects_over']} effects were planned in the session"))
+        found.append(
+            Phrase(f"once {match['session_effects_over']} effects were planned in the session")
+        )
     return found
 
 
@@ -74,7 +83,9 @@ SAME_CALL_UNKNOWN: Final = "while nobody knows what became of the same call in a
 
 def asks(needed: Requirement) -> str:
     """What a rule that asks for leave asks for, as one sentence without its beginning."""
-    whom = " or ".join([*(f"team {name}" for name in needed.teams), *needed.people]) or "any reviewer"
+    whom = (
+        " or ".join([*(f"team {name}" for name in needed.teams), *needed.people]) or "any reviewer"
+    )
     people = f"{needed.minimum} people" if needed.minimum > 1 else "one person"
     parts = [f"{people} ({whom})"]
     if needed.step_up in _STEP_UPS:
@@ -106,4 +117,6 @@ def _argument(one: dict[str, Any]) -> Phrase:
     if name == "exists":
         return Phrase(label, "is there" if one[name] else "is not there")
     values = one[name] if isinstance(one[name], list) else [one[name]]
-    return Phrase(label, _OPERATORS[name], [json.dumps(value, ensure_ascii=False) for value in values])
+    return Phrase(
+        label, _OPERATORS[name], [json.dumps(value, ensure_ascii=False) for value in values]
+    )

@@ -13,7 +13,14 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 
 from approvals import deadlines, gates, news, quorum
-from approvals.eligibility import NOT_A_REVIEWER, PARTIES_NOW, Eligible, is_reviewer, part_of, present
+from approvals.eligibility import (
+    NOT_A_REVIEWER,
+    PARTIES_NOW,
+    Eligible,
+    is_reviewer,
+    part_of,
+    present,
+)
 from approvals.eligibility import asks as asks
 from approvals.eligibility import eligible as eligible
 from approvals.matching import Requirement
@@ -81,7 +88,9 @@ def answer(
     if refusal is not None:
         return Outcome(locked, refusal)
     try:
-        vote = _vote(locked, held, able.team, answer, reason.strip(), shown, step_up, password_at_us, at_us)
+        vote = _vote(
+            locked, held, able.team, answer, reason.strip(), shown, step_up, password_at_us, at_us
+        )
         _resolve(row, locked, vote, at_us)
     except IntegrityError as error:
         # People are not locked by those who count them: somebody left after we looked and before the schema did.
@@ -93,7 +102,11 @@ def answer(
 
 NOT_OWN: Final = ("own_password", REPLACE_IT_FIRST)
 _LAWS_OF_PEOPLE: Final = (
-    *("gate_is_approved_by_its_quorum", "yes_is_of_somebody_who_is_asked", "vote_is_of_nobody_with_a_part_in_it"),
+    *(
+        "gate_is_approved_by_its_quorum",
+        "yes_is_of_somebody_who_is_asked",
+        "vote_is_of_nobody_with_a_part_in_it",
+    ),
 )
 
 
@@ -106,7 +119,9 @@ def revoke(gate: Gate, membership: Membership, reason: str) -> Outcome:
     if not has_own_password(membership.user):
         return Outcome(locked, NOT_OWN)
     if locked.status == "used":
-        return Outcome(locked, ("already_used", "The agent has used this leave; it cannot be taken back."))
+        return Outcome(
+            locked, ("already_used", "The agent has used this leave; it cannot be taken back.")
+        )
     if locked.status != "approved":
         return Outcome(locked, ended(locked))
     if not LEAST_REASON <= len(reason.strip()) <= MOST_REASON:
@@ -129,7 +144,9 @@ def extend(gate: Gate, membership: Membership, seconds: int = EXTENSION_S) -> Ou
     latest = locked.requested_at_us + LONGEST_DECIDE_WITHIN_S * US
     until = min(max(locked.decide_by_us, at_us) + seconds * US, latest)
     if until <= locked.decide_by_us:
-        return Outcome(locked, ("not_extended", "A gate stays open for at most thirty days, and this one has."))
+        return Outcome(
+            locked, ("not_extended", "A gate stays open for at most thirty days, and this one has.")
+        )
     gates.extend(row, locked, until)
     _say(locked, "gate.extended", membership.user, {"decide_by_us": until}, {})
     return Outcome(locked)
@@ -169,9 +186,15 @@ def _refused(
     if voted:
         return "duplicate_vote", "You have answered this gate; others must answer now."
     if (shown.version, shown.digest) != (gate.version, gate.digest):
-        return "stale_view", "The gate changed since your page was made. Look at what is new, then answer."
+        return (
+            "stale_view",
+            "The gate changed since your page was made. Look at what is new, then answer.",
+        )
     if answer == "approve" and not shown.complete:
-        return "stale_view", "Your page did not show everything that would run; open the whole of it, then answer."
+        return (
+            "stale_view",
+            "Your page did not show everything that would run; open the whole of it, then answer.",
+        )
     return _wanting(needed, answer, reason, step_up)
 
 
@@ -183,10 +206,18 @@ def _wanting(needed: Requirement, answer: str, reason: str, step_up: str) -> tup
         least = max(LEAST_REASON, needed.rationale_characters)
         if len(reason) < least:
             return "rationale_required", f"Say why, in at least {least} characters."
-        if needed.ticket and not any(fnmatchcase(word.strip(".,;:()"), needed.ticket) for word in reason.split()):
-            return "rationale_required", f"The rule asks for a ticket like {needed.ticket} in the reason."
+        if needed.ticket and not any(
+            fnmatchcase(word.strip(".,;:()"), needed.ticket) for word in reason.split()
+        ):
+            return (
+                "rationale_required",
+                f"The rule asks for a ticket like {needed.ticket} in the reason.",
+            )
     if answer == "approve" and STEP_UPS.index(step_up) < STEP_UPS.index(needed.step_up):
-        words = {"reauth": "your password", "typed_digest": "the code of this intent and your password"}
+        words = {
+            "reauth": "your password",
+            "typed_digest": "the code of this intent and your password",
+        }
         return "step_up_required", f"To approve this, give {words[needed.step_up]}."
     return None
 
@@ -194,7 +225,9 @@ def _wanting(needed: Requirement, answer: str, reason: str, step_up: str) -> tup
 def ended(gate: Gate) -> tuple[str, str]:
     """Why `gate` takes no such answer: who decided what, and when."""
     code = "expired" if gate.status == "expired" else "not_resolved"
-    return code, news.ended(gate) or "This request was not approved yet; there is nothing to revoke."
+    return code, news.ended(
+        gate
+    ) or "This request was not approved yet; there is nothing to revoke."
 
 
 _REASON: Final = ("rationale_required", f"Say why, in {LEAST_REASON} to {MOST_REASON} characters.")
@@ -212,7 +245,12 @@ def _vote(
     at_us: int,
 ) -> Vote:
     identity = uuid7()
-    facts = {"vote": answer, "card": shown.card_sha256, "shown_version": shown.version, "step_up": step_up}
+    facts = {
+        "vote": answer,
+        "card": shown.card_sha256,
+        "shown_version": shown.version,
+        "step_up": step_up,
+    }
     if password_at_us is not None:
         facts["password_at_us"] = password_at_us
     position = _say(gate, "gate.voted", membership.user, facts, {"reason": reason}, identity.hex)
@@ -237,12 +275,16 @@ def _vote(
         own=answer == "approve" and membership.user_id in _parties(gate),
     )
     values = [getattr(vote, name) for name in _VOTE]
-    sql.write(_INSERT_VOTE, [sql.vendor_id(one) if isinstance(one, UUID) else one for one in values])
+    sql.write(
+        _INSERT_VOTE, [sql.vendor_id(one) if isinstance(one, UUID) else one for one in values]
+    )
     return vote
 
 
 _VOTE: Final = [field.attname for field in Vote._meta.concrete_fields]  # which are also its columns
-_INSERT_VOTE: Final = f"INSERT INTO approvals_vote ({', '.join(_VOTE)}) VALUES ({', '.join(['%s'] * len(_VOTE))})"
+_INSERT_VOTE: Final = (
+    f"INSERT INTO approvals_vote ({', '.join(_VOTE)}) VALUES ({', '.join(['%s'] * len(_VOTE))})"
+)
 
 
 def _parties(gate: Gate) -> tuple[int | None, ...]:
@@ -254,7 +296,11 @@ def _resolve(row: EffectRow, gate: Gate, vote: Vote, now: int) -> None:
     yes = quorum.yeses([gate.id])[gate.id]
     noes = [vote.answer] if vote.answer != "approve" else []
     if gate.deny_threshold > 1:  # else the first no has ended it
-        noes = list(Vote.objects.filter(gate=gate).exclude(answer="approve").values_list("answer", flat=True))
+        noes = list(
+            Vote.objects.filter(gate=gate)
+            .exclude(answer="approve")
+            .values_list("answer", flat=True)
+        )
     ruling = ""
     if vote.answer == "return":
         ruling = "returned"
@@ -265,7 +311,13 @@ def _resolve(row: EffectRow, gate: Gate, vote: Vote, now: int) -> None:
     if not ruling:
         gates.touch(gate)
         return
-    _say(gate, "gate.ruled", vote.user, {"ruling": ruling, "votes": len(yes) + len(noes), **quorum.told(yes)}, {})
+    _say(
+        gate,
+        "gate.ruled",
+        vote.user,
+        {"ruling": ruling, "votes": len(yes) + len(noes), **quorum.told(yes)},
+        {},
+    )
     if ruling == "approved":
         gates.approve(row, gate, now, 1)
     else:
@@ -273,7 +325,9 @@ def _resolve(row: EffectRow, gate: Gate, vote: Vote, now: int) -> None:
     if ruling == "returned":
         # For an agent that does not wait any more. The reason stands with the vote and is not told twice.
         words = f"{gate} was returned for changes. GET /api/v1/gates/{gate.id} says what they are; then plan again."
-        messages.write(vote.user, gate.agent, gate.session, f"{gate} was returned", words, gate.id.hex)
+        messages.write(
+            vote.user, gate.agent, gate.session, f"{gate} was returned", words, gate.id.hex
+        )
 
 
 def _say(
@@ -289,7 +343,9 @@ def _say(
         gate.project_id,
         kind,
         event_id=key or uuid7().hex,
-        text=orjson.dumps({"kind": kind, "gate": gate.id, **facts, **words}, option=orjson.OPT_SORT_KEYS).decode(),
+        text=orjson.dumps(
+            {"kind": kind, "gate": gate.id, **facts, **words}, option=orjson.OPT_SORT_KEYS
+        ).decode(),
         received_us=now_us(),
         actor=pseudonym_of(user),
         facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(),

@@ -12,7 +12,10 @@ from approvals.predicates import OPERATORS, ORDERED
 from approvals.requirement import PARTIES
 
 _LENGTH: Final[dict[str, Any]] = {
-    "anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": "^(0|[1-9][0-9]{0,8})[smhd]?$"}],
+    "anyOf": [
+        {"type": "integer", "minimum": 1},
+        {"type": "string", "pattern": "^(0|[1-9][0-9]{0,8})[smhd]?$"},
+    ],
     "description": "Seconds, or a length such as 30s, 10m, 1h, 2d.",
 }
 _SCALAR: Final[dict[str, Any]] = {"type": ["string", "number", "boolean", "null"]}
@@ -36,7 +39,12 @@ def schema() -> dict[str, Any]:
 
 def _hours() -> dict[str, Any]:
     clock = {"type": "string", "pattern": f"^({rules.CLOCK.pattern})$"}
-    zone = {"type": "string", "minLength": 1, "maxLength": 64, "description": "As Europe/Berlin or UTC."}
+    zone = {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 64,
+        "description": "As Europe/Berlin or UTC.",
+    }
     days = {"type": "array", "minItems": 1, "maxItems": len(DAYS), "items": {"enum": list(DAYS)}}
     found = {"zone": zone, "days": days, "from": clock, "to": clock}
     about = "What is asked outside of these is marked on the desk; nothing is judged by them."
@@ -47,7 +55,12 @@ def _rule() -> dict[str, Any]:
     found = _object(
         {
             "id": {"type": "string", "pattern": f"^{rules.RULE_ID.pattern}$"},
-            "title": {"type": "string", "minLength": 1, "maxLength": 200, "description": "What people read."},
+            "title": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 200,
+                "description": "What people read.",
+            },
             "match": _match(),
             "outcome": {"enum": list(rules.OUTCOMES)},
             "same_call_unknown": {
@@ -78,11 +91,16 @@ def _rule() -> dict[str, Any]:
 
 def _match() -> dict[str, Any]:
     found: dict[str, Any] = {
-        name: _list({"type": "string", "minLength": 1, "maxLength": rules.LONGEST_GLOB}) for name in rules.GLOBS
+        name: _list({"type": "string", "minLength": 1, "maxLength": rules.LONGEST_GLOB})
+        for name in rules.GLOBS
     }
     found |= {name: _list({"enum": list(words)}) for name, words in rules.CHOICES.items()}
     found |= {name: {"enum": list(states.RISKS)} for name in rules.RISK_KEYS}
-    found["labels"] = {"type": "object", "minProperties": 1, "additionalProperties": {"type": "string", "minLength": 1}}
+    found["labels"] = {
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": {"type": "string", "minLength": 1},
+    }
     found["arguments"] = _list(_argument())
     found["rate"] = _object(
         {
@@ -99,7 +117,11 @@ def _match() -> dict[str, Any]:
 def _argument() -> dict[str, Any]:
     operand: dict[str, Any] = dict.fromkeys(OPERATORS, _SCALAR)
     operand |= {name: {"type": "number"} for name in ORDERED}
-    operand |= {"in": _list(_SCALAR), "exists": {"type": "boolean"}, "prefix": {"type": "string", "minLength": 1}}
+    operand |= {
+        "in": _list(_SCALAR),
+        "exists": {"type": "boolean"},
+        "prefix": {"type": "string", "minLength": 1},
+    }
     network = {"type": "string"}
     operand["cidr"] = {"anyOf": [network, _list(network)]}
     path = {"type": "string", "minLength": 1, "maxLength": rules.LONGEST_PATH}
@@ -112,7 +134,11 @@ def _require() -> dict[str, Any]:
     rationale = _object(
         {
             "on": {"enum": list(states.RATIONALES)},
-            "minimum_characters": {"type": "integer", "minimum": 1, "maximum": rules.LONGEST_RATIONALE},
+            "minimum_characters": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": rules.LONGEST_RATIONALE,
+            },
             "ticket": {"type": "string", "minLength": 1, "maxLength": 100},
         },
         ("on",),
@@ -137,5 +163,9 @@ def _list(items: dict[str, Any]) -> dict[str, Any]:
 
 
 def _object(properties: dict[str, Any], required: tuple[str, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {"type": "object", "additionalProperties": False, "properties": properties}
+    found: dict[str, Any] = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": properties,
+    }
     return found | ({"required": list(required)} if required else {})

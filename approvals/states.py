@@ -8,7 +8,16 @@ MOVES: Final[dict[str, tuple[str, ...]]] = {
     "approved": ("used", "lapsed", "revoked", "cancelled"),
 }
 OPEN: Final = tuple(MOVES)
-ENDS: Final = ("used", "denied", "denied_final", "returned", "expired", "lapsed", "revoked", "cancelled")
+ENDS: Final = (
+    "used",
+    "denied",
+    "denied_final",
+    "returned",
+    "expired",
+    "lapsed",
+    "revoked",
+    "cancelled",
+)
 STATUSES: Final = (*OPEN, *ENDS)
 GIVEN: Final = ("approved", "used", "lapsed", "revoked")  # the quorum said yes at some time
 
@@ -62,4 +71,9 @@ NOTICE_TOPICS: Final = (
     *("gate.requested", "gate.unseen", "gate.resolved", "gate.expired"),
     *("session.stuck", "session.recovered", "alert.raised", "alert.stopped", "integrity", "test"),
 )
-NOTICE_STATES: Final = ("due", "sent", "quiet", "failed")  # quiet: it had ended before anybody was told
+NOTICE_STATES: Final = (
+    "due",
+    "sent",
+    "quiet",
+    "failed",
+)  # quiet: it had ended before anybody was told

@@ -39,7 +39,11 @@ def described(standing: Iterable[Hold]) -> list[Stop]:
     names = _names(found[0].project_id, {(hold.scope, hold.subject) for hold in found})
     reasons = _reasons(found)
     return [
-        Stop(hold, *names.get((hold.scope, hold.subject), ("", "")), reasons.get(hold.opened_position, ""))
+        Stop(
+            hold,
+            *names.get((hold.scope, hold.subject), ("", "")),
+            reasons.get(hold.opened_position, ""),
+        )
         for hold in found
     ]
 
@@ -49,7 +53,9 @@ def named(project: UUID, scope: str, subject: str) -> tuple[str, str]:
     return _names(project, [(scope, subject)]).get((scope, subject), ("", ""))
 
 
-def _names(project: UUID, things: Iterable[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
+def _names(
+    project: UUID, things: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], tuple[str, str]]:
     """Name and page by scope and subject; what the project does not have is absent. A query for each scope of ids."""
     found: dict[tuple[str, str], tuple[str, str]] = {}
     wanted: dict[str, dict[UUID, str]] = {"agent": {}, "session": {}, "effect": {}}
@@ -67,13 +73,18 @@ def _names(project: UUID, things: Iterable[tuple[str, str]]) -> dict[tuple[str, 
         told = f"{session} {session.title or session.key}", reverse("session", args=[session.id])
         found["session", wanted["session"][session.id]] = told
     for effect in Effect.objects.filter(project=project, id__in=wanted["effect"]):
-        found["effect", wanted["effect"][effect.id]] = f"{effect} {effect.tool}", reverse("effect", args=[effect.id])
+        found["effect", wanted["effect"][effect.id]] = (
+            f"{effect} {effect.tool}",
+            reverse("effect", args=[effect.id]),
+        )
     return found
 
 
 def covering(gate: Gate) -> Hold | None:
     """The stop under which what a gate is about could not run now, whatever is decided."""
-    return holds.stopping(gate.project_id, gate.session_id, gate.agent_id, gate.tool, gate.effect_id)
+    return holds.stopping(
+        gate.project_id, gate.session_id, gate.agent_id, gate.tool, gate.effect_id
+    )
 
 
 def _reasons(standing: Iterable[Hold]) -> dict[int, str]:
@@ -81,4 +92,8 @@ def _reasons(standing: Iterable[Hold]) -> dict[int, str]:
     at = [hold.opened_position for hold in standing]
     bodies = dict(Body.objects.filter(entry__in=at).values_list("entry", "text"))
     told = {position: orjson.loads(text) for position, text in bodies.items()}
-    return {position: body["reason"] for position, body in told.items() if isinstance(body.get("reason"), str)}
+    return {
+        position: body["reason"]
+        for position, body in told.items()
+        if isinstance(body.get("reason"), str)
+    }

@@ -113,7 +113,9 @@ def moved_refs(stored: str) -> str:
 
 def who(needed: Requirement) -> str:
     """Whose yes counts: team-leads, or any reviewer."""
-    return " or ".join([*needed.teams, *needed.people]) or ("reviewer" if needed.minimum == 1 else "reviewers")
+    return " or ".join([*needed.teams, *needed.people]) or (
+        "reviewer" if needed.minimum == 1 else "reviewers"
+    )
 
 
 def needs(needed: Requirement, parties: list[str]) -> str:

@@ -26,10 +26,16 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", metavar="FILE", help="a policies.yaml")
-        parser.add_argument("--project", default=projects.DEFAULT_NAME, metavar="NAME", help="default: %(default)s")
-        parser.add_argument("--activate", choices=states.MODES, metavar="MODE", help="observe or enforce")
         parser.add_argument(
-            "--unless-active", action="store_true", help="change nothing where the project has rules in force"
+            "--project", default=projects.DEFAULT_NAME, metavar="NAME", help="default: %(default)s"
+        )
+        parser.add_argument(
+            "--activate", choices=states.MODES, metavar="MODE", help="observe or enforce"
+        )
+        parser.add_argument(
+            "--unless-active",
+            action="store_true",
+            help="change nothing where the project has rules in force",
         )
 
     def handle(self, *args: Any, **options: Any) -> str:
@@ -42,14 +48,19 @@ class Command(BaseCommand):
             try:
                 policy_set = policies.load(project, text)
             except DocumentError as fault:
-                raise CommandError(f"{path}:{fault.line}: {fault.sentence} Nothing was loaded.") from fault
+                raise CommandError(
+                    f"{path}:{fault.line}: {fault.sentence} Nothing was loaded."
+                ) from fault
             rules = len(policy_set.rules["rules"])
             if known is None:
                 lines = [f"{project.name}: {policy_set} loaded, {rules} rules."]
             else:
                 lines = [f"{project.name}: this text is {policy_set} already; nothing was loaded."]
             lines.append(activated(project, policy_set, options["activate"]))
-            lines += [f"Rule {rule}: {sentence}" for rule, sentence in unanswerable(project, policy_set.rules)]
+            lines += [
+                f"Rule {rule}: {sentence}"
+                for rule, sentence in unanswerable(project, policy_set.rules)
+            ]
         return "\n".join(lines)
 
 
@@ -57,7 +68,11 @@ def activated(project: Project, policy_set: PolicySet, mode: str | None) -> str:
     """Activate where a mode was asked for, and say what is in force afterwards."""
     before = policies.current(project)
     if mode is None:
-        return f"In force: {before.policy_set}, mode {before.mode}." if before else "No rules are in force."
+        return (
+            f"In force: {before.policy_set}, mode {before.mode}."
+            if before
+            else "No rules are in force."
+        )
     after = policies.activate(project, policy_set, mode)
     if before is not None and before.pk == after.pk:
         return f"{policy_set} was in force in mode {mode} already."
@@ -77,7 +92,9 @@ def text_of(path: Path) -> str:
     """The text of a file of rules. Raises CommandError."""
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise CommandError(f"{path} is larger than {MAX_BYTES // 1024} KiB, which no list of rules needs.")
+            raise CommandError(
+                f"{path} is larger than {MAX_BYTES // 1024} KiB, which no list of rules needs."
+            )
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise CommandError(f"{path} cannot be read: {error.strerror}.") from error
