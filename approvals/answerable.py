@@ -1,4 +1,4 @@
-"""Finds rules that ask people who are not there: what such a rule holds can only expire."""
+"""Find rules that too few people could approve: their requests can only expire."""
 
 from collections.abc import Collection
 from typing import Any
@@ -9,56 +9,66 @@ from sessions.models import Project
 
 
 def unanswerable(project: Project, rules: dict[str, Any]) -> list[tuple[str, str]]:
-    """(rule, sentence) for every rule that names unknown teams or people, or wants more people than could answer.
+    """Return (rule, sentence) for each rule with unknown names or too few approvers.
 
-    Goes by today's members and teams. Whoever has a part in an effect may not answer for it, so a rule that nobody else
-    could answer is not found here. Three queries, however many rules.
+    By today's members and teams. People with an interest in an effect cannot approve it, but who
+    that is depends on the effect, so this check ignores it. Three queries, however many rules.
     """
-    able = who_may_answer(project)
-    known = set(project.teams.values_list("name", flat=True))
-    found = []
+    eligible = who_may_answer(project)
+    team_names = set(project.teams.values_list("name", flat=True))
+    problems = []
     for rule in rules["rules"]:
         if rule["require"] is not None:
-            needed = Requirement.of(rule["require"])
-            found += [(rule["id"], sentence) for sentence in _sentences(needed, able, known)]
-    return found
+            requirement = Requirement.of(rule["require"])
+            problems += [
+                (rule["id"], sentence) for sentence in _sentences(requirement, eligible, team_names)
+            ]
+    return problems
 
 
 def who_may_answer(project: Project) -> dict[str, set[str]]:
-    """The user names of all active reviewers of a project, with their teams."""
+    """Return the user names of all active reviewers of a project, with their teams."""
     members = project.memberships.filter(user__is_active=True).select_related("user")
     return {
-        one.user.get_username(): {each.team.name for each in one.teams.all()}
-        for one in members.prefetch_related("teams__team")
-        if may(one, "reviewer")
+        member.user.get_username(): {team_member.team.name for team_member in member.teams.all()}
+        for member in members.prefetch_related("teams__team")
+        if may(member, "reviewer")
     }
 
 
-def how_many(needed: Requirement, able: dict[str, set[str]], away: Collection[str] = ()) -> int:
-    """How many of `able` a rule asks; those of `away` have a part in it and may not say yes."""
-    anybody = not needed.teams and not needed.people
+def how_many(
+    requirement: Requirement, eligible: dict[str, set[str]], excluded: Collection[str] = ()
+) -> int:
+    """Count the people of `eligible` whom a rule asks, without those of `excluded`.
+
+    `excluded` people have an interest in the effect and may not approve it.
+    """
+    any_reviewer = not requirement.teams and not requirement.people
     return sum(
-        name not in away
-        and (anybody or name in needed.people or not teams.isdisjoint(needed.teams))
-        for name, teams in able.items()
+        name not in excluded
+        and (any_reviewer or name in requirement.people or not teams.isdisjoint(requirement.teams))
+        for name, teams in eligible.items()
     )
 
 
-def _sentences(needed: Requirement, able: dict[str, set[str]], known: set[str]) -> list[str]:
-    found = [
-        f"It asks the team {name}, which this project does not have."
-        for name in needed.teams
-        if name not in known
+def _sentences(
+    requirement: Requirement, eligible: dict[str, set[str]], team_names: set[str]
+) -> list[str]:
+    sentences = [
+        f"The team {name} does not exist in this project."
+        for name in requirement.teams
+        if name not in team_names
     ]
-    found += [
-        f"It asks {name}, who is no reviewer of this project."
-        for name in needed.people
-        if name not in able
+    sentences += [
+        f"{name} is not a reviewer of this project."
+        for name in requirement.people
+        if name not in eligible
     ]
-    answering = how_many(needed, able)
-    if answering < needed.minimum:
-        people = "1 person" if needed.minimum == 1 else f"{needed.minimum} people"
-        found.append(
-            f"It wants {people} and {answering} could answer: what it holds can only expire."
+    count = how_many(requirement, eligible)
+    if count < requirement.minimum:
+        approvers = "1 approver" if requirement.minimum == 1 else f"{requirement.minimum} approvers"
+        verb = "is" if count == 1 else "are"
+        sentences.append(
+            f"Needs {approvers} but only {count} {verb} eligible; requests will expire."
         )
-    return found
+    return sentences

@@ -1,19 +1,16 @@
-"""The room approvals: its name and label for Django."""
+"""Django app configuration of approvals."""
 
 from django.apps import AppConfig
 
 
 class ApprovalsConfig(AppConfig):
-    """Adds the laws of gates and votes to the triggers that every database must have, and its notices to the outbox.
-
-    The frame of every page says what waits and in which mode the project is.
-    """
+    """Registers triggers, notifications and the project status of page headers."""
 
     name = "approvals"
     label = "approvals"
 
     def ready(self) -> None:
-        """Tell the journal's installer, which runs after every migration, the outbox and the frame what it brings."""
+        """Register with the trigger installer, the page header and the outbox."""
         from approvals import frame, notices
         from approvals.laws import LAW
         from journal import triggers

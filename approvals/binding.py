@@ -1,4 +1,4 @@
-"""What leave is bound to: digests under the installation's pepper, the same for the same words on every database."""
+"""Keyed digests of what an approval covers; equal on every database."""
 
 import hashlib
 import hmac
@@ -18,54 +18,65 @@ from sessions import refs
 def binding(
     session: UUID, agent: UUID, tool: str, intent: str, target: Mapping[str, Any], on_behalf_of: str
 ) -> str:
-    """`v1:` and the keyed hash of everything that leave is for: intent, target, agent, session, and on whose behalf.
+    """Return `v1:` and the keyed hash of everything that an approval covers.
 
-    `on_behalf_of` is a pseudonym, or nothing.
+    That is intent, target, agent, session, and on whose behalf. `on_behalf_of` is a pseudonym, or
+    empty.
     """
     bound = [
-        *("v1", tool, intent, session.hex, agent.hex, on_behalf_of),
+        "v1",
+        tool,
+        intent,
+        session.hex,
+        agent.hex,
+        on_behalf_of,
         *(str(target.get(name) or "") for name in ("repository_id", "environment", "resource")),
         refs.identity(target.get("ref") or "", target.get("moved_refs") or ""),
     ]
-    return (
-        "v1:"
-        + hmac.new(
-            settings.GATEBOOK_PEPPER, _canonical(["gate", *bound]), hashlib.sha256
-        ).hexdigest()
-    )
+    text = _canonical(["gate", *bound])
+    return "v1:" + hmac.new(settings.GATEBOOK_PEPPER, text, hashlib.sha256).hexdigest()
 
 
 TARGET: Final = ("repository_id", "moved_refs", "environment", "resource")  # columns of an effect
 
 
-def may_be_same(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """True unless two targets, by the columns of TARGET, both name something of one kind and not the same."""
+def may_be_same(first: Sequence[Any], second: Sequence[Any]) -> bool:
+    """True unless two targets name different values of the same column of TARGET."""
     return all(
-        not mine or not theirs or mine == theirs or "*" in f"{mine}{theirs}"
-        for mine, theirs in zip(one, other, strict=True)
+        not left_value
+        or not right_value
+        or left_value == right_value
+        or "*" in f"{left_value}{right_value}"
+        for left_value, right_value in zip(first, second, strict=True)
     )
 
 
 def is_named(target: Sequence[Any]) -> bool:
-    """True when a target, by the columns of TARGET, names anything: two that name nothing are not known to be one."""
-    return any(one and one != refs.ANY for one in target)
+    """True if a target names anything in the columns of TARGET.
+
+    Two targets that name nothing are not known to be the same.
+    """
+    return any(value and value != refs.ANY for value in target)
 
 
 def preconditions_digest(preconditions: Mapping[str, Any] | None) -> str:
-    """`v1:` and the keyed hash of the named facts that must still hold at dispatch; empty when there are none."""
+    """Return `v1:` and the keyed hash of the preconditions; empty without any.
+
+    Preconditions are named facts that must still hold at dispatch.
+    """
     if not preconditions:
         return ""
     text = _canonical(["preconditions", dict(preconditions)])
     return "v1:" + hmac.new(settings.GATEBOOK_PEPPER, text, hashlib.sha256).hexdigest()
 
 
-def same(one: Any, other: Any) -> bool:
-    """True when two JSON values are the same in canonical form."""
-    return _canonical(one) == _canonical(other)
+def same(first: Any, second: Any) -> bool:
+    """True if two JSON values have the same canonical form."""
+    return _canonical(first) == _canonical(second)
 
 
 def _canonical(value: Any) -> bytes:
     try:
         return canonical(value)
     except (rfc8785.CanonicalizationError, RecursionError):
-        return exact.dumps(value, orjson.OPT_SORT_KEYS)  # sorted keys are as binding
+        return exact.dumps(value, orjson.OPT_SORT_KEYS)  # sorted keys are as exact

@@ -1,6 +1,6 @@
-"""The attention budget: what each rule costs the people it asks. A gate that always opens is not a gate.
+"""Per-rule statistics: requests, approval rate and time to decide.
 
-It is about rules and never about persons. Reads only, and a bounded number of rows.
+Figures are per rule, never per person. Reads only, and a bounded number of rows.
 """
 
 from collections import defaultdict
@@ -19,16 +19,17 @@ from sessions.models import Project
 DAYS: Final = 30
 MOST_EFFECTS: Final = 20_000
 MOST_GATES: Final = 20_000
-MOST_VOTES: Final = 2_000  # whose times and answers stand for all
-QUICK_US: Final = (
-    2_000_000  # an answer sooner than this after the page was shown cannot have been read
-)
-_FEW: Final = 10  # of fewer nothing can be said
+MOST_VOTES: Final = 2_000  # the sample for times and answers
+QUICK_US: Final = 2_000_000  # within this time after the page loads, nobody can have read it
+_MIN_SAMPLE: Final = 10  # no hints below this number
 
 
 @dataclass(slots=True)
 class Budget:
-    """What one rule asked of people. Times are microseconds; shares are 0 to 1, None of nothing."""
+    """Statistics of one rule. Times are microseconds.
+
+    Shares are 0 to 1, None without data.
+    """
 
     requests: int = 0
     approved: int = 0
@@ -42,56 +43,56 @@ class Budget:
 
     @property
     def approval_rate(self) -> float | None:
-        """The share of yes among the rulings."""
+        """The share of approvals among the decisions."""
         ruled = self.approved + self.denied
         return self.approved / ruled if ruled else None
 
     @property
     def quick_rate(self) -> float | None:
-        """The share of answers that came within two seconds of the page."""
+        """The share of votes within two seconds of the page."""
         return self.quick / self.votes if self.votes else None
 
     @property
     def median_us(self) -> int | None:
-        """The time from request to ruling that half of them stayed within."""
+        """The median time from request to decision."""
         return _quantile(self.took_us, 0.5)
 
     @property
     def p95_us(self) -> int | None:
-        """The time that all but a twentieth stayed within."""
+        """The 95th percentile of the time from request to decision."""
         return _quantile(self.took_us, 0.95)
 
     @property
     def hints(self) -> list[str]:
         """What the figures suggest, in sentences."""
-        found = []
+        hints = []
         rate, quick, median = self.approval_rate, self.quick_rate, self.median_us
         ruled = self.approved + self.denied
         if (
             rate is not None
             and median is not None
-            and ruled >= _FEW
+            and ruled >= _MIN_SAMPLE
             and rate >= 0.95
             and median < 10_000_000
         ):
-            found.append(
+            hints.append(
                 f"{rate:.0%} approved, half of them within {elapsed(median)}: "
-                "narrow it, or allow the part that can be undone."
+                "narrow the rule, or allow what can be undone."
             )
-        if quick is not None and self.votes >= _FEW and quick >= 0.2:
-            found.append(
-                f"{quick:.0%} of the answers came within 2 s of the page: too soon to have read it."
+        if quick is not None and self.votes >= _MIN_SAMPLE and quick >= 0.2:
+            hints.append(
+                f"{quick:.0%} of the votes came within 2 s of the page: too quick to have read it."
             )
-        if self.requests >= _FEW and self.expired / self.requests >= 0.2:
-            found.append(
-                f"{self.expired / self.requests:.0%} expired unanswered: ask others, or give more time."
+        if self.requests >= _MIN_SAMPLE and self.expired / self.requests >= 0.2:
+            hints.append(
+                f"{self.expired / self.requests:.0%} expired: ask other people, or give more time."
             )
-        return found
+        return hints
 
 
 @dataclass(slots=True)
 class Matches:
-    """How often a rule was the one that decided, by what it said."""
+    """How often a rule decided, by outcome."""
 
     allow: int = 0
     ask: int = 0
@@ -99,12 +100,13 @@ class Matches:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """The sum of all outcomes."""
         return self.allow + self.ask + self.deny
 
 
-# The newest effects by effect_by_opening. An index on judged_by would cost every effect an entry, for this page alone.
-_JUDGED: Final = """
+# The newest effects by the index effect_by_opening. An index on the rule would cost every effect an
+# entry for this page alone.
+_MATCHES_SQL: Final = """
 SELECT judged_by, judged, COUNT(*) FROM (
   SELECT judged_by, judged FROM ledger_effect WHERE project_id = %s AND opened_position > %s
   ORDER BY opened_position DESC LIMIT %s
@@ -113,74 +115,82 @@ SELECT judged_by, judged, COUNT(*) FROM (
 
 
 def matches(project: Project, name: str, since_us: int) -> dict[str, Matches]:
-    """How often each rule of the sets called `name` decided since then, by its id; at most MOST_EFFECTS are looked at.
+    """Count by rule id how often each rule of the sets called `name` decided.
 
-    Effects of which no rule spoke stand under the empty id. One query.
+    Reads at most MOST_EFFECTS effects since `since_us`. Effects that no rule matched are under the
+    empty id. One query.
     """
-    found: dict[str, Matches] = defaultdict(Matches)
+    by_rule: dict[str, Matches] = defaultdict(Matches)
     with connection.cursor() as cursor:
-        cursor.execute(_JUDGED, [vendor_id(project.id), position_at(since_us), MOST_EFFECTS])
+        cursor.execute(_MATCHES_SQL, [vendor_id(project.id), position_at(since_us), MOST_EFFECTS])
         for judged_by, judged, count in cursor.fetchall():
             policy_set, _, rule = judged_by.partition("/")
             if policy_set.partition("@")[0] == name:
-                setattr(found[rule], judged, getattr(found[rule], judged) + count)
-    return found
+                setattr(by_rule[rule], judged, getattr(by_rule[rule], judged) + count)
+    return by_rule
 
 
-# The newest gates by gate_by_opening, counted in the database: it need not hand twenty thousand rows on.
-_STOOD: Final = """
+# The newest gates by the index gate_by_opening, counted in the database to transfer few rows.
+_GATES_SQL: Final = """
 SELECT rule, status, late, COUNT(*) FROM (
   SELECT rule, status, CASE WHEN decide_by_us < %s THEN 1 ELSE 0 END AS late, policy_set_id
-  FROM approvals_gate WHERE project_id = %s AND opened_position > %s ORDER BY opened_position DESC LIMIT %s
-) AS lately WHERE policy_set_id IN (SELECT id FROM approvals_policyset WHERE project_id = %s AND name = %s)
+  FROM approvals_gate WHERE project_id = %s AND opened_position > %s
+  ORDER BY opened_position DESC LIMIT %s
+) AS lately
+WHERE policy_set_id IN (SELECT id FROM approvals_policyset WHERE project_id = %s AND name = %s)
 GROUP BY rule, status, late
 """
 
 
 def budgets(project: Project, name: str, since_us: int, now: int) -> dict[str, Budget]:
-    """The budget of each rule of the sets called `name`, by its id, since then. Two queries.
+    """Return by rule id the statistics of the sets called `name`. Two queries.
 
-    Requests are counted over the newest MOST_GATES, times and answers over the newest MOST_VOTES.
+    Since `since_us`. Requests are counted over the newest MOST_GATES, times and answers over the
+    newest MOST_VOTES.
     """
-    found: dict[str, Budget] = defaultdict(Budget)
+    by_rule: dict[str, Budget] = defaultdict(Budget)
     identity = vendor_id(project.id)
     with connection.cursor() as cursor:
-        cursor.execute(_STOOD, [now, identity, position_at(since_us), MOST_GATES, identity, name])
+        cursor.execute(_GATES_SQL, [now, identity, position_at(since_us), MOST_GATES, identity, name])
         for rule, status, late, count in cursor.fetchall():
-            one = found[rule]
-            one.requests += count
+            rule_budget = by_rule[rule]
+            rule_budget.requests += count
             if status == "pending":
                 status = "expired" if late else "waiting"
             column = (
                 "approved" if status in GIVEN else "denied" if status == "denied_final" else status
             )
-            if column in _COUNTED:
-                setattr(one, column, getattr(one, column) + count)
+            if column in _COUNTED_STATUSES:
+                setattr(rule_budget, column, getattr(rule_budget, column) + count)
     votes = Vote.objects.filter(
         project=project, voted_at_us__gte=since_us, gate__policy_set__name=name
     )
     ruled: set[int] = set()
     for rule, gate, requested, decided, shown, voted in votes.order_by("-voted_at_us").values_list(
-        *_ANSWERED
+        *_VOTE_FIELDS
     )[:MOST_VOTES]:
-        one = found[rule]
-        one.votes += 1
-        one.quick += voted - shown < QUICK_US
+        rule_budget = by_rule[rule]
+        rule_budget.votes += 1
+        rule_budget.quick += voted - shown < QUICK_US
         if decided is not None and gate not in ruled:
             ruled.add(gate)
-            one.took_us.append(decided - requested)
-    return found
+            rule_budget.took_us.append(decided - requested)
+    return by_rule
 
 
-_COUNTED: Final = ("approved", "denied", "returned", "expired", "waiting")
-_ANSWERED: Final = (
-    *("gate__rule", "gate__opened_position", "gate__requested_at_us", "gate__decided_at_us"),
-    *("shown_at_us", "voted_at_us"),
+_COUNTED_STATUSES: Final = ("approved", "denied", "returned", "expired", "waiting")
+_VOTE_FIELDS: Final = (
+    "gate__rule",
+    "gate__opened_position",
+    "gate__requested_at_us",
+    "gate__decided_at_us",
+    "shown_at_us",
+    "voted_at_us",
 )
 
 
 def _quantile(values: list[int], share: float) -> int | None:
-    """The smallest value that at least `share` of them do not exceed."""
+    """Return the smallest value that at least `share` of them do not exceed."""
     if not values:
         return None
     ordered = sorted(values)

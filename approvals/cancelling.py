@@ -1,4 +1,4 @@
-"""Ends gates that nobody needs to rule on any more: by an agent that may speak for them, or with their session."""
+"""Cancel gates: withdrawn by an agent, or because their session ended."""
 
 from uuid import UUID
 
@@ -12,39 +12,42 @@ from sessions.origin import Origin, Repeated
 
 
 def find(origin: Origin, gate: UUID) -> Gate | None:
-    """The gate that is to be withdrawn, with its effect. None when the project has no such gate.
+    """Return the gate to withdraw, with its effect; None if the project has none.
 
-    Raises NotAllowed where neither who sends this asked for it, nor may speak for its session.
+    Raises NotAllowed if the sender neither requested it nor may speak for its session.
     """
-    found = Gate.objects.select_related("effect").filter(project=origin.project, id=gate).first()
-    if found is not None:
-        about = found.effect
+    row = Gate.objects.select_related("effect").filter(project=origin.project, id=gate).first()
+    if row is not None:
+        effect = row.effect
         speakers.expect(
             origin,
-            found.session_id,
+            row.session_id,
             "gate.cancelled",
-            task=about.task_id,
-            effect=about.id,
-            also=found.agent_id,
+            task=effect.task_id,
+            effect=effect.id,
+            also=row.agent_id,
         )
-    return found
+    return row
 
 
-def cancel(origin: Origin, known: Gate) -> Gate:
-    """Withdraw a request that `find` gave. A gate that has ended stays as it is and is returned. Raises Repeated."""
-    row, locked, _ = deadlines.lock(known)
+def cancel(origin: Origin, request: Gate) -> Gate:
+    """Withdraw a request that `find` returned. Raises Repeated.
+
+    A gate that has ended does not change and is returned.
+    """
+    row, locked, _ = deadlines.lock(request)
     draft = origin.draft(
         "gate.cancelled",
         facts=as_text({"reason": "by_agent"}),
-        session=known.session_id,
-        effect=known.effect_id,
-        subject=known.id,
+        session=request.session_id,
+        effect=request.effect_id,
+        subject=request.id,
     )
     if deadlines.current_status(locked, origin.received_us) not in OPEN:
         if entries.look(draft, origin.received_us) is not None:
-            raise Repeated  # it ended by this very command
+            raise Repeated  # this command had already ended it
         return locked
-    # The command's own entry says it, under the agent's key.
+    # The journal entry is the command's own, under the agent's idempotency key.
     if entries.append([draft], origin.received_us)[0].status is not entries.Status.CREATED:
         raise Repeated
     gates.move(locked, "cancelled", ended_at_us=origin.received_us, reason="by_agent")
@@ -54,7 +57,7 @@ def cancel(origin: Origin, known: Gate) -> Gate:
 
 
 def cancel_of_session(session: UUID, received_us: int) -> int:
-    """End every open gate of a session that ended, and return how many."""
+    """Cancel every open gate of a session that ended; return how many."""
     ended = 0
     for gate in Gate.objects.filter(session=session, status__in=OPEN).order_by("effect"):
         row, locked, _ = deadlines.lock(gate)

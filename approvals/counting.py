@@ -1,4 +1,4 @@
-"""Counts what was planned before an effect, as a rule's rate asks. Each question costs at most two index ranges."""
+"""Rate counters for policy rules. Each count reads at most two index ranges."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -14,23 +14,20 @@ from journal.models import Entry
 from ledger import same_calls
 from ledger.models import Effect
 
-_SLACK_US: Final = (
-    60 * US
-)  # by how much positions and the server's clock may disagree about what came first
-# Rates per one of these count plans that the lock of a session does not keep apart.
+_SLACK_US: Final = 60 * US  # how far the order of positions and of the server's clock may differ
+# The lock of a session does not serialize the plans that these rates count.
 _BEYOND_SESSION: Final = frozenset({"tool", "agent", "project"})
 _PER: Final = (*sorted(_BEYOND_SESSION), "session", "session_effects")
-_LOCK: Final = (
-    0x6762  # keeps our advisory locks apart from others'; 0x6761 is that of stops (ledger/holds.py)
-)
-_Alike = tuple[tuple[str, UUID | str], ...]
+_LOCK: Final = 0x6762  # class of these advisory locks; stops use 0x6761 (ledger/holds.py)
+_Scope = tuple[tuple[str, UUID | str], ...]
 
 
 def alone(project: UUID, compiled: Compiled, tools: Iterable[str]) -> None:
-    """Where a rate beyond one session might count plans of these tools, wait for whoever else plans under one.
+    """Serialize plans of these tools if a rate counts beyond one session.
 
-    They count what we plan and we what they planned, so no two pass one limit at once; kept until the transaction ends.
-    Call it with the rows of sessions locked and before those of effects, as every plan does: then nobody waits round.
+    Two concurrent plans would not count each other and could pass one limit together. The lock
+    lasts until the transaction ends. To avoid deadlocks, call it with the rows of sessions locked
+    and before those of effects, as every plan does.
     """
     if connection.vendor == "postgresql" and any(
         rate.per in _BEYOND_SESSION
@@ -52,62 +49,68 @@ def counter(
     *,
     intent: str,
 ) -> Counted:
-    """A function that counts the effects planned before this one, up to `rate.over` of them.
+    """Return a function that counts earlier plans, up to `rate.over`.
 
-    `at_us` is the moment at which the rate's window ends; `before` the effect's own position where it is in the book
-    already, so that neither it nor what came later counts.
+    The rate's window ends at `at_us`. `before` is the effect's own position if it is in the journal
+    already: neither it nor later effects count.
     """
 
     def counted(rate: Rate) -> int:
         if rate == SAME_CALL:
             return len(same_calls.unknown(project, session, tool, intent, most=1))
-        return _stored(
-            project, rate, _alike(rate.per, agent, session, tool), at_us, before, position_at
+        return _count_stored(
+            project, rate, _scope_columns(rate.per, agent, session, tool), at_us, before, position_at
         )
 
     return counted
 
 
 class Before(NamedTuple):
-    """What was planned before an effect: in the book below its position, or all of it; and by the same batch."""
+    """What was planned before an effect.
+
+    Journal entries below `position` (None: all of them), and plans of the same batch.
+    """
 
     position: int | None
-    planned: Counter[tuple[str, _Alike]]
+    planned: Counter[tuple[str, _Scope]]
 
 
 class Tally:
-    """Counts for all plans that one agent reports at once: the book is asked each question once, and they count too."""
+    """Counts for all plans that one agent reports in a batch; they count each other.
+
+    Each query runs once per batch.
+    """
 
     def __init__(self, project: UUID, agent: UUID, at_us: int) -> None:
         self._project, self._agent, self._at_us = project, agent, at_us
-        self._stored: dict[tuple[Rate, _Alike, int | None], int] = {}
+        self._stored: dict[tuple[Rate, _Scope, int | None], int] = {}
         self._positions: dict[int, int] = {}
-        self._planned: Counter[tuple[str, _Alike]] = Counter()
+        self._planned: Counter[tuple[str, _Scope]] = Counter()
 
     def counter(
         self, session: UUID, tool: str, before: Before | None = None, *, intent: str
     ) -> Counted:
-        """A function that counts what was planned before the next of them, or `before` it where it was told already."""
+        """Return a function that counts the plans before the next one, or `before` it."""
         position, planned = before or Before(None, self._planned)
 
         def counted(rate: Rate) -> int:
             if rate == SAME_CALL:
                 return len(same_calls.unknown(self._project, session, tool, intent, most=1))
-            alike = _alike(rate.per, self._agent, session, tool)
-            asked = (rate, alike, position)
-            if asked not in self._stored:
-                found = _stored(
+            alike = _scope_columns(rate.per, self._agent, session, tool)
+            cache_key = (rate, alike, position)
+            if cache_key not in self._stored:
+                count = _count_stored(
                     self._project, rate, alike, self._at_us, position, self._position_at
                 )
-                self._stored[asked] = found
-            return self._stored[asked] + planned[rate.per, alike]
+                self._stored[cache_key] = count
+            return self._stored[cache_key] + planned[rate.per, alike]
 
         return counted
 
     def planned(self, session: UUID, tool: str) -> Before:
-        """Count one that is new from now on, and return what was counted before it."""
-        alike = [(per, _alike(per, self._agent, session, tool)) for per in _PER]
-        before = Before(None, Counter({one: self._planned[one] for one in alike}))
+        """Count a new plan from now on, and return the counts before it."""
+        alike = [(per, _scope_columns(per, self._agent, session, tool)) for per in _PER]
+        before = Before(None, Counter({scope: self._planned[scope] for scope in alike}))
         self._planned.update(alike)
         return before
 
@@ -117,18 +120,18 @@ class Tally:
         return self._positions[at_us]
 
 
-def _alike(per: str, agent: UUID, session: UUID, tool: str) -> _Alike:
-    """Which columns are the same, and what they hold, in all that a rate `per` this counts."""
-    alike: _Alike = (("tool", tool),) if per in ("tool", "agent", "session") else ()
+def _scope_columns(per: str, agent: UUID, session: UUID, tool: str) -> _Scope:
+    """Return the columns and values shared by all effects that a rate `per` counts."""
+    alike: _Scope = (("tool", tool),) if per in ("tool", "agent", "session") else ()
     if per in ("session", "session_effects"):
         return (("session", session), *alike)
     return (("agent", agent), *alike) if per == "agent" else alike
 
 
-def _stored(
+def _count_stored(
     project: UUID,
     rate: Rate,
-    alike: _Alike,
+    alike: _Scope,
     at_us: int,
     before: int | None,
     position: Callable[[int], int],
@@ -143,10 +146,10 @@ def _stored(
 
 
 def position_at(at_us: int) -> int:
-    """The last position received before a moment, 0 for none: whatever came later stands above it."""
-    found = (
+    """Return the last position received before a moment, 0 for none."""
+    positions = (
         Entry.objects.filter(received_us__lt=at_us)
         .order_by("-received_us")
         .values_list("position", flat=True)
     )
-    return found.first() or 0
+    return positions.first() or 0

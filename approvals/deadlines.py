@@ -1,4 +1,4 @@
-"""What the clock decides of gates: a deadline that has passed is passed, whoever writes it down first."""
+"""Deadlines of gates: a passed deadline counts as passed, recorded or not."""
 
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -16,7 +16,7 @@ from ledger.rows import EffectRow
 
 
 class Locked(NamedTuple):
-    """A gate and its effect, both locked and brought up to date as of `at_us`: whatever follows is of that moment."""
+    """A gate and its effect, both locked and up to date as of `at_us`."""
 
     row: EffectRow
     gate: Gate
@@ -24,23 +24,23 @@ class Locked(NamedTuple):
 
 
 def lock(gate: Gate) -> Locked:
-    """Lock a gate and its effect, in the order that dispatch takes them, and bring its clocks up to date."""
+    """Lock a gate and its effect in the order of dispatch, and apply passed deadlines."""
     row = effects.load([gate.effect_id])[gate.effect_id]
-    (locked,) = _LOCKED.rows(gate=gate.id)
-    at_us = now_us()  # only now: whoever waited for the rows acts after whoever had them
+    (locked,) = _GATE_LOCK.rows(gate=gate.id)
+    at_us = now_us()  # read after the locks: this transaction follows the one that held them
     settle(row, locked, at_us)
     return Locked(row, locked, at_us)
 
 
-def _one_locked(gate: UUID) -> "QuerySet[Gate]":
+def _gate_lock_query(gate: UUID) -> "QuerySet[Gate]":
     return Gate.objects.select_for_update().filter(id=gate)
 
 
-_LOCKED: Final = Compiled(_one_locked, gate=UUID)
+_GATE_LOCK: Final = Compiled(_gate_lock_query, gate=UUID)
 
 
 def current_status(gate: Gate, now: int) -> str:
-    """The status as of `now`: a passed deadline is passed, whether or not the sweeper has been."""
+    """Return the status as of `now`, also if no sweep has recorded it yet."""
     if gate.status == "pending" and gate.decide_by_us < now:
         return "expired"
     if gate.status == "approved" and over(gate, now):
@@ -49,19 +49,19 @@ def current_status(gate: Gate, now: int) -> str:
 
 
 def settle(row: EffectRow, gate: Gate, now: int) -> None:
-    """Write down what the clock has decided already. Both rows are locked."""
+    """Record a deadline that has passed. Both rows are locked."""
     status = current_status(gate, now)
     if status != gate.status:
         gates.end(row, gate, status, "", now)
 
 
 def settle_of(row: EffectRow, now: int) -> None:
-    """The same for the gate of a locked effect whose leave is pending."""
+    """Settle the gate of a locked effect whose permission is pending."""
     settle(row, Gate.objects.select_for_update().get(id=UUID(hex=row.leave_ref)), now)
 
 
 @transaction.atomic(durable=True)
-def _sweep_one(identity: UUID) -> bool:
+def _expire_one(identity: UUID) -> bool:
     gate = Gate.objects.filter(id=identity).first()
     if gate is None:
         return False
@@ -70,23 +70,19 @@ def _sweep_one(identity: UUID) -> bool:
     return locked.status != before
 
 
-def sweep(most: int = 500) -> int:
-    """Write down every deadline that has passed, each gate in a transaction of its own; return how many ended."""
+def sweep(limit: int = 500) -> int:
+    """Record passed deadlines, each gate in its own transaction; return how many."""
     now = now_us()
-    late = list(
-        Gate.objects.filter(status="pending", decide_by_us__lt=now).values_list("id", flat=True)[
-            :most
-        ]
-    ) + list(
-        Gate.objects.filter(status="approved", leave_until_us__lt=now).values_list("id", flat=True)[
-            :most
-        ]
-    )
-    return sum(_sweep_one(identity) for identity in late)
+    undecided = Gate.objects.filter(status="pending", decide_by_us__lt=now)
+    unused = Gate.objects.filter(status="approved", leave_until_us__lt=now)
+    late = [
+        gate for gates in (undecided, unused) for gate in gates.values_list("id", flat=True)[:limit]
+    ]
+    return sum(_expire_one(identity) for identity in late)
 
 
 def end_lapsed(row: EffectRow, now: int) -> None:
-    """Before leave is decided anew: write down that the last gate's time is over."""
+    """Record that an effect's last gate has expired, before a new decision."""
     if row.leave_basis == "ruling" and row.leave_ref and row.leave == "granted":
         gate = (
             Gate.objects.select_for_update()
@@ -98,5 +94,5 @@ def end_lapsed(row: EffectRow, now: int) -> None:
 
 
 def over(gate: Gate, now: int) -> bool:
-    """Whether leave that people gave ran out unused."""
+    """True if an approval expired unused."""
     return gate.status in GIVEN and gate.leave_until_us is not None and gate.leave_until_us < now

@@ -1,7 +1,8 @@
-"""Reads the rules of a policy from YAML: what is not understood is refused with its line, and then nothing is believed.
+"""Strict reader of policies.yaml: any fault refuses the whole file, with its line.
 
-What comes out is complete and canonical: defaults are written out, so that a rule means the same when they change. The
-language is told in docs/policies.md; docs/examples/policies.yaml shows it.
+The result is complete and canonical: defaults are written out, so that a loaded rule keeps its
+meaning when defaults change. docs/policies.md describes the language; docs/examples/policies.yaml
+is an example.
 """
 
 import ipaddress
@@ -68,17 +69,26 @@ MATCH_KEYS: Final = (
 )
 RATE_KEYS: Final = ("over", "within_s", "per")
 REQUIRE_KEYS: Final = (
-    *("teams", "people", "minimum", "distinct_from", "step_up", "deny_threshold", "rationale"),
-    *("decide_within", "leave_for", "self_approval"),
+    "teams",
+    "people",
+    "minimum",
+    "distinct_from",
+    "step_up",
+    "deny_threshold",
+    "rationale",
+    "decide_within",
+    "leave_for",
+    "self_approval",
 )
 RATIONALE_KEYS: Final = ("on", "minimum_characters", "ticket")
 
 
 def read(text: str) -> dict[str, Any]:
-    """The rules in `text`: {"name", "hours", "rules": [{"id", "title", "match", "outcome", "require"}]}.
+    """Parse `text` into {"name", "hours", "rules": [...]}. Raises DocumentError.
 
-    `hours` is None or {"zone", "days", "from", "to"}. `match` holds the conditions that were given; `require` is None
-    or every field of a Requirement. A rule has `same_call_unknown` only where it was given. Raises DocumentError.
+    Each rule is {"id", "title", "match", "outcome", "require"}. `hours` is None or {"zone", "days",
+    "from", "to"}. `match` holds the given conditions; `require` is None or every field of a
+    Requirement. A rule has `same_call_unknown` only if it was given.
     """
     if len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
         raise DocumentError(1, f"the text is larger than {MAX_BYTES // 1024} KiB.")
@@ -87,7 +97,7 @@ def read(text: str) -> dict[str, Any]:
     for key in TOP_KEYS:
         if key not in top:
             raise fault(root, f"the key `{key}` is missing.")
-    name = _named(top["name"], "`name`", NAME, "1 to 24 characters of a-z, 0-9 and -")
+    name = _matching_text(top["name"], "`name`", NAME, "1 to 24 characters of a-z, 0-9 and -")
     hours = _hours(top["hours"]) if "hours" in top else None
     rules: list[dict[str, Any]] = []
     lines: dict[str, int] = {}
@@ -95,7 +105,7 @@ def read(text: str) -> dict[str, Any]:
         rule = _rule(node)
         if rule["id"] in lines:
             raise fault(
-                node, f"rule {rule['id']!r} is there twice, first on line {lines[rule['id']]}."
+                node, f"rule {rule['id']!r} is defined twice, first on line {lines[rule['id']]}."
             )
         lines[rule["id"]] = nodes.line_of(node)
         rules.append(rule)
@@ -103,7 +113,10 @@ def read(text: str) -> dict[str, Any]:
 
 
 def _hours(node: Node) -> dict[str, Any]:
-    """Working hours. A clock is read as it is written: YAML would take 18:00 for a number to the base of sixty."""
+    """Parse working hours.
+
+    A clock is read as written, since YAML reads 18:00 as a number in base 60.
+    """
     given = nodes.mapping(node, "`hours`", HOURS_KEYS)
     for key in HOURS_KEYS:
         if key not in given:
@@ -111,20 +124,20 @@ def _hours(node: Node) -> dict[str, Any]:
     zone = nodes.text(given["zone"], "`zone` of `hours`", 64)
     if zone not in zoneinfo.available_timezones():
         raise fault(
-            given["zone"], f"the zone {zone!r} is not known here; write it as Europe/Berlin or UTC."
+            given["zone"], f"the zone {zone!r} is unknown; write it as Europe/Berlin or UTC."
         )
     days = [
         nodes.choice(item, "`days` of `hours`", DAYS)
         for item in nodes.sequence(given["days"], "`days`", len(DAYS))
     ]
     begin, end = (
-        _named(given[key], f"`{key}` of `hours`", CLOCK, "a time such as 08:00")
+        _matching_text(given[key], f"`{key}` of `hours`", CLOCK, "a time such as 08:00")
         for key in ("from", "to")
     )
     if minutes(begin) >= minutes(end):
         raise fault(
             given["to"],
-            f"`hours` end at {end} and begin at {begin}; they must end later on the same day.",
+            f"`hours` begin at {begin} and end at {end}; they must end later on the same day.",
         )
     return {"zone": zone, "days": [day for day in DAYS if day in days], "from": begin, "to": end}
 
@@ -133,13 +146,13 @@ def _rule(node: Node) -> dict[str, Any]:
     given = nodes.mapping(node, "a rule", RULE_KEYS)
     if "id" not in given:
         raise fault(node, "this rule has no `id`.")
-    identity = _named(
+    identity = _matching_text(
         given["id"], "`id` of a rule", RULE_ID, "1 to 64 characters of a-z, 0-9 and -"
     )
     about = f"rule {identity!r}"
     for key in ("title", "match", "outcome"):
         if key not in given:
-            hint = "; a rule that covers everything says `match: {}`" if key == "match" else ""
+            hint = "; write `match: {}` to match everything" if key == "match" else ""
             raise fault(node, f"{about} has no `{key}`{hint}.")
     outcome = nodes.choice(given["outcome"], f"outcome of {about}", OUTCOMES)
     match = _match(given["match"], about)
@@ -150,7 +163,7 @@ def _rule(node: Node) -> dict[str, Any]:
             given["same_call_unknown"], f"same_call_unknown of {about}", SAME_CALL_UNKNOWN
         )
         if outcome != "allow":
-            only = "same_call_unknown is for one that allows"
+            only = "only `allow` can have `same_call_unknown`"
             raise fault(given["same_call_unknown"], f"{about} has the outcome {outcome}; {only}.")
         same_call["same_call_unknown"] = word
     if outcome == "require" or same_call:
@@ -160,7 +173,7 @@ def _rule(node: Node) -> dict[str, Any]:
     elif "require" in given:
         raise fault(
             given["require"],
-            f"{about} has the outcome {outcome}; only one that asks can have a `require`.",
+            f"{about} has the outcome {outcome} and never asks, so it cannot have a `require`.",
         )
     exemptible = "reversible" if outcome == "require" else None
     if "exemptible" in given:
@@ -183,30 +196,30 @@ def _rule(node: Node) -> dict[str, Any]:
 
 def _match(node: Node, about: str) -> dict[str, Any]:
     given = nodes.mapping(node, f"match of {about}", MATCH_KEYS)
-    found: dict[str, Any] = {}
-    for key in MATCH_KEYS:  # in this order, however the file has them
+    conditions: dict[str, Any] = {}
+    for key in MATCH_KEYS:  # canonical order
         if key not in given:
             continue
         value, of = given[key], f"{key} of {about}"
         if key in GLOBS:
-            found[key] = _texts(value, of, LONGEST_GLOB)
+            conditions[key] = _texts(value, of, LONGEST_GLOB)
         elif key in CHOICES:
             items = [
                 nodes.choice(item, of, CHOICES[key])
                 for item in nodes.sequence(value, of, MAX_ITEMS)
             ]
-            found[key] = [word for word in CHOICES[key] if word in items]
+            conditions[key] = [word for word in CHOICES[key] if word in items]
         elif key in RISK_KEYS:
-            found[key] = nodes.choice(value, of, states.RISKS)
+            conditions[key] = nodes.choice(value, of, states.RISKS)
         else:
-            found[key] = _READERS[key](value, of)
+            conditions[key] = _READERS[key](value, of)
     least, most = (
-        found.get(key, end)
+        conditions.get(key, end)
         for key, end in zip(RISK_KEYS, (states.RISKS[0], states.RISKS[-1]), strict=True)
     )
     if states.RISKS.index(least) > states.RISKS.index(most):
-        raise fault(node, f"{about} is for risk from {least} to {most}, which nothing has.")
-    return found
+        raise fault(node, f"{about} has a risk range from {least} to {most}, which is empty.")
+    return conditions
 
 
 def _labels(node: Node, of: str) -> dict[str, str]:
@@ -231,10 +244,11 @@ def _argument(node: Node, of: str) -> dict[str, Any]:
         raise fault(given["path"], f"path {path!r} in {of} has an empty step between its dots.")
     operators = [key for key in given if key != "path"]
     if len(operators) != 1:
-        said = " and ".join(operators) if operators else "none"
+        given_operators = " and ".join(operators) if operators else "none"
         raise fault(
             node,
-            f"argument {path!r} in {of} needs exactly one of {', '.join(OPERATORS)}; it has {said}.",
+            f"argument {path!r} in {of} needs exactly one of {', '.join(OPERATORS)}; it has"
+            f" {given_operators}.",
         )
     name = operators[0]
     return {"path": path, name: _operand(name, given[name], f"{name} of argument {path!r} in {of}")}
@@ -302,7 +316,7 @@ def _require(node: Node, about: str, match: dict[str, Any]) -> Requirement:
             values[key] = nodes.whole(given[key], f"{key} in {of}", 1, MAX_PEOPLE)
     people = values.get("people", ())
     if people and "teams" not in values and values.get("minimum", 1) > len(people):
-        raise fault(node, f"{of} wants {values['minimum']} people and names only {len(people)}.")
+        raise fault(node, f"{of} needs {values['minimum']} people but names only {len(people)}.")
     if "step_up" in given:
         values["step_up"] = nodes.choice(given["step_up"], f"step_up in {of}", states.STEP_UPS)
     if "decide_within" in given:
@@ -321,14 +335,14 @@ def _require(node: Node, about: str, match: dict[str, Any]) -> Requirement:
 
 
 def _self_approval(given: dict[str, Node], of: str, match: dict[str, Any]) -> dict[str, Any]:
-    """Who is not asked. Only where no more than low risk can match may anybody approve what is their own."""
+    """Parse who is excluded. Self-approval is possible only for low-risk matches."""
     allowed = "self_approval" in given and nodes.truth(
         given["self_approval"], f"self_approval in {of}"
     )
     if allowed and match.get("risk_at_most") != "low":
         raise fault(
             given["self_approval"],
-            f"{of}: self_approval is for low risk; let its match say risk_at_most: low.",
+            f"{of}: self_approval is for low risk only; add risk_at_most: low to its match.",
         )
     if "distinct_from" not in given:
         return {"self_approval": allowed, "distinct_from": () if allowed else PARTIES}
@@ -340,7 +354,7 @@ def _self_approval(given: dict[str, Node], of: str, match: dict[str, Any]) -> di
     if not allowed and set(items) != set(PARTIES):
         raise fault(
             node,
-            f"{about} leaves somebody out who would approve their own; that needs self_approval: true.",
+            f"{about} must name {', '.join(PARTIES)}, unless self_approval is true.",
         )
     return {
         "self_approval": allowed,
@@ -355,7 +369,7 @@ def _rationale(node: Node, of: str) -> dict[str, Any]:
     when = nodes.choice(given["on"], f"on of rationale in {of}", states.RATIONALES)
     if when == "none":
         if len(given) > 1:
-            raise fault(node, f"rationale in {of} is asked for on none and yet has more to say.")
+            raise fault(node, f"rationale in {of} has `on: none`; remove its other keys.")
         return {"rationale": "none", "rationale_characters": 0, "ticket": ""}
     values: dict[str, Any] = {"rationale": when}
     if "minimum_characters" in given:
@@ -369,7 +383,7 @@ def _rationale(node: Node, of: str) -> dict[str, Any]:
 
 
 def _texts(node: Node, of: str, longest: int) -> list[str]:
-    """A list of texts without repeats."""
+    """Parse a list of texts without repeats."""
     items = [
         nodes.text(item, f"an item of {of}", longest)
         for item in nodes.sequence(node, of, MAX_ITEMS)
@@ -377,7 +391,7 @@ def _texts(node: Node, of: str, longest: int) -> list[str]:
     return list(dict.fromkeys(items))
 
 
-def _named(node: Node, about: str, form: re.Pattern[str], wanted: str) -> str:
+def _matching_text(node: Node, about: str, form: re.Pattern[str], wanted: str) -> str:
     value = node.value if isinstance(node, ScalarNode) else None
     if value is None or not form.fullmatch(value):
         raise fault(node, f"{about} must be {wanted}.")

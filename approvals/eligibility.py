@@ -1,4 +1,4 @@
-"""Who may answer a gate: read anew at every question, so that whoever has left or become a party answers no more."""
+"""Who may vote on a gate, read from the database for every vote."""
 
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -19,65 +19,66 @@ from sessions.models import Membership
 
 
 class Eligible(NamedTuple):
-    """Whether a person may answer a gate, through which team, or why not."""
+    """Whether a person may vote on a gate, through which team, or why not."""
 
     refusal: tuple[str, str] | None
     team: str = ""
 
 
 def asks(gate: Gate, row: EffectRow | None = None) -> Requirement:
-    """What a yes takes now: what the gate binds, raised by what has become known since. Facts never lower it.
+    """Return the present requirement: the gate's, raised by later facts.
 
-    `row` is the gate's effect where it has been read.
+    Facts never lower a requirement. `row` is the gate's effect if it was read already.
     """
-    about = reading.about_now(gate, row)
-    return Requirement.of(gate.requirement).strengthened(about.reversibility, about.risk)
+    severity = reading.about_now(gate, row)
+    return Requirement.of(gate.requirement).strengthened(severity.reversibility, severity.risk)
 
 
 def present(membership: Membership) -> Membership | None:
-    """The membership as it stands, held so until the answer is stored; None when the person has left."""
-    found: list[Membership] = _HELD.rows(membership=membership.pk)
-    return found[0] if found else None
+    """Return the present membership, locked; None when the person has left."""
+    memberships: list[Membership] = _MEMBERSHIP_LOCK.rows(membership=membership.pk)
+    return memberships[0] if memberships else None
 
 
-def _one_held(membership: UUID) -> "QuerySet[Membership]":
+def _membership_lock_query(membership: UUID) -> "QuerySet[Membership]":
     held = Membership.objects.select_for_update(of=("self",), no_key=True).filter(pk=membership)
     return held.select_related("user__person", "project")
 
 
-_HELD: Final = Compiled(_one_held, membership=UUID)
+_MEMBERSHIP_LOCK: Final = Compiled(_membership_lock_query, membership=UUID)
 
 
 def eligible(
     gate: Gate,
     membership: Membership,
-    needed: Requirement | None = None,
+    requirement: Requirement | None = None,
     row: EffectRow | None = None,
 ) -> Eligible:
-    """Whether this person's yes would count: their role, the teams or people the rule names, and no part in it.
+    """Return whether this person's approval would count.
 
-    `needed` is what it asks now and `row` its effect, where they are known.
+    By their role, the teams or people that the rule names, and interests in the effect.
+    `requirement` is the present one and `row` the effect, if they were read already.
     """
     if not is_reviewer(gate, membership):
         return Eligible(NOT_A_REVIEWER)
-    needed = asks(gate, row) if needed is None else needed
+    requirement = asks(gate, row) if requirement is None else requirement
     user = membership.user
-    part = _part(gate, user, needed, row)
-    if part:
-        return Eligible(("self_approval", part))
-    if not needed.teams and not needed.people:
+    interest = _find_interest(gate, user, requirement, row)
+    if interest:
+        return Eligible(("self_approval", interest))
+    if not requirement.teams and not requirement.people:
         return Eligible(None)
-    if user.get_username() in needed.people:
+    if user.get_username() in requirement.people:
         return Eligible(None)
-    through = sorted(teams.teams_of(membership.project, user) & set(needed.teams))
-    if not through:
-        wanted = ", ".join([*needed.teams, *needed.people])
-        return Eligible(("not_eligible", f"The rule asks for {wanted}; you do not belong to them."))
-    return Eligible(None, through[0])
+    shared_teams = sorted(teams.teams_of(membership.project, user) & set(requirement.teams))
+    if not shared_teams:
+        wanted = ", ".join([*requirement.teams, *requirement.people])
+        return Eligible(("not_eligible", f"Only {wanted} can approve this request."))
+    return Eligible(None, shared_teams[0])
 
 
 def is_reviewer(gate: Gate, membership: Membership) -> bool:
-    """Whether somebody may answer gates of this project at all."""
+    """True if the person may vote on gates of this project at all."""
     return (
         membership.project_id == gate.project_id
         and membership.user.is_active
@@ -85,37 +86,43 @@ def is_reviewer(gate: Gate, membership: Membership) -> bool:
     )
 
 
-NOT_A_REVIEWER: Final = ("not_eligible", "Only reviewers of this project answer its gates.")
-_PARTS: Final = {
-    "requester": "The agent says that it asks on your behalf; somebody else must say yes.",
-    "session_owner": "This session is yours; somebody else must say yes.",
-    "agent_owner": "This agent is yours; somebody else must say yes.",
+NOT_A_REVIEWER: Final = ("not_eligible", "Only reviewers of this project can vote on its requests.")
+_INTEREST_REASONS: Final = {
+    "requester": "The agent acts on your behalf, so another person must approve.",
+    "session_owner": "You own this session, so another person must approve.",
+    "agent_owner": "You own this agent, so another person must approve.",
 }
-_RESOLVER: Final = (
-    "You said what became of it before, so this is asked on your word; somebody else must say yes."
-)
+_RESOLVER_REASON: Final = "You resolved an earlier attempt of this effect, so another person must approve."
 
 
-def _part(gate: Gate, user: User, needed: Requirement, row: EffectRow | None) -> str:
-    """Why this person may not say yes, in a sentence: they had a part in it when it was asked. Empty: they had none."""
-    if "requester" in needed.kept_away and resolutions.is_by(
+def _find_interest(gate: Gate, user: User, requirement: Requirement, row: EffectRow | None) -> str:
+    """Return why this person may not approve: an interest at opening time, or empty."""
+    if "requester" in requirement.kept_away and resolutions.is_by(
         gate.effect if row is None else row, user
     ):
-        return _RESOLVER
-    return part_of(user, needed, gate.requester_id, gate.session_owner_id, gate.agent_owner_id)
+        return _RESOLVER_REASON
+    return part_of(user, requirement, gate.requester_id, gate.session_owner_id, gate.agent_owner_id)
 
 
-def _parties_now(gate: UUID, user: int) -> Any:
-    """Who has a part in it now, for session and agent may belong to others than then; and whether `user` voted."""
+def _current_parties_query(gate: UUID, user: int) -> Any:
+    """Query who has an interest in the gate now, and whether `user` has voted.
+
+    Session and agent may have other owners than when the gate opened.
+    """
     voted = Exists(Vote.objects.filter(gate=OuterRef("pk"), user=user))
     named = ("session__on_behalf_of", "session__owner", "agent__owner")
     return Gate.objects.filter(id=gate).values_list(*named, voted)
 
 
-PARTIES_NOW: Final = Compiled(_parties_now, gate=UUID, user=int)
+PARTIES_NOW: Final = Compiled(_current_parties_query, gate=UUID, user=int)
 
 
-def part_of(user: User, needed: Requirement, *parties: int | None) -> str:
-    """Why this person may not say yes where `parties` are those of PARTIES, in a sentence; empty when they may."""
-    theirs = [party for party, one in zip(PARTIES, parties, strict=True) if one == user.pk]
-    return next((_PARTS[party] for party in theirs if party in needed.kept_away), "")
+def part_of(user: User, requirement: Requirement, *parties: int | None) -> str:
+    """Return why this person, if one of `parties`, may not approve; else empty.
+
+    `parties` are in the order of PARTIES.
+    """
+    own_parties = [
+        party for party, user_id in zip(PARTIES, parties, strict=True) if user_id == user.pk
+    ]
+    return next((_INTEREST_REASONS[party] for party in own_parties if party in requirement.kept_away), "")

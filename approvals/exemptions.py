@@ -1,10 +1,11 @@
-"""The one writer of Exemption and ExemptionVote: a scoped, reasoned suspension of what would ask for leave.
+"""The one writer of Exemption and ExemptionVote: scoped suspensions of approval.
 
-It never overrides a denial, nor lets pass what could not be evaluated: `covering` is asked with the rules that ask, and
-in both cases there are none. It asks for no less than the rules that it suspends: as many people as the strictest
-wants, each with code and password. It lets pass what is irreversible only where every rule says so, and counts as long
-as its grantors may grant one. Above low risk nobody exempts what they have a part in, as nobody approves it. The
-request, every grant, every use, its revocation and its end are in the journal.
+An exemption never overrides a denial and never allows what could not be evaluated: `covering` takes
+the rules that ask, and both cases have none. It needs as many people as the strictest rule that it
+suspends, each with code and password. It covers irreversible effects only where every rule allows
+that, and counts while its grantors may grant one. Above low risk, people cannot exempt effects that
+they have an interest in, as they cannot approve them. The request, every grant, every use, the
+revocation and the end are in the journal.
 """
 
 import hashlib
@@ -40,14 +41,7 @@ from sessions.refused import RefusedError
 
 LEAST_REASON: Final = 10
 MOST_REASON: Final = 2000
-SCOPES: Final = (
-    "tool",
-    "rule",
-    "agent",
-    "repository",
-    "ref",
-    "environment",
-)  # globs; empty covers everything
+SCOPES: Final = ("tool", "rule", "agent", "repository", "ref", "environment")  # globs
 _LONGEST: Final = {
     "tool": 100,
     "rule": 64,
@@ -56,8 +50,8 @@ _LONGEST: Final = {
     "ref": 200,
     "environment": 64,
 }
-_SIGNS: Final = re.compile(r"[*?\[]")
-_PAGE: Final = 500  # ends that one sweep tells
+_WILDCARDS: Final = re.compile(r"[*?\[]")
+_SWEEP_BATCH: Final = 500  # expiries recorded by one sweep
 
 
 def checked(
@@ -69,30 +63,31 @@ def checked(
     session: Session | None = None,
     **scope: str,
 ) -> tuple[dict[str, str], str]:
-    """What an exemption would cover, by the names of SCOPES, and its reason. Raises RefusedError."""
+    """Return the validated globs by the names of SCOPES, and the reason.
+
+    Raises RefusedError.
+    """
     projects.expect_life(project)
-    given = {"tool": tool, **scope}
-    covered = {name: given.pop(name, "").strip() for name in SCOPES}
-    if given:
-        raise TypeError(f"an exemption has no {', '.join(given)}")
-    if not covered["tool"]:
-        raise RefusedError("Name the tool that is exempted; * covers every tool.")
-    for name, glob in covered.items():
+    remaining = {"tool": tool, **scope}
+    globs_by_scope = {name: remaining.pop(name, "").strip() for name in SCOPES}
+    if remaining:
+        raise TypeError(f"an exemption has no {', '.join(remaining)}")
+    if not globs_by_scope["tool"]:
+        raise RefusedError("Name the tool to exempt, or * for every tool.")
+    for name, glob in globs_by_scope.items():
         if len(glob) > _LONGEST[name] or not glob.isprintable():
             raise RefusedError(
-                f"The {name} is a glob of at most {_LONGEST[name]} printable characters."
+                f"Enter a {name} glob of at most {_LONGEST[name]} printable characters."
             )
-    words = reason.strip()
-    if not LEAST_REASON <= len(words) <= MOST_REASON:
-        raise RefusedError(
-            f"Say why, in {LEAST_REASON} to {MOST_REASON} characters; others will look it up."
-        )
+    stripped_reason = reason.strip()
+    if not LEAST_REASON <= len(stripped_reason) <= MOST_REASON:
+        raise RefusedError(f"Give a reason of {LEAST_REASON} to {MOST_REASON} characters.")
     now = now_us()
     if not now < ends_at_us <= now + states.LONGEST_DECIDE_WITHIN_S * states.US:
-        raise RefusedError("An exemption ends within thirty days, and not before it begins.")
+        raise RefusedError("Choose an end in the future and within 30 days.")
     if session is not None and session.project_id != project.id:
-        raise RefusedError("This project has no such session.")
-    return covered, words
+        raise RefusedError("The project has no such session. Choose one of its sessions.")
+    return globs_by_scope, stripped_reason
 
 
 @transaction.atomic(savepoint=False)
@@ -104,19 +99,22 @@ def grant(
     session: Session | None = None,
     step_up: str = "none",
     password_at_us: int | None = None,
-    **asked: str,
+    **scope_and_reason: str,
 ) -> Exemption:
-    """Suspend asking in `project` for what the globs cover, until `ends_at_us` (server's clock).
+    """Suspend approval in `project` for what the globs cover, until `ends_at_us`.
 
-    `asked` has the tool and the reason, and may name rule, agent, repository, ref and environment. `step_up` is what
-    the person just proved, and `password_at_us` when they gave their password. Where a rule that it could suspend asks
-    more than one person, it is only requested, until others `confirm` it. Raises RefusedError.
+    `ends_at_us` is by the server's clock. `scope_and_reason` has the tool and the reason, and may
+    name rule, agent, repository, ref and environment. `step_up` is what the person just proved, and
+    `password_at_us` when they gave their password. If a rule that it could suspend needs several
+    people, the exemption is only requested until others `confirm` it. Raises RefusedError.
     """
-    covered, words = checked(project, ends_at_us=ends_at_us, session=session, **asked)
+    globs_by_scope, stripped_reason = checked(
+        project, ends_at_us=ends_at_us, session=session, **scope_and_reason
+    )
     now = now_us()
-    _expect_right(project.id, user)
-    password_at_us = _expect_proof(step_up, password_at_us, now)
-    minimum = needed_people(project, covered["tool"], covered["rule"])
+    _require_granting_role(project.id, user)
+    password_at_us = _require_fresh_proof(step_up, password_at_us, now)
+    minimum = needed_people(project, globs_by_scope["tool"], globs_by_scope["rule"])
     exemption = Exemption(
         id=uuid7(),
         project=project,
@@ -125,24 +123,24 @@ def grant(
         granted_at_us=now,
         minimum=minimum,
         ends_at_us=ends_at_us,
-        **covered,
+        **globs_by_scope,
     )
     kind, facts = "exemption.granted", {"ends_at_us": ends_at_us}
     if minimum > 1:
         kind, facts = "exemption.requested", {**facts, "minimum": minimum}
-    exemption.opened_position = _record(
-        exemption, kind, user, now, facts, {**covered, "reason": words}
+    exemption.opened_position = _record_exemption_entry(
+        exemption, kind, user, now, facts, {**globs_by_scope, "reason": stripped_reason}
     )
     exemption.save(force_insert=True)
-    _vote(exemption, user, password_at_us, now, exemption.opened_position)
+    _create_vote(exemption, user, password_at_us, now, exemption.opened_position)
     if minimum == 1:
-        _begin(exemption, now)
+        _put_in_force(exemption, now)
     return exemption
 
 
-def code(*what: object) -> str:
-    """The four characters that a person types to say which exemption they mean."""
-    text = orjson.dumps(["exemption", *map(str, what)])
+def code(*parts: object) -> str:
+    """Return the four characters that a person types to confirm the exemption."""
+    text = orjson.dumps(["exemption", *map(str, parts)])
     return hmac.new(settings.GATEBOOK_PEPPER, text, hashlib.sha256).hexdigest()[:4]
 
 
@@ -150,89 +148,104 @@ def code(*what: object) -> str:
 def confirm(
     exemption: Exemption, user: User, *, step_up: str = "none", password_at_us: int | None = None
 ) -> bool:
-    """Grant what another person requested; True when it counts from now on. Raises RefusedError."""
+    """Grant an exemption that another person requested; True if it is now in force.
+
+    Raises RefusedError.
+    """
     projects.expect_life(exemption.project)
     locked = Exemption.objects.select_for_update().get(pk=exemption.pk)
     now = now_us()
-    _expect_right(locked.project_id, user)
+    _require_granting_role(locked.project_id, user)
     if (
         locked.in_force_at_us is not None
         or locked.revoked_at_us is not None
         or locked.ends_at_us <= now
     ):
         raise RefusedError(
-            "This exemption waits for nobody: it is in force or has ended. Look at its page."
+            "This exemption needs no more grants: it is in force or has ended. See its page."
         )
     if ExemptionVote.objects.filter(exemption=locked, user=user).exists():
         raise RefusedError(
-            "You have granted this exemption already. Somebody else must confirm it."
+            "You have already granted this exemption. Another person must confirm it."
         )
-    password_at_us = _expect_proof(step_up, password_at_us, now)
-    present = ExemptionVote.objects.filter(_may_grant(), exemption=locked).count() + 1
-    begins = present >= locked.minimum
-    kind = "exemption.granted" if begins else "exemption.confirmed"
-    facts = {"ends_at_us": locked.ends_at_us, "people": present}
-    _vote(locked, user, password_at_us, now, _record(locked, kind, user, now, facts, {}))
-    if begins:
-        _begin(locked, now)
-    return begins
+    password_at_us = _require_fresh_proof(step_up, password_at_us, now)
+    valid_votes = ExemptionVote.objects.filter(_can_grant(), exemption=locked).count() + 1
+    is_complete = valid_votes >= locked.minimum
+    kind = "exemption.granted" if is_complete else "exemption.confirmed"
+    facts = {"ends_at_us": locked.ends_at_us, "people": valid_votes}
+    _create_vote(
+        locked,
+        user,
+        password_at_us,
+        now,
+        _record_exemption_entry(locked, kind, user, now, facts, {}),
+    )
+    if is_complete:
+        _put_in_force(locked, now)
+    return is_complete
 
 
 def needed_people(project: Project, tool: str, rule: str) -> int:
-    """How many people grant an exemption for these globs: as many as the strictest rule asks that it could suspend."""
+    """Return how many people must grant an exemption for these globs.
+
+    As many as the strictest rule needs that the exemption could suspend.
+    """
     current = (
         Activation.objects.select_related("policy_set")
         .filter(project=project, is_current=True)
         .first()
     )
     rules = current.policy_set.rules["rules"] if current is not None else []
-    covers = globs([rule]) if rule else None
-    asked = [
-        one["require"]["minimum"]
-        for one in rules
-        if (one["outcome"] == "require" or "same_call_unknown" in one)
-        and (covers is None or covers(one["id"]))
+    matches_rule = globs([rule]) if rule else None
+    minimums = [
+        rule_entry["require"]["minimum"]
+        for rule_entry in rules
+        if (rule_entry["outcome"] == "require" or "same_call_unknown" in rule_entry)
+        and (matches_rule is None or matches_rule(rule_entry["id"]))
         and (
-            "tools" not in one["match"]
-            or any(_may_meet(tool, glob) for glob in one["match"]["tools"])
+            "tools" not in rule_entry["match"]
+            or any(_globs_may_overlap(tool, glob) for glob in rule_entry["match"]["tools"])
         )
     ]
-    return max(asked, default=1)
+    return max(minimums, default=1)
 
 
-def _may_meet(one: str, other: str) -> bool:
-    """False where no text is covered by both globs; of two that have signs only their beginnings are compared."""
-    for plain, glob in ((one, other), (other, one)):
-        if not _SIGNS.search(plain):
+def _globs_may_overlap(first: str, second: str) -> bool:
+    """False if no text matches both globs.
+
+    Of two with wildcards only the prefixes are compared.
+    """
+    for plain, glob in ((first, second), (second, first)):
+        if not _WILDCARDS.search(plain):
             return globs([glob])(plain)
-    begun = [_SIGNS.split(glob, maxsplit=1)[0] for glob in (one, other)]
-    return begun[0].startswith(begun[1]) or begun[1].startswith(begun[0])
+    prefixes = [_WILDCARDS.split(glob, maxsplit=1)[0] for glob in (first, second)]
+    return prefixes[0].startswith(prefixes[1]) or prefixes[1].startswith(prefixes[0])
 
 
-def _expect_right(project: UUID, user: User) -> None:
-    found = Membership.objects.filter(
+def _require_granting_role(project: UUID, user: User) -> None:
+    memberships = Membership.objects.filter(
         project=project, user=user, user__is_active=True, role__in=GRANTING
     )
-    if not found.exists():
+    if not memberships.exists():
         raise RefusedError(
-            "Only operators and administrators of this project grant exemptions. Ask one of them."
+            "Only operators and admins of this project can grant exemptions. Ask one of them."
         )
     expect_own_password(user)
 
 
-def _expect_proof(step_up: str, password_at_us: int | None, now: int) -> int:
-    fresh = (
+def _require_fresh_proof(step_up: str, password_at_us: int | None, now: int) -> int:
+    is_fresh = (
         password_at_us is not None
         and 0 <= now - password_at_us <= states.PASSWORD_COUNTS_S * states.US
     )
-    if step_up != states.STEP_UPS[-1] or password_at_us is None or not fresh:
-        raise RefusedError(
-            "An exemption takes its code and your password of the last five minutes. Give both."
-        )
+    if step_up != states.STEP_UPS[-1] or password_at_us is None or not is_fresh:
+        raise RefusedError("Enter the code and your password. A password counts for 5 minutes.")
     return password_at_us
 
 
-def _vote(exemption: Exemption, user: User, password_at_us: int, now: int, position: int) -> None:
+def _create_vote(
+    exemption: Exemption, user: User, password_at_us: int, now: int, position: int
+) -> None:
     ExemptionVote.objects.create(
         exemption=exemption,
         user=user,
@@ -244,24 +257,24 @@ def _vote(exemption: Exemption, user: User, password_at_us: int, now: int, posit
     )
 
 
-def _begin(exemption: Exemption, now: int) -> None:
+def _put_in_force(exemption: Exemption, now: int) -> None:
     exemption.in_force_at_us = now
     exemption.save(update_fields=["in_force_at_us"])
 
 
 @transaction.atomic(savepoint=False)
 def revoke(exemption: Exemption, user: User) -> bool:
-    """End an exemption before its time; False when it had ended already."""
+    """End an exemption early; False if it had already ended."""
     now = now_us()
     live = Exemption.objects.filter(pk=exemption.pk, revoked_at_us__isnull=True, ends_at_us__gt=now)
     if not live.update(revoked_at_us=now):
         return False
-    _record(exemption, "exemption.revoked", user, now, {}, {})
+    _record_exemption_entry(exemption, "exemption.revoked", user, now, {}, {})
     return True
 
 
 def reasons(granted: Iterable[Exemption]) -> dict[UUID, str]:
-    """The reasons of exemptions, by id; an erased one is absent. One query."""
+    """Return the reasons of exemptions by id, without erased ones. One query."""
     at = {exemption.opened_position: exemption.id for exemption in granted}
     bodies = Body.objects.filter(entry_id__in=at).values_list("entry_id", "text")
     return {at[position]: str(orjson.loads(text)["reason"]) for position, text in bodies}
@@ -269,53 +282,70 @@ def reasons(granted: Iterable[Exemption]) -> dict[UUID, str]:
 
 def covering(
     project: UUID,
-    wish: Wish,
-    asking: str | Sequence[str],
+    policy_input: Wish,
+    asking_rules: str | Sequence[str],
     session: UUID,
     agent: UUID,
     at_us: int | None = None,
-    again: UUID | None = None,
+    retried_effect: UUID | None = None,
     suspension: Suspension = Suspension(),  # noqa: B008  # immutable
     only: UUID | None = None,
 ) -> Exemption | None:
-    """The exemption that suspends the asking of `agent`, or None: of several the one that ends first. Two queries.
+    """Return the exemption that suspends approval for `agent`, or None. Two queries.
 
-    `asking` are the ids of all rules that ask (`Judgement.asking`): one that still asks is not suspended by the
-    exemption from another. The empty id stands for what no rule speaks of. `suspension` is what they ask of an
-    exemption: so many grantors who may grant one now and, above low risk, have no part in it. `again` is the effect
-    where it was attempted before; `only` the one exemption that may be found.
+    Of several, the one that ends first. `asking_rules` are the ids of all rules that ask
+    (`Judgement.asking`); the exemption must cover each. The empty id stands for unmatched effects.
+    `suspension` is what the rules demand of an exemption: how many grantors who may grant one now
+    and, above low risk, have no interest in the effect. `retried_effect` is the effect if it was
+    attempted before; `only` is the one exemption to consider.
     """
-    rules = [asking] if isinstance(asking, str) else list(asking)
+    rules = [asking_rules] if isinstance(asking_rules, str) else list(asking_rules)
     if not rules or not suspension.allowed:
         return None
-    apart = _present().exclude(_of_a_party(wish.risk, session, agent, again))
-    live = _live(project, now_us() if at_us is None else at_us).annotate(apart=_counted(apart))
-    live = live.filter(Q(session__isnull=True) | Q(session=session), apart__gte=suspension.minimum)
-    for exemption in (live if only is None else live.filter(id=only)).order_by("ends_at_us", "id"):
-        covered = {
-            "tool": (wish.tool,),
+    disinterested = _valid_votes().exclude(
+        _has_interest(policy_input.risk, session, agent, retried_effect)
+    )
+    candidates = _live_exemptions(project, now_us() if at_us is None else at_us).annotate(
+        disinterested=_count_votes(disinterested)
+    )
+    candidates = candidates.filter(
+        Q(session__isnull=True) | Q(session=session), disinterested__gte=suspension.minimum
+    )
+    for exemption in (candidates if only is None else candidates.filter(id=only)).order_by(
+        "ends_at_us", "id"
+    ):
+        values_by_scope = {
+            "tool": (policy_input.tool,),
             "rule": rules,
-            "agent": (wish.agent,),
-            "repository": (wish.repository,),
-            "environment": (wish.environment,),
+            "agent": (policy_input.agent,),
+            "repository": (policy_input.repository,),
+            "environment": (policy_input.environment,),
         }
         glob = exemption.ref
-        if glob and not covers_refs([glob], surely=True)(wish):
+        if glob and not covers_refs([glob], all_refs=True)(policy_input):
             continue
-        if all(_covers(getattr(exemption, name), values) for name, values in covered.items()):
+        if all(
+            _covers_all(getattr(exemption, name), values)
+            for name, values in values_by_scope.items()
+        ):
             return exemption
     return None
 
 
 def stands(exemption: UUID, at_us: int) -> bool:
-    """True while it is in force, nobody revoked it, its time is not over, and its grantors may grant one."""
+    """True while the exemption is in force, not revoked or expired, validly granted."""
     return (
-        _granted().filter(id=exemption, revoked_at_us__isnull=True, ends_at_us__gte=at_us).exists()
+        _granted_exemptions()
+        .filter(id=exemption, revoked_at_us__isnull=True, ends_at_us__gte=at_us)
+        .exists()
     )
 
 
 class Grantor(NamedTuple):
-    """Who granted an exemption, how, whether they may grant one now, and who set their password in the days before."""
+    """A person who granted an exemption.
+
+    `may` is whether they may grant one now; `giver` is who set their password in the days before.
+    """
 
     name: str
     voted_at_us: int
@@ -325,52 +355,52 @@ class Grantor(NamedTuple):
     giver: str
 
 
-def grantors(exemption: Exemption, upto: int | None = None) -> list[Grantor]:
-    """Those who granted it by the position `upto` (None: by now), in the order in which they did."""
-    votes = ExemptionVote.objects.filter(exemption=exemption).annotate(may=Q(_may_grant()))
+def grantors(exemption: Exemption, until_position: int | None = None) -> list[Grantor]:
+    """Return those who granted it up to a journal position (None: now), in order."""
+    votes = ExemptionVote.objects.filter(exemption=exemption).annotate(may=Q(_can_grant()))
     rows: list[Any] = list(votes.select_related("user__person").order_by("position"))
     return [
         Grantor(
-            one.user.get_username(),
-            one.voted_at_us,
-            one.password_at_us,
-            one.position,
-            one.may,
-            giver_before(one.user, one.voted_at_us),
+            vote.user.get_username(),
+            vote.voted_at_us,
+            vote.password_at_us,
+            vote.position,
+            vote.may,
+            giver_before(vote.user, vote.voted_at_us),
         )
-        for one in rows
-        if upto is None or one.position <= upto
+        for vote in rows
+        if until_position is None or vote.position <= until_position
     ]
 
 
 def with_grantors(rows: "QuerySet[Exemption]") -> "QuerySet[Exemption]":
-    """Exemptions that also say as `present` how many of their grantors may grant one now."""
-    return rows.annotate(present=_counted(_present()))
+    """Annotate exemptions with `present`: how many grantors may grant one now."""
+    return rows.annotate(present=_count_votes(_valid_votes()))
 
 
-def _granted() -> "QuerySet[Exemption]":
+def _granted_exemptions() -> "QuerySet[Exemption]":
     return Exemption.objects.filter(IS_GRANTED, in_force_at_us__isnull=False)
 
 
-def _may_grant() -> Exists:
-    """Whether the voter is an active operator or administrator of the exemption's project."""
+def _can_grant() -> Exists:
+    """True if the voter is an active operator or admin of the exemption's project."""
     members = Membership.objects.filter(
         project=OuterRef("exemption__project"), user=OuterRef("user")
     )
     return Exists(members.filter(user__is_active=True, role__in=GRANTING))
 
 
-def _counted(votes: "QuerySet[ExemptionVote]") -> Coalesce:
+def _count_votes(votes: "QuerySet[ExemptionVote]") -> Coalesce:
     counted = votes.order_by().values("exemption").annotate(number=Count("pk")).values("number")
     return Coalesce(Subquery(counted), 0)
 
 
-def _present() -> "QuerySet[ExemptionVote]":
-    return ExemptionVote.objects.filter(_may_grant(), exemption=OuterRef("pk"))
+def _valid_votes() -> "QuerySet[ExemptionVote]":
+    return ExemptionVote.objects.filter(_can_grant(), exemption=OuterRef("pk"))
 
 
-# Enough of its grantors may grant one now; for a query of exemptions.
-IS_GRANTED: Final = Q(GreaterThanOrEqual(_counted(_present()), F("minimum")))
+# Condition on exemptions: enough of the grantors may grant one now.
+IS_GRANTED: Final = Q(GreaterThanOrEqual(_count_votes(_valid_votes()), F("minimum")))
 
 
 @transaction.atomic(savepoint=False)
@@ -381,10 +411,10 @@ def use(
     session: UUID | None = None,
     attempts: int = 0,
 ) -> bool:
-    """Count one use for `effect` and put it in the book; False when the exemption has ended meanwhile.
+    """Count and record one use for `effect`; False if the exemption has ended.
 
-    `attempts` is how many the effect has had. The same command repeated is one use, but for another attempt it is
-    another. Where it is False, what it was for must be asked for after all.
+    `attempts` is how many the effect has had. A repeated command is the same use, another attempt
+    is another. If False, the effect needs approval after all.
     """
     at = origin.received_us
     used_by = (effect.hex, str(attempts), origin.source, origin.key)
@@ -394,7 +424,7 @@ def use(
     ).exists():
         return True
     if (
-        not _live(exemption.project_id, at)
+        not _live_exemptions(exemption.project_id, at)
         .filter(pk=exemption.pk)
         .update(uses=F("uses") + 1, used_at_us=at)
     ):
@@ -403,7 +433,9 @@ def use(
         exemption.project_id,
         "exemption.used",
         event_id=event_id,
-        text=_json({"kind": "exemption.used", "exemption": exemption.id.hex, "effect": effect.hex}),
+        text=_to_json(
+            {"kind": "exemption.used", "exemption": exemption.id.hex, "effect": effect.hex}
+        ),
         received_us=at,
         actor=origin.actor,
         session=session,
@@ -414,88 +446,94 @@ def use(
 
 
 def sweep(at_us: int | None = None) -> int:
-    """Put the end of every exemption that ran out in the book, once each; return how many were new.
+    """Record the end of every exemption that expired, once each; return how many.
 
-    Nothing waits for it: an exemption that has ended covers nothing, swept or not.
+    An exemption that has ended covers nothing, recorded or not.
     """
     now = now_us() if at_us is None else at_us
-    untold = Exemption.objects.filter(
+    unrecorded = Exemption.objects.filter(
         revoked_at_us__isnull=True, expired_position__isnull=True, ends_at_us__lte=now
     )
-    return sum(_tell_end(exemption) for exemption in untold.order_by("ends_at_us")[:_PAGE])
+    return sum(
+        _record_expiry(exemption) for exemption in unrecorded.order_by("ends_at_us")[:_SWEEP_BATCH]
+    )
 
 
 @transaction.atomic(savepoint=False)
-def _tell_end(exemption: Exemption) -> bool:
-    """Record an end; False when another sweeper was quicker."""
+def _record_expiry(exemption: Exemption) -> bool:
+    """Record an end; False if another process did so first."""
     facts = {"uses": exemption.uses, "ended_at_us": exemption.ends_at_us}
-    appended = entries.record(
+    entry = entries.record(
         exemption.project_id,
         "exemption.expired",
         event_id=entries.keyed_digest("exemption.expired", exemption.id.hex),
-        text=_json({"kind": "exemption.expired", **facts}),
+        text=_to_json({"kind": "exemption.expired", **facts}),
         received_us=now_us(),
-        facts=_json(facts),
+        facts=_to_json(facts),
         session=exemption.session_id,
         subject=exemption.id,
     )
-    untold = Exemption.objects.filter(pk=exemption.pk, expired_position__isnull=True)
-    return bool(untold.update(expired_position=appended.position))
+    unrecorded = Exemption.objects.filter(pk=exemption.pk, expired_position__isnull=True)
+    return bool(unrecorded.update(expired_position=entry.position))
 
 
-def _of_a_party(risk: str, session: UUID, agent: UUID, again: UUID | None) -> Q:
-    """Whether the voter has a part in it, as of now: it is asked on their behalf, or session or agent are theirs.
+def _has_interest(risk: str, session: UUID, agent: UUID, retried_effect: UUID | None) -> Q:
+    """Return the condition that the voter has an interest in the effect, as of now.
 
-    It is asked on their word, too, where they said that an attempt before did not happen.
+    The effect is requested on their behalf, or session or agent are theirs, or they stated that an
+    earlier attempt did not happen.
     """
     if risk == states.RISKS[0]:
         return Q(pk__in=())
     voter = OuterRef("user")
-    theirs = Session.objects.filter(Q(on_behalf_of=voter) | Q(owner=voter), id=session)
-    requester = openings.requester(
-        session
-    )  # a reported session may work for whom the one above it names
-    found: Q = Exists(theirs) | Exists(Agent.objects.filter(id=agent, owner=voter))
+    own_sessions = Session.objects.filter(Q(on_behalf_of=voter) | Q(owner=voter), id=session)
+    # A reported session may work on behalf of the person that its parent names.
+    requester = openings.requester(session)
+    condition: Q = Exists(own_sessions) | Exists(Agent.objects.filter(id=agent, owner=voter))
     if requester is not None:
-        found |= Q(user__username=requester)
-    if again is not None:
-        word = Entry.objects.filter(effect=again, kind=RESOLVED, lane="system")
-        found |= Q(Exists(word.filter(actor=OuterRef("actor"))))
-    return found
+        condition |= Q(user__username=requester)
+    if retried_effect is not None:
+        resolution_entries = Entry.objects.filter(
+            effect=retried_effect, kind=RESOLVED, lane="system"
+        )
+        condition |= Q(Exists(resolution_entries.filter(actor=OuterRef("actor"))))
+    return condition
 
 
-def _live(project: UUID, at_us: int) -> "QuerySet[Exemption]":
-    return _granted().filter(project=project, revoked_at_us__isnull=True, ends_at_us__gt=at_us)
+def _live_exemptions(project: UUID, at_us: int) -> "QuerySet[Exemption]":
+    return _granted_exemptions().filter(
+        project=project, revoked_at_us__isnull=True, ends_at_us__gt=at_us
+    )
 
 
-def _covers(glob: str, values: Sequence[str]) -> bool:
+def _covers_all(glob: str, values: Sequence[str]) -> bool:
     if not glob:
         return True
     covers = globs([glob])
     return all(covers(value) for value in values)
 
 
-def _record(
+def _record_exemption_entry(
     exemption: Exemption,
     kind: str,
     user: User,
     at_us: int,
     facts: dict[str, Any],
-    words: dict[str, Any],
+    body_fields: dict[str, Any],
 ) -> int:
-    appended = entries.record(
+    entry = entries.record(
         exemption.project_id,
         kind,
         event_id=uuid7().hex,
-        text=_json({"kind": kind, **facts, **words}),
+        text=_to_json({"kind": kind, **facts, **body_fields}),
         received_us=at_us,
         actor=pseudonym_of(user),
-        facts=_json(facts),
+        facts=_to_json(facts),
         session=exemption.session_id,
         subject=exemption.id,
     )
-    return appended.position
+    return entry.position
 
 
-def _json(value: dict[str, Any]) -> str:
+def _to_json(value: dict[str, Any]) -> str:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()

@@ -1,4 +1,4 @@
-"""What the frame of every page says of approvals: how many requests wait, and the mode the project is in."""
+"""Sub-queries for the page header: pending requests and mode."""
 
 from uuid import UUID
 
@@ -10,14 +10,14 @@ from ledger.states import REVERSIBILITIES
 
 
 def waiting(project: UUID, now: int) -> QuerySet[Gate]:
-    """The requests that wait in the project; one whose time has passed waits no more."""
-    found = Gate.objects.filter(project=project, status="pending", decide_by_us__gte=now)
-    # Every kind of them is named for the sake of the index, which holds all that a count asks for.
-    return found.filter(reversibility__in=REVERSIBILITIES)
+    """Return the project's pending requests whose deadline has not passed."""
+    gates = Gate.objects.filter(project=project, status="pending", decide_by_us__gte=now)
+    # Naming every reversibility lets the query use an index that covers the count.
+    return gates.filter(reversibility__in=REVERSIBILITIES)
 
 
 def waits(project: UUID, now: int) -> Coalesce:
-    """How many requests wait in the project, and the newest's position, as one text: 5-8012. They are walked once."""
+    """Return the count of pending requests and the newest position, as in 5-8012."""
     text = TextField()
     both = Concat(
         Cast(Count("*"), text), Value("-"), Cast(Max("opened_position"), text), output_field=text
@@ -27,5 +27,5 @@ def waits(project: UUID, now: int) -> Coalesce:
 
 
 def mode(project: UUID, _now: int) -> Subquery:
-    """The mode of what is in force; NULL where nothing ever was."""
+    """Return the mode of the active policy; NULL where none was ever active."""
     return Subquery(Activation.objects.filter(project=project, is_current=True).values("mode")[:1])

@@ -1,7 +1,7 @@
-"""The one writer of Gate: how a gate opens, moves and ends, and how its effect's leave follows.
+"""The one writer of Gate: how a gate opens, changes status and ends.
 
-Every move is one conditional UPDATE on status and version. Rows are locked in one order everywhere: session, effect,
-gate.
+The permission of its effect follows. Every change is one conditional UPDATE on status and version.
+Rows are locked in the same order everywhere: session, effect, gate.
 """
 
 from collections.abc import Mapping
@@ -28,12 +28,12 @@ from sessions.origin import Origin
 
 
 class Gone(Exception):
-    """The gate moved on between looking and locking; look again."""
+    """The gate changed between reading and locking; read it again."""
 
 
 @dataclass(slots=True)
 class Request:
-    """A gate about to be written, once its effect is."""
+    """A gate to write after its effect is written."""
 
     id: UUID
     origin: Origin
@@ -45,37 +45,37 @@ class Request:
 
 
 def open_for(request: Request, effect: EffectRow, plan_position: int) -> None:
-    """Write the gate and its request, and note who is to hear of it."""
+    """Write the gate and its entry, and enqueue the notification."""
     origin, now = request.origin, request.origin.received_us
     parties = reading.parties(effect.session_id, origin.agent)
-    about = reading.reversibility_and_risk(origin.project, effect)
-    needed = request.requirement.strengthened(about.reversibility, about.risk)
+    severity = reading.reversibility_and_risk(origin.project, effect)
+    requirement = request.requirement.strengthened(severity.reversibility, severity.risk)
     facts: dict[str, Any] = {
         "digest": request.digest,
         "preconditions": preconditions_digest(request.asked.preconditions),
-        "requirement": needed.hash,
-        "minimum": needed.minimum,
-        "deny_threshold": needed.deny_threshold,
-        "decide_by_us": now + needed.decide_within_s * US,
-        "leave_for_s": needed.leave_for_s,
+        "requirement": requirement.hash,
+        "minimum": requirement.minimum,
+        "deny_threshold": requirement.deny_threshold,
+        "decide_by_us": now + requirement.decide_within_s * US,
+        "leave_for_s": requirement.leave_for_s,
         "policy_set": request.policy_set.hex,
         "rule": request.rule,
-        "risk": about.risk,
-        "reversibility": about.reversibility,
+        "risk": severity.risk,
+        "reversibility": severity.reversibility,
         "plan": plan_position,
     }
     if parties.on_behalf_of:
         facts["on_behalf_of"] = parties.on_behalf_of
-    appended = entries.record(
+    entry = entries.record(
         origin.project,
         "gate.requested",
         event_id=entries.keyed_digest("gate", request.id.hex),
-        text=_json(
-            {"kind": "gate.requested", "gate": request.id, **facts, "asks": needed.as_dict()}
+        text=_to_json(
+            {"kind": "gate.requested", "gate": request.id, **facts, "asks": requirement.as_dict()}
         ),
         received_us=now,
         actor=origin.actor,
-        facts=_json(facts),
+        facts=_to_json(facts),
         session=effect.session_id,
         effect=effect.id,
         subject=request.id,
@@ -86,34 +86,34 @@ def open_for(request: Request, effect: EffectRow, plan_position: int) -> None:
         session_id=effect.session_id,
         effect_id=effect.id,
         agent_id=origin.agent,
-        opened_position=appended.position,
+        opened_position=entry.position,
         plan_position=plan_position,
         digest=request.digest,
         intent_digest=effect.intent_digest,
         preconditions_digest=facts["preconditions"],
-        requirement=needed.as_dict(),
-        requirement_hash=needed.hash,
+        requirement=requirement.as_dict(),
+        requirement_hash=requirement.hash,
         policy_set_id=request.policy_set,
         rule=request.rule,
-        risk=about.risk,
-        reversibility=about.reversibility,
+        risk=severity.risk,
+        reversibility=severity.reversibility,
         tool=effect.tool,
         repository_name=request.asked.repository,
         requester_id=parties.requester,
         session_owner_id=parties.session_owner,
         agent_owner_id=parties.agent_owner,
-        self_approval=needed.self_approval,
-        minimum=needed.minimum,
-        deny_threshold=needed.deny_threshold,
-        step_up=needed.step_up,
-        reason_of_yes=needed.reason_of_yes,
+        self_approval=requirement.self_approval,
+        minimum=requirement.minimum,
+        deny_threshold=requirement.deny_threshold,
+        step_up=requirement.step_up,
+        reason_of_yes=requirement.reason_of_yes,
         requested_at_us=now,
         decide_by_us=facts["decide_by_us"],
-        leave_for_s=needed.leave_for_s,
+        leave_for_s=requirement.leave_for_s,
     )
     outbox.put(
         origin.project,
-        entry=appended.position,
+        entry=entry.position,
         topic="gate.requested",
         deduplication_key=f"gate.requested:{request.id.hex}",
         due_at_us=now,
@@ -127,26 +127,29 @@ def end(
     reason: str,
     now: int,
     actor: str = entries.SYSTEM_SOURCE,
-    told: Mapping[str, Any] = MappingProxyType({}),
+    more_facts: Mapping[str, Any] = MappingProxyType({}),
     *,
     votes: int = 0,
 ) -> None:
-    """Close a locked gate and let its effect's leave follow. `told` are more facts for the book; `votes` as of move."""
-    close(gate, status, reason, now, actor, told, votes=votes)
+    """Close a locked gate and update its effect's permission.
+
+    `more_facts` are stored in the journal entry; `votes` as of `move`.
+    """
+    close(gate, status, reason, now, actor, more_facts, votes=votes)
     follow(row, gate, now)
 
 
 def follow(row: EffectRow, gate: Gate, now: int) -> None:
-    """Let the leave of a locked effect follow its gate, which has ended."""
+    """Update the permission of a locked effect whose gate has ended."""
     if row.leave in ("pending", "granted") and row.leave_ref == gate.id.hex:
         leave, basis = LEAVE_OF[gate.status]
         leaves.give_leave(row, Grant(leave, basis, gate.id.hex), now)
 
 
 def approve(row: EffectRow, gate: Gate, now: int, votes: int) -> None:
-    """Let the effect go: the quorum is complete. Both rows are locked; the ruling's entry is the caller's.
+    """Grant the permission: the quorum is complete.
 
-    `votes` as of move.
+    Both rows are locked; the caller writes the entry of the decision. `votes` as of `move`.
     """
     until = now + gate.leave_for_s * US
     move(gate, "approved", votes=votes, decided_at_us=now, leave_until_us=until)
@@ -155,9 +158,9 @@ def approve(row: EffectRow, gate: Gate, now: int, votes: int) -> None:
         gate.project_id,
         "effect.granted",
         event_id=entries.keyed_digest("granted", gate.id.hex),
-        text=_json({"effect": row.id, "leave": "granted", "basis": "ruling", "gate": gate.id}),
+        text=_to_json({"effect": row.id, "leave": "granted", "basis": "ruling", "gate": gate.id}),
         received_us=now,
-        facts=_json({"leave": "granted", "basis": "ruling", "until_us": until}),
+        facts=_to_json({"leave": "granted", "basis": "ruling", "until_us": until}),
         session=row.session_id,
         effect=row.id,
         subject=gate.id,
@@ -166,13 +169,13 @@ def approve(row: EffectRow, gate: Gate, now: int, votes: int) -> None:
 
 
 def extend(row: EffectRow, gate: Gate, until: int) -> None:
-    """Let people decide until `until`. Both rows are locked."""
+    """Extend the time to decide to `until`. Both rows are locked."""
     touch(gate, decide_by_us=until)
     leaves.give_leave(row, Grant(*LEAVE_OF["pending"], gate.id.hex, until), now_us())
 
 
 def touch(gate: Gate, **values: int) -> None:
-    """Change what people may change of an open, locked gate (its deadline), or only note that a vote came in."""
+    """Change the deadline of an open, locked gate, or only count a vote as a version."""
     if not Gate.objects.filter(id=gate.id, version=gate.version).update(
         version=F("version") + 1, **values
     ):
@@ -183,10 +186,13 @@ def touch(gate: Gate, **values: int) -> None:
 
 
 def use(gate: Gate, attempt: int, received_us: int) -> None:
-    """Note which attempt used the leave. One that was received before the ruling used it no sooner than that."""
+    """Record which attempt used the permission.
+
+    A dispatch received before the decision counts as used at the time of the decision.
+    """
     now = max(received_us, gate.decided_at_us or 0)
     move(gate, "used", used_at_us=now, used_attempt=attempt, ended_at_us=now)
-    _record(gate, "gate.used", now, {"attempt": attempt})
+    _record_gate_entry(gate, "gate.used", now, {"attempt": attempt})
 
 
 def close(
@@ -195,7 +201,7 @@ def close(
     reason: str,
     now: int,
     actor: str,
-    told: Mapping[str, Any],
+    more_facts: Mapping[str, Any],
     *,
     votes: int = 0,
 ) -> None:
@@ -206,12 +212,12 @@ def close(
     )
     move(gate, status, votes=votes, ended_at_us=now, reason=reason, **decided)
     if status not in ("denied", "denied_final"):
-        _record(gate, f"gate.{status}", now, {"reason": reason, **told}, actor)
+        _record_gate_entry(gate, f"gate.{status}", now, {"reason": reason, **more_facts}, actor)
     tell(gate, now)
 
 
 def tell(gate: Gate, now: int) -> None:
-    """Note that whoever listens is to hear how the gate stands."""
+    """Enqueue the notification of the gate's status."""
     outbox.put(
         gate.project_id,
         entry=gate.opened_position,
@@ -222,9 +228,9 @@ def tell(gate: Gate, now: int) -> None:
 
 
 def move(gate: Gate, status: str, *, votes: int = 0, **values: Any) -> None:
-    """One conditional UPDATE on status and version: whoever was quicker has the word.
+    """Change status by one conditional UPDATE on status and version; else raise Gone.
 
-    `votes` is how many have come in with it of which `touch` was not told: each is a version too.
+    `votes` is how many votes came in that `touch` was not called for: each counts as a version.
     """
     if status not in MOVES.get(gate.status, ()):
         raise Gone
@@ -236,28 +242,28 @@ def move(gate: Gate, status: str, *, votes: int = 0, **values: Any) -> None:
     if not sql.write(text, [*changed.values(), *condition]):
         raise Gone
     gate.status, gate.version = status, version
-    if status != "used":  # whoever used it is not waiting for it
+    if status != "used":  # the agent that used the permission does not wait for it
         waker.announce([gate.id])
     for name, value in values.items():
         setattr(gate, name, value)
 
 
-def _record(
+def _record_gate_entry(
     gate: Gate, kind: str, now: int, facts: dict[str, Any], actor: str = entries.SYSTEM_SOURCE
 ) -> None:
     entries.record(
         gate.project_id,
         kind,
         event_id=entries.keyed_digest(kind, gate.id.hex),
-        text=_json({"kind": kind, "gate": gate.id, **facts}),
+        text=_to_json({"kind": kind, "gate": gate.id, **facts}),
         received_us=now,
         actor=actor,
-        facts=_json(facts),
+        facts=_to_json(facts),
         session=gate.session_id,
         effect=gate.effect_id,
         subject=gate.id,
     )
 
 
-def _json(facts: dict[str, Any]) -> str:
+def _to_json(facts: dict[str, Any]) -> str:
     return orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode()

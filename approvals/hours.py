@@ -1,4 +1,4 @@
-"""Working hours, as a policy tells them: what was asked outside of them is marked, and never judged by it."""
+"""Working hours of a policy: requests outside of them are only flagged."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from approvals.models import PolicySet
 from approvals.states import US
 
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-_KEPT: Final = 64  # sets whose hours a process remembers
-_known: dict[UUID, "Hours | None"] = {}
+_MAX_CACHED_SETS: Final = 64  # sets cached by a process
+_hours_cache: dict[UUID, "Hours | None"] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Hours:
-    """The days of a week that are worked, and from when until when: minutes since midnight where `zone` is."""
+    """Working days and times; `begin` and `end` are minutes since midnight in `zone`."""
 
     zone: str
     days: tuple[str, ...]
@@ -26,14 +26,16 @@ class Hours:
 
     @classmethod
     def of(cls, rules: Mapping[str, Any]) -> "Hours | None":
-        """The hours in a set's rules as approvals/document.py reads them; None where none are told."""
-        told = rules.get("hours")
-        if told is None:
+        """Return the hours in rules read by approvals/document.py, or None."""
+        hours = rules.get("hours")
+        if hours is None:
             return None
-        return cls(told["zone"], tuple(told["days"]), minutes(told["from"]), minutes(told["to"]))
+        return cls(
+            hours["zone"], tuple(hours["days"]), minutes(hours["from"]), minutes(hours["to"])
+        )
 
     def outside(self, at_us: int) -> str:
-        """The local day and time of a moment that lies outside, such as "Sat 02:14"; empty for one within."""
+        """Return local day and time, such as "Sat 02:14", of a moment outside; else empty."""
         at = datetime.fromtimestamp(at_us // US, UTC).astimezone(ZoneInfo(self.zone))
         within = (
             DAYS[at.weekday()] in self.days and self.begin <= at.hour * 60 + at.minute < self.end
@@ -45,30 +47,33 @@ class Hours:
         in_a_row = len(self.days) > 2 and self.days == DAYS[first : first + len(self.days)]
         named = [day.capitalize() for day in self.days]
         days = f"{named[0]} to {named[-1]}" if in_a_row else ", ".join(named)
-        return f"{days}, {_clock(self.begin)} to {_clock(self.end)}, {self.zone}"
+        return f"{days}, {_format_clock(self.begin)} to {_format_clock(self.end)}, {self.zone}"
 
 
 def minutes(clock: str) -> int:
-    """Minutes since midnight of HH:MM; 24:00 is the end of the day."""
+    """Return minutes since midnight of HH:MM; 24:00 is the end of the day."""
     hour, _, minute = clock.partition(":")
     return int(hour) * 60 + int(minute)
 
 
 def of_sets(policy_sets: Iterable[UUID | None]) -> dict[UUID, Hours | None]:
-    """The hours of sets, by id. They never change once loaded: one query for those that this process does not know."""
-    wanted = {one for one in policy_sets if one is not None}
-    known = dict(_known)  # another thread may empty it meanwhile
-    found = {one: known[one] for one in wanted & known.keys()}
-    unknown = wanted - found.keys()
+    """Return the hours of policy sets by id; at most one query.
+
+    Loaded sets never change, so each process caches them.
+    """
+    wanted = {set_id for set_id in policy_sets if set_id is not None}
+    cache = dict(_hours_cache)  # another thread may clear the cache
+    hours_by_set = {set_id: cache[set_id] for set_id in wanted & cache.keys()}
+    unknown = wanted - hours_by_set.keys()
     if unknown:
-        told = PolicySet.objects.filter(id__in=unknown).values_list("id", "rules__hours")
-        read = {identity: Hours.of({"hours": hours}) for identity, hours in told}
-        if len(_known) >= _KEPT:
-            _known.clear()
-        _known.update(read)
-        found |= read
-    return found
+        rows = PolicySet.objects.filter(id__in=unknown).values_list("id", "rules__hours")
+        loaded = {identity: Hours.of({"hours": hours}) for identity, hours in rows}
+        if len(_hours_cache) >= _MAX_CACHED_SETS:
+            _hours_cache.clear()
+        _hours_cache.update(loaded)
+        hours_by_set |= loaded
+    return hours_by_set
 
 
-def _clock(minute: int) -> str:
+def _format_clock(minute: int) -> str:
     return f"{minute // 60:02d}:{minute % 60:02d}"

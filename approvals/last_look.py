@@ -1,4 +1,4 @@
-"""The last look before leave is used: stops, clocks, whose leave it is and for what, and rules that grew stricter."""
+"""Checks at dispatch: stop, lease, expiry, agent, digest, quorum, stricter policy."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from sessions.origin import Origin
 
 
 class Judged(NamedTuple):
-    """A wish, what the rules in force say of it, and what its effect keeps of that."""
+    """The policy result for one input, and the columns that its effect stores."""
 
     force: InForce
     wish: Wish
@@ -37,46 +37,49 @@ class Judged(NamedTuple):
         }
 
 
-def denied_for_good(agent: UUID, wish: Plan) -> UUID | None:
-    """The gate on which people denied the same for the rest of the session, if there is one.
+def denied_for_good(agent: UUID, plan: Plan) -> UUID | None:
+    """Return the gate on which people denied the same action for the session, or None.
 
-    What a target does not name can be anything, so what was denied is refused where its target may be the same: an
-    agent does not get round a no by naming less, or more. On whose behalf does not matter either.
+    A target that leaves a column empty could be anything, so a denial also applies where the
+    targets may be the same: an agent cannot get past it by naming more or less. On whose behalf the
+    agent acts does not matter.
     """
-    found = Gate.objects.filter(
-        session=wish.session, status="denied_final", agent=agent, tool=wish.tool
+    denied_gates = Gate.objects.filter(
+        session=plan.session, status="denied_final", agent=agent, tool=plan.tool
     )
-    rows = found.filter(intent_digest=wish.intent_digest).values_list(
+    rows = denied_gates.filter(intent_digest=plan.intent_digest).values_list(
         "id", *(f"effect__{name}" for name in TARGET)
     )
-    own = tuple(wish.values.get(name) or "" for name in TARGET)
+    target = tuple(plan.values.get(name) or "" for name in TARGET)
     return next(
-        (gate for gate, *theirs in rows.order_by("opened_position") if may_be_same(own, theirs)),
+        (
+            gate
+            for gate, *denied_target in rows.order_by("opened_position")
+            if may_be_same(target, denied_target)
+        ),
         None,
     )
 
 
-HELD: Final = Refusal(
-    "HELD", "A person has stopped this; do not act. Wait until the stop is lifted, then ask again."
-)
+HELD: Final = Refusal("HELD", "A stop is in force; do not act. Dispatch again after it is lifted.")
 
 
 @dataclass(slots=True)
 class Found:
-    """What a last look saw: the gate whose leave may be used, and the fence of the work."""
+    """What `check` loads for dispatch: the gate to use and the least lease epoch."""
 
     gate: Gate | None = None
     fence: int | None = None
-    same_call: bool = False  # it may have happened in another session
+    same_call: bool = False  # The same call may have happened in another session.
 
 
 TAKE_IT: Final = (
-    "The session has ended: its lease is taken with to_compensate, to undo what was done there."
+    "The session has ended. Acquire its lease with `to_compensate` to undo earlier effects."
 )
 
 
 class Whole(NamedTuple):
-    """All arguments that are about to be used, and whether the intent was said to leave out some of them."""
+    """All arguments about to be used, and whether the intent omits some of them."""
 
     arguments: Any
     leaves_out: bool
@@ -86,23 +89,26 @@ def check(
     origin: Origin,
     row: EffectRow,
     preconditions: Mapping[str, Any] | None,
-    whole: Whole | None,
-    found: Found,
+    sent: Whole | None,
+    context: Found,
 ) -> Refusal | None:
-    """Why leave that looks granted is not used, or None; what else was seen is put into `found`."""
-    present = policies.grounds(
+    """Return why a granted permission cannot be used, or None; fill `context`."""
+    loaded = policies.grounds(
         row.project_id,
         row.session_id,
         row.repository_id,
         task=row.task_id,
         intent=row.intent_digest,
     )
-    force, stops, final, ended, patterns, *_others = present
-    found.fence, found.same_call = present.fence, present.same_call
-    stale = fences.compare(origin.lease_epoch, present.fence, needed=present.leased)
-    if stale is not None:
-        fences.refuse(origin, row.session_id, stale, kind="effect.dispatched", effect=row.id)
-        return Refusal("LEASE_LOST", f"{stale.sentence} {TAKE_IT}" if ended else stale.sentence)
+    policy, stops, has_session_denial, session_ended, patterns, *_rest = loaded
+    context.fence, context.same_call = loaded.fence, loaded.same_call
+    stale_lease = fences.compare(origin.lease_epoch, loaded.fence, needed=loaded.leased)
+    if stale_lease is not None:
+        fences.refuse(origin, row.session_id, stale_lease, kind="effect.dispatched", effect=row.id)
+        return Refusal(
+            "LEASE_LOST",
+            f"{stale_lease.sentence} {TAKE_IT}" if session_ended else stale_lease.sentence,
+        )
     if stops and _is_stopped(origin, row):
         return HELD
     now = origin.received_us
@@ -119,288 +125,310 @@ def check(
     elif leaves.lapsed(row, now):
         leaves.change_leave(row, Grant("held", "lapsed"), now)
         return None
-    if force is not None and force.mode == "enforce" and origin.agent != row.agent_id:
-        return _ANOTHERS
-    if whole is not None and row.leave_basis != "observe":
-        refused = _other_words(row, whole)
-        if refused is not None:
-            return refused
-    if final:
-        refused = _denied_meanwhile(row, gate, now)
-        if refused is not None:
-            return refused
+    if policy is not None and policy.mode == "enforce" and origin.agent != row.agent_id:
+        return _OTHER_AGENT
+    if sent is not None and row.leave_basis != "observe":
+        refusal = _check_arguments(row, sent)
+        if refusal is not None:
+            return refusal
+    if has_session_denial:
+        refusal = _check_session_denial(row, gate, now)
+        if refusal is not None:
+            return refusal
     if gate is None:
-        return _withdrawn(origin, row, force, patterns, found)
-    yes = quorum.yeses([gate.id])[gate.id]
-    counting = [one for one in yes if not one.fault]
-    refused = _unbound(row, gate, preconditions, now)
-    if refused is None and len(counting) < gate.minimum:
-        gates.end(row, gate, "revoked", "quorum_lost", now, told=quorum.told(yes))
-        refused = _QUORUM_LOST
-    refused = refused or _stricter(
-        origin, row, gate, counting, _judged_again(origin, row, force, patterns, found)
+        return _check_automatic_permission(origin, row, policy, patterns, context)
+    approvals = quorum.yeses([gate.id])[gate.id]
+    valid_approvals = [approval for approval in approvals if not approval.fault]
+    refusal = _revoke_if_unbound(row, gate, preconditions, now)
+    if refusal is None and len(valid_approvals) < gate.minimum:
+        gates.end(row, gate, "revoked", "quorum_lost", now, more_facts=quorum.told(approvals))
+        refusal = _QUORUM_LOST
+    refusal = refusal or _revoke_if_stricter(
+        origin,
+        row,
+        gate,
+        valid_approvals,
+        _reevaluate_policy(origin, row, policy, patterns, context),
     )
-    if refused is None:
-        found.gate = gate
-    return refused
+    if refusal is None:
+        context.gate = gate
+    return refusal
 
 
 def once_more(
-    origin: Origin, row: EffectRow, preconditions: Mapping[str, Any] | None, whole: Whole | None
+    origin: Origin, row: EffectRow, preconditions: Mapping[str, Any] | None, sent: Whole | None
 ) -> Refusal | None:
-    """Why leave that an attempt used already does not serve another one, as the verdict table would let it, or None.
+    """Return why a used permission cannot serve another attempt, or None.
 
-    `check` has looked for stops. What people ruled on must still be what is about to run, and enough for the rules and
-    facts of now; a gate that was used stays as it is, whatever is found.
+    The verdict table must allow the attempt, and `check` has checked stops. The approval must still
+    match the action and satisfy the current rules. A used gate never changes.
     """
-    force, _, final, _, patterns, *_others = policies.grounds(
+    policy, _, has_session_denial, _, patterns, *_rest = policies.grounds(
         row.project_id, row.session_id, row.repository_id
     )
-    if force is not None and force.mode == "enforce" and origin.agent != row.agent_id:
-        return _ANOTHERS
-    if whole is not None and row.leave_basis != "observe":
-        refused = _other_words(row, whole)
-        if refused is not None:
-            return refused
-    if final:
-        wish = Plan(
+    if policy is not None and policy.mode == "enforce" and origin.agent != row.agent_id:
+        return _OTHER_AGENT
+    if sent is not None and row.leave_basis != "observe":
+        refusal = _check_arguments(row, sent)
+        if refusal is not None:
+            return refusal
+    if has_session_denial:
+        plan = Plan(
             row.session_id, row.effect_key, row.tool, row.intent_digest, reading.target_of(row)
         )
-        if denied_for_good(row.agent_id, wish) is not None:
-            return _DENIED
-    exempted = row.leave_basis == "exemption"
-    judged = _judged_again(origin, row, force, patterns, anyway=exempted)
+        if denied_for_good(row.agent_id, plan) is not None:
+            return _SESSION_DENIED
+    is_exempted = row.leave_basis == "exemption"
+    evaluation = _reevaluate_policy(origin, row, policy, patterns, always=is_exempted)
     if row.leave_basis == "ruling":
-        return _still_ruled(row, preconditions, judged)
-    if exempted and not exemptions.stands(UUID(hex=row.leave_ref), origin.received_us):
-        return _EXEMPTION_GONE
-    if judged is None or judged.judgement.outcome == "allow":
+        return _check_used_gate(row, preconditions, evaluation)
+    if is_exempted and not exemptions.stands(UUID(hex=row.leave_ref), origin.received_us):
+        return _EXEMPTION_REVOKED
+    if evaluation is None or evaluation.judgement.outcome == "allow":
         return None
     return (
         None
-        if exempted and _exempting(origin, row, judged, UUID(hex=row.leave_ref)) is not None
-        else _TO_BE_ASKED
+        if is_exempted
+        and _find_exemption(origin, row, evaluation, UUID(hex=row.leave_ref)) is not None
+        else _PERMISSION_NEEDED
     )
 
 
-def _still_ruled(
-    row: EffectRow, preconditions: Mapping[str, Any] | None, judged: Judged | None
+def _check_used_gate(
+    row: EffectRow, preconditions: Mapping[str, Any] | None, evaluation: Judged | None
 ) -> Refusal | None:
     gate = Gate.objects.filter(id=UUID(hex=row.leave_ref), status="used").first()
     if gate is None:
-        return _TO_BE_ASKED
-    refused = _not_bound(row, gate, preconditions)
-    if refused is not None:
-        return refused
-    counting = [one for one in quorum.yeses([gate.id])[gate.id] if not one.fault]
-    if len(counting) < gate.minimum:
+        return _PERMISSION_NEEDED
+    refusal = _check_binding(row, gate, preconditions)
+    if refusal is not None:
+        return refusal
+    valid_approvals = [
+        approval for approval in quorum.yeses([gate.id])[gate.id] if not approval.fault
+    ]
+    if len(valid_approvals) < gate.minimum:
         return _QUORUM_LOST
-    return _MORE_IS_ASKED if judged is not None and _asks_more(gate, counting, judged) else None
-
-
-def _is_stopped(origin: Origin, row: EffectRow) -> bool:
-    """True when a stop covers the effect, by the agent that planned it or by the one that is about to start it."""
-    standing = holds.live(row.project_id)
-    agents = {row.agent_id, origin.agent}
-    return any(
-        holds.covering(standing, row.session_id, agent, row.tool, row.id) for agent in agents
+    return (
+        _REQUIREMENT_CHANGED
+        if evaluation is not None and _requires_more_now(gate, valid_approvals, evaluation)
+        else None
     )
 
 
-_ANOTHERS: Final = Refusal(
+def _is_stopped(origin: Origin, row: EffectRow) -> bool:
+    """True if a stop covers the effect for its planning or its dispatching agent."""
+    stops = holds.live(row.project_id)
+    agents = {row.agent_id, origin.agent}
+    return any(holds.covering(stops, row.session_id, agent, row.tool, row.id) for agent in agents)
+
+
+_OTHER_AGENT: Final = Refusal(
     "NO_LEAVE",
-    "This leave was given to another agent; plan an effect of your own and ask for it.",
+    "The permission belongs to another agent. Plan your own effect to request it.",
     "digest_mismatch",
 )
-_OTHER_WORDS: Final = Refusal(
+_ARGUMENTS_CHANGED: Final = Refusal(
     "INTENT_MISMATCH",
-    "Arguments that the intent leaves out are not as they were planned; send those, or plan anew.",
+    "The `free_text` arguments differ from the plan. Send the planned values or plan again.",
     "digest_mismatch",
 )
 _ERASED: Final = Refusal(
     "INTENT_MISMATCH",
-    "What was planned has been erased, so nothing can be compared with it; plan a new effect.",
+    "The plan was erased, so your arguments cannot be compared with it. Plan a new effect.",
     "digest_mismatch",
 )
 _QUORUM_LOST: Final = Refusal(
     "GATE_GONE",
-    "Of those who approved this, too few may still rule; plan it again to ask others.",
+    "The approval is no longer valid: not enough approvers may still vote. Plan the effect again.",
     "quorum_lost",
 )
-_DENIED: Final = Refusal(
-    "GATE_DENIED", "People denied this for the rest of the session; do not act.", "denied_final"
+_SESSION_DENIED: Final = Refusal(
+    "GATE_DENIED", "The action is denied for this session. Do not act.", "denied_final"
 )
 
 
-def _other_words(row: EffectRow, whole: Whole) -> Refusal | None:
-    """Refuse where arguments that the intent leaves out, by the plan's word or now, are not those that got leave."""
+def _check_arguments(row: EffectRow, sent: Whole) -> Refusal | None:
+    """Refuse arguments that differ from the plan where the intent omits some of them."""
     planned = reading.plan_body(row.plan_position)
     if not planned:
         return _ERASED
-    if not (whole.leaves_out or planned.get("free_text")):
+    if not (sent.leaves_out or planned.get("free_text")):
         return None  # the intent holds them all
-    return None if same(planned.get("arguments", {}), whole.arguments) else _OTHER_WORDS
+    return None if same(planned.get("arguments", {}), sent.arguments) else _ARGUMENTS_CHANGED
 
 
-def _denied_meanwhile(row: EffectRow, gate: Gate | None, now: int) -> Refusal | None:
-    wish = Plan(row.session_id, row.effect_key, row.tool, row.intent_digest, reading.target_of(row))
-    denied = denied_for_good(row.agent_id, wish)
-    if denied is None:
+def _check_session_denial(row: EffectRow, gate: Gate | None, now: int) -> Refusal | None:
+    plan = Plan(row.session_id, row.effect_key, row.tool, row.intent_digest, reading.target_of(row))
+    denied_gate = denied_for_good(row.agent_id, plan)
+    if denied_gate is None:
         return None
     if gate is not None:
         gates.end(row, gate, "revoked", "denied_final", now)
-    leaves.change_leave(row, Grant("refused", "ruling", denied.hex), now)
-    return _DENIED
+    leaves.change_leave(row, Grant("refused", "ruling", denied_gate.hex), now)
+    return _SESSION_DENIED
 
 
-_NOT_AS_SEEN: Final = Refusal(
+_PLAN_CHANGED: Final = Refusal(
     "INTENT_MISMATCH",
-    "What is planned is no longer what people saw; plan it anew.",
+    "The plan differs from what people approved. Plan the effect again.",
     "digest_mismatch",
 )
-_OTHER_PRECONDITIONS: Final = Refusal(
+_PRECONDITIONS_CHANGED: Final = Refusal(
     "INTENT_MISMATCH",
-    "The preconditions are not those that people saw; plan it again with those that hold now.",
+    "The preconditions differ from the approved ones. Plan again with the current preconditions.",
     "precondition_changed",
 )
-_MORE_IS_ASKED: Final = Refusal(
+_REQUIREMENT_CHANGED: Final = Refusal(
     "GATE_GONE",
-    "More is asked for than when this was approved; plan it again.",
+    "The policy now requires more than was approved. Plan the effect again.",
     "requirement_changed",
 )
-_EXEMPTION_GONE: Final = Refusal(
-    "GATE_GONE", "The exemption was revoked; plan the effect again to ask.", "revoked"
+_EXEMPTION_REVOKED: Final = Refusal(
+    "GATE_GONE", "The exemption was revoked. Plan the effect again.", "revoked"
 )
-_TO_BE_ASKED: Final = Refusal(
+_PERMISSION_NEEDED: Final = Refusal(
     "GATE_GONE",
-    "As things are now, leave must be asked for first; plan the effect again.",
+    "The effect now needs approval. Plan it again to request it.",
     "requirement_changed",
 )
 
 
-def _not_bound(
+def _check_binding(
     row: EffectRow, gate: Gate, preconditions: Mapping[str, Any] | None
 ) -> Refusal | None:
-    """Refuse what is not what people saw."""
+    """Refuse an action that differs from the one that people saw."""
     bound = (row.session_id, row.agent_id, row.tool, row.intent_digest, reading.target_of(row))
     if binding(*bound, reading.on_behalf_of(row.session_id)) != gate.digest:
-        return _NOT_AS_SEEN
+        return _PLAN_CHANGED
     if (
         gate.preconditions_digest
         and preconditions_digest(preconditions) != gate.preconditions_digest
     ):
-        return _OTHER_PRECONDITIONS
+        return _PRECONDITIONS_CHANGED
     return None
 
 
-def _unbound(
+def _revoke_if_unbound(
     row: EffectRow, gate: Gate, preconditions: Mapping[str, Any] | None, now: int
 ) -> Refusal | None:
-    refused = _not_bound(row, gate, preconditions)
-    if refused is not None:
-        gates.end(row, gate, "revoked", refused.reason, now)
-    return refused
+    refusal = _check_binding(row, gate, preconditions)
+    if refusal is not None:
+        gates.end(row, gate, "revoked", refusal.reason, now)
+    return refusal
 
 
-def _stricter(
-    origin: Origin, row: EffectRow, gate: Gate, yes: Sequence[Yes], judged: Judged | None
+def _revoke_if_stricter(
+    origin: Origin, row: EffectRow, gate: Gate, approvals: Sequence[Yes], evaluation: Judged | None
 ) -> Refusal | None:
-    """Refuse when the rules and facts of now ask for more than the people who ruled were asked for, or gave."""
-    if judged is None or not _asks_more(gate, yes, judged):
+    """Revoke the gate if the current rules require more than was approved."""
+    if evaluation is None or not _requires_more_now(gate, approvals, evaluation):
         return None
     gates.end(row, gate, "revoked", "requirement_changed", origin.received_us)
-    return _MORE_IS_ASKED
+    return _REQUIREMENT_CHANGED
 
 
-def _asks_more(gate: Gate, yes: Sequence[Yes], judged: Judged) -> bool:
-    if judged.judgement.outcome != "ask":
-        return judged.judgement.outcome == "deny"
-    about = reading.about_now(gate)
-    needed = (judged.judgement.requirement or Requirement()).strengthened(
-        about.reversibility, about.risk
+def _requires_more_now(gate: Gate, approvals: Sequence[Yes], evaluation: Judged) -> bool:
+    if evaluation.judgement.outcome != "ask":
+        return evaluation.judgement.outcome == "deny"
+    severity = reading.about_now(gate)
+    needed = (evaluation.judgement.requirement or Requirement()).strengthened(
+        severity.reversibility, severity.risk
     )
-    proof = min((one.step_up for one in yes), key=STEP_UPS.index)
-    met = Requirement.of(gate.requirement).met_by(proof, min(one.reason_characters for one in yes))
+    weakest_step_up = min((approval.step_up for approval in approvals), key=STEP_UPS.index)
+    met = Requirement.of(gate.requirement).met_by(
+        weakest_step_up, min(approval.reason_characters for approval in approvals)
+    )
     return needed.hash != gate.requirement_hash and is_stricter(needed, met)
 
 
-def _withdrawn(
-    origin: Origin, row: EffectRow, force: InForce | None, patterns: int | None, found: Found
+def _check_automatic_permission(
+    origin: Origin, row: EffectRow, policy: InForce | None, patterns: int | None, context: Found
 ) -> Refusal | None:
-    """Take back leave that policy, exemption or observing gave, when rules and facts of now would not give it."""
-    now, exempted = origin.received_us, row.leave_basis == "exemption"
-    if exempted and not exemptions.stands(UUID(hex=row.leave_ref), now):
+    """Withdraw permission given without a vote if it would not be given now.
+
+    Such permission comes from a policy, an exemption or observe mode.
+    """
+    now, is_exempted = origin.received_us, row.leave_basis == "exemption"
+    if is_exempted and not exemptions.stands(UUID(hex=row.leave_ref), now):
         leaves.change_leave(row, Grant("held", "revoked"), now)
-        return _EXEMPTION_GONE
-    judged = _judged_again(origin, row, force, patterns, found, anyway=exempted)
+        return _EXEMPTION_REVOKED
+    evaluation = _reevaluate_policy(origin, row, policy, patterns, context, always=is_exempted)
     if (
-        judged is None
-        or judged.judgement.outcome == "allow"
-        or (exempted and _still_exempted(origin, row, judged))
+        evaluation is None
+        or evaluation.judgement.outcome == "allow"
+        or (is_exempted and _is_still_exempted(origin, row, evaluation))
     ):
         return None
     leaves.change_leave(row, Grant("held", "revoked"), now)
-    return _TO_BE_ASKED
+    return _PERMISSION_NEEDED
 
 
-def _still_exempted(origin: Origin, row: EffectRow, judged: Judged) -> bool:
-    """True when an exemption covers what asks now; where it is another one, leave moves there, and that is a use."""
-    found = _exempting(origin, row, judged)
-    if found is None or found.id.hex == row.leave_ref:
-        return found is not None
-    if not exemptions.use(found, origin, row.id, row.session_id, row.attempt_count):
+def _is_still_exempted(origin: Origin, row: EffectRow, evaluation: Judged) -> bool:
+    """True if an exemption covers the action now.
+
+    If it is another exemption than before, the permission moves to it, and that counts as one use.
+    """
+    exemption = _find_exemption(origin, row, evaluation)
+    if exemption is None or exemption.id.hex == row.leave_ref:
+        return exemption is not None
+    if not exemptions.use(exemption, origin, row.id, row.session_id, row.attempt_count):
         return False
     leaves.change_leave(
-        row, Grant("granted", "exemption", found.id.hex, found.ends_at_us), origin.received_us
+        row,
+        Grant("granted", "exemption", exemption.id.hex, exemption.ends_at_us),
+        origin.received_us,
     )
     return True
 
 
-def _exempting(
-    origin: Origin, row: EffectRow, judged: Judged, only: UUID | None = None
+def _find_exemption(
+    origin: Origin, row: EffectRow, evaluation: Judged, only: UUID | None = None
 ) -> Exemption | None:
-    """The exemption that covers what asks now, by whoever may grant one now and has no part in it."""
-    asking = judged.judgement.asking if judged.judgement.outcome == "ask" else ()
-    again = row.id if row.attempt_count else None
-    place = (row.session_id, row.agent_id, origin.received_us, again)
+    """Return the exemption that suspends the current rules, or None.
+
+    Its grantors must still be allowed to grant it and have no interest in the action.
+    """
+    rules = evaluation.judgement.asking if evaluation.judgement.outcome == "ask" else ()
+    retried_effect = row.id if row.attempt_count else None
+    scope = (row.session_id, row.agent_id, origin.received_us, retried_effect)
     return exemptions.covering(
-        row.project_id, judged.wish, asking, *place, judged.judgement.suspension, only
+        row.project_id, evaluation.wish, rules, *scope, evaluation.judgement.suspension, only
     )
 
 
-def _judged_again(
+def _reevaluate_policy(
     origin: Origin,
     row: EffectRow,
-    force: InForce | None,
+    policy: InForce | None,
     patterns: int | None,
-    found: Found | None = None,
+    context: Found | None = None,
     *,
-    anyway: bool = False,
+    always: bool = False,
 ) -> Judged | None:
-    """What the policy in force says now; None where nothing is other than when leave was decided, but for `anyway`.
+    """Evaluate the active policy again; None if nothing changed since permission.
 
-    Other are the rules themselves, the declaration of the tool, the repository's patterns of refs, or that the same
-    call may have happened in another session.
+    Changes are: other rules, another declaration of the tool, other ref patterns of the repository,
+    or that the same call may have happened in another session. `always` evaluates in any case.
     """
-    if force is None or force.mode != "enforce":
+    if policy is None or policy.mode != "enforce":
         return None
-    same_rules = row.enforced and row.judged_by.startswith(f"{force.name}/")
+    same_rules = row.enforced and row.judged_by.startswith(f"{policy.name}/")
     same_tool = row.judged_as == declared.tool(row.project_id, row.tool).judged_as
-    alone = found is None or not found.same_call
+    is_only_call = context is None or not context.same_call
     if (
-        not anyway
+        not always
         and same_rules
         and same_tool
-        and alone
+        and is_only_call
         and row.ref_patterns_version in (None, patterns)
     ):
         return None
     plan = reading.plan_body(row.plan_position)
-    seen = reading.wish_of_stored(row, origin.source, plan)
-    if (
-        not plan
-    ):  # erased: a rule that looks at arguments would find none, and nobody is let through by that
-        return Judged(force, seen, Judgement("deny", "", None, "the plan was erased"))
+    policy_input = reading.wish_of_stored(row, origin.source, plan)
+    if not plan:  # erased: a missing argument must not let the action pass a rule
+        return Judged(policy, policy_input, Judgement("deny", "", None, "the plan was erased"))
     return Judged(
-        force, seen, judge(force.compiled, seen, force.mode, reading.counter_of_stored(row))
+        policy,
+        policy_input,
+        judge(policy.compiled, policy_input, policy.mode, reading.counter_of_stored(row)),
     )

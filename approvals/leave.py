@@ -1,7 +1,8 @@
-"""Where leave is decided: `plan` is the way of every intention and `dispatch` of every start.
+"""Service functions that grant or deny permission to plan and dispatch effects.
 
-`observe` is for what merely was reported, and `follow` closes the gates of what happened without waiting. What people
-answer comes through approvals/rulings.py.
+`plan`, `dispatch`, `supersede` and `acknowledge` are the commands; `observe` classifies effects
+that were only reported; `follow` closes the gates of effects that happened without waiting. Votes
+of people are written by approvals/rulings.py.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -34,125 +35,141 @@ from sessions import beats, capacity, fences, speakers
 from sessions.origin import Origin
 
 
-def plan(origin: Origin, wish: Plan, asked: Asked) -> Answered:
-    """Plan an effect and decide its leave, by the policy in force; where people must say yes, open a gate.
+def plan(origin: Origin, plan: Plan, payload: Asked) -> Answered:
+    """Plan an effect and decide its permission; open a gate where people must approve.
 
-    Raises capacity.Paced and breakers.Paused, which leave nothing.
+    Raises capacity.Paced and breakers.Paused; nothing is stored then.
     """
-    identity = derived(wish.session, wish.effect_key)
-    agent, tool, now_us = origin.agent, wish.tool, origin.received_us
-    task: UUID | None = wish.values.get("task_id")
-    speakers.expect(origin, wish.session, "effect.planned", task=task, effect=identity)
-    present = policies.grounds(
+    identity = derived(plan.session, plan.effect_key)
+    agent, tool, now_us = origin.agent, plan.tool, origin.received_us
+    task: UUID | None = plan.values.get("task_id")
+    speakers.expect(origin, plan.session, "effect.planned", task=task, effect=identity)
+    context = policies.grounds(
         origin.project,
-        wish.session,
+        plan.session,
         agent=agent,
         tool=tool,
         now_us=now_us,
         task=task,
-        intent=wish.intent_digest,
+        intent=plan.intent_digest,
     )
-    force, stops, final, ended, *_others = present
-    stale = fences.compare(origin.lease_epoch, present.fence, needed=present.leased)
-    if stale is not None:
-        fences.refuse(origin, wish.session, stale, kind="effect.planned")
-        sentence = f"{stale.sentence} {TAKE_IT}" if ended else stale.sentence
-        return _refused(identity, origin, wish, Refusal("LEASE_LOST", sentence))
-    if ended and wish.values.get("compensates_id") is None and _asks(identity, origin):
-        return _refused(identity, origin, wish, SESSION_ENDED)
+    policy, stops, has_session_denial, session_ended, *_rest = context
+    stale_lease = fences.compare(origin.lease_epoch, context.fence, needed=context.leased)
+    if stale_lease is not None:
+        fences.refuse(origin, plan.session, stale_lease, kind="effect.planned")
+        sentence = f"{stale_lease.sentence} {TAKE_IT}" if session_ended else stale_lease.sentence
+        return _refuse_plan(identity, origin, plan, Refusal("LEASE_LOST", sentence))
+    if (
+        session_ended
+        and plan.values.get("compensates_id") is None
+        and _needs_permission(identity, origin)
+    ):
+        return _refuse_plan(identity, origin, plan, SESSION_ENDED)
     if (
         stops
-        and holds.stopping(origin.project, wish.session, origin.agent, wish.tool, identity)
+        and holds.stopping(origin.project, plan.session, origin.agent, plan.tool, identity)
         is not None
     ):
-        return _refused(identity, origin, wish, HELD)
-    if (present.paced or present.broken) and _asks(identity, origin):
-        _pace(origin, wish, identity)
-    opening: list[Request] = []
-    judged = _judge(force, origin, wish, asked) if force is not None else None
-    if judged is not None:
-        wish.values |= judged.columns
+        return _refuse_plan(identity, origin, plan, HELD)
+    if (context.paced or context.broken) and _needs_permission(identity, origin):
+        _check_pace(origin, plan, identity)
+    requests: list[Request] = []
+    evaluation = _evaluate_policy(policy, origin, plan, payload) if policy is not None else None
+    if evaluation is not None:
+        plan.values |= evaluation.columns
 
     def decide(row: EffectRow | None) -> Grant:
-        now_judged = judged
+        current_evaluation = evaluation
         if row is not None:
             deadlines.end_lapsed(row, origin.received_us)
         if row is not None and is_of_a_command(row.planned_mark):
-            # Asked again: the plan that was accepted stands, whatever target the repetition names. Leave is decided
-            # for whoever asks now, by the rules and patterns of refs that hold now, and the effect says so.
-            asked.repository = reading.stamp(row)
-            wish.values, row.agent_id = reading.target_of(row), origin.agent
-            if force is not None:
-                now_judged = _judge(force, origin, wish, asked)
-                for name, value in now_judged.columns.items():
+            # A repeated plan keeps the accepted target, whatever target the repetition names.
+            # Permission is decided for the agent that plans now, by the current rules and ref
+            # patterns, and these are stored with the effect.
+            payload.repository = reading.stamp(row)
+            plan.values, row.agent_id = reading.target_of(row), origin.agent
+            if policy is not None:
+                current_evaluation = _evaluate_policy(policy, origin, plan, payload)
+                for name, value in current_evaluation.columns.items():
                     setattr(row, name, value)
-        denied = denied_for_good(origin.agent, wish) if final else None
-        if denied is not None:
-            return Grant("refused", "ruling", denied.hex)
-        if now_judged is None or now_judged.force.mode == "observe":
+        denied_gate = denied_for_good(origin.agent, plan) if has_session_denial else None
+        if denied_gate is not None:
+            return Grant("refused", "ruling", denied_gate.hex)
+        if current_evaluation is None or current_evaluation.force.mode == "observe":
             return Grant("granted", "observe")
-        return _leave(
-            origin, wish, asked, now_judged, opening, row.attempt_count if row is not None else 0
+        return _decide_permission(
+            origin,
+            plan,
+            payload,
+            current_evaluation,
+            requests,
+            row.attempt_count if row is not None else 0,
         )
 
-    answered = commands.plan(origin, wish, decide, observe)
-    if present.broken and answered.position and answered.effect.leave in ("granted", "pending"):
-        breakers.admit(answered.effect, now_us)
-    for request in opening:
-        gates.open_for(request, answered.effect, answered.position)
-    if answered.effect.leave == "pending" and leaves.lapsed(answered.effect, origin.received_us):
-        deadlines.settle_of(answered.effect, origin.received_us)
-    if present.fence is not None and answered.created:
-        beats.progressed(origin.project, wish.session, origin.lease_epoch, task)
-    if present.same_call and answered.position:
-        _name_each_other(answered, answered.position)
-    return answered
+    result = commands.plan(origin, plan, decide, observe)
+    if context.broken and result.position and result.effect.leave in ("granted", "pending"):
+        breakers.admit(result.effect, now_us)
+    for request in requests:
+        gates.open_for(request, result.effect, result.position)
+    if result.effect.leave == "pending" and leaves.lapsed(result.effect, origin.received_us):
+        deadlines.settle_of(result.effect, origin.received_us)
+    if context.fence is not None and result.created:
+        beats.progressed(origin.project, plan.session, origin.lease_epoch, task)
+    if context.same_call and result.position:
+        _link_same_calls(result, result.position)
+    return result
 
 
-def _name_each_other(answered: Answered, position: int) -> None:
-    """Let an effect and those of other sessions that may have done the same already name each other, where it matters.
+def _link_same_calls(result: Answered, position: int) -> None:
+    """Link an effect to calls of other sessions that may already have done the same.
 
-    What is settled meanwhile stays named; what the agent is told of is what nobody knows of now.
+    Links stay after an outcome becomes known; the agent's answer lists only calls whose outcome is
+    unknown now.
     """
-    row = answered.effect
-    found = same_calls.unknown(row.project_id, row.session_id, row.tool, row.intent_digest)
-    if found:
-        same_calls.link(row.id, row.project_id, row.session_id, found, position)
-        answered.same_calls = tuple(found)
+    row = result.effect
+    same_call_effects = same_calls.unknown(
+        row.project_id, row.session_id, row.tool, row.intent_digest
+    )
+    if same_call_effects:
+        same_calls.link(row.id, row.project_id, row.session_id, same_call_effects, position)
+        result.same_calls = tuple(same_call_effects)
 
 
-def _pace(origin: Origin, wish: Plan, identity: UUID) -> None:
-    """Hold back an intention whose agent says that it can take little, or whose tool fails: Paced, Paused."""
-    paced = capacity.paced(origin.agent, wish.session, origin.received_us)
+def _check_pace(origin: Origin, plan: Plan, identity: UUID) -> None:
+    """Raise Paced if the agent reported low capacity, Paused if the tool is failing."""
+    paced = capacity.paced(origin.agent, plan.session, origin.received_us)
     if paced is not None:
         raise paced
-    breakers.look(origin.project, wish.tool, identity, origin.received_us)
+    breakers.look(origin.project, plan.tool, identity, origin.received_us)
 
 
-def _judge(force: InForce, origin: Origin, wish: Plan, asked: Asked) -> Judged:
-    counting.alone(origin.project, force.compiled, [wish.tool])
-    seen = reading.wish_of(
-        origin.project, wish.session, origin.source, wish.tool, wish.values, asked
+def _evaluate_policy(policy: InForce, origin: Origin, plan: Plan, payload: Asked) -> Judged:
+    counting.alone(origin.project, policy.compiled, [plan.tool])
+    policy_input = reading.wish_of(
+        origin.project, plan.session, origin.source, plan.tool, plan.values, payload
     )
     return Judged(
-        force, seen, judge(force.compiled, seen, force.mode, reading.counter(origin, wish))
+        policy,
+        policy_input,
+        judge(policy.compiled, policy_input, policy.mode, reading.counter(origin, plan)),
     )
 
 
-def observe(leave: str, imports: bool, judged: str) -> Observation:
-    """What is to be thought of an effect that happened without a command.
+def observe(permission: str, is_import: bool, policy_outcome: str) -> Observation:
+    """Classify an effect that happened without a command.
 
-    `leave` is the present one (held, pending or refused), `judged` what an enforced policy said of its plan (of several
-    reported ones the strictest), or nothing. Where people had not ruled, or had refused, or the policy would not have
-    let it go, it ran without approval.
+    `permission` is the present value (none, pending or denied). `policy_outcome` is the result of
+    an enforced policy on the plan (the strictest of several reported plans), or empty. The effect
+    was bypassed where people had not approved or had denied it, or where the policy would not have
+    allowed it.
     """
-    if leave in ("pending", "refused"):
+    if permission in ("pending", "refused"):
         return Observation("bypassed", "ruling")
-    if imports:
+    if is_import:
         return Observation("observed", "import")
-    if judged in ("ask", "deny"):
+    if policy_outcome in ("ask", "deny"):
         return Observation("bypassed", "policy")
-    return Observation("observed", "policy" if judged else "observe")
+    return Observation("observed", "policy" if policy_outcome else "observe")
 
 
 def dispatch(
@@ -165,75 +182,79 @@ def dispatch(
     whole: Whole | None = None,
     replays: int | None = None,
 ) -> Answered:
-    """Use the leave and open the next attempt, in one transaction; a gate is used in the same.
+    """Use the permission and its gate, and open the next attempt, in one transaction.
 
-    `whole` are the arguments about to be used, where they were sent; `replays` is the attempt in doubt that the next
-    one replaces. Raises LookupError when the project has no such effect.
+    `whole` holds the arguments about to be used, if they were sent; `replays` is the attempt of
+    unknown outcome that the next one replaces. Raises LookupError when the project has no such
+    effect.
     """
     holds.share(origin.project)
-    found = Found()
+    context = Found()
 
     def check(row: EffectRow) -> Refusal | None:
-        return last_look.check(origin, row, preconditions, whole, found)
+        return last_look.check(origin, row, preconditions, whole, context)
 
-    def again(row: EffectRow) -> Refusal | None:
+    def check_reuse(row: EffectRow) -> Refusal | None:
         return last_look.once_more(origin, row, preconditions, whole)
 
-    answered = dispatches.dispatch(
+    result = dispatches.dispatch(
         origin,
         effect,
         process=process,
         asked=asked,
         check=check,
-        again=again,
+        again=check_reuse,
         observe=observe,
         replays=replays,
     )
-    if answered.attempt is None or answered.refusal is not None:
-        return answered
-    if found.gate is not None:
-        gates.use(found.gate, answered.attempt.number, origin.received_us)
-    if found.fence is not None and answered.created:
+    if result.attempt is None or result.refusal is not None:
+        return result
+    if context.gate is not None:
+        gates.use(context.gate, result.attempt.number, origin.received_us)
+    if context.fence is not None and result.created:
         beats.progressed(
-            origin.project, answered.effect.session_id, origin.lease_epoch, answered.effect.task_id
+            origin.project, result.effect.session_id, origin.lease_epoch, result.effect.task_id
         )
-    if found.same_call:
-        _name_each_other(answered, answered.position)
-    return answered
+    if context.same_call:
+        _link_same_calls(result, result.position)
+    return result
 
 
 def supersede(origin: Origin, effect: UUID) -> Answered:
     """Withdraw an effect that has not happened, and its open gate with it."""
-    asking: list[Gate] = []
+    open_gates: list[Gate] = []
 
     def check(row: EffectRow) -> Refusal | None:
-        stale = fences.check(origin.project, row.session_id, origin.lease_epoch, row.task_id)
-        if stale is not None:
-            fences.refuse(origin, row.session_id, stale, kind="effect.superseded", effect=row.id)
-            return Refusal("LEASE_LOST", stale.sentence)
+        stale_lease = fences.check(origin.project, row.session_id, origin.lease_epoch, row.task_id)
+        if stale_lease is not None:
+            fences.refuse(
+                origin, row.session_id, stale_lease, kind="effect.superseded", effect=row.id
+            )
+            return Refusal("LEASE_LOST", stale_lease.sentence)
         for gate in Gate.objects.select_for_update().filter(effect=row.id, status__in=OPEN):
             deadlines.settle(row, gate, origin.received_us)
             if gate.status in OPEN:
-                asking.append(gate)
+                open_gates.append(gate)
         return None
 
-    answered = commands.supersede(origin, effect, observe, check)
-    if answered.refusal is None:
-        for gate in asking:
+    result = commands.supersede(origin, effect, observe, check)
+    if result.refusal is None:
+        for gate in open_gates:
             gates.end(
-                answered.effect, gate, "cancelled", "superseded", origin.received_us, origin.actor
+                result.effect, gate, "cancelled", "superseded", origin.received_us, origin.actor
             )
-    return answered
+    return result
 
 
 def acknowledge(
     origin: Origin, effect: UUID, *, attempt: int, outcome: str, external_reference: str
 ) -> Answered:
-    """Record the outcome of an attempt; a late one may end the gate that was opened for the next. Raises LookupError.
+    """Record the outcome of an attempt. Raises LookupError.
 
-    Never held, and never refused for want of leave.
+    A late outcome may end the gate that was opened for the next attempt. An outcome is recorded
+    even while a stop is in force or permission is missing.
     """
-    answered = commands.acknowledge(
+    result = commands.acknowledge(
         origin,
         effect,
         attempt=attempt,
@@ -241,30 +262,31 @@ def acknowledge(
         external_reference=external_reference,
         observe=observe,
     )
-    if answered.status == 202:
-        follow([answered.effect], origin.received_us)
-    return answered
+    if result.status == 202:
+        follow([result.effect], origin.received_us)
+    return result
 
 
 def follow(rows: Iterable[EffectRow], received_us: int) -> None:
-    """End the open gates of effects (locked) that went on without them: reported as done, or withdrawn.
+    """End the open gates of locked effects that were reported as done or withdrawn.
 
-    Where a gate was ended because an attempt before turned out to have happened, and the attempt that it was for ran as
-    well, that one is judged by what people had said: the gate stays as it ended, and the book says whose yes it was.
+    Where a gate was cancelled because an earlier attempt turned out to have happened, and the
+    attempt that the gate was for ran as well, the permission of that attempt is the gate's. The
+    gate stays as it ended.
     """
-    moved = {
+    changed_rows = {
         row.id: row
         for row in rows
         if row.recalled or (row.leave_ref and (row.leave in MOVED or row.state == "superseded"))
     }
-    if not moved:
+    if not changed_rows:
         return
-    wanted = Q(status__in=OPEN)
-    if any(row.recalled for row in moved.values()):
-        wanted |= Q(status="cancelled", reason="happened")
-    found = Gate.objects.select_for_update().filter(wanted, effect__in=moved)
-    for gate in found.order_by("effect", "opened_position"):
-        row = moved[gate.effect_id]
+    condition = Q(status__in=OPEN)
+    if any(row.recalled for row in changed_rows.values()):
+        condition |= Q(status="cancelled", reason="happened")
+    affected_gates = Gate.objects.select_for_update().filter(condition, effect__in=changed_rows)
+    for gate in affected_gates.order_by("effect", "opened_position"):
+        row = changed_rows[gate.effect_id]
         if gate.status == "cancelled":
             if row.recalled and row.leave_until_us in (gate.leave_until_us, gate.decide_by_us):
                 basis = "ruling" if row.leave == "used" else row.leave_basis
@@ -283,62 +305,77 @@ def follow(rows: Iterable[EffectRow], received_us: int) -> None:
             gates.end(row, gate, "cancelled", "bypassed", received_us)
         else:
             gates.end(row, gate, "cancelled", "happened", received_us)
-            leaves.change_leave(row, _leave_of_attempt(row), received_us)
+            leaves.change_leave(row, _permission_of_attempt(row), received_us)
 
 
-def _leave_of_attempt(row: EffectRow) -> Grant:
-    """The leave under which an earlier attempt turned out to have happened, as the book tells it."""
-    told = Entry.objects.filter(
+def _permission_of_attempt(row: EffectRow) -> Grant:
+    """Return the permission of an earlier attempt that turned out to have happened."""
+    permission_entries = Entry.objects.filter(
         effect=row.id, kind__in=("effect.planned", "effect.granted")
     ).order_by("-position")
-    done = (
+    attempt = (
         Attempt.objects.filter(effect=row.id)
         .exclude(acknowledged_mark="")
         .order_by("-number")
         .first()
     )
     gate = (
-        Gate.objects.filter(effect=row.id, used_attempt=done.number).first()
-        if done is not None
+        Gate.objects.filter(effect=row.id, used_attempt=attempt.number).first()
+        if attempt is not None
         else None
     )
     if gate is not None:
         return Grant(row.leave, "ruling", gate.id.hex)
-    given = (orjson.loads(facts) for facts in told.values_list("facts", flat=True))
+    decisions = (
+        orjson.loads(facts) for facts in permission_entries.values_list("facts", flat=True)
+    )
     return Grant(
-        row.leave, next((one["basis"] for one in given if one.get("leave") == "granted"), "observe")
+        row.leave,
+        next(
+            (decision["basis"] for decision in decisions if decision.get("leave") == "granted"),
+            "observe",
+        ),
     )
 
 
-def _leave(
-    origin: Origin, wish: Plan, asked: Asked, judged: Judged, opening: list[Request], attempts: int
+def _decide_permission(
+    origin: Origin,
+    plan: Plan,
+    payload: Asked,
+    evaluation: Judged,
+    requests: list[Request],
+    attempt_count: int,
 ) -> Grant:
-    force, seen, judgement = judged
-    if judgement.outcome == "allow":
+    policy, policy_input, decision = evaluation
+    if decision.outcome == "allow":
         return Grant("granted", "policy")
-    if judgement.outcome == "deny":
+    if decision.outcome == "deny":
         return Grant("refused", "policy")
-    identity = derived(wish.session, wish.effect_key)
-    again = identity if attempts else None
-    covering = exemptions.covering(
+    identity = derived(plan.session, plan.effect_key)
+    retried_effect = identity if attempt_count else None
+    exemption = exemptions.covering(
         origin.project,
-        seen,
-        judgement.asking,
-        wish.session,
+        policy_input,
+        decision.asking,
+        plan.session,
         origin.agent,
         origin.received_us,
-        again,
-        judgement.suspension,
+        retried_effect,
+        decision.suspension,
     )
-    if covering is not None and exemptions.use(covering, origin, identity, wish.session, attempts):
-        return Grant("granted", "exemption", covering.id.hex, covering.ends_at_us)
-    requirement = judgement.requirement or Requirement()
-    on_behalf_of = reading.on_behalf_of(wish.session)
+    if exemption is not None and exemptions.use(
+        exemption, origin, identity, plan.session, attempt_count
+    ):
+        return Grant("granted", "exemption", exemption.id.hex, exemption.ends_at_us)
+    requirement = decision.requirement or Requirement()
+    on_behalf_of = reading.on_behalf_of(plan.session)
     digest = binding(
-        wish.session, origin.agent, wish.tool, wish.intent_digest, wish.values, on_behalf_of
+        plan.session, origin.agent, plan.tool, plan.intent_digest, plan.values, on_behalf_of
     )
-    request = Request(uuid7(), origin, asked, force.policy_set, judgement.rule, requirement, digest)
-    opening.append(request)
+    request = Request(
+        uuid7(), origin, payload, policy.policy_set, decision.rule, requirement, digest
+    )
+    requests.append(request)
     return Grant(
         *LEAVE_OF["pending"], request.id.hex, origin.received_us + requirement.decide_within_s * US
     )
@@ -346,22 +383,31 @@ def _leave(
 
 SESSION_ENDED: Final = Refusal(
     "SESSION_ENDED",
-    "This session has ended, and takes no new intentions; open one under another key and plan there. What was done here"
-    " can still be answered and compensated: where it was worked on under a lease, under one taken with to_compensate.",
+    "The session has ended. Open a new session to plan effects. You can still acknowledge or"
+    " compensate earlier effects; if the session was leased, acquire a lease with `to_compensate`"
+    " first.",
 )
 
 
-def _asks(identity: UUID, origin: Origin) -> bool:
-    """Whether a plan would ask for leave, and not only how an effect that is there stands."""
+def _needs_permission(identity: UUID, origin: Origin) -> bool:
+    """True if a plan would request permission and not only return the effect's state."""
     row = effects.load([identity]).get(identity)
     return row is None or commands.needs_leave(row, origin.received_us)
 
 
-def _refused(identity: UUID, origin: Origin, wish: Plan, refusal: Refusal) -> Answered:
+def _refuse_plan(identity: UUID, origin: Origin, plan: Plan, refusal: Refusal) -> Answered:
     row = effects.load([identity]).get(identity)
     if row is None:
         row = EffectRow(
-            identity, origin.project, wish.session, origin.agent, wish.effect_key, 0, origin.received_us,
-            origin.received_us, tool=wish.tool, intent_digest=wish.intent_digest,
-        )  # fmt: skip
+            identity,
+            origin.project,
+            plan.session,
+            origin.agent,
+            plan.effect_key,
+            0,
+            origin.received_us,
+            origin.received_us,
+            tool=plan.tool,
+            intent_digest=plan.intent_digest,
+        )
     return Answered(row, 409, refusal)

@@ -1,8 +1,9 @@
-"""What a policy says of a wish. Pure, deterministic and quick; knows no Django, no database and no model's opinion.
+"""Policy rule engine: what the rules say of an input. Pure; imports no Django.
 
-Deny overrides. Among the rules that ask, the one with more people wins, then step-up, then rationale (`Requirement.
-strictness`), then the earlier in the file. Then comes allow, and at last what the project's mode says of the unmatched.
-A rule that cannot be evaluated asks, or denies what is irreversible; it never lets pass.
+Deny overrides. Among the rules that ask, the one with more people wins, then step-up, then
+rationale (`Requirement.strictness`), then the earlier in the file. Then comes allow, then the
+default of the project's mode for unmatched inputs. A rule that cannot be evaluated asks, or denies
+an irreversible effect; it never allows.
 """
 
 import re
@@ -32,15 +33,18 @@ __all__ = [
     "risk_of",
 ]
 
-_PUSHES: Final = {"git", "push"}  # words in the name of a tool that moves refs
+_PUSH_WORDS: Final = {"git", "push"}  # words in the name of a tool that moves refs
 _WORDS: Final = re.compile(r"[a-z0-9]+")
-_PRODUCTION: Final = {"production", "prod", "prd", "live"}
-_KEPT: Final = 4096  # tool names whose rules are remembered; agents make names up
+_PRODUCTION_WORDS: Final = {"production", "prod", "prd", "live"}
+_MAX_CACHED_TOOLS: Final = 4096  # agents can invent tool names, so the cache is bounded
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """One intention as rules see it. Class, reversibility and risk are the server's; labels are the agent's word."""
+    """One plan as rules see it.
+
+    The server sets class, reversibility and risk; the agent claims the labels.
+    """
 
     tool: str
     repository: str
@@ -59,20 +63,23 @@ class Wish:
 
     @property
     def moves(self) -> tuple[str, ...]:
-        """The refs that git moves. A push that names none moves what only the repository's configuration says."""
+        """The refs that git moves.
+
+        A push that names no ref moves those of the repository's configuration, so it could be any.
+        """
         if self.moved_refs:
             return tuple(self.moved_refs.split())
         if self.ref:
             return refs.moved(self.ref)
-        return (refs.ANY,) if set(_WORDS.findall(self.tool.casefold())) >= _PUSHES else ()
+        return (refs.ANY,) if set(_WORDS.findall(self.tool.casefold())) >= _PUSH_WORDS else ()
 
 
 class Rate(NamedTuple):
-    """How many effects must have been planned before, in the last `within_s` seconds, for a rule to hold.
+    """How many effects must have been planned in the last `within_s` seconds.
 
-    `per` tool: with this tool in the project; agent: with it by this agent; session: with it in this session; project:
-    with any tool; session_effects: with any tool in this session since it began (`within_s` is 0). Of same_call see
-    SAME_CALL.
+    `per` tool: with this tool in the project; agent: with it by this agent; session: with it in
+    this session; project: with any tool; session_effects: with any tool in this session since it
+    began (`within_s` is 0). For same_call see SAME_CALL.
     """
 
     over: int
@@ -80,22 +87,26 @@ class Rate(NamedTuple):
     per: str
 
 
-# Effects of other sessions with the same tool and arguments of whose outcome nobody knows.
+# Effects of other sessions with the same tool and arguments whose outcome is unknown.
 SAME_CALL: Final = Rate(1, 0, "same_call")
 
 
 class Suspension(NamedTuple):
-    """What an exemption must have to suspend every rule that asks: so many people, and whether any may at all."""
+    """What an exemption needs to suspend every rule that asks.
+
+    How many grantors, and whether any exemption is allowed.
+    """
 
     minimum: int = 1
     allowed: bool = True
 
 
 class Judgement(NamedTuple):
-    """What the policy says. `rule` is empty where none matched, `error` where every rule could be evaluated.
+    """The policy's decision. `rule` is empty if none matched.
 
-    `asking` are all rules that ask, in the order of the file: only what covers each of them suspends the asking. It is
-    empty after an error, which nothing suspends.
+    `error` is empty if every rule could be evaluated. `asking` lists all rules that ask, in the
+    order of the file: an exemption must cover each of them. It is empty after an error, which no
+    exemption suspends.
     """
 
     outcome: str  # allow | ask | deny
@@ -111,140 +122,141 @@ Counted = Callable[[Rate], int]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule, its globs compiled."""
+    """One rule with compiled globs."""
 
     id: str
     outcome: str
-    asks: Requirement  # for a rule that does not ask: what is asked when it cannot be evaluated
+    asks: Requirement  # of a rule that does not ask: used when it cannot be evaluated
     strictness: tuple[int, ...]
-    exemptible: str  # never | reversible | irreversible: the worst that an exemption may let pass
+    exemptible: str  # never | reversible | irreversible: the worst that can be exempted
     for_tool: tuple[Callable[[str], bool], ...]
     checks: tuple[Callable[[Wish], bool], ...]
     arguments: tuple[tuple[str, Callable[[Any], bool]], ...]
     rates: tuple[Rate, ...]
-    same_call_unknown: bool  # it asks, and does not allow, where the same call may have happened in another session
+    same_call_unknown: bool  # asks if the same call may have happened in another session
 
-    def holds(self, wish: Wish, counted: Counted) -> bool:
-        """True when every condition but those about the tool's name holds. Raises what an evaluation raises.
+    def holds(self, policy_input: Wish, count: Counted) -> bool:
+        """True if every condition but those on the tool's name holds.
 
-        One condition that is clearly false is enough for no, whatever the others would have said.
+        Raises what an evaluation raises. One condition that is false is enough for False, even if
+        others cannot be evaluated.
         """
         for check in self.checks:
-            if not check(wish):
+            if not check(policy_input):
                 return False
         unclear: Unclear | None = None
         for path, test in self.arguments:
             try:
-                if not test(wish.arguments):
+                if not test(policy_input.arguments):
                     return False
             except Unclear as reason:
                 unclear = unclear or Unclear(f"argument {path} {reason}")
         for rate in self.rates:
-            if counted(rate) < rate.over:
+            if count(rate) < rate.over:
                 return False
         if unclear is not None:
             raise unclear
         return True
 
 
-EXEMPTIBLE: Final = (
-    "reversible"  # where a rule says nothing, and where none speaks of it: all but the irreversible
-)
+EXEMPTIBLE: Final = "reversible"  # default: everything but irreversible effects
 _STRICTNESS: Final = attrgetter("strictness")
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """Rules in the order of the file, and which of them speak of a tool."""
+    """Rules in the order of the file, and an index of them by tool."""
 
     rules: tuple[Rule, ...]
     _by_tool: dict[str, tuple[Rule, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     def of(self, tool: str) -> tuple[Rule, ...]:
-        """The rules whose conditions about the tool's name hold for `tool`."""
-        found = self._by_tool.get(tool)
-        if found is None:
-            found = tuple(
+        """Return the rules whose conditions on the tool's name hold for `tool`."""
+        rules = self._by_tool.get(tool)
+        if rules is None:
+            rules = tuple(
                 rule for rule in self.rules if all(covers(tool) for covers in rule.for_tool)
             )
-            if len(self._by_tool) >= _KEPT:
+            if len(self._by_tool) >= _MAX_CACHED_TOOLS:
                 self._by_tool.clear()
-            self._by_tool[tool] = found
-        return found
+            self._by_tool[tool] = rules
+        return rules
 
 
 def compile_rules(rules: dict[str, Any]) -> Compiled:
-    """Compile what approvals/document.py read."""
-    return Compiled(tuple(_compiled(rule) for rule in rules["rules"]))
+    """Compile the rules that approvals/document.py read."""
+    return Compiled(tuple(_compile_rule(rule) for rule in rules["rules"]))
 
 
-def judge(compiled: Compiled, wish: Wish, mode: str, counted: Counted) -> Judgement:
-    """What the rules say of `wish` in a project of `mode`. Never raises.
+def judge(compiled: Compiled, policy_input: Wish, mode: str, count: Counted) -> Judgement:
+    """Decide `policy_input` by the rules in a project of `mode`. Never raises.
 
-    `counted` tells how many effects were planned in the window of a rate; it is asked last and only where all else
-    holds.
+    `count` returns how many effects were planned in the window of a rate; it is called last, and
+    only where all other conditions hold.
     """
-    allowing = ""
-    error = faulty = ""
-    asking: list[Rule] = []
-    for rule in compiled.of(wish.tool):
+    allowing_rule = ""
+    error = faulty_rule = ""
+    asking_rules: list[Rule] = []
+    for rule in compiled.of(policy_input.tool):
         try:
-            held = rule.holds(wish, counted)
+            matches = rule.holds(policy_input, count)
             asks = rule.outcome == "require" or (
-                held and rule.same_call_unknown and counted(SAME_CALL) > 0
+                matches and rule.same_call_unknown and count(SAME_CALL) > 0
             )
-        except Exception as fault:  # whatever it was, nobody is let through by it
+        except Exception as exception:  # no fault may let an effect pass
             reason = (
-                str(fault)
-                if isinstance(fault, Unclear)
-                else f"could not be evaluated ({type(fault).__name__})"
+                str(exception)
+                if isinstance(exception, Unclear)
+                else f"could not be evaluated ({type(exception).__name__})"
             )
             if not error:
-                error, faulty = f"rule {rule.id}: {reason}", rule.id
-            asking.append(rule)
+                error, faulty_rule = f"rule {rule.id}: {reason}", rule.id
+            asking_rules.append(rule)
             continue
-        if not held:
+        if not matches:
             continue
         if rule.outcome == "deny":
             return Judgement("deny", rule.id, None)
         if asks:
-            asking.append(rule)
-        elif not allowing:
-            allowing = rule.id
-    if error and wish.reversibility == "irreversible":
-        return Judgement("deny", faulty, None, error)
-    if asking:
-        strictest = max(asking, key=_STRICTNESS)  # of equals the earlier
-        suspendable = () if error else tuple(rule.id for rule in asking)
+            asking_rules.append(rule)
+        elif not allowing_rule:
+            allowing_rule = rule.id
+    if error and policy_input.reversibility == "irreversible":
+        return Judgement("deny", faulty_rule, None, error)
+    if asking_rules:
+        strictest = max(asking_rules, key=_STRICTNESS)  # the earlier of equals
+        suspendable = () if error else tuple(rule.id for rule in asking_rules)
         suspension = Suspension(
-            max(rule.asks.minimum for rule in asking),
-            all(_is_exemptible(rule.exemptible, wish) for rule in asking),
+            max(rule.asks.minimum for rule in asking_rules),
+            all(_is_exemptible(rule.exemptible, policy_input) for rule in asking_rules),
         )
         return Judgement("ask", strictest.id, strictest.asks, error, suspendable, suspension)
-    if allowing:
-        return Judgement("allow", allowing, None)
-    harmless = wish.declared and wish.tool_class == "read_only"
-    if mode == "observe" or harmless:
+    if allowing_rule:
+        return Judgement("allow", allowing_rule, None)
+    is_harmless = policy_input.declared and policy_input.tool_class == "read_only"
+    if mode == "observe" or is_harmless:
         return Judgement("allow", "", None)
-    return Judgement("ask", "", DEFAULT, "", ("",), Suspension(1, _is_exemptible(EXEMPTIBLE, wish)))
+    return Judgement(
+        "ask", "", DEFAULT, "", ("",), Suspension(1, _is_exemptible(EXEMPTIBLE, policy_input))
+    )
 
 
-def _is_exemptible(exemptible: str, wish: Wish) -> bool:
+def _is_exemptible(exemptible: str, policy_input: Wish) -> bool:
     return exemptible == "irreversible" or (
-        exemptible == EXEMPTIBLE and wish.reversibility != "irreversible"
+        exemptible == EXEMPTIBLE and policy_input.reversibility != "irreversible"
     )
 
 
 def operation_of(tool: str) -> str:
-    """The part of a tool's name after the last dot: `push` of `git.push`."""
+    """Return the part of a tool's name after the last dot: `push` of `git.push`."""
     return tool.rpartition(".")[2]
 
 
 def risk_of(reversibility: str, environment: str, ref_class: str, declared: bool) -> str:
-    """The risk of an effect: low | medium | high | critical.
+    """Return the risk of an effect: low | medium | high | critical.
 
-    The reversibility is the operator's declaration and the ref class was stamped on arrival. The environment is the
-    agent's word; it can only raise the risk.
+    The operator declares the reversibility, and the ref class was stored when the plan arrived. The
+    agent claims the environment, which can only raise the risk.
     """
     production = ref_class == "production" or names_production(environment)
     if reversibility == "irreversible":
@@ -259,7 +271,7 @@ def risk_of(reversibility: str, environment: str, ref_class: str, declared: bool
 
 
 def names_production(environment: str) -> bool:
-    """True when the name of an environment has a word for production in it."""
+    """True if the name of an environment contains a word for production."""
     words = (
         environment.casefold()
         .replace("-", " ")
@@ -268,10 +280,10 @@ def names_production(environment: str) -> bool:
         .replace(".", " ")
         .split()
     )
-    return not _PRODUCTION.isdisjoint(words)
+    return not _PRODUCTION_WORDS.isdisjoint(words)
 
 
-def _compiled(rule: dict[str, Any]) -> Rule:
+def _compile_rule(rule: dict[str, Any]) -> Rule:
     match = rule["match"]
     for_tool: list[Callable[[str], bool]] = []
     if "tools" in match:
@@ -282,106 +294,114 @@ def _compiled(rule: dict[str, Any]) -> Rule:
     rates = [Rate(**match["rate"])] if "rate" in match else []
     if "session_effects_over" in match:
         rates.append(Rate(match["session_effects_over"], 0, "session_effects"))
-    asks = Requirement.of(rule["require"]) if rule["require"] is not None else DEFAULT
+    requirement = Requirement.of(rule["require"]) if rule["require"] is not None else DEFAULT
     return Rule(
         id=rule["id"],
         outcome=rule["outcome"],
-        asks=asks,
-        strictness=asks.strictness,
+        asks=requirement,
+        strictness=requirement.strictness,
         exemptible=rule.get("exemptible") or EXEMPTIBLE,
         for_tool=tuple(for_tool),
-        checks=tuple(_checks(match, allows=rule["outcome"] == "allow")),
+        checks=tuple(_compile_checks(match, allows=rule["outcome"] == "allow")),
         arguments=tuple(
-            (one["path"], predicate(one, allows=rule["outcome"] == "allow"))
-            for one in match.get("arguments", ())
+            (condition["path"], predicate(condition, allows=rule["outcome"] == "allow"))
+            for condition in match.get("arguments", ())
         ),
         rates=tuple(rates),
         same_call_unknown=rule.get("same_call_unknown") == "ask",
     )
 
 
-def _checks(match: dict[str, Any], *, allows: bool) -> list[Callable[[Wish], bool]]:
-    """The conditions about a wish other than its tool and arguments, the cheapest first.
+def _compile_checks(match: dict[str, Any], *, allows: bool) -> list[Callable[[Wish], bool]]:
+    """Return the checks other than those on tool and arguments, the cheapest first.
 
-    A rule that allows covers every ref that git may move; one that asks or denies holds where it covers any of them.
+    A rule that allows must cover every ref that git may move; one that asks or denies matches if it
+    covers any of them.
     """
-    found: list[Callable[[Wish], bool]] = []
+    checks: list[Callable[[Wish], bool]] = []
     if "ref_classes" in match:
-        found.append(_of_class(frozenset(match["ref_classes"]), allows=allows))
+        checks.append(_compile_ref_class_check(frozenset(match["ref_classes"]), allows=allows))
     if "reversibility" in match:
         kinds = frozenset(match["reversibility"])
-        found.append(lambda wish: wish.reversibility in kinds)
+        checks.append(lambda policy_input: policy_input.reversibility in kinds)
     if "risk_at_least" in match or "risk_at_most" in match:
         least = RISKS.index(match.get("risk_at_least", RISKS[0]))
         most = RISKS.index(match.get("risk_at_most", RISKS[-1]))
         risks = frozenset(RISKS[least : most + 1])
-        found.append(lambda wish: wish.risk in risks)
+        checks.append(lambda policy_input: policy_input.risk in risks)
     if "repositories" in match:
         repository = globs(match["repositories"])
-        found.append(lambda wish: repository(wish.repository))
+        checks.append(lambda policy_input: repository(policy_input.repository))
     if "refs" in match:
-        found.append(covers_refs(match["refs"], surely=allows))
+        checks.append(covers_refs(match["refs"], all_refs=allows))
     if "environments" in match:
         environment = globs(match["environments"])
-        found.append(lambda wish: environment(wish.environment))
+        checks.append(lambda policy_input: environment(policy_input.environment))
     if "resources" in match:
         resource = globs(match["resources"])
-        found.append(lambda wish: resource(wish.resource))
+        checks.append(lambda policy_input: resource(policy_input.resource))
     if "agents" in match:
         agent = globs(match["agents"])
-        found.append(lambda wish: agent(wish.agent))
-    found += [_label(name, globs([pattern])) for name, pattern in match.get("labels", {}).items()]
-    return found
+        checks.append(lambda policy_input: agent(policy_input.agent))
+    checks += [
+        _compile_label_check(name, globs([pattern])) for name, pattern in match.get("labels", {}).items()
+    ]
+    return checks
 
 
-def _of_class(classes: frozenset[str], *, allows: bool) -> Callable[[Wish], bool]:
-    """What is stamped is the worst class of several refs; any class up to it can be among them."""
+def _compile_ref_class_check(classes: frozenset[str], *, allows: bool) -> Callable[[Wish], bool]:
+    """Return the check of the ref class.
 
-    def check(wish: Wish) -> bool:
-        moves = wish.moves
+    The stored class is the worst of several refs, which may include any class up to it.
+    """
+
+    def check(policy_input: Wish) -> bool:
+        moves = policy_input.moves
         if len(moves) < 2 and refs.is_clear(moves):
-            return wish.ref_class in classes
+            return policy_input.ref_class in classes
         among = (
-            refs.CLASSES[refs.CLASSES.index(wish.ref_class) :] if wish.ref_class else refs.CLASSES
+            refs.CLASSES[refs.CLASSES.index(policy_input.ref_class) :]
+            if policy_input.ref_class
+            else refs.CLASSES
         )
         return classes.issuperset(among) if allows else not classes.isdisjoint(among)
 
     return check
 
 
-def covers_refs(patterns: Iterable[str], *, surely: bool) -> Callable[[Wish], bool]:
-    """Whether globs cover the refs of a wish, however they are spelled.
+def covers_refs(patterns: Iterable[str], *, all_refs: bool) -> Callable[[Wish], bool]:
+    """Return a check whether globs cover the refs of an input, in any spelling.
 
-    `surely`: each ref that git may move is covered, by exact case. Else it is enough that one may be, also on a host
-    that ignores case; what stands for several refs may always be.
+    With `all_refs`, each ref that git may move must be covered, by exact case. Else one that may be
+    moved is enough, also on a host that ignores case; a wildcard or unknown ref always may be.
     """
     listed = list(patterns)
     exact, folded = globs(listed), globs([*listed, *map(refs.fold, listed)])
     everything = "*" in listed
 
-    def check(wish: Wish) -> bool:
-        moves = wish.moves
+    def check(policy_input: Wish) -> bool:
+        moves = policy_input.moves
         if everything or not moves:
             return exact("")
-        if surely:
-            known = refs.is_clear(moves)
-            return known and all(
-                any(map(exact, refs.names(one)))
+        if all_refs:
+            is_known = refs.is_clear(moves)
+            return is_known and all(
+                any(map(exact, refs.names(spelling)))
                 for ref in moves
-                for one in refs.possible(ref, wish.ref)
+                for spelling in refs.possible(ref, policy_input.ref)
             )
         return not refs.is_clear(moves) or any(
             folded(name) or folded(refs.fold(name))
             for ref in moves
-            for one in refs.possible(ref, wish.ref)
-            for name in refs.names(one)
+            for spelling in refs.possible(ref, policy_input.ref)
+            for name in refs.names(spelling)
         )
 
     return check
 
 
-def _label(name: str, covers: Callable[[str], bool]) -> Callable[[Wish], bool]:
-    def check(wish: Wish) -> bool:
-        return name in wish.labels and covers(wish.labels[name])
+def _compile_label_check(name: str, covers: Callable[[str], bool]) -> Callable[[Wish], bool]:
+    def check(policy_input: Wish) -> bool:
+        return name in policy_input.labels and covers(policy_input.labels[name])
 
     return check

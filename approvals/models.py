@@ -1,7 +1,7 @@
-"""Policies, gates, votes and exemptions: what holds an effect, and what people decided on exactly what they saw.
+"""Policies, exemptions, gates and votes.
 
-The laws that no CHECK can say (who may vote, how a gate may move, that a quorum stands behind leave) are triggers:
-approvals/laws.py.
+Rules that no CHECK constraint can express (who may vote, how a gate may move, that a quorum
+approved) are triggers: approvals/laws.py.
 """
 
 from django.conf import settings
@@ -18,15 +18,18 @@ from sessions.models import Agent, Project, Session
 
 
 class PolicySet(models.Model):
-    """Rules as they were loaded; never changed afterwards. A new text under the same name is the next version."""
+    """Rules as they were loaded; never changed.
+
+    A new text under the same name is the next version.
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="policy_sets")
     name = models.CharField(max_length=24)
     version = models.IntegerField()
     text = models.TextField()  # the YAML as it was loaded
-    sha256 = models.CharField(max_length=64)  # of the text
-    rules = models.JSONField()  # the same, checked and complete: approvals/document.py
+    sha256 = models.CharField(max_length=64)  # of `text`
+    rules = models.JSONField()  # parsed and complete: approvals/document.py
     loaded_by = models.CharField(max_length=64)  # a pseudonym, or "gatebook" for a command
     loaded_at_us = models.BigIntegerField()
 
@@ -46,7 +49,10 @@ class PolicySet(models.Model):
 
 
 class Activation(models.Model):
-    """Which rules were in force from when, in which mode, and by whose word. The latest is the current one."""
+    """Which rules were activated when, in which mode and by whom.
+
+    The latest is the current one.
+    """
 
     id = models.BigAutoField(primary_key=True)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="activations")
@@ -78,11 +84,14 @@ class Activation(models.Model):
 
 
 class Exemption(models.Model):
-    """A scoped, reasoned suspension of what would ask for leave, ended by time. It never overrides a denial."""
+    """A scoped suspension of approval with a reason and an end.
+
+    It never overrides a denial.
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="exemptions")
-    tool = models.CharField(max_length=100)  # a glob, as the next five; empty covers everything
+    tool = models.CharField(max_length=100)  # a glob, like the next five; empty matches everything
     rule = models.CharField(max_length=64, default="", blank=True)
     agent = models.CharField(max_length=64, default="", blank=True)
     repository = models.CharField(max_length=200, default="", blank=True)
@@ -94,21 +103,17 @@ class Exemption(models.Model):
     granted_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+"
     )
-    opened_position = (
-        models.BigIntegerField()
-    )  # journal position of the grant, whose body has the reason
+    # Journal position of the grant, whose body has the reason.
+    opened_position = models.BigIntegerField()
     granted_at_us = models.BigIntegerField()  # by the first of `minimum` people
-    minimum = models.IntegerField(
-        default=1
-    )  # … as the strictest rule asks that it could suspend then
-    in_force_at_us = models.BigIntegerField(
-        null=True
-    )  # when as many had granted it; null while it is only requested
+    # Grantors needed: as many as the strictest rule needs that the exemption could suspend.
+    minimum = models.IntegerField(default=1)
+    # When the last needed grantor granted it; null while it is only requested.
+    in_force_at_us = models.BigIntegerField(null=True)
     ends_at_us = models.BigIntegerField()
     revoked_at_us = models.BigIntegerField(null=True)
-    expired_position = models.BigIntegerField(
-        null=True
-    )  # journal position of exemption.expired, once it is told
+    # Journal position of exemption.expired, once recorded.
+    expired_position = models.BigIntegerField(null=True)
     uses = models.IntegerField(default=0)
     used_at_us = models.BigIntegerField(null=True)
 
@@ -149,17 +154,17 @@ class Exemption(models.Model):
 
 
 class ExemptionVote(models.Model):
-    """That one person grants an exemption, and how they proved who they are. Never changed."""
+    """One person's grant of an exemption and their proof. Never changed."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     exemption = models.ForeignKey(
         Exemption, on_delete=models.PROTECT, related_name="votes", db_index=False
     )
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
-    actor = models.CharField(max_length=64)  # their pseudonym
+    actor = models.CharField(max_length=64)  # the grantor's pseudonym
     step_up = models.CharField(max_length=12)
-    password_at_us = models.BigIntegerField()  # when they gave it
-    position = models.BigIntegerField()  # journal position of the entry that says so
+    password_at_us = models.BigIntegerField()  # when the grantor typed it
+    position = models.BigIntegerField()  # journal position of the grant's entry
     voted_at_us = models.BigIntegerField()
 
     class Meta:
@@ -167,7 +172,8 @@ class ExemptionVote(models.Model):
             models.UniqueConstraint(
                 fields=["exemption", "user"], name="person_grants_an_exemption_once"
             ),
-            # It is not known beforehand what passes, so it takes the strongest proof that a rule can ask for.
+            # Future effects are unknown, so a grant needs the strongest proof that a rule can
+            # require.
             models.CheckConstraint(
                 condition=Q(step_up=states.STEP_UPS[-1]), name="exemption_takes_the_code"
             ),
@@ -183,7 +189,10 @@ class ExemptionVote(models.Model):
 
 
 class Gate(models.Model):
-    """One effect held for people. What it binds (digest, requirement, clocks' lengths) is fixed when it opens."""
+    """One approval request of an effect.
+
+    Digest, requirement and time limits are fixed when it opens.
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(
@@ -194,33 +203,29 @@ class Gate(models.Model):
     )
     effect = models.ForeignKey(Effect, on_delete=models.PROTECT, related_name="gates")
     agent = models.ForeignKey(Agent, on_delete=models.PROTECT, related_name="gates", db_index=False)
-    opened_position = (
-        models.BigIntegerField()
-    )  # journal position of gate.requested: the handle g_<n>
-    plan_position = models.BigIntegerField()  # … of the plan whose body has what the card shows
+    # Journal position of gate.requested: the handle g_<n>.
+    opened_position = models.BigIntegerField()
+    plan_position = models.BigIntegerField()  # of the plan, whose body the card shows
 
-    # Bound: what leave will be for.
-    digest = models.CharField(
-        max_length=67
-    )  # v1:<64 hex> over intent, target, agent, session and on whose behalf
-    intent_digest = models.CharField(
-        max_length=67, default="", blank=True
-    )  # of the tool and arguments alone
+    # What an approval covers.
+    # v1:<64 hex> over intent, target, agent, session and on whose behalf.
+    digest = models.CharField(max_length=67)
+    # Over tool and arguments only.
+    intent_digest = models.CharField(max_length=67, default="", blank=True)
     preconditions_digest = models.CharField(max_length=67, default="", blank=True)
-    requirement = models.JSONField()  # who must say yes, and how: approvals/document.py
+    requirement = models.JSONField()  # who must approve, and how: approvals/document.py
     requirement_hash = models.CharField(max_length=64)
     policy_set = models.ForeignKey(
         PolicySet, null=True, on_delete=models.PROTECT, related_name="gates", db_index=False
     )
-    rule = models.CharField(
-        max_length=64, default="", blank=True
-    )  # empty: no rule matched, and nothing is let through
+    # Empty if no rule matched.
+    rule = models.CharField(max_length=64, default="", blank=True)
     risk = models.CharField(max_length=8)
     reversibility = models.CharField(max_length=12)
     tool = models.CharField(max_length=100)
     repository_name = models.CharField(max_length=200, default="", blank=True)
 
-    # Who may not say yes to it (people; null where nobody is known).
+    # People with an interest in the effect, who may not approve it; null if unknown.
     requester = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
     )
@@ -233,24 +238,20 @@ class Gate(models.Model):
     self_approval = models.BooleanField(default=False)
     minimum = models.IntegerField(default=1)  # distinct people who must approve
     deny_threshold = models.IntegerField(default=1)
-    step_up = models.CharField(
-        max_length=12, default="none"
-    )  # the least proof that a yes comes with
-    reason_of_yes = models.IntegerField(
-        default=0
-    )  # … and the least number of characters of its reason
+    # The least proof of an approval.
+    step_up = models.CharField(max_length=12, default="none")
+    # The minimum length of an approval's reason.
+    reason_of_yes = models.IntegerField(default=0)
 
     status = models.CharField(max_length=12, default="pending")
-    reason = models.CharField(
-        max_length=20, default="", blank=True
-    )  # why it ended, where the status does not say it
+    # Why the gate ended, unless the status says it.
+    reason = models.CharField(max_length=20, default="", blank=True)
     version = models.IntegerField(default=1)
     requested_at_us = models.BigIntegerField()
     decide_by_us = models.BigIntegerField()
     leave_for_s = models.IntegerField(default=states.DEFAULT_LEAVE_FOR_S)
-    decided_at_us = models.BigIntegerField(
-        null=True
-    )  # when the quorum, the denial or the return was complete
+    # When the gate was approved, denied or returned for changes.
+    decided_at_us = models.BigIntegerField(null=True)
     leave_until_us = models.BigIntegerField(null=True)
     used_at_us = models.BigIntegerField(null=True)
     used_attempt = models.IntegerField(null=True)
@@ -393,7 +394,7 @@ class Gate(models.Model):
 
 
 class Vote(models.Model):
-    """What one person answered on a gate, and exactly what their page showed. Never changed."""
+    """One person's vote on a gate, and exactly what their page showed. Never changed."""
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
@@ -403,24 +404,21 @@ class Vote(models.Model):
     )
     actor = models.CharField(max_length=64)  # the voter's pseudonym
     answer = models.CharField(max_length=10)
-    team = models.CharField(
-        max_length=64, default="", blank=True
-    )  # through which they were eligible
-    card_sha256 = models.CharField(max_length=64)  # of the card as it was rendered for them
+    # The team that made the voter eligible.
+    team = models.CharField(max_length=64, default="", blank=True)
+    card_sha256 = models.CharField(max_length=64)  # of the card as rendered for the voter
     shown_version = models.IntegerField()
     shown_digest = models.CharField(max_length=67)
     shown_at_us = models.BigIntegerField()
-    view_complete = models.BooleanField()  # nothing on the card was cut short
+    view_complete = models.BooleanField()  # nothing on the card was truncated
     step_up = models.CharField(max_length=12, default="none")
-    password_at_us = models.BigIntegerField(
-        null=True
-    )  # when the password was given that this proof rests on
+    # When the voter typed the password that the proof rests on.
+    password_at_us = models.BigIntegerField(null=True)
     reason_characters = models.IntegerField(default=0)  # the reason itself is in the entry's body
     position = models.BigIntegerField()  # journal position of gate.voted
     voted_at_us = models.BigIntegerField()
-    own = models.BooleanField(
-        default=False
-    )  # a yes of who asked for it, or owned its session or agent by then
+    # An approval by the requester, or by the owner of the session or agent.
+    own = models.BooleanField(default=False)
 
     class Meta:
         constraints = [

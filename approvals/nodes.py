@@ -1,7 +1,7 @@
-"""Reads YAML strictly, node by node, so that every fault can be told with its line.
+"""Strict reader of YAML nodes: every fault names its line.
 
-YAML has surprises: `no` is false, `1:30` is ninety, a second key silently wins, an alias repeats what stands elsewhere.
-Each of them is refused here, because a rule must mean what it looks like.
+YAML has surprises: `no` is false, `1:30` is ninety, a second key silently wins, an alias repeats
+another value. Each is refused, because a rule must mean what it looks like.
 """
 
 import difflib
@@ -14,15 +14,18 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 Scalar = str | int | float | bool | None
-LARGEST: Final = 2**53  # beyond it JSON's readers disagree about integers
-_WHOLE: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,15})")
-_BROKEN: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,15})\.[0-9]{1,15}")
-_LENGTH: Final = re.compile(r"(0|[1-9][0-9]{0,8})([smhd]?)")
+LARGEST: Final = 2**53  # JSON readers disagree about larger integers
+_INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,15})")
+_DECIMAL: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,15})\.[0-9]{1,15}")
+_DURATION: Final = re.compile(r"(0|[1-9][0-9]{0,8})([smhd]?)")
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class DocumentError(ValueError):
-    """The text cannot be read as rules. `line` counts from 1; `sentence` says what is wrong and what would be right."""
+    """The text cannot be read as rules.
+
+    `line` counts from 1; `sentence` says what is wrong and what would be right.
+    """
 
     def __init__(self, line: int, sentence: str) -> None:
         super().__init__(f"Line {line}: {sentence}")
@@ -30,19 +33,19 @@ class DocumentError(ValueError):
 
 
 class _Loader(yaml.SafeLoader):
-    """Without aliases: what a rule says stands in the rule."""
+    """A loader that refuses aliases: a rule contains its values."""
 
     def compose_node(self, parent: Node | None, index: int) -> Node | None:
         if self.check_event(yaml.AliasEvent):
-            event = self.get_event()  # type: ignore[no-untyped-call]  # PyYAML's types leave it out
+            event = self.get_event()  # type: ignore[no-untyped-call]  # missing in PyYAML's types
             raise yaml.composer.ComposerError(
-                None, None, "aliases are not read; write the value out", event.start_mark
+                None, None, "aliases are not supported; write the value out", event.start_mark
             )
         return super().compose_node(parent, index)
 
 
 def compose(text: str) -> Node:
-    """The root node of `text`. Raises DocumentError."""
+    """Return the root node of `text`. Raises DocumentError."""
     try:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -52,92 +55,98 @@ def compose(text: str) -> Node:
         ) from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1 if isinstance(error.position, int) else 1
-        raise DocumentError(line, "this holds a character that YAML does not allow.") from error
+        raise DocumentError(
+            line, "the text contains a character that YAML does not allow."
+        ) from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise DocumentError(1, "this is not YAML that can be read.") from error
+        raise DocumentError(1, "this YAML cannot be parsed.") from error
     if root is None:
         raise DocumentError(1, "the text is empty.")
     return root
 
 
 def line_of(node: Node) -> int:
-    """The line on which a node begins, from 1."""
+    """Return the line on which a node begins, from 1."""
     return int(node.start_mark.line) + 1
 
 
 def fault(node: Node, sentence: str) -> DocumentError:
-    """The error that `sentence` is, at the line of `node`."""
+    """Return a DocumentError with `sentence` at the line of `node`."""
     return DocumentError(line_of(node), sentence)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Half a sentence that names the known word nearest to `name`, or all of them."""
-    words = list(known)
-    near = difflib.get_close_matches(name, words, 1, 0.5)
-    return f"did you mean `{near[0]}`?" if near else f"known are {', '.join(words)}."
+def nearest(name: str, choices: Iterable[str]) -> str:
+    """Return half a sentence that suggests the closest of `choices`, or lists all."""
+    words = list(choices)
+    matches = difflib.get_close_matches(name, words, 1, 0.5)
+    return f"did you mean `{matches[0]}`?" if matches else f"known are {', '.join(words)}."
 
 
-def mapping(node: Node, about: str, known: Iterable[str] | None) -> dict[str, Node]:
-    """The values of a mapping by key. Every key is text, there once and, unless `known` is None, known."""
+def mapping(node: Node, about: str, allowed_keys: Iterable[str] | None) -> dict[str, Node]:
+    """Return the values of a mapping by key.
+
+    Every key is text, unique and, unless `allowed_keys` is None, one of these.
+    """
     if not isinstance(node, MappingNode) or not node.tag.endswith(":map"):
         raise fault(node, f"{about} must be a mapping of keys to values.")
-    found: dict[str, Node] = {}
+    values: dict[str, Node] = {}
     for key, value in node.value:
-        # A key that YAML takes for true (`on` is one) is still a word where that word is known.
-        spoken = isinstance(key, ScalarNode) and (
-            key.tag.endswith(":str") or (known is not None and key.value in known)
+        # YAML reads some words, such as `on`, as true; an allowed key of that spelling is text.
+        is_text = isinstance(key, ScalarNode) and (
+            key.tag.endswith(":str") or (allowed_keys is not None and key.value in allowed_keys)
         )
-        if not spoken:
+        if not is_text:
             raise fault(key, f"every key of {about} must be text; put it in quotes.")
-        if key.value in found:
-            raise fault(key, f"{about} has `{key.value}` twice.")
-        if known is not None and key.value not in known:
+        if key.value in values:
+            raise fault(key, f"{about} has `{key.value}` twice; remove one.")
+        if allowed_keys is not None and key.value not in allowed_keys:
             raise fault(
-                key, f"{about} has the unknown key {key.value!r}; {nearest(key.value, known)}"
+                key,
+                f"{about} has the unknown key {key.value!r}; {nearest(key.value, allowed_keys)}",
             )
-        found[key.value] = value
-    return found
+        values[key.value] = value
+    return values
 
 
 def sequence(node: Node, about: str, most: int, *, least: int = 1) -> list[Node]:
-    """The items of a list."""
+    """Return the items of a list."""
     if not isinstance(node, SequenceNode) or not node.tag.endswith(":seq"):
         raise fault(node, f"{about} must be a list; write [one, two], also for one.")
     if not least <= len(node.value) <= most:
-        words = (
-            "is empty; leave it out instead"
+        problem = (
+            "is empty; remove it instead"
             if not node.value
             else f"has {len(node.value)} items; {most} is the most"
         )
-        raise fault(node, f"{about} {words}.")
+        raise fault(node, f"{about} {problem}.")
     return list(node.value)
 
 
 def text(node: Node, about: str, longest: int) -> str:
-    """Printable text of 1 to `longest` characters on one line."""
+    """Return printable text of 1 to `longest` characters on one line."""
     if not isinstance(node, ScalarNode) or not node.tag.endswith(":str"):
         hint = "; put it in quotes" if isinstance(node, ScalarNode) and node.value else ""
         raise fault(node, f"{about} must be text{hint}.")
     value = node.value
     if not value.strip() or value != value.strip():
-        raise fault(node, f"{about} is empty or begins or ends with a space.")
+        raise fault(node, f"{about} must not be empty, nor begin or end with a space.")
     if len(value) > longest:
         raise fault(node, f"{about} is longer than {longest} characters.")
     if not value.isprintable():
-        raise fault(node, f"{about} holds a line break or an invisible character.")
+        raise fault(node, f"{about} must not contain line breaks or invisible characters.")
     return str(value)
 
 
 def choice(node: Node, about: str, choices: tuple[str, ...]) -> str:
-    """One of `choices`."""
+    """Return one of `choices`."""
     if not isinstance(node, ScalarNode) or node.value not in choices:
-        said = f"{node.value!r}" if isinstance(node, ScalarNode) else "something else"
-        raise fault(node, f"{about} is {said}; choose one of {', '.join(choices)}.")
+        given = f"{node.value!r}" if isinstance(node, ScalarNode) else "something else"
+        raise fault(node, f"{about} is {given}; choose one of {', '.join(choices)}.")
     return str(node.value)
 
 
 def truth(node: Node, about: str) -> bool:
-    """`true` or `false`, and none of the other words for them."""
+    """Return a boolean written as `true` or `false`."""
     if (
         not isinstance(node, ScalarNode)
         or not node.tag.endswith(":bool")
@@ -148,9 +157,9 @@ def truth(node: Node, about: str) -> bool:
 
 
 def whole(node: Node, about: str, least: int, most: int) -> int:
-    """A whole number in decimal digits."""
+    """Return a whole number in decimal digits."""
     plain = (
-        isinstance(node, ScalarNode) and node.tag.endswith(":int") and _WHOLE.fullmatch(node.value)
+        isinstance(node, ScalarNode) and node.tag.endswith(":int") and _INTEGER.fullmatch(node.value)
     )
     if not plain or not least <= int(node.value) <= most:
         raise fault(node, f"{about} must be a whole number from {least} to {most}.")
@@ -158,9 +167,9 @@ def whole(node: Node, about: str, least: int, most: int) -> int:
 
 
 def seconds(node: Node, about: str, most: int) -> int:
-    """A length of time: whole seconds, or 30s, 10m, 1h, 2d."""
+    """Return a length of time: whole seconds, or 30s, 10m, 1h, 2d."""
     match = (
-        _LENGTH.fullmatch(node.value)
+        _DURATION.fullmatch(node.value)
         if isinstance(node, ScalarNode) and node.style is None
         else None
     )
@@ -174,7 +183,7 @@ def seconds(node: Node, about: str, most: int) -> int:
 
 
 def scalar(node: Node, about: str) -> Scalar:
-    """Text, a number, true, false or null, as JSON would have it."""
+    """Return text, a number, true, false or null, with JSON's meaning."""
     if isinstance(node, ScalarNode):
         kind, value = node.tag.rpartition(":")[2], node.value
         if kind == "str" and len(value) <= 500:
@@ -183,18 +192,19 @@ def scalar(node: Node, about: str) -> Scalar:
             return bool(value == "true")
         if kind == "null" and value == "null":
             return None
-        if kind == "int" and _WHOLE.fullmatch(value) and abs(int(value)) <= LARGEST:
+        if kind == "int" and _INTEGER.fullmatch(value) and abs(int(value)) <= LARGEST:
             return int(value)
-        if kind == "float" and _BROKEN.fullmatch(value) and math.isfinite(float(value)):
+        if kind == "float" and _DECIMAL.fullmatch(value) and math.isfinite(float(value)):
             return float(value)
     raise fault(
         node,
-        f"{about} must be text of at most 500 characters, a decimal number, true, false or null; quote text.",
+        f"{about} must be text of at most 500 characters, a decimal number, true, false or"
+        " null; quote text.",
     )
 
 
 def number(node: Node, about: str) -> int | float:
-    """A number, whole or not."""
+    """Return a number, whole or not."""
     value = scalar(node, about)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise fault(node, f"{about} must be a number.")

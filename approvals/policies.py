@@ -1,4 +1,4 @@
-"""The one writer of PolicySet and Activation: loads rules, puts them in force, and tells what is in force."""
+"""The one writer of PolicySet and Activation: load, activate and read policies."""
 
 import hashlib
 import threading
@@ -22,13 +22,13 @@ from sessions.models import ENDED, Project
 from sessions.records import record
 from sessions.refused import RefusedError
 
-_KEPT: Final = 64  # sets whose compiled rules a process remembers
-_lock = threading.Lock()
-_compiled: dict[UUID, tuple[str, Compiled]] = {}
+_MAX_CACHED_SETS: Final = 64  # compiled sets cached by a process
+_cache_lock = threading.Lock()
+_compiled_sets: dict[UUID, tuple[str, Compiled]] = {}
 
 
 class InForce(NamedTuple):
-    """The rules that hold in a project now. `name` is "house@3"; `mode` is observe or enforce."""
+    """The active policy of a project. `name` is "house@3"; `mode` observe or enforce."""
 
     policy_set: UUID
     name: str
@@ -36,15 +36,16 @@ class InForce(NamedTuple):
     compiled: Compiled
 
     def judge(self, wish: Wish, counted: Counted) -> Judgement:
-        """What these rules say of `wish`."""
+        """Decide `wish` by these rules."""
         return judge(self.compiled, wish, self.mode, counted)
 
 
 class Grounds(NamedTuple):
-    """What every plan and dispatch must know first: the rules in force, and whether anything at all is stopped.
+    """What every plan and dispatch needs to know, loaded in one query.
 
-    `final` tells whether people denied anything for good in the session that was asked about, `ended` whether it has
-    ended, `patterns` is the version of the patterns of refs of the repository that was asked about.
+    `stops` is whether any stop is in force in the project. For the session, agent, tool, repository
+    and intent that were named: `final` is whether an action was denied for the session, `ended`
+    whether the session has ended, and `patterns` the version of the repository's ref patterns.
     """
 
     force: InForce | None
@@ -52,17 +53,15 @@ class Grounds(NamedTuple):
     final: bool
     ended: bool
     patterns: int | None
-    paced: bool  # a report of the agent that was asked about paces some of its plans
-    broken: bool  # the breaker of the tool that was asked about is open
-    fence: int | None = (
-        None  # the least lease epoch under which the session, or the task, may be written
-    )
-    leased: bool = False  # the session is of the mode whose workers must name their epoch
-    same_call: bool = False  # the intent that was asked about may have happened in another session
+    paced: bool  # the agent's capacity report throttles some of its plans
+    broken: bool  # the tool's circuit breaker is open
+    fence: int | None = None  # the least lease epoch that may write the session or the task
+    leased: bool = False  # workers of the session must name their lease epoch
+    same_call: bool = False  # the intent may have happened in another session
 
 
 def in_force(project: UUID) -> InForce | None:
-    """What is in force in `project`, or None where nothing ever was: such a project only observes."""
+    """Return the active policy, or None if none was ever active (observe only)."""
     return grounds(project).force
 
 
@@ -77,26 +76,37 @@ def grounds(
     task: UUID | None = None,
     intent: str = "",
 ) -> Grounds:
-    """What is in force in `project`, and whether a person has stopped anything there, in one query by indexes.
+    """Load the active policy and the context of a plan or dispatch in one query.
 
     Rules never change once loaded, so each process compiles a set once.
     """
-    identity, asked = vendor_id(project), vendor_id(session or _NOTHING)
-    about = [
+    identity, session_id = vendor_id(project), vendor_id(session or _NIL_UUID)
+    arguments = [
         identity,
-        asked,
-        asked,
-        vendor_id(repository or _NOTHING),
-        vendor_id(agent or _NOTHING),
+        session_id,
+        session_id,
+        vendor_id(repository or _NIL_UUID),
+        vendor_id(agent or _NIL_UUID),
         now_us,
     ]
-    fenced = fences.place(project, session or _NOTHING, task)
-    found = sql.rows(
-        _GROUNDS, [*about, identity, tool, *fenced, asked, identity, intent, asked, identity]
+    lease_place = fences.place(project, session or _NIL_UUID, task)
+    rows = sql.rows(
+        _CONTEXT_SQL,
+        [
+            *arguments,
+            identity,
+            tool,
+            *lease_place,
+            session_id,
+            identity,
+            intent,
+            session_id,
+            identity,
+        ],
     )
-    policy_set, mode, stops, final, ended, patterns, paced, broken, fence, worked, same = found[0]
+    policy_set, mode, stops, final, ended, patterns, paced, broken, fence, worked, same = rows[0]
     leased, unknown = worked == "leased", bool(same and intent)
-    present = (
+    values = (
         bool(stops),
         bool(final),
         bool(ended),
@@ -107,31 +117,33 @@ def grounds(
         leased,
         unknown,
     )
-    named = as_uuid(policy_set)
-    if named is None:
-        return Grounds(None, *present)
-    name, compiled = _rules(named)
-    return Grounds(InForce(named, name, mode, compiled), *present)
+    policy_set_id = as_uuid(policy_set)
+    if policy_set_id is None:
+        return Grounds(None, *values)
+    name, compiled = _load_compiled(policy_set_id)
+    return Grounds(InForce(policy_set_id, name, mode, compiled), *values)
 
 
 _ENDED: Final = ", ".join(f"'{status}'" for status in ENDED)
-_NOTHING: Final = UUID(int=0)
-_GROUNDS: Final = (
+_NIL_UUID: Final = UUID(int=0)
+_CONTEXT_SQL: Final = (
     "SELECT current.policy_set_id, current.mode,"
     " EXISTS (SELECT 1 FROM ledger_hold WHERE project_id = %s AND lifted_at_us IS NULL),"
     " EXISTS (SELECT 1 FROM approvals_gate WHERE session_id = %s AND status = 'denied_final'),"
     f" EXISTS (SELECT 1 FROM agent_sessions_session WHERE id = %s AND status IN ({_ENDED})),"
     " (SELECT patterns_version FROM agent_sessions_repository WHERE id = %s),"
     " EXISTS (SELECT 1 FROM agent_sessions_capacity WHERE agent_id = %s AND paced_until_us > %s),"
-    " EXISTS (SELECT 1 FROM ledger_breaker WHERE project_id = %s AND tool = %s AND opened_at_us IS NOT NULL),"
-    f" {fences.FENCE_SQL}, (SELECT mode FROM agent_sessions_session WHERE id = %s), EXISTS ({same_calls.UNKNOWN_SQL})"
+    " EXISTS (SELECT 1 FROM ledger_breaker WHERE project_id = %s AND tool = %s AND opened_at_us"
+    " IS NOT NULL),"
+    f" {fences.FENCE_SQL}, (SELECT mode FROM agent_sessions_session WHERE id = %s), EXISTS"
+    f" ({same_calls.UNKNOWN_SQL})"
     " FROM (SELECT 1) AS one"
     " LEFT JOIN approvals_activation AS current ON current.project_id = %s AND current.is_current"
 )
 
 
 def stored(project: Project, text: str) -> PolicySet | None:
-    """The set that was loaded from exactly this text, if any."""
+    """Return the set that was loaded from exactly this text, if any."""
     return (
         PolicySet.objects.filter(project=project, sha256=_sha256(text)).order_by("version").last()
     )
@@ -139,15 +151,16 @@ def stored(project: Project, text: str) -> PolicySet | None:
 
 @transaction.atomic(savepoint=False)
 def load(project: Project, text: str, actor: str = SYSTEM_SOURCE) -> PolicySet:
-    """Keep `text` as the next version under its name; the same text again is the set that there is.
+    """Store `text` as the next version under its name; return the set.
 
-    Loading puts nothing in force. `actor` is a pseudonym, or "gatebook" for a command. Raises DocumentError.
+    The same text again returns the existing set. Loading activates nothing. `actor` is a pseudonym,
+    or "gatebook" for a command. Raises DocumentError.
     """
     rules = document.read(text)
     _lock_project(project)
-    known = stored(project, text)
-    if known is not None:
-        return known
+    existing = stored(project, text)
+    if existing is not None:
+        return existing
     earlier = PolicySet.objects.filter(project=project, name=rules["name"]).aggregate(
         latest=Max("version")
     )
@@ -166,7 +179,7 @@ def load(project: Project, text: str, actor: str = SYSTEM_SOURCE) -> PolicySet:
         "rules": len(rules["rules"]),
         "sha256": policy_set.sha256,
     }
-    _record(policy_set, "policy.loaded", actor, facts, {"name": policy_set.name, "text": text})
+    _record_policy_entry(policy_set, "policy.loaded", actor, facts, {"name": policy_set.name, "text": text})
     return policy_set
 
 
@@ -178,16 +191,19 @@ def activate(
     user: User | None = None,
     actor: str = SYSTEM_SOURCE,
 ) -> Activation:
-    """Put `policy_set` in force in `mode` from now on; what is in force in that mode already stays as it is.
+    """Activate `policy_set` in `mode`; a repeated activation changes nothing.
 
-    Waits for whoever is between looking and acting in the project (ledger/holds.py): a plan or a dispatch goes by the
-    old rules or by the new ones, and of two who activate at once the later replaces the earlier. Raises RefusedError.
+    Waits for concurrent plans and dispatches in the project (ledger/holds.py): each uses the old
+    rules or the new ones. Of two concurrent activations the later replaces the earlier. Raises
+    RefusedError.
     """
     projects.expect_life(project)
     if mode not in states.MODES:
-        raise RefusedError(f"There is no mode {mode!r}: choose one of {', '.join(states.MODES)}.")
+        raise RefusedError(f"Unknown mode {mode!r}. Choose one of {', '.join(states.MODES)}.")
     if policy_set.project_id != project.id:
-        raise RefusedError("These rules belong to another project.")
+        raise RefusedError(
+            "These rules belong to another project. Choose a version of this project."
+        )
     holds.alone(project.id)
     before = current(project)
     if before is not None and (before.policy_set_id, before.mode) == (policy_set.id, mode):
@@ -207,12 +223,12 @@ def activate(
         "mode_before": before.mode if before else "observe",
         "policy_set_before": before.policy_set_id.hex if before else None,
     }
-    _record(policy_set, "policy.activated", actor, facts, {"name": policy_set.name})
+    _record_policy_entry(policy_set, "policy.activated", actor, facts, {"name": policy_set.name})
     return activation
 
 
 def current(project: Project) -> Activation | None:
-    """The activation in force, with its set; None where nothing ever was."""
+    """Return the current activation with its set; None if there never was one."""
     return (
         Activation.objects.select_related("policy_set", "user")
         .filter(project=project, is_current=True)
@@ -221,25 +237,28 @@ def current(project: Project) -> Activation | None:
 
 
 def mode_of(project: UUID) -> str:
-    """The project's mode: observe until rules are put in force with enforce."""
+    """Return the project's mode: observe until rules are activated with enforce."""
     force = in_force(project)
     return force.mode if force is not None else "observe"
 
 
-def _rules(policy_set: UUID) -> tuple[str, Compiled]:
-    found = _compiled.get(policy_set)
-    if found is None:
+def _load_compiled(policy_set: UUID) -> tuple[str, Compiled]:
+    rules = _compiled_sets.get(policy_set)
+    if rules is None:
         row = PolicySet.objects.values_list("name", "version", "rules").get(pk=policy_set)
-        found = (f"{row[0]}@{row[1]}", compile_rules(row[2]))
-        with _lock:
-            if len(_compiled) >= _KEPT:
-                _compiled.clear()
-            _compiled[policy_set] = found
-    return found
+        rules = (f"{row[0]}@{row[1]}", compile_rules(row[2]))
+        with _cache_lock:
+            if len(_compiled_sets) >= _MAX_CACHED_SETS:
+                _compiled_sets.clear()
+            _compiled_sets[policy_set] = rules
+    return rules
 
 
 def _lock_project(project: Project) -> None:
-    """Load one at a time; agents go on working, since a foreign key needs no more than the row's key."""
+    """Serialize loading per project without blocking agents.
+
+    A foreign key locks no more than the row's key.
+    """
     Project.objects.select_for_update(no_key=True).only("id").get(pk=project.pk)
 
 
@@ -247,7 +266,7 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _record(
+def _record_policy_entry(
     policy_set: PolicySet, kind: str, actor: str, facts: dict[str, Any], words: dict[str, Any]
 ) -> None:
     record(

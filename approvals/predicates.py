@@ -1,7 +1,8 @@
-"""What a rule can ask of globs and of arguments. Pure and deterministic; knows no Django.
+"""Compiled matchers of globs and argument predicates. Pure; imports no Django.
 
-A predicate answers true or false, or raises `Unclear` where the question makes no sense for what was sent: is a text
-less than five? Nobody is let through by sending another kind of value than the rule speaks of.
+A predicate returns true or false, or raises `Unclear` if the value has another type than the rule
+expects, such as text compared with a number. A value of an unexpected type never lets an effect
+pass.
 """
 
 import fnmatch
@@ -33,15 +34,21 @@ ORDERED: Final[dict[str, Callable[[Any, Any], bool]]] = {
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 _MISSING: Final = object()
-_REMEMBERED: Final = 128
+_CACHE_SIZE: Final = 128
 
 
 class Unclear(Exception):
-    """A predicate cannot be answered; the message is half a sentence that repeats nothing of what was sent."""
+    """A predicate cannot be evaluated.
+
+    The message is half a sentence that repeats none of the agent's values.
+    """
 
 
 def globs(patterns: Iterable[str]) -> Callable[[str], bool]:
-    """A function that is true for a text which one of `patterns` covers whole. `*` also crosses `/`; case counts."""
+    """Return a predicate: true if one of `patterns` matches the whole text.
+
+    `*` also matches `/`; matching is case-sensitive.
+    """
     wanted = list(patterns)
     if "*" in wanted:
         return lambda _text: True
@@ -50,33 +57,33 @@ def globs(patterns: Iterable[str]) -> Callable[[str], bool]:
     if not rest:
         return exact.__contains__
     covers = re.compile("|".join(rest)).match
-    # The same few names come again and again; remembering them costs a fourth of matching them.
-    return lru_cache(maxsize=_REMEMBERED)(lambda text: text in exact or covers(text) is not None)
+    # The same few names repeat; a cache lookup costs 25 % of a match.
+    return lru_cache(maxsize=_CACHE_SIZE)(lambda text: text in exact or covers(text) is not None)
 
 
 def predicate(wanted: Mapping[str, Any], *, allows: bool) -> Callable[[Any], bool]:
-    """The function of arguments that one entry of `match.arguments` is: {path, and exactly one operator}.
+    """Compile one entry of `match.arguments`: {path, and exactly one operator}.
 
-    A missing argument is equal to nothing. So `ne` holds for it, but not in a rule that allows: such a rule lets pass
-    only what it has seen.
+    A missing argument is equal to nothing. So `ne` holds for it, but not in a rule that allows:
+    such a rule needs the argument.
     """
     path = tuple(str(wanted["path"]).split("."))
     name = next(key for key in wanted if key != "path")
     operand = wanted[name]
     if name == "exists":
-        return lambda arguments: (_at(arguments, path) is not _MISSING) == operand
-    test = _TESTS[name](operand)
+        return lambda arguments: (_value_at(arguments, path) is not _MISSING) == operand
+    test = _COMPILERS[name](operand)
     missing = name == "ne" and not allows
 
     def holds(arguments: Any) -> bool:
-        value = _at(arguments, path)
+        value = _value_at(arguments, path)
         return missing if value is _MISSING else test(value)
 
     return holds
 
 
-def _at(arguments: Any, path: tuple[str, ...]) -> Any:
-    """What stands at a dot path; numbers count the items of a list from 0."""
+def _value_at(arguments: Any, path: tuple[str, ...]) -> Any:
+    """Return the value at a dot path; numbers index the items of a list from 0."""
     value = arguments
     for step in path:
         if isinstance(value, dict) and step in value:
@@ -94,7 +101,7 @@ def _at(arguments: Any, path: tuple[str, ...]) -> Any:
     return value
 
 
-def _kind(value: Any) -> str:
+def _type_name(value: Any) -> str:
     if isinstance(value, bool):
         return "true or false"
     if value is None:
@@ -106,30 +113,30 @@ def _kind(value: Any) -> str:
     return "a list" if isinstance(value, list) else "an object"
 
 
-def _same(value: Any, operand: Any) -> bool:
-    """Equality of one kind; null is equal to null alone and comparable with everything."""
+def _is_equal(value: Any, operand: Any) -> bool:
+    """True if equal and of one type; null can be compared with every type."""
     if value is None or operand is None:
         return value is operand
-    if _kind(value) != _kind(operand):
-        raise Unclear(f"is {_kind(value)} where the rule has {_kind(operand)}")
+    if _type_name(value) != _type_name(operand):
+        raise Unclear(f"is {_type_name(value)} where the rule has {_type_name(operand)}")
     return bool(value == operand)
 
 
 def _equal(operand: Any) -> Callable[[Any], bool]:
-    return lambda value: _same(value, operand)
+    return lambda value: _is_equal(value, operand)
 
 
 def _unequal(operand: Any) -> Callable[[Any], bool]:
-    return lambda value: not _same(value, operand)
+    return lambda value: not _is_equal(value, operand)
 
 
 def _within(operand: list[Any]) -> Callable[[Any], bool]:
-    kinds = {_kind(one) for one in operand}
+    kinds = {_type_name(item) for item in operand}
 
     def test(value: Any) -> bool:
-        if value is not None and _kind(value) not in kinds:
-            raise Unclear(f"is {_kind(value)}, of which the rule's list has none")
-        return any(_kind(one) == _kind(value) and one == value for one in operand)
+        if value is not None and _type_name(value) not in kinds:
+            raise Unclear(f"is {_type_name(value)}, and the rule's list has no such value")
+        return any(_type_name(item) == _type_name(value) and item == value for item in operand)
 
     return test
 
@@ -139,8 +146,8 @@ def _ordered(name: str) -> Callable[[Any], Callable[[Any], bool]]:
 
     def make(limit: Any) -> Callable[[Any], bool]:
         def test(value: Any) -> bool:
-            if _kind(value) != "a number":
-                raise Unclear(f"is {_kind(value)}, which is neither more nor less than a number")
+            if _type_name(value) != "a number":
+                raise Unclear(f"is {_type_name(value)}, which cannot be compared with a number")
             return compare(value, limit)
 
         return test
@@ -153,8 +160,8 @@ def _contains(operand: Any) -> Callable[[Any], bool]:
         if isinstance(value, str) and isinstance(operand, str):
             return operand in value
         if isinstance(value, list):
-            return any(_kind(one) == _kind(operand) and one == operand for one in value)
-        raise Unclear(f"is {_kind(value)}, which cannot contain {_kind(operand)}")
+            return any(_type_name(item) == _type_name(operand) and item == operand for item in value)
+        raise Unclear(f"is {_type_name(value)}, which cannot contain {_type_name(operand)}")
 
     return test
 
@@ -162,27 +169,29 @@ def _contains(operand: Any) -> Callable[[Any], bool]:
 def _prefix(operand: str) -> Callable[[Any], bool]:
     def test(value: Any) -> bool:
         if not isinstance(value, str):
-            raise Unclear(f"is {_kind(value)}, which begins with nothing")
+            raise Unclear(f"is {_type_name(value)}, which has no prefix")
         return value.startswith(operand)
 
     return test
 
 
 def _cidr(operand: list[str]) -> Callable[[Any], bool]:
-    networks = [ipaddress.ip_network(one) for one in operand]
+    networks = [ipaddress.ip_network(item) for item in operand]
 
     def test(value: Any) -> bool:
         try:
             address = ipaddress.ip_address(value if isinstance(value, str) else "")
         except ValueError:
-            raise Unclear("is no address of the Internet") from None
-        return any(one in network for one in _spellings(address) for network in networks)
+            raise Unclear("is not an IP address") from None
+        return any(
+            candidate in network for candidate in _with_embedded_ipv4(address) for network in networks
+        )
 
     return test
 
 
-def _spellings(address: Address) -> Iterator[Address]:
-    """The address, and the IPv4 address of the same machine that it may carry (mapped, 6to4 or NAT64)."""
+def _with_embedded_ipv4(address: Address) -> Iterator[Address]:
+    """Return the address, and any embedded IPv4 address (mapped, 6to4 or NAT64)."""
     yield address
     if isinstance(address, ipaddress.IPv6Address):
         yield from filter(None, (address.ipv4_mapped, address.sixtofour))
@@ -190,7 +199,7 @@ def _spellings(address: Address) -> Iterator[Address]:
             yield ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
 
 
-_TESTS: Final[dict[str, Callable[[Any], Callable[[Any], bool]]]] = {
+_COMPILERS: Final[dict[str, Callable[[Any], Callable[[Any], bool]]]] = {
     "eq": _equal,
     "ne": _unequal,
     "in": _within,

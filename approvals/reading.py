@@ -1,4 +1,4 @@
-"""What rules look at, read from where it is kept: a plan as it came, or an effect as it is stored. Writes nothing."""
+"""Build policy inputs from a plan or a stored effect. Writes nothing."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from sessions.origin import Origin
 
 @dataclass(slots=True)
 class Asked:
-    """What a plan says beyond its columns: what rules look at and what a grant will bind."""
+    """What a plan contains besides its columns, for rules and approvals."""
 
     arguments: Any
     repository: str = ""
@@ -35,14 +35,14 @@ class Asked:
 
 
 class About(NamedTuple):
-    """What the server knows of how bad an effect could be."""
+    """The severity of an effect, as the server knows it."""
 
     reversibility: str
     risk: str
 
 
 class Labels(Mapping[str, str]):
-    """A session's labels, read only when a rule looks at one."""
+    """A session's labels, read only when a rule uses one."""
 
     def __init__(self, session: UUID) -> None:
         self._session = session
@@ -72,49 +72,55 @@ def wish_of(
     agent: str,
     tool: str,
     values: Mapping[str, Any],
-    asked: Asked,
+    payload: Asked,
     labels: Labels | None = None,
 ) -> Wish:
-    """A plan as rules see it. `values` holds the columns of its target; `labels` its session's, where known already."""
-    known = declared.tool(project, tool)
+    """Build the policy input of a plan.
+
+    `values` holds the columns of its target; `labels` those of its session if known already.
+    """
+    declaration = declared.tool(project, tool)
     environment, ref_class = values.get("environment") or "", values.get("ref_class") or ""
-    is_declared = known is not declared.UNDECLARED
+    is_declared = declaration is not declared.UNDECLARED
     return Wish(
         tool=tool,
-        repository=asked.repository,
+        repository=payload.repository,
         ref=values.get("ref") or "",
         ref_class=ref_class,
         environment=environment,
         resource=values.get("resource") or "",
-        tool_class=known.tool_class,
-        reversibility=known.reversibility,
+        tool_class=declaration.tool_class,
+        reversibility=declaration.reversibility,
         declared=is_declared,
-        risk=risk_of(known.reversibility, environment, ref_class, is_declared),
+        risk=risk_of(declaration.reversibility, environment, ref_class, is_declared),
         agent=agent,
         labels=Labels(session) if labels is None else labels,
-        arguments=asked.arguments,
+        arguments=payload.arguments,
         moved_refs=values.get("moved_refs") or "",
     )
 
 
 def wish_of_stored(row: EffectRow, agent: str, plan: Mapping[str, Any]) -> Wish:
-    """A stored effect as rules see it now that `agent` is about to start it; its arguments are those of `plan`."""
+    """Build the policy input of a stored effect that `agent` is about to dispatch.
+
+    Its arguments are those of `plan`.
+    """
     repository = repository_of(row)
     target = target_of(row)
     target["ref_class"], _ = ref_class_now(repository, row)
-    asked = Asked(plan.get("arguments", {}), repository.name if repository is not None else "")
-    return wish_of(row.project_id, row.session_id, agent, row.tool, target, asked)
+    payload = Asked(plan.get("arguments", {}), repository.name if repository is not None else "")
+    return wish_of(row.project_id, row.session_id, agent, row.tool, target, payload)
 
 
 def stamp(row: EffectRow) -> str:
-    """Give a stored effect that is planned again the class that its ref has now; return its repository's name."""
+    """Store the current ref class of a replanned effect; return its repository's name."""
     repository = repository_of(row)
     row.ref_class, row.ref_patterns_version = ref_class_now(repository, row)
     return repository.name if repository is not None else ""
 
 
 def repository_of(row: EffectRow) -> Repository | None:
-    """The repository of a stored effect's target."""
+    """Return the repository of a stored effect's target."""
     return (
         Repository.objects.filter(id=row.repository_id).first()
         if row.repository_id is not None
@@ -125,14 +131,17 @@ def repository_of(row: EffectRow) -> Repository | None:
 def ref_class_now(
     repository: Repository | None, effect: EffectRow | Effect
 ) -> tuple[str, int | None]:
-    """The class of an effect's ref by the present patterns, and their version; what is stamped where there is none."""
+    """Return the class of an effect's ref by current patterns, and their version.
+
+    Without a repository or ref, the stored values.
+    """
     if repository is None or not effect.ref:
         return effect.ref_class, effect.ref_patterns_version
     return repositories.classify(repository, effect.moved_refs)
 
 
 def plan_body(position: int | None) -> dict[str, Any]:
-    """What was sent as the plan at `position`; empty when there is none, or when it was erased."""
+    """Return the body of the plan at `position`; empty if missing or erased."""
     text = (
         Body.objects.values_list("text", flat=True).filter(entry=position).first()
         if position
@@ -143,7 +152,10 @@ def plan_body(position: int | None) -> dict[str, Any]:
 
 
 def on_behalf_of(session: UUID) -> str:
-    """The pseudonym of the member for whom a session works, by its own word or that of one above it, or nothing."""
+    """Return the pseudonym of the member for whom a session works, or empty.
+
+    The session or one of its parents names the member.
+    """
     name = openings.requester(session)
     if name is None:
         return ""
@@ -151,7 +163,10 @@ def on_behalf_of(session: UUID) -> str:
 
 
 class Parties(NamedTuple):
-    """Who has a part in a request, by account: for whom it is made (and their pseudonym), who answers for what."""
+    """The accounts that have an interest in a request.
+
+    The requester (and their pseudonym), the session's owner and the agent's owner.
+    """
 
     requester: int | None
     on_behalf_of: str | None
@@ -160,7 +175,10 @@ class Parties(NamedTuple):
 
 
 def parties(session: UUID, agent: UUID) -> Parties:
-    """Those of a session and of the agent that asks in it, which need not be the one that opened it."""
+    """Return the parties of a session and of the agent that requests in it.
+
+    The agent need not be the one that opened the session.
+    """
     asking = Agent.objects.filter(id=agent).values("owner")
     owner, asks = Session.objects.values_list("owner", Subquery(asking)).get(id=session)
     name = openings.requester(session)
@@ -171,53 +189,56 @@ def parties(session: UUID, agent: UUID) -> Parties:
 
 
 def target_of(row: EffectRow) -> dict[str, Any]:
-    """The columns of a stored effect's target, by name."""
+    """Return the columns of a stored effect's target, by name."""
     names = ("repository_id", "ref", "moved_refs", "ref_class", "environment", "resource")
     return {name: getattr(row, name) for name in names}
 
 
 def reversibility_and_risk(project: UUID, effect: EffectRow) -> About:
-    """What the operator declared of the tool and what follows from the target."""
-    known = declared.tool(project, effect.tool)
-    is_declared = known is not declared.UNDECLARED
-    risk = risk_of(known.reversibility, effect.environment, effect.ref_class, is_declared)
-    return About(known.reversibility, risk)
+    """Return the declared reversibility and the risk that follows from the target."""
+    declaration = declared.tool(project, effect.tool)
+    is_declared = declaration is not declared.UNDECLARED
+    risk = risk_of(declaration.reversibility, effect.environment, effect.ref_class, is_declared)
+    return About(declaration.reversibility, risk)
 
 
 def about_now(gate: Gate, row: EffectRow | None = None) -> About:
-    """The worst of what was known when a gate opened and of what is known now: facts only ever raise it.
+    """Return the worse of the severity at the gate's opening and now.
 
-    `row` is the gate's effect where it has been read.
+    `row` is the gate's effect if it was read already.
     """
     effect = gate.effect if row is None else row
-    known = declared.tool(gate.project_id, gate.tool)
+    declaration = declared.tool(gate.project_id, gate.tool)
     repository = (
         None if not effect.ref else gate.effect.repository if row is None else repository_of(row)
     )
     ref_class, _ = ref_class_now(repository, effect)
     risk = risk_of(
-        known.reversibility, effect.environment, ref_class, known is not declared.UNDECLARED
+        declaration.reversibility,
+        effect.environment,
+        ref_class,
+        declaration is not declared.UNDECLARED,
     )
     return About(
-        max(gate.reversibility, known.reversibility, key=REVERSIBILITIES.index),
+        max(gate.reversibility, declaration.reversibility, key=REVERSIBILITIES.index),
         max(gate.risk, risk, key=RISKS.index),
     )
 
 
-def counter(origin: Origin, wish: Plan) -> Callable[[Rate], int]:
-    """How often something was planned lately; each question is one indexed count."""
+def counter(origin: Origin, plan: Plan) -> Callable[[Rate], int]:
+    """Return a counter of recent plans; each call is one indexed count."""
     return counting.counter(
         origin.project,
         origin.agent,
-        wish.session,
-        wish.tool,
+        plan.session,
+        plan.tool,
         origin.received_us,
-        intent=wish.intent_digest,
+        intent=plan.intent_digest,
     )
 
 
 def counter_of_stored(row: EffectRow) -> Callable[[Rate], int]:
-    """The same for a stored effect, as of now; neither it nor what was planned after it counts."""
+    """Return a counter of the plans before a stored effect, as of now."""
     at = row.opened_position
     return counting.counter(
         row.project_id,

@@ -1,7 +1,7 @@
-"""Replays a draft over the recorded effects of the last days and tells which outcomes it would have changed.
+"""Dry run: replay a draft policy over recent effects and list changed outcomes.
 
-Recorded effects are judged twice: by what is in force now, and by the draft. Both go by today's declarations of tools,
-and neither by exemptions. Nothing is written.
+Each recorded effect is evaluated twice: by the active policy and by the draft. Both use today's
+tool declarations and ignore exemptions. Writes nothing.
 """
 
 import json
@@ -33,37 +33,34 @@ from ledger.models import Effect
 from sessions import openings
 from sessions.models import Agent, Project, Session
 
-PAGE: Final = 500  # effects read at a time, each page in a statement of its own
+PAGE: Final = 500  # effects per query
 DAY_US: Final = 86_400_000_000
-IMPOSSIBLE: Final = (
-    "impossible"  # it asks more people than could answer: nothing but expiry can come of it
-)
+IMPOSSIBLE: Final = "impossible"  # too few people could approve, so the request can only expire
 _COLUMNS: Final = (
-    *(
-        "id",
-        "opened_position",
-        "received_us",
-        "tool",
-        "repository__name",
-        "ref",
-        "moved_refs",
-        "ref_class",
-    ),
-    *(
-        "environment",
-        "resource",
-        "plan_position",
-        "agent_id",
-        "agent__name",
-        "session_id",
-        "session__opened_position",
-    ),
+    "id",
+    "opened_position",
+    "received_us",
+    "tool",
+    "repository__name",
+    "ref",
+    "moved_refs",
+    "ref_class",
+    "environment",
+    "resource",
+    "plan_position",
+    "agent_id",
+    "agent__name",
+    "session_id",
+    "session__opened_position",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An effect whose outcome would be another. Rules are "house@3/push", or "house@3/" where none speaks of it."""
+    """An effect whose outcome would change.
+
+    Rules are "house@3/push", or "house@3/" if none matched.
+    """
 
     effect: UUID
     handle: str
@@ -98,10 +95,11 @@ class _Row(NamedTuple):
 
 @dataclass(slots=True)
 class Rehearsal:
-    """A replay under way: iterate over it for the changes, newest first; the counts stand once that is done.
+    """A dry run: iterate over it for the changes, newest first.
 
-    `outcomes` counts (before, after). `unplanned` effects have no plan yet and `erased` ones no arguments any more: the
-    first are left out, the second judged without arguments. `cut_at_us` is how far it looked where it stopped early.
+    The counts are complete after the iteration. `outcomes` counts (before, after). `unplanned`
+    effects have no plan yet and are left out; `erased` ones are evaluated without arguments.
+    `cut_at_us` is the time of the first effect beyond the limit `most`, if there was one.
     """
 
     project: Project
@@ -116,25 +114,27 @@ class Rehearsal:
     asked_otherwise: int = 0
     cut_at_us: int | None = None
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    warnings: list[tuple[str, str]] = field(
-        default_factory=list
-    )  # rules of the draft that ask who is not there
-    _able: dict[str, set[str]] = field(default_factory=dict)
-    _known: dict[tuple[UUID, UUID], tuple[str | None, ...]] = field(default_factory=dict)
+    # Rules of the draft that too few people could approve.
+    warnings: list[tuple[str, str]] = field(default_factory=list)
+    _eligible: dict[str, set[str]] = field(default_factory=dict)
+    _parties_cache: dict[tuple[UUID, UUID], tuple[str | None, ...]] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Change]:
-        force = policies.in_force(self.project.id)
+        policy = policies.in_force(self.project.id)
         for row, arguments in self._effects():
-            asked = Asked(arguments, row.repository or "")
-            wish = wish_of(
-                self.project.id, row.session_id, row.agent, row.tool, row._asdict(), asked
+            payload = Asked(arguments, row.repository or "")
+            policy_input = wish_of(
+                self.project.id, row.session_id, row.agent, row.tool, row._asdict(), payload
             )
-            counted = self._counter(row)
-            before = force.judge(wish, counted) if force else Judgement("allow", "", None)
-            after = judge(self.draft, wish, self.mode, counted)
-            was, becomes = self._outcome(before, wish, row), self._outcome(after, wish, row)
-            self.outcomes[was, becomes] += 1
-            if was == becomes:
+            count = self._counter(row)
+            before = policy.judge(policy_input, count) if policy else Judgement("allow", "", None)
+            after = judge(self.draft, policy_input, self.mode, count)
+            outcome_before, outcome_after = (
+                self._outcome(before, policy_input, row),
+                self._outcome(after, policy_input, row),
+            )
+            self.outcomes[outcome_before, outcome_after] += 1
+            if outcome_before == outcome_after:
                 self.asked_otherwise += before.requirement != after.requirement
                 continue
             yield Change(
@@ -146,16 +146,19 @@ class Rehearsal:
                     filter(None, (row.repository, row.ref, row.environment, row.resource))
                 ),
                 received_us=row.received_us,
-                before=was,
-                before_rule=f"{force.name}/{before.rule}" if force else "",
-                after=becomes,
+                before=outcome_before,
+                before_rule=f"{policy.name}/{before.rule}" if policy else "",
+                after=outcome_after,
                 after_rule=f"{self.draft_name}/{after.rule}",
                 error=after.error,
             )
 
     def _counter(self, row: _Row) -> Counted:
-        """As rates would have counted. Whether the same call was unknown elsewhere is what was kept of it then."""
-        counted = counter(
+        """Return rate counts as of the effect's time.
+
+        Whether the same call was unknown in another session is read from what was stored then.
+        """
+        count = counter(
             self.project.id,
             row.agent_id,
             row.session_id,
@@ -164,38 +167,44 @@ class Rehearsal:
             row.opened_position,
             intent="",
         )
-        return lambda rate: same_calls.was_unknown(row.id) if rate == SAME_CALL else counted(rate)
+        return lambda rate: same_calls.was_unknown(row.id) if rate == SAME_CALL else count(rate)
 
-    def _outcome(self, judged: Judgement, wish: Wish, row: _Row) -> str:
-        """What a judgement comes to: to ask people who are not there is to let it expire."""
-        if judged.outcome != "ask":
-            return judged.outcome
-        needed = (judged.requirement or DEFAULT).strengthened(wish.reversibility, wish.risk)
+    def _outcome(self, decision: Judgement, policy_input: Wish, row: _Row) -> str:
+        """Return the outcome; `impossible` if too few people could approve."""
+        if decision.outcome != "ask":
+            return decision.outcome
+        requirement = (decision.requirement or DEFAULT).strengthened(
+            policy_input.reversibility, policy_input.risk
+        )
         parties = self._parties(row.session_id, row.agent_id)
-        away = {
+        excluded = {
             name
             for party, name in zip(PARTIES, parties, strict=True)
-            if name and party in needed.kept_away
+            if name and party in requirement.kept_away
         }
-        return "ask" if how_many(needed, self._able, away) >= needed.minimum else IMPOSSIBLE
+        return (
+            "ask"
+            if how_many(requirement, self._eligible, excluded) >= requirement.minimum
+            else IMPOSSIBLE
+        )
 
     def _parties(self, session: UUID, agent: UUID) -> tuple[str | None, ...]:
-        """Who has a part in what an agent asks for in a session, by user name, in the order of PARTIES."""
-        known = self._known.get((session, agent))
-        if known is None:
+        """Return the user names of the parties of a request, in the order of PARTIES."""
+        parties = self._parties_cache.get((session, agent))
+        if parties is None:
             session_owner = Session.objects.values_list("owner__username", flat=True).get(
                 id=session
             )
             agent_owner = Agent.objects.values_list("owner__username", flat=True).get(id=agent)
-            known = self._known[session, agent] = (
+            parties = self._parties_cache[session, agent] = (
                 openings.requester(session),
                 session_owner,
                 agent_owner,
             )
-        return known
+        return parties
 
     def _effects(self) -> Iterator[tuple[_Row, Any]]:
-        """Each planned effect since `since_us` with its arguments, newest first."""
+        """Yield each planned effect since `since_us` with its arguments, newest first."""
         below: int | None = None
         while True:
             rows = Effect.objects.filter(project=self.project)
@@ -227,16 +236,16 @@ class Rehearsal:
 def rehearse(
     project: Project, text: str, *, days: int = 14, mode: str = "enforce", most: int | None = None
 ) -> Rehearsal:
-    """Prepare the replay of a draft `text` in `mode` over the last `days`, the newest `most` effects of them.
+    """Prepare the dry run of a draft `text` in `mode` over the last `days`.
 
-    Raises DocumentError.
+    At most the newest `most` effects. Raises DocumentError.
     """
     rules = document.read(text)
-    known = policies.stored(project, text)
-    name = str(known) if known else f"{rules['name']}, draft"
+    policy_set = policies.stored(project, text)
+    name = str(policy_set) if policy_set else f"{rules['name']}, draft"
     replay = Rehearsal(project, compile_rules(rules), name, mode, now_us() - days * DAY_US, most)
     replay.warnings = unanswerable(project, rules)
-    replay._able = who_may_answer(project)
+    replay._eligible = who_may_answer(project)
     return replay
 
 
@@ -245,6 +254,6 @@ def _bodies(positions: list[int]) -> dict[int, str]:
 
 
 def _arguments(text: str) -> Any:
-    """The arguments in the body of a plan; None where there are none."""
+    """Return the arguments in the body of a plan; None if it has none."""
     body = json.loads(text)
     return body.get("arguments") if isinstance(body, dict) else None

@@ -1,4 +1,4 @@
-"""What the policy in force says of reported plans: a batch at a time, so that what its plans share is read once."""
+"""Evaluate the active policy for reported plans, a batch at a time."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -15,10 +15,11 @@ from sessions.origin import Origin
 
 
 class Batch:
-    """The plans of one batch, judged in the order in which they came. Nobody waits for what is said of them.
+    """The plans of one batch, evaluated in their order of arrival.
 
-    Each is judged, also one that was told before: whether that counts is seen with its effect (ledger/retold.py).
-    `plans` names the effect and the tool of each. The rows of their sessions are locked, those of effects not yet.
+    Every plan is evaluated, also a repeated one: whether it counts is decided with its effect
+    (ledger/retold.py). `plans` names the effect and the tool of each. The rows of their sessions
+    are locked, those of effects not yet.
     """
 
     def __init__(
@@ -32,14 +33,14 @@ class Batch:
         self._force = force
         self._labels: dict[UUID, Labels] = {}
         self._tally = Tally(project, agent, at_us)
-        # What was planned before effects that count already, by the tool of their plan; None where no rule has a rate.
+        # Counts before known effects, with the tool of their plan; None if no rule has a rate.
         self._counted: dict[UUID, tuple[str, Before]] | None = None
         counting.alone(project, force.compiled, (tool for _, tool in plans))
         if any(rule.rates for rule in force.compiled.rules):
             stored = Effect.objects.filter(project=project, id__in={effect for effect, _ in plans})
-            told = stored.values_list("id", "tool", "opened_position")
+            rows = stored.values_list("id", "tool", "opened_position")
             self._counted = {
-                effect: (tool, Before(position, Counter())) for effect, tool, position in told
+                effect: (tool, Before(position, Counter())) for effect, tool, position in rows
             }
 
     def judge(
@@ -49,18 +50,22 @@ class Batch:
         effect: UUID,
         tool: str,
         values: Mapping[str, Any],
-        asked: Asked,
+        payload: Asked,
         intent: str,
     ) -> dict[str, Any]:
-        """The columns that the next reported plan gets."""
+        """Return the policy columns of the next reported plan."""
         labels = self._labels.setdefault(session, Labels(session))
-        seen = reading.wish_of(origin.project, session, origin.source, tool, values, asked, labels)
-        known = self._counted.get(effect) if self._counted is not None else None
-        # An effect does not count before itself, whoever tells of it again; under another tool it is another.
-        before = known[1] if known is not None and known[0] == tool else None
-        judgement = self._force.judge(
-            seen, self._tally.counter(session, tool, before, intent=intent)
+        policy_input = reading.wish_of(
+            origin.project, session, origin.source, tool, values, payload, labels
         )
-        if self._counted is not None and known is None:
+        counted_before = self._counted.get(effect) if self._counted is not None else None
+        # A repeated report must not count its own effect; under another tool it is another plan.
+        before = (
+            counted_before[1] if counted_before is not None and counted_before[0] == tool else None
+        )
+        judgement = self._force.judge(
+            policy_input, self._tally.counter(session, tool, before, intent=intent)
+        )
+        if self._counted is not None and counted_before is None:
             self._counted[effect] = (tool, self._tally.planned(session, tool))
-        return Judged(self._force, seen, judgement).columns
+        return Judged(self._force, policy_input, judgement).columns

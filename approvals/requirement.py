@@ -1,4 +1,4 @@
-"""What a rule that asks for leave asks for: who, how many of them, and how. Pure; knows no Django."""
+"""What a rule requires for approval: who, how many, how. Pure; imports no Django."""
 
 import hashlib
 import json
@@ -7,16 +7,16 @@ from typing import Any, Final
 
 from approvals import states
 
-PARTIES: Final = (
-    "requester",
-    "session_owner",
-    "agent_owner",
-)  # who may not say yes to what is theirs
+# Who may not approve an effect that they have an interest in.
+PARTIES: Final = ("requester", "session_owner", "agent_owner")
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """Distinct people who must approve, and how. Empty `teams` and `people` mean every reviewer of the project."""
+    """Distinct people who must approve, and how.
+
+    Empty `teams` and `people` mean every reviewer of the project.
+    """
 
     teams: tuple[str, ...] = ()
     people: tuple[str, ...] = ()  # user names
@@ -26,13 +26,13 @@ class Requirement:
     deny_threshold: int = 1
     rationale: str = "on_deny"
     rationale_characters: int = 10
-    ticket: str = ""  # a glob that the reason, or a word of it, must satisfy; empty for none
+    ticket: str = ""  # a glob that a word of the reason must match; empty for none
     decide_within_s: int = states.DEFAULT_DECIDE_WITHIN_S
     leave_for_s: int = states.DEFAULT_LEAVE_FOR_S
     self_approval: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Convert to JSON values."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in asdict(self).items()
@@ -40,17 +40,17 @@ class Requirement:
 
     @classmethod
     def of(cls, stored: dict[str, Any]) -> "Requirement":
-        """The requirement that `as_dict` gave."""
+        """Return the requirement that `as_dict` converted."""
         values: dict[str, Any] = {}
         for name, value in stored.items():
             values[name] = tuple(value) if isinstance(value, list) else value
         return cls(**values)
 
     def strengthened(self, reversibility: str, risk: str) -> "Requirement":
-        """The same, with what no rule may leave out.
+        """Return the same requirement, raised to the minimum for the severity.
 
-        What cannot be undone, or is of high or critical risk, takes the typed code; what cannot be undone, or is
-        critical, a reason; and nobody says yes to their own above low risk.
+        Irreversible effects and those of high or critical risk need the typed code; irreversible
+        and critical ones a reason; and self-approval is possible for low risk only.
         """
         final = reversibility == "irreversible" or risk == "critical"
         return replace(
@@ -61,9 +61,9 @@ class Requirement:
         )
 
     def met_by(self, step_up: str, reason_characters: int) -> "Requirement":
-        """What was met where every yes came with at least that proof and that long a reason: this, or more.
+        """Return what is met if every approval had at least this proof and reason length.
 
-        Of words that nobody had to give, no one looked whether they name the ticket.
+        The ticket is not checked in reasons that were optional.
         """
         enough = not self.ticket and reason_characters >= max(
             states.LEAST_REASON, self.rationale_characters
@@ -73,27 +73,28 @@ class Requirement:
 
     @property
     def kept_away(self) -> tuple[str, ...]:
-        """Those of PARTIES who may not say yes: all of them, unless people may approve what is their own."""
+        """The members of PARTIES who may not approve: all, unless self-approval is on."""
         return self.distinct_from if self.self_approval else PARTIES
 
     @property
     def reason_of_yes(self) -> int:
-        """How many characters the reason of a yes has at least; 0 where it needs none."""
+        """The minimum length of an approval's reason; 0 if none is needed."""
         return (
             max(states.LEAST_REASON, self.rationale_characters) if self.rationale == "always" else 0
         )
 
     @property
     def hash(self) -> str:
-        """SHA-256 of the canonical JSON, as 64 hex characters: what a grant is bound to."""
+        """SHA-256 of the canonical JSON, as 64 hex characters; permission is bound to it."""
         text = json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def strictness(self) -> tuple[int, ...]:
-        """Sorts requirements from the laxest: people, step-up, rationale, its length, a ticket, then the rest.
+        """Sort key from the laxest: people, step-up, rationale, its length, ticket, rest.
 
-        It says which of several asks is put to people; that one is laxer than another only `is_stricter` can tell.
+        It selects which of several requirements people must meet; only `is_stricter` can tell
+        whether one is laxer than another.
         """
         return (
             self.minimum,
@@ -112,9 +113,10 @@ DEFAULT: Final = Requirement()
 
 
 def is_stricter(new: Requirement, old: Requirement) -> bool:
-    """True unless `new` is provably satisfied by whatever satisfied `old`: a grant under `old` must then be asked anew.
+    """True unless whatever met `old` provably meets `new`.
 
-    Two teams are different people as far as anybody can prove, so only a wider list of them is laxer.
+    If true, an approval under `old` must be requested again. Two teams are different people as far
+    as can be proved, so only a longer list of teams is laxer.
     """
     wider = not (new.teams or new.people) or (
         bool(old.teams or old.people)

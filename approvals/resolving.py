@@ -1,8 +1,8 @@
-"""A person's word on an effect of which nobody can know, and what follows at the desk: requests that it ends.
+"""Effects of a manual resolution on open gates, and the message to the agent.
 
-What it says is ledger/resolutions.py's; leave it never gives. Where a policy holds the effect, its next attempt asks
-anew, and whoever said that the last one did not happen counts as the one who asks (approvals/quorum.py). The agent is
-told by a message.
+ledger/resolutions.py records the resolution, which never grants permission. Where a policy asks for
+approval, the next attempt needs a new one, and the person who stated that the last attempt did not
+happen counts as its requester (approvals/quorum.py).
 """
 
 from typing import Final
@@ -19,56 +19,65 @@ from sessions import messages
 from sessions.models import Agent, Membership, Session
 from sessions.people import pseudonym_of
 
-_ENDS = {
-    "happened": "happened",
-    "abandoned": "superseded",
-}  # a word after which nothing is left to ask for
-# What the agent is told: how it is, and what to do now.
-_TOLD: Final = {
+# Resolutions after which no approval is needed -> reason of the cancelled gate.
+_ENDS = {"happened": "happened", "abandoned": "superseded"}
+# Resolution -> (summary, next step) of the message to the agent.
+_MESSAGES: Final = {
     "happened": (
         "it happened",
-        "Skip it; its reference, where one is known, stands with the effect.",
+        "Skip it. Its external reference, if known, is stored with the effect.",
     ),
     "not_happened": (
         "it did not happen",
-        "Plan it again under the same effect key. It may be tried once more, under leave of its own: do not act before"
-        " the answer says so.",
+        "Plan it again under the same effect key. One more attempt is possible with a new"
+        " permission: do not act before it is granted.",
     ),
     "compensate": (
-        "it is to be undone",
-        "Whether or not it happened: plan what undoes it (POST /api/v1/effects/{id}/compensate), and do it when that"
-        " has leave.",
+        "it must be undone",
+        "Whether or not it happened, plan its compensation (POST /api/v1/effects/{id}/compensate)"
+        " and run that when it has permission.",
     ),
-    "abandoned": ("it is given up", "Neither do it again nor undo it."),
+    "abandoned": ("it is abandoned", "Do not repeat it and do not undo it."),
 }
 
 
-def resolve(effect: UUID, membership: Membership, said: Word) -> Resolved:
-    """Take `membership`'s word in a transaction of its own. Raises LookupError for an effect of another project."""
-    return again.durably(lambda: _resolve(effect, membership, said), effects.LostRace, gates.Gone)
+def resolve(effect: UUID, membership: Membership, resolution: Word) -> Resolved:
+    """Record `membership`'s resolution in its own transaction.
+
+    Raises LookupError for an effect of another project.
+    """
+    return again.durably(
+        lambda: _resolve_locked(effect, membership, resolution), effects.LostRace, gates.Gone
+    )
 
 
-def _resolve(effect: UUID, membership: Membership, said: Word) -> Resolved:
-    resolved = resolutions.resolve(membership.project_id, effect, said, membership.user)
+def _resolve_locked(effect: UUID, membership: Membership, resolution: Word) -> Resolved:
+    resolved = resolutions.resolve(membership.project_id, effect, resolution, membership.user)
     if resolved.refusal is None:
-        _tell(resolved, membership, said)
-    if resolved.refusal is None and said.answer in _ENDS:
+        _send_message(resolved, membership, resolution)
+    if resolved.refusal is None and resolution.answer in _ENDS:
         now = now_us()
         for gate in Gate.objects.select_for_update().filter(effect=effect, status__in=OPEN):
             deadlines.settle(resolved.effect, gate, now)
             if gate.status in OPEN:
                 actor = pseudonym_of(membership.user)
-                gates.end(resolved.effect, gate, "cancelled", _ENDS[said.answer], now, actor)
+                gates.end(resolved.effect, gate, "cancelled", _ENDS[resolution.answer], now, actor)
     return resolved
 
 
-def _tell(resolved: Resolved, membership: Membership, said: Word) -> None:
-    """Send the agent what was said and what follows; how they know stays with the answer, where it can be erased."""
+def _send_message(resolved: Resolved, membership: Membership, resolution: Word) -> None:
+    """Send the agent the resolution and the next step, without the person's evidence.
+
+    The evidence stays with the resolution, where it can be erased.
+    """
     row = resolved.effect
     agent, session = Agent.objects.get(id=row.agent_id), Session.objects.get(id=row.session_id)
-    what, then = _TOLD[said.answer]
-    body = f"Of e_{row.opened_position} ({row.id}), of which nobody could know, a person says: {what}. {then}"
-    subject = f"e_{row.opened_position}: {what}"
+    summary, next_step = _MESSAGES[resolution.answer]
+    body = (
+        f"A person resolved e_{row.opened_position} ({row.id}), whose outcome was unknown:"
+        f" {summary}. {next_step}"
+    )
+    subject = f"e_{row.opened_position}: {summary}"
     messages.write(
         membership.user,
         agent,

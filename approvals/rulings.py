@@ -1,6 +1,7 @@
-"""The one writer of Vote: what a person answers on a gate, bound to what their page showed, and what follows from it.
+"""The one writer of Vote: what people vote on a gate, and what follows from it.
 
-Every check is made again here, with the rows locked; the schema makes the hardest of them a third time.
+A vote is bound to what the voter's page showed. Every check runs again with the rows locked; the
+database repeats the most important ones.
 """
 
 from dataclasses import dataclass
@@ -39,7 +40,10 @@ EXTENSION_S: Final = 15 * 60
 
 
 class Shown(NamedTuple):
-    """What the voter's page showed: the gate's version and digest, the card's hash, whether all of it, and when."""
+    """What the voter's page showed of a gate, and when.
+
+    The gate's version and digest, the card's hash, and whether the page showed everything.
+    """
 
     version: int
     digest: str
@@ -50,7 +54,7 @@ class Shown(NamedTuple):
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of an answer. `refusal` is a code of approvals.md with its sentence; nothing was written then."""
+    """The result of a vote. `refusal` is (code, sentence); nothing was written then."""
 
     gate: Gate
     refusal: tuple[str, str] | None = None
@@ -68,51 +72,61 @@ def answer(
     step_up: str = "none",
     password_at_us: int | None = None,
 ) -> Outcome:
-    """Answer a gate: approve | deny | deny_final | return. `step_up` is the strongest proof the person just gave.
+    """Vote on a gate: approve | deny | deny_final | return.
 
-    `password_at_us` is when they gave the password of it: up to five minutes before, for something else.
+    `step_up` is the strongest proof that the person just gave. `password_at_us` is when they typed
+    the password it rests on, up to five minutes earlier.
 
-    Refused answers change nothing; their code says what to do: not_resolved (it has ended), expired, stale_view,
-    not_eligible, own_password, self_approval, duplicate_vote, rationale_required, step_up_required. Raises gates.Gone
-    when gate or people changed meanwhile: the transaction must be run again.
+    A refused vote changes nothing. Its code is one of not_resolved (the gate has ended), expired,
+    stale_view, not_eligible, own_password, self_approval, duplicate_vote, rationale_required,
+    step_up_required. Raises gates.Gone when the gate or the people changed concurrently: run the
+    transaction again.
     """
     row, locked, at_us = deadlines.lock(gate)
-    held = present(membership)
-    if held is None:
+    current_membership = present(membership)
+    if current_membership is None:
         return Outcome(locked, NOT_A_REVIEWER)
-    if not has_own_password(held.user):
+    if not has_own_password(current_membership.user):
         return Outcome(locked, NOT_OWN)
-    needed = asks(locked, row)
-    able = eligible(locked, held, needed, row)
-    refusal = _refused(locked, held, able, needed, answer, reason.strip(), shown, step_up)
+    requirement = asks(locked, row)
+    eligibility = eligible(locked, current_membership, requirement, row)
+    refusal = _find_refusal(
+        locked, current_membership, eligibility, requirement, answer, reason.strip(), shown, step_up
+    )
     if refusal is not None:
         return Outcome(locked, refusal)
     try:
-        vote = _vote(
-            locked, held, able.team, answer, reason.strip(), shown, step_up, password_at_us, at_us
+        vote = _insert_vote(
+            locked,
+            current_membership,
+            eligibility.team,
+            answer,
+            reason.strip(),
+            shown,
+            step_up,
+            password_at_us,
+            at_us,
         )
-        _resolve(row, locked, vote, at_us)
+        _apply_votes(row, locked, vote, at_us)
     except IntegrityError as error:
-        # People are not locked by those who count them: somebody left after we looked and before the schema did.
-        if any(law in str(error) for law in _LAWS_OF_PEOPLE):
+        # Counting voters does not lock them: one left between this check and the trigger's.
+        if any(law in str(error) for law in _VOTER_CONSTRAINTS):
             raise gates.Gone from error
         raise
     return Outcome(locked, vote=vote)
 
 
 NOT_OWN: Final = ("own_password", REPLACE_IT_FIRST)
-_LAWS_OF_PEOPLE: Final = (
-    *(
-        "gate_is_approved_by_its_quorum",
-        "yes_is_of_somebody_who_is_asked",
-        "vote_is_of_nobody_with_a_part_in_it",
-    ),
+_VOTER_CONSTRAINTS: Final = (
+    "gate_is_approved_by_its_quorum",
+    "yes_is_of_somebody_who_is_asked",
+    "vote_is_of_nobody_with_a_part_in_it",
 )
 
 
 @transaction.atomic(savepoint=False)
 def revoke(gate: Gate, membership: Membership, reason: str) -> Outcome:
-    """Take leave back that was given and not yet used. Any reviewer may: saying no is never a matter of eligibility."""
+    """Revoke permission that was given and not used yet. Every reviewer can."""
     row, locked, at_us = deadlines.lock(gate)
     if not is_reviewer(locked, membership):
         return Outcome(locked, NOT_A_REVIEWER)
@@ -120,20 +134,23 @@ def revoke(gate: Gate, membership: Membership, reason: str) -> Outcome:
         return Outcome(locked, NOT_OWN)
     if locked.status == "used":
         return Outcome(
-            locked, ("already_used", "The agent has used this leave; it cannot be taken back.")
+            locked,
+            ("already_used", "The agent has already used this approval; it cannot be revoked."),
         )
     if locked.status != "approved":
         return Outcome(locked, ended(locked))
     if not LEAST_REASON <= len(reason.strip()) <= MOST_REASON:
-        return Outcome(locked, _REASON)
+        return Outcome(locked, _REASON_REQUIRED)
     gates.end(row, locked, "revoked", "by_person", at_us, pseudonym_of(membership.user))
-    _say(locked, "gate.ruled", membership.user, {"ruling": "revoked"}, {"reason": reason.strip()})
+    _record_vote_entry(
+        locked, "gate.ruled", membership.user, {"ruling": "revoked"}, {"reason": reason.strip()}
+    )
     return Outcome(locked)
 
 
 @transaction.atomic(savepoint=False)
 def extend(gate: Gate, membership: Membership, seconds: int = EXTENSION_S) -> Outcome:
-    """Give people more time to decide; recorded. At most thirty days from the request."""
+    """Give people more time to decide, at most 30 days from the request; recorded."""
     row, locked, at_us = deadlines.lock(gate)
     if not is_reviewer(locked, membership):
         return Outcome(locked, NOT_A_REVIEWER)
@@ -144,96 +161,104 @@ def extend(gate: Gate, membership: Membership, seconds: int = EXTENSION_S) -> Ou
     latest = locked.requested_at_us + LONGEST_DECIDE_WITHIN_S * US
     until = min(max(locked.decide_by_us, at_us) + seconds * US, latest)
     if until <= locked.decide_by_us:
-        return Outcome(
-            locked, ("not_extended", "A gate stays open for at most thirty days, and this one has.")
-        )
+        return Outcome(locked, ("not_extended", "The maximum of 30 days is reached."))
     gates.extend(row, locked, until)
-    _say(locked, "gate.extended", membership.user, {"decide_by_us": until}, {})
+    _record_vote_entry(locked, "gate.extended", membership.user, {"decide_by_us": until}, {})
     return Outcome(locked)
 
 
 def needs_reason(gate: Gate, answer: str) -> bool:
-    """True when this answer must come with words: every no, and a yes where the rule or the effect asks for them."""
-    return _needs_words(asks(gate), answer)
+    """True if this answer needs a reason by the rule or the effect."""
+    return _requires_reason(asks(gate), answer)
 
 
-def _needs_words(needed: Requirement, answer: str) -> bool:
+def _requires_reason(requirement: Requirement, answer: str) -> bool:
     if answer != "approve":
-        return answer == "return" or needed.rationale != "none"
-    return needed.rationale == "always"
+        return answer == "return" or requirement.rationale != "none"
+    return requirement.rationale == "always"
 
 
-def _refused(
+def _find_refusal(
     gate: Gate,
     membership: Membership,
-    able: Eligible,
-    needed: Requirement,
+    eligibility: Eligible,
+    requirement: Requirement,
     answer: str,
     reason: str,
     shown: Shown,
     step_up: str,
 ) -> tuple[str, str] | None:
     if answer not in ANSWERS:
-        return "not_eligible", f"An answer is one of {', '.join(ANSWERS)}."
+        return "not_eligible", f"Choose one of {', '.join(ANSWERS)}."
     if gate.status != "pending":
         return ended(gate)
-    # Whoever has a part in it may still say no.
-    if able.refusal is not None and (answer == "approve" or able.refusal[0] != "self_approval"):
-        return able.refusal
-    *parties, voted = PARTIES_NOW.rows(gate=gate.id, user=membership.user_id)[0]
-    if answer == "approve" and (part := part_of(membership.user, needed, *parties)):
-        return "self_approval", part
-    if voted:
-        return "duplicate_vote", "You have answered this gate; others must answer now."
+    # People with an interest in the request may still deny it.
+    if eligibility.refusal is not None and (
+        answer == "approve" or eligibility.refusal[0] != "self_approval"
+    ):
+        return eligibility.refusal
+    *parties, has_voted = PARTIES_NOW.rows(gate=gate.id, user=membership.user_id)[0]
+    if answer == "approve" and (interest := part_of(membership.user, requirement, *parties)):
+        return "self_approval", interest
+    if has_voted:
+        return (
+            "duplicate_vote",
+            "You have already voted on this request. Another reviewer must vote.",
+        )
     if (shown.version, shown.digest) != (gate.version, gate.digest):
         return (
             "stale_view",
-            "The gate changed since your page was made. Look at what is new, then answer.",
+            "This request changed after your page loaded. Review the changes, then vote.",
         )
     if answer == "approve" and not shown.complete:
         return (
             "stale_view",
-            "Your page did not show everything that would run; open the whole of it, then answer.",
+            "Your page did not show everything that would run. Open the full arguments, then vote.",
         )
-    return _wanting(needed, answer, reason, step_up)
+    return _find_missing_proof(requirement, answer, reason, step_up)
 
 
-def _wanting(needed: Requirement, answer: str, reason: str, step_up: str) -> tuple[str, str] | None:
-    """What is missing of reason or proof."""
+def _find_missing_proof(
+    requirement: Requirement, answer: str, reason: str, step_up: str
+) -> tuple[str, str] | None:
+    """Return what is missing of reason or proof, as a refusal."""
     if len(reason) > MOST_REASON:
         return "rationale_required", f"A reason has at most {MOST_REASON} characters."
-    if _needs_words(needed, answer):
-        least = max(LEAST_REASON, needed.rationale_characters)
-        if len(reason) < least:
-            return "rationale_required", f"Say why, in at least {least} characters."
-        if needed.ticket and not any(
-            fnmatchcase(word.strip(".,;:()"), needed.ticket) for word in reason.split()
+    if _requires_reason(requirement, answer):
+        min_length = max(LEAST_REASON, requirement.rationale_characters)
+        if len(reason) < min_length:
+            return "rationale_required", f"Give a reason of at least {min_length} characters."
+        if requirement.ticket and not any(
+            fnmatchcase(word.strip(".,;:()"), requirement.ticket) for word in reason.split()
         ):
             return (
                 "rationale_required",
-                f"The rule asks for a ticket like {needed.ticket} in the reason.",
+                f"Name a ticket like {requirement.ticket} in the reason.",
             )
-    if answer == "approve" and STEP_UPS.index(step_up) < STEP_UPS.index(needed.step_up):
-        words = {
+    if answer == "approve" and STEP_UPS.index(step_up) < STEP_UPS.index(requirement.step_up):
+        names = {
             "reauth": "your password",
-            "typed_digest": "the code of this intent and your password",
+            "typed_digest": "the intent code and your password",
         }
-        return "step_up_required", f"To approve this, give {words[needed.step_up]}."
+        return "step_up_required", f"To approve this, give {names[requirement.step_up]}."
     return None
 
 
 def ended(gate: Gate) -> tuple[str, str]:
-    """Why `gate` takes no such answer: who decided what, and when."""
+    """Return why `gate` does not take the answer: who decided what, and when."""
     code = "expired" if gate.status == "expired" else "not_resolved"
     return code, news.ended(
         gate
-    ) or "This request was not approved yet; there is nothing to revoke."
+    ) or "This request is not approved yet, so there is nothing to revoke."
 
 
-_REASON: Final = ("rationale_required", f"Say why, in {LEAST_REASON} to {MOST_REASON} characters.")
+_REASON_REQUIRED: Final = (
+    "rationale_required",
+    f"Give a reason of {LEAST_REASON} to {MOST_REASON} characters.",
+)
 
 
-def _vote(
+def _insert_vote(
     gate: Gate,
     membership: Membership,
     team: str,
@@ -253,7 +278,9 @@ def _vote(
     }
     if password_at_us is not None:
         facts["password_at_us"] = password_at_us
-    position = _say(gate, "gate.voted", membership.user, facts, {"reason": reason}, identity.hex)
+    position = _record_vote_entry(
+        gate, "gate.voted", membership.user, facts, {"reason": reason}, identity.hex
+    )
     vote = Vote(
         id=identity,
         project_id=gate.project_id,
@@ -272,31 +299,33 @@ def _vote(
         reason_characters=len(reason),
         position=position,
         voted_at_us=max(at_us, shown.at_us),
-        own=answer == "approve" and membership.user_id in _parties(gate),
+        own=answer == "approve" and membership.user_id in _party_ids(gate),
     )
-    values = [getattr(vote, name) for name in _VOTE]
+    values = [getattr(vote, name) for name in _VOTE_COLUMNS]
     sql.write(
-        _INSERT_VOTE, [sql.vendor_id(one) if isinstance(one, UUID) else one for one in values]
+        _INSERT_VOTE_SQL,
+        [sql.vendor_id(value) if isinstance(value, UUID) else value for value in values],
     )
     return vote
 
 
-_VOTE: Final = [field.attname for field in Vote._meta.concrete_fields]  # which are also its columns
-_INSERT_VOTE: Final = (
-    f"INSERT INTO approvals_vote ({', '.join(_VOTE)}) VALUES ({', '.join(['%s'] * len(_VOTE))})"
+_VOTE_COLUMNS: Final = [field.attname for field in Vote._meta.concrete_fields]  # also its columns
+_INSERT_VOTE_SQL: Final = (
+    f"INSERT INTO approvals_vote ({', '.join(_VOTE_COLUMNS)})"
+    f" VALUES ({', '.join(['%s'] * len(_VOTE_COLUMNS))})"
 )
 
 
-def _parties(gate: Gate) -> tuple[int | None, ...]:
+def _party_ids(gate: Gate) -> tuple[int | None, ...]:
     return gate.requester_id, gate.session_owner_id, gate.agent_owner_id
 
 
-def _resolve(row: EffectRow, gate: Gate, vote: Vote, now: int) -> None:
-    """Let the gate move when the votes are enough: a no is heard before a yes, and only a yes that counts now."""
-    yes = quorum.yeses([gate.id])[gate.id]
-    noes = [vote.answer] if vote.answer != "approve" else []
-    if gate.deny_threshold > 1:  # else the first no has ended it
-        noes = list(
+def _apply_votes(row: EffectRow, gate: Gate, vote: Vote, now: int) -> None:
+    """Move the gate if its votes are enough; denials come before approvals."""
+    approvals = quorum.yeses([gate.id])[gate.id]
+    denials = [vote.answer] if vote.answer != "approve" else []
+    if gate.deny_threshold > 1:  # else the first denial ends the gate
+        denials = list(
             Vote.objects.filter(gate=gate)
             .exclude(answer="approve")
             .values_list("answer", flat=True)
@@ -304,18 +333,18 @@ def _resolve(row: EffectRow, gate: Gate, vote: Vote, now: int) -> None:
     ruling = ""
     if vote.answer == "return":
         ruling = "returned"
-    elif len(noes) >= gate.deny_threshold:
-        ruling = "denied_final" if "deny_final" in noes else "denied"
-    elif sum(not one.fault for one in yes) >= gate.minimum:
+    elif len(denials) >= gate.deny_threshold:
+        ruling = "denied_final" if "deny_final" in denials else "denied"
+    elif sum(not approval.fault for approval in approvals) >= gate.minimum:
         ruling = "approved"
     if not ruling:
         gates.touch(gate)
         return
-    _say(
+    _record_vote_entry(
         gate,
         "gate.ruled",
         vote.user,
-        {"ruling": ruling, "votes": len(yes) + len(noes), **quorum.told(yes)},
+        {"ruling": ruling, "votes": len(approvals) + len(denials), **quorum.told(approvals)},
         {},
     )
     if ruling == "approved":
@@ -323,28 +352,27 @@ def _resolve(row: EffectRow, gate: Gate, vote: Vote, now: int) -> None:
     else:
         gates.end(row, gate, ruling, "", now, vote.actor, votes=1)
     if ruling == "returned":
-        # For an agent that does not wait any more. The reason stands with the vote and is not told twice.
-        words = f"{gate} was returned for changes. GET /api/v1/gates/{gate.id} says what they are; then plan again."
-        messages.write(
-            vote.user, gate.agent, gate.session, f"{gate} was returned", words, gate.id.hex
-        )
+        # For an agent that no longer waits. The reason is stored with the vote and not repeated.
+        subject = f"{gate}: changes requested"
+        text = f"{gate} needs changes. Read them at GET /api/v1/gates/{gate.id}, then plan again."
+        messages.write(vote.user, gate.agent, gate.session, subject, text, gate.id.hex)
 
 
-def _say(
+def _record_vote_entry(
     gate: Gate,
     kind: str,
     user: User,
     facts: dict[str, object],
-    words: dict[str, object],
+    body_fields: dict[str, object],
     key: str = "",
 ) -> int:
-    """Append one entry about a gate in a person's name and return its position."""
-    appended = entries.record(
+    """Append an entry about a gate in a person's name and return its position."""
+    entry = entries.record(
         gate.project_id,
         kind,
         event_id=key or uuid7().hex,
         text=orjson.dumps(
-            {"kind": kind, "gate": gate.id, **facts, **words}, option=orjson.OPT_SORT_KEYS
+            {"kind": kind, "gate": gate.id, **facts, **body_fields}, option=orjson.OPT_SORT_KEYS
         ).decode(),
         received_us=now_us(),
         actor=pseudonym_of(user),
@@ -353,4 +381,4 @@ def _say(
         effect=gate.effect_id,
         subject=gate.id,
     )
-    return appended.position
+    return entry.position

@@ -1,6 +1,7 @@
-"""The JSON schema of the rules, for editors: built from the tables of the reader, so that the two cannot part.
+"""JSON Schema of policies.yaml for editors, built from the reader's own tables.
 
-It is a help while writing. What it cannot say (a deadline in seconds, who may approve their own) the reader does.
+The schema helps while writing. Only the reader checks what it cannot express, such as the maximum
+of a deadline or who may approve their own effects.
 """
 
 from typing import Any, Final
@@ -22,7 +23,7 @@ _SCALAR: Final[dict[str, Any]] = {"type": ["string", "number", "boolean", "null"
 
 
 def schema() -> dict[str, Any]:
-    """The schema as a JSON object."""
+    """Return the schema as a JSON object."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Rules of a Gatebook policy",
@@ -43,66 +44,70 @@ def _hours() -> dict[str, Any]:
         "type": "string",
         "minLength": 1,
         "maxLength": 64,
-        "description": "As Europe/Berlin or UTC.",
+        "description": "For example Europe/Berlin or UTC.",
     }
     days = {"type": "array", "minItems": 1, "maxItems": len(DAYS), "items": {"enum": list(DAYS)}}
-    found = {"zone": zone, "days": days, "from": clock, "to": clock}
-    about = "What is asked outside of these is marked on the desk; nothing is judged by them."
-    return _object(found, rules.HOURS_KEYS) | {"description": about}
+    properties = {"zone": zone, "days": days, "from": clock, "to": clock}
+    description = "Requests outside these hours are flagged; rules ignore them."
+    return _object(properties, rules.HOURS_KEYS) | {"description": description}
 
 
 def _rule() -> dict[str, Any]:
-    found = _object(
+    rule = _object(
         {
             "id": {"type": "string", "pattern": f"^{rules.RULE_ID.pattern}$"},
             "title": {
                 "type": "string",
                 "minLength": 1,
                 "maxLength": 200,
-                "description": "What people read.",
+                "description": "Shown to reviewers.",
             },
             "match": _match(),
             "outcome": {"enum": list(rules.OUTCOMES)},
             "same_call_unknown": {
                 "enum": list(rules.SAME_CALL_UNKNOWN),
-                "description": "Asks while nobody knows what became of the same call in another session.",
+                "description": "Asks while the outcome of the same call in another session is"
+                " unknown.",
             },
             "require": _require(),
             "exemptible": {
                 "enum": list(rules.EXEMPTIBLE),
-                "description": "The worst that an exemption may let pass; left out: reversible.",
+                "description": "The worst reversibility that can be exempted; default: reversible.",
             },
         },
         ("id", "title", "match", "outcome"),
     )
-    asked = {"properties": {"outcome": {"const": "require"}}}
-    unknown = {"properties": {"outcome": {"const": "allow"}}, "required": ["same_call_unknown"]}
+    is_require = {"properties": {"outcome": {"const": "require"}}}
+    is_allow_unknown = {
+        "properties": {"outcome": {"const": "allow"}},
+        "required": ["same_call_unknown"],
+    }
     keys = ("require", "same_call_unknown", "exemptible")
-    return found | {
+    return rule | {
         "if": {"anyOf": [{"required": [key]} for key in keys]},
         "then": {
             "anyOf": [
-                asked | {"not": {"required": ["same_call_unknown"]}},
-                unknown | {"not": {"required": ["exemptible"]}},
+                is_require | {"not": {"required": ["same_call_unknown"]}},
+                is_allow_unknown | {"not": {"required": ["exemptible"]}},
             ]
         },
     }
 
 
 def _match() -> dict[str, Any]:
-    found: dict[str, Any] = {
+    properties: dict[str, Any] = {
         name: _list({"type": "string", "minLength": 1, "maxLength": rules.LONGEST_GLOB})
         for name in rules.GLOBS
     }
-    found |= {name: _list({"enum": list(words)}) for name, words in rules.CHOICES.items()}
-    found |= {name: {"enum": list(states.RISKS)} for name in rules.RISK_KEYS}
-    found["labels"] = {
+    properties |= {name: _list({"enum": list(words)}) for name, words in rules.CHOICES.items()}
+    properties |= {name: {"enum": list(states.RISKS)} for name in rules.RISK_KEYS}
+    properties["labels"] = {
         "type": "object",
         "minProperties": 1,
         "additionalProperties": {"type": "string", "minLength": 1},
     }
-    found["arguments"] = _list(_argument())
-    found["rate"] = _object(
+    properties["arguments"] = _list(_argument())
+    properties["rate"] = _object(
         {
             "over": {"type": "integer", "minimum": 1, "maximum": rules.MAX_RATE},
             "within_s": _LENGTH,
@@ -110,8 +115,12 @@ def _match() -> dict[str, Any]:
         },
         rules.RATE_KEYS,
     )
-    found["session_effects_over"] = {"type": "integer", "minimum": 1, "maximum": rules.MAX_RATE}
-    return _object({name: found[name] for name in rules.MATCH_KEYS}, ())
+    properties["session_effects_over"] = {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": rules.MAX_RATE,
+    }
+    return _object({name: properties[name] for name in rules.MATCH_KEYS}, ())
 
 
 def _argument() -> dict[str, Any]:
@@ -143,7 +152,7 @@ def _require() -> dict[str, Any]:
         },
         ("on",),
     )
-    found: dict[str, Any] = {
+    properties: dict[str, Any] = {
         "teams": names,
         "people": names,
         "minimum": people,
@@ -155,7 +164,7 @@ def _require() -> dict[str, Any]:
         "leave_for": _LENGTH,
         "self_approval": {"type": "boolean"},
     }
-    return _object({name: found[name] for name in rules.REQUIRE_KEYS}, ())
+    return _object({name: properties[name] for name in rules.REQUIRE_KEYS}, ())
 
 
 def _list(items: dict[str, Any]) -> dict[str, Any]:
@@ -163,9 +172,9 @@ def _list(items: dict[str, Any]) -> dict[str, Any]:
 
 
 def _object(properties: dict[str, Any], required: tuple[str, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    schema_object: dict[str, Any] = {
         "type": "object",
         "additionalProperties": False,
         "properties": properties,
     }
-    return found | ({"required": list(required)} if required else {})
+    return schema_object | ({"required": list(required)} if required else {})

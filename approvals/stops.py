@@ -1,4 +1,4 @@
-"""Stops (holds) as the pages tell them: what each is of, who set it and why, and where it leads."""
+"""Stops as pages show them: scope, who set each and why, and a link."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -18,7 +18,10 @@ from sessions.models import Agent, Project, Session
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A stop in force. `name` is what it is of (for tools and sessions agent text); `url` its page, or empty."""
+    """A stop in force.
+
+    `name` is its scope (for tools and sessions agent text); `url` its page, or empty.
+    """
 
     hold: Hold
     name: str
@@ -27,73 +30,79 @@ class Stop:
 
 
 def in_force(project: Project) -> list[Hold]:
-    """Every stop that stands, the latest first."""
+    """Return every stop in force, the latest first."""
     return holds.live(project.id)
 
 
-def described(standing: Iterable[Hold]) -> list[Stop]:
-    """Stops of one project with names, pages and reasons; many take as many queries as one of each scope."""
-    found = list(standing)
-    if not found:
+def described(live_stops: Iterable[Hold]) -> list[Stop]:
+    """Return the stops of one project with names, pages and reasons.
+
+    The number of queries depends on the scopes, not on the number of stops.
+    """
+    stops = list(live_stops)
+    if not stops:
         return []
-    names = _names(found[0].project_id, {(hold.scope, hold.subject) for hold in found})
-    reasons = _reasons(found)
+    names = _load_names(stops[0].project_id, {(hold.scope, hold.subject) for hold in stops})
+    reasons = _load_reasons(stops)
     return [
         Stop(
             hold,
             *names.get((hold.scope, hold.subject), ("", "")),
             reasons.get(hold.opened_position, ""),
         )
-        for hold in found
+        for hold in stops
     ]
 
 
 def named(project: UUID, scope: str, subject: str) -> tuple[str, str]:
-    """What a stop would be of, and its page; empty for what this project does not have."""
-    return _names(project, [(scope, subject)]).get((scope, subject), ("", ""))
+    """Return name and page of a scope; empty if the project does not have it."""
+    return _load_names(project, [(scope, subject)]).get((scope, subject), ("", ""))
 
 
-def _names(
+def _load_names(
     project: UUID, things: Iterable[tuple[str, str]]
 ) -> dict[tuple[str, str], tuple[str, str]]:
-    """Name and page by scope and subject; what the project does not have is absent. A query for each scope of ids."""
-    found: dict[tuple[str, str], tuple[str, str]] = {}
+    """Return name and page by scope and subject, one query per scope of ids.
+
+    What the project does not have is absent.
+    """
+    names: dict[tuple[str, str], tuple[str, str]] = {}
     wanted: dict[str, dict[UUID, str]] = {"agent": {}, "session": {}, "effect": {}}
     for scope, subject in things:
         if scope == "project":
-            found[scope, subject] = "the whole project", ""
+            names[scope, subject] = "the whole project", ""
         elif scope == "tool" and 0 < len(subject) <= 100:
-            found[scope, subject] = subject, reverse("tools")
+            names[scope, subject] = subject, reverse("tools")
         elif scope in wanted:
             with suppress(ValueError):
                 wanted[scope][UUID(hex=subject)] = subject
     for agent in Agent.objects.filter(project=project, id__in=wanted["agent"]):
-        found["agent", wanted["agent"][agent.id]] = agent.name, ""
+        names["agent", wanted["agent"][agent.id]] = agent.name, ""
     for session in Session.objects.filter(project=project, id__in=wanted["session"]):
-        told = f"{session} {session.title or session.key}", reverse("session", args=[session.id])
-        found["session", wanted["session"][session.id]] = told
+        label = f"{session} {session.title or session.key}", reverse("session", args=[session.id])
+        names["session", wanted["session"][session.id]] = label
     for effect in Effect.objects.filter(project=project, id__in=wanted["effect"]):
-        found["effect", wanted["effect"][effect.id]] = (
+        names["effect", wanted["effect"][effect.id]] = (
             f"{effect} {effect.tool}",
             reverse("effect", args=[effect.id]),
         )
-    return found
+    return names
 
 
 def covering(gate: Gate) -> Hold | None:
-    """The stop under which what a gate is about could not run now, whatever is decided."""
+    """Return the stop that would block a gate's effect now, whatever is decided."""
     return holds.stopping(
         gate.project_id, gate.session_id, gate.agent_id, gate.tool, gate.effect_id
     )
 
 
-def _reasons(standing: Iterable[Hold]) -> dict[int, str]:
-    """The reasons that were given, by the position of the entry; an erased one is absent. One query."""
-    at = [hold.opened_position for hold in standing]
+def _load_reasons(live_stops: Iterable[Hold]) -> dict[int, str]:
+    """Return the reasons by position of the entry, without erased ones. One query."""
+    at = [hold.opened_position for hold in live_stops]
     bodies = dict(Body.objects.filter(entry__in=at).values_list("entry", "text"))
-    told = {position: orjson.loads(text) for position, text in bodies.items()}
+    bodies_by_position = {position: orjson.loads(text) for position, text in bodies.items()}
     return {
         position: body["reason"]
-        for position, body in told.items()
+        for position, body in bodies_by_position.items()
         if isinstance(body.get("reason"), str)
     }

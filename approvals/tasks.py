@@ -1,4 +1,4 @@
-"""Celery's doors to the chores of gates; `manage.py send_notices` and `manage.py sweep_gates` do the same."""
+"""Celery tasks of gates and notifications; the management commands call them too."""
 
 from celery import shared_task
 
@@ -8,12 +8,12 @@ from journal import beating
 
 @shared_task
 def send_notices() -> int:
-    """Tell whoever is to be told by now."""
+    """Send the notifications that are due."""
     return notices.send_due()
 
 
 @shared_task
 @beating.watched("gates")
 def sweep_gates() -> int:
-    """Write down every deadline of gates and exemptions that has passed."""
+    """Record every passed deadline of gates and exemptions."""
     return deadlines.sweep() + exemptions.sweep()

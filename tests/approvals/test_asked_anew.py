@@ -90,7 +90,7 @@ def test_of_many_that_came_before_the_newest_are_compared(
 
 @pytest.mark.parametrize(
     ("answer", "said"),
-    [("deny", "denied"), ("deny_final", "denied for good"), ("return", "returned for changes")],
+    [("deny", "denied"), ("deny_final", "denied for this session"), ("return", "changes requested")],
 )
 def test_what_was_refused_and_is_asked_with_a_change_says_so(
     desk: Desk, rita: Reviewer, answer: str, said: str

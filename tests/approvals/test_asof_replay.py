@@ -165,7 +165,7 @@ class Told(Life):
     def resolve(self, way: tuple[str, int], answer: str) -> None:
         if effect := self.effect(self.go(way)):
             said = Word(answer, "read in the log", effect.version, "ticket-7", insists=True, step_up="typed_digest")
-            resolving._resolve(effect.id, self.desk.person("operator", "operator"), said)
+            resolving._resolve_locked(effect.id, self.desk.person("operator", "operator"), said)
 
     @rule(deadline_s=st.sampled_from([30, 300, 3000]))
     def declare(self, deadline_s: int) -> None:

@@ -174,7 +174,7 @@ def test_an_answer_that_wants_a_reason_is_asked_again_with_everything_there(
     refused = decide(rita, choose(rita, *closings), "deny", reason)
     html = refused.content.decode()
     assert refused.status_code == 409
-    assert f"{', '.join(map(str, closings))}: Say why, in at least" in html
+    assert f"{', '.join(map(str, closings))}: Give a reason of at least" in html
     assert typed(html) == reason
     assert not Vote.objects.exists()
     assert decide(rita, html, "deny").status_code == 302
@@ -193,7 +193,7 @@ def test_those_that_were_refused_stay_ticked_with_their_words(desk: Desk, closin
     assert {one.gate_id for one in Vote.objects.all()} == {one.id for one in closings}
     page = rita.page(reverse("batch_confirm"))
     assert "3 answers are recorded, each with your words." in page
-    assert f"Not recorded. {own}: This session is yours; somebody else must say yes." in page
+    assert f"Not recorded. {own}: You own this session, so another person must approve." in page
     assert len(SEEN.findall(page)) == 1
     assert typed(page) == WORDS
     assert decide(rita, page, "deny")["Location"] == f"{reverse('inbox')}?open=none"

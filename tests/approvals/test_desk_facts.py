@@ -201,11 +201,11 @@ def test_what_was_decided_says_by_whom_and_what_came_of_it(desk: Desk, rita: Rev
 @pytest.mark.parametrize(
     ("answer", "before", "after"),
     [
-        ("deny", "It has not run, and the agent has not given it up.", "The agent gave it up after the no."),
+        ("deny", "Not run. The agent has not withdrawn it yet.", "The agent withdrew it after the denial."),
         (
             "return",
-            "It has not run, and the agent has not asked anew under its key.",
-            "The agent gave it up after changes were asked for.",
+            "Not run. The agent has not resubmitted yet.",
+            "The agent withdrew it after changes were requested.",
         ),
     ],
 )

@@ -13,7 +13,7 @@ from tests.ingest.caller import code
 from tests.recovery.watching import leased
 
 pytestmark = pytest.mark.django_db
-SENTENCE = "This session has ended, and takes no new intentions; open one under another key and plan there."
+SENTENCE = "The session has ended. Open a new session to plan effects."
 
 
 def end(desk: Desk, how: str = "command", session: str = "s-1", status: str = "completed") -> None:
@@ -136,7 +136,7 @@ def test_a_new_worker_undoes_what_was_done_in_a_leased_session_under_a_lease_tak
     for sent in ({}, {"lease_epoch": 7}):
         refused = desk.agent.post(f"/effects/{done[0]['id']}/compensate", wish | sent)
         assert code(refused) == (409, "LEASE_LOST")
-        assert "taken with to_compensate" in refused.json()["detail"]
+        assert "lease with `to_compensate`" in refused.json()["detail"]
     hold = {"session": session["id"], "process": "w-2"}
     refused = desk.agent.post("/leases", hold)
     assert code(refused) == (409, "SESSION_ENDED")

@@ -283,7 +283,7 @@ def test_the_verb_takes_code_and_fresh_password(desk: Desk, proof: dict[str, Any
     given = dict(proof)
     if "password_at_us" in given:
         given["password_at_us"] = now_us() + given["password_at_us"] * US
-    with pytest.raises(RefusedError, match="its code and your password"), transaction.atomic():
+    with pytest.raises(RefusedError, match="the code and your password"), transaction.atomic():
         exemptions.grant(
             desk.project, tool="x", reason=REASON, ends_at_us=now_us() + US, user=desk.user("operator"), **given
         )

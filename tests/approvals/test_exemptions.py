@@ -73,10 +73,10 @@ def test_a_grant_is_in_the_book_with_its_reason(ada: Membership) -> None:
         ({"tool": "  "}, "Name the tool"),
         ({"tool": "x" * 101}, "at most 100"),
         ({"ref": "a\u202eb"}, "printable"),
-        ({"reason": "too short"}, "Say why"),
-        ({"reason": " " * 40}, "Say why"),
-        ({"hours": -1}, "within thirty days"),
-        ({"hours": 31 * 24}, "within thirty days"),
+        ({"reason": "too short"}, "Give a reason"),
+        ({"reason": " " * 40}, "Give a reason"),
+        ({"hours": -1}, "within 30 days"),
+        ({"hours": 31 * 24}, "within 30 days"),
     ],
 )
 def test_what_may_not_be_granted_is_refused(ada: Membership, change: dict[str, Any], words: str) -> None:
@@ -192,7 +192,7 @@ def test_its_end_is_in_the_book_once(ada: Membership) -> None:
 
 
 def test_one_sweep_tells_a_page_of_ends_and_the_next_the_rest(ada: Membership, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exemptions, "_PAGE", 2)
+    monkeypatch.setattr(exemptions, "_SWEEP_BATCH", 2)
     last = max(granted(ada).ends_at_us for _ in range(3))
     assert [exemptions.sweep(last) for _ in range(3)] == [2, 1, 0]
     with CaptureQueriesContext(connection) as queries:

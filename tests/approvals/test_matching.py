@@ -231,7 +231,7 @@ def test_what_cannot_be_evaluated_asks_or_denies_and_says_why(outcome: str, mode
     faulty = rules({"match": {"arguments": [{"path": "remote", "gt": 5}]}, "outcome": outcome}, {"outcome": "allow"})
     asked = judge(faulty, wish(), mode, never)
     assert (asked.outcome, asked.rule, asked.requirement, asked.asking) == ("ask", "r0", DEFAULT, ())
-    assert asked.error == "rule r0: argument remote is text, which is neither more nor less than a number"
+    assert asked.error == "rule r0: argument remote is text, which cannot be compared with a number"
     denied = judge(faulty, wish(reversibility="irreversible"), mode, never)
     assert (denied.outcome, denied.rule, denied.error) == ("deny", "r0", asked.error)
 

@@ -131,11 +131,11 @@ def test_whom_it_is_for_says_no_and_never_yes_and_reads_why(desk: Desk) -> None:
     gate = asked(desk)
     rita = Reviewer(desk)
     html = rita.page(url_of(gate))
-    assert "The agent says that it asks on your behalf; somebody else must say yes. You may still say no." in html
+    assert "The agent acts on your behalf, so another person must approve. You may still say no." in html
     assert 'value="approve"' not in html
     assert rita.answer(gate).status_code == 409
     assert desk.answer(gate, "reviewer").refusal == (
-        "self_approval", "The agent says that it asks on your behalf; somebody else must say yes.",
+        "self_approval", "The agent acts on your behalf, so another person must approve.",
     )  # fmt: skip
     assert not Vote.objects.exists()
     assert str(gate.id) not in rita.page(reverse("inbox"), state="mine")
@@ -163,7 +163,7 @@ def test_pages_say_for_whom_and_whose_word_that_is(desk: Desk) -> None:
     assert "</a> for viewer" not in page
     assert " for viewer in <a" in page
     assert f'For <b>viewer</b> <small class="source" title="{UNVERIFIED}">' in page
-    assert "one reviewer, not operator, viewer." in page
+    assert "1 reviewer (not operator or viewer)." in page
     by = re.search(r'<p class="by">(.*?)</p>', reader.page(reverse("inbox")))
     assert by
     assert re.sub(r"<[^>]+>", "", by[1]).startswith("deploy-7 for viewer, asked ")

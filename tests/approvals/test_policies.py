@@ -106,7 +106,7 @@ def test_an_earlier_set_can_be_put_in_force_again(project: Project) -> None:
 
 def test_what_may_not_be_activated_is_refused(project: Project) -> None:
     policy_set = policies.load(project, TEXT)
-    with pytest.raises(RefusedError, match="no mode"), transaction.atomic():
+    with pytest.raises(RefusedError, match="Unknown mode"), transaction.atomic():
         policies.activate(project, policy_set, "dictate")
     elsewhere = projects.create("elsewhere")
     with pytest.raises(RefusedError, match="another project"), transaction.atomic():
@@ -171,7 +171,7 @@ def test_the_schema_refuses_a_second_one_in_force_and_an_unknown_mode(project: P
     assert law in str(refused.value) or "approvals_activation.project_id" in str(refused.value)
 
 
-UNANSWERED = "Rule all: It wants 1 person and 0 could answer: what it holds can only expire.\n"
+UNANSWERED = "Rule all: Needs 1 approver but only 0 are eligible; requests will expire.\n"
 
 
 def command(path: Path, *options: str) -> str:
@@ -186,15 +186,15 @@ def test_the_command_says_what_it_did(project: Project, tmp_path: Path) -> None:
     named = ("--project", project.name)
     assert command(path, *named) == "of the tests: house@1 loaded, 1 rules.\nNo rules are in force.\n" + UNANSWERED
     assert command(path, *named, "--activate", "observe") == (
-        "of the tests: this text is house@1 already; nothing was loaded.\nIn force now: house@1, mode observe.\n"
+        "of the tests: this text is already loaded as house@1.\nIn force now: house@1, mode observe.\n"
         + UNANSWERED
     )
-    already = "house@1 was in force in mode observe already.\n"
+    already = "house@1 was already in force in mode observe.\n"
     assert command(path, *named, "--activate", "observe").endswith(already + UNANSWERED)
     path.write_text(OTHER)
     assert command(path, *named, "--activate", "enforce", "--unless-active") == ""
     assert command(path, *named, "--activate", "enforce").endswith(
-        "In force now: house@2, mode enforce; before it house@1, mode observe.\n"
+        "In force now: house@2, mode enforce; before: house@1, mode observe.\n"
     )
     assert [actor for actor, _, _ in said("policy.activated")] == ["gatebook", "gatebook"]
 

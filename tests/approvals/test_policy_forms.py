@@ -103,7 +103,7 @@ def test_an_exemption_is_granted_shown_and_revoked(desk: Desk) -> None:
     ("change", "words"),
     [
         ({"tool": ""}, "This field is required"),
-        ({"reason": "short"}, "Say why"),
+        ({"reason": "short"}, "Give a reason"),
         ({"hours": "9000"}, "not one of the available choices"),
         ({"session": "s_999999"}, "no session s_999999"),
         ({"session": "s_x"}, "no session s_x"),

@@ -121,7 +121,7 @@ def test_the_page_tells_each_rule_what_it_says_and_how_often_it_matched(desk: De
     text = re.sub(r"\s+", " ", page(desk, "policies"))
     assert "mode <b>enforce</b>" in text
     assert '<code id="push">push</code>' in text
-    assert "one person (any reviewer)" in text
+    assert "1 person (any reviewer)" in text
     assert re.search(r'id="push".*?class="num">2</td>', text)
     assert re.search(r"No rule spoke of</td>.*?0 let pass.*?1 asked.*?class=\"num\">1</td>", text)
 
@@ -167,8 +167,8 @@ def test_the_page_costs_as_many_queries_for_many_rows_as_for_few(desk: Desk) -> 
             Budget(requests=50, approved=48, denied=2, took_us=[2_000_000] * 50),
             "96% approved, half of them within 2.0 s",
         ),
-        (Budget(requests=50, approved=40, denied=10, votes=50, quick=20), "40% of the answers came within 2 s"),
-        (Budget(requests=10, expired=3), "30% expired unanswered"),
+        (Budget(requests=50, approved=40, denied=10, votes=50, quick=20), "40% of the votes came within 2 s"),
+        (Budget(requests=10, expired=3), "30% expired: ask other people"),
         (Budget(requests=50, approved=50, took_us=[60_000_000] * 50, votes=50), ""),
         (Budget(requests=5, approved=5, took_us=[1] * 5, votes=5, quick=5), ""),
     ],
@@ -213,9 +213,9 @@ rules:
         "once 9 effects were planned in the session",
     ]
     assert asks(Requirement.of(rule["require"])) == (
-        "2 people (team leads or ada); with their password; not the requester, the session's owner, the agent's owner; "
-        "a reason of 25 characters or more, with a ticket like INC-*; 2 must say no to refuse it; within 1 h; leave "
-        "lasts 45 s"
+        "2 people (team leads or ada) · with a password · not the requester, the session owner, the agent owner · "
+        "a reason of 25 characters or more, with a ticket like INC-* · 2 denials to deny · decide within 1 h · "
+        "approval valid 45 s"
     )
 
 
@@ -233,16 +233,16 @@ def test_a_rule_that_asks_people_who_are_not_there_is_told(desk: Desk) -> None:
             teams.add(leads, desk.house.members[role])
         loaded = policies.load(desk.project, text)
     assert unanswerable(desk.project, loaded.rules) == [
-        ("two", "It wants 2 people and 1 could answer: what it holds can only expire."),
-        ("who", "It asks the team ops, which this project does not have."),
-        ("who", "It asks viewer, who is no reviewer of this project."),
-        ("all", "It wants 4 people and 3 could answer: what it holds can only expire."),
+        ("two", "Needs 2 approvers but only 1 is eligible; requests will expire."),
+        ("who", "The team ops does not exist in this project."),
+        ("who", "viewer is not a reviewer of this project."),
+        ("all", "Needs 4 approvers but only 3 are eligible; requests will expire."),
     ]
     for door in ("policy_set", "activate_policy"):
-        assert "which this project does not have" in page(desk, door, loaded.pk, role="administrator")
-    assert "can only expire" not in page(desk, "policies")
+        assert "does not exist in this project" in page(desk, door, loaded.pk, role="administrator")
+    assert "requests will expire" not in page(desk, "policies")
     desk.rules(text)
-    assert "can only expire" in page(desk, "policies")
+    assert "requests will expire" in page(desk, "policies")
 
 
 def test_the_rail_marks_one_room(desk: Desk) -> None:

@@ -178,7 +178,7 @@ def test_leave_that_more_people_gave_than_were_needed_outlives_one_of_them(desk:
     people.change_role(desk.person("ann"), "reviewer", actor="tests")
     demoted(desk, "ben")
     assert dispatch(desk, planned).status_code == 200
-    assert "did not count: no reviewer of this project any more" in Reviewer(desk, "cid").page(url_of(gate))
+    assert "did not count: no longer a reviewer of this project" in Reviewer(desk, "cid").page(url_of(gate))
 
 
 def test_what_was_used_is_not_told_otherwise_afterwards(desk: Desk, team: Team) -> None:

@@ -170,11 +170,11 @@ def test_the_command_lists_the_changes_and_counts_them(worked: Desk, tmp_path: P
     worked.plan("hidden", arguments={"force": True}, target={"repository": "web", "ref": "fix\u202e"})
     lines = command(worked, path).splitlines()
     assert [line.split("  ", 1)[1].split("  ", 1)[1] for line in lines[:2]] == [
-        "allow → deny  git.push web fix[U+202E]  (nothing in force → house, draft/forced)",
-        "allow → ask  deploy  (nothing in force → house, draft/)",
+        "allow → deny  git.push web fix[U+202E]  (no active policy → house, draft/forced)",
+        "allow → ask  deploy  (no active policy → house, draft/)",
     ]
     assert lines[4:] == [
-        "5 effects of the last 14 days, tried in mode enforce.",
+        "5 effects of the last 14 days, replayed in mode enforce.",
         "allow stays: 1",
         "allow → ask: 2",
         "allow → deny: 2",
@@ -217,9 +217,9 @@ def test_what_became_impossible_to_approve_is_another_outcome_and_is_warned_of(q
     page = quiet.house.client("administrator").post(reverse("policy_draft"), fields).content.decode()
     assert "No outcome would have been another" not in page
     assert "asks more people than can answer" in page
-    assert "what it holds can only expire" in page
+    assert "requests will expire" in page
     out, path = StringIO(), tmp_path / "draft.yaml"
     path.write_text(draft(9))
     call_command("rehearse_policies", str(path), stdout=out)
-    assert "Warning: rule push: It wants 9 people" in out.getvalue()
+    assert "Warning: rule push: Needs 9 approvers" in out.getvalue()
     assert "ask → impossible" in out.getvalue()

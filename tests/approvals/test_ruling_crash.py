@@ -21,7 +21,7 @@ from sessions.models import Membership
 place, identity = sys.argv[1:]
 die = lambda: os.kill(os.getpid(), signal.SIGKILL)
 if place == "between the vote and the ruling":
-    rulings._resolve = lambda *_: die()
+    rulings._apply_votes = lambda *_: die()
 if place == "between the ruling and the commit":
     approve = gates.approve
     gates.approve = lambda *found: (approve(*found), die())

@@ -171,10 +171,10 @@ def test_replay_once_is_never_leave(desk: Desk) -> None:
     gate = desk.gate(planned)
     assert (gate.status, gate.id != first.id) == ("pending", True)
     html = adam.client.get(reverse("gate", args=[gate.id])).content.decode()
-    assert "You said what became of it before" in html
+    assert "You resolved an earlier attempt of this effect" in html
     assert desk.answer(gate, "administrator").refusal == (
         "self_approval",
-        "You said what became of it before, so this is asked on your word; somebody else must say yes.",
+        "You resolved an earlier attempt of this effect, so another person must approve.",
     )
     assert "administrator said" in html
     assert "of which nobody could know, did not happen" in html
@@ -346,8 +346,8 @@ def test_that_a_compensation_happened_settles_what_it_compensates(quiet: Desk, o
     [
         ("happened", "it happened. Skip it"),
         ("not_happened", "it did not happen. Plan it again"),
-        ("compensate", "Whether or not it happened: plan what undoes it"),
-        ("abandoned", "Neither do it again nor undo it."),
+        ("compensate", "Whether or not it happened, plan its compensation"),
+        ("abandoned", "Do not repeat it and do not undo it."),
     ],
 )
 def test_the_agent_is_told_by_a_message(mail: Effect, olga: Resolver, quiet: Desk, answer: str, told: str) -> None:

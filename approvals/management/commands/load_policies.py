@@ -1,4 +1,4 @@
-"""`manage.py load_policies FILE`: keeps the rules of a policies.yaml, and puts them in force when asked to."""
+"""`manage.py load_policies FILE`: load a policy file; optionally activate it."""
 
 from argparse import ArgumentParser
 from pathlib import Path
@@ -16,13 +16,17 @@ from sessions.models import Project
 
 
 class Command(BaseCommand):
-    """Load the whole file or nothing of it."""
+    """Load the whole file or nothing."""
 
     help = (
-        "Load rules from a YAML file (docs/examples/policies.yaml) as the next version under their name. They are put "
-        "in force only with --activate: observe records what they say, enforce holds effects for people."
+        "Load rules from a YAML file (docs/examples/policies.yaml) as the next version under their "
+        "name. --activate puts them in force: observe records their outcomes, enforce makes"
+        " effects "
+        "wait for approval."
     )
-    requires_system_checks: list[str] = []  # they are of the code, and take half of a start
+    requires_system_checks: list[
+        str
+    ] = []  # the checks cover the code and take half of the start-up time
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", metavar="FILE", help="a policies.yaml")
@@ -35,7 +39,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--unless-active",
             action="store_true",
-            help="change nothing where the project has rules in force",
+            help="do nothing if the project has an active policy",
         )
 
     def handle(self, *args: Any, **options: Any) -> str:
@@ -44,7 +48,7 @@ class Command(BaseCommand):
         with transaction.atomic(durable=True):
             if options["unless_active"] and policies.current(project) is not None:
                 return ""
-            known = policies.stored(project, text)
+            existing = policies.stored(project, text)
             try:
                 policy_set = policies.load(project, text)
             except DocumentError as fault:
@@ -52,10 +56,10 @@ class Command(BaseCommand):
                     f"{path}:{fault.line}: {fault.sentence} Nothing was loaded."
                 ) from fault
             rules = len(policy_set.rules["rules"])
-            if known is None:
+            if existing is None:
                 lines = [f"{project.name}: {policy_set} loaded, {rules} rules."]
             else:
-                lines = [f"{project.name}: this text is {policy_set} already; nothing was loaded."]
+                lines = [f"{project.name}: this text is already loaded as {policy_set}."]
             lines.append(activated(project, policy_set, options["activate"]))
             lines += [
                 f"Rule {rule}: {sentence}"
@@ -65,7 +69,7 @@ class Command(BaseCommand):
 
 
 def activated(project: Project, policy_set: PolicySet, mode: str | None) -> str:
-    """Activate where a mode was asked for, and say what is in force afterwards."""
+    """Activate the set if a mode was given; report what is in force."""
     before = policies.current(project)
     if mode is None:
         return (
@@ -75,25 +79,25 @@ def activated(project: Project, policy_set: PolicySet, mode: str | None) -> str:
         )
     after = policies.activate(project, policy_set, mode)
     if before is not None and before.pk == after.pk:
-        return f"{policy_set} was in force in mode {mode} already."
-    replaced = f"; before it {before.policy_set}, mode {before.mode}" if before else ""
+        return f"{policy_set} was already in force in mode {mode}."
+    replaced = f"; before: {before.policy_set}, mode {before.mode}" if before else ""
     return f"In force now: {policy_set}, mode {mode}{replaced}."
 
 
 def project_named(name: str) -> Project:
-    """The project called `name`. Raises CommandError."""
+    """Return the project called `name`. Raises CommandError."""
     project = projects.named(name)
     if project is None:
-        raise CommandError(f"There is no project {name!r}.")
+        raise CommandError(f"There is no project {name!r}. Check --project.")
     return project
 
 
 def text_of(path: Path) -> str:
-    """The text of a file of rules. Raises CommandError."""
+    """Return the text of a policy file. Raises CommandError."""
     try:
         if path.stat().st_size > MAX_BYTES:
             raise CommandError(
-                f"{path} is larger than {MAX_BYTES // 1024} KiB, which no list of rules needs."
+                f"{path} is larger than {MAX_BYTES // 1024} KiB, the maximum of a policy file."
             )
         return path.read_text(encoding="utf-8")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""`manage.py policies_schema`: prints the JSON schema of the rules, for editors."""
+"""`manage.py policies_schema`: print the JSON Schema of policies.yaml for editors."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ from approvals.schema import schema
 class Command(BaseCommand):
     """Print docs/policies.schema.json."""
 
-    help = "Print the JSON schema of policies (docs/policies.schema.json), by which editors complete and check."
+    help = "Print the JSON Schema of policies.yaml (docs/policies.schema.json) for editors."
     requires_system_checks: list[str] = []
 
     def handle(self, *args: Any, **options: Any) -> str:

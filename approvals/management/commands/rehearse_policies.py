@@ -1,4 +1,4 @@
-"""`manage.py rehearse_policies FILE`: what a draft would have changed among the effects of the last days."""
+"""`manage.py rehearse_policies FILE`: dry run of a draft over recent effects."""
 
 from argparse import ArgumentParser
 from datetime import UTC, datetime
@@ -15,11 +15,12 @@ from sessions import projects
 
 
 class Command(BaseCommand):
-    """One line for each effect whose outcome would change, then the counts. Writes nothing."""
+    """List each effect whose outcome would change, then the counts. Writes nothing."""
 
     help = (
-        "Replay a draft of policies over the recorded effects of the last days and list every effect whose outcome "
-        "would be another than by what is in force. Nothing is written."
+        "Replay a draft policy over recent effects and list every effect whose outcome would"
+        " differ "
+        "from the active policy. Nothing is written."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -34,20 +35,20 @@ class Command(BaseCommand):
             "--mode",
             choices=states.MODES,
             default="enforce",
-            help="in which the draft is tried; default: %(default)s",
+            help="mode of the draft; default: %(default)s",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         path, project = Path(options["file"]), project_named(options["project"])
         if not 1 <= options["days"] <= 3660:
-            raise CommandError("--days is 1 to 3660.")
+            raise CommandError("--days must be 1 to 3660.")
         try:
             replay = rehearsal.rehearse(
                 project, text_of(path), days=options["days"], mode=options["mode"]
             )
         except DocumentError as fault:
             raise CommandError(
-                f"{path}:{fault.line}: {fault.sentence} Nothing was rehearsed."
+                f"{path}:{fault.line}: {fault.sentence} Nothing was replayed."
             ) from fault
         for rule, sentence in replay.warnings:
             self.stdout.write(f"Warning: rule {rule}: {sentence}")
@@ -55,7 +56,7 @@ class Command(BaseCommand):
             at = datetime.fromtimestamp(change.received_us / 1_000_000, UTC).strftime(
                 "%Y-%m-%d %H:%M:%S"
             )
-            rules = f"{change.before_rule or 'nothing in force'} → {change.after_rule}"
+            rules = f"{change.before_rule or 'no active policy'} → {change.after_rule}"
             what = "".join(
                 piece.shown or piece.raw
                 for piece in pieces(f"{change.tool} {change.target}".strip(), one_line=True)
@@ -69,17 +70,17 @@ class Command(BaseCommand):
 
 
 def summary(replay: rehearsal.Rehearsal, days: int) -> str:
-    """The counts in sentences."""
-    lines = [f"{replay.looked} effects of the last {days} days, tried in mode {replay.mode}."]
+    """Format the counts as sentences."""
+    lines = [f"{replay.looked} effects of the last {days} days, replayed in mode {replay.mode}."]
     for (before, after), count in sorted(replay.outcomes.items()):
         changes = "stays" if before == after else f"→ {after}"
         lines.append(f"{before} {changes}: {count}")
     if replay.asked_otherwise:
         lines.append(
-            f"Asked as before, but of other people or otherwise: {replay.asked_otherwise}."
+            f"Approval still needed, with different requirements: {replay.asked_otherwise}."
         )
     if replay.unplanned:
-        lines.append(f"Left out, since their plan has not arrived: {replay.unplanned}.")
+        lines.append(f"Skipped, because their plan has not arrived: {replay.unplanned}.")
     if replay.erased:
-        lines.append(f"Judged without their arguments, which were erased: {replay.erased}.")
+        lines.append(f"Evaluated without their erased arguments: {replay.erased}.")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""`manage.py send_notices`: what the Celery task does, from one process without a broker."""
+"""`manage.py send_notices`: send due notifications, without a broker."""
 
 from typing import Any
 
@@ -8,9 +8,11 @@ from approvals.tasks import send_notices
 
 
 class Command(BaseCommand):
-    help = "Tell people and programs of gates and breaches, at least once each."
-    requires_system_checks: list[str] = []  # they are of the code, and take half of a start
+    help = "Send due notifications of gates and violations, at least once each."
+    requires_system_checks: list[
+        str
+    ] = []  # the checks cover the code and take half of the start-up time
 
     def handle(self, *_args: Any, **_options: Any) -> None:
-        """Print how many notices went out."""
+        """Print how many notifications were sent."""
         self.stdout.write(f"{send_notices()} sent")

@@ -1,4 +1,4 @@
-"""manage.py sweep_gates: writes down deadlines that have passed, for installations without a job worker."""
+"""`manage.py sweep_gates`: record passed deadlines, without a job worker."""
 
 from typing import Any
 
@@ -8,10 +8,14 @@ from approvals.tasks import sweep_gates
 
 
 class Command(BaseCommand):
-    """Runs once and ends; run it every few seconds, or let the job worker do it."""
+    """Runs once; schedule it every few seconds, or run the job worker instead."""
 
-    help = "End gates whose time to decide is over, leave that was not used in time, and exemptions that ended."
-    requires_system_checks: list[str] = []  # they are of the code, and take half of a start
+    help = (
+        "End requests past their deadline, approvals that expired unused, and expired exemptions."
+    )
+    requires_system_checks: list[
+        str
+    ] = []  # the checks cover the code and take half of the start-up time
 
     def handle(self, *_args: Any, **_options: Any) -> None:
         self.stdout.write(f"{sweep_gates()} ended.")
