@@ -123,10 +123,10 @@ def matches(project: Project, name: str, since_us: int) -> dict[str, Matches]:
     by_rule: dict[str, Matches] = defaultdict(Matches)
     with connection.cursor() as cursor:
         cursor.execute(_MATCHES_SQL, [vendor_id(project.id), position_at(since_us), MOST_EFFECTS])
-        for judged_by, judged, count in cursor.fetchall():
+        for judged_by, outcome, count in cursor.fetchall():
             policy_set, _, rule = judged_by.partition("/")
             if policy_set.partition("@")[0] == name:
-                setattr(by_rule[rule], judged, getattr(by_rule[rule], judged) + count)
+                setattr(by_rule[rule], outcome, getattr(by_rule[rule], outcome) + count)
     return by_rule
 
 
@@ -151,7 +151,9 @@ def budgets(project: Project, name: str, since_us: int, now: int) -> dict[str, B
     by_rule: dict[str, Budget] = defaultdict(Budget)
     identity = vendor_id(project.id)
     with connection.cursor() as cursor:
-        cursor.execute(_GATES_SQL, [now, identity, position_at(since_us), MOST_GATES, identity, name])
+        cursor.execute(
+            _GATES_SQL, [now, identity, position_at(since_us), MOST_GATES, identity, name]
+        )
         for rule, status, late, count in cursor.fetchall():
             rule_budget = by_rule[rule]
             rule_budget.requests += count

@@ -58,10 +58,10 @@ def cancel(origin: Origin, request: Gate) -> Gate:
 
 def cancel_of_session(session: UUID, received_us: int) -> int:
     """Cancel every open gate of a session that ended; return how many."""
-    ended = 0
+    cancelled_count = 0
     for gate in Gate.objects.filter(session=session, status__in=OPEN).order_by("effect"):
         row, locked, _ = deadlines.lock(gate)
         if deadlines.current_status(locked, received_us) in OPEN:
             gates.end(row, locked, "cancelled", "session_ended", received_us)
-            ended += 1
-    return ended
+            cancelled_count += 1
+    return cancelled_count

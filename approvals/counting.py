@@ -55,14 +55,19 @@ def counter(
     already: neither it nor later effects count.
     """
 
-    def counted(rate: Rate) -> int:
+    def count(rate: Rate) -> int:
         if rate == SAME_CALL:
             return len(same_calls.unknown(project, session, tool, intent, most=1))
         return _count_stored(
-            project, rate, _scope_columns(rate.per, agent, session, tool), at_us, before, position_at
+            project,
+            rate,
+            _scope_columns(rate.per, agent, session, tool),
+            at_us,
+            before,
+            position_at,
         )
 
-    return counted
+    return count
 
 
 class Before(NamedTuple):
@@ -93,25 +98,24 @@ class Tally:
         """Return a function that counts the plans before the next one, or `before` it."""
         position, planned = before or Before(None, self._planned)
 
-        def counted(rate: Rate) -> int:
+        def count(rate: Rate) -> int:
             if rate == SAME_CALL:
                 return len(same_calls.unknown(self._project, session, tool, intent, most=1))
-            alike = _scope_columns(rate.per, self._agent, session, tool)
-            cache_key = (rate, alike, position)
+            scope = _scope_columns(rate.per, self._agent, session, tool)
+            cache_key = (rate, scope, position)
             if cache_key not in self._stored:
-                count = _count_stored(
-                    self._project, rate, alike, self._at_us, position, self._position_at
+                self._stored[cache_key] = _count_stored(
+                    self._project, rate, scope, self._at_us, position, self._position_at
                 )
-                self._stored[cache_key] = count
-            return self._stored[cache_key] + planned[rate.per, alike]
+            return self._stored[cache_key] + planned[rate.per, scope]
 
-        return counted
+        return count
 
     def planned(self, session: UUID, tool: str) -> Before:
         """Count a new plan from now on, and return the counts before it."""
-        alike = [(per, _scope_columns(per, self._agent, session, tool)) for per in _PER]
-        before = Before(None, Counter({scope: self._planned[scope] for scope in alike}))
-        self._planned.update(alike)
+        scopes = [(per, _scope_columns(per, self._agent, session, tool)) for per in _PER]
+        before = Before(None, Counter({scope: self._planned[scope] for scope in scopes}))
+        self._planned.update(scopes)
         return before
 
     def _position_at(self, at_us: int) -> int:
@@ -122,21 +126,21 @@ class Tally:
 
 def _scope_columns(per: str, agent: UUID, session: UUID, tool: str) -> _Scope:
     """Return the columns and values shared by all effects that a rate `per` counts."""
-    alike: _Scope = (("tool", tool),) if per in ("tool", "agent", "session") else ()
+    columns: _Scope = (("tool", tool),) if per in ("tool", "agent", "session") else ()
     if per in ("session", "session_effects"):
-        return (("session", session), *alike)
-    return (("agent", agent), *alike) if per == "agent" else alike
+        return (("session", session), *columns)
+    return (("agent", agent), *columns) if per == "agent" else columns
 
 
 def _count_stored(
     project: UUID,
     rate: Rate,
-    alike: _Scope,
+    scope: _Scope,
     at_us: int,
     before: int | None,
     position: Callable[[int], int],
 ) -> int:
-    rows = Effect.objects.filter(project=project, **dict(alike))
+    rows = Effect.objects.filter(project=project, **dict(scope))
     if before is not None:
         rows = rows.filter(opened_position__lt=before)
     if rate.within_s:

@@ -117,75 +117,75 @@ def _hours(node: Node) -> dict[str, Any]:
 
     A clock is read as written, since YAML reads 18:00 as a number in base 60.
     """
-    given = nodes.mapping(node, "`hours`", HOURS_KEYS)
+    fields = nodes.mapping(node, "`hours`", HOURS_KEYS)
     for key in HOURS_KEYS:
-        if key not in given:
+        if key not in fields:
             raise fault(node, f"`hours` has no `{key}`.")
-    zone = nodes.text(given["zone"], "`zone` of `hours`", 64)
+    zone = nodes.text(fields["zone"], "`zone` of `hours`", 64)
     if zone not in zoneinfo.available_timezones():
         raise fault(
-            given["zone"], f"the zone {zone!r} is unknown; write it as Europe/Berlin or UTC."
+            fields["zone"], f"the zone {zone!r} is unknown; write it as Europe/Berlin or UTC."
         )
     days = [
         nodes.choice(item, "`days` of `hours`", DAYS)
-        for item in nodes.sequence(given["days"], "`days`", len(DAYS))
+        for item in nodes.sequence(fields["days"], "`days`", len(DAYS))
     ]
     begin, end = (
-        _matching_text(given[key], f"`{key}` of `hours`", CLOCK, "a time such as 08:00")
+        _matching_text(fields[key], f"`{key}` of `hours`", CLOCK, "a time such as 08:00")
         for key in ("from", "to")
     )
     if minutes(begin) >= minutes(end):
         raise fault(
-            given["to"],
+            fields["to"],
             f"`hours` begin at {begin} and end at {end}; they must end later on the same day.",
         )
     return {"zone": zone, "days": [day for day in DAYS if day in days], "from": begin, "to": end}
 
 
 def _rule(node: Node) -> dict[str, Any]:
-    given = nodes.mapping(node, "a rule", RULE_KEYS)
-    if "id" not in given:
+    fields = nodes.mapping(node, "a rule", RULE_KEYS)
+    if "id" not in fields:
         raise fault(node, "this rule has no `id`.")
     identity = _matching_text(
-        given["id"], "`id` of a rule", RULE_ID, "1 to 64 characters of a-z, 0-9 and -"
+        fields["id"], "`id` of a rule", RULE_ID, "1 to 64 characters of a-z, 0-9 and -"
     )
-    about = f"rule {identity!r}"
+    label = f"rule {identity!r}"
     for key in ("title", "match", "outcome"):
-        if key not in given:
+        if key not in fields:
             hint = "; write `match: {}` to match everything" if key == "match" else ""
-            raise fault(node, f"{about} has no `{key}`{hint}.")
-    outcome = nodes.choice(given["outcome"], f"outcome of {about}", OUTCOMES)
-    match = _match(given["match"], about)
+            raise fault(node, f"{label} has no `{key}`{hint}.")
+    outcome = nodes.choice(fields["outcome"], f"outcome of {label}", OUTCOMES)
+    match = _match(fields["match"], label)
     required: dict[str, Any] | None = None
     same_call: dict[str, str] = {}
-    if "same_call_unknown" in given:
-        word = nodes.choice(
-            given["same_call_unknown"], f"same_call_unknown of {about}", SAME_CALL_UNKNOWN
+    if "same_call_unknown" in fields:
+        setting = nodes.choice(
+            fields["same_call_unknown"], f"same_call_unknown of {label}", SAME_CALL_UNKNOWN
         )
         if outcome != "allow":
             only = "only `allow` can have `same_call_unknown`"
-            raise fault(given["same_call_unknown"], f"{about} has the outcome {outcome}; {only}.")
-        same_call["same_call_unknown"] = word
+            raise fault(fields["same_call_unknown"], f"{label} has the outcome {outcome}; {only}.")
+        same_call["same_call_unknown"] = setting
     if outcome == "require" or same_call:
         required = (
-            _require(given["require"], about, match) if "require" in given else DEFAULT
+            _require(fields["require"], label, match) if "require" in fields else DEFAULT
         ).as_dict()
-    elif "require" in given:
+    elif "require" in fields:
         raise fault(
-            given["require"],
-            f"{about} has the outcome {outcome} and never asks, so it cannot have a `require`.",
+            fields["require"],
+            f"{label} has the outcome {outcome} and never asks, so it cannot have a `require`.",
         )
     exemptible = "reversible" if outcome == "require" else None
-    if "exemptible" in given:
+    if "exemptible" in fields:
         if outcome != "require":
             raise fault(
-                given["exemptible"],
-                f"{about} has the outcome {outcome}; only `require` can be `exemptible`.",
+                fields["exemptible"],
+                f"{label} has the outcome {outcome}; only `require` can be `exemptible`.",
             )
-        exemptible = nodes.choice(given["exemptible"], f"exemptible of {about}", EXEMPTIBLE)
+        exemptible = nodes.choice(fields["exemptible"], f"exemptible of {label}", EXEMPTIBLE)
     return {
         "id": identity,
-        "title": nodes.text(given["title"], f"title of {about}", 200),
+        "title": nodes.text(fields["title"], f"title of {label}", 200),
         "match": match,
         "outcome": outcome,
         **same_call,
@@ -194,106 +194,110 @@ def _rule(node: Node) -> dict[str, Any]:
     }
 
 
-def _match(node: Node, about: str) -> dict[str, Any]:
-    given = nodes.mapping(node, f"match of {about}", MATCH_KEYS)
+def _match(node: Node, label: str) -> dict[str, Any]:
+    fields = nodes.mapping(node, f"match of {label}", MATCH_KEYS)
     conditions: dict[str, Any] = {}
     for key in MATCH_KEYS:  # canonical order
-        if key not in given:
+        if key not in fields:
             continue
-        value, of = given[key], f"{key} of {about}"
+        value, label_of_key = fields[key], f"{key} of {label}"
         if key in GLOBS:
-            conditions[key] = _texts(value, of, LONGEST_GLOB)
+            conditions[key] = _texts(value, label_of_key, LONGEST_GLOB)
         elif key in CHOICES:
             items = [
-                nodes.choice(item, of, CHOICES[key])
-                for item in nodes.sequence(value, of, MAX_ITEMS)
+                nodes.choice(item, label_of_key, CHOICES[key])
+                for item in nodes.sequence(value, label_of_key, MAX_ITEMS)
             ]
-            conditions[key] = [word for word in CHOICES[key] if word in items]
+            conditions[key] = [name for name in CHOICES[key] if name in items]
         elif key in RISK_KEYS:
-            conditions[key] = nodes.choice(value, of, states.RISKS)
+            conditions[key] = nodes.choice(value, label_of_key, states.RISKS)
         else:
-            conditions[key] = _READERS[key](value, of)
+            conditions[key] = _READERS[key](value, label_of_key)
     least, most = (
         conditions.get(key, end)
         for key, end in zip(RISK_KEYS, (states.RISKS[0], states.RISKS[-1]), strict=True)
     )
     if states.RISKS.index(least) > states.RISKS.index(most):
-        raise fault(node, f"{about} has a risk range from {least} to {most}, which is empty.")
+        raise fault(node, f"{label} has a risk range from {least} to {most}, which is empty.")
     return conditions
 
 
-def _labels(node: Node, of: str) -> dict[str, str]:
-    given = nodes.mapping(node, of, None)
-    if not 1 <= len(given) <= MAX_ITEMS:
-        raise fault(node, f"{of} must name 1 to {MAX_ITEMS} labels.")
+def _labels(node: Node, label: str) -> dict[str, str]:
+    fields = nodes.mapping(node, label, None)
+    if not 1 <= len(fields) <= MAX_ITEMS:
+        raise fault(node, f"{label} must name 1 to {MAX_ITEMS} labels.")
     return {
-        name: nodes.text(given[name], f"{name!r} in {of}", LONGEST_GLOB) for name in sorted(given)
+        name: nodes.text(fields[name], f"{name!r} in {label}", LONGEST_GLOB)
+        for name in sorted(fields)
     }
 
 
-def _arguments(node: Node, of: str) -> list[dict[str, Any]]:
-    return [_argument(item, of) for item in nodes.sequence(node, of, MAX_ITEMS)]
+def _arguments(node: Node, label: str) -> list[dict[str, Any]]:
+    return [_argument(item, label) for item in nodes.sequence(node, label, MAX_ITEMS)]
 
 
-def _argument(node: Node, of: str) -> dict[str, Any]:
-    given = nodes.mapping(node, f"an item of {of}", ("path", *OPERATORS))
-    if "path" not in given:
-        raise fault(node, f"an item of {of} has no `path`.")
-    path = nodes.text(given["path"], f"path in {of}", LONGEST_PATH)
+def _argument(node: Node, label: str) -> dict[str, Any]:
+    fields = nodes.mapping(node, f"an item of {label}", ("path", *OPERATORS))
+    if "path" not in fields:
+        raise fault(node, f"an item of {label} has no `path`.")
+    path = nodes.text(fields["path"], f"path in {label}", LONGEST_PATH)
     if not all(path.split(".")):
-        raise fault(given["path"], f"path {path!r} in {of} has an empty step between its dots.")
-    operators = [key for key in given if key != "path"]
+        raise fault(fields["path"], f"path {path!r} in {label} has an empty step between its dots.")
+    operators = [key for key in fields if key != "path"]
     if len(operators) != 1:
         given_operators = " and ".join(operators) if operators else "none"
         raise fault(
             node,
-            f"argument {path!r} in {of} needs exactly one of {', '.join(OPERATORS)}; it has"
+            f"argument {path!r} in {label} needs exactly one of {', '.join(OPERATORS)}; it has"
             f" {given_operators}.",
         )
     name = operators[0]
-    return {"path": path, name: _operand(name, given[name], f"{name} of argument {path!r} in {of}")}
-
-
-def _operand(name: str, node: Node, about: str) -> Any:
-    if name == "exists":
-        return nodes.truth(node, about)
-    if name in ORDERED:
-        return nodes.number(node, about)
-    if name == "prefix":
-        value = nodes.scalar(node, about)
-        if not isinstance(value, str) or not value:
-            raise fault(node, f"{about} must be text.")
-        return value
-    if name == "in":
-        return [nodes.scalar(item, about) for item in nodes.sequence(node, about, MAX_ITEMS)]
-    if name == "cidr":
-        items = [node] if isinstance(node, ScalarNode) else nodes.sequence(node, about, MAX_ITEMS)
-        return [_network(item, about) for item in items]
-    return nodes.scalar(node, about)
-
-
-def _network(node: Node, about: str) -> str:
-    value = nodes.text(node, about, 50)
-    try:
-        return str(ipaddress.ip_network(value))
-    except ValueError as error:
-        raise fault(node, f"{about} must be a network such as 10.0.0.0/8: {error}.") from error
-
-
-def _rate(node: Node, of: str) -> dict[str, Any]:
-    given = nodes.mapping(node, of, RATE_KEYS)
-    for key in RATE_KEYS:
-        if key not in given:
-            raise fault(node, f"{of} has no `{key}`.")
     return {
-        "over": nodes.whole(given["over"], f"over in {of}", 1, MAX_RATE),
-        "within_s": nodes.seconds(given["within_s"], f"within_s in {of}", LONGEST_WINDOW_S),
-        "per": nodes.choice(given["per"], f"per in {of}", WINDOWS),
+        "path": path,
+        name: _operand(name, fields[name], f"{name} of argument {path!r} in {label}"),
     }
 
 
-def _session_effects(node: Node, of: str) -> int:
-    return nodes.whole(node, of, 1, MAX_RATE)
+def _operand(name: str, node: Node, label: str) -> Any:
+    if name == "exists":
+        return nodes.truth(node, label)
+    if name in ORDERED:
+        return nodes.number(node, label)
+    if name == "prefix":
+        value = nodes.scalar(node, label)
+        if not isinstance(value, str) or not value:
+            raise fault(node, f"{label} must be text.")
+        return value
+    if name == "in":
+        return [nodes.scalar(item, label) for item in nodes.sequence(node, label, MAX_ITEMS)]
+    if name == "cidr":
+        items = [node] if isinstance(node, ScalarNode) else nodes.sequence(node, label, MAX_ITEMS)
+        return [_network(item, label) for item in items]
+    return nodes.scalar(node, label)
+
+
+def _network(node: Node, label: str) -> str:
+    value = nodes.text(node, label, 50)
+    try:
+        return str(ipaddress.ip_network(value))
+    except ValueError as error:
+        raise fault(node, f"{label} must be a network such as 10.0.0.0/8: {error}.") from error
+
+
+def _rate(node: Node, label: str) -> dict[str, Any]:
+    fields = nodes.mapping(node, label, RATE_KEYS)
+    for key in RATE_KEYS:
+        if key not in fields:
+            raise fault(node, f"{label} has no `{key}`.")
+    return {
+        "over": nodes.whole(fields["over"], f"over in {label}", 1, MAX_RATE),
+        "within_s": nodes.seconds(fields["within_s"], f"within_s in {label}", LONGEST_WINDOW_S),
+        "per": nodes.choice(fields["per"], f"per in {label}", WINDOWS),
+    }
+
+
+def _session_effects(node: Node, label: str) -> int:
+    return nodes.whole(node, label, 1, MAX_RATE)
 
 
 _READERS: Final[dict[str, Callable[[Node, str], Any]]] = {
@@ -304,57 +308,64 @@ _READERS: Final[dict[str, Callable[[Node, str], Any]]] = {
 }
 
 
-def _require(node: Node, about: str, match: dict[str, Any]) -> Requirement:
-    of = f"require of {about}"
-    given = nodes.mapping(node, of, REQUIRE_KEYS)
+def _require(node: Node, label: str, match: dict[str, Any]) -> Requirement:
+    label_of_require = f"require of {label}"
+    fields = nodes.mapping(node, label_of_require, REQUIRE_KEYS)
     values: dict[str, Any] = {}
     for key, longest in (("teams", 64), ("people", 150)):
-        if key in given:
-            values[key] = tuple(_texts(given[key], f"{key} in {of}", longest))
+        if key in fields:
+            values[key] = tuple(_texts(fields[key], f"{key} in {label_of_require}", longest))
     for key in ("minimum", "deny_threshold"):
-        if key in given:
-            values[key] = nodes.whole(given[key], f"{key} in {of}", 1, MAX_PEOPLE)
+        if key in fields:
+            values[key] = nodes.whole(fields[key], f"{key} in {label_of_require}", 1, MAX_PEOPLE)
     people = values.get("people", ())
     if people and "teams" not in values and values.get("minimum", 1) > len(people):
-        raise fault(node, f"{of} needs {values['minimum']} people but names only {len(people)}.")
-    if "step_up" in given:
-        values["step_up"] = nodes.choice(given["step_up"], f"step_up in {of}", states.STEP_UPS)
-    if "decide_within" in given:
+        raise fault(
+            node,
+            f"{label_of_require} needs {values['minimum']} people but names only {len(people)}.",
+        )
+    if "step_up" in fields:
+        values["step_up"] = nodes.choice(
+            fields["step_up"], f"step_up in {label_of_require}", states.STEP_UPS
+        )
+    if "decide_within" in fields:
         most = states.LONGEST_DECIDE_WITHIN_S
         values["decide_within_s"] = nodes.seconds(
-            given["decide_within"], f"decide_within in {of}", most
+            fields["decide_within"], f"decide_within in {label_of_require}", most
         )
-    if "leave_for" in given:
+    if "leave_for" in fields:
         values["leave_for_s"] = nodes.seconds(
-            given["leave_for"], f"leave_for in {of}", states.LONGEST_LEAVE_FOR_S
+            fields["leave_for"],
+            f"leave_for in {label_of_require}",
+            states.LONGEST_LEAVE_FOR_S,
         )
-    if "rationale" in given:
-        values |= _rationale(given["rationale"], of)
-    values |= _self_approval(given, of, match)
+    if "rationale" in fields:
+        values |= _rationale(fields["rationale"], label_of_require)
+    values |= _self_approval(fields, label_of_require, match)
     return Requirement(**values)
 
 
-def _self_approval(given: dict[str, Node], of: str, match: dict[str, Any]) -> dict[str, Any]:
+def _self_approval(fields: dict[str, Node], label: str, match: dict[str, Any]) -> dict[str, Any]:
     """Parse who is excluded. Self-approval is possible only for low-risk matches."""
-    allowed = "self_approval" in given and nodes.truth(
-        given["self_approval"], f"self_approval in {of}"
+    allowed = "self_approval" in fields and nodes.truth(
+        fields["self_approval"], f"self_approval in {label}"
     )
     if allowed and match.get("risk_at_most") != "low":
         raise fault(
-            given["self_approval"],
-            f"{of}: self_approval is for low risk only; add risk_at_most: low to its match.",
+            fields["self_approval"],
+            f"{label}: self_approval is for low risk only; add risk_at_most: low to its match.",
         )
-    if "distinct_from" not in given:
+    if "distinct_from" not in fields:
         return {"self_approval": allowed, "distinct_from": () if allowed else PARTIES}
-    node, about = given["distinct_from"], f"distinct_from in {of}"
+    node, label_of_parties = fields["distinct_from"], f"distinct_from in {label}"
     items = [
-        nodes.choice(item, about, PARTIES)
-        for item in nodes.sequence(node, about, len(PARTIES), least=0)
+        nodes.choice(item, label_of_parties, PARTIES)
+        for item in nodes.sequence(node, label_of_parties, len(PARTIES), least=0)
     ]
     if not allowed and set(items) != set(PARTIES):
         raise fault(
             node,
-            f"{about} must name {', '.join(PARTIES)}, unless self_approval is true.",
+            f"{label_of_parties} must name {', '.join(PARTIES)}, unless self_approval is true.",
         )
     return {
         "self_approval": allowed,
@@ -362,37 +373,37 @@ def _self_approval(given: dict[str, Node], of: str, match: dict[str, Any]) -> di
     }
 
 
-def _rationale(node: Node, of: str) -> dict[str, Any]:
-    given = nodes.mapping(node, f"rationale in {of}", RATIONALE_KEYS)
-    if "on" not in given:
-        raise fault(node, f"rationale in {of} has no `on`.")
-    when = nodes.choice(given["on"], f"on of rationale in {of}", states.RATIONALES)
+def _rationale(node: Node, label: str) -> dict[str, Any]:
+    fields = nodes.mapping(node, f"rationale in {label}", RATIONALE_KEYS)
+    if "on" not in fields:
+        raise fault(node, f"rationale in {label} has no `on`.")
+    when = nodes.choice(fields["on"], f"on of rationale in {label}", states.RATIONALES)
     if when == "none":
-        if len(given) > 1:
-            raise fault(node, f"rationale in {of} has `on: none`; remove its other keys.")
+        if len(fields) > 1:
+            raise fault(node, f"rationale in {label} has `on: none`; remove its other keys.")
         return {"rationale": "none", "rationale_characters": 0, "ticket": ""}
     values: dict[str, Any] = {"rationale": when}
-    if "minimum_characters" in given:
-        about = f"minimum_characters in {of}"
+    if "minimum_characters" in fields:
+        label_of_minimum = f"minimum_characters in {label}"
         values["rationale_characters"] = nodes.whole(
-            given["minimum_characters"], about, 1, LONGEST_RATIONALE
+            fields["minimum_characters"], label_of_minimum, 1, LONGEST_RATIONALE
         )
-    if "ticket" in given:
-        values["ticket"] = nodes.text(given["ticket"], f"ticket in {of}", 100)
+    if "ticket" in fields:
+        values["ticket"] = nodes.text(fields["ticket"], f"ticket in {label}", 100)
     return values
 
 
-def _texts(node: Node, of: str, longest: int) -> list[str]:
+def _texts(node: Node, label: str, longest: int) -> list[str]:
     """Parse a list of texts without repeats."""
     items = [
-        nodes.text(item, f"an item of {of}", longest)
-        for item in nodes.sequence(node, of, MAX_ITEMS)
+        nodes.text(item, f"an item of {label}", longest)
+        for item in nodes.sequence(node, label, MAX_ITEMS)
     ]
     return list(dict.fromkeys(items))
 
 
-def _matching_text(node: Node, about: str, form: re.Pattern[str], wanted: str) -> str:
+def _matching_text(node: Node, label: str, form: re.Pattern[str], expected: str) -> str:
     value = node.value if isinstance(node, ScalarNode) else None
     if value is None or not form.fullmatch(value):
-        raise fault(node, f"{about} must be {wanted}.")
+        raise fault(node, f"{label} must be {expected}.")
     return str(value)

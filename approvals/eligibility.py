@@ -41,8 +41,10 @@ def present(membership: Membership) -> Membership | None:
 
 
 def _membership_lock_query(membership: UUID) -> "QuerySet[Membership]":
-    held = Membership.objects.select_for_update(of=("self",), no_key=True).filter(pk=membership)
-    return held.select_related("user__person", "project")
+    memberships = Membership.objects.select_for_update(of=("self",), no_key=True).filter(
+        pk=membership
+    )
+    return memberships.select_related("user__person", "project")
 
 
 _MEMBERSHIP_LOCK: Final = Compiled(_membership_lock_query, membership=UUID)
@@ -72,8 +74,8 @@ def eligible(
         return Eligible(None)
     shared_teams = sorted(teams.teams_of(membership.project, user) & set(requirement.teams))
     if not shared_teams:
-        wanted = ", ".join([*requirement.teams, *requirement.people])
-        return Eligible(("not_eligible", f"Only {wanted} can approve this request."))
+        names = ", ".join([*requirement.teams, *requirement.people])
+        return Eligible(("not_eligible", f"Only {names} can approve this request."))
     return Eligible(None, shared_teams[0])
 
 
@@ -92,7 +94,9 @@ _INTEREST_REASONS: Final = {
     "session_owner": "You own this session, so another person must approve.",
     "agent_owner": "You own this agent, so another person must approve.",
 }
-_RESOLVER_REASON: Final = "You resolved an earlier attempt of this effect, so another person must approve."
+_RESOLVER_REASON: Final = (
+    "You resolved an earlier attempt of this effect, so another person must approve."
+)
 
 
 def _find_interest(gate: Gate, user: User, requirement: Requirement, row: EffectRow | None) -> str:
@@ -125,4 +129,6 @@ def part_of(user: User, requirement: Requirement, *parties: int | None) -> str:
     own_parties = [
         party for party, user_id in zip(PARTIES, parties, strict=True) if user_id == user.pk
     ]
-    return next((_INTEREST_REASONS[party] for party in own_parties if party in requirement.kept_away), "")
+    return next(
+        (_INTEREST_REASONS[party] for party in own_parties if party in requirement.kept_away), ""
+    )

@@ -266,8 +266,10 @@ def _put_in_force(exemption: Exemption, now: int) -> None:
 def revoke(exemption: Exemption, user: User) -> bool:
     """End an exemption early; False if it had already ended."""
     now = now_us()
-    live = Exemption.objects.filter(pk=exemption.pk, revoked_at_us__isnull=True, ends_at_us__gt=now)
-    if not live.update(revoked_at_us=now):
+    unrevoked = Exemption.objects.filter(
+        pk=exemption.pk, revoked_at_us__isnull=True, ends_at_us__gt=now
+    )
+    if not unrevoked.update(revoked_at_us=now):
         return False
     _record_exemption_entry(exemption, "exemption.revoked", user, now, {}, {})
     return True
@@ -391,8 +393,8 @@ def _can_grant() -> Exists:
 
 
 def _count_votes(votes: "QuerySet[ExemptionVote]") -> Coalesce:
-    counted = votes.order_by().values("exemption").annotate(number=Count("pk")).values("number")
-    return Coalesce(Subquery(counted), 0)
+    counts = votes.order_by().values("exemption").annotate(number=Count("pk")).values("number")
+    return Coalesce(Subquery(counts), 0)
 
 
 def _valid_votes() -> "QuerySet[ExemptionVote]":

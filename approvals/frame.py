@@ -22,8 +22,8 @@ def waits(project: UUID, now: int) -> Coalesce:
     both = Concat(
         Cast(Count("*"), text), Value("-"), Cast(Max("opened_position"), text), output_field=text
     )
-    counted = waiting(project, now).order_by().values("project").annotate(both=both).values("both")
-    return Coalesce(Subquery(counted, output_field=text), Value("0-0"), output_field=text)
+    counts = waiting(project, now).order_by().values("project").annotate(both=both).values("both")
+    return Coalesce(Subquery(counts, output_field=text), Value("0-0"), output_field=text)
 
 
 def mode(project: UUID, _now: int) -> Subquery:

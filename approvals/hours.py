@@ -61,10 +61,10 @@ def of_sets(policy_sets: Iterable[UUID | None]) -> dict[UUID, Hours | None]:
 
     Loaded sets never change, so each process caches them.
     """
-    wanted = {set_id for set_id in policy_sets if set_id is not None}
+    set_ids = {set_id for set_id in policy_sets if set_id is not None}
     cache = dict(_hours_cache)  # another thread may clear the cache
-    hours_by_set = {set_id: cache[set_id] for set_id in wanted & cache.keys()}
-    unknown = wanted - hours_by_set.keys()
+    hours_by_set = {set_id: cache[set_id] for set_id in set_ids & cache.keys()}
+    unknown = set_ids - hours_by_set.keys()
     if unknown:
         rows = PolicySet.objects.filter(id__in=unknown).values_list("id", "rules__hours")
         loaded = {identity: Hours.of({"hours": hours}) for identity, hours in rows}

@@ -331,14 +331,14 @@ def _requires_more_now(gate: Gate, approvals: Sequence[Yes], evaluation: Judged)
     if evaluation.judgement.outcome != "ask":
         return evaluation.judgement.outcome == "deny"
     severity = reading.about_now(gate)
-    needed = (evaluation.judgement.requirement or Requirement()).strengthened(
+    required = (evaluation.judgement.requirement or Requirement()).strengthened(
         severity.reversibility, severity.risk
     )
     weakest_step_up = min((approval.step_up for approval in approvals), key=STEP_UPS.index)
     met = Requirement.of(gate.requirement).met_by(
         weakest_step_up, min(approval.reason_characters for approval in approvals)
     )
-    return needed.hash != gate.requirement_hash and is_stricter(needed, met)
+    return required.hash != gate.requirement_hash and is_stricter(required, met)
 
 
 def _check_automatic_permission(

@@ -242,7 +242,8 @@ _TRIGGERS: dict[str, tuple[str, str, str, str]] = {
         "ledger_effect",
         "UPDATE",
         "NEW.leave = 'granted' AND (NEW.leave_basis = 'ruling' OR OLD.leave = 'pending')"
-        f" AND (OLD.leave <> 'granted' OR OLD.leave_basis <> NEW.leave_basis) AND {_NO_APPROVED_GATE}",
+        " AND (OLD.leave <> 'granted' OR OLD.leave_basis <> NEW.leave_basis)"
+        f" AND {_NO_APPROVED_GATE}",
         "leave by ruling needs an approved gate",
     ),
     "leave_by_ruling_is_never_born": (
@@ -468,14 +469,14 @@ def _build_no_replace_triggers() -> dict[str, tuple[str, str]]:
     triggers = {}
     for table, keys in _UNIQUE_KEYS.items():
         for columns, being in keys:
-            alike = [f"{name} = NEW.{name}" for name in columns] + (
+            same_values = [f"{name} = NEW.{name}" for name in columns] + (
                 [being, f"NEW.{being}"] if being else []
             )
             message = ", ".join(f"{table}.{name}" for name in columns)
             triggers[f"{table}_{'_'.join(columns)}_is_never_replaced"] = (
                 table,
                 f"BEFORE INSERT ON {table} WHEN EXISTS (SELECT 1 FROM {table} WHERE"
-                f" {' AND '.join(alike)})"
+                f" {' AND '.join(same_values)})"
                 f" BEGIN SELECT RAISE(ABORT, 'UNIQUE constraint failed: {message}'); END",
             )
         triggers[f"{table}_keeps_its_rowid"] = (

@@ -65,11 +65,7 @@ def plan(origin: Origin, plan: Plan, payload: Asked) -> Answered:
         and _needs_permission(identity, origin)
     ):
         return _refuse_plan(identity, origin, plan, SESSION_ENDED)
-    if (
-        stops
-        and holds.stopping(origin.project, plan.session, origin.agent, plan.tool, identity)
-        is not None
-    ):
+    if stops and holds.stopping(origin.project, plan.session, agent, tool, identity) is not None:
         return _refuse_plan(identity, origin, plan, HELD)
     if (context.paced or context.broken) and _needs_permission(identity, origin):
         _check_pace(origin, plan, identity)

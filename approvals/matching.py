@@ -200,7 +200,7 @@ def judge(compiled: Compiled, policy_input: Wish, mode: str, count: Counted) -> 
     for rule in compiled.of(policy_input.tool):
         try:
             matches = rule.holds(policy_input, count)
-            asks = rule.outcome == "require" or (
+            needs_approval = rule.outcome == "require" or (
                 matches and rule.same_call_unknown and count(SAME_CALL) > 0
             )
         except Exception as exception:  # no fault may let an effect pass
@@ -217,7 +217,7 @@ def judge(compiled: Compiled, policy_input: Wish, mode: str, count: Counted) -> 
             continue
         if rule.outcome == "deny":
             return Judgement("deny", rule.id, None)
-        if asks:
+        if needs_approval:
             asking_rules.append(rule)
         elif not allowing_rule:
             allowing_rule = rule.id
@@ -272,7 +272,7 @@ def risk_of(reversibility: str, environment: str, ref_class: str, declared: bool
 
 def names_production(environment: str) -> bool:
     """True if the name of an environment contains a word for production."""
-    words = (
+    parts = (
         environment.casefold()
         .replace("-", " ")
         .replace("_", " ")
@@ -280,7 +280,7 @@ def names_production(environment: str) -> bool:
         .replace(".", " ")
         .split()
     )
-    return not _PRODUCTION_WORDS.isdisjoint(words)
+    return not _PRODUCTION_WORDS.isdisjoint(parts)
 
 
 def _compile_rule(rule: dict[str, Any]) -> Rule:
@@ -344,7 +344,8 @@ def _compile_checks(match: dict[str, Any], *, allows: bool) -> list[Callable[[Wi
         agent = globs(match["agents"])
         checks.append(lambda policy_input: agent(policy_input.agent))
     checks += [
-        _compile_label_check(name, globs([pattern])) for name, pattern in match.get("labels", {}).items()
+        _compile_label_check(name, globs([pattern]))
+        for name, pattern in match.get("labels", {}).items()
     ]
     return checks
 

@@ -77,18 +77,18 @@ def fault(node: Node, sentence: str) -> DocumentError:
 
 def nearest(name: str, choices: Iterable[str]) -> str:
     """Return half a sentence that suggests the closest of `choices`, or lists all."""
-    words = list(choices)
-    matches = difflib.get_close_matches(name, words, 1, 0.5)
-    return f"did you mean `{matches[0]}`?" if matches else f"known are {', '.join(words)}."
+    names = list(choices)
+    matches = difflib.get_close_matches(name, names, 1, 0.5)
+    return f"did you mean `{matches[0]}`?" if matches else f"known are {', '.join(names)}."
 
 
-def mapping(node: Node, about: str, allowed_keys: Iterable[str] | None) -> dict[str, Node]:
+def mapping(node: Node, label: str, allowed_keys: Iterable[str] | None) -> dict[str, Node]:
     """Return the values of a mapping by key.
 
     Every key is text, unique and, unless `allowed_keys` is None, one of these.
     """
     if not isinstance(node, MappingNode) or not node.tag.endswith(":map"):
-        raise fault(node, f"{about} must be a mapping of keys to values.")
+        raise fault(node, f"{label} must be a mapping of keys to values.")
     values: dict[str, Node] = {}
     for key, value in node.value:
         # YAML reads some words, such as `on`, as true; an allowed key of that spelling is text.
@@ -96,77 +96,79 @@ def mapping(node: Node, about: str, allowed_keys: Iterable[str] | None) -> dict[
             key.tag.endswith(":str") or (allowed_keys is not None and key.value in allowed_keys)
         )
         if not is_text:
-            raise fault(key, f"every key of {about} must be text; put it in quotes.")
+            raise fault(key, f"every key of {label} must be text; put it in quotes.")
         if key.value in values:
-            raise fault(key, f"{about} has `{key.value}` twice; remove one.")
+            raise fault(key, f"{label} has `{key.value}` twice; remove one.")
         if allowed_keys is not None and key.value not in allowed_keys:
             raise fault(
                 key,
-                f"{about} has the unknown key {key.value!r}; {nearest(key.value, allowed_keys)}",
+                f"{label} has the unknown key {key.value!r}; {nearest(key.value, allowed_keys)}",
             )
         values[key.value] = value
     return values
 
 
-def sequence(node: Node, about: str, most: int, *, least: int = 1) -> list[Node]:
+def sequence(node: Node, label: str, most: int, *, least: int = 1) -> list[Node]:
     """Return the items of a list."""
     if not isinstance(node, SequenceNode) or not node.tag.endswith(":seq"):
-        raise fault(node, f"{about} must be a list; write [one, two], also for one.")
+        raise fault(node, f"{label} must be a list; write [one, two], also for one.")
     if not least <= len(node.value) <= most:
         problem = (
             "is empty; remove it instead"
             if not node.value
             else f"has {len(node.value)} items; {most} is the most"
         )
-        raise fault(node, f"{about} {problem}.")
+        raise fault(node, f"{label} {problem}.")
     return list(node.value)
 
 
-def text(node: Node, about: str, longest: int) -> str:
+def text(node: Node, label: str, longest: int) -> str:
     """Return printable text of 1 to `longest` characters on one line."""
     if not isinstance(node, ScalarNode) or not node.tag.endswith(":str"):
         hint = "; put it in quotes" if isinstance(node, ScalarNode) and node.value else ""
-        raise fault(node, f"{about} must be text{hint}.")
+        raise fault(node, f"{label} must be text{hint}.")
     value = node.value
     if not value.strip() or value != value.strip():
-        raise fault(node, f"{about} must not be empty, nor begin or end with a space.")
+        raise fault(node, f"{label} must not be empty, nor begin or end with a space.")
     if len(value) > longest:
-        raise fault(node, f"{about} is longer than {longest} characters.")
+        raise fault(node, f"{label} is longer than {longest} characters.")
     if not value.isprintable():
-        raise fault(node, f"{about} must not contain line breaks or invisible characters.")
+        raise fault(node, f"{label} must not contain line breaks or invisible characters.")
     return str(value)
 
 
-def choice(node: Node, about: str, choices: tuple[str, ...]) -> str:
+def choice(node: Node, label: str, choices: tuple[str, ...]) -> str:
     """Return one of `choices`."""
     if not isinstance(node, ScalarNode) or node.value not in choices:
-        given = f"{node.value!r}" if isinstance(node, ScalarNode) else "something else"
-        raise fault(node, f"{about} is {given}; choose one of {', '.join(choices)}.")
+        value = f"{node.value!r}" if isinstance(node, ScalarNode) else "something else"
+        raise fault(node, f"{label} is {value}; choose one of {', '.join(choices)}.")
     return str(node.value)
 
 
-def truth(node: Node, about: str) -> bool:
+def truth(node: Node, label: str) -> bool:
     """Return a boolean written as `true` or `false`."""
     if (
         not isinstance(node, ScalarNode)
         or not node.tag.endswith(":bool")
         or node.value not in ("true", "false")
     ):
-        raise fault(node, f"{about} must be true or false.")
+        raise fault(node, f"{label} must be true or false.")
     return bool(node.value == "true")
 
 
-def whole(node: Node, about: str, least: int, most: int) -> int:
+def whole(node: Node, label: str, least: int, most: int) -> int:
     """Return a whole number in decimal digits."""
     plain = (
-        isinstance(node, ScalarNode) and node.tag.endswith(":int") and _INTEGER.fullmatch(node.value)
+        isinstance(node, ScalarNode)
+        and node.tag.endswith(":int")
+        and _INTEGER.fullmatch(node.value)
     )
     if not plain or not least <= int(node.value) <= most:
-        raise fault(node, f"{about} must be a whole number from {least} to {most}.")
+        raise fault(node, f"{label} must be a whole number from {least} to {most}.")
     return int(node.value)
 
 
-def seconds(node: Node, about: str, most: int) -> int:
+def seconds(node: Node, label: str, most: int) -> int:
     """Return a length of time: whole seconds, or 30s, 10m, 1h, 2d."""
     match = (
         _DURATION.fullmatch(node.value)
@@ -177,12 +179,12 @@ def seconds(node: Node, about: str, most: int) -> int:
     if not 1 <= length <= most:
         raise fault(
             node,
-            f"{about} must be seconds or a length such as 10m, 1h or 2d, at most {most} seconds.",
+            f"{label} must be seconds or a length such as 10m, 1h or 2d, at most {most} seconds.",
         )
     return length
 
 
-def scalar(node: Node, about: str) -> Scalar:
+def scalar(node: Node, label: str) -> Scalar:
     """Return text, a number, true, false or null, with JSON's meaning."""
     if isinstance(node, ScalarNode):
         kind, value = node.tag.rpartition(":")[2], node.value
@@ -198,14 +200,14 @@ def scalar(node: Node, about: str) -> Scalar:
             return float(value)
     raise fault(
         node,
-        f"{about} must be text of at most 500 characters, a decimal number, true, false or"
+        f"{label} must be text of at most 500 characters, a decimal number, true, false or"
         " null; quote text.",
     )
 
 
-def number(node: Node, about: str) -> int | float:
+def number(node: Node, label: str) -> int | float:
     """Return a number, whole or not."""
-    value = scalar(node, about)
+    value = scalar(node, label)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise fault(node, f"{about} must be a number.")
+        raise fault(node, f"{label} must be a number.")
     return value

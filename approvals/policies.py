@@ -35,9 +35,9 @@ class InForce(NamedTuple):
     mode: str
     compiled: Compiled
 
-    def judge(self, wish: Wish, counted: Counted) -> Judgement:
-        """Decide `wish` by these rules."""
-        return judge(self.compiled, wish, self.mode, counted)
+    def judge(self, policy_input: Wish, count: Counted) -> Judgement:
+        """Decide `policy_input` by these rules."""
+        return judge(self.compiled, policy_input, self.mode, count)
 
 
 class Grounds(NamedTuple):
@@ -104,12 +104,24 @@ def grounds(
             identity,
         ],
     )
-    policy_set, mode, stops, final, ended, patterns, paced, broken, fence, worked, same = rows[0]
+    (
+        policy_set,
+        mode,
+        stops,
+        has_session_denial,
+        session_ended,
+        patterns,
+        paced,
+        broken,
+        fence,
+        worked,
+        same,
+    ) = rows[0]
     leased, unknown = worked == "leased", bool(same and intent)
     values = (
         bool(stops),
-        bool(final),
-        bool(ended),
+        bool(has_session_denial),
+        bool(session_ended),
         patterns,
         bool(paced),
         bool(broken),
@@ -179,7 +191,9 @@ def load(project: Project, text: str, actor: str = SYSTEM_SOURCE) -> PolicySet:
         "rules": len(rules["rules"]),
         "sha256": policy_set.sha256,
     }
-    _record_policy_entry(policy_set, "policy.loaded", actor, facts, {"name": policy_set.name, "text": text})
+    _record_policy_entry(
+        policy_set, "policy.loaded", actor, facts, {"name": policy_set.name, "text": text}
+    )
     return policy_set
 
 
@@ -238,8 +252,8 @@ def current(project: Project) -> Activation | None:
 
 def mode_of(project: UUID) -> str:
     """Return the project's mode: observe until rules are activated with enforce."""
-    force = in_force(project)
-    return force.mode if force is not None else "observe"
+    policy = in_force(project)
+    return policy.mode if policy is not None else "observe"
 
 
 def _load_compiled(policy_set: UUID) -> tuple[str, Compiled]:
@@ -267,7 +281,7 @@ def _sha256(text: str) -> str:
 
 
 def _record_policy_entry(
-    policy_set: PolicySet, kind: str, actor: str, facts: dict[str, Any], words: dict[str, Any]
+    policy_set: PolicySet, kind: str, actor: str, facts: dict[str, Any], body_fields: dict[str, Any]
 ) -> None:
     record(
         policy_set.project_id,
@@ -275,5 +289,5 @@ def _record_policy_entry(
         actor=actor,
         subject=policy_set.id,
         facts=facts,
-        words={**facts, **words},
+        words={**facts, **body_fields},
     )

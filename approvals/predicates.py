@@ -49,11 +49,13 @@ def globs(patterns: Iterable[str]) -> Callable[[str], bool]:
 
     `*` also matches `/`; matching is case-sensitive.
     """
-    wanted = list(patterns)
-    if "*" in wanted:
+    pattern_list = list(patterns)
+    if "*" in pattern_list:
         return lambda _text: True
-    exact = frozenset(pattern for pattern in wanted if not any(sign in pattern for sign in "*?["))
-    rest = [fnmatch.translate(pattern) for pattern in wanted if pattern not in exact]
+    exact = frozenset(
+        pattern for pattern in pattern_list if not any(sign in pattern for sign in "*?[")
+    )
+    rest = [fnmatch.translate(pattern) for pattern in pattern_list if pattern not in exact]
     if not rest:
         return exact.__contains__
     covers = re.compile("|".join(rest)).match
@@ -61,15 +63,15 @@ def globs(patterns: Iterable[str]) -> Callable[[str], bool]:
     return lru_cache(maxsize=_CACHE_SIZE)(lambda text: text in exact or covers(text) is not None)
 
 
-def predicate(wanted: Mapping[str, Any], *, allows: bool) -> Callable[[Any], bool]:
+def predicate(entry: Mapping[str, Any], *, allows: bool) -> Callable[[Any], bool]:
     """Compile one entry of `match.arguments`: {path, and exactly one operator}.
 
     A missing argument is equal to nothing. So `ne` holds for it, but not in a rule that allows:
     such a rule needs the argument.
     """
-    path = tuple(str(wanted["path"]).split("."))
-    name = next(key for key in wanted if key != "path")
-    operand = wanted[name]
+    path = tuple(str(entry["path"]).split("."))
+    name = next(key for key in entry if key != "path")
+    operand = entry[name]
     if name == "exists":
         return lambda arguments: (_value_at(arguments, path) is not _MISSING) == operand
     test = _COMPILERS[name](operand)
@@ -160,7 +162,9 @@ def _contains(operand: Any) -> Callable[[Any], bool]:
         if isinstance(value, str) and isinstance(operand, str):
             return operand in value
         if isinstance(value, list):
-            return any(_type_name(item) == _type_name(operand) and item == operand for item in value)
+            return any(
+                _type_name(item) == _type_name(operand) and item == operand for item in value
+            )
         raise Unclear(f"is {_type_name(value)}, which cannot contain {_type_name(operand)}")
 
     return test
@@ -184,7 +188,9 @@ def _cidr(operand: list[str]) -> Callable[[Any], bool]:
         except ValueError:
             raise Unclear("is not an IP address") from None
         return any(
-            candidate in network for candidate in _with_embedded_ipv4(address) for network in networks
+            candidate in network
+            for candidate in _with_embedded_ipv4(address)
+            for network in networks
         )
 
     return test

@@ -179,13 +179,15 @@ def parties(session: UUID, agent: UUID) -> Parties:
 
     The agent need not be the one that opened the session.
     """
-    asking = Agent.objects.filter(id=agent).values("owner")
-    owner, asks = Session.objects.values_list("owner", Subquery(asking)).get(id=session)
+    agent_owner_query = Agent.objects.filter(id=agent).values("owner")
+    owner, agent_owner = Session.objects.values_list("owner", Subquery(agent_owner_query)).get(
+        id=session
+    )
     name = openings.requester(session)
     if name is None:
-        return Parties(None, None, owner, asks)
+        return Parties(None, None, owner, agent_owner)
     requester, pseudonym = User.objects.values_list("id", "person__pseudonym").get(username=name)
-    return Parties(requester, pseudonym, owner, asks)
+    return Parties(requester, pseudonym, owner, agent_owner)
 
 
 def target_of(row: EffectRow) -> dict[str, Any]:

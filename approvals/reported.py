@@ -24,19 +24,19 @@ class Batch:
 
     def __init__(
         self,
-        force: InForce,
+        policy: InForce,
         project: UUID,
         agent: UUID,
         at_us: int,
         plans: Collection[tuple[UUID, str]],
     ) -> None:
-        self._force = force
+        self._force = policy
         self._labels: dict[UUID, Labels] = {}
         self._tally = Tally(project, agent, at_us)
         # Counts before known effects, with the tool of their plan; None if no rule has a rate.
         self._counted: dict[UUID, tuple[str, Before]] | None = None
-        counting.alone(project, force.compiled, (tool for _, tool in plans))
-        if any(rule.rates for rule in force.compiled.rules):
+        counting.alone(project, policy.compiled, (tool for _, tool in plans))
+        if any(rule.rates for rule in policy.compiled.rules):
             stored = Effect.objects.filter(project=project, id__in={effect for effect, _ in plans})
             rows = stored.values_list("id", "tool", "opened_position")
             self._counted = {
@@ -63,9 +63,9 @@ class Batch:
         before = (
             counted_before[1] if counted_before is not None and counted_before[0] == tool else None
         )
-        judgement = self._force.judge(
+        decision = self._force.judge(
             policy_input, self._tally.counter(session, tool, before, intent=intent)
         )
         if self._counted is not None and counted_before is None:
             self._counted[effect] = (tool, self._tally.planned(session, tool))
-        return Judged(self._force, policy_input, judgement).columns
+        return Judged(self._force, policy_input, decision).columns

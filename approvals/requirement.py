@@ -52,11 +52,11 @@ class Requirement:
         Irreversible effects and those of high or critical risk need the typed code; irreversible
         and critical ones a reason; and self-approval is possible for low risk only.
         """
-        final = reversibility == "irreversible" or risk == "critical"
+        is_final = reversibility == "irreversible" or risk == "critical"
         return replace(
             self,
-            step_up="typed_digest" if final or risk in states.GRAVE else self.step_up,
-            rationale="always" if final else self.rationale,
+            step_up="typed_digest" if is_final or risk in states.GRAVE else self.step_up,
+            rationale="always" if is_final else self.rationale,
             self_approval=self.self_approval and risk == "low",
         )
 

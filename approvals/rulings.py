@@ -229,7 +229,7 @@ def _find_missing_proof(
         if len(reason) < min_length:
             return "rationale_required", f"Give a reason of at least {min_length} characters."
         if requirement.ticket and not any(
-            fnmatchcase(word.strip(".,;:()"), requirement.ticket) for word in reason.split()
+            fnmatchcase(token.strip(".,;:()"), requirement.ticket) for token in reason.split()
         ):
             return (
                 "rationale_required",

@@ -99,7 +99,7 @@ def _match() -> dict[str, Any]:
         name: _list({"type": "string", "minLength": 1, "maxLength": rules.LONGEST_GLOB})
         for name in rules.GLOBS
     }
-    properties |= {name: _list({"enum": list(words)}) for name, words in rules.CHOICES.items()}
+    properties |= {name: _list({"enum": list(choices)}) for name, choices in rules.CHOICES.items()}
     properties |= {name: {"enum": list(states.RISKS)} for name in rules.RISK_KEYS}
     properties["labels"] = {
         "type": "object",

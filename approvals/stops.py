@@ -67,22 +67,22 @@ def _load_names(
     What the project does not have is absent.
     """
     names: dict[tuple[str, str], tuple[str, str]] = {}
-    wanted: dict[str, dict[UUID, str]] = {"agent": {}, "session": {}, "effect": {}}
+    ids_by_scope: dict[str, dict[UUID, str]] = {"agent": {}, "session": {}, "effect": {}}
     for scope, subject in things:
         if scope == "project":
             names[scope, subject] = "the whole project", ""
         elif scope == "tool" and 0 < len(subject) <= 100:
             names[scope, subject] = subject, reverse("tools")
-        elif scope in wanted:
+        elif scope in ids_by_scope:
             with suppress(ValueError):
-                wanted[scope][UUID(hex=subject)] = subject
-    for agent in Agent.objects.filter(project=project, id__in=wanted["agent"]):
-        names["agent", wanted["agent"][agent.id]] = agent.name, ""
-    for session in Session.objects.filter(project=project, id__in=wanted["session"]):
+                ids_by_scope[scope][UUID(hex=subject)] = subject
+    for agent in Agent.objects.filter(project=project, id__in=ids_by_scope["agent"]):
+        names["agent", ids_by_scope["agent"][agent.id]] = agent.name, ""
+    for session in Session.objects.filter(project=project, id__in=ids_by_scope["session"]):
         label = f"{session} {session.title or session.key}", reverse("session", args=[session.id])
-        names["session", wanted["session"][session.id]] = label
-    for effect in Effect.objects.filter(project=project, id__in=wanted["effect"]):
-        names["effect", wanted["effect"][effect.id]] = (
+        names["session", ids_by_scope["session"][session.id]] = label
+    for effect in Effect.objects.filter(project=project, id__in=ids_by_scope["effect"]):
+        names["effect", ids_by_scope["effect"][effect.id]] = (
             f"{effect} {effect.tool}",
             reverse("effect", args=[effect.id]),
         )

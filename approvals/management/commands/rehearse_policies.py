@@ -57,12 +57,12 @@ class Command(BaseCommand):
                 "%Y-%m-%d %H:%M:%S"
             )
             rules = f"{change.before_rule or 'no active policy'} → {change.after_rule}"
-            what = "".join(
+            target = "".join(
                 piece.shown or piece.raw
                 for piece in pieces(f"{change.tool} {change.target}".strip(), one_line=True)
             )
             self.stdout.write(
-                f"{at}  {change.handle}  {change.before} → {change.after}  {what}  ({rules})"
+                f"{at}  {change.handle}  {change.before} → {change.after}  {target}  ({rules})"
             )
             if change.error:
                 self.stdout.write(f"    {change.error}")
