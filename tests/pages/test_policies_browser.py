@@ -109,7 +109,7 @@ def test_an_exemption_is_granted_and_revoked_without_javascript(server: Server, 
     page.get_by_label("Tool").fill("deploy.*")
     page.get_by_label("Reason").fill("too short")
     page.get_by_role("button", name="Grant exemption").click()
-    expect(page.get_by_role("alert")).to_contain_text("Say why, in 10")
+    expect(page.get_by_role("alert")).to_contain_text("Give a reason of 10")
     page.get_by_label("Reason").fill("The move to the new rack, INC-311.")
     page.get_by_role("button", name="Grant exemption").click()
     page.get_by_role("button", name="Go back").click()
