@@ -1,7 +1,7 @@
-"""A request that came before in other words: withdrawn or refused, then asked for again with something changed.
+"""Find an earlier withdrawn or refused version of a request and diff the two.
 
-Nobody who remembers the first reads the second as closely, so the desk says what differs, name by name. Whatever is
-found here can only raise what a reader looks at.
+A reviewer who remembers the first version reads the second less closely, so the page lists the
+differences by name. Results here only add warnings.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,23 +24,26 @@ from journal.models import Body, Entry
 from ledger import breaches
 from ledger.models import Effect
 
-WITHIN_US: Final = 24 * 3600 * US  # from the end of the one before to the request that is told of it
-OVERLAP_US: Final = 600 * US  # … and from a request to the end of one that its agent withdrew only after it
+WITHIN_US: Final = 24 * 3600 * US  # from the end of the earlier request to the new one
+OVERLAP_US: Final = 600 * US  # from the new request to a later withdrawal of the earlier one
 MOST_DIFFERENCES: Final = 12
 MOST_CONFLICTS: Final = 5
-_KNOWN: Final = 1_000  # of either kind, the newest, that are compared with what is asked
-_EFFECTS: Final = 100  # of a session with one tool, the newest, that are looked at for conflicts
-_READ: Final = 65_536  # characters of a refused plan that are compared
+_KNOWN: Final = 1_000  # newest candidates of each kind
+_EFFECTS: Final = 100  # newest effects of a session and tool, searched for conflicts
+_READ: Final = 65_536  # compared characters of a refused plan
 _REFUSED: Final = ("denied", "denied_final", "returned", "revoked", "cancelled")
 _HARMLESS: Final = ("happened",)
 _TARGET: Final = ("repository", "ref", "environment", "resource")
-_SHOWN: Final = 160  # characters of a value that is shown from its beginning
-_CONTEXT: Final = 24  # … and before the difference of a longer one
+_SHOWN: Final = 160  # characters of a value shown from its start
+_CONTEXT: Final = 24  # characters before the difference in a longer value
 _ABSENT: Final = object()
 
 
 class Asked(NamedTuple):
-    """A request, as it is compared: `same` is its intent and target, in the order of flags.ASK."""
+    """A request to compare.
+
+    `same` is its intent and target, in the order of flags.ASK.
+    """
 
     gate: UUID
     position: int
@@ -52,7 +55,10 @@ class Asked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """The last request before that ended without a yes and differs; `others` are the handles of more of them."""
+    """The last earlier request that differs and was not approved.
+
+    `others`: more handles.
+    """
 
     gate: UUID
     position: int
@@ -69,15 +75,17 @@ class Before:
 
     @property
     def word(self) -> str:
-        """What became of it, in words."""
+        """How it ended, as text."""
         if self.status == "cancelled":
-            # A report that an effect was withdrawn may come from another agent: then the book says from which.
-            return {"by_agent": "withdrawn by its agent", "superseded": "withdrawn"}.get(self.reason, "cancelled")
+            # Another agent may report the withdrawal of an effect; the journal names it.
+            return {"by_agent": "withdrawn by its agent", "superseded": "withdrawn"}.get(
+                self.reason, "cancelled"
+            )
         return words.STATUSES[self.status][0]
 
     @property
     def what(self) -> str:
-        """In what it differs, at least."""
+        """What differs, at least."""
         return "other arguments" if self.arguments_differ else "another target"
 
     def __str__(self) -> str:
@@ -85,7 +93,7 @@ class Before:
 
 
 class Difference(NamedTuple):
-    """One name whose value changed, as people read them; None where there was, or is, none."""
+    """A name whose value changed, both values as text; None for an absent value."""
 
     name: str
     old: str | None
@@ -94,10 +102,10 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """An entry of the book that says that something was tried, or went, against the rules, with this tool here.
+    """A conflict or violation recorded for the tool of a request in its session.
 
-    `same` is true where what was refused had the very arguments of the request that this is told of; None where that
-    cannot be compared.
+    `same` is True if the refused call had exactly the arguments of the request, None if that cannot
+    be compared.
     """
 
     words: str
@@ -110,32 +118,43 @@ class Conflict:
 
 
 def before(project: UUID, listed: Iterable[Asked]) -> dict[UUID, Before]:
-    """What came before each request, by gate; those that nothing came before are left out. Two queries.
+    """Find the earlier version of each request, by gate. Two queries.
 
-    Of what ended in the time that matters the newest are looked at: an agent that asks and withdraws all day makes no
-    page of anybody's slow.
+    Only the newest requests that ended in the window are compared, so an agent that requests and
+    withdraws all day slows no page.
     """
-    asked = list(listed)
-    if not asked:
+    requests = list(listed)
+    if not requests:
         return {}
-    since, until = min(one.at_us for one in asked) - WITHIN_US, max(one.at_us for one in asked) + OVERLAP_US
-    # Two lists, each by an index of its own: what people ended, and what ended before anybody had answered. The rest is
-    # sorted out below: told more, SQLite would rather read everything of an agent or a session that waits.
+    since, until = (
+        min(request.at_us for request in requests) - WITHIN_US,
+        max(request.at_us for request in requests) + OVERLAP_US,
+    )
+    # Two lists, each read by its own index: ended after a decision, and ended without one. Other
+    # conditions are checked below: with them, SQLite would scan everything of an agent or session.
     within: dict[str, Any] = {"project": project, "since": since, "until": until}
-    rows = _DECIDED.rows(**within, earliest=since - LONGEST_LEAVE_FOR_S * US) + _ALONE.rows(**within)
-    known = [Before(**dict(zip(_OWN, row, strict=False)), same=row[len(_OWN) :]) for row in rows]
-    known.sort(key=lambda one: one.position)
-    found = {}
-    for one in asked:
-        mine = [other for other in known if _precedes(other, one)]
-        if mine:
-            others = tuple(str(other) for other in mine[:-1][-MOST_CONFLICTS:])
-            found[one.gate] = replace(mine[-1], arguments_differ=mine[-1].same[1] != one.same[1], others=others)
-    return found
+    rows = _DECIDED.rows(**within, earliest=since - LONGEST_LEAVE_FOR_S * US) + _ALONE.rows(
+        **within
+    )
+    candidates = [
+        Before(**dict(zip(_OWN, row, strict=False)), same=row[len(_OWN) :]) for row in rows
+    ]
+    candidates.sort(key=lambda request: request.position)
+    earlier_by_gate = {}
+    for request in requests:
+        matches = [other for other in candidates if _precedes(other, request)]
+        if matches:
+            others = tuple(str(other) for other in matches[:-1][-MOST_CONFLICTS:])
+            earlier_by_gate[request.gate] = replace(
+                matches[-1], arguments_differ=matches[-1].same[1] != request.same[1], others=others
+            )
+    return earlier_by_gate
 
 
 def _ended(project: UUID, since: int, until: int) -> "QuerySet[Gate]":
-    ended = Gate.objects.filter(project=project, status__in=_REFUSED, ended_at_us__range=(since, until))
+    ended = Gate.objects.filter(
+        project=project, status__in=_REFUSED, ended_at_us__range=(since, until)
+    )
     return ended.exclude(reason__in=_HARMLESS)
 
 
@@ -154,53 +173,70 @@ _ALONE: Final = Compiled(_alone, project=UUID, since=int, until=int)
 
 
 def of(gates: Sequence[Gate]) -> dict[UUID, Before]:
-    """The same for gates of one project, whose effects are loaded."""
+    """Find the earlier versions of gates of one project, whose effects are loaded."""
     listed = [
         Asked(
-            one.id,
-            one.opened_position,
-            one.session_id,
-            one.agent_id,
-            one.requested_at_us,
-            tuple(getattr(one.effect, name) for name in ASK),
+            gate.id,
+            gate.opened_position,
+            gate.session_id,
+            gate.agent_id,
+            gate.requested_at_us,
+            tuple(getattr(gate.effect, name) for name in ASK),
         )
-        for one in gates
+        for gate in gates
     ]
     return before(gates[0].project_id, listed) if gates else {}
 
 
-_OWN: Final = ("gate", "position", "status", "reason", "ended_at_us", "session", "agent", "plan_position", "effect")
-_COLUMNS: Final = (
-    *("id", "opened_position", *_OWN[2:]),
-    *(f"effect__{name}" for name in ASK),
+_OWN: Final = (
+    "gate",
+    "position",
+    "status",
+    "reason",
+    "ended_at_us",
+    "session",
+    "agent",
+    "plan_position",
+    "effect",
 )
+_COLUMNS: Final = ("id", "opened_position", *_OWN[2:], *(f"effect__{name}" for name in ASK))
 
 
 def _precedes(old: Before, new: Asked) -> bool:
-    """True for the same tool in the same session, or of the same agent on the same target, and not the very same."""
+    """Return True if `old` is an earlier, different version of `new`.
+
+    Both have the same tool, and the same session or the same agent and target.
+    """
     return (
         old.position < new.position
         and old.ended_at_us >= new.at_us - WITHIN_US
         and old.ended_at_us <= new.at_us + (OVERLAP_US if old.status == "cancelled" else 0)
         and old.same[0] == new.same[0]
         and old.same != new.same
-        and (old.session == new.session or (old.agent == new.agent and old.same[2:] == new.same[2:]))
+        and (
+            old.session == new.session or (old.agent == new.agent and old.same[2:] == new.same[2:])
+        )
     )
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
-    """What differs between the arguments and the targets of two plans, by name; what is long and alike is cut."""
-    found = list(_unlike("", old.get("arguments", _ABSENT), new.get("arguments", _ABSENT)))
-    targets = [one if isinstance(one, dict) else {} for one in (old.get("target"), new.get("target"))]
+    """List the differences of two plans' arguments and targets, by name."""
+    listed = list(_unlike("", old.get("arguments", _ABSENT), new.get("arguments", _ABSENT)))
+    targets = [
+        target if isinstance(target, dict) else {}
+        for target in (old.get("target"), new.get("target"))
+    ]
     for name in _TARGET:
-        found += _unlike(f"target: {name}", *(one.get(name) or _ABSENT for one in targets))
-    return found
+        listed += _unlike(f"target: {name}", *(target.get(name) or _ABSENT for target in targets))
+    return listed
 
 
 def _unlike(name: str, old: Any, new: Any) -> Iterator[Difference]:
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys((*new, *old)):
-            yield from _unlike(f"{name}.{key}" if name else key, old.get(key, _ABSENT), new.get(key, _ABSENT))
+            yield from _unlike(
+                f"{name}.{key}" if name else key, old.get(key, _ABSENT), new.get(key, _ABSENT)
+            )
     elif _canonical(old) != _canonical(new):
         yield Difference(name or "arguments", *_parted(old, new))
 
@@ -210,16 +246,24 @@ def _canonical(value: Any) -> bytes | None:
 
 
 def _parted(old: Any, new: Any) -> tuple[str | None, str | None]:
-    """Two values as text. Where they are long, what is alike at their beginning is left away: the rest tells them."""
-    was, now = (None if one is _ABSENT else one if isinstance(one, str) else _json(one) for one in (old, new))
+    """Format two values as text; long values lose their common beginning."""
+    was, now = (
+        None if value is _ABSENT else value if isinstance(value, str) else _json(value)
+        for value in (old, new)
+    )
     if was is None or now is None or max(len(was), len(now)) <= _SHOWN:
         return was, now
     start = max(0, _alike(was, now) - _CONTEXT)
     return (f"…{was[start:]}", f"…{now[start:]}") if start else (was, now)
 
 
-def _alike(one: str, other: str) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+def _alike(before_text: str, after_text: str) -> int:
+    return sum(
+        1
+        for _ in takewhile(
+            lambda pair: pair[0] == pair[1], zip(before_text, after_text, strict=False)
+        )
+    )
 
 
 def _json(value: Any) -> str:
@@ -227,41 +271,58 @@ def _json(value: Any) -> str:
 
 
 def conflicts(gate: Gate, plan: Mapping[str, Any], earlier: Before | None) -> list[Conflict]:
-    """What the book says went against the rules with this tool in this session, the newest first. One query."""
-    beside = Effect.objects.filter(session=gate.session_id, tool=gate.tool).order_by("-opened_position")
-    here = Q(effect__in=beside.values("id")[:_EFFECTS]) | Q(effect=gate.effect_id)
+    """List conflicts and violations of a gate's tool and session, newest first.
+
+    One query.
+    """
+    siblings = Effect.objects.filter(session=gate.session_id, tool=gate.tool).order_by(
+        "-opened_position"
+    )
+    scope = Q(effect__in=siblings.values("id")[:_EFFECTS]) | Q(effect=gate.effect_id)
     entries = Entry.objects.filter(
-        here if earlier is None else here | Q(effect=earlier.effect),
+        scope if earlier is None else scope | Q(effect=earlier.effect),
         project=gate.project_id,
         kind__in=_KINDS,
         lane="system",
     )
     handle = Effect.objects.filter(id=OuterRef("effect")).values("opened_position")
-    body = Body.objects.filter(entry=OuterRef("position")).annotate(head=Substr("text", 1, _READ)).values("head")
-    read = entries.annotate(handle=Subquery(handle), head=Subquery(body)).order_by("-position")[:MOST_CONFLICTS]
+    body = (
+        Body.objects.filter(entry=OuterRef("position"))
+        .annotate(head=Substr("text", 1, _READ))
+        .values("head")
+    )
+    read = entries.annotate(handle=Subquery(handle), head=Subquery(body)).order_by("-position")[
+        :MOST_CONFLICTS
+    ]
     return [
         Conflict(
-            _words(one.kind, orjson.loads(one.facts)),
-            one.effect or gate.effect_id,
-            f"e_{one.handle}",
-            one.position,
-            one.received_us,
-            one.effect == gate.effect_id,
-            _same(one.head, plan) if one.kind == "integrity.conflict" else None,
+            _words(entry.kind, orjson.loads(entry.facts)),
+            entry.effect or gate.effect_id,
+            f"e_{entry.handle}",
+            entry.position,
+            entry.received_us,
+            entry.effect == gate.effect_id,
+            _same(entry.head, plan) if entry.kind == "integrity.conflict" else None,
         )
-        for one in read
+        for entry in read
     ]
 
 
 def reused(project: UUID, effects: Iterable[UUID]) -> set[UUID]:
-    """Those of some effects under whose keys something else was tried. One query."""
+    """Return the effects whose keys were sent with other content. One query."""
     listed = list(effects)
-    return {one for (one,) in _CONFLICTS.rows(project=project, effects=listed)} if listed else set()
+    return (
+        {effect for (effect,) in _CONFLICTS.rows(project=project, effects=listed)}
+        if listed
+        else set()
+    )
 
 
 def _of_effects(project: UUID, effects: Sequence[UUID]) -> Any:
-    found = Entry.objects.filter(project=project, effect__in=effects, kind="integrity.conflict", lane="system")
-    return found.values_list("effect")
+    entries = Entry.objects.filter(
+        project=project, effect__in=effects, kind="integrity.conflict", lane="system"
+    )
+    return entries.values_list("effect")
 
 
 _CONFLICTS: Final = Compiled(_of_effects, project=UUID, effects=[UUID])
@@ -275,7 +336,7 @@ def _words(kind: str, facts: Mapping[str, Any]) -> str:
         name = str(facts.get("violation", ""))
         return breaches.WORDS.get(name, name)
     if facts.get("refused") == "INTENT_MISMATCH":
-        return "It was to be dispatched with another digest than planned, and refused."
+        return "A dispatch with a digest other than the planned one was refused."
     return "Its key was sent again with other content, and refused."
 
 
@@ -284,4 +345,8 @@ def _same(head: str | None, plan: Mapping[str, Any]) -> bool | None:
         sent = exact.loads(head or "")
     except orjson.JSONDecodeError:
         return None
-    return sent["arguments"] == plan.get("arguments") if isinstance(sent, dict) and "arguments" in sent else None
+    return (
+        sent["arguments"] == plan.get("arguments")
+        if isinstance(sent, dict) and "arguments" in sent
+        else None
+    )

@@ -1,4 +1,4 @@
-"""How a breach is told to those who do not look: what was found, of which effect, and its page."""
+"""Text of a violation notification: the violation, its effect and the link."""
 
 import orjson
 
@@ -9,18 +9,28 @@ from ledger.models import Effect
 
 
 def telling(entry: Entry) -> Telling | None:
-    """What to say of an `integrity.violation`, in columns alone; there is always something to tell."""
+    """Build the notification of an `integrity.violation` from columns; never None."""
     name = orjson.loads(entry.facts).get("violation", "")
-    found = breaches.WORDS.get(name, name).rstrip(".")
-    known = Effect.objects.filter(project=entry.project).select_related("agent", "repository", "session")
-    effect = known.get(id=str(entry.effect))
-    place = [effect.repository and effect.repository.name, effect.ref, effect.ref_class, effect.environment]
+    description = breaches.WORDS.get(name, name).rstrip(".")
+    effects = Effect.objects.filter(project=entry.project).select_related(
+        "agent", "repository", "session"
+    )
+    effect = effects.get(id=str(entry.effect))
+    place = [
+        effect.repository and effect.repository.name,
+        effect.ref,
+        effect.ref_class,
+        effect.environment,
+    ]
     tool = tool_of(effect.project_id, effect.tool) or "an effect without a plan"
     agent = inert(effect.agent.name)
+    target = "".join(f", {inert(word)}" for word in place if word)
     facts = [
-        f"{found}.",
-        f"{agent} used {tool}{''.join(f', {inert(word)}' for word in place if word)}, in {effect.session}.",
+        f"{description}.",
+        f"{agent} used {tool}{target}, in {effect.session}.",
         f"Entry {entry.position} of the journal.",
     ]
     path = f"/effects/{effect.id}/?fact={entry.position}#p{entry.position}"
-    return Telling(f"{found}: {tool} by {agent} ({effect})", facts, path, {"effect": str(effect.id)})
+    return Telling(
+        f"{description}: {tool} by {agent} ({effect})", facts, path, {"effect": str(effect.id)}
+    )

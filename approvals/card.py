@@ -1,7 +1,7 @@
-"""The card of a gate: the facts a person decides by, each with its source, as plain values the server computed.
+"""The card of a gate: the facts a reviewer decides by, each with its source.
 
-Facts 1 to 5 and the claim are what was asked; their canonical JSON is hashed, and a vote carries that hash. Facts 6 and
-7 (approvals/around.py) are the surroundings: they go on changing and are no part of it.
+Facts 1 to 5 and the claim are the request; their canonical JSON is hashed, and every vote stores
+that hash. Facts 6 and 7 (approvals/around.py) are context: they keep changing and are not hashed.
 """
 
 import hashlib
@@ -27,15 +27,26 @@ COMPUTED: Final = "computed here"
 SENT: Final = "sent by the agent, unverified"
 UNKNOWN: Final = "unknown"
 WORST: Final = "unknown, treat as worst case"
-FITS_CHARACTERS: Final = 1200  # in the box of fact 1 and in fact 2 together; what is longer must be ticked as read
+FITS_CHARACTERS: Final = 1200  # of facts 1 and 2 together; longer cards must be ticked as read
 FITS_LINES: Final = 10
 FITS_NAME: Final = 40  # characters of a name in fact 3
-_COUNTED: Final = ("recipients", "count", "limit", "amount", "number", "rows", "issues", "files", "total", "quantity")
+_COUNTED: Final = (
+    "recipients",
+    "count",
+    "limit",
+    "amount",
+    "number",
+    "rows",
+    "issues",
+    "files",
+    "total",
+    "quantity",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One argument, whole. `told` is true where fact 2 shows the whole of it instead."""
+    """One full argument. `told`: fact 2 shows all of it instead."""
 
     name: str
     text: str
@@ -54,14 +65,14 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """The facts of one gate; see the module."""
+    """The facts of one gate; see the module docstring."""
 
     tool: str
     intent: str
-    verified: str  # "equal", "different", or "unknown": the arguments, hashed again, against the effect's intent
+    verified: str  # arguments hashed again and compared with the intent: equal, different, unknown
     pieces: tuple[Piece, ...]  # 1
-    hidden: int  # hidden characters in what would run and in the names of its target
-    blanks: int  # the longest run of blanks in the arguments, from the length that is shown as a count
+    hidden: int  # hidden characters in the arguments and in the names of the target
+    blanks: int  # the longest run of blanks in the arguments that is shown as a count
     complete: bool
     changes: Changes  # 2
     changes_known: bool
@@ -73,34 +84,42 @@ class Card:
 
     @property
     def sha256(self) -> str:
-        """Of the canonical JSON, as 64 hex characters."""
+        """Hash of the canonical JSON, as 64 hex characters."""
         return hashlib.sha256(orjson.dumps(self, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
     @property
     def first(self) -> Piece | None:
-        """The argument that says by itself what will run, or the whole where it has no names."""
-        named = next((one for name in RUNS for one in self.pieces if one.name == name and not one.told), None)
-        return named or next((one for one in self.pieces if not one.name), None)
+        """The argument that names what will run, or all arguments if they have no names."""
+        named = next(
+            (
+                piece
+                for name in RUNS
+                for piece in self.pieces
+                if piece.name == name and not piece.told
+            ),
+            None,
+        )
+        return named or next((piece for piece in self.pieces if not piece.name), None)
 
     @property
     def others(self) -> tuple[Piece, ...]:
-        """The arguments beside `first`."""
+        """The arguments other than `first`."""
         first = self.first
-        return tuple(one for one in self.pieces if one is not first)
+        return tuple(piece for piece in self.pieces if piece is not first)
 
     @property
     def long(self) -> bool:
-        """True when the arguments, and what fact 2 shows in their place, are more than a glance takes in."""
+        """True if the arguments, and what fact 2 shows instead of them, exceed the limits."""
         return sum(map(len, self._texts())) > FITS_CHARACTERS or self.lines > FITS_LINES
 
     @property
     def plain(self) -> bool:
-        """True when a glance shows all of it: nothing hidden, pushed out of sight, too long or missing."""
+        """True if nothing is hidden, pushed out of view, too long or missing."""
         return self.complete and not (self.hidden or self.blanks or self.long)
 
     @property
     def lines(self) -> int:
-        """Lines that must be read: of the arguments that fact 1 shows, and of what fact 2 shows."""
+        """Number of lines to read: arguments in fact 1, and everything in fact 2."""
         return sum(map(_lines, self._texts()))
 
     def _texts(self) -> Iterator[str]:
@@ -110,38 +129,44 @@ class Card:
 
     @property
     def names(self) -> tuple[Line, ...]:
-        """Every name of the target and every precondition, for where they stand whole."""
+        """All names of the target and all preconditions, to show them in full."""
         return (Line("Tool", self.tool, SENT), *self.radius, *self.undo[1:])
 
     @property
     def wide(self) -> bool:
-        """True when one of `names` is too long for its place in facts 3 and 4, and all stand whole below."""
+        """True if one of `names` is too long for facts 3 and 4.
+
+        The page then lists all in full.
+        """
         return any(max(len(line.text), len(line.label)) > FITS_NAME for line in self.names)
 
 
 def of(gate: Gate, plan: Mapping[str, Any] | None = None) -> Card:
-    """Compute the card of `gate`, whose `effect` and its `repository` are best loaded with it, from its plan's body."""
+    """Build the card of `gate` from its plan's body.
+
+    Load `gate` with its `effect` and `effect.repository` to save queries.
+    """
     effect = gate.effect
     plan = reading.plan_body(gate.plan_position) if plan is None else plan
     arguments, preconditions = plan.get("arguments"), plan.get("preconditions")
     preconditions = preconditions if isinstance(preconditions, dict) else {}
-    found = changes(arguments, preconditions)
+    changed = changes(arguments, preconditions)
     tool = Tool.objects.filter(project=gate.project_id, name=gate.tool).first()
-    pieces = _pieces(arguments, found.told)
+    pieces = _pieces(arguments, changed.told)
     claim = plan["why"] if isinstance(plan.get("why"), str) else ""
     verified = _verified(gate.tool, arguments, plan, effect.intent_digest) if plan else "unknown"
     names = (gate.tool, gate.repository_name, effect.ref, effect.environment, effect.resource)
-    sent = (*names, *(text for one in pieces for text in (one.name, one.text)))
+    sent = (*names, *(text for piece in pieces for text in (piece.name, piece.text)))
     return Card(
         tool=gate.tool,
         intent=effect.intent_digest,
         verified=verified,
         pieces=pieces,
         hidden=sum(map(untrusted.hidden_count, sent)),
-        blanks=max((blank_run(one.text) for one in pieces), default=0),
+        blanks=max((blank_run(piece.text) for piece in pieces), default=0),
         complete=bool(plan) and verified != "different",
-        changes=found,
-        changes_known=bool(found.files or found.commits) or gate.reversibility == "read",
+        changes=changed,
+        changes_known=bool(changed.files or changed.commits) or gate.reversibility == "read",
         radius=_radius(gate, arguments),
         undo=_undo(gate, tool, preconditions),
         asked=_asked(gate),
@@ -151,32 +176,36 @@ def of(gate: Gate, plan: Mapping[str, Any] | None = None) -> Card:
 
 
 def code(intent_digest: str) -> str:
-    """The four characters that a person types to say which intent they mean."""
+    """Return the four characters that a reviewer types to confirm an intent."""
     return intent_digest.rpartition(":")[2][:4]
 
 
 def blank_run(text: str) -> int:
-    """The longest run of blanks in `text`; 0 when every run is one that a page shows as it is."""
-    runs = (one for one in untrusted.pieces(text) if one.shown and not one.hidden)
-    return max((len(one.raw) for one in runs), default=0)
+    """Return the length of the longest run of blanks shown as a count; 0 for none."""
+    runs = (piece for piece in untrusted.pieces(text) if piece.shown and not piece.hidden)
+    return max((len(piece.raw) for piece in runs), default=0)
 
 
-def _pieces(arguments: Any, told: tuple[str, ...]) -> tuple[Piece, ...]:
+def _pieces(arguments: Any, shown_as_rows: tuple[str, ...]) -> tuple[Piece, ...]:
     if arguments is None:
         return ()
     if not isinstance(arguments, dict):
         return (Piece("", _shown(arguments), _kind(arguments)),)
     order = sorted(arguments, key=lambda name: (name not in RUNS, "\n" in str(arguments[name])))
-    return tuple(Piece(name, _shown(arguments[name]), _kind(arguments[name]), name in told) for name in order)
+    return tuple(
+        Piece(name, _shown(arguments[name]), _kind(arguments[name]), name in shown_as_rows)
+        for name in order
+    )
 
 
 def _shown(value: Any) -> str:
-    """A JSON value as people read it: a string is itself; a list of words is one line, quoted where that matters."""
+    """Format a JSON value: strings as they are, lists of words as one quoted line."""
     if isinstance(value, str):
         return value
-    if isinstance(value, list) and value and all(isinstance(one, str) for one in value):
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
         return " ".join(
-            one if one and not set(one) & set(" \t\n\"'\\") else orjson.dumps(one).decode() for one in value
+            item if item and not set(item) & set(" \t\n\"'\\") else orjson.dumps(item).decode()
+            for item in value
         )
     return exact.dumps(value, orjson.OPT_INDENT_2).decode()
 
@@ -191,7 +220,7 @@ def _kind(value: Any) -> str:
 
 
 def _verified(tool: str, arguments: Any, plan: Mapping[str, Any], intent: str) -> str:
-    """Hash the arguments again."""
+    """Hash the arguments again and compare with `intent`: equal, different or unknown."""
     free = plan.get("free_text")
     if isinstance(arguments, dict) and isinstance(free, list):
         arguments = {name: value for name, value in arguments.items() if name not in free}
@@ -205,44 +234,54 @@ def _verified(tool: str, arguments: Any, plan: Mapping[str, Any], intent: str) -
 
 def _radius(gate: Gate, arguments: Any) -> tuple[Line, ...]:
     effect = gate.effect
-    found = [
-        Line("Repository", gate.repository_name or WORST, SENT if gate.repository_name else UNKNOWN),
+    lines = [
+        Line(
+            "Repository", gate.repository_name or WORST, SENT if gate.repository_name else UNKNOWN
+        ),
         Line("Ref", effect.ref or WORST, SENT if effect.ref else UNKNOWN),
     ]
     if effect.ref:
-        found.append(Line("Git moves", words.moved_refs(effect.moved_refs), COMPUTED))
-        version = f", by patterns v{effect.ref_patterns_version}" if effect.ref_patterns_version else ""
-        known = f"{effect.ref_class}{version}" if effect.ref_class else WORST
-        found.append(Line("Class of ref", known, COMPUTED if effect.ref_class else UNKNOWN))
+        lines.append(Line("Git moves", words.moved_refs(effect.moved_refs), COMPUTED))
+        version = (
+            f", by patterns v{effect.ref_patterns_version}" if effect.ref_patterns_version else ""
+        )
+        ref_class = f"{effect.ref_class}{version}" if effect.ref_class else WORST
+        lines.append(Line("Ref class", ref_class, COMPUTED if effect.ref_class else UNKNOWN))
         now, patterns = reading.ref_class_now(effect.repository, effect)
         if now != effect.ref_class:
-            found.append(Line("Class now", f"{now}, by patterns v{patterns}", COMPUTED))
-    found.append(Line("Environment", effect.environment or WORST, SENT if effect.environment else UNKNOWN))
+            lines.append(Line("Ref class now", f"{now}, by patterns v{patterns}", COMPUTED))
+    lines.append(
+        Line("Environment", effect.environment or WORST, SENT if effect.environment else UNKNOWN)
+    )
     if effect.resource:
-        found.append(Line("Resource", effect.resource, SENT))
+        lines.append(Line("Resource", effect.resource, SENT))
     if isinstance(arguments, dict):
         for name in _COUNTED:
             value = arguments.get(name)
             if isinstance(value, int | float) and not isinstance(value, bool):
-                found.append(Line(name.capitalize(), f"{value:,}".replace(",", " "), SENT))
+                lines.append(Line(name.capitalize(), f"{value:,}".replace(",", " "), SENT))
             elif isinstance(value, list):
-                found.append(Line(name.capitalize(), f"{len(value)} in the arguments", COMPUTED))
+                lines.append(Line(name.capitalize(), f"{len(value)} in the arguments", COMPUTED))
     if effect.redactions:
-        found.append(Line("Secrets", f"{effect.redactions} replaced before storage", COMPUTED))
-    return tuple(found)
+        lines.append(Line("Secrets", f"{effect.redactions} replaced before storage", COMPUTED))
+    return tuple(lines)
 
 
 def _undo(gate: Gate, tool: Tool | None, preconditions: Mapping[str, Any]) -> tuple[Line, ...]:
     if tool is None:
-        found = [Line("No automatic undo.", "The tool is not declared: treat as worst case.", UNKNOWN)]
+        lines = [
+            Line("No automatic undo.", "The tool is not declared: treat as worst case.", UNKNOWN)
+        ]
     else:
-        found = [Line(words.UNDO[tool.reversibility], words.CLASSES[tool.tool_class], COMPUTED)]
+        lines = [Line(words.UNDO[tool.reversibility], words.CLASSES[tool.tool_class], COMPUTED)]
         if tool.reversibility != gate.reversibility:
-            found.append(Line("Declared anew", f"it was {gate.reversibility} when this was asked", COMPUTED))
+            lines.append(
+                Line("Declared since", f"was {gate.reversibility} at the request", COMPUTED)
+            )
     for name, value in sorted(preconditions.items()):
         if name not in ("commits", "removed_commits", "commits_removed", "added_commits"):
-            found.append(Line(f"Only while {name} is", _shown(value), SENT))
-    return tuple(found)
+            lines.append(Line(f"Only while {name} is", _shown(value), SENT))
+    return tuple(lines)
 
 
 def _asked(gate: Gate) -> tuple[Line, ...]:
@@ -250,21 +289,27 @@ def _asked(gate: Gate) -> tuple[Line, ...]:
     policy: PolicySet | None = gate.policy_set
     name = f"{policy.name}@{policy.version}" if policy is not None else ""
     rules = policy.rules.get("rules", []) if policy is not None else []
-    rule = next((one for one in rules if one.get("id") == gate.rule), None)
+    rule = next((candidate for candidate in rules if candidate.get("id") == gate.rule), None)
     if not gate.rule:
-        title = "No rule lets this through, and what no rule lets through is asked about"
+        title = "No rule allows this effect, so it needs approval"
     else:
         title = rule["title"].rstrip(".") if rule is not None else gate.rule
-    found = (
+    lines = (
         Line("Policy", f"{name}, rule {gate.rule}" if gate.rule else name, COMPUTED),
         Line("Rule", title, COMPUTED),
         Line("Needs", words.needs(needed, _parties(gate)), COMPUTED),
     )
-    return found if gate.requester is None else (*found, Line("For", gate.requester.get_username(), SENT))
+    return (
+        lines
+        if gate.requester is None
+        else (*lines, Line("For", gate.requester.get_username(), SENT))
+    )
 
 
 def _parties(gate: Gate) -> list[str]:
-    """The names of those who may not say yes because it is theirs."""
+    """Return the names of people who may not approve because the request is theirs."""
     kept_away = Requirement.of(gate.requirement).kept_away
     people = zip(PARTIES, (gate.requester, gate.session_owner, gate.agent_owner), strict=True)
-    return sorted({one.get_username() for party, one in people if one is not None and party in kept_away})
+    return sorted(
+        {user.get_username() for party, user in people if user is not None and party in kept_away}
+    )

@@ -1,8 +1,8 @@
-"""What a call would change, read out of its arguments: edits as a unified diff, and the commits of a push.
+"""Extract the changes of a call from its arguments: edits and commits.
 
-Pure. The shapes are those of the tools of many agents (Edit, MultiEdit, Write, apply_patch, str_replace …). Nothing is
-left out: every line of both texts is a row, so that a person who read the rows has read the arguments. What only
-resembles a patch stays with the arguments.
+Pure. Supports the argument shapes of many agents' tools (Edit, MultiEdit, Write, apply_patch,
+str_replace …). Complete: every line of both texts is a row, so that reading the rows is reading the
+arguments. A text that only resembles a patch stays with the arguments.
 """
 
 from collections.abc import Mapping
@@ -18,15 +18,24 @@ OLD: Final = ("old_string", "old_str", "old_text")
 NEW: Final = ("new_string", "new_str", "new_text", "insert_text")
 WHOLE: Final = ("content", "file_text", "new_source")
 PATCH: Final = ("patch", "diff", "input")
-_SHA, _TITLE, _AUTHOR = ("sha", "id", "commit", "hash"), ("title", "subject", "message"), ("author",)
-COMMITS: Final = (("removed_commits", "-"), ("commits_removed", "-"), ("commits", "+"), ("added_commits", "+"))
-# Beside one of these, what looks like a patch is what a program is fed.
+_SHA, _TITLE, _AUTHOR = (
+    ("sha", "id", "commit", "hash"),
+    ("title", "subject", "message"),
+    ("author",),
+)
+COMMITS: Final = (
+    ("removed_commits", "-"),
+    ("commits_removed", "-"),
+    ("commits", "+"),
+    ("added_commits", "+"),
+)
+# With one of these arguments, a text that looks like a patch is input of a program.
 _PROGRAMS: Final = tuple(name for name in RUNS if name not in PATHS)
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit that would come ("+") or go ("-"), as the agent tells it."""
+    """A commit that would be added ("+") or removed ("-"), as sent by the agent."""
 
     sign: str
     name: str
@@ -36,7 +45,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """The two texts of one edit. `names` are the arguments that they are, and no other argument is in the rows."""
+    """The two texts of one edit. `names` are the only arguments that its rows show."""
 
     old: str
     new: str
@@ -45,7 +54,10 @@ class _Pair:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """All of it. `told` names the arguments whose whole text the rows show; `commits` are the agent's word."""
+    """All changes of a call.
+
+    `told` names the arguments whose full text the rows show; `commits` are the agent's claim.
+    """
 
     files: tuple[File, ...] = ()
     commits: tuple[Commit, ...] = ()
@@ -53,40 +65,45 @@ class Changes:
 
     @property
     def added(self) -> int:
-        """Lines that would come."""
-        return sum(one.added for one in self.files)
+        """Number of added lines."""
+        return sum(file.added for file in self.files)
 
     @property
     def removed(self) -> int:
-        """Lines that would go."""
-        return sum(one.removed for one in self.files)
+        """Number of removed lines."""
+        return sum(file.removed for file in self.files)
 
     @property
     def deleted(self) -> int:
-        """Files that would go."""
-        return sum(one.deletes for one in self.files)
+        """Number of deleted files."""
+        return sum(file.deletes for file in self.files)
 
 
 def changes(arguments: Any, preconditions: Any = None) -> Changes:
-    """Read what `arguments`, and the named facts sent beside them, say would change."""
+    """Extract the changes that `arguments` and `preconditions` describe."""
     named = arguments if isinstance(arguments, dict) else {}
-    commits = [one for source in (named, preconditions) if isinstance(source, dict) for one in _commits(source)]
-    edits, told = _edits(named)
-    told |= {name for name, _ in COMMITS if name in named and _is_plain(named[name])}
-    return Changes(tuple(edits), tuple(commits), tuple(sorted(told)))
+    commits = [
+        commit
+        for source in (named, preconditions)
+        if isinstance(source, dict)
+        for commit in _commits(source)
+    ]
+    edits, covered = _edits(named)
+    covered |= {name for name, _ in COMMITS if name in named and _is_plain(named[name])}
+    return Changes(tuple(edits), tuple(commits), tuple(sorted(covered)))
 
 
 def _edits(named: Mapping[str, Any]) -> tuple[list[File], set[str]]:
     path, budget = _text(named, *PATHS), Budget()
     listed = named.get("edits")
-    if isinstance(listed, list) and listed and all(_pair(one) is not None for one in listed):
+    if isinstance(listed, list) and listed and all(_pair(edit) is not None for edit in listed):
         pairs = [pair for pair in map(_pair, listed) if pair is not None]
-        # What else an edit says (a path of its own, replace_all, a second new text) is shown with the arguments, so the
-        # list counts as told only when each edit is no more than what its rows show.
-        bare = all(set(one) == pair.names for one, pair in zip(listed, pairs, strict=True))
+        # Other keys of an edit (its own path, replace_all, a second new text) are shown with the
+        # arguments, so the list counts as shown only if each edit holds nothing but its rows.
+        bare = all(set(edit) == pair.names for edit, pair in zip(listed, pairs, strict=True))
         files = [
-            diff(_text(one, *PATHS) or path, pair.old, pair.new, budget)
-            for one, pair in zip(listed, pairs, strict=True)
+            diff(_text(edit, *PATHS) or path, pair.old, pair.new, budget)
+            for edit, pair in zip(listed, pairs, strict=True)
         ]
         return files, {"edits"} if bare else set()
     pair = _pair(named)
@@ -95,7 +112,7 @@ def _edits(named: Mapping[str, Any]) -> tuple[list[File], set[str]]:
     for name in WHOLE:
         if path and isinstance(named.get(name), str):
             return [new_file(path, named[name])], {name}
-    for name in PATCH if not any(one in named for one in _PROGRAMS) else ():
+    for name in PATCH if not any(edit in named for edit in _PROGRAMS) else ():
         files = patches.read(named[name]) if isinstance(named.get(name), str) else []
         if files:
             return files, {name}
@@ -103,40 +120,50 @@ def _edits(named: Mapping[str, Any]) -> tuple[list[File], set[str]]:
 
 
 def _pair(value: Any) -> _Pair | None:
-    """The old and the new text of one edit, the first of each that is a text; an edit may have only a new one."""
+    """Return the first old and the first new text of an edit; the old may be missing."""
     if not isinstance(value, dict):
         return None
-    found = [next((name for name in names if isinstance(value.get(name), str)), "") for names in (OLD, NEW)]
-    old, new = (value[name] if name else "" for name in found)
-    names = frozenset(name for name in found if name)
+    keys = [
+        next((name for name in names if isinstance(value.get(name), str)), "")
+        for names in (OLD, NEW)
+    ]
+    old, new = (value[name] if name else "" for name in keys)
+    names = frozenset(name for name in keys if name)
     return _Pair(old, new, names) if names else None
 
 
 def _is_plain(listed: Any) -> bool:
-    """True when a list of commits says nothing but what a Commit holds, so that showing those shows all of it."""
+    """Return True if a list of commits holds nothing that a Commit does not show."""
     kinds = (_SHA, _TITLE, _AUTHOR)
     return isinstance(listed, list) and all(
-        isinstance(one, str)
+        isinstance(commit, str)
         or (
-            isinstance(one, dict)
-            and all(sum(name in one for name in kind) <= 1 for kind in kinds)
-            and all(isinstance(value, str) and name in (*_SHA, *_TITLE, *_AUTHOR) for name, value in one.items())
+            isinstance(commit, dict)
+            and all(sum(name in commit for name in kind) <= 1 for kind in kinds)
+            and all(
+                isinstance(value, str) and name in (*_SHA, *_TITLE, *_AUTHOR)
+                for name, value in commit.items()
+            )
         )
-        for one in listed
+        for commit in listed
     )
 
 
 def _commits(source: Mapping[str, Any]) -> list[Commit]:
-    found = []
+    commits = []
     for name, sign in COMMITS:
         listed = source.get(name)
-        for one in listed if isinstance(listed, list) else []:
-            if isinstance(one, str):
-                head, _, rest = one.partition(" ")
-                found.append(Commit(sign, head, rest, ""))
-            elif isinstance(one, dict):
-                found.append(Commit(sign, _text(one, *_SHA), _text(one, *_TITLE), _text(one, *_AUTHOR)))
-    return found
+        for commit in listed if isinstance(listed, list) else []:
+            if isinstance(commit, str):
+                head, _, rest = commit.partition(" ")
+                commits.append(Commit(sign, head, rest, ""))
+            elif isinstance(commit, dict):
+                commits.append(
+                    Commit(
+                        sign, _text(commit, *_SHA), _text(commit, *_TITLE), _text(commit, *_AUTHOR)
+                    )
+                )
+    return commits
 
 
 def _text(value: Mapping[str, Any], *names: str) -> str:

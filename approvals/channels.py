@@ -1,4 +1,4 @@
-"""The one writer of NoticeChannel: who hears of gates, breaches and what is stuck, and by which way."""
+"""The only writer of NoticeChannel, the addresses of notifications."""
 
 import hashlib
 import hmac
@@ -24,8 +24,10 @@ SWITCHES = ("requests", "rulings", "expiries", "breaches", "stuck")
 
 
 def secret_of(channel: UUID) -> str:
-    """The key that signs what a webhook gets; made of the installation's pepper, so that no table holds it."""
-    return hmac.new(settings.GATEBOOK_PEPPER, b"webhook" + channel.bytes, hashlib.sha256).hexdigest()
+    """Derive the secret that signs a webhook from the pepper; no table stores it."""
+    return hmac.new(
+        settings.GATEBOOK_PEPPER, b"webhook" + channel.bytes, hashlib.sha256
+    ).hexdigest()
 
 
 @transaction.atomic(savepoint=False)
@@ -39,34 +41,41 @@ def add(
     minimum_risk: str = "low",
     **topics: bool,
 ) -> NoticeChannel:
-    """Let `target` (an e-mail address, or a URL) hear of what `topics` say. Raises RefusedError with a sentence.
+    """Add a channel for `target` (an e-mail address or a URL). Raises RefusedError.
 
-    A member whose own address it is hears besides how gates were decided that are theirs or that they voted on, and
-    when sessions of theirs are stuck.
+    `person` owns the address: they are also notified of decisions on their own requests and votes,
+    and when their own sessions are stuck.
     """
     _check(kind, target, minimum_risk)
     if person is not None and not project.memberships.filter(user=person).exists():
-        raise RefusedError(f"{person.get_username()} does not belong to {project.name}.")
-    standing = NoticeChannel.objects.filter(project=project, kind=kind, target=target, removed_at_us__isnull=True)
+        raise RefusedError(
+            f"{person.get_username()} is not a member of {project.name}. Choose a member."
+        )
+    standing = NoticeChannel.objects.filter(
+        project=project, kind=kind, target=target, removed_at_us__isnull=True
+    )
     if standing.exists():
-        raise RefusedError(f"{target} hears of this project already; change it in the list.")
-    channel = NoticeChannel(project=project, kind=kind, target=target, minimum_risk=minimum_risk, person=person)
+        raise RefusedError(f"{target} is already a channel. Change it in the list.")
+    channel = NoticeChannel(
+        project=project, kind=kind, target=target, minimum_risk=minimum_risk, person=person
+    )
     channel.created_by, channel.created_at_us = user, now_us()
     for name in SWITCHES:
         setattr(channel, name, topics.get(name, False))
     try:
         channel.save(force_insert=True)
     except IntegrityError:
-        raise RefusedError(f"{target} hears of this project already; change it in the list.") from None
+        raise RefusedError(f"{target} is already a channel. Change it in the list.") from None
     _record(channel, "admin.channel_added", user, {"target": channel.shown})
     return channel
 
 
 @transaction.atomic(savepoint=False)
 def change(channel: NoticeChannel, user: User, **values: bool | str) -> None:
-    """Change switches, `minimum_risk` or `enabled` of a channel. Raises RefusedError."""
-    if values.get("minimum_risk", RISKS[0]) not in RISKS or values.keys() - {*SWITCHES, "minimum_risk", "enabled"}:
-        raise RefusedError("There is no such setting of a channel.")
+    """Change topics, `minimum_risk` or `enabled` of a channel. Raises RefusedError."""
+    settings_allowed = {*SWITCHES, "minimum_risk", "enabled"}
+    if values.get("minimum_risk", RISKS[0]) not in RISKS or values.keys() - settings_allowed:
+        raise RefusedError("Unknown setting of a channel.")
     if NoticeChannel.objects.filter(id=channel.id, removed_at_us__isnull=True).update(**values):
         channel.refresh_from_db()
         _record(channel, "admin.channel_changed", user, {})
@@ -74,7 +83,7 @@ def change(channel: NoticeChannel, user: User, **values: bool | str) -> None:
 
 @transaction.atomic(savepoint=False)
 def remove(channel: NoticeChannel, user: User) -> None:
-    """Tell this address nothing any more; what it was told stays on record."""
+    """Remove a channel; its notifications stay on record."""
     if NoticeChannel.objects.filter(id=channel.id, removed_at_us__isnull=True).update(
         removed_at_us=now_us(), enabled=False
     ):
@@ -83,20 +92,25 @@ def remove(channel: NoticeChannel, user: User) -> None:
 
 
 def noted_test(channel: NoticeChannel, user: User) -> int:
-    """Put on record that somebody asked for a test, and return the entry's position."""
+    """Record the request for a test notification; return the position of the entry."""
     return _record(channel, "admin.channel_tested", user, {})
 
 
 def _check(kind: str, target: str, minimum_risk: str) -> None:
     if kind not in CHANNEL_KINDS or minimum_risk not in RISKS:
-        raise RefusedError(f"A channel is one of {', '.join(CHANNEL_KINDS)}, a risk one of {', '.join(RISKS)}.")
+        raise RefusedError(
+            f"Unknown kind or risk. Use a kind of {', '.join(CHANNEL_KINDS)} "
+            f"and a risk of {', '.join(RISKS)}."
+        )
     try:
         if kind == "email":
             validate_email(target)
         else:
             outside.read(target)
     except ValidationError:
-        raise RefusedError("This is not an e-mail address.") from None
+        raise RefusedError(
+            "This is not an e-mail address. Enter one such as team@example.org."
+        ) from None
     except outside.Refused as refused:
         raise RefusedError(str(refused)) from None
 
@@ -111,5 +125,10 @@ def _record(channel: NoticeChannel, kind: str, user: User, words: Mapping[str, o
     if channel.person is not None:
         facts["person"] = pseudonym_of(channel.person)
     return record(
-        channel.project_id, kind, actor=pseudonym_of(user), subject=channel.id, facts=facts, words={**facts, **words}
+        channel.project_id,
+        kind,
+        actor=pseudonym_of(user),
+        subject=channel.id,
+        facts=facts,
+        words={**facts, **words},
     )

@@ -1,7 +1,7 @@
-"""How a notice is put into words and handed over: by e-mail, to a Slack-compatible address, to a program.
+"""Write and send notifications: e-mail, Slack-compatible chat, signed webhook.
 
-Words are built here of columns, never of arguments: agent, tool, place, risk, deadline, and a link. Nothing decides by
-being followed: the link opens a page.
+Texts come from columns, never from arguments: agent, tool, target, risk, deadline and a link.
+Following the link decides nothing: it opens a page.
 """
 
 import hashlib
@@ -29,31 +29,33 @@ from ledger import declared
 SIGNATURE: Final = "Gatebook-Signature"
 _ENDED: Final = {
     "approved": "was approved",
-    "used": "was approved, and the agent has used it",
+    "used": "was approved and used by the agent",
     "denied": "was denied",
     "denied_final": "was denied for the rest of the session",
-    "returned": "was returned to the agent",
-    "expired": "expired: nobody ruled in time",
-    "lapsed": "was approved, and not used in time",
+    "returned": "was returned for changes",
+    "expired": "expired without a decision",
+    "lapsed": "was approved but not used in time",
     "revoked": "was revoked",
     "cancelled": "was withdrawn",
-    "pending": "waits for a ruling",
+    "pending": "needs approval",
 }
 _TOGETHER: Final = {
-    "gate.requested": "requests wait for a ruling",
-    "session.stuck": "alerts of what is stuck",
-    "session.recovered": "alerts are over",
+    "gate.requested": "requests need approval",
+    "session.stuck": "alerts of stuck sessions",
+    "session.recovered": "alerts resolved",
     "alert.raised": "saved queries have new matches",
 }
 
 
-_LIVE: Final = re.compile(r"(?<=[^\W_])(?:[.。．｡](?=[\w/\[])|:(?=\S))|@|[*`~]|(?<!\w)_|_(?!\w)|\](?=\()")
+_LIVE: Final = re.compile(
+    r"(?<=[^\W_])(?:[.。．｡](?=[\w/\[])|:(?=\S))|@|[*`~]|(?<!\w)_|_(?!\w)|\](?=\()"
+)
 _SPELLED: Final = {"@": "[at]", "]": "] "}
 
 
 @dataclass(frozen=True, slots=True)
 class Telling:
-    """What a room above says of an entry: one line, facts a line each, the page to look at, ids for a program."""
+    """Content of a notification: headline, facts by line, page, webhook ids."""
 
     headline: str
     facts: list[str]
@@ -63,7 +65,7 @@ class Telling:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """One thing to tell: of a gate and its status as of now, or of an entry, in the words of a room above if it has."""
+    """One item of a notification: a gate with its current status, or an entry."""
 
     topic: str
     key: str
@@ -73,32 +75,37 @@ class Story:
     telling: Telling | None = None
 
 
-Teller = Callable[[Entry], Telling | None]  # None where it is over, so that there is nothing to tell
-tellers: dict[str, Teller] = {}  # by topic; a room above adds its own when it is made ready
+# Returns None if the problem has ended, so that nothing is sent.
+Teller = Callable[[Entry], Telling | None]
+tellers: dict[str, Teller] = {}  # by topic; apps of higher layers register theirs at startup
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What goes out at once."""
+    """A message to one channel with one or more items."""
 
     topic: str
     stories: list[Story]
 
     @property
     def key(self) -> str:
-        """The same whenever the same stories are sent, and another as soon as one of them is new to the receiver."""
+        """Deduplication key: the same for the same items, different if an item is new."""
         keys = sorted(story.key for story in self.stories)
-        return keys[0] if len(keys) == 1 else f"digest:{hashlib.sha256(' '.join(keys).encode()).hexdigest()[:32]}"
+        return (
+            keys[0]
+            if len(keys) == 1
+            else f"digest:{hashlib.sha256(' '.join(keys).encode()).hexdigest()[:32]}"
+        )
 
 
 def mail_becomes_files() -> bool:
-    """Whether no mail server is configured."""
+    """Return True if no mail server is configured."""
     backend: str = settings.EMAIL_BACKEND
     return backend.endswith("filebased.EmailBackend")
 
 
 def deliver(channel: NoticeChannel, message: Message) -> None:
-    """Hand `message` over. Raises whatever keeps it from arriving."""
+    """Send `message` to a channel. Raises on any failure."""
     if channel.kind == "email":
         _email(channel, message)
     elif channel.kind == "slack":
@@ -108,7 +115,7 @@ def deliver(channel: NoticeChannel, message: Message) -> None:
 
 
 def headline(message: Message) -> str:
-    """One line for all of a message."""
+    """Return the headline of a message."""
     first = message.stories[0]
     if len(message.stories) > 1:
         return f"{len(message.stories)} {_TOGETHER[first.topic]}"
@@ -117,26 +124,33 @@ def headline(message: Message) -> str:
     if first.gate is None:
         return "This is a test"
     if first.topic == "gate.unseen":
-        return f"{_named(first.gate)} waits, half of its time has passed, and nobody who may rule has opened it"
+        return (
+            f"{_named(first.gate)}: half of its time has passed and "
+            "no eligible reviewer has opened it"
+        )
     return f"{_named(first.gate)} {_ENDED[first.status]}"
 
 
 def lines(story: Story) -> list[str]:
-    """What is known of it, one fact a line, and where to look."""
+    """Return the facts of an item, one a line, and the link."""
     gate, telling = story.gate, story.telling
     if telling is not None:
         return [*telling.facts, _link(telling.path)]
     if gate is None:
         return [_link("/audit/")]
-    place = [gate.repository_name, gate.effect.ref_class and f"a {gate.effect.ref_class} ref", gate.effect.environment]
+    place = [
+        gate.repository_name,
+        gate.effect.ref_class and f"a {gate.effect.ref_class} ref",
+        gate.effect.environment,
+    ]
     facts = [
-        f"{inert(gate.agent.name)} asks to use {tool_of(gate.project_id, gate.tool)}"
+        f"{inert(gate.agent.name)} requests to use {tool_of(gate.project_id, gate.tool)}"
         + "".join(f", {inert(word)}" for word in place if word)
         + ".",
         f"Risk {gate.risk}, {gate.reversibility}.",
     ]
     if story.status == "pending":
-        facts.append(f"To be decided by {moment(gate.decide_by_us)}, or it expires.")
+        facts.append(f"Decide by {moment(gate.decide_by_us)}; then it expires.")
     return [*facts, _link(f"/approvals/{gate.id}/")]
 
 
@@ -146,24 +160,25 @@ def _named(gate: Gate) -> str:
 
 
 def shown(text: str) -> str:
-    """Agents' words with nothing hidden in them, on one line."""
+    """Return agent text on one line, with hidden characters as tokens."""
     return "".join(piece.shown or piece.raw for piece in pieces(text[:120], one_line=True))
 
 
 def inert(text: str) -> str:
-    """`shown` for agents' words: nothing that a mail or chat program would make a link, an address or markup of.
+    """Defang agent text: no program makes links, addresses or markup of it.
 
-    As the trade writes it: evil[.]example, https[:]//evil[.]example, someone[at]evil[.]example.
+    Defanged as usual: evil[.]example, https[:]//evil[.]example, someone[at]evil[.]example.
     """
     return _LIVE.sub(lambda sign: _SPELLED.get(sign[0], f"[{sign[0]}]"), shown(text))
 
 
 def tool_of(project: UUID, name: str) -> str:
-    """The name of a tool: as it stands where the operator declared it, else inert as any other word of an agent."""
+    """Return the name of a tool: verbatim if declared, otherwise inert."""
     return shown(name) if declared.tool(project, name) is not declared.UNDECLARED else inert(name)
 
 
 def moment(us: int) -> str:
+    """Format microseconds as 23 November 2026 04:14 UTC."""
     return datetime.fromtimestamp(us / 1_000_000, UTC).strftime("%d %B %Y %H:%M UTC")
 
 
@@ -175,7 +190,10 @@ def _email(channel: NoticeChannel, message: Message) -> None:
     identity = hashlib.sha256(f"{channel.id.hex} {message.key}".encode()).hexdigest()[:32]
     parts = ["\n".join(lines(story)) for story in message.stories]
     if len(parts) > 1:
-        parts = [f"{headline(Message(s.topic, [s]))}\n{part}" for s, part in zip(message.stories, parts, strict=True)]
+        parts = [
+            f"{headline(Message(s.topic, [s]))}\n{part}"
+            for s, part in zip(message.stories, parts, strict=True)
+        ]
     EmailMessage(
         subject=f"Gatebook: {headline(message)}"[:200],
         body="\n\n".join(parts) + "\n",
@@ -185,18 +203,26 @@ def _email(channel: NoticeChannel, message: Message) -> None:
 
 
 def _slack(channel: NoticeChannel, message: Message) -> None:
-    body = {"text": slack_text(message), "mrkdwn": False, "unfurl_links": False, "unfurl_media": False}
+    body = {
+        "text": slack_text(message),
+        "mrkdwn": False,
+        "unfurl_links": False,
+        "unfurl_media": False,
+    }
     outside.post(channel.target, orjson.dumps(body), {"Gatebook-Notice": message.key})
 
 
 def slack_text(message: Message) -> str:
-    """What a Slack-compatible channel gets: no markup of anybody's."""
-    told = [headline(message), *("\n".join(lines(story)) for story in message.stories)]
-    return "\n\n".join(told).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """Return the text for a Slack-compatible channel, with all markup escaped."""
+    paragraphs = [headline(message), *("\n".join(lines(story)) for story in message.stories)]
+    return "\n\n".join(paragraphs).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _webhook(channel: NoticeChannel, message: Message) -> None:
-    """A hint: ids and a version. The receiver asks Gatebook for what it may know."""
+    """Send ids and a version only.
+
+    The receiver requests details with its own permissions.
+    """
     (story,) = message.stories
     body: dict[str, object] = {"id": story.key, "event": story.topic}
     if story.gate is not None:
@@ -206,11 +232,17 @@ def _webhook(channel: NoticeChannel, message: Message) -> None:
     if story.entry is not None:
         body["position"] = story.entry.position
     text = orjson.dumps(body)
-    headers = {SIGNATURE: signature(secret_of(channel.id), text, int(time.time())), "Gatebook-Notice": story.key}
+    headers = {
+        SIGNATURE: signature(secret_of(channel.id), text, int(time.time())),
+        "Gatebook-Notice": story.key,
+    }
     outside.post(channel.target, text, headers)
 
 
 def signature(secret: str, body: bytes, at_s: int) -> str:
-    """`t=<seconds>,v1=<hex>`: HMAC-SHA256 under `secret` over `<seconds>.<body>`. A receiver refuses old seconds."""
-    told = hmac.new(secret.encode(), f"{at_s}.".encode() + body, hashlib.sha256).hexdigest()
-    return f"t={at_s},v1={told}"
+    """Sign a webhook: `t=<seconds>,v1=<hex>`, HMAC-SHA256 over `<seconds>.<body>`.
+
+    Receivers refuse old seconds.
+    """
+    digest = hmac.new(secret.encode(), f"{at_s}.".encode() + body, hashlib.sha256).hexdigest()
+    return f"t={at_s},v1={digest}"

@@ -1,6 +1,6 @@
-"""Rows of a diff, and the diff of two texts, at a cost that no text can raise beyond its bound.
+"""Diff of two texts as rows, with a bounded cost for any text.
 
-Pure. Every line of both texts is a row; where comparing them would cost too much, each text is one row, whole.
+Pure. Every line of both texts is a row. If comparing costs too much, each full text is one row.
 """
 
 from collections import Counter
@@ -10,13 +10,13 @@ from difflib import Match, SequenceMatcher
 from itertools import accumulate
 from typing import Final
 
-MOST_ROWS: Final = 3000  # of one file; beyond it the two texts stand under each other, whole
-MOST_STEPS: Final = 3_000_000  # of comparing all texts of one call; see _Counted
+MOST_ROWS: Final = 3000  # of one file; above it, each full text is one row
+MOST_STEPS: Final = 3_000_000  # for all texts of one call; see _Counted
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of a diff: `sign` is "+", "-", "@" for a heading, or " " for what stays."""
+    """A line of a diff: `sign` is "+", "-", "@" for a heading, or " " for context."""
 
     sign: str
     text: str
@@ -24,7 +24,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """What would change in one file. `whole` says that the text replaces whatever is there, which is not known."""
+    """Changes of one file. `whole`: the text replaces an unknown previous content."""
 
     path: str
     added: int
@@ -35,7 +35,7 @@ class File:
 
     @property
     def counted(self) -> str:
-        """The size of it in words: +2 −1, or that the file goes."""
+        """Size in words: +2 −1, or that the file is deleted."""
         lines = f"+{self.added} −{self.removed}"
         if not self.deletes:
             return lines
@@ -44,7 +44,7 @@ class File:
 
 @dataclass(slots=True)
 class Budget:
-    """The steps that comparing the texts of one call may still take."""
+    """Steps left for comparing the texts of one call."""
 
     left: int = MOST_STEPS
 
@@ -54,23 +54,28 @@ class _TooCostly(Exception):
 
 
 class _Counted(SequenceMatcher[str]):
-    """Takes from a budget, before each round, the most that the round can cost; raises _TooCostly.
+    """SequenceMatcher with a budget for the maximum cost of its rounds.
 
-    A round looks for the longest run of equal lines: for each line of its part of the old text it visits every equal
-    line of the whole new one. Two more rounds follow, before and behind that run. Where equal lines never stand
-    together, as in c, x, c, x against c, y, c, y, each round finds a single line and leaves all the rest to the next:
-    the cost is the cube of the length. No bound on lengths, nor on one round, both stops that and lets an ordinary edit
-    of thousands of lines through; so the rounds are counted as they come.
+    Raises _TooCostly.
+
+    A round finds the longest run of equal lines: for each line of its part of the old text it
+    visits every equal line of the full new text. Two more rounds follow, before and after that run.
+    If equal lines are never adjacent, as in c, x, c, x against c, y, c, y, each round finds a
+    single line: the cost is the cube of the length. A bound on lengths or on a single round would
+    either miss that or refuse ordinary edits of thousands of lines; so the budget counts rounds.
     """
 
     def __init__(self, old: Sequence[str], new: Sequence[str], budget: Budget) -> None:
         super().__init__(None, old, new, autojunk=False)
         often = Counter(new)
-        self._until = list(accumulate((1 + often[line] for line in old), initial=0))  # steps of the lines before each
+        # Steps of all lines before each line.
+        self._until = list(accumulate((1 + often[line] for line in old), initial=0))
         self._budget = budget
 
-    def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> Match:
-        """As difflib's, within the budget."""
+    def find_longest_match(
+        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+    ) -> Match:
+        """Find the longest match as difflib does, within the budget."""
         steps = self._until[-1 if ahi is None else ahi] - self._until[alo]
         if steps > self._budget.left:
             raise _TooCostly
@@ -79,7 +84,7 @@ class _Counted(SequenceMatcher[str]):
 
 
 def diff(path: str, old: str, new: str, budget: Budget) -> File:
-    """What would change in a file where `old` becomes `new`."""
+    """Compute the changes of a file in which `old` becomes `new`."""
     before, after = lines_of(old), lines_of(new)
     try:
         rows = _rows(before, after, budget)
@@ -87,35 +92,38 @@ def diff(path: str, old: str, new: str, budget: Budget) -> File:
         whole = [Row(sign, text) for sign, text in (("-", old), ("+", new)) if text]
         return File(path, len(after), len(before), tuple(whole))
     if (old == "" or old.endswith("\n")) != (new == "" or new.endswith("\n")) and old and new:
-        rows.append(Row("@", f"only the {'old' if old.endswith(chr(10)) else 'new'} text ends with a line break"))
+        terminated = "old" if old.endswith("\n") else "new"
+        rows.append(Row("@", f"only the {terminated} text ends with a line break"))
     return File(path, count(rows, "+"), count(rows, "-"), tuple(rows))
 
 
 def _rows(before: list[str], after: list[str], budget: Budget) -> list[Row]:
     if len(before) + len(after) > MOST_ROWS:
         raise _TooCostly
-    found: list[Row] = []
+    rows: list[Row] = []
     for tag, start, end, first, last in _Counted(before, after, budget).get_opcodes():
         if tag == "equal":
-            found += [Row(" ", line) for line in before[start:end]]
+            rows += [Row(" ", line) for line in before[start:end]]
         else:
-            found += [Row("-", line) for line in before[start:end]] + [Row("+", line) for line in after[first:last]]
-    return found
+            rows += [Row("-", line) for line in before[start:end]] + [
+                Row("+", line) for line in after[first:last]
+            ]
+    return rows
 
 
 def new_file(path: str, text: str) -> File:
-    """A file of which only the new text is known."""
+    """Return the changes of a file whose previous content is unknown."""
     lines = lines_of(text)
     rows = (Row("+", text),) if len(lines) > MOST_ROWS else tuple(Row("+", line) for line in lines)
     return File(path, len(lines), 0, rows, whole=True)
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines of a text; other characters that some programs break lines at stay within them, as visible tokens."""
+    """Split a text at line feeds only; other line separators stay as visible tokens."""
     lines = text.split("\n")
     return lines[:-1] if lines[-1] == "" else lines
 
 
 def count(rows: Iterable[Row], sign: str) -> int:
-    """How many rows have this sign."""
+    """Count the rows with this sign."""
     return sum(row.sign == sign for row in rows)

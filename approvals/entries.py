@@ -1,4 +1,4 @@
-"""The entries of the desk's lists: gates with what is said of each in a few lines, and what stands out about it."""
+"""Row objects of the inbox lists: gates with a summary and warnings."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,16 @@ from approvals import anew, lurking, pushes
 from approvals.anew import Asked, Before
 from approvals.card import FITS_CHARACTERS, FITS_LINES
 from approvals.deadlines import current_status
-from approvals.flags import ASK, FIRST_IN_PROJECT, FIRST_OF_AGENT, Again, Ask, Outside, again, outside
+from approvals.flags import (
+    ASK,
+    FIRST_IN_PROJECT,
+    FIRST_OF_AGENT,
+    Again,
+    Ask,
+    Outside,
+    again,
+    outside,
+)
 from approvals.matching import risk_of
 from approvals.models import Gate, Vote
 from approvals.quorum import yeses
@@ -30,91 +39,104 @@ from journal.templatetags.gatebook import shown_state
 from ledger.declared import UNDECLARED
 from ledger.models_tools import Tool
 
-# The answer that ended a gate of this status; all others were approved.
+# The answer that ended a gate of this status; gates of other statuses were approved.
 _ANSWER_OF: Final = {"denied": "deny", "denied_final": "deny_final", "returned": "return"}
 _OUTCOME: Final = ("state", "leave", "outcome", "deadline_us")
-_CHARACTERS: Final = 16_384  # of a plan that an entry looks at
+_CHARACTERS: Final = 16_384  # characters of a plan that a row reads
 
 
 @dataclass
 class Row:
-    """A gate in a list: `gist` is agent text, `hidden` how many hidden characters the beginning of its plan holds."""
+    """A gate in a list. `gist` is agent text.
+
+    `hidden` counts hidden characters of its plan.
+    """
 
     gate: Any  # a _Gate
     gist: str = ""
     hidden: int = 0
-    blanks: int = 0  # length of the longest run of blanks that could push something out of sight
+    blanks: int = 0  # length of the longest run of blanks shown as a count
     long: bool = False
-    fits: bool = True  # all that its arguments say can be taken in at a glance
-    takes: tuple[str, ...] = ()  # what a push takes away by its own arguments, in words
-    again: Again | None = None  # what people said no to before, if this asks for the same once more
-    before: Before | None = None  # what ended without a yes before, if this asks for it with something changed
-    reused: bool = False  # under its key, or that of `before`, something else was tried
-    first: str = ""  # "project" for the first effect there with this tool, "agent" for its agent's first request for it
-    outside: Outside | None = None  # when it was asked, if that was outside the working hours
+    fits: bool = True  # the arguments fit the limits of a card
+    takes: tuple[str, ...] = ()  # destructive effects of a push, by its arguments
+    again: Again | None = None  # last refusal of the same request
+    before: Before | None = None  # earlier version that was not approved
+    reused: bool = False  # its key, or that of `before`, was sent with other content
+    first: str = ""  # first use of the tool: in the "project", or by the "agent"
+    outside: Outside | None = None  # set if requested outside working hours
     votes: int = 0
-    deciders: str = ""  # who gave the answers that ended it: rita, sam
-    became: str = ""  # the state of its effect, once it was used
-    afterwards: str = ""  # … and in words, when it was not
-    like: list["Row"] = field(default_factory=list)  # further ones of the same shape, folded under this
+    deciders: str = ""  # names of those who decided it: rita, sam
+    became: str = ""  # state of its effect, after its permission was used
+    afterwards: str = ""  # what happened to its effect otherwise, as text
+    like: list["Row"] = field(default_factory=list)  # similar requests, folded under this row
 
     @cached_property
     def groups(self) -> bool:
-        """True when it may be decided together with its likes: a trap among them would be the one nobody opens."""
+        """True if it may be decided together with similar requests."""
         plain = self.fits and not (self.hidden or self.blanks or self.long or self.suspicious)
-        asked, step_up = About(self.gate.reversibility, self.gate.risk), self.gate.step_up
-        return plain and self.gate.status == "pending" and all(batchable(one, step_up) for one in (asked, self.now))
+        at_request, step_up = About(self.gate.reversibility, self.gate.risk), self.gate.step_up
+        return (
+            plain
+            and self.gate.status == "pending"
+            and all(batchable(about, step_up) for about in (at_request, self.now))
+        )
 
     @property
     def now(self) -> About:
-        """How bad it would be if it were asked now, by what its tool is declared."""
+        """Reversibility and risk of a request made now, by the tool's declaration."""
         gate, undo = self.gate, self.gate.declared_now or UNDECLARED.reversibility
         declared = gate.declared_now is not None
         return About(undo, risk_of(undo, gate.effect_environment, gate.effect_ref_class, declared))
 
     @property
     def suspicious(self) -> bool:
-        """True for what takes something away, was refused before, or comes after something like it without a yes."""
+        """True if destructive, refused before, resubmitted or with a reused key."""
         return bool(self.takes or self.again or self.before or self.reused)
 
     @property
     def is_flagged(self) -> bool:
-        """True when there is anything to flag, or more than one person to hear."""
+        """True if there is a warning, or more than one approval is needed."""
         grave = self.hidden or self.blanks or self.long or self.suspicious
         return bool(grave or self.first or self.outside or self.votes or self.gate.minimum > 1)
 
     @property
     def has_end(self) -> bool:
-        """True when there is anything to say of who decided and what came of it."""
+        """True if the row shows who decided or what happened."""
         return bool(self.deciders or self.became or self.afterwards)
 
 
-def batchable(known: About, step_up: str) -> bool:
-    """True for what may be decided with others: reversible, of at most medium risk, and without a password."""
-    return known.reversibility in ("read", "reversible") and known.risk in ("low", "medium") and step_up == "none"
+def batchable(about: About, step_up: str) -> bool:
+    """Return True if reversible, of at most medium risk, and without step-up."""
+    return (
+        about.reversibility in ("read", "reversible")
+        and about.risk in ("low", "medium")
+        and step_up == "none"
+    )
 
 
 def entries_of(listed: Sequence[UUID]) -> list[Row]:
-    """The entries of gates, in their order, in as many queries for one as for all."""
+    """Load the rows of gates, in their order; the number of queries is constant."""
     if not listed:
         return []
-    by_id: dict[UUID, Any] = {one.id: one for one in map(_Gate, _READ.rows(gates=listed))}
-    gates, now = [by_id[one] for one in listed], now_us()
-    yes = yeses([gate.id for gate in gates if gate.has_votes])
+    by_id: dict[UUID, Any] = {gate.id: gate for gate in map(_Gate, _READ.rows(gates=listed))}
+    gates, now = [by_id[gate_id] for gate_id in listed], now_us()
+    approvals = yeses([gate.id for gate in gates if gate.has_votes])
     refused = again(gates[0].project_id, map(_ask, gates))
     waiting = [_asked(gate) for gate in gates if gate.status == "pending"]
     earlier = anew.before(gates[0].project_id, waiting) if waiting else {}
     tried = {gate.id: [gate.effect_id] for gate in gates if gate.status == "pending"}
-    for identity, one in earlier.items():
-        tried[identity].append(one.effect)
-    reused = anew.reused(gates[0].project_id, chain.from_iterable(tried.values())) if tried else set()
+    for gate_id, version in earlier.items():
+        tried[gate_id].append(version.effect)
+    reused = (
+        anew.reused(gates[0].project_id, chain.from_iterable(tried.values())) if tried else set()
+    )
     ended = [gate.id for gate in gates if gate.decided_at_us is not None]
     deciders = _deciders(ended) if ended else {}
     late = outside({gate.id: (gate.policy_set_id, gate.requested_at_us) for gate in gates})
     rows = []
     for gate in gates:
         gate.status = current_status(gate, now)
-        head, length = gate.plan_head or "", gate.plan_length or 0  # nothing where it was erased
+        head, length = gate.plan_head or "", gate.plan_length or 0  # empty if erased
         plan = gists.parsed(head) if length <= _CHARACTERS else {}
         value = plan.get("arguments")
         texts = list(lurking.texts(value))
@@ -126,47 +148,62 @@ def entries_of(listed: Sequence[UUID]) -> list[Row]:
                 hidden=hidden,
                 blanks=blanks,
                 long=length > _CHARACTERS,
-                fits=sum(map(len, texts)) <= FITS_CHARACTERS and sum(one.count("\n") for one in texts) < FITS_LINES,
+                fits=sum(map(len, texts)) <= FITS_CHARACTERS
+                and sum(text.count("\n") for text in texts) < FITS_LINES,
                 takes=pushes.takes(gate.tool, value, plan.get("preconditions")),
                 again=refused.get(gate.id),
                 before=earlier.get(gate.id),
                 reused=not reused.isdisjoint(tried.get(gate.id, ())),
-                first="project" if gate.first_in_project else "agent" if gate.first_of_agent else "",
+                first=_first_use(gate),
                 outside=late.get(gate.id),
-                deciders=", ".join(deciders.get((gate.id, _ANSWER_OF.get(gate.status, "approve")), ())),
+                deciders=", ".join(
+                    deciders.get((gate.id, _ANSWER_OF.get(gate.status, "approve")), ())
+                ),
                 became=_became(gate, now) if gate.status == "used" else "",
                 afterwards=afterwards(gate.status, gate.effect_state, gate.effect_leave)
                 if gate.status not in (*OPEN, "used")
                 else "",
-                votes=sum(not one.fault or gate.status not in OPEN for one in yes.get(gate.id, ())),
+                votes=sum(
+                    not approval.fault or gate.status not in OPEN
+                    for approval in approvals.get(gate.id, ())
+                ),
             )
         )
     return rows
 
 
-# Columns alone: fifty rows of five joined models would cost more than the whole rest of the page.
+# Only columns: fifty rows of five joined models would cost more than the rest of the page.
 _NAMED: Final = (
-    *(
-        "id",
-        "project_id",
-        "policy_set_id",
-        "status",
-        "reversibility",
-        "risk",
-        "tool",
-        "rule",
-        "repository_name",
-        "minimum",
-        "step_up",
-    ),
-    *("opened_position", "plan_position", "requested_at_us", "decide_by_us", "decided_at_us", "leave_until_us"),
-    *("session_id", "agent_id", "effect_id", "ended_at_us", "reason"),
+    "id",
+    "project_id",
+    "policy_set_id",
+    "status",
+    "reversibility",
+    "risk",
+    "tool",
+    "rule",
+    "repository_name",
+    "minimum",
+    "step_up",
+    "opened_position",
+    "plan_position",
+    "requested_at_us",
+    "decide_by_us",
+    "decided_at_us",
+    "leave_until_us",
+    "session_id",
+    "agent_id",
+    "effect_id",
+    "ended_at_us",
+    "reason",
 )
 _PLAN: Final = Body.objects.filter(entry=OuterRef("plan_position"))
 _JOINED: Final[dict[str, Any]] = {
     "agent_name": F("agent__name"),
     "declared_now": Subquery(
-        Tool.objects.filter(project=OuterRef("project"), name=OuterRef("tool")).values("reversibility")[:1]
+        Tool.objects.filter(project=OuterRef("project"), name=OuterRef("tool")).values(
+            "reversibility"
+        )[:1]
     ),
     "whom": Coalesce("requester__username", "session_owner__username"),
     "first_of_agent": FIRST_OF_AGENT,
@@ -180,7 +217,7 @@ _COLUMNS: Final = (*_NAMED, *_JOINED)
 
 
 class _Gate(SimpleNamespace):
-    """A gate in a list: what _NAMED and _JOINED say, and nothing else."""
+    """A gate in a list, with the columns of _NAMED and _JOINED only."""
 
     def __init__(self, row: Sequence[Any]) -> None:
         self.__dict__.update(zip(_COLUMNS, row, strict=True))
@@ -197,22 +234,40 @@ _READ: Final = Compiled(_read, gates=[UUID])
 
 
 def _deciders(gates: Sequence[UUID]) -> dict[tuple[UUID, str], list[str]]:
-    """Who gave which answer to each of `gates`, in the order they gave it. One query."""
-    found: dict[tuple[UUID, str], list[str]] = {}
+    """Load who gave which answer to each gate, in the order of the votes. One query."""
+    names: dict[tuple[UUID, str], list[str]] = {}
     votes = Vote.objects.filter(gate__in=gates).order_by("position")
     for gate, answer, name in votes.values_list("gate", "answer", "user__username"):
-        found.setdefault((gate, answer), []).append(name)
-    return found
+        names.setdefault((gate, answer), []).append(name)
+    return names
+
+
+def _first_use(gate: Any) -> str:
+    """Return where the gate is the first use of its tool: project, agent, or empty."""
+    if gate.first_in_project:
+        return "project"
+    return "agent" if gate.first_of_agent else ""
 
 
 def _became(gate: Any, now: int) -> str:
-    return shown_state(SimpleNamespace(**{name: getattr(gate, f"effect_{name}") for name in _OUTCOME}), now)
+    return shown_state(
+        SimpleNamespace(**{name: getattr(gate, f"effect_{name}") for name in _OUTCOME}), now
+    )
 
 
 def _ask(gate: Any) -> Ask:
-    return Ask(gate.id, gate.opened_position, tuple(getattr(gate, f"effect_{name}") for name in ASK))
+    return Ask(
+        gate.id, gate.opened_position, tuple(getattr(gate, f"effect_{name}") for name in ASK)
+    )
 
 
 def _asked(gate: Any) -> Asked:
     ask = _ask(gate)
-    return Asked(gate.id, gate.opened_position, gate.session_id, gate.agent_id, gate.requested_at_us, ask.same)
+    return Asked(
+        gate.id,
+        gate.opened_position,
+        gate.session_id,
+        gate.agent_id,
+        gate.requested_at_us,
+        ask.same,
+    )

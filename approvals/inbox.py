@@ -1,7 +1,7 @@
-"""The lists of the desk: what waits, what waits for one person, what was decided, what ended without a decision.
+"""Queries of the approval lists: pending, for one person, decided, expired.
 
-What waits is ordered by what cannot be undone, then by what expires soonest; pages go on by key, so that they stay true
-while requests come and go.
+Pending requests are ordered by reversibility (irreversible first), then by deadline. Pagination is
+by key, so pages stay correct while requests come and go.
 """
 
 from collections.abc import Iterable
@@ -9,7 +9,20 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
-from django.db.models import Case, Count, Exists, F, IntegerField, Max, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models import (
+    Case,
+    Count,
+    Exists,
+    F,
+    IntegerField,
+    Max,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Value,
+    When,
+)
 
 from approvals import frame
 from approvals.entries import Row, entries_of
@@ -34,7 +47,7 @@ WINDOW_US: Final = 7 * 24 * 3600 * 1_000_000
 
 @dataclass(slots=True)
 class Listed:
-    """A page of rows; `further` is the key of the next page, empty at the end."""
+    """A page of rows; `further` is the key of the next page, empty on the last."""
 
     rows: list[Row] = field(default_factory=list)
     further: str = ""
@@ -42,7 +55,10 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What waits in a project: how many, and the newest of them. As text it is what a page polls with."""
+    """Number and newest position of pending requests.
+
+    As text, the mark a page polls with.
+    """
 
     count: int
     newest: int
@@ -52,19 +68,24 @@ class Waiting:
 
 
 def waiting(project: Project) -> Waiting:
-    """What waits now."""
-    found = frame.waiting(project.id, now_us()).aggregate(count=Count("*"), newest=Max("opened_position"))
-    return Waiting(found["count"], found["newest"] or 0)
+    """Count the pending requests and find the newest."""
+    totals = frame.waiting(project.id, now_us()).aggregate(
+        count=Count("*"), newest=Max("opened_position")
+    )
+    return Waiting(totals["count"], totals["newest"] or 0)
 
 
 def as_waiting(waits: str) -> Waiting:
-    """The same, of what the frame has read."""
+    """Parse the pending requests that the page header has loaded."""
     count, newest = map(int, waits.split("-"))
     return Waiting(count, newest)
 
 
 def news(project: Project, since: str) -> tuple[int, Waiting] | None:
-    """How many requests came since what `since` names, and what waits now; None for no news."""
+    """Return new requests since the mark `since` and what waits now.
+
+    None if unchanged.
+    """
     now = waiting(project)
     if since == str(now):
         return None
@@ -75,65 +96,85 @@ def news(project: Project, since: str) -> tuple[int, Waiting] | None:
 
 
 class Week(NamedTuple):
-    """Of the last seven days: how many ended without a decision, and whether anything ran that was not to."""
+    """Last 7 days: requests that ended undecided, and whether violations occurred."""
 
     unanswered: int
     has_violations: bool
 
 
 def week(project: Project) -> Week:
-    """How the last seven days were. What has ended counts whether or not the sweeper has been."""
+    """Load the figures of the last 7 days.
+
+    Expired gates count before the sweeper ends them.
+    """
     now = now_us()
-    *counts, found = _WEEK.rows(project=project.pk, now=now, since=now - WINDOW_US)[0]
-    return Week(sum(count or 0 for count in counts), bool(found))
+    *counts, has_violations = _WEEK.rows(project=project.pk, now=now, since=now - WINDOW_US)[0]
+    return Week(sum(count or 0 for count in counts), bool(has_violations))
 
 
 def _week(project: UUID, now: int, since: int) -> Any:
     rows = Gate.objects.filter(project=project)
-    lists = [rows.filter(**{f"{ended}__gte": since}).order_by() for rows, ended in _unanswered(rows, now)]
-    counted = [Subquery(rows.values("project").annotate(n=Count("*")).values("n")) for rows in lists]
-    return Project.objects.filter(pk=project).values_list(*counted, Exists(_violations(project, since)))
+    lists = [
+        rows.filter(**{f"{ended}__gte": since}).order_by() for rows, ended in _unanswered(rows, now)
+    ]
+    counted = [
+        Subquery(rows.values("project").annotate(n=Count("*")).values("n")) for rows in lists
+    ]
+    return Project.objects.filter(pk=project).values_list(
+        *counted, Exists(_violations(project, since))
+    )
 
 
 _WEEK: Final = Compiled(_week, project=UUID, now=int, since=int)
 
 
-def page(membership: Membership, state: str, *, risk: str = "", repository: str = "", after: str = "") -> Listed:
-    """A page of one list; `after` is the `further` of the page before. An unreadable key begins at the beginning."""
+def page(
+    membership: Membership, state: str, *, risk: str = "", repository: str = "", after: str = ""
+) -> Listed:
+    """Load a page of one list; `after` is `further` of the previous page.
+
+    An invalid key starts at the first page.
+    """
     rows = Gate.objects.filter(project=membership.project)
     if risk:
         rows = rows.filter(risk=risk)
     if repository:
         rows = rows.filter(repository_name=repository)
     if state == "pending" and not (risk or repository or after):
-        found, further = _cut(sql.rows(_FIRST, [sql.vendor_id(membership.project_id), now_us()] * len(RANKS)))
+        gate_ids, further = _cut(
+            sql.rows(_FIRST, [sql.vendor_id(membership.project_id), now_us()] * len(RANKS))
+        )
     elif state in ("pending", "mine"):
-        found, further = _pending(rows, membership, after, mine=state == "mine")
+        gate_ids, further = _pending(rows, membership, after, for_member=state == "mine")
     elif state == "decided":
-        found, further = _by([(rows.filter(decided_at_us__isnull=False), "decided_at_us")], after)
+        gate_ids, further = _by(
+            [(rows.filter(decided_at_us__isnull=False), "decided_at_us")], after
+        )
     else:
-        found, further = _by(_unanswered(rows, now_us()), after)
-    return Listed(entries_of(found), further)
+        gate_ids, further = _by(_unanswered(rows, now_us()), after)
+    return Listed(entries_of(gate_ids), further)
 
 
 def following(membership: Membership, gate: Gate) -> UUID | None:
-    """Of what waits for a person, the request that comes after `gate` in the order of the list; None at its end."""
+    """Return the request after `gate` in the list of a person; None at its end."""
     rows = Gate.objects.filter(project=membership.project)
     after = f"{RANKS[gate.reversibility]}-{gate.decide_by_us}-{gate.opened_position}"
-    found, _ = _pending(rows, membership, after, mine=True)
-    return found[0] if found else None
+    gate_ids, _ = _pending(rows, membership, after, for_member=True)
+    return gate_ids[0] if gate_ids else None
 
 
 def first(membership: Membership) -> UUID | None:
-    """The first of what waits for a person."""
-    found, _ = _pending(Gate.objects.filter(project=membership.project), membership, "", mine=True)
-    return found[0] if found else None
+    """Return the first request that waits for a person."""
+    gate_ids, _ = _pending(
+        Gate.objects.filter(project=membership.project), membership, "", for_member=True
+    )
+    return gate_ids[0] if gate_ids else None
 
 
 def grouped(rows: Iterable[Row]) -> list[Row]:
-    """Fold rows that may be decided together under the first of them: one agent's, of one tool, rule and repository."""
+    """Fold rows that may be decided together: same agent, tool, rule and repository."""
     heads: dict[tuple[Any, ...], Row] = {}
-    found: list[Row] = []
+    folded: list[Row] = []
     for row in rows:
         shape = (row.gate.tool, row.gate.rule, row.gate.agent_id, row.gate.repository_name)
         if row.groups and shape in heads:
@@ -141,59 +182,70 @@ def grouped(rows: Iterable[Row]) -> list[Row]:
             continue
         if row.groups:
             heads[shape] = row
-        found.append(row)
-    return found
+        folded.append(row)
+    return folded
 
 
 def violations(project: Project, most: int = 5) -> list[tuple[Effect, list[str]]]:
-    """The newest effects that ran without approval or while on hold in the last seven days, and what was found."""
-    found = _violations(project.id, now_us() - WINDOW_US)
-    rows = list(found.select_related("agent", "session").order_by("-opened_position")[:most])
-    said = breaches.told(project.id, [one.id for one in rows]) if rows else {}
-    return [(one, said.get(one.id, [])) for one in rows]
+    """Load the newest effects of the last 7 days that ran unapproved or during a stop."""
+    effects = _violations(project.id, now_us() - WINDOW_US)
+    rows = list(effects.select_related("agent", "session").order_by("-opened_position")[:most])
+    labels = breaches.told(project.id, [effect.id for effect in rows]) if rows else {}
+    return [(effect, labels.get(effect.id, [])) for effect in rows]
 
 
 def _violations(project: UUID, since: int) -> "QuerySet[Effect]":
-    return Effect.objects.filter(breaches.RAN_ALL_THE_SAME, project=project, violates=True, received_us__gte=since)
+    return Effect.objects.filter(
+        breaches.RAN_ALL_THE_SAME, project=project, violates=True, received_us__gte=since
+    )
 
 
 def would_have_been_held(project: Project) -> int:
-    """How many plans of the last seven days the policy would have held or refused, had it been enforced."""
+    """Count plans of 7 days that an enforced policy would have held or refused."""
     since = now_us() - WINDOW_US
-    found = Effect.objects.filter(project=project, judged__in=("ask", "deny"), enforced=False, received_us__gte=since)
-    return found.count()
+    effects = Effect.objects.filter(
+        project=project, judged__in=("ask", "deny"), enforced=False, received_us__gte=since
+    )
+    return effects.count()
 
 
 def last_decision(project: Project) -> int | None:
-    """When somebody last decided anything here, in microseconds."""
+    """Return the time of the last decision in a project, in microseconds."""
     decided = Gate.objects.filter(project=project, decided_at_us__isnull=False)
-    found: int | None = decided.aggregate(last=Max("decided_at_us"))["last"]
-    return found
+    last: int | None = decided.aggregate(last=Max("decided_at_us"))["last"]
+    return last
 
 
 _UNANSWERED: Final = Q(decided_at_us__isnull=True, ended_at_us__isnull=False)
 
 
 def _unanswered(rows: "QuerySet[Gate]", now: int) -> list[tuple["QuerySet[Gate]", str]]:
-    """What ended without a decision and the column of its end: several lists, since each is read by an index.
+    """Return queries of gates that ended undecided, each with the column of its end.
 
-    What the sweeper has yet to end ended when its time did.
+    Several queries, since each uses its own index. A gate past its deadline counts as ended before
+    the sweeper ends it.
     """
-    ended = [(rows.filter(_UNANSWERED, status=status), "ended_at_us") for status in ("expired", "cancelled")]
+    ended = [
+        (rows.filter(_UNANSWERED, status=status), "ended_at_us")
+        for status in ("expired", "cancelled")
+    ]
     return [*ended, (rows.filter(status="pending", decide_by_us__lt=now), "decide_by_us")]
 
 
 _RANK: Final = Case(
-    *[When(reversibility=name, then=Value(rank)) for name, rank in RANKS.items()], output_field=IntegerField()
+    *[When(reversibility=name, then=Value(rank)) for name, rank in RANKS.items()],
+    output_field=IntegerField(),
 )
 
 
-def _pending(gates: "QuerySet[Gate]", membership: Membership, after: str, *, mine: bool) -> tuple[list[UUID], str]:
-    if mine and not may(membership, "reviewer"):
+def _pending(
+    gates: "QuerySet[Gate]", membership: Membership, after: str, *, for_member: bool
+) -> tuple[list[UUID], str]:
+    if for_member and not may(membership, "reviewer"):
         return [], ""
     waiting: QuerySet[Gate] = gates.filter(status="pending", decide_by_us__gte=now_us())
     rows: QuerySet[Any] = waiting.annotate(rank=_RANK)
-    if mine:
+    if for_member:
         user = membership.user
         theirs = Q(requester=user) | Q(session_owner=user) | Q(agent_owner=user)
         rows = rows.filter(~theirs | Q(self_approval=True))
@@ -212,18 +264,19 @@ def _pending(gates: "QuerySet[Gate]", membership: Membership, after: str, *, min
 
 
 def _cut(listed: Iterable[tuple[Any, ...]]) -> tuple[list[UUID], str]:
-    """A page of what waits, by rank, end and position, and the key of the next where there is one more."""
-    found = list(listed)
-    further = "{}-{}-{}".format(*found[SIZE - 1][:3]) if len(found) > SIZE else ""
-    return [cast(UUID, as_uuid(identity)) for *_, identity in found[:SIZE]], further
+    """Cut rows (rank, deadline, position, id) to a page; return ids and next key."""
+    rows = list(listed)
+    further = "{}-{}-{}".format(*rows[SIZE - 1][:3]) if len(rows) > SIZE else ""
+    return [cast(UUID, as_uuid(identity)) for *_, identity in rows[:SIZE]], further
 
 
-# The first page of all that waits: the beginning of each rank, read by the index that is in its order, and of those
-# the first. The same as a list of all, of which the database would have to sort what nobody sees.
+# The first page of pending requests: the first rows of each rank, read in index order, then merged.
+# A single query over all ranks would sort every pending request.
 _FIRST: Final = (
     " UNION ALL ".join(
-        f"SELECT * FROM (SELECT {rank} AS rank, decide_by_us, opened_position, id FROM approvals_gate"
-        f" WHERE project_id = %s AND status = 'pending' AND reversibility = '{name}' AND decide_by_us >= %s"
+        f"SELECT * FROM (SELECT {rank} AS rank, decide_by_us, opened_position, id"
+        f" FROM approvals_gate WHERE project_id = %s AND status = 'pending'"
+        f" AND reversibility = '{name}' AND decide_by_us >= %s"
         f" ORDER BY decide_by_us, opened_position LIMIT {SIZE + 1}) AS of_{name}"
         for name, rank in RANKS.items()
     )
@@ -232,45 +285,63 @@ _FIRST: Final = (
 
 
 def _asking(waiting: "QuerySet[Gate]", membership: Membership) -> list[str]:
-    """Hashes of the requirements among what waits that name this person, a team of theirs, or nobody in particular."""
-    told = waiting.order_by().values_list("requirement_hash").annotate(sample=Max("opened_position"))
-    hashes = dict(told)
-    found = {one: asked for one in hashes if (asked := _asked.get(one)) is not None}
-    unknown = [position for one, position in hashes.items() if one not in found]
+    """Return hashes of pending requirements that this person may satisfy."""
+    samples_by_hash = (
+        waiting.order_by().values_list("requirement_hash").annotate(sample=Max("opened_position"))
+    )
+    hashes = dict(samples_by_hash)
+    named_by_hash = {
+        digest: cached for digest in hashes if (cached := _asked.get(digest)) is not None
+    }
+    unknown = [position for digest, position in hashes.items() if digest not in named_by_hash]
     if unknown:
-        samples = waiting.filter(opened_position__in=unknown).values_list("requirement_hash", "requirement")
-        needed = {one: Requirement.of(requirement) for one, requirement in samples}
-        read = {one: (frozenset(of.people), frozenset(of.teams)) for one, of in needed.items()}
+        samples = waiting.filter(opened_position__in=unknown).values_list(
+            "requirement_hash", "requirement"
+        )
+        needed = {digest: Requirement.of(requirement) for digest, requirement in samples}
+        read = {
+            digest: (frozenset(of.people), frozenset(of.teams)) for digest, of in needed.items()
+        }
         if len(_asked) >= _MOST_ASKED:
             _asked.clear()
         _asked.update(read)
-        found |= read  # and not read back: another thread may have emptied it meanwhile
+        named_by_hash |= read  # not read back: another thread may have cleared the cache
     name, teams = membership.user.get_username(), teams_of(membership.project, membership.user)
-    return [one for one, (people, of) in found.items() if not (people or of) or name in people or teams & of]
+    return [
+        digest
+        for digest, (people, of) in named_by_hash.items()
+        if not (people or of) or name in people or teams & of
+    ]
 
 
-_asked: dict[str, tuple[frozenset[str], frozenset[str]]] = {}  # hash of a requirement -> the people and teams it names
+_asked: dict[
+    str, tuple[frozenset[str], frozenset[str]]
+] = {}  # hash of a requirement -> named people and teams
 _MOST_ASKED: Final = 1000
 
 
 def _by(lists: Iterable[tuple["QuerySet[Gate]", str]], after: str) -> tuple[list[UUID], str]:
-    """The newest of all lists, each by its column, position second."""
+    """Merge the newest rows of several queries, by their column and position."""
     key = _key(after, 2)
-    found: list[tuple[int, int, UUID]] = []
+    merged: list[tuple[int, int, UUID]] = []
     for rows, column in lists:
         if key is not None:
             below = {f"{column}__lte": key[0]}
             same: dict[str, Any] = {column: key[0], "opened_position__gte": key[1]}
             rows = rows.filter(Q(**below) & ~Q(**same))
-        ordered = rows.order_by(F(column).desc(), "-opened_position").values_list(column, "opened_position", "id")
-        found += ordered[: SIZE + 1]
-    found.sort(reverse=True)
-    further = "{}-{}".format(*found[SIZE - 1][:2]) if len(found) > SIZE else ""
-    return [identity for *_, identity in found[:SIZE]], further
+        ordered = rows.order_by(F(column).desc(), "-opened_position").values_list(
+            column, "opened_position", "id"
+        )
+        merged += ordered[: SIZE + 1]
+    merged.sort(reverse=True)
+    further = "{}-{}".format(*merged[SIZE - 1][:2]) if len(merged) > SIZE else ""
+    return [identity for *_, identity in merged[:SIZE]], further
 
 
 def _key(text: str, parts: int) -> list[int] | None:
-    found = text.split("-")
-    if len(found) != parts or not all(one.isascii() and one.isdigit() and len(one) <= 18 for one in found):
+    numbers = text.split("-")
+    if len(numbers) != parts or not all(
+        number.isascii() and number.isdigit() and len(number) <= 18 for number in numbers
+    ):
         return None
-    return [int(one) for one in found]
+    return [int(number) for number in numbers]

@@ -1,4 +1,4 @@
-"""What the texts of a plan could hide: characters that show nothing, and blanks that push the rest out of sight."""
+"""Count hidden characters and long runs of blanks in the texts of a plan."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -7,27 +7,27 @@ from journal import untrusted
 
 
 class Lurking(NamedTuple):
-    """How many hidden characters texts hold, and the length of the longest run of blanks shown as a count."""
+    """Number of hidden characters; length of the longest counted blank run."""
 
     hidden: int
     blanks: int
 
 
 def texts(value: Any) -> Iterable[str]:
-    """Every text within a JSON value, names too."""
+    """Yield every string of a JSON value, names included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
-        for one in value:
-            yield from texts(one)
+        for item in value:
+            yield from texts(item)
     elif isinstance(value, dict):
-        for name, one in value.items():
+        for name, item in value.items():
             yield name
-            yield from texts(one)
+            yield from texts(item)
 
 
 def found(listed: Iterable[str]) -> Lurking:
-    """What lurks in texts."""
+    """Count hidden characters and the longest blank run in texts."""
     hidden = blanks = 0
     for text in listed:
         for piece in untrusted.pieces(text):

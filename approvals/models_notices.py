@@ -1,4 +1,4 @@
-"""Who hears of gates, breaches and what is stuck elsewhere, and each notice: due, sent, quiet or given up."""
+"""Notification channels and notifications (due, sent, quiet or failed)."""
 
 from django.conf import settings
 from django.db import models
@@ -10,23 +10,32 @@ from sessions.models import Project
 
 
 class NoticeChannel(models.Model):
-    """An address that hears of what happens in a project. A webhook's secret is derived from its id, never stored."""
+    """An address that is notified about a project.
+
+    The secret of a webhook is derived from its id, never stored.
+    """
 
     id = models.UUIDField(primary_key=True, default=uuid7)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="notice_channels")
     kind = models.CharField(max_length=7)
     target = models.CharField(max_length=300)  # an e-mail address or a URL
-    person = models.ForeignKey(  # whose own it is: they hear what becomes of what is theirs or what they voted on
+    # Owner of the address: also notified of decisions on their own requests and votes.
+    person = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
     )
-    requests = models.BooleanField(default=True)  # a gate waits for people; and the alarm that nobody has looked
-    rulings = models.BooleanField(default=True)  # people have ruled, or the agent withdrew
-    expiries = models.BooleanField(default=True)  # its time passed
-    breaches = models.BooleanField(default=True)  # integrity: without approval, twice, under a reused key
-    stuck = models.BooleanField(default=True)  # what the watch raised, and its end
-    minimum_risk = models.CharField(max_length=8, default="low")  # of gates; all else is always told
+    # A gate waits for approval, or no eligible person has opened it.
+    requests = models.BooleanField(default=True)
+    rulings = models.BooleanField(default=True)  # decided by people, or withdrawn by the agent
+    expiries = models.BooleanField(default=True)
+    # Violations: without approval, twice, under a reused key.
+    breaches = models.BooleanField(default=True)
+    stuck = models.BooleanField(default=True)  # stuck alerts and their end
+    # Applies to gates; other topics have no risk.
+    minimum_risk = models.CharField(max_length=8, default="low")
     enabled = models.BooleanField(default=True)
-    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+"
+    )
     created_at_us = models.BigIntegerField()
     removed_at_us = models.BigIntegerField(null=True)
 
@@ -37,11 +46,16 @@ class NoticeChannel(models.Model):
                 condition=Q(removed_at_us__isnull=True),
                 name="notice_channel_is_there_once",
             ),
-            models.CheckConstraint(condition=Q(kind__in=states.CHANNEL_KINDS), name="notice_channel_kind_is_known"),
-            models.CheckConstraint(condition=~Q(target=""), name="notice_channel_has_a_target"),
-            models.CheckConstraint(condition=Q(minimum_risk__in=states.RISKS), name="notice_channel_risk_is_known"),
             models.CheckConstraint(
-                condition=Q(removed_at_us__isnull=True) | Q(enabled=False), name="notice_channel_removed_is_silent"
+                condition=Q(kind__in=states.CHANNEL_KINDS), name="notice_channel_kind_is_known"
+            ),
+            models.CheckConstraint(condition=~Q(target=""), name="notice_channel_has_a_target"),
+            models.CheckConstraint(
+                condition=Q(minimum_risk__in=states.RISKS), name="notice_channel_risk_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(removed_at_us__isnull=True) | Q(enabled=False),
+                name="notice_channel_removed_is_silent",
             ),
         ]
 
@@ -50,7 +64,7 @@ class NoticeChannel(models.Model):
 
     @property
     def shown(self) -> str:
-        """The target as people see it: what stands behind a host is often a secret of its own."""
+        """The target for pages; a URL's path is cut, since it is often a secret."""
         if self.kind == "email":
             return self.target
         start, _, path = self.target.partition("://")[2].partition("/")
@@ -58,29 +72,36 @@ class NoticeChannel(models.Model):
 
 
 class Notice(models.Model):
-    """One thing to tell one channel, once: `key` is what the receiver may deduplicate by."""
+    """A notification for one channel; receivers can deduplicate by `key`."""
 
     id = models.BigAutoField(primary_key=True)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
-    channel = models.ForeignKey(NoticeChannel, on_delete=models.PROTECT, related_name="notices", db_index=False)
+    channel = models.ForeignKey(
+        NoticeChannel, on_delete=models.PROTECT, related_name="notices", db_index=False
+    )
     topic = models.CharField(max_length=17)
     key = models.CharField(max_length=160)
-    position = models.BigIntegerField()  # of the entry it follows from
+    position = models.BigIntegerField()  # of the entry that caused it
     gate = models.UUIDField(null=True)
     state = models.CharField(max_length=6, default="due")
     due_at_us = models.BigIntegerField()
     tries = models.IntegerField(default=0)
     sent_at_us = models.BigIntegerField(null=True)
-    to_file = models.BooleanField(default=False)  # became a file, since no mail server is configured
+    to_file = models.BooleanField(default=False)  # written to a file: no mail server configured
     last_error = models.CharField(max_length=200, default="", blank=True)
 
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["channel", "key"], name="notice_is_written_once"),
-            models.CheckConstraint(condition=Q(topic__in=states.NOTICE_TOPICS), name="notice_topic_is_known"),
-            models.CheckConstraint(condition=Q(state__in=states.NOTICE_STATES), name="notice_state_is_known"),
             models.CheckConstraint(
-                condition=Q(state="sent", sent_at_us__isnull=False) | (~Q(state="sent") & Q(sent_at_us__isnull=True)),
+                condition=Q(topic__in=states.NOTICE_TOPICS), name="notice_topic_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=states.NOTICE_STATES), name="notice_state_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(state="sent", sent_at_us__isnull=False)
+                | (~Q(state="sent") & Q(sent_at_us__isnull=True)),
                 name="notice_sent_says_when",
             ),
             models.CheckConstraint(condition=Q(tries__gte=0), name="notice_tries_are_counted"),

@@ -1,4 +1,4 @@
-"""What became of a request while somebody had it open: who answered it, when, and a mark to ask by."""
+"""Changes of a request while its page is open: poll mark and text."""
 
 from approvals import stops, words
 from approvals.models import Gate, Vote
@@ -15,13 +15,16 @@ _RULINGS = {  # status -> the answer of the vote that decided it
 
 
 def mark(gate: Gate) -> str:
-    """What a page of `gate` shows that may change: its version, its status as of now, its effect, a stop."""
+    """Return the poll mark of `gate`: version, status, effect change, stop."""
     stop = stops.covering(gate)
     return f"{gate.version}-{gate.status}-{gate.effect.changed_us}-{stop.id.hex if stop else ''}"
 
 
 def ended(gate: Gate) -> str:
-    """How a request came to take no more answers: who decided what, and how long ago; empty while it is open."""
+    """Describe how a request ended: who decided what, how long ago.
+
+    Empty while pending.
+    """
     if gate.status == "pending":
         return ""
     ago = words.age(gate.ended_at_us or gate.decided_at_us or gate.decide_by_us, now_us())
@@ -40,7 +43,7 @@ def ended(gate: Gate) -> str:
 
 
 def since(gate: Gate, shown: str, missing: int) -> str:
-    """What to say of `gate` to whoever has had it open since its mark was `shown`."""
+    """Describe what changed since the mark `shown`; empty if nothing relevant did."""
     version, _, rest = shown.partition("-")
     status = rest.partition("-")[0]
     if gate.status != "pending":

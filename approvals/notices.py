@@ -1,9 +1,10 @@
-"""The one writer of Notice: what of gates, breaches and what is stuck is told to whom, when, and what came of it.
+"""The only writer of Notice: notifications of gates, violations, stuck alerts.
 
-The outbox, written in the transaction of the fact itself, is cut into one notice per channel; a task sends those that
-are due. A notice is claimed for a minute before it is sent and marked as sent afterwards, so a kill at any point sends
-it again: at least once, and `key` tells the receiver that it is the same. A gate that ended before anybody was told of
-it is not told of at all; whoever was told hears how it ended.
+The outbox row, written in the transaction of its fact, becomes one notification per channel; a job
+sends those that are due. A notification is claimed for one minute before it is sent and marked as
+sent afterwards. A kill at any point sends it again: delivery is at least once, and receivers
+deduplicate by `key`. Nothing is sent for a gate that ended before its notification went out;
+recipients of a notification also get the decision.
 """
 
 from collections.abc import Collection, Iterable
@@ -28,22 +29,22 @@ from sessions.models import Membership
 log = structlog.get_logger("gatebook.notice")
 
 US: Final = 1_000_000
-CLAIM_US: Final = 60 * US  # longer than any sending takes
-MOST_TRIES: Final = 24  # most of a day
-UNSEEN_AT_ONCE: Final = 100  # gates looked at in one run
+CLAIM_US: Final = 60 * US  # longer than any delivery takes
+MOST_TRIES: Final = 24  # over most of a day
+UNSEEN_AT_ONCE: Final = 100  # gates per run
 DIGEST_US: Final = {"medium": 15 * 60 * US, "low": 24 * 3_600 * US}
-TOGETHER: Final = (
-    "gate.requested",
-    "session.stuck",
-    "session.recovered",
-    "alert.raised",
-)  # one message to people carries many
+# Topics of which one message to people carries many.
+TOGETHER: Final = ("gate.requested", "session.stuck", "session.recovered", "alert.raised")
 BEFORE_THE_RULING: Final = ("gate.requested", "gate.unseen")
 
 
 def register() -> None:
-    """Take what the outbox holds of gates and breaches. Called once, when the room is made ready."""
-    for topic, sender in (("gate.requested", _requested), ("gate.resolved", _resolved), ("integrity", _breach)):
+    """Register the outbox senders of gates and violations. Called once at startup."""
+    for topic, sender in (
+        ("gate.requested", _requested),
+        ("gate.resolved", _resolved),
+        ("integrity", _breach),
+    ):
         outbox.register(topic, sender)
     delivery.tellers["integrity"] = breach_notices.telling
 
@@ -58,12 +59,16 @@ def _requested(row: Outbox) -> None:
 def _resolved(row: Outbox) -> None:
     gate = _gate_of(row)
     expired = deadlines.current_status(gate, now_us()) == "expired"
-    # Who was asked is told, whatever else they listen to; a webhook's receiver asks for itself.
-    told = Q(notices__gate=gate.id, notices__topic="gate.requested", notices__tries__gt=0) & ~Q(kind="webhook")
+    # Recipients of the request get the decision, whatever topics they chose; webhooks do not.
+    asked_before = Q(
+        notices__gate=gate.id, notices__topic="gate.requested", notices__tries__gt=0
+    ) & ~Q(kind="webhook")
     listens = Q(expiries=True) if expired else Q(rulings=True)
     listens &= Q(minimum_risk__in=RISKS[: RISKS.index(gate.risk) + 1])
     theirs = Q(person__in=_concerned(gate), person__memberships__project=row.project)
-    channels = NoticeChannel.objects.filter(listens | told | theirs, project=row.project, enabled=True).distinct()
+    channels = NoticeChannel.objects.filter(
+        listens | asked_before | theirs, project=row.project, enabled=True
+    ).distinct()
     for channel in channels:
         _write(channel, "gate.expired" if expired else "gate.resolved", row, gate.id, now_us())
     waiting = Notice.objects.filter(gate=gate.id, topic__in=BEFORE_THE_RULING, state="due", tries=0)
@@ -71,7 +76,7 @@ def _resolved(row: Outbox) -> None:
 
 
 def _concerned(gate: Gate) -> set[int]:
-    """On whose behalf it was asked, and who voted on it: they hear what became of it, whatever else they listen to."""
+    """Return requester and voters, who get the decision whatever their topics."""
     voters = Vote.objects.filter(gate=gate).values_list("user", flat=True)
     return {*voters, *([gate.requester_id] if gate.requester_id is not None else [])}
 
@@ -82,12 +87,14 @@ def _breach(row: Outbox) -> None:
 
 
 def tell_stuck(row: Outbox, owners: Collection[int], gate: UUID | None = None) -> None:
-    """Let those hear who listen for what is stuck, and those `owners` (users) of it who have an address of their own.
+    """Notify channels of stuck alerts and own addresses of `owners` (user ids).
 
-    Where it is a request that waits, whoever was told that nobody has opened it has heard of it.
+    For a waiting request (`gate`), skips recipients of its gate.unseen notification.
     """
     theirs = Q(person__in=owners, person__memberships__project=row.project)
-    listening = NoticeChannel.objects.filter(Q(stuck=True) | theirs, project=row.project, enabled=True)
+    listening = NoticeChannel.objects.filter(
+        Q(stuck=True) | theirs, project=row.project, enabled=True
+    )
     if gate is not None:
         unseen = Notice.objects.filter(gate=gate, topic="gate.unseen", state__in=("due", "sent"))
         listening = listening.exclude(id__in=unseen.values("channel"))
@@ -97,22 +104,24 @@ def tell_stuck(row: Outbox, owners: Collection[int], gate: UUID | None = None) -
 
 @transaction.atomic
 def tell_recovered(row: Outbox, alert: str) -> None:
-    """Let those hear who were told of `alert`, the deduplication key of what tell_stuck told; nobody else."""
-    told = Q(notices__key=alert, notices__tries__gt=0)
-    for channel in NoticeChannel.objects.filter(told, project=row.project, enabled=True).distinct():
+    """Notify the recipients of `alert`, a stuck notification's key, of its end."""
+    notified = Q(notices__key=alert, notices__tries__gt=0)
+    for channel in NoticeChannel.objects.filter(
+        notified, project=row.project, enabled=True
+    ).distinct():
         _write(channel, "session.recovered", row, None, now_us(), key=f"over:{alert}")
     waiting = Notice.objects.filter(channel__project=row.project, key=alert, state="due", tries=0)
     waiting.update(state="quiet")
 
 
 def tell_of(row: Outbox, topic: str, listening: QuerySet[NoticeChannel]) -> None:
-    """Let the channels hear of `topic` that a room above says are to hear of it."""
+    """Write a notification of `topic` for each of the given channels."""
     for channel in listening:
         _write(channel, topic, row, None, now_us())
 
 
 def try_out(channel: NoticeChannel, position: int) -> None:
-    """Send a notice that says nothing but that it arrived; `position` is the entry that noted the wish."""
+    """Write a test notification; `position` is the entry that recorded the request."""
     Notice.objects.create(
         project_id=channel.project_id,
         channel=channel,
@@ -124,7 +133,7 @@ def try_out(channel: NoticeChannel, position: int) -> None:
 
 
 def _gate_of(row: Outbox) -> Gate:
-    """The gate that an outbox row speaks of: its id stands in the key, after the topic."""
+    """Load the gate of an outbox row, named in its key after the topic."""
     return Gate.objects.get(project=row.project, id=UUID(hex=row.deduplication_key.split(":")[1]))
 
 
@@ -134,14 +143,24 @@ def _channels(project: UUID, risk: str) -> QuerySet[NoticeChannel]:
 
 
 def _due(channel: NoticeChannel, risk: str) -> int:
-    """At once, or for people and lesser risks with the next digest."""
+    """Return when to send: now, or with the next digest for people and lower risks."""
     now = now_us()
     period = DIGEST_US.get(risk)
     return now if period is None or channel.kind == "webhook" else (now // period + 1) * period
 
 
-def _write(channel: NoticeChannel, topic: str, row: Outbox, gate: UUID | None, due_at_us: int, key: str = "") -> None:
-    """Once per channel and key, however often the outbox hands it over; the key is the outbox's where none is given."""
+def _write(
+    channel: NoticeChannel,
+    topic: str,
+    row: Outbox,
+    gate: UUID | None,
+    due_at_us: int,
+    key: str = "",
+) -> None:
+    """Write a notification once per channel and key.
+
+    `key` defaults to the outbox row's.
+    """
     values = {"topic": topic, "position": row.entry_id, "gate": gate, "due_at_us": due_at_us}
     values["project_id"] = channel.project_id
     Notice.objects.get_or_create(channel=channel, key=key or row.deduplication_key, defaults=values)
@@ -149,15 +168,17 @@ def _write(channel: NoticeChannel, topic: str, row: Outbox, gate: UUID | None, d
 
 @beating.watched("notices")
 def send_due(most: int = 200) -> int:
-    """Send what is due and return how many notices went out."""
+    """Send due notifications and return how many were sent."""
     _look_for_unseen()
-    # Digests are due at whole multiples of their period; every other first delivery is due at once.
+    # Digests are due at multiples of their period; all other first deliveries are due immediately.
     at_once = ~Q(into_digest=0)
     due = Notice.objects.alias(into_digest=F("due_at_us") % min(DIGEST_US.values())).filter(
         outbox.is_due(now_us(), claim_us=CLAIM_US, first=at_once), state="due"
     )
     sent = 0
-    for group in _grouped(due.select_related("channel__project").order_by("due_at_us", "id")[:most]):
+    for group in _grouped(
+        due.select_related("channel__project").order_by("due_at_us", "id")[:most]
+    ):
         claimed = [notice for notice in group if _claim(notice)]
         if claimed:
             sent += _send(claimed)
@@ -165,18 +186,20 @@ def send_due(most: int = 200) -> int:
 
 
 def _grouped(due: Iterable[Notice]) -> Iterable[list[Notice]]:
-    """What one message can carry: to the same people of one topic together, to programs each alone."""
+    """Group notifications into messages: digests for people, single for webhooks."""
     groups: dict[tuple[object, ...], list[Notice]] = {}
     for notice in due:
         together = notice.topic in TOGETHER and notice.channel.kind != "webhook"
-        groups.setdefault((notice.channel_id, notice.topic) if together else (notice.pk,), []).append(notice)
+        groups.setdefault(
+            (notice.channel_id, notice.topic) if together else (notice.pk,), []
+        ).append(notice)
     return groups.values()
 
 
 def _claim(notice: Notice) -> bool:
-    """Take a notice for a minute; False when another worker was quicker."""
-    known = Notice.objects.filter(id=notice.id, state="due", tries=notice.tries)
-    if not known.update(tries=F("tries") + 1, due_at_us=now_us() + CLAIM_US):
+    """Claim a notification for one minute; False if another worker claimed it."""
+    unclaimed = Notice.objects.filter(id=notice.id, state="due", tries=notice.tries)
+    if not unclaimed.update(tries=F("tries") + 1, due_at_us=now_us() + CLAIM_US):
         return False
     notice.tries += 1
     return True
@@ -196,8 +219,10 @@ def _send(claimed: list[Notice]) -> int:
     to_file = channel.kind == "email" and delivery.mail_becomes_files()
     try:
         delivery.deliver(channel, Message(claimed[0].topic, stories))
-    except Exception as error:  # whatever the receiver did, others are to hear and this one is tried again
-        log.warning("notice_failed", channel=str(channel.id), kind=channel.kind, error=type(error).__name__)
+    except Exception as error:  # a failing receiver must not block others; this one is retried
+        log.warning(
+            "notice_failed", channel=str(channel.id), kind=channel.kind, error=type(error).__name__
+        )
         for notice in claimed:
             _mark(notice, **_after_failure(notice, error))
         return 0
@@ -207,19 +232,19 @@ def _send(claimed: list[Notice]) -> int:
 
 
 def _after_failure(notice: Notice, error: Exception) -> dict[str, Any]:
-    said = column_text((str(error) or type(error).__name__).encode(errors="replace").decode())[:200]
+    text = column_text((str(error) or type(error).__name__).encode(errors="replace").decode())[:200]
     if notice.tries >= MOST_TRIES:
-        return {"state": "failed", "last_error": said}
-    return {"due_at_us": now_us() + outbox.wait_us(notice.tries), "last_error": said}
+        return {"state": "failed", "last_error": text}
+    return {"due_at_us": now_us() + outbox.wait_us(notice.tries), "last_error": text}
 
 
 def _mark(notice: Notice, **values: Any) -> None:
-    """Guarded by the claim: whoever claimed it since has the word."""
+    """Update a notification unless another worker has claimed it since."""
     Notice.objects.filter(id=notice.id, state="due", tries=notice.tries).update(**values)
 
 
 def _story(notice: Notice) -> Story | None:
-    """What there is to tell; None when it is over and nobody was told that it began."""
+    """Return the content of a notification; None if its subject has ended."""
     if notice.gate is None:
         entry = Entry.objects.get(position=notice.position)
         teller = delivery.tellers.get(notice.topic)
@@ -234,11 +259,13 @@ def _story(notice: Notice) -> Story | None:
 
 
 def _look_for_unseen() -> None:
-    """When half of a gate's time has passed and nobody who may rule has opened it, say so, once."""
+    """Notify once of gates past half of their time that no eligible person has opened."""
     now = now_us()
-    # Left to itself Django takes a sum for four bytes, and PostgreSQL would be sent the rest of the number.
-    both = ExpressionWrapper(F("requested_at_us") + F("decide_by_us"), output_field=BigIntegerField())
-    # Only gates that some channel hears of: those nobody asked about would else stand before the others for ever.
+    # Without output_field Django types the sum as a 4-byte integer, which overflows on PostgreSQL.
+    both = ExpressionWrapper(
+        F("requested_at_us") + F("decide_by_us"), output_field=BigIntegerField()
+    )
+    # Only gates that a channel covers: the others would fill the limit forever.
     heard = Q(pk__in=())
     for number, risk in enumerate(RISKS):
         listening = NoticeChannel.objects.filter(enabled=True, requests=True, minimum_risk=risk)
@@ -270,9 +297,15 @@ def _was_seen(gate: Gate) -> bool:
     looks = Entry.objects.filter(effect=gate.effect_id, kind="access.viewed", subject=gate.id)
     names = set(looks.values_list("actor", flat=True))
     people = Membership.objects.filter(project=gate.project_id, user__person__pseudonym__in=names)
-    return any(rulings.eligible(gate, person).refusal is None for person in people.select_related("user"))
+    return any(
+        rulings.eligible(gate, person).refusal is None for person in people.select_related("user")
+    )
 
 
 def latest(project: UUID, most: int = 30) -> QuerySet[Notice]:
-    """The latest notices of a project, for the page."""
-    return Notice.objects.filter(channel__project=project).select_related("channel").order_by("-id")[:most]
+    """Return the latest notifications of a project."""
+    return (
+        Notice.objects.filter(channel__project=project)
+        .select_related("channel")
+        .order_by("-id")[:most]
+    )

@@ -1,4 +1,4 @@
-"""Proof that the person at the page is still the one who signed in: a password, good for five minutes."""
+"""Reauthentication by password, valid for 5 minutes."""
 
 import time
 from typing import Final
@@ -9,23 +9,31 @@ from approvals import states
 from sessions.access import MemberRequest
 
 GOOD_FOR_S: Final = states.PASSWORD_COUNTS_S
-_PROVED_S: Final = "proved_s"  # key in the sign-in's session
+WRONG_CODE: Final = "The code does not match. Type the four characters shown above."
+WRONG_PASSWORD: Final = (
+    "Wrong password. "  # noqa: S105
+    "After five wrong passwords, sign-in for your name is locked for 15 minutes."
+)
+_PROVED_S: Final = "proved_s"  # key in the user's session
 
 
 def fresh(request: MemberRequest) -> bool:
-    """True when the password was given within the last five minutes."""
+    """Return True if the password was given within the last 5 minutes."""
     given = request.session.get(_PROVED_S)
     return isinstance(given, int) and 0 <= time.time() - given <= GOOD_FOR_S
 
 
 def given_at_us(request: MemberRequest) -> int | None:
-    """When the password was given last in this sign-in; None where it was not since then."""
+    """Return when the password was last given since sign-in; None if never."""
     given = request.session.get(_PROVED_S)
     return given * states.US if isinstance(given, int) else None
 
 
 def prove(request: MemberRequest, password: str) -> bool:
-    """Check the person's password. Wrong ones are counted as at the sign-in, and close the name after the fifth."""
+    """Check the user's password.
+
+    A wrong password counts as a failed sign-in; the fifth locks sign-in for the name.
+    """
     user = authenticate(request, username=request.user.get_username(), password=password)
     if user is None or user.pk != request.user.pk:
         return False

@@ -1,6 +1,6 @@
-"""What a push would take away, told from what the agent sent alone: forced, a ref deleted, commits removed.
+"""Detect destructive git pushes from the arguments of a call.
 
-Pure. A mark here only raises what a reader looks at: that there is none says nothing.
+Pure. A warning is only a hint for the reviewer: no warning does not mean that a push is harmless.
 """
 
 import re
@@ -20,21 +20,30 @@ _QUOTES: Final = "'\"()`"
 
 
 def takes(tool: str, arguments: Any, preconditions: Any = None) -> tuple[str, ...]:
-    """Words for what is taken away: forced push, deletes a ref, removes 2 commits; nothing where nothing says so."""
+    """Describe a destructive push: forced push, deletes a ref, removes 2 commits.
+
+    Empty if the arguments do not show any of it.
+    """
     named = arguments if isinstance(arguments, Mapping) else {}
-    found = set(_of_options(named)) if "push" in tool.casefold() else set()
+    destructive = set(_of_options(named)) if "push" in tool.casefold() else set()
     for name in _COMMANDS:
-        found.update(_of_command(named.get(name)))
+        destructive.update(_of_command(named.get(name)))
     if not named:
-        found.update(_of_command(arguments))
-    removed = sum(_removed(one) for one in (named, preconditions) if isinstance(one, Mapping))
-    words = [word for word in ("forced push", "deletes a ref") if word in found]
-    return (*words, f"removes {removed} commit{'' if removed == 1 else 's'}") if removed else tuple(words)
+        destructive.update(_of_command(arguments))
+    removed = sum(
+        _removed(source) for source in (named, preconditions) if isinstance(source, Mapping)
+    )
+    words = [word for word in ("forced push", "deletes a ref") if word in destructive]
+    return (
+        (*words, f"removes {removed} commit{'' if removed == 1 else 's'}")
+        if removed
+        else tuple(words)
+    )
 
 
 def _removed(named: Mapping[str, Any]) -> int:
     listed = [named.get(name) for name, sign in COMMITS if sign == "-"]
-    return sum(len(one) for one in listed if isinstance(one, list))
+    return sum(len(commits) for commits in listed if isinstance(commits, list))
 
 
 def _of_options(named: Mapping[str, Any]) -> Iterator[str]:
@@ -47,24 +56,26 @@ def _of_options(named: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_command(value: Any) -> Iterator[str]:
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+    if isinstance(value, list) and all(isinstance(word, str) for word in value):
         yield from _of_command(" ".join(value))
-        for one in value:
-            yield from _of_command(one)
+        for word in value:
+            yield from _of_command(word)
     elif isinstance(value, str) and "push" in value:
         for line in _ENDS.split(value.replace("\\\n", " ")):
             yield from _of_words(_pushed(line.split()))
 
 
 def _pushed(words: list[str]) -> list[str]:
-    """The words behind the first `push` that comes after a `git`: in one pass, however often either stands there."""
+    """Return the words after the first `push` that follows a `git`, in one pass."""
     at = next((at for at, word in enumerate(words) if _program(word) == "git"), len(words))
-    push = next((at for at in range(at + 1, len(words)) if words[at].strip(_QUOTES) == "push"), len(words))
+    push = next(
+        (at for at in range(at + 1, len(words)) if words[at].strip(_QUOTES) == "push"), len(words)
+    )
     return words[push + 1 :]
 
 
 def _program(word: str) -> str:
-    """The name that a word ends with, behind its folder, a quote or a bracket."""
+    """Return the program name of a word, without folder, quotes and brackets."""
     name = word.rstrip(_QUOTES)
     for before in ("/", *_QUOTES):
         name = name.rpartition(before)[2]

@@ -1,4 +1,4 @@
-"""What a person's page showed, signed into its form and checked when the answer comes; and the record of the look."""
+"""Signed token of what a reviewer's page showed, and its access record."""
 
 from typing import Final, NamedTuple
 
@@ -17,11 +17,11 @@ from sessions.models import Membership
 from sessions.people import pseudonym_of
 
 _SALT: Final = "gatebook.shown"
-_MAX_AGE_S: Final = 12 * 3600  # as long as a sign-in lasts
+_MAX_AGE_S: Final = 12 * 3600  # the length of a sign-in
 
 
 class Seen(NamedTuple):
-    """A page as it was shown: what the vote stores, and what a later page is compared with."""
+    """A page as it was shown, stored with the vote and compared with later pages."""
 
     gate: str
     shown: Shown
@@ -30,16 +30,25 @@ class Seen(NamedTuple):
 
 
 def sign(gate: Gate, membership: Membership, card: Card, votes: int) -> str:
-    """The token for the form of `gate` as `membership`'s page shows it now."""
+    """Return the token for the form of `gate` on the current page of `membership`."""
     value = [
-        *(gate.id.hex, gate.version, gate.digest, card.sha256, card.complete, now_us()),
-        *(gate.decide_by_us, votes),
+        gate.id.hex,
+        gate.version,
+        gate.digest,
+        card.sha256,
+        card.complete,
+        now_us(),
+        gate.decide_by_us,
+        votes,
     ]
     return signing.dumps(value, salt=_salt(membership))
 
 
 def read(token: str, gate: Gate, membership: Membership) -> Seen | None:
-    """What a form says its page showed; None when the token is not ours, not this person's, too old, or another's."""
+    """Verify a token and return what its page showed.
+
+    Returns None for a token that is forged, too old, another user's or another gate's.
+    """
     try:
         value = signing.loads(token, salt=_salt(membership), max_age=_MAX_AGE_S)
     except signing.BadSignature:
@@ -49,27 +58,36 @@ def read(token: str, gate: Gate, membership: Membership) -> Seen | None:
 
 
 def differences(seen: Seen, gate: Gate, card: Card) -> list[tuple[str, str, str]]:
-    """What is new since the page was made: (what, as shown, now). Times are microseconds as text, for `moment`."""
-    found = []
+    """List what changed since the page was made: (name, as shown, now).
+
+    Times are microseconds as text, for `moment`.
+    """
+    changed = []
     if seen.shown.digest != gate.digest:
-        found.append(("What leave is bound to", seen.shown.digest[:11] + "…", gate.digest[:11] + "…"))
+        changed.append(
+            ("Digest of the permission", seen.shown.digest[:11] + "…", gate.digest[:11] + "…")
+        )
     if seen.shown.card_sha256 != card.sha256:
-        found.append(("Facts of the card", seen.shown.card_sha256[:8] + "…", card.sha256[:8] + "…"))
+        changed.append(
+            ("Facts of the request", seen.shown.card_sha256[:8] + "…", card.sha256[:8] + "…")
+        )
     votes = Vote.objects.filter(gate=gate).count()
     if seen.votes != votes:
-        found.append(("Answers", str(seen.votes), str(votes)))
+        changed.append(("Answers", str(seen.votes), str(votes)))
     if seen.decide_by_us != gate.decide_by_us:
-        found.append(("Open until", str(seen.decide_by_us), str(gate.decide_by_us)))
-    if not found and seen.shown.version != gate.version:
-        found.append(("Version", str(seen.shown.version), str(gate.version)))
-    return found
+        changed.append(("Open until", str(seen.decide_by_us), str(gate.decide_by_us)))
+    if not changed and seen.shown.version != gate.version:
+        changed.append(("Version", str(seen.shown.version), str(gate.version)))
+    return changed
 
 
 def note(gate: Gate, membership: Membership) -> None:
-    """Record that a person looked at a gate: once for each of its versions, however often the page is loaded."""
+    """Record access.viewed for a person and a gate, once for each version of the gate."""
     person = pseudonym_of(membership.user)
     event_id = entries.keyed_digest("access.viewed", gate.id.hex, person, str(gate.version))
-    if Entry.objects.filter(project=gate.project_id, source=SYSTEM_SOURCE, event_id=event_id).exists():
+    if Entry.objects.filter(
+        project=gate.project_id, source=SYSTEM_SOURCE, event_id=event_id
+    ).exists():
         return
     facts = {"version": gate.version}
     with transaction.atomic(durable=True):

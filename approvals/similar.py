@@ -1,7 +1,7 @@
-"""Fact 6 of a card: how requests like this one were decided, and in exactly what they are like it.
+"""Fact 6 of a gate page: decisions on similar requests, by degree of similarity.
 
-A yes to something else is no comfort, and a no to something else no warning. What shares only the tool is therefore
-named without its answer.
+Decisions on something else must neither reassure nor warn, so requests that share only tool and
+repository are listed without their outcome.
 """
 
 import re
@@ -24,10 +24,12 @@ from journal.clock import now_us
 from journal.models import Body
 
 SHOWN: Final = 5  # of each degree
-_LOOKED_AT: Final = 40  # the newest of the same tool and repository
-_READ: Final = 2048  # characters of a plan that its kind is told by
+_LOOKED_AT: Final = 40  # newest requests with the same tool and repository
+_READ: Final = 2048  # characters of a plan used to compute its kind
 _DEGREES: Final = (
-    *("same arguments and target", "same arguments, no target named", "same arguments, another target"),
+    "same arguments and target",
+    "same arguments, no target named",
+    "same arguments, another target",
     "same target and kind of call",
 )
 _COMMANDS: Final = ("command", "cmd", "commands", "code", "script", "sql")
@@ -35,32 +37,52 @@ _PARTS: Final = re.compile(r"[;&|\n]+")
 _BEFORE_A_PROGRAM: Final = re.compile(r"(?:\w+=\S*\s+|sudo\s+|env\s+|time\s+|nohup\s+|\s+)*")
 _WITH_VERBS: Final = frozenset(
     [
-        *("apt", "apt-get", "aws", "az", "brew", "cargo", "docker", "gcloud", "gh", "git", "go", "helm", "kubectl"),
-        *("make", "npm", "pip", "pnpm", "systemctl", "terraform", "uv", "yarn"),
+        "apt",
+        "apt-get",
+        "aws",
+        "az",
+        "brew",
+        "cargo",
+        "docker",
+        "gcloud",
+        "gh",
+        "git",
+        "go",
+        "helm",
+        "kubectl",
+        "make",
+        "npm",
+        "pip",
+        "pnpm",
+        "systemctl",
+        "terraform",
+        "uv",
+        "yarn",
     ]
 )
 _WORD: Final = re.compile(r"[A-Za-z][\w-]*")
 
 
 class Alike(NamedTuple):
-    """Gates that are like another in the same things, newest first, and how they were decided."""
+    """Gates of one degree of similarity, newest first."""
 
     words: str
     gates: list[Gate]
 
     @property
     def counted(self) -> str:
-        """How they were decided, in words: 3 approved, 1 denied, 1 waiting."""
+        """Counts by decision: 3 approved, 1 denied, 1 waiting."""
         kinds = Counter(_KIND[gate.status] for gate in self.gates)
         return ", ".join(f"{number} {kind}" for kind, number in kinds.items())
 
 
 @dataclass(slots=True)
 class Similar:
-    """What is like a request, the likest first; `others` share its tool and repository and no more.
+    """Requests similar to one, most similar first.
 
-    `again` is the last no to exactly this, in any session; it then stands in `last_no` too. Else `last_no` is that of
-    what is alike.
+    `others` share only tool and repository. `again` is the last refusal of exactly this request, in
+    any session. `last_no` is its vote, or the last refusing vote on a similar request; `said` is
+    the reason of that vote.
     """
 
     alike: list[Alike] = field(default_factory=list)
@@ -79,41 +101,59 @@ _KIND: Final = {
 
 
 def similar(gate: Gate, plan: Mapping[str, Any]) -> Similar:
-    """How other requests like `gate`, whose plan's body is `plan`, were decided, in at most five queries."""
+    """Load decisions on requests similar to `gate` with body `plan`.
+
+    At most five queries.
+    """
     same = tuple(getattr(gate.effect, name) for name in ASK)
     own = kind(gate.tool, plan)
-    found = Similar()
+    result = Similar()
     degrees: list[list[Gate]] = [[] for _ in _DEGREES]
     now = now_us()
-    for one in _neighbours(gate):
-        one.status = current_status(one, now)
-        degree = _degree(same, own, one)
-        (found.others if degree is None else degrees[degree]).append(one)
-    found.alike = [Alike(words, gates[:SHOWN]) for words, gates in zip(_DEGREES, degrees, strict=True) if gates]
-    found.again = asked_again([gate]).get(gate.id)
-    refused = [one.id for alike in found.alike for one in alike.gates if one.status in REFUSED]
-    if found.again is not None:
-        found.last_no = found.again.vote
+    for neighbour in _neighbours(gate):
+        neighbour.status = current_status(neighbour, now)
+        degree = _degree(same, own, neighbour)
+        (result.others if degree is None else degrees[degree]).append(neighbour)
+    result.alike = [
+        Alike(words, gates[:SHOWN]) for words, gates in zip(_DEGREES, degrees, strict=True) if gates
+    ]
+    result.again = asked_again([gate]).get(gate.id)
+    refused = [
+        neighbour.id
+        for alike in result.alike
+        for neighbour in alike.gates
+        if neighbour.status in REFUSED
+    ]
+    if result.again is not None:
+        result.last_no = result.again.vote
     elif refused:
         noes = Vote.objects.filter(gate__in=refused, answer__in=NOES).select_related("user")
-        found.last_no = noes.order_by("-voted_at_us").first()
-    if found.last_no is not None:
-        reason = plan_body(found.last_no.position).get("reason")
-        found.said = reason if isinstance(reason, str) else ""
-    return found
+        result.last_no = noes.order_by("-voted_at_us").first()
+    if result.last_no is not None:
+        reason = plan_body(result.last_no.position).get("reason")
+        result.said = reason if isinstance(reason, str) else ""
+    return result
 
 
 def _neighbours(gate: Gate) -> list[Any]:
-    plan = Body.objects.filter(entry=OuterRef("plan_position")).annotate(head=Substr("text", 1, _READ))
-    near = Gate.objects.filter(project=gate.project_id, tool=gate.tool, repository_name=gate.repository_name)
-    told = near.exclude(id=gate.id).annotate(
-        head=Subquery(plan.values("head")), **{f"effect_{name}": F(f"effect__{name}") for name in ASK}
+    plan = Body.objects.filter(entry=OuterRef("plan_position")).annotate(
+        head=Substr("text", 1, _READ)
     )
-    return list(told.order_by("-opened_position")[:_LOOKED_AT])
+    near = Gate.objects.filter(
+        project=gate.project_id, tool=gate.tool, repository_name=gate.repository_name
+    )
+    annotated = near.exclude(id=gate.id).annotate(
+        head=Subquery(plan.values("head")),
+        **{f"effect_{name}": F(f"effect__{name}") for name in ASK},
+    )
+    return list(annotated.order_by("-opened_position")[:_LOOKED_AT])
 
 
 def _degree(same: tuple[Any, ...], own: object, other: Any) -> int | None:
-    """How like another request is, 0 the most; None when it shares no more than the tool."""
+    """Return the degree of similarity, 0 the highest.
+
+    None if only the tool is the same.
+    """
     its = tuple(getattr(other, f"effect_{name}") for name in ASK)
     named = is_named(same[2:])
     if its == same:
@@ -127,17 +167,22 @@ def _degree(same: tuple[Any, ...], own: object, other: Any) -> int | None:
 
 
 def kind(tool: str, plan: Mapping[str, Any]) -> object:
-    """What a call is like apart from its values: the names of its arguments, what it runs and with which options."""
+    """Return the kind of a call: argument names, switches, programs, pushes."""
     arguments = plan.get("arguments")
     named = arguments if isinstance(arguments, dict) else {"": arguments}
     switched = {name for name, value in named.items() if value is True}
     runs = {word for name in (*_COMMANDS, "") for word in _programs(named.get(name))}
-    return frozenset(named), switched, runs, pushes.takes(tool, arguments, plan.get("preconditions"))
+    return (
+        frozenset(named),
+        switched,
+        runs,
+        pushes.takes(tool, arguments, plan.get("preconditions")),
+    )
 
 
 def _programs(value: Any) -> Iterator[str]:
-    """Each program of a command with its verb, if it takes one, and its options: git push --force, rm -rf, DELETE."""
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+    """Yield each program of a command with verb and options: git push --force, rm -rf."""
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = " ".join(value)
     if not isinstance(value, str):
         return
@@ -146,6 +191,10 @@ def _programs(value: Any) -> Iterator[str]:
         if not words:
             continue
         program = words[0].rpartition("/")[2]
-        verb = next((word for word in words[1:] if _WORD.fullmatch(word)), "") if program in _WITH_VERBS else ""
+        verb = (
+            next((word for word in words[1:] if _WORD.fullmatch(word)), "")
+            if program in _WITH_VERBS
+            else ""
+        )
         options = sorted({word.partition("=")[0] for word in words[1:] if word.startswith("-")})
         yield " ".join([program, verb, *options])

@@ -1,4 +1,4 @@
-"""The doors of the desk, of policies and of exemptions."""
+"""URLs of the approval, policy, exemption and notification pages."""
 
 from django.urls import path
 
@@ -14,16 +14,24 @@ urlpatterns = [
     path("approvals/policies/", policies.policies_page, name="policies"),
     path("approvals/policies/draft/", policies.draft_page, name="policy_draft"),
     path("approvals/policies/sets/<uuid:policy_set>/", policies.policy_set_page, name="policy_set"),
-    path("approvals/policies/sets/<uuid:policy_set>/activate/", policies.activate_page, name="activate_policy"),
+    path(
+        "approvals/policies/sets/<uuid:policy_set>/activate/",
+        policies.activate_page,
+        name="activate_policy",
+    ),
     path("approvals/policies/exemptions/", exemptions.exemptions_page, name="exemptions"),
-    path("approvals/policies/exemptions/grant/", exemptions.grant_exemption, name="grant_exemption"),
+    path(
+        "approvals/policies/exemptions/grant/", exemptions.grant_exemption, name="grant_exemption"
+    ),
     path(
         "approvals/policies/exemptions/<uuid:exemption>/confirm/",
         exemptions.confirm_exemption,
         name="confirm_exemption",
     ),
     path(
-        "approvals/policies/exemptions/<uuid:exemption>/revoke/", exemptions.revoke_exemption, name="revoke_exemption"
+        "approvals/policies/exemptions/<uuid:exemption>/revoke/",
+        exemptions.revoke_exemption,
+        name="revoke_exemption",
     ),
     path("settings/notices/", notices.notices_page, name="notices"),
     path("settings/notices/<uuid:channel>/", notices.channel_page, name="channel"),

@@ -1,10 +1,11 @@
-"""Waking those who wait for people: one thread per process hears of rulings, on a connection outside the pool.
+"""Gate listener: a thread that wakes long-polling requests of its process.
 
-PostgreSQL tells it (LISTEN; `announce` notifies inside the ruling's transaction). On SQLite it asks the file every
-2 ms, while somebody waits, whether anything was committed, and then reads the versions of all watched gates at once.
-A ruling made in this very process rings without either, as soon as it is committed.
-A waiter registers first and reads afterwards, and whoever listens anew wakes everybody: no moment is left in which a
-ruling could pass unheard. Nobody is woken for certain knowledge, only to read again.
+It uses its own connection outside the pool. On PostgreSQL it runs LISTEN; `announce` notifies in
+the transaction of the vote. On SQLite it polls the file's data_version every 2 ms while requests
+wait, then reads the versions of all watched gates at once. A vote of the same process wakes
+directly on commit.
+A waiter registers before it reads, and every new connection wakes all waiters, so no change is
+missed. A wake-up only means: read again.
 """
 
 import contextlib
@@ -24,21 +25,21 @@ from journal.announcing import ALL, CHANNEL
 
 log = structlog.get_logger("gatebook.waker")
 
-LOOK_EVERY_S: Final = 0.002  # on SQLite, and only while somebody waits
-PULSE_S: Final = 2.0  # a connection that died without a word is found out after this long
-AGAIN_AFTER_S: Final = 0.2  # a lost connection is made anew
-BEAT_EVERY_S: Final = 10.0  # on the pages it is late after a minute
-SPARE_THREADS: Final = 16  # never parked, so that everything else is answered
+LOOK_EVERY_S: Final = 0.002  # on SQLite, and only while requests wait
+PULSE_S: Final = 2.0  # a silently dead connection is detected after this time
+AGAIN_AFTER_S: Final = 0.2  # before reconnecting
+BEAT_EVERY_S: Final = 10.0  # pages show the listener as late after one minute
+SPARE_THREADS: Final = 16  # threads that never wait, to serve other requests
 
 T = TypeVar("T")
 
 
 class Full(Exception):
-    """As many wait as may; the caller answers at once and asks the agent to come again."""
+    """Too many requests wait; the caller answers immediately with a retry hint."""
 
 
 class _Waiter:
-    """One parked request: what it watches, the versions it has read, and the bell that makes it read again."""
+    """A waiting request: watched gates, versions it has read, event that wakes it."""
 
     def __init__(self, gates: Iterable[UUID]) -> None:
         self.gates = frozenset(gates)
@@ -47,24 +48,27 @@ class _Waiter:
 
 
 def announce(gates: Iterable[UUID]) -> None:
-    """Tell every process, when the present transaction commits, that `gates` changed; this one without a way round."""
+    """Notify all processes at commit that `gates` changed.
+
+    Wakes this process directly.
+    """
     changed = set(gates)
     announcing.announce([gate.hex for gate in changed])
     transaction.on_commit(lambda: _waker.ring(changed), robust=True)
 
 
 def most_waiters() -> int:
-    """How many may wait in this process: all threads but a reserve."""
+    """Return how many requests may wait in this process: all threads but a reserve."""
     return max(settings.WEB_THREADS - SPARE_THREADS, settings.WEB_THREADS // 4)
 
 
 class Waker:
-    """The waiters of one process and the thread that wakes them."""
+    """Waiting requests of one process and the thread that wakes them."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._waiters: set[_Waiter] = set()
-        self._listed: list[str] | None = []  # what they watch; None since one came or went
+        self._listed: list[str] | None = []  # watched gates; None after a waiter came or went
         self._draining = False
         self._ended = False
         self._lost = False
@@ -73,9 +77,9 @@ class Waker:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Listen from now on, whether or not somebody waits, and say every few seconds that this process does.
+        """Start listening, even without waiters, and record heartbeats every BEAT_EVERY_S.
 
-        For processes that serve: it is also how anybody knows that the doors are open.
+        For processes that serve HTTP: the heartbeat also shows that the web server is up.
         """
         self._has_pulse = True
         with self._changed:
@@ -83,7 +87,7 @@ class Waker:
 
     @property
     def waiting(self) -> int:
-        """How many wait now."""
+        """Number of waiting requests."""
         return len(self._waiters)
 
     def watch(
@@ -93,11 +97,12 @@ class Waker:
         timeout_s: float,
         versions: Callable[[], Mapping[UUID, int]] = dict,
     ) -> T | None:
-        """Return what `read` returns as soon as that is not None, and None after `timeout_s` or when the process ends.
+        """Return the first result of `read` that is not None; None on timeout or shutdown.
 
-        `read` is called at once, and again whenever one of `gates` may have changed, in the caller's thread and outside
-        any transaction; between two calls its database connection is given back. `versions` says what it has read: who
-        does not say is also woken for nothing. Raises Full without having read.
+        Calls `read` immediately and after each possible change of `gates`, in the caller's thread,
+        outside any transaction; releases its database connection between calls. `versions` returns
+        the gate versions that `read` saw; without them the caller is also woken needlessly. Raises
+        Full without reading.
         """
         waiter = _Waiter(gates)
         until = time.monotonic() + timeout_s
@@ -105,31 +110,34 @@ class Waker:
         try:
             while True:
                 waiter.bell.clear()
-                found = read()
+                result = read()
                 waiter.read = versions()
                 left = until - time.monotonic()
-                if found is not None or left <= 0 or self._draining:
-                    return found
+                if result is not None or left <= 0 or self._draining:
+                    return result
                 connection.close()
                 waiter.bell.wait(left)
         finally:
-            # Not kept for the thread's next request either: of SQLite's, hundreds would hold hundreds of megabytes.
+            # Hundreds of idle SQLite connections would use hundreds of megabytes.
             connection.close()
             with self._changed:
                 self._waiters.discard(waiter)
                 self._listed = None
 
     def draining(self) -> bool:
-        """Whether nobody may wait any more."""
+        """Return True if no request may wait because the process is shutting down."""
         return self._draining
 
     def drain(self) -> None:
-        """Let everybody answer now and nobody wait any more: the process is to end."""
+        """Wake all waiters and refuse new ones: the process is shutting down."""
         self._draining = True
         self.ring(None)
 
     def end(self) -> None:
-        """Stop the thread and wait until its connection is closed. A later wait starts another."""
+        """Stop the thread and wait until its connection is closed.
+
+        A later wait restarts it.
+        """
         with self._changed:
             thread, self._ended = self._thread, True
             self._changed.notify_all()
@@ -152,7 +160,7 @@ class Waker:
             self._thread.start()
 
     def _beat(self) -> None:
-        """Say that this process listens, on a connection that is given back at once."""
+        """Record a heartbeat, on a connection that is released immediately."""
         if not self._has_pulse or self._draining or time.monotonic() < self._beat_at:
             return
         self._beat_at = time.monotonic() + BEAT_EVERY_S
@@ -160,20 +168,22 @@ class Waker:
         connection.close()
 
     def ring(self, gates: set[UUID] | None) -> None:
-        """Wake whoever watches one of `gates`; everybody when None."""
+        """Wake the waiters of `gates`; all waiters for None."""
         with self._changed:
             for waiter in self._waiters:
                 if gates is None or not gates.isdisjoint(waiter.gates):
                     waiter.bell.set()
 
     def _ring_who_read_less(self, now: Mapping[UUID, int] | None) -> None:
-        """Wake whoever has read another version of a gate than stands there `now`; everybody when None.
+        """Wake waiters that read another version of a gate than in `now`; all for None.
 
-        A gate that is not in `now` was not looked at: whoever began to watch it since is woken to read again.
+        A gate missing in `now` was not read: its waiters registered since and are woken.
         """
         with self._changed:
             for waiter in self._waiters:
-                if now is None or any(gate not in now or waiter.read.get(gate) != now[gate] for gate in waiter.gates):
+                if now is None or any(
+                    gate not in now or waiter.read.get(gate) != now[gate] for gate in waiter.gates
+                ):
                     waiter.bell.set()
 
     def _run(self) -> None:
@@ -181,24 +191,26 @@ class Waker:
         while not self._ended:
             try:
                 listen()
-            except Exception as error:  # whatever it was, those who wait must go on being heard
-                if not self._lost:  # a database that is away for minutes is told of once
+            except Exception as error:  # the thread must survive any error
+                if not self._lost:  # log an outage once
                     log.warning("waker_lost", error=f"{type(error).__name__}: {error}"[:300])
                 self._lost = True
                 time.sleep(AGAIN_AFTER_S)
 
     def _hears(self) -> None:
-        """From now on nothing is missed; what was missed before is read by everybody."""
+        """Mark the connection as up and wake all waiters to read what they missed."""
         if self._lost:
             log.warning("waker_back")
         self._lost = False
         self.ring(None)
 
     def _listen(self) -> None:
-        """Hear PostgreSQL until the connection is lost."""
+        """Receive PostgreSQL notifications until the connection is lost."""
         import psycopg
 
-        parameters = connections["default"].get_connection_params() | {"application_name": "gatebook waker"}
+        parameters = connections["default"].get_connection_params() | {
+            "application_name": "gatebook waker"
+        }
         with psycopg.connect(**parameters, autocommit=True) as own:
             own.execute(f"LISTEN {CHANNEL}")
             self._hears()
@@ -215,7 +227,7 @@ class Waker:
                     own.execute("SELECT 1")
 
     def _look(self) -> None:
-        """Look at the file as often as LOOK_EVERY_S while somebody waits."""
+        """Poll the SQLite file every LOOK_EVERY_S while requests wait."""
         own = sqlite3.connect(str(connection.settings_dict["NAME"]), isolation_level=None)
         try:
             own.execute("PRAGMA query_only = ON")
@@ -234,13 +246,13 @@ class Waker:
                     now, held_before = _versions(own, watched), holds
                     holds = _holds(own)
                     self._ring_who_read_less(None if holds != held_before else now)
-                # Thousands of watched gates take longer to look through, and must not take a whole processor.
+                # Thousands of watched gates take longer to read and must not use a full CPU core.
                 time.sleep(max(LOOK_EVERY_S, 2 * (time.monotonic() - began)))
         finally:
             own.close()
 
     def _watched(self) -> list[str]:
-        """All gates that somebody watches; waits until there is one, until the next beat, or until the end."""
+        """Return all watched gates; waits for one, for the next heartbeat, or for the end."""
         with self._changed:
             while not self._waiters and not self._ended:
                 if not self._changed.wait(BEAT_EVERY_S if self._has_pulse else None):
@@ -251,13 +263,17 @@ class Waker:
 
 
 def _versions(own: sqlite3.Connection, gates: list[str]) -> dict[UUID, int]:
-    marks = ", ".join("?" * len(gates))
-    found = own.execute(f"SELECT id, version FROM approvals_gate WHERE id IN ({marks})", gates).fetchall()
-    return {UUID(gate): version for gate, version in found}
+    placeholders = ", ".join("?" * len(gates))
+    rows = own.execute(
+        f"SELECT id, version FROM approvals_gate WHERE id IN ({placeholders})", gates
+    ).fetchall()
+    return {UUID(gate): version for gate, version in rows}
 
 
 def _holds(own: sqlite3.Connection) -> Any:
-    return own.execute("SELECT group_concat(opened_position) FROM ledger_hold WHERE lifted_at_us IS NULL").fetchone()
+    return own.execute(
+        "SELECT group_concat(opened_position) FROM ledger_hold WHERE lifted_at_us IS NULL"
+    ).fetchone()
 
 
 _waker = Waker()

@@ -1,1 +1,1 @@
-"""The desk and its neighbours. Views are thin: they read a form, ask the room's verbs, and hand facts to a template."""
+"""Views of the approval pages: they read forms, call the app and render templates."""

@@ -1,6 +1,6 @@
-"""Deciding several requests of one shape together: each is listed whole, and each gets a vote of its own.
+"""Decide several similar requests together, each with its own vote.
 
-The ids that were ticked and the words typed for them wait in the sign-in's session until all of them are answered.
+The selected ids and the typed reason are kept in the user's session until all are answered.
 """
 
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ from journal.clock import now_us
 from ledger import holds
 from sessions.access import MemberRequest, requires
 
-_KEY: Final = "batch"  # in the session: {"ids": of what was ticked, "reason": what was typed}
-_NOT_PLAIN: Final = "hidden characters, long blanks or more text than can be taken in at a glance"
-_MARKS: Final = {  # of an entry of the list -> why it is decided by itself
-    "takes": "by its own arguments it takes something away",
-    "again": "the same was refused before",
-    "before": "it is asked anew, with something changed",
+_KEY: Final = "batch"  # session key of {"ids": selected gates, "reason": typed reason}
+_NOT_PLAIN: Final = "hidden characters, long blanks or too much text for one glance"
+_MARKS: Final = {  # warning of a list entry -> why to decide it alone
+    "takes": "destructive by its own arguments",
+    "again": "the same request was refused before",
+    "before": "resubmitted with changes",
     "reused": "its key was sent with other content",
 }
 
@@ -34,7 +34,7 @@ _MARKS: Final = {  # of an entry of the list -> why it is decided by itself
 @require_POST
 @requires("reviewer")
 def choose(request: MemberRequest) -> HttpResponse:
-    """Take the ticks of the inbox and go on to the page that lists each of them."""
+    """Keep the requests selected in the inbox and go to the page that lists them."""
     ids = request.POST.getlist("gate")[: inbox.BATCH + 1]
     before = _kept(request)
     _keep(request, ids, before["reason"] if set(ids) <= set(before["ids"]) else "")
@@ -44,7 +44,7 @@ def choose(request: MemberRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("reviewer")
 def confirm(request: MemberRequest) -> HttpResponse:
-    """List what was ticked; POST decides each of it with the same words, which are kept until all of it is."""
+    """List the selected requests; POST votes on each with the same reason."""
     chosen = _chosen(request)
     wrong = _wrong(chosen) or _too_much(chosen)
     if request.method != "POST":
@@ -55,7 +55,9 @@ def confirm(request: MemberRequest) -> HttpResponse:
     return _decide(request, chosen)
 
 
-def _page(request: MemberRequest, chosen: list[Gate], wrong: str, errors: Sequence[str] = ()) -> HttpResponse:
+def _page(
+    request: MemberRequest, chosen: list[Gate], wrong: str, errors: Sequence[str] = ()
+) -> HttpResponse:
     standing = stops.in_force(request.membership.project)
     rows: list[dict[str, Any]] = []
     for gate in chosen if not wrong else []:
@@ -65,7 +67,7 @@ def _page(request: MemberRequest, chosen: list[Gate], wrong: str, errors: Sequen
         token = seen.sign(gate, request.membership, shown, votes)
         stop = holds.covering(standing, gate.session_id, gate.agent_id, gate.tool, gate.effect_id)
         rows.append({"gate": gate, "card": shown, "token": token, "stop": stop})
-    context = {"rows": rows, "wrong": wrong, "errors": errors, "reason": _kept(request)["reason"]}
+    context = {"rows": rows, "refusal": wrong, "errors": errors, "reason": _kept(request)["reason"]}
     return render(request, "approvals/batch.html", context, status=409 if wrong or errors else 200)
 
 
@@ -85,44 +87,51 @@ def _chosen(request: MemberRequest) -> list[Gate]:
             ids.append(UUID(text))
         except (ValueError, AttributeError):
             continue
-    found = list(
+    gates = list(
         Gate.objects.select_related(*JOINED)
         .filter(project=request.membership.project, id__in=ids)
         .order_by("opened_position")
     )
     now = now_us()
-    for gate in found:
+    for gate in gates:
         gate.status = deadlines.current_status(gate, now)
-    return found
+    return gates
 
 
 def _wrong(chosen: list[Gate]) -> str:
-    """Why these cannot be decided together; empty when they can."""
+    """Return why these requests cannot be decided together; empty if they can."""
     if not chosen:
-        return "Nothing was ticked."
+        return "Nothing is selected. Select requests in the inbox."
     if len(chosen) > inbox.BATCH:
-        return f"At most {inbox.BATCH} are decided together, so that each can be read."
+        return f"You can decide at most {inbox.BATCH} requests together. Select fewer."
     if len({(gate.tool, gate.rule) for gate in chosen}) > 1:
-        return "Only requests of the same tool under the same rule are decided together."
-    if not all(entries.batchable(reading.about_now(gate), rulings.asks(gate).step_up) for gate in chosen):
-        return "What cannot be put back, is of more than medium risk, or takes a password, is decided by itself."
+        return "Select only requests of the same tool under the same rule."
+    if not all(
+        entries.batchable(reading.about_now(gate), rulings.asks(gate).step_up) for gate in chosen
+    ):
+        return (
+            "Decide these alone: requests that are not reversible, "
+            "above medium risk, or need a password."
+        )
     if any(gate.status != "pending" for gate in chosen):
-        return "One of them has ended meanwhile. Go back and choose again."
+        return "A selected request has ended. Go back and select again."
     return ""
 
 
 def _too_much(chosen: list[Gate]) -> str:
-    """Which of them a glance does not show whole, or the list warns of: among harmless ones nobody looks twice."""
+    """Name requests that must be decided alone: not plain, or with a warning."""
     rows = {row.gate.id: row for row in entries.entries_of([gate.id for gate in chosen])}
-    found: dict[str, list[str]] = {}
+    gates_by_reason: dict[str, list[str]] = {}
     for gate in chosen:
         if not card.of(gate).plain:
-            found.setdefault(_NOT_PLAIN, []).append(str(gate))
-        for mark, said in _MARKS.items():
+            gates_by_reason.setdefault(_NOT_PLAIN, []).append(str(gate))
+        for mark, explanation in _MARKS.items():
             if getattr(rows[gate.id], mark):
-                found.setdefault(said, []).append(str(gate))
-    told = " ".join(f"{', '.join(named)}: {said}." for said, named in found.items())
-    return f"{told} Decide such a request by itself." if told else ""
+                gates_by_reason.setdefault(explanation, []).append(str(gate))
+    sentences = " ".join(
+        f"{', '.join(named)}: {explanation}." for explanation, named in gates_by_reason.items()
+    )
+    return f"{sentences} Decide each of these alone." if sentences else ""
 
 
 def _decide(request: MemberRequest, chosen: list[Gate]) -> HttpResponse:
@@ -132,28 +141,28 @@ def _decide(request: MemberRequest, chosen: list[Gate]) -> HttpResponse:
         if why := _answered(request, gate, request.POST.get("answer", ""), reason):
             refused.setdefault(why, []).append(gate)
     errors = [f"{', '.join(map(str, named))}: {why}" for why, named in refused.items()]
-    left = [str(gate.id) for named in refused.values() for gate in named]
-    _keep(request, left, reason)
-    if len(left) == len(chosen):
+    remaining = [str(gate.id) for named in refused.values() for gate in named]
+    _keep(request, remaining, reason)
+    if len(remaining) == len(chosen):
         now = _chosen(request)
         return _page(request, now, _wrong(now) or _too_much(now), errors)
-    recorded = len(chosen) - len(left)
-    told = "1 answer is" if recorded == 1 else f"{recorded} answers are"
-    messages.success(request, f"{told} recorded, each with your words.")
+    recorded = len(chosen) - len(remaining)
+    answers = "1 answer is" if recorded == 1 else f"{recorded} answers are"
+    messages.success(request, f"{answers} recorded, each with your reason.")
     for words in errors:
         messages.error(request, f"Not recorded. {words}", extra_tags="failed")
-    if left:
-        return redirect("batch_confirm")  # the rest of them, with the words as they were typed
+    if remaining:
+        return redirect("batch_confirm")  # the remaining requests, with the typed reason
     request.session.pop(_KEY, None)
-    return redirect(f"{reverse('inbox')}?open=none")  # what comes next is no part of what was just decided
+    return redirect(f"{reverse('inbox')}?open=none")  # opens no request
 
 
 def _answered(request: MemberRequest, gate: Gate, answer: str, reason: str) -> str:
-    """Give the answer to one of them; say why when it was refused, else nothing."""
+    """Vote on one request. Return why the vote was refused, or an empty string."""
     shown = seen.read(request.POST.get(f"seen-{gate.id.hex}", ""), gate, request.membership)
     if shown is None:
-        return "the form was not made for you, or more than twelve hours ago."
+        return "the form is not yours or is older than 12 hours."
     if shown.shown.card_sha256 != card.of(gate).sha256:
-        return "it changed since you looked."
+        return "it changed after you opened it."
     outcome = ruled(lambda: rulings.answer(gate, request.membership, answer, reason, shown.shown))
     return outcome.refusal[1] if outcome.refusal is not None else ""

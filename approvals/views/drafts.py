@@ -1,7 +1,7 @@
-"""An answer on its way: what was typed and ticked waits in the sign-in's session until it is given or refused.
+"""Drafts of answers, kept in the session until they are recorded or refused.
 
-It holds the fields of the form (`FIELDS`), so that who goes back from the confirm page, or gives everybody more time,
-finds them as they were. Without an `answer` it is only kept: no confirm page asks about it.
+A draft holds the fields of the form (`FIELDS`), so that they survive the confirm page and an
+extension of the deadline. A draft without an `answer` has no confirm page.
 """
 
 import hashlib
@@ -22,37 +22,39 @@ FILTERS: Final = ("state", "risk", "repo")
 
 
 class Kept(NamedTuple):
-    """What the form of a gate begins with: the reason, and the names of the ticks that still say what they said."""
+    """Initial values of a gate form: the reason and the ticks that are still valid."""
 
     reason: str
     ticked: frozenset[str]
 
 
 def key(gate: Gate) -> str:
-    """Where the draft of an answer on `gate` lies in the session."""
+    """Return the session key of the draft for `gate`."""
     return f"answer:{gate.id.hex}"
 
 
 def keep(request: MemberRequest, gate: Gate, reason: str) -> None:
-    """Keep the words of a refused answer, and nothing else of it; without words there is nothing to keep."""
+    """Keep only the reason of a refused answer; an empty reason removes the draft."""
     request.session.pop(key(gate), None)
     if reason.strip():
         request.session[key(gate)] = dict.fromkeys(FIELDS, "") | {"reason": reason}
 
 
 def reason(request: MemberRequest, gate: Gate) -> str:
-    """The words that were kept."""
+    """Return the kept reason."""
     draft: dict[str, str] = request.session.get(key(gate)) or {}
     return draft.get("reason", "")
 
 
 def digest(draft: dict[str, str]) -> str:
-    """What tells this answer from any other on the same gate, as 64 hex characters."""
-    return hashlib.sha256(orjson.dumps([draft[name] for name in ("answer", "reason", "seen", *TICKS)])).hexdigest()
+    """Hash an answer, to tell it from others on the same gate, as 64 hex characters."""
+    return hashlib.sha256(
+        orjson.dumps([draft[name] for name in ("answer", "reason", "seen", *TICKS)])
+    ).hexdigest()
 
 
 def kept(request: MemberRequest, gate: Gate, card: Card) -> Kept:
-    """What was typed before. Ticks are of what was shown then: of another card they say nothing."""
+    """Return the kept draft. Ticks count only for the card they were made on."""
     draft = request.session.get(key(gate))
     if draft is None:
         return Kept("", frozenset())
@@ -62,16 +64,19 @@ def kept(request: MemberRequest, gate: Gate, card: Card) -> Kept:
 
 
 def list_of(request: HttpRequest) -> str:
-    """The filters of the list that a pane stands beside, as a query; a pane that was fetched says where it is."""
+    """Return the filters of the list next to a pane, as a query string.
+
+    A fetched pane names its page in HX-Current-URL.
+    """
     try:
-        here = urlsplit(request.headers.get("HX-Current-URL") or request.get_full_path())
-    except ValueError:  # what a browser never sends
+        url = urlsplit(request.headers.get("HX-Current-URL") or request.get_full_path())
+    except ValueError:  # no browser sends this
         return ""
-    return filters(here.query)
+    return filters(url.query)
 
 
 def filters(query: str) -> str:
-    """Of a query from outside the filters alone."""
-    asked = QueryDict(query[:1000])
-    found = [(name, asked.get(name, "").replace("\0", "")[:200]) for name in FILTERS]
-    return urlencode([(name, value) for name, value in found if value])
+    """Return only the filters of a query string from a request."""
+    params = QueryDict(query[:1000])
+    pairs = [(name, params.get(name, "").replace("\0", "")[:200]) for name in FILTERS]
+    return urlencode([(name, value) for name, value in pairs if value])

@@ -1,4 +1,4 @@
-"""The pages of exemptions: which there are, granting one, and ending one before its time."""
+"""Exemption pages: list, grant, confirm, revoke."""
 
 import hmac
 from typing import Any, Final
@@ -15,82 +15,126 @@ from approvals import exemptions, policies, proof
 from approvals.models import Exemption
 from approvals.states import STEP_UPS
 from journal.clock import now_us
-from sessions.access import MemberRequest, member, requires
+from sessions.access import MemberRequest, may, member, requires
 from sessions.models import Session
 from sessions.refused import RefusedError
 
 SHOWN: Final = 100
 _HOUR_US: Final = 3_600_000_000
 _LENGTHS: Final = [
-    ("1", "1 hour"), ("4", "4 hours"), ("8", "8 hours"), ("24", "1 day"), ("72", "3 days"), ("168", "7 days"),
+    ("1", "1 hour"),
+    ("4", "4 hours"),
+    ("8", "8 hours"),
+    ("24", "1 day"),
+    ("72", "3 days"),
+    ("168", "7 days"),
     ("720", "30 days"),
-]  # fmt: skip
+]
 _PLAIN: Final = {"autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}
 
 
-def _glob(label: str, longest: int, help_text: str = "", *, required: bool = False) -> forms.CharField:
+def _glob(
+    label: str, longest: int, help_text: str = "", *, required: bool = False
+) -> forms.CharField:
     widget = forms.TextInput(attrs=dict(_PLAIN))
-    return forms.CharField(label=label, max_length=longest, required=required, widget=widget, help_text=help_text)
+    return forms.CharField(
+        label=label, max_length=longest, required=required, widget=widget, help_text=help_text
+    )
 
 
 class ExemptionForm(forms.Form):
-    """What is exempted, for how long and why."""
+    """Scope, length and reason of an exemption."""
 
-    tool = _glob("Tool", 100, "A glob such as git.push or git.*; * covers every tool.", required=True)
-    rule = _glob("Rule", 64, "The id of the rule whose asking is suspended; empty for every rule.")
-    agent = _glob("Agent", 64, "Empty for every agent.")
-    repository = _glob("Repository", 200, "Empty for every repository, and for none.")
-    ref = _glob("Ref", 200, "What git moves: main, refs/heads/release/*")
+    tool = _glob(
+        "Tool", 100, "A glob such as git.push or git.*. Use * for every tool.", required=True
+    )
+    rule = _glob("Rule", 64, "Id of the rule to skip. Leave empty for all rules.")
+    agent = _glob("Agent", 64, "Leave empty for every agent.")
+    repository = _glob("Repository", 200, "Leave empty for any repository (or none).")
+    ref = _glob("Ref", 200, "Refs that git moves: main, refs/heads/release/*")
     environment = _glob("Environment", 64)
-    session = _glob("Session", 20, "A handle such as s_412; empty for every session.")
+    session = _glob("Session", 20, "A handle such as s_412. Leave empty for every session.")
     hours = forms.ChoiceField(label="Ends after", choices=_LENGTHS, initial="4")
     reason = forms.CharField(
         label="Reason",
         max_length=exemptions.MOST_REASON,
         widget=forms.Textarea(attrs={"rows": 3}),
-        help_text=f"At least {exemptions.LEAST_REASON} characters. Others will look it up; it stays in the journal.",
+        help_text=f"At least {exemptions.LEAST_REASON} characters. It stays in the journal.",
     )
 
 
 @require_safe
 @member
 def exemptions_page(request: MemberRequest) -> HttpResponse:
-    """The exemptions of the project, the latest first, with their reasons and how often each was used."""
+    """List the exemptions of the project, the latest first, with reasons and uses."""
     rows = exemptions.with_grantors(request.membership.project.exemptions.all())
-    rows = rows.select_related("granted_by", "session").prefetch_related("votes__user").order_by("-granted_at_us")
-    found, now = list(rows[:SHOWN]), now_us()
-    reasons = exemptions.reasons(found)
-    shown = []
-    for row in found:
+    rows = (
+        rows.select_related("granted_by", "session")
+        .prefetch_related("votes__user")
+        .order_by("-granted_at_us")
+    )
+    exemption_rows, now = list(rows[:SHOWN]), now_us()
+    reasons = exemptions.reasons(exemption_rows)
+    context_rows = []
+    for row in exemption_rows:
         live = row.revoked_at_us is None and row.ends_at_us > now
-        waits = live and row.in_force_at_us is None and all(vote.user_id != request.user.pk for vote in row.votes.all())
-        shown.append({"exemption": row, "reason": reasons.get(row.id), "live": live, "waits": waits})
-    return render(request, "approvals/exemptions.html", {"exemptions": shown, "most": SHOWN})
+        waits = (
+            live
+            and row.in_force_at_us is None
+            and all(vote.user_id != request.user.pk for vote in row.votes.all())
+        )
+        context_rows.append(
+            {"exemption": row, "reason": reasons.get(row.id), "live": live, "waits": waits}
+        )
+    return render(
+        request,
+        "approvals/exemptions.html",
+        {
+            "exemptions": context_rows,
+            "most": SHOWN,
+            "may_operate": may(request.membership, "operator"),
+        },
+    )
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("operator")
 def grant_exemption(request: MemberRequest) -> HttpResponse:
-    """Ask for scope, reason and end, then for the code of exactly these and a password, then grant or request it."""
+    """Ask for scope, reason and end, then for code and password; grant or request it."""
     project = request.membership.project
     first = {name: request.GET.get(name, "") for name in ("tool", "rule", "agent")}
     form = ExemptionForm(request.POST if request.method == "POST" else None, initial=first)
     if request.method == "POST" and form.is_valid() and "change" not in request.POST:
-        given = form.cleaned_data
-        asked = {"reason": given["reason"], **{name: given[name] for name in exemptions.SCOPES}}
-        ends_at_us = now_us() + int(given["hours"]) * _HOUR_US
+        cleaned = form.cleaned_data
+        scope = {"reason": cleaned["reason"], **{name: cleaned[name] for name in exemptions.SCOPES}}
+        ends_at_us = now_us() + int(cleaned["hours"]) * _HOUR_US
         try:
-            session = _session(request, given["session"])
-            covered, _ = exemptions.checked(project, ends_at_us=ends_at_us, session=session, **asked)
+            session = _session(request, cleaned["session"])
+            covered, _ = exemptions.checked(
+                project, ends_at_us=ends_at_us, session=session, **scope
+            )
             people = exemptions.needed_people(project, covered["tool"], covered["rule"])
-            code = exemptions.code(project.pk, request.user.pk, *(given[name] for name in ExemptionForm.base_fields))
+            code = exemptions.code(
+                project.pk, request.user.pk, *(cleaned[name] for name in ExemptionForm.base_fields)
+            )
             errors = _unproved(request, code)
             if errors is not None:
-                context = {"scope": asked, "session": session, "hours": given["hours"], "people": people, "form": form}
+                context = {
+                    "scope": scope,
+                    "session": session,
+                    "hours": cleaned["hours"],
+                    "people": people,
+                    "form": form,
+                }
                 return _ask_proof(request, code, errors, context)
             with transaction.atomic(durable=True):
                 granted = exemptions.grant(
-                    project, ends_at_us=ends_at_us, user=request.user, session=session, **_proof(request), **asked
+                    project,
+                    ends_at_us=ends_at_us,
+                    user=request.user,
+                    session=session,
+                    **_proof(request),
+                    **scope,
                 )
         except RefusedError as refusal:
             form.add_error(None, str(refusal))
@@ -99,83 +143,113 @@ def grant_exemption(request: MemberRequest) -> HttpResponse:
             return redirect("exemptions")
     current = policies.current(project)
     context = {"form": form, "rules": current.policy_set.rules["rules"] if current else []}
-    return render(request, "approvals/grant_exemption.html", context, status=422 if form.errors else 200)
+    return render(
+        request, "approvals/grant_exemption.html", context, status=422 if form.errors else 200
+    )
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("operator")
 def confirm_exemption(request: MemberRequest, exemption: UUID) -> HttpResponse:
-    """Show what another person requested, ask for its code and a password, then grant it too."""
-    found: Exemption = get_object_or_404(request.membership.project.exemptions, pk=exemption)
-    code = exemptions.code(found.id, request.user.pk)
+    """Show a requested exemption, ask for code and password, then add a grant."""
+    exemption_row: Exemption = get_object_or_404(
+        request.membership.project.exemptions, pk=exemption
+    )
+    code = exemptions.code(exemption_row.id, request.user.pk)
     errors = _unproved(request, code) if request.method == "POST" else {}
     if errors is None:
         try:
             with transaction.atomic(durable=True):
-                exemptions.confirm(found, request.user, **_proof(request))
+                exemptions.confirm(exemption_row, request.user, **_proof(request))
         except RefusedError as refusal:
             messages.error(request, str(refusal), extra_tags="failed")
         else:
-            found.refresh_from_db()
-            _tell(request, found)
+            exemption_row.refresh_from_db()
+            _tell(request, exemption_row)
         return redirect("exemptions")
-    scope = {name: getattr(found, name) for name in exemptions.SCOPES}
-    scope["reason"] = exemptions.reasons([found]).get(found.id, "")
-    context = {"scope": scope, "session": found.session, "exemption": found, "people": found.minimum}
-    return _ask_proof(request, code, errors, context | {"grantors": exemptions.grantors(found)})
+    scope = {name: getattr(exemption_row, name) for name in exemptions.SCOPES}
+    scope["reason"] = exemptions.reasons([exemption_row]).get(exemption_row.id, "")
+    context = {
+        "scope": scope,
+        "session": exemption_row.session,
+        "exemption": exemption_row,
+        "people": exemption_row.minimum,
+    }
+    return _ask_proof(
+        request, code, errors, context | {"grantors": exemptions.grantors(exemption_row)}
+    )
 
 
 def _unproved(request: MemberRequest, code: str) -> dict[str, str] | None:
-    """What is wrong with code or password, by field: empty where neither was sent, None where both are right."""
+    """Return what is wrong with code or password, by field.
+
+    Empty if neither was sent; None if both are right.
+    """
     if "code" not in request.POST:
         return {}
     if not hmac.compare_digest(request.POST["code"].strip().lower().encode(), code.encode()):
-        return {"code": "This is not the code of the exemption that is shown above."}
+        return {"code": proof.WRONG_CODE}
     if proof.fresh(request) or proof.prove(request, request.POST.get("password", "")):
         return None
-    return {"password": "This is not your password. After five wrong ones your name is locked for 15 minutes."}
+    return {"password": proof.WRONG_PASSWORD}
 
 
 def _proof(request: MemberRequest) -> dict[str, Any]:
     return {"step_up": STEP_UPS[-1], "password_at_us": proof.given_at_us(request)}
 
 
-def _ask_proof(request: MemberRequest, code: str, errors: dict[str, str], context: dict[str, Any]) -> HttpResponse:
+def _ask_proof(
+    request: MemberRequest, code: str, errors: dict[str, str], context: dict[str, Any]
+) -> HttpResponse:
     context |= {"code": code, "errors": errors, "password": not proof.fresh(request)}
-    return render(request, "approvals/confirm_exemption.html", context, status=422 if errors else 200)
+    return render(
+        request, "approvals/confirm_exemption.html", context, status=422 if errors else 200
+    )
 
 
 def _tell(request: MemberRequest, granted: Exemption) -> None:
     if granted.in_force_at_us is not None:
-        messages.success(request, f"What matches {granted.tool} is exempted from asking. It ends by itself.")
+        messages.success(
+            request, f"Effects matching {granted.tool} skip approval until the exemption ends."
+        )
         return
-    text = f"The exemption of {granted.tool} is requested. It counts once {granted.minimum} people have granted it."
-    messages.success(request, text)
+    messages.success(
+        request,
+        f"The exemption of {granted.tool} is requested. "
+        f"It starts once {granted.minimum} people have granted it.",
+    )
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("operator")
 def revoke_exemption(request: MemberRequest, exemption: UUID) -> HttpResponse:
-    """Ask, then end an exemption before its time."""
-    found: Exemption = get_object_or_404(request.membership.project.exemptions, pk=exemption)
+    """Ask to confirm, then end an exemption early."""
+    exemption_row: Exemption = get_object_or_404(
+        request.membership.project.exemptions, pk=exemption
+    )
     if request.method != "POST":
-        return render(request, "approvals/revoke_exemption.html", {"exemption": found})
+        return render(request, "approvals/revoke_exemption.html", {"exemption": exemption_row})
     with transaction.atomic(durable=True):
-        ended = exemptions.revoke(found, request.user)
+        ended = exemptions.revoke(exemption_row, request.user)
     if ended:
-        messages.success(request, f"The exemption of {found.tool} has ended: from now on the rules ask again.")
+        messages.success(
+            request,
+            f"The exemption of {exemption_row.tool} has ended. The rules require approval again.",
+        )
     else:
-        messages.error(request, "It had ended already.", extra_tags="failed")
+        messages.error(request, "The exemption had already ended.", extra_tags="failed")
     return redirect("exemptions")
 
 
 def _session(request: MemberRequest, handle: str) -> Session | None:
-    """The session that a handle names; None for an empty one. Raises RefusedError."""
+    """Load the session of a handle; None for an empty handle. Raises RefusedError."""
     if not handle:
         return None
     number = handle.removeprefix("s_")
     if number.isascii() and number.isdigit() and len(number) < 19:
-        found = request.membership.project.sessions.filter(opened_position=int(number)).first()
-        if found is not None:
-            return found
-    raise RefusedError(f"This project has no session {handle}; its handle stands on its page, such as s_412.")
+        session = request.membership.project.sessions.filter(opened_position=int(number)).first()
+        if session is not None:
+            return session
+    raise RefusedError(
+        f"This project has no session {handle}. Copy the handle from its page, such as s_412."
+    )

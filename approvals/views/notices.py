@@ -1,4 +1,7 @@
-"""Who hears of gates, breaches and what is stuck outside of the pages, and what came of it. For administrators."""
+"""Notification settings: channels, their topics and the latest deliveries.
+
+Administrators only.
+"""
 
 from typing import Any, cast
 from uuid import UUID
@@ -22,36 +25,36 @@ from sessions.refused import RefusedError
 
 KINDS = [
     ("email", "E-mail"),
-    ("slack", "Slack, or what takes the same"),
-    ("webhook", "Webhook: ids for a program, signed"),
+    ("slack", "Slack or compatible"),
+    ("webhook", "Webhook: signed ids for a program"),
 ]
 TOPICS = [
-    ("requests", "Gates that wait for people"),
-    ("rulings", "How gates were decided"),
-    ("expiries", "Gates that expired"),
-    ("breaches", "What happened without leave"),
-    ("stuck", "Sessions that are stuck"),
+    ("requests", "Requests that need approval"),
+    ("rulings", "Decisions on requests"),
+    ("expiries", "Requests that expired"),
+    ("breaches", "Violations: effects without permission"),
+    ("stuck", "Stuck sessions"),
 ]
 
 
 class SwitchesForm(forms.Form):
-    """What a channel hears of."""
+    """Topics and minimum risk of a channel."""
 
     topics = forms.MultipleChoiceField(
-        label="Tell it of",
+        label="Topics",
         choices=TOPICS,
         required=False,
         widget=forms.CheckboxSelectMultiple,
         initial=[name for name, _ in TOPICS],
     )
     minimum_risk = forms.ChoiceField(
-        label="Gates of risk",
+        label="Request risk",
         choices=[(risk, risk if risk == RISKS[-1] else f"{risk} and above") for risk in RISKS],
         initial="medium",
     )
 
     def switches(self) -> dict[str, bool]:
-        """The chosen topics, as the channel's columns."""
+        """Return the chosen topics as columns of the channel."""
         return {name: name in self.cleaned_data["topics"] for name in channels.SWITCHES}
 
 
@@ -62,17 +65,19 @@ class ChannelForm(SwitchesForm):
     target = forms.CharField(
         label="Address",
         max_length=300,
-        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}),
-        help_text="An e-mail address, or an https:// address at a host that the operator allows.",
+        widget=forms.TextInput(
+            attrs={"autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}
+        ),
+        help_text="An e-mail address, or an https:// URL at a host the operator allows.",
     )
     person = forms.ModelChoiceField(
         User.objects.none(),
         to_field_name="username",
-        label="Whose own it is",
+        label="Belongs to",
         required=False,
-        empty_label="nobody's own",
-        help_text="They also hear how gates were decided that are theirs or that they voted on, and when sessions of"
-        " theirs are stuck.",
+        empty_label="(shared channel)",
+        help_text="Also notified of decisions on their requests and votes, "
+        "and of their stuck sessions.",
     )
     field_order = ["kind", "target", "person", "minimum_risk", "topics"]
 
@@ -85,7 +90,10 @@ class ChannelForm(SwitchesForm):
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("administrator")
 def notices_page(request: MemberRequest) -> HttpResponse:
-    """List the channels and the latest notices; POST adds a channel, whose secret the next page shows once."""
+    """List channels and latest notifications; POST adds a channel.
+
+    The next page shows the secret of a new webhook once.
+    """
     project = request.membership.project
     form = ChannelForm(project, request.POST or None)
     if request.method == "POST" and form.is_valid():
@@ -106,80 +114,106 @@ def notices_page(request: MemberRequest) -> HttpResponse:
         else:
             response = redirect("notices")
             if channel.kind == "webhook":
-                once.put(request, response, channels.secret_of(channel.id), kind="webhook", name=channel.shown)
+                once.put(
+                    request,
+                    response,
+                    channels.secret_of(channel.id),
+                    kind="webhook",
+                    name=channel.shown,
+                )
             return response
-    known = project.notice_channels.filter(removed_at_us__isnull=True).select_related("created_by", "person")
+    rows = project.notice_channels.filter(removed_at_us__isnull=True).select_related(
+        "created_by", "person"
+    )
     context: dict[str, Any] = {
         "form": form,
-        "channels": [_shown(channel) for channel in known.order_by("kind", "target")],
+        "channels": [_shown(channel) for channel in rows.order_by("kind", "target")],
         "notices": notices.latest(project.id),
         "shown": once.take(request),
         "files": delivery.mail_becomes_files(),
         "hosts": sorted(settings.GATEBOOK_WEBHOOK_HOSTS),
     }
-    return once.cleared(render(request, "approvals/notices.html", context, status=422 if form.errors else 200))
+    return once.cleared(
+        render(request, "approvals/notices.html", context, status=422 if form.errors else 200)
+    )
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("administrator")
 def channel_page(request: MemberRequest, channel: UUID) -> HttpResponse:
-    """Change what a channel hears of."""
-    found = _of(request, channel)
-    initial = {"topics": [name for name in channels.SWITCHES if getattr(found, name)]}
-    form = SwitchesForm(request.POST or None, initial=initial | {"minimum_risk": found.minimum_risk})
+    """Change the topics and minimum risk of a channel."""
+    channel_row = _of(request, channel)
+    initial = {"topics": [name for name in channels.SWITCHES if getattr(channel_row, name)]}
+    form = SwitchesForm(
+        request.POST or None, initial=initial | {"minimum_risk": channel_row.minimum_risk}
+    )
     if request.method == "POST" and form.is_valid():
         with transaction.atomic(durable=True):
-            channels.change(found, request.user, minimum_risk=form.cleaned_data["minimum_risk"], **form.switches())
-        messages.success(request, f"Stored what {found.shown} hears of.")
+            channels.change(
+                channel_row,
+                request.user,
+                minimum_risk=form.cleaned_data["minimum_risk"],
+                **form.switches(),
+            )
+        messages.success(request, f"Saved the topics of {channel_row.shown}.")
         return redirect("notices")
     return render(
-        request, "approvals/channel.html", {"channel": found, "form": form}, status=422 if form.errors else 200
+        request,
+        "approvals/channel.html",
+        {"channel": channel_row, "form": form},
+        status=422 if form.errors else 200,
     )
 
 
 @require_POST
 @requires("administrator")
 def switch_channel(request: MemberRequest, channel: UUID) -> HttpResponse:
-    """Turn a channel off, or on again."""
-    found = _of(request, channel)
+    """Turn a channel off or on."""
+    channel_row = _of(request, channel)
     with transaction.atomic(durable=True):
-        channels.change(found, request.user, enabled=not found.enabled)
-    messages.success(request, f"{found.shown} is told {'again' if found.enabled else 'nothing for now'}.")
+        channels.change(channel_row, request.user, enabled=not channel_row.enabled)
+    messages.success(
+        request,
+        f"{channel_row.shown} is {'on' if channel_row.enabled else 'off'}.",
+    )
     return redirect("notices")
 
 
 @require_POST
 @requires("administrator")
 def remove_channel(request: MemberRequest, channel: UUID) -> HttpResponse:
-    """Take a channel away; what it was told stays on record."""
-    found = _of(request, channel)
+    """Remove a channel; its notifications stay on record."""
+    channel_row = _of(request, channel)
     with transaction.atomic(durable=True):
-        channels.remove(found, request.user)
-    messages.success(request, f"{found.shown} is removed; nothing is sent there any more.")
+        channels.remove(channel_row, request.user)
+    messages.success(request, f"{channel_row.shown} is removed. Nothing more is sent to it.")
     return redirect("notices")
 
 
 @require_POST
 @requires("administrator")
 def try_channel(request: MemberRequest, channel: UUID) -> HttpResponse:
-    """Send a test, by the way that every notice goes."""
-    found = _of(request, channel)
-    if not found.enabled:
-        messages.error(request, f"{found.shown} is off; turn it on first.")
+    """Send a test notification through the normal delivery."""
+    channel_row = _of(request, channel)
+    if not channel_row.enabled:
+        messages.error(request, f"{channel_row.shown} is off. Turn it on first.")
         return redirect("notices")
     with transaction.atomic(durable=True):
-        notices.try_out(found, channels.noted_test(found, request.user))
+        notices.try_out(channel_row, channels.noted_test(channel_row, request.user))
     messages.success(
-        request, f"A test for {found.shown} is on its way; in a few seconds the list says what came of it."
+        request,
+        f"Test sent to {channel_row.shown}. The list shows the result in a few seconds.",
     )
     return redirect("notices")
 
 
 def _of(request: MemberRequest, channel: UUID) -> NoticeChannel:
-    return get_object_or_404(request.membership.project.notice_channels, pk=channel, removed_at_us__isnull=True)
+    return get_object_or_404(
+        request.membership.project.notice_channels, pk=channel, removed_at_us__isnull=True
+    )
 
 
 def _shown(channel: NoticeChannel) -> dict[str, Any]:
-    told = ", ".join(name for name in channels.SWITCHES if getattr(channel, name))
+    topics = ", ".join(name for name in channels.SWITCHES if getattr(channel, name))
     kind = dict(KINDS)[channel.kind].partition(":")[0].partition(",")[0]
-    return {"channel": channel, "kind": kind, "told": told}
+    return {"channel": channel, "kind": kind, "topics": topics}

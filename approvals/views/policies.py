@@ -1,4 +1,4 @@
-"""The pages of policies: what is in force and what it costs, drafts and their rehearsal, and activation."""
+"""Policy pages: rules in force, statistics, drafts, dry runs, activation."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,19 +25,28 @@ from sessions import people
 from sessions.access import MemberRequest, member, requires
 from sessions.refused import RefusedError
 
-HISTORY: Final = 50  # sets and activations a page shows
-MOST_REHEARSED: Final = 20_000  # effects; the command looks at all of them
+HISTORY: Final = 50  # policy sets and activations on a page
+MOST_REHEARSED: Final = 20_000  # effects; the command tests all
 SHOWN_CHANGES: Final = 200
-_AREA: Final = {"rows": 24, "class": "is-code", "autocapitalize": "off", "autocomplete": "off", "spellcheck": "false"}
+_AREA: Final = {
+    "rows": 24,
+    "class": "is-code",
+    "autocapitalize": "off",
+    "autocomplete": "off",
+    "spellcheck": "false",
+}
 _MODES: Final = [
-    ("observe", "Observe: nothing is held; what the rules say is recorded"),
-    ("enforce", "Enforce: what the rules ask for or deny waits or is refused, and so does what no rule speaks of"),
+    ("observe", "Observe: nothing is held; outcomes of the rules are recorded"),
+    (
+        "enforce",
+        "Enforce: rules hold or refuse effects; unmatched effects wait, unless they change nothing",
+    ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class ShownRule:
-    """A rule as the page tells it."""
+    """A rule as the pages show it."""
 
     id: str
     title: str
@@ -49,25 +58,30 @@ class ShownRule:
 
 
 class DraftForm(forms.Form):
-    """A text of rules, and how to rehearse it."""
+    """A draft of rules and the options of its dry run."""
 
     text = forms.CharField(
-        label="Rules, as YAML", max_length=MAX_BYTES, strip=False, widget=forms.Textarea(attrs=dict(_AREA))
+        label="Rules, as YAML",
+        max_length=MAX_BYTES,
+        strip=False,
+        widget=forms.Textarea(attrs=dict(_AREA)),
     )
     days = forms.ChoiceField(
-        label="Rehearse on the effects of the last",
+        label="Test on the effects of the last",
         choices=[("1", "1 day"), ("7", "7 days"), ("14", "14 days"), ("30", "30 days")],
         initial="14",
     )
-    mode = forms.ChoiceField(label="In mode", choices=[(mode, mode) for mode in states.MODES], initial="enforce")
+    mode = forms.ChoiceField(
+        label="In mode", choices=[(mode, mode) for mode in states.MODES], initial="enforce"
+    )
 
     def clean_text(self) -> str:
-        """Browsers send line ends of their own; the text that is kept has the file's."""
+        """Replace the CRLF that browsers send by LF."""
         return str(self.cleaned_data["text"]).replace("\r\n", "\n")
 
 
 class ActivateForm(forms.Form):
-    """The mode, which nobody should choose by leaving it as it was."""
+    """The mode, without a default: people must choose it."""
 
     mode = forms.ChoiceField(label="Mode", choices=_MODES, widget=forms.RadioSelect)
 
@@ -75,7 +89,7 @@ class ActivateForm(forms.Form):
 @require_safe
 @member
 def policies_page(request: MemberRequest) -> HttpResponse:
-    """What is in force: each rule, what it matched and what it cost in the last thirty days; then the history."""
+    """Show the rules in force, their statistics of the last 30 days, and the history."""
     project = request.membership.project
     current = policies.current(project)
     rules: list[ShownRule] = []
@@ -97,7 +111,9 @@ def policies_page(request: MemberRequest) -> HttpResponse:
         "most": budget.MOST_EFFECTS,
         "most_votes": budget.MOST_VOTES,
         "days": budget.DAYS,
-        "sets": PolicySet.objects.filter(project=project).defer("text", "rules").order_by("-loaded_at_us")[:HISTORY],
+        "sets": PolicySet.objects.filter(project=project)
+        .defer("text", "rules")
+        .order_by("-loaded_at_us")[:HISTORY],
         "activations": _activations(project.activations.all()),
     }
     return render(request, "approvals/policies.html", context)
@@ -106,15 +122,15 @@ def policies_page(request: MemberRequest) -> HttpResponse:
 @require_safe
 @member
 def policy_set_page(request: MemberRequest, policy_set: UUID) -> HttpResponse:
-    """One set as it was loaded, with its rules in words."""
-    found = get_object_or_404(request.membership.project.policy_sets, pk=policy_set)
+    """Show one loaded policy set, with its rules in words."""
+    policy_set_row = get_object_or_404(request.membership.project.policy_sets, pk=policy_set)
     context = {
-        "policy_set": found,
-        "rules": [_shown(rule, {}, {}) for rule in found.rules["rules"]],
-        "hours": Hours.of(found.rules),
-        "unanswerable": unanswerable(request.membership.project, found.rules),
+        "policy_set": policy_set_row,
+        "rules": [_shown(rule, {}, {}) for rule in policy_set_row.rules["rules"]],
+        "hours": Hours.of(policy_set_row.rules),
+        "unanswerable": unanswerable(request.membership.project, policy_set_row.rules),
         "current": policies.current(request.membership.project),
-        "activations": _activations(found.activations.all()),
+        "activations": _activations(policy_set_row.activations.all()),
     }
     return render(request, "approvals/policy_set.html", context)
 
@@ -122,10 +138,14 @@ def policy_set_page(request: MemberRequest, policy_set: UUID) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("administrator")
 def draft_page(request: MemberRequest) -> HttpResponse:
-    """Write a draft, rehearse it (which writes nothing), load it (which puts nothing in force)."""
+    """Edit a draft, test it (writes nothing), load it (puts nothing in force)."""
     project = request.membership.project
     if request.method != "POST":
-        return render(request, "approvals/draft.html", {"form": DraftForm(initial={"text": _first_text(request)})})
+        return render(
+            request,
+            "approvals/draft.html",
+            {"form": DraftForm(initial={"text": _first_text(request)})},
+        )
     form = DraftForm(request.POST)
     context: dict[str, Any] = {"form": form}
     if form.is_valid():
@@ -134,10 +154,18 @@ def draft_page(request: MemberRequest) -> HttpResponse:
             if request.POST.get("do") == "load":
                 return _loaded(request, text)
             days = int(form.cleaned_data["days"])
-            replay = rehearsal.rehearse(project, text, days=days, mode=form.cleaned_data["mode"], most=MOST_REHEARSED)
+            replay = rehearsal.rehearse(
+                project, text, days=days, mode=form.cleaned_data["mode"], most=MOST_REHEARSED
+            )
             changes = _replayed(replay)
             counts = sorted(replay.outcomes.items())
-            context |= {"replay": replay, "changes": changes, "counts": counts, "days": days, "shown": SHOWN_CHANGES}
+            context |= {
+                "replay": replay,
+                "changes": changes,
+                "counts": counts,
+                "days": days,
+                "shown": SHOWN_CHANGES,
+            }
         except DocumentError as fault:
             form.add_error("text", str(fault))
     return render(request, "approvals/draft.html", context, status=422 if form.errors else 200)
@@ -146,42 +174,46 @@ def draft_page(request: MemberRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("administrator")
 def activate_page(request: MemberRequest, policy_set: UUID) -> HttpResponse:
-    """Ask in which mode, then put a set in force."""
+    """Ask for the mode, then put a policy set in force."""
     project = request.membership.project
-    found = get_object_or_404(project.policy_sets, pk=policy_set)
+    policy_set_row = get_object_or_404(project.policy_sets, pk=policy_set)
     form = ActivateForm(request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
         mode = form.cleaned_data["mode"]
         try:
             with transaction.atomic(durable=True):
                 actor = people.pseudonym_of(request.user)
-                policies.activate(project, found, mode, request.user, actor)
+                policies.activate(project, policy_set_row, mode, request.user, actor)
         except RefusedError as refusal:
             form.add_error("mode", str(refusal))
         else:
-            messages.success(request, f"{found} is in force now, in mode {mode}.")
+            messages.success(request, f"{policy_set_row} is in force now, in mode {mode}.")
             return redirect("policies")
     context = {
         "form": form,
-        "policy_set": found,
+        "policy_set": policy_set_row,
         "current": policies.current(project),
-        "unanswerable": unanswerable(project, found.rules),
+        "unanswerable": unanswerable(project, policy_set_row.rules),
     }
     return render(request, "approvals/activate.html", context, status=422 if form.errors else 200)
 
 
 def _loaded(request: MemberRequest, text: str) -> HttpResponse:
     project = request.membership.project
-    known = policies.stored(project, text)
+    stored = policies.stored(project, text)
     with transaction.atomic(durable=True):
-        found = policies.load(project, text, people.pseudonym_of(request.user))
-    words = f"This text is {found} already; nothing was loaded." if known else f"Loaded as {found}. It is not in force."
+        policy_set = policies.load(project, text, people.pseudonym_of(request.user))
+    words = (
+        f"Already loaded as {policy_set}. Nothing was saved."
+        if stored
+        else f"Saved as {policy_set}. It is not in force yet."
+    )
     messages.success(request, words)
-    return redirect("policy_set", policy_set=found.pk)
+    return redirect("policy_set", policy_set=policy_set.pk)
 
 
 def _first_text(request: MemberRequest) -> str:
-    """What a draft begins with: the set that was asked for, else what is in force, else nothing."""
+    """Return the initial text: the requested set, else the set in force, else nothing."""
     project = request.membership.project
     try:
         wanted = UUID(request.GET.get("from", ""))
@@ -192,15 +224,17 @@ def _first_text(request: MemberRequest) -> str:
 
 
 def _replayed(replay: Rehearsal) -> list[Change]:
-    """Run a rehearsal to its end and keep the newest changes."""
-    found: list[Change] = []
+    """Run a dry run to its end and keep the newest changes."""
+    changes: list[Change] = []
     for change in replay:
-        if len(found) < SHOWN_CHANGES:
-            found.append(change)
-    return found
+        if len(changes) < SHOWN_CHANGES:
+            changes.append(change)
+    return changes
 
 
-def _shown(rule: dict[str, Any], matched: dict[str, Matches], costs: dict[str, Budget]) -> ShownRule:
+def _shown(
+    rule: dict[str, Any], matched: dict[str, Matches], costs: dict[str, Budget]
+) -> ShownRule:
     required = rule["require"]
     asks = rule_words.asks(Requirement.of(required)) if required else ""
     if rule.get("same_call_unknown"):

@@ -1,4 +1,7 @@
-"""STOP: two clicks and a reason, and the list of what is stopped. Whoever waits hears of it (ledger/holds.py)."""
+"""Stop pages: set a stop, lift it, list stops.
+
+Waiting agents are woken (ledger/holds.py).
+"""
 
 from uuid import UUID
 
@@ -20,7 +23,7 @@ from sessions.refused import RefusedError
 @require_safe
 @member
 def holds_page(request: MemberRequest) -> HttpResponse:
-    """Every stop in force, the latest first."""
+    """List the stops in force, the latest first."""
     standing = stops.in_force(request.membership.project)
     context = {
         "stops": stops.described(standing),
@@ -33,26 +36,39 @@ def holds_page(request: MemberRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("reviewer")
 def stop(request: MemberRequest) -> HttpResponse:
-    """Ask why, then stop what `scope` and `subject` name."""
+    """Ask for a reason, then stop what `scope` and `subject` name."""
     project = request.membership.project
-    asked = request.POST if request.method == "POST" else request.GET
-    scope, subject = asked.get("scope", ""), asked.get("subject", "")
+    params = request.POST if request.method == "POST" else request.GET
+    scope, subject = params.get("scope", ""), params.get("subject", "")
     name, url = stops.named(project.id, scope, subject) if scope in HOLD_SCOPES else ("", "")
     if not name or "\0" in subject:
         raise Http404
-    gate = _gate_of(request, asked.get("gate", ""))
+    gate = _gate_of(request, params.get("gate", ""))
     if gate is not None:
-        url = reverse("gate", args=[gate.id])  # back to where it was asked from
+        url = reverse("gate", args=[gate.id])  # return to the page the stop was requested from
     error = ""
     if request.method == "POST":
         try:
-            again.durably(lambda: holds.put(project, scope, subject, request.POST.get("reason", ""), request.user))
+            again.durably(
+                lambda: holds.put(
+                    project, scope, subject, request.POST.get("reason", ""), request.user
+                )
+            )
         except RefusedError as refusal:
             error = str(refusal)
         else:
-            messages.success(request, "Stopped. Nothing of it is dispatched until somebody lifts the stop.")
+            messages.success(
+                request, "Stopped. New dispatches are blocked until the stop is lifted."
+            )
             return redirect(url or "holds")
-    context = {"scope": scope, "subject": subject, "name": name, "url": url, "gate": gate, "error": error}
+    context = {
+        "scope": scope,
+        "subject": subject,
+        "name": name,
+        "url": url,
+        "gate": gate,
+        "error": error,
+    }
     context["reason"] = request.POST.get("reason", "")
     return render(request, "approvals/stop.html", context, status=422 if error else 200)
 
@@ -60,24 +76,33 @@ def stop(request: MemberRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("reviewer")
 def lift(request: MemberRequest, hold: UUID) -> HttpResponse:
-    """Ask why, then lift a stop."""
-    found = get_object_or_404(request.membership.project.holds.select_related("set_by"), pk=hold)
+    """Ask for a reason, then lift a stop."""
+    hold_row = get_object_or_404(request.membership.project.holds.select_related("set_by"), pk=hold)
     error = ""
     if request.method == "POST":
         try:
-            lifted = again.durably(lambda: holds.lift(found, request.POST.get("reason", ""), request.user))
+            lifted = again.durably(
+                lambda: holds.lift(hold_row, request.POST.get("reason", ""), request.user)
+            )
         except RefusedError as refusal:
             error = str(refusal)
         else:
-            words = "Lifted. Agents may go on." if lifted else "Somebody had lifted it already."
-            messages.success(request, words)
+            text = "Lifted. Agents can dispatch again." if lifted else "Already lifted."
+            messages.success(request, text)
             return redirect("holds")
-    context = {"stop": stops.described([found])[0], "error": error, "reason": request.POST.get("reason", "")}
+    context = {
+        "stop": stops.described([hold_row])[0],
+        "error": error,
+        "reason": request.POST.get("reason", ""),
+    }
     return render(request, "approvals/lift.html", context, status=422 if error else 200)
 
 
 def _gate_of(request: MemberRequest, text: str) -> Gate | None:
-    """The request that a stop was asked for beside; None for what is no id of this project."""
+    """Load the gate whose page requested the stop.
+
+    None if the id is not of this project.
+    """
     try:
         return Gate.objects.filter(project=request.membership.project, id=UUID(text)).first()
     except ValueError:

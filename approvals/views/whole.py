@@ -1,4 +1,4 @@
-"""What would run, unbounded: a page with every line numbered, and each argument as a file of plain text."""
+"""Full arguments of a request: a page with numbered lines, and text files."""
 
 import re
 from uuid import UUID
@@ -15,22 +15,31 @@ from sessions.access import MemberRequest, member
 @require_safe
 @member
 def whole_page(request: MemberRequest, gate: UUID) -> HttpResponse:
-    """Every argument, diff and commit of a request at its full length. The look is recorded as that of its page is."""
-    found = gate_of(request, gate)
-    seen.note(found, request.membership)
-    return render(request, "approvals/whole.html", {"gate": found, "effect": found.effect, "card": card.of(found)})
+    """Show every argument, diff and commit at full length; record access.viewed."""
+    gate_row = gate_of(request, gate)
+    seen.note(gate_row, request.membership)
+    return render(
+        request,
+        "approvals/whole.html",
+        {"gate": gate_row, "effect": gate_row.effect, "card": card.of(gate_row)},
+    )
 
 
 @require_safe
 @member
 def argument(request: MemberRequest, gate: UUID, number: int) -> HttpResponse:
-    """One argument as plain text, a download that no browser will run; counted from 0 as the card has them."""
-    found = gate_of(request, gate)
-    pieces = card.of(found).pieces
+    """Download one argument as plain text.
+
+    `number` counts from 0 in the order of the card.
+    """
+    gate_row = gate_of(request, gate)
+    pieces = card.of(gate_row).pieces
     if number >= len(pieces):
         raise Http404
     piece = pieces[number]
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", piece.name).strip("._")[:60] or "arguments"
-    response = HttpResponse(piece.text.encode("utf-8", "surrogatepass"), content_type="text/plain; charset=utf-8")
-    response["Content-Disposition"] = f'attachment; filename="{found}-{name}.txt"'
+    response = HttpResponse(
+        piece.text.encode("utf-8", "surrogatepass"), content_type="text/plain; charset=utf-8"
+    )
+    response["Content-Disposition"] = f'attachment; filename="{gate_row}-{name}.txt"'
     return response

@@ -23,7 +23,7 @@ STAGE: dict[str, Any] = {
     "target": {"repository": "infra", "environment": "staging", "resource": "s3/backups"},
 }
 PRD = STAGE | {"arguments": STAGE["arguments"] | {"bucket": "halden-backups-prd"}}
-ANEW = "asked anew with other arguments"
+ANEW = "resubmitted with other arguments"
 
 
 def ask(desk: Desk, key: str, session: str = "s-1", **fields: Any) -> Gate:
@@ -50,11 +50,11 @@ def test_what_was_withdrawn_and_is_asked_with_another_bucket_says_so(desk: Desk,
     assert f"{ANEW}: withdrawn" in entry(rita, second)
     assert f'<a class="flag" href="{url_of(first)}">' in rita.page(reverse("inbox"))
     told = band(rita, second)
-    assert "Asked anew with other arguments: " + str(first) in told
+    assert "Resubmitted with other arguments: " + str(first) in told
     assert "withdrawn" in told
     assert "bucket halden-backups-stg halden-backups-prd" in told
     assert "older_than_days 35 35" not in told
-    assert "Asked anew" not in band(rita, first)
+    assert "Resubmitted" not in band(rita, first)
 
 
 def test_who_withdrew_it_is_said_only_where_it_is_known(desk: Desk, rita: Reviewer) -> None:
@@ -112,19 +112,19 @@ def test_it_is_told_in_another_session_of_the_agent_only_of_the_same_target(desk
 def test_the_same_on_another_target_is_told_by_its_target(desk: Desk, rita: Reviewer) -> None:
     withdraw(desk, ask(desk, "prune", **STAGE))
     second = ask(desk, "prune-2", **STAGE | {"target": STAGE["target"] | {"environment": "production"}})
-    assert "asked anew with another target: withdrawn" in entry(rita, second)
+    assert "resubmitted with another target: withdrawn" in entry(rita, second)
     assert "target: environment staging production" in band(rita, second)
 
 
 def test_what_was_approved_waits_or_is_the_very_same_is_nothing_anew(desk: Desk, rita: Reviewer) -> None:
     first = ask(desk, "one", **STAGE)
-    assert "asked anew" not in entry(rita, ask(desk, "two", **PRD))
+    assert "resubmitted" not in entry(rita, ask(desk, "two", **PRD))
     desk.answer(first, "carol")
-    assert "asked anew" not in entry(rita, ask(desk, "three", **PRD | {"arguments": {"bucket": "z"}}))
+    assert "resubmitted" not in entry(rita, ask(desk, "three", **PRD | {"arguments": {"bucket": "z"}}))
     fourth = ask(desk, "four", tool="deploy", arguments={"version": "1"})
     withdraw(desk, fourth)
-    assert "asked anew" not in entry(rita, ask(desk, "five", tool="deploy", arguments={"version": "1"}))
-    assert "asked anew" not in entry(rita, ask(desk, "six", **PRD | {"arguments": {"bucket": "x"}}))
+    assert "resubmitted" not in entry(rita, ask(desk, "five", tool="deploy", arguments={"version": "1"}))
+    assert "resubmitted" not in entry(rita, ask(desk, "six", **PRD | {"arguments": {"bucket": "x"}}))
 
 
 def test_a_decoy_between_does_not_hide_the_first(desk: Desk, rita: Reviewer) -> None:
@@ -132,7 +132,7 @@ def test_a_decoy_between_does_not_hide_the_first(desk: Desk, rita: Reviewer) -> 
     withdraw(desk, first)
     decoy = ask(desk, "decoy", **STAGE | {"arguments": {"bucket": "scratch"}})
     third = ask(desk, "prune-2", **PRD)
-    assert "asked anew" in entry(rita, third)  # while the decoy still waits
+    assert "resubmitted" in entry(rita, third)  # while the decoy still waits
     withdraw(desk, decoy)
     withdraw(desk, third)
     told = band(rita, ask(desk, "prune-3", **PRD))
@@ -144,7 +144,7 @@ def test_a_decoy_between_does_not_hide_the_first(desk: Desk, rita: Reviewer) -> 
 def test_what_was_asked_before_the_no_is_nothing_anew(desk: Desk, rita: Reviewer) -> None:
     first, beside = ask(desk, "prune", **STAGE), ask(desk, "prune-2", **PRD)
     desk.answer(first, "carol", "deny", "never")
-    assert "asked anew" not in entry(rita, beside)
+    assert "resubmitted" not in entry(rita, beside)
     second, third = ask(desk, "a", tool="deploy", arguments={"v": 1}), ask(desk, "b", tool="deploy", arguments={"v": 2})
     withdraw(desk, second)  # only after the other was asked: an exchange all the same
     assert ANEW in entry(rita, third)
@@ -176,12 +176,12 @@ def test_a_key_that_was_sent_with_other_arguments_is_shown_where_it_is_decided(d
     told = band(rita, first)
     assert "Its key was sent again with other content, and refused." in told
     assert f"{first.effect} , this" in told
-    assert "with arguments other than these" in told
+    assert "with different arguments" in told
     withdraw(desk, first)
     second = ask(desk, "prune-2", **PRD)
     assert "key sent with other content" in entry(rita, second)
     told = band(rita, second)
-    assert "with the very arguments that are asked for here" in told
+    assert "with exactly the arguments requested here" in told
     assert ", this" not in told
     assert "Its key was sent again" not in band(rita, ask(desk, "else", tool="deploy", arguments={}))
 
@@ -219,4 +219,4 @@ def test_of_words_that_were_erased_the_difference_is_unknown(desk: Desk, rita: R
 
     erase_plan(first.effect_id)
     assert around.earlier(second, plan).erased
-    assert "What was asked then is erased: what differs is unknown." in band(rita, second)
+    assert "The earlier arguments are erased: the differences are unknown." in band(rita, second)

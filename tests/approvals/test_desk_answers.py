@@ -22,7 +22,7 @@ def test_without_script_every_answer_is_confirmed(gate: Gate, rita: Reviewer) ->
     assert answer["Location"] == confirm
     assert not Vote.objects.exists()
     html = rita.page(confirm)
-    assert "You are about to approve exactly this:" in html
+    assert "Approve exactly this?" in html
     assert "git push origin main" in html
     assert REASON in html
     assert 'name="code"' not in html  # nothing here is irreversible
@@ -40,10 +40,10 @@ def test_what_cannot_be_undone_takes_the_code_and_a_password(final: Gate, rita: 
     intent = card.code(final.effect.intent_digest)
     wrong = rita.confirm(final, code="zzzz", password=PASSWORD)
     assert wrong.status_code == 422
-    assert b"not the code of the intent" in wrong.content
+    assert b"The code does not match." in wrong.content
     wrong = rita.confirm(final, code=intent, password="guess")
     assert wrong.status_code == 422
-    assert b"not your password" in wrong.content
+    assert b"Wrong password" in wrong.content
     assert not Vote.objects.exists()
     assert rita.confirm(final, code=intent, password=PASSWORD).status_code == 302
     assert Vote.objects.get().step_up == "typed_digest"
@@ -90,8 +90,8 @@ def test_a_confirm_page_records_the_answer_that_it_shows_or_none(
         answer = rita.client.post(confirm, stale)
         html = answer.content.decode()
         assert answer.status_code == 409
-        assert "Nothing was recorded. Your page asked about another answer" in html
-        assert f"You are about to {second}" in html
+        assert "Nothing was recorded. You began another answer after this page" in html
+        assert {"approve": "Approve exactly this?", "deny": "Deny this?"}[second] in html
         assert "words of the second window</q>" in html
         assert "words of the first window" not in html
     assert not Vote.objects.exists()
@@ -118,7 +118,7 @@ def test_a_confirm_page_whose_answer_was_given_elsewhere_says_so(gate: Gate, rit
     html = late.content.decode()
     assert late.status_code == 409
     assert "Your answer was not recorded." in html
-    assert "it was given, or dropped, from another page" in html
+    assert "submitted or discarded in another tab" in html
     assert "reviewer approved" in html
     assert Vote.objects.get().answer == "approve"
 
@@ -131,7 +131,7 @@ def test_hidden_characters_must_be_ticked(desk: Desk, rita: Reviewer) -> None:
     assert "1 hidden character." in html
     refused = rita.answer(gate)
     assert refused.status_code == 409
-    assert b"Tick that you have seen the hidden characters" in refused.content
+    assert b"tick that you have seen the hidden characters" in refused.content
     assert REASON in refused.content.decode()
     assert rita.answer(gate, hidden_seen="1").status_code == 302
     assert Vote.objects.get().answer == "approve"
@@ -144,7 +144,7 @@ def test_long_arguments_stand_whole_and_must_be_read(desk: Desk, rita: Reviewer)
     assert html.count("rm -rf /srv") == 1  # in the box of fact 1, which scrolls
     assert '<span class="ln" data-n="401">rm -rf /srv</span>' in html
     assert "cut here" not in html
-    assert b"Tick that you have read all of it" in rita.answer(gate).content
+    assert b"tick that you have read all lines" in rita.answer(gate).content
     assert rita.answer(gate, all_read="1").status_code == 302
 
 
@@ -155,7 +155,7 @@ def test_what_cannot_be_shown_whole_cannot_be_approved(desk: Desk, gate: Gate, r
     erasures.erase(gate.project_id, gate.plan_position, reason="t", actor="tests", now_us=now_us())
     html = rita.page(url_of(gate))
     assert "the plan cannot be read" in html
-    assert "It cannot be approved: not all of it can be shown." in html
+    assert "You cannot approve this request: Gatebook cannot show all of it." in html
     refused = rita.answer(gate)
     assert refused.status_code == 409
     assert not Vote.objects.exists()
@@ -169,8 +169,8 @@ def test_an_answer_to_an_old_page_is_refused_with_what_is_new_and_the_words_kept
     refused = rita.answer(gate, seen=seen, reason="my very own words")
     html = refused.content.decode()
     assert refused.status_code == 409
-    assert "The gate changed since your page was made." in html
-    assert re.search(r"<th scope=\"row\">Answers</th><td>0</td><td>1</td>", html)
+    assert "The request changed after you opened it." in html
+    assert re.search(r"<th scope=\"row\">Answers</th>\s*<td>0</td><td>1</td>", html)
     assert "my very own words</textarea>" in html
     assert "carol approved" in html
     assert Vote.objects.filter(gate=gate).count() == 1
@@ -184,7 +184,7 @@ def test_a_tool_declared_anew_makes_a_page_old(desk: Desk, gate: Gate, rita: Rev
     desk.project.tools.filter(name="git.push").update(reversibility="irreversible")
     refused = rita.answer(gate, seen=seen)
     assert refused.status_code == 409
-    assert b"Facts of the card" in refused.content
+    assert b"Facts of the request" in refused.content
 
 
 def test_two_people_decide_and_the_second_hears_who_was_first(desk: Desk, gate: Gate, rita: Reviewer) -> None:
@@ -222,7 +222,7 @@ def test_hidden_characters_in_the_name_of_a_target_count_too(desk: Desk, rita: R
     planned = desk.plan(arguments={"command": "git push"}, target={"repository": "web", "ref": "ma\u200bin"})
     gate = desk.gate(planned)
     assert "1 hidden character." in rita.page(url_of(gate))
-    assert b"Tick that you have seen" in rita.answer(gate).content
+    assert b"tick that you have seen" in rita.answer(gate).content
 
 
 def test_a_reason_has_a_length(gate: Gate, rita: Reviewer) -> None:
@@ -244,4 +244,4 @@ def test_no_name_title_or_precondition_is_cut(desk: Desk, rita: Reviewer) -> Non
     html = rita.page(url_of(desk.gate(planned)))
     for end in ("-tool", "-name", "-sha", "-title", "-ref", "-resource", "-head"):
         assert re.search(rf"[tnsroh]{{60,}}{end}\b", html), end
-    assert "what no rule lets through is asked about. It needs" in html
+    assert "so it needs approval. Needs" in html

@@ -18,7 +18,7 @@ from tests.approvals.test_step_up import declare_anew
 
 SEEN = re.compile(r'name="(seen-\w{32})" value="([^"]+)"')
 WORDS = "stale <since> March"
-ALONE = "What cannot be put back, is of more than medium risk, or takes a password, is decided by itself."
+ALONE = "Decide these alone: requests that are not reversible, above medium risk, or need a password."
 
 
 def close(desk: Desk, key: str, session: str = "s-1", **fields: Any) -> Gate:
@@ -71,9 +71,9 @@ def test_a_tool_declared_anew_is_no_longer_decided_among_others(
     assert not Vote.objects.exists()
     html = rita.page(reverse("inbox"))
     assert 'name="gate"' not in html
-    assert "more of the same shape" not in html
+    assert "similar request" not in html
     declare_anew("close", "read")  # and what is declared laxer is what it was
-    assert "2 more of the same shape" in rita.page(reverse("inbox"))
+    assert "2 similar requests" in rita.page(reverse("inbox"))
 
 
 def test_a_ref_that_is_production_now_is_no_longer_decided_among_others(desk: Desk, rita: Reviewer) -> None:
@@ -111,9 +111,9 @@ def reused(desk: Desk) -> Gate:
 @pytest.mark.parametrize(
     ("make", "flag", "why"),
     [
-        (takes, "forced push", "by its own arguments it takes something away"),
-        (again, "asked again: denied by carol", "the same was refused before"),
-        (before, "asked anew with other arguments", "it is asked anew, with something changed"),
+        (takes, "forced push", "destructive by its own arguments"),
+        (again, "asked again: denied by carol", "the same request was refused before"),
+        (before, "resubmitted with other arguments", "resubmitted with changes"),
         (reused, "key sent with other content", "its key was sent with other content"),
     ],
 )
@@ -123,10 +123,10 @@ def test_what_the_list_marks_is_never_decided_among_others(
     trap = make(desk)
     html = rita.page(reverse("inbox"))
     assert flag in plainly(html)
-    assert "2 more of the same shape" in html
+    assert "2 similar requests" in html
     ticks = re.findall(r'name="gate" value="([^"]+)"', html)
     assert sorted(ticks) == sorted(str(one.id) for one in closings)
-    refused = f"{trap}: {why}. Decide such a request by itself."
+    refused = f"{trap}: {why}. Decide each of these alone."
     assert refused in choose(rita, *closings, trap, status=409)
     assert rita.client.post(reverse("batch_confirm"), {"answer": "approve", "reason": WORDS}).status_code == 409
     assert not Vote.objects.filter(gate__in=[*closings, trap]).exists()
@@ -145,7 +145,7 @@ def test_each_of_them_says_how_it_is_undone_what_is_unknown_and_what_stops_it(
     assert told.count("Environment unknown, treat as worst case") == 2
     assert told.count("What changes: unknown, treat as worst case") == 2
     assert told.count("Only while head is 4be1c9e agent, unverified") == 1
-    stopped = "A stop on its session stands, set by operator: whatever is decided here, nothing runs until"
+    stopped = "operator stopped its session. Approving runs nothing until"
     assert told.count(stopped) == 1
     assert told.index(str(other)) < told.index(stopped)
 
@@ -159,7 +159,7 @@ def test_words_for_them_are_kept_when_one_ends_meanwhile(desk: Desk, closings: l
     late = decide(rita, page)
     html = late.content.decode()
     assert late.status_code == 409
-    assert "One of them has ended meanwhile." in html
+    assert "A selected request has ended." in html
     assert "stale &lt;since&gt; March</q>" in html
     assert Vote.objects.count() == 1
     assert typed(choose(rita, *closings[1:])) == WORDS
@@ -181,7 +181,7 @@ def test_an_answer_that_wants_a_reason_is_asked_again_with_everything_there(
     votes = Vote.objects.filter(answer="deny")
     assert sorted(one.gate_id for one in votes) == sorted(one.id for one in closings)
     assert {around.reason_at(one.position) for one in votes} == {WORDS}
-    assert rita.page(reverse("batch_confirm"), 409).count("Nothing was ticked.") == 1  # done with
+    assert rita.page(reverse("batch_confirm"), 409).count("Nothing is selected.") == 1  # done with
 
 
 def test_those_that_were_refused_stay_ticked_with_their_words(desk: Desk, closings: list[Gate], rita: Reviewer) -> None:
@@ -192,7 +192,7 @@ def test_those_that_were_refused_stay_ticked_with_their_words(desk: Desk, closin
     assert answer["Location"] == reverse("batch_confirm")
     assert {one.gate_id for one in Vote.objects.all()} == {one.id for one in closings}
     page = rita.page(reverse("batch_confirm"))
-    assert "3 answers are recorded, each with your words." in page
+    assert "3 answers are recorded, each with your reason." in page
     assert f"Not recorded. {own}: You own this session, so another person must approve." in page
     assert len(SEEN.findall(page)) == 1
     assert typed(page) == WORDS

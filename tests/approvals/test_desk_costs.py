@@ -64,8 +64,8 @@ def test_pages_ask_as_many_queries_for_many_requests_as_for_few(desk: Desk) -> N
     assert max(before) <= MOST, before
     assert max(size for _, size in after) < 100_000
     html = client.get(reverse("inbox")).content
-    assert html.count(b"asked again: denied by carol") == inbox.SIZE
-    assert html.count(b"asked anew with other arguments: withdrawn") == inbox.SIZE
+    assert html.count(b"asked again:\ndenied by carol") == inbox.SIZE
+    assert html.count(b"resubmitted\nwith other arguments: withdrawn") == inbox.SIZE
 
 
 # Tables that grow with what agents do.

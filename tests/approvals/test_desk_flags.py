@@ -45,7 +45,7 @@ def ask(desk: Desk, session: str, **fields: object) -> Gate:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"), [("deny", "denied"), ("deny_final", "denied for good"), ("return", "returned")]
+    ("answer", "said"), [("deny", "denied"), ("deny_final", "denied for this session"), ("return", "returned")]
 )
 def test_the_same_asked_again_in_another_session_names_who_said_no_and_when(
     desk: Desk, rita: Reviewer, answer: str, said: str
@@ -71,8 +71,8 @@ def test_what_is_asked_again_is_never_decided_among_others(desk: Desk, rita: Rev
     assert 'name="gate"' not in rita.page(reverse("inbox"))
     rita.client.post(reverse("batch"), {"gate": [str(one.id) for one in both]})
     html = rita.page(reverse("batch_confirm"), 409)
-    assert f"{both[0]}: the same was refused before." in html
-    assert f"{both[1]}: it is asked anew, with something changed." in html
+    assert f"{both[0]}: the same request was refused before." in html
+    assert f"{both[1]}: resubmitted with changes." in html
 
 
 def test_every_no_before_is_counted_and_the_last_is_told(desk: Desk, rita: Reviewer) -> None:
@@ -82,7 +82,7 @@ def test_every_no_before_is_counted_and_the_last_is_told(desk: Desk, rita: Revie
     third = ask(desk, "s-3")
     told = words(rita, third)
     assert "Asked again: denied by carol" in told  # of the request that came last
-    assert "2 noes to it in all." in told
+    assert "Refused 2 times in all." in told
     assert "Asked again" not in words(rita, first)
     assert "Asked again: denied by you" in words(
         rita, second
@@ -131,24 +131,24 @@ def test_what_was_approved_expired_or_refused_elsewhere_is_no_no(desk: Desk, rit
 
 def test_a_tool_is_new_once_in_the_project_and_once_for_each_agent(desk: Desk, rita: Reviewer) -> None:
     first = ask(desk, "s-1")
-    assert "new tool here" in entry(rita, first)
-    assert "New tool in this project: the book has no effect with it before." in words(rita, first)
+    assert "new tool" in entry(rita, first)
+    assert "New tool in this project: the journal has no earlier effect of this tool." in words(rita, first)
     second = ask(desk, "s-2")
     assert "new tool" not in entry(rita, second)
-    assert "has asked people about this tool before." in words(rita, second)
+    assert "has requested approval for this tool before." in words(rita, second)
     with transaction.atomic():
         other = agents.ensure(desk.project, "fresh-hand", None)
     with doors(other) as caller:
         third = ask(Desk(desk.house, caller), "s-3")
-    assert "first request of its agent" in entry(rita, third)
-    assert "First request of its agent: fresh-hand never asked people about this tool before." in words(rita, third)
+    assert "agent’s first request for this tool" in entry(rita, third)
+    assert "First request of this agent: fresh-hand never requested approval for this tool before." in words(rita, third)
 
 
 def test_what_was_only_reported_makes_a_tool_known(desk: Desk, rita: Reviewer) -> None:
     desk.agent.session("s-1")
     report = {"id": "r-1", "kind": "effect.planned", "session": "s-1", "effect_key": "seen", "tool": "git.push"}
     assert desk.agent.report([report | {"arguments": {}}]).status_code == 200
-    assert "new tool here" not in entry(rita, ask(desk, "s-2"))
+    assert "new tool" not in entry(rita, ask(desk, "s-2"))
 
 
 def hours_without_today() -> str:

@@ -84,7 +84,7 @@ def test_what_ended_without_a_decision_is_one_list_whoever_ended_it(
     second = rita.page(reverse("inbox"), state="expired", after=found[1])
     seen = [re.findall(r'href="(/approvals/[0-9a-f-]{36}/)"', html) for html in (first, second)]
     assert seen == [[url_of(swept), url_of(cancelled)], [url_of(late)]]
-    assert "No answer 3</a>" in first
+    assert "Expired 3</a>" in first
     swept.refresh_from_db()
     assert moment(swept.ended_at_us) in first  # dated by its end too
     assert moment(past["decide_by_us"]) in second
@@ -116,17 +116,17 @@ def test_news_is_told_and_its_absence_costs_nothing(desk: Desk, gate: Gate, rita
     assert rita.client.get(reverse("inbox"), poll, headers=headers).status_code == 204
     desk.plan("e-2", arguments={"ref": "next"})
     answer = rita.client.get(reverse("inbox"), poll, headers=headers)
-    assert "1 new request arrived" in answer.content.decode()
+    assert "1 new request." in answer.content.decode()
     assert "<html" not in answer.content.decode()
     paused = rita.page(reverse("inbox"), live="off")
     assert "data-polls" not in paused
-    assert "Go live" in paused
+    assert "Resume updates" in paused
 
 
 def test_an_empty_inbox_says_so_and_when_it_was_last_not(desk: Desk, gate: Gate, rita: Reviewer) -> None:
     rita.answer(gate)
     html = rita.page(reverse("inbox"))
-    assert "Nothing needs you. Last decision" in html
+    assert "No requests are waiting. Last decision" in html
     assert url_of(gate) in rita.page(reverse("inbox"), state="decided")
 
 
@@ -134,7 +134,7 @@ def test_what_ran_without_approval_stands_at_the_head(desk: Desk, gate: Gate, ri
     report = {"id": "r-1", "kind": "effect.dispatched", "session": "s-1", "effect_key": "e-1"}
     assert desk.agent.report([report]).status_code == 200
     html = rita.page(reverse("inbox"))
-    assert html.index("Executed without approval") < html.index("Nothing needs you")
+    assert html.index("Executed without approval") < html.index("No requests are waiting")
     assert reverse("effect", args=[gate.effect_id]) in html
     assert "Executed without approval." in rita.page(url_of(gate))
 
@@ -143,8 +143,8 @@ def test_an_observing_project_counts_what_would_have_been_held(desk: Desk, rita:
     desk.rules(mode="observe")
     desk.plan()
     html = rita.page(reverse("inbox"))
-    assert "1 effect of the last 7 days would have been held." in html
-    found = re.search(r'href="(/audit/\?[^"]+)">Show them', html)
+    assert "would have held 1 effect." in html
+    found = re.search(r'href="(/audit/\?[^"]+)">Review', html)
     assert found
     assert "git.push" in rita.page(found[1].replace("&amp;", "&"))
 
@@ -160,7 +160,7 @@ def test_requests_of_one_shape_are_decided_together_each_with_a_vote(
     desk: Desk, closings: list[Gate], rita: Reviewer
 ) -> None:
     html = rita.page(reverse("inbox"))
-    assert "2 more of the same shape" in html
+    assert "2 similar requests" in html
     ticked = re.findall(r'name="gate" value="([0-9a-f-]{36})"', html)
     assert {UUID(one) for one in ticked} == {gate.id for gate in closings}
     rita.client.post(reverse("batch"), {"gate": ticked})
@@ -205,10 +205,10 @@ def test_what_a_glance_does_not_show_whole_is_never_decided_among_others(
 ) -> None:
     trap = desk.gate(desk.plan("trap", tool="close", arguments={"issue": text}))
     html = rita.page(reverse("inbox"))
-    assert "2 more of the same shape" in html
+    assert "2 similar requests" in html
     assert f'value="{trap.id}"' not in html
     rita.client.post(reverse("batch"), {"gate": [str(one.id) for one in (*closings, trap)]})
-    assert f"{trap}: hidden characters, long blanks or more text" in rita.page(reverse("batch_confirm"), 409)
+    assert f"{trap}: hidden characters, long blanks or too much text" in rita.page(reverse("batch_confirm"), 409)
     assert rita.client.post(reverse("batch_confirm"), {"answer": "approve", "hidden_seen": "1"}).status_code == 409
     assert not Vote.objects.exists()
     rita.client.post(reverse("batch"), {"gate": [str(one.id) for one in closings]})

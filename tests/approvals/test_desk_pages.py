@@ -19,7 +19,7 @@ from tests.ingest.caller import code
 def test_the_gate_page_has_the_seven_facts_in_order_with_their_sources(gate: Gate, rita: Reviewer) -> None:
     html = rita.page(url_of(gate))
     heads = ["Exactly this will run", "What changes", "Blast radius", "Can it be undone?", "Why you are asked"]
-    heads += ["Similar decisions", "Chain around it", "Agent’s claim, unverified"]
+    heads += ["Similar decisions", "Before and after in this session", "Agent’s claim, unverified"]
     places = [html.index(head) for head in heads]
     assert places == sorted(places)
     assert "computed here: the arguments match the intent digest" in html
@@ -50,7 +50,7 @@ def test_a_yes_is_recorded_with_what_the_page_showed(desk: Desk, gate: Gate, rit
     assert vote.card_sha256 == card.of(gate).sha256
     assert desk.effect({"id": str(gate.effect_id)}).leave == "granted"
     html = rita.page(url_of(gate))
-    for words in ("approved, not yet used", REASON, "the very facts shown here", "has not used it yet"):
+    for words in ("approved, not yet used", REASON, "the same facts as shown here", "has not used it yet"):
         assert words in html, words
     assert 'name="seen"' not in html
 
@@ -71,7 +71,7 @@ def test_the_permalink_tells_what_came_of_it(desk: Desk, rita: Reviewer) -> None
 def test_a_no_needs_words_and_keeps_them(gate: Gate, rita: Reviewer, answer: str) -> None:
     refused = rita.answer(gate, answer, "")
     assert refused.status_code == 409
-    assert b"needs a reason here" in refused.content
+    assert b"Add a reason to" in refused.content
     assert not Vote.objects.exists()
     assert rita.answer(gate, answer, "not on a Friday").status_code == 302
     gate.refresh_from_db()
@@ -94,7 +94,7 @@ def test_expired_is_never_approved(desk: Desk, gate: Gate, rita: Reviewer) -> No
 def test_who_has_a_part_in_it_may_only_say_no(desk: Desk, gate: Gate) -> None:
     owner = Reviewer(desk, "operator")  # owns the agent
     html = owner.page(url_of(gate))
-    assert "You may still say no." in html
+    assert "You can still deny the request." in html
     assert 'value="approve"' not in html
     assert owner.answer(gate).status_code == 409
     assert not Vote.objects.exists()

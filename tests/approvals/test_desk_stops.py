@@ -28,7 +28,7 @@ def test_stop_takes_two_clicks_and_a_reason_and_is_lifted_with_one(desk: Desk, g
     assert not Hold.objects.exists()
     assert rita.client.post(reverse("stop"), {**fields, "reason": "it loops"}).status_code == 302
     assert holds.stopping(gate.project_id, gate.session_id, gate.agent_id, gate.tool, gate.effect_id)
-    assert "set by reviewer: whatever is decided here, nothing runs" in rita.page(url_of(gate))
+    assert "Approving runs nothing until the stop is lifted." in rita.page(url_of(gate))
     assert "it loops" in rita.page(reverse("holds"))
     rita.answer(gate)
     dispatch = {"process": "p", "intent_digest": gate.effect.intent_digest}

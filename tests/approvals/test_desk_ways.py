@@ -60,7 +60,7 @@ def test_an_answer_in_the_pane_opens_what_comes_after_it_and_keeps_the_list(desk
     answered = rita.answer(two, **{"from": "inbox", "list": found[1]})
     assert answered["Location"] == f"{reverse('inbox')}?state=mine&open={three.id}"
     page = rita.page(answered["Location"])
-    assert f'Your answer on <a href="{url_of(two)}">{two}</a> is recorded at position' in page
+    assert f'Your answer on <a href="{url_of(two)}">{two}</a> is recorded as entry' in page
     assert re.search(rf'aria-current="true">(?:(?!</li>).)*{url_of(three)}', page, re.S)
     last = rita.answer(three, **{"from": "inbox"})
     assert last["Location"] == f"{reverse('inbox')}?open=none"  # never from the end to the top by itself
@@ -83,7 +83,7 @@ def test_a_page_that_is_answered_leads_on(desk: Desk, rita: Reviewer) -> None:
 
 
 def test_a_stop_leads_back_to_the_request_it_was_asked_for_beside(desk: Desk, gate: Gate, rita: Reviewer) -> None:
-    found = re.search(r'href="([^"]+)">Stop the agent</a>', rita.page(url_of(gate)))
+    found = re.search(r'href="([^"]+)"\s*>Stop the agent</a>', rita.page(url_of(gate)))
     assert found
     url = found[1].replace("&amp;", "&")
     form = rita.page(url)
@@ -100,7 +100,7 @@ def test_more_time_costs_neither_the_reason_nor_the_tick(desk: Desk, rita: Revie
     extend, confirm = (reverse(f"gate_{name}", args=[gate.id]) for name in ("extend", "confirm"))
     page = rita.page(url_of(gate))
     assert f'form="decide" formaction="{extend}">Extend 15 min</button>' in page
-    assert page.index("Enter decides nothing") < page.index("Extend 15 min")  # which Enter on a tick would press
+    assert page.index("Enter submits nothing") < page.index("Extend 15 min")  # which Enter on a tick would press
     sent = {"seen": rita.seen(gate), "reason": "words <b>typed</b> before", "all_read": "1"}
     assert rita.client.post(extend, sent)["Location"] == url_of(gate)
     page = rita.page(url_of(gate))

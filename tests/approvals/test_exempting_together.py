@@ -168,7 +168,7 @@ def test_two_people_grant_what_suspends_a_rule_of_two(desk: Desk) -> None:
     assert (requested.minimum, requested.in_force_at_us) == (2, None)
     assert list(Entry.objects.filter(subject=requested.id).values_list("kind", flat=True)) == ["exemption.requested"]
     assert desk.plan("e-1", tool="act", arguments={"n": 1})["answer"] == "wait"
-    assert "requested, 1 more to grant it" in client.get(reverse("exemptions")).text
+    assert "requested, 1 more must grant it" in client.get(reverse("exemptions")).text
     url = reverse("confirm_exemption", args=[requested.id])
     assert url not in client.get(reverse("exemptions")).text, "whoever granted it has nothing to confirm"
     assert url in other.get(reverse("exemptions")).text

@@ -106,7 +106,7 @@ def test_without_a_script_nothing_is_offered_that_only_a_script_does(
     page = shelf.enter(new_page(java_script_enabled=False))
     page.goto(f"{shelf.server.url}/approvals/")
     expect(page.get_by_text("it opens as a page of its own")).to_be_visible()
-    for words in ("it opens here", "Pause live"):
+    for words in ("to review it here", "Pause updates"):
         expect(page.get_by_text(words)).to_be_hidden()
     expect(page.locator(".keys")).to_be_hidden()
 

@@ -33,9 +33,9 @@ def test_a_request_of_high_risk_is_told_at_once_in_words_of_the_server(
     assert tick() == 1
     (letter,) = mail.outbox
     assert letter.to == ["team@example.org"]
-    assert letter.subject == f"Gatebook: high: tool-high by deploy-7 (g_{gate.opened_position}) waits for a ruling"
+    assert letter.subject == f"Gatebook: high: tool-high by deploy-7 (g_{gate.opened_position}) needs approval"
     assert f"/approvals/{gate.id}/" in letter.body
-    assert "To be decided by" in letter.body
+    assert "Decide by" in letter.body
     assert SECRET_ARGUMENT not in letter.subject + str(letter.body)
     assert tick() == 0
     assert len(mail.outbox) == 1
@@ -162,7 +162,7 @@ def test_whose_it_is_hears_that_it_expired(desk: Desk, hears: Callable[..., Noti
     with time_machine.travel(now_us() / US + 3_700, tick=False):
         deadlines.sweep()
         tick()
-    assert mail.outbox[0].subject.endswith("expired: nobody ruled in time")
+    assert mail.outbox[0].subject.endswith("expired without a decision")
 
 
 def test_who_left_the_project_hears_nothing_of_it(desk: Desk, hears: Callable[..., NoticeChannel]) -> None:
@@ -219,7 +219,7 @@ def test_nobody_looked_for_half_of_its_time_and_that_is_told_once(
     tick()
     assert tick(1_790) == 0
     assert tick(1_810) == 1
-    assert "nobody who may rule has opened it" in mail.outbox[1].subject
+    assert "no eligible reviewer has opened it" in mail.outbox[1].subject
     assert tick(1_900) == 0
 
 

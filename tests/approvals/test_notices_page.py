@@ -103,7 +103,7 @@ def test_a_channel_is_changed_turned_off_and_removed(house: House) -> None:
     channel.refresh_from_db()
     assert channel.removed_at_us is not None
     assert client.get(f"{PAGE}{channel.id}/").status_code == 404
-    assert "team@example.org" not in client.get(PAGE).content.decode().partition("Latest notices")[0]
+    assert "team@example.org" not in client.get(PAGE).content.decode().partition("Latest notifications")[0]
     added(house)
     kinds = Entry.objects.filter(kind__startswith="admin.channel").order_by("position").values_list("kind", flat=True)
     words = ["added", "changed", "changed", "removed", "added"]
@@ -113,7 +113,7 @@ def test_a_channel_is_changed_turned_off_and_removed(house: House) -> None:
 def test_a_test_goes_the_way_of_every_notice(house: House) -> None:
     channel, client = added(house), house.client("administrator")
     answer = client.post(f"{PAGE}{channel.id}/test/", follow=True)
-    assert "on its way" in answer.content.decode()
+    assert "Test sent to" in answer.content.decode()
     notice = Notice.objects.get()
     assert (notice.topic, notice.state) == ("test", "due")
 
@@ -157,7 +157,7 @@ def test_what_a_receiver_says_is_shown_inert(house: House) -> None:
     page = house.client("administrator").get(PAGE).content.decode()
     assert "<script>alert" not in page
     assert "U+202E" in page
-    assert "tried again" in page
+    assert "retrying" in page
 
 
 @pytest.mark.parametrize("has_server", [False, True])
@@ -173,7 +173,7 @@ def test_mail_that_became_a_file_is_not_called_sent(
     assert notices.send_due() == 1
     assert len(list(tmp_path.iterdir())) == (0 if has_server else 1)
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"  # a server that came later
-    rows = client.get(PAGE).content.decode().partition("Latest notices")[2]
+    rows = client.get(PAGE).content.decode().partition("Latest notifications")[2]
     assert ("written to a file, no mail server is configured" in rows) is not has_server
     assert (">sent<" in rows) is has_server
     assert ('#ack"' in rows) is has_server

@@ -131,7 +131,7 @@ def test_whom_it_is_for_says_no_and_never_yes_and_reads_why(desk: Desk) -> None:
     gate = asked(desk)
     rita = Reviewer(desk)
     html = rita.page(url_of(gate))
-    assert "The agent acts on your behalf, so another person must approve. You may still say no." in html
+    assert "The agent acts on your behalf, so another person must approve. You can still deny the request." in html
     assert 'value="approve"' not in html
     assert rita.answer(gate).status_code == 409
     assert desk.answer(gate, "reviewer").refusal == (

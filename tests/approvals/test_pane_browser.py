@@ -127,13 +127,13 @@ def test_a_new_list_takes_nothing_from_the_request_that_is_open_beside_it(
     box.check()
     shelf.ask("later", "mail.send", {"subject": "One more"}, target={"environment": "later"})
     page.clock.run_for(10_100)
-    assert page.evaluate(PRESSED_AT_ONCE, "#news a") == "1 new request arrived. Show it"
+    assert page.evaluate(PRESSED_AT_ONCE, "#news a") == "1 new request. Show it"
     expect(page.locator(".entry", has_text="One more")).to_be_visible()
     expect_open(page, opened)
     expect(reason).to_have_value("half a thought")
     expect(box).to_be_checked()
     page.evaluate("document.activeElement.blur()")
-    for name in ("Go live", "Pause live"):
+    for name in ("Resume updates", "Pause updates"):
         page.keyboard.press(".")
         expect(page.get_by_role("link", name=name)).to_be_visible()
         expect_open(page, opened)
@@ -146,7 +146,7 @@ def test_a_list_that_cannot_be_fetched_stays(shelf: Shelf, browser_page: Page) -
     opened, rows = href(page, 0), page.locator(".entry").count()
     page.get_by_label("Reason").fill("half a thought")
     page.context.clear_cookies()
-    page.get_by_role("link", name="Pause live").click()
+    page.get_by_role("link", name="Pause updates").click()
     expect(page.locator("#stale")).to_contain_text("The list is as it was")
     expect(page.locator(".entry")).to_have_count(rows)
     expect_open(page, opened)
@@ -158,6 +158,6 @@ def test_more_time_costs_no_words(shelf: Shelf, browser_page: Page, complaints: 
     page = inbox(shelf, shelf.enter(watched(browser_page, complaints)), "?repo=more")
     page.get_by_label("Reason").fill("half a thought")
     page.get_by_role("button", name="Extend 15 min").click()
-    expect(page.get_by_text("Open for 15 minutes more.")).to_be_visible()
+    expect(page.get_by_text("Extended by 15 minutes.")).to_be_visible()
     expect(page.get_by_label("Reason")).to_have_value("half a thought")
     expect(page.locator("#pane .gate-title")).to_contain_text("issue.close")

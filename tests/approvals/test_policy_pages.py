@@ -109,8 +109,8 @@ def test_looking_changes_nothing(desk: Desk) -> None:
 
 
 def test_without_rules_the_page_says_how_to_begin(quiet: Desk) -> None:
-    assert "this project only observes" in page(quiet, "policies")
-    assert "Write a draft and rehearse it" in page(quiet, "policies", role="administrator")
+    assert "This project only observes" in page(quiet, "policies")
+    assert "Write a draft and test it" in page(quiet, "policies", role="administrator")
     assert "Write a draft" not in page(quiet, "policies")
 
 
@@ -123,7 +123,7 @@ def test_the_page_tells_each_rule_what_it_says_and_how_often_it_matched(desk: De
     assert '<code id="push">push</code>' in text
     assert "1 person (any reviewer)" in text
     assert re.search(r'id="push".*?class="num">2</td>', text)
-    assert re.search(r"No rule spoke of</td>.*?0 let pass.*?1 asked.*?class=\"num\">1</td>", text)
+    assert re.search(r"No matching rule</td>.*?0 allowed.*?1 sent for approval.*?class=\"num\">1</td>", text)
 
 
 def test_what_a_rule_cost_people_is_shown_by_rule(desk: Desk) -> None:

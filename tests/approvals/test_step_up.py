@@ -73,8 +73,8 @@ def test_a_rule_that_wants_the_password_alone_gets_the_password_alone(desk: Desk
     desk.rules(REAUTH)
     gate = desk.gate(desk.plan())
     page = rita.page(url_of(gate))
-    assert "Approving asks for your password." in page
-    assert "Approving asks for the code" not in page
+    assert "To approve, you confirm with your password." in page
+    assert "To approve, you confirm with the code" not in page
     assert desk.answer(gate, "reviewer").refusal[0] == "step_up_required"  # type: ignore[index]
     confirm = rita.answer(gate)["Location"]
     html = rita.page(confirm)

@@ -27,7 +27,7 @@ def test_long_text_stands_once_whole_and_numbered_and_leads_to_its_own_page(gate
     assert [int(number) for number, _ in LINE.findall(page)][:2001] == list(range(1, 2002))
     assert page.count("DROP TABLE invoices;") == 1
     whole = reverse("gate_whole", args=[gate.id])
-    assert f'<a href="{whole}">whole, ' in page
+    assert f'<a href="{whole}">full arguments,' in page
     page = rita.page(whole)
     assert '<span class="ln" data-n="2001">DROP TABLE invoices;' in page
     assert "2\u202f001 lines, " in page

@@ -136,11 +136,11 @@ def test_a_rule_asks_people_as_long_as_it_is_unknown_and_lets_it_pass_otherwise(
     page = client.get(f"/approvals/{again['gate']['id']}/").text
     assert "The same call in another session:" in page
     assert f">{first['handle']}</a>" in page
-    assert "If it happened, approving this does it twice." in page
+    assert "If it happened, approving this runs it a second time." in page
     agent.acknowledge(first)
     page = client.get(f"/approvals/{again['gate']['id']}/").text
     assert f">{first['handle']}</a>" in page
-    assert "approving this does it twice" not in page
+    assert "approving this runs it a second time" not in page
     assert agent.plan("third", "second", tool="mail.send", arguments={"ref": "x"})["answer"] == "proceed"
     agent.session("third")
     assert agent.plan("other", "third", tool="mail.send")["answer"] == "proceed"

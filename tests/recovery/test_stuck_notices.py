@@ -135,7 +135,7 @@ def test_many_that_fall_silent_together_are_one_letter(desk: Desk, hears: Callab
     look()
     assert tick() == 4  # each of them, and their agent: a whole source is silent
     (letter,) = mail.outbox
-    assert letter.subject == "Gatebook: 4 alerts of what is stuck"
+    assert letter.subject == "Gatebook: 4 alerts of stuck sessions"
     assert all(f"/sessions/{session['id']}/" in letter.body for session in made)
     assert "Agent deploy-7 is stuck: No reports" in letter.body
 
@@ -151,7 +151,7 @@ def test_each_effect_of_which_nobody_knows_is_news_also_in_a_session_without_a_l
     pass_by(4_000)
     look()
     assert tick() == 2
-    assert mail.outbox[0].subject == "Gatebook: 2 alerts of what is stuck"
+    assert mail.outbox[0].subject == "Gatebook: 2 alerts of stuck sessions"
     for effect in effects:
         desk.agent.acknowledge(effect)
         sweeper.sweep()
@@ -182,7 +182,7 @@ def test_a_request_that_nobody_opened_is_told_of_once(
         sweeper.sweep(now_us() + gone * US)
     tick(gone)
     assert len(mail.outbox) == notices_before + 1
-    assert ("nobody who may rule" in mail.outbox[-1].subject) is told
+    assert ("no eligible reviewer" in mail.outbox[-1].subject) is told
 
 
 @pytest.mark.once  # the statements are those of the tests above, and of gates
