@@ -29,13 +29,13 @@ OVERLAP_US: Final = 600 * US  # from the new request to a later withdrawal of th
 MOST_DIFFERENCES: Final = 12
 MOST_CONFLICTS: Final = 5
 _KNOWN: Final = 1_000  # newest candidates of each kind
-_EFFECTS: Final = 100  # newest effects of a session and tool, searched for conflicts
-_READ: Final = 65_536  # compared characters of a refused plan
-_REFUSED: Final = ("denied", "denied_final", "returned", "revoked", "cancelled")
-_HARMLESS: Final = ("happened",)
-_TARGET: Final = ("repository", "ref", "environment", "resource")
-_SHOWN: Final = 160  # characters of a value shown from its start
-_CONTEXT: Final = 24  # characters before the difference in a longer value
+_MAX_EFFECTS: Final = 100  # newest effects of a session and tool, searched for conflicts
+_COMPARED_CHARACTERS: Final = 65_536  # compared characters of a refused plan
+_REFUSED_STATUSES: Final = ("denied", "denied_final", "returned", "revoked", "cancelled")
+_HARMLESS_REASONS: Final = ("happened",)
+_TARGET_FIELDS: Final = ("repository", "ref", "environment", "resource")
+_SHOWN_CHARACTERS: Final = 160  # characters of a value shown from its start
+_CONTEXT_CHARACTERS: Final = 24  # characters before the difference in a longer value
 _ABSENT: Final = object()
 
 
@@ -133,16 +133,17 @@ def before(project: UUID, listed: Iterable[Asked]) -> dict[UUID, Before]:
     # Two lists, each read by its own index: ended after a decision, and ended without one. Other
     # conditions are checked below: with them, SQLite would scan everything of an agent or session.
     within: dict[str, Any] = {"project": project, "since": since, "until": until}
-    rows = _DECIDED.rows(**within, earliest=since - LONGEST_LEAVE_FOR_S * US) + _ALONE.rows(
+    rows = _DECIDED_GATES.rows(**within, earliest=since - LONGEST_LEAVE_FOR_S * US) + _ALONE.rows(
         **within
     )
     candidates = [
-        Before(**dict(zip(_OWN, row, strict=False)), same=row[len(_OWN) :]) for row in rows
+        Before(**dict(zip(_EARLIER_FIELDS, row, strict=False)), same=row[len(_EARLIER_FIELDS) :])
+        for row in rows
     ]
     candidates.sort(key=lambda request: request.position)
     earlier_by_gate = {}
     for request in requests:
-        matches = [other for other in candidates if _precedes(other, request)]
+        matches = [other for other in candidates if _is_earlier_version(other, request)]
         if matches:
             others = tuple(str(other) for other in matches[:-1][-MOST_CONFLICTS:])
             earlier_by_gate[request.gate] = replace(
@@ -151,24 +152,26 @@ def before(project: UUID, listed: Iterable[Asked]) -> dict[UUID, Before]:
     return earlier_by_gate
 
 
-def _ended(project: UUID, since: int, until: int) -> "QuerySet[Gate]":
+def _ended_gates(project: UUID, since: int, until: int) -> "QuerySet[Gate]":
     ended = Gate.objects.filter(
-        project=project, status__in=_REFUSED, ended_at_us__range=(since, until)
+        project=project, status__in=_REFUSED_STATUSES, ended_at_us__range=(since, until)
     )
-    return ended.exclude(reason__in=_HARMLESS)
+    return ended.exclude(reason__in=_HARMLESS_REASONS)
 
 
-def _decided(project: UUID, since: int, until: int, earliest: int) -> Any:
-    decided = _ended(project, since, until).filter(decided_at_us__range=(earliest, until))
+def _decided_gates(project: UUID, since: int, until: int, earliest: int) -> Any:
+    decided = _ended_gates(project, since, until).filter(decided_at_us__range=(earliest, until))
     return decided.order_by("-decided_at_us").values_list(*_COLUMNS)[:_KNOWN]
 
 
 def _alone(project: UUID, since: int, until: int) -> Any:
-    alone = _ended(project, since, until).filter(decided_at_us__isnull=True, status="cancelled")
+    alone = _ended_gates(project, since, until).filter(
+        decided_at_us__isnull=True, status="cancelled"
+    )
     return alone.order_by("-ended_at_us").values_list(*_COLUMNS)[:_KNOWN]
 
 
-_DECIDED: Final = Compiled(_decided, project=UUID, since=int, until=int, earliest=int)
+_DECIDED_GATES: Final = Compiled(_decided_gates, project=UUID, since=int, until=int, earliest=int)
 _ALONE: Final = Compiled(_alone, project=UUID, since=int, until=int)
 
 
@@ -188,7 +191,7 @@ def of(gates: Sequence[Gate]) -> dict[UUID, Before]:
     return before(gates[0].project_id, listed) if gates else {}
 
 
-_OWN: Final = (
+_EARLIER_FIELDS: Final = (
     "gate",
     "position",
     "status",
@@ -199,10 +202,15 @@ _OWN: Final = (
     "plan_position",
     "effect",
 )
-_COLUMNS: Final = ("id", "opened_position", *_OWN[2:], *(f"effect__{name}" for name in ASK))
+_COLUMNS: Final = (
+    "id",
+    "opened_position",
+    *_EARLIER_FIELDS[2:],
+    *(f"effect__{name}" for name in ASK),
+)
 
 
-def _precedes(old: Before, new: Asked) -> bool:
+def _is_earlier_version(old: Before, new: Asked) -> bool:
     """Return True if `old` is an earlier, different version of `new`.
 
     Both have the same tool, and the same session or the same agent and target.
@@ -221,43 +229,45 @@ def _precedes(old: Before, new: Asked) -> bool:
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
     """List the differences of two plans' arguments and targets, by name."""
-    listed = list(_unlike("", old.get("arguments", _ABSENT), new.get("arguments", _ABSENT)))
+    listed = list(_compare_values("", old.get("arguments", _ABSENT), new.get("arguments", _ABSENT)))
     targets = [
         target if isinstance(target, dict) else {}
         for target in (old.get("target"), new.get("target"))
     ]
-    for name in _TARGET:
-        listed += _unlike(f"target: {name}", *(target.get(name) or _ABSENT for target in targets))
+    for name in _TARGET_FIELDS:
+        listed += _compare_values(
+            f"target: {name}", *(target.get(name) or _ABSENT for target in targets)
+        )
     return listed
 
 
-def _unlike(name: str, old: Any, new: Any) -> Iterator[Difference]:
+def _compare_values(name: str, old: Any, new: Any) -> Iterator[Difference]:
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys((*new, *old)):
-            yield from _unlike(
+            yield from _compare_values(
                 f"{name}.{key}" if name else key, old.get(key, _ABSENT), new.get(key, _ABSENT)
             )
     elif _canonical(old) != _canonical(new):
-        yield Difference(name or "arguments", *_parted(old, new))
+        yield Difference(name or "arguments", *_trim_common_start(old, new))
 
 
 def _canonical(value: Any) -> bytes | None:
     return None if value is _ABSENT else exact.dumps(value, orjson.OPT_SORT_KEYS)
 
 
-def _parted(old: Any, new: Any) -> tuple[str | None, str | None]:
+def _trim_common_start(old: Any, new: Any) -> tuple[str | None, str | None]:
     """Format two values as text; long values lose their common beginning."""
     was, now = (
-        None if value is _ABSENT else value if isinstance(value, str) else _json(value)
+        None if value is _ABSENT else value if isinstance(value, str) else _value_to_json(value)
         for value in (old, new)
     )
-    if was is None or now is None or max(len(was), len(now)) <= _SHOWN:
+    if was is None or now is None or max(len(was), len(now)) <= _SHOWN_CHARACTERS:
         return was, now
-    start = max(0, _alike(was, now) - _CONTEXT)
+    start = max(0, _count_common_start(was, now) - _CONTEXT_CHARACTERS)
     return (f"…{was[start:]}", f"…{now[start:]}") if start else (was, now)
 
 
-def _alike(before_text: str, after_text: str) -> int:
+def _count_common_start(before_text: str, after_text: str) -> int:
     return sum(
         1
         for _ in takewhile(
@@ -266,7 +276,7 @@ def _alike(before_text: str, after_text: str) -> int:
     )
 
 
-def _json(value: Any) -> str:
+def _value_to_json(value: Any) -> str:
     return exact.dumps(value).decode()
 
 
@@ -278,17 +288,17 @@ def conflicts(gate: Gate, plan: Mapping[str, Any], earlier: Before | None) -> li
     siblings = Effect.objects.filter(session=gate.session_id, tool=gate.tool).order_by(
         "-opened_position"
     )
-    scope = Q(effect__in=siblings.values("id")[:_EFFECTS]) | Q(effect=gate.effect_id)
+    scope = Q(effect__in=siblings.values("id")[:_MAX_EFFECTS]) | Q(effect=gate.effect_id)
     entries = Entry.objects.filter(
         scope if earlier is None else scope | Q(effect=earlier.effect),
         project=gate.project_id,
-        kind__in=_KINDS,
+        kind__in=_CONFLICT_KINDS,
         lane="system",
     )
     handle = Effect.objects.filter(id=OuterRef("effect")).values("opened_position")
     body = (
         Body.objects.filter(entry=OuterRef("position"))
-        .annotate(head=Substr("text", 1, _READ))
+        .annotate(head=Substr("text", 1, _COMPARED_CHARACTERS))
         .values("head")
     )
     read = entries.annotate(handle=Subquery(handle), head=Subquery(body)).order_by("-position")[
@@ -296,13 +306,13 @@ def conflicts(gate: Gate, plan: Mapping[str, Any], earlier: Before | None) -> li
     ]
     return [
         Conflict(
-            _words(entry.kind, orjson.loads(entry.facts)),
+            _describe_conflict(entry.kind, orjson.loads(entry.facts)),
             entry.effect or gate.effect_id,
             f"e_{entry.handle}",
             entry.position,
             entry.received_us,
             entry.effect == gate.effect_id,
-            _same(entry.head, plan) if entry.kind == "integrity.conflict" else None,
+            _compare_arguments(entry.head, plan) if entry.kind == "integrity.conflict" else None,
         )
         for entry in read
     ]
@@ -318,20 +328,20 @@ def reused(project: UUID, effects: Iterable[UUID]) -> set[UUID]:
     )
 
 
-def _of_effects(project: UUID, effects: Sequence[UUID]) -> Any:
+def _select_conflicts(project: UUID, effects: Sequence[UUID]) -> Any:
     entries = Entry.objects.filter(
         project=project, effect__in=effects, kind="integrity.conflict", lane="system"
     )
     return entries.values_list("effect")
 
 
-_CONFLICTS: Final = Compiled(_of_effects, project=UUID, effects=[UUID])
+_CONFLICTS: Final = Compiled(_select_conflicts, project=UUID, effects=[UUID])
 
 
-_KINDS: Final = ("integrity.conflict", "integrity.violation")
+_CONFLICT_KINDS: Final = ("integrity.conflict", "integrity.violation")
 
 
-def _words(kind: str, facts: Mapping[str, Any]) -> str:
+def _describe_conflict(kind: str, facts: Mapping[str, Any]) -> str:
     if kind == "integrity.violation":
         name = str(facts.get("violation", ""))
         return breaches.WORDS.get(name, name)
@@ -340,7 +350,7 @@ def _words(kind: str, facts: Mapping[str, Any]) -> str:
     return "Its key was sent again with other content, and refused."
 
 
-def _same(head: str | None, plan: Mapping[str, Any]) -> bool | None:
+def _compare_arguments(head: str | None, plan: Mapping[str, Any]) -> bool | None:
     try:
         sent = exact.loads(head or "")
     except orjson.JSONDecodeError:

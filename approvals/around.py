@@ -20,7 +20,7 @@ from ledger.models import Attempt, Effect
 from sessions.people import giver_before
 
 BEFORE: Final = 4
-_ANSWER: Final = 2048  # characters of an answer, to summarise it in a line
+_ANSWER_CHARACTERS: Final = 2048  # characters of an answer, to summarise it in a line
 AFTER: Final = 3
 
 
@@ -88,7 +88,7 @@ def chain(gate: Gate) -> list[Step]:
     )
     answer = (
         Body.objects.filter(entry=OuterRef("answer"))
-        .annotate(head=Substr("text", 1, _ANSWER))
+        .annotate(head=Substr("text", 1, _ANSWER_CHARACTERS))
         .values("head")
     )
     siblings = Effect.objects.filter(session=gate.session_id).annotate(
@@ -97,14 +97,16 @@ def chain(gate: Gate) -> list[Step]:
     siblings = siblings.annotate(answer_head=Subquery(answer))
     before = siblings.filter(opened_position__lte=own).order_by("-opened_position")[: BEFORE + 1]
     after = siblings.filter(opened_position__gt=own).order_by("opened_position")[:AFTER]
-    behind = [_step(effect, "prev" if index == 1 else "") for index, effect in enumerate(before)]
+    behind = [
+        _build_step(effect, "prev" if index == 1 else "") for index, effect in enumerate(before)
+    ]
     return [
         *reversed(behind),
-        *(_step(effect, "" if index else "next") for index, effect in enumerate(after)),
+        *(_build_step(effect, "" if index else "next") for index, effect in enumerate(after)),
     ]
 
 
-def _step(effect: Any, rel: str) -> Step:
+def _build_step(effect: Any, rel: str) -> Step:
     return Step(effect, rel, gists.gist_of(effect.plan_head), gists.said(effect.answer_head or ""))
 
 

@@ -30,7 +30,7 @@ WORST: Final = "unknown, treat as worst case"
 FITS_CHARACTERS: Final = 1200  # of facts 1 and 2 together; longer cards must be ticked as read
 FITS_LINES: Final = 10
 FITS_NAME: Final = 40  # characters of a name in fact 3
-_COUNTED: Final = (
+_COUNT_NAMES: Final = (
     "recipients",
     "count",
     "limit",
@@ -110,7 +110,7 @@ class Card:
     @property
     def long(self) -> bool:
         """True if the arguments, and what fact 2 shows instead of them, exceed the limits."""
-        return sum(map(len, self._texts())) > FITS_CHARACTERS or self.lines > FITS_LINES
+        return sum(map(len, self._iterate_texts())) > FITS_CHARACTERS or self.lines > FITS_LINES
 
     @property
     def plain(self) -> bool:
@@ -120,9 +120,9 @@ class Card:
     @property
     def lines(self) -> int:
         """Number of lines to read: arguments in fact 1, and everything in fact 2."""
-        return sum(map(_lines, self._texts()))
+        return sum(map(_count_lines, self._iterate_texts()))
 
-    def _texts(self) -> Iterator[str]:
+    def _iterate_texts(self) -> Iterator[str]:
         yield from (one.text for one in self.pieces if not one.told)
         yield from (row.text for file in self.changes.files for row in file.rows)
         yield from (f"{one.name} {one.title} {one.author}" for one in self.changes.commits)
@@ -152,9 +152,11 @@ def of(gate: Gate, plan: Mapping[str, Any] | None = None) -> Card:
     preconditions = preconditions if isinstance(preconditions, dict) else {}
     changed = changes(arguments, preconditions)
     tool = Tool.objects.filter(project=gate.project_id, name=gate.tool).first()
-    pieces = _pieces(arguments, changed.told)
+    pieces = _build_pieces(arguments, changed.told)
     claim = plan["why"] if isinstance(plan.get("why"), str) else ""
-    verified = _verified(gate.tool, arguments, plan, effect.intent_digest) if plan else "unknown"
+    verified = (
+        _verify_arguments(gate.tool, arguments, plan, effect.intent_digest) if plan else "unknown"
+    )
     names = (gate.tool, gate.repository_name, effect.ref, effect.environment, effect.resource)
     sent = (*names, *(text for piece in pieces for text in (piece.name, piece.text)))
     return Card(
@@ -167,9 +169,9 @@ def of(gate: Gate, plan: Mapping[str, Any] | None = None) -> Card:
         complete=bool(plan) and verified != "different",
         changes=changed,
         changes_known=bool(changed.files or changed.commits) or gate.reversibility == "read",
-        radius=_radius(gate, arguments),
-        undo=_undo(gate, tool, preconditions),
-        asked=_asked(gate),
+        radius=_radius_lines(gate, arguments),
+        undo=_undo_lines(gate, tool, preconditions),
+        asked=_requirement_lines(gate),
         claim=claim,
         risk=gate.risk,
     )
@@ -186,19 +188,24 @@ def blank_run(text: str) -> int:
     return max((len(piece.raw) for piece in runs), default=0)
 
 
-def _pieces(arguments: Any, shown_as_rows: tuple[str, ...]) -> tuple[Piece, ...]:
+def _build_pieces(arguments: Any, shown_as_rows: tuple[str, ...]) -> tuple[Piece, ...]:
     if arguments is None:
         return ()
     if not isinstance(arguments, dict):
-        return (Piece("", _shown(arguments), _kind(arguments)),)
+        return (Piece("", _format_value(arguments), _type_label(arguments)),)
     order = sorted(arguments, key=lambda name: (name not in RUNS, "\n" in str(arguments[name])))
     return tuple(
-        Piece(name, _shown(arguments[name]), _kind(arguments[name]), name in shown_as_rows)
+        Piece(
+            name,
+            _format_value(arguments[name]),
+            _type_label(arguments[name]),
+            name in shown_as_rows,
+        )
         for name in order
     )
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """Format a JSON value: strings as they are, lists of words as one quoted line."""
     if isinstance(value, str):
         return value
@@ -210,16 +217,16 @@ def _shown(value: Any) -> str:
     return exact.dumps(value, orjson.OPT_INDENT_2).decode()
 
 
-def _lines(text: str) -> int:
+def _count_lines(text: str) -> int:
     return text.count("\n") + (not text.endswith("\n"))
 
 
-def _kind(value: Any) -> str:
+def _type_label(value: Any) -> str:
     names = {str: "text", bool: "true or false", type(None): "null", list: "list", dict: "object"}
     return names.get(type(value), "number")
 
 
-def _verified(tool: str, arguments: Any, plan: Mapping[str, Any], intent: str) -> str:
+def _verify_arguments(tool: str, arguments: Any, plan: Mapping[str, Any], intent: str) -> str:
     """Hash the arguments again and compare with `intent`: equal, different or unknown."""
     free = plan.get("free_text")
     if isinstance(arguments, dict) and isinstance(free, list):
@@ -232,7 +239,7 @@ def _verified(tool: str, arguments: Any, plan: Mapping[str, Any], intent: str) -
     return "equal" if hmac.compare_digest(digest, intent) else "different"
 
 
-def _radius(gate: Gate, arguments: Any) -> tuple[Line, ...]:
+def _radius_lines(gate: Gate, arguments: Any) -> tuple[Line, ...]:
     effect = gate.effect
     lines = [
         Line(
@@ -256,7 +263,7 @@ def _radius(gate: Gate, arguments: Any) -> tuple[Line, ...]:
     if effect.resource:
         lines.append(Line("Resource", effect.resource, SENT))
     if isinstance(arguments, dict):
-        for name in _COUNTED:
+        for name in _COUNT_NAMES:
             value = arguments.get(name)
             if isinstance(value, int | float) and not isinstance(value, bool):
                 lines.append(Line(name.capitalize(), f"{value:,}".replace(",", " "), SENT))
@@ -267,7 +274,9 @@ def _radius(gate: Gate, arguments: Any) -> tuple[Line, ...]:
     return tuple(lines)
 
 
-def _undo(gate: Gate, tool: Tool | None, preconditions: Mapping[str, Any]) -> tuple[Line, ...]:
+def _undo_lines(
+    gate: Gate, tool: Tool | None, preconditions: Mapping[str, Any]
+) -> tuple[Line, ...]:
     if tool is None:
         lines = [
             Line("No automatic undo.", "The tool is not declared: treat as worst case.", UNKNOWN)
@@ -280,11 +289,11 @@ def _undo(gate: Gate, tool: Tool | None, preconditions: Mapping[str, Any]) -> tu
             )
     for name, value in sorted(preconditions.items()):
         if name not in ("commits", "removed_commits", "commits_removed", "added_commits"):
-            lines.append(Line(f"Only while {name} is", _shown(value), SENT))
+            lines.append(Line(f"Only while {name} is", _format_value(value), SENT))
     return tuple(lines)
 
 
-def _asked(gate: Gate) -> tuple[Line, ...]:
+def _requirement_lines(gate: Gate) -> tuple[Line, ...]:
     needed = Requirement.of(gate.requirement)
     policy: PolicySet | None = gate.policy_set
     name = f"{policy.name}@{policy.version}" if policy is not None else ""
@@ -297,7 +306,7 @@ def _asked(gate: Gate) -> tuple[Line, ...]:
     lines = (
         Line("Policy", f"{name}, rule {gate.rule}" if gate.rule else name, COMPUTED),
         Line("Rule", title, COMPUTED),
-        Line("Needs", words.needs(needed, _parties(gate)), COMPUTED),
+        Line("Needs", words.needs(needed, _excluded_names(gate)), COMPUTED),
     )
     return (
         lines
@@ -306,7 +315,7 @@ def _asked(gate: Gate) -> tuple[Line, ...]:
     )
 
 
-def _parties(gate: Gate) -> list[str]:
+def _excluded_names(gate: Gate) -> list[str]:
     """Return the names of people who may not approve because the request is theirs."""
     kept_away = Requirement.of(gate.requirement).kept_away
     people = zip(PARTIES, (gate.requester, gate.session_owner, gate.agent_owner), strict=True)

@@ -86,27 +86,27 @@ def changes(arguments: Any, preconditions: Any = None) -> Changes:
         commit
         for source in (named, preconditions)
         if isinstance(source, dict)
-        for commit in _commits(source)
+        for commit in _extract_commits(source)
     ]
-    edits, covered = _edits(named)
-    covered |= {name for name, _ in COMMITS if name in named and _is_plain(named[name])}
+    edits, covered = _extract_edits(named)
+    covered |= {name for name, _ in COMMITS if name in named and _has_only_commits(named[name])}
     return Changes(tuple(edits), tuple(commits), tuple(sorted(covered)))
 
 
-def _edits(named: Mapping[str, Any]) -> tuple[list[File], set[str]]:
-    path, budget = _text(named, *PATHS), Budget()
+def _extract_edits(named: Mapping[str, Any]) -> tuple[list[File], set[str]]:
+    path, budget = _first_text(named, *PATHS), Budget()
     listed = named.get("edits")
-    if isinstance(listed, list) and listed and all(_pair(edit) is not None for edit in listed):
-        pairs = [pair for pair in map(_pair, listed) if pair is not None]
+    if isinstance(listed, list) and listed and all(_find_pair(edit) is not None for edit in listed):
+        pairs = [pair for pair in map(_find_pair, listed) if pair is not None]
         # Other keys of an edit (its own path, replace_all, a second new text) are shown with the
         # arguments, so the list counts as shown only if each edit holds nothing but its rows.
         bare = all(set(edit) == pair.names for edit, pair in zip(listed, pairs, strict=True))
         files = [
-            diff(_text(edit, *PATHS) or path, pair.old, pair.new, budget)
+            diff(_first_text(edit, *PATHS) or path, pair.old, pair.new, budget)
             for edit, pair in zip(listed, pairs, strict=True)
         ]
         return files, {"edits"} if bare else set()
-    pair = _pair(named)
+    pair = _find_pair(named)
     if pair is not None:
         return [diff(path, pair.old, pair.new, budget)], set(pair.names)
     for name in WHOLE:
@@ -119,7 +119,7 @@ def _edits(named: Mapping[str, Any]) -> tuple[list[File], set[str]]:
     return [], set()
 
 
-def _pair(value: Any) -> _Pair | None:
+def _find_pair(value: Any) -> _Pair | None:
     """Return the first old and the first new text of an edit; the old may be missing."""
     if not isinstance(value, dict):
         return None
@@ -132,7 +132,7 @@ def _pair(value: Any) -> _Pair | None:
     return _Pair(old, new, names) if names else None
 
 
-def _is_plain(listed: Any) -> bool:
+def _has_only_commits(listed: Any) -> bool:
     """Return True if a list of commits holds nothing that a Commit does not show."""
     kinds = (_SHA, _TITLE, _AUTHOR)
     return isinstance(listed, list) and all(
@@ -149,7 +149,7 @@ def _is_plain(listed: Any) -> bool:
     )
 
 
-def _commits(source: Mapping[str, Any]) -> list[Commit]:
+def _extract_commits(source: Mapping[str, Any]) -> list[Commit]:
     commits = []
     for name, sign in COMMITS:
         listed = source.get(name)
@@ -160,11 +160,14 @@ def _commits(source: Mapping[str, Any]) -> list[Commit]:
             elif isinstance(commit, dict):
                 commits.append(
                     Commit(
-                        sign, _text(commit, *_SHA), _text(commit, *_TITLE), _text(commit, *_AUTHOR)
+                        sign,
+                        _first_text(commit, *_SHA),
+                        _first_text(commit, *_TITLE),
+                        _first_text(commit, *_AUTHOR),
                     )
                 )
     return commits
 
 
-def _text(value: Mapping[str, Any], *names: str) -> str:
+def _first_text(value: Mapping[str, Any], *names: str) -> str:
     return next((str(value[name]) for name in names if isinstance(value.get(name), str)), "")

@@ -46,7 +46,7 @@ def add(
     `person` owns the address: they are also notified of decisions on their own requests and votes,
     and when their own sessions are stuck.
     """
-    _check(kind, target, minimum_risk)
+    _validate_channel(kind, target, minimum_risk)
     if person is not None and not project.memberships.filter(user=person).exists():
         raise RefusedError(
             f"{person.get_username()} is not a member of {project.name}. Choose a member."
@@ -66,7 +66,7 @@ def add(
         channel.save(force_insert=True)
     except IntegrityError:
         raise RefusedError(f"{target} is already a channel. Change it in the list.") from None
-    _record(channel, "admin.channel_added", user, {"target": channel.shown})
+    _record_entry(channel, "admin.channel_added", user, {"target": channel.shown})
     return channel
 
 
@@ -78,7 +78,7 @@ def change(channel: NoticeChannel, user: User, **values: bool | str) -> None:
         raise RefusedError("Unknown setting of a channel.")
     if NoticeChannel.objects.filter(id=channel.id, removed_at_us__isnull=True).update(**values):
         channel.refresh_from_db()
-        _record(channel, "admin.channel_changed", user, {})
+        _record_entry(channel, "admin.channel_changed", user, {})
 
 
 @transaction.atomic(savepoint=False)
@@ -88,15 +88,15 @@ def remove(channel: NoticeChannel, user: User) -> None:
         removed_at_us=now_us(), enabled=False
     ):
         channel.refresh_from_db()
-        _record(channel, "admin.channel_removed", user, {})
+        _record_entry(channel, "admin.channel_removed", user, {})
 
 
 def noted_test(channel: NoticeChannel, user: User) -> int:
     """Record the request for a test notification; return the position of the entry."""
-    return _record(channel, "admin.channel_tested", user, {})
+    return _record_entry(channel, "admin.channel_tested", user, {})
 
 
-def _check(kind: str, target: str, minimum_risk: str) -> None:
+def _validate_channel(kind: str, target: str, minimum_risk: str) -> None:
     if kind not in CHANNEL_KINDS or minimum_risk not in RISKS:
         raise RefusedError(
             f"Unknown kind or risk. Use a kind of {', '.join(CHANNEL_KINDS)} "
@@ -115,7 +115,9 @@ def _check(kind: str, target: str, minimum_risk: str) -> None:
         raise RefusedError(str(refused)) from None
 
 
-def _record(channel: NoticeChannel, kind: str, user: User, words: Mapping[str, object]) -> int:
+def _record_entry(
+    channel: NoticeChannel, kind: str, user: User, words: Mapping[str, object]
+) -> int:
     facts: dict[str, str | int | None] = {
         "kind": channel.kind,
         "minimum_risk": channel.minimum_risk,

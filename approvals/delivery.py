@@ -27,7 +27,7 @@ from journal.untrusted import pieces
 from ledger import declared
 
 SIGNATURE: Final = "Gatebook-Signature"
-_ENDED: Final = {
+_STATUS_TEXTS: Final = {
     "approved": "was approved",
     "used": "was approved and used by the agent",
     "denied": "was denied",
@@ -39,7 +39,7 @@ _ENDED: Final = {
     "cancelled": "was withdrawn",
     "pending": "needs approval",
 }
-_TOGETHER: Final = {
+_DIGEST_HEADLINES: Final = {
     "gate.requested": "requests need approval",
     "session.stuck": "alerts of stuck sessions",
     "session.recovered": "alerts resolved",
@@ -47,10 +47,10 @@ _TOGETHER: Final = {
 }
 
 
-_LIVE: Final = re.compile(
+_LIVE_MARKUP: Final = re.compile(
     r"(?<=[^\W_])(?:[.。．｡](?=[\w/\[])|:(?=\S))|@|[*`~]|(?<!\w)_|_(?!\w)|\](?=\()"
 )
-_SPELLED: Final = {"@": "[at]", "]": "] "}
+_DEFANGED: Final = {"@": "[at]", "]": "] "}
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,37 +107,37 @@ def mail_becomes_files() -> bool:
 def deliver(channel: NoticeChannel, message: Message) -> None:
     """Send `message` to a channel. Raises on any failure."""
     if channel.kind == "email":
-        _email(channel, message)
+        _send_email(channel, message)
     elif channel.kind == "slack":
-        _slack(channel, message)
+        _send_slack(channel, message)
     else:
-        _webhook(channel, message)
+        _send_webhook(channel, message)
 
 
 def headline(message: Message) -> str:
     """Return the headline of a message."""
     first = message.stories[0]
     if len(message.stories) > 1:
-        return f"{len(message.stories)} {_TOGETHER[first.topic]}"
+        return f"{len(message.stories)} {_DIGEST_HEADLINES[first.topic]}"
     if first.telling is not None:
         return first.telling.headline
     if first.gate is None:
         return "This is a test"
     if first.topic == "gate.unseen":
         return (
-            f"{_named(first.gate)}: half of its time has passed and "
+            f"{_gate_label(first.gate)}: half of its time has passed and "
             "no eligible reviewer has opened it"
         )
-    return f"{_named(first.gate)} {_ENDED[first.status]}"
+    return f"{_gate_label(first.gate)} {_STATUS_TEXTS[first.status]}"
 
 
 def lines(story: Story) -> list[str]:
     """Return the facts of an item, one a line, and the link."""
     gate, telling = story.gate, story.telling
     if telling is not None:
-        return [*telling.facts, _link(telling.path)]
+        return [*telling.facts, _absolute_url(telling.path)]
     if gate is None:
-        return [_link("/audit/")]
+        return [_absolute_url("/audit/")]
     place = [
         gate.repository_name,
         gate.effect.ref_class and f"a {gate.effect.ref_class} ref",
@@ -151,10 +151,10 @@ def lines(story: Story) -> list[str]:
     ]
     if story.status == "pending":
         facts.append(f"Decide by {moment(gate.decide_by_us)}; then it expires.")
-    return [*facts, _link(f"/approvals/{gate.id}/")]
+    return [*facts, _absolute_url(f"/approvals/{gate.id}/")]
 
 
-def _named(gate: Gate) -> str:
+def _gate_label(gate: Gate) -> str:
     tool = tool_of(gate.project_id, gate.tool)
     return f"{gate.risk}: {tool} by {inert(gate.agent.name)} (g_{gate.opened_position})"
 
@@ -169,7 +169,7 @@ def inert(text: str) -> str:
 
     Defanged as usual: evil[.]example, https[:]//evil[.]example, someone[at]evil[.]example.
     """
-    return _LIVE.sub(lambda sign: _SPELLED.get(sign[0], f"[{sign[0]}]"), shown(text))
+    return _LIVE_MARKUP.sub(lambda sign: _DEFANGED.get(sign[0], f"[{sign[0]}]"), shown(text))
 
 
 def tool_of(project: UUID, name: str) -> str:
@@ -182,11 +182,11 @@ def moment(us: int) -> str:
     return datetime.fromtimestamp(us / 1_000_000, UTC).strftime("%d %B %Y %H:%M UTC")
 
 
-def _link(path: str) -> str:
+def _absolute_url(path: str) -> str:
     return f"{settings.GATEBOOK_URL}{path}"
 
 
-def _email(channel: NoticeChannel, message: Message) -> None:
+def _send_email(channel: NoticeChannel, message: Message) -> None:
     identity = hashlib.sha256(f"{channel.id.hex} {message.key}".encode()).hexdigest()[:32]
     parts = ["\n".join(lines(story)) for story in message.stories]
     if len(parts) > 1:
@@ -202,7 +202,7 @@ def _email(channel: NoticeChannel, message: Message) -> None:
     ).send()
 
 
-def _slack(channel: NoticeChannel, message: Message) -> None:
+def _send_slack(channel: NoticeChannel, message: Message) -> None:
     body = {
         "text": slack_text(message),
         "mrkdwn": False,
@@ -218,7 +218,7 @@ def slack_text(message: Message) -> str:
     return "\n\n".join(paragraphs).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _webhook(channel: NoticeChannel, message: Message) -> None:
+def _send_webhook(channel: NoticeChannel, message: Message) -> None:
     """Send ids and a version only.
 
     The receiver requests details with its own permissions.

@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Final
 
 MOST_ROWS: Final = 3000  # of one file; above it, each full text is one row
-MOST_STEPS: Final = 3_000_000  # for all texts of one call; see _Counted
+MOST_STEPS: Final = 3_000_000  # for all texts of one call; see _BudgetedMatcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class _TooCostly(Exception):
     """The budget is spent."""
 
 
-class _Counted(SequenceMatcher[str]):
+class _BudgetedMatcher(SequenceMatcher[str]):
     """SequenceMatcher with a budget for the maximum cost of its rounds.
 
     Raises _TooCostly.
@@ -87,7 +87,7 @@ def diff(path: str, old: str, new: str, budget: Budget) -> File:
     """Compute the changes of a file in which `old` becomes `new`."""
     before, after = lines_of(old), lines_of(new)
     try:
-        rows = _rows(before, after, budget)
+        rows = _diff_lines(before, after, budget)
     except _TooCostly:
         whole = [Row(sign, text) for sign, text in (("-", old), ("+", new)) if text]
         return File(path, len(after), len(before), tuple(whole))
@@ -97,11 +97,11 @@ def diff(path: str, old: str, new: str, budget: Budget) -> File:
     return File(path, count(rows, "+"), count(rows, "-"), tuple(rows))
 
 
-def _rows(before: list[str], after: list[str], budget: Budget) -> list[Row]:
+def _diff_lines(before: list[str], after: list[str], budget: Budget) -> list[Row]:
     if len(before) + len(after) > MOST_ROWS:
         raise _TooCostly
     rows: list[Row] = []
-    for tag, start, end, first, last in _Counted(before, after, budget).get_opcodes():
+    for tag, start, end, first, last in _BudgetedMatcher(before, after, budget).get_opcodes():
         if tag == "equal":
             rows += [Row(" ", line) for line in before[start:end]]
         else:

@@ -40,9 +40,9 @@ from ledger.declared import UNDECLARED
 from ledger.models_tools import Tool
 
 # The answer that ended a gate of this status; gates of other statuses were approved.
-_ANSWER_OF: Final = {"denied": "deny", "denied_final": "deny_final", "returned": "return"}
-_OUTCOME: Final = ("state", "leave", "outcome", "deadline_us")
-_CHARACTERS: Final = 16_384  # characters of a plan that a row reads
+_DECIDING_ANSWERS: Final = {"denied": "deny", "denied_final": "deny_final", "returned": "return"}
+_OUTCOME_FIELDS: Final = ("state", "leave", "outcome", "deadline_us")
+_PLAN_CHARACTERS: Final = 16_384  # characters of a plan that a row reads
 
 
 @dataclass
@@ -52,7 +52,7 @@ class Row:
     `hidden` counts hidden characters of its plan.
     """
 
-    gate: Any  # a _Gate
+    gate: Any  # a _GateRow
     gist: str = ""
     hidden: int = 0
     blanks: int = 0  # length of the longest run of blanks shown as a count
@@ -118,11 +118,11 @@ def entries_of(listed: Sequence[UUID]) -> list[Row]:
     """Load the rows of gates, in their order; the number of queries is constant."""
     if not listed:
         return []
-    by_id: dict[UUID, Any] = {gate.id: gate for gate in map(_Gate, _READ.rows(gates=listed))}
+    by_id: dict[UUID, Any] = {gate.id: gate for gate in map(_GateRow, _ROWS.rows(gates=listed))}
     gates, now = [by_id[gate_id] for gate_id in listed], now_us()
     approvals = yeses([gate.id for gate in gates if gate.has_votes])
-    refused = again(gates[0].project_id, map(_ask, gates))
-    waiting = [_asked(gate) for gate in gates if gate.status == "pending"]
+    refused = again(gates[0].project_id, map(_request_identity, gates))
+    waiting = [_gate_request(gate) for gate in gates if gate.status == "pending"]
     earlier = anew.before(gates[0].project_id, waiting) if waiting else {}
     tried = {gate.id: [gate.effect_id] for gate in gates if gate.status == "pending"}
     for gate_id, version in earlier.items():
@@ -131,23 +131,23 @@ def entries_of(listed: Sequence[UUID]) -> list[Row]:
         anew.reused(gates[0].project_id, chain.from_iterable(tried.values())) if tried else set()
     )
     ended = [gate.id for gate in gates if gate.decided_at_us is not None]
-    deciders = _deciders(ended) if ended else {}
+    deciders = _load_deciders(ended) if ended else {}
     late = outside({gate.id: (gate.policy_set_id, gate.requested_at_us) for gate in gates})
     rows = []
     for gate in gates:
         gate.status = current_status(gate, now)
         head, length = gate.plan_head or "", gate.plan_length or 0  # empty if erased
-        plan = gists.parsed(head) if length <= _CHARACTERS else {}
+        plan = gists.parsed(head) if length <= _PLAN_CHARACTERS else {}
         value = plan.get("arguments")
         texts = list(lurking.texts(value))
         hidden, blanks = lurking.found(texts)
         rows.append(
             Row(
                 gate,
-                gist=gists.gist(value) if length <= _CHARACTERS else gists.beginning(head),
+                gist=gists.gist(value) if length <= _PLAN_CHARACTERS else gists.beginning(head),
                 hidden=hidden,
                 blanks=blanks,
-                long=length > _CHARACTERS,
+                long=length > _PLAN_CHARACTERS,
                 fits=sum(map(len, texts)) <= FITS_CHARACTERS
                 and sum(text.count("\n") for text in texts) < FITS_LINES,
                 takes=pushes.takes(gate.tool, value, plan.get("preconditions")),
@@ -157,9 +157,9 @@ def entries_of(listed: Sequence[UUID]) -> list[Row]:
                 first=_first_use(gate),
                 outside=late.get(gate.id),
                 deciders=", ".join(
-                    deciders.get((gate.id, _ANSWER_OF.get(gate.status, "approve")), ())
+                    deciders.get((gate.id, _DECIDING_ANSWERS.get(gate.status, "approve")), ())
                 ),
-                became=_became(gate, now) if gate.status == "used" else "",
+                became=_effect_state(gate, now) if gate.status == "used" else "",
                 afterwards=afterwards(gate.status, gate.effect_state, gate.effect_leave)
                 if gate.status not in (*OPEN, "used")
                 else "",
@@ -173,7 +173,7 @@ def entries_of(listed: Sequence[UUID]) -> list[Row]:
 
 
 # Only columns: fifty rows of five joined models would cost more than the rest of the page.
-_NAMED: Final = (
+_GATE_COLUMNS: Final = (
     "id",
     "project_id",
     "policy_set_id",
@@ -197,8 +197,8 @@ _NAMED: Final = (
     "ended_at_us",
     "reason",
 )
-_PLAN: Final = Body.objects.filter(entry=OuterRef("plan_position"))
-_JOINED: Final[dict[str, Any]] = {
+_PLAN_BODY: Final = Body.objects.filter(entry=OuterRef("plan_position"))
+_JOINED_COLUMNS: Final[dict[str, Any]] = {
     "agent_name": F("agent__name"),
     "declared_now": Subquery(
         Tool.objects.filter(project=OuterRef("project"), name=OuterRef("tool")).values(
@@ -208,16 +208,21 @@ _JOINED: Final[dict[str, Any]] = {
     "whom": Coalesce("requester__username", "session_owner__username"),
     "first_of_agent": FIRST_OF_AGENT,
     "first_in_project": FIRST_IN_PROJECT,
-    "plan_head": Subquery(_PLAN.annotate(head=Substr("text", 1, _CHARACTERS)).values("head")),
-    "plan_length": Subquery(_PLAN.annotate(length=Length("text")).values("length")),
+    "plan_head": Subquery(
+        _PLAN_BODY.annotate(head=Substr("text", 1, _PLAN_CHARACTERS)).values("head")
+    ),
+    "plan_length": Subquery(_PLAN_BODY.annotate(length=Length("text")).values("length")),
     "has_votes": Exists(Vote.objects.filter(gate=OuterRef("pk"))),
-    **{f"effect_{name}": F(f"effect__{name}") for name in (*ASK, *_OUTCOME, "ref", "ref_class")},
+    **{
+        f"effect_{name}": F(f"effect__{name}")
+        for name in (*ASK, *_OUTCOME_FIELDS, "ref", "ref_class")
+    },
 }
-_COLUMNS: Final = (*_NAMED, *_JOINED)
+_COLUMNS: Final = (*_GATE_COLUMNS, *_JOINED_COLUMNS)
 
 
-class _Gate(SimpleNamespace):
-    """A gate in a list, with the columns of _NAMED and _JOINED only."""
+class _GateRow(SimpleNamespace):
+    """A gate in a list, with the columns of _GATE_COLUMNS and _JOINED_COLUMNS only."""
 
     def __init__(self, row: Sequence[Any]) -> None:
         self.__dict__.update(zip(_COLUMNS, row, strict=True))
@@ -226,14 +231,14 @@ class _Gate(SimpleNamespace):
         return f"g_{self.opened_position}"
 
 
-def _read(gates: Sequence[UUID]) -> Any:
-    return Gate.objects.filter(id__in=gates).annotate(**_JOINED).values_list(*_COLUMNS)
+def _select_rows(gates: Sequence[UUID]) -> Any:
+    return Gate.objects.filter(id__in=gates).annotate(**_JOINED_COLUMNS).values_list(*_COLUMNS)
 
 
-_READ: Final = Compiled(_read, gates=[UUID])
+_ROWS: Final = Compiled(_select_rows, gates=[UUID])
 
 
-def _deciders(gates: Sequence[UUID]) -> dict[tuple[UUID, str], list[str]]:
+def _load_deciders(gates: Sequence[UUID]) -> dict[tuple[UUID, str], list[str]]:
     """Load who gave which answer to each gate, in the order of the votes. One query."""
     names: dict[tuple[UUID, str], list[str]] = {}
     votes = Vote.objects.filter(gate__in=gates).order_by("position")
@@ -249,20 +254,20 @@ def _first_use(gate: Any) -> str:
     return "agent" if gate.first_of_agent else ""
 
 
-def _became(gate: Any, now: int) -> str:
+def _effect_state(gate: Any, now: int) -> str:
     return shown_state(
-        SimpleNamespace(**{name: getattr(gate, f"effect_{name}") for name in _OUTCOME}), now
+        SimpleNamespace(**{name: getattr(gate, f"effect_{name}") for name in _OUTCOME_FIELDS}), now
     )
 
 
-def _ask(gate: Any) -> Ask:
+def _request_identity(gate: Any) -> Ask:
     return Ask(
         gate.id, gate.opened_position, tuple(getattr(gate, f"effect_{name}") for name in ASK)
     )
 
 
-def _asked(gate: Any) -> Asked:
-    ask = _ask(gate)
+def _gate_request(gate: Any) -> Asked:
+    ask = _request_identity(gate)
     return Asked(
         gate.id,
         gate.opened_position,

@@ -91,7 +91,7 @@ def again(project: UUID, asks: Iterable[Ask]) -> dict[UUID, Again]:
         for ask in listed
     }
     last = {asking: max(noes) for asking, noes in before.items() if noes}
-    words = _last_words({gate for _, gate, _ in last.values()})
+    words = _load_last_votes({gate for _, gate, _ in last.values()})
     return {
         asking: Again(gate, position, status, words[gate], len(before[asking]))
         for asking, (position, gate, status) in last.items()
@@ -123,23 +123,23 @@ def outside(requests: Mapping[UUID, tuple[UUID | None, int]]) -> dict[UUID, Outs
     return flagged
 
 
-_OF_EFFECT: Final = tuple(f"effect__{name}" for name in ASK)
+_EFFECT_FIELDS: Final = tuple(f"effect__{name}" for name in ASK)
 
 
-def _refusals(project: UUID, digests: Sequence[str]) -> Any:
+def _select_refusals(project: UUID, digests: Sequence[str]) -> Any:
     gates = Gate.objects.filter(
         ~Q(effect__leave_ref=""),  # selects the partial index
         effect__project=project,
         effect__intent_digest__in=digests,
         status__in=REFUSED,
     )
-    return gates.order_by().values_list("opened_position", "id", "status", *_OF_EFFECT)
+    return gates.order_by().values_list("opened_position", "id", "status", *_EFFECT_FIELDS)
 
 
-_REFUSALS: Final = Compiled(_refusals, project=UUID, digests=[str])
+_REFUSALS: Final = Compiled(_select_refusals, project=UUID, digests=[str])
 
 
-def _last_words(gates: set[UUID]) -> dict[UUID, Vote]:
+def _load_last_votes(gates: set[UUID]) -> dict[UUID, Vote]:
     if not gates:
         return {}
     votes = (

@@ -112,20 +112,21 @@ def week(project: Project) -> Week:
     return Week(sum(count or 0 for count in counts), bool(has_violations))
 
 
-def _week(project: UUID, now: int, since: int) -> Any:
+def _select_week(project: UUID, now: int, since: int) -> Any:
     rows = Gate.objects.filter(project=project)
     lists = [
-        rows.filter(**{f"{ended}__gte": since}).order_by() for rows, ended in _unanswered(rows, now)
+        rows.filter(**{f"{ended}__gte": since}).order_by()
+        for rows, ended in _undecided_queries(rows, now)
     ]
     counted = [
         Subquery(rows.values("project").annotate(n=Count("*")).values("n")) for rows in lists
     ]
     return Project.objects.filter(pk=project).values_list(
-        *counted, Exists(_violations(project, since))
+        *counted, Exists(_select_violations(project, since))
     )
 
 
-_WEEK: Final = Compiled(_week, project=UUID, now=int, since=int)
+_WEEK: Final = Compiled(_select_week, project=UUID, now=int, since=int)
 
 
 def page(
@@ -141,17 +142,17 @@ def page(
     if repository:
         rows = rows.filter(repository_name=repository)
     if state == "pending" and not (risk or repository or after):
-        gate_ids, further = _cut(
-            sql.rows(_FIRST, [sql.vendor_id(membership.project_id), now_us()] * len(RANKS))
+        gate_ids, further = _cut_page(
+            sql.rows(_FIRST_PAGE_SQL, [sql.vendor_id(membership.project_id), now_us()] * len(RANKS))
         )
     elif state in ("pending", "mine"):
-        gate_ids, further = _pending(rows, membership, after, for_member=state == "mine")
+        gate_ids, further = _pending_page(rows, membership, after, for_member=state == "mine")
     elif state == "decided":
-        gate_ids, further = _by(
+        gate_ids, further = _merge_newest(
             [(rows.filter(decided_at_us__isnull=False), "decided_at_us")], after
         )
     else:
-        gate_ids, further = _by(_unanswered(rows, now_us()), after)
+        gate_ids, further = _merge_newest(_undecided_queries(rows, now_us()), after)
     return Listed(entries_of(gate_ids), further)
 
 
@@ -159,13 +160,13 @@ def following(membership: Membership, gate: Gate) -> UUID | None:
     """Return the request after `gate` in the list of a person; None at its end."""
     rows = Gate.objects.filter(project=membership.project)
     after = f"{RANKS[gate.reversibility]}-{gate.decide_by_us}-{gate.opened_position}"
-    gate_ids, _ = _pending(rows, membership, after, for_member=True)
+    gate_ids, _ = _pending_page(rows, membership, after, for_member=True)
     return gate_ids[0] if gate_ids else None
 
 
 def first(membership: Membership) -> UUID | None:
     """Return the first request that waits for a person."""
-    gate_ids, _ = _pending(
+    gate_ids, _ = _pending_page(
         Gate.objects.filter(project=membership.project), membership, "", for_member=True
     )
     return gate_ids[0] if gate_ids else None
@@ -188,13 +189,13 @@ def grouped(rows: Iterable[Row]) -> list[Row]:
 
 def violations(project: Project, most: int = 5) -> list[tuple[Effect, list[str]]]:
     """Load the newest effects of the last 7 days that ran unapproved or during a stop."""
-    effects = _violations(project.id, now_us() - WINDOW_US)
+    effects = _select_violations(project.id, now_us() - WINDOW_US)
     rows = list(effects.select_related("agent", "session").order_by("-opened_position")[:most])
     labels = breaches.told(project.id, [effect.id for effect in rows]) if rows else {}
     return [(effect, labels.get(effect.id, [])) for effect in rows]
 
 
-def _violations(project: UUID, since: int) -> "QuerySet[Effect]":
+def _select_violations(project: UUID, since: int) -> "QuerySet[Effect]":
     return Effect.objects.filter(
         breaches.RAN_ALL_THE_SAME, project=project, violates=True, received_us__gte=since
     )
@@ -216,17 +217,17 @@ def last_decision(project: Project) -> int | None:
     return last
 
 
-_UNANSWERED: Final = Q(decided_at_us__isnull=True, ended_at_us__isnull=False)
+_IS_UNDECIDED: Final = Q(decided_at_us__isnull=True, ended_at_us__isnull=False)
 
 
-def _unanswered(rows: "QuerySet[Gate]", now: int) -> list[tuple["QuerySet[Gate]", str]]:
+def _undecided_queries(rows: "QuerySet[Gate]", now: int) -> list[tuple["QuerySet[Gate]", str]]:
     """Return queries of gates that ended undecided, each with the column of its end.
 
     Several queries, since each uses its own index. A gate past its deadline counts as ended before
     the sweeper ends it.
     """
     ended = [
-        (rows.filter(_UNANSWERED, status=status), "ended_at_us")
+        (rows.filter(_IS_UNDECIDED, status=status), "ended_at_us")
         for status in ("expired", "cancelled")
     ]
     return [*ended, (rows.filter(status="pending", decide_by_us__lt=now), "decide_by_us")]
@@ -238,7 +239,7 @@ _RANK: Final = Case(
 )
 
 
-def _pending(
+def _pending_page(
     gates: "QuerySet[Gate]", membership: Membership, after: str, *, for_member: bool
 ) -> tuple[list[UUID], str]:
     if for_member and not may(membership, "reviewer"):
@@ -250,8 +251,8 @@ def _pending(
         theirs = Q(requester=user) | Q(session_owner=user) | Q(agent_owner=user)
         rows = rows.filter(~theirs | Q(self_approval=True))
         rows = rows.filter(~Exists(Vote.objects.filter(gate=OuterRef("pk"), user=user)))
-        rows = rows.filter(requirement_hash__in=_asking(waiting, membership))
-    key = _key(after, 3)
+        rows = rows.filter(requirement_hash__in=_answerable_hashes(waiting, membership))
+    key = _parse_key(after, 3)
     if key is not None:
         rank, until, position = key
         rows = rows.filter(
@@ -260,10 +261,12 @@ def _pending(
             | Q(rank=rank, decide_by_us=until, opened_position__gt=position)
         )
     ordered = rows.order_by("rank", "decide_by_us", "opened_position")
-    return _cut(ordered.values_list("rank", "decide_by_us", "opened_position", "id")[: SIZE + 1])
+    return _cut_page(
+        ordered.values_list("rank", "decide_by_us", "opened_position", "id")[: SIZE + 1]
+    )
 
 
-def _cut(listed: Iterable[tuple[Any, ...]]) -> tuple[list[UUID], str]:
+def _cut_page(listed: Iterable[tuple[Any, ...]]) -> tuple[list[UUID], str]:
     """Cut rows (rank, deadline, position, id) to a page; return ids and next key."""
     rows = list(listed)
     further = "{}-{}-{}".format(*rows[SIZE - 1][:3]) if len(rows) > SIZE else ""
@@ -272,7 +275,7 @@ def _cut(listed: Iterable[tuple[Any, ...]]) -> tuple[list[UUID], str]:
 
 # The first page of pending requests: the first rows of each rank, read in index order, then merged.
 # A single query over all ranks would sort every pending request.
-_FIRST: Final = (
+_FIRST_PAGE_SQL: Final = (
     " UNION ALL ".join(
         f"SELECT * FROM (SELECT {rank} AS rank, decide_by_us, opened_position, id"
         f" FROM approvals_gate WHERE project_id = %s AND status = 'pending'"
@@ -284,14 +287,14 @@ _FIRST: Final = (
 )
 
 
-def _asking(waiting: "QuerySet[Gate]", membership: Membership) -> list[str]:
+def _answerable_hashes(waiting: "QuerySet[Gate]", membership: Membership) -> list[str]:
     """Return hashes of pending requirements that this person may satisfy."""
     samples_by_hash = (
         waiting.order_by().values_list("requirement_hash").annotate(sample=Max("opened_position"))
     )
     hashes = dict(samples_by_hash)
     named_by_hash = {
-        digest: cached for digest in hashes if (cached := _asked.get(digest)) is not None
+        digest: cached for digest in hashes if (cached := _named_cache.get(digest)) is not None
     }
     unknown = [position for digest, position in hashes.items() if digest not in named_by_hash]
     if unknown:
@@ -302,9 +305,9 @@ def _asking(waiting: "QuerySet[Gate]", membership: Membership) -> list[str]:
         read = {
             digest: (frozenset(of.people), frozenset(of.teams)) for digest, of in needed.items()
         }
-        if len(_asked) >= _MOST_ASKED:
-            _asked.clear()
-        _asked.update(read)
+        if len(_named_cache) >= _MAX_CACHED:
+            _named_cache.clear()
+        _named_cache.update(read)
         named_by_hash |= read  # not read back: another thread may have cleared the cache
     name, teams = membership.user.get_username(), teams_of(membership.project, membership.user)
     return [
@@ -314,15 +317,17 @@ def _asking(waiting: "QuerySet[Gate]", membership: Membership) -> list[str]:
     ]
 
 
-_asked: dict[
+_named_cache: dict[
     str, tuple[frozenset[str], frozenset[str]]
 ] = {}  # hash of a requirement -> named people and teams
-_MOST_ASKED: Final = 1000
+_MAX_CACHED: Final = 1000
 
 
-def _by(lists: Iterable[tuple["QuerySet[Gate]", str]], after: str) -> tuple[list[UUID], str]:
+def _merge_newest(
+    lists: Iterable[tuple["QuerySet[Gate]", str]], after: str
+) -> tuple[list[UUID], str]:
     """Merge the newest rows of several queries, by their column and position."""
-    key = _key(after, 2)
+    key = _parse_key(after, 2)
     merged: list[tuple[int, int, UUID]] = []
     for rows, column in lists:
         if key is not None:
@@ -338,7 +343,7 @@ def _by(lists: Iterable[tuple["QuerySet[Gate]", str]], after: str) -> tuple[list
     return [identity for *_, identity in merged[:SIZE]], further
 
 
-def _key(text: str, parts: int) -> list[int] | None:
+def _parse_key(text: str, parts: int) -> list[int] | None:
     numbers = text.split("-")
     if len(numbers) != parts or not all(
         number.isascii() and number.isdigit() and len(number) <= 18 for number in numbers

@@ -5,7 +5,7 @@ from approvals.models import Gate, Vote
 from approvals.states import OPEN
 from journal.clock import now_us
 
-_RULINGS = {  # status -> the answer of the vote that decided it
+_DECIDING_ANSWERS = {  # status -> the answer of the vote that decided it
     "approved": "approve",
     "used": "approve",
     "denied": "deny",
@@ -28,8 +28,10 @@ def ended(gate: Gate) -> str:
     if gate.status == "pending":
         return ""
     ago = words.age(gate.ended_at_us or gate.decided_at_us or gate.decide_by_us, now_us())
-    if gate.status in _RULINGS:
-        by = Vote.objects.filter(gate=gate, answer=_RULINGS[gate.status]).select_related("user")
+    if gate.status in _DECIDING_ANSWERS:
+        by = Vote.objects.filter(gate=gate, answer=_DECIDING_ANSWERS[gate.status]).select_related(
+            "user"
+        )
         last = by.order_by("-position").first()
         name = last.user.get_username() if last is not None else "Somebody"
         ago = words.age(gate.decided_at_us or gate.decide_by_us, now_us())

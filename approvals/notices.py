@@ -41,23 +41,25 @@ BEFORE_THE_RULING: Final = ("gate.requested", "gate.unseen")
 def register() -> None:
     """Register the outbox senders of gates and violations. Called once at startup."""
     for topic, sender in (
-        ("gate.requested", _requested),
-        ("gate.resolved", _resolved),
-        ("integrity", _breach),
+        ("gate.requested", _on_requested),
+        ("gate.resolved", _on_resolved),
+        ("integrity", _on_violation),
     ):
         outbox.register(topic, sender)
     delivery.tellers["integrity"] = breach_notices.telling
 
 
-def _requested(row: Outbox) -> None:
-    gate = _gate_of(row)
-    for channel in _channels(row.project, gate.risk).filter(requests=True):
-        _write(channel, "gate.requested", row, gate.id, _due(channel, gate.risk))
+def _on_requested(row: Outbox) -> None:
+    gate = _load_gate(row)
+    for channel in _channels_for_risk(row.project, gate.risk).filter(requests=True):
+        _write_notification(
+            channel, "gate.requested", row, gate.id, _due_time_us(channel, gate.risk)
+        )
 
 
 @transaction.atomic
-def _resolved(row: Outbox) -> None:
-    gate = _gate_of(row)
+def _on_resolved(row: Outbox) -> None:
+    gate = _load_gate(row)
     expired = deadlines.current_status(gate, now_us()) == "expired"
     # Recipients of the request get the decision, whatever topics they chose; webhooks do not.
     asked_before = Q(
@@ -65,25 +67,27 @@ def _resolved(row: Outbox) -> None:
     ) & ~Q(kind="webhook")
     listens = Q(expiries=True) if expired else Q(rulings=True)
     listens &= Q(minimum_risk__in=RISKS[: RISKS.index(gate.risk) + 1])
-    theirs = Q(person__in=_concerned(gate), person__memberships__project=row.project)
+    theirs = Q(person__in=_concerned_users(gate), person__memberships__project=row.project)
     channels = NoticeChannel.objects.filter(
         listens | asked_before | theirs, project=row.project, enabled=True
     ).distinct()
     for channel in channels:
-        _write(channel, "gate.expired" if expired else "gate.resolved", row, gate.id, now_us())
+        _write_notification(
+            channel, "gate.expired" if expired else "gate.resolved", row, gate.id, now_us()
+        )
     waiting = Notice.objects.filter(gate=gate.id, topic__in=BEFORE_THE_RULING, state="due", tries=0)
     waiting.update(state="quiet")
 
 
-def _concerned(gate: Gate) -> set[int]:
+def _concerned_users(gate: Gate) -> set[int]:
     """Return requester and voters, who get the decision whatever their topics."""
     voters = Vote.objects.filter(gate=gate).values_list("user", flat=True)
     return {*voters, *([gate.requester_id] if gate.requester_id is not None else [])}
 
 
-def _breach(row: Outbox) -> None:
+def _on_violation(row: Outbox) -> None:
     for channel in NoticeChannel.objects.filter(project=row.project, enabled=True, breaches=True):
-        _write(channel, "integrity", row, None, now_us())
+        _write_notification(channel, "integrity", row, None, now_us())
 
 
 def tell_stuck(row: Outbox, owners: Collection[int], gate: UUID | None = None) -> None:
@@ -99,7 +103,7 @@ def tell_stuck(row: Outbox, owners: Collection[int], gate: UUID | None = None) -
         unseen = Notice.objects.filter(gate=gate, topic="gate.unseen", state__in=("due", "sent"))
         listening = listening.exclude(id__in=unseen.values("channel"))
     for channel in listening.distinct():
-        _write(channel, "session.stuck", row, None, now_us())
+        _write_notification(channel, "session.stuck", row, None, now_us())
 
 
 @transaction.atomic
@@ -109,7 +113,7 @@ def tell_recovered(row: Outbox, alert: str) -> None:
     for channel in NoticeChannel.objects.filter(
         notified, project=row.project, enabled=True
     ).distinct():
-        _write(channel, "session.recovered", row, None, now_us(), key=f"over:{alert}")
+        _write_notification(channel, "session.recovered", row, None, now_us(), key=f"over:{alert}")
     waiting = Notice.objects.filter(channel__project=row.project, key=alert, state="due", tries=0)
     waiting.update(state="quiet")
 
@@ -117,7 +121,7 @@ def tell_recovered(row: Outbox, alert: str) -> None:
 def tell_of(row: Outbox, topic: str, listening: QuerySet[NoticeChannel]) -> None:
     """Write a notification of `topic` for each of the given channels."""
     for channel in listening:
-        _write(channel, topic, row, None, now_us())
+        _write_notification(channel, topic, row, None, now_us())
 
 
 def try_out(channel: NoticeChannel, position: int) -> None:
@@ -132,24 +136,24 @@ def try_out(channel: NoticeChannel, position: int) -> None:
     )
 
 
-def _gate_of(row: Outbox) -> Gate:
+def _load_gate(row: Outbox) -> Gate:
     """Load the gate of an outbox row, named in its key after the topic."""
     return Gate.objects.get(project=row.project, id=UUID(hex=row.deduplication_key.split(":")[1]))
 
 
-def _channels(project: UUID, risk: str) -> QuerySet[NoticeChannel]:
+def _channels_for_risk(project: UUID, risk: str) -> QuerySet[NoticeChannel]:
     covered = RISKS[: RISKS.index(risk) + 1]
     return NoticeChannel.objects.filter(project=project, enabled=True, minimum_risk__in=covered)
 
 
-def _due(channel: NoticeChannel, risk: str) -> int:
+def _due_time_us(channel: NoticeChannel, risk: str) -> int:
     """Return when to send: now, or with the next digest for people and lower risks."""
     now = now_us()
     period = DIGEST_US.get(risk)
     return now if period is None or channel.kind == "webhook" else (now // period + 1) * period
 
 
-def _write(
+def _write_notification(
     channel: NoticeChannel,
     topic: str,
     row: Outbox,
@@ -169,7 +173,7 @@ def _write(
 @beating.watched("notices")
 def send_due(most: int = 200) -> int:
     """Send due notifications and return how many were sent."""
-    _look_for_unseen()
+    _write_unseen()
     # Digests are due at multiples of their period; all other first deliveries are due immediately.
     at_once = ~Q(into_digest=0)
     due = Notice.objects.alias(into_digest=F("due_at_us") % min(DIGEST_US.values())).filter(
@@ -179,9 +183,9 @@ def send_due(most: int = 200) -> int:
     for group in _grouped(
         due.select_related("channel__project").order_by("due_at_us", "id")[:most]
     ):
-        claimed = [notice for notice in group if _claim(notice)]
+        claimed = [notice for notice in group if _claim_notification(notice)]
         if claimed:
-            sent += _send(claimed)
+            sent += _send_group(claimed)
     return sent
 
 
@@ -196,7 +200,7 @@ def _grouped(due: Iterable[Notice]) -> Iterable[list[Notice]]:
     return groups.values()
 
 
-def _claim(notice: Notice) -> bool:
+def _claim_notification(notice: Notice) -> bool:
     """Claim a notification for one minute; False if another worker claimed it."""
     unclaimed = Notice.objects.filter(id=notice.id, state="due", tries=notice.tries)
     if not unclaimed.update(tries=F("tries") + 1, due_at_us=now_us() + CLAIM_US):
@@ -205,10 +209,10 @@ def _claim(notice: Notice) -> bool:
     return True
 
 
-def _send(claimed: list[Notice]) -> int:
+def _send_group(claimed: list[Notice]) -> int:
     channel, stories = claimed[0].channel, []
     for notice in list(claimed):
-        story = _story(notice) if channel.enabled else None
+        story = _build_item(notice) if channel.enabled else None
         if story is None:
             _mark(notice, state="quiet")
             claimed.remove(notice)
@@ -224,14 +228,14 @@ def _send(claimed: list[Notice]) -> int:
             "notice_failed", channel=str(channel.id), kind=channel.kind, error=type(error).__name__
         )
         for notice in claimed:
-            _mark(notice, **_after_failure(notice, error))
+            _mark(notice, **_failure_update(notice, error))
         return 0
     for notice in claimed:
         _mark(notice, state="sent", sent_at_us=now_us(), to_file=to_file, last_error="")
     return len(claimed)
 
 
-def _after_failure(notice: Notice, error: Exception) -> dict[str, Any]:
+def _failure_update(notice: Notice, error: Exception) -> dict[str, Any]:
     text = column_text((str(error) or type(error).__name__).encode(errors="replace").decode())[:200]
     if notice.tries >= MOST_TRIES:
         return {"state": "failed", "last_error": text}
@@ -243,7 +247,7 @@ def _mark(notice: Notice, **values: Any) -> None:
     Notice.objects.filter(id=notice.id, state="due", tries=notice.tries).update(**values)
 
 
-def _story(notice: Notice) -> Story | None:
+def _build_item(notice: Notice) -> Story | None:
     """Return the content of a notification; None if its subject has ended."""
     if notice.gate is None:
         entry = Entry.objects.get(position=notice.position)
@@ -258,7 +262,7 @@ def _story(notice: Notice) -> Story | None:
     return Story(notice.topic, notice.key, gate=gate, status=status)
 
 
-def _look_for_unseen() -> None:
+def _write_unseen() -> None:
     """Notify once of gates past half of their time that no eligible person has opened."""
     now = now_us()
     # Without output_field Django types the sum as a 4-byte integer, which overflows on PostgreSQL.
@@ -277,8 +281,8 @@ def _look_for_unseen() -> None:
         .order_by("decide_by_us", "id")
     )
     for gate in half_gone.select_related("effect")[:UNSEEN_AT_ONCE]:
-        seen = _was_seen(gate)
-        for channel in _channels(gate.project_id, gate.risk).filter(requests=True):
+        seen = _has_eligible_view(gate)
+        for channel in _channels_for_risk(gate.project_id, gate.risk).filter(requests=True):
             Notice.objects.get_or_create(
                 channel=channel,
                 key=f"gate.unseen:{gate.id.hex}",
@@ -293,7 +297,7 @@ def _look_for_unseen() -> None:
             )
 
 
-def _was_seen(gate: Gate) -> bool:
+def _has_eligible_view(gate: Gate) -> bool:
     looks = Entry.objects.filter(effect=gate.effect_id, kind="access.viewed", subject=gate.id)
     names = set(looks.values_list("actor", flat=True))
     people = Membership.objects.filter(project=gate.project_id, user__person__pseudonym__in=names)

@@ -101,7 +101,7 @@ def read(url: str) -> Place:
         not secure and not (parts.scheme == "http" and settings.GATEBOOK_WEBHOOK_LOOPBACK)
     ):
         raise Refused("Enter a URL that begins with https://.")
-    if not _listed(host, port):
+    if not _is_allowed_host(host, port):
         raise Refused(
             f"{host} is not an allowed host. Ask the operator to add it to GATEBOOK_WEBHOOK_HOSTS."
         )
@@ -109,7 +109,7 @@ def read(url: str) -> Place:
     return Place(secure, host, port if port is not None else (443 if secure else 80), path)
 
 
-def _listed(host: str, port: int | None) -> bool:
+def _is_allowed_host(host: str, port: int | None) -> bool:
     """Compare a host as written; a host with a port must be listed with it."""
     shown = f"[{host}]" if ":" in host else host
     return (shown if port is None else f"{shown}:{port}") in settings.GATEBOOK_WEBHOOK_HOSTS
@@ -119,7 +119,9 @@ def address_of(place: Place, resolve: Resolve = look_up) -> str:
     """Return the address to connect to. Raises Refused if any address is not public."""
     addresses = resolve(place.host, place.port)
     for address in addresses:
-        if not _public(address) and not (_loopback(address) and settings.GATEBOOK_WEBHOOK_LOOPBACK):
+        if not _public(address) and not (
+            _is_loopback(address) and settings.GATEBOOK_WEBHOOK_LOOPBACK
+        ):
             raise Refused(f"{place.host} resolves to {address}, which is not public.")
     if not addresses:
         raise Failed(f"{place.host} cannot be resolved.")
@@ -139,7 +141,7 @@ def _public(address: str) -> bool:
     return not any(ip in network for network in SPECIAL)
 
 
-def _loopback(address: str) -> bool:
+def _is_loopback(address: str) -> bool:
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
@@ -183,13 +185,13 @@ class _Connection(http.client.HTTPConnection):
         super().__init__(place.host, place.port, timeout=TIMEOUT_S)
         self.address, self.secure = address, place.secure
         self.is_broken_off = False
-        self._line: socket.socket | None = None
+        self._socket_copy: socket.socket | None = None
 
     def connect(self) -> None:
         """Connect to the checked address without resolving the name again."""
         self.sock = socket.create_connection((self.address, self.port), TIMEOUT_S)
         # TLS takes over the other descriptor, which is missing during the handshake.
-        self._line = self.sock.dup()
+        self._socket_copy = self.sock.dup()
         if self.is_broken_off:
             raise TimeoutError
         if self.secure:
@@ -201,11 +203,11 @@ class _Connection(http.client.HTTPConnection):
         """Make a blocked read or write fail immediately; called from another thread."""
         self.is_broken_off = True
         with suppress(OSError):
-            if self._line is not None:
-                self._line.shutdown(socket.SHUT_RDWR)
+            if self._socket_copy is not None:
+                self._socket_copy.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close both descriptors."""
         super().close()
-        if self._line is not None:
-            self._line.close()
+        if self._socket_copy is not None:
+            self._socket_copy.close()

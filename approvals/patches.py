@@ -23,7 +23,7 @@ _SIGNS: Final = {_UPDATE: " +-", _ADD: "+", _DELETE: ""}
 _GIT, _INDEX, _NONE = "diff --git ", "Index: ", "/dev/null"
 _NO_END: Final = "\\ No newline at end of file"
 # Headings of git that change nothing beyond what the page shows; modes and links do.
-_OF_GIT: Final = re.compile(
+_GIT_HEADING: Final = re.compile(
     r"index [0-9a-f]{4,64}\.\.[0-9a-f]{4,64}(?: [0-7]{6})?|(?:dis)?similarity index [0-9]{1,3}%"
     r"|new file mode 100644|deleted file mode [0-7]{6}|rename (?:from|to) .+"
 )
@@ -36,7 +36,7 @@ _HUNK: Final = re.compile(
 )
 
 
-class _NoPatch(Exception):
+class _NotAPatch(Exception):
     """The grammar does not accept a line."""
 
 
@@ -56,8 +56,10 @@ def read(text: str) -> list[File]:
     """
     pending = deque(lines_of(text))
     try:
-        drafts = _marked(pending) if pending and pending[0] == _BEGIN else _unified(pending)
-    except _NoPatch:
+        drafts = (
+            _parse_marked(pending) if pending and pending[0] == _BEGIN else _parse_unified(pending)
+        )
+    except _NotAPatch:
         return []
     return [
         File(
@@ -71,65 +73,67 @@ def read(text: str) -> list[File]:
     ]
 
 
-def _heading(pending: deque[str], draft: _Draft) -> str:
+def _take_heading(pending: deque[str], draft: _Draft) -> str:
     if not pending:
-        raise _NoPatch
+        raise _NotAPatch
     draft.rows.append(Row("@", pending[0]))
     return pending.popleft()
 
 
-def _line(pending: deque[str], draft: _Draft, signs: str) -> str:
+def _take_line(pending: deque[str], draft: _Draft, signs: str) -> str:
     """Take a line with one of `signs` and return its sign.
 
     An empty line counts as " ".
     """
     sign = pending[0][:1] or " "
     if sign not in signs:
-        raise _NoPatch
+        raise _NotAPatch
     draft.rows.append(Row(sign, pending.popleft()[1:]))
     return sign
 
 
-def _blanks(pending: deque[str], draft: _Draft) -> None:
+def _take_blanks(pending: deque[str], draft: _Draft) -> None:
     while pending and not pending[0]:
-        _line(pending, draft, " ")
+        _take_line(pending, draft, " ")
 
 
-def _unified(pending: deque[str]) -> list[_Draft]:
+def _parse_unified(pending: deque[str]) -> list[_Draft]:
     drafts = []
     while pending:
-        drafts.append(_file(pending))
+        drafts.append(_parse_file(pending))
     return drafts
 
 
-def _file(pending: deque[str]) -> _Draft:
+def _parse_file(pending: deque[str]) -> _Draft:
     draft = _Draft()
     git = index = ""
     more: list[str] = []
     if pending[0].startswith(_GIT):
-        git = _heading(pending, draft).removeprefix(_GIT)
-        while pending and _OF_GIT.fullmatch(pending[0]):
-            more.append(_heading(pending, draft))
+        git = _take_heading(pending, draft).removeprefix(_GIT)
+        while pending and _GIT_HEADING.fullmatch(pending[0]):
+            more.append(_take_heading(pending, draft))
     elif pending[0].startswith(_INDEX):
-        index = _heading(pending, draft).removeprefix(_INDEX)
-        if set(_heading(pending, draft)) != {"="}:
-            raise _NoPatch
-    renamed = _renamed(more)
+        index = _take_heading(pending, draft).removeprefix(_INDEX)
+        if set(_take_heading(pending, draft)) != {"="}:
+            raise _NotAPatch
+    renamed = _renamed_paths(more)
     draft.deletes = any(line.startswith("deleted") for line in more)
     if pending and pending[0].startswith("--- "):
-        old, new = _paths(_name(pending, draft, "---"), _name(pending, draft, "+++"))
+        old, new = _resolve_paths(
+            _take_name(pending, draft, "---"), _take_name(pending, draft, "+++")
+        )
         draft.deletes |= not new
-        _hunk(pending, draft)
+        _parse_hunk(pending, draft)
         while pending and pending[0].startswith("@@"):
-            _hunk(pending, draft)
+            _parse_hunk(pending, draft)
     elif renamed is not None:
         old, new = renamed
     elif draft.deletes or any(line.startswith("new") for line in more):
-        old, new = _paths(git[: len(git) // 2], git[len(git) // 2 + 1 :])
+        old, new = _resolve_paths(git[: len(git) // 2], git[len(git) // 2 + 1 :])
         if old != new:
-            raise _NoPatch
+            raise _NotAPatch
     else:
-        raise _NoPatch
+        raise _NotAPatch
     old_path, new_path = old or new, new or old
     if (git and git not in (f"a/{old_path} b/{new_path}", f"{old_path} {new_path}")) or (
         renamed or (old, new)
@@ -137,52 +141,52 @@ def _file(pending: deque[str]) -> _Draft:
         old,
         new,
     ):
-        raise _NoPatch
+        raise _NotAPatch
     if index and index not in (old, new):
-        raise _NoPatch
+        raise _NotAPatch
     draft.path = old_path if old_path == new_path else f"{old_path} → {new_path}"
-    _blanks(pending, draft)
+    _take_blanks(pending, draft)
     return draft
 
 
-def _renamed(more: list[str]) -> tuple[str, str] | None:
+def _renamed_paths(more: list[str]) -> tuple[str, str] | None:
     """Return the old and the new path if git headings move a file."""
     old = [line.removeprefix("rename from ") for line in more if line.startswith("rename from ")]
     new = [line.removeprefix("rename to ") for line in more if line.startswith("rename to ")]
     if not old and not new:
         return None
     if (len(old), len(new)) != (1, 1):
-        raise _NoPatch
+        raise _NotAPatch
     return old[0], new[0]
 
 
-def _name(pending: deque[str], draft: _Draft, mark: str) -> str:
-    match = _NAME.fullmatch(_heading(pending, draft))
+def _take_name(pending: deque[str], draft: _Draft, mark: str) -> str:
+    match = _NAME.fullmatch(_take_heading(pending, draft))
     if match is None or not match[0].startswith(mark):
-        raise _NoPatch
+        raise _NotAPatch
     return match[1]
 
 
-def _paths(before: str, after: str) -> tuple[str, str]:
+def _resolve_paths(before: str, after: str) -> tuple[str, str]:
     """Return the old and the new path of two headings; "" where there is no file."""
     both = ((before, "a/"), (after, "b/"))
     prefixed = all(name == _NONE or (name.startswith(mark) and name != mark) for name, mark in both)
     old, new = ("" if name == _NONE else name[2:] if prefixed else name for name, _ in both)
     if not (old or new):
-        raise _NoPatch
+        raise _NotAPatch
     return old, new
 
 
-def _hunk(pending: deque[str], draft: _Draft) -> None:
-    match = _HUNK.fullmatch(_heading(pending, draft))
+def _parse_hunk(pending: deque[str], draft: _Draft) -> None:
+    match = _HUNK.fullmatch(_take_heading(pending, draft))
     if match is None:
-        raise _NoPatch
+        raise _NotAPatch
     old, new = (1 if number is None else int(number) for number in match.groups())
     changes = False
     while old or new:
         if not pending:
-            raise _NoPatch
-        sign = _line(
+            raise _NotAPatch
+        sign = _take_line(
             pending,
             draft,
             (" " if old and new else "") + ("-" if old else "") + ("+" if new else ""),
@@ -191,45 +195,45 @@ def _hunk(pending: deque[str], draft: _Draft) -> None:
         new -= sign != "-"
         changes |= sign != " "
         if pending and pending[0] == _NO_END:
-            _heading(pending, draft)
+            _take_heading(pending, draft)
     if not changes:
-        raise _NoPatch
+        raise _NotAPatch
 
 
-def _marked(pending: deque[str]) -> list[_Draft]:
+def _parse_marked(pending: deque[str]) -> list[_Draft]:
     """Parse an apply_patch patch: only headings and lines with a sign are accepted."""
     drafts: list[_Draft] = []
     draft = _Draft()
-    _heading(pending, draft)
+    _take_heading(pending, draft)
     while pending and pending[0] != _END:
-        line = _heading(pending, draft)
+        line = _take_heading(pending, draft)
         kind = next((prefix for prefix in _SIGNS if line.startswith(prefix)), None)
         if kind is None or line == kind:
-            raise _NoPatch
+            raise _NotAPatch
         draft.path, draft.deletes = line.removeprefix(kind), kind == _DELETE
         moves = kind == _UPDATE and bool(pending) and pending[0].startswith(_MOVE)
         if moves:
-            draft.path += f" → {_heading(pending, draft).removeprefix(_MOVE)}"
-        changes = _body(pending, draft, kind)
+            draft.path += f" → {_take_heading(pending, draft).removeprefix(_MOVE)}"
+        changes = _parse_body(pending, draft, kind)
         if kind == _UPDATE and not (changes or moves):
-            raise _NoPatch
+            raise _NotAPatch
         drafts.append(draft)
         draft = _Draft()
     if not drafts:
-        raise _NoPatch
-    _heading(pending, drafts[-1])
-    _blanks(pending, drafts[-1])
+        raise _NotAPatch
+    _take_heading(pending, drafts[-1])
+    _take_blanks(pending, drafts[-1])
     if pending:
-        raise _NoPatch
+        raise _NotAPatch
     return drafts
 
 
-def _body(pending: deque[str], draft: _Draft, kind: str) -> bool:
+def _parse_body(pending: deque[str], draft: _Draft, kind: str) -> bool:
     """Parse one file of an apply_patch patch; return True if it adds or removes lines."""
     changes = False
     while pending and (pending[0] == _END_OF_FILE or not pending[0].startswith("*** ")):
         if kind == _UPDATE and (pending[0] in ("@@", _END_OF_FILE) or pending[0].startswith("@@ ")):
-            _heading(pending, draft)
+            _take_heading(pending, draft)
         else:
-            changes |= _line(pending, draft, _SIGNS[kind]) != " "
+            changes |= _take_line(pending, draft, _SIGNS[kind]) != " "
     return changes

@@ -14,8 +14,8 @@ _COMMANDS: Final = ("command", "cmd", "commands", "code", "script")
 _FORCING: Final = ("force", "forced", "force_push", "force_with_lease", "mirror")
 _DELETING: Final = ("delete", "prune")
 _REFS: Final = ("ref", "refs", "refspec", "refspecs", "branch", "to")
-_NO: Final = (None, False, 0, "", "0", "no", "off", "false", "False")
-_ENDS: Final = re.compile(r"[;&|\n]+")
+_FALSE_VALUES: Final = (None, False, 0, "", "0", "no", "off", "false", "False")
+_COMMAND_ENDS: Final = re.compile(r"[;&|\n]+")
 _QUOTES: Final = "'\"()`"
 
 
@@ -25,13 +25,13 @@ def takes(tool: str, arguments: Any, preconditions: Any = None) -> tuple[str, ..
     Empty if the arguments do not show any of it.
     """
     named = arguments if isinstance(arguments, Mapping) else {}
-    destructive = set(_of_options(named)) if "push" in tool.casefold() else set()
+    destructive = set(_scan_options(named)) if "push" in tool.casefold() else set()
     for name in _COMMANDS:
-        destructive.update(_of_command(named.get(name)))
+        destructive.update(_scan_command(named.get(name)))
     if not named:
-        destructive.update(_of_command(arguments))
+        destructive.update(_scan_command(arguments))
     removed = sum(
-        _removed(source) for source in (named, preconditions) if isinstance(source, Mapping)
+        _count_removed(source) for source in (named, preconditions) if isinstance(source, Mapping)
     )
     words = [word for word in ("forced push", "deletes a ref") if word in destructive]
     return (
@@ -41,40 +41,40 @@ def takes(tool: str, arguments: Any, preconditions: Any = None) -> tuple[str, ..
     )
 
 
-def _removed(named: Mapping[str, Any]) -> int:
+def _count_removed(named: Mapping[str, Any]) -> int:
     listed = [named.get(name) for name, sign in COMMITS if sign == "-"]
     return sum(len(commits) for commits in listed if isinstance(commits, list))
 
 
-def _of_options(named: Mapping[str, Any]) -> Iterator[str]:
-    if any(named.get(name) not in _NO for name in _FORCING):
+def _scan_options(named: Mapping[str, Any]) -> Iterator[str]:
+    if any(named.get(name) not in _FALSE_VALUES for name in _FORCING):
         yield "forced push"
-    if any(named.get(name) not in _NO for name in _DELETING):
+    if any(named.get(name) not in _FALSE_VALUES for name in _DELETING):
         yield "deletes a ref"
     for name in _REFS:
-        yield from _of_words(texts(named.get(name)))
+        yield from _scan_words(texts(named.get(name)))
 
 
-def _of_command(value: Any) -> Iterator[str]:
+def _scan_command(value: Any) -> Iterator[str]:
     if isinstance(value, list) and all(isinstance(word, str) for word in value):
-        yield from _of_command(" ".join(value))
+        yield from _scan_command(" ".join(value))
         for word in value:
-            yield from _of_command(word)
+            yield from _scan_command(word)
     elif isinstance(value, str) and "push" in value:
-        for line in _ENDS.split(value.replace("\\\n", " ")):
-            yield from _of_words(_pushed(line.split()))
+        for line in _COMMAND_ENDS.split(value.replace("\\\n", " ")):
+            yield from _scan_words(_push_arguments(line.split()))
 
 
-def _pushed(words: list[str]) -> list[str]:
+def _push_arguments(words: list[str]) -> list[str]:
     """Return the words after the first `push` that follows a `git`, in one pass."""
-    at = next((at for at, word in enumerate(words) if _program(word) == "git"), len(words))
+    at = next((at for at, word in enumerate(words) if _program_name(word) == "git"), len(words))
     push = next(
         (at for at in range(at + 1, len(words)) if words[at].strip(_QUOTES) == "push"), len(words)
     )
     return words[push + 1 :]
 
 
-def _program(word: str) -> str:
+def _program_name(word: str) -> str:
     """Return the program name of a word, without folder, quotes and brackets."""
     name = word.rstrip(_QUOTES)
     for before in ("/", *_QUOTES):
@@ -82,7 +82,7 @@ def _program(word: str) -> str:
     return name
 
 
-def _of_words(listed: Iterable[str]) -> Iterator[str]:
+def _scan_words(listed: Iterable[str]) -> Iterator[str]:
     for quoted in listed:
         word = quoted.strip(_QUOTES)
         short = re.fullmatch(r"-[A-Za-z]+", word) is not None

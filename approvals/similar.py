@@ -24,8 +24,8 @@ from journal.clock import now_us
 from journal.models import Body
 
 SHOWN: Final = 5  # of each degree
-_LOOKED_AT: Final = 40  # newest requests with the same tool and repository
-_READ: Final = 2048  # characters of a plan used to compute its kind
+_MAX_CANDIDATES: Final = 40  # newest requests with the same tool and repository
+_PLAN_CHARACTERS: Final = 2048  # characters of a plan used to compute its kind
 _DEGREES: Final = (
     "same arguments and target",
     "same arguments, no target named",
@@ -33,9 +33,9 @@ _DEGREES: Final = (
     "same target and kind of call",
 )
 _COMMANDS: Final = ("command", "cmd", "commands", "code", "script", "sql")
-_PARTS: Final = re.compile(r"[;&|\n]+")
-_BEFORE_A_PROGRAM: Final = re.compile(r"(?:\w+=\S*\s+|sudo\s+|env\s+|time\s+|nohup\s+|\s+)*")
-_WITH_VERBS: Final = frozenset(
+_COMMAND_SEPARATORS: Final = re.compile(r"[;&|\n]+")
+_PROGRAM_PREFIX: Final = re.compile(r"(?:\w+=\S*\s+|sudo\s+|env\s+|time\s+|nohup\s+|\s+)*")
+_PROGRAMS_WITH_VERBS: Final = frozenset(
     [
         "apt",
         "apt-get",
@@ -72,7 +72,7 @@ class Alike(NamedTuple):
     @property
     def counted(self) -> str:
         """Counts by decision: 3 approved, 1 denied, 1 waiting."""
-        kinds = Counter(_KIND[gate.status] for gate in self.gates)
+        kinds = Counter(_STATUS_LABELS[gate.status] for gate in self.gates)
         return ", ".join(f"{number} {kind}" for kind, number in kinds.items())
 
 
@@ -92,7 +92,7 @@ class Similar:
     again: Again | None = None
 
 
-_KIND: Final = {
+_STATUS_LABELS: Final = {
     **dict.fromkeys(("approved", "used", "lapsed"), "approved"),
     **dict.fromkeys(("denied", "denied_final"), "denied"),
     **{name: name for name in ("returned", "expired", "revoked", "cancelled")},
@@ -110,9 +110,9 @@ def similar(gate: Gate, plan: Mapping[str, Any]) -> Similar:
     result = Similar()
     degrees: list[list[Gate]] = [[] for _ in _DEGREES]
     now = now_us()
-    for neighbour in _neighbours(gate):
+    for neighbour in _load_candidates(gate):
         neighbour.status = current_status(neighbour, now)
-        degree = _degree(same, own, neighbour)
+        degree = _similarity_degree(same, own, neighbour)
         (result.others if degree is None else degrees[degree]).append(neighbour)
     result.alike = [
         Alike(words, gates[:SHOWN]) for words, gates in zip(_DEGREES, degrees, strict=True) if gates
@@ -135,9 +135,9 @@ def similar(gate: Gate, plan: Mapping[str, Any]) -> Similar:
     return result
 
 
-def _neighbours(gate: Gate) -> list[Any]:
+def _load_candidates(gate: Gate) -> list[Any]:
     plan = Body.objects.filter(entry=OuterRef("plan_position")).annotate(
-        head=Substr("text", 1, _READ)
+        head=Substr("text", 1, _PLAN_CHARACTERS)
     )
     near = Gate.objects.filter(
         project=gate.project_id, tool=gate.tool, repository_name=gate.repository_name
@@ -146,10 +146,10 @@ def _neighbours(gate: Gate) -> list[Any]:
         head=Subquery(plan.values("head")),
         **{f"effect_{name}": F(f"effect__{name}") for name in ASK},
     )
-    return list(annotated.order_by("-opened_position")[:_LOOKED_AT])
+    return list(annotated.order_by("-opened_position")[:_MAX_CANDIDATES])
 
 
-def _degree(same: tuple[Any, ...], own: object, other: Any) -> int | None:
+def _similarity_degree(same: tuple[Any, ...], own: object, other: Any) -> int | None:
     """Return the degree of similarity, 0 the highest.
 
     None if only the tool is the same.
@@ -171,7 +171,7 @@ def kind(tool: str, plan: Mapping[str, Any]) -> object:
     arguments = plan.get("arguments")
     named = arguments if isinstance(arguments, dict) else {"": arguments}
     switched = {name for name, value in named.items() if value is True}
-    runs = {word for name in (*_COMMANDS, "") for word in _programs(named.get(name))}
+    runs = {word for name in (*_COMMANDS, "") for word in _iterate_programs(named.get(name))}
     return (
         frozenset(named),
         switched,
@@ -180,20 +180,20 @@ def kind(tool: str, plan: Mapping[str, Any]) -> object:
     )
 
 
-def _programs(value: Any) -> Iterator[str]:
+def _iterate_programs(value: Any) -> Iterator[str]:
     """Yield each program of a command with verb and options: git push --force, rm -rf."""
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = " ".join(value)
     if not isinstance(value, str):
         return
-    for part in _PARTS.split(value):
-        words = _BEFORE_A_PROGRAM.sub("", part, count=1).split()
+    for part in _COMMAND_SEPARATORS.split(value):
+        words = _PROGRAM_PREFIX.sub("", part, count=1).split()
         if not words:
             continue
         program = words[0].rpartition("/")[2]
         verb = (
             next((word for word in words[1:] if _WORD.fullmatch(word)), "")
-            if program in _WITH_VERBS
+            if program in _PROGRAMS_WITH_VERBS
             else ""
         )
         options = sorted({word.partition("=")[0] for word in words[1:] if word.startswith("-")})

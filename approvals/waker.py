@@ -66,14 +66,16 @@ class Waker:
     """Waiting requests of one process and the thread that wakes them."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._condition = threading.Condition()
         self._waiters: set[_Waiter] = set()
-        self._listed: list[str] | None = []  # watched gates; None after a waiter came or went
+        self._watched_cache: (
+            list[str] | None
+        ) = []  # watched gates; None after a waiter came or went
         self._draining = False
-        self._ended = False
-        self._lost = False
-        self._has_pulse = False
-        self._beat_at = 0.0
+        self._is_stopping = False
+        self._is_disconnected = False
+        self._has_heartbeat = False
+        self._next_heartbeat_at = 0.0
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -81,9 +83,9 @@ class Waker:
 
         For processes that serve HTTP: the heartbeat also shows that the web server is up.
         """
-        self._has_pulse = True
-        with self._changed:
-            self._begin()
+        self._has_heartbeat = True
+        with self._condition:
+            self._start_thread()
 
     @property
     def waiting(self) -> int:
@@ -106,7 +108,7 @@ class Waker:
         """
         waiter = _Waiter(gates)
         until = time.monotonic() + timeout_s
-        self._register(waiter)
+        self._add_waiter(waiter)
         try:
             while True:
                 waiter.bell.clear()
@@ -120,9 +122,9 @@ class Waker:
         finally:
             # Hundreds of idle SQLite connections would use hundreds of megabytes.
             connection.close()
-            with self._changed:
+            with self._condition:
                 self._waiters.discard(waiter)
-                self._listed = None
+                self._watched_cache = None
 
     def draining(self) -> bool:
         """Return True if no request may wait because the process is shutting down."""
@@ -138,48 +140,48 @@ class Waker:
 
         A later wait restarts it.
         """
-        with self._changed:
-            thread, self._ended = self._thread, True
-            self._changed.notify_all()
+        with self._condition:
+            thread, self._is_stopping = self._thread, True
+            self._condition.notify_all()
         if thread is not None:
             thread.join()
-        self._thread, self._ended = None, False
+        self._thread, self._is_stopping = None, False
 
-    def _register(self, waiter: _Waiter) -> None:
-        with self._changed:
+    def _add_waiter(self, waiter: _Waiter) -> None:
+        with self._condition:
             if len(self._waiters) >= most_waiters():
                 raise Full
             self._waiters.add(waiter)
-            self._listed = None
-            self._changed.notify_all()
-            self._begin()
+            self._watched_cache = None
+            self._condition.notify_all()
+            self._start_thread()
 
-    def _begin(self) -> None:
+    def _start_thread(self) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="waker", daemon=True)
             self._thread.start()
 
-    def _beat(self) -> None:
+    def _record_heartbeat(self) -> None:
         """Record a heartbeat, on a connection that is released immediately."""
-        if not self._has_pulse or self._draining or time.monotonic() < self._beat_at:
+        if not self._has_heartbeat or self._draining or time.monotonic() < self._next_heartbeat_at:
             return
-        self._beat_at = time.monotonic() + BEAT_EVERY_S
+        self._next_heartbeat_at = time.monotonic() + BEAT_EVERY_S
         beating.beat("waker")
         connection.close()
 
     def ring(self, gates: set[UUID] | None) -> None:
         """Wake the waiters of `gates`; all waiters for None."""
-        with self._changed:
+        with self._condition:
             for waiter in self._waiters:
                 if gates is None or not gates.isdisjoint(waiter.gates):
                     waiter.bell.set()
 
-    def _ring_who_read_less(self, now: Mapping[UUID, int] | None) -> None:
+    def _wake_outdated(self, now: Mapping[UUID, int] | None) -> None:
         """Wake waiters that read another version of a gate than in `now`; all for None.
 
         A gate missing in `now` was not read: its waiters registered since and are woken.
         """
-        with self._changed:
+        with self._condition:
             for waiter in self._waiters:
                 if now is None or any(
                     gate not in now or waiter.read.get(gate) != now[gate] for gate in waiter.gates
@@ -187,24 +189,24 @@ class Waker:
                     waiter.bell.set()
 
     def _run(self) -> None:
-        listen = self._listen if connection.vendor == "postgresql" else self._look
-        while not self._ended:
+        listen = self._listen_postgres if connection.vendor == "postgresql" else self._poll_sqlite
+        while not self._is_stopping:
             try:
                 listen()
             except Exception as error:  # the thread must survive any error
-                if not self._lost:  # log an outage once
+                if not self._is_disconnected:  # log an outage once
                     log.warning("waker_lost", error=f"{type(error).__name__}: {error}"[:300])
-                self._lost = True
+                self._is_disconnected = True
                 time.sleep(AGAIN_AFTER_S)
 
-    def _hears(self) -> None:
+    def _mark_connected(self) -> None:
         """Mark the connection as up and wake all waiters to read what they missed."""
-        if self._lost:
+        if self._is_disconnected:
             log.warning("waker_back")
-        self._lost = False
+        self._is_disconnected = False
         self.ring(None)
 
-    def _listen(self) -> None:
+    def _listen_postgres(self) -> None:
         """Receive PostgreSQL notifications until the connection is lost."""
         import psycopg
 
@@ -213,9 +215,9 @@ class Waker:
         }
         with psycopg.connect(**parameters, autocommit=True) as own:
             own.execute(f"LISTEN {CHANNEL}")
-            self._hears()
-            while not self._ended:
-                self._beat()
+            self._mark_connected()
+            while not self._is_stopping:
+                self._record_heartbeat()
                 heard = {notice.payload for notice in own.notifies(timeout=PULSE_S, stop_after=1)}
                 if heard:
                     gates = set()
@@ -226,43 +228,45 @@ class Waker:
                 else:
                     own.execute("SELECT 1")
 
-    def _look(self) -> None:
+    def _poll_sqlite(self) -> None:
         """Poll the SQLite file every LOOK_EVERY_S while requests wait."""
         own = sqlite3.connect(str(connection.settings_dict["NAME"]), isolation_level=None)
         try:
             own.execute("PRAGMA query_only = ON")
             seen: Any = None
-            holds = _holds(own)
-            self._hears()
-            while not self._ended:
-                watched = self._watched()
-                self._beat()
+            holds = _load_stops(own)
+            self._mark_connected()
+            while not self._is_stopping:
+                watched = self._watched_gates()
+                self._record_heartbeat()
                 if not watched:
                     continue
                 began = time.monotonic()
                 (version,) = own.execute("PRAGMA data_version").fetchone()
                 if version != seen:
                     seen = version
-                    now, held_before = _versions(own, watched), holds
-                    holds = _holds(own)
-                    self._ring_who_read_less(None if holds != held_before else now)
+                    now, held_before = _load_versions(own, watched), holds
+                    holds = _load_stops(own)
+                    self._wake_outdated(None if holds != held_before else now)
                 # Thousands of watched gates take longer to read and must not use a full CPU core.
                 time.sleep(max(LOOK_EVERY_S, 2 * (time.monotonic() - began)))
         finally:
             own.close()
 
-    def _watched(self) -> list[str]:
+    def _watched_gates(self) -> list[str]:
         """Return all watched gates; waits for one, for the next heartbeat, or for the end."""
-        with self._changed:
-            while not self._waiters and not self._ended:
-                if not self._changed.wait(BEAT_EVERY_S if self._has_pulse else None):
+        with self._condition:
+            while not self._waiters and not self._is_stopping:
+                if not self._condition.wait(BEAT_EVERY_S if self._has_heartbeat else None):
                     break
-            if self._listed is None:
-                self._listed = list({gate.hex for waiter in self._waiters for gate in waiter.gates})
-            return self._listed
+            if self._watched_cache is None:
+                self._watched_cache = list(
+                    {gate.hex for waiter in self._waiters for gate in waiter.gates}
+                )
+            return self._watched_cache
 
 
-def _versions(own: sqlite3.Connection, gates: list[str]) -> dict[UUID, int]:
+def _load_versions(own: sqlite3.Connection, gates: list[str]) -> dict[UUID, int]:
     placeholders = ", ".join("?" * len(gates))
     rows = own.execute(
         f"SELECT id, version FROM approvals_gate WHERE id IN ({placeholders})", gates
@@ -270,7 +274,7 @@ def _versions(own: sqlite3.Connection, gates: list[str]) -> dict[UUID, int]:
     return {UUID(gate): version for gate, version in rows}
 
 
-def _holds(own: sqlite3.Connection) -> Any:
+def _load_stops(own: sqlite3.Connection) -> Any:
     return own.execute(
         "SELECT group_concat(opened_position) FROM ledger_hold WHERE lifted_at_us IS NULL"
     ).fetchone()

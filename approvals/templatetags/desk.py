@@ -232,11 +232,12 @@ def plain_text(text: str) -> str:
     Hidden characters become tokens.
     """
     return "".join(
-        piece.shown or piece.raw for piece in untrusted.pieces(text[:_OPTION], one_line=True)
+        piece.shown or piece.raw
+        for piece in untrusted.pieces(text[:_OPTION_CHARACTERS], one_line=True)
     )
 
 
-_OPTION: Final = 60
+_OPTION_CHARACTERS: Final = 60
 
 
 @register.filter
@@ -254,7 +255,7 @@ def source(line: Line) -> SafeString:
     )
 
 
-_SIGNS: Final = {
+_SIGN_CELLS: Final = {
     "+": ("add", "added ", "+"),
     "-": ("del", "removed ", "−"),
     "@": ("hunk", "", ""),
@@ -265,7 +266,7 @@ _SIGNS: Final = {
 @register.filter
 def diff_row(row: Row) -> SafeString:
     """Render a diff row. The sign has its own column, so colour is never the only cue."""
-    css_class, word, sign = _SIGNS[row.sign]
+    css_class, word, sign = _SIGN_CELLS[row.sign]
     return markup(
         '<tr class="{}"><td class="no">{}{}</td>'
         '<td class="untrusted" hx-disable hx-ignore dir="ltr">{}</td></tr>',

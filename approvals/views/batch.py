@@ -21,9 +21,9 @@ from journal.clock import now_us
 from ledger import holds
 from sessions.access import MemberRequest, requires
 
-_KEY: Final = "batch"  # session key of {"ids": selected gates, "reason": typed reason}
-_NOT_PLAIN: Final = "hidden characters, long blanks or too much text for one glance"
-_MARKS: Final = {  # warning of a list entry -> why to decide it alone
+_SESSION_KEY: Final = "batch"  # session key of {"ids": selected gates, "reason": typed reason}
+_NOT_PLAIN_TEXT: Final = "hidden characters, long blanks or too much text for one glance"
+_WARNINGS: Final = {  # warning of a list entry -> why to decide it alone
     "takes": "destructive by its own arguments",
     "again": "the same request was refused before",
     "before": "resubmitted with changes",
@@ -36,8 +36,8 @@ _MARKS: Final = {  # warning of a list entry -> why to decide it alone
 def choose(request: MemberRequest) -> HttpResponse:
     """Keep the requests selected in the inbox and go to the page that lists them."""
     ids = request.POST.getlist("gate")[: inbox.BATCH + 1]
-    before = _kept(request)
-    _keep(request, ids, before["reason"] if set(ids) <= set(before["ids"]) else "")
+    before = _load_kept(request)
+    _store_kept(request, ids, before["reason"] if set(ids) <= set(before["ids"]) else "")
     return redirect("batch_confirm")
 
 
@@ -45,17 +45,17 @@ def choose(request: MemberRequest) -> HttpResponse:
 @requires("reviewer")
 def confirm(request: MemberRequest) -> HttpResponse:
     """List the selected requests; POST votes on each with the same reason."""
-    chosen = _chosen(request)
-    wrong = _wrong(chosen) or _too_much(chosen)
+    chosen = _load_chosen(request)
+    wrong = _why_not_together(chosen) or _why_alone(chosen)
     if request.method != "POST":
-        return _page(request, chosen, wrong)
+        return _render_batch(request, chosen, wrong)
     if wrong:
-        _keep(request, _kept(request)["ids"], request.POST.get("reason", ""))
-        return _page(request, chosen, wrong)
-    return _decide(request, chosen)
+        _store_kept(request, _load_kept(request)["ids"], request.POST.get("reason", ""))
+        return _render_batch(request, chosen, wrong)
+    return _vote_on_all(request, chosen)
 
 
-def _page(
+def _render_batch(
     request: MemberRequest, chosen: list[Gate], wrong: str, errors: Sequence[str] = ()
 ) -> HttpResponse:
     standing = stops.in_force(request.membership.project)
@@ -67,22 +67,27 @@ def _page(
         token = seen.sign(gate, request.membership, shown, votes)
         stop = holds.covering(standing, gate.session_id, gate.agent_id, gate.tool, gate.effect_id)
         rows.append({"gate": gate, "card": shown, "token": token, "stop": stop})
-    context = {"rows": rows, "refusal": wrong, "errors": errors, "reason": _kept(request)["reason"]}
+    context = {
+        "rows": rows,
+        "refusal": wrong,
+        "errors": errors,
+        "reason": _load_kept(request)["reason"],
+    }
     return render(request, "approvals/batch.html", context, status=409 if wrong or errors else 200)
 
 
-def _kept(request: MemberRequest) -> dict[str, Any]:
-    kept: dict[str, Any] = request.session.get(_KEY) or {"ids": [], "reason": ""}
+def _load_kept(request: MemberRequest) -> dict[str, Any]:
+    kept: dict[str, Any] = request.session.get(_SESSION_KEY) or {"ids": [], "reason": ""}
     return kept
 
 
-def _keep(request: MemberRequest, ids: list[str], reason: str) -> None:
-    request.session[_KEY] = {"ids": ids, "reason": reason[:LONGEST]}
+def _store_kept(request: MemberRequest, ids: list[str], reason: str) -> None:
+    request.session[_SESSION_KEY] = {"ids": ids, "reason": reason[:LONGEST]}
 
 
-def _chosen(request: MemberRequest) -> list[Gate]:
+def _load_chosen(request: MemberRequest) -> list[Gate]:
     ids = []
-    for text in _kept(request)["ids"]:
+    for text in _load_kept(request)["ids"]:
         try:
             ids.append(UUID(text))
         except (ValueError, AttributeError):
@@ -98,7 +103,7 @@ def _chosen(request: MemberRequest) -> list[Gate]:
     return gates
 
 
-def _wrong(chosen: list[Gate]) -> str:
+def _why_not_together(chosen: list[Gate]) -> str:
     """Return why these requests cannot be decided together; empty if they can."""
     if not chosen:
         return "Nothing is selected. Select requests in the inbox."
@@ -118,14 +123,14 @@ def _wrong(chosen: list[Gate]) -> str:
     return ""
 
 
-def _too_much(chosen: list[Gate]) -> str:
+def _why_alone(chosen: list[Gate]) -> str:
     """Name requests that must be decided alone: not plain, or with a warning."""
     rows = {row.gate.id: row for row in entries.entries_of([gate.id for gate in chosen])}
     gates_by_reason: dict[str, list[str]] = {}
     for gate in chosen:
         if not card.of(gate).plain:
-            gates_by_reason.setdefault(_NOT_PLAIN, []).append(str(gate))
-        for mark, explanation in _MARKS.items():
+            gates_by_reason.setdefault(_NOT_PLAIN_TEXT, []).append(str(gate))
+        for mark, explanation in _WARNINGS.items():
             if getattr(rows[gate.id], mark):
                 gates_by_reason.setdefault(explanation, []).append(str(gate))
     sentences = " ".join(
@@ -134,18 +139,18 @@ def _too_much(chosen: list[Gate]) -> str:
     return f"{sentences} Decide each of these alone." if sentences else ""
 
 
-def _decide(request: MemberRequest, chosen: list[Gate]) -> HttpResponse:
+def _vote_on_all(request: MemberRequest, chosen: list[Gate]) -> HttpResponse:
     reason = request.POST.get("reason", "")
     refused: dict[str, list[Gate]] = {}
     for gate in chosen:
-        if why := _answered(request, gate, request.POST.get("answer", ""), reason):
+        if why := _vote_on_one(request, gate, request.POST.get("answer", ""), reason):
             refused.setdefault(why, []).append(gate)
     errors = [f"{', '.join(map(str, named))}: {why}" for why, named in refused.items()]
     remaining = [str(gate.id) for named in refused.values() for gate in named]
-    _keep(request, remaining, reason)
+    _store_kept(request, remaining, reason)
     if len(remaining) == len(chosen):
-        now = _chosen(request)
-        return _page(request, now, _wrong(now) or _too_much(now), errors)
+        now = _load_chosen(request)
+        return _render_batch(request, now, _why_not_together(now) or _why_alone(now), errors)
     recorded = len(chosen) - len(remaining)
     answers = "1 answer is" if recorded == 1 else f"{recorded} answers are"
     messages.success(request, f"{answers} recorded, each with your reason.")
@@ -153,11 +158,11 @@ def _decide(request: MemberRequest, chosen: list[Gate]) -> HttpResponse:
         messages.error(request, f"Not recorded. {words}", extra_tags="failed")
     if remaining:
         return redirect("batch_confirm")  # the remaining requests, with the typed reason
-    request.session.pop(_KEY, None)
+    request.session.pop(_SESSION_KEY, None)
     return redirect(f"{reverse('inbox')}?open=none")  # opens no request
 
 
-def _answered(request: MemberRequest, gate: Gate, answer: str, reason: str) -> str:
+def _vote_on_one(request: MemberRequest, gate: Gate, answer: str, reason: str) -> str:
     """Vote on one request. Return why the vote was refused, or an empty string."""
     shown = seen.read(request.POST.get(f"seen-{gate.id.hex}", ""), gate, request.membership)
     if shown is None:

@@ -67,14 +67,14 @@ def answer(request: MemberRequest, gate: UUID) -> HttpResponse:
     gate_row = gate_of(request, gate)
     if request.method != "POST":
         return redirect("gate", gate=gate_row.id)
-    draft = _draft(request)
-    refused = _unfit(request, gate_row, draft)
+    draft = _read_draft(request)
+    refused = _validate_draft(request, gate_row, draft)
     if refused is not None:
         return refused
-    if not request.POST.get("settled") or _step_up(gate_row, draft) != "none":
+    if not request.POST.get("settled") or _required_step_up(gate_row, draft) != "none":
         request.session[drafts.key(gate_row)] = draft
         return redirect("gate_confirm", gate=gate_row.id)
-    return _decide(request, gate_row, draft, "none")
+    return _record_vote(request, gate_row, draft, "none")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -91,18 +91,18 @@ def confirm(request: MemberRequest, gate: UUID) -> HttpResponse:
         )
     if request.method != "POST":
         return (
-            _unfit(request, gate_row, draft) if gate_row.status != "pending" else None
-        ) or _confirm(request, gate_row, draft, {})
+            _validate_draft(request, gate_row, draft) if gate_row.status != "pending" else None
+        ) or _render_confirm(request, gate_row, draft, {})
     if request.POST.get("seen_draft", "") != drafts.digest(draft):
-        return _confirm(request, gate_row, draft, {}, other=OTHER)
-    refused = _unfit(request, gate_row, draft)
+        return _render_confirm(request, gate_row, draft, {}, other=OTHER)
+    refused = _validate_draft(request, gate_row, draft)
     if refused is not None:
         return refused
-    step_up = _step_up(gate_row, draft)
-    errors = _unproved(request, gate_row, step_up)
+    step_up = _required_step_up(gate_row, draft)
+    errors = _check_step_up(request, gate_row, step_up)
     if errors:
-        return _confirm(request, gate_row, draft, errors)
-    return _decide(request, gate_row, draft, step_up)
+        return _render_confirm(request, gate_row, draft, errors)
+    return _record_vote(request, gate_row, draft, step_up)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -112,17 +112,21 @@ def extend(request: MemberRequest, gate: UUID) -> HttpResponse:
     gate_row = gate_of(request, gate)
     if request.method != "POST":
         return redirect("gate", gate=gate_row.id)
-    draft = _draft(request) | {"answer": ""}
+    draft = _read_draft(request) | {"answer": ""}
     outcome = ruled(lambda: rulings.extend(gate_row, request.membership))
     if outcome.refusal is not None:
         return refusal(
-            request, gate_row.id, outcome.refusal, reason=draft["reason"], ticked=_ticked(draft)
+            request,
+            gate_row.id,
+            outcome.refusal,
+            reason=draft["reason"],
+            ticked=_ticked_names(draft),
         )
-    if draft["reason"] or _ticked(draft):
+    if draft["reason"] or _ticked_names(draft):
         request.session[drafts.key(gate_row)] = draft
     messages.success(request, "Extended by 15 minutes.")
     if request.POST.get("from") == "inbox":
-        return redirect(f"{_list(request.POST.get('list', ''))}open={gate_row.id}")
+        return redirect(f"{_list_url(request.POST.get('list', ''))}open={gate_row.id}")
     return redirect("gate", gate=gate_row.id)
 
 
@@ -172,7 +176,9 @@ def refusal(
     return render(request, "approvals/gate.html", facts_of(request, gate_row, **more), status=409)
 
 
-def _unfit(request: MemberRequest, gate: Gate, draft: dict[str, str]) -> HttpResponse | None:
+def _validate_draft(
+    request: MemberRequest, gate: Gate, draft: dict[str, str]
+) -> HttpResponse | None:
     """Refuse an answer that fails a check of its form: token, ticks, missing reason."""
     shown = seen.read(draft["seen"], gate, request.membership)
     refused, differences = None, []
@@ -199,18 +205,18 @@ def _unfit(request: MemberRequest, gate: Gate, draft: dict[str, str]) -> HttpRes
         )
     if refused is None:
         return None
-    ticked = () if refused in (STALE, CHANGED) else _ticked(draft)
+    ticked = () if refused in (STALE, CHANGED) else _ticked_names(draft)
     return refusal(
         request, gate.id, refused, reason=draft["reason"], differences=differences, ticked=ticked
     )
 
 
-def _draft(request: MemberRequest) -> dict[str, str]:
+def _read_draft(request: MemberRequest) -> dict[str, str]:
     """Return the submitted fields of the form."""
     return {name: request.POST.get(name, "")[:LONGEST] for name in drafts.FIELDS}
 
 
-def _ticked(draft: dict[str, str]) -> list[str]:
+def _ticked_names(draft: dict[str, str]) -> list[str]:
     return [name for name in drafts.TICKS if draft[name]]
 
 
@@ -219,12 +225,12 @@ def _is_stale(shown: Seen, gate: Gate, now: card.Card) -> bool:
     return (page.version, page.digest, page.card_sha256) != (gate.version, gate.digest, now.sha256)
 
 
-def _step_up(gate: Gate, draft: dict[str, str]) -> str:
+def _required_step_up(gate: Gate, draft: dict[str, str]) -> str:
     """Return the step-up this answer needs; only approvals need any."""
     return rulings.asks(gate).step_up if draft["answer"] == "approve" else "none"
 
 
-def _unproved(request: MemberRequest, gate: Gate, step_up: str) -> dict[str, str]:
+def _check_step_up(request: MemberRequest, gate: Gate, step_up: str) -> dict[str, str]:
     """Return what is wrong with code or password, by field; the code is checked first."""
     if step_up == "none":
         return {}
@@ -238,7 +244,7 @@ def _unproved(request: MemberRequest, gate: Gate, step_up: str) -> dict[str, str
     return {"password": proof.WRONG_PASSWORD}
 
 
-def _confirm(
+def _render_confirm(
     request: MemberRequest,
     gate: Gate,
     draft: dict[str, str],
@@ -250,7 +256,7 @@ def _confirm(
 
     It names its draft, since a second window may begin another.
     """
-    step_up = _step_up(gate, draft)
+    step_up = _required_step_up(gate, draft)
     gate_url = reverse("gate", args=[gate.id])
     context = {
         "gate": gate,
@@ -261,7 +267,9 @@ def _confirm(
         "typing": step_up == "typed_digest",
         "password": step_up != "none" and not proof.fresh(request),
         "code": card.code(gate.effect.intent_digest),
-        "back": f"{_list(draft['list'])}open={gate.id}" if draft["from"] == "inbox" else gate_url,
+        "back": f"{_list_url(draft['list'])}open={gate.id}"
+        if draft["from"] == "inbox"
+        else gate_url,
         "errors": errors,
         "typed": request.POST.get("code", "")[:8] if not other else "",
         "digest": drafts.digest(draft),
@@ -272,7 +280,7 @@ def _confirm(
     )
 
 
-def _decide(
+def _record_vote(
     request: MemberRequest, gate: Gate, draft: dict[str, str], step_up: str
 ) -> HttpResponse:
     shown = seen.read(draft["seen"], gate, request.membership)
@@ -307,10 +315,10 @@ def _decide(
         str(gate),
         str(position),
     )
-    message += markup("{}.", _became(outcome))
+    message += markup("{}.", _status_label(outcome))
     if draft["from"] == "inbox":
         messages.success(request, message)
-        return redirect(f"{_list(draft['list'])}open={next_gate or 'none'}")
+        return redirect(f"{_list_url(draft['list'])}open={next_gate or 'none'}")
     next_gate = next_gate or inbox.first(request.membership)
     if next_gate is not None:
         message += markup(' <a href="{}">Next request</a>', reverse("gate", args=[next_gate]))
@@ -318,13 +326,13 @@ def _decide(
     return redirect("gate", gate=gate.id)
 
 
-def _became(outcome: Outcome) -> str:
+def _status_label(outcome: Outcome) -> str:
     if outcome.gate.status == "pending":
         return "more approvals are needed"
     return words.STATUSES[outcome.gate.status][0]
 
 
-def _list(filters: str) -> str:
+def _list_url(filters: str) -> str:
     """Return the URL of an answer's list, ready for one more parameter."""
     query = drafts.filters(filters)
     return f"{reverse('inbox')}?{query}&" if query else f"{reverse('inbox')}?"

@@ -85,7 +85,7 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         after=request.GET.get("after", ""),
     )
     rows = inbox.grouped(listed.rows) if state in ("pending", "mine") else listed.rows
-    opened = _opened(request)
+    opened = _opened_gate(request)
     observes = standing_of(request).mode != "enforce"
     week = inbox.week(project)
     context = {
@@ -184,8 +184,8 @@ def facts_of(
         "draft_reason": draft.reason,
         "ticked": draft.ticked,
         "list_filters": drafts.list_of(request) if in_pane else "",
-        "next_gate": None if in_pane or undecided else _next(request, gate),
-        "longest": _longest(shown),
+        "next_gate": None if in_pane or undecided else _next_gate(request, gate),
+        "longest": _longest_argument(shown),
         "has_full_changes": _is_abridged(shown.changes),
         "status": words.STATUSES[gate.status],
         "why_ended": words.REASONS.get(gate.reason, ""),
@@ -219,13 +219,21 @@ def facts_of(
         "resolution": _resolution(gate),
         "same_calls": _same_calls(gate),
         "revoked_by": around.words_of(gate, "gate.ruled") if gate.status == "revoked" else ("", ""),
-        "poll_mark": news.mark(gate) if gate.status in OPEN else "",  # an ended gate never changes
+        "poll_url": _poll_url(gate, in_pane),
         "ended": ENDED,
         "in_pane": in_pane,
         "heading": 2 if in_pane else 1,
         "subheading": 3 if in_pane else 2,
         **more,
     }
+
+
+def _poll_url(gate: Gate, in_pane: bool) -> str:
+    """Return the URL that an open gate's page polls; empty for an ended gate."""
+    if gate.status not in OPEN:
+        return ""
+    query = urlencode({"since": news.mark(gate), "in": "pane" if in_pane else "page"})
+    return f"{reverse('gate', args=[gate.id])}?{query}"
 
 
 def _resolution(gate: Gate) -> Said | None:
@@ -253,13 +261,13 @@ def _same_calls(gate: Gate) -> list[same_calls.Link]:
     return [link for link in links if link.earlier]
 
 
-def _next(request: MemberRequest, gate: Gate) -> Gate | None:
+def _next_gate(request: MemberRequest, gate: Gate) -> Gate | None:
     """Return the next request for this person after an answered one, or the first."""
     gate_id = inbox.following(request.membership, gate) or inbox.first(request.membership)
     return Gate.objects.filter(id=gate_id).first() if gate_id is not None else None
 
 
-def _longest(shown: card.Card) -> dict[str, Any]:
+def _longest_argument(shown: card.Card) -> dict[str, Any]:
     """Return the longest argument of a long card and its number."""
     if not shown.long or not shown.pieces:
         return {}
@@ -276,7 +284,7 @@ def _is_abridged(changed: Changes) -> bool:
     return bool(changed.files) or len(changed.commits) > 6 or not short
 
 
-def _opened(request: MemberRequest) -> Gate | None:
+def _opened_gate(request: MemberRequest) -> Gate | None:
     """Return the request named by `open`. Without one, the script opens the first."""
     try:
         return gate_of(request, UUID(request.GET.get("open", "")))

@@ -30,13 +30,13 @@ _LENGTHS: Final = [
     ("168", "7 days"),
     ("720", "30 days"),
 ]
-_PLAIN: Final = {"autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}
+_PLAIN_INPUT: Final = {"autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}
 
 
-def _glob(
+def _glob_field(
     label: str, longest: int, help_text: str = "", *, required: bool = False
 ) -> forms.CharField:
-    widget = forms.TextInput(attrs=dict(_PLAIN))
+    widget = forms.TextInput(attrs=dict(_PLAIN_INPUT))
     return forms.CharField(
         label=label, max_length=longest, required=required, widget=widget, help_text=help_text
     )
@@ -45,15 +45,15 @@ def _glob(
 class ExemptionForm(forms.Form):
     """Scope, length and reason of an exemption."""
 
-    tool = _glob(
+    tool = _glob_field(
         "Tool", 100, "A glob such as git.push or git.*. Use * for every tool.", required=True
     )
-    rule = _glob("Rule", 64, "Id of the rule to skip. Leave empty for all rules.")
-    agent = _glob("Agent", 64, "Leave empty for every agent.")
-    repository = _glob("Repository", 200, "Leave empty for any repository (or none).")
-    ref = _glob("Ref", 200, "Refs that git moves: main, refs/heads/release/*")
-    environment = _glob("Environment", 64)
-    session = _glob("Session", 20, "A handle such as s_412. Leave empty for every session.")
+    rule = _glob_field("Rule", 64, "Id of the rule to skip. Leave empty for all rules.")
+    agent = _glob_field("Agent", 64, "Leave empty for every agent.")
+    repository = _glob_field("Repository", 200, "Leave empty for any repository (or none).")
+    ref = _glob_field("Ref", 200, "Refs that git moves: main, refs/heads/release/*")
+    environment = _glob_field("Environment", 64)
+    session = _glob_field("Session", 20, "A handle such as s_412. Leave empty for every session.")
     hours = forms.ChoiceField(label="Ends after", choices=_LENGTHS, initial="4")
     reason = forms.CharField(
         label="Reason",
@@ -109,7 +109,7 @@ def grant_exemption(request: MemberRequest) -> HttpResponse:
         scope = {"reason": cleaned["reason"], **{name: cleaned[name] for name in exemptions.SCOPES}}
         ends_at_us = now_us() + int(cleaned["hours"]) * _HOUR_US
         try:
-            session = _session(request, cleaned["session"])
+            session = _load_session(request, cleaned["session"])
             covered, _ = exemptions.checked(
                 project, ends_at_us=ends_at_us, session=session, **scope
             )
@@ -117,7 +117,7 @@ def grant_exemption(request: MemberRequest) -> HttpResponse:
             code = exemptions.code(
                 project.pk, request.user.pk, *(cleaned[name] for name in ExemptionForm.base_fields)
             )
-            errors = _unproved(request, code)
+            errors = _check_step_up(request, code)
             if errors is not None:
                 context = {
                     "scope": scope,
@@ -126,20 +126,20 @@ def grant_exemption(request: MemberRequest) -> HttpResponse:
                     "people": people,
                     "form": form,
                 }
-                return _ask_proof(request, code, errors, context)
+                return _render_confirm(request, code, errors, context)
             with transaction.atomic(durable=True):
                 granted = exemptions.grant(
                     project,
                     ends_at_us=ends_at_us,
                     user=request.user,
                     session=session,
-                    **_proof(request),
+                    **_step_up_values(request),
                     **scope,
                 )
         except RefusedError as refusal:
             form.add_error(None, str(refusal))
         else:
-            _tell(request, granted)
+            _report_grant(request, granted)
             return redirect("exemptions")
     current = policies.current(project)
     context = {"form": form, "rules": current.policy_set.rules["rules"] if current else []}
@@ -156,16 +156,16 @@ def confirm_exemption(request: MemberRequest, exemption: UUID) -> HttpResponse:
         request.membership.project.exemptions, pk=exemption
     )
     code = exemptions.code(exemption_row.id, request.user.pk)
-    errors = _unproved(request, code) if request.method == "POST" else {}
+    errors = _check_step_up(request, code) if request.method == "POST" else {}
     if errors is None:
         try:
             with transaction.atomic(durable=True):
-                exemptions.confirm(exemption_row, request.user, **_proof(request))
+                exemptions.confirm(exemption_row, request.user, **_step_up_values(request))
         except RefusedError as refusal:
             messages.error(request, str(refusal), extra_tags="failed")
         else:
             exemption_row.refresh_from_db()
-            _tell(request, exemption_row)
+            _report_grant(request, exemption_row)
         return redirect("exemptions")
     scope = {name: getattr(exemption_row, name) for name in exemptions.SCOPES}
     scope["reason"] = exemptions.reasons([exemption_row]).get(exemption_row.id, "")
@@ -175,12 +175,12 @@ def confirm_exemption(request: MemberRequest, exemption: UUID) -> HttpResponse:
         "exemption": exemption_row,
         "people": exemption_row.minimum,
     }
-    return _ask_proof(
+    return _render_confirm(
         request, code, errors, context | {"grantors": exemptions.grantors(exemption_row)}
     )
 
 
-def _unproved(request: MemberRequest, code: str) -> dict[str, str] | None:
+def _check_step_up(request: MemberRequest, code: str) -> dict[str, str] | None:
     """Return what is wrong with code or password, by field.
 
     Empty if neither was sent; None if both are right.
@@ -194,11 +194,11 @@ def _unproved(request: MemberRequest, code: str) -> dict[str, str] | None:
     return {"password": proof.WRONG_PASSWORD}
 
 
-def _proof(request: MemberRequest) -> dict[str, Any]:
+def _step_up_values(request: MemberRequest) -> dict[str, Any]:
     return {"step_up": STEP_UPS[-1], "password_at_us": proof.given_at_us(request)}
 
 
-def _ask_proof(
+def _render_confirm(
     request: MemberRequest, code: str, errors: dict[str, str], context: dict[str, Any]
 ) -> HttpResponse:
     context |= {"code": code, "errors": errors, "password": not proof.fresh(request)}
@@ -207,7 +207,7 @@ def _ask_proof(
     )
 
 
-def _tell(request: MemberRequest, granted: Exemption) -> None:
+def _report_grant(request: MemberRequest, granted: Exemption) -> None:
     if granted.in_force_at_us is not None:
         messages.success(
             request, f"Effects matching {granted.tool} skip approval until the exemption ends."
@@ -241,7 +241,7 @@ def revoke_exemption(request: MemberRequest, exemption: UUID) -> HttpResponse:
     return redirect("exemptions")
 
 
-def _session(request: MemberRequest, handle: str) -> Session | None:
+def _load_session(request: MemberRequest, handle: str) -> Session | None:
     """Load the session of a handle; None for an empty handle. Raises RefusedError."""
     if not handle:
         return None

@@ -127,7 +127,7 @@ def notices_page(request: MemberRequest) -> HttpResponse:
     )
     context: dict[str, Any] = {
         "form": form,
-        "channels": [_shown(channel) for channel in rows.order_by("kind", "target")],
+        "channels": [_channel_row(channel) for channel in rows.order_by("kind", "target")],
         "notices": notices.latest(project.id),
         "shown": once.take(request),
         "files": delivery.mail_becomes_files(),
@@ -142,7 +142,7 @@ def notices_page(request: MemberRequest) -> HttpResponse:
 @requires("administrator")
 def channel_page(request: MemberRequest, channel: UUID) -> HttpResponse:
     """Change the topics and minimum risk of a channel."""
-    channel_row = _of(request, channel)
+    channel_row = _load_channel(request, channel)
     initial = {"topics": [name for name in channels.SWITCHES if getattr(channel_row, name)]}
     form = SwitchesForm(
         request.POST or None, initial=initial | {"minimum_risk": channel_row.minimum_risk}
@@ -169,7 +169,7 @@ def channel_page(request: MemberRequest, channel: UUID) -> HttpResponse:
 @requires("administrator")
 def switch_channel(request: MemberRequest, channel: UUID) -> HttpResponse:
     """Turn a channel off or on."""
-    channel_row = _of(request, channel)
+    channel_row = _load_channel(request, channel)
     with transaction.atomic(durable=True):
         channels.change(channel_row, request.user, enabled=not channel_row.enabled)
     messages.success(
@@ -183,7 +183,7 @@ def switch_channel(request: MemberRequest, channel: UUID) -> HttpResponse:
 @requires("administrator")
 def remove_channel(request: MemberRequest, channel: UUID) -> HttpResponse:
     """Remove a channel; its notifications stay on record."""
-    channel_row = _of(request, channel)
+    channel_row = _load_channel(request, channel)
     with transaction.atomic(durable=True):
         channels.remove(channel_row, request.user)
     messages.success(request, f"{channel_row.shown} is removed. Nothing more is sent to it.")
@@ -194,7 +194,7 @@ def remove_channel(request: MemberRequest, channel: UUID) -> HttpResponse:
 @requires("administrator")
 def try_channel(request: MemberRequest, channel: UUID) -> HttpResponse:
     """Send a test notification through the normal delivery."""
-    channel_row = _of(request, channel)
+    channel_row = _load_channel(request, channel)
     if not channel_row.enabled:
         messages.error(request, f"{channel_row.shown} is off. Turn it on first.")
         return redirect("notices")
@@ -207,13 +207,13 @@ def try_channel(request: MemberRequest, channel: UUID) -> HttpResponse:
     return redirect("notices")
 
 
-def _of(request: MemberRequest, channel: UUID) -> NoticeChannel:
+def _load_channel(request: MemberRequest, channel: UUID) -> NoticeChannel:
     return get_object_or_404(
         request.membership.project.notice_channels, pk=channel, removed_at_us__isnull=True
     )
 
 
-def _shown(channel: NoticeChannel) -> dict[str, Any]:
+def _channel_row(channel: NoticeChannel) -> dict[str, Any]:
     topics = ", ".join(name for name in channels.SWITCHES if getattr(channel, name))
     kind = dict(KINDS)[channel.kind].partition(":")[0].partition(",")[0]
     return {"channel": channel, "kind": kind, "topics": topics}

@@ -28,7 +28,7 @@ from sessions.refused import RefusedError
 HISTORY: Final = 50  # policy sets and activations on a page
 MOST_REHEARSED: Final = 20_000  # effects; the command tests all
 SHOWN_CHANGES: Final = 200
-_AREA: Final = {
+_TEXTAREA: Final = {
     "rows": 24,
     "class": "is-code",
     "autocapitalize": "off",
@@ -64,7 +64,7 @@ class DraftForm(forms.Form):
         label="Rules, as YAML",
         max_length=MAX_BYTES,
         strip=False,
-        widget=forms.Textarea(attrs=dict(_AREA)),
+        widget=forms.Textarea(attrs=dict(_TEXTAREA)),
     )
     days = forms.ChoiceField(
         label="Test on the effects of the last",
@@ -99,7 +99,7 @@ def policies_page(request: MemberRequest) -> HttpResponse:
         since = now - budget.DAYS * rehearsal.DAY_US
         matched = budget.matches(project, name, since)
         costs = budget.budgets(project, name, since, now)
-        rules = [_shown(rule, matched, costs) for rule in current.policy_set.rules["rules"]]
+        rules = [_rule_view(rule, matched, costs) for rule in current.policy_set.rules["rules"]]
         unmatched = matched.get("", unmatched)
     context = {
         "current": current,
@@ -114,7 +114,7 @@ def policies_page(request: MemberRequest) -> HttpResponse:
         "sets": PolicySet.objects.filter(project=project)
         .defer("text", "rules")
         .order_by("-loaded_at_us")[:HISTORY],
-        "activations": _activations(project.activations.all()),
+        "activations": _load_activations(project.activations.all()),
     }
     return render(request, "approvals/policies.html", context)
 
@@ -126,11 +126,11 @@ def policy_set_page(request: MemberRequest, policy_set: UUID) -> HttpResponse:
     policy_set_row = get_object_or_404(request.membership.project.policy_sets, pk=policy_set)
     context = {
         "policy_set": policy_set_row,
-        "rules": [_shown(rule, {}, {}) for rule in policy_set_row.rules["rules"]],
+        "rules": [_rule_view(rule, {}, {}) for rule in policy_set_row.rules["rules"]],
         "hours": Hours.of(policy_set_row.rules),
         "unanswerable": unanswerable(request.membership.project, policy_set_row.rules),
         "current": policies.current(request.membership.project),
-        "activations": _activations(policy_set_row.activations.all()),
+        "activations": _load_activations(policy_set_row.activations.all()),
     }
     return render(request, "approvals/policy_set.html", context)
 
@@ -144,7 +144,7 @@ def draft_page(request: MemberRequest) -> HttpResponse:
         return render(
             request,
             "approvals/draft.html",
-            {"form": DraftForm(initial={"text": _first_text(request)})},
+            {"form": DraftForm(initial={"text": _initial_text(request)})},
         )
     form = DraftForm(request.POST)
     context: dict[str, Any] = {"form": form}
@@ -152,12 +152,12 @@ def draft_page(request: MemberRequest) -> HttpResponse:
         text = form.cleaned_data["text"]
         try:
             if request.POST.get("do") == "load":
-                return _loaded(request, text)
+                return _load_draft(request, text)
             days = int(form.cleaned_data["days"])
             replay = rehearsal.rehearse(
                 project, text, days=days, mode=form.cleaned_data["mode"], most=MOST_REHEARSED
             )
-            changes = _replayed(replay)
+            changes = _collect_changes(replay)
             counts = sorted(replay.outcomes.items())
             context |= {
                 "replay": replay,
@@ -198,7 +198,7 @@ def activate_page(request: MemberRequest, policy_set: UUID) -> HttpResponse:
     return render(request, "approvals/activate.html", context, status=422 if form.errors else 200)
 
 
-def _loaded(request: MemberRequest, text: str) -> HttpResponse:
+def _load_draft(request: MemberRequest, text: str) -> HttpResponse:
     project = request.membership.project
     stored = policies.stored(project, text)
     with transaction.atomic(durable=True):
@@ -212,7 +212,7 @@ def _loaded(request: MemberRequest, text: str) -> HttpResponse:
     return redirect("policy_set", policy_set=policy_set.pk)
 
 
-def _first_text(request: MemberRequest) -> str:
+def _initial_text(request: MemberRequest) -> str:
     """Return the initial text: the requested set, else the set in force, else nothing."""
     project = request.membership.project
     try:
@@ -223,7 +223,7 @@ def _first_text(request: MemberRequest) -> str:
     return get_object_or_404(project.policy_sets, pk=wanted).text
 
 
-def _replayed(replay: Rehearsal) -> list[Change]:
+def _collect_changes(replay: Rehearsal) -> list[Change]:
     """Run a dry run to its end and keep the newest changes."""
     changes: list[Change] = []
     for change in replay:
@@ -232,7 +232,7 @@ def _replayed(replay: Rehearsal) -> list[Change]:
     return changes
 
 
-def _shown(
+def _rule_view(
     rule: dict[str, Any], matched: dict[str, Matches], costs: dict[str, Budget]
 ) -> ShownRule:
     required = rule["require"]
@@ -250,8 +250,10 @@ def _shown(
     )
 
 
-def _activations(rows: Any) -> list[Activation]:
-    return list(rows.select_related("user", "policy_set").defer(*_LARGE).order_by("-id")[:HISTORY])
+def _load_activations(rows: Any) -> list[Activation]:
+    return list(
+        rows.select_related("user", "policy_set").defer(*_LARGE_COLUMNS).order_by("-id")[:HISTORY]
+    )
 
 
-_LARGE: Final = ("policy_set__text", "policy_set__rules")
+_LARGE_COLUMNS: Final = ("policy_set__text", "policy_set__rules")

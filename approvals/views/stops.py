@@ -43,7 +43,7 @@ def stop(request: MemberRequest) -> HttpResponse:
     name, url = stops.named(project.id, scope, subject) if scope in HOLD_SCOPES else ("", "")
     if not name or "\0" in subject:
         raise Http404
-    gate = _gate_of(request, params.get("gate", ""))
+    gate = _load_gate_or_none(request, params.get("gate", ""))
     if gate is not None:
         url = reverse("gate", args=[gate.id])  # return to the page the stop was requested from
     error = ""
@@ -98,7 +98,7 @@ def lift(request: MemberRequest, hold: UUID) -> HttpResponse:
     return render(request, "approvals/lift.html", context, status=422 if error else 200)
 
 
-def _gate_of(request: MemberRequest, text: str) -> Gate | None:
+def _load_gate_or_none(request: MemberRequest, text: str) -> Gate | None:
     """Load the gate whose page requested the stop.
 
     None if the id is not of this project.

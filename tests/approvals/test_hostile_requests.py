@@ -51,13 +51,13 @@ def test_what_fact_2_shows_in_place_of_arguments_must_be_read_too(
     desk.declare("close", "reversible")
     short = desk.gate(desk.plan("e-1", tool="close", arguments={"issue": 7}))
     gate = desk.gate(desk.plan("e-2", tool="close", arguments=arguments))
-    found = re.search(r"I have read all (\d+) lines? of it, those of fact 2 too", rita.page(url_of(gate)))
+    found = re.search(r"I have read all (\d+) lines?,\s+including What changes", rita.page(url_of(gate)))
     assert found
     rita.client.post(reverse("batch"), {"gate": [str(one.id) for one in (short, gate)]})
-    assert f"{gate}: hidden characters, long blanks or more text" in rita.page(reverse("batch_confirm"), 409)
+    assert f"{gate}: hidden characters, long blanks or too much text" in rita.page(reverse("batch_confirm"), 409)
     refused = rita.answer(gate)
     assert refused.status_code == 409
-    assert b"Tick that you have read all of it" in refused.content
+    assert b"tick that you have read all lines" in refused.content
     assert not Vote.objects.exists()
     assert rita.answer(gate, all_read="1").status_code == 302
     assert Vote.objects.get().answer == "approve"
@@ -106,7 +106,7 @@ def test_a_selector_that_selects_nothing_is_shown_and_counted(desk: Desk, rita: 
     assert "1 hidden character." in html
     assert "\ufe0f" not in html
     assert "\ufe0e" not in html
-    assert b"Tick that you have seen the hidden characters" in rita.answer(gate).content
+    assert b"tick that you have seen the hidden characters" in rita.answer(gate).content
 
 
 @pytest.mark.parametrize("here", ["http://[", "http://[::1", "//℀/", "http://x]/?state=mine", "%", "?&=%00"])

@@ -99,7 +99,7 @@ def test_lesser_requests_come_together_in_one_letter(desk: Desk, hears: Callable
     assert tick() == 0
     assert tick(15 * 60) == 3
     (letter,) = mail.outbox
-    assert "3 requests wait" in letter.subject
+    assert "3 requests need approval" in letter.subject
     assert all(f"/approvals/{gate.id}/" in letter.body for gate in made)
 
 

@@ -154,7 +154,7 @@ def test_leave_whose_quorum_no_longer_stands_is_not_used(desk: Desk, team: Team,
     for name in ("ann", "ben"):
         desk.answer(gate, name)
     leave(desk, "ann")
-    assert "Too few of these count now" in Reviewer(desk, "administrator").page(url_of(gate))
+    assert "Not enough of these votes still count" in Reviewer(desk, "administrator").page(url_of(gate))
     refused = dispatch(desk, planned)
     assert (code(refused), refused.json()["reason"]) == ((409, "GATE_GONE"), "quorum_lost")
     stored, effect = Gate.objects.get(id=gate.id), desk.effect(planned)

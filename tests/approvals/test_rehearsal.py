@@ -216,7 +216,7 @@ def test_what_became_impossible_to_approve_is_another_outcome_and_is_warned_of(q
     fields = {"text": draft(9), "days": "7", "mode": "enforce", "do": "rehearse"}
     page = quiet.house.client("administrator").post(reverse("policy_draft"), fields).content.decode()
     assert "No outcome would change" not in page
-    assert "asks more people than can answer" in page
+    assert "requires more approvers than are eligible" in page
     assert "requests will expire" in page
     out, path = StringIO(), tmp_path / "draft.yaml"
     path.write_text(draft(9))

@@ -83,7 +83,7 @@ def test_a_rule_that_wants_the_password_alone_gets_the_password_alone(desk: Desk
     assert not Vote.objects.exists()
     assert rita.confirm(gate, password=PASSWORD).status_code == 302
     assert Vote.objects.get().step_up == "reauth"
-    assert "; password given" in rita.page(url_of(gate))
+    assert "Password given" in rita.page(url_of(gate))
     # It is good for five minutes, and then the confirm page only asks once more.
     again = desk.gate(desk.plan("e-2", arguments={"ref": "topic"}))
     confirm = rita.answer(again)["Location"]
