@@ -123,9 +123,10 @@ class Card:
         return sum(map(_count_lines, self._iterate_texts()))
 
     def _iterate_texts(self) -> Iterator[str]:
-        yield from (one.text for one in self.pieces if not one.told)
+        yield from (piece.text for piece in self.pieces if not piece.told)
         yield from (row.text for file in self.changes.files for row in file.rows)
-        yield from (f"{one.name} {one.title} {one.author}" for one in self.changes.commits)
+        for commit in self.changes.commits:
+            yield f"{commit.name} {commit.title} {commit.author}"
 
     @property
     def names(self) -> tuple[Line, ...]:

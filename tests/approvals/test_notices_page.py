@@ -67,7 +67,7 @@ def test_the_secret_of_a_webhook_is_shown_once(house: House) -> None:
     ("sent", "sentence"),
     [
         ({"target": "nobody"}, "This is not an e-mail address."),
-        ({"kind": "webhook", "target": "https://10.0.0.1/"}, "not among the hosts"),
+        ({"kind": "webhook", "target": "https://10.0.0.1/"}, "not an allowed host"),
         ({"kind": "slack", "target": "http://hooks.example.org/"}, "begins with https://"),
         ({"target": ""}, "This field is required."),
         ({"minimum_risk": "none"}, "Select a valid choice"),
