@@ -143,7 +143,7 @@ def test_the_journey_of_a_reviewer_without_javascript(shelf: Shelf, new_page: Ca
     page.get_by_label("Your password").fill(PASSWORD)
     page.get_by_role("button", name="Approve mail.send").click()
     expect(page.get_by_text("approved, not yet used").first).to_be_visible()
-    expect(page.get_by_text("with the code typed")).to_be_visible()
+    expect(page.get_by_text("Code typed")).to_be_visible()
     page.goto(shelf.gate_url("plain-2"))
     page.get_by_label("Reason").fill("not stale at all")
     page.get_by_role("button", name="Deny", exact=True).click()
@@ -176,7 +176,7 @@ def test_a_reviewer_needs_no_pointer(shelf: Shelf, browser_page: Page, complaint
     expect(pane.get_by_role("button", name="Deny", exact=True)).to_be_enabled()
     page.keyboard.press("Control+Enter")
     expect(page).to_have_url(re.compile(r"/approvals/\?open="))
-    expect(page.get_by_text("is recorded at position")).to_be_visible()
+    expect(page.get_by_text("is recorded as entry")).to_be_visible()
     expect(page.locator(".entry", has_text="By keys")).to_have_count(0)
     page.wait_for_load_state("load")  # until the script is there, nobody hears a key
     page.keyboard.press(".")

@@ -58,7 +58,7 @@ def test_each_step_of_an_approval_begins_where_the_focus_is(shelf: Shelf, browse
     expect(approve).to_be_enabled()
     tab_to(page, approve)
     page.keyboard.press("Enter")
-    expect(page.get_by_text("is recorded at position")).to_be_visible()
+    expect(page.get_by_text("is recorded as entry")).to_be_visible()
     expect(page.locator("#pane .gate-title")).to_be_focused()
     inbox(shelf, page, f"?repo=focus&open={shelf.asked['focus-2']['gate']['id']}")
     page.evaluate("document.querySelector('#pane [name=seen]').value = 'stale'")
@@ -72,7 +72,7 @@ def test_each_step_of_an_approval_begins_where_the_focus_is(shelf: Shelf, browse
     page.keyboard.press("d")
     expect(page.locator("[value=deny]")).to_be_enabled()
     page.keyboard.press("Control+Enter")
-    expect(page.locator("ul.said")).to_contain_text("is recorded at position")
+    expect(page.locator("ul.said")).to_contain_text("is recorded as entry")
     expect(page.locator("ul.said")).to_be_focused()
     page.goto(page.url)
     expect(page.locator("body")).to_be_focused()  # where nothing was sent, a page begins at its top

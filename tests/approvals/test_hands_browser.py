@@ -105,7 +105,7 @@ def test_without_a_script_nothing_is_offered_that_only_a_script_does(
 ) -> None:
     page = shelf.enter(new_page(java_script_enabled=False))
     page.goto(f"{shelf.server.url}/approvals/")
-    expect(page.get_by_text("it opens as a page of its own")).to_be_visible()
+    expect(page.get_by_text("it opens on its own page")).to_be_visible()
     for words in ("to review it here", "Pause updates"):
         expect(page.get_by_text(words)).to_be_hidden()
     expect(page.locator(".keys")).to_be_hidden()
@@ -118,7 +118,7 @@ def test_nothing_opens_by_itself_where_nothing_is_to_be_open(
     page = shelf.enter(watched(browser_page, complaints))
     page.goto(f"{shelf.server.url}/approvals/?open=none")
     page.wait_for_load_state("networkidle")
-    expect(page.get_by_text("Choose a request: it opens here.")).to_be_visible()
+    expect(page.get_by_text("Select a request to review it here.")).to_be_visible()
     expect(page.locator("#pane .gate")).to_have_count(0)
 
 
@@ -150,7 +150,7 @@ def test_the_way_to_the_decision_is_short_on_a_phone(
         page.goto(shelf.gate_url("buried"))
         page.get_by_role("link", name="command as text").click()
     assert saved.value.path().read_text() == BURIED
-    page.get_by_role("link", name="whole, 401 lines").click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text("The whole of g_")
+    page.get_by_role("link", name="full arguments, 401 lines").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Full arguments of g_")
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     assert page.locator(".agent").text_content() == BURIED

@@ -91,7 +91,7 @@ def test_a_draft_comes_into_force_without_javascript(server: Server, new_page: C
     draft = page.get_by_label("Rules, as YAML")
     draft.fill(text.replace("over: 20", "over: 7"))
     page.get_by_role("button", name="Test against history").click()
-    expect(page.get_by_role("heading", name="Rehearsal")).to_be_visible()
+    expect(page.get_by_role("heading", name="Dry run")).to_be_visible()
     page.get_by_role("button", name="Save as new version").click()
     expect(page.get_by_role("heading", level=1)).to_have_text(re.compile(r"house@\d+"))
     expect(page.get_by_text("not in force", exact=True)).to_be_visible()
