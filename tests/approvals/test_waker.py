@@ -57,13 +57,13 @@ class Between(waker.Waker):
         self._then: Iterator[Callable[[], None]] = iter([then])
         self.looked = threading.Event()
 
-    def _watched(self) -> list[str]:
-        found = super()._watched()
+    def _watched_gates(self) -> list[str]:
+        found = super()._watched_gates()
         next(self._then, lambda: None)()
         return found
 
-    def _ring_who_read_less(self, now: Mapping[UUID, int] | None) -> None:
-        super()._ring_who_read_less(now)
+    def _wake_outdated(self, now: Mapping[UUID, int] | None) -> None:
+        super()._wake_outdated(now)
         self.looked.set()
 
 
