@@ -1,4 +1,4 @@
-"""Where the page of a row is, asked from the pages, from the agents' doors and from chores alike, for many rows."""
+"""Page addresses of rows, for pages, the agents' API and background jobs."""
 
 from collections.abc import Callable
 from functools import cache
@@ -15,13 +15,16 @@ from sessions.models import Project
 
 @cache
 def _page(name: str) -> str:
-    """Where the pages of a kind of thing stand: asked of people's doors, also from those of agents, and once."""
+    """Return the address of an object's page without its id.
+
+    The URLs of the pages are used also from the agents' API.
+    """
     nobody = UUID(int=0)
     return reverse(name, args=[nobody], urlconf=settings.ROOT_URLCONF).removesuffix(f"{nobody}/")
 
 
 def _page_of_event(row: Any) -> str:
-    """The effect's page at this fact, else the session's; of what is of neither, the search for it."""
+    """Return the effect's page at this entry, else the session's page, else a search."""
     if row.effect_position is not None:
         return f"{_page('effect')}{row.effect}/?fact={row.position}"
     if row.session_position is not None:
@@ -35,12 +38,15 @@ def _audit() -> str:
 
 
 def of_search(text: str, project: Project) -> str:
-    """A search for whoever is sent there, who may be in another project: a text alone means something in each."""
+    """Return a search address that names the project.
+
+    The reader may be in another project.
+    """
     return f"{_audit()}?{urlencode({'q': text, OF_PROJECT: project.name})}"
 
 
 def in_full(path: str, project: Project) -> str:
-    """The address of a row's page for whoever reads it elsewhere; that of a search says which project it is of."""
+    """Return the full address of a row's page; that of a search names its project."""
     of = f"&{urlencode({OF_PROJECT: project.name})}" if path.startswith(f"{_audit()}?") else ""
     return f"{settings.GATEBOOK_URL}{path}{of}"
 

@@ -1,27 +1,56 @@
-"""Which facts of a session stand beside its effects in a timeline, and which of them only Gatebook finds."""
+"""Kinds of session events that timelines show beside effects."""
 
 from typing import Final
 
 OF_SESSION: Final = frozenset(
     {
-        *("lease.acquired", "lease.released", "lease.lost", "session.silent", "session.heard", "session.resumed"),
-        *("session.started", "session.ended", "session.stuck", "session.recovered", "checkpoint.written"),
-        *("handoff.written", "handoff.accepted", "artifact.recorded", "control.fired", "integrity.violation"),
-        *("integrity.fenced", "integrity.conflict", "decision.recorded", "decision.concluded", "message.sent"),
-        *("session.branched", "session.merged"),
+        "lease.acquired",
+        "lease.released",
+        "lease.lost",
+        "session.silent",
+        "session.heard",
+        "session.resumed",
+        "session.started",
+        "session.ended",
+        "session.stuck",
+        "session.recovered",
+        "checkpoint.written",
+        "handoff.written",
+        "handoff.accepted",
+        "artifact.recorded",
+        "control.fired",
+        "integrity.violation",
+        "integrity.fenced",
+        "integrity.conflict",
+        "decision.recorded",
+        "decision.concluded",
+        "message.sent",
+        "session.branched",
+        "session.merged",
     }
 )
 
-# What only Gatebook finds: reported under one of these kinds it is an agent's word, and no mark of ours.
+# Kinds that only Gatebook records: an agent's report of the same kind is not shown as an event.
 OURS: Final = frozenset(
     {
-        *("lease.acquired", "lease.released", "lease.lost", "session.silent", "session.heard", "session.resumed"),
-        *("session.stuck", "session.recovered", "control.fired"),
-        *("integrity.violation", "integrity.fenced", "integrity.conflict"),
+        "lease.acquired",
+        "lease.released",
+        "lease.lost",
+        "session.silent",
+        "session.heard",
+        "session.resumed",
+        "session.stuck",
+        "session.recovered",
+        "control.fired",
+        "integrity.violation",
+        "integrity.fenced",
+        "integrity.conflict",
     }
 )
 
-# A lane of leases tells of one session; of several only what happened to each is marked.
+# Leases are drawn for one session only; with several sessions, other events are marked.
 OF_SEVERAL: Final = frozenset(
-    kind for kind in OF_SESSION if not kind.startswith("lease.") and kind not in ("session.silent", "session.heard")
+    kind
+    for kind in OF_SESSION
+    if not kind.startswith("lease.") and kind not in ("session.silent", "session.heard")
 )

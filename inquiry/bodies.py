@@ -1,6 +1,7 @@
-"""Reading the bodies of entries: the arguments of a call one by one, and how much is cut away.
+"""Read bodies of entries: arguments of a call one by one, cut to a size.
 
-Bodies hold whatever an agent sent. Nothing here marks anything up: templates show every piece as untrusted text.
+Bodies contain whatever an agent sent. Nothing is marked up here: templates show every piece as
+untrusted text.
 """
 
 import json
@@ -15,7 +16,7 @@ from django.db.models.sql.compiler import SQLCompiler
 
 from journal.models import Body
 
-SHOWN_BYTES: Final = 4096  # of any one piece of agent text; the rest is in the download
+SHOWN_BYTES: Final = 4096  # bytes shown of any piece of agent text; the download has the rest
 
 
 class Octets(Func):
@@ -24,27 +25,40 @@ class Octets(Func):
     function = "OCTET_LENGTH"
     output_field = IntegerField()
 
-    def as_sqlite(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any) -> tuple[str, Any]:
-        """Every SQLite counts the bytes of a blob; only newer ones have octet_length."""
-        return self.as_sql(compiler, connection, template="LENGTH(CAST(%(expressions)s AS BLOB))", **context)
+    def as_sqlite(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> tuple[str, Any]:
+        """Count the bytes of a blob, which every SQLite version can.
+
+        Only newer ones have octet_length.
+        """
+        return self.as_sql(
+            compiler, connection, template="LENGTH(CAST(%(expressions)s AS BLOB))", **context
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """The beginning of a text, at most SHOWN_BYTES of it. `octets` is the length of the whole in bytes."""
+    """The beginning of a text, at most SHOWN_BYTES.
+
+    `octets` is the full length in bytes.
+    """
 
     text: str
     octets: int
 
     @property
     def cut(self) -> bool:
-        """True when there is more than is shown."""
+        """Return True if the text is longer than the excerpt."""
         return len(self.text.encode()) < self.octets
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of a call. `name` and `value` are agent text; `kind` is the JSON type."""
+    """One argument of a call.
+
+    `name` and `value` are agent text; `kind` is the JSON type.
+    """
 
     name: str
     value: Excerpt
@@ -52,7 +66,7 @@ class Argument:
 
 
 def excerpt(text: str, limit: int = SHOWN_BYTES) -> Excerpt:
-    """Cut `text` to `limit` bytes at a character."""
+    """Cut `text` to `limit` bytes at a character boundary."""
     raw = text.encode("utf-8", "surrogatepass")
     if len(raw) <= limit:
         return Excerpt(text, len(raw))
@@ -60,33 +74,42 @@ def excerpt(text: str, limit: int = SHOWN_BYTES) -> Excerpt:
 
 
 def excerpt_of_head(head: str | None, octets: int | None) -> Excerpt | None:
-    """The excerpt of a body from its first SHOWN_BYTES characters and its length in bytes; None for no body."""
+    """Return the excerpt of a body from its first characters and its length in bytes.
+
+    None for no body.
+    """
     return None if head is None or octets is None else Excerpt(excerpt(head).text, octets)
 
 
 def texts(project: UUID, positions: Iterable[int]) -> dict[int, str]:
-    """Return the whole bodies at `positions` (few), by position; erased ones are absent."""
+    """Return the full bodies at `positions` (few) by position.
+
+    Erased bodies are absent.
+    """
     rows = Body.objects.filter(entry_id__in=list(positions), entry__project=project)
     return dict(rows.values_list("entry_id", "text"))
 
 
 def arguments(value: Any) -> list[Argument]:
-    """The arguments one by one, those of one line first; arguments that are no object are one without a name."""
+    """Return the arguments, one-line values first.
+
+    Arguments that are no object get an empty name.
+    """
     if value is None:
         return []
     pairs = value.items() if isinstance(value, dict) else [("", value)]
-    found = [Argument(name, excerpt(shown(piece)), _kind(piece)) for name, piece in pairs]
-    return sorted(found, key=lambda argument: "\n" in argument.value.text)
+    pieces = [Argument(name, excerpt(shown(piece)), _kind(piece)) for name, piece in pairs]
+    return sorted(pieces, key=lambda argument: "\n" in argument.value.text)
 
 
 def shown(value: Any) -> str:
-    """A JSON value as people read it: a string is itself, the rest is indented JSON."""
+    """Return a JSON value as text: a string unchanged, other values as indented JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def _kind(value: Any) -> str:
     if isinstance(value, bool):
-        return "true or false"
+        return "boolean"
     if value is None:
         return "null"
     if isinstance(value, (int, float)):

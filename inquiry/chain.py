@@ -1,7 +1,7 @@
-"""The chain of an effect: where it came from, what came of it, what undoes it, and who let it pass.
+"""Chain of an effect: parents, children, causes, compensations, gates and votes.
 
-Parents and compensations are told by agents. The cause is what the book finds by itself: the same call asked before,
-and others with the same external reference. Everything is bounded, and where a bound cuts, a sentence says so.
+Agents report parents and compensations. Gatebook finds effects with the same call, resource or
+external reference. Everything is bounded; a sentence reports every bound that cuts.
 """
 
 from collections.abc import Iterator
@@ -22,22 +22,24 @@ from ledger.models import Effect
 from sessions import decisions
 from sessions.models_state import text_at
 
-UP: Final = 10  # steps towards parents, and towards what is undone
+UP: Final = 10  # steps to parents, and to what this effect compensates
 DOWN: Final = 5  # levels of children and of compensations
 PAIRS: Final = 5_000  # effects of the session that name a parent
-ALIKE: Final = 20  # of the same intent, and of the same external reference
-ELSEWHERE: Final = 5  # of the same intent in sessions that nobody was asked about, and on the same resource
-LOOKED: Final = 50  # calls that are the same in nearly the same words, or to the letter
+ALIKE: Final = 20  # effects with the same intent or the same external reference
+ELSEWHERE: Final = (
+    5  # effects with the same intent in other sessions without gates, or on the same resource
+)
+LOOKED: Final = 50  # calls compared, equal or nearly equal
 LINKS: Final = 200
-UNDOINGS: Final = 10 * LINKS  # that are looked at, of all levels
+UNDOINGS: Final = 10 * LINKS  # effects read over all levels
 GATES: Final = 50
 
-THIS: Final = "this one"
+THIS: Final = "this effect"
 
 
 @dataclass(frozen=True, slots=True)
 class Ruled:
-    """What one person answered at a gate; `reason` is None when it was erased."""
+    """One vote at a gate; `reason` is None if it was erased."""
 
     who: str
     answer: str
@@ -48,7 +50,10 @@ class Ruled:
 
 @dataclass(slots=True)
 class Asked:
-    """A gate of one of the effects, with its votes in order. `waited_us` is how long people took, or have taken."""
+    """A gate of one of the effects with its votes in order.
+
+    `waited_us` is the time until now or its end.
+    """
 
     gate: Any
     votes: list[Ruled]
@@ -57,7 +62,10 @@ class Asked:
 
 @dataclass(slots=True)
 class Chain:
-    """`hows` says of each effect, by id, how it belongs to the one; `cut` are the sentences of what was left out."""
+    """Related effects of an effect.
+
+    `hows` has the relations of each effect by id, `cut` sentences about omissions.
+    """
 
     hows: dict[UUID, list[str]] = field(default_factory=dict)
     gates: list[Asked] = field(default_factory=list)
@@ -65,90 +73,102 @@ class Chain:
     cut: list[str] = field(default_factory=list)
 
     def add(self, identity: UUID, how: str) -> bool:
-        """Say how an effect belongs here; False where there is no room for another."""
+        """Add a relation of an effect; return False if the chain is full."""
         if identity not in self.hows and len(self.hows) >= LINKS:
-            self.say(f"It has more links than {LINKS}; the rest is left out.")
+            self.say(f"More than {LINKS} related effects; the others are not shown.")
             return False
-        known = self.hows.setdefault(identity, [])
-        if how not in known:
-            known.append(how)
+        reasons = self.hows.setdefault(identity, [])
+        if how not in reasons:
+            reasons.append(how)
         return True
 
     def say(self, sentence: str) -> None:
-        """Tell of a cut, once."""
+        """Add a sentence about an omission, once."""
         if sentence not in self.cut:
             self.cut.append(sentence)
 
 
 def of(effect: Effect, now_us: int) -> Chain:
-    """The chain of an effect that was fetched through the wall; nothing of another project is in it.
+    """Return the chain of an effect of the member's project.
 
-    Three queries, four where something was decided about it, however long it is.
+    It has no effect of another project.
+
+    Three queries, four if a decision names the effect, whatever its length.
     """
     chain = Chain()
     chain.add(effect.id, THIS)
     decided = decisions.of_session(effect.session_id).filter(effect=effect.id)
-    alike, asked = list(_alike(effect)), {"undoing": _undoing(effect)}
+    alike, lookups = list(_alike(effect)), {"undoing": _undoing(effect)}
     whether: dict[str, QuerySet[Any]] = {"decided": decided}
     for number, kind in enumerate(alike):
-        asked |= {f"before_{number}": kind.before, f"after_{number}": kind.after}
+        lookups |= {f"before_{number}": kind.before, f"after_{number}": kind.after}
         whether |= {f"{word}_{number}": rows for word, rows in kind.beyond.items()}
-    found = nearest.look(
+    related = nearest.look(
         effect,
-        asked,
+        lookups,
         whether,
         pairs=_pairs(effect),
-        up={link: UP for link in ("parent_effect_id", "compensates_id") if getattr(effect, link) is not None},
+        up={
+            link: UP
+            for link in ("parent_effect_id", "compensates_id")
+            if getattr(effect, link) is not None
+        },
         down=("compensates_id", DOWN, UNDOINGS),
     )
-    _upwards(chain, effect, found, "parent_effect_id", "its parent", "its parent, {} levels up")
-    _children(chain, effect, found.pairs)
-    how = "this one compensates it", "compensated in its turn, {} steps back"
-    _upwards(chain, effect, found, "compensates_id", *how)
-    _compensations(chain, effect, found)
-    _tell_alike(chain, alike, found)
+    _upwards(chain, effect, related, "parent_effect_id", "its parent", "its parent, {} levels up")
+    _children(chain, effect, related.pairs)
+    how = "compensated by this effect", "compensated, {} steps back"
+    _upwards(chain, effect, related, "compensates_id", *how)
+    _compensations(chain, effect, related)
+    _tell_alike(chain, alike, related)
     compared = indexing.compared(effect.project_id)
     if compared.note:
         chain.say(compared.note)
     _ask(chain, now_us)
-    rows = decided.order_by("-opened_position")[:ALIKE] if found.whether["decided"] else []
+    rows = decided.order_by("-opened_position")[:ALIKE] if related.whether["decided"] else []
     chain.decided = [decisions.told(row) | {"position": row.opened_position} for row in rows]
     return chain
 
 
-def _upwards(chain: Chain, effect: Effect, found: nearest.Found, link: str, first: str, further: str) -> None:
-    """Walk from one effect to the next that `link` names, until there is none, or one is met again."""
+def _upwards(
+    chain: Chain, effect: Effect, related: nearest.Found, link: str, first: str, further: str
+) -> None:
+    """Follow `link` from effect to effect until it ends or repeats."""
     seen = {effect.id}
     following = getattr(effect, link)
-    above = iter(found.up.get(link, ()))
+    above = iter(related.up.get(link, ()))
     for step in range(1, UP + 2):
         if following is None or following in seen:
             return
         if step > UP:
-            chain.say(f"Looked {UP} steps up; there is more above.")
+            chain.say(f"Only {UP} steps up are shown; there are more.")
             return
         seen.add(following)
-        # A report may name any id, and nothing crosses the wall.
-        one = next(above, None)
-        if one is None:
-            chain.say("An effect that it names was never reported here.")
+        # A report may name any id. Effects of other projects are never shown.
+        entry = next(above, None)
+        if entry is None:
+            chain.say("A related effect was never reported to this project.")
             return
-        if not chain.add(one[0], first if step == 1 else further.format(step)):
+        if not chain.add(entry[0], first if step == 1 else further.format(step)):
             return
-        following = one[1]
+        following = entry[1]
 
 
 def _pairs(effect: Effect) -> "QuerySet[Effect]":
-    """The effects of its session that name a parent, where any names this one."""
+    """Return the session's effects with a parent, if any names this effect."""
     own = Effect.objects.filter(session=effect.session_id, parent_effect=effect.id)
-    named = Effect.objects.filter(Exists(own), session=effect.session_id, parent_effect__isnull=False)
+    named = Effect.objects.filter(
+        Exists(own), session=effect.session_id, parent_effect__isnull=False
+    )
     return named.order_by("opened_position")[: PAIRS + 1]
 
 
 def _children(chain: Chain, effect: Effect, pairs: list[tuple[UUID, UUID]]) -> None:
-    """What names it as parent, and what names that: in its own session, where an index leads."""
+    """Add children and their descendants in the session, where an index exists."""
     if len(pairs) > PAIRS:
-        chain.say(f"Children are looked for among the first {PAIRS:,} effects of the session that name a parent.")
+        chain.say(
+            f"Children are searched among the first {PAIRS:,} effects of the session with a parent."
+        )
     under: dict[UUID, list[UUID]] = {}
     for child, parent in pairs[:PAIRS]:
         under.setdefault(parent, []).append(child)
@@ -156,24 +176,30 @@ def _children(chain: Chain, effect: Effect, pairs: list[tuple[UUID, UUID]]) -> N
     for depth in range(1, DOWN + 2):
         level = [child for parent in level for child in under.get(parent, []) if child not in seen]
         if level and depth > DOWN:
-            chain.say(f"Looked {DOWN} levels down; there are more below.")
+            chain.say(f"Only {DOWN} levels down are shown; there are more.")
             return
         for child in level:
             seen.add(child)
-            if not chain.add(child, "its child" if depth == 1 else f"its child, {depth} levels down"):
+            if not chain.add(
+                child, "its child" if depth == 1 else f"its child, {depth} levels down"
+            ):
                 return
 
 
-def _tell_alike(chain: Chain, alike: "list[_Kind]", found: nearest.Found) -> None:
+def _tell_alike(chain: Chain, alike: "list[_Kind]", related: nearest.Found) -> None:
     for number, kind in enumerate(alike):
         for word in ("before", "after"):
-            ids = found.ids[f"{word}_{number}"]
+            ids = related.ids[f"{word}_{number}"]
             if len(ids) > kind.most:
-                chain.say(f"There are more than {kind.most} {kind.of_which} {word} it; the nearest are shown.")
-            elif found.whether.get(f"{word}_{number}"):
-                chain.say(f"Of all that made its call {word} it the nearest {LOOKED} were looked at.")
-            for one in ids[-kind.most :] if word == "before" else ids[: kind.most]:
-                if not chain.add(one, f"{kind.how}, {word} it"):
+                chain.say(
+                    f"More than {kind.most} {kind.of_which} {word} it; the nearest are shown."
+                )
+            elif related.whether.get(f"{word}_{number}"):
+                chain.say(
+                    f"Only the nearest {LOOKED} effects with the same call {word} it were compared."
+                )
+            for effect_id in ids[-kind.most :] if word == "before" else ids[: kind.most]:
+                if not chain.add(effect_id, f"{kind.how}, {word} it"):
                     return
 
 
@@ -182,52 +208,59 @@ def _undoing(effect: Effect) -> "QuerySet[Effect]":
     return undoing.order_by("opened_position")[: LINKS + 1]
 
 
-def _compensations(chain: Chain, effect: Effect, found: nearest.Found) -> None:
-    """What was planned to undo it, and what undoes that."""
-    for one in found.ids["undoing"]:
-        if not chain.add(one, "compensates this one"):
+def _compensations(chain: Chain, effect: Effect, related: nearest.Found) -> None:
+    """Add effects planned to undo this effect, and effects that undo those."""
+    for effect_id in related.ids["undoing"]:
+        if not chain.add(effect_id, "compensates this effect"):
             return
-    seen = {effect.id, *found.ids["undoing"]}
+    seen = {effect.id, *related.ids["undoing"]}
     for depth in range(2, DOWN + 1):
-        level = [one for one in found.down.get(depth, ()) if one not in seen]
-        for one in level:
-            seen.add(one)
-            if not chain.add(one, "compensates its compensation"):
+        level = [effect_id for effect_id in related.down.get(depth, ()) if effect_id not in seen]
+        for effect_id in level:
+            seen.add(effect_id)
+            if not chain.add(effect_id, "compensates its compensation"):
                 return
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Effects that are like one: the nearest before and after it, one more than are told, and what they are called."""
+    """Similar effects: the nearest before and after, one more than shown."""
 
     before: "QuerySet[Effect]"
     after: "QuerySet[Effect]"
     how: str
     of_which: str
     most: int
-    beyond: "dict[str, QuerySet[Any]]" = field(default_factory=dict)  # what was not looked at, by the side of it
+    beyond: "dict[str, QuerySet[Any]]" = field(
+        default_factory=dict
+    )  # by side: rows beyond those that were compared
 
 
 def _alike(effect: Effect) -> Iterator[_Kind]:
-    """The same call, in its session and others; the same tool on the same resource; the same external reference."""
+    """Yield the queries of similar effects.
+
+    Same call, same resource, same external reference.
+    """
     there = Effect.objects.filter(project=effect.project_id)
     calls = repeating.like([effect.opened_position], "call", "read")
     if effect.intent_digest:
         same = Effect.objects.filter(session=effect.session_id, intent_digest=effect.intent_digest)
-        yield _near(effect, same, "the same call", "of the same call in this session")
-        other = "the same call in another session", "of the same call in other sessions"
+        yield _near(effect, same, "the same call", "effects with the same call in this session")
+        other = "the same call in another session", "effects with the same call in other sessions"
         exactly = Q(intent_digest=effect.intent_digest)
-        asked = there.filter(WAS_ASKED_ABOUT, exactly).exclude(session=effect.session_id)
-        yield _near(effect, asked, *other)
+        gated = there.filter(WAS_ASKED_ABOUT, exactly).exclude(session=effect.session_id)
+        yield _near(effect, gated, *other)
         yield _compared(effect, calls.exclude(session=effect.session_id), exactly, *other)
-    nearly = "the same call in nearly the same words", "of nearly the same call"
+    nearly = "a nearly identical call", "effects with nearly the same call"
     yield _compared(effect, calls, ~Q(intent_digest=effect.intent_digest), *nearly)
     if effect.resource:
-        aimed = "the same tool on the same resource", "of its tool on the same resource"
+        aimed = "the same tool on the same resource", "effects of its tool on the same resource"
         yield _compared(effect, repeating.like([effect.opened_position], "target"), Q(), *aimed)
     if effect.external_reference:
         same = there.filter(HAS_REFERENCE, external_reference=effect.external_reference)
-        yield _near(effect, same, "the same external reference", "with the same external reference")
+        yield _near(
+            effect, same, "the same external reference", "effects with the same external reference"
+        )
 
 
 def _near(effect: Effect, rows: "QuerySet[Effect]", how: str, of_which: str) -> _Kind:
@@ -236,36 +269,51 @@ def _near(effect: Effect, rows: "QuerySet[Effect]", how: str, of_which: str) -> 
     return _Kind(before[: ALIKE + 1], after[: ALIKE + 1], how, of_which, ALIKE)
 
 
-def _compared(effect: Effect, same: "QuerySet[RepeatedDoing]", only: Q, how: str, of_which: str) -> _Kind:
-    """What the chore found to have this in common, and of it those of which `only` holds."""
-    before = same.filter(position__lt=effect.opened_position).order_by("-position").values("position")
+def _compared(
+    effect: Effect, same: "QuerySet[RepeatedDoing]", only: Q, how: str, of_which: str
+) -> _Kind:
+    """Return effects that the duplicate index found similar, narrowed by `only`."""
+    before = (
+        same.filter(position__lt=effect.opened_position).order_by("-position").values("position")
+    )
     after = same.filter(position__gt=effect.opened_position).order_by("position").values("position")
     there = Effect.objects.filter(only, project=effect.project_id)
-    most = LOOKED if only else ELSEWHERE + 1  # among the nearest may be many that are told of as something else
-    told = [there.filter(opened_position__in=rows[:most]) for rows in (before, after)]
+    most = (
+        LOOKED if only else ELSEWHERE + 1
+    )  # some of the nearest may already be listed with another relation
+    sides = [there.filter(opened_position__in=rows[:most]) for rows in (before, after)]
     beyond = {"before": before[most : most + 1], "after": after[most : most + 1]} if only else {}
-    return _Kind(told[0], told[1], how, of_which, ELSEWHERE, beyond)
+    return _Kind(sides[0], sides[1], how, of_which, ELSEWHERE, beyond)
 
 
 def _ask(chain: Chain, now_us: int) -> None:
-    """The gates of all of these, in the order in which people were asked, with what each person answered. One query."""
-    asked = Gate.objects.filter(effect__in=list(chain.hows)).order_by("opened_position").values("id")[: GATES + 1]
+    """Add the gates of all effects in order of their requests, with their votes.
+
+    One query.
+    """
+    gate_ids = (
+        Gate.objects.filter(effect__in=list(chain.hows))
+        .order_by("opened_position")
+        .values("id")[: GATES + 1]
+    )
     vote = {name: F(f"votes__{path}") for name, path in _OF_VOTE.items()}
-    rows: QuerySet[Any] = Gate.objects.filter(id__in=asked).select_related("effect")
+    rows: QuerySet[Any] = Gate.objects.filter(id__in=gate_ids).select_related("effect")
     rows = rows.annotate(**vote, text=text_at("votes__position"))
     gates: dict[UUID, Asked] = {}
     for row in rows.order_by("opened_position", "vote_position"):
         if row.id not in gates:
             if len(gates) == GATES:
-                chain.say(f"People were asked more than {GATES} times; the first are shown.")
+                chain.say(f"More than {GATES} gates; the first are shown.")
                 break
             row.status = current_status(row, now_us)
             until = row.decided_at_us or row.ended_at_us or now_us
             gates[row.id] = Asked(row, [], max(until - row.requested_at_us, 0))
         if row.vote_position is not None:
             reason = str(orjson.loads(row.text).get("reason", "")) if row.text is not None else None
-            said = Ruled(row.vote_by, row.vote_answer, row.vote_at_us, row.vote_position, reason)
-            gates[row.id].votes.append(said)
+            vote_shown = Ruled(
+                row.vote_by, row.vote_answer, row.vote_at_us, row.vote_position, reason
+            )
+            gates[row.id].votes.append(vote_shown)
     chain.gates = list(gates.values())
 
 

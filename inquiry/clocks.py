@@ -1,8 +1,8 @@
-"""Three clocks: the server's, which rules use; the producer's, as it was told; and the producer's as corrected.
+"""Three clocks: server, agent, and agent corrected by the estimated skew.
 
-The corrected clock is the producer's, shifted by the median of how far the server's was ahead in the newest facts of
-the session that carry both times. The way a report took is part of it. Of a session that was reported after the event
-that difference is no skew: its clock is left as it was told, and so is one whose differences lie wide apart.
+The corrected clock is the agent clock plus the median difference to the server clock in the newest
+entries of the session with both times. The difference includes network delay. The clock is not
+corrected for sessions reported after the event, or when the differences vary widely.
 """
 
 from collections.abc import Sequence
@@ -18,43 +18,61 @@ from journal.models import Entry
 from sessions.models import Session
 
 CLOCKS: Final = ("server", "agent", "corrected")
-NAMES: Final = {"server": "Server’s clock", "agent": "Agent’s clock", "corrected": "Corrected clock"}
-FACTS: Final = 500  # the newest of a session that are looked at
-LEAST: Final = 3  # facts with both times, below which nothing is corrected
-SPREAD_US: Final = 60_000_000  # within which the middle half of the differences must lie
-SESSIONS: Final = 12  # whose clocks are corrected in one view
+NAMES: Final = {
+    "server": "Server clock",
+    "agent": "Agent clock",
+    "corrected": "Corrected clock",
+}
+FACTS: Final = 500  # newest entries of a session that are read
+LEAST: Final = 3  # entries with both times that a correction needs
+SPREAD_US: Final = 60_000_000  # largest spread of the middle half of the differences
+SESSIONS: Final = 12  # sessions whose clocks are corrected in one view
 
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """How the producers' clock of a session is corrected: by `shift_us` (0 where it is not, and `why` says so)."""
+    """Correction of a session's agent clock.
+
+    `shift_us`, or 0 with the reason in `why`.
+    """
 
     shift_us: int
-    facts: int  # with both times, among those that were looked at
+    facts: int  # entries with both times among those read
     why: str = ""
 
 
-def skews(sessions: Sequence[Session], *, wanted: bool = True, upto: int | None = None) -> dict[UUID, Skew]:
-    """The skew of each of the first SESSIONS, by id; one query, none unless it is `wanted`.
+def skews(
+    sessions: Sequence[Session], *, wanted: bool = True, upto: int | None = None
+) -> dict[UUID, Skew]:
+    """Return the skew of each of the first SESSIONS by id.
 
-    By what stands up to the position `upto`; None for all there is.
+    One query, none unless `wanted`.
+
+    Reads entries up to the position `upto`; None for all.
     """
     looked_at = sessions[:SESSIONS] if wanted else ()
-    ahead = _ahead([one.id for one in looked_at], upto) if looked_at else {}
-    return {one.id: of(ahead[one.id], one.mode == "reported") for one in looked_at}
+    ahead = _ahead([session.id for session in looked_at], upto) if looked_at else {}
+    return {session.id: of(ahead[session.id], session.mode == "reported") for session in looked_at}
 
 
 def _ahead(sessions: Sequence[UUID], upto: int | None) -> dict[UUID, list[int]]:
-    """How far (µs) the server's clock was ahead in the newest facts of each that carry both times."""
-    newest = Entry.objects.order_by("-position").values("session", "received_us", "occurred_us", "source", "facts")
-    newest = newest.exclude(lane="claim")  # told by another agent's clock
+    """Return how far (µs) the server clock was ahead.
+
+    Reads the newest entries with both times.
+    """
+    newest = Entry.objects.order_by("-position").values(
+        "session", "received_us", "occurred_us", "source", "facts"
+    )
+    newest = newest.exclude(lane="claim")  # a claim has the time of another agent's clock
     newest = newest if upto is None else newest.filter(position__lte=upto)
     parts, parameters = list[str](), list[Any]()
-    for one in sessions:
-        text, given = newest.filter(session=one)[:FACTS].query.sql_with_params()
-        parts.append(f"SELECT * FROM ({text}) AS of_one")  # SQLite takes no part with a limit of its own
+    for session_id in sessions:
+        text, given = newest.filter(session=session_id)[:FACTS].query.sql_with_params()
+        parts.append(
+            f"SELECT * FROM ({text}) AS of_one"
+        )  # SQLite allows no LIMIT in a part of a UNION, except in a subquery
         parameters += given
-    ahead: dict[UUID, list[int]] = {one: [] for one in sessions}
+    ahead: dict[UUID, list[int]] = {session_id: [] for session_id in sessions}
     with connection.cursor() as cursor:
         cursor.execute(" UNION ALL ".join(parts), parameters)
         for session, received, occurred, source, facts in cursor.fetchall():
@@ -65,24 +83,34 @@ def _ahead(sessions: Sequence[UUID], upto: int | None) -> dict[UUID, list[int]]:
 
 
 def corrected(told_us: int | None, skew: Skew | None) -> int | None:
-    """A producer's time by the corrected clock; None for none."""
+    """Return an agent time by the corrected clock; None for None."""
     return told_us if told_us is None or skew is None else told_us + skew.shift_us
 
 
 def told(positions: Sequence[int]) -> dict[int, int]:
-    """The producer's time (µs) of the entries at `positions` that carry one. One query."""
+    """Return the agent time (µs) of the entries at `positions` that have one.
+
+    One query.
+    """
     entries = Entry.objects.filter(position__in=positions, occurred_us__isnull=False)
     rows = entries.values_list("position", "occurred_us")
     return {position: occurred for position, occurred in rows if occurred is not None}
 
 
 def of(ahead: Sequence[int], afterwards: bool) -> Skew:
-    """The skew by how far (µs) the server's clock was ahead in each fact; `afterwards`: it was told after the event."""
+    """Return the skew from the differences (µs).
+
+    `afterwards`: reported after the event.
+    """
     if afterwards:
-        return Skew(0, len(ahead), "it was reported after the event, so that the difference of the clocks is no skew")
+        return Skew(
+            0,
+            len(ahead),
+            "the session was reported after the event, so the difference is no clock skew",
+        )
     if len(ahead) < LEAST:
-        return Skew(0, len(ahead), "too few of its facts carry a time of their own")
+        return Skew(0, len(ahead), "too few entries carry an agent time")
     low, _, high = quantiles(ahead, n=4)
     if high - low > SPREAD_US:
-        return Skew(0, len(ahead), "its differences lie more than a minute apart")
+        return Skew(0, len(ahead), "the differences vary by more than a minute")
     return Skew(round(median(ahead)), len(ahead))

@@ -1,7 +1,7 @@
-"""Two sessions call by call: a longest common subsequence, and how what both did went in each. Pure.
+"""Compare two sessions call by call with a longest common subsequence. Pure.
 
-Two calls are one where tool and intent are equal. Of an effect whose plan never arrived nobody knows the intent: it is
-equal to none.
+Two calls match if tool and intent are equal. An effect whose plan never arrived has no known intent
+and matches none.
 """
 
 from collections import Counter
@@ -10,33 +10,39 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
-MOST: Final = 2_000  # effects of each session, the first ones: the table of both is at most that square, in bits
+MOST: Final = 2_000  # effects of each session, the first ones; the table has at most MOST² bits
 LONGER: Final = 2.0  # times that differ by this factor …
-APART_US: Final = 1_000_000  # … and by this much, are told as different
-FOLDED: Final = 5  # so many calls in a row that went alike in both are one row
+APART_US: Final = 1_000_000  # … and by this much count as different
+FOLDED: Final = 5  # this many equal calls in a row become one row
 ASPECTS: Final = ("outcome", "leave", "attempts", "waiting", "reviewers", "duration")
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One effect as it is compared. Times are lengths in microseconds, None where nothing was measured."""
+    """One effect as it is compared.
+
+    Times are durations in microseconds, None if not measured.
+    """
 
     effect: Any  # ledger.models.Effect
-    state: str  # as people see it
-    waited_us: int | None = None  # at its gates, for people
-    reviewers: tuple[str, ...] = ()  # who voted, by name
-    took_us: int | None = None  # from the dispatch to the answer, by the clock of whoever told both
+    state: str  # the shown state
+    waited_us: int | None = None  # time at its gates
+    reviewers: tuple[str, ...] = ()  # names of voters
+    took_us: int | None = None  # from dispatch to answer, by the clock that reported both
 
     @property
     def key(self) -> Hashable:
-        """What makes two calls one."""
+        """Return the key that two matching calls share."""
         effect = self.effect
         return (effect.tool, effect.intent_digest) if effect.intent_digest else effect.id
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of the comparison: a call of both, or of one alone. `differs` holds those of ASPECTS that do."""
+    """A line of the comparison: a call of both sessions or of one.
+
+    `differs` is a subset of ASPECTS.
+    """
 
     left: Call | None
     right: Call | None
@@ -44,14 +50,14 @@ class Line:
 
     @property
     def sign(self) -> str:
-        """= alike, ≠ the same call that went another way, - only left, + only right."""
+        """Return = for equal, ≠ for different, - for only left, + for only right."""
         if self.left is None or self.right is None:
             return "+" if self.left is None else "-"
         return "≠" if self.differs else "="
 
     @property
     def one(self) -> Call:
-        """The call that says what was done: of both the left one."""
+        """Return the call of the line; the left one if both sessions have it."""
         if self.left is not None:
             return self.left
         if self.right is None:
@@ -61,7 +67,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Lines that are shown as one row because all went alike, or a single line; `at` is the first one's number."""
+    """Lines shown as one row: several equal lines, or one line.
+
+    `at` is the number of the first.
+    """
 
     at: int
     lines: list[Line]
@@ -76,11 +85,12 @@ class Stretch:
 
 
 def common(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """The pairs of indexes of a longest common subsequence, rising in both.
+    """Return the index pairs of a longest common subsequence, ascending in both.
 
-    From one cell of the table of lengths to the next the number rises by one or not at all: a row is a bit for each
-    cell, made from the one before by three operations on whole numbers (Hyyrö's). Every row is kept for the way back,
-    so it takes len(left) × len(right) bits: half a megabyte for two times MOST.
+    From one cell of the table of lengths to the next the number rises by one or not at all. A row
+    is therefore one bit per cell, computed from the previous row by three integer operations
+    (Hyyrö). Every row is stored for backtracking: len(left) × len(right) bits, half a megabyte for
+    two times MOST.
     """
     start = 0
     while start < min(len(left), len(right)) and left[start] == right[start]:
@@ -110,57 +120,65 @@ def common(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[tuple[in
 
 
 def lines(left: Sequence[Call], right: Sequence[Call]) -> list[Line]:
-    """Both sessions in one order: what is only left stands before what is only right, between two calls of both."""
-    found: list[Line] = []
+    """Merge both sessions in one order.
+
+    Between two common calls, only-left precedes only-right.
+    """
+    merged: list[Line] = []
     at_left = at_right = 0
-    pairs = common([one.key for one in left], [one.key for one in right])
+    pairs = common([call.key for call in left], [call.key for call in right])
     for a, b in [*pairs, (len(left), len(right))]:
-        found += [Line(one, None) for one in left[at_left:a]]
-        found += [Line(None, one) for one in right[at_right:b]]
+        merged += [Line(call, None) for call in left[at_left:a]]
+        merged += [Line(None, call) for call in right[at_right:b]]
         if a < len(left) and b < len(right):
-            found.append(Line(left[a], right[b], differences(left[a], right[b])))
+            merged.append(Line(left[a], right[b], differences(left[a], right[b])))
         at_left, at_right = a + 1, b + 1
-    return found
+    return merged
 
 
-def differences(one: Call, other: Call) -> tuple[str, ...]:
-    """Which of ASPECTS differ. Times do where one is LONGER times the other and APART_US more."""
+def differences(call: Call, other: Call) -> tuple[str, ...]:
+    """Return which of ASPECTS differ.
+
+    Times differ if one is LONGER times the other and APART_US more.
+    """
     unlike = {
-        "outcome": (one.state, one.effect.outcome) != (other.state, other.effect.outcome),
-        "leave": one.effect.leave != other.effect.leave,
-        "attempts": one.effect.attempt_count != other.effect.attempt_count,
-        "waiting": _far(one.waited_us, other.waited_us),
-        "reviewers": set(one.reviewers) != set(other.reviewers),
-        "duration": one.took_us is not None and other.took_us is not None and _far(one.took_us, other.took_us),
+        "outcome": (call.state, call.effect.outcome) != (other.state, other.effect.outcome),
+        "leave": call.effect.leave != other.effect.leave,
+        "attempts": call.effect.attempt_count != other.effect.attempt_count,
+        "waiting": _far(call.waited_us, other.waited_us),
+        "reviewers": set(call.reviewers) != set(other.reviewers),
+        "duration": call.took_us is not None
+        and other.took_us is not None
+        and _far(call.took_us, other.took_us),
     }
     return tuple(aspect for aspect in ASPECTS if unlike[aspect])
 
 
-def _far(one: int | None, other: int | None) -> bool:
-    if one is None or other is None:
-        return one is not other
-    short, long = sorted((one, other))
+def _far(first: int | None, other: int | None) -> bool:
+    if first is None or other is None:
+        return first is not other
+    short, long = sorted((first, other))
     return long - short > APART_US and long > LONGER * short
 
 
-def counted(found: Iterable[Line]) -> Counter[str]:
-    """How many lines there are of each sign, and how many of both differ in each aspect."""
+def counted(compared: Iterable[Line]) -> Counter[str]:
+    """Count the lines by sign, and the differences of common calls by aspect."""
     counts: Counter[str] = Counter()
-    for line in found:
+    for line in compared:
         counts[line.sign] += 1
         counts.update(line.differs)
     return counts
 
 
-def folded(found: Iterable[Line], *, whole: bool = False) -> list[Stretch]:
-    """Rows: FOLDED and more lines in a row that went alike are one, unless the `whole` is wanted."""
+def folded(compared: Iterable[Line], *, whole: bool = False) -> list[Stretch]:
+    """Return rows; FOLDED or more equal lines become one, unless `whole` is set."""
     rows: list[Stretch] = []
     at = 0
-    for alike, run in groupby(found, key=lambda line: line.sign == "="):
+    for alike, run in groupby(compared, key=lambda line: line.sign == "="):
         same = list(run)
         if alike and len(same) >= FOLDED and not whole:
             rows.append(Stretch(at, same))
         else:
-            rows += [Stretch(at + n, [one]) for n, one in enumerate(same)]
+            rows += [Stretch(at + n, [single]) for n, single in enumerate(same)]
         at += len(same)
     return rows

@@ -1,4 +1,7 @@
-"""What the page that compares two sessions reads: the first effects of each, their gates, who voted."""
+"""Data of the page that compares two sessions.
+
+First effects, gates and voters of each.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,13 +17,16 @@ from journal import gists
 from ledger.models import Effect
 from sessions.models import Session
 
-GATES: Final = 2 * MOST  # of both sessions that are looked at
+GATES: Final = 2 * MOST  # gates of both sessions that are read
 _READ: Final = ("intent_digest", "dispatched_at_us", "settled_at_us")
 
 
 @dataclass(slots=True)
 class Side:
-    """One of the two: its session, its calls in the order the book first heard of them, and sums over them."""
+    """One of the two sessions.
+
+    Its calls in the order Gatebook received them, and totals.
+    """
 
     session: Session
     calls: list[Call] = field(default_factory=list)
@@ -44,8 +50,11 @@ class Side:
 
     @property
     def problems(self) -> int:
-        """Effects that failed, came to an error, or of which nobody knows."""
-        return sum(call.state in ("failed", "unknown") or call.effect.outcome == "error" for call in self.calls)
+        """Count effects that failed, had an error or have an unknown outcome."""
+        return sum(
+            call.state in ("failed", "unknown") or call.effect.outcome == "error"
+            for call in self.calls
+        )
 
 
 @dataclass(slots=True)
@@ -55,11 +64,11 @@ class Comparison:
     left: Side
     right: Side
     lines: list[Line]
-    gates_cut: bool  # more gates than are looked at: waiting and reviewers are not all told
+    gates_cut: bool  # more gates than are read: waiting times and reviewers are incomplete
 
 
 def compare(left: Session, right: Session, now_us: int) -> Comparison:
-    """Compare the first MOST effects of two sessions that were fetched through the wall."""
+    """Compare the first MOST effects of two sessions of the member's project."""
     gates = list(
         Gate.objects.filter(session__in=[left.id, right.id])
         .order_by("opened_position")
@@ -67,21 +76,32 @@ def compare(left: Session, right: Session, now_us: int) -> Comparison:
     )
     voters = _voters([gate["id"] for gate in gates[:GATES]])
     waits: dict[UUID, int] = {}
-    asked: dict[UUID, set[str]] = {}
+    reviewers: dict[UUID, set[str]] = {}
     for gate in gates[:GATES]:
         until = gate["decided_at_us"] or gate["ended_at_us"] or now_us
-        waits[gate["effect_id"]] = waits.get(gate["effect_id"], 0) + max(until - gate["requested_at_us"], 0)
-        asked.setdefault(gate["effect_id"], set()).update(voters.get(gate["id"], ()))
-    one, other = _side(left, waits, asked, now_us), _side(right, waits, asked, now_us)
-    return Comparison(one, other, comparing.lines(one.calls, other.calls), len(gates) > GATES)
+        waits[gate["effect_id"]] = waits.get(gate["effect_id"], 0) + max(
+            until - gate["requested_at_us"], 0
+        )
+        reviewers.setdefault(gate["effect_id"], set()).update(voters.get(gate["id"], ()))
+    left_side, right_side = (
+        _side(left, waits, reviewers, now_us),
+        _side(right, waits, reviewers, now_us),
+    )
+    return Comparison(
+        left_side,
+        right_side,
+        comparing.lines(left_side.calls, right_side.calls),
+        len(gates) > GATES,
+    )
 
 
-def add_gists(found: Iterable[Line]) -> None:
-    """Put on the effect of each line's `one` what its call says in a line (`gist`; None for no plan to read).
+def add_gists(compared: Iterable[Line]) -> None:
+    """Set `gist`, a one-line summary of the call, on each line's effect.
 
-    One query, for what is shown: of two long sessions the plans are many megabytes.
+    `gist` is None without a readable plan. One query for the rows shown: the plans of two long
+    sessions are many megabytes.
     """
-    calls = [line.one.effect for line in found]
+    calls = [line.one.effect for line in compared]
     heads = dict(
         Effect.objects.filter(id__in=[effect.id for effect in calls])
         .annotate(plan_head=gists.plan_heads())
@@ -92,22 +112,24 @@ def add_gists(found: Iterable[Line]) -> None:
 
 
 def _voters(gates: list[UUID]) -> dict[UUID, list[str]]:
-    found: dict[UUID, list[str]] = {}
+    names: dict[UUID, list[str]] = {}
     if gates:
         votes = Vote.objects.filter(gate__in=gates).order_by("position")
         for gate, name in votes.values_list("gate_id", "user__username"):
-            found.setdefault(gate, []).append(name)
-    return found
+            names.setdefault(gate, []).append(name)
+    return names
 
 
-def _side(session: Session, waits: dict[UUID, int], asked: dict[UUID, set[str]], now_us: int) -> Side:
+def _side(
+    session: Session, waits: dict[UUID, int], reviewers: dict[UUID, set[str]], now_us: int
+) -> Side:
     effects = list(_effects(session)[: MOST + 1])
     calls = [
         Call(
             effect,
             shown.shown_state(effect, now_us),
             waits.get(effect.id),
-            tuple(sorted(asked.get(effect.id, ()))),
+            tuple(sorted(reviewers.get(effect.id, ()))),
             _took(effect),
         )
         for effect in effects[:MOST]

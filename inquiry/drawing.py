@@ -1,7 +1,10 @@
-"""The timeline in lanes as SVG: geometry in attributes, colour in classes, every bar a link.
+"""SVG of the lanes timeline.
 
-Pure: `draw` makes of a window (inquiry/lanes.py) the markup that the page includes. The policy of the pages allows no
-inline style, and a pattern is named in an attribute because a stylesheet's `url(#…)` would point at the stylesheet.
+Geometry in attributes, colour in classes, each bar a link.
+
+Pure: `draw` turns a window (inquiry/lanes.py) into the markup that the page includes. The content
+security policy allows no inline style. Patterns are named in attributes, because `url(#…)` in a
+stylesheet would refer to the stylesheet.
 """
 
 from collections.abc import Callable
@@ -31,9 +34,9 @@ from journal.templatetags.gatebook import elapsed
 from journal.untrusted import markup
 
 US: Final = 1_000_000
-LIFT: Final = 10  # of rows in which names stand above their bars
-APART: Final = 7  # marks; of two that stand closer, the first is drawn
-_SHAPES: Final[dict[str, tuple[str, str]]] = {  # what a fact did -> class and shape
+LIFT: Final = 10  # extra height of rows with names above their bars
+APART: Final = 7  # least distance of marks; of two closer marks, the first is drawn
+_SHAPES: Final[dict[str, tuple[str, str]]] = {  # step -> class and shape
     "planned": ("is-planned", "planned"),
     "awaiting": ("is-awaiting", "awaiting"),
     "voted": ("is-awaiting", "decided"),
@@ -48,7 +51,7 @@ _SHAPES: Final[dict[str, tuple[str, str]]] = {  # what a fact did -> class and s
     "unknown": ("is-unknown", "unknown"),
     "awaiting approval": ("is-awaiting", "awaiting"),
 }
-_MARKS: Final[dict[str, tuple[str, str]]] = {  # a fact of the session -> shape and word
+_MARKS: Final[dict[str, tuple[str, str]]] = {  # event of the session -> shape and word
     "checkpoint.written": ("checkpoint", "checkpoint"),
     "handoff.written": ("handoff", "handoff"),
     "handoff.accepted": ("handoff", "handoff accepted"),
@@ -68,7 +71,7 @@ _MARKS: Final[dict[str, tuple[str, str]]] = {  # a fact of the session -> shape 
 
 @dataclass(slots=True)
 class Drawing:
-    """What the template needs: the height, the axis in words, and the markup within the frame."""
+    """What the template needs: height, time range, the markup, and counts."""
 
     height: int
     starts_us: int
@@ -80,22 +83,29 @@ class Drawing:
 
 @dataclass(slots=True)
 class _Canvas:
-    """The pieces of markup so far, and where the axis stands."""
+    """The pieces of markup and the axis."""
 
     axis: Axis
-    now_us: int | None = None  # where a line says that it is now, if it does
+    now_us: int | None = None  # where to draw the line of the present, if any
     parts: list[str] = field(default_factory=list)
 
     def x(self, at_us: int) -> float:
         return self.axis.x(at_us)
 
     def add(self, form: str, *parts: Any) -> None:
-        self.parts.append(markup(form, *[part if isinstance(part, SafeString) else str(part) for part in parts]))
+        self.parts.append(
+            markup(form, *[part if isinstance(part, SafeString) else str(part) for part in parts])
+        )
 
 
 def draw(lanes: Lanes, address: Callable[[Any], str], running: bool) -> Drawing | None:
-    """The window as markup; None when it holds nothing. `address` gives an effect's page; `running`: time goes on."""
-    moments = [step.at_us for bar in lanes.bars for step in bar.steps] + [one.at_us for one in lanes.beside]
+    """Return the window as markup; None if it is empty.
+
+    `address` returns an effect's page; `running`: the session is still running.
+    """
+    moments = [step.at_us for bar in lanes.bars for step in bar.steps] + [
+        event.at_us for event in lanes.beside
+    ]
     moments += [starts_us for starts_us, _, _ in lanes.minutes[:1]] if not moments else []
     if not moments:
         return None
@@ -105,7 +115,10 @@ def draw(lanes: Lanes, address: Callable[[Any], str], running: bool) -> Drawing 
         ends = max(ends, lanes.now_us)
     ends = max(ends, starts + US)
     pad = (ends - starts) // 40
-    canvas = _Canvas(Axis(starts - pad, ends + pad), lanes.now_us if goes_on and lanes.clock == "server" else None)
+    canvas = _Canvas(
+        Axis(starts - pad, ends + pad),
+        lanes.now_us if goes_on and lanes.clock == "server" else None,
+    )
     top = 22
     heads: list[str] = []
     folded = 0
@@ -114,24 +127,32 @@ def draw(lanes: Lanes, address: Callable[[Any], str], running: bool) -> Drawing 
     top = _beat_lane(canvas, lanes, silences, top, starts, ends)
     for lane in by_task(lanes):
         placed, dropped = pack(canvas.axis, fold(lane.bars), ends)
-        if dropped:  # what went well gives way, so that no failure is left out for it
+        if dropped:  # merge successful bars, so that no failure is left out
             placed, dropped = pack(canvas.axis, fold(lane.bars, mixed=True), ends)
         folded += dropped
         _head(canvas, top, lane.name, lane.worker, lane.whole_name, lane.whole_worker)
-        lift = LIFT if any(one.side == "above" for one in placed) else 0
-        for one in placed:
-            _bar(canvas, one, top + 16 + lift + one.row * (ROW + lift), ends, address)
-        rows = max((one.row for one in placed), default=0) + 1
+        lift = LIFT if any(event.side == "above" for event in placed) else 0
+        for event in placed:
+            _bar(canvas, event, top + 16 + lift + event.row * (ROW + lift), ends, address)
+        rows = max((event.row for event in placed), default=0) + 1
         top += max(6 + (ROW + lift) * rows, 42 if lane.worker else 0)
     top = _mark_lane(canvas, lanes, top)
     top = _gap_lane(canvas, lanes, top)
-    # The drawing is the server's, whatever clock a reader has chosen: its axis says which one it is.
+    # The drawing is in UTC, whatever clock the reader chose; its axis says so.
     heads.append(SafeString('<text x="8" y="13" class="dim">UTC</text>'))
     for tick in ticks(canvas.axis.starts_us, canvas.axis.ends_us):
         x = round(LEFT + (RIGHT - LEFT) * tick.x, 1)
-        heads.append(markup('<line class="grid" x1="{}" y1="20" x2="{}" y2="{}"/>', str(x), str(x), str(top)))
+        heads.append(
+            markup('<line class="grid" x1="{}" y1="20" x2="{}" y2="{}"/>', str(x), str(x), str(top))
+        )
         middle = round(min(x, WIDTH - CHARACTER * len(tick.label) / 2), 1)
-        heads.append(markup('<text x="{}" y="13" class="dim" text-anchor="middle">{}</text>', str(middle), tick.label))
+        heads.append(
+            markup(
+                '<text x="{}" y="13" class="dim" text-anchor="middle">{}</text>',
+                str(middle),
+                tick.label,
+            )
+        )
     if canvas.now_us is not None:
         x = canvas.x(canvas.now_us)
         canvas.add('<line class="now" x1="{}" y1="18" x2="{}" y2="{}"/>', x, x, top)
@@ -139,38 +160,69 @@ def draw(lanes: Lanes, address: Callable[[Any], str], running: bool) -> Drawing 
     return Drawing(top + 4, starts, ends, inner, len(lanes.bars), folded)
 
 
-def _head(canvas: _Canvas, top: int, name: str, where: str = "", whole_name: str = "", whole_where: str = "") -> None:
-    """The name of a lane with what stands under it; what was cut is told in full to whoever points at it."""
+def _head(
+    canvas: _Canvas,
+    top: int,
+    name: str,
+    where: str = "",
+    whole_name: str = "",
+    whole_where: str = "",
+) -> None:
+    """Draw the name of a lane and the text below it.
+
+    A title has the full text if it was cut.
+    """
     canvas.add('<line class="lane-rule" x1="0" y1="{}" x2="{}" y2="{}"/>', top, WIDTH, top)
-    for css, y, words, whole in (("lane", top + 20, name, whole_name), ("dim", top + 34, where, whole_where)):
+    for css, y, words, whole in (
+        ("lane", top + 20, name, whole_name),
+        ("dim", top + 34, where, whole_where),
+    ):
         title = markup("<title>{}</title>", whole) if whole not in ("", words) else SafeString("")
         if words:
             canvas.add('<text class="{}" x="8" y="{}">{}{}</text>', css, y, title, words)
 
 
-def _bar(canvas: _Canvas, placed: Placed, y: int, ends_us: int, address: Callable[[Any], str]) -> None:
-    one, bar = placed.drawn, placed.drawn.first
-    canvas.add('<a href="{}"><title>{}</title>', address(bar.effect), one.words)
-    left, right = canvas.x(one.starts_us), canvas.x(one.stops_us(ends_us))
+def _bar(
+    canvas: _Canvas, placed: Placed, y: int, ends_us: int, address: Callable[[Any], str]
+) -> None:
+    item, bar = placed.drawn, placed.drawn.first
+    canvas.add('<a href="{}"><title>{}</title>', address(bar.effect), item.words)
+    left, right = canvas.x(item.starts_us), canvas.x(item.stops_us(ends_us))
     final = _final(bar)
     shapes = [(right, final)]
-    if len(one.bars) > 1:
+    if len(item.bars) > 1:
         form = '<rect class="seg {}" x="{}" y="{}" width="{}" height="6"/>'
         canvas.add(form, final[0], left, y - 3, round(max(right - left, 1), 1))
     else:
         for before, after in zip(bar.moves, [*bar.moves[1:], None], strict=True):
             if after is not None or bar.is_open:
-                _segment(canvas, bar, before, ends_us if after is None else after.at_us, y, last=after is None)
-        told = bar.moves if bar.is_open else bar.moves[:-1]
-        # Leave that was given without asking is no moment of its own.
-        shapes += [(canvas.x(step.at_us), _shape_of(step)) for step in reversed(told) if step.what in _SHAPES]
+                _segment(
+                    canvas,
+                    bar,
+                    before,
+                    ends_us if after is None else after.at_us,
+                    y,
+                    last=after is None,
+                )
+        timed_steps = bar.moves if bar.is_open else bar.moves[:-1]
+        # Permission that was granted without a gate is not drawn.
+        shapes += [
+            (canvas.x(step.at_us), _shape_of(step))
+            for step in reversed(timed_steps)
+            if step.what in _SHAPES
+        ]
     kept: list[tuple[float, tuple[str, str]]] = []
-    for x, shape in shapes:  # from the last to the first: where there is no room for all, the later ones stand
+    # From last to first: without space for all, the later shapes are drawn.
+    for x, shape in shapes:
         if not kept or kept[-1][0] - x >= 12:
             kept.append((x, shape))
     for x, (css, shape_id) in reversed(kept):
         _shape(canvas, x, y, css, shape_id)
-    note = f"note {final[0]}" if bar.is_error or bar.state in ("unknown", "awaiting approval", "failed") else ""
+    note = (
+        f"note {final[0]}"
+        if bar.is_error or bar.state in ("unknown", "awaiting approval", "failed")
+        else ""
+    )
     where = {
         "right": (right + 11, y + 4, "start"),
         "left": (left - 11, y + 4, "end"),
@@ -190,18 +242,23 @@ def _final(bar: Bar) -> tuple[str, str]:
 
 
 def _shape_of(step: Step) -> tuple[str, str]:
-    """An answer that nobody knows, or that it came to an error, is no tick."""
+    """Return the shape of a step; an unknown or failed answer gets its own shape."""
     return _SHAPES[{"unknown": "unknown", "error": "failed"}.get(step.outcome, step.what)]
 
 
 def _segment(canvas: _Canvas, bar: Bar, step: Step, until_us: int, y: int, *, last: bool) -> None:
-    """What stands between two facts: waiting is dashed, running is solid, an unknown end is hatched and open."""
+    """Draw the line between two entries.
+
+    Dashed waits, solid runs, hatched and open is unknown.
+    """
     left, right = canvas.x(step.at_us), canvas.x(until_us)
     if right - left < 1:
         return
     running = step.what in ("dispatched", "probed")
     if last and bar.state == "unknown":
-        form = '<rect class="open" fill="url(#hatch-unknown)" x="{}" y="{}" width="{}" height="10"/>'
+        form = (
+            '<rect class="open" fill="url(#hatch-unknown)" x="{}" y="{}" width="{}" height="10"/>'
+        )
         canvas.add(form, left, y - 5, round(right - left, 1))
         return
     if running:
@@ -218,8 +275,13 @@ def _shape(canvas: _Canvas, x: float, y: float, css: str, shape: str) -> None:
     canvas.add(form, css, shape, round(x - 6, 1), y - 6)
 
 
-def _lease_lane(canvas: _Canvas, lanes: Lanes, silences: list[Silence], top: int, ends_us: int) -> int:
-    """One bar for each epoch; silence is hatched over it, and a crash stands where the lease ran out unheard."""
+def _lease_lane(
+    canvas: _Canvas, lanes: Lanes, silences: list[Silence], top: int, ends_us: int
+) -> int:
+    """Draw one bar per epoch, hatched while silent.
+
+    A crash is at the expiry of the lease.
+    """
     spans = spans_of(lanes.beside, ends_us)
     if not spans and not silences:
         return top
@@ -227,20 +289,28 @@ def _lease_lane(canvas: _Canvas, lanes: Lanes, silences: list[Silence], top: int
     for span in spans:
         left, right = canvas.x(span.starts_us), canvas.x(span.ends_us)
         width = round(max(right - left, 2), 1)
-        form = '<rect class="lease" x="{}" y="{}" width="{}" height="16"><title>epoch {}</title></rect>'
+        form = (
+            '<rect class="lease" x="{}" y="{}" width="{}" height="16">'
+            "<title>epoch {}</title></rect>"
+        )
         canvas.add(form, left, top + 8, width, span.epoch)
         if width > 60:
-            canvas.add('<text x="{}" y="{}">epoch {}</text>', round(left + 6, 1), top + 20, span.epoch)
+            canvas.add(
+                '<text x="{}" y="{}">epoch {}</text>', round(left + 6, 1), top + 20, span.epoch
+            )
     for silence in silences:
         left, right = canvas.x(silence.starts_us), canvas.x(silence.ends_us)
-        form = '<rect class="fenced" fill="url(#hatch-quiet)" x="{}" y="{}" width="{}" height="16">{}</rect>'
+        form = (
+            '<rect class="fenced" fill="url(#hatch-quiet)" x="{}" y="{}" width="{}" height="16">'
+            "{}</rect>"
+        )
         title = markup("<title>{}</title>", _silent(silence))
         canvas.add(form, left, top + 8, round(max(right - left, 2), 1), title)
-    for span in spans:  # over all bars: the next holder's begins where this one's ends
+    for span in spans:  # drawn last: the next holder's bar starts where this one ends
         if span.crash_us is not None:
             x = round(canvas.x(span.crash_us) - 5, 1)
             form = '<g><title>{}</title><path class="crash" d="M{} {}l10 10m0 -10l-10 10"/></g>'
-            canvas.add(form, f"epoch {span.epoch} was lost: its holder was not heard any more", x, top + 11)
+            canvas.add(form, f"epoch {span.epoch} was lost: no more heartbeats", x, top + 11)
     return top + 32
 
 
@@ -248,25 +318,37 @@ def _silent(silence: Silence) -> str:
     return f"{elapsed(silence.ends_us - silence.starts_us)} silent"
 
 
-def _beat_lane(canvas: _Canvas, lanes: Lanes, silences: list[Silence], top: int, starts_us: int, ends_us: int) -> int:
-    """A stroke for each minute: as high as it was often heard; work that moved stands below it in the accent.
+def _beat_lane(
+    canvas: _Canvas, lanes: Lanes, silences: list[Silence], top: int, starts_us: int, ends_us: int
+) -> int:
+    """Draw a stroke per minute.
 
-    A minute stands in its middle, as far as that lies within what is shown.
+    Its height is the number of heartbeats, progress is below it.
+
+    A stroke is in the middle of its minute, as far as that is within the range.
     """
     if not lanes.minutes:
         return top
-    _head(canvas, top, "heartbeat", "a minute")
+    _head(canvas, top, "heartbeats", "per minute")
     most = max(beats for _, beats, _ in lanes.minutes) or 1
     for minute_us, beats, moved in lanes.minutes:
         x = canvas.x(min(max(minute_us + MINUTE_US // 2, starts_us), ends_us))
         height = round(3 + 13 * beats / most, 1)
         form = '<rect class="beat" x="{}" y="{}" width="3" height="{}"><title>{}</title></rect>'
-        told = f"{beats} beat{'' if beats == 1 else 's'}, {moved} of progress"
-        canvas.add(form, round(x - 1.5, 1), round(top + 24 - height, 1), height, told)
+        parts = f"{beats} heartbeat{'' if beats == 1 else 's'}, {moved} with progress"
+        canvas.add(form, round(x - 1.5, 1), round(top + 24 - height, 1), height, parts)
         if moved:
-            canvas.add('<rect class="moved" x="{}" y="{}" width="3" height="4"/>', round(x - 1.5, 1), top + 27)
+            canvas.add(
+                '<rect class="moved" x="{}" y="{}" width="3" height="4"/>',
+                round(x - 1.5, 1),
+                top + 27,
+            )
     for silence in silences:
-        left, right, words = canvas.x(silence.starts_us), canvas.x(silence.ends_us), _silent(silence)
+        left, right, words = (
+            canvas.x(silence.starts_us),
+            canvas.x(silence.ends_us),
+            _silent(silence),
+        )
         if right - left > CHARACTER * len(words):
             form = '<text class="dim" x="{}" y="{}" text-anchor="middle">{}</text>'
             canvas.add(form, round((left + right) / 2, 1), top + 20, words)
@@ -274,23 +356,26 @@ def _beat_lane(canvas: _Canvas, lanes: Lanes, silences: list[Silence], top: int,
 
 
 def _mark_lane(canvas: _Canvas, lanes: Lanes, top: int) -> int:
-    """What its workers did beside their effects; a mark has its name where that meets no other mark and no name."""
+    """Draw session events; a mark has a label where that overlaps nothing."""
     marks: list[tuple[float, str, str]] = []
-    for one in lanes.beside:
-        if one.kind in _MARKS:
-            x, (shape, word) = canvas.x(one.at_us), _MARKS[one.kind]
+    for event in lanes.beside:
+        if event.kind in _MARKS:
+            x, (shape, word) = canvas.x(event.at_us), _MARKS[event.kind]
             if not marks or x - marks[-1][0] >= APART:
                 marks.append((x, shape, word))
     if not marks:
         return top
-    _head(canvas, top, "marks")
+    _head(canvas, top, "events")
     present = WIDTH if canvas.now_us is None else canvas.x(canvas.now_us)
-    named = 60.0  # behind the lane's own name
+    named = 60.0  # right of the lane's name
     for number, (x, shape, word) in enumerate(marks):
         canvas.add("<g><title>{}</title>", word)
         _shape(canvas, x, top + 16, "is-failed" if shape == "warn" else "", shape)
         width = 10 + CHARACTER * len(word)
-        after = min(marks[number + 1][0] - 8 if number + 1 < len(marks) else WIDTH, present if x < present else WIDTH)
+        after = min(
+            marks[number + 1][0] - 8 if number + 1 < len(marks) else WIDTH,
+            present if x < present else WIDTH,
+        )
         form = '<text x="{}" y="{}" class="dim" text-anchor="{}">{}</text>'
         if x + width <= after:
             canvas.add(form, round(x + 10, 1), top + 20, "start", word)
@@ -311,14 +396,18 @@ def _gap_lane(canvas: _Canvas, lanes: Lanes, top: int) -> int:
     for gap in lanes.gaps:
         x = canvas.x(gap.at_us)
         canvas.add("<g><title>{}</title>", f"{gap.source}: {_missing(gap.first, gap.last)}")
-        canvas.add('<rect class="notch" x="{}" y="{}" width="14" height="12"/>', round(x - 7, 1), top + 10)
+        canvas.add(
+            '<rect class="notch" x="{}" y="{}" width="14" height="12"/>', round(x - 7, 1), top + 10
+        )
         canvas.parts.append("</g>")
     first = lanes.gaps[0]
     note = f"{_missing(first.first, first.last)}{' and more' if len(lanes.gaps) > 1 else ''}"
     x = canvas.x(first.at_us)
     before = x + 14 + CHARACTER * len(note) > WIDTH
     form = '<text x="{}" y="{}" class="note is-failed" text-anchor="{}">{}</text>'
-    canvas.add(form, round(x - 12 if before else x + 12, 1), top + 20, "end" if before else "start", note)
+    canvas.add(
+        form, round(x - 12 if before else x + 12, 1), top + 20, "end" if before else "start", note
+    )
     return top + 32
 
 

@@ -1,7 +1,7 @@
-"""What is not found in the current project, and is of another of the person's own: it says so, and opens it there.
+"""404 handler: offer to switch project if another project has the object.
 
-Of projects to which somebody does not belong nothing is told; what is theirs alone (an export, a query that is not
-shared) is told to its owner only.
+Objects of projects without membership stay hidden. Private objects (exports, unshared queries) are
+offered to their owner only.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from sessions.access import MemberRequest, elsewhere
 from sessions.models import Artifact, Membership, Session, Task
 from sessions.views import errors
 
-# By the name that a thing's id has in addresses. Settings and forms are not among them: nobody is sent to those.
+# By the parameter name in URLs. Settings and forms are left out: nobody is redirected to them.
 _OF_ALL: Final[dict[str, type[Model]]] = {
     "artifact": Artifact,
     "effect": Effect,
@@ -37,21 +37,37 @@ _OF_SOME: Final[dict[str, Callable[[Membership], "QuerySet[Any]"]]] = {
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """404, or 409 where the thing is in another project of the person's, with a button that leads there."""
+    """Return 404, or 409 with a button if another project of the user has the object."""
     match = request.resolver_match
-    # Only a view for members reads who asks before it finds nothing.
+    # Only views for members read the membership before they raise 404.
     if match is not None and request.method in ("GET", "HEAD") and hasattr(request, "membership"):
         member = cast(MemberRequest, request)
-        others = [one for one in member.memberships if one.project_id != member.membership.project_id]
+        other_memberships = [
+            membership
+            for membership in member.memberships
+            if membership.project_id != member.membership.project_id
+        ]
         for name, identity in match.kwargs.items():
             kind = "imported_gate" if match.url_name == "imported_gate" else name
-            home = next((one.project for one in others if _holds(one, kind, identity)), None)
+            home = next(
+                (
+                    membership.project
+                    for membership in other_memberships
+                    if _holds(membership, kind, identity)
+                ),
+                None,
+            )
             if home is not None:
                 return elsewhere(member, home, kind.removeprefix("imported_").replace("_", " "))
     return errors.not_found(request, exception)
 
 
-def _holds(one: Membership, kind: str, identity: object) -> bool:
+def _holds(membership: Membership, kind: str, identity: object) -> bool:
     if kind in _OF_SOME:
-        return _OF_SOME[kind](one).filter(id=identity).exists()
-    return kind in _OF_ALL and _OF_ALL[kind]._default_manager.filter(id=identity, project=one.project_id).exists()
+        return _OF_SOME[kind](membership).filter(id=identity).exists()
+    return (
+        kind in _OF_ALL
+        and _OF_ALL[kind]
+        ._default_manager.filter(id=identity, project=membership.project_id)
+        .exists()
+    )

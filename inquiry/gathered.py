@@ -1,6 +1,9 @@
-"""The timeline of effects that people gathered, of an incident or a chain, across sessions: a lane for each session.
+"""Timeline of effects of several sessions (incident or chain).
 
-A window is at most lanes.MOST effects, found by their positions in two arms: whole sessions, and effects by themselves.
+One lane per session.
+
+A window has at most lanes.MOST effects, found by position: all effects of sessions, and single
+effects.
 """
 
 from collections.abc import Sequence
@@ -29,9 +32,10 @@ def read(
     clock: str,
     three: bool = False,
 ) -> Lanes:
-    """A window of the effects of `whole` sessions and of `single` ones, all fetched through the wall.
+    """Return a window of the effects of `whole` sessions and of `single` effects.
 
-    `three`: every clock is wanted, and so the skew of each session is read.
+    All are of the member's project. `three`: all clocks are shown, so the skew of each session is
+    read.
     """
     arms = []
     if whole:
@@ -44,26 +48,44 @@ def read(
     )
     if whole:
         page = keyset.gather(arms, rows, size, window)
-    else:  # few, and found by their ids whatever else is asked
-        page = keyset.page(timeline.narrow(rows.filter(id__in=single), filters, now_us), size, window)
-    found = Lanes(clock, older=page.older, newer=page.newer, size=size, now_us=now_us, across=True)
+    else:  # few rows, found by their ids with any filter
+        page = keyset.page(
+            timeline.narrow(rows.filter(id__in=single), filters, now_us), size, window
+        )
+    window_shown = Lanes(
+        clock, older=page.older, newer=page.newer, size=size, now_us=now_us, across=True
+    )
     effects = list(reversed(page.rows))
     sessions: dict[UUID, Session] = {effect.session_id: effect.session for effect in effects}
-    for one in sessions.values():
-        found.tasks[one.id] = (str(one), f"{one} {one.title or one.key}", one.agent.name)
-    found.skews = clocks.skews(list(sessions.values()), wanted=three or clock == "corrected")
-    entries = lanes.add_bars(found, effects)
+    for session in sessions.values():
+        window_shown.tasks[session.id] = (
+            str(session),
+            f"{session} {session.title or session.key}",
+            session.agent.name,
+        )
+    window_shown.skews = clocks.skews(list(sessions.values()), wanted=three or clock == "corrected")
+    entries = lanes.add_bars(window_shown, effects)
     if entries:
-        until = None if whole and found.is_newest else entries[-1]["position"]
-        found.beside = _beside(found, sessions, entries[0]["position"], until)
-    return found
+        until = None if whole and window_shown.is_newest else entries[-1]["position"]
+        window_shown.beside = _beside(window_shown, sessions, entries[0]["position"], until)
+    return window_shown
 
 
-def _beside(found: Lanes, sessions: dict[UUID, Session], low: int, until: int | None) -> list[Beside]:
-    """What happened to these sessions between two positions, or since the first of them. One query."""
-    told = Entry.objects.filter(session__in=list(sessions), position__gte=low, effect=None, kind__in=OF_SEVERAL)
+def _beside(
+    window_shown: Lanes, sessions: dict[UUID, Session], low: int, until: int | None
+) -> list[Beside]:
+    """Return the events of these sessions between two positions, or since the first.
+
+    One query.
+    """
+    entries = Entry.objects.filter(
+        session__in=list(sessions), position__gte=low, effect=None, kind__in=OF_SEVERAL
+    )
     if until is not None:
-        told = told.filter(position__lte=until)
-    told = told.exclude(lane="evidence", kind__in=OURS).exclude(lane="claim")
-    rows = told.order_by("-position").values(*ENTRY, "session")[:BESIDE]
-    return [lanes.of_session(entry, found.clock, found.skews.get(entry["session"])) for entry in reversed(rows)]
+        entries = entries.filter(position__lte=until)
+    entries = entries.exclude(lane="evidence", kind__in=OURS).exclude(lane="claim")
+    rows = entries.order_by("-position").values(*ENTRY, "session")[:BESIDE]
+    return [
+        lanes.of_session(entry, window_shown.clock, window_shown.skews.get(entry["session"]))
+        for entry in reversed(rows)
+    ]

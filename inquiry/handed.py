@@ -1,4 +1,4 @@
-"""Handoffs as pages show them: five sections, and what is waited for by its handle with a link to it."""
+"""Handoffs for display: five sections, and what they wait on with links."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -12,42 +12,45 @@ from sessions import handoffs
 
 _SECTIONS: Final = (
     ("in_progress", "In progress"),
-    ("decided", "Decided, and why"),
+    ("decided", "Decisions and reasons"),
     ("needs_attention", "Needs attention next"),
     ("can_wait", "Can wait"),
 )
 
 
 def shown(rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Handoffs (with their texts, as sessions/handoffs.py reads them) with `sections`, `waits` and the `row` itself.
+    """Return handoffs with `sections`, `waits` and the `row`.
 
-    Up to two queries, however many they are: one where any waits on an effect, one where any waits on a gate.
+    The rows have their texts, as sessions/handoffs.py loads them. Up to two queries: one if any
+    waits on an effect, one if any waits on a gate.
     """
-    told = [handoffs.told(row) for row in rows]
-    names = _names(thing for one in told for thing in one["waits_on"])
+    texts = [handoffs.told(row) for row in rows]
+    names = _names(thing for text in texts for thing in text["waits_on"])
     return [
-        one
+        text
         | {
-            "sections": [(title, one[name]) for name, title in _SECTIONS],
-            "waits": [thing | _place_of(thing, names) for thing in one["waits_on"]],
+            "sections": [(title, text[name]) for name, title in _SECTIONS],
+            "waits": [thing | _place_of(thing, names) for thing in text["waits_on"]],
             "row": row,
         }
-        for one, row in zip(told, rows, strict=True)
+        for text, row in zip(texts, rows, strict=True)
     ]
 
 
 def _names(things: Iterable[dict[str, Any]]) -> dict[UUID, str]:
-    """What the effects and gates among these are called."""
+    """Return the display names of the effects and gates among these."""
     wanted: dict[str, set[UUID]] = {"effect": set(), "gate": set()}
     for thing in things:
         if (identity := _identity(thing)) is not None:
             wanted[thing["kind"]].add(identity)
-    found: dict[UUID, str] = {}
+    names: dict[UUID, str] = {}
     if wanted["effect"]:
-        found |= {one.id: f"{one} {one.tool}".strip() for one in _few(Effect, wanted["effect"], "tool")}
+        names |= {
+            row.id: f"{row} {row.tool}".strip() for row in _few(Effect, wanted["effect"], "tool")
+        }
     if wanted["gate"]:
-        found |= {one.id: str(one) for one in _few(Gate, wanted["gate"])}
-    return found
+        names |= {row.id: str(row) for row in _few(Gate, wanted["gate"])}
+    return names
 
 
 def _few(model: Any, wanted: set[UUID], *more: str) -> Any:
@@ -55,7 +58,7 @@ def _few(model: Any, wanted: set[UUID], *more: str) -> Any:
 
 
 def _place_of(thing: dict[str, Any], names: dict[UUID, str]) -> dict[str, str]:
-    """What is waited for by name, and where it is shown: only of an effect or a gate that is there."""
+    """Return name and address of an effect or gate that is waited on."""
     identity = _identity(thing)
     if identity is None or identity not in names:
         return {"name": "" if thing["kind"] == "text" else thing["kind"], "url": ""}

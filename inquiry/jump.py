@@ -1,4 +1,4 @@
-"""One box that takes any identity and goes there. Every look-up is one probe of an index; what has none is said."""
+"""Find objects by any id. Every look-up uses an index; missing indexes are named."""
 
 import re
 from collections.abc import Callable
@@ -22,14 +22,14 @@ from sessions.models import Artifact, Project, Session, Task
 from sessions.models_messages import Message
 from sessions.references import identity
 
-NEWEST_SESSIONS: Final = 2000  # of these an effect key is found without naming its session
-MOST: Final = 20  # hits of one kind that a page of choices names
+NEWEST_SESSIONS: Final = 2000  # sessions in which an effect key is found without naming the session
+MOST: Final = 20  # hits of one kind that a page lists
 _DIGEST: Final = re.compile(r"(?:v1:|sha256:)?([0-9a-f]{64})")
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """Something that an identity names: what it is, its handle, a word of agent text, where it is shown."""
+    """An object that an id names: kind, handle, agent text, and address."""
 
     what: str
     handle: str
@@ -39,7 +39,7 @@ class Hit:
 
 @dataclass(slots=True)
 class Jump:
-    """What was found, what was tried in vain, and a search that may go on where no index leads."""
+    """The hits, the look-ups that were tried, and a search where no index exists."""
 
     hits: list[Hit] = field(default_factory=list)
     tried: list[str] = field(default_factory=list)
@@ -47,7 +47,10 @@ class Jump:
 
 
 def jump(project: Project, text: str) -> Jump:
-    """Look `text` up as everything it can be. `text` is stripped, not empty, at most 300 characters, without NUL."""
+    """Look up `text` as every kind of id.
+
+    `text` is stripped, not empty, at most 300 characters, without NUL.
+    """
     result = Jump()
     named, shaped, digest = handle(text), as_uuid(text), _DIGEST.fullmatch(text.lower())
     if named is not None:
@@ -69,68 +72,88 @@ def jump(project: Project, text: str) -> Jump:
         result.tried.append("a position of the journal")
         result.hits += _entries(Entry.objects.filter(project=project.id, position=position))
     result.tried.append("the id or key of a session")
-    result.hits += _sessions(project, {"id__in": [identity(project.id, text), *([shaped] if shaped else [])]})
-    result.tried += ["an external reference", f"an effect key of the {NEWEST_SESSIONS:,} newest sessions"]
+    result.hits += _sessions(
+        project, {"id__in": [identity(project.id, text), *([shaped] if shaped else [])]}
+    )
+    result.tried += [
+        "an external reference",
+        f"an effect key of the {NEWEST_SESSIONS:,} newest sessions",
+    ]
     result.hits += _by_reference_or_key(project, text)
     if len(text) <= 64:
-        result.tried.append("the id of a journal entry under its agent's own name")
+        result.tried.append("the id of a journal entry reported under its agent's name")
         result.hits += _entries(_reported(project, text))
     result.hits = list({hit.url: hit for hit in result.hits}.values())
     return result
 
 
 def is_digest(text: str) -> bool:
-    """Whether `text` is a SHA-256 in hexadecimal letters, with or without a prefix that says so."""
+    """Return True if `text` is a SHA-256 in hexadecimal, with or without its prefix."""
     return _DIGEST.fullmatch(text.lower()) is not None
 
 
 def effect_ids(project: Project, effect_key: str) -> list[UUID]:
-    """The ids that `effect_key` has in each of the project's newest sessions.
+    """Return the ids that `effect_key` has in each of the project's newest sessions.
 
-    An effect's id is derived from its session and key, so a key is found by primary key without an index of its own.
+    An effect's id is derived from session and key, so a key is found by primary key.
     """
-    newest = project.sessions.order_by("-opened_position").values_list("id", flat=True)[:NEWEST_SESSIONS]
+    newest = project.sessions.order_by("-opened_position").values_list("id", flat=True)[
+        :NEWEST_SESSIONS
+    ]
     return [derived(session_id, effect_key) for session_id in newest]
 
 
 def _by_reference_or_key(project: Project, text: str) -> list[Hit]:
-    """Effects with that external reference or that key: one query over two indexes."""
+    """Return effects with that external reference or key: one query over two indexes."""
     referenced = Effect.objects.filter(HAS_REFERENCE, project=project, external_reference=text)
     keyed = Effect.objects.filter(id__in=effect_ids(project, text), project=project)
-    found = referenced.union(keyed).order_by("-opened_position")[:MOST]
+    effects = referenced.union(keyed).order_by("-opened_position")[:MOST]
     return [
         _effect(
-            one, "effect with this external reference" if one.external_reference == text else "effect with this key"
+            effect,
+            "effect with this external reference"
+            if effect.external_reference == text
+            else "effect with this key",
         )
-        for one in found
+        for effect in effects
     ]
 
 
 def _reported(project: Project, text: str) -> "QuerySet[Entry]":
-    """The entries of that id from Gatebook and from each agent under its own name; a probe of one index for each.
+    """Return the entries with that id from Gatebook and from each agent.
 
-    What an agent put under a source of its own (its name, then / or : and more) is not looked up: no index leads there.
+    Entries under an agent's sub-source (its name, then / or : and more) have no index and are not
+    found.
     """
     own = Entry.objects.filter(project=project.id, source=SYSTEM_SOURCE, event_id=text)
-    return own.union(Entry.objects.filter(project=project.id, source__in=project.agents.values("name"), event_id=text))
+    return own.union(
+        Entry.objects.filter(
+            project=project.id, source__in=project.agents.values("name"), event_id=text
+        )
+    )
 
 
 def _gates(project: Project, match: dict[str, Any]) -> list[Hit]:
     return [
-        Hit("gate", str(one), one.tool, reverse("gate", args=[one.id]))
-        for one in Gate.objects.filter(project=project, **match)[:MOST]
+        Hit("gate", str(gate), gate.tool, reverse("gate", args=[gate.id]))
+        for gate in Gate.objects.filter(project=project, **match)[:MOST]
     ]
 
 
 def _sessions(project: Project, match: dict[str, Any]) -> list[Hit]:
     return [
-        Hit("session", str(one), one.title or one.key, reverse("session", args=[one.id]))
-        for one in Session.objects.filter(project=project, **match)[:MOST]
+        Hit(
+            "session",
+            str(session),
+            session.title or session.key,
+            reverse("session", args=[session.id]),
+        )
+        for session in Session.objects.filter(project=project, **match)[:MOST]
     ]
 
 
 def _effects(project: Project, match: dict[str, Any]) -> list[Hit]:
-    return [_effect(one) for one in Effect.objects.filter(project=project, **match)[:MOST]]
+    return [_effect(effect) for effect in Effect.objects.filter(project=project, **match)[:MOST]]
 
 
 def _effect(effect: Effect, what: str = "effect") -> Hit:
@@ -139,53 +162,70 @@ def _effect(effect: Effect, what: str = "effect") -> Hit:
 
 def _tasks(project: Project, match: dict[str, Any]) -> list[Hit]:
     return [
-        Hit("task", str(one), one.title or one.key, reverse("task", args=[one.id]))
-        for one in Task.objects.filter(project=project, **match)[:MOST]
+        Hit("task", str(task), task.title or task.key, reverse("task", args=[task.id]))
+        for task in Task.objects.filter(project=project, **match)[:MOST]
     ]
 
 
 def _artifacts(project: Project, match: dict[str, Any]) -> list[Hit]:
-    found = Artifact.objects.filter(project=project, **match).order_by("-opened_position")[:MOST]
+    rows = Artifact.objects.filter(project=project, **match).order_by("-opened_position")[:MOST]
     hits = []
-    for one in found:
-        url = f"{reverse('session_artifacts', args=[one.session_id])}?at={one}#{one}"
-        hits.append(Hit("artifact", str(one), one.name or one.type, url))
+    for artifact in rows:
+        url = f"{reverse('session_artifacts', args=[artifact.session_id])}?at={artifact}#{artifact}"
+        hits.append(Hit("artifact", str(artifact), artifact.name or artifact.type, url))
     return hits
 
 
 def _messages(project: Project, match: dict[str, Any]) -> list[Hit]:
-    """Where a message is shown: with those about its session, else in its box; from it downwards."""
+    """Return the page of a message: its session's messages, else its recipient's."""
     hits = []
-    for one in Message.objects.filter(project=project, **match)[:MOST]:
+    for message in Message.objects.filter(project=project, **match)[:MOST]:
         page = reverse("shared_messages")
-        if one.session_id is not None:
-            page = reverse("session_messages", args=[one.session_id])
-        elif one.recipient_id is not None:
-            page = reverse("agent_messages", args=[one.recipient_id])
-        hits.append(Hit("message", str(one), "", f"{page}?before={one.opened_position + 1}#{one}"))
+        if message.session_id is not None:
+            page = reverse("session_messages", args=[message.session_id])
+        elif message.recipient_id is not None:
+            page = reverse("agent_messages", args=[message.recipient_id])
+        hits.append(
+            Hit(
+                "message",
+                str(message),
+                "",
+                f"{page}?before={message.opened_position + 1}#{message}",
+            )
+        )
     return hits
 
 
 def _incidents(project: Project, match: dict[str, Any]) -> list[Hit]:
     return [
-        Hit("incident", str(one), "", reverse("incident", args=[one.id]))
-        for one in Incident.objects.filter(project=project, **match)[:MOST]
+        Hit("incident", str(incident), "", reverse("incident", args=[incident.id]))
+        for incident in Incident.objects.filter(project=project, **match)[:MOST]
     ]
 
 
 def _exemptions(project: Project, match: dict[str, Any]) -> list[Hit]:
     return [
-        Hit("exemption", f"x_{one.opened_position}", one.tool, reverse("exemption", args=[one.id]))
-        for one in Exemption.objects.filter(project=project, **match)[:MOST]
+        Hit(
+            "exemption",
+            f"x_{exemption.opened_position}",
+            exemption.tool,
+            reverse("exemption", args=[exemption.id]),
+        )
+        for exemption in Exemption.objects.filter(project=project, **match)[:MOST]
     ]
 
 
 def _entries(entries: "QuerySet[Entry]") -> list[Hit]:
-    """Where a journal entry is shown: on its effect's page, else on its session's, else among its neighbours."""
+    """Return the page of a journal entry.
+
+    Its effect's, else its session's, else the journal.
+    """
     hits = []
     for entry in entries[:MOST]:
         if entry.effect is not None:
-            url = f"{reverse('effect', args=[entry.effect])}?fact={entry.position}#p{entry.position}"
+            url = (
+                f"{reverse('effect', args=[entry.effect])}?fact={entry.position}#p{entry.position}"
+            )
         elif entry.session is not None:
             url = reverse("session", args=[entry.session])
         else:

@@ -1,4 +1,4 @@
-"""The life line of an effect: the stages that it has been through, as its page draws them."""
+"""Life line of an effect: the stages that its page draws."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,9 @@ from ledger.models import Attempt, Effect
 
 @dataclass(slots=True)
 class Stage:
-    """A step of the life line: a word of the state table or of leave, when, and whether the end is open.
+    """One stage: its word, when, and whether it is still open.
 
-    `form` tells the time as `moment` takes it: the day is named only where it is another than at the first step.
+    `form` is the format for `moment`: the day is shown only if it differs from the first stage.
     """
 
     word: str
@@ -23,43 +23,53 @@ class Stage:
 
 
 def stages(effect: Effect, tried: list[Attempt], now_us: int) -> list[Stage]:
-    """The stages that an effect has been through, by the told times of the attempt that is the last."""
-    found = []
+    """Return the stages of an effect by the reported times of its last attempt."""
+    result = []
     if effect.planned_mark:
-        found.append(Stage("planned", "planned", effect.planned_at_us))
+        result.append(Stage("planned", "planned", effect.planned_at_us))
     if effect.leave != "held":
         waits = effect.leave == "pending"
-        looks = "awaiting" if waits else "failed" if effect.leave in ("refused", "bypassed") else "decided"
-        found.append(Stage(f"leave {effect.leave}", looks, None, open=waits))
+        looks = (
+            "awaiting"
+            if waits
+            else "failed"
+            if effect.leave in ("refused", "bypassed")
+            else "decided"
+        )
+        result.append(Stage(f"permission {effect.leave}", looks, None, open=waits))
     last = tried[-1] if tried else None
     if last is not None:
         if last.dispatched_mark:
             number = f" again, attempt {last.number}" if last.number > 1 else ""
-            found.append(Stage(f"dispatched{number}", "dispatched", last.dispatched_at_us))
+            result.append(Stage(f"dispatched{number}", "dispatched", last.dispatched_at_us))
         if last.acknowledged_mark and is_of_a_person_alone(effect, last):
-            found.append(Stage("acknowledged: unknown", "unknown", last.acknowledged_at_us))
-            found.append(Stage("happened, a person said", "acknowledged", None))
+            result.append(Stage("acknowledged: unknown", "unknown", last.acknowledged_at_us))
+            result.append(Stage("happened, resolved by a person", "acknowledged", None))
         elif last.acknowledged_mark and effect.outcome == "error":
-            found.append(Stage("acknowledged: error", "failed", last.acknowledged_at_us))
+            result.append(Stage("acknowledged: error", "failed", last.acknowledged_at_us))
         elif last.acknowledged_mark:
-            found.append(Stage("acknowledged", "acknowledged", last.acknowledged_at_us))
+            result.append(Stage("acknowledged", "acknowledged", last.acknowledged_at_us))
         elif effect.resolution == "happened":
-            found.append(Stage("happened, a person said", "acknowledged", None))
+            result.append(Stage("happened, resolved by a person", "acknowledged", None))
         elif last.is_denied:
-            found.append(Stage("did not happen, a person said", "failed", last.failed_at_us))
+            result.append(
+                Stage("did not happen, resolved by a person", "failed", last.failed_at_us)
+            )
         elif last.failed_mark:
-            found.append(Stage(f"failed: {last.failure_reason}", "failed", last.failed_at_us))
+            result.append(Stage(f"failed: {last.failure_reason}", "failed", last.failed_at_us))
     now = shown_state(effect, now_us)
     if now == "unknown":
-        found.append(Stage("unknown", "unknown", effect.deadline_us or effect.settled_at_us, open=True))
+        result.append(
+            Stage("unknown", "unknown", effect.deadline_us or effect.settled_at_us, open=True)
+        )
     elif now == "dispatched":
-        found.append(Stage("no answer yet", "dispatched", None, open=True))
+        result.append(Stage("no answer yet", "dispatched", None, open=True))
     elif now in ("compensated", "superseded"):
-        found.append(Stage(now, now, None))
-    told = [stage for stage in found if stage.us is not None]
-    for stage in told[1:]:
-        stage.form = "time" if _day(stage.us) == _day(told[0].us) else ""
-    return found
+        result.append(Stage(now, now, None))
+    timed = [stage for stage in result if stage.us is not None]
+    for stage in timed[1:]:
+        stage.form = "time" if _day(stage.us) == _day(timed[0].us) else ""
+    return result
 
 
 def _day(us: int | None) -> int:

@@ -1,4 +1,4 @@
-"""Addresses of the search."""
+"""Address of the search page."""
 
 from functools import cache
 from urllib.parse import urlencode
@@ -7,7 +7,10 @@ from django.urls import reverse
 
 
 def search(text: str, **more: str) -> str:
-    """The address of the search for `text`, a query; of everything when it is empty."""
+    """Return the address of the search for the query `text`.
+
+    Without a query if it is empty.
+    """
     pairs = {**({"q": text} if text else {}), **more}
     return _audit() + (f"?{urlencode(pairs)}" if pairs else "")
 

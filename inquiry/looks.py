@@ -1,7 +1,7 @@
-"""What was looked at, on record: `access.searched`, `access.viewed` and `access.exported`, by whom and when.
+"""Access log: records searches, views and exports in the journal.
 
-One entry for each person or agent, thing and hour, however often they look in it: a page that polls, or that is paged
-through, does not fill the book. Facts hold what was found; the text of a query is in the body, and can be erased.
+One entry per person or agent, object and hour, so polling and paging do not fill the journal. Facts
+hold the result counts; the query text is in the body and can be erased.
 """
 
 from collections import OrderedDict
@@ -23,7 +23,7 @@ HOUR_US: Final = 3_600_000_000
 
 
 def actor_of(request: MemberRequest) -> str:
-    """What the journal calls whoever looks."""
+    """Return the journal's name for the signed-in person."""
     return request.person.pseudonym or pseudonym_of(request.user)
 
 
@@ -32,7 +32,10 @@ _cleaners: list[Cleaner] = []
 
 
 def clean_with(cleaner: Cleaner) -> None:
-    """Let `cleaner` take the secrets out of what people and agents search for; an app above knows how."""
+    """Register a function that removes secrets from query text.
+
+    A higher app provides it.
+    """
     if cleaner not in _cleaners:
         _cleaners.append(cleaner)
 
@@ -44,22 +47,35 @@ def _clean(project: UUID, text: str) -> str:
 
 
 def searched(project: UUID, actor: str, text: str, *, entity: str, found: int, more: bool) -> None:
-    """Record that `actor` asked `text`; `found` rows or groups were told at once, `more` when there were others."""
+    """Record that `actor` ran the query `text` and saw `found` rows or groups.
+
+    `more` if there were more.
+    """
     text = _clean(project, text)
-    _note(project, "access.searched", actor, (text,), {"q": text}, {"entity": entity, "found": found, "more": more})
+    _note(
+        project,
+        "access.searched",
+        actor,
+        (text,),
+        {"q": text},
+        {"entity": entity, "found": found, "more": more},
+    )
 
 
-def viewed(project: UUID, actor: str, what: str, number: int, of: tuple[UUID | None, UUID | None, UUID]) -> None:
-    """Record that `actor` was shown what an agent sent: `what` is effect, body or artifact, `number` its position.
+def viewed(
+    project: UUID, actor: str, what: str, number: int, of: tuple[UUID | None, UUID | None, UUID]
+) -> None:
+    """Record that `actor` was shown agent data.
 
-    `of` are session, effect and the thing itself.
+    `what` is effect, body or artifact; `number` is its position; `of` are session, effect and
+    object.
     """
     facts = {"what": what, "position": number}
     _note(project, "access.viewed", actor, (what, str(number)), facts, facts, of)
 
 
 def exported(project: UUID, actor: str, text: str, facts: dict[str, Any], *, subject: UUID) -> None:
-    """Record that `actor` took what `text` asks for out of the book; each time, whatever the hour."""
+    """Record that `actor` exported the results of `text`; one entry per export."""
     _note(
         project,
         "access.exported",
@@ -72,7 +88,7 @@ def exported(project: UUID, actor: str, text: str, facts: dict[str, Any], *, sub
     )
 
 
-# What this process knows to be in the book: who looks again within the hour costs nothing.
+# Entries known to exist: another access within the hour costs no query.
 _recent: OrderedDict[str, None] = OrderedDict()
 _REMEMBERED: Final = 4096
 
@@ -90,7 +106,11 @@ def _note(
     key: tuple[str, ...],
     body: dict[str, Any],
     facts: dict[str, Any],
-    of: tuple[UUID | None, UUID | None, UUID | None] = (None, None, None),  # session, effect, subject
+    of: tuple[UUID | None, UUID | None, UUID | None] = (
+        None,
+        None,
+        None,
+    ),  # session, effect, subject
     *,
     hourly: bool = True,
 ) -> None:
@@ -102,7 +122,7 @@ def _note(
     if Entry.objects.filter(project=project, source=SYSTEM_SOURCE, event_id=event_id).exists():
         _remember(event_id)
         return
-    # The body says nothing that two looks within the hour would say differently: that would be a conflict.
+    # The body must be equal for two accesses within the hour; otherwise they would conflict.
     text = orjson.dumps({"kind": kind, "hour": hour, **body}, option=orjson.OPT_SORT_KEYS).decode()
     with transaction.atomic(durable=True):
         entries.record(

@@ -1,6 +1,6 @@
-"""Several short look-ups of effects in one statement: each is served by its own index, and together they are one query.
+"""Several indexed look-ups of effects in one statement.
 
-A union of them would do the same, but SQLite takes none of parts that have an order and a limit of their own.
+A union would do the same, but SQLite allows no order and limit within its parts.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,24 +17,27 @@ from ledger.models import Effect
 
 _GATHER: Final = {"postgresql": "string_agg", "sqlite": "group_concat"}
 _EACH: Final = "(SELECT {gather}({columns}, ' ') FROM (%(subquery)s) AS found)"
-# From an effect to the one that it names, and on; each with its step and the one that it names in its turn.
-_UP: Final = """(SELECT {gather}(way.step || ':' || way.id || ':' || COALESCE(CAST(way.next AS text), '-'), ' ') FROM (
+# From an effect to the effect it names, and on; each with its step and the next id.
+_UP: Final = """(SELECT
+{gather}(way.step || ':' || way.id || ':' || COALESCE(CAST(way.next AS text), '-'), ' ') FROM (
 WITH RECURSIVE named(step, id, next) AS (
 SELECT 0, id, {link} FROM ledger_effect WHERE id = %s
 UNION ALL SELECT named.step + 1, above.id, above.{link} FROM named
 JOIN ledger_effect above ON above.id = named.next AND above.project_id = %s WHERE named.step < %s
 ) SELECT step, id, next FROM named WHERE step > 0) AS way)"""
-# From an effect to those that name it, and on; each with its step and position. So many of them, the nearest levels.
+# From an effect to effects that name it, and on; each with its step and position, nearest levels
+# first.
 _DOWN: Final = """(SELECT {gather}(way.step || ':' || way.position || ':' || way.id, ' ') FROM (
 WITH RECURSIVE naming(step, position, id) AS (
 SELECT 0, opened_position, id FROM ledger_effect WHERE id = %s
 UNION ALL SELECT naming.step + 1, below.opened_position, below.id FROM naming
-JOIN ledger_effect below ON below.{link} = naming.id AND below.project_id = %s WHERE naming.step < %s
+JOIN ledger_effect below ON below.{link} = naming.id AND below.project_id = %s
+WHERE naming.step < %s
 ) SELECT step, position, id FROM naming WHERE step > 0 LIMIT %s) AS way)"""
 
 
 class _Gathered(Subquery):
-    """The rows of a query of several columns as one text, `1:2 3:4`; NULL for none."""
+    """Rows of a query with several columns as one text, `1:2 3:4`; NULL for none."""
 
     output_field = TextField()
 
@@ -42,23 +45,32 @@ class _Gathered(Subquery):
         self.columns = columns
         super().__init__(rows.values(*columns))
 
-    def as_postgresql(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any) -> Any:
-        """By PostgreSQL's name for it."""
+    def as_postgresql(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> Any:
+        """Use PostgreSQL's aggregate."""
         return self._as("postgresql", compiler, connection, context)
 
-    def as_sqlite(self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any) -> Any:
-        """By SQLite's."""
+    def as_sqlite(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> Any:
+        """Use SQLite's aggregate."""
         return self._as("sqlite", compiler, connection, context)
 
-    def _as(self, vendor: str, compiler: SQLCompiler, connection: BaseDatabaseWrapper, context: Any) -> Any:
+    def _as(
+        self, vendor: str, compiler: SQLCompiler, connection: BaseDatabaseWrapper, context: Any
+    ) -> Any:
         columns = " || ':' || ".join(f"found.{name}" for name in self.columns)
         return self.as_sql(
-            compiler, connection, template=_EACH.format(gather=_GATHER[vendor], columns=columns), **context
+            compiler,
+            connection,
+            template=_EACH.format(gather=_GATHER[vendor], columns=columns),
+            **context,
         )
 
 
 class _Way(Expression):
-    """One of the texts above, from an effect along a column of it."""
+    """A recursive walk along a column from one effect, as text."""
 
     output_field = TextField()
 
@@ -67,15 +79,19 @@ class _Way(Expression):
         self.text, self.link, self.parameters = text, link, parameters
 
     def as_sql(self, _compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
-        """By the vendor's name for the gathering."""
-        given = [vendor_id(one) if isinstance(one, UUID) else one for one in self.parameters]
+        """Use the vendor's aggregate."""
+        given = [
+            vendor_id(value) if isinstance(value, UUID) else value for value in self.parameters
+        ]
         return self.text.format(gather=_GATHER[connection.vendor], link=self.link), given
 
 
 @dataclass(slots=True)
 class Found:
-    """What `look` found: `ids` by their positions, `whether` there is any, `pairs` of (child, parent) by the child's
-    position, `up` by steps from the effect as (id, what it names in its turn), `down` by steps, each by positions.
+    """Results of `look`.
+
+    `ids` by position, `whether` rows exist, `pairs` of (child, parent) by the child's position,
+    `up` by steps as (id, next id), `down` by steps, each by position.
     """
 
     ids: dict[str, list[UUID]] = field(default_factory=dict)
@@ -87,38 +103,56 @@ class Found:
 
 def look(
     effect: Effect,
-    asked: "Mapping[str, QuerySet[Effect]]",
+    lookups: "Mapping[str, QuerySet[Effect]]",
     whether: "Mapping[str, QuerySet[Any]]",
     *,
     pairs: "QuerySet[Effect]",
     up: Mapping[str, int],
     down: tuple[str, int, int],
 ) -> Found:
-    """All of it in one query. `effect` is any that is there; the other queries are ordered and cut short.
+    """Run all look-ups in one query.
 
-    `up` names the columns to go up by, with the most steps; `down` the one to go down by, most steps and most effects.
+    `effect` exists; the other queries are ordered and limited.
+
+    `up` maps columns to follow to their step limits; `down` is (column, step limit, row limit).
     """
     link, steps, most = down
-    made: dict[str, Any] = {f"ids_{name}": _Gathered(rows, "opened_position", "id") for name, rows in asked.items()}
+    made: dict[str, Any] = {
+        f"ids_{name}": _Gathered(rows, "opened_position", "id") for name, rows in lookups.items()
+    }
     made |= {f"is_{name}": Exists(rows) for name, rows in whether.items()}
-    made |= {f"up_{name}": _Way(_UP, name, effect.id, effect.project_id, most_up) for name, most_up in up.items()}
+    made |= {
+        f"up_{name}": _Way(_UP, name, effect.id, effect.project_id, most_up)
+        for name, most_up in up.items()
+    }
     made["pairs"] = _Gathered(pairs, "opened_position", "id", "parent_effect_id")
     made["down"] = _Way(_DOWN, link, effect.id, effect.project_id, steps, most)
     row: dict[str, Any] = Effect.objects.filter(id=effect.id).annotate(**made).values(*made).get()
-    found = Found()
-    found.ids = {name: [UUID(one) for _, one in sorted(_read(row[f"ids_{name}"]), key=_number)] for name in asked}
-    found.whether = {name: bool(row[f"is_{name}"]) for name in whether}
-    found.pairs = [(UUID(one), UUID(parent)) for _, one, parent in sorted(_read(row["pairs"]), key=_number)]
+    result = Found()
+    result.ids = {
+        name: [UUID(effect_id) for _, effect_id in sorted(_read(row[f"ids_{name}"]), key=_number)]
+        for name in lookups
+    }
+    result.whether = {name: bool(row[f"is_{name}"]) for name in whether}
+    result.pairs = [
+        (UUID(effect_id), UUID(parent))
+        for _, effect_id, parent in sorted(_read(row["pairs"]), key=_number)
+    ]
     for name in up:
         steps_up = sorted(_read(row[f"up_{name}"]), key=_number)
-        found.up[name] = [(UUID(one), UUID(above) if above != "-" else None) for _, one, above in steps_up]
-    for step, _, one in sorted(_read(row["down"]), key=lambda parts: (int(parts[0]), int(parts[1]))):
-        found.down.setdefault(int(step), []).append(UUID(one))
-    return found
+        result.up[name] = [
+            (UUID(effect_id), UUID(above) if above != "-" else None)
+            for _, effect_id, above in steps_up
+        ]
+    for step, _, effect_id in sorted(
+        _read(row["down"]), key=lambda parts: (int(parts[0]), int(parts[1]))
+    ):
+        result.down.setdefault(int(step), []).append(UUID(effect_id))
+    return result
 
 
 def _read(text: str | None) -> Iterator[list[str]]:
-    return (one.split(":") for one in text.split(" ")) if text else iter(())
+    return (part.split(":") for part in text.split(" ")) if text else iter(())
 
 
 def _number(parts: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""What stood before and after in the journal: the entries of a project around a position, whatever they speak of."""
+"""Journal entries of a project around a position."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -11,13 +11,16 @@ from ledger.models import Effect
 from sessions.models import Person, Project, Session
 
 BESIDE: Final = 10  # entries on either side
-# How far is looked: positions belong to the whole installation, and a neighbour's stretch is stepped over, not walked.
+# Positions are shared by all projects. The distance limits how many entries of others are read.
 FAR: Final = 20_000
 
 
 @dataclass(slots=True)
 class Neighbours:
-    """Entries newest first. `earlier` and `later` are the positions to look around next, None at an end."""
+    """Entries newest first.
+
+    `earlier` and `later` are the next positions to show, None at an end.
+    """
 
     rows: list[Any] = field(default_factory=list)
     at: int | None = None
@@ -27,9 +30,11 @@ class Neighbours:
 
 
 def around(project: Project, at: int | None) -> Neighbours:
-    """The entries around `at`, or the newest: four queries at most, none of which walks further than FAR.
+    """Return the entries around `at`, or the newest.
 
-    Each has `who` (the person behind a pseudonym), and the numbers of the session and effect it is of.
+    At most four queries, none reads beyond FAR.
+
+    Each has `who` (the person of a pseudonym) and the numbers of its session and effect.
     """
     entries = _entries(project.id)
     if at is None:
@@ -39,12 +44,20 @@ def around(project: Project, at: int | None) -> Neighbours:
         rows = newest[: 2 * BESIDE + 1]
         if rows:
             return Neighbours(rows, earlier=rows[-1].position if len(newest) > len(rows) else None)
-        # Others have written ever since: its newest session is where to begin.
-        at = project.sessions.order_by("-opened_position").values_list("opened_position", flat=True).first()
+        # Only other projects wrote recently: start at the newest session of this one.
+        at = (
+            project.sessions.order_by("-opened_position")
+            .values_list("opened_position", flat=True)
+            .first()
+        )
         if at is None:
             return Neighbours()
-    behind = list(entries.filter(position__lte=at, position__gt=at - FAR).order_by("-position")[: BESIDE + 2])
-    ahead = list(entries.filter(position__gt=at, position__lt=at + FAR).order_by("position")[: BESIDE + 1])
+    behind = list(
+        entries.filter(position__lte=at, position__gt=at - FAR).order_by("-position")[: BESIDE + 2]
+    )
+    ahead = list(
+        entries.filter(position__gt=at, position__lt=at + FAR).order_by("position")[: BESIDE + 1]
+    )
     is_there = bool(behind) and behind[0].position == at
     kept = BESIDE + is_there
     rows = [*reversed(ahead[:BESIDE]), *behind[:kept]]
@@ -59,8 +72,12 @@ def around(project: Project, at: int | None) -> Neighbours:
 
 def _entries(project: UUID) -> "QuerySet[Any]":
     name = Person.objects.filter(pseudonym=OuterRef("actor")).values("user__username")[:1]
-    session = Session.objects.filter(id=OuterRef("session"), project=project).values("opened_position")[:1]
-    effect = Effect.objects.filter(id=OuterRef("effect"), project=project).values("opened_position", "tool")
+    session = Session.objects.filter(id=OuterRef("session"), project=project).values(
+        "opened_position"
+    )[:1]
+    effect = Effect.objects.filter(id=OuterRef("effect"), project=project).values(
+        "opened_position", "tool"
+    )
     return Entry.objects.filter(project=project).annotate(
         who=Subquery(name),
         session_position=Subquery(session),

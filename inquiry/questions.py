@@ -1,7 +1,6 @@
-"""The five questions that one session artifact alone cannot answer after a crash (the paper's Proposition 1), in order.
+"""Summary of the session page: five questions with answers and links.
 
-What was planned, what ran, which effects committed, which retry is legal, what can be audited: each answered from rows,
-beside a link to them.
+What was planned, what ran, what succeeded, what can be retried, and where the audit trail is.
 """
 
 from dataclasses import dataclass, field
@@ -16,23 +15,23 @@ from sessions.models import Session
 
 _RETRY: Final = {
     "replay": "may be sent again",
-    "probe": "must be looked up first",
-    "compensate": "must be undone first",
+    "probe": "must be probed first",
+    "compensate": "must be compensated first",
     "wait": "must wait",
-    "ask": "must ask for leave again",
+    "ask": "must request approval again",
     "execute": "may run for the first time",
-    "escalate": "only a person can say",
+    "escalate": "a person must resolve",
     "skip": "must not be repeated",
 }
 _NEVER_BEGUN: Final = {
-    "execute": "was never begun",
-    "ask": "was never begun",
+    "execute": "was never started",
+    "ask": "was never started",
 }  # nor will be, once its session has ended
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A question with its answer in words, and links (address, words) to the rows that say so."""
+    """A question with its answer and links (address, words) to the rows."""
 
     question: str
     words: str
@@ -40,11 +39,16 @@ class Answer:
 
 
 def answers(session: Session, counts: Counts, resume: Resume) -> list[Answer]:
-    """The five answers. Asks nothing of the database."""
+    """Return the five answers. No queries."""
     page = reverse("session", args=[session.id])
-    told = reverse("session_resume", args=[session.id])
+    resume_url = reverse("session_resume", args=[session.id])
     states = {word: number for _, word, number in counts.by_state}
-    ran = counts.effects - states.get("planned", 0) - states.get("awaiting approval", 0) - states.get("superseded", 0)
+    ran = (
+        counts.effects
+        - states.get("planned", 0)
+        - states.get("awaiting approval", 0)
+        - states.get("superseded", 0)
+    )
     committed = states.get("acknowledged", 0) - counts.errors_acknowledged
     unknown = states.get("unknown", 0) + states.get("dispatched", 0)
     words = _RETRY | (_NEVER_BEGUN if resume.ended else {})
@@ -52,32 +56,35 @@ def answers(session: Session, counts: Counts, resume: Resume) -> list[Answer]:
     return [
         Answer(
             "What was planned?",
-            f"{_number(counts.effects, 'effect')}: {counts.commanded:,} written down before they happened,"
-            f" {counts.effects - counts.commanded:,} reported after.",
+            f"{_number(counts.effects, 'effect')}: {counts.commanded:,} recorded before they ran,"
+            f" {counts.effects - counts.commanded:,} reported afterwards.",
             [(f"{page}#timeline", "timeline")],
         ),
         Answer(
             "What ran?",
             f"{_number(ran, 'effect')} in {_number(counts.attempts, 'attempt')}."
-            + (f" {counts.violations:,} against a rule." if counts.violations else ""),
+            + (f" {counts.violations:,} violated a rule." if counts.violations else ""),
             [(f"{reverse('session_timeline', args=[session.id])}?view=lanes", "lanes")],
         ),
         Answer(
-            "Which effects committed?",
-            f"{committed:,} went well; {counts.errors:,} ended in an error; of {unknown:,} nobody has said.",
-            [(f"{page}?state=acknowledged#timeline", "acknowledged"), (f"{page}?state=unknown#timeline", "unknown")],
+            "What succeeded?",
+            f"{committed:,} succeeded · {counts.errors:,} failed · {unknown:,} unknown.",
+            [
+                (f"{page}?state=acknowledged#timeline", "acknowledged"),
+                (f"{page}?state=unknown#timeline", "unknown"),
+            ],
         ),
         Answer(
-            "Which retry is legal?",
+            "What can be retried?",
             f"Of {_number(len(resume.open), 'open effect')}, {', '.join(legal)}."
             if legal
-            else "Nothing is open; nothing may be repeated.",
-            [(f"{told}#verdicts", "verdicts")],
+            else "Nothing: no effect is open.",
+            [(f"{resume_url}#verdicts", "verdicts")],
         ),
         Answer(
-            "What can be audited?",
-            f"Every fact of these effects, by its position in the journal; {_number(counts.redactions, 'secret')}"
-            " replaced before storage.",
+            "What is the audit trail?",
+            "Every journal entry of these effects, by position;"
+            f" {_number(counts.redactions, 'secret')} replaced before storage.",
             [(links.search(f"session:{session}"), "audit")],
         ),
     ]

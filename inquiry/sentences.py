@@ -1,6 +1,6 @@
-"""What is known of an effect, said in one plain sentence: computed from its marks, never a guess.
+"""Headline of an effect in one sentence, computed from its reported entries.
 
-A sentence is a list of parts; a `Moment` among them is a time, which the page tells in the reader's clock.
+A sentence is a list of parts; a `Moment` is a time that the page shows in the reader's clock.
 """
 
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ from typing import Final
 from inquiry.shown import UNKNOWN, shown_state
 from ledger.models import Attempt, Effect
 
-NOBODY_KNOWS: Final = " Nobody has said whether it happened."
-# Leave under which a planned effect waits, and what that means for it.
+NOBODY_KNOWS: Final = " It may or may not have happened."
+# Permission of a planned effect -> what it waits for.
 _WAITS: Final = {
-    "held": "no leave has been given, so it may not be dispatched",
-    "pending": "it waits for people to give leave",
-    "granted": "leave is granted, and no dispatch is known",
-    "refused": "leave was refused, so it may not be dispatched",
+    "held": "it has no permission yet, so it may not be dispatched",
+    "pending": "it waits for approval",
+    "granted": "permission is granted; no dispatch was reported",
+    "refused": "permission was denied, so it may not be dispatched",
 }
 
 
@@ -33,9 +33,11 @@ Sentence = list[Part]
 
 @dataclass(slots=True)
 class Known:
-    """The headline of the effect page: its first words in the colour of `looks` (a shown state), then the rest.
+    """Headline of the effect page.
 
-    `state` is the word for the effect's state; `detail` what stands under the headline, often nothing.
+    Its first words in the colour of `looks`, then the rest.
+
+    `state` is the word for the effect's state; `detail` is the text below, often empty.
     """
 
     state: str
@@ -46,28 +48,40 @@ class Known:
 
 
 def known(effect: Effect, attempts: Sequence[Attempt], times: int, now_us: int) -> Known:
-    """Say what is known of `effect` at `now_us`. `attempts` are its newest, in order, of `times` in all."""
+    """Return the headline of `effect` at `now_us`.
+
+    `attempts` are its newest attempts in order; `times` is their total number.
+    """
     state = shown_state(effect, now_us)
-    said = _SAY.get(effect.state, _planned)(effect, attempts[-1] if attempts else None, now_us)
-    said.state, said.looks = state, said.looks or state
-    if effect.leave == "bypassed":  # before whatever came of it
-        then = f" {said.words[:1].lower()}{said.words[1:]}"
-        said.words, said.rest, said.looks = "Ran without approval:", [then, *said.rest], "failed"
+    result = _SAY.get(effect.state, _planned)(effect, attempts[-1] if attempts else None, now_us)
+    result.state, result.looks = state, result.looks or state
+    if effect.leave == "bypassed":  # takes precedence over the outcome
+        then = f" {result.words[:1].lower()}{result.words[1:]}"
+        result.words, result.rest, result.looks = (
+            "Ran without approval:",
+            [then, *result.rest],
+            "failed",
+        )
     if effect.resolution == "compensate" and effect.state != "compensated":
-        said.detail.append(" A person asked for its compensation.")
+        result.detail.append(" A person requested its compensation.")
     if times > 1:
-        said.detail.append(f" It was attempted {times} times.")
+        result.detail.append(f" It was attempted {times} times.")
     if not effect.planned_mark:
-        said.detail.append(" Its plan has not arrived: its tool, arguments and target are not known yet.")
-    return said
+        result.detail.append(" Its plan has not arrived: tool, arguments and target are unknown.")
+    return result
 
 
 def is_of_a_person_alone(effect: Effect, last: Attempt) -> bool:
-    """True when the agent answered, but with outcome unknown: that it happened is known from a person."""
+    """Return True if only a person resolved it as happened.
+
+    The agent acknowledged it as unknown.
+    """
     return effect.resolution == "happened" and last.outcome == UNKNOWN and effect.outcome != UNKNOWN
 
 
-def _say(words: str, *rest: Part | Sentence, detail: Sentence | None = None, looks: str = "") -> Known:
+def _say(
+    words: str, *rest: Part | Sentence, detail: Sentence | None = None, looks: str = ""
+) -> Known:
     flat: Sentence = []
     for part in rest:
         flat += part if isinstance(part, list) else [part]
@@ -79,58 +93,75 @@ def _at(us: int | None) -> Sentence:
 
 
 def _planned(effect: Effect, _last: Attempt | None, _now: int) -> Known:
-    waits = _WAITS.get(effect.leave, "no dispatch is known")
+    waits = _WAITS.get(effect.leave, "no dispatch was reported")
     return _say("Planned", _at(effect.planned_at_us), "; ", waits, ".")
 
 
 def _dispatched(effect: Effect, _last: Attempt | None, now: int) -> Known:
-    told = [*_at(effect.dispatched_at_us), ", and no answer has come."]
+    when = [*_at(effect.dispatched_at_us), "; no result reported."]
     deadline = effect.deadline_us
     if deadline is None:
-        return _say("Dispatched", told, NOBODY_KNOWS)
+        return _say("Dispatched", when, NOBODY_KNOWS)
     if deadline < now:
-        late: Sentence = ["Its deadline passed", *_at(deadline), ". Late evidence is still accepted."]
-        return _say("Dispatched", told, NOBODY_KNOWS, detail=late)
-    return _say("Dispatched", told, detail=["An answer may be on its way until ", Moment(deadline), "."])
+        late: Sentence = [
+            "Its deadline passed",
+            *_at(deadline),
+            ". A late report will still be recorded.",
+        ]
+        return _say("Dispatched", when, NOBODY_KNOWS, detail=late)
+    return _say(
+        "Dispatched", when, detail=["A result may still arrive until ", Moment(deadline), "."]
+    )
 
 
 def _acknowledged(effect: Effect, last: Attempt | None, _now: int) -> Known:
     if effect.resolution == "happened" and (last is None or last.acknowledged_mark == ""):
-        return _say("Happened,", " as a person said.", detail=["No agent has told of it."])
+        return _say("Happened,", " as resolved by a person.", detail=["No agent has reported it."])
     if last is not None and is_of_a_person_alone(effect, last):
-        told = ["Its agent acknowledged it", *_at(last.acknowledged_at_us), " with outcome unknown."]
-        return _say("Happened,", " as a person said.", detail=told)
-    told = [*_at(effect.settled_at_us), " with outcome ", effect.outcome, "."]
+        when = [
+            "Its agent acknowledged it",
+            *_at(last.acknowledged_at_us),
+            " with outcome unknown.",
+        ]
+        return _say("Happened,", " as resolved by a person.", detail=when)
+    when = [*_at(effect.settled_at_us), " with outcome ", effect.outcome, "."]
     if effect.outcome == UNKNOWN:
-        return _say("Acknowledged", told, NOBODY_KNOWS)
+        return _say("Acknowledged", when, NOBODY_KNOWS)
     if effect.outcome == "error":
-        ended: Sentence = ["It ran to an end, and what it reported is an error."]
-        return _say("Acknowledged", told, detail=ended, looks="failed")
-    return _say("Acknowledged", told)
+        ended: Sentence = ["It finished and reported an error."]
+        return _say("Acknowledged", when, detail=ended, looks="failed")
+    return _say("Acknowledged", when)
 
 
 def _failed(effect: Effect, last: Attempt | None, _now: int) -> Known:
-    told = _at(effect.settled_at_us)
+    when = _at(effect.settled_at_us)
     if last is not None and last.is_denied:
-        return _say("Did not happen,", " as a person said", told, ".")
+        return _say("Did not happen,", " as resolved by a person", when, ".")
     if effect.failure_reason == "rejected":
-        clean: Sentence = ["The other side refused before anything was done."]
-        return _say("Rejected", told, ": it did not happen.", detail=clean)
+        clean: Sentence = ["The remote service refused before doing anything."]
+        return _say("Rejected", when, ": it did not happen.", detail=clean)
     if effect.failure_reason == "timeout":
-        return _say("Timed out", told, ".", NOBODY_KNOWS)
-    return _say("Failed with an error", told, ".", NOBODY_KNOWS)
+        return _say("Timed out", when, ".", NOBODY_KNOWS)
+    return _say("Failed with an error", when, ".", NOBODY_KNOWS)
 
 
 def _compensated(effect: Effect, _last: Attempt | None, _now: int) -> Known:
-    before: Sentence = [f"It had been acknowledged with outcome {effect.outcome}."] if effect.outcome else []
-    return _say("Compensated:", " another effect that undoes it was acknowledged.", detail=before)
+    before: Sentence = (
+        [f"It had been acknowledged with outcome {effect.outcome}."] if effect.outcome else []
+    )
+    return _say("Compensated:", " the effect that undoes it was acknowledged.", detail=before)
 
 
 def _superseded(effect: Effect, last: Attempt | None, _now: int) -> Known:
     if last is None:
-        return _say("Superseded", " before it was dispatched. No attempt of it is known.")
+        return _say("Superseded", " before it was dispatched. It has no attempts.")
     if effect.resolution == "abandoned" and last.acknowledged_mark and effect.outcome != UNKNOWN:
-        return _say("Abandoned", " by a person, and acknowledged with outcome ", effect.outcome or "unknown", ".")
+        return _say(
+            "Abandoned",
+            " by a person, and acknowledged with outcome ",
+            effect.outcome or "unknown",
+            ".",
+        )
     if effect.resolution == "abandoned":
         return _say("Abandoned", " by a person. Whether it happened stays unknown.")
     if last.failure_reason == "rejected":

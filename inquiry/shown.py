@@ -1,8 +1,8 @@
-"""The states people see, derived on read from what is stored: right however late a sweeper is.
+"""Shown states, derived from stored columns at read time.
 
-*awaiting approval* is planned with leave pending. *unknown* is a dispatch whose deadline passed without an answer, or
-an answer that says itself that nobody knows. *no end told* is a session that was merely reported and of which no end
-was: whether it still runs, nobody here knows. Everything else is shown as it is stored.
+*awaiting approval* is planned with permission pending. *unknown* is a dispatch whose deadline
+passed without an answer, or an answer with outcome unknown. *end not reported* is a reported
+session without a reported end. Other states are shown as stored.
 """
 
 import re
@@ -19,7 +19,7 @@ __all__ += ["short_process", "shown_state", "shown_status"]
 
 AWAITING: Final = "awaiting"
 UNKNOWN: Final = "unknown"
-# The value in a query string -> the word on the page; in the order of an effect's life.
+# Value in a query string -> word on the page, in the order of an effect's life.
 STATES: Final[dict[str, str]] = {
     "planned": "planned",
     AWAITING: "awaiting approval",
@@ -30,12 +30,12 @@ STATES: Final[dict[str, str]] = {
     "compensated": "compensated",
     "superseded": "superseded",
 }
-NO_END: Final = "no end told"
+NO_END: Final = "end not reported"
 _CLOSED: Final = ("compensated", "superseded")
 
 
 def arms(state: str, now_us: int) -> list[Q]:
-    """Return disjoint conditions whose union is the shown `state` at `now_us`; each can be served by one index."""
+    """Return disjoint conditions of the shown `state`, each for one index."""
     if state == "acknowledged":
         return [Q(state=state) & ~Q(outcome=UNKNOWN)]
     if state == UNKNOWN:
@@ -47,23 +47,25 @@ def arms(state: str, now_us: int) -> list[Q]:
         return [_stored("planned") & ~Q(leave="pending")]
     if state == "dispatched":
         return [_stored("dispatched") & (Q(deadline_us__isnull=True) | Q(deadline_us__gte=now_us))]
-    if state == "failed":  # by the condition alone: together with a parameter, planners think it rarer than it is
+    if (
+        state == "failed"
+    ):  # Without a parameter: with one, planners underestimate the number of rows.
         return [Q(IS_NOT_ACKNOWLEDGED, HAS_FAILED) & ~Q(outcome=UNKNOWN)]
     return [_stored(state)]
 
 
 def no_end_told() -> Q:
-    """The condition of sessions that are shown as *no end told* and not as running."""
+    """Return the condition of sessions shown as *end not reported* instead of running."""
     return Q(mode="reported", status="running")
 
 
 def shown_status(session: Session) -> str:
-    """The word for a session's status."""
+    """Return the displayed word for a session's status."""
     return NO_END if session.mode == "reported" and session.status == "running" else session.status
 
 
 def any_of(conditions: list[Q]) -> Q:
-    """Their union as one condition; of none, no condition at all."""
+    """Return the union of the conditions; no condition for an empty list."""
     union = Q()
     for condition in conditions:
         union |= condition
@@ -71,7 +73,10 @@ def any_of(conditions: list[Q]) -> Q:
 
 
 def problems(now_us: int) -> list[Q]:
-    """Return disjoint conditions for what deserves a look: bad outcomes, answers that never came, breaches of leave."""
+    """Return disjoint conditions of problems.
+
+    Bad outcomes, missing answers, permission violations.
+    """
     closed = Q(state__in=_CLOSED)
     late = _stored("dispatched", deadline_us__lt=now_us)
     breach = Q(violates=True) & (Q(outcome__in=["", "ok"]) | closed) & ~late
@@ -88,7 +93,7 @@ def _stored(state: str, **more: Any) -> Q:
 
 
 def short_process(process: str) -> str:
-    """The name of a process for people: of long random parts the first eight characters tell it apart from the next."""
+    """Return a process name with long random parts cut to eight characters."""
     return _RANDOM.sub(r"\1…", process)
 
 

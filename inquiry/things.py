@@ -1,6 +1,6 @@
-"""What people point at: a session, an effect, a gate or an entry of the journal, by handle, id, key, number or address.
+"""References to sessions, effects, gates and journal entries: parse and load.
 
-Every look-up is a probe of an index, begins with the project, and finds nothing of another.
+Every look-up uses an index, starts with the project, and finds nothing of other projects.
 """
 
 import re
@@ -24,7 +24,11 @@ from sessions.refused import RefusedError
 
 LONGEST: Final = 400
 SESSION, EFFECT, GATE, ENTRY = KINDS = ("session", "effect", "gate", "entry")
-HOMES: Final[dict[str, type[Session] | type[Effect] | type[Gate]]] = {SESSION: Session, EFFECT: Effect, GATE: Gate}
+HOMES: Final[dict[str, type[Session] | type[Effect] | type[Gate]]] = {
+    SESSION: Session,
+    EFFECT: Effect,
+    GATE: Gate,
+}
 LETTERS: Final = {SESSION: "s_", EFFECT: "e_", GATE: "g_", ENTRY: "#"}
 _KIND_OF_LETTER: Final = {"s": SESSION, "e": EFFECT, "g": GATE}
 _KIND_OF_PATH: Final = {"sessions": SESSION, "effects": EFFECT, "approvals": GATE}
@@ -32,14 +36,17 @@ _PATH: Final = re.compile(r"/(sessions|effects|approvals)/([0-9a-fA-F-]{32,36})(
 _FACT: Final = re.compile(r"[?&](?:fact|at)=([0-9]{1,19})(?:&|#|$)|#p([0-9]{1,19})$")
 _ENTRY: Final = re.compile(r"#?([0-9][0-9\s\u202f\u00a0]{0,30})")
 _NONE: Final = (
-    "Nothing of this project is called that. Name a session, an effect or a gate by handle, id or address, or an entry "
-    "of the journal by its position, as #48211."
+    "Not found in this project. Enter a session, effect or gate (s_12, e_41, g_7), an id, a page "
+    "address, or a journal position such as #48211."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """One of KINDS, by the number of its handle; of an entry its position. `id` is None for an entry."""
+    """A reference: one of KINDS and the number of its handle or entry.
+
+    `id` is None for an entry.
+    """
 
     kind: str
     number: int
@@ -50,35 +57,40 @@ class Thing:
 
     @property
     def url(self) -> str:
-        """Its page."""
+        """Return the address of its page."""
         return address(self.kind, self.number, self.id)
 
 
 def name(kind: str, number: int) -> str:
-    """The handle: s_12, e_41, g_7, #48211."""
+    """Return the handle: s_12, e_41, g_7, #48211."""
     return f"{LETTERS[kind]}{number}"
 
 
 def address(kind: str, number: int, identity: UUID | None) -> str:
-    """The page of a thing; of an entry its place in the journal."""
+    """Return the page of an object; for an entry, its place in the journal."""
     if kind == ENTRY or identity is None:
         return f"{reverse('journal')}?at={number}#p{number}"
     return reverse(kind, args=[identity])
 
 
 def session(project: Project, text: str) -> Session:
-    """The session that `text` names. Raises RefusedError."""
+    """Load the session that `text` names. Raises RefusedError."""
     path = _PATH.search(text)
     if path is not None and path[1] == "sessions":
         text = path[2]
-    found = handles.session(project, text) if text and "\0" not in text else None
-    if found is None:
-        raise RefusedError("This project has no such session. Name it by its handle, as s_412, its key or its address.")
-    return found
+    thing = handles.session(project, text) if text and "\0" not in text else None
+    if thing is None:
+        raise RefusedError(
+            "No such session in this project. Enter its handle (s_412), its key or its address."
+        )
+    return thing
 
 
 def find(project: Project, text: str) -> Thing:
-    """The one thing of the project that `text` names. Raises RefusedError, also where it names several."""
+    """Return the one object that `text` names.
+
+    Raises RefusedError, also if it names several.
+    """
     text = text.strip()
     if not text or len(text) > LONGEST or "\0" in text:
         raise RefusedError(_NONE)
@@ -99,62 +111,97 @@ def find(project: Project, text: str) -> Thing:
         named.append(Thing(SESSION, keyed.opened_position, keyed.id))
     if not named:
         referred = Effect.objects.filter(HAS_REFERENCE, project=project, external_reference=text)
-        found = referred.order_by("-opened_position").values_list("opened_position", "id")[:5]
-        named = [Thing(EFFECT, number, identity) for number, identity in found]
+        thing = referred.order_by("-opened_position").values_list("opened_position", "id")[:5]
+        named = [Thing(EFFECT, number, identity) for number, identity in thing]
     return _one(named)
 
 
 def named() -> Case:
-    """For a query of a project's rows with the columns `kind` and `number`: as much of the thing that they name as
-    `shown` takes, NULL where there is none. Every thing is a probe of an index, and all of them no query more.
+    """Return an expression for rows with the columns `kind` and `number`.
+
+    JSON of the object.
+
+    NULL if it does not exist. `shown` turns the JSON into a model. Uses one index look-up per row
+    and no further query.
     """
     there = {"project": OuterRef("project"), "opened_position": OuterRef("number")}
-    found: dict[str, QuerySet[Any]] = {
-        SESSION: Session.objects.filter(**there).values(it=JSONObject(**_OF_SESSION, agent="agent__name")),
-        EFFECT: Effect.objects.filter(**there).values(it=JSONObject(**_OF_EFFECT, home="session__opened_position")),
-        GATE: Gate.objects.filter(**there).values(it=JSONObject(**_OF_GATE, home="effect__opened_position")),
-        ENTRY: Entry.objects.filter(project=OuterRef("project"), position=OuterRef("number")).values(
-            it=JSONObject(**_OF_ENTRY)
+    subqueries: dict[str, QuerySet[Any]] = {
+        SESSION: Session.objects.filter(**there).values(
+            it=JSONObject(**_OF_SESSION, agent="agent__name")
         ),
+        EFFECT: Effect.objects.filter(**there).values(
+            it=JSONObject(**_OF_EFFECT, home="session__opened_position")
+        ),
+        GATE: Gate.objects.filter(**there).values(
+            it=JSONObject(**_OF_GATE, home="effect__opened_position")
+        ),
+        ENTRY: Entry.objects.filter(
+            project=OuterRef("project"), position=OuterRef("number")
+        ).values(it=JSONObject(**_OF_ENTRY)),
     }
-    each = [When(kind=kind, then=Subquery(rows[:1])) for kind, rows in found.items()]
+    each = [When(kind=kind, then=Subquery(rows[:1])) for kind, rows in subqueries.items()]
     return Case(*each, output_field=JSONField())
 
 
-_OF_SESSION: Final = {name: name for name in ("id", "opened_position", "title", "key", "status", "mode")}
+_OF_SESSION: Final = {
+    name: name for name in ("id", "opened_position", "title", "key", "status", "mode")
+}
 _OF_EFFECT: Final = {
-    name: name for name in ("id", "opened_position", "session_id", "tool", "state", "outcome", "leave", "deadline_us")
+    name: name
+    for name in (
+        "id",
+        "opened_position",
+        "session_id",
+        "tool",
+        "state",
+        "outcome",
+        "leave",
+        "deadline_us",
+    )
 }
 _OF_GATE: Final = {
-    name: name for name in ("id", "opened_position", "effect_id", "tool", "status", "decide_by_us", "leave_until_us")
+    name: name
+    for name in (
+        "id",
+        "opened_position",
+        "effect_id",
+        "tool",
+        "status",
+        "decide_by_us",
+        "leave_until_us",
+    )
 }
 _OF_ENTRY: Final = {name: name for name in ("position", "kind", "effect")}
 
 
-def shown(kind: str, told: dict[str, Any]) -> Any:
-    """A row of the table of `kind` with what `named` told of it, for a page to show; nothing else of it is there."""
-    known: dict[str, Any] = {name: UUID(value) if name in _IDS and value else value for name, value in told.items()}
+def shown(kind: str, values: dict[str, Any]) -> Any:
+    """Return a model instance of `kind` with only the fields that `named` loaded."""
+    fields: dict[str, Any] = {
+        name: UUID(value) if name in _IDS and value else value for name, value in values.items()
+    }
     if kind == SESSION:
-        return Session(**known | {"agent": Agent(name=told["agent"])})
-    home = known.pop("home", None)
+        return Session(**fields | {"agent": Agent(name=values["agent"])})
+    home = fields.pop("home", None)
     if kind == EFFECT:
-        its_session = Session(id=known.pop("session_id"), opened_position=home)
-        return Effect(**known, session=its_session)
+        its_session = Session(id=fields.pop("session_id"), opened_position=home)
+        return Effect(**fields, session=its_session)
     if kind == GATE:
-        effect = Effect(id=known.pop("effect_id"), opened_position=home)
-        return Gate(**known, effect=effect)
-    return Entry(**known)
+        effect = Effect(id=fields.pop("effect_id"), opened_position=home)
+        return Gate(**fields, effect=effect)
+    return Entry(**fields)
 
 
 _IDS: Final = frozenset({"id", "session_id", "effect_id", "effect"})
 
 
-def _one(found: Iterable[Thing]) -> Thing:
-    several = sorted(set(found), key=lambda one: one.number)
+def _one(things: Iterable[Thing]) -> Thing:
+    several = sorted(set(things), key=lambda thing: thing.number)
     if not several:
         raise RefusedError(_NONE)
     if len(several) > 1:
-        raise RefusedError(f"That names several: {', '.join(map(str, several))}. Name one of them.")
+        raise RefusedError(
+            f"Several objects match: {', '.join(map(str, several))}. Enter one of them."
+        )
     return several[0]
 
 
@@ -162,24 +209,31 @@ def _by_number(project: Project, letter: str, number: int) -> list[Thing]:
     kind = _KIND_OF_LETTER.get(letter)
     if kind is None:
         return []
-    found = HOMES[kind]._default_manager.filter(project=project, opened_position=number)
-    return [Thing(kind, number, identity) for identity in found.values_list("id", flat=True)[:2]]
+    rows = HOMES[kind]._default_manager.filter(project=project, opened_position=number)
+    return [Thing(kind, number, identity) for identity in rows.values_list("id", flat=True)[:2]]
 
 
 def _by_id(project: Project, kinds: Iterable[str], identity: UUID | None) -> list[Thing]:
-    found: list[Thing] = []
+    things: list[Thing] = []
     if identity is None:
-        return found
+        return things
     for kind in kinds:
         row = (
-            HOMES[kind]._default_manager.filter(project=project, id=identity).values_list("opened_position", flat=True)
+            HOMES[kind]
+            ._default_manager.filter(project=project, id=identity)
+            .values_list("opened_position", flat=True)
         )
-        found += [Thing(kind, number, identity) for number in row[:1]]
-    return found
+        things += [Thing(kind, number, identity) for number in row[:1]]
+    return things
 
 
 def _entry(project: Project, digits: str) -> Thing:
     position = int(digits)
-    if position > MAX_POSITION or not Entry.objects.filter(project=project.id, position=position).exists():
-        raise RefusedError("This project's journal has no entry at that position.")
+    if (
+        position > MAX_POSITION
+        or not Entry.objects.filter(project=project.id, position=position).exists()
+    ):
+        raise RefusedError(
+            "No journal entry at that position in this project. Enter another position."
+        )
     return Thing(ENTRY, position)

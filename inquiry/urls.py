@@ -31,7 +31,9 @@ urlpatterns = [
     path("sessions/<uuid:session>/decisions/", work.session_decisions, name="session_decisions"),
     path("sessions/<uuid:session>/handoffs/", work.session_handoffs, name="session_handoffs"),
     path("sessions/<uuid:session>/state/", work.session_state, name="session_state"),
-    path("sessions/<uuid:session>/artifacts/", sessions.session_artifacts, name="session_artifacts"),
+    path(
+        "sessions/<uuid:session>/artifacts/", sessions.session_artifacts, name="session_artifacts"
+    ),
     path("sessions/<uuid:session>/export/", bundles.export_bundle, name="export_bundle"),
     path("sessions/<uuid:session>/bundle/", bundles.session_bundle, name="session_bundle"),
     path("sessions/<uuid:session>/why/", stuck.session_why, name="session_why"),

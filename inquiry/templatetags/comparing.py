@@ -1,4 +1,4 @@
-"""What the page of two sessions says of a line: whose it is, and what went another way."""
+"""Template filters of the page that compares two sessions."""
 
 from collections.abc import Callable
 from typing import Final
@@ -14,16 +14,16 @@ from journal.untrusted import markup
 register = template.Library()
 
 _SIGNS: Final = {
-    "=": ("", "of both, alike", "="),
-    "≠": ("is-unknown", "of both, went another way", "≠"),
-    "-": ("del", "only left", "−"),
-    "+": ("add", "only right", "+"),
+    "=": ("", "in both, alike", "="),
+    "≠": ("is-unknown", "in both, different", "≠"),
+    "-": ("del", "only on the left", "−"),
+    "+": ("add", "only on the right", "+"),
 }
 
 
 @register.filter
 def sign_of(line: Line) -> SafeString:
-    """Whose a line is, as a sign with its words."""
+    """Return the sign of a line with its hidden text."""
     _, words, sign = _SIGNS[line.sign]
     return markup(
         '<b class="sign" aria-hidden="true">{}</b><span class="away">{}</span>', sign, words
@@ -32,19 +32,22 @@ def sign_of(line: Line) -> SafeString:
 
 @register.filter
 def sign_class(line: Line) -> str:
-    """The class that tints a line; the sign says the same."""
+    """Return the CSS class that tints a line; the sign has the same meaning."""
     return _SIGNS[line.sign][0]
 
 
 @register.filter
 def compared_cell(line: Line, aspect: str) -> SafeString:
-    """What an aspect of a call was: once where it was the same in both, else left and right."""
+    """Return an aspect of a call: once if equal in both sessions, else left and right."""
     tell = _ASPECTS[aspect]
     if line.left is None or line.right is None:
         return tell(line.one)
     if aspect not in line.differs:
         return tell(line.left)
-    form = '<span class="unlike">{} <span aria-hidden="true">→</span><span class="away">against</span> {}</span>'
+    form = (
+        '<span class="unlike">{} <span aria-hidden="true">→</span>'
+        '<span class="away">against</span> {}</span>'
+    )
     return markup(form, tell(line.left), tell(line.right))
 
 

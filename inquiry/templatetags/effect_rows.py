@@ -1,7 +1,9 @@
-"""The rows of tables of effects: what a page says up to a hundred times over, put together here and not in a template.
+"""Rows of effect tables, built in Python.
 
-A template looks every name up again for every cell, which took longer than all else of a page. What stands in a cell is
-made by the same functions as in templates (inquiry.py beside this), so agents' text is as inert as there.
+A page repeats each up to a hundred times.
+
+A template looks up every name again for every cell, which took longer than the rest of the page.
+The cells use the same functions as templates (inquiry.py), so agent text is equally inert.
 """
 
 from functools import lru_cache
@@ -29,25 +31,25 @@ from journal.untrusted import markup
 
 register = template.Library()
 
-# What stands in a row beside its head and the gist of its call: name of the column -> the cell around it. A page has a
-# thousand of them, so they say no more than they must: no quotes around words of ours, no class where it fits as it is.
+# Column name -> HTML of the cell, beside the head and the arguments of a row. A page has a thousand
+# of them, so they are short: no quotes around our own values, no class where the default fits.
 _CELLS: Final = {
     "time": "<td role=cell data-label=Time>{}</td>",
-    "told": '<td role=cell data-label="Agent’s time">{}</td>',
+    "told": '<td role=cell data-label="Agent time">{}</td>',
     "corrected": "<td role=cell data-label=Corrected>{}</td>",
     "session": "<td role=cell data-label=Session>{}</td>",
     "state": "<td role=cell data-label=State>{}</td>",
     "tries": "<td role=cell data-label=Tries class=num>{}</td>",
     "agent": "<td role=cell data-label=Agent class=clip>{}</td>",
     "target": "<td role=cell data-label=Target class=clip>{}</td>",
-    "leave": "<td role=cell data-label=Leave>{}</td>",
+    "leave": "<td role=cell data-label=Permission>{}</td>",
     "task": "<td role=cell data-label=Task class=clip>{}</td>",
 }
 
 
 @register.simple_tag
 def found_effects(page: Searched) -> SafeString:
-    """The rows of the effects that a search found."""
+    """Return the table rows of the effects that a search returned."""
     day, targets, asof, now = page.day, page.targets, page.asof, now_us()
     form = _row("time", "session", "state", "agent", *(["target"] if targets else []), "leave")
     rows = []
@@ -75,17 +77,20 @@ def found_effects(page: Searched) -> SafeString:
 
 @register.simple_tag
 def timeline_effects(timeline: Timeline, three: bool) -> SafeString:
-    """The rows of a page of a session's effects; with `three`, by all three clocks."""
+    """Return the table rows of a page of a session's effects.
+
+    `three` shows all three clocks.
+    """
     day, told_day, now = timeline.day, timeline.told_day, now_us()
-    told, tries, tasks = timeline.told or three, timeline.tries, timeline.tasks
-    shown = {"time": True, "told": told, "corrected": three, "state": True}
+    shows_agent_time, tries, tasks = timeline.told or three, timeline.tries, timeline.tasks
+    shown = {"time": True, "told": shows_agent_time, "corrected": three, "state": True}
     shown |= {"tries": tries, "leave": True, "task": tasks}
     form = _row(*(column for column, is_shown in shown.items() if is_shown))
     rows = []
     for row in timeline.rows:
         effect = row.effect
         cells: list[str] = [row_time(effect.received_us, day)]
-        cells += [row_time(effect.planned_at_us, told_day)] if told else []
+        cells += [row_time(effect.planned_at_us, told_day)] if shows_agent_time else []
         cells += [row_time(row.corrected_us, "")] if three else []
         cells += [state_of(effect, now)]
         cells += [str(effect.attempt_count)] if tries else []
@@ -114,5 +119,8 @@ def _task(row: Row) -> SafeString:
 
 @lru_cache(maxsize=64)
 def _row(*columns: str) -> str:
-    """The form of a row with these columns: behind its class, its head and the gist of its call."""
+    """Return the format string of a row with these columns.
+
+    Class, head, arguments, then the cells.
+    """
     return f"<tr role=row{{}}>{{}}{{}}{''.join(_CELLS[column] for column in columns)}</tr>"

@@ -1,4 +1,4 @@
-"""What the reading pages say in one way: links to neighbouring pages, leave, sentences with times in them."""
+"""Template filters and tags that several pages share."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -44,11 +44,14 @@ _NOBODY = UUID(int=0)
 
 @register.simple_tag
 def place_url(place: Place, **where: object) -> str:
-    """`{% place_url place before=12 %}`: the query string with the same filters and another place in the pages."""
+    """`{% place_url place before=12 %}`.
+
+    Query string with the same filters and another window.
+    """
     return place.url(**where)
 
 
-# A list says the same names again and again: of tools, branches, repositories. Each is marked up once.
+# A list repeats names of tools, branches and repositories. Each is marked up once.
 @lru_cache(maxsize=4096)
 def _name(text: str, limit: int) -> SafeString:
     return untrusted_line(text, limit)
@@ -78,13 +81,13 @@ def _target(repository: str, ref: str, ref_class: str, environment: str) -> Safe
 
 @register.filter
 def name(text: str, limit: int = 40) -> SafeString:
-    """`untrusted_line` for names that a list repeats."""
+    """Return `untrusted_line` for names that a list repeats."""
     return _name(text, limit)
 
 
 @register.filter
 def process(text: str) -> SafeString:
-    """A process by a short name; its whole one is told to whoever points at it."""
+    """Return the short name of a process; the title attribute has the full name."""
     short = shown.short_process(text)
     if short == text and len(text) <= _PROCESS:
         return untrusted_line(text, _PROCESS)
@@ -96,7 +99,7 @@ _PROCESS: Final = 24
 
 @register.filter
 def state_of(effect: Effect, now: int | None = None) -> SafeString:
-    """The `state` tag for the rows of a list, with what came of it beside it: ok in plain, an error with its shape."""
+    """Return the `state` tag with the outcome of an acknowledged effect."""
     word = shown_state(effect, now_us() if now is None else now)
     answered = effect.state == "acknowledged" and effect.outcome != "unknown"
     return state_with(word, effect.outcome if answered else "", effect.leave)
@@ -104,39 +107,44 @@ def state_of(effect: Effect, now: int | None = None) -> SafeString:
 
 @register.filter
 def shown_status(session: Session) -> str:
-    """The word for a session's status as people see it."""
+    """Return the displayed word for a session's status."""
     return liveness.of(session)
 
 
 @register.filter
 def status_of(session: Session) -> SafeString:
-    """Shape, word and colour of a session's status as people see it."""
+    """Return shape, word and colour of a session's displayed status."""
     return status(liveness.of(session))
 
 
 @register.filter
 def lacks_worker(session: Session) -> bool:
-    """True where nobody is at work on a session that has not ended."""
+    """Return True if no worker is active in a session that has not ended."""
     return liveness.of(session) in liveness.WORDS
 
 
 @cache
 def _prefix(name: str) -> str:
-    """Where the pages of a kind of object stand, without the object's id."""
+    """Return the address of an object's page without the object's id."""
     return reverse(name, args=[_NOBODY]).removesuffix(f"{_NOBODY}/")
 
 
 @register.filter
 def page_of(identity: UUID, name: str) -> str:
-    """`{{ one.id|page_of:"effect" }}`: what the url tag says, without resolving each of the many links of a list."""
+    """`{{ row.id|page_of:"effect" }}`.
+
+    Same as the url tag, without resolving each link of a list.
+    """
     return f"{_prefix(name)}{identity}/"
 
 
 @register.filter
 def effect_cell(row: Row, asof: str = "") -> SafeString:
-    """The head of an effect's row: its handle, its tool, and a flag when it violates a rule.
+    """Return the head of an effect's row.
 
-    `asof` is the query string with which its page shows another moment, "" for now.
+    Handle, tool, and a flag if it violates a rule.
+
+    `asof` is the query string with which its page shows another moment, empty for now.
     """
     effect = row.effect
     tool = _name(effect.tool, 32) if effect.tool else _NO_PLAN
@@ -144,14 +152,17 @@ def effect_cell(row: Row, asof: str = "") -> SafeString:
     return markup(_EFFECT_CELL, handle, link, handle, tool, _VIOLATION if effect.violates else "")
 
 
-_EFFECT_CELL: Final = '<th role=rowheader scope=row data-label="Effect"><a class="handle" id="{}" href="{}">{}</a> {}{}</th>'
+_EFFECT_CELL: Final = (
+    '<th role=rowheader scope=row data-label="Effect">'
+    '<a class="handle" id="{}" href="{}">{}</a> {}{}</th>'
+)
 _NO_PLAN: Final = SafeString('<span class="quiet">plan not arrived</span>')
 _VIOLATION: Final = markup(' <span class="flag is-danger">{}violation</span>', mark("warn"))
 
 
 @register.filter
 def arguments_cell(row: Row) -> SafeString:
-    """The gist of a call in a row of effects."""
+    """Return the summary of a call in a row of effects."""
     gist = row.gist
     if gist is not None:
         shown = untrusted_line(gist)
@@ -164,7 +175,7 @@ def arguments_cell(row: Row) -> SafeString:
 
 @register.filter
 def in_session(row: Row, asof: str = "") -> SafeString:
-    """The effect's session, linked to where the effect stands in it; `asof` as for `effect_cell`."""
+    """Return a link to the effect in its session; `asof` as for `effect_cell`."""
     handle, link = (
         str(row.effect),
         page_of(row.effect.session_id, "session") + (f"{asof}&" if asof else "?"),
@@ -176,20 +187,29 @@ def in_session(row: Row, asof: str = "") -> SafeString:
 
 @register.filter
 def target(row: Row) -> SafeString:
-    """What an effect acts upon, in a row: repository@ref, a class that matters, environment."""
+    """Return the target of an effect.
+
+    Repository@ref, an important ref class, environment.
+    """
     effect = row.effect
     return _target(effect.repository_name or "", effect.ref, effect.ref_class, effect.environment)
 
 
 @register.filter
 def leave(effect: Effect) -> SafeString:
-    """Leave with its basis; what ran without leave stands out, in words."""
+    """Return the permission with its basis.
+
+    Effects that ran without permission are flagged.
+    """
     return _leave(effect.leave, effect.leave_basis)
 
 
 @register.filter
 def row_time(us: int | None, day: str) -> SafeString:
-    """The time of a row: to the millisecond, with its day unless the head of the column names it (`day`)."""
+    """Return the time of a row in milliseconds.
+
+    The day is left out if the column head shows it (`day`).
+    """
     if us is None or not day:
         return moment(us, "ms")
     at = datetime.fromtimestamp(us / 1_000_000, UTC).isoformat(timespec="milliseconds")
@@ -198,25 +218,25 @@ def row_time(us: int | None, day: str) -> SafeString:
 
 @register.filter
 def how(effect: Effect, hows: Mapping[UUID, Sequence[str]]) -> str:
-    """How an effect belongs to a chain."""
+    """Return how an effect belongs to a chain."""
     return "; ".join(hows.get(effect.id, ()))
 
 
 @register.filter
 def answered(answer: str) -> str:
-    """What somebody answered at a gate: approved, denied …"""
+    """Return a vote as a word: approved, denied …"""
     return words.ANSWERS[answer][0]
 
 
 @register.filter
 def shift(skew: Skew) -> str:
-    """How a producer's clock is corrected: plus 3.2 s."""
+    """Return how an agent clock is corrected: plus 3.2 s."""
     return f"{'minus' if skew.shift_us < 0 else 'plus'} {elapsed(abs(skew.shift_us))}"
 
 
 @register.filter
 def corrected(bar: Bar, lanes: Lanes) -> SafeString:
-    """When an effect was first told of, by the corrected clock."""
+    """Return when an effect was first reported, by the corrected clock."""
     return moment(
         clocks.corrected(bar.steps[0].agent_us, lanes.skews.get(bar.effect.session_id)), "ms"
     )
@@ -224,27 +244,30 @@ def corrected(bar: Bar, lanes: Lanes) -> SafeString:
 
 @register.filter
 def sentence(parts: Sentence) -> SafeString:
-    """A sentence whose times are told in the reader's clock: after a preposition a clock stays beside the age."""
-    said, after = SafeString(""), ""
+    """Return a sentence with its times in the reader's clock.
+
+    After a preposition, with the clock time.
+    """
+    markup_text, after = SafeString(""), ""
     for part in parts:
         if isinstance(part, Moment):
-            said += moment(
+            markup_text += moment(
                 part.us, "until" if after.endswith((" at ", " until ", " before ")) else ""
             )
         else:
-            said, after = said + markup("{}", part), part
-    return said
+            markup_text, after = markup_text + markup("{}", part), part
+    return markup_text
 
 
 @register.filter
 def state_class(word: str) -> str:
-    """The class that gives a component the colour of a shown state."""
+    """Return the CSS class with the colour of a shown state."""
     return _look(word)[0]
 
 
 @register.filter
 def state_shape(word: str) -> str:
-    """The shape of a shown state in the sprite."""
+    """Return the sprite shape of a shown state."""
     return _look(word)[1]
 
 
@@ -257,25 +280,30 @@ def _look(word: str) -> tuple[str, str]:
 
 
 @register.simple_tag
-def verdict_chip(found: Verdict) -> SafeString:
-    """`{% verdict_chip verdict %}`: the verb of a verdict and its reason, linked to its row of the table."""
-    word, look = verdict_words.WORDS[found.answer]
+def verdict_chip(verdict: Verdict) -> SafeString:
+    """`{% verdict_chip verdict %}`.
+
+    Verb and reason of a verdict, linked to its row of the table.
+    """
+    word, look = verdict_words.WORDS[verdict.answer]
     chip = '<a class="chip {}" href="{}#row-{}"><b>{}</b> {}{}</a>'
-    return markup(chip, look, _table(), found.row, word, verdict_words.short(found), _until(found))
+    return markup(
+        chip, look, _table(), verdict.row, word, verdict_words.short(verdict), _until(verdict)
+    )
 
 
-def _until(found: Verdict) -> SafeString:
-    """How long a wait lasts, or until when a replay is safe."""
-    if found.until_us is None:
+def _until(verdict: Verdict) -> SafeString:
+    """Return how long a wait lasts, or the time from which a retry is safe."""
+    if verdict.until_us is None:
         return SafeString("")
-    if found.answer == "wait":
-        seconds = max(0, (found.until_us - now_us()) // 1_000_000)
+    if verdict.answer == "wait":
+        seconds = max(0, (verdict.until_us - now_us()) // 1_000_000)
         return markup(
             ' <span data-left="{}">{}</span>',
             str(seconds),
             elapsed(seconds * 1_000_000).replace(".0 s", " s"),
         )
-    return markup(" until {}", moment(found.until_us, "until"))
+    return markup(" until {}", moment(verdict.until_us, "until"))
 
 
 @cache
@@ -284,39 +312,42 @@ def _table() -> str:
 
 
 @register.filter
-def verdict_look(found: Verdict) -> str:
-    """The class that colours a verdict."""
-    return verdict_words.WORDS[found.answer][1]
+def verdict_look(verdict: Verdict) -> str:
+    """Return the CSS class that colours a verdict."""
+    return verdict_words.WORDS[verdict.answer][1]
 
 
 @register.filter
-def verdict_word(found: Verdict) -> str:
-    """The verb of a verdict."""
-    return verdict_words.WORDS[found.answer][0]
+def verdict_word(verdict: Verdict) -> str:
+    """Return the verb of a verdict."""
+    return verdict_words.WORDS[verdict.answer][0]
 
 
 @register.filter
-def because(found: Verdict, tool: Tool | None) -> str:
-    """Why, in one sentence, for a tool as it is declared."""
-    return verdict_words.because(found, tool.tool_class if tool is not None else "")
+def because(verdict: Verdict, tool: Tool | None) -> str:
+    """Return the reason of a verdict in one sentence for the declared tool."""
+    return verdict_words.because(verdict, tool.tool_class if tool is not None else "")
 
 
 @register.filter
 def in_words(answer: str) -> str:
-    """What somebody said of an effect: it happened, it did not happen …"""
+    """Return a resolution as words: it happened, it did not happen …"""
     return resolve_page.ANSWERS[answer][1]
 
 
 @register.filter
-def changes(found: Verdict) -> str:
-    """What would change a verdict; empty where nothing would."""
-    words = verdict_words.changes(found)
+def changes(verdict: Verdict) -> str:
+    """Return what would change a verdict; empty if nothing would."""
+    words = verdict_words.changes(verdict)
     return "" if words == "Nothing." else words
 
 
 @register.inclusion_tag("_untrusted.html")
 def untrusted_excerpt(piece: Excerpt, label: str) -> dict[str, object]:
-    """A labelled block of agent text of which only the beginning is at hand; says how much was cut away."""
+    """Return a labelled block with the beginning of agent text.
+
+    It shows how many bytes are cut.
+    """
     return {
         "label": label,
         "markup": _excerpt(piece),
@@ -327,7 +358,7 @@ def untrusted_excerpt(piece: Excerpt, label: str) -> dict[str, object]:
 
 @register.simple_tag
 def agent_value(piece: Excerpt) -> SafeString:
-    """The value of an argument: agent text as it stands, in a box only where it has several lines."""
+    """Return an argument value as agent text; a value with several lines gets a box."""
     look = "agent untrusted" if "\n" in piece.text or len(piece.text) > _ONE_LINE else "untrusted"
     return markup(
         '<code class="{}" hx-disable hx-ignore dir="ltr">{}</code>', look, _excerpt(piece)

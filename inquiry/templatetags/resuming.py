@@ -1,4 +1,4 @@
-"""Words of the pages about resuming."""
+"""Template filters of the pages about resuming."""
 
 from typing import Final
 
@@ -12,11 +12,11 @@ register = template.Library()
 _VERBS: Final = {
     "execute": "may run",
     "wait": "must wait",
-    "ask": "must ask for leave again",
-    "skip": "to be left alone",
+    "ask": "must request approval again",
+    "skip": "already done: skip",
     "replay": "may be sent again",
-    "probe": "to be looked up",
-    "compensate": "to be undone",
+    "probe": "to be probed",
+    "compensate": "to be compensated",
     "escalate": "for a person to resolve",
 }
 
@@ -26,12 +26,12 @@ register.filter("left", left)
 
 @register.filter
 def verdict_verb(answer: str) -> str:
-    """What an answer of the verdict table is called within a sentence: "2 to be looked up"."""
+    """Return a verdict as a phrase within a sentence: "2 to be probed"."""
     return _VERBS[answer]
 
 
 @register.filter
 def meaning(verdict: verdicts.Verdict) -> str:
-    """What a verdict means, beside the effect that it is of: its sentence without the handle."""
+    """Return the sentence of a verdict without the effect's handle."""
     words = verdicts.sentence(verdict, "").removeprefix(": ").strip()
     return words[:1].upper() + words[1:]

@@ -1,1 +1,1 @@
-"""The reading pages. Views are thin: they read the query string, ask the room's verbs, and hand rows to a template."""
+"""Read-only pages: parse the query string, call queries, render a template."""

@@ -1,4 +1,4 @@
-"""The pages of a session, an effect and a gate as of a moment. Nothing on them acts, and nothing on them is live."""
+"""Pages of a session, effect, gate or exemption as of a past moment. Read only."""
 
 from collections.abc import Callable
 from functools import partial
@@ -27,22 +27,30 @@ from sessions.models import Session
 
 
 def effect(request: MemberRequest, live: Effect) -> HttpResponse:
-    """One effect as it stood. `live` was fetched through the wall."""
-    return _answer(request, live, "effect", "first heard of", pages.effect)
+    """Show one effect as of a moment. `live` was loaded from the member's project."""
+    return _answer(request, live, "effect", "first seen", pages.effect)
 
 
 def session(request: MemberRequest, live: Session) -> HttpResponse:
-    """One session as it stood, with its effects. `live` was fetched through the wall."""
+    """Show one session with its effects as of a moment.
+
+    `live` is from the member's project.
+    """
     return _answer(request, live, "session", "opened", pages.session)
 
 
 def timeline(request: MemberRequest, live: Session) -> HttpResponse:
-    """The timeline of a session as lanes, compact or JSON, as it stood; as a table it stands on the session's page."""
+    """Show the timeline as lanes, compact or JSON as of a moment.
+
+    The table is on the session page.
+    """
     view = lanes_views.view_of(request.GET)
-    asked = request.GET.get("asof", "")
-    if view == "table" or not asked.strip():
-        kept = {name: value for name, value in {"asof": asked.strip()}.items() if value}
-        return redirect(f"{reverse('session', args=[live.id])}{'?' if kept else ''}{urlencode(kept)}#timeline")
+    text = request.GET.get("asof", "")
+    if view == "table" or not text.strip():
+        kept = {name: value for name, value in {"asof": text.strip()}.items() if value}
+        return redirect(
+            f"{reverse('session', args=[live.id])}{'?' if kept else ''}{urlencode(kept)}#timeline"
+        )
     show = partial(lanes_views.answer_as_of, request, live, view)
     return _as_of(request, live, "session", "opened", show)
 
@@ -51,38 +59,67 @@ def timeline(request: MemberRequest, live: Session) -> HttpResponse:
 @member
 @patient
 def gate(request: MemberRequest, gate: UUID) -> HttpResponse:
-    """One request to people as it stood: what was asked, who had answered by then."""
-    gates = Gate.objects.filter(project=request.membership.project, id=gate).select_related("effect")
-    found = gates.first()
-    if found is None:
+    """Show one gate as of a moment: the request and the votes until then."""
+    gates = Gate.objects.filter(project=request.membership.project, id=gate).select_related(
+        "effect"
+    )
+    row = gates.first()
+    if row is None:
         raise Http404
-    effect = found.effect
+    effect = row.effect
     of = (effect.session_id, effect.id, effect.id)
-    looks.viewed(effect.project_id, looks.actor_of(request), "effect", effect.opened_position, of)  # what it would run
-    return _answer(request, found, "gate", "asked", pages.gate)
+    looks.viewed(
+        effect.project_id, looks.actor_of(request), "effect", effect.opened_position, of
+    )  # the effect that the gate would let run
+    return _answer(request, row, "gate", "requested", pages.gate)
 
 
 @require_safe
 @member
 @patient
 def exemption(request: MemberRequest, exemption: UUID) -> HttpResponse:
-    """One exemption with all that it let pass, now or as it stood; what ran after its end is marked."""
+    """Show one exemption and its uses, now or as of a moment.
+
+    Uses after its end are marked.
+    """
     rows = exemptions.with_grantors(Exemption.objects.filter(project=request.membership.project))
     live = get_object_or_404(rows, id=exemption)
 
     def show(moment: Cut | None) -> HttpResponse | None:
-        known = {live.id: live} if moment is None else replayed.exemptions(live.project_id, [live.id], moment)
-        if live.id not in known:
+        past = (
+            {live.id: live}
+            if moment is None
+            else replayed.exemptions(live.project_id, [live.id], moment)
+        )
+        if live.id not in past:
             return None
-        one = known[live.id]
-        uses = exempted.of(one, None if moment is None else moment.position)
-        context = {"one": one, "live": live, "live_name": "exemption", "asof": moment, "uses": uses[: exempted.MOST]}
-        context |= {"more": len(uses) > exempted.MOST, "reason": exemptions.reasons([live]).get(live.id)}
-        context["grantors"] = exemptions.grantors(one, None if moment is None else moment.position)
-        exempted.count_late(request.membership.project, [one], None if moment is None else moment.position)
-        context |= {"over": exempted.over_us(one), "place": None if moment is None else _place(request, moment)}
+        shown = past[live.id]
+        uses = exempted.of(shown, None if moment is None else moment.position)
+        context = {
+            "one": shown,
+            "live": live,
+            "live_name": "exemption",
+            "asof": moment,
+            "uses": uses[: exempted.MOST],
+        }
+        context |= {
+            "more": len(uses) > exempted.MOST,
+            "reason": exemptions.reasons([live]).get(live.id),
+        }
+        context["grantors"] = exemptions.grantors(
+            shown, None if moment is None else moment.position
+        )
+        exempted.count_late(
+            request.membership.project, [shown], None if moment is None else moment.position
+        )
+        context |= {
+            "over": exempted.over_us(shown),
+            "place": None if moment is None else _place(request, moment),
+        }
         return render(
-            request, "inquiry/exemption.html", context | {"asked": request.GET.get("asof", "")[: cut.LONGEST]}
+            request,
+            "inquiry/exemption.html",
+            context | {"asked": request.GET.get("asof", "")[: cut.LONGEST]},
         )
 
     if not request.GET.get("asof", "").strip():
@@ -94,8 +131,8 @@ def exemption(request: MemberRequest, exemption: UUID) -> HttpResponse:
 
 def _answer(request: MemberRequest, live: Any, name: str, began: str, read: Any) -> HttpResponse:
     """The page as of what `asof` names; without a word in it, the live page."""
-    asked = request.GET.get("asof", "")
-    if not asked.strip():
+    text = request.GET.get("asof", "")
+    if not text.strip():
         return redirect(name, live.id)
 
     def show(moment: Cut) -> HttpResponse | None:
@@ -103,40 +140,57 @@ def _answer(request: MemberRequest, live: Any, name: str, began: str, read: Any)
         then = read(request.membership.project, live, moment, place.window)
         if then is None:
             return None
-        context = {"live": live, "live_name": name, "asked": asked[: cut.LONGEST], "asof": moment}
-        context |= {"then": then, "place": place, "erased_since": getattr(then, "erased_since", set())}
+        context = {"live": live, "live_name": name, "asked": text[: cut.LONGEST], "asof": moment}
+        context |= {
+            "then": then,
+            "place": place,
+            "erased_since": getattr(then, "erased_since", set()),
+        }
         return render(request, f"inquiry/asof/{name}.html", context)
 
     return _as_of(request, live, name, began, show)
 
 
 def _as_of(
-    request: MemberRequest, live: Any, name: str, began: str, show: Callable[[Cut], HttpResponse | None]
+    request: MemberRequest,
+    live: Any,
+    name: str,
+    began: str,
+    show: Callable[[Cut], HttpResponse | None],
 ) -> HttpResponse:
-    """What `show` answers for the moment that `asof` names, or a sentence why it cannot be shown."""
-    asked = request.GET["asof"]
-    context: dict[str, Any] = {"live": live, "live_name": name, "asked": asked[: cut.LONGEST]}
+    """Return the response of `show` for the moment in `asof`, or an error page."""
+    text = request.GET["asof"]
+    context: dict[str, Any] = {"live": live, "live_name": name, "asked": text[: cut.LONGEST]}
     if request.membership.project.archive:
-        return render(request, "inquiry/asof/refused.html", context | {"sentence": _ARCHIVE}, status=400)
+        return render(
+            request, "inquiry/asof/refused.html", context | {"sentence": _ARCHIVE}, status=400
+        )
     try:
-        context["asof"] = moment = cut.read(asked, request.membership.project_id, now_us())
+        context["asof"] = moment = cut.read(text, request.membership.project_id, now_us())
         answer = show(moment)
     except UnfitError as unfit:
-        return render(request, "inquiry/asof/refused.html", context | {"sentence": str(unfit)}, status=400)
+        return render(
+            request, "inquiry/asof/refused.html", context | {"sentence": str(unfit)}, status=400
+        )
     if answer is not None:
         return answer
-    sentence = f"{live} was not there yet: it was {began} at position {live.opened_position}."
-    return render(request, "inquiry/asof/refused.html", context | {"sentence": sentence}, status=404)
+    sentence = f"{live} did not exist yet: it was {began} in entry #{live.opened_position}."
+    return render(
+        request, "inquiry/asof/refused.html", context | {"sentence": sentence}, status=404
+    )
 
 
 _ARCHIVE: Final = (
-    "What a bundle brought is shown as the bundle tells it: how it stood before then only the Gatebook it comes from"
-    " can show."
+    "Earlier states of imported objects are not available in this project."
+    " Open them in the Gatebook that exported the bundle."
 )
 
 
 def _place(request: MemberRequest, moment: Cut) -> Place:
-    """Where in the list the reader stands; links keep the very cut, whatever named it."""
+    """Return the place in the list.
+
+    Links keep the exact position, however the moment was given.
+    """
     place = place_of(request.GET, (), ("asof", "fact"))
     place.filters = [("asof", moment.text)]
     return place

@@ -1,4 +1,4 @@
-"""The search page, what completes its box, and the box that takes any identity."""
+"""Search page, query completion, search language and jump to an id."""
 
 from typing import Any, Final
 
@@ -16,14 +16,22 @@ from journal.horizon import last_position
 from sessions.access import MemberRequest, member
 from sessions.people import pseudonym_of
 
-AT_HAND: Final = (2, 5, 6, 7)  # of the questions that ship: those that the head of the page links to
+AT_HAND: Final = (
+    2,
+    5,
+    6,
+    7,
+)  # numbers of built-in questions that the page head links to
 
 
 @require_safe
 @member
 @vary_on_headers("HX-Request")
 def audit(request: MemberRequest) -> HttpResponse:
-    """What a query finds, newest first. The query string is the whole question."""
+    """Show the results of a query, newest first.
+
+    The query string holds the complete search.
+    """
     page = audit_page.read(request.GET)
     if isinstance(page, Elsewhere):
         return redirect(page.url)
@@ -43,13 +51,15 @@ def audit(request: MemberRequest) -> HttpResponse:
     template = "inquiry/found/_part.html" if page.part else "inquiry/audit.html"
     if page.answer is not None and page.text and stopped is None:
         actor = request.person.pseudonym or pseudonym_of(request.user)
-        looks.searched(project.id, actor, page.text, entity=page.entity, found=page.count, more=page.more)
+        looks.searched(
+            project.id, actor, page.text, entity=page.entity, found=page.count, more=page.more
+        )
     if stopped is None:
         return render(request, template, _context(page), status=page.status)
     page.answer, page.overview, page.drawing = None, None, None
     answer = patience.overran(request, stopped, template, _context(page))
     if page.part:
-        answer.status_code = 422  # which the page that asked for it shows in its place
+        answer.status_code = 422  # the search page shows this status in place of the fragment
     return answer
 
 
@@ -57,48 +67,61 @@ def audit(request: MemberRequest) -> HttpResponse:
 @member
 @patience.patient
 def complete(request: MemberRequest) -> HttpResponse:
-    """What may stand at a place of a query, as a list: `q` the query, `at` the characters before the cursor."""
+    """List completions of a query.
+
+    `q` is the query, `at` the number of characters before the cursor.
+    """
     text, at = request.GET.get("q", ""), request.GET.get("at", "")
     place = int(at) if at.isascii() and at.isdigit() and len(at) < 6 else len(text)
-    found = completing.complete(text.replace("\0", ""), place, request.membership.project)
-    return render(request, "inquiry/found/_completions.html", {"found": found})
+    completions = completing.complete(text.replace("\0", ""), place, request.membership.project)
+    return render(request, "inquiry/found/_completions.html", {"found": completions})
 
 
 @require_safe
 @member
 def language(request: MemberRequest) -> HttpResponse:
-    """The whole language of the search, as the registry has it."""
+    """Show the complete search language from the field registry."""
     entities = [
-        {"entity": entity, "fields": [(one, reference.example(entity, one)) for one in entity.fields.values()]}
+        {
+            "entity": entity,
+            "fields": [
+                (searchable, reference.example(entity, searchable))
+                for searchable in entity.fields.values()
+            ],
+        }
         for entity in ENTITIES.values()
     ]
-    told = {"grammar": reference.GRAMMAR, "entities": entities, "moments": values.MOMENTS}
-    return render(request, "inquiry/language.html", told)
+    context = {"grammar": reference.GRAMMAR, "entities": entities, "moments": values.MOMENTS}
+    return render(request, "inquiry/language.html", context)
 
 
 @require_safe
 @member
 @patience.patient
 def go(request: MemberRequest) -> HttpResponse:
-    """Go to what an identity names: straight there when it is one thing, else a page of what it may be."""
+    """Redirect to the object that an id names, or list the candidates."""
     text = request.GET.get("id", "").strip()
     if not text or len(text) > LONGEST_ID or "\0" in text:
         return render(request, "inquiry/go.html", {"text": text[:LONGEST_ID], "unfit": bool(text)})
-    found = jump.jump(request.membership.project, text)
-    if len(found.hits) == 1:
-        return redirect(found.hits[0].url)
-    return render(request, "inquiry/go.html", {"text": text, "jump": found})
+    matches = jump.jump(request.membership.project, text)
+    if len(matches.hits) == 1:
+        return redirect(matches.hits[0].url)
+    return render(request, "inquiry/go.html", {"text": text, "jump": matches})
 
 
 def _context(page: Searched) -> dict[str, Any]:
     return {
         "page": page,
-        "questions": [(one.name, shipped.fill(one, {})) for one in map(shipped.BY_NUMBER.__getitem__, AT_HAND)],
+        "questions": [
+            (question.name, shipped.fill(question, {}))
+            for question in map(shipped.BY_NUMBER.__getitem__, AT_HAND)
+        ],
         "in_all": len(shipped.ALL),
         "registry": page.entity or DEFAULT,
         "ranges": audit_page.ranges(page.asked) if page.asked else [],
         "brushes": differing.brushes(page.asked) if page.asked and page.rows else [],
         "with_facets": page.place.url(facets=1),
-        # What the page has said of an index that lags, its part does not say once more.
-        "overview_part": page.place.url(part="overview") + ("&noted=1" if page.asked and page.late else ""),
+        # The page already names indexes that lag; the fragment does not repeat the note.
+        "overview_part": page.place.url(part="overview")
+        + ("&noted=1" if page.asked and page.late else ""),
     }

@@ -1,4 +1,4 @@
-"""The chain of an effect in the four views of a timeline, with its gates and who ruled on them."""
+"""Page of an effect's chain in four timeline views, with its gates and votes."""
 
 from typing import Any
 from uuid import UUID
@@ -22,11 +22,11 @@ from sessions.access import MemberRequest, member
 @member
 @patient
 def effect_chain(request: MemberRequest, effect: UUID) -> HttpResponse:
-    """Parents, children, causes, attempts, gates and compensations of one effect, in the order in which they came."""
-    found, now = effect_of(request, effect), now_us()
+    """Show the parents, children, attempts, gates and compensations of an effect."""
+    row, now = effect_of(request, effect), now_us()
     view = views.view_of(request.GET)
-    asked = views.asked_of(request.GET, view)
-    linked = chain.of(found, now)
+    params = views.asked_of(request.GET, view)
+    linked = chain.of(row, now)
     shown = gathered.read(
         [],
         list(linked.hows),
@@ -37,38 +37,46 @@ def effect_chain(request: MemberRequest, effect: UUID) -> HttpResponse:
         clock=lanes.clock_of(request.GET),
         three=view in ("json", "table"),
     )
-    tried, times = effect_page.attempts(found) if found.attempt_count else ([], 0)
+    tried, times = effect_page.attempts(row) if row.attempt_count else ([], 0)
     if view == "json":
-        return JsonResponse(_as_json(found, linked) | views.as_json(shown), json_dumps_params={"ensure_ascii": False})
+        return JsonResponse(
+            _as_json(row, linked) | views.as_json(shown),
+            json_dumps_params={"ensure_ascii": False},
+        )
     context = {
-        "effect": found,
+        "effect": row,
         "chain": linked,
         "hows": linked.hows,
         "attempts": tried,
         "attempts_in_all": times,
-        **views.context_of(request.GET, asked, shown, running=False, fold="none"),
+        **views.context_of(request.GET, params, shown, running=False, fold="none"),
     }
     return render(request, "inquiry/chain.html", context)
 
 
-def _as_json(effect: Effect, found: Chain) -> dict[str, Any]:
+def _as_json(effect: Effect, chain: Chain) -> dict[str, Any]:
     return {
         "effect": str(effect),
-        "links": {str(identity): hows for identity, hows in found.hows.items()},
-        "cut": found.cut,
+        "links": {str(identity): hows for identity, hows in chain.hows.items()},
+        "cut": chain.cut,
         "gates": [
             {
-                "gate": str(one.gate),
-                "effect": str(one.gate.effect_id),
-                "status": one.gate.status,
-                "requested_at_us": one.gate.requested_at_us,
-                "waited_us": one.waited_us,
+                "gate": str(gate.gate),
+                "effect": str(gate.gate.effect_id),
+                "status": gate.gate.status,
+                "requested_at_us": gate.gate.requested_at_us,
+                "waited_us": gate.waited_us,
                 "votes": [
-                    {"who": vote.who, "answer": vote.answer, "at_us": vote.at_us, "reason": vote.reason}
-                    for vote in one.votes
+                    {
+                        "who": vote.who,
+                        "answer": vote.answer,
+                        "at_us": vote.at_us,
+                        "reason": vote.reason,
+                    }
+                    for vote in gate.votes
                 ],
             }
-            for one in found.gates
+            for gate in chain.gates
         ],
-        "decisions": found.decided,
+        "decisions": chain.decided,
     }

@@ -1,4 +1,4 @@
-"""Two sessions side by side, and the way there from either of them."""
+"""Compare two sessions side by side, and choose the second session."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -16,7 +16,7 @@ from sessions.access import MemberRequest, member
 from sessions.models import Session
 from sessions.refused import RefusedError
 
-ROWS: Final = 200  # on one page
+ROWS: Final = 200  # rows on one page
 LONGEST: Final = 300
 
 
@@ -24,8 +24,11 @@ LONGEST: Final = 300
 @member
 @patient
 def session_compare(request: MemberRequest, session: UUID) -> HttpResponse:
-    """Ask with which other session one is to be compared (`with`: a handle, an id, a key, an address), and go there."""
-    found = _session(request, session)
+    """Ask for the second session (`with`.
+
+    Handle, id, key or address) and redirect to the comparison.
+    """
+    row = _session(request, session)
     text = request.GET.get("with", "").replace("\0", "").strip()[:LONGEST]
     error = ""
     if text:
@@ -34,8 +37,8 @@ def session_compare(request: MemberRequest, session: UUID) -> HttpResponse:
         except RefusedError as refusal:
             error = str(refusal)
         else:
-            return redirect("session_diff", session=found.id, other=other.id)
-    context = {"agent_session": found, "text": text, "error": error}
+            return redirect("session_diff", session=row.id, other=other.id)
+    context = {"agent_session": row, "text": text, "error": error}
     return render(request, "inquiry/compare.html", context, status=422 if error else 200)
 
 
@@ -43,27 +46,27 @@ def session_compare(request: MemberRequest, session: UUID) -> HttpResponse:
 @member
 @patient
 def session_diff(request: MemberRequest, session: UUID, other: UUID) -> HttpResponse:
-    """What both did and only either, and how what both did went; `view=json` for programs."""
+    """Compare two sessions call by call; `view=json` for programs."""
     left, right = _session(request, session), _session(request, other)
     liveness.attach([left, right])
-    found = comparison_page.compare(left, right, now_us())
+    comparison = comparison_page.compare(left, right, now_us())
     if request.GET.get("view") == "json":
-        return JsonResponse(_as_json(found), json_dumps_params={"ensure_ascii": False})
+        return JsonResponse(_as_json(comparison), json_dumps_params={"ensure_ascii": False})
     whole = request.GET.get("whole") == "1"
     only = request.GET.get("only") == "differences"
-    told = [line for line in found.lines if line.sign != "="] if only else found.lines
-    rows = comparing.folded(told, whole=whole)
+    lines = [line for line in comparison.lines if line.sign != "="] if only else comparison.lines
+    rows = comparing.folded(lines, whole=whole)
     start = _start(request.GET.get("from", ""))
     shown = rows[start : start + ROWS]
     comparison_page.add_gists(row.first for row in shown if len(row.lines) == 1)
-    counts = comparing.counted(found.lines)
+    counts = comparing.counted(comparison.lines)
     context = {
-        "sides": (found.left, found.right),
-        "left": found.left,
-        "right": found.right,
+        "sides": (comparison.left, comparison.right),
+        "left": comparison.left,
+        "right": comparison.right,
         "most": comparing.MOST,
-        "cut": [side for side in (found.left, found.right) if side.cut],
-        "gates_cut": found.gates_cut,
+        "cut": [side for side in (comparison.left, comparison.right) if side.cut],
+        "gates_cut": comparison.gates_cut,
         "rows": shown,
         "earlier": max(start - ROWS, 0) if start else None,
         "later": start + ROWS if len(rows) > start + ROWS else None,
@@ -71,36 +74,41 @@ def session_diff(request: MemberRequest, session: UUID, other: UUID) -> HttpResp
         "only": only,
         "kept": "whole=1&" if whole else "only=differences&" if only else "",
         "both": counts["="] + counts["≠"],
-        "counts": {"alike": counts["="], "unlike": counts["≠"], "left": counts["-"], "right": counts["+"]},
+        "counts": {
+            "alike": counts["="],
+            "unlike": counts["≠"],
+            "left": counts["-"],
+            "right": counts["+"],
+        },
         "differences": [(aspect, counts[aspect]) for aspect in ASPECTS if counts[aspect]],
     }
     return render(request, "inquiry/diff.html", context)
 
 
 def _session(request: MemberRequest, identity: UUID) -> Session:
-    found = request.membership.project.sessions.select_related("agent").filter(id=identity).first()
-    if found is None:
+    row = request.membership.project.sessions.select_related("agent").filter(id=identity).first()
+    if row is None:
         raise Http404
-    return found
+    return row
 
 
 def _start(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
 
 
-def _as_json(found: Comparison) -> dict[str, Any]:
-    counts = comparing.counted(found.lines)
+def _as_json(comparison: Comparison) -> dict[str, Any]:
+    counts = comparing.counted(comparison.lines)
     return {
-        "left": _side(found.left),
-        "right": _side(found.right),
+        "left": _side(comparison.left),
+        "right": _side(comparison.right),
         "most": comparing.MOST,
-        "gates_cut": found.gates_cut,
+        "gates_cut": comparison.gates_cut,
         "equal": counts["="],
         "differing": counts["≠"],
         "only_left": counts["-"],
         "only_right": counts["+"],
         "differences": {aspect: counts[aspect] for aspect in ASPECTS},
-        "lines": [_line(line) for line in found.lines],
+        "lines": [_line(line) for line in comparison.lines],
     }
 
 

@@ -1,4 +1,4 @@
-"""The journal around a position: what stood before and after, whatever it speaks of."""
+"""Journal page: the entries around a position."""
 
 from typing import Any
 
@@ -17,14 +17,14 @@ from sessions.access import MemberRequest, member
 @member
 @patient
 def journal(request: MemberRequest) -> HttpResponse:
-    """The entries around `at`, or the newest; `view=json` for programs."""
+    """Show the entries around `at`, or the newest; `view=json` for programs."""
     text = request.GET.get("at", "").strip().removeprefix("#")
     at = as_position(text)
-    found = neighbours.around(request.membership.project, at)
+    page = neighbours.around(request.membership.project, at)
     if request.GET.get("view") == "json":
-        return JsonResponse(_as_json(found), json_dumps_params={"ensure_ascii": False})
+        return JsonResponse(_as_json(page), json_dumps_params={"ensure_ascii": False})
     context = {
-        "found": found,
+        "found": page,
         "error": bool(text) and at is None,
         "text": text[:40],
         "beside": BESIDE,
@@ -34,25 +34,25 @@ def journal(request: MemberRequest) -> HttpResponse:
     return render(request, "inquiry/journal.html", context)
 
 
-def _as_json(found: Neighbours) -> dict[str, Any]:
+def _as_json(page: Neighbours) -> dict[str, Any]:
     return {
-        "at": found.at,
-        "is_there": found.is_there,
-        "earlier": found.earlier,
-        "later": found.later,
+        "at": page.at,
+        "is_there": page.is_there,
+        "earlier": page.earlier,
+        "later": page.later,
         "entries": [
             {
-                "position": one.position,
-                "kind": one.kind,
-                "lane": one.lane,
-                "source": one.source,
-                "session": f"s_{one.session_position}" if one.session_position else None,
-                "effect": f"e_{one.effect_position}" if one.effect_position else None,
-                "attempt": one.attempt,
-                "received_us": one.received_us,
-                "occurred_us": one.occurred_us,
-                "erased": one.erased_at_us is not None,
+                "position": entry.position,
+                "kind": entry.kind,
+                "lane": entry.lane,
+                "source": entry.source,
+                "session": f"s_{entry.session_position}" if entry.session_position else None,
+                "effect": f"e_{entry.effect_position}" if entry.effect_position else None,
+                "attempt": entry.attempt,
+                "received_us": entry.received_us,
+                "occurred_us": entry.occurred_us,
+                "erased": entry.erased_at_us is not None,
             }
-            for one in found.rows
+            for entry in page.rows
         ],
     }

@@ -1,4 +1,4 @@
-"""Reading the part of a query string that says where in a list the reader stands."""
+"""Parse the paging parameters of a query string."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,25 +15,31 @@ PAGING: Final = frozenset({"before", "after", "at"})
 
 @dataclass(slots=True)
 class Place:
-    """The window asked for, the filters beside it as they stand in a URL, and what was wrong with the query string."""
+    """A page window, the filters kept in links, and errors of the query string."""
 
     window: Window = field(default_factory=Window)
     filters: list[tuple[str, str]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
     def url(self, **place: object) -> str:
-        """The query string with the same filters and another place."""
-        pairs = [*self.filters, *((name, str(value)) for name, value in place.items() if value is not None)]
+        """Return the query string with the same filters and another window."""
+        pairs = [
+            *self.filters,
+            *((name, str(value)) for name, value in place.items() if value is not None),
+        ]
         return f"?{urlencode(pairs)}"
 
     @property
     def kept(self) -> str:
-        """The query string of the filters alone."""
+        """Return the query string with only the filters."""
         return f"?{urlencode(self.filters)}" if self.filters else "?"
 
 
-def place_of(query: QueryDict, filters: Iterable[str], known: Iterable[str] = ()) -> Place:
-    """Read the place from `query`. `filters` are kept in links; `known` are other names the page understands."""
+def place_of(query: QueryDict, filters: Iterable[str], other_names: Iterable[str] = ()) -> Place:
+    """Parse the place from `query`.
+
+    `filters` are kept in links; `other_names` are further parameters that the page accepts.
+    """
     names = list(filters)
     place = Place(filters=[(name, str(query[name])) for name in names if query.get(name)])
     places: dict[str, int] = {}
@@ -41,13 +47,15 @@ def place_of(query: QueryDict, filters: Iterable[str], known: Iterable[str] = ()
         if query.get(name):
             position = as_position(str(query[name]))
             if position is None:
-                place.errors.append(f"“{name}” is the number of a journal position; the newest rows are shown.")
+                place.errors.append(
+                    f"“{name}” must be a journal position. The newest rows are shown."
+                )
             else:
                 places[name] = position
     for name in query:
-        if name not in names and name not in PAGING and name not in known:
+        if name not in names and name not in PAGING and name not in other_names:
             place.errors.append(
-                f"There is no filter “{name[:60]}” here; it was left out. Known are: {', '.join(names)}."
+                f"Unknown filter “{name[:60]}” was ignored. Use one of: {', '.join(names)}."
             )
     for name in ("at", "after", "before"):
         if name in places:

@@ -1,4 +1,4 @@
-"""The questions that ship, each a form; and the link to a search that shows the same tomorrow."""
+"""Built-in questions as forms, and permalinks of searches."""
 
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -19,14 +19,17 @@ from journal.clock import now_us
 from sessions.access import MemberRequest, member
 from sessions.models import Project
 
-OFFERED: Final = ("effect.tool", "event.actor")  # of what else a form asks for there are too many to choose from
+OFFERED: Final = (
+    "effect.tool",
+    "event.actor",
+)  # other parameters have too many values to list
 
 
 @require_safe
 @member
 @patient
 def questions(request: MemberRequest) -> HttpResponse:
-    """All of them, with a field for each value that they ask for."""
+    """Show all built-in questions with a field for each parameter."""
     return _page(request, {})
 
 
@@ -34,13 +37,16 @@ def questions(request: MemberRequest) -> HttpResponse:
 @member
 @patient
 def question(request: MemberRequest, number: int) -> HttpResponse:
-    """Fill one in and go to the search; without what it asks for, its form with a sentence."""
-    found = shipped.BY_NUMBER.get(number)
-    if found is None:
+    """Fill in one question and redirect to the search.
+
+    Show its form again if a value is missing.
+    """
+    chosen = shipped.BY_NUMBER.get(number)
+    if chosen is None:
         raise Http404
-    given = {one.name: request.GET.get(one.name, "") for one in found.parameters}
+    given = {parameter.name: request.GET.get(parameter.name, "") for parameter in chosen.parameters}
     try:
-        text = shipped.fill(found, given)
+        text = shipped.fill(chosen, given)
     except MissingError as missing:
         return _page(request, given, number, missing)
     return redirect(f"{reverse('audit')}?{urlencode({'q': text})}")
@@ -49,34 +55,45 @@ def question(request: MemberRequest, number: int) -> HttpResponse:
 @require_safe
 @member
 def audit_link(request: MemberRequest) -> HttpResponse:
-    """The address of a search whose ages are moments, as of the last settled position."""
+    """Show a permalink with absolute times, as of the last settled position."""
     text, context = request.GET.get("q", "").strip(), dict[str, Any]()
     try:
         words = pinned.pinned(text, now_us())
-        context = {"words": words, "address": f"{settings.GATEBOOK_URL}{of_search(words, request.membership.project)}"}
+        context = {
+            "words": words,
+            "address": f"{settings.GATEBOOK_URL}{of_search(words, request.membership.project)}",
+        }
     except Fault as fault:
         context = {"error": fault.sentence}
-    return render(request, "inquiry/link.html", {"text": text, **context}, status=422 if "error" in context else 200)
+    return render(
+        request,
+        "inquiry/link.html",
+        {"text": text, **context},
+        status=422 if "error" in context else 200,
+    )
 
 
 def _page(
-    request: MemberRequest, given: dict[str, str], number: int = 0, missing: MissingError | None = None
+    request: MemberRequest,
+    given: dict[str, str],
+    number: int = 0,
+    missing: MissingError | None = None,
 ) -> HttpResponse:
     rows = [
         {
-            "question": one,
+            "question": row,
             "fields": [
                 {
                     "parameter": field,
-                    "value": given.get(field.name, "") if one.number == number else field.default,
+                    "value": given.get(field.name, "") if row.number == number else field.default,
                     "error": str(missing)
-                    if missing is not None and one.number == number and missing.name == field.name
+                    if missing is not None and row.number == number and missing.name == field.name
                     else "",
                 }
-                for field in one.parameters
+                for field in row.parameters
             ],
         }
-        for one in shipped.ALL
+        for row in shipped.ALL
     ]
     offered = {like: _offered(like, request.membership.project) for like in OFFERED}
     context = {"rows": rows, "offered": offered, "beginnings": shipped.BEGINNINGS}
@@ -84,7 +101,7 @@ def _page(
 
 
 def _offered(like: str, project: Project) -> list[str]:
-    """Values that the box of the search would offer there."""
+    """Return the values that the search box completes for a field."""
     text = like.replace(".", " ") + ":"
-    found = completing.complete(text, len(text), project).options
-    return [one.text.strip() for one in found if not one.text.startswith('"')]
+    options = completing.complete(text, len(text), project).options
+    return [option.text.strip() for option in options if not option.text.startswith('"')]

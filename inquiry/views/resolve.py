@@ -1,6 +1,9 @@
-"""The human answer to an effect of which nobody can know: everything known of it, four answers, and a page between.
+"""Pages on which a person resolves an effect of unknown outcome.
 
-What is typed waits in the sign-in's session while the confirm page asks; it is given back with every refusal.
+Form, then confirmation.
+
+The draft waits in the login session while the confirmation page is open. A refused draft is shown
+again.
 """
 
 import hashlib
@@ -28,81 +31,111 @@ from ledger.resolutions import Word
 from sessions.access import MemberRequest, requires
 
 FIELDS: Final = ("answer", "rationale", "reference", "evidence", "insists", "seen")
-LONGEST: Final = resolutions.MOST_RATIONALE + 1  # of a field: one more than is accepted, so that the verb says so
+LONGEST: Final = (
+    resolutions.MOST_RATIONALE + 1
+)  # longest field: one character more than accepted, so that the command reports it
 STALE: Final = Refusal(
-    "stale_view", "This form was not made for you, or more than twelve hours ago. Look at what is here, then answer."
+    "stale_view",
+    "This form is more than 12 hours old or belongs to someone else. Check this page, then answer.",
 )
-CHANGED: Final = Refusal("stale_view", "The effect changed since your page was made. Look at what is new, then answer.")
+CHANGED: Final = Refusal(
+    "stale_view", "The effect changed after this page was loaded. Check the changes, then answer."
+)
 GONE: Final = Refusal(
-    "stale_view", "The answer that your page asked about waits no more: it was given, or dropped, from another page."
+    "stale_view",
+    "This draft was already submitted or discarded in another tab.",
 )
 NONE_CHOSEN: Final = Refusal("answer", "Choose one of the answers.")
 OTHER: Final = (
-    "Nothing was recorded. Your page asked about another answer than the one begun last, perhaps in a second window. "
-    "The one begun last is shown here."
+    "Nothing was recorded. You started a newer draft, perhaps in another tab. "
+    "Check the newer draft shown on this page."
 )
-_FIELD_OF: Final = {"rationale_required": "rationale", "reference": "reference", "evidence": "evidence"}
+_FIELD_OF: Final = {
+    "rationale_required": "rationale",
+    "reference": "reference",
+    "evidence": "evidence",
+}
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("operator")
 def resolve(request: MemberRequest, effect: UUID) -> HttpResponse:
-    """Everything known of the effect and, where people are asked, the form; a POST goes on to the confirm page."""
-    found = effect_of(request, effect)
-    if found.imported:
-        return _history(request, found)
+    """Show what is known of the effect and the form, if people are asked.
+
+    POST opens the confirmation.
+    """
+    row = effect_of(request, effect)
+    if row.imported:
+        return _history(request, row)
     if request.method != "POST":
-        return _page(request, found, request.session.get(_key(found), {}))
+        return _page(request, row, request.session.get(_key(row), {}))
     draft = {name: request.POST.get(name, "")[:LONGEST] for name in FIELDS}
-    refused = _unfit(request, found, draft)
+    refused = _unfit(request, row, draft)
     if refused is not None:
-        return _refusal(request, found, draft, refused)
-    request.session[_key(found)] = draft
-    return redirect("resolve_confirm", effect=found.id)
+        return _refusal(request, row, draft, refused)
+    request.session[_key(row)] = draft
+    return redirect("resolve_confirm", effect=row.id)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @requires("operator")
 def confirm(request: MemberRequest, effect: UUID) -> HttpResponse:
-    """Ask once more, saying what the answer does; of what cannot be undone it takes the code and a password."""
-    found = effect_of(request, effect)
-    if found.imported:
-        return _history(request, found)
-    draft = request.session.get(_key(found))
+    """Confirm the answer.
+
+    Irreversible effects also need the intent code and a password.
+    """
+    row = effect_of(request, effect)
+    if row.imported:
+        return _history(request, row)
+    draft = request.session.get(_key(row))
     if draft is None:
-        return redirect("resolve", effect=found.id) if request.method != "POST" else _refusal(request, found, {}, GONE)
+        return (
+            redirect("resolve", effect=row.id)
+            if request.method != "POST"
+            else _refusal(request, row, {}, GONE)
+        )
     if request.method != "POST":
-        return _confirm(request, found, draft, {})
-    if not hmac.compare_digest(request.POST.get("seen_draft", "").encode(), _digest(draft).encode()):
-        return _confirm(request, found, draft, {}, other=OTHER)
-    refused = _unfit(request, found, draft)
-    errors = {} if refused is not None else _unproved(request, found)
+        return _confirm(request, row, draft, {})
+    if not hmac.compare_digest(
+        request.POST.get("seen_draft", "").encode(), _digest(draft).encode()
+    ):
+        return _confirm(request, row, draft, {}, other=OTHER)
+    refused = _unfit(request, row, draft)
+    errors = {} if refused is not None else _unproved(request, row)
     if errors:
-        return _confirm(request, found, draft, errors)
-    del request.session[_key(found)]
+        return _confirm(request, row, draft, errors)
+    del request.session[_key(row)]
     if refused is not None:
-        return _refusal(request, found, draft, refused)
-    return _decide(request, found, draft)
+        return _refusal(request, row, draft, refused)
+    return _decide(request, row, draft)
 
 
-def _history(request: MemberRequest, found: Effect) -> HttpResponse:
+def _history(request: MemberRequest, row: Effect) -> HttpResponse:
     messages.error(request, resolutions.HISTORY)
-    return redirect("effect", effect=found.id)
+    return redirect("effect", effect=row.id)
 
 
-def _decide(request: MemberRequest, found: Effect, draft: dict[str, str]) -> HttpResponse:
-    shown = resolve_page.read(draft["seen"], found, request.membership)
+def _decide(request: MemberRequest, row: Effect, draft: dict[str, str]) -> HttpResponse:
+    shown = resolve_page.read(draft["seen"], row, request.membership)
     if shown is None:
-        return _refusal(request, found, draft, STALE)
-    step_up = "typed_digest" if _is_final(found) and found.intent_digest else "reauth" if _is_final(found) else "none"
-    said = _word(draft, shown.version, step_up)
-    resolved = resolving.resolve(found.id, request.membership, said)
+        return _refusal(request, row, draft, STALE)
+    step_up = (
+        "typed_digest"
+        if _is_final(row) and row.intent_digest
+        else "reauth"
+        if _is_final(row)
+        else "none"
+    )
+    resolution = _word(draft, shown.version, step_up)
+    resolved = resolving.resolve(row.id, request.membership, resolution)
     if resolved.refusal is not None:
-        return _refusal(request, effect_of(request, found.id), draft, resolved.refusal)
-    here = reverse("effect", args=[found.id])
-    text = 'Your answer on <a href="{}">{}</a> is recorded at position {}: {}.'
-    messages.success(request, markup(text, here, str(found), str(resolved.position), ANSWERS[said.answer][1]))
-    return redirect("effect", effect=found.id)
+        return _refusal(request, effect_of(request, row.id), draft, resolved.refusal)
+    url = reverse("effect", args=[row.id])
+    text = 'Your answer on <a href="{}">{}</a> was recorded in entry #{}: {}.'
+    messages.success(
+        request, markup(text, url, str(row), str(resolved.position), ANSWERS[resolution.answer][1])
+    )
+    return redirect("effect", effect=row.id)
 
 
 def _word(draft: dict[str, str], version: int, step_up: str) -> Word:
@@ -117,38 +150,40 @@ def _word(draft: dict[str, str], version: int, step_up: str) -> Word:
     )
 
 
-def _unfit(request: MemberRequest, found: Effect, draft: dict[str, str]) -> Refusal | None:
-    """What speaks against an answer before the verb is asked."""
-    shown = resolve_page.read(draft["seen"], found, request.membership)
+def _unfit(request: MemberRequest, row: Effect, draft: dict[str, str]) -> Refusal | None:
+    """Return the reason to refuse a draft before the command runs, or None."""
+    shown = resolve_page.read(draft["seen"], row, request.membership)
     if shown is None:
         return STALE
     now = now_us()
-    case, verdict = resolutions.judged(found, now)
-    asked = resolutions.standing(case, verdict, found.deadline_us, now)
-    if shown.version != found.version:
+    case, verdict = resolutions.judged(row, now)
+    prompt = resolutions.standing(case, verdict, row.deadline_us, now)
+    if shown.version != row.version:
         return CHANGED
-    if asked.refused:
-        return Refusal("not_asked", asked.refused)
-    if draft["answer"] not in asked.only:
+    if prompt.refused:
+        return Refusal("not_asked", prompt.refused)
+    if draft["answer"] not in prompt.only:
         return NONE_CHOSEN
-    if asked.against and not draft["insists"]:
-        return Refusal("insist", f"{asked.against} Tick that you answer all the same, or wait.")
+    if prompt.against and not draft["insists"]:
+        return Refusal("insist", f"{prompt.against} Tick “Record my answer anyway”, or wait.")
     return resolutions.wanting(_word(draft, shown.version, "none"))
 
 
-def _refusal(request: MemberRequest, found: Effect, draft: dict[str, str], refused: Refusal) -> HttpResponse:
-    """The page as it is now, with what was refused, what is new, and the words as they were typed."""
+def _refusal(
+    request: MemberRequest, row: Effect, draft: dict[str, str], refused: Refusal
+) -> HttpResponse:
+    """Show the current page with the refusal, what changed, and the draft."""
     now = now_us()
-    shown = resolve_page.read(draft.get("seen", ""), found, request.membership)
-    _, verdict = resolutions.judged(found, now)
-    new = resolve_page.differences(shown, found, verdict) if shown is not None else []
+    shown = resolve_page.read(draft.get("seen", ""), row, request.membership)
+    _, verdict = resolutions.judged(row, now)
+    new = resolve_page.differences(shown, row, verdict) if shown is not None else []
     status = 422 if refused.code in (*_FIELD_OF, "answer", "insist") else 409
-    return _page(request, found, draft, refused=refused, differences=new, status=status)
+    return _page(request, row, draft, refused=refused, differences=new, status=status)
 
 
 def _page(
     request: MemberRequest,
-    found: Effect,
+    row: Effect,
     draft: dict[str, str],
     *,
     refused: Refusal | None = None,
@@ -156,33 +191,33 @@ def _page(
     status: int = 200,
 ) -> HttpResponse:
     now = now_us()
-    case, verdict = resolutions.judged(found, now)
-    asked = resolutions.standing(case, verdict, found.deadline_us, now)
-    tried, times = effect_page.attempts(found)
-    undoing, children = effect_page.related(found)
+    case, verdict = resolutions.judged(row, now)
+    prompt = resolutions.standing(case, verdict, row.deadline_us, now)
+    tried, times = effect_page.attempts(row)
+    undoing, children = effect_page.related(row)
     context = {
-        "effect": found,
-        "known": sentences.known(found, tried, times, now),
+        "effect": row,
+        "known": sentences.known(row, tried, times, now),
         "verdict": verdict,
         "case": case,
-        "asked": asked,
-        "answers": [(name, *ANSWERS[name]) for name in asked.only],
+        "asked": prompt,
+        "answers": [(name, *ANSWERS[name]) for name in prompt.only],
         "draft": draft,
         "refused": refused,
         "wrong": _FIELD_OF.get(refused.code, refused.code) if refused is not None else "",
         "differences": differences,
-        "said": resolutions.told(found),
-        "heard": resolve_page.heard(found),
+        "said": resolutions.told(row),
+        "heard": resolve_page.heard(row),
         "attempts": tried,
         "attempts_in_all": times,
-        "tool": effect_page.tool(found),
-        "final": _is_final(found),
-        "exchange": effect_page.exchange(found, tried),
+        "tool": effect_page.tool(row),
+        "final": _is_final(row),
+        "exchange": effect_page.exchange(row, tried),
         "undoing": undoing,
         "children": children,
-        "gates": effect_page.gates(found),
-        "breaches": breaches.of(found),
-        "token": resolve_page.sign(found, verdict, request.membership),
+        "gates": effect_page.gates(row),
+        "breaches": breaches.of(row),
+        "token": resolve_page.sign(row, verdict, request.membership),
         "least": resolutions.LEAST_RATIONALE,
         "most": resolutions.MOST_RATIONALE,
     }
@@ -190,51 +225,69 @@ def _page(
 
 
 def _confirm(
-    request: MemberRequest, found: Effect, draft: dict[str, str], errors: dict[str, str], *, other: str = ""
+    request: MemberRequest,
+    row: Effect,
+    draft: dict[str, str],
+    errors: dict[str, str],
+    *,
+    other: str = "",
 ) -> HttpResponse:
-    """The page that asks once more. It says of what draft it asks, since a second window may begin another."""
-    tried, _ = effect_page.attempts(found)
+    """Show the confirmation page with the digest of its draft.
+
+    Another tab may start another draft.
+    """
+    tried, _ = effect_page.attempts(row)
     context = {
-        "effect": found,
-        "exchange": effect_page.exchange(found, tried),
+        "effect": row,
+        "exchange": effect_page.exchange(row, tried),
         "draft": draft,
         "title": ANSWERS[draft["answer"]][0],
         "does": ANSWERS[draft["answer"]][2],
-        "final": _is_final(found),
-        "typing": _is_final(found) and bool(found.intent_digest),
-        "password": _is_final(found) and not proof.fresh(request),
-        "code": card.code(found.intent_digest),
+        "final": _is_final(row),
+        "typing": _is_final(row) and bool(row.intent_digest),
+        "password": _is_final(row) and not proof.fresh(request),
+        "code": card.code(row.intent_digest),
         "typed": request.POST.get("code", "")[:8] if not other else "",
         "errors": errors,
         "digest": _digest(draft),
         "other": other,
     }
-    return render(request, "inquiry/resolve_confirm.html", context, status=409 if other else 422 if errors else 200)
+    return render(
+        request,
+        "inquiry/resolve_confirm.html",
+        context,
+        status=409 if other else 422 if errors else 200,
+    )
 
 
-def _unproved(request: MemberRequest, found: Effect) -> dict[str, str]:
-    """What is wrong with the code or the password, by field; the password is not asked while the code is wrong."""
-    if not _is_final(found):
+def _unproved(request: MemberRequest, row: Effect) -> dict[str, str]:
+    """Return errors of the code or password by field.
+
+    The password is checked after the code.
+    """
+    if not _is_final(row):
         return {}
     code = request.POST.get("code", "").strip().lower()
-    if found.intent_digest and not hmac.compare_digest(code.encode(), card.code(found.intent_digest).encode()):
-        return {"code": "This is not the code of the intent that is shown above."}
+    if row.intent_digest and not hmac.compare_digest(
+        code.encode(), card.code(row.intent_digest).encode()
+    ):
+        return {"code": "That code doesn’t match. Type the four characters shown above."}
     if proof.fresh(request) or proof.prove(request, request.POST.get("password", "")):
         return {}
     return {
-        "password": "This is not your password. After five wrong ones your name is closed for a quarter of an hour."
+        "password": "Wrong password. After five wrong passwords, sign-in is locked for 15 minutes."
     }
 
 
-def _is_final(found: Effect) -> bool:
-    """True where the operator declared that it cannot be undone, or declared nothing."""
-    return declared.tool(found.project_id, found.tool).reversibility == "irreversible"
+def _is_final(row: Effect) -> bool:
+    """Return True if the operator declared the tool irreversible, or declared nothing."""
+    return declared.tool(row.project_id, row.tool).reversibility == "irreversible"
 
 
-def _key(found: Effect) -> str:
-    return f"resolve:{found.id.hex}"
+def _key(row: Effect) -> str:
+    return f"resolve:{row.id.hex}"
 
 
 def _digest(draft: dict[str, str]) -> str:
-    """What tells this answer from any other on the same effect, as 64 hex characters."""
+    """Return a digest of the draft, 64 hex characters."""
     return hashlib.sha256(orjson.dumps([draft.get(name, "") for name in FIELDS])).hexdigest()

@@ -1,4 +1,4 @@
-"""The page of whoever asks whether a session can be resumed: the answer, and all that the next worker is told."""
+"""Resume page: can the session resume, and what the next worker receives."""
 
 from typing import Any
 from uuid import UUID
@@ -19,25 +19,31 @@ from sessions.access import MemberRequest, may, member
 @member
 @patient
 def session_resume(request: MemberRequest, session: UUID) -> HttpResponse:
-    """Everything that the next worker of the session is told, in the same order, from the same function."""
-    found = session_page.session(request.membership.project, session)
-    if found is None:
+    """Show the recovery details in the order of GET resume."""
+    session_row = session_page.session(request.membership.project, session)
+    if session_row is None:
         raise Http404
     now = now_us()
-    answer = resume.read(found, now)
+    answer = resume.read(session_row, now)
     context = {
-        "agent_session": found,
+        "agent_session": session_row,
         "resume": answer,
-        "may_resolve": may(request.membership, "operator") and not request.membership.project.archive,
+        "may_resolve": may(request.membership, "operator")
+        and not request.membership.project.archive,
         "decisions": [decisions.told(row) for row in answer.decisions],
         "handoff": handed.shown([answer.handoff])[0] if answer.handoff is not None else None,
-        "checkpoint": checkpoints.told(answer.checkpoint, whole=False) if answer.checkpoint is not None else None,
-        "facts": [told | {"value": _plainly(told["value"])} for told in (facts.told(row, now) for row in answer.facts)],
+        "checkpoint": checkpoints.told(answer.checkpoint, whole=False)
+        if answer.checkpoint is not None
+        else None,
+        "facts": [
+            page_context | {"value": _plainly(page_context["value"])}
+            for page_context in (facts.told(row, now) for row in answer.facts)
+        ],
         "lease_is_live": answer.lease is not None and holders.is_live(answer.lease, now),
     }
     return render(request, "inquiry/resume.html", context)
 
 
 def _plainly(value: Any) -> str:
-    """A value of any shape as one line of text."""
+    """Return a JSON value as one line of text."""
     return value if isinstance(value, str) else exact.dumps(value).decode()

@@ -1,4 +1,4 @@
-"""Saved queries: a list, and a page for each. A private one does not exist for anybody else."""
+"""List and edit saved queries. A private query is visible only to its owner."""
 
 from uuid import UUID
 
@@ -18,13 +18,15 @@ from sessions.refused import RefusedError
 @require_http_methods(["GET", "HEAD", "POST"])
 @member
 def saved_queries(request: MemberRequest) -> HttpResponse:
-    """One's own and what others share; a form saves another."""
+    """List own and shared queries; POST saves a new one."""
     sent, error = request.POST if request.method == "POST" else request.GET, ""
     if request.method == "POST":
         name, text, shared = sent.get("name", ""), sent.get("q", ""), sent.get("shared") == "1"
         try:
             made = again.durably(
-                lambda: saved.save(request.membership.project, request.user, name, text, shared=shared)
+                lambda: saved.save(
+                    request.membership.project, request.user, name, text, shared=shared
+                )
             )
         except RefusedError as refusal:
             error = str(refusal)
@@ -44,47 +46,56 @@ def saved_queries(request: MemberRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @member
 def saved_query(request: MemberRequest, saved_query: UUID) -> HttpResponse:
-    """One of them: its owner may rename, change, share and delete it, others only ask it."""
-    found = saved.one(request.membership, saved_query)
-    if found is None or (request.method == "POST" and found.owner_id != request.user.pk):
+    """Show one saved query.
+
+    Its owner can rename, change, share and delete it; others can run it.
+    """
+    query = saved.one(request.membership, saved_query)
+    if query is None or (request.method == "POST" and query.owner_id != request.user.pk):
         raise Http404
     error = ""
     if request.method == "POST":
         try:
-            said = _act(request, found)
+            message = _act(request, query)
         except RefusedError as refusal:
             error = str(refusal)
         else:
-            messages.success(request, said)
+            messages.success(request, message)
             return redirect("saved_queries")
-    sent = request.POST if error else {"name": found.name, "q": found.text, "shared": "1" if found.shared else ""}
+    sent = (
+        request.POST
+        if error
+        else {"name": query.name, "q": query.text, "shared": "1" if query.shared else ""}
+    )
     context = {
-        "saved": found,
-        "mine": found.owner_id == request.user.pk,
+        "saved": query,
+        "mine": query.owner_id == request.user.pk,
         "name": sent.get("name", ""),
         "text": sent.get("q", ""),
         "shared": sent.get("shared") == "1",
         "error": error,
-        **(alerts.shown(found) if found.owner_id == request.user.pk else {}),
+        **(alerts.shown(query) if query.owner_id == request.user.pk else {}),
     }
     return render(request, "inquiry/saved_query.html", context, status=422 if error else 200)
 
 
-def _act(request: MemberRequest, found: SavedQuery) -> str:
-    """Do what the form asks for and return what to say of it. Raises RefusedError."""
+def _act(request: MemberRequest, query: SavedQuery) -> str:
+    """Apply the submitted form and return the message to show. Raises RefusedError."""
     sent = request.POST
     if sent.get("do") == "delete":
-        again.durably(lambda: saved.delete(found, request.user))
-        return f"Deleted “{found.name}”."
+        again.durably(lambda: saved.delete(query, request.user))
+        return f"Deleted “{query.name}”."
     version = sent.get("version", "")
     changed = again.durably(
         lambda: saved.change(
-            found,
+            query,
             request.user,
             sent.get("name", ""),
             sent.get("q", ""),
             shared=sent.get("shared") == "1",
-            version=int(version) if version.isascii() and version.isdigit() and len(version) < 10 else 0,
+            version=int(version)
+            if version.isascii() and version.isdigit() and len(version) < 10
+            else 0,
         )
     )
-    return "Saved." if changed else "Nothing was changed."
+    return "Saved." if changed else "Nothing changed."

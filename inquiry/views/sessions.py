@@ -1,4 +1,4 @@
-"""The sessions list, the session page with its timeline, and the longer lists of one session."""
+"""Session list, session page with timeline, and the longer lists of a session."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -44,10 +44,15 @@ TIMELINE_FILTERS: Final = ("state", "outcome", "tool", "task", "problems")
 @member
 @patient
 def sessions(request: MemberRequest) -> HttpResponse:
-    """Every session of the project, newest first, filtered and paged by the database."""
+    """List the sessions of the project, newest first.
+
+    The database filters and pages them.
+    """
     project = request.membership.project
     place = place_of(request.GET, filters.SessionFilter.base_filters)
-    joined = project.sessions.select_related("agent", "repository", "parent").annotate(**liveness.columns())
+    joined = project.sessions.select_related("agent", "repository", "parent").annotate(
+        **liveness.columns()
+    )
     narrowed = filters.SessionFilter(request.GET, queryset=joined, request=request)
     valid = narrowed.is_valid() and not any("\0" in value for value in request.GET.values())
     page = keyset.page(narrowed.qs, SIZE, place.window) if valid else keyset.Page()
@@ -57,7 +62,9 @@ def sessions(request: MemberRequest) -> HttpResponse:
         "place": place,
         "narrowed": bool(place.filters),
         "agents": project.agents.order_by("name").values_list("name", flat=True)[:SUGGESTIONS],
-        "repositories": project.repositories.order_by("name").values_list("name", flat=True)[:SUGGESTIONS],
+        "repositories": project.repositories.order_by("name").values_list("name", flat=True)[
+            :SUGGESTIONS
+        ],
     }
     return render(request, "inquiry/sessions.html", context)
 
@@ -66,33 +73,33 @@ def sessions(request: MemberRequest) -> HttpResponse:
 @member
 @patient
 def session(request: MemberRequest, session: UUID) -> HttpResponse:
-    """What one session is, what it works on, and its newest effects."""
-    found = _session(request, session)
+    """Show one session, its summary and its newest effects."""
+    row = _session(request, session)
     if "asof" in request.GET:
-        return asof.session(request, found)
+        return asof.session(request, row)
     now = now_us()
-    shown_timeline = _timeline(request, found, now)
-    stops = holds.live(found.project_id) if standing_of(request).has_stops else []
-    stop = holds.covering(stops, found.id, found.agent_id, "", None)
-    answer = resume.judge(found, now, stops=stops)
+    shown_timeline = _timeline(request, row, now)
+    stops = holds.live(row.project_id) if standing_of(request).has_stops else []
+    stop = holds.covering(stops, row.id, row.agent_id, "", None)
+    answer = resume.judge(row, now, stops=stops)
     lives = not request.membership.project.archive
-    handoff = handoffs.unaccepted(found) if found.handoff_waits else None
+    handoff = handoffs.unaccepted(row) if row.handoff_waits else None
     context = {
         **shown_timeline,
         "resume": answer,
-        "controls": controls.standing(found, now, handoff) if found.controls_fired or handoff else [],
+        "controls": controls.standing(row, now, handoff) if row.controls_fired or handoff else [],
         "handoff": handed.shown([handoff])[0] if handoff is not None else None,
-        "questions": questions.answers(found, shown_timeline["counts"], answer),
+        "questions": questions.answers(row, shown_timeline["counts"], answer),
         "may_resolve": lives and may(request.membership, "operator"),
         "may_export": lives and may(request.membership, "operator"),
-        "bundle": None if lives else history.of_session(found),
-        **({} if shown_timeline["paged"] else _around(found)),
-        "elsewhere": session_page.elsewhere(found),
+        "bundle": None if lives else history.of_session(row),
+        **({} if shown_timeline["paged"] else _around(row)),
+        "elsewhere": session_page.elsewhere(row),
         "stop": stop,
-        "lease_is_over": _is_over(found.lease_expires_at_us, now),
+        "lease_is_over": _is_over(row.lease_expires_at_us, now),
         "may_rule": lives and may(request.membership, "reviewer"),
         "may_gather": may(request.membership, "reviewer"),
-        "incidents": incident_page.of(found, "session"),
+        "incidents": incident_page.of(row, "session"),
     }
     return render(request, "inquiry/session.html", context)
 
@@ -102,70 +109,86 @@ def session(request: MemberRequest, session: UUID) -> HttpResponse:
 @vary_on_headers("HX-Request")
 @patient
 def session_timeline(request: MemberRequest, session: UUID) -> HttpResponse:
-    """The timeline by itself: a page for people; for the poll of an open page its fragment, or 204 for no news."""
-    found = _session(request, session)
+    """Show the timeline page.
+
+    For a poll of an open page, its fragment, or 204 if nothing is new.
+    """
+    row = _session(request, session)
     if "asof" in request.GET:
-        return asof.timeline(request, found)
+        return asof.timeline(request, row)
     if request.headers.get("HX-Request") != "true":
         view = lanes_views.view_of(request.GET)
         if view != "table":
-            return lanes_views.answer(request, found, view)
-        return render(request, "inquiry/timeline.html", _timeline(request, found, now_us()))
+            return lanes_views.answer(request, row, view)
+        return render(request, "inquiry/timeline.html", _timeline(request, row, now_us()))
     since = request.GET.get("since", "")
-    if since.isascii() and since.isdigit() and len(since) < 19 and not timeline.has_news(found, int(since)):
+    if (
+        since.isascii()
+        and since.isdigit()
+        and len(since) < 19
+        and not timeline.has_news(row, int(since))
+    ):
         return HttpResponse(status=204)
-    return render(request, "inquiry/_timeline.html", _timeline(request, found, now_us()))
+    return render(request, "inquiry/_timeline.html", _timeline(request, row, now_us()))
 
 
 @require_safe
 @member
 def session_tasks(request: MemberRequest, session: UUID) -> HttpResponse:
-    """Every task of a session, newest first."""
-    found = _session(request, session)
+    """List every task of a session, newest first."""
+    row = _session(request, session)
     place = place_of(request.GET, ())
-    page = keyset.page(session_page.all_tasks(found), SIZE, place.window)
-    return render(request, "inquiry/tasks.html", {"agent_session": found, "page": page, "place": place})
+    page = keyset.page(session_page.all_tasks(row), SIZE, place.window)
+    return render(
+        request, "inquiry/tasks.html", {"agent_session": row, "page": page, "place": place}
+    )
 
 
 @require_safe
 @member
 def session_artifacts(request: MemberRequest, session: UUID) -> HttpResponse:
-    """Every artifact of a session, newest first."""
-    found = _session(request, session)
+    """List every artifact of a session, newest first."""
+    row = _session(request, session)
     place = place_of(request.GET, ())
-    page = keyset.page(found.artifacts.all(), SIZE, place.window)
-    return render(request, "inquiry/artifacts.html", {"agent_session": found, "page": page, "place": place})
+    page = keyset.page(row.artifacts.all(), SIZE, place.window)
+    return render(
+        request, "inquiry/artifacts.html", {"agent_session": row, "page": page, "place": place}
+    )
 
 
 @require_safe
 @member
 def task(request: MemberRequest, task: UUID) -> HttpResponse:
-    """One task: where it stands in the tree, and exactly which of its items are done, failed and pending."""
-    found = request.membership.project.tasks.select_related("session", "parent").filter(id=task).first()
-    if found is None:
+    """Show one task: its place in the tree and its items by state."""
+    row = (
+        request.membership.project.tasks.select_related("session", "parent").filter(id=task).first()
+    )
+    if row is None:
         raise Http404
     state = request.GET.get("state", "")
     place = place_of(request.GET, ("state",))
     if state and state not in ITEM_STATES:
-        place.errors.append(f"An item is {', '.join(ITEM_STATES)}; “{state[:20]}” is none of them.")
+        place.errors.append(
+            f"Unknown item state “{state[:20]}”. Use one of {', '.join(ITEM_STATES)}."
+        )
         state = ""
     context = {
-        "task": found,
-        "agent_session": found.session,
-        "counts": session_page.item_counts(found),
-        "items": session_page.items(found, state, place.window),
-        "children": session_page.subtasks(found),
+        "task": row,
+        "agent_session": row.session,
+        "counts": session_page.item_counts(row),
+        "items": session_page.items(row, state, place.window),
+        "children": session_page.subtasks(row),
         "place": place,
         "state": state,
     }
     return render(request, "inquiry/task.html", context)
 
 
-def _around(found: Session) -> dict[str, Any]:
-    """What stands below the timeline. Whoever looks at older effects has come for them: there it is left to links."""
-    children, more_children = session_page.children(found)
-    artifacts, more_artifacts = session_page.artifacts(found)
-    tasks, more_tasks = session_page.tasks(found)
+def _around(row: Session) -> dict[str, Any]:
+    """Load what is below the timeline. Pages of older effects only link to it."""
+    children, more_children = session_page.children(row)
+    artifacts, more_artifacts = session_page.artifacts(row)
+    tasks, more_tasks = session_page.tasks(row)
     return {
         "children": children,
         "more_children": more_children,
@@ -181,36 +204,40 @@ def _is_over(expires_at_us: int | None, now: int) -> bool:
 
 
 def _session(request: MemberRequest, session_id: UUID) -> Any:
-    found = session_page.session(request.membership.project, session_id)
-    if found is None:
+    row = session_page.session(request.membership.project, session_id)
+    if row is None:
         raise Http404
-    return found
+    return row
 
 
-def _timeline(request: MemberRequest, found: Any, now: int) -> dict[str, Any]:
-    """What the timeline's fragment shows."""
+def _timeline(request: MemberRequest, session: Any, now: int) -> dict[str, Any]:
+    """Return the context of the timeline fragment."""
     place = place_of(request.GET, (*TIMELINE_FILTERS, "clocks"), ("since", "live", "view"))
     wanted = _filters(request.GET, place)
     paged = place.window != keyset.Window()
-    # Read before the rows: what is committed between the two is then shown twice, not missed.
+    # Read before the rows: an entry committed in between is shown twice, not missed.
     since = (
-        None if paged or request.membership.project.archive else found.settled_to
-    )  # there comes no news in an archive
+        None if paged or request.membership.project.archive else session.settled_to
+    )  # an archive never changes
     if since is not None:
         request.read_to = since
-    rows = timeline.timeline(found, wanted, place.window, now)
+    rows = timeline.timeline(session, wanted, place.window, now)
     three = request.GET.get("clocks") == "three"
-    skews = clocks.skews([found], wanted=three)
+    skews = clocks.skews([session], wanted=three)
     if three:
-        told = clocks.told([row.effect.plan_position for row in rows.rows if row.effect.plan_position])
+        agent_times = clocks.told(
+            [row.effect.plan_position for row in rows.rows if row.effect.plan_position]
+        )
         for row in rows.rows:
-            row.corrected_us = clocks.corrected(told.get(row.effect.plan_position), skews[found.id])
+            row.corrected_us = clocks.corrected(
+                agent_times.get(row.effect.plan_position), skews[session.id]
+            )
     return {
         "three": three,
         "skews": [("", skew) for skew in skews.values()],
         "clocks_link": _clocks_link(request.GET, three=three),
-        "agent_session": found,
-        "counts": session_page.counts(found, now),
+        "agent_session": session,
+        "counts": session_page.counts(session, now),
         "timeline": rows,
         "filters": wanted,
         "place": place,
@@ -220,12 +247,14 @@ def _timeline(request: MemberRequest, found: Any, now: int) -> dict[str, Any]:
         "polls": since is not None and request.GET.get("live") != "off",
         "paged": paged,
         "view": "table",
-        "views": lanes_views.links(_kept(request.GET), reverse("session_timeline", args=[found.id])),
+        "views": lanes_views.links(
+            _kept(request.GET), reverse("session_timeline", args=[session.id])
+        ),
     }
 
 
 def _clocks_link(query: QueryDict, *, three: bool) -> str:
-    """To the same rows with all three clocks, or with as many as differ."""
+    """Return the link that shows all three clocks, or hides the extra ones."""
     kept = query.copy()
     for name in ("clocks", "since"):
         kept.pop(name, None)
@@ -235,14 +264,14 @@ def _clocks_link(query: QueryDict, *, three: bool) -> str:
 
 
 def _kept(query: QueryDict) -> QueryDict:
-    """The filters of the query string, without where in the list the reader stands."""
+    """Return the filters of the query string without the page window."""
     kept = QueryDict(mutable=True)
     kept.update({name: str(query[name]) for name in TIMELINE_FILTERS if query.get(name)})
     return kept
 
 
 def _filters(query: QueryDict, place: Place) -> timeline.Filters:
-    """The filters of a query string; an impossible value is told and shows nothing less than everything."""
+    """Parse the filters; an invalid value adds an error and does not narrow the rows."""
     wanted, wrong = timeline.filters_of({name: query.get(name, "") for name in TIMELINE_FILTERS})
     place.errors += wrong
     return wanted

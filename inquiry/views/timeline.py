@@ -1,4 +1,7 @@
-"""A timeline in four views of the same rows: lanes, compact, table and JSON; of a session, and of a gathered set."""
+"""Timeline of a session or a set of effects in four views.
+
+Lanes, compact, table and JSON.
+"""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,7 +29,7 @@ KNOWN: Final = ("unfold",)
 
 @dataclass(slots=True)
 class Asked:
-    """What a query string asks of a timeline; `place` has what was wrong with it."""
+    """Parsed parameters of a timeline; `place` has their errors."""
 
     place: Place
     filters: timeline.Filters
@@ -34,86 +37,124 @@ class Asked:
     size: int
 
 
-def asked_of(query: QueryDict, view: str, known: tuple[str, ...] = ()) -> Asked:
-    """Read the window, the filters and the size from a query string; `known` are other names the page understands."""
-    place = place_of(query, KEPT, (*KNOWN, *known))
+def asked_of(query: QueryDict, view: str, other_names: tuple[str, ...] = ()) -> Asked:
+    """Parse the window, filters and size.
+
+    `other_names` are further parameters of the page.
+    """
+    place = place_of(query, KEPT, (*KNOWN, *other_names))
     wanted, wrong = timeline.filters_of({name: query.get(name, "") for name in FILTERS})
     place.errors += wrong
     return Asked(place, wanted, view, lanes.size_of(query))
 
 
 def answer(request: MemberRequest, session: Session, view: str) -> HttpResponse:
-    """The timeline of `session` (fetched through the wall) as lanes, compact or JSON."""
-    asked = asked_of(request.GET, view)
+    """Show the timeline of `session` as lanes, compact or JSON.
+
+    The session is of the member's project.
+    """
+    params = asked_of(request.GET, view)
     clock = lanes.clock_of(request.GET, session)
-    found = lanes.read(session, asked.filters, asked.place.window, now_us(), size=asked.size, clock=clock)
+    window = lanes.read(
+        session, params.filters, params.place.window, now_us(), size=params.size, clock=clock
+    )
     if view == "json":
-        found.skews = found.skews or clocks.skews([session])
-        return JsonResponse(_as_json(session, found), json_dumps_params={"ensure_ascii": False})
-    context = {"agent_session": session, **context_of(request.GET, asked, found, running=runs(session))}
+        window.skews = window.skews or clocks.skews([session])
+        return JsonResponse(_as_json(session, window), json_dumps_params={"ensure_ascii": False})
+    context = {
+        "agent_session": session,
+        **context_of(request.GET, params, window, running=runs(session)),
+    }
     return render(request, "inquiry/lanes.html", context)
 
 
-def answer_as_of(request: MemberRequest, live: Session, view: str, moment: Cut) -> HttpResponse | None:
-    """The same as of a moment; None when the session was not there yet. Raises UnfitError."""
-    asked = asked_of(request.GET, view, ("asof",))
-    asked.place.filters.append(("asof", moment.text))  # links keep the very cut, whatever named it
+def answer_as_of(
+    request: MemberRequest, live: Session, view: str, moment: Cut
+) -> HttpResponse | None:
+    """Show the timeline as of a moment; None if the session did not exist yet.
+
+    Raises UnfitError.
+    """
+    params = asked_of(request.GET, view, ("asof",))
+    # links keep the exact position, however the moment was given
+    params.place.filters.append(("asof", moment.text))
     query = request.GET.copy()
     query["asof"] = moment.text
     clock = query.get("clock", "")
-    told = asof_lanes.read(
-        request.membership.project, live, moment, asked.filters, asked.place.window,
-        size=asked.size, clock=clock if clock in clocks.CLOCKS else "",
+    past = asof_lanes.read(
+        request.membership.project, live, moment, params.filters, params.place.window,
+        size=params.size, clock=clock if clock in clocks.CLOCKS else "",
     )  # fmt: skip
-    if told is None:
+    if past is None:
         return None
-    session, found = told
+    session, window = past
     if view == "json":
-        found.skews = found.skews or clocks.skews([session], upto=moment.position)
-        body = {**_as_json(session, found), "as_of": moment.text}
+        window.skews = window.skews or clocks.skews([session], upto=moment.position)
+        body = {**_as_json(session, window), "as_of": moment.text}
         return JsonResponse(body, json_dumps_params={"ensure_ascii": False})
     same = f"?{urlencode({'asof': moment.text})}"
-    context = context_of(query, asked, found, running=runs(session), same=same)
-    more = {"agent_session": session, "live": live, "live_name": "session", "asof": moment, "same": same}
+    context = context_of(query, params, window, running=runs(session), same=same)
+    more = {
+        "agent_session": session,
+        "live": live,
+        "live_name": "session",
+        "asof": moment,
+        "same": same,
+    }
     return render(request, "inquiry/lanes.html", {**context, **more})
 
 
 def runs(session: Session) -> bool:
-    """True while time goes on for it."""
+    """Return True if the session still runs, so that time passes in its timeline."""
     return session.mode != "reported" and session.status not in ENDED
 
 
 def context_of(
-    query: QueryDict, asked: Asked, found: Lanes, *, running: bool, fold: str = "tool", same: str = ""
+    query: QueryDict,
+    params: Asked,
+    window: Lanes,
+    *,
+    running: bool,
+    fold: str = "tool",
+    same: str = "",
 ) -> dict[str, Any]:
-    """What the templates of the views need; `running`: time goes on; `fold`: what is folded unasked.
+    """Return the context of the timeline templates.
 
-    `same` is the query string with which the pages of effects show the same moment, "" for now.
+    `running`: the session still runs. `fold`: the default folding. `same`: the query string with
+    which effect pages show the same moment, empty for now.
     """
     fold = folding.fold_of(query.get("fold", ""), fold)
     return {
-        "lanes": found,
-        "drawing": drawing.draw(found, lambda effect: page_of(effect.id, "effect") + same, running)
-        if asked.view == "lanes"
+        "lanes": window,
+        "drawing": drawing.draw(window, lambda effect: page_of(effect.id, "effect") + same, running)
+        if params.view == "lanes"
         else None,
-        "groups": folding.groups(found, fold, query.get("unfold", "")),
-        "folds": [(words, _with(query, fold=key), key == fold) for key, words in folding.FOLDS.items()],
+        "groups": folding.groups(window, fold, query.get("unfold", "")),
+        "folds": [
+            (words, _with(query, fold=key), key == fold) for key, words in folding.FOLDS.items()
+        ],
         "unfold": f"{_without(query, 'unfold')}&unfold=",
         "legend": shown.STATES.values(),
-        "view": asked.view,
+        "view": params.view,
         "views": links(query),
-        "place": asked.place,
-        "filters": asked.filters,
-        "zoom": _zoom(asked.place, found),
-        "clocks": [(words, _with(query, clock=clock), clock == found.clock) for clock, words in clocks.NAMES.items()],
-        "skews": [(found.tasks[one][0] if found.across else "", skew) for one, skew in found.skews.items()],
+        "place": params.place,
+        "filters": params.filters,
+        "zoom": _zoom(params.place, window),
+        "clocks": [
+            (words, _with(query, clock=clock), clock == window.clock)
+            for clock, words in clocks.NAMES.items()
+        ],
+        "skews": [
+            (window.tasks[session_id][0] if window.across else "", skew)
+            for session_id, skew in window.skews.items()
+        ],
     }
 
 
 def view_of(query: QueryDict, otherwise: str = "table") -> str:
-    """Which view the query string asks for; the table, which everybody can read, when it says nothing known."""
-    asked = query.get("view")
-    return asked if isinstance(asked, str) and asked in VIEWS else otherwise
+    """Return the view that the query string asks for; `otherwise` if it is unknown."""
+    view = query.get("view")
+    return view if isinstance(view, str) and view in VIEWS else otherwise
 
 
 def _with(query: QueryDict, **changed: str) -> str:
@@ -131,44 +172,64 @@ def _without(query: QueryDict, name: str) -> str:
 
 
 def links(query: QueryDict, address: str = "") -> list[tuple[str, str]]:
-    """The four views with their addresses, which keep what else the query string says."""
+    """Return the four views with their addresses, which keep the other parameters."""
     return [(view, address + _with(query, view=view)) for view in VIEWS]
 
 
-def _zoom(place: Place, found: Lanes) -> dict[str, str]:
-    """Links to fewer and to more effects, around the middle of what is shown, where that shows anything else."""
+def _zoom(place: Place, window: Lanes) -> dict[str, str]:
+    """Return links to fewer and to more effects around the middle.
+
+    Links that would show the same rows are left out.
+    """
     links: dict[str, str] = {}
-    if not found.bars:
+    if not window.bars:
         return links
-    middle = found.bars[len(found.bars) // 2].effect.opened_position
-    fewer = [size for size in lanes.SIZES if size < min(found.size, len(found.bars))]
-    more = [size for size in lanes.SIZES if size > found.size and not (found.older is found.newer is None)]
+    middle = window.bars[len(window.bars) // 2].effect.opened_position
+    fewer = [size for size in lanes.SIZES if size < min(window.size, len(window.bars))]
+    more = [
+        size
+        for size in lanes.SIZES
+        if size > window.size and not (window.older is window.newer is None)
+    ]
     for name, sizes in (("in", fewer[-1:]), ("out", more[:1])):
         for size in sizes:
             filters = [(key, value) for key, value in place.filters if key != "size"]
-            links[name] = Place(filters=[*filters, ("size", str(size))]).url(at=None if found.is_newest else middle)
+            links[name] = Place(filters=[*filters, ("size", str(size))]).url(
+                at=None if window.is_newest else middle
+            )
     return links
 
 
-def as_json(found: Lanes) -> dict[str, Any]:
-    """The rows for programs. Times are microseconds; `at_us` by the clock that was asked for, beside all three."""
-    beside = [{"position": one.position, "kind": one.kind, "at_us": one.at_us} for one in found.beside]
+def as_json(window: Lanes) -> dict[str, Any]:
+    """Return the rows as JSON.
+
+    Times are microseconds; `at_us` is by the requested clock.
+    """
+    beside = [
+        {"position": event.position, "kind": event.kind, "at_us": event.at_us}
+        for event in window.beside
+    ]
     corrections = [
-        {"session": str(one), "shift_us": skew.shift_us, "facts": skew.facts, "why_not": skew.why or None}
-        for one, skew in found.skews.items()
+        {
+            "session": str(event),
+            "shift_us": skew.shift_us,
+            "facts": skew.facts,
+            "why_not": skew.why or None,
+        }
+        for event, skew in window.skews.items()
     ]
     return {
-        "clock": found.clock,
+        "clock": window.clock,
         "corrections": corrections,
-        "older": found.older,
-        "newer": found.newer,
-        "effects": [_bar_as_json(bar, found) for bar in found.bars],
+        "older": window.older,
+        "newer": window.newer,
+        "effects": [_bar_as_json(bar, window) for bar in window.bars],
         "beside": beside,
     }
 
 
-def _bar_as_json(bar: Bar, found: Lanes) -> dict[str, Any]:
-    skew = found.skews.get(bar.effect.session_id)
+def _bar_as_json(bar: Bar, window: Lanes) -> dict[str, Any]:
+    skew = window.skews.get(bar.effect.session_id)
     return {
         "effect": str(bar.effect),
         "id": str(bar.effect.id),
@@ -196,6 +257,6 @@ def _bar_as_json(bar: Bar, found: Lanes) -> dict[str, Any]:
     }
 
 
-def _as_json(session: Session, found: Lanes) -> dict[str, Any]:
-    gaps = [{"source": gap.source, "first": gap.first, "last": gap.last} for gap in found.gaps]
-    return {"session": str(session), **as_json(found), "missing_numbers": gaps}
+def _as_json(session: Session, window: Lanes) -> dict[str, Any]:
+    gaps = [{"source": gap.source, "first": gap.first, "last": gap.last} for gap in window.gaps]
+    return {"session": str(session), **as_json(window), "missing_numbers": gaps}

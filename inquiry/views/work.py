@@ -1,4 +1,4 @@
-"""The pages of what a session's workers left for those after them: decisions, handoffs, checkpoints and facts."""
+"""Pages of a session's decisions, handoffs, checkpoints and observed facts."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -21,44 +21,60 @@ SIZE: Final = 50
 @require_safe
 @member
 def session_decisions(request: MemberRequest, session: UUID) -> HttpResponse:
-    """What the agent chose, newest first, and how it ended; with open=1 what was never concluded."""
-    found = _session(request, session)
+    """List the agent's decisions and how they ended, newest first.
+
+    `open=1` lists unfinished ones.
+    """
+    session_row = _session(request, session)
     place = place_of(request.GET, ("open",))
-    rows = decisions.of_session(found, open_only=request.GET.get("open") == "1")
+    rows = decisions.of_session(session_row, open_only=request.GET.get("open") == "1")
     page = keyset.page(rows, SIZE, place.window)
-    told = [decisions.told(row) | {"row": row} for row in page.rows]
-    return render(request, "inquiry/decisions.html", _context(found, page, place, decisions=told))
+    rows_shown = [decisions.told(row) | {"row": row} for row in page.rows]
+    return render(
+        request, "inquiry/decisions.html", _context(session_row, page, place, decisions=rows_shown)
+    )
 
 
 @require_safe
 @member
 def session_handoffs(request: MemberRequest, session: UUID) -> HttpResponse:
-    """What each worker told the next, newest first."""
-    found = _session(request, session)
+    """List the handoffs of a session, newest first."""
+    row = _session(request, session)
     place = place_of(request.GET, ())
-    page = keyset.page(handoffs.of_session(found), SIZE, place.window)
-    return render(request, "inquiry/handoffs.html", _context(found, page, place, handoffs=handed.shown(page.rows)))
+    page = keyset.page(handoffs.of_session(row), SIZE, place.window)
+    return render(
+        request,
+        "inquiry/handoffs.html",
+        _context(row, page, place, handoffs=handed.shown(page.rows)),
+    )
 
 
 @require_safe
 @member
 def session_state(request: MemberRequest, session: UUID) -> HttpResponse:
-    """The checkpoints that are kept, and what sources say of named values."""
-    found = _session(request, session)
+    """Show the stored checkpoints and the observed facts by source."""
+    session_row = _session(request, session)
     place, now = place_of(request.GET, ()), now_us()
-    page = keyset.page(facts.of_session(found), SIZE, place.window)
-    drifting = facts.drift(found, now, facts.fresh(found, now))
-    told = [facts.told(row, now) | {"value": _plainly(row, now), "drifts": row.name in drifting} for row in page.rows]
-    kept = [checkpoints.told(row, whole=False) for row in checkpoints.kept(found)]
-    return render(request, "inquiry/state.html", _context(found, page, place, facts=told, checkpoints=kept))
+    page = keyset.page(facts.of_session(session_row), SIZE, place.window)
+    drifting = facts.drift(session_row, now, facts.fresh(session_row, now))
+    rows_shown = [
+        facts.told(row, now) | {"value": _plainly(row, now), "drifts": row.name in drifting}
+        for row in page.rows
+    ]
+    kept = [checkpoints.told(row, whole=False) for row in checkpoints.kept(session_row)]
+    return render(
+        request,
+        "inquiry/state.html",
+        _context(session_row, page, place, facts=rows_shown, checkpoints=kept),
+    )
 
 
 def _session(request: MemberRequest, session: UUID) -> Session:
-    found = request.membership.project.sessions.filter(id=session).first()
-    if found is None:
+    row = request.membership.project.sessions.filter(id=session).first()
+    if row is None:
         raise Http404
-    liveness.attach([found])
-    return found
+    liveness.attach([row])
+    return row
 
 
 def _context(session: Session, page: Any, place: Any, **rows: Any) -> dict[str, Any]:
@@ -66,7 +82,7 @@ def _context(session: Session, page: Any, place: Any, **rows: Any) -> dict[str, 
 
 
 def _plainly(row: Any, now: int) -> str | None:
-    """A value of any shape as one line of text; None where it was erased."""
+    """Return a JSON value as one line of text; None if it was erased."""
     if row.text is None:
         return None
     value = facts.told(row, now)["value"]

@@ -30,7 +30,6 @@ STATES: Final[dict[str, tuple[str, str]]] = {
 # status of sessions, tasks and items -> (class, shape in the sprite)
 STATUSES: Final[dict[str, tuple[str, str]]] = {
     "running": ("is-dispatched", "running"),
-    "no end told": ("is-planned", "dash"),
     "end not reported": ("is-planned", "dash"),
     "worker gone": ("is-unknown", "warn"),
     "no worker": ("is-awaiting", "pause"),

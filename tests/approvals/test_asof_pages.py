@@ -57,11 +57,11 @@ def test_the_three_pages_show_what_stood_then_and_nothing_that_acts(desk: Desk) 
 
     waiting = page(client, "effect", effect.id, f"#{asked}")
     assert "Planned" in waiting
-    assert "it waits for people to give leave" in waiting
-    assert "erased since" in waiting
+    assert "it waits for approval" in waiting
+    assert "erased later" in waiting
     assert "run-77" not in waiting
     under_way = page(client, "effect", effect.id, sent)
-    assert "no answer has come" in under_way
+    assert "no result reported" in under_way
     received = Entry.objects.get(position=sent).received_us
     assert (
         f'data-form="fixed">{datetime.fromtimestamp(received // 10**6, UTC):%Y-%m-%d %H:%M:%S} UTC</time>' in under_way
@@ -70,7 +70,7 @@ def test_the_three_pages_show_what_stood_then_and_nothing_that_acts(desk: Desk) 
     assert "run-77" in page(client, "effect", effect.id, here())
 
     unruled = page(client, "gate", gate.id, asked)
-    assert "Nobody had answered" in unruled
+    assert "No votes." in unruled
     assert "looks right to me" not in unruled
     ruled = page(client, "gate", gate.id, sent)
     assert "looks right to me" in ruled
@@ -88,7 +88,7 @@ def test_the_three_pages_show_what_stood_then_and_nothing_that_acts(desk: Desk) 
         assert ">live</a>" in shown
         assert "As of</b>" in shown
     gone = page(client, "effect", effect.id, before, status=404)
-    assert f"was not there yet: it was first heard of at position {effect.opened_position}" in gone
+    assert f"did not exist yet: it was first seen in entry #{effect.opened_position}" in gone
     neighbour = desk.house.client("neighbour")
     for name, identity in (("effect", effect.id), ("gate_asof", gate.id), ("session", effect.session_id)):
         assert neighbour.get(f"{reverse(name, args=[identity])}?asof={asked}").status_code == 404
@@ -163,4 +163,4 @@ def test_words_of_a_plan_that_another_replaced_are_its_own_or_erased(desk: Desk)
         erasures.erase(desk.project.id, position, reason="ticket 89", actor="tests", now_us=now_us() + 1)
     erased = page(client, "effect", effect.id, first)
     assert "release-9" not in erased.split('id="facts"')[0]
-    assert erased.count("erased since") >= 2
+    assert erased.count("erased later") >= 2

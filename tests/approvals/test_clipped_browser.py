@@ -77,7 +77,7 @@ def test_nothing_is_cut_off_nor_wider_than_its_page(
         for name in ("rationale", "reference", "evidence"):
             page.locator(f"[name={name}]").fill(LONG)
         page.locator("[name=insists]").check()
-        page.get_by_role("button", name="Go on to confirm").click()
+        page.get_by_role("button", name="Continue").click()
         page.wait_for_url("**/resolve/confirm/")
         if page.evaluate("document.documentElement.scrollWidth") > width:
             found.append((width, page.url, "wider than its window"))

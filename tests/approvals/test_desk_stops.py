@@ -97,7 +97,7 @@ def test_the_effect_page_names_its_gate_and_the_rule(desk: Desk, gate: Gate, rit
     page = reverse("effect", args=[gate.effect_id])
     html = rita.page(page)
     assert f'<a href="{url_of(gate)}">{gate}</a>' in html
-    assert "asks for leave, <span" in html
+    assert "requires approval, <span" in html
     assert "house@1/push" in html
     assert "not enforced" not in html
     assert 'rel="next"' not in rita.page(url_of(gate))

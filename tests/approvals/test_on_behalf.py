@@ -168,7 +168,7 @@ def test_pages_say_for_whom_and_whose_word_that_is(desk: Desk) -> None:
     assert by
     assert re.sub(r"<[^>]+>", "", by[1]).startswith("deploy-7 for viewer, asked ")
     for url in (reverse("session", args=[gate.session_id]), reverse("effect", args=[gate.effect_id])):
-        assert 'for viewer <span class="quiet">by its own word</span>' in reader.page(url)
+        assert 'for viewer <span class="quiet">(claimed by agent)</span>' in " ".join(reader.page(url).split())
 
 
 def test_what_is_done_for_somebody_is_found(desk: Desk) -> None:

@@ -205,7 +205,7 @@ def test_news_arrives_by_itself_and_can_be_paused(shelf: Shelf, browser_page: Pa
     page.get_by_role("link", name="Pause").click()
     expect(page.get_by_text("paused")).to_be_visible()
     expect(page.locator("main [hx-get]")).to_have_count(0)
-    page.get_by_role("link", name="Look for news again").click()
+    page.get_by_role("link", name="Resume updates").click()
     expect(page.locator("main [hx-get]")).to_have_count(1)
 
 
@@ -269,4 +269,4 @@ def test_the_journey_of_an_investigator_without_javascript(shelf: Shelf, new_pag
     expect(page.get_by_label("Query", exact=True)).to_have_value("state:fialed")
     page.get_by_label("Any id").fill("s_999999")
     page.get_by_role("button", name="Go", exact=True).click()
-    expect(page.get_by_text("it was looked up as the handle of a session")).to_be_visible()
+    expect(page.get_by_text("Gatebook searched this project for the handle of a session")).to_be_visible()

@@ -18,14 +18,14 @@ __all__ = ["viewer"]
 pytestmark = pytest.mark.django_db
 
 BEGINNINGS = [
-    ("planned", "leave is granted, and no dispatch is known."),
-    ("dispatched", ", and no answer has come."),
+    ("planned", "permission is granted; no dispatch was reported."),
+    ("dispatched", "; no result reported."),
     ("ok", "with outcome ok."),
-    ("error", "with outcome error. It ran to an end, and what it reported is an error."),
-    ("unknown", "with outcome unknown. Nobody has said whether it happened."),
+    ("error", "with outcome error. It finished and reported an error."),
+    ("unknown", "with outcome unknown. It may or may not have happened."),
     ("rejected", ": it did not happen."),
-    ("timeout", "Nobody has said whether it happened."),
-    ("compensated", "another effect that undoes it was acknowledged."),
+    ("timeout", "It may or may not have happened."),
+    ("compensated", "the effect that undoes it was acknowledged."),
     ("superseded", "before it was dispatched."),
 ]
 
@@ -42,8 +42,8 @@ def test_nobody_knows_once_the_deadline_passed(viewer: Client, book: Book) -> No
     assert "Nobody has said" not in effect_page(viewer, book, "dispatched")
     pass_deadline(book.effects["dispatched"])
     page = effect_page(viewer, book, "dispatched")
-    assert "and no answer has come. Nobody has said whether it happened." in page
-    assert "Late evidence is still accepted." in page
+    assert "no result reported. It may or may not have happened." in page
+    assert "A late report will still be recorded." in page
 
 
 def test_the_effect_page_holds_keys_target_arguments_result_and_relations(viewer: Client, book: Book) -> None:
@@ -51,11 +51,11 @@ def test_the_effect_page_holds_keys_target_arguments_result_and_relations(viewer
     for said in (REFERENCE, "web @ main , production", "resource web@main", "git push origin main", "9d02a77", "prod"):
         assert said in page, said
     assert "undeclared: opaque" in page
-    assert "its parent is this one" in page
-    assert "effect.sniffed unrecognised, moves nothing" in page
+    assert "child of this effect" in page
+    assert "effect.sniffed unknown kind, ignored" in page
     assert "claims probe" in page
-    assert "this one compensates it" in effect_page(viewer, book, "undoing")
-    assert "compensates this one" in effect_page(viewer, book, "compensated")
+    assert "compensated by this effect" in effect_page(viewer, book, "undoing")
+    assert "compensates this effect" in effect_page(viewer, book, "compensated")
     assert "It was attempted 2 times." in effect_page(viewer, book, "rejected")
     assert "report.svg" in effect_page(viewer, book, "error")
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from config import middleware
 from evaluation.bench.workload import Writer
-from inquiry.first_search import NAMES
 from inquiry.query import reference
 from ledger import declared
 from ledger.models import Effect
@@ -125,7 +124,7 @@ def test_a_chain_and_an_incident_cost_no_more_however_much_they_tell_of(
     chain = reverse("effect_chain", args=[one.id])
     shown = reviewer.get(f"{chain}?view=json").json()
     assert (len(shown["links"]), len(shown["gates"][0]["votes"]), len(shown["decisions"])) == (25, 2, 1)
-    assert any("compensated in its turn, 8 steps back" in how for how in shown["links"].values())
+    assert any("compensated, 8 steps back" in how for how in shown["links"].values())
     for url in (chain, incident):
         for view in ("lanes", "table"):
             address = f"{url}?view={view}&clock=corrected"
@@ -255,7 +254,8 @@ QUERIES = st.lists(
         st.one_of(
             st.sampled_from(
                 [
-                    *(*NAMES, "q", "q", "q", "facets", "add", "before", "after", "at", "id", "status", "mode"),
+                    *("q", "q", "q", "facets", "add", "before", "after", "at", "id", "status", "mode"),
+                    *("state", "outcome", "tool", "agent", "session", "repository", "ref", "leave", "until"),
                     *("text", "parent", "fact", "since"),
                 ]
             ),

@@ -81,16 +81,16 @@ def test_of_a_reported_session_without_an_end_it_is_not_said_that_it_runs(agent:
     reported = agent.session("told-later", mode="reported")["id"]
     leased = agent.session("watched", mode="leased", parent=reported)["id"]
     rows = {key: words(viewer.get(f"/sessions/?text={key}")).partition("Last seen")[2] for key in ("told", "watched")}
-    assert "no end told" in rows["told"]
+    assert "end not reported" in rows["told"]
     assert "running" not in rows["told"]
     assert "running" in rows["watched"]
-    assert "no end told" not in rows["watched"]
+    assert "end not reported" not in rows["watched"]
     for url in (reverse("session", args=[reported]), reverse("session_timeline", args=[reported])):
         head = main(viewer.get(url)).partition("</header>")[0]
-        assert "no end told" in head
+        assert "end not reported" in head
         assert "running" not in head
     page = viewer.get(reverse("session", args=[reported]))
-    assert ", no end told" in page.text.partition("</title>")[0]
+    assert ", end not reported" in page.text.partition("</title>")[0]
     assert "running" in words(page)  # its sub-session
     assert "running" in main(viewer.get(reverse("session", args=[leased]))).partition("</header>")[0]
     done(agent.post(f"/sessions/{reported}/end", {"status": "completed"}))
@@ -101,11 +101,11 @@ def test_of_a_reported_session_without_an_end_it_is_not_said_that_it_runs(agent:
 
 def test_an_unknown_filter_is_told_and_not_ignored(viewer: Client, book: Book) -> None:
     for url in ("/sessions/?stat=x", f"/sessions/{book.session}/?stat=x"):
-        assert "There is no filter “stat” here" in words(viewer.get(url))
-    assert "is one of" in words(viewer.get(f"/sessions/{book.session}/?state=x"))
-    assert "none of them" in words(viewer.get(f"/sessions/{book.session}/?outcome=x"))
-    assert "is none" in words(viewer.get(f"/sessions/{book.session}/?task=x"))
-    assert "number of a journal position" in words(viewer.get(f"/sessions/{book.session}/?before=x"))
+        assert "Unknown filter “stat” was ignored" in words(viewer.get(url))
+    assert "Unknown state" in words(viewer.get(f"/sessions/{book.session}/?state=x"))
+    assert "Unknown outcome" in words(viewer.get(f"/sessions/{book.session}/?outcome=x"))
+    assert "is not a task" in words(viewer.get(f"/sessions/{book.session}/?task=x"))
+    assert "must be a journal position" in words(viewer.get(f"/sessions/{book.session}/?before=x"))
 
 
 def test_a_list_without_sessions_says_how_to_begin(viewer: Client, house: House) -> None:
@@ -134,7 +134,7 @@ def test_the_session_page_holds_facts_tree_items_children_and_artifacts(viewer: 
 def test_counts_by_state_agree_with_the_filters_behind_them(viewer: Client, book: Book) -> None:
     pass_deadline(book.effects["dispatched"])
     page = main(viewer.get(reverse("session", args=[book.session])))
-    links = re.findall(r'\?state=(\w+)#timeline">.*?</svg>([^<]+)</span> (\d+)', page)
+    links = re.findall(r'\?state=(\w+)#timeline">\s*<span[^>]*><svg.*?</svg>([^<]+)</span> (\d+)', page)
     assert {state for state, _, _ in links} == {
         *("planned", "acknowledged", "failed", "unknown", "compensated", "superseded")
     }
@@ -169,7 +169,7 @@ def test_any_row_is_reached_by_a_link(viewer: Client, book: Book) -> None:
     row = next(part for part in page.split("<tr") if f'id="{effect}"' in part)
     assert 'class="is-marked"' in row
     absent = words(viewer.get(reverse("session", args=[book.session]), {"at": "e_999999"}))
-    assert "e_999999 is not among these rows" in absent
+    assert "e_999999 is not on this page" in absent
 
 
 def test_the_timeline_says_nothing_until_there_is_news(
@@ -179,7 +179,7 @@ def test_the_timeline_says_nothing_until_there_is_news(
     newest = Subquery(Entry.objects.order_by("-position").values("position")[:1])
     monkeypatch.setattr(horizon, "as_column", lambda: newest)
     page = main(viewer.get(reverse("session", args=[book.session])))
-    found = re.search(r'hx-get="([^"]+)" hx-trigger="every 5s"', page)
+    found = re.search(r'hx-get="([^"]+)"\s+hx-trigger="every 5s"', page)
     assert found
     url = found[1].replace("&amp;", "&")
     quiet = viewer.get(url, headers={"HX-Request": "true"})
@@ -187,7 +187,7 @@ def test_the_timeline_says_nothing_until_there_is_news(
     agent.plan("news", str(book.session), arguments={"command": "git tag v2.8.1"})
     news = viewer.get(url, headers={"HX-Request": "true"})
     assert news.status_code == 200
-    assert news.content.startswith(b'<div id="rows"')
+    assert news.content.lstrip().startswith(b'<div id="rows"')
     assert "git tag v2.8.1" in news.content.decode()
     assert "HX-Request" in news.headers["Vary"]
     assert viewer.get(url).content.startswith(b"<!doctype html>")
@@ -201,7 +201,7 @@ def test_the_task_page_tells_exactly_which_items_are_done(viewer: Client, book: 
     for said in ("customer-0", "done 2", "failed 1", "pending 1", "w-2", "Release 2.8.1"):
         assert said in page
     assert "customer-0" not in words(viewer.get(url, {"state": "failed"}))
-    assert "none of them" in words(viewer.get(url, {"state": "odd"}))
+    assert "Unknown item state" in words(viewer.get(url, {"state": "odd"}))
     assert "Notify customers" in words(viewer.get(reverse("session_tasks", args=[book.session])))
 
 
@@ -213,7 +213,7 @@ def test_artifacts_are_downloads_and_never_documents(viewer: Client, book: Book)
     assert answer.headers["Content-Disposition"].startswith("attachment")
     assert viewer.get(reverse("artifact", args=[book.unstored])).status_code == 404
     page = main(viewer.get(reverse("session_artifacts", args=[book.session])))
-    assert page.count("not stored here") == 1
+    assert page.count("not stored") == 1
     assert 'href="javascript:' not in page
     kept = Artifact.objects.get(id=book.artifact)
     Artifact.objects.filter(id=book.artifact).update(sha256="00" * 32)

@@ -3,7 +3,7 @@
 import re
 from datetime import UTC, datetime, timedelta
 from html import unescape
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 from uuid import UUID
 
 import pytest
@@ -40,38 +40,34 @@ def found(viewer: Client, book: Book, text: str) -> set[str]:
     return {name for name, identity in book.effects.items() if f"/effects/{identity}/" in page}
 
 
-# What the first search understood, the query that says the same, and what both find.
+# The query and the effects that it finds.
 NARROWED = [
-    ("state=planned", "state:planned", {"planned"}),
-    ("state=failed", "state:failed", {"rejected"}),
-    ("state=unknown", "state:unknown", {"unknown", "timeout", "dispatched"}),
-    ("state=dispatched", "state:dispatched", set()),
-    ("state=failed&state=unknown", "state:[failed,unknown]", {"rejected", "unknown", "timeout", "dispatched"}),
-    ("outcome=error", "outcome:error", {"error", "rejected"}),
-    ("tool=mail.send", "tool:mail.send", {"dispatched", "superseded"}),
-    ("state=failed&tool=deploy.run", "state:failed tool:deploy.run", {"rejected"}),
-    ("outcome=ok&tool=git.push&agent=deploy-7", "outcome:ok tool:git.push agent:deploy-7", {"ok"}),
-    ("state=planned&session=deploy-web", "state:planned session:deploy-web", {"planned"}),
-    ("repository=web&ref_class=production", "repository:web ref_class:production", {"planned", "ok"}),
-    ("ref=main&environment=prod", "ref:main environment:prod", {"planned", "ok"}),
-    ("leave=granted", "leave:granted", {"planned", "superseded"}),
-    (f"reference={REFERENCE}", f"reference:{REFERENCE}", {"ok"}),
-    ("key=rejected", "key:rejected", {"rejected"}),
-    ("violating=1&state=&since=", "is:violating", set()),
-    ("tool=mail.send&since=1h", "tool:mail.send since:1h", {"dispatched", "superseded"}),
-    ("tool=mail.send&until=1h", "tool:mail.send until:1h", set()),
-    ("agent=two words", 'agent:"two words"', set()),
+    ("state:planned", {"planned"}),
+    ("state:failed", {"rejected"}),
+    ("state:unknown", {"unknown", "timeout", "dispatched"}),
+    ("state:dispatched", set()),
+    ("state:[failed,unknown]", {"rejected", "unknown", "timeout", "dispatched"}),
+    ("outcome:error", {"error", "rejected"}),
+    ("tool:mail.send", {"dispatched", "superseded"}),
+    ("state:failed tool:deploy.run", {"rejected"}),
+    ("outcome:ok tool:git.push agent:deploy-7", {"ok"}),
+    ("state:planned session:deploy-web", {"planned"}),
+    ("repository:web ref_class:production", {"planned", "ok"}),
+    ("ref:main environment:prod", {"planned", "ok"}),
+    ("leave:granted", {"planned", "superseded"}),
+    (f"reference:{REFERENCE}", {"ok"}),
+    ("key:rejected", {"rejected"}),
+    ("is:violating", set()),
+    ("tool:mail.send since:1h", {"dispatched", "superseded"}),
+    ("tool:mail.send until:1h", set()),
+    ('agent:"two words"', set()),
 ]
 
 
-def test_a_query_narrows_and_links_of_the_first_search_lead_to_it(viewer: Client, book: Book) -> None:
+def test_a_query_narrows(viewer: Client, book: Book) -> None:
     pass_deadline(book.effects["dispatched"])
-    for old, text, names in NARROWED:
+    for text, names in NARROWED:
         assert found(viewer, book, text) == names, text
-        answer = viewer.get(f"/audit/?{old}&before=77")
-        assert answer.status_code == 302, old
-        parts = urlsplit(answer.headers["Location"])
-        assert (parts.path, parse_qs(parts.query)) == ("/audit/", {"q": [text], "before": ["77"]})
     effect = Effect.objects.get(id=book.effects["ok"])
     assert found(viewer, book, f"intent:{effect.intent_digest}") == {"ok"}
     for typed in (f" {effect} ", str(effect.id), REFERENCE):  # nothing but an id goes there
@@ -89,10 +85,10 @@ NONSENSE = [
     ("q=tool:a%00b", "A query cannot hold a NUL character.", 7),
     ("q=" + "x" * 2001, "A query can have at most 2,000 characters.", 2001),
     ("q=tool:" + "x" * 301, "at most 300 characters", 6),
-    ("toll=x", "There is no field “toll”; did you mean “tool”?", 0),
+    ("befor=1", "There is no field “befor”; did you mean “before”?", 0),
     ("zzzz=1", "There is no field “zzzz”.", 0),
-    ("q=tool:a&before=x", "“before” is the number of a journal position.", 0),
-    ("q=tool:a&before=99999999999999999999999", "“before” is the number of a journal position.", 0),
+    ("q=tool:a&before=x", "“before” must be a journal position.", 0),
+    ("q=tool:a&before=99999999999999999999999", "“before” must be a journal position.", 0),
 ]
 
 

@@ -58,7 +58,7 @@ def test_what_names_several_things_is_a_choice(viewer: Client, agent: Caller, bo
     page = viewer.get("/go/", {"id": "ok"}).content.decode()
     assert page.count("effect with this key") == 2
     assert f"/effects/{other['id']}/" in page
-    assert "it names 2 things" in page
+    assert "2 results" in page
 
 
 NAMING_NOTHING = ["nothing", "e_999999", "s_0", "e_99999999999999999999", "é" * 300, "toolu_01", "-1", "..."]
@@ -69,9 +69,9 @@ def test_what_names_nothing_says_what_was_tried(viewer: Client, book: Book) -> N
         answer = viewer.get("/go/", {"id": text})
         assert answer.status_code == 200
         page = answer.content.decode()
-        assert "Nothing here is named" in page
-        assert "it was looked up as" in page
-        assert "Call ids have no index" in page
+        assert "No ID matches" in page
+        assert "Gatebook searched this project for" in page
+        assert "Call ids are not indexed" in page
 
 
 def test_an_intent_digest_leads_to_a_search(viewer: Client, book: Book) -> None:
@@ -86,4 +86,4 @@ def test_an_intent_digest_leads_to_a_search(viewer: Client, book: Book) -> None:
 def test_the_box_is_calm_about_nothing_and_too_much(viewer: Client, book: Book, text: str) -> None:
     answer = viewer.get("/go/", {"id": text})
     assert answer.status_code == 200
-    assert "Go to an id" in answer.content.decode()
+    assert "Go to an ID" in answer.content.decode()

@@ -64,7 +64,7 @@ def test_names_of_marks_meet_no_other_mark_and_stay_in_the_drawing() -> None:
     marks = [Beside(at * 10**6, "checkpoint.written", at, "{}", 1) for at in (300, 340, 360, 990)]
     drawn = draw(Lanes("server", beside=[acquired, *marks], now_us=10**9), str, running=True)
     assert drawn is not None
-    lane = drawn.inner.partition(">marks<")[2]
+    lane = drawn.inner.partition(">events<")[2]
     shapes = [float(x) + 6 for x in re.findall(r'<use [^>]*x="([\d.]+)"', lane)]
     assert len(shapes) == 4
     names = re.findall(r'<text x="([\d.]+)" y="\d+" class="dim" text-anchor="(start|end)">checkpoint<', lane)
@@ -109,4 +109,4 @@ def test_where_room_is_short_what_went_well_gives_way_and_every_failure_is_drawn
     assert drawn is not None
     assert drawn.folded == 0
     assert drawn.inner.count('href="#failed"') == 10
-    assert "39 calls, all well" in drawn.inner
+    assert "39 calls, all succeeded" in drawn.inner

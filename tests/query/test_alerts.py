@@ -134,7 +134,7 @@ def test_a_new_match_is_told_once_to_its_owner_and_old_ones_never(
     assert handle(new) in found
     assert "planned" in found.partition("<tbody")[2]  # as it stood then
     page = unescape(house.client("operator").get(reverse("saved_query", args=[saved.pk])).content.decode())
-    assert f"1 new effect, {handle(new)}" in page
+    assert f"1 new effect, {handle(new)}" in " ".join(page.split())
     assert "asof%3A%23" in page
 
     off = {"do": "off"}

@@ -60,7 +60,7 @@ def test_a_handoff_that_is_too_long_to_be_read(agent: Caller, viewer: Client, se
     done(agent.post(f"/sessions/{session}/handoffs", {"can_wait": ["word " * 200] * 6}))
     assert fired(session) == ["handoff_overload"]
     assert [one["control"] for one in told(agent, session)] == ["handoff_overload"]
-    assert is_shown(viewer, session, "the next worker is meant to read 4,096")
+    assert is_shown(viewer, session, "at most 4,096 are recommended")
 
 
 def test_two_sources_that_tell_different_values_of_one_fact(agent: Caller, viewer: Client, session: UUID) -> None:
@@ -71,7 +71,7 @@ def test_two_sources_that_tell_different_values_of_one_fact(agent: Caller, viewe
     done(agent.post(at, {"name": "head", "value": "4be1c9e", "source": "forge"}))
     assert fired(session) == ["state_drift"]
     assert told(agent, session)[0]["sources"] == ["forge", "git"]
-    assert is_shown(viewer, session, "2 sources tell different values of head")
+    assert is_shown(viewer, session, "2 sources report different current values of head")
     done(agent.post(at, {"name": "head", "value": "9d02a77", "source": "forge"}))
     assert told(agent, session) == []
     assert fired(session) == ["state_drift"]  # what fired stays in the book
@@ -94,7 +94,7 @@ def test_work_on_a_task_that_is_done(agent: Caller, viewer: Client, session: UUI
     late = agent.plan("second", str(session), task="notify", arguments={"again": 1})
     assert fired(session) == ["completion_blindness"] * 2
     assert late["id"] in {one["effect"] for one in told(agent, session)}
-    assert is_shown(viewer, session, "it may repeat what was finished")
+    assert is_shown(viewer, session, "It may repeat finished work.")
 
 
 def test_a_task_whose_effects_are_all_settled_may_be_done(agent: Caller, session: UUID) -> None:
@@ -114,7 +114,7 @@ def test_a_handoff_that_waits_on_what_has_been_settled(agent: Caller, viewer: Cl
     agent.dispatch(waited)
     agent.acknowledge(waited)
     assert [one["control"] for one in told(agent, session)] == ["stale_context"]
-    assert is_shown(viewer, session, "what it says of it is out of date")
+    assert is_shown(viewer, session, "The handoff is out of date.")
     assert fired(session) == []  # nobody told the session
     call_command("sweep")
     call_command("sweep")
@@ -153,7 +153,7 @@ def test_values_that_differ_are_found_however_many_facts_there_are(
     assert done(agent.post(at, {"name": "head", "value": 2, "source": "forge"}))["drift"] is True
     assert [one["fact"] for one in told(agent, session)] == ["head"]
     assert fired(session) == ["state_drift"]
-    assert is_shown(viewer, session, "2 sources tell different values of head")
+    assert is_shown(viewer, session, "2 sources report different current values of head")
 
 
 def test_a_message_that_was_answered_by_many_is_told_once(agent: Caller, session: UUID) -> None:

@@ -41,7 +41,7 @@ def lease(expires: int, **more: Any) -> LeaseSeen:
         ("completed", "leased", None, lease(-1), False, "completed"),
         ("suspended", "leased", None, lease(-1), False, "suspended"),
         ("running", "one_shot", None, None, False, "running"),
-        ("running", "reported", None, None, False, "no end told"),
+        ("running", "reported", None, None, False, "end not reported"),
     ],
 )
 def test_the_word(status: str, mode: str, start_by: int | None, held: Any, helped: bool, expected: str) -> None:
@@ -98,7 +98,7 @@ def test_every_page_says_that_the_worker_is_gone_while_a_request_waits(house: Ho
     members = text(client, opened["Location"])
     assert "worker gone" in states(members)
     resume = text(client, reverse("session_resume", kwargs=of))
-    assert "No worker has it" in resume
+    assert "No active worker" in resume
     why = text(client, reverse("session_why", kwargs=of))
     assert "No worker." in why
     assert "it is not stuck" not in why

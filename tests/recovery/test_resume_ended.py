@@ -29,7 +29,7 @@ def test_of_a_session_that_has_ended_it_is_said_how_and_what_is_open_and_not_whe
     assert found["sentence"] == "The session has ended (completed). No dispatched effect is open."
     for name in ("session", "session_resume"):
         said = page(viewer, session, name)
-        assert ": <b>completed</b></h2> <p>No dispatched effect is open.</p>" in said
+        assert ": <b>completed</b> </h2> <p> No dispatched effect is open. " in said
         assert "resume safely" not in said
 
 
@@ -49,9 +49,9 @@ def test_what_an_ended_session_left_open_is_named_and_who_settles_it(
     )
     assert found["sentence"] == f"The session has ended (failed). {left}"
     said = page(operator, session)
-    assert f": <b>failed</b></h2> <p>{left} {found['because'][0]['sentence']}" in said
+    assert f": <b>failed</b> </h2> <p> {left} {found['because'][0]['sentence']}" in said
     assert reverse("resolve", args=[UUID(mail["id"])]) in said
-    assert "1 was never begun" in said
+    assert "1 was never started" in said
     assert "may run for the first time" not in page(viewer, session).partition('id="timeline"')[0]
 
 

@@ -179,8 +179,8 @@ def test_pages_and_resume_name_both(desk: Desk, client: Client, monkeypatch: pyt
     at = desk.agent.plan("later", "third")["handle"].removeprefix("e_")
     handles = {one["id"]: one["handle"] for one in (first, again)}
     for mine, other, words in (
-        (first, again, "while the outcome of this one was unknown"),
-        (again, first, "of unknown outcome when this one was planned"),
+        (first, again, "while this outcome was unknown"),
+        (again, first, "outcome unknown when this effect was planned"),
     ):
         page = client.get(f"/effects/{mine['id']}/").content.decode()
         assert words in page

@@ -66,9 +66,9 @@ def test_a_handoff_is_read_in_its_sections(house: House, worker: Caller, session
     assert "not yet accepted" in page(house, "session_handoffs", session)
     worker.post(f"/sessions/{session}/handoffs", {"can_wait": ["x" * 4000] * 2})
     text = page(house, "session_handoffs", session)
-    assert "never accepted, a later one took its place" in text
-    assert "more than the next worker is meant to read" in text
-    assert f'<dd><a href="{reverse("effect", args=[effect["id"]])}">' in text
+    assert "never accepted; replaced by a later handoff" in text
+    assert "longer than the next worker should read" in text
+    assert f'<dd> <a href="{reverse("effect", args=[effect["id"]])}">' in text
     assert f"{effect['handle']} git.push the push" in re.sub(r"<[^>]+>", "", text)
     worker.post(f"/handoffs/{first['id']}/accept")
     assert f"by {house.agent.name}, " in page(house, "session_handoffs", session)
@@ -86,7 +86,7 @@ def test_the_handoff_that_waits_stands_on_the_session_and_among_what_the_next_wo
     written = worker.post(f"/sessions/{session}/handoffs", note).json()
     for name in names:
         text = page(house, name, session)
-        assert f'<dd><a href="{reverse("effect", args=[effect["id"]])}">' in text
+        assert f'<dd> <a href="{reverse("effect", args=[effect["id"]])}">' in text
         words = " ".join(re.sub(r"<[^>]+>", " ", text).split())
         assert "Needs attention next ask the provider for its log" in words
         assert f"Waiting on {effect['handle']} git.push CI run 882" in words
@@ -96,7 +96,7 @@ def test_the_handoff_that_waits_stands_on_the_session_and_among_what_the_next_wo
 
 
 def test_checkpoints_and_facts_are_read_and_drift_is_shown(house: House, worker: Caller, session: str) -> None:
-    assert "None is kept." in page(house, "session_state", session)
+    assert "None." in page(house, "session_state", session)
     worker.post(f"/sessions/{session}/checkpoints", {"summary": "two of three", "pins": {"schema": "8"}})
     for source, value in (("git", "3f2a"), ("CI", {"head": "9c41"})):
         worker.post(f"/sessions/{session}/facts", {"name": "head", "value": value, "source": source})
@@ -104,7 +104,7 @@ def test_checkpoints_and_facts_are_read_and_drift_is_shown(house: House, worker:
     for words in ("two of three", "3f2a", "{&quot;head&quot;:&quot;9c41&quot;}"):
         assert words in text
     assert "schema 8" in re.sub(r"<[^>]+>", "", text)
-    assert text.count("another source says otherwise") == 2
+    assert text.count("another source disagrees") == 2
 
 
 def test_what_was_erased_is_said_to_be_and_only_administrators_are_led_there(
@@ -124,7 +124,7 @@ def test_what_was_erased_is_said_to_be_and_only_administrators_are_led_there(
             erasures.erase(house.project.id, position, reason="request", actor="tests", now_us=now_us())
     assert "Ann" not in page(house, "session_decisions", session)
     assert ">erased</span>" in page(house, "session_decisions", session)
-    assert "Its words were erased." in page(house, "session_handoffs", session)
+    assert "Its text was erased." in page(house, "session_handoffs", session)
 
 
 def test_another_projects_session_is_not_there(house: House, worker: Caller, session: str) -> None:
@@ -146,5 +146,5 @@ def test_the_session_page_leads_there_and_says_where_a_branch_went(house: House,
     worker.post(f"/sessions/{branch}/merged", {"into": "s-1"})
     text = page(house, "session", branch)
     assert "Merged into" in text
-    assert "Means to merge" not in text
+    assert "Merge target" not in text
     assert str(Session.objects.get(id=session)) in text
