@@ -54,9 +54,8 @@ PARTS: Final = ("overview",)
 BOUNDS: Final = ("since", "until")
 _FIELDS: Final = frozenset(name for entity in ENTITIES.values() for name in entity.fields)
 _ADDRESS: Final = re.compile(r"https?://[^\"\\]+$", re.IGNORECASE)
-_MEANT: Final = re.compile(
-    r"did you mean (?:is:)?“?([^”?]+)”?\?$"
-)  # how errors of the query language end
+# How errors of the query language end.
+_MEANT: Final = re.compile(r"did you mean (?:is:)?“?([^”?]+)”?\?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +90,8 @@ class Searched:
     told: str = ""
     groups: "list[Group]" = field(default_factory=list)
     reader: Reader | None = None
-    snippets: dict[UUID, Snippet] = field(
-        default_factory=dict
-    )  # by effect: where the searched words occur
+    # By effect: where the searched words occur.
+    snippets: dict[UUID, Snippet] = field(default_factory=dict)
 
     @property
     def status(self) -> int:
@@ -103,8 +101,8 @@ class Searched:
     @property
     def place(self) -> Place:
         """Return the query as links to other pages of the same results keep it."""
-        kept = [("q", self.text)] if self.text else []
-        return Place(filters=[*kept, *([("facets", "1")] if self.with_facets else [])])
+        filters = [("q", self.text)] if self.text else []
+        return Place(filters=[*filters, *([("facets", "1")] if self.with_facets else [])])
 
     @property
     def entity(self) -> str:
@@ -260,7 +258,7 @@ def identity(project: Project, text: str) -> str | None:
 
 def search(page: Searched, project: Project, now_us: int) -> None:
     """Run the parsed query; a query that cannot be parsed becomes the page's fault."""
-    begun, page.reader = time.perf_counter(), Reader(project, now_us)
+    started, page.reader = time.perf_counter(), Reader(project, now_us)
     try:
         page.asked = compiled = asking.understand(page.text, project, now_us)
     except Fault as fault:
@@ -282,7 +280,7 @@ def search(page: Searched, project: Project, now_us: int) -> None:
     if answer.groups is not None:
         page.groups = _groups(compiled, answer.groups)
         page.count, page.more = len(page.groups), answer.groups.more
-        page.took_ms = _since(begun)
+        page.took_ms = _since(started)
         _blame(page, compiled)
         return
     page.rows = list(as_rows(answer.rows)) if page.entity == "effect" else answer.rows
@@ -291,19 +289,19 @@ def search(page: Searched, project: Project, now_us: int) -> None:
     if page.entity == "exemption":
         exempted.count_late(project, page.rows, page.reader.upto)
     page.snippets = found_words.snippets_of(compiled, [row.pk for row in answer.rows])
-    whole = (
+    is_complete = (
         page.before is None
         and page.after is None
         and answer.older is None
         and answer.looked_back_to is None
     )
-    page.count, page.more = (len(page.rows), False) if whole else asking.count(compiled)
-    page.took_ms = _since(begun)
-    if page.rows and (whole or page.with_facets):  # with few matches the cost is negligible
-        _overlook(page, compiled, [row.pk for row in answer.rows] if whole else None)
+    page.count, page.more = (len(page.rows), False) if is_complete else asking.count(compiled)
+    page.took_ms = _since(started)
+    if page.rows and (is_complete or page.with_facets):  # with few matches the cost is negligible
+        _overlook(page, compiled, [row.pk for row in answer.rows] if is_complete else None)
     if page.brushed and page.rows:
         page.apart = differing.apart(compiled, page.brushed)
-    if whole:
+    if is_complete:
         _blame(page, compiled)
 
 
@@ -319,8 +317,8 @@ def _overlook(page: Searched, compiled: Asked, ids: list[Any] | None = None) -> 
     page.drawing = histogram.draw(compiled, page.overview, page.with_facets)
 
 
-def _since(begun: float) -> int:
-    return round((time.perf_counter() - begun) * 1000)
+def _since(started: float) -> int:
+    return round((time.perf_counter() - started) * 1000)
 
 
 def ranges(compiled: Asked) -> list[tuple[str, str, bool]]:
@@ -330,10 +328,10 @@ def ranges(compiled: Asked) -> list[tuple[str, str, bool]]:
     """
     query, entity = compiled.query, compiled.entity
     always = editing.always(query, entity)
-    standing = [
+    time_terms = [
         node for node in reading.conjuncts(query) if isinstance(node, Term) and node.name in BOUNDS
     ]
-    since = standing[0].values[0].text if len(standing) == 1 else ""
+    since = time_terms[0].values[0].text if len(time_terms) == 1 else ""
     timeless = always == query.text.strip()
     return [
         ("any time", always, timeless),
@@ -345,11 +343,13 @@ def _groups(compiled: Asked, groups: Any) -> list[Group]:
     plain, rows = editing.ungrouped(compiled.query), []
     for keys, figures in groups.rows:
         text, words = plain, []
-        for named, key in zip(groups.names, keys, strict=True):
+        for key_field, key in zip(groups.names, keys, strict=True):
             value = "" if key is None else str(key)
-            words.append((named.label, dict(named.choices).get(value, value)))
+            words.append((key_field.label, dict(key_field.choices).get(value, value)))
             condition = (
-                f"{named.name}:{editing.quoted(value)}" if value.strip() else f"-has:{named.name}"
+                f"{key_field.name}:{editing.quoted(value)}"
+                if value.strip()
+                else f"-has:{key_field.name}"
             )
             text = reading.read(editing.added(text, condition))
         kinds = [

@@ -97,15 +97,12 @@ class Lanes:
     bars: list[Bar] = field(default_factory=list)  # oldest first
     beside: list[Beside] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
-    minutes: list[tuple[int, int, int]] = field(
-        default_factory=list
-    )  # (start of the minute, heartbeats, progress reports)
-    tasks: dict[UUID, tuple[str, str, str]] = field(
-        default_factory=dict
-    )  # lane id -> handle, title, worker
-    skews: dict[UUID, Skew] = field(
-        default_factory=dict
-    )  # by session, when the corrected clock was requested
+    # (start of the minute, heartbeats, progress reports).
+    minutes: list[tuple[int, int, int]] = field(default_factory=list)
+    # Lane id -> handle, title, worker.
+    tasks: dict[UUID, tuple[str, str, str]] = field(default_factory=dict)
+    # By session, when the corrected clock was requested.
+    skews: dict[UUID, Skew] = field(default_factory=dict)
     across: bool = False  # effects of several sessions: one lane per session instead of per task
     older: int | None = None
     newer: int | None = None

@@ -98,15 +98,15 @@ def of(effect: Effect, now_us: int) -> Chain:
     chain = Chain()
     chain.add(effect.id, THIS)
     decided = decisions.of_session(effect.session_id).filter(effect=effect.id)
-    alike, lookups = list(_alike(effect)), {"undoing": _undoing(effect)}
-    whether: dict[str, QuerySet[Any]] = {"decided": decided}
-    for number, kind in enumerate(alike):
+    similar, lookups = list(_alike(effect)), {"undoing": _undoing(effect)}
+    existence: dict[str, QuerySet[Any]] = {"decided": decided}
+    for number, kind in enumerate(similar):
         lookups |= {f"before_{number}": kind.before, f"after_{number}": kind.after}
-        whether |= {f"{word}_{number}": rows for word, rows in kind.beyond.items()}
+        existence |= {f"{word}_{number}": rows for word, rows in kind.beyond.items()}
     related = nearest.look(
         effect,
         lookups,
-        whether,
+        existence,
         pairs=_pairs(effect),
         up={
             link: UP
@@ -120,7 +120,7 @@ def of(effect: Effect, now_us: int) -> Chain:
     how = "compensated by this effect", "compensated, {} steps back"
     _upwards(chain, effect, related, "compensates_id", *how)
     _compensations(chain, effect, related)
-    _tell_alike(chain, alike, related)
+    _tell_alike(chain, similar, related)
     compared = indexing.compared(effect.project_id)
     if compared.note:
         chain.say(compared.note)
@@ -134,33 +134,33 @@ def _upwards(
     chain: Chain, effect: Effect, related: nearest.Found, link: str, first: str, further: str
 ) -> None:
     """Follow `link` from effect to effect until it ends or repeats."""
-    seen = {effect.id}
-    following = getattr(effect, link)
-    above = iter(related.up.get(link, ()))
+    visited = {effect.id}
+    next_id = getattr(effect, link)
+    ancestors = iter(related.up.get(link, ()))
     for step in range(1, UP + 2):
-        if following is None or following in seen:
+        if next_id is None or next_id in visited:
             return
         if step > UP:
             chain.say(f"Only {UP} steps up are shown; there are more.")
             return
-        seen.add(following)
+        visited.add(next_id)
         # A report may name any id. Effects of other projects are never shown.
-        entry = next(above, None)
+        entry = next(ancestors, None)
         if entry is None:
             chain.say("A related effect was never reported to this project.")
             return
         if not chain.add(entry[0], first if step == 1 else further.format(step)):
             return
-        following = entry[1]
+        next_id = entry[1]
 
 
 def _pairs(effect: Effect) -> "QuerySet[Effect]":
     """Return the session's effects with a parent, if any names this effect."""
-    own = Effect.objects.filter(session=effect.session_id, parent_effect=effect.id)
-    named = Effect.objects.filter(
-        Exists(own), session=effect.session_id, parent_effect__isnull=False
+    children = Effect.objects.filter(session=effect.session_id, parent_effect=effect.id)
+    with_parent = Effect.objects.filter(
+        Exists(children), session=effect.session_id, parent_effect__isnull=False
     )
-    return named.order_by("opened_position")[: PAIRS + 1]
+    return with_parent.order_by("opened_position")[: PAIRS + 1]
 
 
 def _children(chain: Chain, effect: Effect, pairs: list[tuple[UUID, UUID]]) -> None:
@@ -169,43 +169,48 @@ def _children(chain: Chain, effect: Effect, pairs: list[tuple[UUID, UUID]]) -> N
         chain.say(
             f"Children are searched among the first {PAIRS:,} effects of the session with a parent."
         )
-    under: dict[UUID, list[UUID]] = {}
+    children_of: dict[UUID, list[UUID]] = {}
     for child, parent in pairs[:PAIRS]:
-        under.setdefault(parent, []).append(child)
-    level, seen = [effect.id], {effect.id}
+        children_of.setdefault(parent, []).append(child)
+    level, visited = [effect.id], {effect.id}
     for depth in range(1, DOWN + 2):
-        level = [child for parent in level for child in under.get(parent, []) if child not in seen]
+        level = [
+            child
+            for parent in level
+            for child in children_of.get(parent, [])
+            if child not in visited
+        ]
         if level and depth > DOWN:
             chain.say(f"Only {DOWN} levels down are shown; there are more.")
             return
         for child in level:
-            seen.add(child)
+            visited.add(child)
             if not chain.add(
                 child, "its child" if depth == 1 else f"its child, {depth} levels down"
             ):
                 return
 
 
-def _tell_alike(chain: Chain, alike: "list[_Kind]", related: nearest.Found) -> None:
-    for number, kind in enumerate(alike):
-        for word in ("before", "after"):
-            ids = related.ids[f"{word}_{number}"]
+def _tell_alike(chain: Chain, similar: "list[_Kind]", related: nearest.Found) -> None:
+    for number, kind in enumerate(similar):
+        for side in ("before", "after"):
+            ids = related.ids[f"{side}_{number}"]
             if len(ids) > kind.most:
                 chain.say(
-                    f"More than {kind.most} {kind.of_which} {word} it; the nearest are shown."
+                    f"More than {kind.most} {kind.of_which} {side} it; the nearest are shown."
                 )
-            elif related.whether.get(f"{word}_{number}"):
+            elif related.whether.get(f"{side}_{number}"):
                 chain.say(
-                    f"Only the nearest {LOOKED} effects with the same call {word} it were compared."
+                    f"Only the nearest {LOOKED} effects with the same call {side} it were compared."
                 )
-            for effect_id in ids[-kind.most :] if word == "before" else ids[: kind.most]:
-                if not chain.add(effect_id, f"{kind.how}, {word} it"):
+            for effect_id in ids[-kind.most :] if side == "before" else ids[: kind.most]:
+                if not chain.add(effect_id, f"{kind.how}, {side} it"):
                     return
 
 
 def _undoing(effect: Effect) -> "QuerySet[Effect]":
-    undoing = Effect.objects.filter(compensates=effect.id, project=effect.project_id)
-    return undoing.order_by("opened_position")[: LINKS + 1]
+    compensations = Effect.objects.filter(compensates=effect.id, project=effect.project_id)
+    return compensations.order_by("opened_position")[: LINKS + 1]
 
 
 def _compensations(chain: Chain, effect: Effect, related: nearest.Found) -> None:
@@ -213,11 +218,11 @@ def _compensations(chain: Chain, effect: Effect, related: nearest.Found) -> None
     for effect_id in related.ids["undoing"]:
         if not chain.add(effect_id, "compensates this effect"):
             return
-    seen = {effect.id, *related.ids["undoing"]}
+    visited = {effect.id, *related.ids["undoing"]}
     for depth in range(2, DOWN + 1):
-        level = [effect_id for effect_id in related.down.get(depth, ()) if effect_id not in seen]
+        level = [effect_id for effect_id in related.down.get(depth, ()) if effect_id not in visited]
         for effect_id in level:
-            seen.add(effect_id)
+            visited.add(effect_id)
             if not chain.add(effect_id, "compensates its compensation"):
                 return
 
@@ -241,14 +246,14 @@ def _alike(effect: Effect) -> Iterator[_Kind]:
 
     Same call, same resource, same external reference.
     """
-    there = Effect.objects.filter(project=effect.project_id)
+    effects = Effect.objects.filter(project=effect.project_id)
     calls = repeating.like([effect.opened_position], "call", "read")
     if effect.intent_digest:
         same = Effect.objects.filter(session=effect.session_id, intent_digest=effect.intent_digest)
         yield _near(effect, same, "the same call", "effects with the same call in this session")
         other = "the same call in another session", "effects with the same call in other sessions"
         exactly = Q(intent_digest=effect.intent_digest)
-        gated = there.filter(WAS_ASKED_ABOUT, exactly).exclude(session=effect.session_id)
+        gated = effects.filter(WAS_ASKED_ABOUT, exactly).exclude(session=effect.session_id)
         yield _near(effect, gated, *other)
         yield _compared(effect, calls.exclude(session=effect.session_id), exactly, *other)
     nearly = "a nearly identical call", "effects with nearly the same call"
@@ -257,7 +262,7 @@ def _alike(effect: Effect) -> Iterator[_Kind]:
         aimed = "the same tool on the same resource", "effects of its tool on the same resource"
         yield _compared(effect, repeating.like([effect.opened_position], "target"), Q(), *aimed)
     if effect.external_reference:
-        same = there.filter(HAS_REFERENCE, external_reference=effect.external_reference)
+        same = effects.filter(HAS_REFERENCE, external_reference=effect.external_reference)
         yield _near(
             effect, same, "the same external reference", "effects with the same external reference"
         )
@@ -277,12 +282,14 @@ def _compared(
         same.filter(position__lt=effect.opened_position).order_by("-position").values("position")
     )
     after = same.filter(position__gt=effect.opened_position).order_by("position").values("position")
-    there = Effect.objects.filter(only, project=effect.project_id)
-    most = (
+    effects = Effect.objects.filter(only, project=effect.project_id)
+    limit = (
         LOOKED if only else ELSEWHERE + 1
     )  # some of the nearest may already be listed with another relation
-    sides = [there.filter(opened_position__in=rows[:most]) for rows in (before, after)]
-    beyond = {"before": before[most : most + 1], "after": after[most : most + 1]} if only else {}
+    sides = [effects.filter(opened_position__in=rows[:limit]) for rows in (before, after)]
+    beyond = (
+        {"before": before[limit : limit + 1], "after": after[limit : limit + 1]} if only else {}
+    )
     return _Kind(sides[0], sides[1], how, of_which, ELSEWHERE, beyond)
 
 
@@ -306,8 +313,8 @@ def _ask(chain: Chain, now_us: int) -> None:
                 chain.say(f"More than {GATES} gates; the first are shown.")
                 break
             row.status = current_status(row, now_us)
-            until = row.decided_at_us or row.ended_at_us or now_us
-            gates[row.id] = Asked(row, [], max(until - row.requested_at_us, 0))
+            until_us = row.decided_at_us or row.ended_at_us or now_us
+            gates[row.id] = Asked(row, [], max(until_us - row.requested_at_us, 0))
         if row.vote_position is not None:
             reason = str(orjson.loads(row.text).get("reason", "")) if row.text is not None else None
             vote_shown = Ruled(

@@ -67,11 +67,11 @@ def _ahead(sessions: Sequence[UUID], upto: int | None) -> dict[UUID, list[int]]:
     newest = newest if upto is None else newest.filter(position__lte=upto)
     parts, parameters = list[str](), list[Any]()
     for session_id in sessions:
-        text, given = newest.filter(session=session_id)[:FACTS].query.sql_with_params()
+        text, values = newest.filter(session=session_id)[:FACTS].query.sql_with_params()
         parts.append(
             f"SELECT * FROM ({text}) AS of_one"
         )  # SQLite allows no LIMIT in a part of a UNION, except in a subquery
-        parameters += given
+        parameters += values
     ahead: dict[UUID, list[int]] = {session_id: [] for session_id in sessions}
     with connection.cursor() as cursor:
         cursor.execute(" UNION ALL ".join(parts), parameters)

@@ -100,11 +100,11 @@ def common(left: Sequence[Hashable], right: Sequence[Hashable]) -> list[tuple[in
     places: dict[Hashable, int] = {}
     for place, key in enumerate(right):
         places[key] = places.get(key, 0) | 1 << place
-    whole = (1 << len(right)) - 1
-    row, rows = whole, [whole]  # a bit is 0 where the length rises
+    all_bits = (1 << len(right)) - 1
+    row, rows = all_bits, [all_bits]  # a bit is 0 where the length rises
     for key in left:
         hits = row & places.get(key, 0)
-        row = ((row + hits) | (row - hits)) & whole
+        row = ((row + hits) | (row - hits)) & all_bits
         rows.append(row)
     back: list[tuple[int, int]] = []
     up, across = len(left), len(right)
@@ -175,10 +175,10 @@ def folded(compared: Iterable[Line], *, whole: bool = False) -> list[Stretch]:
     rows: list[Stretch] = []
     at = 0
     for alike, run in groupby(compared, key=lambda line: line.sign == "="):
-        same = list(run)
-        if alike and len(same) >= FOLDED and not whole:
-            rows.append(Stretch(at, same))
+        run_lines = list(run)
+        if alike and len(run_lines) >= FOLDED and not whole:
+            rows.append(Stretch(at, run_lines))
         else:
-            rows += [Stretch(at + n, [single]) for n, single in enumerate(same)]
-        at += len(same)
+            rows += [Stretch(at + n, [single]) for n, single in enumerate(run_lines)]
+        at += len(run_lines)
     return rows

@@ -78,9 +78,9 @@ def compare(left: Session, right: Session, now_us: int) -> Comparison:
     waits: dict[UUID, int] = {}
     reviewers: dict[UUID, set[str]] = {}
     for gate in gates[:GATES]:
-        until = gate["decided_at_us"] or gate["ended_at_us"] or now_us
+        until_us = gate["decided_at_us"] or gate["ended_at_us"] or now_us
         waits[gate["effect_id"]] = waits.get(gate["effect_id"], 0) + max(
-            until - gate["requested_at_us"], 0
+            until_us - gate["requested_at_us"], 0
         )
         reviewers.setdefault(gate["effect_id"], set()).update(voters.get(gate["id"], ()))
     left_side, right_side = (

@@ -101,17 +101,17 @@ def sweep(now_us: int) -> int:
     waiting = Handoff.objects.filter(accept_by_us__isnull=False, project__archive=False).order_by(
         "-opened_position"
     )
-    named = [
+    with_references = [
         row for row in waiting[:_LOOKED_THROUGH] if any(thing.get("ref") for thing in row.waits_on)
     ]
-    answered = Counter(
-        Entry.objects.filter(_OURS, session__in={row.session_id for row in named})
-        .filter(subject__in=[row.id for row in named])
+    finding_counts = Counter(
+        Entry.objects.filter(_OURS, session__in={row.session_id for row in with_references})
+        .filter(subject__in=[row.id for row in with_references])
         .values_list("subject", flat=True)
     )
     new = 0
-    for row in sorted(named, key=lambda handoff: answered[handoff.id])[:_AT_ONCE]:
-        if answered[row.id] < sum(bool(thing.get("ref")) for thing in row.waits_on):
+    for row in sorted(with_references, key=lambda handoff: finding_counts[handoff.id])[:_AT_ONCE]:
+        if finding_counts[row.id] < sum(bool(thing.get("ref")) for thing in row.waits_on):
             with transaction.atomic():
                 session = Session.objects.get(id=row.session_id)
                 new += fire(session, _stale(session, row, now_us), now_us)
@@ -228,28 +228,30 @@ def _blind(session: Session) -> list[Finding]:
 
 def _stale(session: Session, handoff: Any, now_us: int) -> list[Finding]:
     """Return what the handoff waits on that is no longer open."""
-    wanted: dict[str, list[UUID]] = {"gate": [], "effect": [], "message": []}
+    references: dict[str, list[UUID]] = {"gate": [], "effect": [], "message": []}
     for thing in handoff.waits_on:
-        if thing.get("kind") in wanted and thing.get("ref"):
+        if thing.get("kind") in references and thing.get("ref"):
             try:
-                wanted[thing["kind"]].append(UUID(thing["ref"]))
+                references[thing["kind"]].append(UUID(thing["ref"]))
             except ValueError:
                 continue
     over: list[tuple[str, Any, str]] = []
     project = session.project_id
-    if wanted["gate"]:
-        gates = Gate.objects.filter(project=project, id__in=wanted["gate"])
+    if references["gate"]:
+        gates = Gate.objects.filter(project=project, id__in=references["gate"])
         ruled = gates.exclude(status="pending")
         over += [("gate", row, f"was {row.status.replace('_', ' ')}") for row in ruled]
         late = gates.filter(status="pending", decide_by_us__lt=now_us)
         over += [("gate", row, "has expired") for row in late]
-    if wanted["effect"]:
-        effects = Effect.objects.filter(project=project, id__in=wanted["effect"])
+    if references["effect"]:
+        effects = Effect.objects.filter(project=project, id__in=references["effect"])
         settled = effects.exclude(state__in=("planned", "dispatched")).exclude(outcome="unknown")
         over += [("effect", row, f"is {row.state}") for row in settled]
-    if wanted["message"]:
+    if references["message"]:
         reply = Message.objects.filter(project=project, in_reply_to=OuterRef("id"))
-        answered = Message.objects.filter(Exists(reply), project=project, id__in=wanted["message"])
+        answered = Message.objects.filter(
+            Exists(reply), project=project, id__in=references["message"]
+        )
         over += [("message", row, "was answered") for row in answered]
     return [
         Finding(

@@ -173,11 +173,15 @@ def _head(
     A title has the full text if it was cut.
     """
     canvas.add('<line class="lane-rule" x1="0" y1="{}" x2="{}" y2="{}"/>', top, WIDTH, top)
-    for css, y, words, whole in (
+    for css, y, words, full_text in (
         ("lane", top + 20, name, whole_name),
         ("dim", top + 34, where, whole_where),
     ):
-        title = markup("<title>{}</title>", whole) if whole not in ("", words) else SafeString("")
+        title = (
+            markup("<title>{}</title>", full_text)
+            if full_text not in ("", words)
+            else SafeString("")
+        )
         if words:
             canvas.add('<text class="{}" x="8" y="{}">{}{}</text>', css, y, title, words)
 
@@ -211,12 +215,12 @@ def _bar(
             for step in reversed(timed_steps)
             if step.what in _SHAPES
         ]
-    kept: list[tuple[float, tuple[str, str]]] = []
+    drawn_shapes: list[tuple[float, tuple[str, str]]] = []
     # From last to first: without space for all, the later shapes are drawn.
     for x, shape in shapes:
-        if not kept or kept[-1][0] - x >= 12:
-            kept.append((x, shape))
-    for x, (css, shape_id) in reversed(kept):
+        if not drawn_shapes or drawn_shapes[-1][0] - x >= 12:
+            drawn_shapes.append((x, shape))
+    for x, (css, shape_id) in reversed(drawn_shapes):
         _shape(canvas, x, y, css, shape_id)
     note = (
         f"note {final[0]}"
@@ -330,10 +334,10 @@ def _beat_lane(
     if not lanes.minutes:
         return top
     _head(canvas, top, "heartbeats", "per minute")
-    most = max(beats for _, beats, _ in lanes.minutes) or 1
+    max_beats = max(beats for _, beats, _ in lanes.minutes) or 1
     for minute_us, beats, moved in lanes.minutes:
         x = canvas.x(min(max(minute_us + MINUTE_US // 2, starts_us), ends_us))
-        height = round(3 + 13 * beats / most, 1)
+        height = round(3 + 13 * beats / max_beats, 1)
         form = '<rect class="beat" x="{}" y="{}" width="3" height="{}"><title>{}</title></rect>'
         parts = f"{beats} heartbeat{'' if beats == 1 else 's'}, {moved} with progress"
         canvas.add(form, round(x - 1.5, 1), round(top + 24 - height, 1), height, parts)
@@ -367,7 +371,7 @@ def _mark_lane(canvas: _Canvas, lanes: Lanes, top: int) -> int:
         return top
     _head(canvas, top, "events")
     present = WIDTH if canvas.now_us is None else canvas.x(canvas.now_us)
-    named = 60.0  # right of the lane's name
+    label_end = 60.0  # right of the lane's name
     for number, (x, shape, word) in enumerate(marks):
         canvas.add("<g><title>{}</title>", word)
         _shape(canvas, x, top + 16, "is-failed" if shape == "warn" else "", shape)
@@ -379,12 +383,12 @@ def _mark_lane(canvas: _Canvas, lanes: Lanes, top: int) -> int:
         form = '<text x="{}" y="{}" class="dim" text-anchor="{}">{}</text>'
         if x + width <= after:
             canvas.add(form, round(x + 10, 1), top + 20, "start", word)
-            named = x + width
-        elif x - width >= named:
+            label_end = x + width
+        elif x - width >= label_end:
             canvas.add(form, round(x - 10, 1), top + 20, "end", word)
-            named = x + 10
+            label_end = x + 10
         else:
-            named = x + 10
+            label_end = x + 10
         canvas.parts.append("</g>")
     return top + 32
 

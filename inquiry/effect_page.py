@@ -53,11 +53,11 @@ def effect(project: Project, effect_id: UUID) -> Effect | None:
 
 
 def _effect(project: UUID, effect: UUID) -> "QuerySet[Any]":
-    beside = Effect.objects.filter(session=OuterRef("session"))
-    before = beside.filter(opened_position__lt=OuterRef("opened_position")).order_by(
+    neighbors = Effect.objects.filter(session=OuterRef("session"))
+    before = neighbors.filter(opened_position__lt=OuterRef("opened_position")).order_by(
         "-opened_position"
     )
-    after = beside.filter(opened_position__gt=OuterRef("opened_position")).order_by(
+    after = neighbors.filter(opened_position__gt=OuterRef("opened_position")).order_by(
         "opened_position"
     )
     claims = Entry.objects.filter(IS_A_CLAIM)
@@ -274,13 +274,13 @@ def exchange(effect: Effect, tried: list[Attempt]) -> Exchange:
 
     One query for both bodies.
     """
-    answered = next(
+    deciding_attempt = next(
         (attempt for attempt in reversed(tried) if attempt.acknowledged_mark),
         tried[-1] if tried else None,
     )
-    answer = answered.answer_position if answered is not None else None
-    wanted = [position for position in (effect.plan_position, answer) if position is not None]
-    texts = bodies.texts(effect.project_id, wanted) if wanted else {}
+    answer = deciding_attempt.answer_position if deciding_attempt is not None else None
+    positions = [position for position in (effect.plan_position, answer) if position is not None]
+    texts = bodies.texts(effect.project_id, positions) if positions else {}
     result = Exchange(answer_position=answer)
     if effect.plan_position is not None:
         plan = gists.parsed(texts.get(effect.plan_position, ""))
@@ -293,13 +293,13 @@ def exchange(effect: Effect, tried: list[Attempt]) -> Exchange:
         if answer_body.get("result") is not None:
             result.result = bodies.excerpt(bodies.shown(answer_body["result"]))
         result.detail = answer_body["detail"] if isinstance(answer_body.get("detail"), str) else ""
-        named = answer_body.get("external_reference")
+        reference = answer_body.get("external_reference")
         if (
             effect.resolution == "happened"
-            and isinstance(named, str)
-            and named != effect.external_reference
+            and isinstance(reference, str)
+            and reference != effect.external_reference
         ):
-            result.reference = named
+            result.reference = reference
     return result
 
 
@@ -310,16 +310,16 @@ def related(effect: Effect, upto: int = MAX_POSITION) -> tuple[list[Effect], lis
 
     Only effects opened up to the position `upto`.
     """
-    undoing = Effect.objects.filter(compensates=effect.id)
-    under = Effect.objects.filter(session=effect.session_id, parent_effect=effect.id).exclude(
+    compensations = Effect.objects.filter(compensates=effect.id)
+    children = Effect.objects.filter(session=effect.session_id, parent_effect=effect.id).exclude(
         compensates=effect.id
     )
     if upto < MAX_POSITION:
-        undoing, under = (
-            undoing.filter(opened_position__lte=upto),
-            under.filter(opened_position__lte=upto),
+        compensations, children = (
+            compensations.filter(opened_position__lte=upto),
+            children.filter(opened_position__lte=upto),
         )
-    rows = list(undoing.union(under, all=True).order_by("opened_position")[: 2 * RELATED])
+    rows = list(compensations.union(children, all=True).order_by("opened_position")[: 2 * RELATED])
     return (
         [row for row in rows if row.compensates_id == effect.id][:RELATED],
         [row for row in rows if row.compensates_id != effect.id][:RELATED],
@@ -401,5 +401,5 @@ def compared(
 
 def artifacts(effect: Effect, upto: int = MAX_POSITION) -> list[Artifact]:
     """Return the newest artifacts of this effect opened up to the position `upto`."""
-    named = Artifact.objects.filter(effect=effect.id, project=effect.project_id)
-    return list(named.filter(opened_position__lte=upto).order_by("-opened_position")[:RELATED])
+    rows = Artifact.objects.filter(effect=effect.id, project=effect.project_id)
+    return list(rows.filter(opened_position__lte=upto).order_by("-opened_position")[:RELATED])

@@ -56,9 +56,9 @@ def groups(lanes: Lanes, by: str = "tool", unfold: str = "") -> list[Group]:
 
     result: list[Group] = []
     for _, run in groupby(reversed(lanes.bars), key=alike):
-        same: Sequence[Bar] = list(run)[::-1]
-        if unfold and len(same) > 1 and str(same[0].effect) == unfold:
-            result += [Group([bar], unfolded=True) for bar in reversed(same)]
+        run_bars: Sequence[Bar] = list(run)[::-1]
+        if unfold and len(run_bars) > 1 and str(run_bars[0].effect) == unfold:
+            result += [Group([bar], unfolded=True) for bar in reversed(run_bars)]
         else:
-            result.append(Group(list(same)))
+            result.append(Group(list(run_bars)))
     return result

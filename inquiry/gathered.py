@@ -41,8 +41,8 @@ def read(
     if whole:
         arms.append(timeline.narrow(Effect.objects.filter(session__in=whole), filters, now_us))
     if single:
-        alone = Effect.objects.filter(id__in=single).exclude(session__in=whole)
-        arms.append(timeline.narrow(alone, filters, now_us))
+        single_effects = Effect.objects.filter(id__in=single).exclude(session__in=whole)
+        arms.append(timeline.narrow(single_effects, filters, now_us))
     rows = annotated(Effect.objects.select_related("session__agent")).annotate(
         session_position=F("session__opened_position")
     )
@@ -66,13 +66,15 @@ def read(
     window_shown.skews = clocks.skews(list(sessions.values()), wanted=three or clock == "corrected")
     entries = lanes.add_bars(window_shown, effects)
     if entries:
-        until = None if whole and window_shown.is_newest else entries[-1]["position"]
-        window_shown.beside = _beside(window_shown, sessions, entries[0]["position"], until)
+        until_position = None if whole and window_shown.is_newest else entries[-1]["position"]
+        window_shown.beside = _beside(
+            window_shown, sessions, entries[0]["position"], until_position
+        )
     return window_shown
 
 
 def _beside(
-    window_shown: Lanes, sessions: dict[UUID, Session], low: int, until: int | None
+    window_shown: Lanes, sessions: dict[UUID, Session], low: int, until_position: int | None
 ) -> list[Beside]:
     """Return the events of these sessions between two positions, or since the first.
 
@@ -81,8 +83,8 @@ def _beside(
     entries = Entry.objects.filter(
         session__in=list(sessions), position__gte=low, effect=None, kind__in=OF_SEVERAL
     )
-    if until is not None:
-        entries = entries.filter(position__lte=until)
+    if until_position is not None:
+        entries = entries.filter(position__lte=until_position)
     entries = entries.exclude(lane="evidence", kind__in=OURS).exclude(lane="claim")
     rows = entries.order_by("-position").values(*ENTRY, "session")[:BESIDE]
     return [

@@ -39,22 +39,23 @@ def shown(rows: Sequence[Any]) -> list[dict[str, Any]]:
 
 def _names(things: Iterable[dict[str, Any]]) -> dict[UUID, str]:
     """Return the display names of the effects and gates among these."""
-    wanted: dict[str, set[UUID]] = {"effect": set(), "gate": set()}
+    ids_by_kind: dict[str, set[UUID]] = {"effect": set(), "gate": set()}
     for thing in things:
         if (identity := _identity(thing)) is not None:
-            wanted[thing["kind"]].add(identity)
+            ids_by_kind[thing["kind"]].add(identity)
     names: dict[UUID, str] = {}
-    if wanted["effect"]:
+    if ids_by_kind["effect"]:
         names |= {
-            row.id: f"{row} {row.tool}".strip() for row in _few(Effect, wanted["effect"], "tool")
+            row.id: f"{row} {row.tool}".strip()
+            for row in _few(Effect, ids_by_kind["effect"], "tool")
         }
-    if wanted["gate"]:
-        names |= {row.id: str(row) for row in _few(Gate, wanted["gate"])}
+    if ids_by_kind["gate"]:
+        names |= {row.id: str(row) for row in _few(Gate, ids_by_kind["gate"])}
     return names
 
 
-def _few(model: Any, wanted: set[UUID], *more: str) -> Any:
-    return model.objects.filter(id__in=wanted).only("opened_position", *more)
+def _few(model: Any, ids: set[UUID], *columns: str) -> Any:
+    return model.objects.filter(id__in=ids).only("opened_position", *columns)
 
 
 def _place_of(thing: dict[str, Any], names: dict[UUID, str]) -> dict[str, str]:

@@ -52,17 +52,17 @@ def jump(project: Project, text: str) -> Jump:
     `text` is stripped, not empty, at most 300 characters, without NUL.
     """
     result = Jump()
-    named, shaped, digest = handle(text), as_uuid(text), _DIGEST.fullmatch(text.lower())
-    if named is not None:
-        letter, number = named
+    handle_parts, uuid, digest = handle(text), as_uuid(text), _DIGEST.fullmatch(text.lower())
+    if handle_parts is not None:
+        letter, number = handle_parts
         what, look = _BY_LETTER[letter]
         result.tried.append(f"the handle of {what}")
         result.hits = look(project, {"opened_position": number})
         return result
-    if shaped is not None:
+    if uuid is not None:
         result.tried.append("the id of an effect, task or artifact")
         for look in (_effects, _tasks, _artifacts):
-            result.hits += look(project, {"id": shaped})
+            result.hits += look(project, {"id": uuid})
     if digest is not None:
         result.tried.append("the SHA-256 of an artifact")
         result.hits += _artifacts(project, {"sha256": digest[1]})
@@ -73,7 +73,7 @@ def jump(project: Project, text: str) -> Jump:
         result.hits += _entries(Entry.objects.filter(project=project.id, position=position))
     result.tried.append("the id or key of a session")
     result.hits += _sessions(
-        project, {"id__in": [identity(project.id, text), *([shaped] if shaped else [])]}
+        project, {"id__in": [identity(project.id, text), *([uuid] if uuid else [])]}
     )
     result.tried += [
         "an external reference",
@@ -125,8 +125,8 @@ def _reported(project: Project, text: str) -> "QuerySet[Entry]":
     Entries under an agent's sub-source (its name, then / or : and more) have no index and are not
     found.
     """
-    own = Entry.objects.filter(project=project.id, source=SYSTEM_SOURCE, event_id=text)
-    return own.union(
+    system_entries = Entry.objects.filter(project=project.id, source=SYSTEM_SOURCE, event_id=text)
+    return system_entries.union(
         Entry.objects.filter(
             project=project.id, source__in=project.agents.values("name"), event_id=text
         )

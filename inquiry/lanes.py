@@ -144,10 +144,10 @@ def add_all(timeline_window: Lanes, session: Session, effects: Sequence[Any], lo
     session_entries = within.filter(effect=None, kind__in=OF_SESSION).exclude(
         lane="evidence", kind__in=OURS
     )
-    beside = session_entries.order_by("-position").values(*ENTRY)[:BESIDE]
+    event_rows = session_entries.order_by("-position").values(*ENTRY)[:BESIDE]
     timeline_window.beside = [
         of_session(entry, timeline_window.clock, timeline_window.skews.get(session.id))
-        for entry in reversed(beside)
+        for entry in reversed(event_rows)
     ]
     timeline_window.gaps = _gaps(session, within, timeline_window)
     if (
@@ -204,12 +204,12 @@ def annotated(rows: "QuerySet[Effect]") -> "QuerySet[Effect]":
 
 def _facts(effects: list[UUID], upto: int | None) -> list[dict[str, Any]]:
     """Return the entries that move bars, in journal order."""
-    until = keyset.MAX_POSITION if upto is None else upto
-    moving = Entry.objects.filter(
-        effect__in=effects, kind__in=list(STEP_OF_KIND), position__lte=until
+    until_position = keyset.MAX_POSITION if upto is None else upto
+    entries = Entry.objects.filter(
+        effect__in=effects, kind__in=list(STEP_OF_KIND), position__lte=until_position
     )
-    moving = moving.exclude(lane="claim")
-    return list(moving.order_by("position").values(*ENTRY)[: FACTS + 1])
+    entries = entries.exclude(lane="claim")
+    return list(entries.order_by("position").values(*ENTRY)[: FACTS + 1])
 
 
 def _time(entry: Mapping[str, Any], clock: str, skew: Skew | None = None) -> int:

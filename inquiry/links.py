@@ -6,12 +6,12 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 
-def search(text: str, **more: str) -> str:
+def search(text: str, **params: str) -> str:
     """Return the address of the search for the query `text`.
 
     Without a query if it is empty.
     """
-    pairs = {**({"q": text} if text else {}), **more}
+    pairs = {**({"q": text} if text else {}), **params}
     return _audit() + (f"?{urlencode(pairs)}" if pairs else "")
 
 

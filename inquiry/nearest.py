@@ -80,10 +80,10 @@ class _Way(Expression):
 
     def as_sql(self, _compiler: SQLCompiler, connection: BaseDatabaseWrapper) -> Any:
         """Use the vendor's aggregate."""
-        given = [
+        parameters = [
             vendor_id(value) if isinstance(value, UUID) else value for value in self.parameters
         ]
-        return self.text.format(gather=_GATHER[connection.vendor], link=self.link), given
+        return self.text.format(gather=_GATHER[connection.vendor], link=self.link), parameters
 
 
 @dataclass(slots=True)
@@ -116,18 +116,20 @@ def look(
 
     `up` maps columns to follow to their step limits; `down` is (column, step limit, row limit).
     """
-    link, steps, most = down
-    made: dict[str, Any] = {
+    link, steps, max_rows = down
+    columns: dict[str, Any] = {
         f"ids_{name}": _Gathered(rows, "opened_position", "id") for name, rows in lookups.items()
     }
-    made |= {f"is_{name}": Exists(rows) for name, rows in whether.items()}
-    made |= {
+    columns |= {f"is_{name}": Exists(rows) for name, rows in whether.items()}
+    columns |= {
         f"up_{name}": _Way(_UP, name, effect.id, effect.project_id, most_up)
         for name, most_up in up.items()
     }
-    made["pairs"] = _Gathered(pairs, "opened_position", "id", "parent_effect_id")
-    made["down"] = _Way(_DOWN, link, effect.id, effect.project_id, steps, most)
-    row: dict[str, Any] = Effect.objects.filter(id=effect.id).annotate(**made).values(*made).get()
+    columns["pairs"] = _Gathered(pairs, "opened_position", "id", "parent_effect_id")
+    columns["down"] = _Way(_DOWN, link, effect.id, effect.project_id, steps, max_rows)
+    row: dict[str, Any] = (
+        Effect.objects.filter(id=effect.id).annotate(**columns).values(*columns).get()
+    )
     result = Found()
     result.ids = {
         name: [UUID(effect_id) for _, effect_id in sorted(_read(row[f"ids_{name}"]), key=_number)]

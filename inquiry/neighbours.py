@@ -59,13 +59,13 @@ def around(project: Project, at: int | None) -> Neighbours:
         entries.filter(position__gt=at, position__lt=at + FAR).order_by("position")[: BESIDE + 1]
     )
     is_there = bool(behind) and behind[0].position == at
-    kept = BESIDE + is_there
-    rows = [*reversed(ahead[:BESIDE]), *behind[:kept]]
+    shown_behind = BESIDE + is_there
+    rows = [*reversed(ahead[:BESIDE]), *behind[:shown_behind]]
     return Neighbours(
         rows,
         at,
         is_there,
-        earlier=rows[-1].position if len(behind) > kept else None,
+        earlier=rows[-1].position if len(behind) > shown_behind else None,
         later=rows[0].position if len(ahead) > BESIDE else None,
     )
 

@@ -152,10 +152,10 @@ def plain(text: str, limit: int) -> str:
 
     Hidden characters become their tokens.
     """
-    shown = "".join(
+    rendered = "".join(
         piece.shown or piece.raw for piece in pieces(column_text(text)[: limit * 2], one_line=True)
     )
-    return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
+    return rendered if len(rendered) <= limit else f"{rendered[: limit - 1]}…"
 
 
 def by_task(lanes: Lanes) -> list[Lane]:
@@ -163,7 +163,7 @@ def by_task(lanes: Lanes) -> list[Lane]:
     by_lane: dict[Any, list[Bar]] = {}
     for bar in lanes.bars:
         by_lane.setdefault(lanes.lane_of(bar), []).append(bar)
-    named = []
+    lanes_shown = []
     for task, bars in by_lane.items():
         handle, title, worker = (
             lanes.tasks.get(task, ("", "effects", "")) if task is not None else ("", "effects", "")
@@ -175,8 +175,8 @@ def by_task(lanes: Lanes) -> list[Lane]:
             plain(worker, 200),
             bars,
         )
-        named.append(whose)
-    return named
+        lanes_shown.append(whose)
+    return lanes_shown
 
 
 def fold(bars: Sequence[Bar], *, mixed: bool = False) -> list[Drawn]:
@@ -197,8 +197,8 @@ def fold(bars: Sequence[Bar], *, mixed: bool = False) -> list[Drawn]:
 
     drawn: list[Drawn] = []
     for _, run in groupby(bars, key=alike):
-        same = list(run)
-        drawn += [Drawn(same)] if len(same) >= ALIKE else [Drawn([bar]) for bar in same]
+        run_bars = list(run)
+        drawn += [Drawn(run_bars)] if len(run_bars) >= ALIKE else [Drawn([bar]) for bar in run_bars]
     return drawn
 
 
@@ -221,8 +221,8 @@ def pack(axis: Axis, drawn: Sequence[Drawn], ends_us: int) -> tuple[list[Placed]
     short, dropped = _packed(axis, drawn, ends_us, LABEL)
     if dropped:
         return _packed(axis, drawn, ends_us, 0)
-    long, lost = _packed(axis, drawn, ends_us, LONG_LABEL)
-    return (short, 0) if lost or _rows(long) > _rows(short) else (long, 0)
+    long, long_dropped = _packed(axis, drawn, ends_us, LONG_LABEL)
+    return (short, 0) if long_dropped or _rows(long) > _rows(short) else (long, 0)
 
 
 def _rows(placed: Sequence[Placed]) -> int:

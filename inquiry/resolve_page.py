@@ -133,25 +133,25 @@ def read(token: str, effect: Effect, membership: Membership) -> Seen | None:
     None if the token is invalid, expired or for another object.
     """
     try:
-        seen = Seen(*signing.loads(token, salt=_salt(membership), max_age=_MAX_AGE_S))
+        snapshot = Seen(*signing.loads(token, salt=_salt(membership), max_age=_MAX_AGE_S))
     except signing.BadSignature:
         return None
-    return seen if seen.effect == effect.id.hex else None
+    return snapshot if snapshot.effect == effect.id.hex else None
 
 
 def differences(seen: Seen, effect: Effect, verdict: Verdict) -> list[tuple[str, str, str]]:
     """Return what changed since the page was loaded: (label, as shown, now)."""
     now = _seen(effect, verdict)
     labels = {"state": "State", "outcome": "Outcome", "attempts": "Attempts", "verdict": "Verdict"}
-    new = [
+    changes = [
         (label, str(getattr(seen, name) or "none"), str(getattr(now, name) or "none"))
         for name, label in labels.items()
         if getattr(seen, name) != getattr(now, name)
     ]
     return (
-        [*new, ("Version", str(seen.version), str(now.version))]
+        [*changes, ("Version", str(seen.version), str(now.version))]
         if seen.version != now.version
-        else new
+        else changes
     )
 
 

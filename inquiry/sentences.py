@@ -56,10 +56,10 @@ def known(effect: Effect, attempts: Sequence[Attempt], times: int, now_us: int) 
     result = _SAY.get(effect.state, _planned)(effect, attempts[-1] if attempts else None, now_us)
     result.state, result.looks = state, result.looks or state
     if effect.leave == "bypassed":  # takes precedence over the outcome
-        then = f" {result.words[:1].lower()}{result.words[1:]}"
+        lead = f" {result.words[:1].lower()}{result.words[1:]}"
         result.words, result.rest, result.looks = (
             "Ran without approval:",
-            [then, *result.rest],
+            [lead, *result.rest],
             "failed",
         )
     if effect.resolution == "compensate" and effect.state != "compensated":

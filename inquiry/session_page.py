@@ -79,9 +79,9 @@ def _session(project: UUID, session: UUID) -> "QuerySet[Session]":
     )
     waits = Exists(Handoff.objects.filter(session=OuterRef("id"), accept_by_us__isnull=False))
     lease = Lease.objects.filter(session=OuterRef("id"), kind="session")
-    held = {f"lease_{name}": Subquery(lease.values(name)[:1]) for name in LEASE}
+    lease_columns = {f"lease_{name}": Subquery(lease.values(name)[:1]) for name in LEASE}
     read: dict[str, Any] = {
-        **held,
+        **lease_columns,
         **liveness.columns(),
         "controls_fired": controls.how_often(),
         "handoff_waits": waits,
@@ -203,15 +203,15 @@ def tasks(session: Session) -> tuple[list[TaskRow], bool]:
     for task in shown_tasks:
         children.setdefault(task.parent_id if task.parent_id in ids else None, []).append(task)
     rows: list[TaskRow] = []
-    seen: set[UUID] = set()
+    visited: set[UUID] = set()
     pending = [(task, 0) for task in reversed(children.get(None, []))]
-    while pending or len(seen) < len(shown_tasks):
+    while pending or len(visited) < len(shown_tasks):
         if not pending:  # agents may report parents that form a cycle
-            pending.append((next(task for task in shown_tasks if task.id not in seen), 0))
+            pending.append((next(task for task in shown_tasks if task.id not in visited), 0))
         task, depth = pending.pop()
-        if task.id in seen:
+        if task.id in visited:
             continue
-        seen.add(task.id)
+        visited.add(task.id)
         rows.append(TaskRow(task, min(depth, DEEPEST)))
         pending += [(child, depth + 1) for child in reversed(children.get(task.id, []))]
     return rows, len(rows_read) > TASKS

@@ -88,8 +88,8 @@ def problems(now_us: int) -> list[Q]:
     ]
 
 
-def _stored(state: str, **more: Any) -> Q:
-    return Q(IS_NOT_ACKNOWLEDGED, state=state, **more)
+def _stored(state: str, **conditions: Any) -> Q:
+    return Q(IS_NOT_ACKNOWLEDGED, state=state, **conditions)
 
 
 def short_process(process: str) -> str:

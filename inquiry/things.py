@@ -105,15 +105,15 @@ def find(project: Project, text: str) -> Thing:
     handle = handles.handle(text)
     if handle is not None:
         return _one(_by_number(project, *handle))
-    named = _by_id(project, HOMES, handles.as_uuid(text))
+    matches = _by_id(project, HOMES, handles.as_uuid(text))
     keyed = handles.session(project, text)
     if keyed is not None:
-        named.append(Thing(SESSION, keyed.opened_position, keyed.id))
-    if not named:
+        matches.append(Thing(SESSION, keyed.opened_position, keyed.id))
+    if not matches:
         referred = Effect.objects.filter(HAS_REFERENCE, project=project, external_reference=text)
         thing = referred.order_by("-opened_position").values_list("opened_position", "id")[:5]
-        named = [Thing(EFFECT, number, identity) for number, identity in thing]
-    return _one(named)
+        matches = [Thing(EFFECT, number, identity) for number, identity in thing]
+    return _one(matches)
 
 
 def named() -> Case:
@@ -124,23 +124,23 @@ def named() -> Case:
     NULL if it does not exist. `shown` turns the JSON into a model. Uses one index look-up per row
     and no further query.
     """
-    there = {"project": OuterRef("project"), "opened_position": OuterRef("number")}
+    match = {"project": OuterRef("project"), "opened_position": OuterRef("number")}
     subqueries: dict[str, QuerySet[Any]] = {
-        SESSION: Session.objects.filter(**there).values(
+        SESSION: Session.objects.filter(**match).values(
             it=JSONObject(**_OF_SESSION, agent="agent__name")
         ),
-        EFFECT: Effect.objects.filter(**there).values(
+        EFFECT: Effect.objects.filter(**match).values(
             it=JSONObject(**_OF_EFFECT, home="session__opened_position")
         ),
-        GATE: Gate.objects.filter(**there).values(
+        GATE: Gate.objects.filter(**match).values(
             it=JSONObject(**_OF_GATE, home="effect__opened_position")
         ),
         ENTRY: Entry.objects.filter(
             project=OuterRef("project"), position=OuterRef("number")
         ).values(it=JSONObject(**_OF_ENTRY)),
     }
-    each = [When(kind=kind, then=Subquery(rows[:1])) for kind, rows in subqueries.items()]
-    return Case(*each, output_field=JSONField())
+    cases = [When(kind=kind, then=Subquery(rows[:1])) for kind, rows in subqueries.items()]
+    return Case(*cases, output_field=JSONField())
 
 
 _OF_SESSION: Final = {

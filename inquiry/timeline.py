@@ -132,23 +132,23 @@ def filters_of(query: Mapping[str, str]) -> tuple[Filters, list[str]]:
 
     Invalid values do not narrow the rows.
     """
-    wanted, wrong = Filters(), []
+    filters, errors = Filters(), []
     state, outcome, task = query.get("state", ""), query.get("outcome", ""), query.get("task", "")
     if state in shown.STATES:
-        wanted.state = state
+        filters.state = state
     elif state:
-        wrong.append(f"Unknown state “{state[:40]}”. Use one of {', '.join(shown.STATES)}.")
+        errors.append(f"Unknown state “{state[:40]}”. Use one of {', '.join(shown.STATES)}.")
     if outcome in OUTCOMES:
-        wanted.outcome = outcome
+        filters.outcome = outcome
     elif outcome:
-        wrong.append(f"Unknown outcome “{outcome[:40]}”. Use ok, error or unknown.")
+        errors.append(f"Unknown outcome “{outcome[:40]}”. Use ok, error or unknown.")
     if task:
-        wanted.task = as_position(task)
-        if wanted.task is None:
-            wrong.append(f"“{task[:40]}” is not a task. Use a handle such as t_12.")
-    wanted.tool = query.get("tool", "").replace("\0", "")[:LONGEST_TOOL]
-    wanted.problems = query.get("problems", "") == "1"
-    return wanted, wrong
+        filters.task = as_position(task)
+        if filters.task is None:
+            errors.append(f"“{task[:40]}” is not a task. Use a handle such as t_12.")
+    filters.tool = query.get("tool", "").replace("\0", "")[:LONGEST_TOOL]
+    filters.problems = query.get("problems", "") == "1"
+    return filters, errors
 
 
 def timeline(session: Session, filters: Filters, window: keyset.Window, now_us: int) -> Timeline:

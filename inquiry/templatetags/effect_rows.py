@@ -83,9 +83,9 @@ def timeline_effects(timeline: Timeline, three: bool) -> SafeString:
     """
     day, told_day, now = timeline.day, timeline.told_day, now_us()
     shows_agent_time, tries, tasks = timeline.told or three, timeline.tries, timeline.tasks
-    shown = {"time": True, "told": shows_agent_time, "corrected": three, "state": True}
-    shown |= {"tries": tries, "leave": True, "task": tasks}
-    form = _row(*(column for column, is_shown in shown.items() if is_shown))
+    columns_shown = {"time": True, "told": shows_agent_time, "corrected": three, "state": True}
+    columns_shown |= {"tries": tries, "leave": True, "task": tasks}
+    form = _row(*(column for column, is_shown in columns_shown.items() if is_shown))
     rows = []
     for row in timeline.rows:
         effect = row.effect

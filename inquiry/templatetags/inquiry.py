@@ -59,10 +59,10 @@ def _name(text: str, limit: int) -> SafeString:
 
 @lru_cache(maxsize=256)
 def _leave(leave: str, basis: str) -> SafeString:
-    words = f"{leave}, {basis}" if basis else leave
+    text = f"{leave}, {basis}" if basis else leave
     if leave == "bypassed":
-        return markup('<span class="flag is-danger">{}{}</span>', mark("warn"), words)
-    return markup("{}", words)
+        return markup('<span class="flag is-danger">{}{}</span>', mark("warn"), text)
+    return markup("{}", text)
 
 
 @lru_cache(maxsize=4096)
@@ -101,8 +101,8 @@ _PROCESS: Final = 24
 def state_of(effect: Effect, now: int | None = None) -> SafeString:
     """Return the `state` tag with the outcome of an acknowledged effect."""
     word = shown_state(effect, now_us() if now is None else now)
-    answered = effect.state == "acknowledged" and effect.outcome != "unknown"
-    return state_with(word, effect.outcome if answered else "", effect.leave)
+    has_answer = effect.state == "acknowledged" and effect.outcome != "unknown"
+    return state_with(word, effect.outcome if has_answer else "", effect.leave)
 
 
 @register.filter
@@ -165,12 +165,12 @@ def arguments_cell(row: Row) -> SafeString:
     """Return the summary of a call in a row of effects."""
     gist = row.gist
     if gist is not None:
-        shown = untrusted_line(gist)
+        content = untrusted_line(gist)
     elif row.effect.plan_position:
-        shown = SafeString('<span class="quiet">erased</span>')
+        content = SafeString('<span class="quiet">erased</span>')
     else:
-        shown = SafeString("")
-    return markup("<td role=cell data-label=Arguments class=gist>{}</td>", shown)
+        content = SafeString("")
+    return markup("<td role=cell data-label=Arguments class=gist>{}</td>", content)
 
 
 @register.filter
@@ -338,8 +338,8 @@ def in_words(answer: str) -> str:
 @register.filter
 def changes(verdict: Verdict) -> str:
     """Return what would change a verdict; empty if nothing would."""
-    words = verdict_words.changes(verdict)
-    return "" if words == "Nothing." else words
+    text = verdict_words.changes(verdict)
+    return "" if text == "Nothing." else text
 
 
 @register.inclusion_tag("_untrusted.html")
@@ -369,10 +369,12 @@ _ONE_LINE = 160
 
 
 def _excerpt(piece: Excerpt) -> SafeString:
-    shown = untrusted.render(piece.text, None)
+    rendered = untrusted.render(piece.text, None)
     if not piece.cut:
-        return shown
-    rest = piece.octets - untrusted.byte_length(piece.text)
+        return rendered
+    remaining_bytes = piece.octets - untrusted.byte_length(piece.text)
     return markup(
-        '{}<span class="token is-quiet">[cut here: {} more bytes]</span>', shown, f"{rest:,}"
+        '{}<span class="token is-quiet">[cut here: {} more bytes]</span>',
+        rendered,
+        f"{remaining_bytes:,}",
     )

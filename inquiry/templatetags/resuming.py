@@ -33,5 +33,5 @@ def verdict_verb(answer: str) -> str:
 @register.filter
 def meaning(verdict: verdicts.Verdict) -> str:
     """Return the sentence of a verdict without the effect's handle."""
-    words = verdicts.sentence(verdict, "").removeprefix(": ").strip()
-    return words[:1].upper() + words[1:]
+    text = verdicts.sentence(verdict, "").removeprefix(": ").strip()
+    return text[:1].upper() + text[1:]

@@ -47,10 +47,8 @@ def timeline(request: MemberRequest, live: Session) -> HttpResponse:
     view = lanes_views.view_of(request.GET)
     text = request.GET.get("asof", "")
     if view == "table" or not text.strip():
-        kept = {name: value for name, value in {"asof": text.strip()}.items() if value}
-        return redirect(
-            f"{reverse('session', args=[live.id])}{'?' if kept else ''}{urlencode(kept)}#timeline"
-        )
+        moment = f"?{urlencode({'asof': text.strip()})}" if text.strip() else ""
+        return redirect(f"{reverse('session', args=[live.id])}{moment}#timeline")
     show = partial(lanes_views.answer_as_of, request, live, view)
     return _as_of(request, live, "session", "opened", show)
 
@@ -68,9 +66,8 @@ def gate(request: MemberRequest, gate: UUID) -> HttpResponse:
         raise Http404
     effect = row.effect
     of = (effect.session_id, effect.id, effect.id)
-    looks.viewed(
-        effect.project_id, looks.actor_of(request), "effect", effect.opened_position, of
-    )  # the effect that the gate would let run
+    # The effect that the gate would let run.
+    looks.viewed(effect.project_id, looks.actor_of(request), "effect", effect.opened_position, of)
     return _answer(request, row, "gate", "requested", pages.gate)
 
 
@@ -137,14 +134,14 @@ def _answer(request: MemberRequest, live: Any, name: str, began: str, read: Any)
 
     def show(moment: Cut) -> HttpResponse | None:
         place = _place(request, moment)
-        then = read(request.membership.project, live, moment, place.window)
-        if then is None:
+        past = read(request.membership.project, live, moment, place.window)
+        if past is None:
             return None
         context = {"live": live, "live_name": name, "asked": text[: cut.LONGEST], "asof": moment}
         context |= {
-            "then": then,
+            "then": past,
             "place": place,
-            "erased_since": getattr(then, "erased_since", set()),
+            "erased_since": getattr(past, "erased_since", set()),
         }
         return render(request, f"inquiry/asof/{name}.html", context)
 

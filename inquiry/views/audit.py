@@ -16,12 +16,13 @@ from journal.horizon import last_position
 from sessions.access import MemberRequest, member
 from sessions.people import pseudonym_of
 
+# Numbers of built-in questions that the page head links to.
 AT_HAND: Final = (
     2,
     5,
     6,
     7,
-)  # numbers of built-in questions that the page head links to
+)
 
 
 @require_safe

@@ -26,10 +26,10 @@ def effect_chain(request: MemberRequest, effect: UUID) -> HttpResponse:
     row, now = effect_of(request, effect), now_us()
     view = views.view_of(request.GET)
     params = views.asked_of(request.GET, view)
-    linked = chain.of(row, now)
-    shown = gathered.read(
+    chain_shown = chain.of(row, now)
+    window = gathered.read(
         [],
-        list(linked.hows),
+        list(chain_shown.hows),
         timeline.Filters(),
         Window(),
         now,
@@ -37,19 +37,19 @@ def effect_chain(request: MemberRequest, effect: UUID) -> HttpResponse:
         clock=lanes.clock_of(request.GET),
         three=view in ("json", "table"),
     )
-    tried, times = effect_page.attempts(row) if row.attempt_count else ([], 0)
+    attempts, attempt_total = effect_page.attempts(row) if row.attempt_count else ([], 0)
     if view == "json":
         return JsonResponse(
-            _as_json(row, linked) | views.as_json(shown),
+            _as_json(row, chain_shown) | views.as_json(window),
             json_dumps_params={"ensure_ascii": False},
         )
     context = {
         "effect": row,
-        "chain": linked,
-        "hows": linked.hows,
-        "attempts": tried,
-        "attempts_in_all": times,
-        **views.context_of(request.GET, params, shown, running=False, fold="none"),
+        "chain": chain_shown,
+        "hows": chain_shown.hows,
+        "attempts": attempts,
+        "attempts_in_all": attempt_total,
+        **views.context_of(request.GET, params, window, running=False, fold="none"),
     }
     return render(request, "inquiry/chain.html", context)
 

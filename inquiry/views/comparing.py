@@ -52,13 +52,13 @@ def session_diff(request: MemberRequest, session: UUID, other: UUID) -> HttpResp
     comparison = comparison_page.compare(left, right, now_us())
     if request.GET.get("view") == "json":
         return JsonResponse(_as_json(comparison), json_dumps_params={"ensure_ascii": False})
-    whole = request.GET.get("whole") == "1"
+    all_rows = request.GET.get("whole") == "1"
     only = request.GET.get("only") == "differences"
     lines = [line for line in comparison.lines if line.sign != "="] if only else comparison.lines
-    rows = comparing.folded(lines, whole=whole)
+    rows = comparing.folded(lines, whole=all_rows)
     start = _start(request.GET.get("from", ""))
-    shown = rows[start : start + ROWS]
-    comparison_page.add_gists(row.first for row in shown if len(row.lines) == 1)
+    page_rows = rows[start : start + ROWS]
+    comparison_page.add_gists(row.first for row in page_rows if len(row.lines) == 1)
     counts = comparing.counted(comparison.lines)
     context = {
         "sides": (comparison.left, comparison.right),
@@ -67,12 +67,12 @@ def session_diff(request: MemberRequest, session: UUID, other: UUID) -> HttpResp
         "most": comparing.MOST,
         "cut": [side for side in (comparison.left, comparison.right) if side.cut],
         "gates_cut": comparison.gates_cut,
-        "rows": shown,
+        "rows": page_rows,
         "earlier": max(start - ROWS, 0) if start else None,
         "later": start + ROWS if len(rows) > start + ROWS else None,
-        "whole": whole,
+        "whole": all_rows,
         "only": only,
-        "kept": "whole=1&" if whole else "only=differences&" if only else "",
+        "kept": "whole=1&" if all_rows else "only=differences&" if only else "",
         "both": counts["="] + counts["≠"],
         "counts": {
             "alike": counts["="],

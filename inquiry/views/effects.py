@@ -35,27 +35,27 @@ def effect(request: MemberRequest, effect: UUID) -> HttpResponse:
         return asof.effect(request, row)
     now = now_us()
     place = place_of(request.GET, (), ("fact",))
-    tried, times = effect_page.attempts(row)
-    undoing, children = effect_page.related(row)
+    attempts, attempt_total = effect_page.attempts(row)
+    compensations, children = effect_page.related(row)
     gates, violations = effect_page.gates(row), breaches.of(row)
-    case, verdict = effect_page.judged(row, tried, now)
-    asks = not resolutions.standing(case, verdict, row.deadline_us, now).refused
+    case, verdict = effect_page.judged(row, attempts, now)
+    people_asked = not resolutions.standing(case, verdict, row.deadline_us, now).refused
     context = {
         "effect": row,
         "verdict": verdict,
-        "may_resolve": asks and may(request.membership, "operator") and not row.imported,
+        "may_resolve": people_asked and may(request.membership, "operator") and not row.imported,
         "said": resolutions.told(row),
-        "compared": effect_page.compared(row, tried, gates, violations),
-        "known": sentences.known(row, tried, times, now),
-        "life": life.stages(row, tried, now),
-        "attempts": tried,
-        "attempts_in_all": times,
+        "compared": effect_page.compared(row, attempts, gates, violations),
+        "known": sentences.known(row, attempts, attempt_total, now),
+        "life": life.stages(row, attempts, now),
+        "attempts": attempts,
+        "attempts_in_all": attempt_total,
         "tool": effect_page.tool(row),
-        "exchange": effect_page.exchange(row, tried),
+        "exchange": effect_page.exchange(row, attempts),
         "facts": effect_page.facts(
             row, place.window.before, as_position(request.GET.get("fact", ""))
         ),
-        "undoing": undoing,
+        "undoing": compensations,
         "children": children,
         "elsewhere": effect_page.elsewhere(row),
         "artifacts": effect_page.artifacts(row),

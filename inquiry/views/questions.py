@@ -19,10 +19,11 @@ from journal.clock import now_us
 from sessions.access import MemberRequest, member
 from sessions.models import Project
 
+# Other parameters have too many values to list.
 OFFERED: Final = (
     "effect.tool",
     "event.actor",
-)  # other parameters have too many values to list
+)
 
 
 @require_safe
@@ -44,11 +45,13 @@ def question(request: MemberRequest, number: int) -> HttpResponse:
     chosen = shipped.BY_NUMBER.get(number)
     if chosen is None:
         raise Http404
-    given = {parameter.name: request.GET.get(parameter.name, "") for parameter in chosen.parameters}
+    values = {
+        parameter.name: request.GET.get(parameter.name, "") for parameter in chosen.parameters
+    }
     try:
-        text = shipped.fill(chosen, given)
+        text = shipped.fill(chosen, values)
     except MissingError as missing:
-        return _page(request, given, number, missing)
+        return _page(request, values, number, missing)
     return redirect(f"{reverse('audit')}?{urlencode({'q': text})}")
 
 
@@ -58,11 +61,9 @@ def audit_link(request: MemberRequest) -> HttpResponse:
     """Show a permalink with absolute times, as of the last settled position."""
     text, context = request.GET.get("q", "").strip(), dict[str, Any]()
     try:
-        words = pinned.pinned(text, now_us())
-        context = {
-            "words": words,
-            "address": f"{settings.GATEBOOK_URL}{of_search(words, request.membership.project)}",
-        }
+        pinned_query = pinned.pinned(text, now_us())
+        path = of_search(pinned_query, request.membership.project)
+        context = {"words": pinned_query, "address": f"{settings.GATEBOOK_URL}{path}"}
     except Fault as fault:
         context = {"error": fault.sentence}
     return render(
@@ -75,7 +76,7 @@ def audit_link(request: MemberRequest) -> HttpResponse:
 
 def _page(
     request: MemberRequest,
-    given: dict[str, str],
+    values: dict[str, str],
     number: int = 0,
     missing: MissingError | None = None,
 ) -> HttpResponse:
@@ -85,7 +86,7 @@ def _page(
             "fields": [
                 {
                     "parameter": field,
-                    "value": given.get(field.name, "") if row.number == number else field.default,
+                    "value": values.get(field.name, "") if row.number == number else field.default,
                     "error": str(missing)
                     if missing is not None and row.number == number and missing.name == field.name
                     else "",

@@ -31,9 +31,8 @@ from ledger.resolutions import Word
 from sessions.access import MemberRequest, requires
 
 FIELDS: Final = ("answer", "rationale", "reference", "evidence", "insists", "seen")
-LONGEST: Final = (
-    resolutions.MOST_RATIONALE + 1
-)  # longest field: one character more than accepted, so that the command reports it
+# Longest field: one character more than accepted, so that the command reports it.
+LONGEST: Final = resolutions.MOST_RATIONALE + 1
 STALE: Final = Refusal(
     "stale_view",
     "This form is more than 12 hours old or belongs to someone else. Check this page, then answer.",
@@ -116,8 +115,8 @@ def _history(request: MemberRequest, row: Effect) -> HttpResponse:
 
 
 def _decide(request: MemberRequest, row: Effect, draft: dict[str, str]) -> HttpResponse:
-    shown = resolve_page.read(draft["seen"], row, request.membership)
-    if shown is None:
+    snapshot = resolve_page.read(draft["seen"], row, request.membership)
+    if snapshot is None:
         return _refusal(request, row, draft, STALE)
     step_up = (
         "typed_digest"
@@ -126,7 +125,7 @@ def _decide(request: MemberRequest, row: Effect, draft: dict[str, str]) -> HttpR
         if _is_final(row)
         else "none"
     )
-    resolution = _word(draft, shown.version, step_up)
+    resolution = _word(draft, snapshot.version, step_up)
     resolved = resolving.resolve(row.id, request.membership, resolution)
     if resolved.refusal is not None:
         return _refusal(request, effect_of(request, row.id), draft, resolved.refusal)
@@ -152,13 +151,13 @@ def _word(draft: dict[str, str], version: int, step_up: str) -> Word:
 
 def _unfit(request: MemberRequest, row: Effect, draft: dict[str, str]) -> Refusal | None:
     """Return the reason to refuse a draft before the command runs, or None."""
-    shown = resolve_page.read(draft["seen"], row, request.membership)
-    if shown is None:
+    snapshot = resolve_page.read(draft["seen"], row, request.membership)
+    if snapshot is None:
         return STALE
     now = now_us()
     case, verdict = resolutions.judged(row, now)
     prompt = resolutions.standing(case, verdict, row.deadline_us, now)
-    if shown.version != row.version:
+    if snapshot.version != row.version:
         return CHANGED
     if prompt.refused:
         return Refusal("not_asked", prompt.refused)
@@ -166,7 +165,7 @@ def _unfit(request: MemberRequest, row: Effect, draft: dict[str, str]) -> Refusa
         return NONE_CHOSEN
     if prompt.against and not draft["insists"]:
         return Refusal("insist", f"{prompt.against} Tick “Record my answer anyway”, or wait.")
-    return resolutions.wanting(_word(draft, shown.version, "none"))
+    return resolutions.wanting(_word(draft, snapshot.version, "none"))
 
 
 def _refusal(
@@ -174,11 +173,11 @@ def _refusal(
 ) -> HttpResponse:
     """Show the current page with the refusal, what changed, and the draft."""
     now = now_us()
-    shown = resolve_page.read(draft.get("seen", ""), row, request.membership)
+    snapshot = resolve_page.read(draft.get("seen", ""), row, request.membership)
     _, verdict = resolutions.judged(row, now)
-    new = resolve_page.differences(shown, row, verdict) if shown is not None else []
+    changes = resolve_page.differences(snapshot, row, verdict) if snapshot is not None else []
     status = 422 if refused.code in (*_FIELD_OF, "answer", "insist") else 409
-    return _page(request, row, draft, refused=refused, differences=new, status=status)
+    return _page(request, row, draft, refused=refused, differences=changes, status=status)
 
 
 def _page(
@@ -193,11 +192,11 @@ def _page(
     now = now_us()
     case, verdict = resolutions.judged(row, now)
     prompt = resolutions.standing(case, verdict, row.deadline_us, now)
-    tried, times = effect_page.attempts(row)
-    undoing, children = effect_page.related(row)
+    attempts, attempt_total = effect_page.attempts(row)
+    compensations, children = effect_page.related(row)
     context = {
         "effect": row,
-        "known": sentences.known(row, tried, times, now),
+        "known": sentences.known(row, attempts, attempt_total, now),
         "verdict": verdict,
         "case": case,
         "asked": prompt,
@@ -208,12 +207,12 @@ def _page(
         "differences": differences,
         "said": resolutions.told(row),
         "heard": resolve_page.heard(row),
-        "attempts": tried,
-        "attempts_in_all": times,
+        "attempts": attempts,
+        "attempts_in_all": attempt_total,
         "tool": effect_page.tool(row),
         "final": _is_final(row),
-        "exchange": effect_page.exchange(row, tried),
-        "undoing": undoing,
+        "exchange": effect_page.exchange(row, attempts),
+        "undoing": compensations,
         "children": children,
         "gates": effect_page.gates(row),
         "breaches": breaches.of(row),
@@ -236,10 +235,10 @@ def _confirm(
 
     Another tab may start another draft.
     """
-    tried, _ = effect_page.attempts(row)
+    attempts, _ = effect_page.attempts(row)
     context = {
         "effect": row,
-        "exchange": effect_page.exchange(row, tried),
+        "exchange": effect_page.exchange(row, attempts),
         "draft": draft,
         "title": ANSWERS[draft["answer"]][0],
         "does": ANSWERS[draft["answer"]][2],

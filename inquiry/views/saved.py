@@ -19,11 +19,11 @@ from sessions.refused import RefusedError
 @member
 def saved_queries(request: MemberRequest) -> HttpResponse:
     """List own and shared queries; POST saves a new one."""
-    sent, error = request.POST if request.method == "POST" else request.GET, ""
+    form, error = request.POST if request.method == "POST" else request.GET, ""
     if request.method == "POST":
-        name, text, shared = sent.get("name", ""), sent.get("q", ""), sent.get("shared") == "1"
+        name, text, shared = form.get("name", ""), form.get("q", ""), form.get("shared") == "1"
         try:
-            made = again.durably(
+            query = again.durably(
                 lambda: saved.save(
                     request.membership.project, request.user, name, text, shared=shared
                 )
@@ -31,13 +31,13 @@ def saved_queries(request: MemberRequest) -> HttpResponse:
         except RefusedError as refusal:
             error = str(refusal)
         else:
-            messages.success(request, f"Saved as “{made.name}”.")
+            messages.success(request, f"Saved as “{query.name}”.")
             return redirect("saved_queries")
     context = {
         "rows": list(saved.visible(request.membership)),
-        "name": sent.get("name", ""),
-        "text": sent.get("q", ""),
-        "shared": sent.get("shared") == "1",
+        "name": form.get("name", ""),
+        "text": form.get("q", ""),
+        "shared": form.get("shared") == "1",
         "error": error,
     }
     return render(request, "inquiry/saved.html", context, status=422 if error else 200)
@@ -62,7 +62,7 @@ def saved_query(request: MemberRequest, saved_query: UUID) -> HttpResponse:
         else:
             messages.success(request, message)
             return redirect("saved_queries")
-    sent = (
+    form = (
         request.POST
         if error
         else {"name": query.name, "q": query.text, "shared": "1" if query.shared else ""}
@@ -70,9 +70,9 @@ def saved_query(request: MemberRequest, saved_query: UUID) -> HttpResponse:
     context = {
         "saved": query,
         "mine": query.owner_id == request.user.pk,
-        "name": sent.get("name", ""),
-        "text": sent.get("q", ""),
-        "shared": sent.get("shared") == "1",
+        "name": form.get("name", ""),
+        "text": form.get("q", ""),
+        "shared": form.get("shared") == "1",
         "error": error,
         **(alerts.shown(query) if query.owner_id == request.user.pk else {}),
     }
@@ -81,21 +81,21 @@ def saved_query(request: MemberRequest, saved_query: UUID) -> HttpResponse:
 
 def _act(request: MemberRequest, query: SavedQuery) -> str:
     """Apply the submitted form and return the message to show. Raises RefusedError."""
-    sent = request.POST
-    if sent.get("do") == "delete":
+    form = request.POST
+    if form.get("do") == "delete":
         again.durably(lambda: saved.delete(query, request.user))
         return f"Deleted “{query.name}”."
-    version = sent.get("version", "")
-    changed = again.durably(
+    version = form.get("version", "")
+    is_changed = again.durably(
         lambda: saved.change(
             query,
             request.user,
-            sent.get("name", ""),
-            sent.get("q", ""),
-            shared=sent.get("shared") == "1",
+            form.get("name", ""),
+            form.get("q", ""),
+            shared=form.get("shared") == "1",
             version=int(version)
             if version.isascii() and version.isdigit() and len(version) < 10
             else 0,
         )
     )
-    return "Saved." if changed else "Nothing changed."
+    return "Saved." if is_changed else "Nothing changed."

@@ -53,11 +53,13 @@ def sessions(request: MemberRequest) -> HttpResponse:
     joined = project.sessions.select_related("agent", "repository", "parent").annotate(
         **liveness.columns()
     )
-    narrowed = filters.SessionFilter(request.GET, queryset=joined, request=request)
-    valid = narrowed.is_valid() and not any("\0" in value for value in request.GET.values())
-    page = keyset.page(narrowed.qs, SIZE, place.window) if valid else keyset.Page()
+    session_filter = filters.SessionFilter(request.GET, queryset=joined, request=request)
+    is_valid = session_filter.is_valid() and not any(
+        "\0" in value for value in request.GET.values()
+    )
+    page = keyset.page(session_filter.qs, SIZE, place.window) if is_valid else keyset.Page()
     context = {
-        "filter": narrowed,
+        "filter": session_filter,
         "page": page,
         "place": place,
         "narrowed": bool(place.filters),
@@ -82,7 +84,7 @@ def session(request: MemberRequest, session: UUID) -> HttpResponse:
     stops = holds.live(row.project_id) if standing_of(request).has_stops else []
     stop = holds.covering(stops, row.id, row.agent_id, "", None)
     answer = resume.judge(row, now, stops=stops)
-    lives = not request.membership.project.archive
+    is_active_project = not request.membership.project.archive
     handoff = handoffs.unaccepted(row) if row.handoff_waits else None
     context = {
         **shown_timeline,
@@ -90,14 +92,14 @@ def session(request: MemberRequest, session: UUID) -> HttpResponse:
         "controls": controls.standing(row, now, handoff) if row.controls_fired or handoff else [],
         "handoff": handed.shown([handoff])[0] if handoff is not None else None,
         "questions": questions.answers(row, shown_timeline["counts"], answer),
-        "may_resolve": lives and may(request.membership, "operator"),
-        "may_export": lives and may(request.membership, "operator"),
-        "bundle": None if lives else history.of_session(row),
+        "may_resolve": is_active_project and may(request.membership, "operator"),
+        "may_export": is_active_project and may(request.membership, "operator"),
+        "bundle": None if is_active_project else history.of_session(row),
         **({} if shown_timeline["paged"] else _around(row)),
         "elsewhere": session_page.elsewhere(row),
         "stop": stop,
         "lease_is_over": _is_over(row.lease_expires_at_us, now),
-        "may_rule": lives and may(request.membership, "reviewer"),
+        "may_rule": is_active_project and may(request.membership, "reviewer"),
         "may_gather": may(request.membership, "reviewer"),
         "incidents": incident_page.of(row, "session"),
     }
@@ -213,15 +215,14 @@ def _session(request: MemberRequest, session_id: UUID) -> Any:
 def _timeline(request: MemberRequest, session: Any, now: int) -> dict[str, Any]:
     """Return the context of the timeline fragment."""
     place = place_of(request.GET, (*TIMELINE_FILTERS, "clocks"), ("since", "live", "view"))
-    wanted = _filters(request.GET, place)
+    effect_filters = _filters(request.GET, place)
     paged = place.window != keyset.Window()
     # Read before the rows: an entry committed in between is shown twice, not missed.
-    since = (
-        None if paged or request.membership.project.archive else session.settled_to
-    )  # an archive never changes
+    # An archive never changes.
+    since = None if paged or request.membership.project.archive else session.settled_to
     if since is not None:
         request.read_to = since
-    rows = timeline.timeline(session, wanted, place.window, now)
+    rows = timeline.timeline(session, effect_filters, place.window, now)
     three = request.GET.get("clocks") == "three"
     skews = clocks.skews([session], wanted=three)
     if three:
@@ -239,7 +240,7 @@ def _timeline(request: MemberRequest, session: Any, now: int) -> dict[str, Any]:
         "agent_session": session,
         "counts": session_page.counts(session, now),
         "timeline": rows,
-        "filters": wanted,
+        "filters": effect_filters,
         "place": place,
         "states": shown.STATES.items(),
         "outcomes": timeline.OUTCOMES,
@@ -255,23 +256,25 @@ def _timeline(request: MemberRequest, session: Any, now: int) -> dict[str, Any]:
 
 def _clocks_link(query: QueryDict, *, three: bool) -> str:
     """Return the link that shows all three clocks, or hides the extra ones."""
-    kept = query.copy()
+    params = query.copy()
     for name in ("clocks", "since"):
-        kept.pop(name, None)
+        params.pop(name, None)
     if not three:
-        kept["clocks"] = "three"
-    return f"?{kept.urlencode()}#timeline"
+        params["clocks"] = "three"
+    return f"?{params.urlencode()}#timeline"
 
 
 def _kept(query: QueryDict) -> QueryDict:
     """Return the filters of the query string without the page window."""
-    kept = QueryDict(mutable=True)
-    kept.update({name: str(query[name]) for name in TIMELINE_FILTERS if query.get(name)})
-    return kept
+    params = QueryDict(mutable=True)
+    params.update({name: str(query[name]) for name in TIMELINE_FILTERS if query.get(name)})
+    return params
 
 
 def _filters(query: QueryDict, place: Place) -> timeline.Filters:
     """Parse the filters; an invalid value adds an error and does not narrow the rows."""
-    wanted, wrong = timeline.filters_of({name: query.get(name, "") for name in TIMELINE_FILTERS})
-    place.errors += wrong
-    return wanted
+    effect_filters, errors = timeline.filters_of(
+        {name: query.get(name, "") for name in TIMELINE_FILTERS}
+    )
+    place.errors += errors
+    return effect_filters

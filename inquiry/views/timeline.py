@@ -43,9 +43,9 @@ def asked_of(query: QueryDict, view: str, other_names: tuple[str, ...] = ()) -> 
     `other_names` are further parameters of the page.
     """
     place = place_of(query, KEPT, (*KNOWN, *other_names))
-    wanted, wrong = timeline.filters_of({name: query.get(name, "") for name in FILTERS})
-    place.errors += wrong
-    return Asked(place, wanted, view, lanes.size_of(query))
+    effect_filters, errors = timeline.filters_of({name: query.get(name, "") for name in FILTERS})
+    place.errors += errors
+    return Asked(place, effect_filters, view, lanes.size_of(query))
 
 
 def answer(request: MemberRequest, session: Session, view: str) -> HttpResponse:
@@ -82,9 +82,14 @@ def answer_as_of(
     query["asof"] = moment.text
     clock = query.get("clock", "")
     past = asof_lanes.read(
-        request.membership.project, live, moment, params.filters, params.place.window,
-        size=params.size, clock=clock if clock in clocks.CLOCKS else "",
-    )  # fmt: skip
+        request.membership.project,
+        live,
+        moment,
+        params.filters,
+        params.place.window,
+        size=params.size,
+        clock=clock if clock in clocks.CLOCKS else "",
+    )
     if past is None:
         return None
     session, window = past
@@ -92,16 +97,16 @@ def answer_as_of(
         window.skews = window.skews or clocks.skews([session], upto=moment.position)
         body = {**_as_json(session, window), "as_of": moment.text}
         return JsonResponse(body, json_dumps_params={"ensure_ascii": False})
-    same = f"?{urlencode({'asof': moment.text})}"
-    context = context_of(query, params, window, running=runs(session), same=same)
-    more = {
+    asof_query = f"?{urlencode({'asof': moment.text})}"
+    context = context_of(query, params, window, running=runs(session), same=asof_query)
+    extra = {
         "agent_session": session,
         "live": live,
         "live_name": "session",
         "asof": moment,
-        "same": same,
+        "same": asof_query,
     }
-    return render(request, "inquiry/lanes.html", {**context, **more})
+    return render(request, "inquiry/lanes.html", {**context, **extra})
 
 
 def runs(session: Session) -> bool:
@@ -158,17 +163,17 @@ def view_of(query: QueryDict, otherwise: str = "table") -> str:
 
 
 def _with(query: QueryDict, **changed: str) -> str:
-    kept = query.copy()
-    kept.pop("unfold", None)
+    params = query.copy()
+    params.pop("unfold", None)
     for name, value in changed.items():
-        kept[name] = value
-    return f"?{kept.urlencode()}"
+        params[name] = value
+    return f"?{params.urlencode()}"
 
 
 def _without(query: QueryDict, name: str) -> str:
-    kept = query.copy()
-    kept.pop(name, None)
-    return f"?{kept.urlencode()}"
+    params = query.copy()
+    params.pop(name, None)
+    return f"?{params.urlencode()}"
 
 
 def links(query: QueryDict, address: str = "") -> list[tuple[str, str]]:
@@ -185,13 +190,13 @@ def _zoom(place: Place, window: Lanes) -> dict[str, str]:
     if not window.bars:
         return links
     middle = window.bars[len(window.bars) // 2].effect.opened_position
-    fewer = [size for size in lanes.SIZES if size < min(window.size, len(window.bars))]
-    more = [
+    smaller_sizes = [size for size in lanes.SIZES if size < min(window.size, len(window.bars))]
+    larger_sizes = [
         size
         for size in lanes.SIZES
         if size > window.size and not (window.older is window.newer is None)
     ]
-    for name, sizes in (("in", fewer[-1:]), ("out", more[:1])):
+    for name, sizes in (("in", smaller_sizes[-1:]), ("out", larger_sizes[:1])):
         for size in sizes:
             filters = [(key, value) for key, value in place.filters if key != "size"]
             links[name] = Place(filters=[*filters, ("size", str(size))]).url(
@@ -205,7 +210,7 @@ def as_json(window: Lanes) -> dict[str, Any]:
 
     Times are microseconds; `at_us` is by the requested clock.
     """
-    beside = [
+    events = [
         {"position": event.position, "kind": event.kind, "at_us": event.at_us}
         for event in window.beside
     ]
@@ -224,7 +229,7 @@ def as_json(window: Lanes) -> dict[str, Any]:
         "older": window.older,
         "newer": window.newer,
         "effects": [_bar_as_json(bar, window) for bar in window.bars],
-        "beside": beside,
+        "beside": events,
     }
 
 

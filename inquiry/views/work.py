@@ -61,11 +61,13 @@ def session_state(request: MemberRequest, session: UUID) -> HttpResponse:
         facts.told(row, now) | {"value": _plainly(row, now), "drifts": row.name in drifting}
         for row in page.rows
     ]
-    kept = [checkpoints.told(row, whole=False) for row in checkpoints.kept(session_row)]
+    stored_checkpoints = [
+        checkpoints.told(row, whole=False) for row in checkpoints.kept(session_row)
+    ]
     return render(
         request,
         "inquiry/state.html",
-        _context(session_row, page, place, facts=rows_shown, checkpoints=kept),
+        _context(session_row, page, place, facts=rows_shown, checkpoints=stored_checkpoints),
     )
 
 

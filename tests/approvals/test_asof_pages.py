@@ -74,7 +74,7 @@ def test_the_three_pages_show_what_stood_then_and_nothing_that_acts(desk: Desk) 
     assert "looks right to me" not in unruled
     ruled = page(client, "gate", gate.id, sent)
     assert "looks right to me" in ruled
-    assert "1 of 1 said yes" in ruled
+    assert "1 of 1 approved" in ruled
 
     session = page(client, "session", effect.session_id, asked)
     assert "awaiting approval" in session
@@ -85,7 +85,7 @@ def test_the_three_pages_show_what_stood_then_and_nothing_that_acts(desk: Desk) 
     for shown in (waiting, under_way, unruled, ruled, session):
         assert 'method="post"' not in shown
         assert "hx-get" not in shown.partition("<main")[2]
-        assert ">live</a>" in shown
+        assert ">current state</a>" in shown
         assert "As of</b>" in shown
     gone = page(client, "effect", effect.id, before, status=404)
     assert f"did not exist yet: it was first seen in entry #{effect.opened_position}" in gone

@@ -95,7 +95,7 @@ def test_nothing_of_another_project_is_stopped(desk: Desk, rita: Reviewer, scope
 
 def test_the_effect_page_names_its_gate_and_the_rule(desk: Desk, gate: Gate, rita: Reviewer) -> None:
     page = reverse("effect", args=[gate.effect_id])
-    html = rita.page(page)
+    html = " ".join(rita.page(page).split())
     assert f'<a href="{url_of(gate)}">{gate}</a>' in html
     assert "requires approval, <span" in html
     assert "house@1/push" in html

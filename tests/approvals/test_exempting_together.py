@@ -358,9 +358,10 @@ def test_pages_mark_a_grantor_whose_password_somebody_else_set_in_the_days_befor
     one = exempt(desk, "operator")
     client = desk.house.client("administrator")
     marked = "administrator set this person's password in the 7 days before"
-    assert [marked in client.get(reverse(page, args=[one.id])).text for page in _PAGES_OF_ONE] == [True, True]
+    pages = [" ".join(client.get(reverse(page, args=[one.id])).text.split()) for page in _PAGES_OF_ONE]
+    assert [marked in page for page in pages] == [True, True]
     assert confirm(one, desk, "administrator")
-    assert client.get(reverse("exemption", args=[one.id])).text.count(marked) == 1
+    assert " ".join(client.get(reverse("exemption", args=[one.id])).text.split()).count(marked) == 1
 
 
 _PAGES_OF_ONE: Final = ("exemption", "confirm_exemption")
