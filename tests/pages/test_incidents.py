@@ -81,10 +81,8 @@ def test_an_incident_is_opened_from_a_session_and_filled_by_whatever_names_a_thi
     assert told(incident) == ["incident.opened", *["incident.joined"] * 6]
     for wrong, status in (("e_999999", 422), ("", 422), ("#99999999", 422), ("nobody's", 422)):
         answer = reviewer.post(url("add_to_this_incident", incident), {"thing": wrong, "reason": "why not"})
-        assert (answer.status_code, "Not found in this project" in answer.text or "No journal entry" in answer.text) == (
-            status,
-            True,
-        )
+        is_named = "Not found in this project" in answer.text or "No journal entry" in answer.text
+        assert (answer.status_code, is_named) == (status, True)
     assert reviewer.post(url("add_to_this_incident", incident), {"thing": str(ok), "reason": " "}).status_code == 422
     # both ways
     assert url("incident", incident) in reviewer.get(reverse("session", args=[session.id])).text
