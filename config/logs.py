@@ -146,9 +146,8 @@ class BadRequests(logging.Filter):
             record.exc_info = record.exc_text = None
             record.levelno, record.levelname = logging.WARNING, "WARNING"
         if record.name == "django.security.DisallowedHost":
-            host = str(
-                getattr(record, "request", None) and record.request.META.get("HTTP_HOST", "")
-            )  # type: ignore[attr-defined]  # Django's own
+            request = getattr(record, "request", None)  # set by Django
+            host = str(request and request.META.get("HTTP_HOST", ""))
             record.msg, record.args = (
                 "Refused a request for the host %s. GATEBOOK_HOSTS does not list it.",
                 (host[:200],),

@@ -39,9 +39,6 @@ _REQUEST_ARGUMENTS: Final = frozenset(
 )
 # With these arguments, a description may be the content that is written.
 _TARGET_ARGUMENTS: Final = frozenset({"query", "url", "file_path", "path"})
-_TARGET_ARGUMENTS: Final = frozenset(
-    {"query", "url", "file_path", "path"}
-)  # whose description may be what is written there
 _COMMAND_ARGUMENTS: Final = frozenset(gists.RUNS) - _TARGET_ARGUMENTS
 _TARGET_REMARKS: Final = tuple(name for name in gists.TALK if name != "description")
 

@@ -67,9 +67,10 @@ def attach(sessions: Iterable[Session]) -> None:
     now = now_us()
     for session in every:
         helps = helped.get(session.id, 0) >= now
-        session.liveness = word(
+        value = word(
             session.status, session.mode, session.start_by_us, held.get(session.id), helps, now
-        )  # type: ignore[attr-defined]
+        )
+        session.liveness = value  # type: ignore[attr-defined]
 
 
 def of(session: Session) -> str:

@@ -205,12 +205,12 @@ def test_the_desk_reads_by_its_indexes(desk: Desk) -> None:
     waiting = "gate_waiting (project_id=? AND reversibility=? AND decide_by_us>?)"
     assert waiting in plan(Project.objects.annotate(waits=frame.waits(desk.project.id, 1)))
     with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN QUERY PLAN {inbox._FIRST}", [desk.project.id.hex, 1] * len(RANKS))
+        cursor.execute(f"EXPLAIN QUERY PLAN {inbox._FIRST_PAGE_SQL}", [desk.project.id.hex, 1] * len(RANKS))
         steps = [str(row[-1]) for row in cursor.fetchall() if "approvals_gate" in str(row[-1])]
     assert len(steps) == len(RANKS)
     assert all(waiting in one for one in steps), steps
     assert "gate_by_decision" in plan(rows.filter(decided_at_us__isnull=False).order_by("-decided_at_us")[:50])
-    assert "gate_unanswered" in plan(rows.filter(inbox._UNANSWERED, status="expired"))
+    assert "gate_unanswered" in plan(rows.filter(inbox._IS_UNDECIDED, status="expired"))
     firsts = plan(rows.annotate(agent_is=flags.FIRST_OF_AGENT, project_is=flags.FIRST_IN_PROJECT))
     assert "gate_by_agent" in firsts
     assert "effect_by_tool" in firsts

@@ -59,7 +59,7 @@ def stories(desk: Desk, gate: Gate) -> list[Story]:
     found = [Story("test", "k")]
     for topic in ("gate.requested", "gate.unseen"):
         found.append(Story(topic, "k", gate=gate, status="pending"))
-    for status in delivery._ENDED:
+    for status in delivery._STATUS_TEXTS:
         found.append(Story("gate.expired" if status == "expired" else "gate.resolved", "k", gate=gate, status=status))
     of_session: dict[str, Any] = {"session": gate.session_id, "subject": gate.session_id}
     rule = '{"rule": "S2", "epoch": 1, "since_us": 1, "alert": "a"}'

@@ -56,6 +56,6 @@ class Command(BaseCommand):
             if names:
                 lines.append(f"{word}: {', '.join(names)}.")
         if change.removed:
-            names = ", ".join(change.removed)
-            lines.append(f"No longer declared, so opaque and irreversible from now on: {names}.")
+            removed = ", ".join(change.removed)
+            lines.append(f"No longer declared, so opaque and irreversible from now on: {removed}.")
         return "\n".join(lines)
