@@ -11,8 +11,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-ROOMS := config ingest inquiry approvals ledger sessions journal
-CODE := manage.py $(ROOMS) $(wildcard client evaluation) tests
+APPS := config pages importers api investigation monitoring recovery display notifications approvals ledger sessions accounts web journal db
+CODE := manage.py $(APPS) $(wildcard client evaluation) tests
 
 help: ## explain these words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,13 +23,13 @@ install: .venv/.runtime .venv/.client $(if $(filter embedded:%,$(DATABASE_URL)),
 demo: install ## run Gatebook on http://127.0.0.1:8000 and let a demo agent work in it (PORT=… changes the port)
 	@$(BIN)/python manage.py setup && $(BIN)/python manage.py load_tools --unless-declared evaluation/demo_tools.yaml && \
 		$(BIN)/python manage.py load_policies --unless-active evaluation/demo_policies.yaml --activate enforce && \
-		exec $(BIN)/python -m config.run --demo $(BIN)/python -m evaluation.demo_agent --killed
+		exec $(BIN)/python -m config.supervisor --demo $(BIN)/python -m evaluation.demo.agent --killed
 
 run: install ## run Gatebook without the demo agent; Ctrl-C stops it, data stays in var/
-	@$(BIN)/python manage.py setup && exec $(BIN)/python -m config.run
+	@$(BIN)/python manage.py setup && exec $(BIN)/python -m config.supervisor
 
 test: .venv/.tests .venv/.client browser ## run all tests, on SQLite and on a real PostgreSQL, with a real browser
-	@$(BIN)/python -m tests.both $(ARGS)
+	@$(BIN)/python -m tests.run_suite $(ARGS)
 
 check: .venv/.tests .venv/.client ## look at the code without running it: style, types, imports, migrations, templates, settings
 	$(BIN)/ruff check $(CODE)
@@ -43,7 +43,7 @@ check: .venv/.tests .venv/.client ## look at the code without running it: style,
 proxy: .venv/.tests .venv/.client ## run Gatebook behind a real nginx with docs/examples/nginx.conf (as root with apt, nginx is installed)
 	@command -v nginx >/dev/null 2>&1 || { [ "$$(id -u)" = 0 ] && apt-get update -qq && \
 		DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends nginx-light openssl; }
-	$(BIN)/python -m pytest tests/house/behind_nginx.py $(ARGS)
+	$(BIN)/python -m pytest tests/config/behind_nginx.py $(ARGS)
 
 bench: .venv/.tests .venv/.client ## measure, up to 40 minutes; QUICK=1 takes at most 4
 	@$(BIN)/python -m evaluation.bench $(if $(QUICK),--quick) $(ARGS)
@@ -52,7 +52,7 @@ slow: .venv/.tests ## try ordinary ingest beside 1,000 slow clients, on both dat
 	@$(BIN)/python -m evaluation.slow_clients $(ARGS)
 
 evaluate: .venv/.tests .venv/.client ## crash and contend as the paper asks; TIER=T0, T1 (the default) or T2; ARGS=--publish writes the page
-	@$(BIN)/python -m evaluation.rig --tier $(or $(TIER),T1) $(ARGS)
+	@$(BIN)/python -m evaluation.crashtest --tier $(or $(TIER),T1) $(ARGS)
 
 format: .venv/.tests ## put code and templates into the house's form
 	$(BIN)/ruff check --fix $(CODE)

@@ -10,7 +10,7 @@ def main() -> None:
     import django
     from django.core.management import execute_from_command_line
 
-    from config.database_faults import run_with_sentences
+    from db.operator_errors import run_with_sentences
 
     def run() -> None:
         django.setup()

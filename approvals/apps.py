@@ -1,21 +1,21 @@
-"""Django app configuration of approvals."""
+"""Policies, gates, votes and exemptions."""
 
 from django.apps import AppConfig
 
 
 class ApprovalsConfig(AppConfig):
-    """Registers triggers, notifications and the project status of page headers."""
-
     name = "approvals"
     label = "approvals"
 
     def ready(self) -> None:
-        """Register with the trigger installer, the page header and the outbox."""
-        from approvals import frame, notices
-        from approvals.laws import LAW
-        from journal import triggers
-        from sessions import standing
+        """Register triggers and what the page header shows of approvals."""
+        from accounts import project_status as accounts_project_status
+        from approvals import project_status
+        from approvals.triggers import APPROVAL_TRIGGERS
+        from db import triggers
 
-        triggers.guard(LAW)
-        standing.tell(waits=frame.waits, mode=frame.mode)
-        notices.register()
+        triggers.register_triggers(APPROVAL_TRIGGERS)
+        accounts_project_status.register_status_columns(
+            waits=project_status.build_pending_gates_subquery,
+            mode=project_status.build_mode_subquery,
+        )

@@ -1,11 +1,11 @@
 """The one writer of Exemption and ExemptionVote: scoped suspensions of approval.
 
-An exemption never overrides a denial and never allows what could not be evaluated: `covering` takes
-the rules that ask, and both cases have none. It needs as many people as the strictest rule that it
-suspends, each with code and password. It covers irreversible effects only where every rule allows
-that, and counts while its grantors may grant one. Above low risk, people cannot exempt effects that
-they have an interest in, as they cannot approve them. The request, every grant, every use, the
-revocation and the end are in the journal.
+An exemption never overrides a denial and never allows what could not be evaluated: `find_exemption`
+takes the rules that ask, and both cases have none. It needs as many people as the strictest rule
+that it suspends, each with code and password. It covers irreversible effects only where every rule
+allows that, and counts while its grantors may grant one. Above low risk, people cannot exempt
+effects that they have an interest in, as they cannot approve them. The request, every grant, every
+use, the revocation and the end are in the journal.
 """
 
 import hashlib
@@ -23,25 +23,27 @@ from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 from django.db.models.lookups import GreaterThanOrEqual
 
-from approvals import states
-from approvals.matching import Suspension, Wish, covers_refs
+from accounts import projects
+from accounts.models import Agent, Membership, Project
+from accounts.origin import Origin
+from accounts.people import ensure_pseudonym, find_recent_password_giver, require_own_password
+from approvals.gates import states
 from approvals.models import Activation, Exemption, ExemptionVote
-from approvals.predicates import globs
-from approvals.quorum import GRANTING
+from approvals.policies.engine import ExemptionRequirement, PolicyInput, compile_ref_check
+from approvals.policies.predicates import compile_globs
+from approvals.voting.quorum import GRANTING_ROLES
+from db.clock import now_us
+from db.errors import ChangeRefused
+from db.ids import new_uuid7
 from journal import entries
-from journal.clock import now_us
-from journal.ids import uuid7
 from journal.models import Body, Entry
-from ledger.fold import RESOLVED
-from sessions import openings, projects
-from sessions.models import Agent, Membership, Project, Session
-from sessions.origin import Origin
-from sessions.people import expect_own_password, giver_before, pseudonym_of
-from sessions.refused import RefusedError
+from ledger.fold.apply import RESOLVED
+from sessions import sessions
+from sessions.models import Session
 
-LEAST_REASON: Final = 10
-MOST_REASON: Final = 2000
-SCOPES: Final = ("tool", "rule", "agent", "repository", "ref", "environment")  # globs
+MIN_EXEMPTION_REASON: Final = 10
+MAX_EXEMPTION_REASON: Final = 2000
+EXEMPTION_SCOPES: Final = ("tool", "rule", "agent", "repository", "ref", "environment")  # globs
 _LONGEST: Final = {
     "tool": 100,
     "rule": 64,
@@ -54,7 +56,7 @@ _WILDCARDS: Final = re.compile(r"[*?\[]")
 _SWEEP_BATCH: Final = 500  # expiries recorded by one sweep
 
 
-def checked(
+def validate_exemption(
     project: Project,
     *,
     tool: str,
@@ -67,31 +69,33 @@ def checked(
 
     Raises RefusedError.
     """
-    projects.expect_life(project)
+    projects.require_active_project(project)
     remaining = {"tool": tool, **scope}
-    globs_by_scope = {name: remaining.pop(name, "").strip() for name in SCOPES}
+    globs_by_scope = {name: remaining.pop(name, "").strip() for name in EXEMPTION_SCOPES}
     if remaining:
         raise TypeError(f"an exemption has no {', '.join(remaining)}")
     if not globs_by_scope["tool"]:
-        raise RefusedError("Name the tool to exempt, or * for every tool.")
+        raise ChangeRefused("Name the tool to exempt, or * for every tool.")
     for name, glob in globs_by_scope.items():
         if len(glob) > _LONGEST[name] or not glob.isprintable():
-            raise RefusedError(
+            raise ChangeRefused(
                 f"Enter a {name} glob of at most {_LONGEST[name]} printable characters."
             )
     stripped_reason = reason.strip()
-    if not LEAST_REASON <= len(stripped_reason) <= MOST_REASON:
-        raise RefusedError(f"Give a reason of {LEAST_REASON} to {MOST_REASON} characters.")
+    if not MIN_EXEMPTION_REASON <= len(stripped_reason) <= MAX_EXEMPTION_REASON:
+        raise ChangeRefused(
+            f"Give a reason of {MIN_EXEMPTION_REASON} to {MAX_EXEMPTION_REASON} characters."
+        )
     now = now_us()
-    if not now < ends_at_us <= now + states.LONGEST_DECIDE_WITHIN_S * states.US:
-        raise RefusedError("Choose an end in the future and within 30 days.")
+    if not now < ends_at_us <= now + states.MAX_DECIDE_WITHIN_S * states.US:
+        raise ChangeRefused("Choose an end in the future and within 30 days.")
     if session is not None and session.project_id != project.id:
-        raise RefusedError("The project has no such session. Choose one of its sessions.")
+        raise ChangeRefused("The project has no such session. Choose one of its sessions.")
     return globs_by_scope, stripped_reason
 
 
 @transaction.atomic(savepoint=False)
-def grant(
+def create_exemption(
     project: Project,
     *,
     ends_at_us: int,
@@ -106,17 +110,18 @@ def grant(
     `ends_at_us` is by the server's clock. `scope_and_reason` has the tool and the reason, and may
     name rule, agent, repository, ref and environment. `step_up` is what the person just proved, and
     `password_at_us` when they gave their password. If a rule that it could suspend needs several
-    people, the exemption is only requested until others `confirm` it. Raises RefusedError.
+    people, the exemption is only requested until others `confirm_exemption_grant` it. Raises
+    RefusedError.
     """
-    globs_by_scope, stripped_reason = checked(
+    globs_by_scope, stripped_reason = validate_exemption(
         project, ends_at_us=ends_at_us, session=session, **scope_and_reason
     )
     now = now_us()
     _require_granting_role(project.id, user)
     password_at_us = _require_fresh_proof(step_up, password_at_us, now)
-    minimum = needed_people(project, globs_by_scope["tool"], globs_by_scope["rule"])
+    minimum = count_needed_grantors(project, globs_by_scope["tool"], globs_by_scope["rule"])
     exemption = Exemption(
-        id=uuid7(),
+        id=new_uuid7(),
         project=project,
         session=session,
         granted_by=user,
@@ -138,21 +143,21 @@ def grant(
     return exemption
 
 
-def code(*parts: object) -> str:
+def compute_exemption_code(*parts: object) -> str:
     """Return the four characters that a person types to confirm the exemption."""
     text = orjson.dumps(["exemption", *map(str, parts)])
     return hmac.new(settings.GATEBOOK_PEPPER, text, hashlib.sha256).hexdigest()[:4]
 
 
 @transaction.atomic(savepoint=False)
-def confirm(
+def confirm_exemption_grant(
     exemption: Exemption, user: User, *, step_up: str = "none", password_at_us: int | None = None
 ) -> bool:
     """Grant an exemption that another person requested; True if it is now in force.
 
     Raises RefusedError.
     """
-    projects.expect_life(exemption.project)
+    projects.require_active_project(exemption.project)
     locked = Exemption.objects.select_for_update().get(pk=exemption.pk)
     now = now_us()
     _require_granting_role(locked.project_id, user)
@@ -161,11 +166,11 @@ def confirm(
         or locked.revoked_at_us is not None
         or locked.ends_at_us <= now
     ):
-        raise RefusedError(
+        raise ChangeRefused(
             "This exemption needs no more grants: it is in force or has ended. See its page."
         )
     if ExemptionVote.objects.filter(exemption=locked, user=user).exists():
-        raise RefusedError(
+        raise ChangeRefused(
             "You have already granted this exemption. Another person must confirm it."
         )
     password_at_us = _require_fresh_proof(step_up, password_at_us, now)
@@ -185,7 +190,7 @@ def confirm(
     return is_complete
 
 
-def needed_people(project: Project, tool: str, rule: str) -> int:
+def count_needed_grantors(project: Project, tool: str, rule: str) -> int:
     """Return how many people must grant an exemption for these globs.
 
     As many as the strictest rule needs that the exemption could suspend.
@@ -196,7 +201,7 @@ def needed_people(project: Project, tool: str, rule: str) -> int:
         .first()
     )
     rules = current.policy_set.rules["rules"] if current is not None else []
-    matches_rule = globs([rule]) if rule else None
+    matches_rule = compile_globs([rule]) if rule else None
     minimums = [
         rule_entry["require"]["minimum"]
         for rule_entry in rules
@@ -217,29 +222,29 @@ def _globs_may_overlap(first: str, second: str) -> bool:
     """
     for plain, glob in ((first, second), (second, first)):
         if not _WILDCARDS.search(plain):
-            return globs([glob])(plain)
+            return compile_globs([glob])(plain)
     prefixes = [_WILDCARDS.split(glob, maxsplit=1)[0] for glob in (first, second)]
     return prefixes[0].startswith(prefixes[1]) or prefixes[1].startswith(prefixes[0])
 
 
 def _require_granting_role(project: UUID, user: User) -> None:
     memberships = Membership.objects.filter(
-        project=project, user=user, user__is_active=True, role__in=GRANTING
+        project=project, user=user, user__is_active=True, role__in=GRANTING_ROLES
     )
     if not memberships.exists():
-        raise RefusedError(
+        raise ChangeRefused(
             "Only operators and admins of this project can grant exemptions. Ask one of them."
         )
-    expect_own_password(user)
+    require_own_password(user)
 
 
 def _require_fresh_proof(step_up: str, password_at_us: int | None, now: int) -> int:
     is_fresh = (
         password_at_us is not None
-        and 0 <= now - password_at_us <= states.PASSWORD_COUNTS_S * states.US
+        and 0 <= now - password_at_us <= states.PASSWORD_VALID_S * states.US
     )
     if step_up != states.STEP_UPS[-1] or password_at_us is None or not is_fresh:
-        raise RefusedError("Enter the code and your password. A password counts for 5 minutes.")
+        raise ChangeRefused("Enter the code and your password. A password counts for 5 minutes.")
     return password_at_us
 
 
@@ -249,7 +254,7 @@ def _create_vote(
     ExemptionVote.objects.create(
         exemption=exemption,
         user=user,
-        actor=pseudonym_of(user),
+        actor=ensure_pseudonym(user),
         step_up=states.STEP_UPS[-1],
         password_at_us=password_at_us,
         position=position,
@@ -263,7 +268,7 @@ def _put_in_force(exemption: Exemption, now: int) -> None:
 
 
 @transaction.atomic(savepoint=False)
-def revoke(exemption: Exemption, user: User) -> bool:
+def end_exemption(exemption: Exemption, user: User) -> bool:
     """End an exemption early; False if it had already ended."""
     now = now_us()
     unrevoked = Exemption.objects.filter(
@@ -275,22 +280,22 @@ def revoke(exemption: Exemption, user: User) -> bool:
     return True
 
 
-def reasons(granted: Iterable[Exemption]) -> dict[UUID, str]:
+def load_exemption_reasons(granted: Iterable[Exemption]) -> dict[UUID, str]:
     """Return the reasons of exemptions by id, without erased ones. One query."""
     at = {exemption.opened_position: exemption.id for exemption in granted}
     bodies = Body.objects.filter(entry_id__in=at).values_list("entry_id", "text")
     return {at[position]: str(orjson.loads(text)["reason"]) for position, text in bodies}
 
 
-def covering(
+def find_exemption(
     project: UUID,
-    policy_input: Wish,
+    policy_input: PolicyInput,
     asking_rules: str | Sequence[str],
     session: UUID,
     agent: UUID,
     at_us: int | None = None,
     retried_effect: UUID | None = None,
-    suspension: Suspension = Suspension(),  # noqa: B008  # immutable
+    suspension: ExemptionRequirement = ExemptionRequirement(),  # noqa: B008  # immutable
     only: UUID | None = None,
 ) -> Exemption | None:
     """Return the exemption that suspends approval for `agent`, or None. Two queries.
@@ -324,7 +329,7 @@ def covering(
             "environment": (policy_input.environment,),
         }
         glob = exemption.ref
-        if glob and not covers_refs([glob], all_refs=True)(policy_input):
+        if glob and not compile_ref_check([glob], all_refs=True)(policy_input):
             continue
         if all(
             _covers_all(getattr(exemption, name), values)
@@ -334,7 +339,7 @@ def covering(
     return None
 
 
-def stands(exemption: UUID, at_us: int) -> bool:
+def is_exemption_valid(exemption: UUID, at_us: int) -> bool:
     """True while the exemption is in force, not revoked or expired, validly granted."""
     return (
         _granted_exemptions()
@@ -357,7 +362,7 @@ class Grantor(NamedTuple):
     giver: str
 
 
-def grantors(exemption: Exemption, until_position: int | None = None) -> list[Grantor]:
+def load_grantors(exemption: Exemption, until_position: int | None = None) -> list[Grantor]:
     """Return those who granted it up to a journal position (None: now), in order."""
     votes = ExemptionVote.objects.filter(exemption=exemption).annotate(may=Q(_can_grant()))
     rows: list[Any] = list(votes.select_related("user__person").order_by("position"))
@@ -368,14 +373,14 @@ def grantors(exemption: Exemption, until_position: int | None = None) -> list[Gr
             vote.password_at_us,
             vote.position,
             vote.may,
-            giver_before(vote.user, vote.voted_at_us),
+            find_recent_password_giver(vote.user, vote.voted_at_us),
         )
         for vote in rows
         if until_position is None or vote.position <= until_position
     ]
 
 
-def with_grantors(rows: "QuerySet[Exemption]") -> "QuerySet[Exemption]":
+def annotate_valid_grantors(rows: "QuerySet[Exemption]") -> "QuerySet[Exemption]":
     """Annotate exemptions with `present`: how many grantors may grant one now."""
     return rows.annotate(present=_count_votes(_valid_votes()))
 
@@ -389,7 +394,7 @@ def _can_grant() -> Exists:
     members = Membership.objects.filter(
         project=OuterRef("exemption__project"), user=OuterRef("user")
     )
-    return Exists(members.filter(user__is_active=True, role__in=GRANTING))
+    return Exists(members.filter(user__is_active=True, role__in=GRANTING_ROLES))
 
 
 def _count_votes(votes: "QuerySet[ExemptionVote]") -> Coalesce:
@@ -406,7 +411,7 @@ IS_GRANTED: Final = Q(GreaterThanOrEqual(_count_votes(_valid_votes()), F("minimu
 
 
 @transaction.atomic(savepoint=False)
-def use(
+def use_exemption(
     exemption: Exemption,
     origin: Origin,
     effect: UUID,
@@ -431,7 +436,7 @@ def use(
         .update(uses=F("uses") + 1, used_at_us=at)
     ):
         return False
-    entries.record(
+    entries.record_system_entry(
         exemption.project_id,
         "exemption.used",
         event_id=event_id,
@@ -447,7 +452,7 @@ def use(
     return True
 
 
-def sweep(at_us: int | None = None) -> int:
+def expire_exemptions(at_us: int | None = None) -> int:
     """Record the end of every exemption that expired, once each; return how many.
 
     An exemption that has ended covers nothing, recorded or not.
@@ -465,7 +470,7 @@ def sweep(at_us: int | None = None) -> int:
 def _record_expiry(exemption: Exemption) -> bool:
     """Record an end; False if another process did so first."""
     facts = {"uses": exemption.uses, "ended_at_us": exemption.ends_at_us}
-    entry = entries.record(
+    entry = entries.record_system_entry(
         exemption.project_id,
         "exemption.expired",
         event_id=entries.keyed_digest("exemption.expired", exemption.id.hex),
@@ -490,7 +495,7 @@ def _has_interest(risk: str, session: UUID, agent: UUID, retried_effect: UUID | 
     voter = OuterRef("user")
     own_sessions = Session.objects.filter(Q(on_behalf_of=voter) | Q(owner=voter), id=session)
     # A reported session may work on behalf of the person that its parent names.
-    requester = openings.requester(session)
+    requester = sessions.find_requester(session)
     condition: Q = Exists(own_sessions) | Exists(Agent.objects.filter(id=agent, owner=voter))
     if requester is not None:
         condition |= Q(user__username=requester)
@@ -511,7 +516,7 @@ def _live_exemptions(project: UUID, at_us: int) -> "QuerySet[Exemption]":
 def _covers_all(glob: str, values: Sequence[str]) -> bool:
     if not glob:
         return True
-    covers = globs([glob])
+    covers = compile_globs([glob])
     return all(covers(value) for value in values)
 
 
@@ -523,13 +528,13 @@ def _record_exemption_entry(
     facts: dict[str, Any],
     body_fields: dict[str, Any],
 ) -> int:
-    entry = entries.record(
+    entry = entries.record_system_entry(
         exemption.project_id,
         kind,
-        event_id=uuid7().hex,
+        event_id=new_uuid7().hex,
         text=_to_json({"kind": kind, **facts, **body_fields}),
         received_us=at_us,
-        actor=pseudonym_of(user),
+        actor=ensure_pseudonym(user),
         facts=_to_json(facts),
         session=exemption.session_id,
         subject=exemption.id,

@@ -1,20 +1,19 @@
 """Policies, exemptions, gates and votes.
 
 Rules that no CHECK constraint can express (who may vote, how a gate may move, that a quorum
-approved) are triggers: approvals/laws.py.
+approved) are triggers: approvals/triggers.py.
 """
 
 from django.conf import settings
 from django.db import models
 from django.db.models import F, Q
 
-from approvals import states
-from approvals.models_notices import Notice as Notice
-from approvals.models_notices import NoticeChannel as NoticeChannel
-from journal.ids import uuid7
+from accounts.models import Agent, Project
+from approvals.gates import states
+from db.ids import new_uuid7
 from ledger.models import Effect
 from ledger.states import REVERSIBILITIES
-from sessions.models import Agent, Project, Session
+from sessions.models import Session
 
 
 class PolicySet(models.Model):
@@ -23,13 +22,13 @@ class PolicySet(models.Model):
     A new text under the same name is the next version.
     """
 
-    id = models.UUIDField(primary_key=True, default=uuid7)
+    id = models.UUIDField(primary_key=True, default=new_uuid7)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="policy_sets")
     name = models.CharField(max_length=24)
     version = models.IntegerField()
     text = models.TextField()  # the YAML as it was loaded
     sha256 = models.CharField(max_length=64)  # of `text`
-    rules = models.JSONField()  # parsed and complete: approvals/document.py
+    rules = models.JSONField()  # parsed and complete: approvals/policies/policies_yaml.py
     loaded_by = models.CharField(max_length=64)  # a pseudonym, or "gatebook" for a command
     loaded_at_us = models.BigIntegerField()
 
@@ -75,7 +74,7 @@ class Activation(models.Model):
                 name="project_has_one_policy_in_force",
             ),
             models.CheckConstraint(
-                condition=Q(mode__in=states.MODES), name="activation_mode_is_known"
+                condition=Q(mode__in=states.POLICY_MODES), name="activation_mode_is_known"
             ),
         ]
 
@@ -89,7 +88,7 @@ class Exemption(models.Model):
     It never overrides a denial.
     """
 
-    id = models.UUIDField(primary_key=True, default=uuid7)
+    id = models.UUIDField(primary_key=True, default=new_uuid7)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="exemptions")
     tool = models.CharField(max_length=100)  # a glob, like the next five; empty matches everything
     rule = models.CharField(max_length=64, default="", blank=True)
@@ -122,9 +121,7 @@ class Exemption(models.Model):
             models.CheckConstraint(condition=~Q(tool=""), name="exemption_names_a_tool"),
             models.CheckConstraint(
                 condition=Q(ends_at_us__gt=F("granted_at_us"))
-                & Q(
-                    ends_at_us__lte=F("granted_at_us") + states.LONGEST_DECIDE_WITHIN_S * states.US
-                ),
+                & Q(ends_at_us__lte=F("granted_at_us") + states.MAX_DECIDE_WITHIN_S * states.US),
                 name="exemption_ends_within_thirty_days",
             ),
             models.CheckConstraint(
@@ -156,7 +153,7 @@ class Exemption(models.Model):
 class ExemptionVote(models.Model):
     """One person's grant of an exemption and their proof. Never changed."""
 
-    id = models.UUIDField(primary_key=True, default=uuid7)
+    id = models.UUIDField(primary_key=True, default=new_uuid7)
     exemption = models.ForeignKey(
         Exemption, on_delete=models.PROTECT, related_name="votes", db_index=False
     )
@@ -179,7 +176,7 @@ class ExemptionVote(models.Model):
             ),
             models.CheckConstraint(
                 condition=Q(password_at_us__lte=F("voted_at_us"))
-                & Q(password_at_us__gte=F("voted_at_us") - states.PASSWORD_COUNTS_S * states.US),
+                & Q(password_at_us__gte=F("voted_at_us") - states.PASSWORD_VALID_S * states.US),
                 name="exemption_takes_a_fresh_password",
             ),
         ]
@@ -194,7 +191,7 @@ class Gate(models.Model):
     Digest, requirement and time limits are fixed when it opens.
     """
 
-    id = models.UUIDField(primary_key=True, default=uuid7)
+    id = models.UUIDField(primary_key=True, default=new_uuid7)
     project = models.ForeignKey(
         Project, on_delete=models.PROTECT, related_name="gates", db_index=False
     )
@@ -213,7 +210,9 @@ class Gate(models.Model):
     # Over tool and arguments only.
     intent_digest = models.CharField(max_length=67, default="", blank=True)
     preconditions_digest = models.CharField(max_length=67, default="", blank=True)
-    requirement = models.JSONField()  # who must approve, and how: approvals/document.py
+    requirement = (
+        models.JSONField()
+    )  # who must approve, and how: approvals/policies/policies_yaml.py
     requirement_hash = models.CharField(max_length=64)
     policy_set = models.ForeignKey(
         PolicySet, null=True, on_delete=models.PROTECT, related_name="gates", db_index=False
@@ -249,7 +248,7 @@ class Gate(models.Model):
     version = models.IntegerField(default=1)
     requested_at_us = models.BigIntegerField()
     decide_by_us = models.BigIntegerField()
-    leave_for_s = models.IntegerField(default=states.DEFAULT_LEAVE_FOR_S)
+    leave_for_s = models.IntegerField(default=states.DEFAULT_VALID_FOR_S)
     # When the gate was approved, denied or returned for changes.
     decided_at_us = models.BigIntegerField(null=True)
     leave_until_us = models.BigIntegerField(null=True)
@@ -261,11 +260,11 @@ class Gate(models.Model):
         constraints = [
             models.UniqueConstraint(
                 fields=["effect"],
-                condition=Q(status__in=states.OPEN),
+                condition=Q(status__in=states.OPEN_STATUSES),
                 name="effect_has_at_most_one_open_gate",
             ),
             models.CheckConstraint(
-                condition=Q(reason__one_of=states.REASONS), name="gate_reason_is_known"
+                condition=Q(reason__one_of=states.GATE_END_REASONS), name="gate_reason_is_known"
             ),
             models.CheckConstraint(
                 condition=Q(risk__one_of=states.RISKS), name="gate_risk_is_known"
@@ -279,11 +278,11 @@ class Gate(models.Model):
             ),
             models.CheckConstraint(
                 condition=Q(step_up="typed_digest")
-                | ~(Q(reversibility="irreversible") | Q(risk__one_of=states.GRAVE)),
+                | ~(Q(reversibility="irreversible") | Q(risk__one_of=states.HIGH_RISKS)),
                 name="gate_of_what_is_grave_takes_the_code",
             ),
             models.CheckConstraint(
-                condition=Q(reason_of_yes__gte=states.LEAST_REASON)
+                condition=Q(reason_of_yes__gte=states.MIN_REASON_CHARS)
                 | Q(reason_of_yes=0) & ~(Q(reversibility="irreversible") | Q(risk="critical")),
                 name="gate_of_what_is_final_takes_a_reason",
             ),
@@ -301,21 +300,21 @@ class Gate(models.Model):
             models.CheckConstraint(
                 condition=Q(decide_by_us__gt=F("requested_at_us"))
                 & Q(
-                    decide_by_us__lte=F("requested_at_us")
-                    + states.LONGEST_DECIDE_WITHIN_S * states.US
+                    decide_by_us__lte=F("requested_at_us") + states.MAX_DECIDE_WITHIN_S * states.US
                 ),
                 name="gate_is_decided_within_thirty_days",
             ),
             models.CheckConstraint(
-                condition=Q(leave_for_s__gte=1, leave_for_s__lte=states.LONGEST_LEAVE_FOR_S),
+                condition=Q(leave_for_s__gte=1, leave_for_s__lte=states.MAX_VALID_FOR_S),
                 name="gate_leave_lasts_at_most_a_day",
             ),
             models.CheckConstraint(
-                condition=~Q(status__one_of=states.GIVEN) | Q(decided_at_us__lte=F("decide_by_us")),
+                condition=~Q(status__one_of=states.APPROVED_STATUSES)
+                | Q(decided_at_us__lte=F("decide_by_us")),
                 name="gate_is_approved_before_its_deadline",
             ),
             models.CheckConstraint(
-                condition=~Q(status__one_of=states.GIVEN)
+                condition=~Q(status__one_of=states.APPROVED_STATUSES)
                 | Q(leave_until_us=F("decided_at_us") + F("leave_for_s") * states.US),
                 name="gate_leave_has_an_end",
             ),
@@ -337,8 +336,8 @@ class Gate(models.Model):
                 name="gate_is_used_once",
             ),
             models.CheckConstraint(
-                condition=Q(status__one_of=states.OPEN, ended_at_us__isnull=True)
-                | Q(status__one_of=states.ENDS, ended_at_us__isnull=False),
+                condition=Q(status__one_of=states.OPEN_STATUSES, ended_at_us__isnull=True)
+                | Q(status__one_of=states.FINAL_STATUSES, ended_at_us__isnull=False),
                 name="gate_has_ended_or_is_open",
             ),
         ]
@@ -347,7 +346,7 @@ class Gate(models.Model):
             models.Index(
                 fields=["project", "decide_by_us"],
                 name="gate_open",
-                condition=Q(status__in=states.OPEN),
+                condition=Q(status__in=states.OPEN_STATUSES),
             ),
             models.Index(
                 fields=["decide_by_us"],
@@ -396,7 +395,7 @@ class Gate(models.Model):
 class Vote(models.Model):
     """One person's vote on a gate, and exactly what their page showed. Never changed."""
 
-    id = models.UUIDField(primary_key=True, default=uuid7)
+    id = models.UUIDField(primary_key=True, default=new_uuid7)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
     gate = models.ForeignKey(Gate, on_delete=models.PROTECT, related_name="votes", db_index=False)
     user = models.ForeignKey(
@@ -427,7 +426,7 @@ class Vote(models.Model):
                 condition=Q(own=False) | Q(answer="approve"), name="vote_of_ones_own_is_a_yes"
             ),
             models.CheckConstraint(
-                condition=Q(answer__in=states.ANSWERS), name="vote_answer_is_known"
+                condition=Q(answer__in=states.VOTE_ANSWERS), name="vote_answer_is_known"
             ),
             models.CheckConstraint(
                 condition=~Q(answer="approve") | Q(view_complete=True),

@@ -8,16 +8,17 @@ from uuid import UUID
 import orjson
 from django.urls import reverse
 
+from accounts.models import Agent, Project
 from approvals.models import Gate
 from journal.models import Body
-from ledger import holds
+from ledger import stops as ledger_stops
 from ledger.models import Effect
-from ledger.models_holds import Hold
-from sessions.models import Agent, Project, Session
+from ledger.models import Stop as Hold
+from sessions.models import Session
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class StopView:
     """A stop in force.
 
     `name` is its scope (for tools and sessions agent text); `url` its page, or empty.
@@ -29,12 +30,12 @@ class Stop:
     reason: str
 
 
-def in_force(project: Project) -> list[Hold]:
+def load_live_stops(project: Project) -> list[Hold]:
     """Return every stop in force, the latest first."""
-    return holds.live(project.id)
+    return ledger_stops.load_stops(project.id)
 
 
-def described(live_stops: Iterable[Hold]) -> list[Stop]:
+def describe_stops(live_stops: Iterable[Hold]) -> list[StopView]:
     """Return the stops of one project with names, pages and reasons.
 
     The number of queries depends on the scopes, not on the number of stops.
@@ -45,7 +46,7 @@ def described(live_stops: Iterable[Hold]) -> list[Stop]:
     names = _load_names(stops[0].project_id, {(hold.scope, hold.subject) for hold in stops})
     reasons = _load_reasons(stops)
     return [
-        Stop(
+        StopView(
             hold,
             *names.get((hold.scope, hold.subject), ("", "")),
             reasons.get(hold.opened_position, ""),
@@ -54,7 +55,7 @@ def described(live_stops: Iterable[Hold]) -> list[Stop]:
     ]
 
 
-def named(project: UUID, scope: str, subject: str) -> tuple[str, str]:
+def describe_stop_scope(project: UUID, scope: str, subject: str) -> tuple[str, str]:
     """Return name and page of a scope; empty if the project does not have it."""
     return _load_names(project, [(scope, subject)]).get((scope, subject), ("", ""))
 
@@ -89,9 +90,9 @@ def _load_names(
     return names
 
 
-def covering(gate: Gate) -> Hold | None:
+def find_blocking_stop(gate: Gate) -> Hold | None:
     """Return the stop that would block a gate's effect now, whatever is decided."""
-    return holds.stopping(
+    return ledger_stops.find_stop(
         gate.project_id, gate.session_id, gate.agent_id, gate.tool, gate.effect_id
     )
 

@@ -2,18 +2,13 @@
 
 from celery import shared_task
 
-from approvals import deadlines, exemptions, notices
-from journal import beating
+from approvals import exemptions
+from approvals.gates import deadlines
+from db import job_heartbeats
 
 
 @shared_task
-def send_notices() -> int:
-    """Send the notifications that are due."""
-    return notices.send_due()
-
-
-@shared_task
-@beating.watched("gates")
-def sweep_gates() -> int:
+@job_heartbeats.record_run("gates")
+def expire_gates() -> int:
     """Record every passed deadline of gates and exemptions."""
-    return deadlines.sweep() + exemptions.sweep()
+    return deadlines.expire_due_gates() + exemptions.expire_exemptions()

@@ -2,15 +2,15 @@
 
 from django.urls import path
 
-from approvals.views import batch, decide, desk, exemptions, notices, policies, stops, whole
+from approvals.views import arguments, batch, exemptions, inbox, policies, stops, vote
 
 urlpatterns = [
-    path("approvals/", desk.inbox_page, name="inbox"),
-    path("approvals/batch/", batch.choose, name="batch"),
-    path("approvals/batch/confirm/", batch.confirm, name="batch_confirm"),
-    path("approvals/holds/", stops.holds_page, name="holds"),
-    path("approvals/holds/new/", stops.stop, name="stop"),
-    path("approvals/holds/<uuid:hold>/lift/", stops.lift, name="lift"),
+    path("approvals/", inbox.inbox_page, name="inbox"),
+    path("approvals/batch/", batch.select_batch_page, name="batch"),
+    path("approvals/batch/confirm/", batch.confirm_batch_page, name="batch_confirm"),
+    path("approvals/holds/", stops.stops_page, name="holds"),
+    path("approvals/holds/new/", stops.stop_page, name="stop"),
+    path("approvals/holds/<uuid:hold>/lift/", stops.lift_stop_page, name="lift"),
     path("approvals/policies/", policies.policies_page, name="policies"),
     path("approvals/policies/draft/", policies.draft_page, name="policy_draft"),
     path("approvals/policies/sets/<uuid:policy_set>/", policies.policy_set_page, name="policy_set"),
@@ -33,16 +33,15 @@ urlpatterns = [
         exemptions.revoke_exemption,
         name="revoke_exemption",
     ),
-    path("settings/notices/", notices.notices_page, name="notices"),
-    path("settings/notices/<uuid:channel>/", notices.channel_page, name="channel"),
-    path("settings/notices/<uuid:channel>/switch/", notices.switch_channel, name="switch_channel"),
-    path("settings/notices/<uuid:channel>/test/", notices.try_channel, name="try_channel"),
-    path("settings/notices/<uuid:channel>/remove/", notices.remove_channel, name="remove_channel"),
-    path("approvals/<uuid:gate>/", desk.gate_page, name="gate"),
-    path("approvals/<uuid:gate>/whole/", whole.whole_page, name="gate_whole"),
-    path("approvals/<uuid:gate>/arguments/<int:number>/", whole.argument, name="gate_argument"),
-    path("approvals/<uuid:gate>/answer/", decide.answer, name="gate_answer"),
-    path("approvals/<uuid:gate>/confirm/", decide.confirm, name="gate_confirm"),
-    path("approvals/<uuid:gate>/extend/", decide.extend, name="gate_extend"),
-    path("approvals/<uuid:gate>/revoke/", decide.revoke, name="gate_revoke"),
+    path("approvals/<uuid:gate>/", inbox.gate_page, name="gate"),
+    path("approvals/<uuid:gate>/whole/", arguments.arguments_page, name="gate_whole"),
+    path(
+        "approvals/<uuid:gate>/arguments/<int:number>/",
+        arguments.download_argument,
+        name="gate_argument",
+    ),
+    path("approvals/<uuid:gate>/answer/", vote.vote_page, name="gate_answer"),
+    path("approvals/<uuid:gate>/confirm/", vote.confirm_vote_page, name="gate_confirm"),
+    path("approvals/<uuid:gate>/extend/", vote.extend_page, name="gate_extend"),
+    path("approvals/<uuid:gate>/revoke/", vote.revoke_page, name="gate_revoke"),
 ]

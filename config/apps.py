@@ -8,6 +8,6 @@ class ConfigConfig(AppConfig):
     label = "config"
 
     def ready(self) -> None:
-        from config import durability
+        from config import checks
 
-        durability.register()
+        checks.register_checks()

@@ -26,14 +26,14 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 from django.conf import settings
 
 FILE_BROKER = "filesystem://"
-LOOK_UP_S = 0.5
-LOOKS, LOOK_AGAIN_S = 20, 0.05  # reads of a file that another process is writing
+BROKER_POLL_S = 0.5
+READ_ATTEMPTS, READ_RETRY_S = 20, 0.05  # reads of a file that another process is writing
 CLOCK_STEP_S = 5.0  # the wall clock was set if it moves by more against the monotonic clock
 
 log = structlog.get_logger("gatebook.jobs")
 
 
-def broker_options(url: str, folder: Path) -> dict[str, Any]:
+def build_broker_options(url: str, folder: Path) -> dict[str, Any]:
     """Return the transport options for `url`; create the file broker's folders."""
     if not url.startswith(FILE_BROKER):
         return {}
@@ -57,11 +57,11 @@ class FileChannel(filesystem.Channel):
     """
 
     def _queue_bind(self, *binding: Any) -> None:
-        for _ in range(LOOKS):
+        for _ in range(READ_ATTEMPTS):
             try:
                 super()._queue_bind(*binding)
             except ValueError:  # the file is still empty
-                time.sleep(LOOK_AGAIN_S)
+                time.sleep(READ_RETRY_S)
             else:
                 return
         # The process that created the file died while it wrote.
@@ -95,7 +95,9 @@ class FileTransport(filesystem.Transport):
     Channel = FileChannel
 
     def drain_events(self, connection: Any, timeout: float | None = None, **kwargs: Any) -> None:
-        super().drain_events(connection, timeout=min(timeout or LOOK_UP_S, LOOK_UP_S), **kwargs)
+        super().drain_events(
+            connection, timeout=min(timeout or BROKER_POLL_S, BROKER_POLL_S), **kwargs
+        )
 
 
 class MonotonicScheduler(Scheduler):
@@ -152,7 +154,9 @@ warnings.filterwarnings("ignore", category=SecurityWarning)
 app = Celery("gatebook")
 app.conf.update(
     broker_url=settings.CELERY_BROKER_URL,
-    broker_transport_options=broker_options(settings.CELERY_BROKER_URL, settings.CELERY_FOLDER),
+    broker_transport_options=build_broker_options(
+        settings.CELERY_BROKER_URL, settings.CELERY_FOLDER
+    ),
     broker_connection_retry_on_startup=True,
     accept_content=["json"],
     task_ignore_result=True,
@@ -166,44 +170,44 @@ app.conf.update(
             "schedule": 5.0,
             "options": {"expires": 5.0},
         },
-        "notices-send": {
-            "task": "approvals.tasks.send_notices",
+        "notifications-send": {
+            "task": "notifications.tasks.send_notifications",
             "schedule": 5.0,
             "options": {"expires": 5.0},
         },
         # Readers treat a passed deadline as passed. This job records it and notifies people and
         # agents.
-        "gates-sweep": {
-            "task": "approvals.tasks.sweep_gates",
+        "gates-expire": {
+            "task": "approvals.tasks.expire_gates",
             "schedule": 5.0,
             "options": {"expires": 5.0},
         },
         # Readers derive what is stuck. This job records it and notifies people.
         "stuck-sweep": {
-            "task": "inquiry.tasks.sweep",
+            "task": "monitoring.tasks.sweep_stuck",
             "schedule": 5.0,
             "options": {"expires": 5.0},
         },
         # Searches read what is newer than the index themselves, which should be little.
-        "words-index": {
-            "task": "inquiry.tasks.index_words",
+        "search-index": {
+            "task": "investigation.tasks.update_search_index",
             "schedule": 3.0,
             "options": {"expires": 3.0},
         },
         # A run takes at most 10 s, and the next continues where it ended.
-        "questions-watch": {
-            "task": "inquiry.tasks.watch_questions",
+        "alerts-run": {
+            "task": "investigation.tasks.run_alerts",
             "schedule": 60.0,
             "options": {"expires": 60.0},
         },
         # One at a time, by one worker; the other worker serves what people and agents wait for.
         "exports-run": {
-            "task": "inquiry.tasks.run_exports",
+            "task": "investigation.tasks.run_exports",
             "schedule": 5.0,
             "options": {"expires": 5.0},
         },
-        "prune-answers": {
-            "task": "ingest.tasks.prune_answers",
+        "idempotency-keys-prune": {
+            "task": "api.tasks.prune_idempotency_keys",
             "schedule": 3600.0,
             "options": {"expires": 3600.0},
         },

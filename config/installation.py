@@ -13,7 +13,7 @@ from django.conf import settings
 from django.core.management import get_commands
 from django.db import DatabaseError, connection
 
-from config import keys
+from config import secret_keys
 from journal import fingerprints
 
 NOTE: Final = "installation"
@@ -26,7 +26,7 @@ _COMPARED: Final = frozenset({"migrate", "shell", "dbshell", "loaddata", "flush"
 _OF_PEOPLE: Final = frozenset({"changepassword", "createsuperuser", "clearsessions"})
 
 
-class Note(NamedTuple):
+class InstallationNote(NamedTuple):
     """Content of `<var>/installation`: installation id and database location."""
 
     identity: str
@@ -46,43 +46,46 @@ def refuse_command(arguments: list[str]) -> None:
     if name in _FREE or not (ours or name in _COMPARED | _OF_PEOPLE):
         return
     needs = (ours and not application.startswith("whitenoise")) or name in _OF_PEOPLE
-    for sentence in refusals(must_exist=needs):
+    for sentence in find_installation_faults(must_exist=needs):
         raise SystemExit(f"gatebook: {sentence}")
 
 
-def refusals(*, must_exist: bool = True) -> list[str]:
+def find_installation_faults(*, must_exist: bool = True) -> list[str]:
     """Return a sentence for each reason not to work on this installation.
 
     Without `must_exist` an installation that is not set up yet is accepted.
     """
-    note = read_note()
+    note = read_installation_note()
     try:
-        stored = {} if _is_missing() else fingerprints.recorded()
+        stored = {} if _is_missing() else fingerprints.load_fingerprints()
     except DatabaseError:
         return []  # the command that uses the database reports the fault
-    if note is not None and fingerprints.INSTALLATION not in stored:
+    if note is not None and fingerprints.INSTALLATION_NAME not in stored:
         return [
             f"The files in {settings.VAR_DIR} belong to an installation in {note.place}, and the "
-            f"database in use ({place()}) holds none. Set DATABASE_URL as the service does, or "
+            f"database in use ({describe_database_location()}) holds none. Set DATABASE_URL as the "
+            "service does, or "
             "restore the database. To begin a new installation set GATEBOOK_VAR to an empty "
             "folder."
         ]
-    if note is not None and note.identity != stored[fingerprints.INSTALLATION]:
+    if note is not None and note.identity != stored[fingerprints.INSTALLATION_NAME]:
         return [
             f"The files in {settings.VAR_DIR} belong to an installation in {note.place}, and the "
-            f"database in use ({place()}) belongs to another. Set GATEBOOK_VAR and DATABASE_URL "
+            f"database in use ({describe_database_location()}) belongs to another. Set "
+            "GATEBOOK_VAR and DATABASE_URL "
             "as the service does."
         ]
-    if must_exist and fingerprints.INSTALLATION not in stored:
+    if must_exist and fingerprints.INSTALLATION_NAME not in stored:
         return [
-            f"Nothing is set up in {place()}. Set GATEBOOK_VAR and DATABASE_URL as the service "
+            f"Nothing is set up in {describe_database_location()}. Set GATEBOOK_VAR and "
+            "DATABASE_URL as the service "
             "does, or run `manage.py setup` to begin a new installation."
         ]
-    return [_of_key(name) for name in fingerprints.foreign_keys(stored)]
+    return [_of_key(name) for name in fingerprints.find_changed_keys(stored)]
 
 
 def _of_key(name: str) -> str:
-    path, variable = settings.VAR_DIR / "keys" / name, keys.KEY_VARIABLES[name]
+    path, variable = settings.VAR_DIR / "keys" / name, secret_keys.KEY_VARIABLES[name]
     wrong = (
         f"The key {name} that this database was written with is not in {path}, and {variable} is "
         "not set"
@@ -96,7 +99,7 @@ def _of_key(name: str) -> str:
     )
 
 
-def place() -> str:
+def describe_database_location() -> str:
     """Describe where the database is, without secrets."""
     configured = connection.settings_dict
     if connection.vendor == "sqlite":
@@ -105,32 +108,32 @@ def place() -> str:
     return f"the PostgreSQL database {configured['NAME']} on {host}{f':{port}' if port else ''}"
 
 
-def read_note() -> Note | None:
+def read_installation_note() -> InstallationNote | None:
     """Return what the folder records about its database, or None."""
     path: Path = settings.VAR_DIR / NOTE
     if not path.exists():
         return None
     identity, _, where = path.read_text(encoding="utf-8").partition("\n")
-    return Note(identity.strip(), where.strip())
+    return InstallationNote(identity.strip(), where.strip())
 
 
-def settle() -> bool:
+def record_installation() -> bool:
     """Store new keys, fingerprints and the note; True for a new installation.
 
-    Call it when `refusals` is empty and the database is migrated. Raises ValueError where another
-    process stored other keys first.
+    Call it when `find_installation_faults` is empty and the database is migrated. Raises ValueError
+    where another process stored other keys first.
     """
-    is_new = fingerprints.INSTALLATION not in fingerprints.recorded()
+    is_new = fingerprints.INSTALLATION_NAME not in fingerprints.load_fingerprints()
     for name, key in settings.GATEBOOK_NEW_KEYS.items():
         # Stored first: a key that the database knows must not be lost.
-        if keys.store(settings.VAR_DIR / "keys", name, key) != key:
+        if secret_keys.store_key(settings.VAR_DIR / "keys", name, key) != key:
             raise ValueError(
                 "Another process made the keys at the same moment. Run the command again."
             )
-    stored = fingerprints.record()
-    for sentence in map(_of_key, fingerprints.foreign_keys(stored)):
+    stored = fingerprints.record_fingerprints()
+    for sentence in map(_of_key, fingerprints.find_changed_keys(stored)):
         raise ValueError(sentence)
-    content = f"{stored[fingerprints.INSTALLATION]}\n{place()}\n"
+    content = f"{stored[fingerprints.INSTALLATION_NAME]}\n{describe_database_location()}\n"
     path: Path = settings.VAR_DIR / NOTE
     if not path.exists() or path.read_text(encoding="utf-8") != content:
         path.write_text(content, encoding="utf-8")

@@ -12,8 +12,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 
-from config.logs import MESSAGE_CHARACTERS
-from sessions.views.errors import form_only, unavailable
+from accounts.views.errors import method_not_allowed, render_unavailable
+from config.logging import MESSAGE_CHARACTERS
 
 log = structlog.get_logger("gatebook.pages")
 
@@ -107,10 +107,10 @@ class BusyMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)
         reads = request.method == "GET" and response.status_code == 405
-        return form_only(request, response) if reads and not response.content else response
+        return method_not_allowed(request, response) if reads and not response.content else response
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        answer = unavailable(request, exception)
+        answer = render_unavailable(request, exception)
         if answer is not None:
             log.warning("busy", path=request.path, reason=str(exception)[:MESSAGE_CHARACTERS])
         return answer

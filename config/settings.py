@@ -1,13 +1,15 @@
-"""Django settings from the environment. docs/operating.md lists the variables."""
+"""Django settings from the environment. docs/how-to/operating.md lists the variables."""
 
 import os
 import sys
+import tomllib
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from csp.constants import NONE, SELF
 
-from config import databases, keys, logs
+from config import logging, secret_keys
+from db import url
 
 
 def _flag(name: str) -> bool:
@@ -15,6 +17,10 @@ def _flag(name: str) -> bool:
 
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+# The one place of the version is pyproject.toml; pages and /api/v1/openapi.json show it.
+GATEBOOK_VERSION: str = tomllib.loads((BASE_DIR / "pyproject.toml").read_text(encoding="utf-8"))[
+    "project"
+]["version"]
 VAR_DIR = Path(os.environ.get("GATEBOOK_VAR") or BASE_DIR / "var").absolute()
 # Only this user may read the database, its log and the artifacts. Created first, because its
 # contents are created with open permissions.
@@ -25,16 +31,17 @@ DEBUG = False
 HTTPS = _flag("GATEBOOK_HTTPS")
 
 # --- keys -----------------------------------------------------------------------------------------
-_keys, _new_keys = keys.load(VAR_DIR / "keys", os.environ)
+_keys, _new_keys = secret_keys.load_keys(VAR_DIR / "keys", os.environ)
 # They exist only in this process until `manage.py setup` stores them.
 GATEBOOK_NEW_KEYS = _new_keys
 SECRET_KEY: str | bytes = _keys["secret_key"].hex()
 GATEBOOK_PEPPER: bytes = _keys["pepper"]
 
 # --- databases ------------------------------------------------------------------------------------
-# Most threads wait for people without a connection (approvals/waker.py), which costs little.
+# Most threads wait for people without a connection (approvals/gates/listener.py), which costs
+# little.
 WEB_THREADS = int(os.environ.get("GATEBOOK_THREADS") or 256)
-# Limits of clients per process (config/web/limits.py). No thread waits for a client.
+# Limits of clients per process (config/http_server/limits.py). No thread waits for a client.
 GATEBOOK_CONNECTIONS = int(os.environ.get("GATEBOOK_CONNECTIONS") or 4096)
 GATEBOOK_CONNECTIONS_PER_ADDRESS = int(os.environ.get("GATEBOOK_CONNECTIONS_PER_ADDRESS") or 256)
 # Proxies' connections are not counted; the clients in their X-Forwarded-For are.
@@ -57,7 +64,7 @@ _owner_url = os.environ.get("DATABASE_OWNER_URL", "")
 _as_owner = bool(_owner_url) and len(sys.argv) > 1 and sys.argv[1] in {"migrate", "setup"}
 try:
     DATABASES = {
-        "default": databases.entry(
+        "default": url.build_database_settings(
             _owner_url if _as_owner else os.environ.get("DATABASE_URL", ""),
             VAR_DIR,
             BASE_DIR,
@@ -85,12 +92,20 @@ INSTALLED_APPS = [
     "django_filters",
     "csp",
     "axes",
+    "db.apps.DbConfig",
     "journal.apps.JournalConfig",
+    "web.apps.WebConfig",
+    "accounts.apps.AccountsConfig",
     "sessions.apps.SessionsConfig",
     "ledger.apps.LedgerConfig",
     "approvals.apps.ApprovalsConfig",
-    "inquiry.apps.InquiryConfig",
-    "ingest.apps.IngestConfig",
+    "notifications.apps.NotificationsConfig",
+    "display.apps.DisplayConfig",
+    "monitoring.apps.MonitoringConfig",
+    "investigation.apps.InvestigationConfig",
+    "pages.apps.PagesConfig",
+    "api.apps.ApiConfig",
+    "importers.apps.ImportersConfig",
     "config.apps.ConfigConfig",
 ]
 ROOT_URLCONF = "config.urls"
@@ -130,7 +145,7 @@ TEMPLATES = [
 # --- people ---------------------------------------------------------------------------------------
 AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
-    "sessions.signed_in.MemberBackend",
+    "accounts.auth_backend.MemberBackend",
 ]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
@@ -150,11 +165,11 @@ AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = 0.25
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
-AXES_LOCKOUT_TEMPLATE = "registration/locked.html"
+AXES_LOCKOUT_TEMPLATE = "accounts/locked.html"
 AXES_HTTP_RESPONSE_CODE = 429
 AXES_VERBOSE = False
-AXES_CLIENT_IP_CALLABLE = "sessions.sign_ins.address_of"
-AXES_USERNAME_CALLABLE = "sessions.sign_ins.counted_name"
+AXES_CLIENT_IP_CALLABLE = "accounts.sign_ins.address_of"
+AXES_USERNAME_CALLABLE = "accounts.sign_ins.counted_name"
 # The rest of the form is stored with a wrong password, but no secrets.
 AXES_SENSITIVE_PARAMETERS = [
     "username",
@@ -224,7 +239,7 @@ MEDIA_ROOT = VAR_DIR / "artifacts"
 GATEBOOK_ARTIFACT_BYTES = int(os.environ.get("GATEBOOK_ARTIFACT_BYTES") or 64 * 1024 * 1024)
 # Seconds that a page may search before it stops with a message.
 GATEBOOK_SEARCH_TIMEOUT_S = float(os.environ.get("GATEBOOK_SEARCH_TIMEOUT_S") or 5)
-# How many search queries run at once; 0 for the default of inquiry/turns.py.
+# How many search queries run at once; 0 for the default of display/query_slots.py.
 GATEBOOK_SEARCH_PLACES = max(int(os.environ.get("GATEBOOK_SEARCH_PLACES") or 0), 0)
 # The limit of forms. Artifact bytes have their own streaming endpoint.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * 1024 * 1024
@@ -262,5 +277,5 @@ CELERY_BROKER_URL = os.environ.get("CELERY_BROKER_URL") or "filesystem://"
 CELERY_FOLDER = VAR_DIR / "celery"
 
 # --- logs -----------------------------------------------------------------------------------------
-LOGGING = logs.logging_config(os.environ.get("GATEBOOK_LOG_LEVEL", "INFO").upper())
-logs.configure_structlog()
+LOGGING = logging.logging_config(os.environ.get("GATEBOOK_LOG_LEVEL", "INFO").upper())
+logging.configure_structlog()

@@ -2,20 +2,21 @@
 
 from django.urls import include, path
 
-from ingest.views import about
-from inquiry import health
+from api.views import meta
+from monitoring import health
 
 urlpatterns = [
     path("healthz", health.healthz),
     path("readyz", health.readyz),
-    path("docs/api/", about.read_description, name="api"),
-    path("", include("sessions.urls")),
+    path("docs/api/", meta.show_api_page, name="api"),
+    path("", include("accounts.urls")),
     path("", include("ledger.urls")),
     path("", include("approvals.urls")),
-    path("", include("inquiry.urls")),
+    path("", include("notifications.urls")),
+    path("", include("pages.urls")),
 ]
 
-handler400 = "sessions.views.errors.bad_request"
-handler403 = "sessions.views.errors.forbidden"
-handler404 = "inquiry.elsewhere.not_found"
-handler500 = "sessions.views.errors.server_error"
+handler400 = "accounts.views.errors.bad_request"
+handler403 = "accounts.views.errors.forbidden"
+handler404 = "pages.not_found.not_found"
+handler500 = "accounts.views.errors.server_error"

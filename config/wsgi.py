@@ -19,12 +19,12 @@ from django.db import connection
 from django.http import HttpRequest, HttpResponseBase
 from django.urls import set_urlconf
 
-from approvals import waker
-from config.draining import before_end
-from config.sqlite import checkpoints, idle
-from config.sqlite.queue import for_a_person
+from approvals.gates import listener
+from config.shutdown import register_shutdown_callback
+from db.sqlite import connection_pool, wal_checkpointer
+from db.sqlite.write_queue import prioritize_person
 
-AGENTS_URLCONF = "config.agents_urls"
+AGENTS_URLCONF = "config.api_urls"
 AGENTS_PREFIX = "/api/"
 
 
@@ -56,7 +56,7 @@ def _dispatcher() -> Callable[[dict[str, Any], Any], Iterable[bytes]]:
     def application(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         if environ.get("PATH_INFO", "").startswith(AGENTS_PREFIX):
             return agents(environ, start_response)
-        with for_a_person():
+        with prioritize_person():
             return people(environ, start_response)
 
     return application
@@ -71,11 +71,11 @@ if multiprocessing.parent_process() is not None:
             f"gatebook: no key {', '.join(settings.GATEBOOK_NEW_KEYS)} is stored; run `manage.py "
             "setup`"
         )
-    idle.share()
+    connection_pool.enable_pooling()
     if connection.vendor == "sqlite":
-        checkpoints.begin(str(connection.settings_dict["NAME"]))
-    before_end(waker.drain)
-    waker.start()
+        wal_checkpointer.start_checkpointer(str(connection.settings_dict["NAME"]))
+    register_shutdown_callback(listener.drain_waiters)
+    listener.start_listener()
 
 # What is loaded now stays. A batch creates tens of thousands of objects, hardly any in cycles:
 # collecting less often saves a fifth of a batch's Python time.

@@ -1,12 +1,14 @@
-"""A trial: ordinary ingest without and with slow clients beside it, in turns, against the real server.
+"""A trial: ordinary ingest without and with slow clients beside it, in turns, against the real
+server.
 
     python -m evaluation.slow_clients [--vendor sqlite] [--clients 1000] [--rounds 5]
 
-The slow clients are of eight kinds in equal numbers: they announce a body and send none (without and with a token, and
-to the sign-in page), send a body one byte a second (with and without a token), send headers without an end, read no
-response, or send nothing. 200 connect in a second, and ingest begins when all are connected; one that is disconnected
-connects again a second later. Everything stays on 127.0.0.1 and ends by itself. Prints a line for each round and exits
-with 1 when a bar is not met.
+The slow clients are of eight kinds in equal numbers: they announce a body and send none (without
+and with a token, and to the sign-in page), send a body one byte a second (with and without a
+token), send headers without an end, read no response, or send nothing. 200 connect in a second, and
+ingest begins when all are connected; one that is disconnected connects again a second later.
+Everything stays on 127.0.0.1 and ends by itself. Prints a line for each round and exits with 1 when
+a bar is not met.
 """
 
 import argparse
@@ -28,7 +30,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from evaluation.bench import clients, house
+from evaluation.bench import clients
+from evaluation.bench import installation as bench_installation
 from evaluation.bench.workload import Batch
 
 P99_BAR: Final = 2.0  # times that without slow clients
@@ -48,7 +51,9 @@ class _Slow:
     def __init__(self, port: int, token: str, artifact: str, number: int) -> None:
         self.port, self.kind = port, number % 8
         bearer = f"Authorization: Bearer {token}\r\n"
-        post = "POST /api/v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        post = (
+            "POST /api/v1/events HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        )
         self.hello = [
             f"{post}Content-Length: 4000\r\n\r\n",
             f"{post}{bearer}Content-Length: 4000\r\n\r\n",
@@ -147,7 +152,13 @@ def _batches(name: str) -> list[Batch]:
     found = []
     for number in range(10):
         items = [
-            {"id": f"{name}-{number}-{item}", "kind": "moon.risen", "session": "slow", "n": item, "text": "x" * 300}
+            {
+                "id": f"{name}-{number}-{item}",
+                "kind": "moon.risen",
+                "session": "slow",
+                "n": item,
+                "text": "x" * 300,
+            }
             for item in range(100)
         ]
         found.append(Batch(json.dumps(items).encode(), len(items)))
@@ -170,7 +181,11 @@ def _measure(port: int, token: str, name: str, sizes: tuple[int, int]) -> dict[s
     health = hears.recv()
     asking.join(10)
     commands = [value for kind in clients.COMMANDS for value in spent.latencies[kind]]
-    return {"commands": p99(commands), "batches": p99(spent.latencies["batch"]), "health": p99(health)}
+    return {
+        "commands": p99(commands),
+        "batches": p99(spent.latencies["batch"]),
+        "health": p99(health),
+    }
 
 
 def p99(values: Sequence[float]) -> float:
@@ -207,11 +222,14 @@ def run(vendor: str, number: int, rounds: int, sizes: tuple[int, int] = (8, 25))
     ratios: dict[str, list[float]] = {"commands": [], "batches": []}
     health: list[float] = []
     try:
-        # Of PostgreSQL beside it: that runs as another user where this one is root, who may not enter ours.
-        with house.ground(vendor, folder, folder.with_name(f"{folder.name}-pg")) as found:
-            installation = house.install(vendor, folder / "slow", found)
+        # Of PostgreSQL beside it: that runs as another user where this one is root, who may not
+        # enter ours.
+        with bench_installation.ground(
+            vendor, folder, folder.with_name(f"{folder.name}-pg")
+        ) as found:
+            installation = bench_installation.install(vendor, folder / "slow", found)
             token = installation.token("slow")
-            with house.serve(installation) as server:
+            with bench_installation.serve(installation) as server:
                 artifact = _store_artifact(server.port, token)
                 _measure(server.port, token, "warm", sizes)
                 for each in range(rounds):
@@ -229,17 +247,27 @@ def run(vendor: str, number: int, rounds: int, sizes: tuple[int, int] = (8, 25))
                     health.append(beside["health"])
                     for kind, values in ratios.items():
                         values.append(beside[kind] / without[kind])
-                    parts = [f"{kind} {without[kind] * 1000:.0f} -> {beside[kind] * 1000:.0f} ms" for kind in without]
-                    sys.stdout.write(f"{vendor}: p99 of {', '.join(parts)} (load {os.getloadavg()[0]:.1f})\n")
+                    parts = [
+                        f"{kind} {without[kind] * 1000:.0f} -> {beside[kind] * 1000:.0f} ms"
+                        for kind in without
+                    ]
+                    sys.stdout.write(
+                        f"{vendor}: p99 of {', '.join(parts)} (load {os.getloadavg()[0]:.1f})\n"
+                    )
                     sys.stdout.flush()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     medians = {kind: statistics.median(values) for kind, values in ratios.items()}
-    met = all(value <= P99_BAR for value in medians.values()) and statistics.median(health) <= HEALTH_BAR_S
+    met = (
+        all(value <= P99_BAR for value in medians.values())
+        and statistics.median(health) <= HEALTH_BAR_S
+    )
     words = ", ".join(f"{kind} {value:.2f} x" for kind, value in medians.items())
     sys.stdout.write(
-        f"{vendor}: {number} slow clients, p99 with against without: {words} (bar {P99_BAR:.0f} x); health "
-        f"{statistics.median(health) * 1000:.0f} ms (bar {HEALTH_BAR_S * 1000:.0f}): {'met' if met else 'not met'}\n"
+        f"{vendor}: {number} slow clients, p99 with against without: {words} (bar {P99_BAR:.0f} "
+        "x); health "
+        f"{statistics.median(health) * 1000:.0f} ms (bar {HEALTH_BAR_S * 1000:.0f}): "
+        f"{'met' if met else 'not met'}\n"
     )
     return met
 
@@ -247,11 +275,14 @@ def run(vendor: str, number: int, rounds: int, sizes: tuple[int, int] = (8, 25))
 def main() -> int:
     """Measure on each database."""
     parser = argparse.ArgumentParser(prog="python -m evaluation.slow_clients")
-    parser.add_argument("--vendor", choices=house.VENDORS, action="append")
+    parser.add_argument("--vendor", choices=bench_installation.VENDORS, action="append")
     parser.add_argument("--clients", type=int, default=1_000)
     parser.add_argument("--rounds", type=int, default=5)
     told = parser.parse_args()
-    met = [run(vendor, told.clients, told.rounds) for vendor in told.vendor or house.VENDORS]
+    met = [
+        run(vendor, told.clients, told.rounds)
+        for vendor in told.vendor or bench_installation.VENDORS
+    ]
     return 0 if all(met) else 1
 
 

@@ -13,8 +13,8 @@ class JournalConfig(AppConfig):
 
     def ready(self) -> None:
         """Reinstall triggers after migrations, which may rebuild a table without them."""
-        from journal import triggers
+        from db import triggers
 
         post_migrate.connect(
-            triggers.install_after_migrate, sender=self, dispatch_uid="journal.triggers"
+            triggers.install_after_migrate, sender=self, dispatch_uid="db.triggers"
         )

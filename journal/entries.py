@@ -17,13 +17,13 @@ import orjson
 from django.conf import settings
 from django.db import connection
 
-from journal import sql
+from db import raw_sql
 from journal.models import SCHEMA_VERSION, Body, Entry
 
 SYSTEM_SOURCE = "gatebook"
 
 
-class Status(StrEnum):
+class AppendStatus(StrEnum):
     """The result for one draft."""
 
     CREATED = "created"
@@ -59,14 +59,14 @@ class Draft:
 
 
 @dataclass(slots=True, frozen=True)
-class Appended:
+class AppendResult:
     """The result for a draft; `position` is that of the stored entry."""
 
-    status: Status
+    status: AppendStatus
     position: int
 
 
-def commitment(salt: bytes, text: str) -> bytes:
+def compute_commitment(salt: bytes, text: str) -> bytes:
     """Return SHA-256 over salt ‖ text, which remains when a body is erased."""
     return hashlib.sha256(salt + text.encode()).digest()
 
@@ -77,14 +77,14 @@ def keyed_digest(*parts: str) -> str:
     return hmac.new(settings.GATEBOOK_PEPPER, message, hashlib.sha256).hexdigest()[:32]
 
 
-def append(drafts: Sequence[Draft], received_us: int) -> list[Appended]:
+def append_entries(drafts: Sequence[Draft], received_us: int) -> list[AppendResult]:
     """Append `drafts` in order and return the result of each, in the same order.
 
     A draft with a stored key and equal text is a duplicate; with other text it is a conflict, which
     is recorded as an `integrity.conflict` entry. Must run inside a transaction. Positions follow
     the given order; rows are written sorted by key, so that overlapping batches do not deadlock.
     """
-    fates: list[Appended | None] = [None] * len(drafts)
+    fates: list[AppendResult | None] = [None] * len(drafts)
     first: dict[tuple[UUID, str, str], int] = {}
     repeats: list[int] = []
     for index, draft in enumerate(drafts):
@@ -98,15 +98,15 @@ def append(drafts: Sequence[Draft], received_us: int) -> list[Appended]:
         if position is not None
     }
     for index, position in created.items():
-        fates[index] = Appended(Status.CREATED, position)
+        fates[index] = AppendResult(AppendStatus.CREATED, position)
     existing = [index for index in fresh if index not in created]
     for index in repeats:
         draft = drafts[index]
         original = first[draft.project, draft.source, draft.event_id]
         if original in created:
             same = drafts[original].text == draft.text
-            fates[index] = Appended(
-                Status.DUPLICATE if same else Status.CONFLICT, created[original]
+            fates[index] = AppendResult(
+                AppendStatus.DUPLICATE if same else AppendStatus.CONFLICT, created[original]
             )
         else:
             # Compare with the stored entry: the first of them may itself be the conflict.
@@ -116,25 +116,25 @@ def append(drafts: Sequence[Draft], received_us: int) -> list[Appended]:
     conflicts = [
         drafts[i]
         for i, fate in enumerate(fates)
-        if fate is not None and fate.status is Status.CONFLICT
+        if fate is not None and fate.status is AppendStatus.CONFLICT
     ]
     if conflicts:
         _insert(_unique(_conflict(draft) for draft in conflicts), received_us)
     return [fate for fate in fates if fate is not None]
 
 
-def look(draft: Draft, received_us: int) -> Appended | None:
+def compare_with_stored(draft: Draft, received_us: int) -> AppendResult | None:
     """Compare `draft` with the stored entry of its key; None if there is none.
 
     A conflict is recorded as evidence, as by `append`.
     """
     fates = _compare([draft], missing_ok=True)
-    if fates and fates[0].status is Status.CONFLICT:
+    if fates and fates[0].status is AppendStatus.CONFLICT:
         _insert([_conflict(draft)], received_us)
     return fates[0] if fates else None
 
 
-def record(
+def record_system_entry(
     project: UUID,
     kind: str,
     *,
@@ -147,7 +147,7 @@ def record(
     effect: UUID | None = None,
     attempt: int | None = None,
     subject: UUID | None = None,
-) -> Appended:
+) -> AppendResult:
     """Append one entry of Gatebook itself; repeating it changes nothing."""
     draft = Draft(
         project=project,
@@ -163,10 +163,10 @@ def record(
         attempt=attempt,
         subject=subject,
     )
-    return append([draft], received_us)[0]
+    return append_entries([draft], received_us)[0]
 
 
-def bring(
+def import_entries(
     drafts: Sequence[Draft], kept: Sequence[tuple[bytes | None, bytes | None]], received_us: int
 ) -> list[int]:
     """Import entries of another journal; return their positions in order.
@@ -192,7 +192,7 @@ def bring(
     return [entry.position for entry in made]
 
 
-def destroy_body(position: int) -> None:
+def delete_body(position: int) -> None:
     """Delete a body and its salt; requires an erasure that names the entry."""
     with connection.cursor() as cursor:
         cursor.execute("DELETE FROM journal_body WHERE entry_id = %s", [position])
@@ -294,10 +294,10 @@ def _insert_one_postgresql(draft: Draft, received_us: int, salt: bytes) -> list[
         *_read(draft),
         received_us,
         draft.facts,
-        commitment(salt, draft.text),
+        compute_commitment(salt, draft.text),
         SCHEMA_VERSION,
     ]
-    new = sql.rows(_INSERT_ONE_POSTGRESQL, [*values, salt, draft.text])
+    new = raw_sql.fetch_rows(_INSERT_ONE_POSTGRESQL, [*values, salt, draft.text])
     return [int(new[0][0]) if new else None]
 
 
@@ -308,18 +308,20 @@ def _insert_postgresql(drafts: Sequence[Draft], received_us: int, salts: bytes) 
         row: dict[str, Any] = dict(zip(_SENT, _read(draft), strict=True))
         row["n"] = n
         row["facts"] = draft.facts
-        row["commit"] = commitment(salt, draft.text).hex()
+        row["commit"] = compute_commitment(salt, draft.text).hex()
         row["salt"] = salt.hex()
         row["body"] = draft.text
         rows.append(row)
     positions: list[int | None] = [None] * len(drafts)
-    for n, position in sql.rows(_INSERT_POSTGRESQL, [orjson.dumps(rows).decode(), received_us]):
+    for n, position in raw_sql.fetch_rows(
+        _INSERT_POSTGRESQL, [orjson.dumps(rows).decode(), received_us]
+    ):
         positions[n] = position
     return positions
 
 
 def _insert_sqlite(drafts: Sequence[Draft], received_us: int, salts: bytes) -> list[int | None]:
-    last = sql.rows(
+    last = raw_sql.fetch_rows(
         "SELECT COALESCE((SELECT seq FROM sqlite_sequence WHERE name = 'journal_entry'), 0)"
     )
     base = int(last[0][0]) + 1
@@ -333,24 +335,26 @@ def _insert_sqlite(drafts: Sequence[Draft], received_us: int, salts: bytes) -> l
                 *sent,
                 received_us,
                 draft.facts,
-                commitment(salt, draft.text),
+                compute_commitment(salt, draft.text),
                 SCHEMA_VERSION,
             ]
         )
         bodies.append((position, salt, draft.text))
     positions: list[int | None] = list(range(base, base + len(drafts)))
-    if sql.write_each(_INSERT_SQLITE, entries) < len(drafts):
+    if raw_sql.execute_write_each(_INSERT_SQLITE, entries) < len(drafts):
         new = {
             row[0]
-            for row in sql.rows("SELECT position FROM journal_entry WHERE position >= %s", [base])
+            for row in raw_sql.fetch_rows(
+                "SELECT position FROM journal_entry WHERE position >= %s", [base]
+            )
         }
         bodies = [body for body in bodies if body[0] in new]
         positions = [position if position in new else None for position in positions]
-    sql.write_each(_INSERT_BODY_SQLITE, bodies)
+    raw_sql.execute_write_each(_INSERT_BODY_SQLITE, bodies)
     return positions
 
 
-def _compare(drafts: Sequence[Draft], *, missing_ok: bool = False) -> list[Appended]:
+def _compare(drafts: Sequence[Draft], *, missing_ok: bool = False) -> list[AppendResult]:
     """Tell duplicates from conflicts by hashing each text with the stored salt."""
     if not drafts:
         return []
@@ -362,8 +366,10 @@ def _compare(drafts: Sequence[Draft], *, missing_ok: bool = False) -> list[Appen
             continue
         position, salt, commit = stored[key]
         # An erased body has no salt, so nothing can be compared: the stored entry counts.
-        same = salt is None or commitment(salt, draft.text) == commit
-        fates.append(Appended(Status.DUPLICATE if same else Status.CONFLICT, position))
+        same = salt is None or compute_commitment(salt, draft.text) == commit
+        fates.append(
+            AppendResult(AppendStatus.DUPLICATE if same else AppendStatus.CONFLICT, position)
+        )
     return fates
 
 

@@ -14,12 +14,12 @@ class NothingToErase(Exception):
     """No entry with a body at that position in this project; it may be erased already."""
 
 
-def bring(rows: Sequence[Erasure]) -> None:
+def import_erasures(rows: Sequence[Erasure]) -> None:
     """Import erasures of another journal, whose entries are here without bodies."""
     Erasure.objects.bulk_create(rows, batch_size=500)
 
 
-def erase(project: UUID, position: int, *, reason: str, actor: str, now_us: int) -> Erasure:
+def erase_body(project: UUID, position: int, *, reason: str, actor: str, now_us: int) -> Erasure:
     """Delete the body and salt of the entry at `position`; entry and commitment stay.
 
     The database requires this order: the Erasure row, then the deletion, then `erasure.executed`.
@@ -37,9 +37,9 @@ def erase(project: UUID, position: int, *, reason: str, actor: str, now_us: int)
         )
     except IntegrityError:
         raise NothingToErase(f"Entry {position} is already being erased.") from None
-    entries.destroy_body(position)
+    entries.delete_body(position)
     facts = orjson.dumps({"entry": position}).decode()
-    entries.record(
+    entries.record_system_entry(
         project,
         "erasure.executed",
         event_id=entries.keyed_digest("erasure", str(project), str(position)),

@@ -13,15 +13,15 @@ from typing import Final
 from django.conf import settings
 from django.db import connection, transaction
 
-from journal.clock import now_us
+from db.clock import now_us
 from journal.models import Fingerprint
 
-INSTALLATION: Final = "installation"
-KEYS: Final = ("secret_key", "pepper")
-TABLE: Final = "journal_fingerprint"
+INSTALLATION_NAME: Final = "installation"
+KEY_NAMES: Final = ("secret_key", "pepper")
+FINGERPRINT_TABLE: Final = "journal_fingerprint"
 
 
-def of_key(name: str) -> str:
+def compute_fingerprint(name: str) -> str:
     """Return the fingerprint of the key `name` of this process."""
     key = (
         bytes.fromhex(str(settings.SECRET_KEY))
@@ -31,14 +31,14 @@ def of_key(name: str) -> str:
     return hmac.new(key, f"gatebook fingerprint of {name}".encode(), hashlib.sha256).hexdigest()
 
 
-def recorded() -> dict[str, str]:
+def load_fingerprints() -> dict[str, str]:
     """Return the stored fingerprints by name; empty if the database was never set up."""
-    if TABLE not in connection.introspection.table_names():
+    if FINGERPRINT_TABLE not in connection.introspection.table_names():
         return {}
     return dict(Fingerprint.objects.values_list("name", "value"))
 
 
-def foreign_keys(recorded_values: dict[str, str] | None = None) -> list[str]:
+def find_changed_keys(recorded_values: dict[str, str] | None = None) -> list[str]:
     """Return the names of this process's keys that differ from the stored ones."""
     values = (
         dict(Fingerprint.objects.values_list("name", "value"))
@@ -47,24 +47,27 @@ def foreign_keys(recorded_values: dict[str, str] | None = None) -> list[str]:
     )
     return [
         name
-        for name in KEYS
-        if name in values and not hmac.compare_digest(values[name], of_key(name))
+        for name in KEY_NAMES
+        if name in values and not hmac.compare_digest(values[name], compute_fingerprint(name))
     ]
 
 
 @transaction.atomic(savepoint=False)
-def record() -> dict[str, str]:
+def record_fingerprints() -> dict[str, str]:
     """Store missing fingerprints and the installation's id; return all stored ones."""
-    wanted = {INSTALLATION: secrets.token_hex(32), **{name: of_key(name) for name in KEYS}}
+    wanted = {
+        INSTALLATION_NAME: secrets.token_hex(32),
+        **{name: compute_fingerprint(name) for name in KEY_NAMES},
+    }
     for name, value in wanted.items():
         Fingerprint.objects.get_or_create(
             name=name, defaults={"value": value, "recorded_at_us": now_us()}
         )
-    return recorded()
+    return load_fingerprints()
 
 
-def replace(name: str) -> None:
+def replace_fingerprint(name: str) -> None:
     """Replace the stored fingerprint of the key `name` by that of this process."""
     Fingerprint.objects.update_or_create(
-        name=name, defaults={"value": of_key(name), "recorded_at_us": now_us()}
+        name=name, defaults={"value": compute_fingerprint(name), "recorded_at_us": now_us()}
     )

@@ -1,6 +1,6 @@
 """The append-only journal: entries, bodies, erasures, and the outbox.
 
-Entry, Body and Erasure never change: triggers (journal/triggers.py) refuse UPDATE, DELETE and
+Entry, Body and Erasure never change: triggers (db/triggers.py) refuse UPDATE, DELETE and
 TRUNCATE. A body can be deleted only after an Erasure row names it, and never returns.
 """
 
@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Length
 
-from journal.fields import CurrentTransactionId, TransactionIdField
+from db.fields import CurrentTransactionId, TransactionIdField
 
 SCHEMA_VERSION = 1
 models.BinaryField.register_lookup(Length)  # for body_salt_is_32_bytes

@@ -7,21 +7,21 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Q
 
-from journal import sql
-from journal.beating import CLOCK_STEP_US
-from journal.clock import now_us
+from db import raw_sql
+from db.clock import now_us
+from db.job_heartbeats import CLOCK_STEP_US
+from db.text import to_column_text
 from journal.models import Outbox
-from journal.text import column_text
 
 Sender = Callable[[Outbox], None]
 BACKOFF_US = 30_000_000  # doubled with each attempt
-LONGEST_WAIT_US = 3_600_000_000
+MAX_DELAY_US = 3_600_000_000
 
 
 _senders: dict[str, list[Sender]] = {}
 
 
-def register(topic: str, sender: Sender) -> None:
+def register_sender(topic: str, sender: Sender) -> None:
     """Register `sender` for `topic`; upper apps call it when they are ready."""
     senders = _senders.setdefault(topic, [])
     if sender not in senders:
@@ -33,9 +33,13 @@ def _to_all(row: Outbox) -> None:
         send(row)
 
 
-def put(project: UUID, *, entry: int, topic: str, deduplication_key: str, due_at_us: int) -> None:
+def queue_delivery(
+    project: UUID, *, entry: int, topic: str, deduplication_key: str, due_at_us: int
+) -> None:
     """Queue `topic` for the entry at position `entry`, once per deduplication key."""
-    sql.write(_PUT, [sql.vendor_id(project), entry, topic, deduplication_key, due_at_us])
+    raw_sql.execute_write(
+        _PUT, [raw_sql.vendor_id(project), entry, topic, deduplication_key, due_at_us]
+    )
 
 
 _PUT: Final = (
@@ -53,25 +57,25 @@ def deliver_due(senders: Mapping[str, Sender] | None = None, *, most: int = 100)
     later, with a doubled delay each time.
     """
     sent = 0
-    due = Outbox.objects.filter(is_due(now_us()), sent_at_us__isnull=True)
+    due = Outbox.objects.filter(due_condition(now_us()), sent_at_us__isnull=True)
     for row in list(due.order_by("due_at_us")[:most]):
         try:
             send = _to_all if senders is None else senders[row.topic]
             send(row)
         except Exception as error:  # a failing receiver must not stop the others
-            due_at_us = now_us() + wait_us(row.tries + 1)
+            due_at_us = now_us() + delivery_delay_us(row.tries + 1)
             _update(row, sent_at_us=None, due_at_us=due_at_us, last_error=_words(error))
         else:
             sent += _update(row, sent_at_us=now_us(), due_at_us=row.due_at_us, last_error="")
     return sent
 
 
-def wait_us(tries: int) -> int:
+def delivery_delay_us(tries: int) -> int:
     """Return the delay of a delivery after `tries` failures."""
-    return min(BACKOFF_US << min(tries - 1, 10), LONGEST_WAIT_US) if tries else 0
+    return min(BACKOFF_US << min(tries - 1, 10), MAX_DELAY_US) if tries else 0
 
 
-def is_due(now: int, *, claim_us: int = 0, first: Q | None = None) -> Q:
+def due_condition(now: int, *, claim_us: int = 0, first: Q | None = None) -> Q:
     """Return the condition of due rows, which tolerates a clock set back.
 
     Without the second part deliveries would pause for as long as the clock was set back.
@@ -79,13 +83,13 @@ def is_due(now: int, *, claim_us: int = 0, first: Q | None = None) -> Q:
     to rows that wait for nothing else.
     """
     condition = Q(due_at_us__lte=now) | Q(
-        tries__gt=0, due_at_us__gt=now + max(LONGEST_WAIT_US, claim_us) + CLOCK_STEP_US
+        tries__gt=0, due_at_us__gt=now + max(MAX_DELAY_US, claim_us) + CLOCK_STEP_US
     )
     condition |= Q(first or Q(), tries=0, due_at_us__gt=now + CLOCK_STEP_US)
     tries = 1
-    while wait_us(tries) < LONGEST_WAIT_US:
+    while delivery_delay_us(tries) < MAX_DELAY_US:
         condition |= Q(
-            tries=tries, due_at_us__gt=now + max(wait_us(tries), claim_us) + CLOCK_STEP_US
+            tries=tries, due_at_us__gt=now + max(delivery_delay_us(tries), claim_us) + CLOCK_STEP_US
         )
         tries += 1
     return condition
@@ -93,7 +97,9 @@ def is_due(now: int, *, claim_us: int = 0, first: Q | None = None) -> Q:
 
 def _words(error: Exception) -> str:
     """Format an error for the column, whatever a remote put into its message."""
-    return column_text(f"{type(error).__name__}: {error}".encode(errors="replace").decode())[:200]
+    return to_column_text(f"{type(error).__name__}: {error}".encode(errors="replace").decode())[
+        :200
+    ]
 
 
 def _update(row: Outbox, **values: int | str | None) -> int:

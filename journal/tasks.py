@@ -3,13 +3,14 @@
 import structlog
 from celery import shared_task
 
-from journal import beating, outbox
+from db import job_heartbeats
+from journal import outbox
 from journal.models import Outbox
 
 log = structlog.get_logger("gatebook.notice")
 
 
-def tell_operator(row: Outbox) -> None:
+def log_for_operator(row: Outbox) -> None:
     """Log a violation or conflict for operators: one structured line with ids only."""
     log.warning(
         row.topic,
@@ -19,11 +20,11 @@ def tell_operator(row: Outbox) -> None:
     )
 
 
-outbox.register("integrity", tell_operator)
+outbox.register_sender("integrity", log_for_operator)
 
 
 @shared_task
-@beating.watched("outbox")
+@job_heartbeats.record_run("outbox")
 def deliver_outbox() -> int:
     """Send all due rows of the outbox."""
     return outbox.deliver_due()

@@ -1,21 +1,29 @@
-"""Django configuration of the ledger app."""
+"""Effects and attempts."""
 
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
 
 
 class LedgerConfig(AppConfig):
-    """Registers the ledger's database triggers, and stops for the project status."""
-
     name = "ledger"
     label = "ledger"
 
     def ready(self) -> None:
-        """Register triggers for installation, and the stop queries of the page header."""
-        from journal import triggers
-        from ledger import holds, laws_of_bundles
-        from ledger.triggers import LAW
-        from sessions import standing
+        """Register triggers, the stops of the page header, and SQLite's planner statistics."""
+        from accounts import project_status
+        from db import triggers
+        from db.sqlite import planner_statistics
+        from ledger import stops
+        from ledger import triggers as ledger_triggers
+        from ledger.triggers import ATTEMPT_TRIGGERS
 
-        triggers.guard(LAW)
-        triggers.guard(laws_of_bundles.LAW)
-        standing.tell(has_stops=holds.any_in, is_stopped=holds.of_all)
+        triggers.register_triggers(ATTEMPT_TRIGGERS)
+        triggers.register_triggers(ledger_triggers.IMPORTED_EFFECT_TRIGGERS)
+        project_status.register_status_columns(
+            has_stops=stops.has_stops, is_stopped=stops.is_project_stopped
+        )
+        post_migrate.connect(
+            planner_statistics.write_planner_statistics,
+            sender=self,
+            dispatch_uid="db.sqlite.planner_statistics",
+        )

@@ -13,25 +13,29 @@ from uuid import UUID
 
 from django.db import connection
 
-from journal import entries, sql
-from journal.entries import Status
-from journal.ids import derived
-from journal.order import given_up_key, is_of_a_command
-from ledger import breakers, cases, effects, fold, leaves, stopped, tried, undoing
-from ledger.fold import Fact, Observe
-from ledger.leaves import Grant, Refusal
-from ledger.rows import AttemptRow, EffectRow, columns, vendor_id
-from ledger.states import OPEN
-from ledger.tried import load_attempts
-from sessions import beats, fences, speakers
-from sessions.fences import Stale
-from sessions.origin import Origin, Repeated
-from sessions.speakers import Standing
+from accounts.origin import Origin, RepeatedKey
+from db import raw_sql
+from db.ids import derive_uuid
+from journal import entries
+from journal.entries import AppendStatus
+from journal.order_keys import is_command_mark, make_given_up_key
+from ledger import circuit_breakers, permission
+from ledger.fold import apply, compensation, stop_violations
+from ledger.fold.apply import Fact, Observe
+from ledger.permission import Grant, Refusal
+from ledger.states import OPEN_STATES
+from ledger.store import reader, writer
+from ledger.store.reader import load_attempts
+from ledger.store.rows import AttemptRow, EffectRow, row_columns, vendor_id
+from ledger.verdicts import evaluate
+from sessions import fencing, heartbeats, speakers
+from sessions.fencing import StaleEpoch
+from sessions.speakers import WriterStatus
 
 # Decides the permission of an effect that needs one; the row is None for a new effect.
-Decide = Callable[[EffectRow | None], Grant]
+PermissionDecider = Callable[[EffectRow | None], Grant]
 # Checks a locked effect before its permission is used.
-Check = Callable[[EffectRow], Refusal | None]
+DispatchCheck = Callable[[EffectRow], Refusal | None]
 
 
 @dataclass(slots=True)
@@ -46,7 +50,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class Answered:
+class CommandResult:
     """The result of a command; `refusal` is a code of protocol.md."""
 
     effect: EffectRow
@@ -59,51 +63,53 @@ class Answered:
     same_calls: tuple[UUID, ...] = ()  # effects of other sessions that may have done the same
 
 
-_PLANNED_LIST: Final = ", ".join(columns(EffectRow))
+_PLANNED_LIST: Final = ", ".join(row_columns(EffectRow))
 
 
-def plan(origin: Origin, plan: Plan, decide: Decide, observe: Observe) -> Answered:
+def plan_effect(
+    origin: Origin, plan: Plan, decide: PermissionDecider, observe: Observe
+) -> CommandResult:
     """Record an intention; only the grant of `decide` releases the effect.
 
     `decide` is called only when permission is needed. The caller must have locked the session row,
     so that two plans of one intent see each other.
     """
-    identity = derived(plan.session, plan.effect_key)
+    identity = derive_uuid(plan.session, plan.effect_key)
     stored, others = _related(identity, plan)
     if stored is not None and stored.planned_mark and stored.intent_digest != plan.intent_digest:
-        trace(origin, stored, "key_reuse")
+        record_refusal(origin, stored, "key_reuse")
         sentence = (
             "This effect key belongs to another tool or other arguments."
             " Use a new key for a new intent."
         )
-        return Answered(stored, 422, Refusal("key_reuse", sentence))
+        return CommandResult(stored, 422, Refusal("key_reuse", sentence))
     ambiguous = _still_open(stored, others, plan, origin.received_us)
-    if stored is None or not is_of_a_command(stored.planned_mark):
+    if stored is None or not is_command_mark(stored.planned_mark):
         return _plan_first(origin, plan, decide, observe, stored, identity, ambiguous)
     origin.lane = "evidence"  # a repeated plan is stored, but the accepted plan stays in force
-    appended = entries.append(
+    appended = entries.append_entries(
         [origin.draft("effect.planned", session=stored.session_id, effect=identity)],
         origin.received_us,
     )
-    if appended[0].status is Status.CONFLICT:
-        raise Repeated
-    is_in_doubt = cases.is_in_doubt(stored)
-    needs_new_permission, unsettled = needs_leave(stored, origin.received_us), False
+    if appended[0].status is AppendStatus.CONFLICT:
+        raise RepeatedKey
+    is_in_doubt = evaluate.is_in_doubt(stored)
+    needs_new_permission, unsettled = is_permission_needed(stored, origin.received_us), False
     if is_in_doubt or stored.state == "failed":
         needs_new_permission, unsettled = _retry_status(stored, origin.received_us)
     # A repeated delivery is not decided twice: the first decision and its outcome stay.
-    decided = appended[0].status is Status.DUPLICATE and bool(stored.leave_basis)
+    decided = appended[0].status is AppendStatus.DUPLICATE and bool(stored.leave_basis)
     if not needs_new_permission or decided or ambiguous is not None:
         # Settle first what may have happened, including attempts before a rejected last one.
         open_effect = stored.id if unsettled else None
         if not unsettled and needs_new_permission:
             open_effect = ambiguous
-        return Answered(stored, 200, open_effect=open_effect)
+        return CommandResult(stored, 200, open_effect=open_effect)
     if is_in_doubt:
-        give_up(stored, load_attempts([stored.id])[stored.id], origin.received_us, observe)
+        give_up_attempt(stored, load_attempts([stored.id])[stored.id], origin.received_us, observe)
         # An attempt before the last happened, so no permission is needed.
         if stored.state == "acknowledged":
-            return Answered(
+            return CommandResult(
                 stored,
                 200,
                 open_effect=stored.id if unsettled else None,
@@ -111,25 +117,25 @@ def plan(origin: Origin, plan: Plan, decide: Decide, observe: Observe) -> Answer
             )
     # Values outside the intent (free text, preconditions) are replaced by those of this plan.
     stored.plan_position, stored.replanned = appended[0].position, True
-    plan_fields = fold.said_by_plan(stored)
+    plan_fields = apply.plan_values(stored)
     grant = decide(stored)
-    if fold.said_by_plan(stored) != plan_fields:
-        fold.gives_way(stored, plan_fields, appended[0].position)
-    leaves.change_leave(stored, grant, origin.received_us)
-    return Answered(
+    if apply.plan_values(stored) != plan_fields:
+        apply.archive_replaced_plan(stored, plan_fields, appended[0].position)
+    permission.change_permission(stored, grant, origin.received_us)
+    return CommandResult(
         stored, 200, open_effect=stored.id if unsettled else None, position=appended[0].position
     )
 
 
-def needs_leave(row: EffectRow, now_us: int) -> bool:
+def is_permission_needed(row: EffectRow, now_us: int) -> bool:
     """True if the next attempt needs permission that is not even requested yet.
 
     A denial applies to the effect, including a denial of an attempt after the first.
     """
-    is_expired = row.leave == "granted" and leaves.lapsed(row, now_us)
+    is_expired = row.leave == "granted" and permission.is_permission_expired(row, now_us)
     is_decided = row.leave in ("granted", "pending", "refused") and not is_expired
     rejected = row.state == "failed" and row.failure_reason == "rejected" and not is_decided
-    rejected = rejected and not fold.once_more_is_spent(row)
+    rejected = rejected and not apply.is_retry_exhausted(row)
     return rejected or (row.state == "planned" and (row.leave == "held" or is_expired))
 
 
@@ -138,14 +144,14 @@ def _retry_status(row: EffectRow, now_us: int) -> tuple[bool, bool]:
 
     Follows the verdict table.
     """
-    evaluation = cases.judge(row.project_id, [row], now_us, None)[row.id]
+    evaluation = evaluate.evaluate_effects(row.project_id, [row], now_us, None)[row.id]
     decision = evaluation.verdict
     # Row 11 is about the compensation, not about this effect.
     needs_permission = decision.row != "11" and (decision.asks_leave or decision.answer == "ask")
     return needs_permission, bool(evaluation.in_doubt)
 
 
-def give_up(
+def give_up_attempt(
     row: EffectRow, attempts: dict[int, AttemptRow], received_us: int, observe: Observe
 ) -> None:
     """Stop waiting for a report, so that permission applies to the next attempt.
@@ -156,12 +162,12 @@ def give_up(
     if last.failed_mark:
         return
     event_id = entries.keyed_digest("given_up", str(row.id), str(last.number))
-    facts = leaves.as_text({"reason": "error", "given_up": True})
-    appended = entries.record(
+    facts = permission.facts_to_json({"reason": "error", "given_up": True})
+    appended = entries.record_system_entry(
         row.project_id,
         "effect.failed",
         event_id=event_id,
-        text=leaves.as_text(
+        text=permission.facts_to_json(
             {"effect": row.id, "attempt": last.number, "reason": "error", "given_up": True}
         ),
         received_us=received_us,
@@ -172,7 +178,7 @@ def give_up(
     )
     given_up = Fact(
         kind="effect.failed",
-        mark=given_up_key(event_id),
+        mark=make_given_up_key(event_id),
         lane="system",
         key=event_id,
         position=appended.position,
@@ -181,29 +187,32 @@ def give_up(
         attempt=last.number,
         values={"reason": "error"},
     )
-    post(row, attempts, given_up, observe)
+    apply_fact(row, attempts, given_up, observe)
 
 
 def _plan_first(
     origin: Origin,
     plan: Plan,
-    decide: Decide,
+    decide: PermissionDecider,
     observe: Observe,
     stored: EffectRow | None,
     identity: UUID,
     ambiguous: UUID | None,
-) -> Answered:
+) -> CommandResult:
     may_release = ambiguous is None and (stored is None or stored.leave == "held")
     facts: dict[str, Any] = {"intent": plan.intent_digest}
     grant = decide(stored) if may_release else None
     if grant is not None:
-        facts |= leaves.said_of(grant, plan.values)
+        facts |= permission.grant_facts(grant, plan.values)
     draft = origin.draft(
-        "effect.planned", facts=leaves.as_text(facts), session=plan.session, effect=identity
+        "effect.planned",
+        facts=permission.facts_to_json(facts),
+        session=plan.session,
+        effect=identity,
     )
-    appended = entries.append([draft], origin.received_us)[0]
-    if appended.status is not Status.CREATED:
-        raise Repeated
+    appended = entries.append_entries([draft], origin.received_us)[0]
+    if appended.status is not AppendStatus.CREATED:
+        raise RepeatedKey
     created = stored is None
     if stored is None:
         stored = EffectRow(
@@ -220,11 +229,13 @@ def _plan_first(
     values = {"tool": plan.tool, "intent_digest": plan.intent_digest, **plan.values}
     if grant is not None:
         stored.leave, stored.leave_basis, stored.leave_ref, stored.leave_until_us = grant
-    post(stored, attempts, fact_of(origin, "effect.planned", appended.position, 1, values), observe)
-    if grant is None and ambiguous is None and needs_leave(stored, origin.received_us):
+    apply_fact(
+        stored, attempts, make_fact(origin, "effect.planned", appended.position, 1, values), observe
+    )
+    if grant is None and ambiguous is None and is_permission_needed(stored, origin.received_us):
         # Reported earlier, and rejected.
-        leaves.change_leave(stored, decide(stored), origin.received_us)
-    return Answered(
+        permission.change_permission(stored, decide(stored), origin.received_us)
+    return CommandResult(
         stored,
         201 if created else 200,
         created=created,
@@ -233,7 +244,7 @@ def _plan_first(
     )
 
 
-def acknowledge(
+def acknowledge_attempt(
     origin: Origin,
     effect: UUID,
     *,
@@ -241,53 +252,55 @@ def acknowledge(
     outcome: str,
     external_reference: str,
     observe: Observe,
-) -> Answered:
+) -> CommandResult:
     """Record the outcome of an open attempt; a closed one gets late evidence (202)."""
     facts = {"outcome": outcome}
     values = {"outcome": outcome, "external_reference": external_reference}
     return _answer_attempt(origin, effect, "effect.acknowledged", attempt, facts, values, observe)
 
 
-def fail(origin: Origin, effect: UUID, *, attempt: int, reason: str, observe: Observe) -> Answered:
+def fail_attempt(
+    origin: Origin, effect: UUID, *, attempt: int, reason: str, observe: Observe
+) -> CommandResult:
     """Record a failed attempt: rejected (nothing happened), timeout or error."""
     return _answer_attempt(
         origin, effect, "effect.failed", attempt, {"reason": reason}, {"reason": reason}, observe
     )
 
 
-def supersede(
-    origin: Origin, effect: UUID, observe: Observe, check: Check | None = None
-) -> Answered:
+def supersede_effect(
+    origin: Origin, effect: UUID, observe: Observe, check: DispatchCheck | None = None
+) -> CommandResult:
     """Withdraw an effect that has not happened; one that may have happened gets 409.
 
     `check` may refuse the withdrawal.
     """
-    row, attempts = locked(origin, effect)
-    speakers.expect(
+    row, attempts = lock_effect(origin, effect)
+    speakers.require_writer(
         origin,
         row.session_id,
         "effect.superseded",
         task=row.task_id,
         effect=row.id,
-        also=planner(row),
+        also=planning_agent(row),
     )
     if row.state not in ("planned", "superseded") and (row.state, row.failure_reason) != (
         "failed",
         "rejected",
     ):
-        return Answered(row, 409, leaves.wrong_state(row))
+        return CommandResult(row, 409, permission.refuse_wrong_state(row))
     if (
         row.attempt_count > 1
         and row.state == "failed"
-        and cases.may_have_happened(row, origin.received_us)
+        and evaluate.may_have_happened(row, origin.received_us)
     ):
-        return Answered(row, 409, leaves.wrong_state(row))
+        return CommandResult(row, 409, permission.refuse_wrong_state(row))
     refused = check(row) if check is not None else None
     if refused is not None:
-        return Answered(row, 409, refused)
+        return CommandResult(row, 409, refused)
     position = _append(origin, "effect.superseded", row, None, {})
-    post(row, attempts, fact_of(origin, "effect.superseded", position, 1, {}), observe)
-    return Answered(row, 200)
+    apply_fact(row, attempts, make_fact(origin, "effect.superseded", position, 1, {}), observe)
+    return CommandResult(row, 200)
 
 
 def _answer_attempt(
@@ -298,57 +311,64 @@ def _answer_attempt(
     facts: dict[str, Any],
     values: dict[str, Any],
     observe: Observe,
-) -> Answered:
-    row, attempts = locked(origin, effect)
-    stale = lost_lease(origin, row, kind, attempt)
+) -> CommandResult:
+    row, attempts = lock_effect(origin, effect)
+    stale = find_lost_lease(origin, row, kind, attempt)
     current = attempts.get(attempt)
     if current is None:
         sentence = (
             f"Attempt {attempt} was never dispatched."
             " Dispatch it first, or report it as evidence to POST /events."
         )
-        return Answered(row, 409, Refusal("NOT_DISPATCHED", sentence))
+        return CommandResult(row, 409, Refusal("NOT_DISPATCHED", sentence))
     is_late = not current.is_open or stale is not None
     if is_late:
         origin.lane = "evidence"
     position = _append(origin, kind, row, attempt, facts)
-    post(row, attempts, fact_of(origin, kind, position, attempt, values), observe)
+    apply_fact(row, attempts, make_fact(origin, kind, position, attempt, values), observe)
     if stale is not None:
-        rejection = fences.fenced(
+        rejection = fencing.build_fenced_entry(
             origin, row.session_id, stale, kept=True, effect=row.id, attempt=attempt, kind=kind
         )
-        entries.append([rejection], origin.received_us)
+        entries.append_entries([rejection], origin.received_us)
     if not is_late:
         went_well = kind == "effect.acknowledged" and values["outcome"] == "ok"
-        breakers.count(row, attempts[attempt], went_well=went_well, now_us=origin.received_us)
+        circuit_breakers.count_outcome(
+            row, attempts[attempt], went_well=went_well, now_us=origin.received_us
+        )
         if origin.lease_epoch is not None:
-            # Last, because of the lock order that sessions/beats.py describes.
-            beats.progressed(origin.project, row.session_id, task=row.task_id)
-    return Answered(row, 202 if is_late else 200, attempt=attempts[attempt])
+            # Last, because of the lock order that sessions/heartbeats.py describes.
+            heartbeats.record_progress(origin.project, row.session_id, task=row.task_id)
+    return CommandResult(row, 202 if is_late else 200, attempt=attempts[attempt])
 
 
-def post(row: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe) -> None:
+def apply_fact(
+    row: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
+) -> None:
     """Fold a recorded fact into a locked effect, and store all consequences."""
     rows, attempts_by_effect = {row.id: row}, {row.id: attempts}
-    compensations_before = undoing.of(rows, attempts_by_effect)
+    compensations_before = compensation.compensation_effects(rows, attempts_by_effect)
     names = (
-        fold.apply(row, attempts, fact, observe)
-        + effects.claims(row, fact)
-        + undoing.settle(row, rows, attempts_by_effect)
+        apply.fold_fact(row, attempts, fact, observe)
+        + writer.check_claimed_class(row, fact)
+        + compensation.settle_effect(row, rows, attempts_by_effect)
     )
     target_violations = (
-        undoing.carry(rows, attempts_by_effect, compensations_before)
+        compensation.apply_compensations(rows, attempts_by_effect, compensations_before)
         if row.compensates_id is not None or compensations_before
         else []
     )
-    names += [stopped.BREACH for _ in stopped.breaching(rows, attempts_by_effect, [(row.id, fact)])]
-    effects.write(
+    names += [
+        stop_violations.STOP_VIOLATION
+        for _ in stop_violations.mark_stop_violations(rows, attempts_by_effect, [(row.id, fact)])
+    ]
+    writer.write_effects(
         rows.values(),
         [attempt for numbered in attempts_by_effect.values() for attempt in numbered.values()],
     )
-    violations = [effects.Breach(row, name) for name in dict.fromkeys(names)]
-    effects.tell(
-        violations + [effects.Breach(*violation) for violation in target_violations],
+    violations = [writer.Violation(row, name) for name in dict.fromkeys(names)]
+    writer.record_violations(
+        violations + [writer.Violation(*violation) for violation in target_violations],
         fact.received_us,
     )
 
@@ -357,24 +377,28 @@ def _append(
     origin: Origin, kind: str, row: EffectRow, attempt: int | None, facts: dict[str, Any]
 ) -> int:
     draft = origin.draft(
-        kind, facts=leaves.as_text(facts), session=row.session_id, effect=row.id, attempt=attempt
+        kind,
+        facts=permission.facts_to_json(facts),
+        session=row.session_id,
+        effect=row.id,
+        attempt=attempt,
     )
-    appended = entries.append([draft], origin.received_us)[0]
-    if appended.status is not Status.CREATED:
-        raise Repeated
+    appended = entries.append_entries([draft], origin.received_us)[0]
+    if appended.status is not AppendStatus.CREATED:
+        raise RepeatedKey
     return appended.position
 
 
-def trace(origin: Origin, row: EffectRow, refusal: str) -> None:
+def record_refusal(origin: Origin, row: EffectRow, refusal: str) -> None:
     """Record a refused command as evidence; its key stays unused."""
-    entries.record(
+    entries.record_system_entry(
         row.project_id,
         "integrity.conflict",
         event_id=entries.keyed_digest("refused", refusal, origin.source, origin.key, origin.text),
         text=origin.text,
         received_us=origin.received_us,
         actor=origin.actor,
-        facts=leaves.as_text({"refused": refusal}),
+        facts=permission.facts_to_json({"refused": refusal}),
         session=row.session_id,
         effect=row.id,
     )
@@ -383,8 +407,8 @@ def trace(origin: Origin, row: EffectRow, refusal: str) -> None:
 def _related(identity: UUID, plan: Plan) -> tuple[EffectRow | None, list[EffectRow]]:
     """Load the effect and open effects of its intent and session, in one query."""
     lock = " FOR UPDATE" if connection.vendor == "postgresql" else ""
-    states = ", ".join(f"'{state}'" for state in OPEN)
-    records = sql.rows(
+    states = ", ".join(f"'{state}'" for state in OPEN_STATES)
+    records = raw_sql.fetch_rows(
         # The condition repeats that of the index on unsettled intents.
         f"SELECT {_PLANNED_LIST} FROM ledger_effect WHERE id = %s"
         f" OR (session_id = %s AND intent_digest = %s"
@@ -392,7 +416,7 @@ def _related(identity: UUID, plan: Plan) -> tuple[EffectRow | None, list[EffectR
         f" ORDER BY id{lock}",
         [vendor_id(identity), vendor_id(plan.session), plan.intent_digest],
     )
-    rows = [effects.effect_row(values) for values in records]
+    rows = [writer.effect_from_row(values) for values in records]
     stored = next((row for row in rows if row.id == identity), None)
     return stored, [row for row in rows if row.id != identity]
 
@@ -409,19 +433,19 @@ def _still_open(
     turn = plan.values.get("turn") or ""
     candidates: list[tuple[int, int, UUID]] = []
     for row in related:
-        needs_permission = row.state == "planned" and needs_leave(row, now_us)
+        needs_permission = row.state == "planned" and is_permission_needed(row, now_us)
         if (turn and row.turn == turn) or (
             needs_permission and stored is not None and stored.opened_position < row.opened_position
         ):
             continue
-        is_in_doubt = cases.is_in_doubt(row)
+        is_in_doubt = evaluate.is_in_doubt(row)
         if row.state == "failed" and row.attempt_count > 1 and not is_in_doubt:
             # An attempt before the last one, which was rejected.
-            is_in_doubt = cases.may_have_happened(row, now_us)
+            is_in_doubt = evaluate.may_have_happened(row, now_us)
         is_retry = (
             row.state == "failed"
             and row.leave in ("granted", "pending")
-            and not leaves.lapsed(row, now_us)
+            and not permission.is_permission_expired(row, now_us)
         )
         if is_in_doubt or is_retry or row.state == "planned":
             candidates.append(
@@ -430,42 +454,49 @@ def _still_open(
     return min(candidates)[2] if candidates else None
 
 
-def planner(row: EffectRow) -> UUID | None:
+def planning_agent(row: EffectRow) -> UUID | None:
     """Return the agent that planned an effect; None while its plan has not arrived."""
     return row.agent_id if row.planned_mark else None
 
 
-def lost_lease(origin: Origin, row: EffectRow, kind: str, attempt: int) -> Stale | None:
+def find_lost_lease(origin: Origin, row: EffectRow, kind: str, attempt: int) -> StaleEpoch | None:
     """Return the lost lease of an agent that reports on its own attempt, or None.
 
     Raises NotAllowed for the attempt of another agent.
     """
-    standing = speakers.weigh(origin, row.session_id, row.task_id, planner(row))
-    stale = fences.outdated(origin.project, row.session_id, origin.lease_epoch, row.task_id)
-    if standing is Standing.SPEAKS and stale is None:
+    standing = speakers.load_writer_status(origin, row.session_id, row.task_id, planning_agent(row))
+    stale = fencing.find_outdated_epoch(
+        origin.project, row.session_id, origin.lease_epoch, row.task_id
+    )
+    if standing is WriterStatus.SPEAKS and stale is None:
         return None
-    if not tried.is_of(origin.actor, row.id, attempt):
-        standing = Standing.OTHER_AGENT if standing is Standing.OTHER_AGENT else Standing.LEASE_LOST
-        speakers.refuse(
+    if not reader.is_attempt_by(origin.actor, row.id, attempt):
+        standing = (
+            WriterStatus.OTHER_AGENT
+            if standing is WriterStatus.OTHER_AGENT
+            else WriterStatus.LEASE_LOST
+        )
+        speakers.reject_writer(
             origin, row.session_id, kind, standing, task=row.task_id, effect=row.id, attempt=attempt
         )
-    if stale is None and standing is Standing.LEASE_LOST:
-        stale = Stale(
-            origin.lease_epoch, fences.epoch(origin.project, row.session_id, row.task_id) or 0
+    if stale is None and standing is WriterStatus.LEASE_LOST:
+        stale = StaleEpoch(
+            origin.lease_epoch,
+            fencing.load_latest_epoch(origin.project, row.session_id, row.task_id) or 0,
         )
     return stale
 
 
-def locked(origin: Origin, effect: UUID) -> tuple[EffectRow, dict[int, AttemptRow]]:
+def lock_effect(origin: Origin, effect: UUID) -> tuple[EffectRow, dict[int, AttemptRow]]:
     """Lock an effect of the project, load its attempts. Raises LookupError."""
-    row = effects.load([effect]).get(effect)
+    row = writer.load_effects([effect]).get(effect)
     if row is None or row.project_id != origin.project:
         raise LookupError(effect)
     attempts = load_attempts([effect]).get(effect, {}) if row.attempt_count else {}
     return row, attempts
 
 
-def fact_of(
+def make_fact(
     origin: Origin,
     kind: str,
     position: int,

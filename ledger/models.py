@@ -1,16 +1,19 @@
 """The effect ledger: effects and their attempts.
 
-State is a function of marks, which facts set; only ledger/fold.py implements it. The schema
+State is a function of marks, which facts set; only ledger/fold/apply.py implements it. The schema
 rejects an effect that moved without permission, whoever writes it.
 """
 
+from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 
-from journal.order import is_of_a_person
+from accounts.models import REF_CLASSES, Agent, Project, Repository
+from db.ids import new_uuid7
+from journal.order_keys import is_resolution_mark
 from ledger import states
-from ledger.verdicts import REPLAYS
-from sessions.models import REF_CLASSES, Agent, Project, Repository, Session, Task
+from ledger.verdicts.table import REPLAY_ROWS
+from sessions.models import Session, Task
 
 
 def _pairs(column: str, allowed: dict[str, tuple[str, ...]]) -> Q:
@@ -56,7 +59,7 @@ class Effect(models.Model):
         Repository, null=True, on_delete=models.PROTECT, related_name="effects", db_index=False
     )
     ref = models.CharField(max_length=200, default="", blank=True)  # as it was sent
-    # What git updates for it (sessions/refs.py).
+    # What git updates for it (accounts/git_refs.py).
     moved_refs = models.CharField(max_length=300, default="", blank=True)
     ref_class = models.CharField(max_length=10, default="", blank=True)  # set on arrival
     # The version of the repository's patterns that set it.
@@ -145,13 +148,14 @@ class Effect(models.Model):
             ),
             models.CheckConstraint(condition=~Q(effect_key=""), name="effect_has_a_key"),
             models.CheckConstraint(
-                condition=Q(leave__one_of=states.LEAVES), name="effect_leave_is_known"
+                condition=Q(leave__one_of=states.PERMISSIONS), name="effect_leave_is_known"
             ),
             models.CheckConstraint(
-                condition=Q(leave_basis__one_of=states.BASES), name="effect_leave_basis_is_known"
+                condition=Q(leave_basis__one_of=states.PERMISSION_BASES),
+                name="effect_leave_basis_is_known",
             ),
             models.CheckConstraint(
-                condition=Q(leave_aside__one_of=["", *states.STILL]),
+                condition=Q(leave_aside__one_of=["", *states.IDLE_PERMISSIONS]),
                 name="effect_leave_aside_is_of_the_next_attempt",
             ),
             models.CheckConstraint(
@@ -159,7 +163,7 @@ class Effect(models.Model):
                 name="effect_leave_has_a_basis_once_it_is_not_held",
             ),
             models.CheckConstraint(
-                condition=_pairs("leave", states.LEAVE_OF_STATE),
+                condition=_pairs("leave", states.PERMISSIONS_OF_STATE),
                 name="effect_moves_only_with_leave",
             ),
             models.CheckConstraint(
@@ -188,10 +192,11 @@ class Effect(models.Model):
                 condition=Q(undone__gte=0), name="effect_undone_attempts_are_counted"
             ),
             models.CheckConstraint(
-                condition=Q(judged__one_of=states.JUDGED), name="effect_judgement_is_known"
+                condition=Q(judged__one_of=states.POLICY_OUTCOMES), name="effect_judgement_is_known"
             ),
             models.CheckConstraint(
-                condition=Q(failure_reason__one_of=states.REASONS), name="effect_reason_is_known"
+                condition=Q(failure_reason__one_of=states.FAILURE_REASONS),
+                name="effect_reason_is_known",
             ),
             models.CheckConstraint(
                 condition=Q(resolution__one_of=states.RESOLUTIONS),
@@ -227,7 +232,7 @@ class Effect(models.Model):
             models.Index(
                 fields=["session", "intent_digest"],
                 name="effect_open_intent",
-                condition=Q(state__in=states.OPEN)
+                condition=Q(state__in=states.OPEN_STATES)
                 | Q(outcome="unknown")
                 | Q(resolution="compensate"),
             ),
@@ -319,7 +324,7 @@ class Attempt(models.Model):
     remote_key = models.CharField(max_length=64)  # sent to the remote for deduplication
     # The attempt of unknown outcome that it replaces.
     replaces = models.IntegerField(null=True)
-    # The row of ledger/verdicts.py that allowed it.
+    # The row of ledger/verdicts/table.py that allowed it.
     verdict_row = models.CharField(max_length=3, default="", blank=True)
     # Random, chosen when the worker starts.
     process = models.CharField(max_length=64, default="", blank=True)
@@ -359,11 +364,14 @@ class Attempt(models.Model):
             ),
             models.CheckConstraint(condition=Q(number__gte=1), name="attempt_numbers_start_at_one"),
             models.CheckConstraint(
-                condition=Q(leave__one_of=states.MOVED), name="attempt_moves_only_with_leave"
+                condition=Q(leave__one_of=states.MOVED_PERMISSIONS),
+                name="attempt_moves_only_with_leave",
             ),
             models.CheckConstraint(
                 condition=Q(replaces__isnull=True, verdict_row="")
-                | Q(replaces=models.F("number") - 1, verdict_row__one_of=REPLAYS, lane="command"),
+                | Q(
+                    replaces=models.F("number") - 1, verdict_row__one_of=REPLAY_ROWS, lane="command"
+                ),
                 name="attempt_replaces_by_a_row_of_the_table",
             ),
             models.CheckConstraint(
@@ -381,7 +389,8 @@ class Attempt(models.Model):
                 condition=Q(outcome__one_of=states.OUTCOMES), name="attempt_outcome_is_known"
             ),
             models.CheckConstraint(
-                condition=Q(failure_reason__one_of=states.REASONS), name="attempt_reason_is_known"
+                condition=Q(failure_reason__one_of=states.FAILURE_REASONS),
+                name="attempt_reason_is_known",
             ),
             models.CheckConstraint(
                 condition=~Q(dispatched_mark="") | ~Q(acknowledged_mark="") | ~Q(failed_mark=""),
@@ -395,11 +404,188 @@ class Attempt(models.Model):
     @property
     def is_denied(self) -> bool:
         """True if a person resolved it as not happened."""
-        return is_of_a_person(self.failed_mark)
+        return is_resolution_mark(self.failed_mark)
 
 
-# Models in other files, imported here because Django looks for them in this module.
-import ledger.models_breaker  # noqa: E402
-import ledger.models_holds  # noqa: E402
-import ledger.models_same_calls  # noqa: E402
-import ledger.models_tools  # noqa: E402, F401
+class Breaker(models.Model):
+    """Consecutive failures of a tool, and its pause. No row before its first failure."""
+
+    id = models.BigAutoField(primary_key=True)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
+    tool = models.CharField(max_length=100)
+    failures = models.IntegerField(default=0)  # in a row
+    opened_at_us = models.BigIntegerField(null=True)  # start of the pause; null: not paused
+    until_us = models.BigIntegerField(null=True)  # from then on one trial plan is allowed
+    trial = models.UUIDField(null=True)  # the effect of that trial
+    # When another trial is allowed, if this one has no outcome by then.
+    trial_until_us = models.BigIntegerField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["project", "tool"], name="breaker_is_one_of_a_tool"),
+            models.CheckConstraint(
+                condition=Q(failures__gte=0), name="breaker_failures_are_counted"
+            ),
+            models.CheckConstraint(
+                condition=Q(opened_at_us__isnull=True, until_us__isnull=True)
+                | Q(opened_at_us__isnull=False, until_us__isnull=False),
+                name="breaker_that_opened_has_an_end",
+            ),
+            models.CheckConstraint(
+                condition=Q(trial__isnull=True, trial_until_us__isnull=True)
+                | Q(trial__isnull=False, trial_until_us__isnull=False, opened_at_us__isnull=False),
+                name="breaker_tries_while_open",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"breaker of {self.tool}"
+
+
+class Stop(models.Model):
+    """A stop of an effect, session, agent, tool or project, until lifted."""
+
+    id = models.UUIDField(primary_key=True, default=new_uuid7)
+    project = models.ForeignKey(
+        Project, on_delete=models.PROTECT, related_name="holds", db_index=False
+    )
+    scope = models.CharField(max_length=7)
+    # The id (32 hex) of the effect, session or agent, or the tool's name.
+    subject = models.CharField(max_length=100, default="", blank=True)
+    set_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
+    set_at_us = models.BigIntegerField()
+    # The journal position of hold.set, whose body has the reason.
+    opened_position = models.BigIntegerField()
+    lifted_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    lifted_at_us = models.BigIntegerField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["project", "scope", "subject"],
+                condition=Q(lifted_at_us__isnull=True),
+                name="thing_is_held_once",
+            ),
+            models.CheckConstraint(
+                condition=Q(scope__in=states.STOP_SCOPES), name="hold_scope_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(scope="project", subject="") | (~Q(scope="project") & ~Q(subject="")),
+                name="hold_names_what_it_stops",
+            ),
+            models.CheckConstraint(
+                condition=Q(lifted_at_us__isnull=True, lifted_by__isnull=True)
+                | Q(lifted_at_us__isnull=False, lifted_by__isnull=False),
+                name="hold_is_lifted_by_a_person",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"stop of a {self.scope}"
+
+
+class SameCall(models.Model):
+    """Links `effect` to `other`, the same call with unknown outcome then.
+
+    There is no foreign key constraint: it would lock the other effect's row, whose worker may be
+    about to write the opposite link.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    project = models.ForeignKey(
+        Project, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
+    effect = models.ForeignKey(
+        Effect, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
+    session = models.ForeignKey(
+        Session, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
+    other = models.ForeignKey(
+        Effect, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
+    other_session = models.ForeignKey(
+        Session, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
+    )
+    position = models.BigIntegerField()  # journal position of the plan or dispatch
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["effect", "other"], name="same_call_is_named_once"),
+            models.CheckConstraint(
+                condition=~Q(session=F("other_session")), name="same_call_is_of_another_session"
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["other"], name="same_call_by_other"),
+            models.Index(fields=["session"], name="same_call_by_session"),
+            models.Index(fields=["other_session"], name="same_call_by_other_session"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.effect_id} as {self.other_id}"
+
+
+class Tool(models.Model):
+    """An operator's declaration of a tool; undeclared means opaque."""
+
+    id = models.UUIDField(primary_key=True, default=new_uuid7)
+    project = models.ForeignKey(
+        Project, on_delete=models.PROTECT, related_name="tools", db_index=False
+    )
+    name = models.CharField(max_length=100)
+    tool_class = models.CharField(max_length=11, default="opaque")
+    reversibility = models.CharField(max_length=12, default="irreversible")
+    deadline_s = models.IntegerField(default=states.DEFAULT_DEADLINE_S)
+    request_lifetime_s = models.IntegerField(default=states.DEFAULT_REQUEST_LIFETIME_S)
+    # How long the remote deduplicates our key; 0: not declared.
+    key_window_s = models.IntegerField(default=0)
+    probe = models.BooleanField(default=False)  # the outcome can be probed
+    # What a compensation needs: our key, the remote's reference, or "" for none possible.
+    undo = models.CharField(max_length=9, default="", blank=True)
+    max_attempts = models.IntegerField(default=states.DEFAULT_MAX_ATTEMPTS)
+    max_probes = models.IntegerField(default=states.DEFAULT_MAX_PROBES)
+    description = models.CharField(max_length=300, default="", blank=True)
+    breaker_failures = models.IntegerField(null=True)  # consecutive failures that pause its plans
+    breaker_pause_s = models.IntegerField(null=True)
+    declared_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["project", "name"], name="tool_name_is_unique_in_project"
+            ),
+            models.CheckConstraint(
+                condition=Q(breaker_failures__isnull=True, breaker_pause_s__isnull=True)
+                | Q(
+                    breaker_failures__isnull=False,  # a CHECK accepts unknown values: NULL > 0
+                    breaker_failures__gt=0,
+                    breaker_pause_s__isnull=False,
+                    breaker_pause_s__gt=0,
+                ),
+                name="tool_breaker_is_whole",
+            ),
+            models.CheckConstraint(
+                condition=Q(tool_class__in=states.TOOL_CLASSES), name="tool_class_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(reversibility__in=states.REVERSIBILITIES),
+                name="tool_reversibility_is_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(deadline_s__gt=0, request_lifetime_s__gt=0),
+                name="tool_times_are_positive",
+            ),
+            models.CheckConstraint(
+                condition=Q(key_window_s__gte=0, max_attempts__gte=1, max_probes__gte=1),
+                name="tool_window_and_counts_are_numbers",
+            ),
+            models.CheckConstraint(
+                condition=Q(undo__in=states.UNDO_REFERENCES), name="tool_undo_is_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

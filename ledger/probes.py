@@ -3,19 +3,20 @@
 from typing import Any, Final
 from uuid import UUID
 
+from accounts.origin import Origin, RepeatedKey
 from journal import entries
-from journal.entries import Status
-from ledger import breakers, commands, fold, leaves
-from ledger.commands import Answered
-from ledger.fold import Observe
-from ledger.leaves import Refusal
-from sessions import fences
-from sessions.origin import Origin, Repeated
+from journal.entries import AppendStatus
+from ledger import circuit_breakers, commands, permission
+from ledger.commands import CommandResult
+from ledger.fold import apply
+from ledger.fold.apply import Observe
+from ledger.permission import Refusal
+from sessions import fencing
 
-FOUND: Final = ("hit", "miss", "error", "several")
+PROBE_RESULTS: Final = ("hit", "miss", "error", "several")
 
 
-def facts_of(
+def probe_facts(
     attempt: int, found: str, received_us: int, began_us: int | None, *, live: bool
 ) -> dict[str, Any]:
     """Return a probe's journal facts; `began_us` is by the sender's clock.
@@ -29,7 +30,7 @@ def facts_of(
     return {name: value for name, value in values.items() if value is not None}
 
 
-def probe(
+def record_probe(
     origin: Origin,
     effect: UUID,
     *,
@@ -38,49 +39,51 @@ def probe(
     external_reference: str,
     began_us: int | None,
     observe: Observe,
-) -> Answered:
+) -> CommandResult:
     """Record a probe; a hit acknowledges the attempt as evidence.
 
     Raises LookupError when the project has no such effect, and Repeated.
     """
-    row, attempts = commands.locked(origin, effect)
-    stale = commands.lost_lease(origin, row, fold.PROBED, attempt)
+    row, attempts = commands.lock_effect(origin, effect)
+    stale = commands.find_lost_lease(origin, row, apply.PROBED, attempt)
     if attempt not in attempts:
         sentence = f"Attempt {attempt} was never dispatched. There is nothing to probe."
-        return Answered(row, 409, Refusal("NOT_DISPATCHED", sentence))
+        return CommandResult(row, 409, Refusal("NOT_DISPATCHED", sentence))
     origin.lane = "evidence"
-    facts = facts_of(attempt, found, origin.received_us, began_us, live=True)
+    facts = probe_facts(attempt, found, origin.received_us, began_us, live=True)
     draft = origin.draft(
-        fold.PROBED,
-        facts=leaves.as_text(facts),
+        apply.PROBED,
+        facts=permission.facts_to_json(facts),
         session=row.session_id,
         effect=row.id,
         attempt=attempt,
     )
-    appended = entries.append([draft], origin.received_us)[0]
-    if appended.status is Status.CONFLICT:
-        raise Repeated
-    if appended.status is Status.CREATED:
+    appended = entries.append_entries([draft], origin.received_us)[0]
+    if appended.status is AppendStatus.CONFLICT:
+        raise RepeatedKey
+    if appended.status is AppendStatus.CREATED:
         values = {"found": found, "external_reference": external_reference}
         was_open = attempts[attempt].is_open
-        commands.post(
+        commands.apply_fact(
             row,
             attempts,
-            commands.fact_of(origin, fold.PROBED, appended.position, attempt, values),
+            commands.make_fact(origin, apply.PROBED, appended.position, attempt, values),
             observe,
         )
         # The attempt had no report, and yet its tool succeeded.
         if was_open and found == "hit":
-            breakers.count(row, attempts[attempt], went_well=True, now_us=origin.received_us)
+            circuit_breakers.count_outcome(
+                row, attempts[attempt], went_well=True, now_us=origin.received_us
+            )
         if stale is not None:
-            rejection = fences.fenced(
+            rejection = fencing.build_fenced_entry(
                 origin,
                 row.session_id,
                 stale,
                 kept=True,
                 effect=row.id,
                 attempt=attempt,
-                kind=fold.PROBED,
+                kind=apply.PROBED,
             )
-            entries.append([rejection], origin.received_us)
-    return Answered(row, 200, attempt=attempts[attempt])
+            entries.append_entries([rejection], origin.received_us)
+    return CommandResult(row, 200, attempt=attempts[attempt])

@@ -13,33 +13,37 @@ import orjson
 from django.contrib.auth.models import User
 from django.db.models import F, OuterRef, Subquery
 
-from journal import brought, entries
-from journal.clock import now_us
+from accounts.models import Person
+from accounts.people import OWN_PASSWORD_REQUIRED_TEXT, ensure_pseudonym, has_own_password
+from db.clock import now_us
+from db.ids import new_uuid7
+from journal import entries, imported
 from journal.entries import SYSTEM_SOURCE
-from journal.ids import uuid7
 from journal.models import Entry
-from journal.order import person_key
-from ledger import cases, effects, fold, undoing, verdicts
-from ledger.fold import Fact, Observation
-from ledger.leaves import Refusal
+from journal.order_keys import make_resolution_key
+from ledger.fold import apply, compensation
+from ledger.fold.apply import Fact, Observation
 from ledger.models import Effect
-from ledger.rows import AttemptRow, EffectRow
+from ledger.permission import Refusal
 from ledger.states import RESOLUTIONS
-from ledger.tried import load_attempts
-from ledger.verdicts import Case, Verdict
-from sessions.models import Person
-from sessions.people import REPLACE_IT_FIRST, has_own_password, pseudonym_of
+from ledger.store import writer
+from ledger.store.reader import load_attempts
+from ledger.store.rows import AttemptRow, EffectRow
+from ledger.verdicts import evaluate, table
+from ledger.verdicts.table import Verdict, VerdictInput
 
 ANSWERS: Final = RESOLUTIONS[1:]
-LEAST_RATIONALE: Final = 10
-HISTORY: Final = "Imported from a bundle: only the original Gatebook can record its outcome."
-MOST_RATIONALE: Final = 4000
-MOST_EVIDENCE: Final = 4000
-MOST_REFERENCE: Final = 300
+MIN_RATIONALE: Final = 10
+IMPORTED_EFFECT: Final = (
+    "Imported from a bundle: only the original Gatebook can record its outcome."
+)
+MAX_RATIONALE: Final = 4000
+MAX_EVIDENCE: Final = 4000
+MAX_REFERENCE: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class ResolutionInput:
     """A person's answer about the effect as their page showed it (`seen_version`).
 
     `insists`: they answer although others could still know. `step_up`: how they re-authenticated.
@@ -55,7 +59,7 @@ class Word:
 
 
 @dataclass(slots=True)
-class Resolved:
+class ResolutionResult:
     """The result of a resolution. `position` is that of its entry."""
 
     effect: EffectRow
@@ -63,7 +67,7 @@ class Resolved:
     position: int = 0
 
 
-class Standing(NamedTuple):
+class ResolvePrompt(NamedTuple):
     """Whether people may resolve an effect now.
 
     `refused`: why not. `against`: why to wait unless they insist. `only`: the answers that apply.
@@ -74,78 +78,86 @@ class Standing(NamedTuple):
     only: tuple[str, ...] = ANSWERS
 
 
-def standing(case: Case, decision: Verdict, deadline_us: int | None, now: int) -> Standing:
+def evaluate_prompt(
+    case: VerdictInput, decision: Verdict, deadline_us: int | None, now: int
+) -> ResolvePrompt:
     """Return whether people may resolve `case`, given its verdict. Pure."""
-    unblocked = verdicts.verdict(replace(case, on_hold=False, lease_elsewhere=False), now)
+    unblocked = table.decide_verdict(replace(case, on_hold=False, lease_elsewhere=False), now)
     if case.state in ("compensated", "superseded"):
-        return Standing(f"Nothing to resolve: the effect is {case.state}.")
+        return ResolvePrompt(f"Nothing to resolve: the effect is {case.state}.")
     if case.state == "acknowledged" and case.outcome != "unknown":
         # Its compensation failed, so a person may let it stand.
         if unblocked.reason == "UNDO_FAILED":
-            return Standing(only=("happened",))
-        return Standing("Its outcome is known: it was acknowledged.")
+            return ResolvePrompt(only=("happened",))
+        return ResolvePrompt("Its outcome is known: it was acknowledged.")
     is_rejected = (
         case.state == "failed" and case.failure_reason == "rejected" and not case.earlier_in_doubt
     )
     if is_rejected or case.attempts == 0:
         # Nothing happened, and no attempt is allowed: it can only be abandoned.
         if unblocked.answer == "escalate":
-            return Standing(only=("abandoned",))
+            return ResolvePrompt(only=("abandoned",))
         if case.attempts == 0:
-            return Standing("It was never dispatched, so it cannot have happened.")
-        return Standing("Its last attempt did not happen. An agent may request another.")
+            return ResolvePrompt("It was never dispatched, so it cannot have happened.")
+        return ResolvePrompt("Its last attempt did not happen. An agent may request another.")
     if case.compensation is not None:
-        return Standing("Its compensation is open. Resolve the compensation instead.")
+        return ResolvePrompt("Its compensation is open. Resolve the compensation instead.")
     if case.state == "dispatched" and deadline_us is not None and now <= deadline_us:
         if unblocked.answer != "escalate":
-            return Standing("Its deadline has not passed, and agents can still check the outcome.")
-        return Standing(against="Its deadline has not passed; a report may still arrive.")
+            return ResolvePrompt(
+                "Its deadline has not passed, and agents can still check the outcome."
+            )
+        return ResolvePrompt(against="Its deadline has not passed; a report may still arrive.")
     if decision.reason == "LEASE_HELD":
-        return Standing(against="A live worker holds the lease and may still know.")
+        return ResolvePrompt(against="A live worker holds the lease and may still know.")
     if unblocked.reason == "RESOLVED":
-        return Standing(
+        return ResolvePrompt(
             against="Its compensation was already requested; another answer replaces that request."
         )
     if unblocked.answer != "escalate":
-        return Standing(against="The verdict table can settle this without a person.")
+        return ResolvePrompt(against="The verdict table can settle this without a person.")
     if unblocked.reason == "UNDO_FAILED":  # requesting the same compensation again changes nothing
-        return Standing(only=("happened", "not_happened", "abandoned"))
-    return Standing()
+        return ResolvePrompt(only=("happened", "not_happened", "abandoned"))
+    return ResolvePrompt()
 
 
-def resolve(project: UUID, effect: UUID, resolution: Word, user: User) -> Resolved:
+def record_resolution(
+    project: UUID, effect: UUID, resolution: ResolutionInput, user: User
+) -> ResolutionResult:
     """Record a person's resolution of the last attempt. Must run inside a transaction.
 
     Refusals: stale_view (the effect changed since the page was made), not_asked, insist,
     rationale_required, reference, own_password. Raises LookupError when the project has no such
     effect.
     """
-    row = effects.load([effect]).get(effect)
+    row = writer.load_effects([effect]).get(effect)
     if row is None or row.project_id != project:
         raise LookupError(effect)
     now = now_us()  # after the lock: whoever waited for the row comes second
     stored = Effect.objects.get(id=effect)
     if stored.imported:
-        return Resolved(row, Refusal("not_asked", HISTORY))
+        return ResolutionResult(row, Refusal("not_asked", IMPORTED_EFFECT))
     if not has_own_password(user):
-        return Resolved(row, Refusal("own_password", REPLACE_IT_FIRST))
-    case, decision = judged(stored, now)
-    refusal = _check_resolution(row, resolution, standing(case, decision, row.deadline_us, now))
+        return ResolutionResult(row, Refusal("own_password", OWN_PASSWORD_REQUIRED_TEXT))
+    case, decision = evaluate_effect(stored, now)
+    refusal = _check_resolution(
+        row, resolution, evaluate_prompt(case, decision, row.deadline_us, now)
+    )
     if refusal is not None:
-        return Resolved(row, refusal)
+        return ResolutionResult(row, refusal)
     attempts = load_attempts([effect]).get(effect, {})
     position = _record(row, resolution, decision, user, now)
     _apply_resolution(row, attempts, position, resolution, now)
-    return Resolved(row, None, position)
+    return ResolutionResult(row, None, position)
 
 
-def judged(effect: Effect, now: int) -> tuple[Case, Verdict]:
+def evaluate_effect(effect: Effect, now: int) -> tuple[VerdictInput, Verdict]:
     """Return the case and verdict of an effect for a caller without a lease."""
-    evaluation = cases.judge(effect.project_id, [effect], now)[effect.id]
+    evaluation = evaluate.evaluate_effects(effect.project_id, [effect], now)[effect.id]
     return evaluation.case, evaluation.verdict
 
 
-def is_by(effect: Effect | EffectRow, user: User) -> bool:
+def is_resolved_by(effect: Effect | EffectRow, user: User) -> bool:
     """True if `user` resolved the effect, or the effect that this one compensates.
 
     No query for effects without a resolution, which are nearly all.
@@ -157,12 +169,12 @@ def is_by(effect: Effect | EffectRow, user: User) -> bool:
     ]
     if not effect_ids:
         return False
-    resolutions = Entry.objects.filter(effect__in=effect_ids, kind=fold.RESOLVED, lane="system")
-    return resolutions.filter(actor=pseudonym_of(user)).exists()
+    resolutions = Entry.objects.filter(effect__in=effect_ids, kind=apply.RESOLVED, lane="system")
+    return resolutions.filter(actor=ensure_pseudonym(user)).exists()
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Resolution:
     """A stored resolution: answer, person, time and rationale. An erased text is None."""
 
     answer: str
@@ -176,25 +188,25 @@ class Said:
     evidence: str
 
 
-def told(effect: Effect) -> list[Said]:
+def load_resolutions(effect: Effect) -> list[Resolution]:
     """Return the resolutions of `effect`, latest first; no query if there are none."""
     if not effect.resolved_mark:
         return []
     person = Person.objects.filter(pseudonym=OuterRef("actor")).values("user__username")[:1]
     entries = Entry.objects.filter(
-        project=effect.project_id, effect=effect.id, kind=fold.RESOLVED, lane="system"
+        project=effect.project_id, effect=effect.id, kind=apply.RESOLVED, lane="system"
     )
     rows = entries.annotate(who=Subquery(person), text=F("body__text")).order_by("-position")
     return [_from_entry(entry) for entry in rows]
 
 
-def _from_entry(entry: Any) -> Said:
+def _from_entry(entry: Any) -> Resolution:
     texts = orjson.loads(entry.text) if entry.text is not None else {}
-    return Said(
+    return Resolution(
         answer=orjson.loads(entry.facts)["answer"],
         who=entry.who or entry.actor,
         actor=entry.actor,
-        at_us=brought.received_us(entry.source, entry.facts, entry.received_us),
+        at_us=imported.original_received_us(entry.source, entry.facts, entry.received_us),
         position=entry.position,
         attempt=entry.attempt,
         rationale=texts.get("rationale"),
@@ -203,7 +215,9 @@ def _from_entry(entry: Any) -> Said:
     )
 
 
-def _check_resolution(row: EffectRow, resolution: Word, prompt: Standing) -> Refusal | None:
+def _check_resolution(
+    row: EffectRow, resolution: ResolutionInput, prompt: ResolvePrompt
+) -> Refusal | None:
     if row.version != resolution.seen_version:
         return Refusal(
             "stale_view",
@@ -217,37 +231,39 @@ def _check_resolution(row: EffectRow, resolution: Word, prompt: Standing) -> Ref
         )
     if prompt.against and not resolution.insists:
         return Refusal("insist", f"{prompt.against} Confirm that you answer anyway, or wait.")
-    return wanting(resolution)
+    return check_resolution_texts(resolution)
 
 
-def wanting(resolution: Word) -> Refusal | None:
+def check_resolution_texts(resolution: ResolutionInput) -> Refusal | None:
     """Return the refusal of an invalid rationale, reference or evidence, if any."""
-    if not LEAST_RATIONALE <= len(resolution.rationale) <= MOST_RATIONALE:
+    if not MIN_RATIONALE <= len(resolution.rationale) <= MAX_RATIONALE:
         sentence = (
-            f"Explain how you know, in {LEAST_RATIONALE} to {MOST_RATIONALE} characters."
+            f"Explain how you know, in {MIN_RATIONALE} to {MAX_RATIONALE} characters."
             " Others will rely on it."
         )
         return Refusal("rationale_required", sentence)
-    if len(resolution.reference) > MOST_REFERENCE or not resolution.reference.isprintable():
+    if len(resolution.reference) > MAX_REFERENCE or not resolution.reference.isprintable():
         return Refusal(
             "reference",
-            f"A reference is one line of at most {MOST_REFERENCE} printable characters.",
+            f"A reference is one line of at most {MAX_REFERENCE} printable characters.",
         )
-    if len(resolution.evidence) > MOST_EVIDENCE:
+    if len(resolution.evidence) > MAX_EVIDENCE:
         return Refusal(
             "evidence",
-            f"Evidence has at most {MOST_EVIDENCE} characters. Store longer evidence elsewhere.",
+            f"Evidence has at most {MAX_EVIDENCE} characters. Store longer evidence elsewhere.",
         )
     return None
 
 
-def _record(row: EffectRow, resolution: Word, decision: Verdict, user: User, now: int) -> int:
+def _record(
+    row: EffectRow, resolution: ResolutionInput, decision: Verdict, user: User, now: int
+) -> int:
     facts = {
         "answer": resolution.answer,
         "seen": resolution.seen_version,
         "row": decision.row,
         "reason": decision.reason,
-        "table": verdicts.VERSION,
+        "table": table.TABLE_VERSION,
         "insists": resolution.insists,
         "step_up": resolution.step_up,
         # A replay reads no bodies, and this reference takes precedence over those of agents.
@@ -258,13 +274,13 @@ def _record(row: EffectRow, resolution: Word, decision: Verdict, user: User, now
         "rationale": resolution.rationale,
         "evidence": resolution.evidence,
     }
-    appended = entries.record(
+    appended = entries.record_system_entry(
         row.project_id,
-        fold.RESOLVED,
-        event_id=uuid7().hex,
-        text=_json({"kind": fold.RESOLVED, "effect": row.id, **facts, **texts}),
+        apply.RESOLVED,
+        event_id=new_uuid7().hex,
+        text=_json({"kind": apply.RESOLVED, "effect": row.id, **facts, **texts}),
         received_us=now,
-        actor=pseudonym_of(user),
+        actor=ensure_pseudonym(user),
         facts=_json(facts),
         session=row.session_id,
         effect=row.id,
@@ -274,11 +290,15 @@ def _record(row: EffectRow, resolution: Word, decision: Verdict, user: User, now
 
 
 def _apply_resolution(
-    row: EffectRow, attempts: dict[int, AttemptRow], position: int, resolution: Word, now: int
+    row: EffectRow,
+    attempts: dict[int, AttemptRow],
+    position: int,
+    resolution: ResolutionInput,
+    now: int,
 ) -> None:
     fact = Fact(
-        kind=fold.RESOLVED,
-        mark=person_key(row.attempt_count, position, SYSTEM_SOURCE, row.id.hex),
+        kind=apply.RESOLVED,
+        mark=make_resolution_key(row.attempt_count, position, SYSTEM_SOURCE, row.id.hex),
         lane="system",
         key=row.id.hex,
         position=position,
@@ -288,18 +308,20 @@ def _apply_resolution(
         values={"answer": resolution.answer, "external_reference": resolution.reference},
     )
     rows, attempts_by_effect = {row.id: row}, {row.id: attempts}
-    compensations_before = undoing.of(rows, attempts_by_effect)
-    names = fold.apply(row, attempts, fact, _never_observe) + undoing.settle(
+    compensations_before = compensation.compensation_effects(rows, attempts_by_effect)
+    names = apply.fold_fact(row, attempts, fact, _never_observe) + compensation.settle_effect(
         row, rows, attempts_by_effect
     )
-    target_violations = undoing.carry(rows, attempts_by_effect, compensations_before)
-    effects.write(
+    target_violations = compensation.apply_compensations(
+        rows, attempts_by_effect, compensations_before
+    )
+    writer.write_effects(
         rows.values(),
         [attempt for numbered in attempts_by_effect.values() for attempt in numbered.values()],
     )
-    effects.tell(
+    writer.record_violations(
         [
-            effects.Breach(*violation)
+            writer.Violation(*violation)
             for violation in [*((row, name) for name in names), *target_violations]
         ],
         now,

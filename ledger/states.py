@@ -5,21 +5,26 @@ After a change `makemigrations --check` fails until a migration contains it.
 
 from typing import Final
 
-MOVED: Final = ("used", "observed", "bypassed")  # permission of something that happened
-STILL: Final = ("held", "pending", "granted", "refused")  # nothing may have happened under these
-LEAVES: Final = STILL + MOVED
+MOVED_PERMISSIONS: Final = ("used", "observed", "bypassed")  # permission of something that happened
+IDLE_PERMISSIONS: Final = (
+    "held",
+    "pending",
+    "granted",
+    "refused",
+)  # nothing may have happened under these
+PERMISSIONS: Final = IDLE_PERMISSIONS + MOVED_PERMISSIONS
 
 # State of an effect -> its possible permissions.
-LEAVE_OF_STATE: Final[dict[str, tuple[str, ...]]] = {
-    "planned": LEAVES,
-    "dispatched": MOVED,
-    "acknowledged": MOVED,
-    "failed": LEAVES,  # after a clean rejection the permission is that of the next attempt
-    "compensated": LEAVES,  # its facts may arrive after those of its compensation
-    "superseded": LEAVES,
+PERMISSIONS_OF_STATE: Final[dict[str, tuple[str, ...]]] = {
+    "planned": PERMISSIONS,
+    "dispatched": MOVED_PERMISSIONS,
+    "acknowledged": MOVED_PERMISSIONS,
+    "failed": PERMISSIONS,  # after a clean rejection the permission is that of the next attempt
+    "compensated": PERMISSIONS,  # its facts may arrive after those of its compensation
+    "superseded": PERMISSIONS,
 }
-SAID_OUTCOMES: Final = ("ok", "error", "unknown")
-OUTCOMES: Final = ("", *SAID_OUTCOMES)
+REPORTED_OUTCOMES: Final = ("ok", "error", "unknown")
+OUTCOMES: Final = ("", *REPORTED_OUTCOMES)
 # State of an effect -> its possible outcomes.
 OUTCOME_OF_STATE: Final[dict[str, tuple[str, ...]]] = {
     "planned": ("",),
@@ -29,9 +34,9 @@ OUTCOME_OF_STATE: Final[dict[str, tuple[str, ...]]] = {
     "compensated": OUTCOMES,
     "superseded": OUTCOMES,
 }
-STATES: Final = tuple(LEAVE_OF_STATE)
+STATES: Final = tuple(PERMISSIONS_OF_STATE)
 # States in which the intent may still happen.
-OPEN: Final = ("planned", "dispatched", "failed")
+OPEN_STATES: Final = ("planned", "dispatched", "failed")
 
 # Failure reason -> outcome. Only a clean rejection proves that nothing happened.
 OUTCOME_OF_REASON: Final[dict[str, str]] = {
@@ -39,9 +44,9 @@ OUTCOME_OF_REASON: Final[dict[str, str]] = {
     "timeout": "unknown",
     "error": "unknown",
 }
-REASONS: Final = ("", *OUTCOME_OF_REASON)
+FAILURE_REASONS: Final = ("", *OUTCOME_OF_REASON)
 RESOLUTIONS: Final = ("", "happened", "not_happened", "compensate", "abandoned")
-BASES: Final = (
+PERMISSION_BASES: Final = (
     "",
     "ruling",
     "policy",
@@ -55,8 +60,8 @@ BASES: Final = (
     "expired",
 )
 # The policy's outcome for a plan; empty if no policy was evaluated.
-JUDGED: Final = ("", "allow", "ask", "deny")
-HOLD_SCOPES: Final = ("project", "tool", "agent", "session", "effect")
+POLICY_OUTCOMES: Final = ("", "allow", "ask", "deny")
+STOP_SCOPES: Final = ("project", "tool", "agent", "session", "effect")
 
 TOOL_CLASSES: Final = (
     "read_only",
@@ -73,4 +78,4 @@ DEFAULT_DEADLINE_S: Final = 300
 DEFAULT_MAX_ATTEMPTS: Final = 3
 DEFAULT_MAX_PROBES: Final = 5
 # What a compensation needs: our key, the remote's reference, or "" for none possible.
-UNDOES: Final = ("", "key", "reference")
+UNDO_REFERENCES: Final = ("", "key", "reference")

@@ -5,7 +5,7 @@ hence triggers. They fire after an insert: an upsert also fires BEFORE INSERT fo
 updates, when the effect's permission may already be that of the next attempt.
 """
 
-from journal.triggers import Law
+from db.triggers import TriggerSet
 
 _NEEDED = "attempt_needs_the_leave_of_its_effect"
 _KEPT = "attempt_keeps_its_leave"
@@ -40,7 +40,7 @@ _UNDER = "AND (leave = NEW.leave OR imported)"
 
 # Writers store the effect first, so the trigger reads what the attempt was folded with. The same
 # comparison rejects an attempt without an effect.
-LAW = Law(
+ATTEMPT_TRIGGERS = TriggerSet(
     postgresql={
         _NEEDED: (
             "ledger_attempt",
@@ -97,6 +97,54 @@ END $$;
             f"""AFTER UPDATE OF leave, number, effect_id ON ledger_attempt
             WHEN {_OTHER} OR NEW.number <> OLD.number OR NEW.effect_id IS NOT OLD.effect_id BEGIN
             SELECT RAISE(ABORT, '{_CHANGED}'); END""",
+        ),
+    },
+)
+
+_STILL = "imported_effect_never_moves"
+_STILL_SAYS = f"{_STILL}: what a bundle brought is the word of another book, and history here"
+_HOME = "imported_effect_lies_in_an_archive"
+_HOME_SAYS = f"{_HOME}: import a bundle into a project of its own"
+_EFFECT = "ledger_effect"
+_ARCHIVE = "(SELECT archive FROM {schema}accounts_project WHERE id = NEW.project_id)"
+
+IMPORTED_EFFECT_TRIGGERS = TriggerSet(
+    postgresql={
+        _STILL: (
+            _EFFECT,
+            f"BEFORE UPDATE ON {_EFFECT} FOR EACH ROW WHEN (OLD.imported OR NEW.imported)"
+            " EXECUTE FUNCTION ledger_keep_imported()",
+        ),
+        _HOME: (
+            _EFFECT,
+            f"AFTER INSERT ON {_EFFECT} FOR EACH ROW WHEN (NEW.imported)"
+            " EXECUTE FUNCTION ledger_find_archive()",
+        ),
+    },
+    functions=f"""
+CREATE OR REPLACE FUNCTION ledger_keep_imported() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION '{_STILL_SAYS}' USING ERRCODE = 'check_violation';
+END $$;
+CREATE OR REPLACE FUNCTION ledger_find_archive() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF NOT {_ARCHIVE.replace("{schema}", "{schema}.")} THEN
+    RAISE EXCEPTION '{_HOME_SAYS}' USING ERRCODE = 'check_violation';
+  END IF;
+  RETURN NULL;
+END $$;
+""",
+    sqlite={
+        _STILL: (
+            _EFFECT,
+            f"BEFORE UPDATE ON {_EFFECT} WHEN OLD.imported OR NEW.imported"
+            f" BEGIN SELECT RAISE(ABORT, '{_STILL_SAYS}'); END",
+        ),
+        _HOME: (
+            _EFFECT,
+            f"AFTER INSERT ON {_EFFECT} WHEN NEW.imported"
+            f" AND NOT {_ARCHIVE.replace('{schema}', '')}"
+            f" BEGIN SELECT RAISE(ABORT, '{_HOME_SAYS}'); END",
         ),
     },
 )

@@ -4,19 +4,21 @@ from django.http import HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from journal.clock import now_us
-from ledger import breakers, tools, verdict_words, verdicts
-from sessions.access import MemberRequest, may, member
+from accounts.access import MemberRequest, has_role, member_required
+from db.clock import now_us
+from ledger import circuit_breakers
+from ledger.tools import registry
+from ledger.verdicts import labels, table
 
 
 @require_safe
-@member
+@member_required
 def tools_page(request: MemberRequest) -> HttpResponse:
     """List the declared tools by name, then the undeclared ones that were used."""
     project = request.membership.project
     declared = list(project.tools.order_by("name"))
     paused = (
-        breakers.shown(project.id, now_us())
+        circuit_breakers.load_breaker_states(project.id, now_us())
         if any(tool.breaker_failures for tool in declared)
         else {}
     )
@@ -24,16 +26,18 @@ def tools_page(request: MemberRequest) -> HttpResponse:
         tool.breaker = paused.get(tool.name)  # type: ignore[attr-defined]  # for the page alone
     context = {
         "tools": declared,
-        "undeclared": tools.used_undeclared(project),
-        "may_rule": may(request.membership, "reviewer"),
+        "undeclared": registry.used_undeclared(project),
+        "may_rule": has_role(request.membership, "reviewer"),
     }
     return render(request, "ledger/tools.html", context)
 
 
 @require_safe
-@member
+@member_required
 def verdicts_page(request: MemberRequest) -> HttpResponse:
     """Show the verdict table row by row."""
     return render(
-        request, "ledger/verdicts.html", {"rows": verdict_words.ROWS, "version": verdicts.VERSION}
+        request,
+        "ledger/verdicts.html",
+        {"rows": labels.VERDICT_ROWS, "version": table.TABLE_VERSION},
     )

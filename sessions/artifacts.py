@@ -15,11 +15,11 @@ from uuid import UUID
 import orjson
 from django.conf import settings
 
+from accounts.origin import Origin, RepeatedKey
+from db.ids import derive_uuid
 from journal import entries
-from journal.entries import Status
-from journal.ids import derived
+from journal.entries import AppendStatus
 from sessions.models import Artifact
-from sessions.origin import Origin, Repeated
 
 _INCOMING: Final = ".incoming-"  # prefix of temporary files during an upload
 _ABANDONED_US: Final = 24 * 3_600 * 1_000_000
@@ -29,7 +29,7 @@ class WrongContent(Exception):
     """The content differs from the announced size or SHA-256. Send the announced file."""
 
 
-def bring(rows: Sequence[Artifact]) -> None:
+def import_artifacts(rows: Sequence[Artifact]) -> None:
     """Store artifacts from a bundle, as the source journal had them.
 
     Expects the archive of their session.
@@ -37,22 +37,24 @@ def bring(rows: Sequence[Artifact]) -> None:
     Artifact.objects.bulk_create(rows, batch_size=500)
 
 
-def identity(session: UUID, origin: Origin) -> UUID:
+def derive_artifact_id(session: UUID, origin: Origin) -> UUID:
     """Derive the id of the artifact that a fact records."""
-    return derived(session, "artifact", origin.source, origin.key)
+    return derive_uuid(session, "artifact", origin.source, origin.key)
 
 
-def record(
+def add_artifact(
     origin: Origin, session: UUID, effect: UUID | None, values: Mapping[str, Any]
 ) -> Artifact:
     """Record an artifact by command. Raises Repeated."""
-    appended = entries.append([draft(origin, session, effect, values)], origin.received_us)[0]
-    if appended.status is not Status.CREATED:
-        raise Repeated
-    return store(origin, session, effect, values, appended.position)
+    appended = entries.append_entries(
+        [build_artifact_entry(origin, session, effect, values)], origin.received_us
+    )[0]
+    if appended.status is not AppendStatus.CREATED:
+        raise RepeatedKey
+    return store_artifact_row(origin, session, effect, values, appended.position)
 
 
-def draft(
+def build_artifact_entry(
     origin: Origin, session: UUID, effect: UUID | None, values: Mapping[str, Any]
 ) -> entries.Draft:
     """Build the journal entry of an artifact."""
@@ -64,11 +66,11 @@ def draft(
         facts=facts,
         session=session,
         effect=effect,
-        subject=identity(session, origin),
+        subject=derive_artifact_id(session, origin),
     )
 
 
-def store(
+def store_artifact_row(
     origin: Origin, session: UUID, effect: UUID | None, values: Mapping[str, Any], position: int
 ) -> Artifact:
     """Store an artifact whose entry is in the journal.
@@ -76,7 +78,7 @@ def store(
     Its bytes may be stored already, under another name.
     """
     artifact, _created = Artifact.objects.get_or_create(
-        id=identity(session, origin),
+        id=derive_artifact_id(session, origin),
         defaults={
             "project_id": origin.project,
             "session_id": session,
@@ -98,7 +100,7 @@ def store(
     return artifact
 
 
-def path(project: UUID, sha256: str) -> Path:
+def artifact_path(project: UUID, sha256: str) -> Path:
     """Return the path of the bytes with that hash. Projects never share a file."""
     return Path(settings.MEDIA_ROOT) / str(project) / sha256[:2] / sha256
 
@@ -106,21 +108,21 @@ def path(project: UUID, sha256: str) -> Path:
 def _has_content(project: UUID, sha256: str, size: int) -> bool:
     """Return True when bytes of that hash and size are stored."""
     try:
-        return path(project, sha256).stat().st_size == size
+        return artifact_path(project, sha256).stat().st_size == size
     except FileNotFoundError:
         return False
 
 
-def receive(artifact: Artifact, chunks: Iterable[bytes]) -> None:
+def receive_content(artifact: Artifact, chunks: Iterable[bytes]) -> None:
     """Write an artifact's bytes to disk.
 
     Uses a temporary file, fsync, rename, and fsync of the folder.
 
     Raises WrongContent, and stores nothing, when size or SHA-256 differ from those announced. Call
-    it outside a transaction: a slow sender would block every other writer. Call `mark_stored` after
-    it.
+    it outside a transaction: a slow sender would block every other writer. Call
+    `mark_content_stored` after it.
     """
-    target = path(artifact.project_id, artifact.sha256)
+    target = artifact_path(artifact.project_id, artifact.sha256)
     _make_folder(target.parent)
     digest, size = hashlib.sha256(), 0
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=_INCOMING)
@@ -143,7 +145,7 @@ def receive(artifact: Artifact, chunks: Iterable[bytes]) -> None:
     _sync_folder(target.parent)
 
 
-def mark_stored(artifact: Artifact, now_us: int) -> None:
+def mark_content_stored(artifact: Artifact, now_us: int) -> None:
     """Mark the bytes as stored, for all artifacts with the same hash and size."""
     rows = Artifact.objects.filter(
         project=artifact.project_id, sha256=artifact.sha256, size=artifact.size
@@ -151,7 +153,7 @@ def mark_stored(artifact: Artifact, now_us: int) -> None:
     rows.filter(stored_at_us=None).update(stored_at_us=now_us)
 
 
-def remove_abandoned(now_us: int) -> int:
+def remove_abandoned_uploads(now_us: int) -> int:
     """Delete files of killed uploads 24 hours after the last write; return how many."""
     removed = 0
     for file in Path(settings.MEDIA_ROOT).glob(f"*/??/{_INCOMING}*"):

@@ -10,35 +10,35 @@ from uuid import UUID
 import orjson
 from django.db.models import Q
 
+from accounts.origin import Origin, RepeatedKey
+from db.job_heartbeats import CLOCK_STEP_US
 from journal import entries
-from journal.beating import CLOCK_STEP_US
-from journal.entries import Status
-from sessions.models_messages import Capacity
-from sessions.origin import Origin, Repeated
+from journal.entries import AppendStatus
+from sessions.models import Capacity
 
 US: Final = 1_000_000
 # The thresholds. A report counts while it is fresh. After that, plans are not throttled.
-FRESH_S: Final = 300
-LEAST_CONTEXT_TOKENS: Final = 4_000
-LEAST_CONTEXT_SHARE: Final = 20  # one token in so many must be left, where the total is reported
-LEAST_TIME_S: Final = 60  # of the reported time, less what has passed since
-MOST_QUEUE: Final = 100
-COME_AGAIN_S: Final = 30  # short, because a new report may end the throttling
+CAPACITY_FRESH_S: Final = 300
+MIN_CONTEXT_TOKENS: Final = 4_000
+MIN_CONTEXT_SHARE: Final = 20  # one token in so many must be left, where the total is reported
+MIN_TIME_LEFT_S: Final = 60  # of the reported time, less what has passed since
+MAX_QUEUE: Final = 100
+MAX_RETRY_AFTER_S: Final = 30  # short, because a new report may end the throttling
 
-FIELDS: Final = ("context_left_tokens", "context_total_tokens", "time_left_s", "queue")
+CAPACITY_FIELDS: Final = ("context_left_tokens", "context_total_tokens", "time_left_s", "queue")
 
 
-class Paced(Exception):
+class PlansThrottled(Exception):
     """The agent's last capacity report throttles its plans. Nothing was recorded."""
 
     def __init__(self, reason: str, until_us: int, now_us: int) -> None:
         super().__init__(reason)
         self.until_us = until_us
-        self.retry_after_s = min(COME_AGAIN_S, -(-(until_us - now_us) // US))
+        self.retry_after_s = min(MAX_RETRY_AFTER_S, -(-(until_us - now_us) // US))
         self.sentence = (
             f"Plans are throttled because your last capacity report says that {_WORDS[reason]}."
             " Finish what is under way and write a handoff. Send a new report to POST /capacity"
-            f" when you have room; this one expires after {FRESH_S // 60} minutes."
+            f" when you have room; this one expires after {CAPACITY_FRESH_S // 60} minutes."
         )
 
 
@@ -49,7 +49,9 @@ _WORDS: Final = {
 }
 
 
-def report(origin: Origin, session: UUID | None, values: dict[str, int | None]) -> Capacity:
+def record_capacity(
+    origin: Origin, session: UUID | None, values: dict[str, int | None]
+) -> Capacity:
     """Store an agent's capacity report, by command.
 
     `values` has FIELDS, None where not reported. Raises Repeated.
@@ -63,9 +65,9 @@ def report(origin: Origin, session: UUID | None, values: dict[str, int | None]) 
         facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(),
         session=session,
     )
-    appended = entries.append([draft], origin.received_us)[0]
-    if appended.status is not Status.CREATED:
-        raise Repeated
+    appended = entries.append_entries([draft], origin.received_us)[0]
+    if appended.status is not AppendStatus.CREATED:
+        raise RepeatedKey
     reason, from_us, until_us = pace or ("", None, None)
     whose: dict[str, Any] = {"agent_id": origin.agent, "session_id": session}
     row, _created = Capacity.objects.update_or_create(
@@ -88,38 +90,38 @@ def _throttle_window(values: dict[str, int | None], now_us: int) -> tuple[str, i
 
     It may begin later, because the reported time runs out.
     """
-    until_us = now_us + FRESH_S * US
+    until_us = now_us + CAPACITY_FRESH_S * US
     left, total, queue = (
         values["context_left_tokens"],
         values["context_total_tokens"],
         values["queue"],
     )
     if left is not None and (
-        left < LEAST_CONTEXT_TOKENS or (total is not None and left * LEAST_CONTEXT_SHARE < total)
+        left < MIN_CONTEXT_TOKENS or (total is not None and left * MIN_CONTEXT_SHARE < total)
     ):
         return "context", now_us, until_us
-    if queue is not None and queue > MOST_QUEUE:
+    if queue is not None and queue > MAX_QUEUE:
         return "queue", now_us, until_us
     time_left_s = values["time_left_s"]
-    if time_left_s is not None and time_left_s < LEAST_TIME_S + FRESH_S:
-        return "time", now_us + max(0, time_left_s - LEAST_TIME_S) * US, until_us
+    if time_left_s is not None and time_left_s < MIN_TIME_LEFT_S + CAPACITY_FRESH_S:
+        return "time", now_us + max(0, time_left_s - MIN_TIME_LEFT_S) * US, until_us
     return None
 
 
-def paced(agent: UUID, session: UUID, now_us: int) -> Paced | None:
+def find_throttle(agent: UUID, session: UUID, now_us: int) -> PlansThrottled | None:
     """Return what throttles the agent's plans in this session now, or None. One query.
 
     The later of two reports counts: that for the session and that for all sessions. Called only
-    where some report of the agent throttles at all, which approvals/policies.py reads.
+    where some report of the agent throttles at all, which approvals/policies/policies.py reads.
     """
     reports = Capacity.objects.filter(Q(session=session) | Q(session__isnull=True), agent=agent)
     latest = reports.order_by("-position").first()
-    if latest is None or latest.paced_until_us is None or not is_paced(latest, now_us):
+    if latest is None or latest.paced_until_us is None or not is_throttling(latest, now_us):
         return None
-    return Paced(latest.pace_reason, latest.paced_until_us, now_us)
+    return PlansThrottled(latest.pace_reason, latest.paced_until_us, now_us)
 
 
-def latest(
+def load_capacity_reports(
     project: UUID, session: UUID | None = None, agent: UUID | None = None, limit: int = 200
 ) -> list[Capacity]:
     """Return the latest capacity reports of a project, newest first."""
@@ -131,23 +133,23 @@ def latest(
     return list(rows.order_by("-reported_at_us", "-id")[:limit])
 
 
-def of(agent: UUID, session: UUID) -> Capacity | None:
+def load_capacity(agent: UUID, session: UUID) -> Capacity | None:
     """Return an agent's latest report for a session or for all sessions."""
     reports = Capacity.objects.filter(Q(session=session) | Q(session__isnull=True), agent=agent)
     return reports.select_related("agent").order_by("-position").first()
 
 
-def is_fresh(row: Capacity, now_us: int) -> bool:
+def is_capacity_fresh(row: Capacity, now_us: int) -> bool:
     """Return True while a report counts."""
     # A report from the future dates from before the clock was set back; its age is unknown.
-    return row.reported_at_us - CLOCK_STEP_US <= now_us < row.reported_at_us + FRESH_S * US
+    return row.reported_at_us - CLOCK_STEP_US <= now_us < row.reported_at_us + CAPACITY_FRESH_S * US
 
 
-def is_paced(row: Capacity, now_us: int) -> bool:
+def is_throttling(row: Capacity, now_us: int) -> bool:
     """Return True while a report throttles plans."""
     from_us, until_us = row.paced_from_us, row.paced_until_us
     return (
-        is_fresh(row, now_us)
+        is_capacity_fresh(row, now_us)
         and from_us is not None
         and until_us is not None
         and from_us <= now_us < until_us

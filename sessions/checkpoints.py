@@ -11,20 +11,19 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
+from accounts.origin import Origin, RepeatedKey
+from db.ids import derive_uuid
 from journal import entries
-from journal.entries import Status
-from journal.gists import parsed
-from journal.ids import derived
-from sessions.models import Session
-from sessions.models_state import ByCodePoint, Checkpoint, text_at
-from sessions.origin import Origin, Repeated
+from journal.entries import AppendStatus
+from journal.summaries import parse_body
+from sessions.models import Checkpoint, CodePointOrder, Session, text_at
 
-KEPT: Final = 5
-LARGEST: Final = 64 * 1024  # bytes of a checkpoint by command
+KEPT_CHECKPOINTS: Final = 5
+MAX_CHECKPOINT_BYTES: Final = 64 * 1024  # bytes of a checkpoint by command
 
 
 @dataclass(slots=True)
-class Report:
+class CheckpointFact:
     """A checkpoint, already in the journal. `size` is in bytes of canonical JSON."""
 
     session: UUID
@@ -34,7 +33,7 @@ class Report:
     values: Mapping[str, Any]
 
 
-def bring(rows: Sequence[Checkpoint]) -> None:
+def import_checkpoints(rows: Sequence[Checkpoint]) -> None:
     """Store checkpoints from a bundle, as the source journal had them.
 
     Expects the archive of their session.
@@ -42,26 +41,28 @@ def bring(rows: Sequence[Checkpoint]) -> None:
     Checkpoint.objects.bulk_create(rows, batch_size=500)
 
 
-def identity(session: UUID, origin: Origin) -> UUID:
+def derive_checkpoint_id(session: UUID, origin: Origin) -> UUID:
     """Derive the id of the checkpoint that a fact records."""
-    return derived(session, "checkpoint", origin.source, origin.key)
+    return derive_uuid(session, "checkpoint", origin.source, origin.key)
 
 
-def write(origin: Origin, session: UUID, size: int, values: Mapping[str, Any]) -> Checkpoint:
+def save_checkpoint(
+    origin: Origin, session: UUID, size: int, values: Mapping[str, Any]
+) -> Checkpoint:
     """Store a checkpoint by command: summary, cache_keys, cursor, pins, state.
 
     The session's row must be locked. Raises Repeated.
     """
-    identifier = identity(session, origin)
+    identifier = derive_checkpoint_id(session, origin)
     draft = origin.draft("checkpoint.written", session=session, subject=identifier)
-    appended = entries.append([draft], origin.received_us)[0]
-    if appended.status is not Status.CREATED:
-        raise Repeated
-    keep([Report(session, origin, appended.position, size, values)])
+    appended = entries.append_entries([draft], origin.received_us)[0]
+    if appended.status is not AppendStatus.CREATED:
+        raise RepeatedKey
+    store_checkpoints([CheckpointFact(session, origin, appended.position, size, values)])
     return Checkpoint.objects.get(id=identifier)
 
 
-def keep(reports: Sequence[Report]) -> None:
+def store_checkpoints(reports: Sequence[CheckpointFact]) -> None:
     """Store checkpoints and delete all but the latest five of each session.
 
     Order keys decide which are latest, never the order of arrival.
@@ -78,7 +79,9 @@ def keep(reports: Sequence[Report]) -> None:
     for row in new.values():
         marks_by_session.setdefault(row.session_id, []).append((row.mark, row.id))
     surplus = {
-        row_id for marks in marks_by_session.values() for _mark, row_id in sorted(marks)[:-KEPT]
+        row_id
+        for marks in marks_by_session.values()
+        for _mark, row_id in sorted(marks)[:-KEPT_CHECKPOINTS]
     }
     Checkpoint.objects.bulk_create(
         [row for row in sorted(new.values(), key=lambda row: row.id) if row.id not in surplus]
@@ -87,9 +90,9 @@ def keep(reports: Sequence[Report]) -> None:
         Checkpoint.objects.filter(id__in=surplus - new.keys()).delete()
 
 
-def _build_row(fact: Report) -> Checkpoint:
+def _build_row(fact: CheckpointFact) -> Checkpoint:
     return Checkpoint(
-        id=identity(fact.session, fact.origin),
+        id=derive_checkpoint_id(fact.session, fact.origin),
         project_id=fact.origin.project,
         session_id=fact.session,
         cache_keys=fact.values.get("cache_keys") or [],
@@ -102,24 +105,24 @@ def _build_row(fact: Report) -> Checkpoint:
     )
 
 
-def kept(session: UUID | Session) -> list[Any]:
+def load_checkpoints(session: UUID | Session) -> list[Any]:
     """Return a session's kept checkpoints with `text`, latest first. One query."""
     rows = Checkpoint.objects.filter(session=session).annotate(text=text_at("opened_position"))
-    return list(rows.order_by(ByCodePoint("mark").desc())[:KEPT])
+    return list(rows.order_by(CodePointOrder("mark").desc())[:KEPT_CHECKPOINTS])
 
 
-def latest(session: UUID | Session) -> Any | None:
+def load_latest_checkpoint(session: UUID | Session) -> Any | None:
     """Return the latest checkpoint of a session with its `text`, or None. One query."""
     rows = Checkpoint.objects.filter(session=session).annotate(text=text_at("opened_position"))
-    return rows.order_by(ByCodePoint("mark").desc()).first()
+    return rows.order_by(CodePointOrder("mark").desc()).first()
 
 
-def told(row: Any, *, whole: bool = True) -> dict[str, Any]:
+def checkpoint_to_json(row: Any, *, whole: bool = True) -> dict[str, Any]:
     """Convert a checkpoint to JSON, with its state if `whole`.
 
     Needs `text`, which is None once erased.
     """
-    body = parsed(row.text) if row.text is not None else {}
+    body = parse_body(row.text) if row.text is not None else {}
     document = {
         "id": str(row.id),
         "position": row.opened_position,

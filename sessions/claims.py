@@ -18,17 +18,16 @@ from django.db.models import BooleanField, Exists, F, Func, OuterRef, Q, QuerySe
 from django.db.models.functions import Coalesce
 from django.db.models.sql.compiler import SQLCompiler
 
-from journal import entries, sql
-from journal.entries import Status
-from journal.fields import DatabaseNow
+from accounts.origin import Origin, RepeatedKey
+from db import raw_sql
+from db.fields import DatabaseNow
+from journal import entries
+from journal.entries import AppendStatus
 from journal.models import Entry
-from sessions import holders, leases
-from sessions.fences import NOTHING
-from sessions.holders import Held, Lost
-from sessions.models import ENDED, Session, Task
-from sessions.models_leases import Lease
-from sessions.models_state import Handoff
-from sessions.origin import Origin, Repeated
+from sessions import lease_queries, leases
+from sessions.fencing import NO_ID
+from sessions.lease_queries import LeaseHeld, LeaseLost
+from sessions.models import ENDED, Handoff, Lease, Session, Task
 
 # Of concurrent claims all but one find a candidate taken, and try the next.
 _TRIES: Final = 50
@@ -36,7 +35,7 @@ _UNFINISHED: Final = ("pending", "running", "blocked")
 
 
 @dataclass(frozen=True)
-class Wish:
+class ClaimCriteria:
     """What a worker can take. Empty `repository` and `labels` match everything."""
 
     process: str
@@ -46,14 +45,14 @@ class Wish:
     ttl_s: int
 
 
-def claim(origin: Origin, wish: Wish) -> Lease | None:
+def claim_next_work(origin: Origin, wish: ClaimCriteria) -> Lease | None:
     """Return the lease on the work that the worker gets; None when nothing is ready.
 
     At equal priority an orphaned session comes before a task, and older work before newer. Raises
     Lost when this same command claimed before and has lost the lease since.
     """
     _lock_command(origin)
-    earlier = entries.look(origin.draft("lease.acquired"), origin.received_us)
+    earlier = entries.compare_with_stored(origin.draft("lease.acquired"), origin.received_us)
     if earlier is not None:
         return _load_claimed_lease(origin, wish, earlier.status, earlier.position)
     taken: set[UUID] = set()
@@ -62,13 +61,15 @@ def claim(origin: Origin, wish: Wish) -> Lease | None:
         if candidate is None:
             return None
         subject = (
-            holders.of_task(candidate)
+            lease_queries.task_as_lease_subject(candidate)
             if isinstance(candidate, Task)
-            else holders.of_session(candidate.id)
+            else lease_queries.session_as_lease_subject(candidate.id)
         )
         try:
-            return leases.acquire(origin, subject, process=wish.process, ttl_s=wish.ttl_s)[0]
-        except Held:
+            return leases.acquire_or_renew_lease(
+                origin, subject, process=wish.process, ttl_s=wish.ttl_s
+            )[0]
+        except LeaseHeld:
             taken.add(candidate.id)
     return None
 
@@ -80,29 +81,33 @@ def _lock_command(origin: Origin) -> None:
     """
     if connection.vendor == "postgresql":  # SQLite has one writer at a time
         digest = entries.keyed_digest("claim", str(origin.project), origin.source, origin.key)
-        sql.rows("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, int(digest[:8], 16) - 2**31])
+        raw_sql.fetch_rows(
+            "SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, int(digest[:8], 16) - 2**31]
+        )
 
 
 _LOCK: Final = 0x636C  # namespace of these advisory locks
 
 
-def _load_claimed_lease(origin: Origin, wish: Wish, status: Status, position: int) -> Lease:
-    if status is Status.CONFLICT:
-        raise Repeated
+def _load_claimed_lease(
+    origin: Origin, wish: ClaimCriteria, status: AppendStatus, position: int
+) -> Lease:
+    if status is AppendStatus.CONFLICT:
+        raise RepeatedKey
     subject = Entry.objects.values_list("subject", flat=True).get(position=position)
-    lease = holders.of_project(origin.project, subject or NOTHING)
+    lease = lease_queries.load_lease(origin.project, subject or NO_ID)
     state = (lease.opened_position, lease.agent_id, lease.process, lease.released_at_us)
     if state != (position, origin.agent, wish.process, None):
-        raise Lost(lease)
+        raise LeaseLost(lease)
     return lease
 
 
-def _pick_candidate(origin: Origin, wish: Wish, taken: set[UUID]) -> Task | Session | None:
+def _pick_candidate(origin: Origin, wish: ClaimCriteria, taken: set[UUID]) -> Task | Session | None:
     """Return the most urgent candidate, its row locked.
 
     Skips rows that other claims lock.
     """
-    finders: dict[str, Callable[[Origin, Wish], QuerySet[Any]]] = {
+    finders: dict[str, Callable[[Origin, ClaimCriteria], QuerySet[Any]]] = {
         "session": _orphaned_sessions,
         "task": _ready_tasks,
     }
@@ -138,7 +143,7 @@ _IS_HANDED_OUT: Final = (
 )
 
 
-def _ready_tasks(origin: Origin, wish: Wish) -> QuerySet[Any]:
+def _ready_tasks(origin: Origin, wish: ClaimCriteria) -> QuerySet[Any]:
     of_task = Lease.objects.filter(task=OuterRef("pk"), kind="task")
     live = Q(released_at_us=None, expires_at_us__gt=DatabaseNow())
     foreign = Lease.objects.filter(live, session=OuterRef("session"), kind="session").exclude(
@@ -161,7 +166,7 @@ def _ready_tasks(origin: Origin, wish: Wish) -> QuerySet[Any]:
     return ready
 
 
-def _orphaned_sessions(origin: Origin, wish: Wish) -> QuerySet[Any]:
+def _orphaned_sessions(origin: Origin, wish: ClaimCriteria) -> QuerySet[Any]:
     unaccepted = Handoff.objects.filter(session=OuterRef("session"), accepted_at_us=None).exclude(
         written_position=None
     )
@@ -190,7 +195,7 @@ def _is_own_or_team(origin: Origin, session: str) -> Q:
     return own | Q(**{f"{session}agent__team": origin.team}) if origin.team else own
 
 
-def _filter_by_criteria(rows: QuerySet[Any], session: str, wish: Wish) -> QuerySet[Any]:
+def _filter_by_criteria(rows: QuerySet[Any], session: str, wish: ClaimCriteria) -> QuerySet[Any]:
     """Keep rows of open sessions that match the repository and labels.
 
     Sessions that were only reported are excluded.

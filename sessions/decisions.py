@@ -8,18 +8,17 @@ from uuid import UUID
 import orjson
 from django.db.models import QuerySet
 
+from accounts.origin import Origin, RepeatedKey
+from db.ids import derive_uuid
 from journal import entries
-from journal.entries import Status
-from journal.gists import parsed
-from journal.ids import derived
-from journal.order import earlier
-from sessions.models import Session
-from sessions.models_state import Decision, text_at
-from sessions.origin import Origin, Repeated
+from journal.entries import AppendStatus
+from journal.order_keys import is_earlier_mark
+from journal.summaries import parse_body
+from sessions.models import Decision, Session, text_at
 
 
 @dataclass(slots=True)
-class Report:
+class DecisionFact:
     """A fact about a decision, already in the journal.
 
     `status` is "open" for a recorded decision, else that of its conclusion.
@@ -33,7 +32,7 @@ class Report:
     effect: UUID | None = None
 
 
-def bring(rows: Sequence[Decision]) -> None:
+def import_decisions(rows: Sequence[Decision]) -> None:
     """Store decisions from a bundle, as the source journal had them.
 
     Expects the archive of their session.
@@ -41,23 +40,26 @@ def bring(rows: Sequence[Decision]) -> None:
     Decision.objects.bulk_create(rows, batch_size=500)
 
 
-def identity(session: UUID, key: str) -> UUID:
+def derive_decision_id(session: UUID, key: str) -> UUID:
     """Derive the id of the decision that `key` names in a session, stored or not."""
-    return derived(session, "decision", key)
+    return derive_uuid(session, "decision", key)
 
 
-def record(origin: Origin, session: UUID, key: str, effect: UUID | None) -> Decision:
+def save_decision(origin: Origin, session: UUID, key: str, effect: UUID | None) -> Decision:
     """Record a decision by command, before the agent acts on it.
 
     The session's row must be locked. Raises Repeated.
     """
     draft = origin.draft(
-        "decision.recorded", session=session, effect=effect, subject=identity(session, key)
+        "decision.recorded",
+        session=session,
+        effect=effect,
+        subject=derive_decision_id(session, key),
     )
-    return _append_and_apply(draft, Report(session, key, origin, 0, effect=effect))
+    return _append_and_apply(draft, DecisionFact(session, key, origin, 0, effect=effect))
 
 
-def conclude(origin: Origin, decision: Decision, status: str) -> Decision:
+def save_decision_outcome(origin: Origin, decision: Decision, status: str) -> Decision:
     """Record how a decision ended: done, failed or abandoned.
 
     The session's row must be locked. Raises Repeated.
@@ -69,33 +71,35 @@ def conclude(origin: Origin, decision: Decision, status: str) -> Decision:
         effect=decision.effect,
         subject=decision.id,
     )
-    return _append_and_apply(draft, Report(decision.session_id, decision.key, origin, 0, status))
+    return _append_and_apply(
+        draft, DecisionFact(decision.session_id, decision.key, origin, 0, status)
+    )
 
 
-def _append_and_apply(draft: entries.Draft, fact: Report) -> Decision:
-    appended = entries.append([draft], fact.origin.received_us)[0]
-    if appended.status is not Status.CREATED:
-        raise Repeated
+def _append_and_apply(draft: entries.Draft, fact: DecisionFact) -> Decision:
+    appended = entries.append_entries([draft], fact.origin.received_us)[0]
+    if appended.status is not AppendStatus.CREATED:
+        raise RepeatedKey
     fact.position = appended.position
-    return apply([fact])[identity(fact.session, fact.key)]
+    return apply_decision_facts([fact])[derive_decision_id(fact.session, fact.key)]
 
 
-def apply(reports: Sequence[Report]) -> dict[UUID, Decision]:
+def apply_decision_facts(reports: Sequence[DecisionFact]) -> dict[UUID, Decision]:
     """Fold facts into their decisions; the first of each kind by order key counts.
 
     The session rows must be locked.
     """
-    facts_by_id = {identity(fact.session, fact.key): fact for fact in reports}
+    facts_by_id = {derive_decision_id(fact.session, fact.key): fact for fact in reports}
     rows = Decision.objects.in_bulk(list(facts_by_id))
     for fact in reports:
-        identifier = identity(fact.session, fact.key)
+        identifier = derive_decision_id(fact.session, fact.key)
         row = rows.get(identifier)
         if row is None:
             row = rows[identifier] = _build_row(fact)
         mark = fact.origin.mark
-        if fact.status == "open" and earlier(mark, row.recorded_mark):
+        if fact.status == "open" and is_earlier_mark(mark, row.recorded_mark):
             row.recorded_mark, row.recorded_position, row.effect = mark, fact.position, fact.effect
-        elif fact.status != "open" and earlier(mark, row.concluded_mark):
+        elif fact.status != "open" and is_earlier_mark(mark, row.concluded_mark):
             row.concluded_mark, row.concluded_position, row.status = (
                 mark,
                 fact.position,
@@ -108,9 +112,9 @@ def apply(reports: Sequence[Report]) -> dict[UUID, Decision]:
     return rows
 
 
-def _build_row(fact: Report) -> Decision:
+def _build_row(fact: DecisionFact) -> Decision:
     return Decision(
-        id=identity(fact.session, fact.key),
+        id=derive_decision_id(fact.session, fact.key),
         project_id=fact.origin.project,
         session_id=fact.session,
         key=fact.key,
@@ -120,7 +124,7 @@ def _build_row(fact: Report) -> Decision:
     )
 
 
-def of_session(session: UUID | Session, *, open_only: bool = False) -> "QuerySet[Any]":
+def query_decisions(session: UUID | Session, *, open_only: bool = False) -> "QuerySet[Any]":
     """Return a session's decisions with the texts of their entries.
 
     The texts are `recorded` and `concluded`.
@@ -133,24 +137,24 @@ def of_session(session: UUID | Session, *, open_only: bool = False) -> "QuerySet
     )
 
 
-def open_ones(session: UUID | Session, limit: int) -> list[Any]:
+def load_open_decisions(session: UUID | Session, limit: int) -> list[Any]:
     """Return the newest `limit` open decisions with their texts. One query."""
-    return list(of_session(session, open_only=True).order_by("-opened_position")[:limit])
+    return list(query_decisions(session, open_only=True).order_by("-opened_position")[:limit])
 
 
-def told(row: Any) -> dict[str, Any]:
+def decision_to_json(row: Any) -> dict[str, Any]:
     """Convert a decision to JSON.
 
-    Needs the texts that `of_session` reads. Erased fields are null.
+    Needs the texts that `query_decisions` reads. Erased fields are null.
     """
-    recorded = parsed(row.recorded) if row.recorded is not None else {}
-    concluded = parsed(row.concluded) if row.concluded is not None else {}
+    recorded = parse_body(row.recorded) if row.recorded is not None else {}
+    concluded = parse_body(row.concluded) if row.concluded is not None else {}
     texts = {
         name: recorded.get(name)
         for name in ("choice", "rationale", "planned_action", "alternatives")
     }
     return {
-        **brief(row),
+        **summarize_decision(row),
         "session": str(row.session_id),
         **texts,
         "effect": str(row.effect) if row.effect else None,
@@ -160,6 +164,6 @@ def told(row: Any) -> dict[str, Any]:
     }
 
 
-def brief(row: Decision) -> dict[str, Any]:
+def summarize_decision(row: Decision) -> dict[str, Any]:
     """Return the short form of a decision, which commands answer."""
     return {"id": str(row.id), "key": row.key, "status": row.status, "version": row.version}

@@ -11,21 +11,21 @@ from uuid import UUID
 from django.db import connection
 from django.db.models import Count, QuerySet
 
-from journal import entries, sql
-from journal.entries import Status
-from journal.gists import parsed
-from journal.sql import vendor_id
-from sessions.models import Session
-from sessions.models_state import ObservedFact, text_at
-from sessions.origin import Origin, Repeated
+from accounts.origin import Origin, RepeatedKey
+from db import raw_sql
+from db.raw_sql import vendor_id
+from journal import entries
+from journal.entries import AppendStatus
+from journal.summaries import parse_body
+from sessions.models import ObservedFact, Session, text_at
 
-FRESH_S: Final = 3_600  # the default lifetime of a fact
-MOST: Final = 200  # facts of one session in one read
+DEFAULT_FACT_FRESH_S: Final = 3_600  # the default lifetime of a fact
+MAX_FACTS_READ: Final = 200  # facts of one session in one read
 
 
 @dataclass(slots=True)
-class Report:
-    """An observation, already in the journal. `digest` comes from `digest_of`."""
+class FactObservation:
+    """An observation, already in the journal. `digest` comes from `digest_fact_value`."""
 
     session: UUID
     name: str
@@ -49,7 +49,7 @@ class Report:
         return min(self.origin.occurred_us or self.origin.received_us, self.origin.received_us)
 
 
-def bring(rows: Sequence[ObservedFact]) -> None:
+def import_observed_facts(rows: Sequence[ObservedFact]) -> None:
     """Store observed facts from a bundle, as the source journal had them.
 
     Expects the archive of their session.
@@ -57,24 +57,26 @@ def bring(rows: Sequence[ObservedFact]) -> None:
     ObservedFact.objects.bulk_create(rows, batch_size=500)
 
 
-def digest_of(project: UUID, value: str) -> str:
+def digest_fact_value(project: UUID, value: str) -> str:
     """Return a keyed digest of a value (canonical JSON), to compare values."""
     return entries.keyed_digest("fact", str(project), value)
 
 
-def observe(
+def record_observed_fact(
     origin: Origin, session: UUID, name: str, source: str, digest: str, fresh_s: int
 ) -> ObservedFact:
     """Record by command what a source reports.
 
     The session's row must be locked. Raises Repeated.
     """
-    appended = entries.append([origin.draft("fact.observed", session=session)], origin.received_us)[
-        0
-    ]
-    if appended.status is not Status.CREATED:
-        raise Repeated
-    apply([Report(session, name, source, digest, fresh_s, origin, appended.position)])
+    appended = entries.append_entries(
+        [origin.draft("fact.observed", session=session)], origin.received_us
+    )[0]
+    if appended.status is not AppendStatus.CREATED:
+        raise RepeatedKey
+    apply_observations(
+        [FactObservation(session, name, source, digest, fresh_s, origin, appended.position)]
+    )
     return ObservedFact.objects.get(session=session, name=name, source=source)
 
 
@@ -88,9 +90,9 @@ VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (session_id, name, s
 WHERE agent_sessions_observedfact.mark {c} < excluded.mark {c}"""
 
 
-def apply(reports: Sequence[Report]) -> None:
+def apply_observations(reports: Sequence[FactObservation]) -> None:
     """Fold facts: per source and name the latest by order key counts."""
-    latest: dict[tuple[UUID, str, str], Report] = {}
+    latest: dict[tuple[UUID, str, str], FactObservation] = {}
     for fact in reports:
         before = latest.get((fact.session, fact.name, fact.source))
         if before is None or before.mark < fact.mark:
@@ -99,7 +101,7 @@ def apply(reports: Sequence[Report]) -> None:
     for (session, name, source), fact in sorted(latest.items()):
         until = fact.seen_us + fact.fresh_s * 1_000_000
         ids = [vendor_id(fact.origin.project), vendor_id(session)]
-        sql.write(
+        raw_sql.execute_write(
             text,
             [
                 *ids,
@@ -115,46 +117,52 @@ def apply(reports: Sequence[Report]) -> None:
         )
 
 
-def of_session(session: UUID | Session) -> "QuerySet[Any]":
+def query_observed_facts(session: UUID | Session) -> "QuerySet[Any]":
     """Return a session's observed facts, each with the `text` of its entry."""
     return ObservedFact.objects.filter(session=session).annotate(text=text_at("position"))
 
 
-def fresh(session: UUID | Session, now_us: int) -> list[Any]:
+def load_fresh_facts(session: UUID | Session, now_us: int) -> list[Any]:
     """Return the facts still fresh at `now_us` with their texts. One query.
 
     Ordered by name and source, at most MOST.
     """
     return list(
-        of_session(session).filter(fresh_until_us__gte=now_us).order_by("name", "source")[:MOST]
+        query_observed_facts(session)
+        .filter(fresh_until_us__gte=now_us)
+        .order_by("name", "source")[:MAX_FACTS_READ]
     )
 
 
-def fresh_of(session: UUID | Session, name: str, now_us: int) -> list[ObservedFact]:
+def load_fresh_facts_by_name(session: UUID | Session, name: str, now_us: int) -> list[ObservedFact]:
     """Return the facts of one name still fresh at `now_us`, at most MOST.
 
     One query by the index of (session, name).
     """
     return list(
-        ObservedFact.objects.filter(session=session, name=name, fresh_until_us__gte=now_us)[:MOST]
+        ObservedFact.objects.filter(session=session, name=name, fresh_until_us__gte=now_us)[
+            :MAX_FACTS_READ
+        ]
     )
 
 
-def drift(session: UUID | Session, now_us: int, fresh_facts: Sequence[Any]) -> dict[str, list[Any]]:
-    """Return the conflicts, as `drifting`, among all fresh facts of a session.
+def load_conflicting_facts(
+    session: UUID | Session, now_us: int, fresh_facts: Sequence[Any]
+) -> dict[str, list[Any]]:
+    """Return the conflicts, as `find_conflicting_facts`, among all fresh facts of a session.
 
-    `fresh_facts` are those that `fresh` returned. One query where there are more than these, else
-    none.
+    `fresh_facts` are those that `load_fresh_facts` returned. One query where there are more than
+    these, else none.
     """
-    if len(fresh_facts) < MOST:
-        return drifting(fresh_facts)
+    if len(fresh_facts) < MAX_FACTS_READ:
+        return find_conflicting_facts(fresh_facts)
     fresh_rows = ObservedFact.objects.filter(session=session, fresh_until_us__gte=now_us)
     name_counts = (
         fresh_rows.values("name").annotate(told=Count("digest", distinct=True)).filter(told__gt=1)
     )
     drifting_names = name_counts.order_by("name").values("name")[:_MOST_DRIFTING]
-    return drifting(
-        of_session(session)
+    return find_conflicting_facts(
+        query_observed_facts(session)
         .filter(fresh_until_us__gte=now_us, name__in=drifting_names)
         .order_by("name", "source")
     )
@@ -163,7 +171,7 @@ def drift(session: UUID | Session, now_us: int, fresh_facts: Sequence[Any]) -> d
 _MOST_DRIFTING: Final = 20
 
 
-def drifting(rows: Iterable[Any]) -> dict[str, list[Any]]:
+def find_conflicting_facts(rows: Iterable[Any]) -> dict[str, list[Any]]:
     """Return the names for which fresh facts of two sources differ, with those facts."""
     by_name: dict[str, list[Any]] = {}
     for row in rows:
@@ -175,9 +183,9 @@ def drifting(rows: Iterable[Any]) -> dict[str, list[Any]]:
     }
 
 
-def told(row: Any, now_us: int) -> dict[str, Any]:
+def fact_to_json(row: Any, now_us: int) -> dict[str, Any]:
     """Convert an observed fact to JSON. Needs its text; an erased value is null."""
-    body = parsed(row.text) if row.text is not None else {}
+    body = parse_body(row.text) if row.text is not None else {}
     return {
         "name": row.name,
         "source": row.source,

@@ -8,22 +8,23 @@ from uuid import UUID
 import orjson
 from django.db.models import QuerySet
 
+from accounts.origin import Origin, RepeatedKey
+from db.ids import derive_uuid
 from journal import entries
-from journal.entries import Status
-from journal.gists import parsed
-from journal.ids import derived
-from journal.order import earlier, is_of_a_command
-from sessions.models import Session
-from sessions.models_state import ByCodePoint, Handoff, text_at
-from sessions.origin import Origin, Repeated
+from journal.entries import AppendStatus
+from journal.order_keys import is_command_mark, is_earlier_mark
+from journal.summaries import parse_body
+from sessions.models import CodePointOrder, Handoff, Session, text_at
 
-SECTIONS: Final = ("in_progress", "decided", "needs_attention", "can_wait", "waits_on")
-BUDGET: Final = 4096  # bytes of the five sections; larger handoffs are stored and flagged
+HANDOFF_SECTIONS: Final = ("in_progress", "decided", "needs_attention", "can_wait", "waits_on")
+HANDOFF_BUDGET_BYTES: Final = (
+    4096  # bytes of the five sections; larger handoffs are stored and flagged
+)
 ACCEPT_WITHIN_US: Final = 600 * 1_000_000
 
 
 @dataclass(slots=True)
-class Report:
+class HandoffFact:
     """A fact about a handoff, already in the journal.
 
     A written handoff has a size, an acceptance has none. `waits_on` lists what it waits for, in the
@@ -38,7 +39,7 @@ class Report:
     waits_on: list[dict[str, str]] = field(default_factory=list)
 
 
-def bring(rows: Sequence[Handoff]) -> None:
+def import_handoffs(rows: Sequence[Handoff]) -> None:
     """Store handoffs from a bundle, as the source journal had them.
 
     Expects the archive of their session.
@@ -46,58 +47,66 @@ def bring(rows: Sequence[Handoff]) -> None:
     Handoff.objects.bulk_create(rows, batch_size=500)
 
 
-def identity(session: UUID, key: str) -> UUID:
+def derive_handoff_id(session: UUID, key: str) -> UUID:
     """Derive the id of the handoff that `key` names in a session, stored or not."""
-    return derived(session, "handoff", key)
+    return derive_uuid(session, "handoff", key)
 
 
-def size_of(sections: Mapping[str, Any]) -> int:
+def measure_handoff(sections: Mapping[str, Any]) -> int:
     """Return the bytes of the five sections as compact JSON, without empty sections."""
-    return len(orjson.dumps({name: sections[name] for name in SECTIONS if sections.get(name)}))
+    return len(
+        orjson.dumps({name: sections[name] for name in HANDOFF_SECTIONS if sections.get(name)})
+    )
 
 
-def write(origin: Origin, session: UUID, size: int, waits_on: list[dict[str, str]]) -> Handoff:
+def save_handoff(
+    origin: Origin, session: UUID, size: int, waits_on: list[dict[str, str]]
+) -> Handoff:
     """Write a handoff by command. The session's row must be locked. Raises Repeated."""
     key = f"{origin.source}/{origin.key}"
-    return _append_and_apply("handoff.written", Report(session, key, origin, 0, size, waits_on))
+    return _append_and_apply(
+        "handoff.written", HandoffFact(session, key, origin, 0, size, waits_on)
+    )
 
 
-def accept(origin: Origin, handoff: Handoff) -> Handoff:
+def save_handoff_acceptance(origin: Origin, handoff: Handoff) -> Handoff:
     """Accept a handoff by command.
 
     The caller has checked that it is not accepted. The session's row must be locked. Raises
     Repeated.
     """
-    return _append_and_apply("handoff.accepted", Report(handoff.session_id, handoff.key, origin, 0))
+    return _append_and_apply(
+        "handoff.accepted", HandoffFact(handoff.session_id, handoff.key, origin, 0)
+    )
 
 
-def _append_and_apply(kind: str, fact: Report) -> Handoff:
-    identifier = identity(fact.session, fact.key)
-    facts = as_facts(fact.size, fact.waits_on)
+def _append_and_apply(kind: str, fact: HandoffFact) -> Handoff:
+    identifier = derive_handoff_id(fact.session, fact.key)
+    facts = dump_handoff_facts(fact.size, fact.waits_on)
     draft = fact.origin.draft(kind, facts=facts, session=fact.session, subject=identifier)
-    appended = entries.append([draft], fact.origin.received_us)[0]
-    if appended.status is not Status.CREATED:
-        raise Repeated
+    appended = entries.append_entries([draft], fact.origin.received_us)[0]
+    if appended.status is not AppendStatus.CREATED:
+        raise RepeatedKey
     fact.position = appended.position
-    return apply([fact])[identifier]
+    return apply_handoff_facts([fact])[identifier]
 
 
-def as_facts(size: int | None, waits_on: list[dict[str, str]]) -> str:
+def dump_handoff_facts(size: int | None, waits_on: list[dict[str, str]]) -> str:
     """Return a handoff's facts for the journal: size, and what it waits for."""
     if size is None:
         return "{}"
     return orjson.dumps({"size": size, "waits_on": waits_on}, option=orjson.OPT_SORT_KEYS).decode()
 
 
-def apply(reports: Sequence[Report]) -> dict[UUID, Handoff]:
+def apply_handoff_facts(reports: Sequence[HandoffFact]) -> dict[UUID, Handoff]:
     """Fold facts into their handoffs; first writing and first acceptance count.
 
     Only a session's latest handoff is due, and only until it is accepted. The session rows must be
     locked.
     """
-    rows = Handoff.objects.in_bulk([identity(fact.session, fact.key) for fact in reports])
+    rows = Handoff.objects.in_bulk([derive_handoff_id(fact.session, fact.key) for fact in reports])
     for fact in reports:
-        identifier = identity(fact.session, fact.key)
+        identifier = derive_handoff_id(fact.session, fact.key)
         row = rows.get(identifier)
         if row is None:
             row = rows[identifier] = _build_row(fact)
@@ -110,7 +119,7 @@ def apply(reports: Sequence[Report]) -> dict[UUID, Handoff]:
             )
             row.size, row.waits_on, row.written_by_id = fact.size, fact.waits_on, fact.origin.agent
             row.accept_by_us = fact.origin.received_us + ACCEPT_WITHIN_US
-        elif fact.size is None and earlier(fact.origin.mark, row.accepted_mark):
+        elif fact.size is None and is_earlier_mark(fact.origin.mark, row.accepted_mark):
             row.accepted_mark, row.accepted_at_us = fact.origin.mark, fact.origin.received_us
             row.accepted_by_id = fact.origin.agent
         if row.accepted_mark:
@@ -126,7 +135,7 @@ def apply(reports: Sequence[Report]) -> dict[UUID, Handoff]:
 def _set_acceptance_deadline(session: UUID) -> None:
     """Set a deadline only for the latest handoff of a session, unless accepted."""
     written = Handoff.objects.filter(session=session, written_position__isnull=False)
-    latest = written.order_by(ByCodePoint("written_mark").desc()).first()
+    latest = written.order_by(CodePointOrder("written_mark").desc()).first()
     if latest is not None:
         written.filter(accept_by_us__isnull=False).exclude(id=latest.id).update(accept_by_us=None)
         # A later handoff cleared this deadline, and was then rewritten under an earlier mark.
@@ -141,14 +150,14 @@ def _replaces(mark: str, other: str) -> bool:
 
     A command replaces a report; otherwise the first counts.
     """
-    if not other or is_of_a_command(mark) != is_of_a_command(other):
-        return not other or is_of_a_command(mark)
+    if not other or is_command_mark(mark) != is_command_mark(other):
+        return not other or is_command_mark(mark)
     return mark < other
 
 
-def _build_row(fact: Report) -> Handoff:
+def _build_row(fact: HandoffFact) -> Handoff:
     return Handoff(
-        id=identity(fact.session, fact.key),
+        id=derive_handoff_id(fact.session, fact.key),
         project_id=fact.origin.project,
         session_id=fact.session,
         key=fact.key,
@@ -158,7 +167,7 @@ def _build_row(fact: Report) -> Handoff:
     )
 
 
-def of_session(session: UUID | Session) -> "QuerySet[Any]":
+def query_handoffs(session: UUID | Session) -> "QuerySet[Any]":
     """Return a session's written handoffs with `text` and both agents."""
     rows = Handoff.objects.filter(session=session, written_position__isnull=False)
     return rows.select_related("written_by", "accepted_by").annotate(
@@ -166,20 +175,22 @@ def of_session(session: UUID | Session) -> "QuerySet[Any]":
     )
 
 
-def unaccepted(session: UUID | Session) -> Any | None:
+def load_unaccepted_handoff(session: UUID | Session) -> Any | None:
     """Return a session's latest handoff with its text, unless accepted. One query."""
-    row = of_session(session).order_by(ByCodePoint("written_mark").desc()).first()
+    row = query_handoffs(session).order_by(CodePointOrder("written_mark").desc()).first()
     return None if row is None or row.accepted_mark else row
 
 
-def told(row: Any) -> dict[str, Any]:
+def handoff_to_json(row: Any) -> dict[str, Any]:
     """Convert a handoff to JSON.
 
-    Needs the text that `of_session` reads; erased sections are null. `waits_on` gives each thing's
-    kind and id as resolved when the handoff was written, and its text.
+    Needs the text that `query_handoffs` reads; erased sections are null. `waits_on` gives each
+    thing's kind and id as resolved when the handoff was written, and its text.
     """
-    body = parsed(row.text) if row.text is not None else None
-    sections = {name: None if body is None else body.get(name) or [] for name in SECTIONS[:-1]}
+    body = parse_body(row.text) if row.text is not None else None
+    sections = {
+        name: None if body is None else body.get(name) or [] for name in HANDOFF_SECTIONS[:-1]
+    }
     texts = (body or {}).get("waits_on") or []
     waits_on = [
         {
@@ -191,7 +202,7 @@ def told(row: Any) -> dict[str, Any]:
         for index, thing in enumerate(row.waits_on)
     ]
     return {
-        **brief(row),
+        **summarize_handoff(row),
         "session": str(row.session_id),
         **sections,
         "waits_on": waits_on,
@@ -202,7 +213,7 @@ def told(row: Any) -> dict[str, Any]:
     }
 
 
-def brief(row: Handoff) -> dict[str, Any]:
+def summarize_handoff(row: Handoff) -> dict[str, Any]:
     """Return the short form of a handoff, which commands answer.
 
     `over_budget` means that the handoff is longer than the next worker will read.
@@ -211,7 +222,7 @@ def brief(row: Handoff) -> dict[str, Any]:
         "id": str(row.id),
         "position": row.opened_position,
         "bytes": row.size,
-        "over_budget": row.size > BUDGET,
+        "over_budget": row.size > HANDOFF_BUDGET_BYTES,
         "accepted": bool(row.accepted_mark),
         "version": row.version,
     }

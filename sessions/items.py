@@ -9,22 +9,22 @@ import orjson
 from django.db import connection
 from django.db.models import Count
 
+from accounts.origin import Origin, RepeatedKey
 from journal import entries
-from journal.entries import Status
+from journal.entries import AppendStatus
 from sessions.models import Item, Task
-from sessions.origin import Origin, Repeated
 
 STATE_OF_KIND: Final = {"item.done": "done", "item.failed": "failed"}
 _KIND_OF_STATE: Final = {state: kind for kind, state in STATE_OF_KIND.items()}
-MOST: Final = 10_000  # items of one task by command; reported items have no limit
+MAX_TASK_ITEMS: Final = 10_000  # items of one task by command; reported items have no limit
 
 
-class TooMany(Exception):
+class TooManyItems(Exception):
     """A task has at most 10,000 items. Split the task."""
 
 
 @dataclass(slots=True)
-class Report:
+class ItemFact:
     """A fact about an item, already in the journal. The task is stored."""
 
     task: UUID
@@ -40,7 +40,7 @@ class Report:
         return "" if self.declares else self.origin.latest_mark(self.position)
 
 
-def bring(rows: Sequence[Item]) -> None:
+def import_items(rows: Sequence[Item]) -> None:
     """Store items from a bundle, as the source journal had them.
 
     Expects the archive of their session.
@@ -48,7 +48,7 @@ def bring(rows: Sequence[Item]) -> None:
     Item.objects.bulk_create(rows, batch_size=500)
 
 
-def put(origin: Origin, task: Task, states: Mapping[str, str]) -> dict[str, int]:
+def set_item_states(origin: Origin, task: Task, states: Mapping[str, str]) -> dict[str, int]:
     """Set items (key to state) by command; return the task's items per state.
 
     Raises TooMany, Repeated.
@@ -62,20 +62,20 @@ def put(origin: Origin, task: Task, states: Mapping[str, str]) -> dict[str, int]
         session=task.session_id,
         subject=task.id,
     )
-    appended = entries.append([draft], origin.received_us)[0]
-    if appended.status is not Status.CREATED:
-        raise Repeated
+    appended = entries.append_entries([draft], origin.received_us)[0]
+    if appended.status is not AppendStatus.CREATED:
+        raise RepeatedKey
     states_before = dict(
         Item.objects.filter(task=task, key__in=list(states)).values_list("key", "state")
     )
     reports = []
     for key, state in states.items():
         declares = state == states_before.get(key, "pending") == "pending"
-        reports.append(Report(task.id, key, origin, state, appended.position, declares))
-    apply(reports)
-    counts = progress([task.id])[task.id]
-    if sum(counts.values()) > MOST:
-        raise TooMany
+        reports.append(ItemFact(task.id, key, origin, state, appended.position, declares))
+    apply_item_facts(reports)
+    counts = count_items_by_state([task.id])[task.id]
+    if sum(counts.values()) > MAX_TASK_ITEMS:
+        raise TooManyItems
     return counts
 
 
@@ -87,9 +87,9 @@ VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (task_id, key) DO UPDATE SET
 WHERE agent_sessions_item.mark {c} < excluded.mark {c}"""
 
 
-def apply(reports: Sequence[Report]) -> None:
+def apply_item_facts(reports: Sequence[ItemFact]) -> None:
     """Fold facts into their items; the latest by order key counts."""
-    latest: dict[tuple[UUID, str], Report] = {}
+    latest: dict[tuple[UUID, str], ItemFact] = {}
     for fact in reports:
         before = latest.get((fact.task, fact.key))
         if before is None or before.mark <= fact.mark:
@@ -111,12 +111,12 @@ def apply(reports: Sequence[Report]) -> None:
             cursor.executemany(_UPSERT.format(c='COLLATE "C"' if postgresql else ""), rows)
 
 
-def open_of(task: Task) -> int:
+def count_open_items(task: Task) -> int:
     """Count the task's pending and failed items."""
     return Item.objects.filter(task=task).exclude(state="done").count()
 
 
-def progress(tasks: Sequence[UUID]) -> dict[UUID, dict[str, int]]:
+def count_items_by_state(tasks: Sequence[UUID]) -> dict[UUID, dict[str, int]]:
     """Count the items of each task by state. One query."""
     counts: dict[UUID, dict[str, int]] = {
         task: {"pending": 0, "done": 0, "failed": 0} for task in tasks

@@ -14,34 +14,40 @@ from django.db import connection
 from django.db.models import BigIntegerField, F, Q, Value
 from django.db.models.functions import Least
 
-from journal import clock, entries, sql
-from journal.clock import now_us
-from journal.entries import SYSTEM_SOURCE, Appended, Draft, Status
-from journal.fields import DatabaseNow
-from journal.sql import vendor_id
+from accounts.origin import Origin, RepeatedKey
+from accounts.people import ensure_pseudonym
+from db import clock, raw_sql
+from db.clock import now_us
+from db.fields import DatabaseNow
+from db.raw_sql import vendor_id
+from journal import entries
+from journal.entries import SYSTEM_SOURCE, AppendResult, AppendStatus, Draft
 from sessions import sessions
-from sessions.fences import NOTHING, Overtaken, as_text
-from sessions.holders import (
+from sessions.fencing import NO_ID, LeaseTakenConcurrently, dump_sorted_json
+from sessions.lease_queries import (
     DEAD_AFTER_TTLS,
+    DEFAULT_TTL_S,
     PROGRESS_WITHIN_S,
-    TTL_S,
     US,
-    Beat,
-    Heard,
-    Held,
-    Lost,
-    Subject,
-    of_project,
+    AppliedHeartbeat,
+    Heartbeat,
+    LeaseHeld,
+    LeaseLost,
+    LeaseSubject,
+    load_lease,
 )
-from sessions.holders import is_live as is_live
-from sessions.holders import read as read
-from sessions.models_leases import Lease
-from sessions.origin import Origin, Repeated
-from sessions.people import pseudonym_of
+from sessions.lease_queries import is_lease_live as is_lease_live
+from sessions.lease_queries import query_leases as query_leases
+from sessions.models import Lease
 
 
-def acquire(
-    origin: Origin, subject: Subject, *, process: str, ttl_s: int = TTL_S, takeover: bool = False
+def acquire_or_renew_lease(
+    origin: Origin,
+    subject: LeaseSubject,
+    *,
+    process: str,
+    ttl_s: int = DEFAULT_TTL_S,
+    takeover: bool = False,
 ) -> tuple[Lease, bool]:
     """Acquire the lease on `subject` for `process`; return it, and whether it is new.
 
@@ -55,20 +61,20 @@ def acquire(
     identity = subject.identity(origin.project)
     before = _lock_lease(identity)
     draft = origin.draft("lease.acquired", session=subject.session, subject=identity)
-    earlier = entries.look(draft, origin.received_us)
+    earlier = entries.compare_with_stored(draft, origin.received_us)
     if earlier is not None:
         return _load_acquired_lease(origin, before, earlier, process), False
     if before is None:
         return _insert_lease(origin, subject, process, ttl_s), True
     is_renewal = before.agent_id == origin.agent and before.process == process
     if is_renewal and before.released_at_us is None:
-        last(origin.project, origin.agent, identity, before.epoch, ttl_s)
-        tell_heard(
+        set_lease_ttl(origin.project, origin.agent, identity, before.epoch, ttl_s)
+        record_silence_ends(
             origin.project,
-            hear(origin.project, origin.agent, [Beat(identity, before.epoch)]),
+            apply_heartbeats(origin.project, origin.agent, [Heartbeat(identity, before.epoch)]),
             origin.received_us,
         )
-        return read().get(id=identity), False
+        return query_leases().get(id=identity), False
     free = Q(released_at_us__isnull=False) | Q(expires_at_us__lte=DatabaseNow())
     if takeover:
         free |= Q(agent=origin.agent)
@@ -79,41 +85,41 @@ def acquire(
         version=F("version") + 1,
     )
     if not updated:
-        raise Held(before)
+        raise LeaseHeld(before)
     if before.released_at_us is None:
-        reason = "takeover" if is_live(before, origin.received_us) else "expired"
+        reason = "takeover" if is_lease_live(before, origin.received_us) else "expired"
         _append_entry("lease.lost", before, origin.received_us, {"why": reason})
     return _record_acquisition(origin, subject, before), True
 
 
 def _load_acquired_lease(
-    origin: Origin, lease: Lease | None, acquisition: Appended, process: str
+    origin: Origin, lease: Lease | None, acquisition: AppendResult, process: str
 ) -> Lease:
     """Return the lease that a repeated command acquired the first time.
 
     Checks the stored row, which another holder may own by now. Raises Repeated, Lost.
     """
-    if acquisition.status is Status.CONFLICT or lease is None:
-        raise Repeated
+    if acquisition.status is AppendStatus.CONFLICT or lease is None:
+        raise RepeatedKey
     is_unchanged = (lease.opened_position, lease.process, lease.released_at_us) == (
         acquisition.position,
         process,
         None,
     )
     if not is_unchanged or lease.agent_id != origin.agent:
-        raise Lost(lease)
+        raise LeaseLost(lease)
     return lease
 
 
-def _insert_lease(origin: Origin, subject: Subject, process: str, ttl_s: int) -> Lease:
+def _insert_lease(origin: Origin, subject: LeaseSubject, process: str, ttl_s: int) -> Lease:
     """Store the first lease on `subject`.
 
     Raises Overtaken where another transaction stored one first: the endpoint runs the command
     again.
     """
     identity = subject.identity(origin.project)
-    now = clock.SQL[connection.vendor]
-    stored = sql.write(
+    now = clock.NOW_SQL[connection.vendor]
+    stored = raw_sql.execute_write(
         _INSERT.format(now=now),
         [
             vendor_id(identity),
@@ -131,7 +137,7 @@ def _insert_lease(origin: Origin, subject: Subject, process: str, ttl_s: int) ->
         ],
     )
     if not stored:
-        raise Overtaken
+        raise LeaseTakenConcurrently
     return _record_acquisition(origin, subject, None)
 
 
@@ -172,9 +178,9 @@ def _microseconds(seconds: int) -> Value:
     return Value(seconds * US, output_field=BigIntegerField())
 
 
-def _record_acquisition(origin: Origin, subject: Subject, before: Lease | None) -> Lease:
+def _record_acquisition(origin: Origin, subject: LeaseSubject, before: Lease | None) -> Lease:
     """Journal an acquisition, raise the session's fence, and set the lease's handle."""
-    lease = read().get(id=subject.identity(origin.project))
+    lease = query_leases().get(id=subject.identity(origin.project))
     facts = {
         "epoch": lease.epoch,
         "kind": lease.kind,
@@ -182,16 +188,16 @@ def _record_acquisition(origin: Origin, subject: Subject, before: Lease | None) 
         "expires_at_us": lease.expires_at_us,
     }
     draft = origin.draft(
-        "lease.acquired", facts=as_text(facts), session=subject.session, subject=lease.id
+        "lease.acquired", facts=dump_sorted_json(facts), session=subject.session, subject=lease.id
     )
     draft.lease_epoch = lease.epoch
-    appended = entries.append([draft], origin.received_us)[0]
-    if appended.status is not Status.CREATED:
-        raise Overtaken  # the same command ran concurrently; the retry finds its lease
+    appended = entries.append_entries([draft], origin.received_us)[0]
+    if appended.status is not AppendStatus.CREATED:
+        raise LeaseTakenConcurrently  # the same command ran concurrently; the retry finds its lease
     lease.opened_position = appended.position
     lease.save(update_fields=["opened_position"])
     if lease.kind == "session" and lease.session_id is not None:
-        resumed = sessions.leased(lease.session_id, lease.epoch, again=before is not None)
+        resumed = sessions.fence_session(lease.session_id, lease.epoch, again=before is not None)
         if resumed:
             _append_entry(
                 "session.resumed", lease, origin.received_us, {"takeovers": lease.takeovers}
@@ -199,34 +205,39 @@ def _record_acquisition(origin: Origin, subject: Subject, before: Lease | None) 
     return lease
 
 
-def release(origin: Origin, lease: UUID, epoch: int) -> Lease:
+def release_own_lease(origin: Origin, lease: UUID, epoch: int) -> Lease:
     """Release a lease by command.
 
     Raises Lost when the caller no longer holds it, LookupError when it does not exist, Repeated.
     """
-    row = of_project(origin.project, lease)
-    if entries.look(
+    row = load_lease(origin.project, lease)
+    if entries.compare_with_stored(
         origin.draft("lease.released", session=row.session_id, subject=row.id), origin.received_us
     ):
-        raise Repeated
+        raise RepeatedKey
     released = Lease.objects.filter(
         id=lease, epoch=epoch, agent=origin.agent, released_at_us__isnull=True
     ).update(released_at_us=DatabaseNow(), silent_since_us=None, version=F("version") + 1)
     if not released:
-        raise Lost(row)
+        raise LeaseLost(row)
     draft = origin.draft(
-        "lease.released", facts=as_text({"epoch": epoch}), session=row.session_id, subject=row.id
+        "lease.released",
+        facts=dump_sorted_json({"epoch": epoch}),
+        session=row.session_id,
+        subject=row.id,
     )
     draft.lease_epoch = epoch
-    if entries.append([draft], origin.received_us)[0].status is not Status.CREATED:
-        raise Repeated
+    if entries.append_entries([draft], origin.received_us)[0].status is not AppendStatus.CREATED:
+        raise RepeatedKey
     if row.kind == "session" and row.session_id is not None:
         # Every write is fenced until the lease is acquired again.
-        sessions.given_up(row.session_id, epoch + 1, origin.received_us)
-    return read().get(id=lease)
+        sessions.fence_released_session(row.session_id, epoch + 1, origin.received_us)
+    return query_leases().get(id=lease)
 
 
-def let_go(project: UUID, session: UUID, epoch: int, reason: str, user: User) -> bool:
+def release_lease_for_person(
+    project: UUID, session: UUID, epoch: int, reason: str, user: User
+) -> bool:
     """Release a session's lease for a person; False when its epoch has changed.
 
     The holder is fenced from now on, dead or not. The lease also counts as expired, because the
@@ -234,7 +245,7 @@ def let_go(project: UUID, session: UUID, epoch: int, reason: str, user: User) ->
     effects that it has not heard of.
     """
     now = now_us()
-    sessions.lock(project, session, now, new_effects=0)
+    sessions.lock_session_row(project, session, now, new_effects=0)
     rows = Lease.objects.select_for_update(no_key=True).filter(
         project=project, kind="session", session=session
     )
@@ -248,14 +259,16 @@ def let_go(project: UUID, session: UUID, epoch: int, reason: str, user: User) ->
         version=F("version") + 1,
     )
     draft = _build_entry("lease.released", row, {"why": "person"}, row.epoch)
-    draft.actor = pseudonym_of(user)
-    draft.text = as_text({"kind": draft.kind, "lease": row.id, "epoch": epoch, "reason": reason})
-    entries.append([draft], now)
-    sessions.given_up(session, epoch + 1, now)
+    draft.actor = ensure_pseudonym(user)
+    draft.text = dump_sorted_json(
+        {"kind": draft.kind, "lease": row.id, "epoch": epoch, "reason": reason}
+    )
+    entries.append_entries([draft], now)
+    sessions.fence_released_session(session, epoch + 1, now)
     return True
 
 
-def end_of_session(session: UUID, received_us: int) -> None:
+def release_session_leases(session: UUID, received_us: int) -> None:
     """Release all leases in a session that has ended, so that silence raises no alert.
 
     The fence stays: attempts made under the last epoch can still be acknowledged.
@@ -266,7 +279,7 @@ def end_of_session(session: UUID, received_us: int) -> None:
         _append_entry("lease.released", lease, received_us, {"why": "session_ended"})
 
 
-def last(project: UUID, agent: UUID, lease: UUID, epoch: int, ttl_s: int) -> None:
+def set_lease_ttl(project: UUID, agent: UUID, lease: UUID, epoch: int, ttl_s: int) -> None:
     """Change a lease's TTL from its next heartbeat on, if the caller still holds it."""
     Lease.objects.filter(
         id=lease, project=project, agent=agent, epoch=epoch, released_at_us=None
@@ -305,7 +318,9 @@ FROM {{given}} WHERE agent_sessions_lease.id = given.id AND agent_sessions_lease
   AND released_at_us IS NULL RETURNING agent_sessions_lease.id, beat_at_us, expires_at_us"""
 
 
-def hear(project: UUID, agent: UUID, beats: Sequence[Beat]) -> list[Heard]:
+def apply_heartbeats(
+    project: UUID, agent: UUID, beats: Sequence[Heartbeat]
+) -> list[AppliedHeartbeat]:
     """Apply heartbeats to the deadlines of their leases, in two statements.
 
     Heartbeats on leases that the agent does not hold are left out of the result. Rows are locked in
@@ -318,7 +333,7 @@ def hear(project: UUID, agent: UUID, beats: Sequence[Beat]) -> list[Heard]:
         if vendor == "postgresql"
         else orjson.dumps([lease_id.hex for lease_id in named]).decode()
     )
-    rows = sql.rows(
+    rows = raw_sql.fetch_rows(
         _SELECT_HELD.format(among=_AMONG[vendor]), [vendor_id(project), vendor_id(agent), among]
     )
     stored = {_to_uuid(row[0]): row for row in rows}
@@ -336,19 +351,19 @@ def hear(project: UUID, agent: UUID, beats: Sequence[Beat]) -> list[Heard]:
             changes["quiet"] = beat.quiet_s
     if not given:
         return []
-    now = clock.SQL[vendor]
+    now = clock.NOW_SQL[vendor]
     text = _BEAT.format(
         now=now, most=_MOST[vendor], given=_GIVEN[vendor], quiet=_QUIET.format(now=now)
     )
     applied = []
-    for identity, beat_at_us, expires_at_us in sql.rows(
+    for identity, beat_at_us, expires_at_us in raw_sql.fetch_rows(
         text, [orjson.dumps(list(given.values())).decode()]
     ):
         lease = _to_uuid(identity)
         _, epoch, session, silent, _ = stored[lease]
         silence = None if silent is None else beat_at_us - silent
         applied.append(
-            Heard(
+            AppliedHeartbeat(
                 lease,
                 None if session is None else _to_uuid(session),
                 epoch,
@@ -367,19 +382,19 @@ WHERE id IN (SELECT id FROM agent_sessions_lease WHERE session_id = %s AND relea
   AND (kind = 'session' OR task_id = %s){{lock}}) RETURNING id, kind, epoch, progress_at_us"""
 
 
-def move(session: UUID, task: UUID | None) -> list[tuple[UUID, str, int, int]]:
+def record_lease_progress(session: UUID, task: UUID | None) -> list[tuple[UUID, str, int, int]]:
     """Record progress in a session, on its lease and on that of `task`.
 
     Returns (lease, kind, epoch, now) of each.
     """
     vendor = connection.vendor
     lock = " ORDER BY id FOR NO KEY UPDATE" if vendor == "postgresql" else ""
-    text = _PROGRESS.format(now=clock.SQL[vendor], most=_MOST[vendor], lock=lock)
-    moved = sql.rows(text, [vendor_id(session), vendor_id(task or NOTHING)])
+    text = _PROGRESS.format(now=clock.NOW_SQL[vendor], most=_MOST[vendor], lock=lock)
+    moved = raw_sql.fetch_rows(text, [vendor_id(session), vendor_id(task or NO_ID)])
     return [(_to_uuid(lease), kind, epoch, now) for lease, kind, epoch, now in moved]
 
 
-def fall_silent(most: int, received_us: int) -> int:
+def record_silent_holders(most: int, received_us: int) -> int:
     """Journal the holders of sessions that are silent since their leases expired.
 
     Returns how many.
@@ -399,11 +414,11 @@ def fall_silent(most: int, received_us: int) -> int:
         _build_entry("session.silent", lease, {"since_us": lease.beat_at_us}, lease.beat_at_us)
         for lease in silent
     ]
-    entries.append(drafts, received_us)
+    entries.append_entries(drafts, received_us)
     return len(silent)
 
 
-def tell_heard(project: UUID, heard: Sequence[Heard], received_us: int) -> None:
+def record_silence_ends(project: UUID, heard: Sequence[AppliedHeartbeat], received_us: int) -> None:
     """Journal the ends of silences."""
     ended = [heartbeat for heartbeat in heard if heartbeat.silent_us is not None]
     if not ended:
@@ -423,15 +438,15 @@ def tell_heard(project: UUID, heard: Sequence[Heard], received_us: int) -> None:
         )
         for heartbeat in ended
     ]
-    entries.append(drafts, received_us)
+    entries.append_entries(drafts, received_us)
 
 
 def _lock_lease(lease: UUID) -> Lease | None:
-    return read().select_for_update(no_key=True, of=("self",)).filter(id=lease).first()
+    return query_leases().select_for_update(no_key=True, of=("self",)).filter(id=lease).first()
 
 
 def _append_entry(kind: str, lease: Lease, received_us: int, facts: dict[str, Any]) -> None:
-    entries.append([_build_entry(kind, lease, facts, lease.epoch)], received_us)
+    entries.append_entries([_build_entry(kind, lease, facts, lease.epoch)], received_us)
 
 
 def _build_entry(kind: str, lease: Lease, facts: dict[str, Any], discriminator: int) -> Draft:
@@ -439,7 +454,7 @@ def _build_entry(kind: str, lease: Lease, facts: dict[str, Any], discriminator: 
 
     `discriminator` distinguishes the entry from others of its kind.
     """
-    text = as_text({"kind": kind, "lease": lease.id, "epoch": lease.epoch, **facts})
+    text = dump_sorted_json({"kind": kind, "lease": lease.id, "epoch": lease.epoch, **facts})
     return Draft(
         project=lease.project_id,
         source=SYSTEM_SOURCE,
@@ -448,7 +463,7 @@ def _build_entry(kind: str, lease: Lease, facts: dict[str, Any], discriminator: 
         lane="system",
         actor=SYSTEM_SOURCE,
         text=text,
-        facts=as_text({"epoch": lease.epoch, **facts}),
+        facts=dump_sorted_json({"epoch": lease.epoch, **facts}),
         session=lease.session_id,
         subject=lease.id,
         lease_epoch=lease.epoch,

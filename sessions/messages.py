@@ -1,4 +1,4 @@
-"""The one writer of Message and Reading: an inbox per agent and one for all.
+"""The one writer of Message and MessageRead: an inbox per agent and one for all.
 
 Messages are in journal order. A message is unread until it is marked, so that a reader that crashes
 between reading and marking gets it again.
@@ -13,26 +13,26 @@ import orjson
 from django.contrib.auth.models import User
 from django.db.models import Count, Exists, OuterRef, Q
 
+from accounts import projects
+from accounts.models import Agent
+from accounts.origin import Origin, RepeatedKey
+from accounts.people import ensure_pseudonym
+from db.clock import now_us
+from db.errors import ChangeRefused
+from db.ids import derive_uuid
 from journal import entries
-from journal.clock import now_us
-from journal.entries import SYSTEM_SOURCE, Draft, Status
-from journal.ids import derived
+from journal.entries import SYSTEM_SOURCE, AppendStatus, Draft
 from journal.models import Body
-from sessions import projects
-from sessions.models import Agent, Session
-from sessions.models_messages import Message, Reading
-from sessions.origin import Origin, Repeated
-from sessions.people import pseudonym_of
-from sessions.refused import RefusedError
+from sessions.models import Message, MessageRead, Session
 
-SHARED: Final = "shared"  # the inbox of all; an agent of that name has no inbox of its own
-MOST_CHARACTERS: Final = 16_384  # of a body
-MOST_SUBJECT: Final = 200
-BOXES: Final = ("mine", "shared")
+SHARED_INBOX: Final = "shared"  # the inbox of all; an agent of that name has no inbox of its own
+MAX_BODY_CHARACTERS: Final = 16_384  # of a body
+MAX_SUBJECT_CHARACTERS: Final = 200
+INBOXES: Final = ("mine", "shared")
 
 
 @dataclass(slots=True)
-class Letter:
+class MessageView:
     """A message with its text and read time for one agent. Erased texts are None."""
 
     message: Message
@@ -41,12 +41,12 @@ class Letter:
     read_at_us: int | None
 
 
-def identity(project: UUID, source: str, key: str) -> UUID:
+def derive_message_id(project: UUID, source: str, key: str) -> UUID:
     """Derive the id of the message that an entry sends."""
-    return derived(project, "message", source, key)
+    return derive_uuid(project, "message", source, key)
 
 
-def send(
+def send_agent_message(
     origin: Origin,
     recipient: Agent | None,
     session: UUID | None,
@@ -55,12 +55,12 @@ def send(
     body: str,
 ) -> Message:
     """Send a message by command, to one agent or (None) to all. Raises Repeated."""
-    identifier = identity(origin.project, origin.source, origin.key)
+    identifier = derive_message_id(origin.project, origin.source, origin.key)
     facts = _message_facts(recipient, in_reply_to)
     draft = origin.draft("message.sent", facts=facts, session=session, subject=identifier)
-    appended = entries.append([draft], origin.received_us)[0]
-    if appended.status is not Status.CREATED:
-        raise Repeated
+    appended = entries.append_entries([draft], origin.received_us)[0]
+    if appended.status is not AppendStatus.CREATED:
+        raise RepeatedKey
     return Message.objects.create(
         id=identifier,
         project_id=origin.project,
@@ -74,21 +74,21 @@ def send(
     )
 
 
-def write(
+def send_person_message(
     user: User, recipient: Agent, session: Session | None, subject: str, body: str, key: str
 ) -> Message:
     """Send a person's message to an agent. The same person and `key` send it once.
 
     Raises RefusedError for an empty or too long text, and in an archive, where no agent reads it.
     """
-    projects.expect_life(recipient.project)
+    projects.require_active_project(recipient.project)
     subject, body = subject.strip(), body.replace("\r\n", "\n").strip()
-    if not body or len(body) > MOST_CHARACTERS or len(subject) > MOST_SUBJECT:
-        raise RefusedError(
-            f"A message has 1 to {MOST_CHARACTERS:,} characters, and its subject at most"
-            f" {MOST_SUBJECT}. Change the text."
+    if not body or len(body) > MAX_BODY_CHARACTERS or len(subject) > MAX_SUBJECT_CHARACTERS:
+        raise ChangeRefused(
+            f"A message has 1 to {MAX_BODY_CHARACTERS:,} characters, and its subject at most"
+            f" {MAX_SUBJECT_CHARACTERS}. Change the text."
         )
-    actor = pseudonym_of(user)
+    actor = ensure_pseudonym(user)
     event_id = entries.keyed_digest("message", actor, key)
     content = {"to": recipient.name, "subject": subject, "body": body}
     message, _created = _send_without_token(
@@ -97,7 +97,7 @@ def write(
     return message
 
 
-def dropped(
+def send_file_message(
     project: UUID, event_id: str, recipient: Agent | None, subject: str, body: str
 ) -> tuple[Message, bool]:
     """Send a message from a file, whose sender is unknown; return it, and if new.
@@ -105,7 +105,7 @@ def dropped(
     The same id is sent once.
     """
     content = {
-        "to": recipient.name if recipient else SHARED,
+        "to": recipient.name if recipient else SHARED_INBOX,
         "subject": subject,
         "body": body,
         "file": True,
@@ -123,7 +123,7 @@ def _send_without_token(
     user: User | None,
 ) -> tuple[Message, bool]:
     """Send a message that arrived without a token, as a system entry."""
-    identifier, received_us = identity(project, SYSTEM_SOURCE, event_id), now_us()
+    identifier, received_us = derive_message_id(project, SYSTEM_SOURCE, event_id), now_us()
     draft = Draft(
         project=project,
         source=SYSTEM_SOURCE,
@@ -138,8 +138,8 @@ def _send_without_token(
         session=session.id if session else None,
         subject=identifier,
     )
-    appended = entries.append([draft], received_us)[0]
-    if appended.status is not Status.CREATED:
+    appended = entries.append_entries([draft], received_us)[0]
+    if appended.status is not AppendStatus.CREATED:
         return Message.objects.get(id=identifier), False
     message = Message.objects.create(
         id=identifier,
@@ -154,7 +154,7 @@ def _send_without_token(
     return message, True
 
 
-def mark_read(origin: Origin, message: Message) -> int:
+def mark_message_read(origin: Origin, message: Message) -> int:
     """Mark a message as read by the origin's agent; return the read time (µs).
 
     Repeats change nothing and are not recorded. Raises Repeated.
@@ -166,24 +166,24 @@ def mark_read(origin: Origin, message: Message) -> int:
         session=locked.session_id,
         subject=locked.id,
     )
-    before = read_by(origin.agent, [locked]).get(locked.id)
+    before = load_read_times(origin.agent, [locked]).get(locked.id)
     if before is not None:
-        if entries.look(draft, origin.received_us) is not None:
-            raise Repeated
+        if entries.compare_with_stored(draft, origin.received_us) is not None:
+            raise RepeatedKey
         return before
-    if entries.append([draft], origin.received_us)[0].status is not Status.CREATED:
-        raise Repeated
+    if entries.append_entries([draft], origin.received_us)[0].status is not AppendStatus.CREATED:
+        raise RepeatedKey
     _store_read(locked, origin.agent, origin.received_us)
     return origin.received_us
 
 
-def mark_put_away(message: Message, agent: UUID) -> bool:
+def mark_file_read(message: Message, agent: UUID) -> bool:
     """Mark a message as read by an agent that moved its file; False if already read."""
     locked = Message.objects.select_for_update(no_key=True).get(id=message.id)
-    if read_by(agent, [locked]):
+    if load_read_times(agent, [locked]):
         return False
     received_us = now_us()
-    entries.record(
+    entries.record_system_entry(
         locked.project_id,
         "message.read",
         event_id=entries.keyed_digest("put away", str(locked.id), str(agent)),
@@ -199,34 +199,34 @@ def mark_put_away(message: Message, agent: UUID) -> bool:
 
 def _store_read(locked: Message, agent: UUID, received_us: int) -> None:
     if locked.recipient_id is None:
-        Reading.objects.create(message=locked, agent_id=agent, read_at_us=received_us)
+        MessageRead.objects.create(message=locked, agent_id=agent, read_at_us=received_us)
     else:
         locked.read_at_us = received_us
         locked.save(update_fields=["read_at_us"])
 
 
-def visible(project: UUID, agent: UUID, message: UUID) -> Message | None:
+def find_visible_message(project: UUID, agent: UUID, message: UUID) -> Message | None:
     """Return the message if it is in the agent's inbox or in the shared one."""
     boxes = Q(recipient=agent) | Q(recipient__isnull=True)
     return Message.objects.filter(boxes, project=project, id=message).first()
 
 
-def answerable(project: UUID, agent: UUID, message: UUID) -> bool:
+def can_reply_to_message(project: UUID, agent: UUID, message: UUID) -> bool:
     """Return True if the agent may reply to the message: it received or sent it."""
     condition = Q(recipient=agent) | Q(recipient__isnull=True) | Q(from_agent=agent)
     return Message.objects.filter(condition, project=project, id=message).exists()
 
 
-def inbox(
+def load_inbox(
     project: UUID,
     agent: UUID,
     *,
-    boxes: Sequence[str] = BOXES,
+    boxes: Sequence[str] = INBOXES,
     unread: bool = True,
     session: UUID | None = None,
     after: int = 0,
     limit: int,
-) -> list[Letter]:
+) -> list[MessageView]:
     """Return at most `limit` messages of the agent's inboxes after position `after`.
 
     Oldest first. With `session`, only messages about that session or about none. Messages of one
@@ -246,26 +246,28 @@ def inbox(
         shared = rows.filter(project=project, recipient__isnull=True)
         if unread:
             shared = shared.exclude(
-                Exists(Reading.objects.filter(message=OuterRef("id"), agent=agent))
+                Exists(MessageRead.objects.filter(message=OuterRef("id"), agent=agent))
             )
         messages += shared[:limit]
-    return letters(sorted(messages, key=lambda message: message.opened_position)[:limit], agent)
+    return load_message_views(
+        sorted(messages, key=lambda message: message.opened_position)[:limit], agent
+    )
 
 
-def unread(
+def load_unread_messages(
     project: UUID, agent: UUID, session: UUID | None = None, limit: int = 20
-) -> tuple[list[Letter], bool]:
+) -> tuple[list[MessageView], bool]:
     """Return an agent's oldest unread messages, and whether there are more.
 
-    With `session` as in `inbox`.
+    With `session` as in `load_inbox`.
     """
-    letters = inbox(project, agent, session=session, limit=limit + 1)
+    letters = load_inbox(project, agent, session=session, limit=limit + 1)
     return letters[:limit], len(letters) > limit
 
 
-def about(
+def load_messages_about(
     project: UUID, agent: Agent | None, session: Session | None, below: int | None, limit: int
-) -> list[Letter]:
+) -> list[MessageView]:
     """Return messages about a session, to an agent, or to all; newest first.
 
     For people: each with the number of its readers.
@@ -277,27 +279,27 @@ def about(
     rows = rows.select_related("from_agent", "from_user", "recipient").annotate(
         readers=Count("readings")
     )
-    return letters(rows.order_by("-opened_position")[:limit], None)
+    return load_message_views(rows.order_by("-opened_position")[:limit], None)
 
 
-def letters(messages: Iterable[Message], agent: UUID | None) -> list[Letter]:
+def load_message_views(messages: Iterable[Message], agent: UUID | None) -> list[MessageView]:
     """Return messages with their texts and an agent's read times. At most two queries."""
     rows = list(messages)
-    texts = texts_of(rows)
+    texts = load_message_texts(rows)
     times = (
-        read_by(agent, rows)
+        load_read_times(agent, rows)
         if agent is not None
         else {message.id: message.read_at_us for message in rows}
     )
     nothing: tuple[None, None] = (None, None)
     contents = [(message, texts.get(message.opened_position, nothing)) for message in rows]
     return [
-        Letter(message, subject, body, times.get(message.id))
+        MessageView(message, subject, body, times.get(message.id))
         for message, (subject, body) in contents
     ]
 
 
-def texts_of(rows: Sequence[Message]) -> dict[int, tuple[str, str]]:
+def load_message_texts(rows: Sequence[Message]) -> dict[int, tuple[str, str]]:
     """Return subject and body by position, without erased ones. One query."""
     if not rows:
         return {}
@@ -310,7 +312,7 @@ def texts_of(rows: Sequence[Message]) -> dict[int, tuple[str, str]]:
     }
 
 
-def read_by(agent: UUID, rows: Sequence[Message]) -> dict[UUID, int]:
+def load_read_times(agent: UUID, rows: Sequence[Message]) -> dict[UUID, int]:
     """Return when the agent read each message, by id; unread ones are absent."""
     times = {
         message.id: message.read_at_us
@@ -320,7 +322,7 @@ def read_by(agent: UUID, rows: Sequence[Message]) -> dict[UUID, int]:
     shared = [message.id for message in rows if message.recipient_id is None]
     if shared:
         times |= dict(
-            Reading.objects.filter(message__in=shared, agent=agent).values_list(
+            MessageRead.objects.filter(message__in=shared, agent=agent).values_list(
                 "message", "read_at_us"
             )
         )
@@ -328,7 +330,7 @@ def read_by(agent: UUID, rows: Sequence[Message]) -> dict[UUID, int]:
 
 
 def _message_facts(recipient: Agent | None, in_reply_to: UUID | None) -> str:
-    facts = {"box": recipient.id.hex if recipient else SHARED}
+    facts = {"box": recipient.id.hex if recipient else SHARED_INBOX}
     if in_reply_to is not None:
         facts["in_reply_to"] = in_reply_to.hex
     return orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode()

@@ -1,212 +1,29 @@
 """Projects and people, agents and their sessions, tasks, items and artifacts.
 
 Every table has a project column. Rows that an agent may change have a `version`. Columns ending in
-`_mark` hold the order key of the fact that set the neighbouring values (journal/order.py), so that
-facts may arrive in any order.
+`_mark` hold the order key of the fact that set the neighbouring values (journal/order_keys.py), so
+that facts may arrive in any order.
 """
+
+from typing import Any
 
 from django.conf import settings
 from django.db import models
-from django.db.models import F, Q, Value
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import F, Func, OuterRef, Q, Subquery, Value
 from django.db.models.functions import Length
+from django.db.models.sql.compiler import SQLCompiler
 
-from journal.ids import uuid7
-from sessions import refs
+from accounts.models import Agent, Project, Repository
+from db.ids import new_uuid7
+from journal.models import Body
 
-ROLES = ("viewer", "reviewer", "operator", "administrator")
 MODES = ("leased", "reported", "one_shot")
 STATUSES = ("running", "waiting", "suspended", "completed", "failed", "cancelled")
 ENDED = ("completed", "failed", "cancelled")
 TASK_STATES = ("pending", "running", "blocked", "done", "failed", "cancelled")
 ITEM_STATES = ("pending", "done", "failed")
-REF_CLASSES = refs.CLASSES
-SCOPES = ("agent", "import", "audit")  # audit only reads, and sees who decided
 models.CharField.register_lookup(Length)  # for artifact_hash_is_sha256
-
-
-class Project(models.Model):
-    """A tenant: all data is scoped to one project."""
-
-    id = models.UUIDField(primary_key=True, default=uuid7)
-    name = models.CharField(max_length=64)
-    redacts = models.BooleanField(default=True)  # secrets in payloads are replaced before storage
-    archive = models.BooleanField(default=False)  # holds imported bundles, and no agent tokens
-    created_at = models.DateTimeField(auto_now_add=True)
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["name"], name="project_name_is_unique"),
-            models.CheckConstraint(condition=~Q(name=""), name="project_has_a_name"),
-        ]
-
-    def __str__(self) -> str:
-        return self.name
-
-
-class Person(models.Model):
-    """A user's settings, and the pseudonym that names the user in the journal."""
-
-    user = models.OneToOneField(
-        settings.AUTH_USER_MODEL, primary_key=True, on_delete=models.PROTECT
-    )
-    pseudonym = models.CharField(max_length=64)
-    theme = models.CharField(max_length=8, default="system")
-    clock = models.CharField(max_length=8, default="utc")
-    single_keys = models.BooleanField(default=True)
-    # Only its owner knows the password. A trigger clears it when a password changes (people.LAW).
-    password_is_own = models.BooleanField(default=False)
-    # The pseudonym of another person who set the last password; empty for a command on the
-    # server. Kept when the owner replaces the password.
-    password_given_by = models.CharField(max_length=64, default="", blank=True)
-    password_given_at = models.DateTimeField(null=True, blank=True)
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["pseudonym"], name="person_pseudonym_is_unique"),
-            models.CheckConstraint(
-                condition=Q(theme__in=["system", "light", "dark"]), name="person_theme_is_known"
-            ),
-            models.CheckConstraint(
-                condition=Q(clock__in=["utc", "local", "relative"]), name="person_clock_is_known"
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return self.pseudonym
-
-
-class Membership(models.Model):
-    """A person's role in a project."""
-
-    id = models.UUIDField(primary_key=True, default=uuid7)
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="memberships")
-    user = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="memberships"
-    )
-    role = models.CharField(max_length=16)
-    created_at = models.DateTimeField(auto_now_add=True)
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(
-                fields=["project", "user"], name="membership_is_one_per_person"
-            ),
-            models.CheckConstraint(condition=Q(role__in=ROLES), name="membership_role_is_known"),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.user_id} {self.role}"
-
-
-class Invitation(models.Model):
-    """A role offered to a person who has not answered yet."""
-
-    id = models.UUIDField(primary_key=True, default=uuid7)
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="invitations")
-    user = models.ForeignKey(
-        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="invitations"
-    )
-    role = models.CharField(max_length=16)
-    invited_by = models.CharField(max_length=64)  # a pseudonym
-    created_at = models.DateTimeField(auto_now_add=True)
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(
-                fields=["project", "user"], name="invitation_is_one_per_person"
-            ),
-            models.CheckConstraint(condition=Q(role__in=ROLES), name="invitation_role_is_known"),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.user_id} {self.role}"
-
-
-class Agent(models.Model):
-    """A program with tokens, an owner, a team and a versioned charter.
-
-    Agents of one team may write for each other's sessions (sessions/speakers.py).
-    """
-
-    id = models.UUIDField(primary_key=True, default=uuid7)
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="agents")
-    name = models.CharField(max_length=64)
-    owner = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        null=True,
-        blank=True,
-        on_delete=models.PROTECT,
-        related_name="owned_agents",
-    )
-    team = models.CharField(max_length=64, default="", blank=True)
-    charter = models.TextField(default="", blank=True)
-    charter_version = models.IntegerField(default=0)
-    created_at = models.DateTimeField(auto_now_add=True)
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(
-                fields=["project", "name"], name="agent_name_is_unique_in_project"
-            ),
-            models.CheckConstraint(condition=~Q(name=""), name="agent_has_a_name"),
-        ]
-
-    def __str__(self) -> str:
-        return self.name
-
-
-class AgentToken(models.Model):
-    """A bearer token `gbk_<public_id>_<secret>`.
-
-    Only a keyed hash of the secret is stored.
-    """
-
-    id = models.UUIDField(primary_key=True, default=uuid7)
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="tokens")
-    agent = models.ForeignKey(Agent, on_delete=models.PROTECT, related_name="tokens")
-    public_id = models.CharField(max_length=8)
-    digest = models.BinaryField()  # HMAC-SHA256(pepper, secret)
-    scope = models.CharField(max_length=8, default="agent")
-    created_at = models.DateTimeField(auto_now_add=True)
-    expires_at = models.DateTimeField(null=True)
-    revoked_at = models.DateTimeField(null=True)
-    used_at = models.DateTimeField(null=True)  # to the minute
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(fields=["public_id"], name="token_public_id_is_unique"),
-            models.CheckConstraint(condition=Q(scope__in=SCOPES), name="token_scope_is_known"),
-        ]
-
-    def __str__(self) -> str:
-        return f"gbk_{self.public_id}"
-
-
-class Repository(models.Model):
-    """A repository that agents work on.
-
-    Its ref patterns (one glob per line) define which refs are production or protected.
-    """
-
-    id = models.UUIDField(primary_key=True, default=uuid7)
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="repositories")
-    name = models.CharField(max_length=200)
-    production_refs = models.TextField(default="main\nmaster\nproduction", blank=True)
-    protected_refs = models.TextField(default="release/*", blank=True)
-    patterns_version = models.IntegerField(default=1)
-    created_at = models.DateTimeField(auto_now_add=True)
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(
-                fields=["project", "name"], name="repository_name_is_unique_in_project"
-            ),
-            models.CheckConstraint(condition=~Q(name=""), name="repository_has_a_name"),
-        ]
-        verbose_name_plural = "repositories"
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class Session(models.Model):
@@ -215,7 +32,7 @@ class Session(models.Model):
     Facts reported for an unknown key open it; its own `session.started` may come later.
     """
 
-    id = models.UUIDField(primary_key=True, default=uuid7)
+    id = models.UUIDField(primary_key=True, default=new_uuid7)
     project = models.ForeignKey(
         Project, on_delete=models.PROTECT, related_name="sessions", db_index=False
     )
@@ -261,7 +78,7 @@ class Session(models.Model):
     ended_at_us = models.BigIntegerField(null=True)  # producer's clock
     started_mark = models.CharField(max_length=260, default="", blank=True)
     status_mark = models.CharField(max_length=260, default="", blank=True)
-    # The field history: see sessions/registers.py.
+    # The field history: see sessions/field_history.py.
     said = models.JSONField(db_default=Value({}, models.JSONField()), default=dict)
     fence = models.BigIntegerField(null=True)  # lowest epoch that may write; null: never leased
     # From when rules S1 and S7 apply; null while leased, or where no worker is expected.
@@ -431,8 +248,482 @@ class Artifact(models.Model):
         return f"a_{self.opened_position}"
 
 
-# Django looks for models in this module.
-import sessions.models_leases  # noqa: E402
-import sessions.models_messages  # noqa: E402
-import sessions.models_state  # noqa: E402
-import sessions.models_teams  # noqa: E402, F401
+DECISION_STATES = ("open", "done", "failed", "abandoned")
+
+
+class CodePointOrder(Func):
+    """Text ordered by code point, as order keys are, in any collation."""
+
+    template = '%(expressions)s COLLATE "C"'
+    output_field = models.CharField()
+
+    def as_sqlite(
+        self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **context: Any
+    ) -> tuple[str, Any]:
+        """Compile without a collation: SQLite's order of UTF-8 bytes is the same."""
+        return self.as_sql(compiler, connection, template="%(expressions)s", **context)
+
+
+def text_at(column: str) -> Subquery:
+    """Return a subquery for the body of the entry at the position in `column`.
+
+    NULL where there is no body or it was erased.
+    """
+    return Subquery(Body.objects.filter(entry_id=OuterRef(column)).values("text"))
+
+
+class Checkpoint(models.Model):
+    """The state of a session, as the agent describes it.
+
+    Only the latest few are kept. Losing all of them loses no recorded work.
+    """
+
+    id = models.UUIDField(primary_key=True)  # derived from (session, source, entry id)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
+    session = models.ForeignKey(
+        Session, on_delete=models.PROTECT, related_name="checkpoints", db_index=False
+    )
+    cache_keys = models.JSONField(default=list)  # names of prompt caches that are warm
+    cursor = models.CharField(max_length=200, default="", blank=True)
+    pins = models.JSONField(default=dict)  # name to version: what wrote and can read the state
+    size = models.IntegerField()  # bytes of the checkpoint as canonical JSON
+    mark = models.CharField(max_length=260)
+    opened_position = models.BigIntegerField()  # its entry; summary and state are in the body
+    created_at_us = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(size__gte=0), name="checkpoint_size_is_not_negative")
+        ]
+        indexes = [
+            models.Index(fields=["session", "opened_position"], name="checkpoint_by_session")
+        ]
+
+    def __str__(self) -> str:
+        return f"checkpoint {self.opened_position}"
+
+
+class Decision(models.Model):
+    """What an agent chose, recorded before it acts, and how that ended.
+
+    The text is in the bodies of the two entries.
+    """
+
+    id = models.UUIDField(primary_key=True)  # derived from (session, key)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
+    session = models.ForeignKey(
+        Session, on_delete=models.PROTECT, related_name="decisions", db_index=False
+    )
+    key = models.CharField(max_length=200)
+    effect = models.UUIDField(null=True)  # the effect decided on; the ledger is a higher app
+    status = models.CharField(max_length=9, default="open")
+    recorded_position = models.BigIntegerField(null=True)  # null while only its end was reported
+    concluded_position = models.BigIntegerField(null=True)
+    recorded_mark = models.CharField(max_length=260, default="", blank=True)
+    concluded_mark = models.CharField(max_length=260, default="", blank=True)
+    opened_position = models.BigIntegerField()
+    created_at_us = models.BigIntegerField()
+    concluded_at_us = models.BigIntegerField(null=True)
+    version = models.IntegerField(default=1)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["session", "key"], name="decision_key_is_unique_in_session"
+            ),
+            models.CheckConstraint(condition=~Q(key=""), name="decision_has_a_key"),
+            models.CheckConstraint(
+                condition=Q(status__in=DECISION_STATES), name="decision_status_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(status="open", concluded_position__isnull=True)
+                | (~Q(status="open") & Q(concluded_position__isnull=False)),
+                name="decision_is_concluded_by_a_fact",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["session", "opened_position"], name="decision_by_session"),
+            models.Index(fields=["session"], name="decision_open", condition=Q(status="open")),
+        ]
+
+    def __str__(self) -> str:
+        return f"decision {self.key}"
+
+
+class Handoff(models.Model):
+    """What one worker leaves for the next, in five sections. Accepted once.
+
+    The sections are in the body of its entry.
+    """
+
+    id = models.UUIDField(primary_key=True)  # derived from (session, key)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
+    session = models.ForeignKey(
+        Session, on_delete=models.PROTECT, related_name="handoffs", db_index=False
+    )
+    key = models.CharField(max_length=300)  # of a command: its source and idempotency key
+    size = models.IntegerField(default=0)  # bytes of the five sections, as canonical JSON
+    # [{kind: gate|message|effect|text, ref}], in the order of the section
+    waits_on = models.JSONField(default=list)
+    written_by = models.ForeignKey(
+        Agent, null=True, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
+    accepted_by = models.ForeignKey(
+        Agent, null=True, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
+    written_position = models.BigIntegerField(null=True)  # null while only acceptance was reported
+    written_mark = models.CharField(max_length=260, default="", blank=True)
+    accepted_mark = models.CharField(max_length=260, default="", blank=True)
+    opened_position = models.BigIntegerField()
+    created_at_us = models.BigIntegerField()
+    accept_by_us = models.BigIntegerField(null=True)  # null once accepted, or not the latest
+    accepted_at_us = models.BigIntegerField(null=True)
+    version = models.IntegerField(default=1)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["session", "key"], name="handoff_key_is_unique_in_session"
+            ),
+            models.CheckConstraint(condition=~Q(key=""), name="handoff_has_a_key"),
+            models.CheckConstraint(condition=Q(size__gte=0), name="handoff_size_is_not_negative"),
+            models.CheckConstraint(
+                condition=Q(accepted_mark="", accepted_at_us__isnull=True)
+                | (
+                    ~Q(accepted_mark="")
+                    & Q(accepted_at_us__isnull=False, accept_by_us__isnull=True)
+                ),
+                name="handoff_is_accepted_by_a_fact",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["session", "opened_position"], name="handoff_by_session"),
+            models.Index(
+                fields=["accept_by_us"], name="handoff_due", condition=Q(accept_by_us__isnull=False)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"handoff {self.opened_position}"
+
+
+class ObservedFact(models.Model):
+    """The latest value that one source reported for one name.
+
+    The value is in the body of its entry; `digest` tells whether two values are equal.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
+    session = models.ForeignKey(
+        Session, on_delete=models.PROTECT, related_name="facts", db_index=False
+    )
+    name = models.CharField(max_length=200)
+    source = models.CharField(max_length=160)  # a file, a service, a person
+    digest = models.CharField(max_length=32)  # keyed, of the value as canonical JSON
+    mark = models.CharField(max_length=260)
+    position = models.BigIntegerField()
+    opened_position = models.BigIntegerField()  # of this source's first report of this name
+    observed_at_us = models.BigIntegerField()
+    fresh_until_us = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["session", "name", "source"], name="fact_is_told_once_per_source"
+            ),
+            models.CheckConstraint(
+                condition=~Q(name="") & ~Q(source=""), name="fact_has_a_name_and_a_source"
+            ),
+        ]
+        indexes = [models.Index(fields=["session", "opened_position"], name="fact_by_session")]
+
+    def __str__(self) -> str:
+        return f"{self.name} by {self.source}"
+
+
+LEASE_KINDS = ("session", "task", "resource")
+
+
+class Lease(models.Model):
+    """A holder's time on one subject.
+
+    Deadlines are computed when heartbeats and progress arrive, never when they are read.
+    """
+
+    id = models.UUIDField(primary_key=True)  # derived from (project, kind, subject)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
+    kind = models.CharField(max_length=8)
+    subject = models.CharField(max_length=300)  # the id of a session or task, or a resource's name
+    session = models.ForeignKey(
+        Session, null=True, on_delete=models.PROTECT, related_name="leases", db_index=False
+    )
+    task = models.ForeignKey(
+        Task, null=True, on_delete=models.PROTECT, related_name="leases", db_index=False
+    )
+    agent = models.ForeignKey(Agent, on_delete=models.PROTECT, related_name="+", db_index=False)
+    process = models.CharField(max_length=64)
+    epoch = models.BigIntegerField(default=1)
+    ttl_s = models.BigIntegerField()
+    acquired_at_us = models.BigIntegerField()
+    beat_at_us = models.BigIntegerField()  # the last heartbeat
+    progress_at_us = models.BigIntegerField()  # the last progress; heartbeats do not change it
+    progress_token = models.CharField(max_length=200, default="", blank=True)
+    quiet_until_us = models.BigIntegerField(null=True)  # announced by the holder
+    expires_at_us = models.BigIntegerField()
+    released_at_us = models.BigIntegerField(null=True)
+    silent_since_us = models.BigIntegerField(null=True)  # start of a silence that was journalled
+    dead_at_us = models.BigIntegerField()  # from when rule S2 applies
+    wedged_at_us = models.BigIntegerField()  # from when rule S3 applies
+    takeovers = models.IntegerField(default=0)
+    version = models.IntegerField(default=1)
+    opened_position = models.BigIntegerField()  # of the latest acquisition: handle l_<n>
+    # no column: the database's time, where a query annotated it (sessions/lease_queries.py)
+    now_us: int
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["project", "kind", "subject"], name="lease_is_one_per_subject"
+            ),
+            models.CheckConstraint(
+                condition=Q(kind__one_of=LEASE_KINDS), name="lease_kind_is_known"
+            ),
+            models.CheckConstraint(
+                condition=~Q(subject="") & ~Q(process=""), name="lease_names_subject_and_process"
+            ),
+            models.CheckConstraint(
+                condition=Q(kind="session", session__isnull=False, task__isnull=True)
+                | Q(kind="task", session__isnull=False, task__isnull=False)
+                | Q(kind="resource", session__isnull=True, task__isnull=True),
+                name="lease_is_on_what_its_kind_says",
+            ),
+            models.CheckConstraint(condition=Q(epoch__gte=1), name="lease_epoch_begins_at_one"),
+            models.CheckConstraint(
+                condition=Q(ttl_s__gte=5, ttl_s__lte=3600), name="lease_lasts_seconds_to_an_hour"
+            ),
+            models.CheckConstraint(
+                condition=Q(expires_at_us__gte=F("beat_at_us"), dead_at_us__gte=F("expires_at_us")),
+                name="lease_expires_before_it_is_dead",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["session"], name="lease_by_session"),
+            models.Index(fields=["project", "opened_position"], name="lease_by_opening"),
+            models.Index(fields=["task"], name="lease_by_task", condition=Q(task__isnull=False)),
+            models.Index(
+                fields=["expires_at_us"],
+                name="lease_by_expiry",
+                condition=Q(kind="session", released_at_us__isnull=True),
+            ),
+            models.Index(
+                fields=["dead_at_us"],
+                name="lease_by_death",
+                condition=Q(released_at_us__isnull=True),
+            ),
+            models.Index(
+                fields=["wedged_at_us"],
+                name="lease_by_wedging",
+                condition=Q(released_at_us__isnull=True),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"l_{self.opened_position}"
+
+
+class HeartbeatMinute(models.Model):
+    """Counts of a lease holder's heartbeats and progress reports in one minute."""
+
+    id = models.BigAutoField(primary_key=True)
+    lease = models.ForeignKey(
+        Lease, on_delete=models.PROTECT, related_name="minutes", db_index=False
+    )
+    minute = models.IntegerField()  # minutes since 1970
+    beats = models.IntegerField(default=0)
+    progresses = models.IntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["lease", "minute"], name="beat_minute_is_counted_once"),
+            models.CheckConstraint(
+                condition=Q(beats__gte=0, progresses__gte=0), name="beat_minute_counts_up"
+            ),
+        ]
+        indexes = [models.Index(fields=["minute"], name="beat_minute_by_time")]
+
+    def __str__(self) -> str:
+        return f"{self.lease_id} {self.minute}"
+
+
+class Message(models.Model):
+    """A message to one agent or to all agents of a project.
+
+    Its text is stored only in the body of its entry.
+    """
+
+    id = models.UUIDField(primary_key=True)  # derived from (project, source, entry id)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
+    recipient = models.ForeignKey(  # None: the shared inbox
+        Agent, null=True, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
+    session = models.ForeignKey(
+        Session, null=True, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
+    from_agent = models.ForeignKey(
+        Agent, null=True, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
+    from_user = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        db_index=False,
+    )
+    in_reply_to = models.ForeignKey(
+        "self", null=True, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
+    size = models.IntegerField()  # bytes of subject and body
+    opened_position = models.BigIntegerField()  # of the entry that sent it: order and handle m_<n>
+    sent_at_us = models.BigIntegerField()
+    read_at_us = models.BigIntegerField(null=True)  # of an agent's inbox; shared: see Reading
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(from_agent__isnull=True) | Q(from_user__isnull=True),
+                name="message_has_one_sender",
+            ),
+            models.CheckConstraint(
+                condition=Q(recipient__isnull=False) | Q(read_at_us__isnull=True),
+                name="message_to_all_is_read_by_each",
+            ),
+            models.CheckConstraint(condition=Q(size__gte=0), name="message_size_is_not_negative"),
+        ]
+        indexes = [
+            models.Index(fields=["project", "recipient", "opened_position"], name="message_by_box"),
+            models.Index(fields=["project", "opened_position"], name="message_by_opening"),
+            models.Index(
+                fields=["in_reply_to"],
+                name="message_by_reply",
+                condition=Q(in_reply_to__isnull=False),
+            ),
+            models.Index(
+                fields=["recipient", "opened_position"],
+                name="message_unread",
+                condition=Q(read_at_us__isnull=True, recipient__isnull=False),
+            ),
+            models.Index(
+                fields=["session", "opened_position"],
+                name="message_by_session",
+                condition=Q(session__isnull=False),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"m_{self.opened_position}"
+
+
+class MessageRead(models.Model):
+    """An agent has read a message of the shared inbox."""
+
+    id = models.BigAutoField(primary_key=True)
+    message = models.ForeignKey(
+        Message, on_delete=models.PROTECT, related_name="readings", db_index=False
+    )
+    agent = models.ForeignKey(Agent, on_delete=models.PROTECT, related_name="+", db_index=False)
+    read_at_us = models.BigIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["message", "agent"], name="message_is_read_once_by_each"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.message_id} read by {self.agent_id}"
+
+
+class MessageFile(models.Model):
+    """A message as a file in a folder: exported to the folder, or imported from it."""
+
+    id = models.BigAutoField(primary_key=True)
+    message = models.ForeignKey(Message, on_delete=models.PROTECT, related_name="+", db_index=False)
+    directory = models.UUIDField()  # the id that the folder itself holds
+    file = models.CharField(max_length=255)
+    ended_at_us = models.BigIntegerField(null=True)  # when the file was found missing or archived
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["directory", "message"], name="delivery_is_one_file_of_a_directory"
+            ),
+            models.CheckConstraint(condition=~Q(file=""), name="delivery_has_a_file"),
+        ]
+        indexes = [
+            models.Index(
+                fields=["directory", "id"],
+                name="delivery_open",
+                condition=Q(ended_at_us__isnull=True),
+            ),
+            models.Index(fields=["directory", "file"], name="delivery_by_file"),
+        ]
+
+    def __str__(self) -> str:
+        return self.file
+
+
+class Capacity(models.Model):
+    """An agent's latest report of its free capacity, for one session or for all."""
+
+    id = models.BigAutoField(primary_key=True)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
+    agent = models.ForeignKey(Agent, on_delete=models.PROTECT, related_name="+", db_index=False)
+    session = models.ForeignKey(
+        Session, null=True, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
+    context_left_tokens = models.BigIntegerField(null=True)
+    context_total_tokens = models.BigIntegerField(null=True)
+    time_left_s = models.BigIntegerField(null=True)
+    queue = models.BigIntegerField(null=True)  # length of the agent's queue
+    reported_at_us = models.BigIntegerField()
+    position = models.BigIntegerField()  # of the entry `capacity.reported`
+    # Between these two, plans are answered with 429.
+    paced_from_us = models.BigIntegerField(null=True)
+    paced_until_us = models.BigIntegerField(null=True)
+    pace_reason = models.CharField(max_length=16, default="", blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["agent", "session"],
+                name="capacity_is_one_of_a_session",
+                condition=Q(session__isnull=False),
+            ),
+            models.UniqueConstraint(
+                fields=["agent"],
+                name="capacity_is_one_of_an_agent",
+                condition=Q(session__isnull=True),
+            ),
+            models.CheckConstraint(
+                condition=Q(pace_reason__in=("", "context", "time", "queue")),
+                name="capacity_paces_for_a_known_reason",
+            ),
+            models.CheckConstraint(
+                condition=Q(pace_reason="", paced_from_us__isnull=True, paced_until_us__isnull=True)
+                | Q(paced_from_us__isnull=False, paced_until_us__isnull=False) & ~Q(pace_reason=""),
+                name="capacity_paces_from_and_until",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["agent", "paced_until_us"],
+                name="capacity_paced",
+                condition=Q(paced_until_us__isnull=False),
+            ),
+            models.Index(fields=["project", "reported_at_us"], name="capacity_by_time"),
+        ]
+
+    def __str__(self) -> str:
+        return f"capacity of {self.agent_id}"

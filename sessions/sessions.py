@@ -10,17 +10,22 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import orjson
+from django.contrib.auth.models import User
 from django.db import connection
 
-from journal import entries, naming, sql
-from journal.entries import Status
-from journal.order import earlier, is_of_a_command
-from journal.sql import vendor_id
-from journal.text import column_text
-from sessions import openings, references, registers, repositories, speakers
-from sessions.models import ENDED, Project, Session
-from sessions.origin import Origin, Repeated
-from sessions.speakers import Standing
+from accounts import repositories
+from accounts.models import Project
+from accounts.origin import Origin, RepeatedKey
+from accounts.people import ensure_pseudonym
+from db import raw_sql
+from db.raw_sql import vendor_id
+from db.text import to_column_text
+from journal import entries, placeholders
+from journal.entries import AppendStatus
+from journal.order_keys import is_command_mark, is_earlier_mark
+from sessions import field_history, lookup, speakers
+from sessions.models import ENDED, Session
+from sessions.speakers import WriterStatus
 
 # Fields that the first `session.started` sets and later ones cannot change.
 _START_FIELDS: Final = ("title", "branch", "mode", "labels")
@@ -29,7 +34,9 @@ _STATUS_OF_KIND: Final = {
     "session.resumed": "running",
     "session.suspended": "suspended",
 }
-KINDS: Final = frozenset({"session.started", "session.ended", *_STATUS_OF_KIND, *registers.KINDS})
+SESSION_FACT_KINDS: Final = frozenset(
+    {"session.started", "session.ended", *_STATUS_OF_KIND, *field_history.FIELD_CHANGE_KINDS}
+)
 
 
 class UnknownOwner(Exception):
@@ -40,20 +47,20 @@ class UnknownRequester(Exception):
     """Requester is not a member. Leave `on_behalf_of` out, or add the person first."""
 
 
-class UnknownParent(Exception):
+class UnknownParentSession(Exception):
     """No session in this project has that id or key. Open the parent session first."""
 
 
-class AnotherRequester(Exception):
+class RequesterMismatch(Exception):
     """The parent or source session works on behalf of another person."""
 
 
-class UnknownBranch(Exception):
+class UnknownSourceSession(Exception):
     """No session in this project has that id or key. Branch from an existing session."""
 
 
 @dataclass(slots=True)
-class Report:
+class SessionFact:
     """A fact about a session, already in the journal.
 
     `values` holds the fields of its kind.
@@ -67,7 +74,7 @@ class Report:
     values: dict[str, Any]
 
 
-class Opened(NamedTuple):
+class OpenedSession(NamedTuple):
     """Result of opening a session.
 
     `created` is True for a new session, `agrees` where the new description matches the stored one,
@@ -80,7 +87,7 @@ class Opened(NamedTuple):
     labelled: bool
 
 
-def bring(row: Session) -> None:
+def import_session(row: Session) -> None:
     """Store a session from a bundle, as the source journal had it.
 
     The project must be an archive.
@@ -88,7 +95,7 @@ def bring(row: Session) -> None:
     row.save(force_insert=True)
 
 
-def open_session(origin: Origin, values: Mapping[str, Any]) -> Opened:
+def open_session(origin: Origin, values: Mapping[str, Any]) -> OpenedSession:
     """Open the session that `values["key"]` names, by command.
 
     A key that exists names the same session. Nothing changes and nothing is recorded, except that
@@ -99,66 +106,67 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> Opened:
     Raises UnknownOwner, UnknownRequester, AnotherRequester, UnknownParent, UnknownBranch,
     NotAllowed, Repeated.
     """
-    session = references.identity(origin.project, values["key"])
+    session = lookup.derive_session_id(origin.project, values["key"])
     described = {**values, "mode": values.get("mode") or "one_shot"}
     parent = None
     if values.get("parent"):
         try:
-            parent_session = references.find(origin.project, values["parent"])
-        except references.NotFound as absent:
-            raise UnknownParent(values["parent"]) from absent
+            parent_session = lookup.load_session(origin.project, values["parent"])
+        except lookup.SessionNotFound as absent:
+            raise UnknownParentSession(values["parent"]) from absent
         parent = parent_session.id
     source = None
     if values.get("branched_from"):
         try:
-            source = references.find(origin.project, values["branched_from"]).id
-        except references.NotFound as absent:
-            raise UnknownBranch(values["branched_from"]) from absent
+            source = lookup.load_session(origin.project, values["branched_from"]).id
+        except lookup.SessionNotFound as absent:
+            raise UnknownSourceSession(values["branched_from"]) from absent
     requesters = {
         requester
         for reference in (parent, source)
-        if reference and (requester := openings.requester(reference)) is not None
+        if reference and (requester := find_requester(reference)) is not None
     }
     if requesters:
         described["on_behalf_of"] = values.get("on_behalf_of") or min(requesters)
-    if values.get("owner") and openings.member(origin.project, values["owner"]) is None:
+    if values.get("owner") and find_member(origin.project, values["owner"]) is None:
         raise UnknownOwner(values["owner"])
-    if (
-        values.get("on_behalf_of")
-        and openings.member(origin.project, values["on_behalf_of"]) is None
-    ):
+    if values.get("on_behalf_of") and find_member(origin.project, values["on_behalf_of"]) is None:
         raise UnknownRequester(values["on_behalf_of"])
     if requesters - {described.get("on_behalf_of")}:
-        raise AnotherRequester
-    touch(origin, {session: values["key"]}, position=0)
+        raise RequesterMismatch
+    touch_sessions(origin, {session: values["key"]}, position=0)
     row = Session.objects.get(id=session)
     is_started = bool(row.started_mark)
     standing = (
-        Standing.SPEAKS if row.agent_id == origin.agent else speakers.weigh_opening(origin, session)
+        WriterStatus.SPEAKS
+        if row.agent_id == origin.agent
+        else speakers.load_opener_status(origin, session)
     )
     # Opening a known session again writes nothing, so a lost lease does not forbid it.
-    if standing is Standing.OTHER_AGENT:
-        speakers.refuse(origin, session, "session.started", standing)
-    facts = openings.started_facts(origin.project, described, parent)
+    if standing is WriterStatus.OTHER_AGENT:
+        speakers.reject_writer(origin, session, "session.started", standing)
+    facts = build_started_facts(origin.project, described, parent)
     draft = origin.draft("session.started", facts=orjson.dumps(facts).decode(), session=session)
     if is_started:
-        if entries.look(draft, origin.received_us) is not None:
-            raise Repeated
-        agrees = openings.agrees(row, values, parent, source, origin.agent)
-        return Opened(
+        if entries.compare_with_stored(draft, origin.received_us) is not None:
+            raise RepeatedKey
+        agrees = matches_opening(row, values, parent, source, origin.agent)
+        return OpenedSession(
             row, False, agrees, agrees and _add_labels(origin, row, values.get("labels") or {})
         )
-    appended = entries.append([draft], origin.received_us)[0]
-    if appended.status is not Status.CREATED:
-        raise Repeated
+    appended = entries.append_entries([draft], origin.received_us)[0]
+    if appended.status is not AppendStatus.CREATED:
+        raise RepeatedKey
     if row.opened_position == 0:
         row.opened_position = appended.position
         row.save(update_fields=["opened_position"])
-    fact = Report(session, values["key"], origin, "session.started", appended.position, described)
+    fact = SessionFact(
+        session, values["key"], origin, "session.started", appended.position, described
+    )
     _apply_facts(
         row, [fact], {values.get("parent") or "": parent, values.get("branched_from") or "": source}
     )
-    return Opened(row, True, True, False)
+    return OpenedSession(row, True, True, False)
 
 
 def _add_labels(origin: Origin, row: Session, labels: Mapping[str, str]) -> bool:
@@ -169,38 +177,42 @@ def _add_labels(origin: Origin, row: Session, labels: Mapping[str, str]) -> bool
     draft = origin.draft(
         "session.changed", facts=orjson.dumps({"labelled": True}).decode(), session=row.id
     )
-    if entries.append([draft], origin.received_us)[0].status is not Status.CREATED:
-        raise Repeated
+    if entries.append_entries([draft], origin.received_us)[0].status is not AppendStatus.CREATED:
+        raise RepeatedKey
     row.labels = {**row.labels, **missing}
     row.version += 1
     row.save(update_fields=["labels", "version"])
     return True
 
 
-def end(origin: Origin, session: Session, status: str) -> Session:
+def close_session(origin: Origin, session: Session, status: str) -> Session:
     """End a session by command with an ended status. The first end by command counts.
 
     Raises Repeated.
     """
     # Lock without the key: deciding on a gate locks the gate and checks this key when it commits.
     row = Session.objects.select_for_update(no_key=True).get(id=session.id)
-    if row.status in ENDED and is_of_a_command(row.status_mark):
+    if row.status in ENDED and is_command_mark(row.status_mark):
         origin.lane = "evidence"  # recorded, but too late to count
     facts = orjson.dumps({"status": status}).decode()
-    appended = entries.append(
+    appended = entries.append_entries(
         [origin.draft("session.ended", facts=facts, session=session.id)], origin.received_us
     )[0]
-    if appended.status is not Status.CREATED:
-        raise Repeated
+    if appended.status is not AppendStatus.CREATED:
+        raise RepeatedKey
     _apply_facts(
         row,
-        [Report(row.id, row.key, origin, "session.ended", appended.position, {"status": status})],
+        [
+            SessionFact(
+                row.id, row.key, origin, "session.ended", appended.position, {"status": status}
+            )
+        ],
         {},
     )
     return row
 
 
-def lock(project: UUID, session: UUID, now_us: int, *, new_effects: int) -> bool:
+def lock_session_row(project: UUID, session: UUID, now_us: int, *, new_effects: int) -> bool:
     """Lock a session's row, add `new_effects` to its count and advance its clock.
 
     Returns False when the project has no such session.
@@ -210,10 +222,10 @@ def lock(project: UUID, session: UUID, now_us: int, *, new_effects: int) -> bool
         " effect_count = effect_count + %s WHERE id = %s AND project_id = %s"
     )
     parameters = [now_us, now_us, new_effects, vendor_id(session), vendor_id(project)]
-    return sql.write(text, parameters) == 1
+    return raw_sql.execute_write(text, parameters) == 1
 
 
-def seen(project: UUID, session: UUID, now_us: int) -> bool:
+def touch_session_nowait(project: UUID, session: UUID, now_us: int) -> bool:
     """Advance a session's clock without waiting for its row lock.
 
     For callers that already lock an effect's row. All others lock the session before its effects,
@@ -236,7 +248,7 @@ def seen(project: UUID, session: UUID, now_us: int) -> bool:
         f"UPDATE agent_sessions_session SET seen_at_us = {_GREATEST}"
         f" WHERE id = {selected} AND project_id = %s RETURNING fence"
     )
-    moved = sql.rows(text, [now_us, now_us, vendor_id(session), vendor_id(project)])
+    moved = raw_sql.fetch_rows(text, [now_us, now_us, vendor_id(session), vendor_id(project)])
     return bool(moved) and moved[0][0] is not None
 
 
@@ -246,24 +258,26 @@ _MAX_MOVED: Final = 10_000
 _moved: dict[int, int] = {}  # session's number -> when this process last advanced its clock
 
 
-def lock_meant(project: UUID, reference: str, now_us: int, *, new_effects: int) -> UUID | None:
-    """Lock a session by id or key, as `lock` does, and return its id.
+def lock_session_by_reference(
+    project: UUID, reference: str, now_us: int, *, new_effects: int
+) -> UUID | None:
+    """Lock a session by id or key, as `lock_session_row` does, and return its id.
 
     Returns None when the project has no such session.
     """
     if len(reference) in (32, 36):
         with suppress(ValueError):
             identity = UUID(reference)
-            if lock(project, identity, now_us, new_effects=new_effects):
+            if lock_session_row(project, identity, now_us, new_effects=new_effects):
                 return identity
-    derived = references.identity(project, reference)
-    return derived if lock(project, derived, now_us, new_effects=new_effects) else None
+    derived = lookup.derive_session_id(project, reference)
+    return derived if lock_session_row(project, derived, now_us, new_effects=new_effects) else None
 
 
 _IS_OPEN: Final = "status NOT IN ('completed', 'failed', 'cancelled')"
 
 
-def leased(session: UUID, fence: int, *, again: bool) -> bool:
+def fence_session(session: UUID, fence: int, *, again: bool) -> bool:
     """Reject writes to a session under a lower epoch than `fence` from now on.
 
     `again` is True where the lease was taken over. Returns True when that resumes the session: an
@@ -275,16 +289,16 @@ def leased(session: UUID, fence: int, *, again: bool) -> bool:
         f" resumes = resumes + {increment}"
         f" WHERE id = %s AND (fence IS NULL OR fence <= %s) RETURNING {_IS_OPEN}"
     )
-    rows = sql.rows(text, [fence, int(again), vendor_id(session), fence])
+    rows = raw_sql.fetch_rows(text, [fence, int(again), vendor_id(session), fence])
     return again and bool(rows and rows[0][0])
 
 
-def given_up(session: UUID, fence: int, now_us: int) -> None:
+def fence_released_session(session: UUID, fence: int, now_us: int) -> None:
     """Reject writes under a lower epoch than `fence`; expect a new holder (rule S7)."""
-    leased(session, fence, again=False)
+    fence_session(session, fence, again=False)
     text = "UPDATE agent_sessions_session SET start_by_us = %s WHERE id = %s AND mode = 'leased'"
     text += f" AND {_IS_OPEN}"
-    sql.write(text, [now_us + START_WITHIN_US, vendor_id(session)])
+    raw_sql.execute_write(text, [now_us + START_WITHIN_US, vendor_id(session)])
 
 
 _GREATEST: Final = "CASE WHEN seen_at_us > %s THEN seen_at_us ELSE %s END"
@@ -309,7 +323,7 @@ _TOUCH_POSTGRESQL: Final = (
 )
 
 
-def touch(
+def touch_sessions(
     origin: Origin, sessions: Mapping[UUID, str | None], position: int | Mapping[UUID, int]
 ) -> None:
     """Store missing sessions (id to key), lock them all and advance their clocks.
@@ -323,7 +337,7 @@ def touch(
     for session in ordered:
         key = sessions[session]
         if key is None:
-            lock(origin.project, session, now_us, new_effects=0)
+            lock_session_row(origin.project, session, now_us, new_effects=0)
         else:
             new.append((session, key, position if isinstance(position, int) else position[session]))
     if not new:
@@ -332,7 +346,7 @@ def touch(
         document = orjson.dumps(
             [{"id": session, "key": key, "opened": opened} for session, key, opened in new]
         )
-        sql.write(
+        raw_sql.execute_write(
             _TOUCH_POSTGRESQL, [origin.project, origin.agent, now_us, now_us, document.decode()]
         )
         return
@@ -340,10 +354,10 @@ def touch(
     values = [
         (session.hex, project, key, agent, opened, now_us, now_us) for session, key, opened in new
     ]
-    sql.write_each(_TOUCH_SQLITE, values)
+    raw_sql.execute_write_each(_TOUCH_SQLITE, values)
 
 
-def name(origin: Origin, sessions: Iterable[UUID]) -> dict[UUID, int]:
+def record_named_sessions(origin: Origin, sessions: Iterable[UUID]) -> dict[UUID, int]:
     """Journal each named session that is not stored; return its opening position.
 
     The entry gets a position of its own, because the position of the fact that names the session
@@ -354,85 +368,91 @@ def name(origin: Origin, sessions: Iterable[UUID]) -> dict[UUID, int]:
         set(Session.objects.filter(id__in=wanted).values_list("id", flat=True)) if wanted else set()
     )
     about = {session: {"session": session} for session in sorted(wanted - stored)}
-    return naming.name(origin.project, "session.named", about, origin.received_us)
+    return placeholders.append_placeholders(
+        origin.project, "session.named", about, origin.received_us
+    )
 
 
-def adopt(sessions: Iterable[UUID], agent: UUID) -> None:
+def assign_named_sessions(sessions: Iterable[UUID], agent: UUID) -> None:
     """Assign sessions that were only named to the first agent that writes for them."""
     Session.objects.filter(id__in=list(sessions), started_mark="").update(agent=agent)
 
 
-def agents_of(sessions: Iterable[UUID]) -> dict[UUID, UUID]:
+def load_session_agents(sessions: Iterable[UUID]) -> dict[UUID, UUID]:
     """Return the agent of each session."""
     return dict(Session.objects.filter(id__in=list(sessions)).values_list("id", "agent"))
 
 
-def count_effects(new_effects: Mapping[UUID, int]) -> None:
+def add_effect_counts(new_effects: Mapping[UUID, int]) -> None:
     """Add newly stored effects to the counts of their sessions, whose rows are locked."""
     if not new_effects:
         return
     if connection.vendor == "postgresql":
         rows = [{"id": session, "more": number} for session, number in new_effects.items()]
-        sql.write(
+        raw_sql.execute_write(
             "UPDATE agent_sessions_session SET effect_count = effect_count + more"
             " FROM json_to_recordset(%s::json) AS given(id uuid, more int)"
             " WHERE agent_sessions_session.id = given.id",
             [orjson.dumps(rows).decode()],
         )
         return
-    sql.write_each(
+    raw_sql.execute_write_each(
         "UPDATE agent_sessions_session SET effect_count = effect_count + %s WHERE id = %s",
         [(number, session.hex) for session, number in sorted(new_effects.items())],
     )
 
 
-def report(reports: Sequence[Report], meant: Mapping[str, UUID]) -> None:
+def apply_session_facts(reports: Sequence[SessionFact], meant: Mapping[str, UUID]) -> None:
     """Apply facts to their sessions, whose rows are stored and locked.
 
     `meant` maps each reference to the session that it names.
     """
-    by_session: dict[UUID, list[Report]] = {}
+    by_session: dict[UUID, list[SessionFact]] = {}
     for fact in reports:
         by_session.setdefault(fact.session, []).append(fact)
     for session, facts in sorted(by_session.items()):
         _apply_facts(Session.objects.get(id=session), facts, meant)
 
 
-def _apply_facts(row: Session, facts: Sequence[Report], meant: Mapping[str, UUID | None]) -> None:
+def _apply_facts(
+    row: Session, facts: Sequence[SessionFact], meant: Mapping[str, UUID | None]
+) -> None:
     """Fold facts into a session's row.
 
     The first start describes the session, the latest report sets its status, the first end is
     final.
     """
-    opened_as = registers.first_title(row)
+    opened_as = field_history.first_session_title(row)
     for fact in facts:
         mark, told_us = fact.origin.mark, fact.origin.told_us
-        registers.hear(row, fact, meant)
+        field_history.apply_field_fact(row, fact, meant)
         status = (
             fact.values.get("status")
             if fact.kind == "session.changed"
             else _STATUS_OF_KIND.get(fact.kind)
         )
         latest = fact.origin.latest_mark(fact.position)
-        if fact.kind == "session.started" and earlier(mark, row.started_mark):
+        if fact.kind == "session.started" and is_earlier_mark(mark, row.started_mark):
             row.started_mark = mark
             row.started_at_us = told_us
             row.agent_id = fact.origin.agent  # until now, the agent that first named the session
             for name in _START_FIELDS:
                 setattr(row, name, fact.values.get(name) or _DEFAULTS[name])
-            opened_as = row.title = column_text(row.title)
+            opened_as = row.title = to_column_text(row.title)
             parent = meant.get(fact.values.get("parent") or "")
             row.parent_id = parent if parent != row.id else None
-            row.owner = openings.member(row.project_id, fact.values.get("owner"))
-            row.on_behalf_of = openings.member(row.project_id, fact.values.get("on_behalf_of"))
+            row.owner = find_member(row.project_id, fact.values.get("owner"))
+            row.on_behalf_of = find_member(row.project_id, fact.values.get("on_behalf_of"))
             is_awaited = row.mode == "leased" and row.fence is None and row.status not in ENDED
             row.start_by_us = fact.origin.received_us + START_WITHIN_US if is_awaited else None
             repository = fact.values.get("repository")
             row.repository = (
-                repositories.ensure(Project(id=row.project_id), repository) if repository else None
+                repositories.ensure_repository(Project(id=row.project_id), repository)
+                if repository
+                else None
             )
         elif fact.kind == "session.ended" and (
-            row.status not in ENDED or earlier(mark, row.status_mark)
+            row.status not in ENDED or is_earlier_mark(mark, row.status_mark)
         ):
             row.status, row.status_mark, row.ended_at_us = fact.values["status"], mark, told_us
             row.start_by_us = None
@@ -440,9 +460,124 @@ def _apply_facts(row: Session, facts: Sequence[Report], meant: Mapping[str, UUID
         elif status and row.status not in ENDED and latest > row.status_mark:
             row.status, row.status_mark = status, latest
             row.waiting_on = fact.values.get("waiting_on") or ""
-    registers.settle(row, opened_as)
+    field_history.set_session_fields(row, opened_as)
     row.version += 1
     row.save()
 
 
 _DEFAULTS: Final[dict[str, Any]] = {"title": "", "branch": "", "mode": "reported", "labels": {}}
+
+MAX_ANCESTORS: Final = 100  # sessions whose requester is read
+
+
+def build_started_facts(
+    project: UUID, values: Mapping[str, Any], parent: UUID | None
+) -> dict[str, Any]:
+    """Return the facts of a start for the journal, with the requester's pseudonym."""
+    facts = {"mode": values.get("mode") or "reported", "parent": parent}
+    person = find_member(project, values.get("on_behalf_of"))
+    return facts if person is None else facts | {"on_behalf_of": ensure_pseudonym(person)}
+
+
+def matches_opening(
+    row: Session, values: Mapping[str, Any], parent: UUID | None, stem: UUID | None, agent: UUID
+) -> bool:
+    """Return True when a second opening describes the session as the first did.
+
+    Omitted fields are not compared. Labels that the session lacks agree where its own agent sends
+    them, because they are added. `parent` is the parent session, `stem` the one that it branched
+    from.
+    """
+    repository = row.repository.name if row.repository else None
+    stored = {"repository": repository, "branch": row.branch, "mode": row.mode}
+    stored["title"] = field_history.first_session_title(row)
+    for name, person in (("owner", row.owner), ("on_behalf_of", row.on_behalf_of)):
+        stored[name] = person.get_username() if person is not None else None
+    sent = {**values, "title": to_column_text(values.get("title") or "")}
+    differs = any(sent.get(name) and sent[name] != stored[name] for name in stored)
+    labels = values.get("labels") or {}
+    is_own = row.agent_id == agent
+    differs |= any(
+        row.labels.get(name, value if is_own else None) != value for name, value in labels.items()
+    )
+    return not differs and parent in (None, row.parent_id) and stem in (None, row.branched_from_id)
+
+
+def find_requester(session: UUID) -> str | None:
+    """Return the name of the person that a session works on behalf of.
+
+    The person named farthest up, by its parents and source sessions, counts before its own.
+    Reported sessions may arrive before their parents, or name another person, so that this is
+    computed on use and not stored.
+    """
+    visited, level, requester_name = {session}, [session], None
+    while level and len(visited) <= MAX_ANCESTORS:
+        rows = list(
+            Session.objects.filter(id__in=level).values_list(
+                "on_behalf_of__username", "parent_id", "branched_from_id"
+            )
+        )
+        requester_name = min((name for name, _, _ in rows if name), default=requester_name)
+        level = [
+            ancestor
+            for _, *ancestors in rows
+            for ancestor in ancestors
+            if ancestor is not None and ancestor not in visited
+        ]
+        visited.update(level)
+    return requester_name
+
+
+def find_member(project: UUID, username: str | None) -> User | None:
+    """Return the project's member of that name, or None."""
+    if not username:
+        return None
+    return User.objects.filter(username=username, memberships__project=project).first()
+
+
+def update_session(
+    origin: Origin, session: Session, values: Mapping[str, Any], meant: Mapping[str, UUID]
+) -> Session:
+    """Change a session's fields by command.
+
+    Fields are title, cursor, status with waiting_on, merge_into and merge_intent. `meant` gives the
+    id of the session that `merge_into` names. The row must be locked. Raises Repeated.
+    """
+    return _append_and_apply(origin, "session.changed", session, values, meant)
+
+
+def record_session_merge(origin: Origin, session: Session, into: UUID) -> Session:
+    """Record that this branch is merged into the session `into`. The first counts.
+
+    Raises Repeated.
+    """
+    return _append_and_apply(
+        origin, "session.merged", session, {"into": str(into)}, {str(into): into}
+    )
+
+
+def _append_and_apply(
+    origin: Origin,
+    kind: str,
+    session: Session,
+    values: Mapping[str, Any],
+    meant: Mapping[str, UUID],
+) -> Session:
+    draft = origin.draft(kind, facts=dump_session_change_facts(values, meant), session=session.id)
+    appended = entries.append_entries([draft], origin.received_us)[0]
+    if appended.status is not AppendStatus.CREATED:
+        raise RepeatedKey
+    fact = SessionFact(session.id, session.key, origin, kind, appended.position, dict(values))
+    apply_session_facts([fact], meant)
+    return lookup.load_session(origin.project, str(session.id))
+
+
+def dump_session_change_facts(values: Mapping[str, Any], meant: Mapping[str, UUID]) -> str:
+    """Return a change's facts for the journal: the status, and other sessions by id."""
+    facts = {"status": values["status"]} if values.get("status") else {}
+    links = {
+        name: meant.get(values[name])
+        for name in ("merge_into", "branched_from", "into")
+        if values.get(name)
+    }
+    return orjson.dumps({**facts, **links}, option=orjson.OPT_SORT_KEYS).decode()

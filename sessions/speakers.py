@@ -14,15 +14,16 @@ from uuid import UUID
 
 from django.db import connection
 
-from journal import clock, entries, sql
+from accounts.origin import Origin
+from db import clock, raw_sql
+from db.raw_sql import vendor_id
+from journal import entries
 from journal.entries import SYSTEM_SOURCE, Draft
 from journal.models import Entry
-from journal.sql import vendor_id
-from sessions.fences import LOST, NOTHING, as_text
-from sessions.origin import Origin
+from sessions.fencing import LEASE_LOST_TEXT, NO_ID, dump_sorted_json
 
 
-class Standing(StrEnum):
+class WriterStatus(StrEnum):
     """Whether an agent may write for a session."""
 
     SPEAKS = "speaks"
@@ -30,7 +31,7 @@ class Standing(StrEnum):
     OTHER_AGENT = "other_agent"
 
 
-class Holding(NamedTuple):
+class SessionLease(NamedTuple):
     """A lease in a session. `task` is None for the lease of the session itself."""
 
     task: UUID | None
@@ -39,14 +40,14 @@ class Holding(NamedTuple):
     is_live: bool
 
 
-class Ground(NamedTuple):
+class WriterContext(NamedTuple):
     """What decides who may write for a session: its agent, team and leases."""
 
     agent: UUID
     team: str
-    leases: tuple[Holding, ...]
+    leases: tuple[SessionLease, ...]
 
-    def live(self, task: UUID | None) -> Holding | None:
+    def live(self, task: UUID | None) -> SessionLease | None:
         """Return the live lease of a task, else that of the session."""
         leases = [lease for lease in self.leases if lease.is_live and lease.task in (None, task)]
         return max(leases, key=lambda lease: lease.task is not None, default=None)
@@ -64,7 +65,7 @@ class Ground(NamedTuple):
         given: int | None,
         task: UUID | None = None,
         also: UUID | None = None,
-    ) -> Standing:
+    ) -> WriterStatus:
         """Return whether `agent`, which sends the epoch `given`, may write.
 
         `also` is the agent that planned or requested the effect in question.
@@ -72,45 +73,45 @@ class Ground(NamedTuple):
         is_related = agent in (self.agent, also) or bool(team and team == self.team)
         lease = self.live(task)
         if lease is not None and lease.agent == agent and (is_related or given == lease.epoch):
-            return Standing.SPEAKS
+            return WriterStatus.SPEAKS
         if not is_related:
-            return Standing.OTHER_AGENT
+            return WriterStatus.OTHER_AGENT
         is_others = lease is not None and lease.agent != agent
-        return Standing.LEASE_LOST if is_others else Standing.SPEAKS
+        return WriterStatus.LEASE_LOST if is_others else WriterStatus.SPEAKS
 
 
 _SELECT_CONTEXTS: Final = """SELECT session.id, session.agent_id, owner.team,
   lease.id, lease.task_id, lease.agent_id, lease.epoch,
   lease.released_at_us IS NULL AND lease.expires_at_us > {now}
-FROM agent_sessions_session session JOIN agent_sessions_agent owner ON owner.id = session.agent_id
+FROM agent_sessions_session session JOIN accounts_agent owner ON owner.id = session.agent_id
 LEFT JOIN agent_sessions_lease lease ON lease.session_id = session.id{only}
 WHERE session.id IN ({marks})"""
 _ONLY: Final = " AND (lease.task_id IS NULL OR lease.task_id = %s)"
 _AT_ONCE: Final = 500  # sessions in one statement
 
 
-def read(sessions: Collection[UUID]) -> dict[UUID, Ground]:
+def load_writer_contexts(sessions: Collection[UUID]) -> dict[UUID, WriterContext]:
     """Load what decides for each stored session. One query per 500 sessions."""
     return _load_contexts(sessions, "", [])
 
 
 def _load_contexts(
     sessions: Collection[UUID], condition: str, parameters: list[Any]
-) -> dict[UUID, Ground]:
-    grounds: dict[UUID, Ground] = {}
+) -> dict[UUID, WriterContext]:
+    grounds: dict[UUID, WriterContext] = {}
     ordered = sorted(sessions)
     for start in range(0, len(ordered), _AT_ONCE):
         part = ordered[start : start + _AT_ONCE]
         marks = ", ".join(["%s"] * len(part))
         text = _SELECT_CONTEXTS.format(
-            now=clock.SQL[connection.vendor], only=condition, marks=marks
+            now=clock.NOW_SQL[connection.vendor], only=condition, marks=marks
         )
-        rows = sql.rows(text, [*parameters, *map(vendor_id, part)])
+        rows = raw_sql.fetch_rows(text, [*parameters, *map(vendor_id, part)])
         for session, agent, team, lease, task, holder, epoch, is_live in rows:
             identity = _to_uuid(session)
-            ground = grounds.get(identity) or Ground(_to_uuid(agent), team, ())
+            ground = grounds.get(identity) or WriterContext(_to_uuid(agent), team, ())
             if lease is not None:
-                holding = Holding(
+                holding = SessionLease(
                     None if task is None else _to_uuid(task), _to_uuid(holder), epoch, bool(is_live)
                 )
                 ground = ground._replace(leases=(*ground.leases, holding))
@@ -118,7 +119,7 @@ def _load_contexts(
     return grounds
 
 
-def are_unheard(sessions: Collection[UUID], but: str = "") -> set[UUID]:
+def find_unreported_sessions(sessions: Collection[UUID], but: str = "") -> set[UUID]:
     """Return the sessions that were only named, and for which no agent has written.
 
     Entries of the actor `but` do not count.
@@ -132,58 +133,62 @@ def are_unheard(sessions: Collection[UUID], but: str = "") -> set[UUID]:
     return set(sessions) - set(spoken.values_list("session", flat=True).distinct())
 
 
-class NotAllowed(Exception):
+class WriterNotAllowed(Exception):
     """An agent sent a command that it may not send.
 
     The transaction is undone; `draft` is journalled.
     """
 
     def __init__(
-        self, origin: Origin, draft: Draft, standing: Standing, session: UUID, task: UUID | None
+        self, origin: Origin, draft: Draft, standing: WriterStatus, session: UUID, task: UUID | None
     ) -> None:
         super().__init__(standing)
         self.origin, self.draft, self.standing = origin, draft, standing
         self.session, self.task = session, task
 
 
-OTHER_AGENT: Final = (
+OTHER_AGENT_TEXT: Final = (
     "This session belongs to another agent. Leave the work to that agent, or ask an administrator"
     " to put both agents in one team."
 )
-HELD_BY_ANOTHER: Final = f"Another worker holds the lease. {LOST.partition('. ')[2]}"
+HELD_BY_ANOTHER_TEXT: Final = (
+    f"Another worker holds the lease. {LEASE_LOST_TEXT.partition('. ')[2]}"
+)
 
 
-def weigh(
+def load_writer_status(
     origin: Origin, session: UUID, task: UUID | None = None, also: UUID | None = None
-) -> Standing:
+) -> WriterStatus:
     """Return whether a command's sender may write for a stored session. One query."""
     return _load_status_and_epoch(origin, session, task, also)[0]
 
 
 def _load_status_and_epoch(
     origin: Origin, session: UUID, task: UUID | None, also: UUID | None
-) -> tuple[Standing, int | None]:
+) -> tuple[WriterStatus, int | None]:
     """Return whether the sender may write, and the epoch that fences the command."""
-    ground = _load_contexts([session], _ONLY, [vendor_id(task or NOTHING)]).get(session)
+    ground = _load_contexts([session], _ONLY, [vendor_id(task or NO_ID)]).get(session)
     if ground is None:
-        return Standing.SPEAKS, None
+        return WriterStatus.SPEAKS, None
     return ground.weigh(origin.agent, origin.team, origin.lease_epoch, task, also), ground.epoch(
         task
     )
 
 
-def weigh_opening(origin: Origin, session: UUID) -> Standing:
+def load_opener_status(origin: Origin, session: UUID) -> WriterStatus:
     """Return whether an agent may open a stored session.
 
     A session that others have only named may be opened by any agent.
     """
-    standing = weigh(origin, session)
+    standing = load_writer_status(origin, session)
     return (
-        Standing.SPEAKS if standing is Standing.OTHER_AGENT and are_unheard([session]) else standing
+        WriterStatus.SPEAKS
+        if standing is WriterStatus.OTHER_AGENT and find_unreported_sessions([session])
+        else standing
     )
 
 
-def expect(
+def require_writer(
     origin: Origin,
     session: UUID,
     kind: str,
@@ -194,26 +199,26 @@ def expect(
 ) -> None:
     """Raise NotAllowed unless the sender of a command may write for the session.
 
-    Where the sender gave another epoch than the current one, fencing (sessions/fences.py) reports
+    Where the sender gave another epoch than the current one, fencing (sessions/fencing.py) reports
     the stale epoch instead.
     """
     standing, epoch = _load_status_and_epoch(origin, session, task, also)
-    if standing is not Standing.LEASE_LOST or origin.lease_epoch in (None, epoch):
-        refuse(origin, session, kind, standing, task=task, effect=effect)
+    if standing is not WriterStatus.LEASE_LOST or origin.lease_epoch in (None, epoch):
+        reject_writer(origin, session, kind, standing, task=task, effect=effect)
 
 
-def refuse(
+def reject_writer(
     origin: Origin,
     session: UUID,
     kind: str,
-    standing: Standing,
+    standing: WriterStatus,
     *,
     task: UUID | None = None,
     effect: UUID | None = None,
     attempt: int | None = None,
 ) -> None:
     """Raise NotAllowed unless `standing` allows the write."""
-    if standing is Standing.SPEAKS:
+    if standing is WriterStatus.SPEAKS:
         return
     facts = {"given": origin.lease_epoch, "kept": False, "kind": kind, "standing": standing.value}
     draft = Draft(
@@ -223,15 +228,15 @@ def refuse(
         kind="integrity.fenced",
         lane="system",
         actor=origin.actor,
-        text=as_text({"sent": origin.text, **facts}),
-        facts=as_text({name: value for name, value in facts.items() if value is not None}),
+        text=dump_sorted_json({"sent": origin.text, **facts}),
+        facts=dump_sorted_json({name: value for name, value in facts.items() if value is not None}),
         session=session,
         effect=effect,
         attempt=attempt,
         subject=task,
         claimed_source=origin.source,
     )
-    raise NotAllowed(origin, draft, standing, session, task)
+    raise WriterNotAllowed(origin, draft, standing, session, task)
 
 
 def _to_uuid(value: UUID | str) -> UUID:

@@ -10,16 +10,17 @@ import orjson
 from django.db.models import F
 from django.db.models.functions import Greatest
 
-from journal import entries, sql
-from journal.entries import Status
-from journal.ids import derived
-from journal.order import earlier
-from journal.sql import vendor_id
-from journal.text import column_text
+from accounts.origin import Origin, RepeatedKey
+from db import raw_sql
+from db.ids import derive_uuid
+from db.raw_sql import vendor_id
+from db.text import to_column_text
+from journal import entries
+from journal.entries import AppendStatus
+from journal.order_keys import is_earlier_mark
 from sessions.models import Session, Task
-from sessions.origin import Origin, Repeated
 
-KINDS: Final = frozenset({"task.created", "task.changed", "task.done"})
+TASK_FACT_KINDS: Final = frozenset({"task.created", "task.changed", "task.done"})
 _CREATED: Final = ("title", "priority", "worker", "branch_label", "state")
 _DEFAULTS: Final[dict[str, Any]] = {
     "title": "",
@@ -30,16 +31,16 @@ _DEFAULTS: Final[dict[str, Any]] = {
 }
 
 
-class UnknownParent(Exception):
+class UnknownParentTask(Exception):
     """The session has no task with that id or key. Create the parent first."""
 
 
-class Circle(Exception):
+class TaskCycle(Exception):
     """The parent is the task itself or one of its descendants. Name another parent."""
 
 
 @dataclass(slots=True)
-class Report:
+class TaskFact:
     """A fact about a task, already in the journal."""
 
     session: UUID
@@ -50,7 +51,7 @@ class Report:
     values: Mapping[str, Any]
 
 
-def bring(rows: Sequence[Task]) -> None:
+def import_tasks(rows: Sequence[Task]) -> None:
     """Store tasks from a bundle, as the source journal had them.
 
     Expects the archive of their session.
@@ -58,12 +59,12 @@ def bring(rows: Sequence[Task]) -> None:
     Task.objects.bulk_create(rows, batch_size=500)
 
 
-def identity(session: UUID, key: str) -> UUID:
+def derive_task_id(session: UUID, key: str) -> UUID:
     """Derive the id of the task that `key` names in a session, stored or not."""
-    return derived(session, "task", key)
+    return derive_uuid(session, "task", key)
 
 
-def create(origin: Origin, session: Session, values: Mapping[str, Any]) -> tuple[Task, bool]:
+def add_task(origin: Origin, session: Session, values: Mapping[str, Any]) -> tuple[Task, bool]:
     """Create a task by command; return it and whether it is new.
 
     A key that exists names the same task: nothing changes and nothing is recorded. Raises
@@ -71,28 +72,32 @@ def create(origin: Origin, session: Session, values: Mapping[str, Any]) -> tuple
     """
     parent = values.get("parent")
     if parent:
-        parent_task = find(session, parent)
-        identifier = identity(session.id, values["key"])
+        parent_task = find_task(session, parent)
+        identifier = derive_task_id(session.id, values["key"])
         if parent_task is not None and identifier in _load_ancestors(parent_task.id):
-            raise Circle(parent)
+            raise TaskCycle(parent)
         if parent_task is None:
             raise (
-                Circle(parent)
-                if identity(session.id, parent) == identifier
-                else UnknownParent(parent)
+                TaskCycle(parent)
+                if derive_task_id(session.id, parent) == identifier
+                else UnknownParentTask(parent)
             )
-    stored = Task.objects.select_for_update().filter(id=identity(session.id, values["key"])).first()
+    stored = (
+        Task.objects.select_for_update()
+        .filter(id=derive_task_id(session.id, values["key"]))
+        .first()
+    )
     if stored is not None and stored.created_mark:
-        if entries.look(
+        if entries.compare_with_stored(
             origin.draft("task.created", session=session.id, subject=stored.id), origin.received_us
         ):
-            raise Repeated
+            raise RepeatedKey
         return stored, False
     report = _append_command(origin, "task.created", session.id, values["key"], values)
-    return apply([report])[report.session, report.key], True
+    return apply_task_facts([report])[report.session, report.key], True
 
 
-def change(origin: Origin, task: Task, values: Mapping[str, Any]) -> Task:
+def update_task(origin: Origin, task: Task, values: Mapping[str, Any]) -> Task:
     """Change a task's fields by command.
 
     Fields are state, title, priority, worker, branch_label.
@@ -100,18 +105,18 @@ def change(origin: Origin, task: Task, values: Mapping[str, Any]) -> Task:
     Raises Repeated.
     """
     report = _append_command(origin, "task.changed", task.session_id, task.key, values)
-    return apply([report])[report.session, report.key]
+    return apply_task_facts([report])[report.session, report.key]
 
 
-def finish(origin: Origin, task: Task) -> Task:
+def complete_task(origin: Origin, task: Task) -> Task:
     """Mark a task as done by command. Raises Repeated."""
     report = _append_command(origin, "task.done", task.session_id, task.key, {})
-    return apply([report])[report.session, report.key]
+    return apply_task_facts([report])[report.session, report.key]
 
 
-def find(session: Session, reference: str) -> Task | None:
+def find_task(session: Session, reference: str) -> Task | None:
     """Return the stored task with that id or key in a session, or None."""
-    wanted = [identity(session.id, reference)]
+    wanted = [derive_task_id(session.id, reference)]
     with suppress(ValueError):
         wanted.append(UUID(reference))
     return Task.objects.filter(session=session, id__in=wanted).first()
@@ -128,47 +133,47 @@ def _load_ancestors(task: UUID) -> set[UUID]:
     """Return a task and its ancestors, including parents that are not stored."""
     identifiers = {
         value
-        for row in sql.rows(_SELECT_ANCESTORS, [vendor_id(task)])
+        for row in raw_sql.fetch_rows(_SELECT_ANCESTORS, [vendor_id(task)])
         for value in row
         if value is not None
     }
     return {value if isinstance(value, UUID) else UUID(value) for value in identifiers}
 
 
-def open_below(task: Task) -> int:
+def count_open_subtasks(task: Task) -> int:
     """Count the direct subtasks that are pending, running or blocked."""
     return Task.objects.filter(
         session=task.session_id, parent=task, state__in=("pending", "running", "blocked")
     ).count()
 
 
-def count_change(task: Task, now_us: int) -> int:
+def bump_task_version(task: Task, now_us: int) -> int:
     """Count a change of a task's items as one of the task; return the new version.
 
     The task's session must be locked.
     """
-    count_changes([task.id], now_us)
+    bump_task_versions([task.id], now_us)
     return Task.objects.values_list("version", flat=True).get(id=task.id)
 
 
-def count_changes(tasks: Iterable[UUID], now_us: int) -> None:
-    """Do as `count_change` for several tasks."""
+def bump_task_versions(tasks: Iterable[UUID], now_us: int) -> None:
+    """Do as `bump_task_version` for several tasks."""
     rows = Task.objects.filter(id__in=list(tasks))
     rows.update(version=F("version") + 1, updated_at_us=Greatest("updated_at_us", now_us))
 
 
 def _append_command(
     origin: Origin, kind: str, session: UUID, key: str, values: Mapping[str, Any]
-) -> Report:
+) -> TaskFact:
     facts = orjson.dumps({"state": values["state"]} if values.get("state") else {}).decode()
-    draft = origin.draft(kind, facts=facts, session=session, subject=identity(session, key))
-    appended = entries.append([draft], origin.received_us)[0]
-    if appended.status is not Status.CREATED:
-        raise Repeated
-    return Report(session, key, origin, kind, appended.position, values)
+    draft = origin.draft(kind, facts=facts, session=session, subject=derive_task_id(session, key))
+    appended = entries.append_entries([draft], origin.received_us)[0]
+    if appended.status is not AppendStatus.CREATED:
+        raise RepeatedKey
+    return TaskFact(session, key, origin, kind, appended.position, values)
 
 
-def apply(reports: Sequence[Report]) -> dict[tuple[UUID, str], Task]:
+def apply_task_facts(reports: Sequence[TaskFact]) -> dict[tuple[UUID, str], Task]:
     """Fold facts into their tasks, and create tasks that no fact has named before.
 
     Per field the latest change counts, else the first creation; a task once reported done stays
@@ -196,10 +201,10 @@ def apply(reports: Sequence[Report]) -> dict[tuple[UUID, str], Task]:
     return tasks
 
 
-def _apply_fact(task: Task, fact: Report) -> None:
+def _apply_fact(task: Task, fact: TaskFact) -> None:
     """Apply one fact to a task's field history."""
     mark, latest = fact.origin.mark, fact.origin.latest_mark(fact.position)
-    if fact.kind == "task.created" and earlier(mark, task.created_mark):
+    if fact.kind == "task.created" and is_earlier_mark(mark, task.created_mark):
         task.created_mark = mark
         parent = fact.values.get("parent")
         parent_id = _resolve_parent(fact.session, parent) if parent else None
@@ -210,24 +215,24 @@ def _apply_fact(task: Task, fact: Report) -> None:
         if value is None:
             continue
         if name == "title":
-            value = column_text(value)
+            value = to_column_text(value)
         entry = task.said.setdefault(name, {}).get(verb)
         if verb == "changed" and (entry is None or latest > entry[0]):
             task.said[name][verb] = [latest, value]
         elif verb == "created" and (entry is None or mark < entry[0]):
             task.said[name][verb] = [mark, value]
     done = fact.kind == "task.done" or fact.values.get("state") == "done"
-    if done and earlier(mark, task.done_mark):
+    if done and is_earlier_mark(mark, task.done_mark):
         task.done_mark, task.done_at_us = mark, fact.origin.told_us
 
 
-def ensure(origin: Origin, session: UUID, key: str, position: int) -> UUID:
+def ensure_task(origin: Origin, session: UUID, key: str, position: int) -> UUID:
     """Store the task that a fact mentions, if missing, and return its id.
 
     A task that no fact has created yet has no title.
     """
     task, _created = Task.objects.get_or_create(
-        id=identity(session, key),
+        id=derive_task_id(session, key),
         defaults={
             "project_id": origin.project,
             "session_id": session,
@@ -240,12 +245,12 @@ def ensure(origin: Origin, session: UUID, key: str, position: int) -> UUID:
     return task.id
 
 
-def _load_or_build(fact: Report) -> Task:
-    task = Task.objects.filter(id=identity(fact.session, fact.key)).first()
+def _load_or_build(fact: TaskFact) -> Task:
+    task = Task.objects.filter(id=derive_task_id(fact.session, fact.key)).first()
     if task is not None:
         return task
     return Task(
-        id=identity(fact.session, fact.key),
+        id=derive_task_id(fact.session, fact.key),
         project_id=fact.origin.project,
         session_id=fact.session,
         key=fact.key,
@@ -261,7 +266,7 @@ def _resolve_parent(session: UUID, reference: str) -> UUID:
 
     A parent that no fact has named yet is only referenced.
     """
-    by_key = identity(session, reference)
+    by_key = derive_task_id(session, reference)
     try:
         by_id = UUID(reference)
     except ValueError:

@@ -1,7 +1,7 @@
 """What every test may use. The suite runs on whatever DATABASE_URL names; unset, that is SQLite.
 
-`live` is the real server on a database of its own; `browser_page` and `new_page` are a real browser. Both fail, and do
-not skip, where they cannot be had.
+`live` is the real server on a database of its own; `browser_page` and `new_page` are a real
+browser. Both fail, and do not skip, where they cannot be had.
 """
 
 import gc
@@ -21,37 +21,48 @@ from hypothesis.internal.conjecture import providers
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from pytest_django import Settings
 
-from config import keys
-from tests.house.kept import Kept
-from tests.house.server import Server, serve
+from config import secret_keys
+from tests.config.row_snapshot import Kept
+from tests.config.server import Server, serve
 from tests.pages.people import House, build
 
-# Playwright's synchronous API keeps an event loop in the thread for the rest of the run, and Django would then refuse
-# the ORM in every later test of the same process.
+# Playwright's synchronous API keeps an event loop in the thread for the rest of the run, and Django
+# would then refuse the ORM in every later test of the same process.
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
 
 # Programs that tests start find the client where it is written, as the tests do.
 _CLIENT = str(Path(__file__).resolve().parent.parent / "client")
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_CLIENT, os.environ.get("PYTHONPATH")]))
 
-# Two busy cores are slow now and then; that says nothing about the code under test. What fails does so because of
-# what was changed: its examples are the same in every run. `--hypothesis-profile=anew` goes looking for others.
+# Two busy cores are slow now and then; that says nothing about the code under test. What fails does
+# so because of what was changed: its examples are the same in every run.
+# `--hypothesis-profile=anew` goes looking for others.
 hypothesis.settings.register_profile(
     "anew", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
 )
-hypothesis.settings.register_profile("house", hypothesis.settings.get_profile("anew"), derandomize=True)
+hypothesis.settings.register_profile(
+    "house", hypothesis.settings.get_profile("anew"), derandomize=True
+)
 hypothesis.settings.load_profile("house")
 
-# The callers of tests say every request they send, which takes longer to write than many a request to answer.
+# The callers of tests say every request they send, which takes longer to write than many a request
+# to answer.
 logging.getLogger("httpx").setLevel(logging.WARNING)
 
 # A test that needs none of these, nor is marked `django_db`, cannot reach the database.
 DATABASE_FIXTURES = {"db", "transactional_db", "live_server_process"}
-# How long a browser waits for what is to come, and a page for the database. A busy machine is no fault of either.
+# How long a browser waits for what is to come, and a page for the database. A busy machine is no
+# fault of either.
 PATIENT_S = 60.0
-FOLDERS_OF_PROGRAMS = {"client", "evaluation", "house"}
+FOLDERS_OF_PROGRAMS = {"client", "evaluation", "config"}
 # The shell, which is the same engine without the windows, needs half of the processor for a page.
-BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+BROWSERS = (
+    "chromium-headless-shell",
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+)
 BROWSER_ARGUMENTS = [
     # One process renders for everybody: each new one would begin with half a second of a processor.
     *("--renderer-process-limit=1", "--disable-site-isolation-trials"),
@@ -64,12 +75,16 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make the folder of SQLite's test files and clear away what killed runs have left in it."""
     from django.conf import settings
 
-    # What tests start in folders of this run must have its keys, and so must the other processes that run tests.
+    # What tests start in folders of this run must have its keys, and so must the other processes
+    # that run tests.
     stored = {
-        name: keys.store(settings.VAR_DIR / "keys", name, key) for name, key in settings.GATEBOOK_NEW_KEYS.items()
+        name: secret_keys.store_key(settings.VAR_DIR / "keys", name, key)
+        for name, key in settings.GATEBOOK_NEW_KEYS.items()
     }
     settings.GATEBOOK_PEPPER = stored.get("pepper", settings.GATEBOOK_PEPPER)
-    settings.SECRET_KEY = stored["secret_key"].hex() if "secret_key" in stored else settings.SECRET_KEY
+    settings.SECRET_KEY = (
+        stored["secret_key"].hex() if "secret_key" in stored else settings.SECRET_KEY
+    )
     folder = settings.VAR_DIR / "test"
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():
@@ -81,18 +96,22 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionstart() -> None:
     """Let no example depend on the tests before it, which differ from run to run.
 
-    One value in twenty Hypothesis takes from the constants of what is loaded of the house by then, also where its
-    examples are to be the same in every run.
+    One value in twenty Hypothesis takes from the constants of what is loaded of the house by then,
+    also where its examples are to be the same in every run.
     """
     if hypothesis.settings().derandomize:
-        providers._get_local_constants = lambda: providers._local_constants  # none, for none was looked for yet
+        providers._get_local_constants = lambda: (
+            providers._local_constants
+        )  # none, for none was looked for yet
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what never meets the database that the suite is pointed at: a run on another one would tell nothing new.
+    """Mark what never meets the database that the suite is pointed at: a run on another one would
+    tell nothing new.
 
-    Nor do a browser and the agents' client: what pages and doors read from either database is tested without them.
+    Nor do a browser and the agents' client: what pages and doors read from either database is
+    tested without them.
 
     Files that start programs come first: two workers that end with short files end together.
     """
@@ -108,7 +127,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Four thousand collected tests are no garbage: leave them out of every search for some, and search less often."""
+    """Four thousand collected tests are no garbage: leave them out of every search for some, and
+    search less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
@@ -116,14 +136,16 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(django_db_modify_db_settings: None) -> None:
-    """Begin with a copy of the schema that tests/both.py made. On PostgreSQL Django copies it where it is told to."""
+    """Begin with a copy of the schema that tests/run_suite.py made. On PostgreSQL Django copies it
+    where it is told to."""
     from django.conf import settings
 
     test, kept = settings.DATABASES["default"]["TEST"], os.environ.get("TESTS_TEMPLATE")
-    # Races of many threads share fewer connections, and no test is about how long one waits for its own.
+    # Races of many threads share fewer connections, and no test is about how long one waits for its
+    # own.
     if pool := settings.DATABASES["default"]["OPTIONS"].get("pool"):
         pool["timeout"] = 60
-    if kept and settings.DATABASES["default"]["ENGINE"] != "config.sqlite":
+    if kept and settings.DATABASES["default"]["ENGINE"] != "db.sqlite":
         test["TEMPLATE"] = kept
     elif kept and Path(kept).exists():
         shutil.copy(kept, test["NAME"])
@@ -131,15 +153,18 @@ def django_db_modify_db_settings(django_db_modify_db_settings: None) -> None:
 
 @pytest.fixture(scope="session")
 def django_db_keepdb(django_db_keepdb: bool) -> bool:
-    """Let SQLite's copy stand: a file that is there already would else be removed before it is used."""
+    """Let SQLite's copy stand: a file that is there already would else be removed before it is
+    used."""
     kept = os.environ.get("TESTS_TEMPLATE")
     return django_db_keepdb or bool(kept and Path(kept).exists())
 
 
 @pytest.fixture(autouse=True)
 def _own_files(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep artifact bytes of tests out of the installation's folder, and page tests free of collectstatic."""
-    # Of each test its own: projects have the ids that they had in the test before, and bytes are known by their hash.
+    """Keep artifact bytes of tests out of the installation's folder, and page tests free of
+    collectstatic."""
+    # Of each test its own: projects have the ids that they had in the test before, and bytes are
+    # known by their hash.
     settings.MEDIA_ROOT = tmp_path_factory.getbasetemp() / "artifacts" / uuid.uuid4().hex
     settings.GATEBOOK_SEARCH_TIMEOUT_S = PATIENT_S  # tests of the limit set their own
     settings.STORAGES = {
@@ -151,9 +176,9 @@ def _own_files(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture(autouse=True)
 def _one_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test sees an hour strike, after which who looks again is put on record again."""
-    from inquiry import looks
+    from display import access_log
 
-    monkeypatch.setattr(looks, "HOUR_US", 10**18)
+    monkeypatch.setattr(access_log, "HOUR_US", 10**18)
 
 
 @pytest.fixture(autouse=True)
@@ -175,14 +200,16 @@ def house(db: None, settings: Settings) -> House:
 
 @pytest.fixture(scope="session")
 def live_server_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The real server (config.web, config.wsgi) as a child on its own database and port, for the whole run."""
+    """The real server (config.http_server, config.wsgi) as a child on its own database and port,
+    for the whole run."""
     with serve(tmp_path_factory.mktemp("live")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """A real Chromium: the system's where there is one, else the one that `playwright install chromium` fetched."""
+    """A real Chromium: the system's where there is one, else the one that `playwright install
+    chromium` fetched."""
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     expect.set_options(timeout=PATIENT_S * 1000)
     with sync_playwright() as playwright:
@@ -193,7 +220,8 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def new_page(browser: Browser) -> Iterator[Callable[..., Page]]:
-    """Make a page in a fresh context; keyword arguments go to `browser.new_context` (color_scheme, viewport, …)."""
+    """Make a page in a fresh context; keyword arguments go to `browser.new_context` (color_scheme,
+    viewport, …)."""
     with ExitStack() as stack:
 
         def make(**options: Any) -> Page:

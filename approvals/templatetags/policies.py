@@ -6,9 +6,9 @@ from django import template
 from django.utils.safestring import SafeString
 
 from approvals.models import Activation, Exemption
-from journal.clock import now_us
-from journal.templatetags.gatebook import mark
-from journal.untrusted import markup
+from db.clock import now_us
+from web.templatetags.gatebook import mark
+from web.untrusted_text import format_markup
 
 register = template.Library()
 # outcome of a rule or of a policy evaluation -> (word, class, shape in the sprite)
@@ -22,26 +22,26 @@ _OUTCOMES: Final[dict[str, tuple[str, str, str]]] = {
 
 
 @register.filter
-def ruling(outcome: str) -> SafeString:
+def outcome_state(outcome: str) -> SafeString:
     """Render the outcome of a rule: shape, word and colour."""
     word, colour, shape = _OUTCOMES[outcome]
-    return markup('<span class="state {}">{}{}</span>', colour, mark(shape), word)
+    return format_markup('<span class="state {}">{}{}</span>', colour, mark(shape), word)
 
 
 @register.filter
-def share(part: float | None) -> str:
+def percent(part: float | None) -> str:
     """Format a share of 0 to 1 in percent; an em dash for None."""
     return "—" if part is None else f"{part:.0%}"
 
 
 @register.filter
-def author(activation: Activation) -> str:
+def activation_author(activation: Activation) -> str:
     """Return who put rules in force: a user name, or the command."""
     return activation.user.get_username() if activation.user else "a command on the server"
 
 
 @register.filter
-def standing(exemption: Exemption, at_us: int | None = None) -> SafeString:
+def exemption_state(exemption: Exemption, at_us: int | None = None) -> SafeString:
     """Render the state of an exemption: requested, in force, ended or revoked.
 
     `exemption.present` is the number of its grantors who may still grant one at that moment.
@@ -63,4 +63,4 @@ def standing(exemption: Exemption, at_us: int | None = None) -> SafeString:
         word, colour, shape = "ended", "is-planned", "dash"
     else:
         word, colour, shape = "in force", "is-awaiting", "decided"
-    return markup('<span class="state {}">{}{}</span>', colour, mark(shape), word)
+    return format_markup('<span class="state {}">{}{}</span>', colour, mark(shape), word)

@@ -13,13 +13,19 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
-from approvals import card, deadlines, entries, inbox, reading, rulings, seen, stops
+from accounts.access import MemberRequest, role_required
+from approvals import stops
+from approvals.gates import deadlines
+from approvals.inbox import queries
+from approvals.inbox import rows as inbox_rows
 from approvals.models import Gate, Vote
-from approvals.views.decide import LONGEST, ruled
-from approvals.views.desk import JOINED
-from journal.clock import now_us
-from ledger import holds
-from sessions.access import MemberRequest, requires
+from approvals.policies import inputs
+from approvals.review import card, form_token
+from approvals.views.inbox import GATE_RELATIONS
+from approvals.views.vote import MAX_FIELD, run_vote
+from approvals.voting import votes as voting_votes
+from db.clock import now_us
+from ledger import stops as ledger_stops
 
 _SESSION_KEY: Final = "batch"  # session key of {"ids": selected gates, "reason": typed reason}
 _NOT_PLAIN_TEXT: Final = "hidden characters, long blanks or too much text for one glance"
@@ -32,18 +38,18 @@ _WARNINGS: Final = {  # warning of a list entry -> why to decide it alone
 
 
 @require_POST
-@requires("reviewer")
-def choose(request: MemberRequest) -> HttpResponse:
+@role_required("reviewer")
+def select_batch_page(request: MemberRequest) -> HttpResponse:
     """Keep the requests selected in the inbox and go to the page that lists them."""
-    ids = request.POST.getlist("gate")[: inbox.BATCH + 1]
+    ids = request.POST.getlist("gate")[: queries.MAX_BATCH + 1]
     before = _load_kept(request)
     _store_kept(request, ids, before["reason"] if set(ids) <= set(before["ids"]) else "")
     return redirect("batch_confirm")
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@requires("reviewer")
-def confirm(request: MemberRequest) -> HttpResponse:
+@role_required("reviewer")
+def confirm_batch_page(request: MemberRequest) -> HttpResponse:
     """List the selected requests; POST votes on each with the same reason."""
     chosen = _load_chosen(request)
     wrong = _why_not_together(chosen) or _why_alone(chosen)
@@ -58,14 +64,16 @@ def confirm(request: MemberRequest) -> HttpResponse:
 def _render_batch(
     request: MemberRequest, chosen: list[Gate], wrong: str, errors: Sequence[str] = ()
 ) -> HttpResponse:
-    standing = stops.in_force(request.membership.project)
+    standing = stops.load_live_stops(request.membership.project)
     rows: list[dict[str, Any]] = []
     for gate in chosen if not wrong else []:
-        seen.note(gate, request.membership)
-        shown = card.of(gate)
+        form_token.record_gate_view(gate, request.membership)
+        shown = card.build_card(gate)
         votes = Vote.objects.filter(gate=gate).count()
-        token = seen.sign(gate, request.membership, shown, votes)
-        stop = holds.covering(standing, gate.session_id, gate.agent_id, gate.tool, gate.effect_id)
+        token = form_token.sign_gate_snapshot(gate, request.membership, shown, votes)
+        stop = ledger_stops.find_covering_stop(
+            standing, gate.session_id, gate.agent_id, gate.tool, gate.effect_id
+        )
         rows.append({"gate": gate, "card": shown, "token": token, "stop": stop})
     context = {
         "rows": rows,
@@ -82,7 +90,7 @@ def _load_kept(request: MemberRequest) -> dict[str, Any]:
 
 
 def _store_kept(request: MemberRequest, ids: list[str], reason: str) -> None:
-    request.session[_SESSION_KEY] = {"ids": ids, "reason": reason[:LONGEST]}
+    request.session[_SESSION_KEY] = {"ids": ids, "reason": reason[:MAX_FIELD]}
 
 
 def _load_chosen(request: MemberRequest) -> list[Gate]:
@@ -93,13 +101,13 @@ def _load_chosen(request: MemberRequest) -> list[Gate]:
         except (ValueError, AttributeError):
             continue
     gates = list(
-        Gate.objects.select_related(*JOINED)
+        Gate.objects.select_related(*GATE_RELATIONS)
         .filter(project=request.membership.project, id__in=ids)
         .order_by("opened_position")
     )
     now = now_us()
     for gate in gates:
-        gate.status = deadlines.current_status(gate, now)
+        gate.status = deadlines.current_gate_status(gate, now)
     return gates
 
 
@@ -107,12 +115,16 @@ def _why_not_together(chosen: list[Gate]) -> str:
     """Return why these requests cannot be decided together; empty if they can."""
     if not chosen:
         return "Nothing is selected. Select requests in the inbox."
-    if len(chosen) > inbox.BATCH:
-        return f"You can decide at most {inbox.BATCH} requests together. Select fewer."
+    if len(chosen) > queries.MAX_BATCH:
+        return f"You can decide at most {queries.MAX_BATCH} requests together. Select fewer."
     if len({(gate.tool, gate.rule) for gate in chosen}) > 1:
         return "Select only requests of the same tool under the same rule."
     if not all(
-        entries.batchable(reading.about_now(gate), rulings.asks(gate).step_up) for gate in chosen
+        inbox_rows.is_batchable(
+            inputs.compute_current_severity(gate),
+            voting_votes.load_current_requirement(gate).step_up,
+        )
+        for gate in chosen
     ):
         return (
             "Decide these alone: requests that are not reversible, "
@@ -125,10 +137,10 @@ def _why_not_together(chosen: list[Gate]) -> str:
 
 def _why_alone(chosen: list[Gate]) -> str:
     """Name requests that must be decided alone: not plain, or with a warning."""
-    rows = {row.gate.id: row for row in entries.entries_of([gate.id for gate in chosen])}
+    rows = {row.gate.id: row for row in inbox_rows.load_inbox_rows([gate.id for gate in chosen])}
     gates_by_reason: dict[str, list[str]] = {}
     for gate in chosen:
-        if not card.of(gate).plain:
+        if not card.build_card(gate).plain:
             gates_by_reason.setdefault(_NOT_PLAIN_TEXT, []).append(str(gate))
         for mark, explanation in _WARNINGS.items():
             if getattr(rows[gate.id], mark):
@@ -164,10 +176,14 @@ def _vote_on_all(request: MemberRequest, chosen: list[Gate]) -> HttpResponse:
 
 def _vote_on_one(request: MemberRequest, gate: Gate, answer: str, reason: str) -> str:
     """Vote on one request. Return why the vote was refused, or an empty string."""
-    shown = seen.read(request.POST.get(f"seen-{gate.id.hex}", ""), gate, request.membership)
+    shown = form_token.verify_gate_snapshot(
+        request.POST.get(f"seen-{gate.id.hex}", ""), gate, request.membership
+    )
     if shown is None:
         return "the form is not yours or is older than 12 hours."
-    if shown.shown.card_sha256 != card.of(gate).sha256:
+    if shown.shown.card_sha256 != card.build_card(gate).sha256:
         return "it changed after you opened it."
-    outcome = ruled(lambda: rulings.answer(gate, request.membership, answer, reason, shown.shown))
+    outcome = run_vote(
+        lambda: voting_votes.cast_vote(gate, request.membership, answer, reason, shown.shown)
+    )
     return outcome.refusal[1] if outcome.refusal is not None else ""

@@ -11,15 +11,17 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
-from approvals import exemptions, policies, proof
+from accounts.access import MemberRequest, has_role, member_required, role_required
+from approvals import exemptions
+from approvals.gates.states import STEP_UPS
 from approvals.models import Exemption
-from approvals.states import STEP_UPS
-from journal.clock import now_us
-from sessions.access import MemberRequest, may, member, requires
+from approvals.policies import policies
+from approvals.voting import reauthentication
+from db.clock import now_us
+from db.errors import ChangeRefused
 from sessions.models import Session
-from sessions.refused import RefusedError
 
-SHOWN: Final = 100
+MAX_EXEMPTIONS: Final = 100
 _HOUR_US: Final = 3_600_000_000
 _LENGTHS: Final = [
     ("1", "1 hour"),
@@ -57,24 +59,25 @@ class ExemptionForm(forms.Form):
     hours = forms.ChoiceField(label="Ends after", choices=_LENGTHS, initial="4")
     reason = forms.CharField(
         label="Reason",
-        max_length=exemptions.MOST_REASON,
+        max_length=exemptions.MAX_EXEMPTION_REASON,
         widget=forms.Textarea(attrs={"rows": 3}),
-        help_text=f"At least {exemptions.LEAST_REASON} characters. It stays in the journal.",
+        help_text=f"At least {exemptions.MIN_EXEMPTION_REASON} characters. It stays in the "
+        "journal.",
     )
 
 
 @require_safe
-@member
+@member_required
 def exemptions_page(request: MemberRequest) -> HttpResponse:
     """List the exemptions of the project, the latest first, with reasons and uses."""
-    rows = exemptions.with_grantors(request.membership.project.exemptions.all())
+    rows = exemptions.annotate_valid_grantors(request.membership.project.exemptions.all())
     rows = (
         rows.select_related("granted_by", "session")
         .prefetch_related("votes__user")
         .order_by("-granted_at_us")
     )
-    exemption_rows, now = list(rows[:SHOWN]), now_us()
-    reasons = exemptions.reasons(exemption_rows)
+    exemption_rows, now = list(rows[:MAX_EXEMPTIONS]), now_us()
+    reasons = exemptions.load_exemption_reasons(exemption_rows)
     context_rows = []
     for row in exemption_rows:
         live = row.revoked_at_us is None and row.ends_at_us > now
@@ -91,14 +94,14 @@ def exemptions_page(request: MemberRequest) -> HttpResponse:
         "approvals/exemptions.html",
         {
             "exemptions": context_rows,
-            "most": SHOWN,
-            "may_operate": may(request.membership, "operator"),
+            "most": MAX_EXEMPTIONS,
+            "may_operate": has_role(request.membership, "operator"),
         },
     )
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@requires("operator")
+@role_required("operator")
 def grant_exemption(request: MemberRequest) -> HttpResponse:
     """Ask for scope, reason and end, then for code and password; grant or request it."""
     project = request.membership.project
@@ -106,15 +109,18 @@ def grant_exemption(request: MemberRequest) -> HttpResponse:
     form = ExemptionForm(request.POST if request.method == "POST" else None, initial=first)
     if request.method == "POST" and form.is_valid() and "change" not in request.POST:
         cleaned = form.cleaned_data
-        scope = {"reason": cleaned["reason"], **{name: cleaned[name] for name in exemptions.SCOPES}}
+        scope = {
+            "reason": cleaned["reason"],
+            **{name: cleaned[name] for name in exemptions.EXEMPTION_SCOPES},
+        }
         ends_at_us = now_us() + int(cleaned["hours"]) * _HOUR_US
         try:
             session = _load_session(request, cleaned["session"])
-            covered, _ = exemptions.checked(
+            covered, _ = exemptions.validate_exemption(
                 project, ends_at_us=ends_at_us, session=session, **scope
             )
-            people = exemptions.needed_people(project, covered["tool"], covered["rule"])
-            code = exemptions.code(
+            people = exemptions.count_needed_grantors(project, covered["tool"], covered["rule"])
+            code = exemptions.compute_exemption_code(
                 project.pk, request.user.pk, *(cleaned[name] for name in ExemptionForm.base_fields)
             )
             errors = _check_step_up(request, code)
@@ -128,7 +134,7 @@ def grant_exemption(request: MemberRequest) -> HttpResponse:
                 }
                 return _render_confirm(request, code, errors, context)
             with transaction.atomic(durable=True):
-                granted = exemptions.grant(
+                granted = exemptions.create_exemption(
                     project,
                     ends_at_us=ends_at_us,
                     user=request.user,
@@ -136,12 +142,12 @@ def grant_exemption(request: MemberRequest) -> HttpResponse:
                     **_step_up_values(request),
                     **scope,
                 )
-        except RefusedError as refusal:
+        except ChangeRefused as refusal:
             form.add_error(None, str(refusal))
         else:
             _report_grant(request, granted)
             return redirect("exemptions")
-    current = policies.current(project)
+    current = policies.load_activation(project)
     context = {"form": form, "rules": current.policy_set.rules["rules"] if current else []}
     return render(
         request, "approvals/grant_exemption.html", context, status=422 if form.errors else 200
@@ -149,26 +155,28 @@ def grant_exemption(request: MemberRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@requires("operator")
+@role_required("operator")
 def confirm_exemption(request: MemberRequest, exemption: UUID) -> HttpResponse:
     """Show a requested exemption, ask for code and password, then add a grant."""
     exemption_row: Exemption = get_object_or_404(
         request.membership.project.exemptions, pk=exemption
     )
-    code = exemptions.code(exemption_row.id, request.user.pk)
+    code = exemptions.compute_exemption_code(exemption_row.id, request.user.pk)
     errors = _check_step_up(request, code) if request.method == "POST" else {}
     if errors is None:
         try:
             with transaction.atomic(durable=True):
-                exemptions.confirm(exemption_row, request.user, **_step_up_values(request))
-        except RefusedError as refusal:
+                exemptions.confirm_exemption_grant(
+                    exemption_row, request.user, **_step_up_values(request)
+                )
+        except ChangeRefused as refusal:
             messages.error(request, str(refusal), extra_tags="failed")
         else:
             exemption_row.refresh_from_db()
             _report_grant(request, exemption_row)
         return redirect("exemptions")
-    scope = {name: getattr(exemption_row, name) for name in exemptions.SCOPES}
-    scope["reason"] = exemptions.reasons([exemption_row]).get(exemption_row.id, "")
+    scope = {name: getattr(exemption_row, name) for name in exemptions.EXEMPTION_SCOPES}
+    scope["reason"] = exemptions.load_exemption_reasons([exemption_row]).get(exemption_row.id, "")
     context = {
         "scope": scope,
         "session": exemption_row.session,
@@ -176,7 +184,7 @@ def confirm_exemption(request: MemberRequest, exemption: UUID) -> HttpResponse:
         "people": exemption_row.minimum,
     }
     return _render_confirm(
-        request, code, errors, context | {"grantors": exemptions.grantors(exemption_row)}
+        request, code, errors, context | {"grantors": exemptions.load_grantors(exemption_row)}
     )
 
 
@@ -188,20 +196,29 @@ def _check_step_up(request: MemberRequest, code: str) -> dict[str, str] | None:
     if "code" not in request.POST:
         return {}
     if not hmac.compare_digest(request.POST["code"].strip().lower().encode(), code.encode()):
-        return {"code": proof.WRONG_CODE}
-    if proof.fresh(request) or proof.prove(request, request.POST.get("password", "")):
+        return {"code": reauthentication.WRONG_CODE}
+    if reauthentication.is_recently_proved(request) or reauthentication.check_password(
+        request, request.POST.get("password", "")
+    ):
         return None
-    return {"password": proof.WRONG_PASSWORD}
+    return {"password": reauthentication.WRONG_PASSWORD}
 
 
 def _step_up_values(request: MemberRequest) -> dict[str, Any]:
-    return {"step_up": STEP_UPS[-1], "password_at_us": proof.given_at_us(request)}
+    return {
+        "step_up": STEP_UPS[-1],
+        "password_at_us": reauthentication.password_given_at_us(request),
+    }
 
 
 def _render_confirm(
     request: MemberRequest, code: str, errors: dict[str, str], context: dict[str, Any]
 ) -> HttpResponse:
-    context |= {"code": code, "errors": errors, "password": not proof.fresh(request)}
+    context |= {
+        "code": code,
+        "errors": errors,
+        "password": not reauthentication.is_recently_proved(request),
+    }
     return render(
         request, "approvals/confirm_exemption.html", context, status=422 if errors else 200
     )
@@ -221,7 +238,7 @@ def _report_grant(request: MemberRequest, granted: Exemption) -> None:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@requires("operator")
+@role_required("operator")
 def revoke_exemption(request: MemberRequest, exemption: UUID) -> HttpResponse:
     """Ask to confirm, then end an exemption early."""
     exemption_row: Exemption = get_object_or_404(
@@ -230,7 +247,7 @@ def revoke_exemption(request: MemberRequest, exemption: UUID) -> HttpResponse:
     if request.method != "POST":
         return render(request, "approvals/revoke_exemption.html", {"exemption": exemption_row})
     with transaction.atomic(durable=True):
-        ended = exemptions.revoke(exemption_row, request.user)
+        ended = exemptions.end_exemption(exemption_row, request.user)
     if ended:
         messages.success(
             request,
@@ -250,6 +267,6 @@ def _load_session(request: MemberRequest, handle: str) -> Session | None:
         session = request.membership.project.sessions.filter(opened_position=int(number)).first()
         if session is not None:
             return session
-    raise RefusedError(
+    raise ChangeRefused(
         f"This project has no session {handle}. Copy the handle from its page, such as s_412."
     )

@@ -11,23 +11,24 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
-from approvals import budget, policies, rehearsal, rule_words, states
-from approvals.answerable import unanswerable
-from approvals.budget import Budget, Matches
-from approvals.document import MAX_BYTES, DocumentError
-from approvals.hours import Hours
+from accounts import people
+from accounts.access import MemberRequest, member_required, role_required
+from approvals.gates import states
 from approvals.models import Activation, PolicySet
-from approvals.rehearsal import Change, Rehearsal
-from approvals.requirement import Requirement
-from approvals.rule_words import Phrase
-from journal.clock import now_us
-from sessions import people
-from sessions.access import MemberRequest, member, requires
-from sessions.refused import RefusedError
+from approvals.policies import dry_run, labels, policies, statistics
+from approvals.policies.dry_run import DryRun, OutcomeChange
+from approvals.policies.labels import ConditionText
+from approvals.policies.policies_yaml import MAX_BYTES, DocumentError
+from approvals.policies.requirement import Requirement
+from approvals.policies.staffing_check import find_understaffed_rules
+from approvals.policies.statistics import RuleMatchCounts, RuleStatistics
+from approvals.policies.working_hours import WorkingHours
+from db.clock import now_us
+from db.errors import ChangeRefused
 
-HISTORY: Final = 50  # policy sets and activations on a page
-MOST_REHEARSED: Final = 20_000  # effects; the command tests all
-SHOWN_CHANGES: Final = 200
+MAX_HISTORY: Final = 50  # policy sets and activations on a page
+MAX_TESTED_EFFECTS: Final = 20_000  # effects; the command tests all
+MAX_SHOWN_CHANGES: Final = 200
 _TEXTAREA: Final = {
     "rows": 24,
     "class": "is-code",
@@ -45,16 +46,16 @@ _MODES: Final = [
 
 
 @dataclass(frozen=True, slots=True)
-class ShownRule:
+class RuleView:
     """A rule as the pages show it."""
 
     id: str
     title: str
     outcome: str
-    conditions: list[Phrase]
+    conditions: list[ConditionText]
     asks: str
-    matches: Matches
-    budget: Budget
+    matches: RuleMatchCounts
+    budget: RuleStatistics
 
 
 class DraftForm(forms.Form):
@@ -72,7 +73,7 @@ class DraftForm(forms.Form):
         initial="14",
     )
     mode = forms.ChoiceField(
-        label="In mode", choices=[(mode, mode) for mode in states.MODES], initial="enforce"
+        label="In mode", choices=[(mode, mode) for mode in states.POLICY_MODES], initial="enforce"
     )
 
     def clean_text(self) -> str:
@@ -87,56 +88,58 @@ class ActivateForm(forms.Form):
 
 
 @require_safe
-@member
+@member_required
 def policies_page(request: MemberRequest) -> HttpResponse:
     """Show the rules in force, their statistics of the last 30 days, and the history."""
     project = request.membership.project
-    current = policies.current(project)
-    rules: list[ShownRule] = []
-    unmatched = Matches()
+    current = policies.load_activation(project)
+    rules: list[RuleView] = []
+    unmatched = RuleMatchCounts()
     if current is not None:
         name, now = current.policy_set.name, now_us()
-        since = now - budget.DAYS * rehearsal.DAY_US
-        matched = budget.matches(project, name, since)
-        costs = budget.budgets(project, name, since, now)
+        since = now - statistics.DAYS * dry_run.DAY_US
+        matched = statistics.count_rule_matches(project, name, since)
+        costs = statistics.load_rule_statistics(project, name, since, now)
         rules = [_rule_view(rule, matched, costs) for rule in current.policy_set.rules["rules"]]
         unmatched = matched.get("", unmatched)
     context = {
         "current": current,
         "rules": rules,
         "unmatched": unmatched,
-        "hours": Hours.of(current.policy_set.rules) if current else None,
-        "unanswerable": unanswerable(project, current.policy_set.rules) if current else [],
+        "hours": WorkingHours.of(current.policy_set.rules) if current else None,
+        "unanswerable": find_understaffed_rules(project, current.policy_set.rules)
+        if current
+        else [],
         "asking": [rule for rule in rules if rule.budget.requests],
-        "most": budget.MOST_EFFECTS,
-        "most_votes": budget.MOST_VOTES,
-        "days": budget.DAYS,
+        "most": statistics.MOST_EFFECTS,
+        "most_votes": statistics.MOST_VOTES,
+        "days": statistics.DAYS,
         "sets": PolicySet.objects.filter(project=project)
         .defer("text", "rules")
-        .order_by("-loaded_at_us")[:HISTORY],
+        .order_by("-loaded_at_us")[:MAX_HISTORY],
         "activations": _load_activations(project.activations.all()),
     }
     return render(request, "approvals/policies.html", context)
 
 
 @require_safe
-@member
+@member_required
 def policy_set_page(request: MemberRequest, policy_set: UUID) -> HttpResponse:
     """Show one loaded policy set, with its rules in words."""
     policy_set_row = get_object_or_404(request.membership.project.policy_sets, pk=policy_set)
     context = {
         "policy_set": policy_set_row,
         "rules": [_rule_view(rule, {}, {}) for rule in policy_set_row.rules["rules"]],
-        "hours": Hours.of(policy_set_row.rules),
-        "unanswerable": unanswerable(request.membership.project, policy_set_row.rules),
-        "current": policies.current(request.membership.project),
+        "hours": WorkingHours.of(policy_set_row.rules),
+        "unanswerable": find_understaffed_rules(request.membership.project, policy_set_row.rules),
+        "current": policies.load_activation(request.membership.project),
         "activations": _load_activations(policy_set_row.activations.all()),
     }
     return render(request, "approvals/policy_set.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@requires("administrator")
+@role_required("administrator")
 def draft_page(request: MemberRequest) -> HttpResponse:
     """Edit a draft, test it (writes nothing), load it (puts nothing in force)."""
     project = request.membership.project
@@ -154,8 +157,8 @@ def draft_page(request: MemberRequest) -> HttpResponse:
             if request.POST.get("do") == "load":
                 return _load_draft(request, text)
             days = int(form.cleaned_data["days"])
-            replay = rehearsal.rehearse(
-                project, text, days=days, mode=form.cleaned_data["mode"], most=MOST_REHEARSED
+            replay = dry_run.prepare_dry_run(
+                project, text, days=days, mode=form.cleaned_data["mode"], most=MAX_TESTED_EFFECTS
             )
             changes = _collect_changes(replay)
             counts = sorted(replay.outcomes.items())
@@ -164,7 +167,7 @@ def draft_page(request: MemberRequest) -> HttpResponse:
                 "changes": changes,
                 "counts": counts,
                 "days": days,
-                "shown": SHOWN_CHANGES,
+                "shown": MAX_SHOWN_CHANGES,
             }
         except DocumentError as fault:
             form.add_error("text", str(fault))
@@ -172,7 +175,7 @@ def draft_page(request: MemberRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@requires("administrator")
+@role_required("administrator")
 def activate_page(request: MemberRequest, policy_set: UUID) -> HttpResponse:
     """Ask for the mode, then put a policy set in force."""
     project = request.membership.project
@@ -182,9 +185,9 @@ def activate_page(request: MemberRequest, policy_set: UUID) -> HttpResponse:
         mode = form.cleaned_data["mode"]
         try:
             with transaction.atomic(durable=True):
-                actor = people.pseudonym_of(request.user)
-                policies.activate(project, policy_set_row, mode, request.user, actor)
-        except RefusedError as refusal:
+                actor = people.ensure_pseudonym(request.user)
+                policies.activate_policy_set(project, policy_set_row, mode, request.user, actor)
+        except ChangeRefused as refusal:
             form.add_error("mode", str(refusal))
         else:
             messages.success(request, f"{policy_set_row} is in force now, in mode {mode}.")
@@ -192,17 +195,17 @@ def activate_page(request: MemberRequest, policy_set: UUID) -> HttpResponse:
     context = {
         "form": form,
         "policy_set": policy_set_row,
-        "current": policies.current(project),
-        "unanswerable": unanswerable(project, policy_set_row.rules),
+        "current": policies.load_activation(project),
+        "unanswerable": find_understaffed_rules(project, policy_set_row.rules),
     }
     return render(request, "approvals/activate.html", context, status=422 if form.errors else 200)
 
 
 def _load_draft(request: MemberRequest, text: str) -> HttpResponse:
     project = request.membership.project
-    stored = policies.stored(project, text)
+    stored = policies.find_policy_set(project, text)
     with transaction.atomic(durable=True):
-        policy_set = policies.load(project, text, people.pseudonym_of(request.user))
+        policy_set = policies.load_policy_set(project, text, people.ensure_pseudonym(request.user))
     words = (
         f"Already loaded as {policy_set}. Nothing was saved."
         if stored
@@ -218,41 +221,43 @@ def _initial_text(request: MemberRequest) -> str:
     try:
         wanted = UUID(request.GET.get("from", ""))
     except ValueError:
-        current = policies.current(project)
+        current = policies.load_activation(project)
         return current.policy_set.text if current else ""
     return get_object_or_404(project.policy_sets, pk=wanted).text
 
 
-def _collect_changes(replay: Rehearsal) -> list[Change]:
+def _collect_changes(replay: DryRun) -> list[OutcomeChange]:
     """Run a dry run to its end and keep the newest changes."""
-    changes: list[Change] = []
+    changes: list[OutcomeChange] = []
     for change in replay:
-        if len(changes) < SHOWN_CHANGES:
+        if len(changes) < MAX_SHOWN_CHANGES:
             changes.append(change)
     return changes
 
 
 def _rule_view(
-    rule: dict[str, Any], matched: dict[str, Matches], costs: dict[str, Budget]
-) -> ShownRule:
+    rule: dict[str, Any], matched: dict[str, RuleMatchCounts], costs: dict[str, RuleStatistics]
+) -> RuleView:
     required = rule["require"]
-    asks = rule_words.asks(Requirement.of(required)) if required else ""
+    asks = labels.describe_requirement(Requirement.of(required)) if required else ""
     if rule.get("same_call_unknown"):
-        asks = f"{rule_words.SAME_CALL_UNKNOWN}: {asks}"
-    return ShownRule(
+        asks = f"{labels.SAME_CALL_UNKNOWN}: {asks}"
+    return RuleView(
         id=rule["id"],
         title=rule["title"],
         outcome=rule["outcome"],
-        conditions=rule_words.conditions(rule["match"]),
+        conditions=labels.describe_conditions(rule["match"]),
         asks=asks,
-        matches=matched.get(rule["id"], Matches()),
-        budget=costs.get(rule["id"], Budget()),
+        matches=matched.get(rule["id"], RuleMatchCounts()),
+        budget=costs.get(rule["id"], RuleStatistics()),
     )
 
 
 def _load_activations(rows: Any) -> list[Activation]:
     return list(
-        rows.select_related("user", "policy_set").defer(*_LARGE_COLUMNS).order_by("-id")[:HISTORY]
+        rows.select_related("user", "policy_set")
+        .defer(*_LARGE_COLUMNS)
+        .order_by("-id")[:MAX_HISTORY]
     )
 
 

@@ -1,6 +1,6 @@
 """Stop pages: set a stop, lift it, list stops.
 
-Waiting agents are woken (ledger/holds.py).
+Waiting agents are woken (ledger/stops.py).
 """
 
 from uuid import UUID
@@ -11,36 +11,38 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
+from accounts.access import MemberRequest, has_role, member_required, role_required
 from approvals import stops
 from approvals.models import Gate
-from journal import again
-from ledger import holds
-from ledger.states import HOLD_SCOPES
-from sessions.access import MemberRequest, may, member, requires
-from sessions.refused import RefusedError
+from db import retry
+from db.errors import ChangeRefused
+from ledger import stops as ledger_stops
+from ledger.states import STOP_SCOPES
 
 
 @require_safe
-@member
-def holds_page(request: MemberRequest) -> HttpResponse:
+@member_required
+def stops_page(request: MemberRequest) -> HttpResponse:
     """List the stops in force, the latest first."""
-    standing = stops.in_force(request.membership.project)
+    standing = stops.load_live_stops(request.membership.project)
     context = {
-        "stops": stops.described(standing),
-        "may_rule": may(request.membership, "reviewer"),
+        "stops": stops.describe_stops(standing),
+        "may_rule": has_role(request.membership, "reviewer"),
         "project_is_stopped": any(hold.scope == "project" for hold in standing),
     }
-    return render(request, "approvals/holds.html", context)
+    return render(request, "approvals/stops.html", context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@requires("reviewer")
-def stop(request: MemberRequest) -> HttpResponse:
+@role_required("reviewer")
+def stop_page(request: MemberRequest) -> HttpResponse:
     """Ask for a reason, then stop what `scope` and `subject` name."""
     project = request.membership.project
     params = request.POST if request.method == "POST" else request.GET
     scope, subject = params.get("scope", ""), params.get("subject", "")
-    name, url = stops.named(project.id, scope, subject) if scope in HOLD_SCOPES else ("", "")
+    name, url = (
+        stops.describe_stop_scope(project.id, scope, subject) if scope in STOP_SCOPES else ("", "")
+    )
     if not name or "\0" in subject:
         raise Http404
     gate = _load_gate_or_none(request, params.get("gate", ""))
@@ -49,12 +51,12 @@ def stop(request: MemberRequest) -> HttpResponse:
     error = ""
     if request.method == "POST":
         try:
-            again.durably(
-                lambda: holds.put(
+            retry.run_with_retry(
+                lambda: ledger_stops.set_stop(
                     project, scope, subject, request.POST.get("reason", ""), request.user
                 )
             )
-        except RefusedError as refusal:
+        except ChangeRefused as refusal:
             error = str(refusal)
         else:
             messages.success(
@@ -74,24 +76,26 @@ def stop(request: MemberRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@requires("reviewer")
-def lift(request: MemberRequest, hold: UUID) -> HttpResponse:
+@role_required("reviewer")
+def lift_stop_page(request: MemberRequest, hold: UUID) -> HttpResponse:
     """Ask for a reason, then lift a stop."""
     hold_row = get_object_or_404(request.membership.project.holds.select_related("set_by"), pk=hold)
     error = ""
     if request.method == "POST":
         try:
-            lifted = again.durably(
-                lambda: holds.lift(hold_row, request.POST.get("reason", ""), request.user)
+            lifted = retry.run_with_retry(
+                lambda: ledger_stops.lift_stop(
+                    hold_row, request.POST.get("reason", ""), request.user
+                )
             )
-        except RefusedError as refusal:
+        except ChangeRefused as refusal:
             error = str(refusal)
         else:
             text = "Lifted. Agents can dispatch again." if lifted else "Already lifted."
             messages.success(request, text)
             return redirect("holds")
     context = {
-        "stop": stops.described([hold_row])[0],
+        "stop": stops.describe_stops([hold_row])[0],
         "error": error,
         "reason": request.POST.get("reason", ""),
     }

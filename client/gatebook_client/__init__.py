@@ -1,60 +1,61 @@
-"""An agent's side of Gatebook: what it does to the world is written down first, let go, done once, and told.
+"""Python client of Gatebook: plan an effect, wait for permission, act once, report the result.
 
     import gatebook_client as gatebook
 
     with gatebook.session(url, token, key="nightly-2026-05-01") as s:
-        s.perform("mail.send", {"to": "ada"}, lambda remote_key: send(to="ada", message_id=remote_key))
 
-`docs/client.md` of Gatebook shows the rest.
+        s.perform("mail.send", {"to": "ada"}, lambda remote_key: send("ada", id=remote_key))
+
+`docs/reference/client.md` of Gatebook is the reference.
 """
 
 from gatebook_client.client import Client, claim, session
 from gatebook_client.errors import (
-    Closed,
-    Forked,
+    ForkError,
     GatebookError,
+    HumanDecisionRequired,
     LeaseHeld,
     LeaseLost,
-    LedgerAway,
-    NeedsPerson,
-    NoLeave,
-    NotYet,
     OpenWork,
+    PermissionRefused,
     Refused,
     Rejected,
+    ServerUnavailable,
+    SessionClosed,
     SessionEnded,
+    WaitTimeout,
 )
 from gatebook_client.recovery import Recovery, Step
 from gatebook_client.sessions import Session
-from gatebook_client.values import Done, Known, Performed, Undo, Verdict
-from gatebook_client.work import Decision, Message, Task
+from gatebook_client.types import AttemptInfo, EffectResult, Result, Undo, Verdict
+from gatebook_client.working_state import Decision, Message, Task
 
 __all__ = [
+    "AttemptInfo",
     "Client",
-    "Closed",
     "Decision",
-    "Done",
-    "Forked",
+    "EffectResult",
+    "ForkError",
     "GatebookError",
-    "Known",
+    "HumanDecisionRequired",
     "LeaseHeld",
     "LeaseLost",
-    "LedgerAway",
     "Message",
-    "NeedsPerson",
-    "NoLeave",
-    "NotYet",
     "OpenWork",
-    "Performed",
+    "PermissionRefused",
     "Recovery",
     "Refused",
     "Rejected",
+    "Result",
+    "ServerUnavailable",
     "Session",
+    "SessionClosed",
     "SessionEnded",
     "Step",
     "Task",
     "Undo",
     "Verdict",
+    "WaitTimeout",
     "claim",
     "session",
 ]

@@ -1,4 +1,4 @@
-"""`python -m gatebook_client` is the command line `gatebook`."""
+"""Entry point of `python -m gatebook_client`, the same as the command `gatebook`."""
 
 from gatebook_client.cli import main
 

@@ -1,4 +1,7 @@
-"""One attempt: dispatched, done, told. Nothing is done before Gatebook answered the dispatch with a 2xx."""
+"""Attempts of effects: dispatch, run the act, report the outcome.
+
+No act runs before Gatebook has answered the dispatch with a 2xx.
+"""
 
 import subprocess
 import threading
@@ -10,44 +13,66 @@ from typing import Any, NoReturn, Protocol
 import httpx
 
 from gatebook_client import waiting
+from gatebook_client.effect_keys import new_key
 from gatebook_client.errors import (
     GatebookError,
     LeaseLost,
-    LedgerAway,
-    NoLeave,
-    NotYet,
+    PermissionRefused,
     Refused,
     Rejected,
+    ServerUnavailable,
     SessionEnded,
+    WaitTimeout,
 )
-from gatebook_client.keys import new_key
+from gatebook_client.http import HttpClient, Response
 from gatebook_client.lease import Lease
-from gatebook_client.values import ENDED, Act, Done, Json, Known, Performed, Probe, Undo, Verdict, sendable
-from gatebook_client.wire import Answer, Wire
+from gatebook_client.types import (
+    ENDED,
+    Act,
+    AttemptInfo,
+    EffectResult,
+    Json,
+    Probe,
+    Result,
+    Undo,
+    Verdict,
+    to_sendable_json,
+)
 
 TIMEOUTS = (TimeoutError, subprocess.TimeoutExpired, httpx.TimeoutException)
-_LOOK_AGAIN = ("GATE_PENDING", "GATE_GONE", "NO_LEAVE", "ALREADY_DISPATCHED", "key_reuse")
-_PEOPLE_SAID_NO = ("denied", "denied_final", "expired", "returned", "revoked", "cancelled", "by_agent")
-STALE_S = 60.0  # from asking for the dispatch; a lease of a shorter life is stricter
-_DETAIL = 4_000  # characters of an error
+_REPLAN_CODES = ("GATE_PENDING", "GATE_GONE", "NO_LEAVE", "ALREADY_DISPATCHED", "key_reuse")
+_REFUSED_REASONS = (
+    "denied",
+    "denied_final",
+    "expired",
+    "returned",
+    "revoked",
+    "cancelled",
+    "by_agent",
+)
+MAX_DISPATCH_AGE_S = 60.0  # counted from the request; a lease with a shorter ttl is stricter
+_DETAIL_CHARS = 4_000  # of an error message
 
 
-class Holder(Protocol):
-    """The session as its effects see it."""
+class EffectSession(Protocol):
+    """What attempts and effects need of their session."""
 
     id: str
     process: str
     status: str
-    wire: Wire
+    http: HttpClient
     lease: Lease | None
 
-    def guard(self) -> None:
-        """Raise unless this process may still begin something."""
+    def check_active(self) -> None:
+        """Raise unless this process may still begin an effect."""
 
 
 @dataclass
-class Wish:
-    """One effect that is wanted. `plan` is the body of its plan but for the session; `until` a monotonic time."""
+class EffectRequest:
+    """One effect to perform.
+
+    `plan` is the request body of the plan, without the session. `until` is a monotonic time.
+    """
 
     tool: str
     arguments: Any
@@ -57,27 +82,28 @@ class Wish:
     undo: Undo | None = None
     compensates: str = ""
     until: float | None = None
-    waiting: Callable[[str, Json], object] = lambda _for, _told: None
-    granted: Callable[[Json, float], object] = lambda _told, _asked_at: None
-    told_of: set[object] = field(default_factory=set)  # effects of other sessions with the same call
+    on_wait: Callable[[str, Json], object] = lambda _reason, _answer: None
+    on_dispatch: Callable[[Json, float], object] = lambda _answer, _sent_at: None
+    # Effects of other sessions with the same call, already passed to `on_wait`.
+    reported_calls: set[object] = field(default_factory=set)
 
     @property
     def name(self) -> str:
-        """What it is called in sentences."""
+        """Name of the effect in messages."""
         return f"{self.tool} ({self.plan.get('effect_key') or self.plan.get('call_id')})"
 
-    def known(self, verdict: Verdict) -> Known:
-        """The attempt that a verdict is about."""
-        about = verdict.about
-        return Known(
+    def attempt_info(self, verdict: Verdict) -> AttemptInfo:
+        """Return the attempt that a verdict is about."""
+        effect = verdict.effect_json
+        return AttemptInfo(
             verdict.effect,
             verdict.handle,
-            str(about.get("effect_key") or ""),
+            str(effect.get("effect_key") or ""),
             self.tool,
             self.arguments,
             verdict.attempt,
             verdict.remote_key,
-            str(about.get("external_reference") or ""),
+            str(effect.get("external_reference") or ""),
         )
 
 
@@ -85,152 +111,201 @@ class Wish:
 class Attempts:
     """Makes the attempts of one session."""
 
-    holder: Holder
-    _dispatches: dict[str, tuple[str, Json]] = field(default_factory=dict)  # without an answer yet: key and body
-    _untold: list[tuple[str, Json, str]] = field(default_factory=list)
+    session: EffectSession
+    # Key and body of each dispatch without an answer, by effect.
+    _dispatches: dict[str, tuple[str, Json]] = field(default_factory=dict)
+    _unsent_reports: list[tuple[str, Json, str]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def epoch(self) -> Json:
-        """What says under which lease something is written."""
-        return {} if self.holder.lease is None else {"lease_epoch": self.holder.lease.epoch}
+    def epoch_json(self) -> Json:
+        """Return the lease epoch as a field of a request body, or nothing without a lease."""
+        return {} if self.session.lease is None else {"lease_epoch": self.session.lease.epoch}
 
-    def patiently(self, wish: Wish, command: Callable[[], Answer]) -> Answer:
-        """Give a command; while a person has stopped it, or we are paced, again and again."""
-        told = False
+    def retry_while_paused(
+        self, request: EffectRequest, command: Callable[[], Response]
+    ) -> Response:
+        """Send a command; retry while a stop is in force or plans are paced (429)."""
+        wait_reported = False
         while True:
-            self.holder.guard()
+            self.session.check_active()
             try:
                 return command()
-            except LedgerAway as away:
-                raise away.about(f"{wish.name} was not begun.") from away
+            except ServerUnavailable as error:
+                raise error.with_consequence(f"{request.name} was not begun.") from error
             except Refused as refusal:
-                self.stop(refusal)
+                self.raise_if_ended(refusal)
                 if refusal.code != "HELD" and refusal.status != 429:
                     raise
-                if not told:
-                    wish.waiting("stop" if refusal.code == "HELD" else "pace", refusal.problem)
-                told = True
+                if not wait_reported:
+                    request.on_wait("stop" if refusal.code == "HELD" else "pace", refusal.problem)
+                wait_reported = True
                 pause_s = float(refusal.problem.get("retry_after_s") or waiting.PAUSE_S)
-                waiting.pause(self.holder, pause_s, wish.until, f"{wish.name}: {refusal.sentence}.")
+                waiting.sleep_or_raise(
+                    self.session, pause_s, request.until, f"{request.name}: {refusal.sentence}."
+                )
 
-    def stop(self, refusal: Refused) -> None:
-        """Raise SessionEnded or LeaseLost where a refusal says that nothing more can be begun here."""
-        ended = self.holder.status in ENDED  # and with it the lease that Gatebook asks for first
+    def raise_if_ended(self, refusal: Refused) -> None:
+        """Raise SessionEnded or LeaseLost if a refusal rules out any further effect."""
+        # Gatebook checks the lease first, and the lease ended with the session.
+        ended = self.session.status in ENDED
         if refusal.code == "SESSION_ENDED" or (refusal.code == "LEASE_LOST" and ended):
-            raise SessionEnded(self.holder.status if ended else "") from refusal
+            raise SessionEnded(self.session.status if ended else "") from refusal
         if refusal.code == "LEASE_LOST":
-            self.lose(refusal)
+            self.mark_lease_lost(refusal)
 
-    def lose(self, refusal: Refused) -> NoReturn:
-        """Take it from Gatebook that the lease is another's."""
-        if self.holder.lease is not None:
-            self.holder.lease.lost = True
+    def mark_lease_lost(self, refusal: Refused) -> NoReturn:
+        """Mark the lease as lost and raise LeaseLost."""
+        if self.session.lease is not None:
+            self.session.lease.lost = True
         raise LeaseLost(f"{refusal.sentence}; nothing was begun.") from refusal
 
-    def dispatch(self, effect: str, wish: Wish, replays: int = 0) -> Performed | None:
-        """Use the leave and do it; None when it is to be looked at again, because the leave is not there any more."""
-        body: Json = {"process": self.holder.process, "arguments": wish.arguments} | self.epoch()
-        body |= {name: wish.plan[name] for name in ("free_text", "preconditions") if name in wish.plan}
-        owed_key, owed = self._dispatches.get(effect, ("", {}))
-        if replays or "replays" in owed:
-            body["replays"] = replays or owed["replays"]
-        key = owed_key if body == owed else new_key()
+    def dispatch(
+        self, effect: str, request: EffectRequest, replays: int = 0
+    ) -> EffectResult | None:
+        """Use the permission and run the act.
+
+        Return None if the permission is no longer valid and the effect must be planned again.
+        """
+        body: Json = {
+            "process": self.session.process,
+            "arguments": request.arguments,
+        } | self.epoch_json()
+        body |= {
+            name: request.plan[name]
+            for name in ("free_text", "preconditions")
+            if name in request.plan
+        }
+        unanswered_key, unanswered_body = self._dispatches.get(effect, ("", {}))
+        if replays or "replays" in unanswered_body:
+            body["replays"] = replays or unanswered_body["replays"]
+        key = unanswered_key if body == unanswered_body else new_key()
         self._dispatches[effect] = key, body
-        asked_at = time.monotonic()
+        sent_at = time.monotonic()
         try:
-            granted = self.patiently(wish, lambda: self.holder.wire.post(f"/effects/{effect}/dispatch", body, key=key))
+            response = self.retry_while_paused(
+                request,
+                lambda: self.session.http.post(f"/effects/{effect}/dispatch", body, key=key),
+            )
         except Refused as refusal:
             self._dispatches.pop(effect, None)
-            if refusal.code in ("GATE_DENIED", "GATE_EXPIRED") or refusal.reason in _PEOPLE_SAID_NO:
-                raise NoLeave(effect, refusal.reason or "denied") from refusal
-            if refusal.code in _LOOK_AGAIN:
+            if (
+                refusal.code in ("GATE_DENIED", "GATE_EXPIRED")
+                or refusal.reason in _REFUSED_REASONS
+            ):
+                raise PermissionRefused(effect, refusal.reason or "denied") from refusal
+            if refusal.code in _REPLAN_CODES:
                 return None
             raise
         self._dispatches.pop(effect, None)
-        if not self._still_in_time(effect, granted.body, asked_at):
+        if not self._may_still_act(effect, response.body, sent_at):
             return None
-        wish.granted(granted.body, asked_at)
-        return self._do(effect, granted.body, wish)
+        request.on_dispatch(response.body, sent_at)
+        return self._run_act(effect, response.body, request)
 
-    def _still_in_time(self, effect: str, granted: Json, asked_at: float) -> bool:
-        """Whether the act may begin: whoever slept since the dispatch could be taken for dead and be replaced by now.
+    def _may_still_act(self, effect: str, dispatch: Json, sent_at: float) -> bool:
+        """Return whether the act may begin, and report the attempt as rejected if not.
 
-        What is not begun is told as such: that much this process does know. Raises LeaseLost, LedgerAway.
+        A process that slept after the dispatch may count as dead and may have been replaced. The
+        report is certain: this process knows that it did not act. Raises LeaseLost,
+        ServerUnavailable.
         """
-        path, attempt = f"/effects/{effect}", int(granted["attempt"])
-        slept = NotYet(f"not begun: {STALE_S} s passed between the dispatch and the act", effect)
+        path, attempt = f"/effects/{effect}", int(dispatch["attempt"])
+        too_late = WaitTimeout(
+            f"not begun: {MAX_DISPATCH_AGE_S} s passed between the dispatch and the act", effect
+        )
         try:
-            self.holder.guard()
-        except GatebookError as lost:
-            self._tell_failed(path, attempt, "rejected", lost)
+            self.session.check_active()
+        except GatebookError as error:
+            self._report_failure(path, attempt, "rejected", error)
             raise
-        if time.monotonic() - asked_at <= STALE_S:
+        if time.monotonic() - sent_at <= MAX_DISPATCH_AGE_S:
             return True
-        self._tell_failed(path, attempt, "rejected", slept)
+        self._report_failure(path, attempt, "rejected", too_late)
         return False
 
-    def _do(self, effect: str, granted: Json, wish: Wish) -> Performed:
-        attempt, path = int(granted["attempt"]), f"/effects/{effect}"
+    def _run_act(self, effect: str, dispatch: Json, request: EffectRequest) -> EffectResult:
+        attempt, path = int(dispatch["attempt"]), f"/effects/{effect}"
         try:
-            done = Done.of(wish.act(str(granted.get("remote_key") or "")))
+            result = Result.from_return_value(request.act(str(dispatch.get("remote_key") or "")))
         except Rejected as rejection:
-            self._tell_failed(path, attempt, "rejected", rejection)
+            self._report_failure(path, attempt, "rejected", rejection)
             raise
-        except TIMEOUTS as late:
-            self._tell_failed(path, attempt, "timeout", late)
+        except TIMEOUTS as error:
+            self._report_failure(path, attempt, "timeout", error)
             raise
-        except BaseException as fault:
-            self._tell_failed(path, attempt, "error", fault)
+        except BaseException as error:
+            self._report_failure(path, attempt, "error", error)
             raise
-        body: Json = {"attempt": attempt, "outcome": done.outcome, "result": sendable(done.result)} | self.epoch()
-        if done.reference:
-            body["external_reference"] = done.reference[:300].encode("utf-8", "replace").decode()
-        answer = self._tell(f"{path}/acknowledge", body, wish)
-        performed = Performed.read(answer.body, done.result)
-        if answer.status == 202 and self.holder.lease is not None:
-            self.holder.lease.lost = True
-            sentence = f"{wish.name} was done, and told as evidence; the session is another process's now. Stop here."
+        body: Json = {
+            "attempt": attempt,
+            "outcome": result.outcome,
+            "result": to_sendable_json(result.result),
+        } | self.epoch_json()
+        if result.reference:
+            body["external_reference"] = result.reference[:300].encode("utf-8", "replace").decode()
+        answer = self._report_result(f"{path}/acknowledge", body, request)
+        performed = EffectResult.from_json(answer.body, result.result)
+        if answer.status == 202 and self.session.lease is not None:
+            self.session.lease.lost = True
+            sentence = (
+                f"{request.name} was done, and its report is stored as evidence. "
+                "Another process has the session. Stop."
+            )
             raise LeaseLost(sentence, performed)
         return performed
 
-    def _tell(self, path: str, body: Json, wish: Wish) -> Answer:
+    def _report_result(self, path: str, body: Json, request: EffectRequest) -> Response:
         key = new_key()
         try:
-            return self.holder.wire.post(path, body, key=key)
-        except LedgerAway as away:
-            self._untold.append((path, body, key))
-            sentence = f"{wish.name} was done; only the report of it is missing, and is sent with the next call."
-            raise LedgerAway(away.reason, sentence, acted=True) from away
+            return self.session.http.post(path, body, key=key)
+        except ServerUnavailable as error:
+            self._unsent_reports.append((path, body, key))
+            sentence = (
+                f"{request.name} was done; only the report is missing. The next call sends it."
+            )
+            raise ServerUnavailable(error.reason, sentence, acted=True) from error
         except Refused as refusal:
             if refusal.status != 422 or "result" not in body:
                 raise
-            # Whatever is wrong with the result, that it happened must be told.
+            # The act happened, so it must be reported even if its result is refused.
             left_out = {"left_out": f"refused: {refusal.code}"}
-            return self.holder.wire.post(path, body | {"result": left_out})
+            return self.session.http.post(path, body | {"result": left_out})
 
-    def _tell_failed(self, path: str, attempt: int, reason: str, fault: BaseException) -> None:
-        """Say that an attempt failed; what goes wrong in saying so is noted on the error, which goes on."""
-        detail = (str(fault) if reason == "rejected" else repr(fault))[:_DETAIL].encode("utf-8", "replace").decode()
-        body: Json = {"attempt": attempt, "reason": reason, "detail": detail} | self.epoch()
+    def _report_failure(self, path: str, attempt: int, reason: str, error: BaseException) -> None:
+        """Report a failed attempt.
+
+        If the report itself fails, a note is added to the error of the act.
+        """
+        detail = (
+            (str(error) if reason == "rejected" else repr(error))[:_DETAIL_CHARS]
+            .encode("utf-8", "replace")
+            .decode()
+        )
+        body: Json = {"attempt": attempt, "reason": reason, "detail": detail} | self.epoch_json()
         key = new_key()
-        patience_s = None if isinstance(fault, Exception) else 2.0  # somebody wants this process to end
+        # Other exceptions (KeyboardInterrupt, SystemExit) end the process: do not delay that.
+        patience_s = None if isinstance(error, Exception) else 2.0
         try:
-            self.holder.wire.post(f"{path}/fail", body, key=key, patience_s=patience_s)
-        except LedgerAway as away:
-            self._untold.append((f"{path}/fail", body, key))
-            fault.add_note(f"Gatebook could not be told that this attempt failed ({reason}): {away}")
+            self.session.http.post(f"{path}/fail", body, key=key, patience_s=patience_s)
+        except ServerUnavailable as unavailable:
+            self._unsent_reports.append((f"{path}/fail", body, key))
+            error.add_note(
+                f"The failure of this attempt ({reason}) could not be reported: {unavailable}"
+            )
         except Refused as refusal:
-            fault.add_note(f"Gatebook did not take that this attempt failed ({reason}): {refusal}")
+            error.add_note(f"Gatebook refused the report of this failure ({reason}): {refusal}")
 
-    def tell_untold(self) -> None:
-        """Send what could not be told before. Raises LedgerAway."""
+    def send_unsent_reports(self) -> None:
+        """Send the reports that could not be sent before. Raises ServerUnavailable."""
         with self._lock:
-            while self._untold:
-                path, body, key = self._untold[0]
+            while self._unsent_reports:
+                path, body, key = self._unsent_reports[0]
                 try:
-                    self.holder.wire.post(path, body, key=key)
-                except LedgerAway as away:
-                    raise away.about("Nothing was begun: what was done before could not be told yet.") from away
+                    self.session.http.post(path, body, key=key)
+                except ServerUnavailable as error:
+                    raise error.with_consequence(
+                        "Nothing was begun: earlier results could not be reported yet."
+                    ) from error
                 except Refused:
-                    pass  # it is known by now, from somebody else
-                self._untold.pop(0)
+                    pass  # The outcome is already recorded from another source.
+                self._unsent_reports.pop(0)

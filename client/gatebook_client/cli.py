@@ -1,6 +1,8 @@
-"""The command line: `gatebook exec --tool git.push -- git push …` wraps what exists; the other words look.
+"""Record and control commands with Gatebook, and inspect sessions and effects.
 
-Where a Gatebook is, GATEBOOK_URL and GATEBOOK_TOKEN say, or --url and --token.
+`gatebook exec --tool git.push -- git push …` wraps an existing command; the other subcommands
+read. The address and the token come from GATEBOOK_URL and GATEBOOK_TOKEN, or from --url and
+--token.
 """
 
 import argparse
@@ -8,48 +10,55 @@ import sys
 import time
 from collections.abc import Callable
 
-from gatebook_client import command, searching, waiting
+from gatebook_client import exec_command, search_command, waiting
 from gatebook_client.client import Client
-from gatebook_client.errors import GatebookError, LedgerAway, NoLeave, Refused
+from gatebook_client.errors import GatebookError, PermissionRefused, Refused, ServerUnavailable
 from gatebook_client.lease import Lease
-from gatebook_client.values import Json
+from gatebook_client.types import Json
 
-AWAY, NOT_NOW, NO_LEAVE, USAGE = 69, 75, 77, 64  # as sysexits.h has them: unavailable, temporary, not permitted, usage
+# The codes of sysexits.h: unavailable, temporary failure, not permitted, usage.
+UNAVAILABLE, NOT_NOW, REFUSED, USAGE = 69, 75, 77, 64
 NOT_SAFE = 3
 PAUSE_S = 2.0
-TIMEOUT = "for the command; at most, and by default, the request lifetime of its tool, after which it is killed"
+TIMEOUT = (
+    "for the command, which is then killed; default and maximum: the request lifetime of its tool"
+)
 CODES = (
-    f"exit codes: that of the command, where it ran; {AWAY} Gatebook is away and nothing was begun; {NO_LEAVE} leave"
-    f" was refused; {NOT_NOW} not now (a person decides, or the wait was over); {USAGE} wrong usage or request"
+    f"exit codes: that of the command if it ran; {UNAVAILABLE} Gatebook cannot be reached and "
+    f"nothing was begun; {REFUSED} permission was refused; {NOT_NOW} not now (a person decides, or "
+    f"the wait timed out); {USAGE} wrong usage or request"
 )
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; return its exit code."""
-    given = sys.argv[1:] if arguments is None else arguments
-    # What stands behind -- is a command of its own, and none of its options is ours.
-    cut = given.index("--") if "--" in given else len(given)
-    asked = _parser().parse_args(given[:cut])
-    asked.command = given[cut + 1 :]
+    """Run one subcommand and return its exit code."""
+    words = sys.argv[1:] if arguments is None else arguments
+    # Words after -- belong to the wrapped command; its options are not parsed.
+    separator = words.index("--") if "--" in words else len(words)
+    options = _parser().parse_args(words[:separator])
+    options.command = words[separator + 1 :]
     try:
-        client = Client(asked.url, asked.token, patience_s=asked.patience, waiting=command.tell_of_waiting)
-        run: Callable[[Client, argparse.Namespace], int] = asked.run
-        return run(client, asked)
-    except LedgerAway as away:
-        if away.acted:
+        client = Client(
+            options.url, options.token, patience_s=options.patience, on_wait=exec_command.print_wait
+        )
+        run: Callable[[Client, argparse.Namespace], int] = options.run
+        return run(client, options)
+    except ServerUnavailable as error:
+        if error.acted:
             sentence = (
-                "The command ran, and only the report of it is missing: see `gatebook resume` before you run it again."
+                "The command ran; only its report is missing. "
+                "Check `gatebook resume` before you run it again."
             )
-            return _stop(AWAY, f"{away.reason} {sentence}")
-        return _stop(AWAY, str(away) if away.undone else f"{away} Nothing was begun.")
-    except NoLeave as no:
-        return _stop(NO_LEAVE, f"{no}. Nothing was begun.")
-    except searching.Unclear as fault:
-        return _stop(USAGE, str(fault))
-    except (Refused, ValueError) as refusal:
-        return _stop(USAGE, f"{str(refusal).rstrip('.')}. Nothing was begun.")
-    except GatebookError as fault:
-        return _stop(NOT_NOW, str(fault))
+            return _stop(UNAVAILABLE, f"{error.reason} {sentence}")
+        return _stop(UNAVAILABLE, str(error) if error.undone else f"{error} Nothing was begun.")
+    except PermissionRefused as error:
+        return _stop(REFUSED, f"{error}. Nothing was begun.")
+    except search_command.QueryError as error:
+        return _stop(USAGE, str(error))
+    except (Refused, ValueError) as error:
+        return _stop(USAGE, f"{str(error).rstrip('.')}. Nothing was begun.")
+    except GatebookError as error:
+        return _stop(NOT_NOW, str(error))
     except (KeyboardInterrupt, BrokenPipeError):
         return 130
 
@@ -60,60 +69,93 @@ def _stop(code: int, sentence: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="gatebook", description=(__doc__ or "").partition("\n")[0], epilog=CODES)
+    parser = argparse.ArgumentParser(
+        prog="gatebook", description=(__doc__ or "").partition("\n")[0], epilog=CODES
+    )
     parser.add_argument("--url", default="", help="default: GATEBOOK_URL")
     parser.add_argument("--token", default="", help="default: GATEBOOK_TOKEN")
-    parser.add_argument("--patience", type=float, default=15.0, metavar="SECONDS", help="default: %(default)s")
-    words = parser.add_subparsers(required=True, metavar="WORD")
+    parser.add_argument(
+        "--patience", type=float, default=15.0, metavar="SECONDS", help="default: %(default)s"
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    wrap = words.add_parser("exec", help="run a command as one effect", epilog=CODES)
-    wrap.add_argument("--tool", required=True, help="the name under which policies and tools.yaml know it")
-    wrap.add_argument("--session", default="", metavar="KEY", help="a session to take up again; default: a new one")
-    wrap.add_argument("--key", default="", help="names the effect for good: what is done under it is not done again")
-    wrap.add_argument("--probe", default="", metavar="COMMAND", help="looks whether it happened: exit 0 yes, 1 no")
-    wrap.add_argument("--reference", default="", metavar="COMMAND", help="prints what the other side calls it, after")
-    wrap.add_argument("--why", default="", help="shown to people")
+    wrap = commands.add_parser("exec", help="run a command as one effect", epilog=CODES)
+    wrap.add_argument("--tool", required=True, help="name of the tool in policies and tools.yaml")
+    wrap.add_argument(
+        "--session",
+        default="",
+        metavar="KEY",
+        help="session to continue; default: a new one",
+    )
+    wrap.add_argument(
+        "--key",
+        default="",
+        help="permanent name of the effect: under one key it is done once",
+    )
+    wrap.add_argument(
+        "--probe",
+        default="",
+        metavar="COMMAND",
+        help="checks whether it happened: exit code 0 yes, 1 no",
+    )
+    wrap.add_argument(
+        "--reference",
+        default="",
+        metavar="COMMAND",
+        help="prints the remote's reference, after the command",
+    )
+    wrap.add_argument("--why", default="", help="reason shown to reviewers")
     wrap.add_argument("--repository", default="")
     wrap.add_argument("--ref", default="")
     wrap.add_argument("--environment", default="")
     wrap.add_argument("--resource", default="")
     wrap.add_argument(
-        "--wait", type=float, default=None, metavar="SECONDS", help="for leave; default: as long as it takes"
+        "--wait",
+        type=float,
+        default=None,
+        metavar="SECONDS",
+        help="maximum wait for permission; default: no limit",
     )
     wrap.add_argument("--timeout", type=float, default=None, metavar="SECONDS", help=TIMEOUT)
-    wrap.set_defaults(run=command.run)
+    wrap.set_defaults(run=exec_command.run)
 
-    look = words.add_parser("sessions", help="list sessions, newest first")
-    look.add_argument("--status", default="")
-    look.add_argument("--limit", type=int, default=20)
-    look.set_defaults(run=_sessions)
+    listing = commands.add_parser("sessions", help="list sessions, newest first")
+    listing.add_argument("--status", default="")
+    listing.add_argument("--limit", type=int, default=20)
+    listing.set_defaults(run=_sessions)
 
-    look = words.add_parser("effects", help="list effects, newest first")
-    look.add_argument("--session", default="", metavar="KEY")
-    look.add_argument("--state", default="")
-    look.add_argument("--tool", default="")
-    look.add_argument("--limit", type=int, default=20)
-    look.set_defaults(run=_effects)
+    listing = commands.add_parser("effects", help="list effects, newest first")
+    listing.add_argument("--session", default="", metavar="KEY")
+    listing.add_argument("--state", default="")
+    listing.add_argument("--tool", default="")
+    listing.add_argument("--limit", type=int, default=20)
+    listing.set_defaults(run=_effects)
 
-    ask = words.add_parser("search", help="ask the book, such as 'effect is:unknown' or 'gate is:waiting'")
-    ask.add_argument("query")
-    ask.add_argument("--limit", type=int, default=20)
-    ask.add_argument("--json", action="store_true", help="the whole answer of each page, one a line")
-    ask.add_argument("--all", action="store_true", help="page on until nothing is left")
-    ask.set_defaults(run=searching.run)
+    search = commands.add_parser(
+        "search", help="search the journal, for example 'effect is:unknown' or 'gate is:waiting'"
+    )
+    search.add_argument("query")
+    search.add_argument("--limit", type=int, default=20)
+    search.add_argument(
+        "--json", action="store_true", help="print the API response of each page, one per line"
+    )
+    search.add_argument("--all", action="store_true", help="print all pages")
+    search.set_defaults(run=search_command.run)
 
-    wait = words.add_parser("wait", help="wait until people have ruled on a gate, or on the gate of an effect")
-    wait.add_argument("id", help="of a gate or an effect, or its handle")
+    wait = commands.add_parser("wait", help="wait for the ruling on a gate or on an effect's gate")
+    wait.add_argument("id", help="id or handle of a gate or an effect")
     wait.add_argument("--wait", type=float, default=None, metavar="SECONDS")
     wait.set_defaults(run=_wait)
 
-    resume = words.add_parser("resume", help=f"can it resume safely? exit code 0 yes, {NOT_SAFE} no")
-    resume.add_argument("session", metavar="KEY", help="of a session, its handle or its id")
+    resume = commands.add_parser(
+        "resume", help=f"check whether a session can resume safely: exit code 0 yes, {NOT_SAFE} no"
+    )
+    resume.add_argument("session", metavar="KEY", help="key, handle or id of a session")
     resume.set_defaults(run=_resume)
 
-    tail = words.add_parser("tail", help="print effects as they change, until interrupted")
+    tail = commands.add_parser("tail", help="print effects as they change, until interrupted")
     tail.add_argument("--session", default="", metavar="KEY")
-    tail.add_argument("--once", action="store_true", help="print what is there and end")
+    tail.add_argument("--once", action="store_true", help="print the current effects and exit")
     tail.set_defaults(run=_tail)
     return parser
 
@@ -123,117 +165,154 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _sessions(client: Client, asked: argparse.Namespace) -> int:
-    for one in client.wire.get("/sessions", status=asked.status, limit=asked.limit).body["items"]:
-        _say(f"{one['handle']:>8}  {one['status']:<10}  {one['key']:<32}  {one.get('title') or ''}")
+def _sessions(client: Client, options: argparse.Namespace) -> int:
+    for session in client.http.get("/sessions", status=options.status, limit=options.limit).body[
+        "items"
+    ]:
+        _say(
+            f"{session['handle']:>8}  {session['status']:<10}  {session['key']:<32}"
+            f"  {session.get('title') or ''}"
+        )
     return 0
 
 
-def _line(one: Json) -> str:
-    reference = str(one.get("external_reference") or "")
-    state = f"{one['handle']:>8}  {one['state']:<12}  {one.get('outcome') or '':<7}  {one['leave']:<8}"
-    return f"{state}  {one['tool']:<20}  {one['effect_key']}  {reference}"
+def _line(effect: Json) -> str:
+    reference = str(effect.get("external_reference") or "")
+    state = (
+        f"{effect['handle']:>8}  {effect['state']:<12}  {effect.get('outcome') or '':<7}"
+        f"  {effect['leave']:<8}"
+    )
+    return f"{state}  {effect['tool']:<20}  {effect['effect_key']}  {reference}"
 
 
-def _known(client: Client, session: str) -> str:
-    """The id of a session that was named by its key, handle or id; nothing for none. Raises ValueError."""
+def _resolve_session(client: Client, session: str) -> str:
+    """Return the id of a session given by key, handle or id; "" for "". Raises ValueError."""
     if not session or _is_id(session):
         return session
-    found = client.wire.get("/sessions", key=session, limit=1).body["items"] or _called(client, "/sessions", session)
-    if not found:
+    sessions = client.http.get("/sessions", key=session, limit=1).body["items"] or _find_by_handle(
+        client, "/sessions", session
+    )
+    if not sessions:
         raise ValueError(f"There is no session {session}; `gatebook sessions` lists their keys")
-    return str(found[0]["id"])
+    return str(sessions[0]["id"])
 
 
-def _called(client: Client, path: str, handle: str) -> list[Json]:
-    """What has that handle, such as e_17: lists go by that number, the newest first."""
+def _find_by_handle(client: Client, path: str, handle: str) -> list[Json]:
+    """Return the item with a handle such as e_17, as a list of at most one.
+
+    Lists are ordered by the number in the handle, newest first.
+    """
     _, _, number = handle.partition("_")
     if not number.isdecimal() or not number.isascii():
         return []
-    found = client.wire.get(path, after=int(number) + 1, limit=1).body["items"]
-    return [one for one in found if one["handle"] == handle]
+    items = client.http.get(path, after=int(number) + 1, limit=1).body["items"]
+    return [item for item in items if item["handle"] == handle]
 
 
-def _effects(client: Client, asked: argparse.Namespace) -> int:
-    session = _known(client, asked.session)
-    found = client.wire.get("/effects", session=session, state=asked.state, tool=asked.tool, limit=asked.limit)
-    for one in found.body["items"]:
-        _say(_line(one))
+def _effects(client: Client, options: argparse.Namespace) -> int:
+    session = _resolve_session(client, options.session)
+    response = client.http.get(
+        "/effects", session=session, state=options.state, tool=options.tool, limit=options.limit
+    )
+    for effect in response.body["items"]:
+        _say(_line(effect))
     return 0
 
 
-def _wait(client: Client, asked: argparse.Namespace) -> int:
-    until, subject = None if asked.wait is None else time.monotonic() + asked.wait, asked.id
+def _wait(client: Client, options: argparse.Namespace) -> int:
+    until, subject = None if options.wait is None else time.monotonic() + options.wait, options.id
     if not _is_id(subject):
-        found = _called(client, "/gates" if subject.startswith("g_") else "/effects", subject)
-        if not found:
-            raise ValueError(f"There is no gate or effect {subject}; `gatebook effects` lists their handles")
-        subject = found[0]["id"]
+        items = _find_by_handle(
+            client, "/gates" if subject.startswith("g_") else "/effects", subject
+        )
+        if not items:
+            raise ValueError(
+                f"There is no gate or effect {subject}; `gatebook effects` lists their handles"
+            )
+        subject = items[0]["id"]
     try:
-        gate = client.wire.get(f"/gates/{subject}").body
+        gate = client.http.get(f"/gates/{subject}").body
         effect = {"id": gate["effect"], "handle": gate.get("handle"), "gate": {"id": gate["id"]}}
     except Refused as refusal:
         if refusal.status != 404:
             raise
-        effect = client.wire.get(f"/effects/{subject}").body
+        effect = client.http.get(f"/effects/{subject}").body
         if "gate" not in effect:
-            _say(f"No people are asked about it; it is {effect['state']}, its leave {effect['leave']}.")
-            return 0 if effect["answer"] in ("proceed", "done") else NO_LEAVE
-    waiting.for_leave(_Watcher(client), effect, until)
-    _say("Leave is given.")
+            _say(
+                f"The effect has no gate. Its state is {effect['state']}, its permission "
+                f"{effect['leave']}."
+            )
+            return 0 if effect["answer"] in ("proceed", "done") else REFUSED
+    waiting.wait_for_permission(_Watcher(client), effect, until)
+    _say("Permission is granted.")
     return 0
 
 
 class _Watcher:
-    """Waits without a session, and begins nothing."""
+    """A session for waiting only: it has no lease and begins no effects."""
 
     id, process, status = "", "", ""
 
     def __init__(self, client: Client) -> None:
-        self.wire = client.wire
+        self.http = client.http
         self.lease: Lease | None = None
 
-    def guard(self) -> None:
-        """Nothing to guard."""
+    def check_active(self) -> None:
+        """Do nothing: there is no lease to check."""
 
 
-def _resume(client: Client, asked: argparse.Namespace) -> int:
-    told = client.wire.get(f"/sessions/{_known(client, asked.session)}/resume").body
-    ended = (told.get("session") or {}).get("ended")
-    _say(str(told["sentence"]) if ended else f"Can it resume safely? {'YES' if told['safe'] else 'NO'}")
-    for one in told.get("because") or []:
-        _say(f"  because: {_sentence(one)}")
-    for one in told.get("done") or []:
-        reference = f" ({one['external_reference']})" if one.get("external_reference") else ""
-        unheard = " Its worker may have ended before it heard." if one.get("unheard") else ""
-        _say(f"  done: {_sentence(one)} {one['tool']} {one.get('gist') or ''}{reference}.{unheard}")
-    opened = (told.get("crash_recovery") or {}).get("open_effects") or []
-    for one in opened:
-        _say(f"  open: {_sentence(one)}")
-    return 0 if told["safe"] else NOT_SAFE
+def _resume(client: Client, options: argparse.Namespace) -> int:
+    summary = client.http.get(f"/sessions/{_resolve_session(client, options.session)}/resume").body
+    ended = (summary.get("session") or {}).get("ended")
+    _say(
+        str(summary["sentence"])
+        if ended
+        else f"Can it resume safely? {'YES' if summary['safe'] else 'NO'}"
+    )
+    for item in summary.get("because") or []:
+        _say(f"  because: {_sentence(item)}")
+    for item in summary.get("done") or []:
+        reference = f" ({item['external_reference']})" if item.get("external_reference") else ""
+        unheard = (
+            " Its worker may have ended before it received this result."
+            if item.get("unheard")
+            else ""
+        )
+        _say(
+            f"  done: {_sentence(item)} {item['tool']} {item.get('gist') or ''}"
+            f"{reference}.{unheard}"
+        )
+    open_effects = (summary.get("crash_recovery") or {}).get("open_effects") or []
+    for item in open_effects:
+        _say(f"  open: {_sentence(item)}")
+    return 0 if summary["safe"] else NOT_SAFE
 
 
-def _sentence(one: Json) -> str:
-    effect = one.get("effect")
-    handle = effect.get("handle", "") if isinstance(effect, dict) else one.get("handle") or effect or ""
-    verdict = one.get("verdict")
-    told = verdict if isinstance(verdict, dict) else one
-    return str(told.get("sentence") or f"{handle} {told.get('verdict', '')} {told.get('reason', '')}").strip()
+def _sentence(item: Json) -> str:
+    effect = item.get("effect")
+    handle = (
+        effect.get("handle", "") if isinstance(effect, dict) else item.get("handle") or effect or ""
+    )
+    verdict = item.get("verdict")
+    source = verdict if isinstance(verdict, dict) else item
+    return str(
+        source.get("sentence") or f"{handle} {source.get('verdict', '')} {source.get('reason', '')}"
+    ).strip()
 
 
 def _is_id(text: str) -> bool:
     return len(text) == 36 and text.count("-") == 4
 
 
-def _tail(client: Client, asked: argparse.Namespace) -> int:
-    known: dict[str, str] = {}
-    session = _known(client, asked.session)
+def _tail(client: Client, options: argparse.Namespace) -> int:
+    printed: dict[str, str] = {}
+    session = _resolve_session(client, options.session)
     while True:
-        found = client.wire.get("/effects", session=session, limit=100).body["items"]
-        for one in reversed(found):
-            if known.get(one["id"]) != (line := _line(one)):
-                known[one["id"]] = line
+        effects = client.http.get("/effects", session=session, limit=100).body["items"]
+        for effect in reversed(effects):
+            if printed.get(effect["id"]) != (line := _line(effect)):
+                printed[effect["id"]] = line
                 _say(line)
-        if asked.once:
+        if options.once:
             return 0
-        client.wire.sleep(PAUSE_S)
+        client.http.sleep(PAUSE_S)

@@ -1,4 +1,4 @@
-"""Where sessions come from: an address, a token, and the one thread that keeps their leases."""
+"""Clients and their sessions: the address, the token and the thread that renews leases."""
 
 import os
 import secrets
@@ -8,24 +8,23 @@ from typing import Any
 
 import httpx
 
-from gatebook_client.lease import Beater, Lease
-from gatebook_client.sessions import Session, Waiting
-from gatebook_client.values import ENDED, Json
-from gatebook_client.wire import Wire
-
-DESCRIPTION = ("title", "repository", "branch", "parent", "labels", "owner", "on_behalf_of")
+from gatebook_client.http import HttpClient
+from gatebook_client.lease import HeartbeatSender, Lease
+from gatebook_client.sessions import OnWait, Session
+from gatebook_client.types import ENDED, Json
 
 
-def _nobody(_for: str, _told: Json) -> None:
-    """Hears of waits and does nothing."""
+def _ignore_wait(_reason: str, _answer: Json) -> None:
+    """Ignore a wait: the default of `on_wait`."""
 
 
 class Client:
-    """The Gatebook at `url`, or at GATEBOOK_URL, spoken to with a token, or GATEBOOK_TOKEN.
+    """Client of the Gatebook at `url` (or GATEBOOK_URL), with a token (or GATEBOOK_TOKEN).
 
-    `patience_s` is how long no answer is borne before LedgerAway; `waiting` hears of each wait before it begins: the
-    word gate, stop, pace or verdict, and what Gatebook said. It also hears of the same call in another session,
-    of unknown outcome: the word same_call, with the answer of the plan; and of left_open. A transport is a test's.
+    `patience_s` is how long requests are retried before ServerUnavailable is raised. `on_wait` is
+    called before each wait, with a reason (gate, stop, pace or verdict) and Gatebook's answer. It
+    is also called with `same_call` and the answer to the plan if the same call has an unknown
+    outcome in another session, and with `left_open`. `transport` and `sleep` are for tests.
     """
 
     def __init__(
@@ -34,15 +33,15 @@ class Client:
         token: str = "",
         *,
         patience_s: float = 15.0,
-        waiting: Waiting = _nobody,
+        on_wait: OnWait = _ignore_wait,
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         url = url or os.environ.get("GATEBOOK_URL", "")
         token = token or os.environ.get("GATEBOOK_TOKEN", "")
-        self.wire = Wire(url, token, patience_s=patience_s, transport=transport, sleep=sleep)
-        self.beater = Beater(self.wire)
-        self._waiting = waiting
+        self.http = HttpClient(url, token, patience_s=patience_s, transport=transport, sleep=sleep)
+        self.heartbeats = HeartbeatSender(self.http)
+        self._on_wait = on_wait
         self._pid = os.getpid()
 
     def session(
@@ -50,39 +49,52 @@ class Client:
         key: str = "",
         *,
         mode: str = "leased",
-        ends: bool = True,
+        end_on_exit: bool = True,
         ttl_s: int = 60,
         takeover: bool = False,
         wait_for_lease_s: float = 0.0,
-        answers_again: bool = True,
-        _owns: bool = False,
-        **described: Any,
+        match_unanswered_calls: bool = True,
+        _owns_http: bool = False,
+        **description: Any,
     ) -> Session:
-        """Open the session with that key, or take it up again; `described` holds title, repository, branch, ….
+        """Open the session with that key, or reopen it.
 
-        In mode `leased` this process alone works in it: LeaseHeld is raised while another does, after waiting as long
-        as said. Mode `one_shot` has no lease; nor has a session that has ended: `perform` tells what was done in it,
-        and begins nothing. A key that is given again by the next process is what makes a crash harmless: without one
-        there is nothing to take up. `answers_again` is for calls with a `call_id`: the first that asks for what an
-        earlier process was about, or did last before it died, gets what is there.
+        `description` holds title, repository, branch and the like.
+
+        In mode `leased` only this process works in the session: LeaseHeld is raised while another
+        does, after waiting `wait_for_lease_s`. Mode `one_shot` has no lease. A session that has
+        ended has none either: `perform` returns the results recorded in it, and begins nothing.
+        Pass a key that the next process uses again; without a key nothing can be resumed after a
+        crash. `match_unanswered_calls` is for calls with a `call_id`: the first call with the same
+        intent as an effect that an earlier process left open, or performed last before it died,
+        gets that effect.
         """
-        self._mind_a_fork()
+        self._renew_after_fork()
         body: Json = {"key": key or f"run-{secrets.token_hex(8)}", "mode": mode}
-        body |= {name: value for name, value in described.items() if value}
-        answer = self.wire.post("/sessions", body)
-        opened = Session(
-            self.wire, answer.body, resumed=answer.status == 200, ends=ends, waiting=self._waiting, owns=_owns
+        body |= {name: value for name, value in description.items() if value}
+        answer = self.http.post("/sessions", body)
+        session = Session(
+            self.http,
+            answer.body,
+            resumed=answer.status == 200,
+            end_on_exit=end_on_exit,
+            on_wait=self._on_wait,
+            owns_http=_owns_http,
         )
-        if opened.status in ENDED:
-            return opened
-        left_at_us = None
+        if session.status in ENDED:
+            return session
+        released_at_us = None
         if mode == "leased":
-            leases = self.wire.get("/leases", session=opened.id, kind="session").body["items"] if opened.resumed else []
-            opened.take_lease(self.beater, ttl_s, wait_s=wait_for_lease_s, takeover=takeover)
-            left_at_us = _left_at_us(leases, opened.lease)
-        if opened.resumed and answers_again:
-            _remember(opened, left_at_us)
-        return opened
+            leases = (
+                self.http.get("/leases", session=session.id, kind="session").body["items"]
+                if session.resumed
+                else []
+            )
+            session.take_lease(self.heartbeats, ttl_s, wait_s=wait_for_lease_s, takeover=takeover)
+            released_at_us = _released_at_us(leases, session.lease)
+        if session.resumed and match_unanswered_calls:
+            _load_unanswered(session, released_at_us)
+        return session
 
     def claim(
         self,
@@ -91,53 +103,66 @@ class Client:
         repository: str = "",
         labels: Mapping[str, str] | None = None,
         ttl_s: int = 60,
-        ends: bool = True,
-        _owns: bool = False,
+        end_on_exit: bool = True,
+        _owns_http: bool = False,
     ) -> Session | None:
-        """Take the most urgent work that fits and that nobody has: its session, leased to us. None: there is none."""
-        self._mind_a_fork()
+        """Claim the most urgent available work that matches and return its leased session.
+
+        Return None if there is none.
+        """
+        self._renew_after_fork()
         process = secrets.token_hex(16)
-        asked = {"kinds": list(kinds), "repository": repository, "labels": dict(labels or {})}
-        body: Json = {"process": process, "ttl_s": ttl_s} | {name: value for name, value in asked.items() if value}
+        criteria = {"kinds": list(kinds), "repository": repository, "labels": dict(labels or {})}
+        body: Json = {"process": process, "ttl_s": ttl_s} | {
+            name: value for name, value in criteria.items() if value
+        }
         sent_at = time.monotonic()
-        told = self.wire.post("/claims", body).body
-        claimed = told.get("claimed")
+        answer = self.http.post("/claims", body).body
+        claimed = answer.get("claimed")
         if not isinstance(claimed, dict):
             return None
-        opened = self.wire.get(f"/sessions/{claimed['session']}").body
-        session = Session(self.wire, opened, resumed=True, ends=ends, waiting=self._waiting, owns=_owns)
+        opened = self.http.get(f"/sessions/{claimed['session']}").body
+        session = Session(
+            self.http,
+            opened,
+            resumed=True,
+            end_on_exit=end_on_exit,
+            on_wait=self._on_wait,
+            owns_http=_owns_http,
+        )
         session.process = process
         session.claimed = claimed
-        session.lease = Lease(told["lease"], sent_at)
-        session.hold(self.beater)
+        session.lease = Lease(answer["lease"], sent_at)
+        session.start_heartbeats(self.heartbeats)
         if claimed.get("kind") == "session":
-            _remember(session, None)
+            _load_unanswered(session, None)
         return session
 
     def close(self) -> None:
-        """Give the connections back."""
-        self.wire.close()
+        """Close the connections."""
+        self.http.close()
 
-    def _mind_a_fork(self) -> None:
-        if self._pid != os.getpid():  # the thread that beats stayed with the parent
-            self._pid, self.beater = os.getpid(), Beater(self.wire)
+    def _renew_after_fork(self) -> None:
+        if self._pid != os.getpid():  # the heartbeat thread exists only in the parent
+            self._pid, self.heartbeats = os.getpid(), HeartbeatSender(self.http)
 
 
-def _remember(opened: Session, left_at_us: int | None) -> None:
-    """Let a session learn what was before it; whoever cannot give it to its program gives its lease back."""
+def _load_unanswered(session: Session, released_at_us: int | None) -> None:
+    """Load the effects of earlier processes; on an error, abandon the session."""
     try:
-        opened.remember(left_at_us)
+        session.load_unanswered(released_at_us)
     except BaseException:
-        opened.abandon()
+        session.abandon()
         raise
 
 
-def _left_at_us(leases: list[Json], taken: Lease | None) -> int | None:
-    """When the process before this one gave its lease back of itself; None where it did not: it may have died."""
-    if not leases or taken is None or taken.epoch != int(leases[0]["epoch"]) + 1:
+def _released_at_us(leases: list[Json], lease: Lease | None) -> int | None:
+    """Return when the previous process released its lease, or None if it may have died."""
+    if not leases or lease is None or lease.epoch != int(leases[0]["epoch"]) + 1:
         return None
     released_us = leases[0].get("released_at_us")
-    if released_us is None or released_us >= leases[0]["expires_at_us"]:  # or somebody else gave it back
+    # A release after the expiry was not made by the process itself.
+    if released_us is None or released_us >= leases[0]["expires_at_us"]:
         return None
     return int(released_us)
 
@@ -148,16 +173,20 @@ def session(
     *,
     key: str = "",
     patience_s: float = 15.0,
-    waiting: Waiting = _nobody,
+    on_wait: OnWait = _ignore_wait,
     transport: httpx.BaseTransport | None = None,
     sleep: Callable[[float], None] = time.sleep,
     **how: Any,
 ) -> Session:
-    """Open a session at once, with a client of its own; `how` as in `Client.session`."""
-    client = Client(url, token, patience_s=patience_s, waiting=waiting, transport=transport, sleep=sleep)
-    return client.session(key, _owns=True, **how)
+    """Open a session with a client of its own. `how` is passed to `Client.session`."""
+    client = Client(
+        url, token, patience_s=patience_s, on_wait=on_wait, transport=transport, sleep=sleep
+    )
+    return client.session(key, _owns_http=True, **how)
 
 
-def claim(url: str = "", token: str = "", *, patience_s: float = 15.0, **how: Any) -> Session | None:
-    """Take the most urgent work that fits, with a client of its own; `how` as in `Client.claim`."""
-    return Client(url, token, patience_s=patience_s).claim(_owns=True, **how)
+def claim(
+    url: str = "", token: str = "", *, patience_s: float = 15.0, **how: Any
+) -> Session | None:
+    """Claim the most urgent matching work with a client of its own. `how` as in `Client.claim`."""
+    return Client(url, token, patience_s=patience_s).claim(_owns_http=True, **how)

@@ -1,19 +1,20 @@
-"""One effect, done once: planned, let go, begun, done and told, or found out about after a crash.
+"""Effects performed once: plan, wait for permission, attempt, or settle after a crash.
 
-What may have happened is done again only where Gatebook's verdict says so, as its next attempt, with the key that the
-verdict names.
+An effect that may have happened is repeated only if Gatebook's verdict allows it: as its next
+attempt, with the key that the verdict names.
 """
 
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from gatebook_client import waiting
-from gatebook_client.attempts import Attempts, Wish
-from gatebook_client.errors import NeedsPerson, NoLeave, Refused, SessionEnded
-from gatebook_client.keys import digest_of
-from gatebook_client.values import ENDED, Json, Performed, Verdict, what_was_found
+from gatebook_client.attempts import Attempts, EffectRequest
+from gatebook_client.effect_keys import digest_of
+from gatebook_client.errors import HumanDecisionRequired, PermissionRefused, Refused, SessionEnded
+from gatebook_client.types import ENDED, EffectResult, Json, Verdict, parse_probe_answer
 
-# Suffixes of names: an attempt taken back to be made anew, the effect made anew, and what is taken back for good.
+# Suffixes of effect keys: a compensation before a redo, the redone effect, and the compensation of
+# duplicates.
 CANCEL, REDO, EXTRAS = ":cancel", ":redo", ":undo"
 _OPEN: tuple[Json, ...] = (
     {"state": "dispatched"},
@@ -23,40 +24,59 @@ _OPEN: tuple[Json, ...] = (
 )
 
 
-def _undoing(effect_key: object, suffix: str, attempt: int) -> str:
-    """The name of what takes an attempt back. Each has its own: what is planned under it names the attempt."""
+def _compensation_key(effect_key: object, suffix: str, attempt: int) -> str:
+    """Return the effect key of the compensation of one attempt.
+
+    Each attempt has its own, because the plan under the key names the attempt.
+    """
     return f"{effect_key}{suffix}" if attempt <= 1 else f"{effect_key}{suffix}:{attempt}"
 
 
-def open_effects(effects: Attempts) -> list[Json]:
-    """What may have happened first, then what did not begin; each the oldest first."""
-    return [effect for asked in _OPEN for effect in reversed(_listed(effects, asked))]
+def list_unsettled_effects(effects: Attempts) -> list[Json]:
+    """List effects that may have happened, then planned ones; oldest first in each group."""
+    return [effect for filters in _OPEN for effect in reversed(_list_effects(effects, filters))]
 
 
-def left_open(effects: Attempts) -> list[Json]:
-    """What keeps a session from being complete: what may have happened, waits for people, or may begin."""
-    begun = [*_listed(effects, {"state": "dispatched"}), *_listed(effects, {"outcome": "unknown"})]
-    planned = [one for one in _listed(effects, {"state": "planned"}) if one.get("leave") in ("pending", "granted")]
-    found = {str(one["id"]): one for one in (*begun, *planned) if one.get("state") != "superseded"}
-    return list(found.values())
+def list_open_effects(effects: Attempts) -> list[Json]:
+    """List effects that keep a session open.
+
+    They may have happened, wait for people, or have permission to begin.
+    """
+    begun = [
+        *_list_effects(effects, {"state": "dispatched"}),
+        *_list_effects(effects, {"outcome": "unknown"}),
+    ]
+    planned = [
+        effect
+        for effect in _list_effects(effects, {"state": "planned"})
+        if effect.get("leave") in ("pending", "granted")
+    ]
+    by_id = {
+        str(effect["id"]): effect
+        for effect in (*begun, *planned)
+        if effect.get("state") != "superseded"
+    }
+    return list(by_id.values())
 
 
-def _listed(effects: Attempts, asked: Json) -> list[Json]:
-    """The effects of the session that fit, the newest first."""
-    found: list[Json] = []
+def _list_effects(effects: Attempts, filters: Json) -> list[Json]:
+    """List the effects of the session that match the filters, newest first."""
+    items: list[Json] = []
     after = ""
     while True:
-        told = effects.holder.wire.get("/effects", session=effects.holder.id, limit=200, after=after, **asked).body
-        found += told["items"]
-        after = str(told.get("next") or "")
+        page = effects.session.http.get(
+            "/effects", session=effects.session.id, limit=200, after=after, **filters
+        ).body
+        items += page["items"]
+        after = str(page.get("next") or "")
         if not after:
-            return found
+            return items
 
 
-def plan_of(effects: Attempts, effect: str) -> Json:
-    """What was planned, as far as Gatebook tells us; nothing where it was not this agent's, or is erased."""
+def load_plan(effects: Attempts, effect: str) -> Json:
+    """Load a plan; empty if another agent made it or if it is erased."""
     try:
-        return effects.holder.wire.get(f"/effects/{effect}/plan").body
+        return effects.session.http.get(f"/effects/{effect}/plan").body
     except Refused:
         return {}
 
@@ -65,270 +85,383 @@ def plan_of(effects: Attempts, effect: str) -> Json:
 class Effects(Attempts):
     """Performs the effects of one session."""
 
-    _unheard: dict[str, str] = field(default_factory=dict)  # effects by their intent
-    _names: dict[str, list[str]] = field(default_factory=dict)  # planned, and never more, while the intent was open
+    _unanswered: dict[str, str] = field(default_factory=dict)  # effect ids by intent digest
+    # Plans that never went further while their intent was open, by intent digest.
+    _plan_ids: dict[str, list[str]] = field(default_factory=dict)
 
-    def perform(self, wish: Wish) -> Performed:
-        """See that it is done once. Raises what errors.py tells, and what the act raises, after that was told."""
-        self.tell_untold()
-        if self.holder.status in ENDED:
-            done = self._done_before_the_end(wish)
+    def perform(self, request: EffectRequest) -> EffectResult:
+        """Perform an effect once and return its result.
+
+        Raises the errors of errors.py, and the error of the act after reporting it.
+        """
+        self.send_unsent_reports()
+        if self.session.status in ENDED:
+            done = self._find_result_of_ended_session(request)
             if done is not None:
                 return done
-            if not wish.compensates:  # to take something back is what alone may still be asked for
-                raise SessionEnded(self.holder.status)
-        return self._until_known(wish)
+            # Only compensations are possible after the end.
+            if not request.compensates:
+                raise SessionEnded(self.session.status)
+        return self._plan_until_settled(request)
 
-    def _until_known(self, wish: Wish) -> Performed:
+    def _plan_until_settled(self, request: EffectRequest) -> EffectResult:
         while True:
-            planned = self._plan(wish)
-            found = self._unheard_of(planned, wish) or self._follow(planned, wish)
-            if found is not None:
-                return found
+            planned = self._plan(request)
+            result = self._match_unanswered(planned, request) or self._follow(planned, request)
+            if result is not None:
+                return result
 
-    def _done_before_the_end(self, wish: Wish) -> Performed | None:
-        """What the session did under the name of a wish; None where nobody said that it did it."""
-        name = wish.plan.get("effect_key")
-        for told in _listed(self, {"effect_key": name} if name else {"tool": wish.tool}):
-            if not self._is_meant(told, wish):
+    def _find_result_of_ended_session(self, request: EffectRequest) -> EffectResult | None:
+        """Return the result that an ended session recorded for a request, or None."""
+        name = request.plan.get("effect_key")
+        for effect in _list_effects(self, {"effect_key": name} if name else {"tool": request.tool}):
+            if not self._matches_request(effect, request):
                 continue
-            if told["state"] == "compensated" and self._was_cancelled(told):
-                wish.plan["effect_key"] = f"{told['effect_key']}{REDO}"
-                return self._done_before_the_end(wish)
-            if told["state"] == "compensated" or (told["state"] == "acknowledged" and told.get("outcome") != "unknown"):
-                return Performed.read(told, again=True)
+            if effect["state"] == "compensated" and self._is_redone(effect):
+                request.plan["effect_key"] = f"{effect['effect_key']}{REDO}"
+                return self._find_result_of_ended_session(request)
+            if effect["state"] == "compensated" or (
+                effect["state"] == "acknowledged" and effect.get("outcome") != "unknown"
+            ):
+                return EffectResult.from_json(effect, already_done=True)
         return None
 
-    def _is_meant(self, told: Json, wish: Wish) -> bool:
-        """Whether an effect has the name of a wish, and its plan is not known to be another."""
-        if "effect_key" not in wish.plan:  # of a call Gatebook makes the name: the call, the intent, which of them
-            parts = str(told["effect_key"]).split(":")
-            if (":".join(parts[:-2]), parts[-1]) != (wish.plan.get("call_id"), str(wish.plan.get("ordinal"))):
+    def _matches_request(self, effect: Json, request: EffectRequest) -> bool:
+        """Return whether an effect has the key of a request, and no plan known to differ."""
+        # Gatebook derives the key of a call: call id, intent, ordinal.
+        if "effect_key" not in request.plan:
+            parts = str(effect["effect_key"]).split(":")
+            if (":".join(parts[:-2]), parts[-1]) != (
+                request.plan.get("call_id"),
+                str(request.plan.get("ordinal")),
+            ):
                 return False
-        plan, free_text = plan_of(self, str(told["id"])), wish.plan.get("free_text", ())
+        plan, free_text = load_plan(self, str(effect["id"])), request.plan.get("free_text", ())
         if "arguments" not in plan or plan.get("redactions"):
-            return bool(told["tool"] == wish.tool)
-        wanted = digest_of(wish.tool, wish.arguments, free_text)
-        return digest_of(str(told["tool"]), plan["arguments"], free_text) == wanted
+            return bool(effect["tool"] == request.tool)
+        wanted = digest_of(request.tool, request.arguments, free_text)
+        return digest_of(str(effect["tool"]), plan["arguments"], free_text) == wanted
 
-    def _plan(self, wish: Wish, effect_key: object = "") -> Json:
-        path = f"/effects/{wish.compensates}/compensate" if wish.compensates else "/effects"
-        body = wish.plan | self.epoch() | ({} if wish.compensates else {"session": self.holder.id})
+    def _plan(self, request: EffectRequest, effect_key: object = "") -> Json:
+        path = f"/effects/{request.compensates}/compensate" if request.compensates else "/effects"
+        body = (
+            request.plan
+            | self.epoch_json()
+            | ({} if request.compensates else {"session": self.session.id})
+        )
         if effect_key:
-            body = {name: value for name, value in body.items() if name not in ("call_id", "ordinal")}
+            body = {
+                name: value for name, value in body.items() if name not in ("call_id", "ordinal")
+            }
             body["effect_key"] = effect_key
-        told = self.patiently(wish, lambda: self.holder.wire.post(path, body)).body
-        if told.get("same_calls") and told.get("open_effect") not in wish.told_of:
-            wish.told_of.add(told.get("open_effect"))
-            wish.waiting("same_call", told)
-        return told
+        planned = self.retry_while_paused(request, lambda: self.session.http.post(path, body)).body
+        if planned.get("same_calls") and planned.get("open_effect") not in request.reported_calls:
+            request.reported_calls.add(planned.get("open_effect"))
+            request.on_wait("same_call", planned)
+        return planned
 
-    def remember(self, left_at_us: int | None) -> None:
-        """Learn at the start what a process before this one may have done without its agent hearing of it.
+    def load_unanswered(self, released_at_us: int | None) -> None:
+        """Load the effects of earlier processes whose results their agent may not have received.
 
-        That is what was open, and what was done since it left of itself at `left_at_us`; where it did not, what nothing
-        was begun after. An agent whose call was never answered asks again under a new call id; the first such call gets
-        what is there already.
+        Those are the open effects, and the effects done after `released_at_us`, when the previous
+        process released its lease. If it did not, they are the effects after which nothing was
+        begun. An agent whose call got no result asks again under a new call id; the first such
+        call gets the existing effect.
         """
-        done = self.holder.wire.get(f"/sessions/{self.holder.id}/resume", process=self.holder.process).body["done"]
-        unheard = [one for one in done if (one["unheard"] if left_at_us is None else one["changed_us"] > left_at_us)]
-        self._unheard = {one["intent_digest"]: one["effect"] for one in reversed(unheard) if "intent_digest" in one}
-        for one in open_effects(self):
-            digest = str(one.get("intent_digest") or "")
-            if one["state"] == "planned" and "gate" not in one:
-                self._names.setdefault(digest, []).append(str(one["id"]))
-            elif one["state"] != "planned":
-                self._unheard[digest] = str(one["id"])
+        done_effects = self.session.http.get(
+            f"/sessions/{self.session.id}/resume", process=self.session.process
+        ).body["done"]
+        unanswered = [
+            effect
+            for effect in done_effects
+            if (
+                effect["unheard"]
+                if released_at_us is None
+                else effect["changed_us"] > released_at_us
+            )
+        ]
+        self._unanswered = {
+            effect["intent_digest"]: effect["effect"]
+            for effect in reversed(unanswered)
+            if "intent_digest" in effect
+        }
+        for effect in list_unsettled_effects(self):
+            digest = str(effect.get("intent_digest") or "")
+            if effect["state"] == "planned" and "gate" not in effect:
+                self._plan_ids.setdefault(digest, []).append(str(effect["id"]))
+            elif effect["state"] != "planned":
+                self._unanswered[digest] = str(effect["id"])
 
-    def _unheard_of(self, planned: Json, wish: Wish) -> Performed | None:
-        """The effect of an earlier process that a call asks for, where nobody was told that it had happened."""
+    def _match_unanswered(self, planned: Json, request: EffectRequest) -> EffectResult | None:
+        """Return the earlier, unanswered effect that a new call repeats, or None."""
         digest, withdrawn = str(planned.get("intent_digest")), planned.get("state") == "superseded"
-        earlier = self._unheard.pop(digest, "")
-        asks_anew = "call_id" in wish.plan and (withdrawn or planned.get("answer") in ("proceed", "wait", "ambiguous"))
-        if not earlier or earlier == planned["id"] or not asks_anew:
+        earlier = self._unanswered.pop(digest, "")
+        is_new_call = "call_id" in request.plan and (
+            withdrawn or planned.get("answer") in ("proceed", "wait", "ambiguous")
+        )
+        if not earlier or earlier == planned["id"] or not is_new_call:
             return None
-        told = self.holder.wire.get(f"/effects/{earlier}").body
-        if told.get("state") != "acknowledged" or told.get("outcome") == "unknown":
+        effect = self.session.http.get(f"/effects/{earlier}").body
+        if effect.get("state") != "acknowledged" or effect.get("outcome") == "unknown":
             return None
-        self._withdraw(digest, wish, "" if withdrawn else str(planned["id"]))
-        return Performed.read(told, again=True)
+        self._withdraw(digest, request, "" if withdrawn else str(planned["id"]))
+        return EffectResult.from_json(effect, already_done=True)
 
-    def _withdraw(self, digest: str, wish: Wish, own: str) -> None:
-        """Withdraw what stands for nothing: the new name of what is done, and those that earlier processes gave it."""
+    def _withdraw(self, digest: str, request: EffectRequest, own: str) -> None:
+        """Supersede plans that are not needed: the new one, and those of earlier processes."""
         if own:
-            self.patiently(wish, lambda: self.holder.wire.post(f"/effects/{own}/supersede", self.epoch()))
-        for name in self._names.pop(digest, []) if "call_id" in wish.plan else []:
-            with suppress(Refused):  # somebody has leave for it by now
-                self.holder.wire.post(f"/effects/{name}/supersede", self.epoch())
+            self.retry_while_paused(
+                request,
+                lambda: self.session.http.post(f"/effects/{own}/supersede", self.epoch_json()),
+            )
+        for name in self._plan_ids.pop(digest, []) if "call_id" in request.plan else []:
+            with suppress(Refused):  # it has permission by now
+                self.session.http.post(f"/effects/{name}/supersede", self.epoch_json())
 
-    def _follow(self, planned: Json, wish: Wish) -> Performed | None:
-        """Do what the answer to a plan says; None when it is to be planned again."""
+    def _follow(self, planned: Json, request: EffectRequest) -> EffectResult | None:
+        """Act on the answer to a plan. Return None if the effect must be planned again."""
         effect, answer = str(planned["id"]), planned.get("answer")
         if answer == "proceed":
-            return self.dispatch(effect, wish)
+            return self.dispatch(effect, request)
         if answer == "wait" and planned.get("leave") == "pending":
-            wish.waiting("gate", planned)
-            waiting.for_leave(self.holder, planned, wish.until)
-            return self.dispatch(effect, wish)
+            request.on_wait("gate", planned)
+            waiting.wait_for_permission(self.session, planned, request.until)
+            return self.dispatch(effect, request)
         if answer == "wait":
-            waiting.pause(self.holder, waiting.PAUSE_S, wish.until, f"There is no leave for {wish.name} yet", effect)
+            waiting.sleep_or_raise(
+                self.session,
+                waiting.PAUSE_S,
+                request.until,
+                f"{request.name} has no permission yet",
+                effect,
+            )
             return None
         if answer == "done":
-            return self._settled(planned, wish)
+            return self._closed_result(planned, request)
         if answer == "ambiguous":
-            return self._ambiguous(planned, wish)
-        raise self._no_leave(planned)
+            return self._settle_ambiguous(planned, request)
+        raise self._permission_error(planned)
 
-    def _no_leave(self, planned: Json) -> NoLeave:
+    def _permission_error(self, planned: Json) -> PermissionRefused:
         effect = str(planned["id"])
         if planned.get("state") == "failed" and planned.get("leave") in ("used", "held"):
-            return NoLeave(effect, "attempts_spent")
+            return PermissionRefused(effect, "attempts_spent")
         if "gate" not in planned:
-            return NoLeave(effect, "refused")
-        gate = self.holder.wire.get(f"/gates/{planned['gate']['id']}").body
-        return NoLeave(effect, str(gate.get("status") or "refused"), str(gate.get("message") or ""))
+            return PermissionRefused(effect, "refused")
+        gate = self.session.http.get(f"/gates/{planned['gate']['id']}").body
+        return PermissionRefused(
+            effect, str(gate.get("status") or "refused"), str(gate.get("message") or "")
+        )
 
-    def _settled(self, planned: Json, wish: Wish) -> Performed | None:
-        """An effect that is over. What was taken back in order to be done anew is wanted still, under a next name."""
+    def _closed_result(self, planned: Json, request: EffectRequest) -> EffectResult | None:
+        """Return the result of a closed effect.
+
+        An effect that was compensated in order to be redone is planned again under a new key: then
+        return None.
+        """
         if planned.get("state") == "superseded":
-            raise NoLeave(str(planned["id"]), "superseded")
-        if planned.get("state") == "compensated" and self._was_cancelled(planned):
-            wish.plan = {name: value for name, value in wish.plan.items() if name not in ("call_id", "ordinal")}
-            wish.plan["effect_key"] = f"{planned['effect_key']}{REDO}"
+            raise PermissionRefused(str(planned["id"]), "superseded")
+        if planned.get("state") == "compensated" and self._is_redone(planned):
+            request.plan = {
+                name: value
+                for name, value in request.plan.items()
+                if name not in ("call_id", "ordinal")
+            }
+            request.plan["effect_key"] = f"{planned['effect_key']}{REDO}"
             return None
-        return Performed.read(planned, again=True)
+        return EffectResult.from_json(planned, already_done=True)
 
-    def _was_cancelled(self, planned: Json) -> bool:
-        """Whether its last attempt was taken back to be made anew; what was done since then was taken back for good."""
-        key = _undoing(planned["effect_key"], CANCEL, int(planned.get("attempt") or 1))
-        told = self.holder.wire.get("/effects", session=self.holder.id, effect_key=key)
-        return bool(told.body.get("items"))
+    def _is_redone(self, planned: Json) -> bool:
+        """Return whether the last attempt was compensated in order to be redone.
 
-    def _ambiguous(self, planned: Json, wish: Wish) -> Performed | None:
-        """Find out about what is open: the effect itself, or another of the same intent under another name."""
+        A redone effect that was compensated later is compensated for good.
+        """
+        key = _compensation_key(planned["effect_key"], CANCEL, int(planned.get("attempt") or 1))
+        response = self.session.http.get("/effects", session=self.session.id, effect_key=key)
+        return bool(response.body.get("items"))
+
+    def _settle_ambiguous(self, planned: Json, request: EffectRequest) -> EffectResult | None:
+        """Settle the open effect: this one, or another with the same intent under another key."""
         own, other = str(planned["id"]), str(planned.get("open_effect") or "")
         if not other or other == own:
-            return self.settle(own, wish)
-        found = self.settle(other, wish)
-        if found is None:  # it did not happen and is to be planned again: this is what was wanted, under its name
-            plan = {name: value for name, value in wish.plan.items() if name not in ("call_id", "ordinal")}
-            told = self.holder.wire.get(f"/effects/{other}").body
-            meant = replace(wish, plan=plan | {"effect_key": told["effect_key"]})
-            found = self._until_known(meant)
+            return self.settle(own, request)
+        result = self.settle(other, request)
+        # The other effect did not happen: plan it again under its own key.
+        if result is None:
+            plan = {
+                name: value
+                for name, value in request.plan.items()
+                if name not in ("call_id", "ordinal")
+            }
+            effect = self.session.http.get(f"/effects/{other}").body
+            original = replace(request, plan=plan | {"effect_key": effect["effect_key"]})
+            result = self._plan_until_settled(original)
         digest = str(planned.get("intent_digest"))
-        self._names[digest] = [name for name in self._names.get(digest, []) if name != found.effect]
-        self._withdraw(digest, wish, own)  # what was found is the one that was wanted; the new name stands for nothing
-        return found
+        self._plan_ids[digest] = [
+            name for name in self._plan_ids.get(digest, []) if name != result.effect
+        ]
+        # The other effect is the requested one, so the new plan is not needed.
+        self._withdraw(digest, request, own)
+        return result
 
-    def settle(self, effect: str, wish: Wish) -> Performed | None:
-        """Follow the verdict of an effect that may have happened; None when it is to be planned again."""
-        if effect in self._dispatches:  # begun by this process, whose answer was lost: asked for again under its key
-            return self.dispatch(effect, wish)
+    def settle(self, effect: str, request: EffectRequest) -> EffectResult | None:
+        """Follow the verdict of an effect that may have happened.
+
+        Return None if it must be planned again.
+        """
+        # This process dispatched it and lost the answer: repeat the request under its key.
+        if effect in self._dispatches:
+            return self.dispatch(effect, request)
         verdict = self.verdict(effect)
         while True:
-            self.holder.guard()
+            self.session.check_active()
             if verdict.answer == "skip":
-                return self._skipped(verdict, wish)
+                return self._skipped_result(verdict, request)
             if verdict.answer == "compensate" or verdict.reason == "COMP_RESUME":
-                self.cancel(verdict, wish)
+                self.undo_attempt(verdict, request)
                 return None
             if verdict.answer in ("execute", "replay"):
-                return self.act_on(verdict, wish)
+                return self.execute_verdict(verdict, request)
             if verdict.answer == "ask":
                 return None
             if verdict.answer == "probe":
-                verdict = self.look(verdict, wish)
-                if verdict.answer == "probe":  # it told nothing new: not at once again
-                    waiting.pause(self.holder, waiting.PAUSE_S, wish.until, f"{wish.name} is looked for", effect)
+                verdict = self.run_probe(verdict, request)
+                if verdict.answer == "probe":  # no new information: pause before the next probe
+                    waiting.sleep_or_raise(
+                        self.session,
+                        waiting.PAUSE_S,
+                        request.until,
+                        f"{request.name} is being probed",
+                        effect,
+                    )
             elif verdict.answer == "wait":
-                verdict = self.wait_out(verdict, wish)
+                verdict = self.wait_for_verdict(verdict, request)
             else:
-                raise NeedsPerson(verdict)
+                raise HumanDecisionRequired(verdict)
 
-    def act_on(self, verdict: Verdict, wish: Wish) -> Performed | None:
-        """Do what a verdict allows: begin what was not begun, or make the next attempt. None: look again."""
+    def execute_verdict(self, verdict: Verdict, request: EffectRequest) -> EffectResult | None:
+        """Make the first or the next attempt that a verdict allows.
+
+        Return None if the effect must be planned again.
+        """
         if verdict.needs_leave:
-            planned = self._plan(wish, verdict.about.get("effect_key"))
+            planned = self._plan(request, verdict.effect_json.get("effect_key"))
             if planned.get("leave") == "pending":
-                wish.waiting("gate", planned)
-                waiting.for_leave(self.holder, planned, wish.until)
+                request.on_wait("gate", planned)
+                waiting.wait_for_permission(self.session, planned, request.until)
             elif planned.get("leave") != "granted":
-                raise self._no_leave(planned)
-        return self.dispatch(verdict.effect, wish, replays=verdict.attempt)
+                raise self._permission_error(planned)
+        return self.dispatch(verdict.effect, request, replays=verdict.attempt)
 
     def verdict(self, effect: str) -> Verdict:
-        """Ask what may be done with an effect now. Raises LedgerAway, Refused."""
-        told = self.holder.wire.get(f"/effects/{effect}/verdict", process=self.holder.process)
-        verdict = Verdict.read(told.body, effect)
-        return verdict if verdict.now_us is not None else replace(verdict, now_us=told.now_us)
+        """Ask what may be done with an effect now. Raises ServerUnavailable, Refused."""
+        response = self.session.http.get(f"/effects/{effect}/verdict", process=self.session.process)
+        verdict = Verdict.from_json(response.body, effect)
+        return verdict if verdict.now_us is not None else replace(verdict, now_us=response.now_us)
 
-    def look(self, verdict: Verdict, wish: Wish) -> Verdict:
-        """Let the probe look, and report what it found; the verdict that follows from it."""
-        if wish.probe is None:
-            raise NeedsPerson(verdict, f"what happened to {wish.tool} can be looked up, and no probe was given for it")
-        body: Json = {"attempt": verdict.attempt} | self.epoch()
+    def run_probe(self, verdict: Verdict, request: EffectRequest) -> Verdict:
+        """Run the probe, report its result, and return the verdict that follows."""
+        if request.probe is None:
+            raise HumanDecisionRequired(
+                verdict,
+                f"{request.tool} can be probed, but no probe was registered",
+            )
+        body: Json = {"attempt": verdict.attempt} | self.epoch_json()
         if verdict.now_us is not None:
-            body["began_us"] = verdict.now_us  # a moment of the server's own clock before the look began
+            # A time of the server's clock before the probe began.
+            body["began_us"] = verdict.now_us
         try:
-            body["found"], reference = what_was_found(wish.probe(wish.known(verdict)))
-        except Exception as fault:
+            body["found"], reference = parse_probe_answer(
+                request.probe(request.attempt_info(verdict))
+            )
+        except Exception as error:
             body["found"], reference = "error", ""
-            body["detail"] = repr(fault)[:1000].encode("utf-8", "replace").decode()
+            body["detail"] = repr(error)[:1000].encode("utf-8", "replace").decode()
         if reference:
             body["external_reference"] = reference[:300]
-        told = self.patiently(wish, lambda: self.holder.wire.post(f"/effects/{verdict.effect}/probe", body))
-        found = Verdict.read(told.body, verdict.effect)
-        return found if found.now_us is not None else replace(found, now_us=told.now_us)
+        response = self.retry_while_paused(
+            request, lambda: self.session.http.post(f"/effects/{verdict.effect}/probe", body)
+        )
+        next_verdict = Verdict.from_json(response.body, verdict.effect)
+        return (
+            next_verdict
+            if next_verdict.now_us is not None
+            else replace(next_verdict, now_us=response.now_us)
+        )
 
-    def cancel(self, verdict: Verdict, wish: Wish) -> Performed:
-        """Take an attempt back, by an effect of its own under a name that a later process finds and finishes."""
-        if wish.undo is None:
-            raise NeedsPerson(verdict, f"{wish.tool} is to be taken back, and no compensation was given for it")
-        undo, known = wish.undo, wish.known(verdict)
-        arguments = undo.arguments(known)
+    def undo_attempt(self, verdict: Verdict, request: EffectRequest) -> EffectResult:
+        """Compensate an attempt by a separate effect.
+
+        A later process derives the same key and finishes the compensation.
+        """
+        if request.undo is None:
+            raise HumanDecisionRequired(
+                verdict, f"{request.tool} must be compensated, but no compensation was registered"
+            )
+        undo, attempt = request.undo, request.attempt_info(verdict)
+        arguments = undo.arguments(attempt)
         suffix = CANCEL if verdict.reason == "CANCEL_THEN_REDO" else EXTRAS
-        ours = [_undoing(known.effect_key, either, verdict.attempt) for either in (CANCEL, EXTRAS)]
-        key = ours[0] if suffix == CANCEL else self._unused(ours[1])
+        expected_keys = [
+            _compensation_key(attempt.effect_key, purpose, verdict.attempt)
+            for purpose in (CANCEL, EXTRAS)
+        ]
+        key = expected_keys[0] if suffix == CANCEL else self._next_free_key(expected_keys[1])
         if verdict.compensation:
-            key = str(self.holder.wire.get(f"/effects/{verdict.compensation}").body["effect_key"])
-            if key not in ours and key.rpartition("#")[0] not in ours:
-                raise NeedsPerson(verdict, f"it is being taken back ({key}); finish that first")
-            known = replace(known, remote_key=self._last_key(verdict.effect))
+            key = str(self.session.http.get(f"/effects/{verdict.compensation}").body["effect_key"])
+            if key not in expected_keys and key.rpartition("#")[0] not in expected_keys:
+                raise HumanDecisionRequired(
+                    verdict, f"a compensation is in progress ({key}); finish it first"
+                )
+            attempt = replace(attempt, remote_key=self._last_remote_key(verdict.effect))
         plan = {"effect_key": key, "tool": undo.tool, "arguments": arguments}
-        back = Wish(undo.tool, arguments, lambda remote_key: undo.act(known, remote_key), plan)
-        back.compensates, back.until, back.waiting = verdict.effect, wish.until, wish.waiting
-        return self.perform(back)
+        undo_request = EffectRequest(
+            undo.tool, arguments, lambda remote_key: undo.act(attempt, remote_key), plan
+        )
+        undo_request.compensates, undo_request.until, undo_request.on_wait = (
+            verdict.effect,
+            request.until,
+            request.on_wait,
+        )
+        return self.perform(undo_request)
 
-    def _unused(self, name: str) -> str:
-        """The name of the next undoing of what is too many: each look that finds more asks for one of its own."""
+    def _next_free_key(self, name: str) -> str:
+        """Return an unused key for the next compensation of duplicates.
+
+        Every probe that finds several results needs a compensation of its own.
+        """
         number, key = 1, name
-        while self.holder.wire.get("/effects", session=self.holder.id, effect_key=key).body["items"]:
+        while self.session.http.get("/effects", session=self.session.id, effect_key=key).body[
+            "items"
+        ]:
             number, key = number + 1, f"{name}#{number + 1}"
         return key
 
-    def _last_key(self, effect: str) -> str:
-        """The remote key of an effect's last attempt."""
-        attempts = self.holder.wire.get(f"/effects/{effect}").body.get("attempts") or [{}]
+    def _last_remote_key(self, effect: str) -> str:
+        """Return the remote key of an effect's last attempt."""
+        attempts = self.session.http.get(f"/effects/{effect}").body.get("attempts") or [{}]
         return str(attempts[-1].get("remote_key") or "")
 
-    def _skipped(self, verdict: Verdict, wish: Wish) -> Performed | None:
-        about = self.holder.wire.get(f"/effects/{verdict.effect}").body
+    def _skipped_result(self, verdict: Verdict, request: EffectRequest) -> EffectResult | None:
+        effect = self.session.http.get(f"/effects/{verdict.effect}").body
         if verdict.reason in ("GATE_DENIED", "GATE_EXPIRED"):
-            raise self._no_leave(about)
+            raise self._permission_error(effect)
         if verdict.reason == "ATTEMPTS_SPENT":
-            raise NoLeave(verdict.effect, "attempts_spent")
+            raise PermissionRefused(verdict.effect, "attempts_spent")
         if verdict.reason == "CLOSED":
-            return self._settled(about, wish)
-        return Performed.read(about, again=True)
+            return self._closed_result(effect, request)
+        return EffectResult.from_json(effect, already_done=True)
 
-    def wait_out(self, verdict: Verdict, wish: Wish) -> Verdict:
-        """Wait for what a verdict waits for: people, a stop, another's lease, a fence; the verdict after it."""
-        if verdict.reason == "GATE_PENDING" and isinstance(verdict.about.get("gate"), dict):
-            wish.waiting("gate", verdict.about)
-            waiting.for_leave(self.holder, verdict.about, wish.until)
+    def wait_for_verdict(self, verdict: Verdict, request: EffectRequest) -> Verdict:
+        """Wait for what a verdict waits for, then return the next verdict.
+
+        That is a gate, a stop, the lease of another process, or the in-flight window.
+        """
+        if verdict.reason == "GATE_PENDING" and isinstance(verdict.effect_json.get("gate"), dict):
+            request.on_wait("gate", verdict.effect_json)
+            waiting.wait_for_permission(self.session, verdict.effect_json, request.until)
         else:
-            wish.waiting("verdict", {"detail": verdict.sentence, "reason": verdict.reason})
+            request.on_wait("verdict", {"detail": verdict.sentence, "reason": verdict.reason})
             pause_s = waiting.seconds_until(verdict.until_us, verdict.now_us, waiting.PAUSE_S)
-            sentence = f"{wish.name}: {verdict.sentence or verdict.reason}"
-            waiting.pause(self.holder, pause_s, wish.until, sentence, verdict.effect)
+            sentence = f"{request.name}: {verdict.sentence or verdict.reason}"
+            waiting.sleep_or_raise(self.session, pause_s, request.until, sentence, verdict.effect)
         return self.verdict(verdict.effect)

@@ -1,22 +1,23 @@
-"""What can go wrong, each with a sentence that says what was done and what was not."""
+"""Errors of the client. Each message states what was done and what was not."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gatebook_client.values import Performed, Verdict
+    from gatebook_client.types import EffectResult, Verdict
 
 
 class GatebookError(Exception):
-    """Whatever this package raises, but `Rejected`, which is yours to raise."""
+    """Base class of all errors of this package except `Rejected`, which your act raises."""
 
 
-class LedgerAway(GatebookError):
-    """Gatebook did not answer for as long as we had patience, or answered that it cannot take anything.
+class ServerUnavailable(GatebookError):
+    """Gatebook did not answer within `patience_s`, or cannot accept requests.
 
-    `reason` is what the last try met. `undone` says what was therefore not done, `acted` is true only when the act
-    itself had happened and just the report of it is missing; it is sent again by the session's next call.
+    `reason` is the failure of the last try. `undone` states what was therefore not done. `acted`
+    is true only if the act itself happened and just its report is missing; the session's next call
+    sends it.
     """
 
     def __init__(self, reason: str, undone: str = "", *, acted: bool = False) -> None:
@@ -25,13 +26,13 @@ class LedgerAway(GatebookError):
         self.undone = undone
         self.acted = acted
 
-    def about(self, undone: str) -> LedgerAway:
-        """The same, with a sentence on what was not done because of it."""
-        return LedgerAway(self.reason, undone, acted=self.acted)
+    def with_consequence(self, undone: str) -> ServerUnavailable:
+        """Return the same error with a sentence that states what was not done."""
+        return ServerUnavailable(self.reason, undone, acted=self.acted)
 
 
 class Refused(GatebookError):
-    """Gatebook answered no. `code` is its stable word, `problem` its whole answer."""
+    """Gatebook refused the request. `code` is the stable code, `problem` the whole answer."""
 
     def __init__(self, status: int, problem: dict[str, Any]) -> None:
         self.status = status
@@ -43,48 +44,55 @@ class Refused(GatebookError):
         super().__init__(f"{self.sentence} ({self.code}{where}, HTTP {status})")
 
 
-class NoLeave(GatebookError):
-    """People, their clock, the policy or the table of verdicts said no; nothing was begun.
+class PermissionRefused(GatebookError):
+    """People, a deadline, the policy or the verdict table refused; nothing was begun.
 
-    `effect` is its id, `status` the word for it, `message` what a person wrote.
+    `effect` is its id, `status` the kind of refusal, `message` what a person wrote.
     """
 
     def __init__(self, effect: str, status: str, message: str = "") -> None:
-        sentence = WHY_NOT.get(status, f"there is no leave ({status})")
+        sentence = REFUSAL_SENTENCES.get(status, f"permission was refused ({status})")
         super().__init__(f"{sentence}: “{message}”" if message else sentence)
         self.effect = effect
         self.status = status
         self.message = message
 
 
-WHY_NOT = {
+REFUSAL_SENTENCES = {
     "refused": "the policy refuses it",
     "denied": "denied",
     "denied_final": "denied for the rest of this session",
-    "returned": "sent back",
-    "expired": "nobody answered in time, and that is a no",
-    "lapsed": "approved, and not begun before the leave ran out",
-    "revoked": "the leave was taken back before it was used",
+    "returned": "changes were requested",
+    "expired": "the approval request expired",
+    "lapsed": "approved, but the permission expired before it was used",
+    "revoked": "the permission was revoked before it was used",
     "cancelled": "the request was withdrawn",
-    "requirement_changed": "the policy asks for more now than when it was approved",
-    "quorum_lost": "of those who approved it, too few may still rule",
-    "superseded": "it was withdrawn; plan it under another key if it is wanted again",
-    "attempts_spent": "it was rejected as often as it may be tried",
+    "requirement_changed": "the policy has become stricter since the approval",
+    "quorum_lost": "not enough of its approvers may still vote",
+    "superseded": "it was withdrawn; plan it under another key to perform it again",
+    "attempts_spent": "all its attempts are used up",
 }
 
 
-class NeedsPerson(GatebookError):
-    """Nobody but a person can say what happened to an effect; it was not done again. `verdict` says why."""
+class HumanDecisionRequired(GatebookError):
+    """A person must state what happened to an effect; it was not repeated.
+
+    `verdict` gives the reason.
+    """
 
     def __init__(self, verdict: Verdict, because: str = "") -> None:
-        sentence = because or verdict.sentence or "Nobody can know whether it happened; a person decides."
+        sentence = (
+            because
+            or verdict.sentence
+            or "It is unknown whether it happened; a person must decide."
+        )
         super().__init__(f"{verdict.handle or verdict.effect}: {sentence}")
         self.verdict = verdict
         self.effect = verdict.effect
 
 
-class NotYet(GatebookError):
-    """What was waited for did not come within the time given; nothing was begun. Ask again later."""
+class WaitTimeout(GatebookError):
+    """The wait took longer than allowed; nothing was begun. Try again later."""
 
     def __init__(self, sentence: str, effect: str = "") -> None:
         super().__init__(sentence)
@@ -92,52 +100,65 @@ class NotYet(GatebookError):
 
 
 class LeaseHeld(GatebookError):
-    """Another process holds the lease of the session and is alive. `lease` is what Gatebook says of it."""
+    """Another live process has the lease of the session.
+
+    `lease` is the lease as Gatebook returns it.
+    """
 
     def __init__(self, lease: dict[str, Any]) -> None:
         super().__init__(
-            f"Another process holds this session until {lease.get('expires_at_us')} (µs); nothing was done."
+            f"Another process holds this session until {lease.get('expires_at_us')} (µs); nothing "
+            "was done. Wait for its end, or pass takeover=True if that process is dead."
         )
         self.lease = lease
 
 
 class LeaseLost(GatebookError):
-    """The lease of the session is another's now; this process must stop. `performed` is what it had just done."""
+    """Another process has the lease of the session; this process must stop.
 
-    def __init__(self, sentence: str = "", performed: Performed | None = None) -> None:
-        super().__init__(sentence or "The lease of this session was lost; nothing was begun. Stop here.")
+    `performed` is the effect that this process had just performed, if any.
+    """
+
+    def __init__(self, sentence: str = "", performed: EffectResult | None = None) -> None:
+        super().__init__(sentence or "The lease of this session was lost; nothing was begun. Stop.")
         self.performed = performed
 
 
 class SessionEnded(GatebookError):
-    """The session has ended and takes no new intentions; nothing was begun. `status` is how it ended, where known.
+    """The session has ended and accepts no new effects; nothing was begun.
 
-    What it did can still be read: `perform` returns what is done under its name, as ever.
+    `status` is how it ended, if known. Recorded results are still readable: `perform` returns the
+    result recorded under the effect's key.
     """
 
     def __init__(self, status: str = "") -> None:
         how = f" ({status})" if status else ""
-        super().__init__(f"This session has ended{how}; nothing was begun. Open one under another key.")
+        super().__init__(
+            f"This session has ended{how}; nothing was begun. Open a session under another key."
+        )
         self.status = status
 
 
 class OpenWork(UserWarning):
-    """A session was left open at the end of its `with`, because effects of it are not over."""
+    """A `with` block left its session open because effects of it are open."""
 
 
-class Forked(GatebookError):
-    """The session was opened before a fork. A child has no lease and no name of its own: it opens its own session."""
+class ForkError(GatebookError):
+    """The session was opened before a fork.
 
-    def __init__(self) -> None:
-        super().__init__("This session was opened before a fork; open one of its own in the child.")
-
-
-class Closed(GatebookError):
-    """The session object was left; open the session again."""
+    A child process has no lease and must open its own session.
+    """
 
     def __init__(self) -> None:
-        super().__init__("This session was left; open it again.")
+        super().__init__("This session was opened before a fork. Open a session in the child.")
+
+
+class SessionClosed(GatebookError):
+    """The session object was closed; open the session again."""
+
+    def __init__(self) -> None:
+        super().__init__("This session object is closed. Open the session again.")
 
 
 class Rejected(Exception):
-    """Raise it in an act when the other side said no and nothing happened; the text is what it said."""
+    """Raise it in an act if the remote refused and nothing happened; the text is its reason."""

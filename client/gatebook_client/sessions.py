@@ -1,4 +1,4 @@
-"""A session: one run of a program, known by its key to every process that works in it."""
+"""Sessions: one run of a program, identified by a key that its later processes use too."""
 
 import inspect
 import os
@@ -13,105 +13,142 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Self
 
-from gatebook_client import keys, lease
-from gatebook_client.attempts import Wish
-from gatebook_client.effects import Effects, left_open
-from gatebook_client.errors import Closed, Forked, GatebookError, LeaseHeld, OpenWork, Refused, SessionEnded
-from gatebook_client.lease import Beater, Lease
-from gatebook_client.recovery import Means, Recovery, recover
-from gatebook_client.values import ENDED, Act, Compensate, Json, Performed, Probe, undo_of
-from gatebook_client.wire import Answer, Wire
-from gatebook_client.work import Working
+from gatebook_client import effect_keys, lease
+from gatebook_client.attempts import EffectRequest
+from gatebook_client.effects import Effects, list_open_effects
+from gatebook_client.errors import (
+    ForkError,
+    GatebookError,
+    LeaseHeld,
+    OpenWork,
+    Refused,
+    SessionClosed,
+    SessionEnded,
+)
+from gatebook_client.http import HttpClient, Response
+from gatebook_client.lease import HeartbeatSender, Lease
+from gatebook_client.recovery import Recovery, ToolHandlers, recover
+from gatebook_client.types import ENDED, Act, Compensate, EffectResult, Json, Probe, to_undo
+from gatebook_client.working_state import WorkingState
 
-Waiting = Callable[[str, Json], object]
-Granted = Callable[[Json, float], object]
-TAKING_BACK_S = 60  # for which a session that has ended is leased
+OnWait = Callable[[str, Json], object]
+OnDispatch = Callable[[Json, float], object]
+COMPENSATION_LEASE_S = 60  # lease of an ended session
 
 
-class Session(Working):
-    """What a program does its work with; `gatebook_client.session` opens one. Use it as a context.
+class Session(WorkingState):
+    """A session to work in; use it as a context. `gatebook_client.session` opens one.
 
-    Left without an error, the session is ended (unless `ends` is false), but not while work in it is open: then it
-    stays open, with the warning OpenWork. Left by an error it stays open for the next process. The lease is given back
-    either way. `resumed` is true when it was opened before.
+    A block that ends without an error ends the session (unless `end_on_exit` is false). If effects
+    of it are open, the session stays open instead, with the warning OpenWork. After an error it
+    stays open for the next process. The lease is released in every case. `resumed` is true if the
+    session existed before.
     """
 
-    def __init__(self, wire: Wire, opened: Json, *, resumed: bool, ends: bool, waiting: Waiting, owns: bool) -> None:
-        # Made now, kept in memory and in no file: after a crash nobody can pretend to be this process.
+    def __init__(
+        self,
+        http: HttpClient,
+        opened: Json,
+        *,
+        resumed: bool,
+        end_on_exit: bool,
+        on_wait: OnWait,
+        owns_http: bool,
+    ) -> None:
+        # Random and never written to a file, so that no process can impersonate it after a crash.
         self.process = secrets.token_hex(16)
         self.id = str(opened["id"])
         self.key = str(opened.get("key") or "")
         self.handle = str(opened.get("handle") or "")
         self.status = str(opened.get("status") or "")
         self.resumed = resumed
-        self.wire = wire
-        self.claimed: Json = {}  # what a claim gave: kind, session, task
+        self.http = http
+        self.claimed: Json = {}  # kind, session, task of a claim
         self.lease: Lease | None = None
-        self._waiting = waiting
-        self._ends = ends
-        self._owns_wire = owns
+        self._on_wait = on_wait
+        self._end_on_exit = end_on_exit
+        self._owns_http = owns_http
         self._closed = False
         self._pid = os.getpid()
-        self._beater: Beater | None = None
+        self._heartbeats: HeartbeatSender | None = None
         self._effects = Effects(self)
-        self._means: dict[str, Means] = {}
-        self._names = keys.Names()
-        self._one_at_a_time: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
+        self._handlers: dict[str, ToolHandlers] = {}
+        self._names = effect_keys.CallCounter()
+        self._intent_locks: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
         self._lock = threading.Lock()
-        self._taking_back = threading.Lock()
+        self._compensation_lock = threading.Lock()
 
-    # The lease. -------------------------------------------------------------------------------------------------------
+    # The lease.
 
-    def take_lease(self, beater: Beater, ttl_s: int, *, wait_s: float = 0.0, takeover: bool = False) -> None:
-        """Take the lease, waiting for another process's to run out if asked to. Raises LeaseHeld."""
+    def take_lease(
+        self,
+        heartbeats: HeartbeatSender,
+        ttl_s: int,
+        *,
+        wait_s: float = 0.0,
+        takeover: bool = False,
+    ) -> None:
+        """Take the lease; wait up to `wait_s` for another process's to expire.
+
+        Raises LeaseHeld.
+        """
         until = time.monotonic() + wait_s
         while True:
             try:
-                self.lease = lease.acquire(self.wire, self.id, self.process, ttl_s, takeover=takeover)
+                self.lease = lease.acquire_lease(
+                    self.http, self.id, self.process, ttl_s, takeover=takeover
+                )
                 break
             except LeaseHeld:
                 if time.monotonic() + 1 > until:
                     raise
-                self.wire.sleep(1)
-        self.hold(beater)
+                self.http.sleep(1)
+        self.start_heartbeats(heartbeats)
 
-    def hold(self, beater: Beater) -> None:
-        """Let the lease be kept alive."""
+    def start_heartbeats(self, heartbeats: HeartbeatSender) -> None:
+        """Send heartbeats for the lease from now on."""
         if self.lease is not None:
-            self._beater = beater
-            beater.add(self.lease)
+            self._heartbeats = heartbeats
+            heartbeats.add(self.lease)
 
-    def remember(self, left_at_us: int | None) -> None:
-        """Take up what an earlier process left, so that a call it never answered is not done a second time.
+    def load_unanswered(self, released_at_us: int | None) -> None:
+        """Load the effects of an earlier process, so that an unanswered call is not repeated.
 
-        `left_at_us`: when it left of itself, having heard of all it did; None where it did not, or nobody knows.
+        `released_at_us`: when that process released its lease and thus had all its results; None
+        if it did not, or if this is unknown.
         """
-        self._effects.remember(left_at_us)
+        self._effects.load_unanswered(released_at_us)
 
-    def guard(self) -> None:
-        """Raise unless this process may still begin something: Forked, Closed, LeaseLost, LedgerAway."""
+    def check_active(self) -> None:
+        """Raise unless this process may still begin an effect.
+
+        Raises ForkError, SessionClosed, LeaseLost, ServerUnavailable.
+        """
         if self._pid != os.getpid():
-            raise Forked
+            raise ForkError
         if self._closed:
-            raise Closed
-        if self.lease is not None and self.status not in ENDED:  # with the session its lease has ended too
-            lease.keep(self.wire, self.lease)
+            raise SessionClosed
+        if self.lease is not None and self.status not in ENDED:
+            lease.ensure_lease(self.http, self.lease)
 
     def progress(self, note: str = "") -> None:
-        """Say that the work gets on, where nothing else shows it. Never call it from a timer: it would be a lie."""
+        """Report progress that nothing else shows.
+
+        Never call this from a timer: it would report progress that did not happen.
+        """
         if self.lease is not None:
             self.lease.progress(note)
 
     @contextmanager
     def quiet(self, seconds: float) -> Iterator[None]:
-        """Announce that nothing will be heard for up to so long, and that this is as it should be."""
+        """Announce that no progress will be reported for up to so many seconds."""
         if self.lease is not None:
             self.lease.quiet(seconds)
         yield
         if self.lease is not None:
             self.lease.quiet(0)
 
-    # Effects. ---------------------------------------------------------------------------------------------------------
+    # Effects.
 
     def perform(
         self,
@@ -126,58 +163,85 @@ class Session(Working):
         call_id: str = "",
         wait_s: float | None = None,
         free_text: Sequence[str] = (),
-        granted: Granted | None = None,
+        on_dispatch: OnDispatch | None = None,
         **plan: Any,
-    ) -> Performed:
-        """See that one effect is done once, and return what became of it.
+    ) -> EffectResult:
+        """Perform an effect once and return its result.
 
-        `act` gets the attempt's remote key and is called only after Gatebook let it. Plan may hold task, turn, why,
-        preconditions, parent_effect. `wait_s` limits every wait, for people and for fences; by default there is none.
-        `granted` gets the answer of the dispatch and the monotonic time at which it was asked, before `act` is called:
-        no request may live longer than its `request_lifetime_s` from then on.
+        `act` gets the remote key of the attempt and is called only after Gatebook accepted the
+        dispatch. `plan` may contain task, turn, why, preconditions, parent_effect. `wait_s` limits
+        every wait, for people and for the in-flight window; by default there is no limit.
+        `on_dispatch` is called before `act` with the answer to the dispatch and the monotonic time
+        of its request: from then on, no request may live longer than the `request_lifetime_s` of
+        that answer.
 
-        Raises what `act` raises, after Gatebook was told (`Rejected`: nothing happened; a timeout or anything else:
-        nobody knows), and NoLeave, NeedsPerson, NotYet, LeaseLost, SessionEnded, LedgerAway, Refused, each of which
-        means that nothing was begun, unless it says otherwise.
+        Raises what `act` raises, after reporting it (`Rejected`: nothing happened; a timeout or
+        any other error: the outcome is unknown). Also raises PermissionRefused,
+        HumanDecisionRequired, WaitTimeout, LeaseLost, SessionEnded, ServerUnavailable and Refused,
+        each of which means that nothing was begun unless it says otherwise.
         """
         return self._perform(
-            tool, arguments, act, probe, compensate, key, call_id, wait_s, tuple(free_text), granted=granted,
-            target=target, **plan,
-        )  # fmt: skip
+            tool,
+            arguments,
+            act,
+            probe,
+            compensate,
+            key,
+            call_id,
+            wait_s,
+            tuple(free_text),
+            on_dispatch=on_dispatch,
+            target=target,
+            **plan,
+        )
 
-    def compensate(self, effect: Performed | str, tool: str, arguments: Any, act: Act, **how: Any) -> Performed:
-        """Take back what an effect did, by an effect of its own. `how` as in `perform`.
+    def compensate(
+        self, effect: EffectResult | str, tool: str, arguments: Any, act: Act, **how: Any
+    ) -> EffectResult:
+        """Compensate an effect by a separate effect. `how` as in `perform`.
 
-        Also after the session's end, under a lease that is taken for it and given up. Raises LeaseHeld while another
-        process has it.
+        Works after the end of the session too, under a lease that is taken for this and released.
+        Raises LeaseHeld while another process has it.
         """
         undone = effect if isinstance(effect, str) else effect.effect
         options = {name: how.pop(name, None) for name in ("probe", "compensate")}
         names = {name: how.pop(name, "") for name in ("key", "call_id")}
         free_text = tuple(how.pop("free_text", ()))
         take_back = partial(
-            self._perform, tool, arguments, act, options["probe"], options["compensate"], names["key"],
-            names["call_id"], how.pop("wait_s", None), free_text, undone=undone, **how,
-        )  # fmt: skip
+            self._perform,
+            tool,
+            arguments,
+            act,
+            options["probe"],
+            options["compensate"],
+            names["key"],
+            names["call_id"],
+            how.pop("wait_s", None),
+            free_text,
+            compensates=undone,
+            **how,
+        )
         try:
             return take_back()
-        except SessionEnded:  # it was worked on under a lease, and we were not the one to end it
+        except SessionEnded:  # it was leased, and another process ended it
             if self.lease is not None or self.status not in ENDED:
                 raise
-        with self._held_to_compensate():
+        with self._lease_to_compensate():
             return take_back()
 
     @contextmanager
-    def _held_to_compensate(self) -> Iterator[None]:
-        """Hold a session that has ended, for as long as something of it is taken back."""
-        with self._taking_back:
-            self.lease = held = lease.acquire(self.wire, self.id, self.process, TAKING_BACK_S, to_compensate=True)
+    def _lease_to_compensate(self) -> Iterator[None]:
+        """Lease a session that has ended while one of its effects is compensated."""
+        with self._compensation_lock:
+            self.lease = acquired = lease.acquire_lease(
+                self.http, self.id, self.process, COMPENSATION_LEASE_S, to_compensate=True
+            )
             try:
                 yield
             finally:
                 self.lease = None
-                with suppress(GatebookError):  # else it runs out by itself
-                    self.wire.post(f"/leases/{held.id}/release", {"epoch": held.epoch})
+                with suppress(GatebookError):  # otherwise it expires
+                    self.http.post(f"/leases/{acquired.id}/release", {"epoch": acquired.epoch})
 
     def _perform(
         self,
@@ -190,22 +254,36 @@ class Session(Working):
         call_id: str,
         wait_s: float | None,
         free_text: tuple[str, ...],
-        undone: str = "",
-        granted: Granted | None = None,
+        compensates: str = "",
+        on_dispatch: OnDispatch | None = None,
         **plan: Any,
-    ) -> Performed:
-        self.guard()
-        arguments = keys.canonical(arguments)
-        digest = keys.digest_of(tool, arguments, free_text)
-        counted = key or f"{call_id} {digest} {undone}"
-        body = {name: value for name, value in plan.items() if value} | {"tool": tool, "arguments": arguments}
+    ) -> EffectResult:
+        self.check_active()
+        arguments = effect_keys.canonical(arguments)
+        digest = effect_keys.digest_of(tool, arguments, free_text)
+        counted = key or f"{call_id} {digest} {compensates}"
+        body = {name: value for name, value in plan.items() if value} | {
+            "tool": tool,
+            "arguments": arguments,
+        }
         if free_text:
             body["free_text"] = list(free_text)
-        known = self._means.get(tool, Means())
-        wish = Wish(tool, arguments, act, body, probe or known.probe, undo_of(compensate, tool) or known.undo, undone)
-        wish.until, wish.waiting = None if wait_s is None else time.monotonic() + wait_s, self._waiting
-        wish.granted = granted or wish.granted
-        # Two threads that want the same are two effects: the second begins when the first is over.
+        registered = self._handlers.get(tool, ToolHandlers())
+        request = EffectRequest(
+            tool,
+            arguments,
+            act,
+            body,
+            probe or registered.probe,
+            to_undo(compensate, tool) or registered.undo,
+            compensates,
+        )
+        request.until, request.on_wait = (
+            None if wait_s is None else time.monotonic() + wait_s,
+            self._on_wait,
+        )
+        request.on_dispatch = on_dispatch or request.on_dispatch
+        # Equal calls of two threads are two effects: the second begins after the first has ended.
         with self._intent(digest):
             ordinal = self._names.take(counted)
             if key:
@@ -213,9 +291,9 @@ class Session(Working):
             elif call_id:
                 body |= {"call_id": call_id, "ordinal": ordinal}
             else:
-                body["effect_key"] = keys.effect_key(tool, digest, ordinal)
+                body["effect_key"] = effect_keys.effect_key(tool, digest, ordinal)
             try:
-                performed = self._effects.perform(wish)
+                performed = self._effects.perform(request)
             except BaseException:
                 self._names.give_back(counted)
                 raise
@@ -224,130 +302,167 @@ class Session(Working):
 
     def _intent(self, digest: str) -> threading.RLock:
         with self._lock:
-            return self._one_at_a_time[digest]
+            return self._intent_locks[digest]
 
     def effect(
-        self, tool: str, *, probe: Probe | None = None, compensate: Compensate | None = None, **how: Any
-    ) -> Callable[[Callable[..., object]], Callable[..., Performed]]:
-        """Make a function an effect: its call performs it, with its arguments by name as the plan's.
+        self,
+        tool: str,
+        *,
+        probe: Probe | None = None,
+        compensate: Compensate | None = None,
+        **how: Any,
+    ) -> Callable[[Callable[..., object]], Callable[..., EffectResult]]:
+        """Decorate a function so that calling it performs an effect.
 
-        A parameter `remote_key` of the function gets the attempt's key, and is no argument of the plan. What is
-        registered so, `recover()` can look up, take back and do again. `how` as in `perform`.
+        Its arguments, by name, are those of the plan. A parameter `remote_key` gets the key of the
+        attempt and is not part of the plan. `recover()` can probe, compensate and repeat effects
+        of a tool registered this way. `how` as in `perform`.
         """
 
-        def decorate(function: Callable[..., object]) -> Callable[..., Performed]:
+        def decorate(function: Callable[..., object]) -> Callable[..., EffectResult]:
             signature = inspect.signature(function)
             wants_key = "remote_key" in signature.parameters
 
             def act(arguments: Mapping[str, Any], remote_key: str) -> object:
                 return function(**arguments, **({"remote_key": remote_key} if wants_key else {}))
 
-            self._means[tool] = Means(act, probe, undo_of(compensate, tool))
+            self._handlers[tool] = ToolHandlers(act, probe, to_undo(compensate, tool))
 
             @wraps(function)
-            def call(*positional: Any, **named: Any) -> Performed:
-                bound = signature.bind(*positional, **named, **({"remote_key": ""} if wants_key else {}))
-                bound.apply_defaults()
-                arguments = keys.canonical(
-                    {name: bound.arguments[name] for name in bound.arguments if name != "remote_key"}
+            def call(*positional: Any, **named: Any) -> EffectResult:
+                bound = signature.bind(
+                    *positional, **named, **({"remote_key": ""} if wants_key else {})
                 )
-                return self.perform(tool, arguments, lambda remote_key: act(arguments, remote_key), **how)
+                bound.apply_defaults()
+                arguments = effect_keys.canonical(
+                    {
+                        name: bound.arguments[name]
+                        for name in bound.arguments
+                        if name != "remote_key"
+                    }
+                )
+                return self.perform(
+                    tool, arguments, lambda remote_key: act(arguments, remote_key), **how
+                )
 
             return call
 
         return decorate
 
-    def register(self, tool: str, *, probe: Probe | None = None, compensate: Compensate | None = None) -> None:
-        """Say how a tool is looked up and taken back, for `recover()` and for `perform`."""
-        self._means[tool] = Means(self._means.get(tool, Means()).act, probe, undo_of(compensate, tool))
+    def register(
+        self, tool: str, *, probe: Probe | None = None, compensate: Compensate | None = None
+    ) -> None:
+        """Register how a tool is probed and compensated, for `recover()` and `perform`."""
+        self._handlers[tool] = ToolHandlers(
+            self._handlers.get(tool, ToolHandlers()).act, probe, to_undo(compensate, tool)
+        )
 
-    def recover(self, *, acts: Mapping[str, Act] | None = None, wait_s: float | None = None) -> Recovery:
-        """Settle what earlier processes left open, as far as it can be: look, wait, take back, do again.
+    def recover(
+        self, *, acts: Mapping[str, Act] | None = None, wait_s: float | None = None
+    ) -> Recovery:
+        """Settle what earlier processes left open: probe, wait, compensate, repeat.
 
-        What needs an act is done again where its tool was registered with `effect`, or `acts` has one by effect key;
-        else it is due when the program performs it. What nobody can know is listed as unresolved, and is left alone.
+        An effect is repeated if its tool was registered with `effect`, or if `acts` has a function
+        for its effect key; otherwise it is due when the program performs it. An effect whose
+        outcome cannot be determined is listed as unresolved and is not changed.
         """
-        self.guard()
+        self.check_active()
         until = None if wait_s is None else time.monotonic() + wait_s
-        return recover(self._effects, self._means, acts or {}, until)
+        return recover(self._effects, self._handlers, acts or {}, until)
 
-    # The end. ---------------------------------------------------------------------------------------------------------
+    # The end.
 
-    def write(self, path: str, body: Json, version: int | None = None) -> Answer:
-        """Give one command of working state, under the lease."""
-        self.guard()
+    def send_command(self, path: str, body: Json, version: int | None = None) -> Response:
+        """Send one command under the lease, and count it as progress."""
+        self.check_active()
         try:
-            said = self.wire.post(path, body | self._effects.epoch())
+            response = self.http.post(path, body | self._effects.epoch_json())
         except Refused as refusal:
-            self._effects.stop(refusal)
+            self._effects.raise_if_ended(refusal)
             raise
         self.progress()
-        return said
+        return response
 
     def end(self, status: str = "completed") -> None:
-        """End the session: completed, failed or cancelled. It takes no new intentions from then on."""
-        self.guard()
-        self._effects.tell_untold()
-        self.status = str(self.wire.post(f"/sessions/{self.id}/end", {"status": status}).body.get("status") or status)
+        """End the session: completed, failed or cancelled. It then accepts no new effects."""
+        self.check_active()
+        self._effects.send_unsent_reports()
+        self.status = str(
+            self.http.post(f"/sessions/{self.id}/end", {"status": status}).body.get("status")
+            or status
+        )
 
     def _end_or_warn(self) -> None:
-        """End the session as completed, unless something of it may have happened, or waits, or may begin."""
-        self.guard()
-        self._effects.tell_untold()
-        open_ones = left_open(self._effects)
-        if not open_ones:
+        """End the session as completed, or warn if effects of it are open."""
+        self.check_active()
+        self._effects.send_unsent_reports()
+        open_effects = list_open_effects(self._effects)
+        if not open_effects:
             self.end()
             return
-        told = ", ".join(f"{one.get('handle')} {one.get('tool')} ({_why_open(one)})" for one in open_ones[:10])
-        more = f" and {len(open_ones) - 10} more" if len(open_ones) > 10 else ""
-        self._waiting("left_open", {"session_key": self.key, "effects": open_ones})
+        summary = ", ".join(
+            f"{effect.get('handle')} {effect.get('tool')} ({_open_reason(effect)})"
+            for effect in open_effects[:10]
+        )
+        more = f" and {len(open_effects) - 10} more" if len(open_effects) > 10 else ""
+        self._on_wait("left_open", {"session_key": self.key, "effects": open_effects})
         sentence = (
-            f"Session {self.key} is left open and not ended: {told}{more}. Take it up again by its key, or end it."
+            f"Session {self.key} is left open and not ended: {summary}{more}. "
+            "Open it again by its key, or end it."
         )
         warnings.warn(sentence, OpenWork, stacklevel=3)
 
-    def leave(self) -> None:
-        """Give the lease back and go, the session left as it is. Never raises: a lease ends by itself too."""
+    def close(self) -> None:
+        """Release the lease and close this object; the session itself does not end.
+
+        Never raises: a lease that is not released expires.
+        """
         if self._closed or self._pid != os.getpid():
             return
         with suppress(GatebookError):
-            self._effects.tell_untold()
+            self._effects.send_unsent_reports()
         self._closed = True
         if self.lease is not None:
-            if self._beater is not None:
-                self._beater.remove(self.lease)
+            if self._heartbeats is not None:
+                self._heartbeats.remove(self.lease)
             if not self.lease.lost:
                 with suppress(GatebookError):
                     path, body = f"/leases/{self.lease.id}/release", {"epoch": self.lease.epoch}
-                    self.wire.post(path, body, patience_s=1.0)
-        if self._owns_wire:
-            self.wire.close()
+                    self.http.post(path, body, patience_s=1.0)
+        if self._owns_http:
+            self.http.close()
 
     def abandon(self) -> None:
-        """Let the lease run out: nothing was done here, and what was before is as unknown as it was."""
+        """Close this object without releasing the lease.
+
+        Nothing was done in it, and what earlier processes did is still unknown.
+        """
         self._closed = True
-        if self.lease is not None and self._beater is not None:
-            self._beater.remove(self.lease)
-        if self._owns_wire:
-            self.wire.close()
+        if self.lease is not None and self._heartbeats is not None:
+            self._heartbeats.remove(self.lease)
+        if self._owns_http:
+            self.http.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
     ) -> None:
         if self._pid != os.getpid():
-            return  # a forked child: session and lease are its parent's
+            return  # A forked child: session and lease belong to the parent.
         try:
-            if kind is None and self._ends and not self._closed and self.status not in ENDED:
+            if kind is None and self._end_on_exit and not self._closed and self.status not in ENDED:
                 self._end_or_warn()
         finally:
-            self.leave()
+            self.close()
 
 
-def _why_open(effect: Json) -> str:
-    """What is open of an effect, in a few words."""
+def _open_reason(effect: Json) -> str:
+    """Return why an effect is open, in a few words."""
     if effect.get("state") == "planned":
         return "waits for people" if effect.get("leave") == "pending" else "may begin"
     return "unknown"

@@ -1,1 +1,2 @@
-"""The measurements: `python -m evaluation.bench`. docs/performance.md says what they mean and what came out."""
+"""The measurements: `python -m evaluation.bench`. docs/explanation/performance.md says what they mean and what
+came out."""

@@ -1,6 +1,8 @@
-"""`python -m evaluation.bench`: measure Gatebook on SQLite and PostgreSQL and hold the figures against their bars.
+"""`python -m evaluation.bench`: measure Gatebook on SQLite and PostgreSQL and hold the figures
+against their bars.
 
-Prints a table and writes the same as JSON. `--quick` does less of everything; `--only` and `--database` choose parts.
+Prints a table and writes the same as JSON. `--quick` does less of everything; `--only` and
+`--database` choose parts.
 """
 
 import argparse
@@ -19,9 +21,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluation.bench import batches, beats, busy, commands, desk, growth, reading, resuming, searching
-from evaluation.bench.figures import Report
-from evaluation.bench.house import ROOT, VENDORS, Installation, clone, ground, install, serve
+from evaluation.bench import (
+    approvals,
+    batches,
+    commands,
+    heartbeats,
+    memory_growth,
+    pages,
+    resume,
+    search,
+    write_contention,
+)
+from evaluation.bench.installation import ROOT, VENDORS, Installation, clone, ground, install, serve
+from evaluation.bench.report import Report
 
 
 @dataclass(frozen=True)
@@ -42,7 +54,20 @@ class Size:
     resumed: int  # effects of the longest session that is taken up again
 
 
-FULL = Size(3, 20, 60, (10_000, 100_000, 1_000_000), 12, 60, 4_000, 20, 40, 5_000, beats.BARRED, 100_000)
+FULL = Size(
+    3,
+    20,
+    60,
+    (10_000, 100_000, 1_000_000),
+    12,
+    60,
+    4_000,
+    20,
+    40,
+    5_000,
+    heartbeats.BARRED,
+    100_000,
+)
 QUICK = Size(1, 5, 12, (2_000, 10_000), 3, 5, 250, 3, 5, 50, 1_000, 2_000)
 _spent: dict[str, int] = {}  # seconds, by database and part
 PARTS = ("batch", "command", "beats", "memory", "busy", "read", "resume", "gates", "upkeep")
@@ -50,32 +75,45 @@ PARTS = ("batch", "command", "beats", "memory", "busy", "read", "resume", "gates
 
 def main() -> int:
     """Run the chosen parts. A bar that is not met is told in the table, not by the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m evaluation.bench", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m evaluation.bench", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument(
         "--quick",
         action="store_true",
         help="less of everything, no memory, beats, resume or upkeep; at most four minutes",
     )
-    parser.add_argument("--only", action="append", choices=PARTS, help="this part only; may be repeated")
+    parser.add_argument(
+        "--only", action="append", choices=PARTS, help="this part only; may be repeated"
+    )
     parser.add_argument("--database", choices=["sqlite", "postgres"], help="this database only")
     parser.add_argument("--rounds", type=int, help="rounds whose median is reported")
-    parser.add_argument("--out", type=Path, default=ROOT / "var" / "bench", help="folder of the JSON file")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "var" / "bench", help="folder of the JSON file"
+    )
     asked = parser.parse_args()
     size = QUICK if asked.quick else FULL
     if asked.rounds:
         size = Size(**{**vars(size), "rounds": asked.rounds})
-    # In a short run memory only shows what the first requests of each thread load, and takes a quarter of the time;
-    # beats take a minute each round, however few they are, and to take up a short session tells nothing.
+    # In a short run memory only shows what the first requests of each thread load, and takes a
+    # quarter of the time; beats take a minute each round, however few they are, and to take up a
+    # short session tells nothing.
     parts = asked.only or [
-        part for part in PARTS if not (asked.quick and part in ("memory", "beats", "resume", "upkeep"))
+        part
+        for part in PARTS
+        if not (asked.quick and part in ("memory", "beats", "resume", "upkeep"))
     ]
-    vendors = [vendor for vendor in VENDORS if not asked.database or vendor.startswith(asked.database)]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything that was started is also ended
+    vendors = [
+        vendor for vendor in VENDORS if not asked.database or vendor.startswith(asked.database)
+    ]
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(143)
+    )  # so that everything that was started is also ended
     began = time.time()
     report = Report(_about(size))
     folder = Path(tempfile.mkdtemp(prefix="run-", dir=_made(asked.out)))
-    # PostgreSQL keeps its data outside home folders, and a socket's path must be short. `embedded:` makes the folder
-    # itself and refuses one that somebody else made.
+    # PostgreSQL keeps its data outside home folders, and a socket's path must be short. `embedded:`
+    # makes the folder itself and refuses one that somebody else made.
     cluster = f"/var/tmp/gatebook-bench-{os.getpid()}"  # noqa: S108 - guarded as said above
     try:
         for vendor in vendors:
@@ -87,48 +125,68 @@ def main() -> int:
         report.about["seconds_of"] = _spent
         path = asked.out / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(began))}.json"
         report.write(path)
-        sys.stdout.write(f"{report.table()}\n{report.about['minutes']} minutes; the same as JSON in {path}\n")
+        sys.stdout.write(
+            f"{report.table()}\n{report.about['minutes']} minutes; the same as JSON in {path}\n"
+        )
     return 0
 
 
-def measure(report: Report, vendor: str, folder: Path, cluster: Path, size: Size, parts: Sequence[str]) -> None:
-    """Measure `parts` on one database. `folder` and `cluster` (PostgreSQL's own) are made, and `cluster` removed."""
+def measure(
+    report: Report, vendor: str, folder: Path, cluster: Path, size: Size, parts: Sequence[str]
+) -> None:
+    """Measure `parts` on one database. `folder` and `cluster` (PostgreSQL's own) are made, and
+    `cluster` removed."""
     with ground(vendor, folder, cluster) as found:
         fresh = install(vendor, folder / "fresh", found)
         if {"batch", "command", "beats", "memory", "busy"} & set(parts):
             _measure_writing(report, clone(fresh, "measured"), size, parts)
         if "gates" in parts:
             with _timed(vendor, "gates"), serve(clone(fresh, "desk")) as server:
-                desk.measure(report, server, pending=size.gates, rounds=size.rounds, batches=size.batches)
+                approvals.measure(
+                    report, server, pending=size.gates, rounds=size.rounds, batches=size.batches
+                )
         if "resume" in parts:
             with _timed(vendor, "resume"):
-                resuming.measure(report, clone(fresh, "resumed"), rounds=min(size.rounds, 2), effects=size.resumed)
+                resume.measure(
+                    report,
+                    clone(fresh, "resumed"),
+                    rounds=min(size.rounds, 2),
+                    effects=size.resumed,
+                )
         if "read" in parts:
             with _timed(vendor, "read"):
                 small = clone(fresh, "small")
                 beside = {"batches": size.beside_worst}
-                reading.measure(report, small, rounds=size.rounds, reads=size.reads, sizes=size.sizes, **beside)
+                pages.measure(
+                    report, small, rounds=size.rounds, reads=size.reads, sizes=size.sizes, **beside
+                )
         if "upkeep" in parts:
             with _timed(vendor, "upkeep"):
-                searching.upkeep(report, fresh, rounds=1, batches=size.batches)
+                search.upkeep(report, fresh, rounds=1, batches=size.batches)
 
 
-def _measure_writing(report: Report, measured: Installation, size: Size, parts: Sequence[str]) -> None:
+def _measure_writing(
+    report: Report, measured: Installation, size: Size, parts: Sequence[str]
+) -> None:
     beside = batches.targets(measured) if "batch" in parts else []
     if {"batch", "command", "beats"} & set(parts):
         with serve(measured) as server:
             if "batch" in parts:
                 with _timed(measured.vendor, "batch"):
-                    batches.measure(report, server, beside, rounds=size.rounds, batches=size.batches)
+                    batches.measure(
+                        report, server, beside, rounds=size.rounds, batches=size.batches
+                    )
             if "command" in parts:
-                # What a burst of batches left to the job worker is told with the upkeep of searches, and not here.
-                searching.until_quiet(server)
+                # What a burst of batches left to the job worker is told with the upkeep of
+                # searches, and not here.
+                search.until_quiet(server)
                 with _timed(measured.vendor, "command"):
                     commands.measure(report, server, rounds=size.rounds, effects=size.effects)
             if "beats" in parts:
                 with _timed(measured.vendor, "beats"):  # a minute; rounds differ by 2 %
-                    beats.measure(report, server, sessions=size.beating, rounds=1)
-    # Memory is told of a server that has done nothing before. Only on SQLite do all writers wait for each other.
+                    heartbeats.measure(report, server, sessions=size.beating, rounds=1)
+    # Memory is told of a server that has done nothing before. Only on SQLite do all writers wait
+    # for each other.
     with_person = "busy" in parts and measured.vendor == "sqlite"
     if "memory" in parts or with_person:
         with serve(measured) as server:
@@ -137,10 +195,10 @@ def _measure_writing(report: Report, measured: Installation, size: Size, parts: 
                 barred = size.growth_batches >= FULL.growth_batches
                 work = {"batches": size.growth_batches, "effects": size.growth_effects}
                 with _timed(measured.vendor, "memory"):
-                    growth.measure(report, server, **work, barred=barred)
+                    memory_growth.measure(report, server, **work, barred=barred)
             if with_person:
                 with _timed(measured.vendor, "busy"):
-                    busy.measure(report, server, calls=size.calls)
+                    write_contention.measure(report, server, calls=size.calls)
 
 
 @contextmanager
@@ -161,7 +219,11 @@ def _made(folder: Path) -> Path:
 def _about(size: Size) -> dict[str, Any]:
     """What a reader of the figures must know about the run."""
     commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     ).stdout.strip()
     return {
         "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

@@ -1,16 +1,20 @@
-"""Evidence in batches of 500 over HTTP, two clients at once, beside the floors: bare COPY and bare executemany."""
+"""Evidence in batches of 500 over HTTP, two clients at once, beside the floors: bare COPY and bare
+executemany."""
 
 import sys
 from typing import Final
 
-from evaluation.bench import clients, floors
-from evaluation.bench.figures import Report, percentile
-from evaluation.bench.house import Installation, Server, clone
+from evaluation.bench import clients, db_baseline
+from evaluation.bench.installation import Installation, Server, clone
+from evaluation.bench.report import Report, percentile
 from evaluation.bench.workload import WORKLOADS, Batch, Writer
 
 CLIENTS: Final = 2
 AGENT: Final = "bench"
-BARS: Final = {"postgresql": (0.09, 2.0), "sqlite": (0.10, 2.2)}  # CPU-s per 1,000 events, and times the floor
+BARS: Final = {
+    "postgresql": (0.09, 2.0),
+    "sqlite": (0.10, 2.2),
+}  # CPU-s per 1,000 events, and times the floor
 BARE: Final = {
     ("postgresql", "once"): "COPY",
     ("postgresql", "written"): "COPY, the ledger through a temporary table",
@@ -20,19 +24,22 @@ BARE: Final = {
 
 
 def targets(measured: Installation) -> list[Installation]:
-    """Make the databases that the floors are laid in: copies of `measured`, which nobody may be using."""
+    """Make the databases that the floors are laid in: copies of `measured`, which nobody may be
+    using."""
     measured.token(AGENT)  # the agent must be known to all of them
     return [clone(measured, "floor_once"), clone(measured, "floor_written")]
 
 
-def measure(report: Report, server: Server, beside: list[Installation], *, rounds: int, batches: int) -> None:
+def measure(
+    report: Report, server: Server, beside: list[Installation], *, rounds: int, batches: int
+) -> None:
     """Measure both workloads; `beside` are the `targets` of the server's installation.
 
     `batches` are those of one client in one round, a multiple of three.
     """
     vendor = server.installation.vendor
     token = server.installation.token(AGENT)
-    recorder = floors.Recorder(server.installation)
+    recorder = db_baseline.Recorder(server.installation)
     seen: dict[tuple[str, str], list[float]] = {}
     _warm_up(server, token, min(batches, 6))
     for number in range(rounds):
@@ -45,14 +52,17 @@ def measure(report: Report, server: Server, beside: list[Installation], *, round
 
 def _warm_up(server: Server, token: str, batches: int) -> None:
     """Let every worker of the server meet every statement, unmeasured."""
-    works = [clients.post_batches(server.port, token, Writer(f"warm{n}").split(batches)) for n in range(2 * CLIENTS)]
+    works = [
+        clients.post_batches(server.port, token, Writer(f"warm{n}").split(batches))
+        for n in range(2 * CLIENTS)
+    ]
     clients.together(works)
 
 
 def _floors(
     server: Server,
     token: str,
-    recorder: floors.Recorder,
+    recorder: db_baseline.Recorder,
     beside: list[Installation],
     workload: str,
     number: int,
@@ -67,15 +77,20 @@ def _floors(
     for name, target in zip(("once", "written"), beside, strict=True):
         if name == "written" and workload == "mixed":
             continue  # each row is written once there
-        floors.bring_sessions(recorder.installation, target)
-        rows = floors.once(recorder, written) if name == "once" else written
-        cpu_s, wall_s = floors.run(target, recorder, rows, upsert=name == "written")
+        db_baseline.bring_sessions(recorder.installation, target)
+        rows = db_baseline.once(recorder, written) if name == "once" else written
+        cpu_s, wall_s = db_baseline.run(target, recorder, rows, upsert=name == "written")
         seen.setdefault((workload, f"floor {name} cpu"), []).append(1000 * cpu_s / items)
         seen.setdefault((workload, f"floor {name} rate"), []).append(items / wall_s)
 
 
 def _ours(
-    server: Server, token: str, workload: str, number: int, batches: int, seen: dict[tuple[str, str], list[float]]
+    server: Server,
+    token: str,
+    workload: str,
+    number: int,
+    batches: int,
+    seen: dict[tuple[str, str], list[float]],
 ) -> None:
     sent = [Writer(f"c{workload[0]}{number}{n}").batches(workload, batches) for n in range(CLIENTS)]
     items = sum(batch.items for part in sent for batch in part)
@@ -84,7 +99,9 @@ def _ours(
         spent = clients.together([_client(server, token, part, status) for part in sent])
         used = server.cpu_s() - before
         seen.setdefault((workload, f"{kind}cpu"), []).append(1000 * used / items)
-        seen.setdefault((workload, f"{kind}database"), []).append(1000 * (server.database_cpu_s() - database) / items)
+        seen.setdefault((workload, f"{kind}database"), []).append(
+            1000 * (server.database_cpu_s() - database) / items
+        )
         seen.setdefault((workload, f"{kind}rate"), []).append(items / spent.wall_s)
         seen.setdefault((workload, f"{kind}p50"), []).append(1000 * percentile(spent.all, 0.5))
         seen.setdefault((workload, f"{kind}p99"), []).append(1000 * percentile(spent.all, 0.99))
@@ -101,7 +118,12 @@ def _tell(report: Report, vendor: str, seen: dict[tuple[str, str], list[float]])
         title = f"batch {workload}"
         report.add(vendor, f"{title}: CPU", "CPU-s per 1,000 events", mine["cpu"], bar=most)
         if vendor == "postgresql":
-            report.add(vendor, f"{title}: CPU of the database alone", "CPU-s per 1,000 events", mine["database"])
+            report.add(
+                vendor,
+                f"{title}: CPU of the database alone",
+                "CPU-s per 1,000 events",
+                mine["database"],
+            )
         report.add(vendor, f"{title}: rate", "events/s", mine["rate"])
         report.add(vendor, f"{title}: p50", "ms per batch", mine["p50"])
         report.add(vendor, f"{title}: p99", "ms per batch", mine["p99"])
@@ -109,10 +131,13 @@ def _tell(report: Report, vendor: str, seen: dict[tuple[str, str], list[float]])
             if f"floor {name} cpu" not in mine:
                 continue
             bare = mine[f"floor {name} cpu"]
-            where = f"{title}: floor, each row {'once' if name == 'once' else 'as often as written'}"
+            where = (
+                f"{title}: floor, each row {'once' if name == 'once' else 'as often as written'}"
+            )
             report.add(vendor, where, "CPU-s per 1,000 events", bare, note=BARE[vendor, name])
             ratios = [ours / theirs for ours, theirs in zip(mine["cpu"], bare, strict=True)]
-            # The rows that were written: in `split` an effect is written three times, whoever writes it.
+            # The rows that were written: in `split` an effect is written three times, whoever
+            # writes it.
             barred = name == "written" or "floor written cpu" not in mine
             report.add(vendor, f"{title}: × that floor", "×", ratios, bar=times if barred else None)
         report.add(vendor, f"{title}: sent again, CPU", "CPU-s per 1,000 events", mine["again cpu"])

@@ -1,7 +1,7 @@
 """Clients in processes of their own, so that what they use is never counted as the server's.
 
-Each keeps one connection (http.client) or sixteen (a selector over raw sockets) and reads no more of an answer than it
-needs. They are forked, started together by a barrier, and bounded in time.
+Each keeps one connection (http.client) or sixteen (a selector over raw sockets) and reads no more
+of an answer than it needs. They are forked, started together by a barrier, and bounded in time.
 """
 
 import http.client
@@ -23,7 +23,8 @@ COMMANDS: Final = ("plan", "dispatch", "acknowledge")
 
 @dataclass
 class Spent:
-    """What the clients of one stretch saw: seconds from first to last, and latencies in seconds by kind of request."""
+    """What the clients of one stretch saw: seconds from first to last, and latencies in seconds by
+    kind of request."""
 
     wall_s: float
     latencies: dict[str, list[float]]
@@ -86,8 +87,11 @@ def _body(work: Work, barrier: Any, pipe: Any) -> None:
         pipe.send(f"a client failed: {type(error).__name__}: {error}")
 
 
-def post_batches(port: int, token: str, batches: Sequence[Batch], *, status: str = "created") -> Work:
-    """Return the work of one client that posts `batches` in order; every item must come back as `status`."""
+def post_batches(
+    port: int, token: str, batches: Sequence[Batch], *, status: str = "created"
+) -> Work:
+    """Return the work of one client that posts `batches` in order; every item must come back as
+    `status`."""
 
     def work() -> Spent:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -122,7 +126,8 @@ class Api:
         try:
             answer = self._answer(path)
         except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
-            # The server hangs up on whoever was silent for long, as here on the reader whose turn has not come.
+            # The server hangs up on whoever was silent for long, as here on the reader whose turn
+            # has not come.
             self._connection.close()
             answer = self._answer(path)
         text = answer.read()
@@ -140,7 +145,8 @@ class Api:
 
 
 def life_cycles(port: int, token: str, name: str, clients: int, effects: int) -> Work:
-    """Return the work of one process that plays `clients` agents, each taking `effects` effects from plan to answer.
+    """Return the work of one process that plays `clients` agents, each taking `effects` effects
+    from plan to answer.
 
     Every command waits for the answer to the one before it, as an agent does.
     """
@@ -189,7 +195,8 @@ def whole(buffer: bytes) -> tuple[int, bytes] | None:
     if place >= 0:
         length = int(head[place + 15 :].split(b"\r\n", 1)[0])
         return (status, content) if len(content) >= length else None
-    # Otherwise it comes in chunks, each after its length in hexadecimal, and the last of them is empty.
+    # Otherwise it comes in chunks, each after its length in hexadecimal, and the last of them is
+    # empty.
     if not content.endswith(b"0\r\n\r\n"):
         return None
     parts: list[bytes] = []
@@ -240,9 +247,17 @@ class _Agent:
             self._post("/api/v1/effects", body)
         elif self.command == "dispatch":
             digest = self.effect["intent_digest"]
-            self._post(f"/api/v1/effects/{self.effect['id']}/dispatch", {"process": "p", "intent_digest": digest})
+            self._post(
+                f"/api/v1/effects/{self.effect['id']}/dispatch",
+                {"process": "p", "intent_digest": digest},
+            )
         else:
-            answer = {"attempt": 1, "outcome": "ok", "external_reference": f"c{self.number}", "result": "y" * 300}
+            answer = {
+                "attempt": 1,
+                "outcome": "ok",
+                "external_reference": f"c{self.number}",
+                "result": "y" * 300,
+            }
             self._post(f"/api/v1/effects/{self.effect['id']}/acknowledge", answer)
 
     def _post(self, path: str, body: dict[str, Any]) -> None:
@@ -256,7 +271,8 @@ class _Agent:
         self.socket.sendall(head + text)
 
     def receive(self) -> int | None:
-        """Read what has come. Return the status once the answer is whole; `buffer` then holds its content."""
+        """Read what has come. Return the status once the answer is whole; `buffer` then holds its
+        content."""
         piece = self.socket.recv(65536)
         if not piece:
             raise RuntimeError("the server closed the connection")

@@ -1,11 +1,12 @@
-"""Single plans, dispatches and acknowledgements of sixteen agents at once, each waiting for its answers."""
+"""Single plans, dispatches and acknowledgements of sixteen agents at once, each waiting for its
+answers."""
 
 import sys
 from typing import Final
 
 from evaluation.bench import clients
-from evaluation.bench.figures import Report, percentile
-from evaluation.bench.house import Server
+from evaluation.bench.installation import Server
+from evaluation.bench.report import Report, percentile
 
 CLIENTS: Final = 16
 CPU_BAR: Final = 1.4  # CPU-s per 1,000 commands
@@ -21,11 +22,15 @@ def measure(report: Report, server: Server, *, rounds: int, effects: int) -> Non
     for number in range(rounds):
         sys.stderr.write(f"{vendor}: single commands, round {number + 1} of {rounds}\n")
         before, database = server.cpu_s(), server.database_cpu_s()
-        spent = clients.together([clients.life_cycles(server.port, token, f"r{number}", CLIENTS, effects)])
+        spent = clients.together(
+            [clients.life_cycles(server.port, token, f"r{number}", CLIENTS, effects)]
+        )
         used = server.cpu_s() - before
         commands = len(spent.all)
         seen.setdefault("cpu", []).append(1000 * used / commands)
-        seen.setdefault("database", []).append(1000 * (server.database_cpu_s() - database) / commands)
+        seen.setdefault("database", []).append(
+            1000 * (server.database_cpu_s() - database) / commands
+        )
         seen.setdefault("rate", []).append(commands / spent.wall_s)
         for share in (50, 99):
             seen.setdefault(f"p{share}", []).append(1000 * percentile(spent.all, share / 100))
@@ -33,7 +38,9 @@ def measure(report: Report, server: Server, *, rounds: int, effects: int) -> Non
             seen.setdefault(f"{command} p50", []).append(1000 * percentile(values, 0.5))
     report.add(vendor, "command: CPU", "CPU-s per 1,000", seen["cpu"], bar=CPU_BAR)
     if vendor == "postgresql":
-        report.add(vendor, "command: CPU of the database alone", "CPU-s per 1,000", seen["database"])
+        report.add(
+            vendor, "command: CPU of the database alone", "CPU-s per 1,000", seen["database"]
+        )
     report.add(vendor, "command: rate", "requests/s", seen["rate"])
     report.add(vendor, "command: p50", "ms", seen["p50"])
     report.add(vendor, "command: p99", "ms", seen["p99"], bar=P99_BAR)

@@ -1,6 +1,8 @@
-"""People decide and agents go on: how soon, whether ever too late, and what those cost who only wait.
+"""People decide and agents go on: how soon, whether ever too late, and what those cost who only
+wait.
 
-Every gate is opened by an agent's plan over HTTP; agents wait over HTTP; people decide in a process of their own.
+Every gate is opened by an agent's plan over HTTP; agents wait over HTTP; people decide in a process
+of their own.
 """
 
 import http.client
@@ -15,11 +17,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from evaluation.bench import clients
-from evaluation.bench.deciders import Deciders
-from evaluation.bench.figures import Report, percentile
-from evaluation.bench.herd import IDLE_WAIT_S, Herd
-from evaluation.bench.house import Server
+from evaluation.bench.idle_waiters import IDLE_WAIT_S, Herd
+from evaluation.bench.installation import Server
 from evaluation.bench.person import Person
+from evaluation.bench.report import Report, percentile
+from evaluation.bench.reviewer_process import Deciders
 from evaluation.bench.workload import Writer
 
 WAITERS: Final = 200
@@ -31,7 +33,9 @@ MOST_RULINGS: Final = 200  # one after the other
 AT_ONCE: Final = 100  # agents that begin to wait in one moment
 OFFSETS_S: Final = 2.0
 WAIT_S: Final = 20
-LOST_AFTER_S: Final = 5.0  # whoever hears so long after the commit was not woken, and only asked again
+LOST_AFTER_S: Final = (
+    5.0  # whoever hears so long after the commit was not woken, and only asked again
+)
 GIVE_UP_S: Final = 90
 COME_AGAIN_S: Final = 0.1
 INGEST_CLIENTS: Final = 2
@@ -60,7 +64,9 @@ class Agent:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=IDLE_WAIT_S + 20)
         self._token = token
 
-    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
+    def ask(
+        self, method: str, path: str, body: dict[str, Any] | None = None
+    ) -> tuple[int, dict[str, Any]]:
         """Send one request; return status and answer."""
         headers = {"Authorization": f"Bearer {self._token}", "Idempotency-Key": uuid.uuid4().hex}
         content = None
@@ -147,7 +153,8 @@ class Part:
         found = [self.gates[-1 - n % len(self.gates)].id for n in range(number)]
         with Herd(self.server.port, self.token, found) as herd:
             self._until_parked()
-            # Whoever is new among those who wait reads once more at the next commit: here, and not while we measure.
+            # Whoever is new among those who wait reads once more at the next commit: here, and not
+            # while we measure.
             agent = self.agent()
             agent.ask("POST", "/sessions", {"key": uuid.uuid4().hex})
             agent.close()
@@ -167,7 +174,8 @@ class Part:
                 return
         raise RuntimeError("those who wait keep the server busy")
 
-    # The figures. ---------------------------------------------------------------------------------------------------
+    # The figures.
+    # ---------------------------------------------------------------------------------------------------
 
     def inbox(self, reads: int) -> None:
         """How long the inbox takes with everything pending."""
@@ -183,7 +191,9 @@ class Part:
         person.close()
         name = f"inbox with {len(self.gates):,} pending"
         self.report.add(self.vendor, f"{name}: p50", "ms", [percentile(seen, 0.5)])
-        self.report.add(self.vendor, f"{name}: p95", "ms", [percentile(seen, 0.95)], bar=INBOX_BAR_MS)
+        self.report.add(
+            self.vendor, f"{name}: p95", "ms", [percentile(seen, 0.95)], bar=INBOX_BAR_MS
+        )
 
     def unblocked(self, number: int, waiters: int) -> None:
         """How soon an agent that waits hears of a ruling, while so many others only wait."""
@@ -203,11 +213,16 @@ class Part:
         agent.close()
         name = f"ruling to agent, {waiters} idle waiters"
         self.report.add(self.vendor, f"{name}: p50", "ms", [percentile(from_call, 0.5)])
-        self.report.add(self.vendor, f"{name}: p95", "ms", [percentile(from_call, 0.95)], bar=UNBLOCKED_BAR_MS)
-        self.report.add(self.vendor, f"{name}: p95 from the commit", "ms", [percentile(from_commit, 0.95)])
+        self.report.add(
+            self.vendor, f"{name}: p95", "ms", [percentile(from_call, 0.95)], bar=UNBLOCKED_BAR_MS
+        )
+        self.report.add(
+            self.vendor, f"{name}: p95 from the commit", "ms", [percentile(from_commit, 0.95)]
+        )
 
     def offsets(self, number: int) -> None:
-        """Whether every ruling is heard, whenever it falls around the moment in which the agent begins to wait."""
+        """Whether every ruling is heard, whenever it falls around the moment in which the agent
+        begins to wait."""
         self.say(f"{number:,} rulings at any offset")
         lost, late = 0, []
         for start in range(0, number, AT_ONCE):
@@ -242,7 +257,9 @@ class Part:
         for number in range(rounds):
             for waiters, values in seen.items():
                 self.say(f"evidence beside {waiters} waiters, round {number + 1} of {rounds}")
-                sent = [Writer(f"w{number}{waiters}{n}").mixed(batches) for n in range(INGEST_CLIENTS)]
+                sent = [
+                    Writer(f"w{number}{waiters}{n}").mixed(batches) for n in range(INGEST_CLIENTS)
+                ]
                 works = [clients.post_batches(self.server.port, self.token, part) for part in sent]
                 items = sum(batch.items for part in sent for batch in part)
                 with self.waiting(waiters):
@@ -251,10 +268,14 @@ class Part:
                     cpu[waiters].append(1000 * (self.server.cpu_s() - before) / items)
         for waiters, values in seen.items():
             name = f"evidence beside {waiters} waiters: p99"
-            self.report.add(self.vendor, name, "ms per batch", [percentile(one, 0.99) for one in values])
+            self.report.add(
+                self.vendor, name, "ms per batch", [percentile(one, 0.99) for one in values]
+            )
             name = f"evidence beside {waiters} waiters: CPU"
             self.report.add(self.vendor, name, "CPU-s per 1,000 events", cpu[waiters])
-        pooled = {waiters: [value for one in values for value in one] for waiters, values in seen.items()}
+        pooled = {
+            waiters: [value for one in values for value in one] for waiters, values in seen.items()
+        }
         ratio = percentile(pooled[WAITERS], 0.99) / percentile(pooled[0], 0.99)
         name = f"evidence: p99 with {WAITERS} waiters against none"
         self.report.add(self.vendor, name, "×", [ratio], bar=INGEST_BAR, note="all rounds together")
@@ -269,7 +290,14 @@ class Part:
         mean = {what: sum(values) / len(values) for what, values in spent.items()}
         self.report.add(self.vendor, f"{name}: matching alone", "ms of CPU", [mean["matching"]])
         note = "with reading which rules are in force; without the database's part"
-        self.report.add(self.vendor, f"{name}: all of it", "ms of CPU", [mean["all"]], bar=PLAN_BAR_MS, note=note)
+        self.report.add(
+            self.vendor,
+            f"{name}: all of it",
+            "ms of CPU",
+            [mean["all"]],
+            bar=PLAN_BAR_MS,
+            note=note,
+        )
 
 
 def scattered(number: int) -> float:
@@ -278,15 +306,28 @@ def scattered(number: int) -> float:
 
 
 def two_hundred_rules() -> str:
-    """A policy whose rules all speak of pushes, so that each of them is looked at; the last asks about production."""
+    """A policy whose rules all speak of pushes, so that each of them is looked at; the last asks
+    about production."""
     rules: list[dict[str, Any]] = []
     for n in range(RULES - 1):
-        more: dict[str, Any] = {"repositories": [f"team-{n}/*"], "refs": [f"release/{n}/*", "refs/tags/*"]}
+        more: dict[str, Any] = {
+            "repositories": [f"team-{n}/*"],
+            "refs": [f"release/{n}/*", "refs/tags/*"],
+        }
         if n % 4 == 1:
             more = {"arguments": [{"path": "refspec", "prefix": f"+refs/heads/{n}"}]}
         elif n % 4 == 2:
             more = {"environments": [f"stage-{n}*"], "risk_at_least": "medium"}
-        rules.append({"id": f"rule-{n}", "title": "A push", "match": {"tools": ["git.*"], **more}, "outcome": "deny"})
+        rules.append(
+            {
+                "id": f"rule-{n}",
+                "title": "A push",
+                "match": {"tools": ["git.*"], **more},
+                "outcome": "deny",
+            }
+        )
     production = {"tools": ["git.push"], "ref_classes": ["production"]}
-    rules.append({"id": "production", "title": "Production", "match": production, "outcome": "require"})
+    rules.append(
+        {"id": "production", "title": "Production", "match": production, "outcome": "require"}
+    )
     return json.dumps({"name": "two-hundred", "rules": rules}, indent=1)

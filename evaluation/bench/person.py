@@ -1,4 +1,5 @@
-"""A person's browser, as far as the benchmark needs one: signs in, keeps cookies, reads pages and sends forms."""
+"""A person's browser, as far as the benchmark needs one: signs in, keeps cookies, reads pages and
+sends forms."""
 
 import http.client
 import re
@@ -33,7 +34,11 @@ class Person:
         self._ask(method, path, body.encode(), expected=expected)
 
     def _ask(self, method: str, path: str, body: bytes | None, *, expected: int) -> bytes:
-        headers = {"Cookie": "; ".join(f"{name}={value}" for name, value in self._cookies.items() if name != "csrf")}
+        headers = {
+            "Cookie": "; ".join(
+                f"{name}={value}" for name, value in self._cookies.items() if name != "csrf"
+            )
+        }
         if body is not None:
             headers["Content-Type"] = "application/x-www-form-urlencoded"
         try:
@@ -41,20 +46,25 @@ class Person:
         except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
             if body is not None:
                 raise
-            # The server hangs up on whoever was silent for long; browsers then ask again on a new connection.
+            # The server hangs up on whoever was silent for long; browsers then ask again on a new
+            # connection.
             self._connection.close()
             answer = self._answer(method, path, body, headers)
         text = answer.read()
         for cookie in answer.headers.get_all("Set-Cookie") or []:
             name, _, value = cookie.partition(";")[0].partition("=")
             if self._cookies.get(name.strip()) != value and name.strip().endswith("csrf"):
-                self._cookies.pop("csrf", None)  # signing in changes it: the next form brings the new one
+                self._cookies.pop(
+                    "csrf", None
+                )  # signing in changes it: the next form brings the new one
             self._cookies[name.strip()] = value
         if answer.status != expected:
             raise RuntimeError(f"{method} {path} was answered {answer.status}: {text[:300]!r}")
         return text
 
-    def _answer(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> http.client.HTTPResponse:
+    def _answer(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str]
+    ) -> http.client.HTTPResponse:
         self._connection.request(method, path, body=body, headers=headers)
         return self._connection.getresponse()
 

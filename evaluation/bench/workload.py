@@ -1,10 +1,11 @@
-"""What the clients of the benchmark send: evidence of about 590 bytes an item, in batches ready to be posted.
+"""What the clients of the benchmark send: evidence of about 590 bytes an item, in batches ready to
+be posted.
 
-Two workloads. In `mixed` all facts of an effect stand in one batch, some fail and are tried again, and every seventh
-item is of a kind that moves nothing. In `split` each effect's plan, dispatch and answer travel in three batches, one
-after another, so that two of three facts change a row that is there already.
-One item in 25 holds a word outside ASCII, another in 25 a number with a fraction, one in 50 a word that makes the
-reader look for secrets.
+Two workloads. In `mixed` all facts of an effect stand in one batch, some fail and are tried again,
+and every seventh item is of a kind that moves nothing. In `split` each effect's plan, dispatch and
+answer travel in three batches, one after another, so that two of three facts change a row that is
+there already. One item in 25 holds a word outside ASCII, another in 25 a number with a fraction,
+one in 50 a word that makes the reader look for secrets.
 """
 
 import json
@@ -15,16 +16,27 @@ from typing import Any, Final
 ITEMS: Final = 500  # of a batch
 BYTES: Final = 590  # of an item, about
 SESSIONS: Final = 8  # that one client reports of
-TOOLS: Final = ("bash", "git.push", "http.request", "file.edit", "search", "github.create_pull_request")
+TOOLS: Final = (
+    "bash",
+    "git.push",
+    "http.request",
+    "file.edit",
+    "search",
+    "github.create_pull_request",
+)
 REPOSITORY_TOOLS: Final = frozenset({"git.push", "github.create_pull_request"})
 START_US: Final = 1_790_000_000_000_000
 WORKLOADS: Final = ("mixed", "split")
 
 _TEXT: Final = (
-    "run the tests again after changing the parser so that an empty line ends a block and the last one needs none "
-    "git status shows four files modified in the working tree nothing added to commit build finished warnings none "
-    "open src/reader/lines.py and look for the place where offsets are counted from zero instead of one then fix it "
-    "FAILED tests/test_lines.py::test_last_line AssertionError expected 14 got 13 see the log for the whole trace"
+    "run the tests again after changing the parser so that an empty line ends a block and the last "
+    "one needs none "
+    "git status shows four files modified in the working tree nothing added to commit build "
+    "finished warnings none "
+    "open src/reader/lines.py and look for the place where offsets are counted from zero instead "
+    "of one then fix it "
+    "FAILED tests/test_lines.py::test_last_line AssertionError expected 14 got 13 see the log for "
+    "the whole trace"
 )
 _WORDS: Final = _TEXT.split()
 
@@ -60,7 +72,8 @@ def prose(seed: int, size: int) -> str:
 
 
 class Writer:
-    """Writes the items of one client. `name` keeps its ids, keys and sessions apart from those of every other.
+    """Writes the items of one client. `name` keeps its ids, keys and sessions apart from those of
+    every other.
 
     With `rich`, plans also name tasks and targets: what the pages show, and searches ask for.
     """
@@ -70,8 +83,11 @@ class Writer:
         self.items = 0
         self.effects = 0
 
-    def _item(self, kind: str, effect: int, fields: dict[str, Any], filler: tuple[str, ...]) -> bytes:
-        """One item; the text at `filler` (a path in `fields`) is made long enough for the usual size."""
+    def _item(
+        self, kind: str, effect: int, fields: dict[str, Any], filler: tuple[str, ...]
+    ) -> bytes:
+        """One item; the text at `filler` (a path in `fields`) is made long enough for the usual
+        size."""
         self.items += 1
         number = self.items
         item: dict[str, Any] = {
@@ -110,14 +126,20 @@ class Writer:
 
     def dispatch(self, effect: int, attempt: int = 1) -> bytes:
         """The dispatch of an attempt."""
-        fields = {"effect_key": f"call-{effect}", "attempt": attempt, "process": f"worker-{self.name}"}
+        fields = {
+            "effect_key": f"call-{effect}",
+            "attempt": attempt,
+            "process": f"worker-{self.name}",
+        }
         return self._item("effect.dispatched", effect, fields, ("request", "text"))
 
     def answer(self, effect: int, attempt: int = 1, *, fails: bool = False) -> bytes:
         """What came of an attempt: an acknowledgement, or a clean rejection."""
         fields: dict[str, Any] = {"effect_key": f"call-{effect}", "attempt": attempt}
         if fails:
-            return self._item("effect.failed", effect, {**fields, "reason": "rejected"}, ("detail", "text"))
+            return self._item(
+                "effect.failed", effect, {**fields, "reason": "rejected"}, ("detail", "text")
+            )
         fields["outcome"] = "error" if effect % 16 == 5 else "ok"
         if effect % 4 == 1:
             fields["external_reference"] = f"https://forge.example/pulls/{self.name}/{effect}"
@@ -140,14 +162,19 @@ class Writer:
                 self.effects += 1
                 items += [self.plan(effect), self.dispatch(effect)]
                 if effect % 20 == 9:
-                    items += [self.answer(effect, fails=True), self.dispatch(effect, 2), self.answer(effect, 2)]
+                    items += [
+                        self.answer(effect, fails=True),
+                        self.dispatch(effect, 2),
+                        self.answer(effect, 2),
+                    ]
                 elif effect % 100 != 31:  # of one in a hundred nothing more is ever heard
                     items.append(self.answer(effect, fails=effect % 40 == 17))
             made.append(_batch(items))
         return made
 
     def split(self, batches: int) -> list[Batch]:
-        """`batches` batches, by threes: the plans of 500 effects, then their dispatches, then their answers."""
+        """`batches` batches, by threes: the plans of 500 effects, then their dispatches, then their
+        answers."""
         made: list[Batch] = []
         while len(made) < batches:
             effects = range(self.effects, self.effects + ITEMS)
@@ -157,7 +184,8 @@ class Writer:
         return made[:batches]
 
     def ended(self, effects: int, unanswered: int) -> list[Batch]:
-        """Batches in which `effects` effects are told, but for the answers of the last `unanswered`."""
+        """Batches in which `effects` effects are told, but for the answers of the last
+        `unanswered`."""
         items: list[bytes] = []
         for effect in range(effects):
             items += [self.plan(effect), self.dispatch(effect)]
@@ -168,7 +196,12 @@ class Writer:
     def ends(self) -> Batch:
         """A batch in which every session is told to have come to its end."""
         numbers = range(self.sessions)
-        return _batch([self._item("session.ended", number, {"status": "completed"}, ("reason",)) for number in numbers])
+        return _batch(
+            [
+                self._item("session.ended", number, {"status": "completed"}, ("reason",))
+                for number in numbers
+            ]
+        )
 
     def batches(self, workload: str, count: int) -> list[Batch]:
         """`count` batches of the workload of that name."""

@@ -5,15 +5,15 @@ from collections.abc import Iterator
 import pytest
 
 from approvals.models import Gate
-from inquiry.stuck import limits
-from ledger import declared
+from ledger.tools import cache
+from monitoring.stuck import limits
+from tests.approvals.inbox_scenario import Desk
+from tests.approvals.live_fixture import Shelf, furnish
 from tests.approvals.reviewer import Reviewer
-from tests.approvals.shelf import Shelf, furnish
-from tests.approvals.story import Desk
-from tests.house.kept import Kept
-from tests.house.server import Server
-from tests.pages.book import HOUSES_TOKEN, doors
+from tests.config.row_snapshot import Kept
+from tests.config.server import Server
 from tests.pages.people import House
+from tests.pages.sample_data import HOUSES_TOKEN, doors
 
 
 @pytest.fixture
@@ -41,11 +41,12 @@ _FURNISHED = Kept[None]()
 
 @pytest.fixture
 def remembered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a process remembers for seconds it remembers for the whole test: its queries are counted."""
-    for module in (declared, limits):
-        monkeypatch.setattr(module, "KEPT_S", float("inf"))
+    """What a process remembers for seconds it remembers for the whole test: its queries are
+    counted."""
+    for module in (cache, limits):
+        monkeypatch.setattr(module, "CACHE_S", float("inf"))
     yield
-    limits._kept.clear()
+    limits._cache.clear()
 
 
 @pytest.fixture
@@ -56,14 +57,17 @@ def rita(desk: Desk) -> Reviewer:
 @pytest.fixture
 def gate(desk: Desk) -> Gate:
     """A push that waits: compensable, medium risk."""
-    return desk.gate(desk.plan(arguments={"command": "git push origin main"}, why="Because <b>I</b> say so."))
+    return desk.gate(
+        desk.plan(arguments={"command": "git push origin main"}, why="Because <b>I</b> say so.")
+    )
 
 
 @pytest.fixture
 def final(desk: Desk) -> Gate:
     """A deployment that cannot be undone, for one yes."""
     desk.rules(
-        "name: strict\nrules:\n- {id: all, title: All, match: {}, outcome: require, require: {decide_within: 2h}}\n"
+        "name: strict\nrules:\n- {id: all, title: All, match: {}, outcome: require, require: "
+        "{decide_within: 2h}}\n"
     )
     planned = desk.plan("final", tool="drop.table", arguments={"command": "DROP TABLE invoices"})
     return desk.gate(planned)
@@ -71,7 +75,8 @@ def final(desk: Desk) -> Gate:
 
 @pytest.fixture(scope="session")
 def shelf(live_server_process: Server) -> Shelf:
-    """The desk in the running house. Several files share it: let a test decide only what it asked for itself."""
+    """The desk in the running house. Several files share it: let a test decide only what it asked
+    for itself."""
     return furnish(live_server_process)
 
 

@@ -7,7 +7,7 @@ from django.test import Client
 from django.urls import reverse
 
 from approvals.models import Gate
-from tests.approvals.story import Desk
+from tests.approvals.inbox_scenario import Desk
 
 TOKEN = re.compile(r'name="seen" value="([^"]+)"')
 DRAFT = re.compile(r'name="seen_draft" value="([^"]+)"')

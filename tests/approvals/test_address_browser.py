@@ -1,4 +1,5 @@
-"""The inbox's address and what is typed in it, in a real browser: history leads where it was, and no words are lost."""
+"""The inbox's address and what is typed in it, in a real browser: history leads where it was, and
+no words are lost."""
 
 import re
 from collections.abc import Callable
@@ -6,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.approvals.shelf import Shelf, touch, watched
+from tests.approvals.live_fixture import Shelf, touch, watched
 from tests.approvals.test_hands_browser import inbox
 from tests.approvals.test_pane_browser import expect_open, href
 

@@ -1,4 +1,5 @@
-"""Agents of several kinds wait for people while Gatebook falls and while they fall themselves: each acts once."""
+"""Agents of several kinds wait for people while Gatebook falls and while they fall themselves: each
+acts once."""
 
 import subprocess
 import sys
@@ -10,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.approvals.beside import People
-from tests.house.server import ROOT, Server, serve
-from tests.ingest.caller import Caller
+from tests.api.api_client import Caller
+from tests.approvals.reviewer_process import People
+from tests.config.server import ROOT, Server, serve
 
 RULES = "name: all\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
 AGENTS = Path(__file__).parent / "agents"
@@ -50,7 +51,8 @@ class Agent:
 
 @dataclass
 class Stage:
-    """A server of its own, people beside it, and what agents do to the world: a line in a file for each act."""
+    """A server of its own, people beside it, and what agents do to the world: a line in a file for
+    each act."""
 
     server: Server
     people: People
@@ -59,8 +61,16 @@ class Stage:
     stack: ExitStack
 
     def agent(self, program: str, *arguments: str) -> Agent:
-        command = [sys.executable, str(AGENTS / f"{program}.py"), self.server.url, self.token, str(self.world)]
-        process = subprocess.Popen([*command, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        command = [
+            sys.executable,
+            str(AGENTS / f"{program}.py"),
+            self.server.url,
+            self.token,
+            str(self.world),
+        ]
+        process = subprocess.Popen(
+            [*command, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
         agent = Agent(process)
         self.stack.callback(agent.killed)
         return agent
@@ -83,7 +93,9 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 def test_each_goes_on_with_the_leave_it_waited_for_and_uses_it_once(stage: Stage) -> None:
     book = Caller(stage.token, address=stage.server.url)
     book.session("s-1")
-    patient, by_effect, by_gate = (stage.agent("loop", key) for key in ("patient", "by-effect", "by-gate"))
+    patient, by_effect, by_gate = (
+        stage.agent("loop", key) for key in ("patient", "by-effect", "by-gate")
+    )
     heard, many = stage.agent("loop", "heard", "pause"), stage.agent("at_once", "m-1", "m-2", "m-3")
     twice = book.plan("twice", tool="file.edit", arguments={"line": "twice"})
     gates = [agent.waits()[0] for agent in (patient, by_effect, by_gate, heard)]
@@ -111,7 +123,9 @@ def test_each_goes_on_with_the_leave_it_waited_for_and_uses_it_once(stage: Stage
     assert [agent.ended() for agent in (patient, *again)] == [["done"]] * 4
     assert sorted(agent.ended()[0] for agent in both) == ["ALREADY_DISPATCHED", "done"]
     assert many_again.ended() == ["done"] * 3
-    things = dict(thing for agent in (patient, *again, both[0], many_again) for thing in agent.things)
+    things = dict(
+        thing for agent in (patient, *again, both[0], many_again) for thing in agent.things
+    )
     assert Counter(stage.world.read_text().split()) == dict.fromkeys(things, 1)
     for effect, gate in things.items():
         told = book.get(f"/effects/{effect}").json()

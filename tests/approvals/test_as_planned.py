@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from ledger.models import Attempt
-from tests.approvals.story import Desk
-from tests.ingest.caller import code
+from tests.api.api_client import code
+from tests.approvals.inbox_scenario import Desk
 
 pytestmark = pytest.mark.django_db
 
@@ -22,14 +22,20 @@ def approved(desk: Desk, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("arguments", [{}, {"dry_run": False}, {"dry_run": True, "confirm": False}])
-def test_what_the_plan_called_free_text_is_not_left_out_of_what_runs(desk: Desk, arguments: dict[str, bool]) -> None:
-    """The card showed dry_run; the dispatch sends arguments without it, and does not say that anything is free."""
+def test_what_the_plan_called_free_text_is_not_left_out_of_what_runs(
+    desk: Desk, arguments: dict[str, bool]
+) -> None:
+    """The card showed dry_run; the dispatch sends arguments without it, and does not say that
+    anything is free."""
     desk.declare("shell.run", "reversible")
     said: dict[str, Any] = {"command": "deploy", "dry_run": True}
     planned = approved(desk, tool="shell.run", arguments=said, free_text=["dry_run", "confirm"])
     free_text = list(arguments)  # left out of the intent, so that its digest is the plan's
     other = {"command": "deploy", **arguments}
-    assert code(dispatch(desk, planned, arguments=other, free_text=free_text)) == (409, "INTENT_MISMATCH")
+    assert code(dispatch(desk, planned, arguments=other, free_text=free_text)) == (
+        409,
+        "INTENT_MISMATCH",
+    )
     assert not Attempt.objects.exists()
     assert dispatch(desk, planned, arguments=said, free_text=["dry_run"]).status_code == 200
 

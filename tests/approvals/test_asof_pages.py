@@ -10,15 +10,14 @@ from django.db import connection, transaction
 from django.test import Client
 from django.urls import reverse
 
-from inquiry.asof import cut as cuts
-from inquiry.asof.cut import UnfitError
-from journal import erasures, horizon
-from journal.clock import now_us
+from db.clock import now_us
+from investigation.history import moment as cuts
+from investigation.history.moment import CutError
+from journal import erasures, settled_position
 from journal.models import Entry
-from ledger import declared
-from ledger.models import Effect
-from ledger.models_tools import Tool
-from tests.approvals.story import Desk
+from ledger.models import Effect, Tool
+from ledger.tools import cache
+from tests.approvals.inbox_scenario import Desk
 
 pytestmark = pytest.mark.django_db
 
@@ -26,7 +25,9 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take what the test's own transaction wrote as written; PostgreSQL would wait for its end."""
-    monkeypatch.setattr(horizon, "last_position", lambda: Entry.objects.latest("position").position)
+    monkeypatch.setattr(
+        settled_position, "load_settled_position", lambda: Entry.objects.latest("position").position
+    )
 
 
 def here() -> int:
@@ -49,10 +50,19 @@ def test_the_three_pages_show_what_stood_then_and_nothing_that_acts(desk: Desk) 
     desk.agent.dispatch(planned)
     sent = here()
     desk.agent.acknowledge(planned, external_reference="run-77")
-    assert desk.agent.post(f"/sessions/{effect.session_id}/end", {"status": "completed"}).status_code == 200
+    assert (
+        desk.agent.post(f"/sessions/{effect.session_id}/end", {"status": "completed"}).status_code
+        == 200
+    )
     assert effect.plan_position is not None
     with transaction.atomic():
-        erasures.erase(desk.project.id, effect.plan_position, reason="ticket 88", actor="tests", now_us=now_us() + 1)
+        erasures.erase_body(
+            desk.project.id,
+            effect.plan_position,
+            reason="ticket 88",
+            actor="tests",
+            now_us=now_us() + 1,
+        )
     client = desk.house.client("reviewer")
 
     waiting = page(client, "effect", effect.id, f"#{asked}")
@@ -64,7 +74,8 @@ def test_the_three_pages_show_what_stood_then_and_nothing_that_acts(desk: Desk) 
     assert "no result reported" in under_way
     received = Entry.objects.get(position=sent).received_us
     assert (
-        f'data-form="fixed">{datetime.fromtimestamp(received // 10**6, UTC):%Y-%m-%d %H:%M:%S} UTC</time>' in under_way
+        f'data-form="fixed">{datetime.fromtimestamp(received // 10**6, UTC):%Y-%m-%d %H:%M:%S} '
+        "UTC</time>" in under_way
     )
     assert "run-77" not in under_way
     assert "run-77" in page(client, "effect", effect.id, here())
@@ -90,14 +101,18 @@ def test_the_three_pages_show_what_stood_then_and_nothing_that_acts(desk: Desk) 
     gone = page(client, "effect", effect.id, before, status=404)
     assert f"did not exist yet: it was first seen in entry #{effect.opened_position}" in gone
     neighbour = desk.house.client("neighbour")
-    for name, identity in (("effect", effect.id), ("gate_asof", gate.id), ("session", effect.session_id)):
+    for name, identity in (
+        ("effect", effect.id),
+        ("gate_asof", gate.id),
+        ("session", effect.session_id),
+    ):
         assert neighbour.get(f"{reverse(name, args=[identity])}?asof={asked}").status_code == 404
 
 
 @pytest.mark.usefixtures("settled")
 def test_a_dispatch_is_unknown_as_of_a_time_past_its_deadline(desk: Desk) -> None:
     Tool.objects.create(project=desk.project, name="file.read", tool_class="natural", deadline_s=60)
-    declared.forget()
+    cache.clear_tool_cache()
     planned = desk.plan(tool="file.read")
     desk.agent.dispatch(planned)
     sent, effect = here(), desk.effect(planned)
@@ -135,23 +150,37 @@ def test_what_is_still_being_written_cannot_be_cut(desk: Desk) -> None:
     project, now = desk.project.id, now_us()
     if connection.vendor == "postgresql":  # nobody knows yet what else will stand below
         for text in (f"#{here()}", "0s"):
-            with pytest.raises(UnfitError, match="still being written"):
-                cuts.read(text, project, now)
+            with pytest.raises(CutError, match="still being written"):
+                cuts.parse_cut(text, project, now)
         return
-    by_age, by_position = cuts.read("0s", project, now), cuts.read(str(here()), project, now)
+    by_age, by_position = (
+        cuts.parse_cut("0s", project, now),
+        cuts.parse_cut(str(here()), project, now),
+    )
     assert by_age.position == by_position.position == here()
     assert by_position.at_us == Entry.objects.latest("position").received_us
-    assert cuts.read(by_age.text, project, now + 10**9) == by_age
+    assert cuts.parse_cut(by_age.text, project, now + 10**9) == by_age
 
 
 @pytest.mark.usefixtures("settled")
 def test_words_of_a_plan_that_another_replaced_are_its_own_or_erased(desk: Desk) -> None:
     desk.agent.session("s-1")
-    report = {"kind": "effect.planned", "session": "s-1", "effect_key": "e-9", "tool": "git.tag", "arguments": {}}
+    report = {
+        "kind": "effect.planned",
+        "session": "s-1",
+        "effect_key": "e-9",
+        "tool": "git.tag",
+        "arguments": {},
+    }
     reported = {**report, "id": "z-1", "target": {"repository": "web", "ref": "release-9"}}
     assert desk.agent.report([reported]).status_code == 200
     first = here()
-    assert desk.agent.report([{**report, "id": "a-1", "target": {"environment": "staging"}}]).status_code == 200
+    assert (
+        desk.agent.report(
+            [{**report, "id": "a-1", "target": {"environment": "staging"}}]
+        ).status_code
+        == 200
+    )
     effect = Effect.objects.get(effect_key="e-9")
     client = desk.house.client("viewer")
     then = page(client, "effect", effect.id, first)
@@ -160,7 +189,9 @@ def test_words_of_a_plan_that_another_replaced_are_its_own_or_erased(desk: Desk)
     assert "staging" in page(client, "effect", effect.id, here())
     position = Entry.objects.get(event_id="z-1").position
     with transaction.atomic():
-        erasures.erase(desk.project.id, position, reason="ticket 89", actor="tests", now_us=now_us() + 1)
+        erasures.erase_body(
+            desk.project.id, position, reason="ticket 89", actor="tests", now_us=now_us() + 1
+        )
     erased = page(client, "effect", effect.id, first)
     assert "release-9" not in erased.split('id="facts"')[0]
     assert erased.count("erased later") >= 2

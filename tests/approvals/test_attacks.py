@@ -1,4 +1,5 @@
-"""Ways round a gate, each tried once: what was asked for one thing, for one agent, once, is leave for nothing else."""
+"""Ways round a gate, each tried once: what was asked for one thing, for one agent, once, is leave
+for nothing else."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,18 +9,19 @@ import pytest
 import time_machine
 from django.db import transaction
 
-from approvals import deadlines, gates, rulings
+from accounts import agents
+from accounts.models import Agent
+from approvals.gates import deadlines, gates
+from approvals.gates.states import US
 from approvals.models import Gate
-from approvals.states import US
-from journal.clock import now_us
+from approvals.voting import votes
+from db.clock import now_us
 from journal.models import Entry
 from ledger.models import Attempt, Effect
-from sessions import agents
-from sessions.models import Agent
-from tests.approvals.story import RULES, Desk
-from tests.ingest.caller import Caller, code
-from tests.pages.book import doors
-from tests.sessions.mates import one_team
+from tests.api.api_client import Caller, code
+from tests.approvals.inbox_scenario import RULES, Desk
+from tests.pages.sample_data import doors
+from tests.sessions.team_helpers import one_team
 
 pytestmark = pytest.mark.django_db
 
@@ -60,7 +62,7 @@ def rejected(desk: Desk, planned: dict[str, Any]) -> None:
 @pytest.fixture
 def second(desk: Desk) -> Iterator[Caller]:
     """Another agent of the same project, which the reviewer answers for."""
-    with doors(agents.ensure(desk.project, "build-9", desk.user("reviewer"))) as caller:
+    with doors(agents.ensure_agent(desk.project, "build-9", desk.user("reviewer"))) as caller:
         one_team("deploy-7", "build-9")
         yield caller
 
@@ -68,17 +70,29 @@ def second(desk: Desk) -> Iterator[Caller]:
 # --- for one thing, used for another ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rules", [BY_COMMAND, BY_COMMAND.replace("allow", "require\n    require: {minimum: 1}")])
-def test_calling_the_command_free_text_does_not_let_another_one_run(quiet: Desk, rules: str) -> None:
+@pytest.mark.parametrize(
+    "rules", [BY_COMMAND, BY_COMMAND.replace("allow", "require\n    require: {minimum: 1}")]
+)
+def test_calling_the_command_free_text_does_not_let_another_one_run(
+    quiet: Desk, rules: str
+) -> None:
     quiet.rules(rules)
     quiet.declare("shell.run")
     planned = quiet.plan(tool="shell.run", arguments={"command": "ls"}, free_text=["command"])
     if planned["answer"] == "wait":
         quiet.answer(quiet.gate(planned), "reviewer")
-    other: dict[str, Any] = {"arguments": {"command": "rm -rf /"}, "free_text": ["command"], "intent_digest": None}
+    other: dict[str, Any] = {
+        "arguments": {"command": "rm -rf /"},
+        "free_text": ["command"],
+        "intent_digest": None,
+    }
     assert code(dispatch(quiet, planned, **other)) == (409, "INTENT_MISMATCH")
     assert not Attempt.objects.exists()
-    same: dict[str, Any] = {"arguments": {"command": "ls"}, "free_text": ["command"], "intent_digest": None}
+    same: dict[str, Any] = {
+        "arguments": {"command": "ls"},
+        "free_text": ["command"],
+        "intent_digest": None,
+    }
     assert dispatch(quiet, planned, **same).status_code == 200
 
 
@@ -100,7 +114,9 @@ def test_leave_that_one_agent_has_is_not_used_by_another(desk: Desk, second: Cal
     assert dispatch(desk, planned).status_code == 200
 
 
-def test_leave_that_policy_gives_one_agent_is_not_used_by_another(desk: Desk, second: Caller) -> None:
+def test_leave_that_policy_gives_one_agent_is_not_used_by_another(
+    desk: Desk, second: Caller
+) -> None:
     desk.rules(ALLOW.replace("match: {}", "match: {agents: [deploy-7]}"))
     planned = desk.plan()
     assert planned["answer"] == "proceed"
@@ -123,15 +139,24 @@ def test_one_leave_covers_one_attempt_and_a_second_one_reported_ran_without(desk
     desk.agent.report([fact("d", "effect.dispatched", attempt=2)])
     effect = desk.effect(planned)
     assert (effect.leave, effect.violates) == ("bypassed", True)
-    assert list(Attempt.objects.order_by("number").values_list("leave", flat=True)) == ["used", "bypassed"]
+    assert list(Attempt.objects.order_by("number").values_list("leave", flat=True)) == [
+        "used",
+        "bypassed",
+    ]
 
 
 def test_two_attempts_reported_at_once_do_not_share_leave(desk: Desk) -> None:
     planned = approved(desk)
-    answer = desk.agent.report([fact("c", "effect.dispatched", attempt=1), fact("d", "effect.dispatched", attempt=2)])
+    answer = desk.agent.report(
+        [fact("c", "effect.dispatched", attempt=1), fact("d", "effect.dispatched", attempt=2)]
+    )
     assert answer.status_code == 200
     gate = desk.gate(planned)
-    assert (gate.status, gate.reason, desk.effect(planned).leave) == ("cancelled", "bypassed", "bypassed")
+    assert (gate.status, gate.reason, desk.effect(planned).leave) == (
+        "cancelled",
+        "bypassed",
+        "bypassed",
+    )
     assert set(Attempt.objects.values_list("leave", flat=True)) == {"bypassed"}
 
 
@@ -140,11 +165,17 @@ def test_two_attempts_reported_at_once_do_not_share_leave(desk: Desk) -> None:
 
 @pytest.mark.parametrize("verb", ["revoke", "extend"])
 @pytest.mark.parametrize("name", ["viewer", "neighbour"])
-def test_who_may_not_answer_may_neither_take_back_nor_put_off(desk: Desk, verb: str, name: str) -> None:
+def test_who_may_not_answer_may_neither_take_back_nor_put_off(
+    desk: Desk, verb: str, name: str
+) -> None:
     gate = desk.gate(approved(desk) if verb == "revoke" else desk.plan())
     person = desk.house.neighbour if name == "neighbour" else desk.person(name)
     with transaction.atomic():
-        outcome = rulings.revoke(gate, person, "because") if verb == "revoke" else rulings.extend(gate, person)
+        outcome = (
+            votes.revoke_approval(gate, person, "because")
+            if verb == "revoke"
+            else votes.extend_deadline(gate, person)
+        )
     assert outcome.refusal is not None
     assert outcome.refusal[0] == "not_eligible"
     assert Gate.objects.get().version == gate.version
@@ -182,13 +213,18 @@ def test_the_book_says_what_a_gate_asks_and_until_when(desk: Desk) -> None:
     planned = approved(desk)
     gate = desk.gate(planned)
     (requested,) = facts(planned, "gate.requested")
-    for one in (f'"decide_by_us":{gate.decide_by_us}', '"minimum":1', f'"policy_set":"{gate.policy_set_id.hex}"'):  # type: ignore[union-attr]
+    for one in (
+        f'"decide_by_us":{gate.decide_by_us}',
+        '"minimum":1',
+        f'"policy_set":"{gate.policy_set_id.hex}"',  # type: ignore[union-attr]
+    ):
         assert one in requested
     assert f'"until_us":{gate.leave_until_us}' in facts(planned, "effect.granted")[0]
 
 
 def test_nothing_is_used_before_it_was_decided(desk: Desk) -> None:
-    """A dispatch that waited for the ruling's rows was received before the ruling, and used it afterwards."""
+    """A dispatch that waited for the ruling's rows was received before the ruling, and used it
+    afterwards."""
     planned = desk.plan()
     with time_machine.travel(now_us() / US - 5, tick=False):
         early = now_us()
@@ -196,7 +232,7 @@ def test_nothing_is_used_before_it_was_decided(desk: Desk) -> None:
     desk.answer(gate, "reviewer")
     gate.refresh_from_db()
     with transaction.atomic():
-        locked = deadlines.lock(gate).gate
-        gates.use(locked, 1, early)
+        locked = deadlines.lock_gate(gate).gate
+        gates.use_gate(locked, 1, early)
     gate.refresh_from_db()
     assert (gate.used_at_us or 0) >= (gate.decided_at_us or 0)

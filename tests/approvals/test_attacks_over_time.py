@@ -7,14 +7,14 @@ import time_machine
 from django.db import transaction
 
 from approvals import exemptions
+from approvals.gates.states import OPEN_STATUSES, US
 from approvals.models import Gate
-from approvals.states import OPEN, US
-from journal.clock import now_us
+from db.clock import now_us
 from ledger.models import Attempt
-from tests.approvals.proving import proved
-from tests.approvals.story import RULES, Desk
+from tests.api.api_client import code
+from tests.approvals.confirm_helpers import proved
+from tests.approvals.inbox_scenario import RULES, Desk
 from tests.approvals.test_attacks import ALLOW, approved, dispatch, fact, rejected
-from tests.ingest.caller import code
 
 pytestmark = pytest.mark.django_db
 
@@ -23,7 +23,8 @@ pytestmark = pytest.mark.django_db
 
 
 def test_leave_by_rules_in_between_is_no_leave_by_the_first_ones(desk: Desk) -> None:
-    """The plan was judged by the first rules; leave came from the second; the first are in force again."""
+    """The plan was judged by the first rules; leave came from the second; the first are in force
+    again."""
     planned = desk.plan()
     desk.answer(desk.gate(planned), "reviewer", "return", "squash first")
     desk.rules(ALLOW)
@@ -44,7 +45,9 @@ def test_a_gate_of_rules_in_between_is_measured_by_the_first_ones(desk: Desk) ->
     assert (code(refused), refused.json()["reason"]) == ((409, "GATE_GONE"), "requirement_changed")
 
 
-def test_what_was_planned_while_observing_and_then_returned_ran_without_approval(quiet: Desk) -> None:
+def test_what_was_planned_while_observing_and_then_returned_ran_without_approval(
+    quiet: Desk,
+) -> None:
     quiet.rules(mode="observe")
     quiet.declare("git.push")
     planned = quiet.plan()
@@ -67,7 +70,8 @@ def test_denied_for_good_outlives_a_laxer_policy(desk: Desk, mode: str) -> None:
 
 
 def test_denied_for_good_reaches_what_asks_the_same_beside_it(desk: Desk) -> None:
-    """Two calls of one turn ask for the same; one of them is denied for good, and the other is not let go for it."""
+    """Two calls of one turn ask for the same; one of them is denied for good, and the other is not
+    let go for it."""
     one, other = desk.plan("e-1", turn="t-1"), desk.plan("e-2", turn="t-1")
     desk.answer(desk.gate(other), "administrator")
     desk.answer(desk.gate(one), "reviewer", "deny_final", "never in this session")
@@ -80,7 +84,11 @@ def test_leave_that_had_lapsed_is_not_used_by_a_report(desk: Desk) -> None:
     with time_machine.travel((desk.gate(planned).leave_until_us or 0) / US + 1, tick=False):
         desk.agent.report([fact("d", "effect.dispatched")])
     effect = desk.effect(planned)
-    assert (desk.gate(planned).status, effect.leave, effect.violates) == ("lapsed", "bypassed", True)
+    assert (desk.gate(planned).status, effect.leave, effect.violates) == (
+        "lapsed",
+        "bypassed",
+        True,
+    )
 
 
 def test_a_deadline_that_had_passed_is_not_told_as_a_cancellation(desk: Desk) -> None:
@@ -92,7 +100,7 @@ def test_a_deadline_that_had_passed_is_not_told_as_a_cancellation(desk: Desk) ->
 
 def exempted(desk: Desk, **scope: Any) -> Any:
     with transaction.atomic():
-        return exemptions.grant(
+        return exemptions.create_exemption(
             desk.project,
             tool="git.push",
             reason="a release is going on",
@@ -124,7 +132,9 @@ def test_an_exemption_that_ended_is_no_gate(desk: Desk) -> None:
 
 @pytest.mark.parametrize("lane", ["command", "evidence"])
 @pytest.mark.parametrize("decided", [False, True])
-def test_a_late_word_on_the_attempt_before_ends_the_gate_for_the_next(desk: Desk, lane: str, decided: bool) -> None:
+def test_a_late_word_on_the_attempt_before_ends_the_gate_for_the_next(
+    desk: Desk, lane: str, decided: bool
+) -> None:
     planned = approved(desk)
     rejected(desk, planned)
     first = desk.gate(planned)
@@ -133,7 +143,9 @@ def test_a_late_word_on_the_attempt_before_ends_the_gate_for_the_next(desk: Desk
     if decided:
         desk.answer(second, "reviewer")
     if lane == "command":
-        late = desk.agent.post(f"/effects/{planned['id']}/acknowledge", {"attempt": 1, "outcome": "ok"})
+        late = desk.agent.post(
+            f"/effects/{planned['id']}/acknowledge", {"attempt": 1, "outcome": "ok"}
+        )
         assert late.status_code == 202
     else:
         desk.agent.report([fact("a", "effect.acknowledged", outcome="ok")])
@@ -141,15 +153,18 @@ def test_a_late_word_on_the_attempt_before_ends_the_gate_for_the_next(desk: Desk
     effect = desk.effect(planned)
     assert (effect.state, effect.leave, effect.leave_ref) == ("acknowledged", "used", first.id.hex)
     assert (second.status, second.used_attempt) == ("cancelled", None)
-    assert not Gate.objects.filter(status__in=OPEN).exists()
+    assert not Gate.objects.filter(status__in=OPEN_STATUSES).exists()
 
 
 def test_an_attempt_that_was_only_observed_ends_the_gate_for_the_next_too(quiet: Desk) -> None:
     quiet.agent.session("s-1")
-    quiet.agent.report([
-        fact("p", "effect.planned", tool="git.push", arguments={"ref": "main"}),
-        fact("d", "effect.dispatched"), fact("f", "effect.failed", reason="rejected"),
-    ])  # fmt: skip
+    quiet.agent.report(
+        [
+            fact("p", "effect.planned", tool="git.push", arguments={"ref": "main"}),
+            fact("d", "effect.dispatched"),
+            fact("f", "effect.failed", reason="rejected"),
+        ]
+    )
     quiet.rules()
     quiet.declare("git.push")
     planned = quiet.plan()
@@ -174,10 +189,13 @@ def test_what_is_withdrawn_keeps_no_leave(desk: Desk, lane: str, decided: bool) 
 
 def test_what_may_have_happened_after_all_is_not_done_again(quiet: Desk) -> None:
     quiet.agent.session("s-1")
-    quiet.agent.report([
-        fact("p", "effect.planned", tool="git.push", arguments={"ref": "main"}),
-        fact("d", "effect.dispatched"), fact("z", "effect.failed", reason="rejected"),
-    ])  # fmt: skip
+    quiet.agent.report(
+        [
+            fact("p", "effect.planned", tool="git.push", arguments={"ref": "main"}),
+            fact("d", "effect.dispatched"),
+            fact("z", "effect.failed", reason="rejected"),
+        ]
+    )
     planned = quiet.plan()
     assert planned["answer"] == "proceed"
     quiet.agent.report([fact("a", "effect.failed", reason="timeout")])

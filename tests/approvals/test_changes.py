@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals.changes import NEW, OLD, changes
-from approvals.diffs import MOST_ROWS
+from approvals.diff.from_arguments import NEW_TEXT_NAMES, OLD_TEXT_NAMES, extract_changes
+from approvals.diff.unified import MAX_DIFF_ROWS
 
 
 @pytest.mark.parametrize(
@@ -18,27 +18,35 @@ from approvals.diffs import MOST_ROWS
         ({"file_path": "a", "content": "one\ntwo\n"}, "++"),
         ({"path": "a", "command": "str_replace", "old_str": "x\n", "new_str": ""}, "-"),
         ({"input": "*** Begin Patch\n*** Update File: a\n@@\n-x\n+y\n*** End Patch"}, "@@@-+@"),
-        ({"patch": "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-x\n+y\n--- a/b\n+++ b/b\n@@ -1 +1,2 @@\n z\n+\n"}, "@@@-+@@@ +"),
+        (
+            {
+                "patch": "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-x\n+y\n--- a/b\n+++ b/b\n@@ -1 +1,2 @@\n "
+                "z\n+\n"
+            },
+            "@@@-+@@@ +",
+        ),
         ({"command": "git push"}, ""),
         (["a", "list"], ""),
         (None, ""),
     ],
 )
 def test_edits_are_read_in_the_shapes_of_many_agents(arguments: Any, signs: str) -> None:
-    found = changes(arguments)
+    found = extract_changes(arguments)
     assert "".join(row.sign for file in found.files for row in file.rows) == signs
 
 
-@pytest.mark.parametrize("more", [{"note": "x"}, {"sha": 7}, {"message": "two titles", "title": "x"}])
+@pytest.mark.parametrize(
+    "more", [{"note": "x"}, {"sha": 7}, {"message": "two titles", "title": "x"}]
+)
 def test_commits_that_say_more_are_shown_whole_with_the_arguments(more: dict[str, Any]) -> None:
     plain = {"sha": "4be1c9e", "title": "fix", "author": "bob"}
-    assert changes({"commits": [plain]}).told == ("commits",)
-    assert changes({"commits": [plain | more]}).told == ()
+    assert extract_changes({"commits": [plain]}).told == ("commits",)
+    assert extract_changes({"commits": [plain | more]}).told == ()
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_the_rows_of_a_diff_hold_both_texts(old: str, new: str) -> None:
-    found = changes({"path": "a", "old_string": old, "new_string": new})
+    found = extract_changes({"path": "a", "old_string": old, "new_string": new})
     rows = [row for file in found.files for row in file.rows]
     assert [row.text for row in rows if row.sign in "- "] == lines(old)
     assert [row.text for row in rows if row.sign in "+ "] == lines(new)
@@ -52,29 +60,45 @@ def lines(text: str) -> list[str]:
     ("arguments", "told"),
     [
         ({"file_path": "a", "old_string": "x", "new_string": "y"}, ("new_string", "old_string")),
-        ({"file_path": "a", "old_string": "x", "new_string": "y", "new_text": "EVIL"}, ("new_string", "old_string")),
-        ({"file_path": "a", "old_string": ["EVIL"], "old_str": "x", "new_str": "y"}, ("new_str", "old_str")),
+        (
+            {"file_path": "a", "old_string": "x", "new_string": "y", "new_text": "EVIL"},
+            ("new_string", "old_string"),
+        ),
+        (
+            {"file_path": "a", "old_string": ["EVIL"], "old_str": "x", "new_str": "y"},
+            ("new_str", "old_str"),
+        ),
         ({"file_path": "a", "old_string": "x", "new_string": {"EVIL": 1}}, ("old_string",)),
         ({"file_path": "a", "edits": [{"old_string": "x", "new_string": "y"}]}, ("edits",)),
-        ({"file_path": "a", "edits": [{"old_string": "x", "new_string": "y", "new_str": "EVIL"}]}, ()),
+        (
+            {
+                "file_path": "a",
+                "edits": [{"old_string": "x", "new_string": "y", "new_str": "EVIL"}],
+            },
+            (),
+        ),
         ({"file_path": "a", "edits": [{"old_string": "x", "new_string": "y", "old_str": 1}]}, ()),
         ({"file_path": "a", "edits": [{"new_string": "y"}], "new_string": "EVIL"}, ("edits",)),
     ],
 )
 def test_only_what_the_rows_show_counts_as_told(arguments: Any, told: tuple[str, ...]) -> None:
-    found = changes(arguments)
+    found = extract_changes(arguments)
     assert found.told == told
     assert "EVIL" not in "".join(row.text for file in found.files for row in file.rows)
 
 
 TEXTS = st.one_of(st.text(max_size=3), st.integers(), st.lists(st.text(max_size=2), max_size=2))
-ANY_EDIT = st.dictionaries(st.sampled_from([*OLD, *NEW, "replace_all"]), TEXTS, max_size=5)
+ANY_EDIT = st.dictionaries(
+    st.sampled_from([*OLD_TEXT_NAMES, *NEW_TEXT_NAMES, "replace_all"]), TEXTS, max_size=5
+)
 
 
 @given(ANY_EDIT, st.lists(ANY_EDIT, max_size=3))
-def test_every_argument_that_is_told_stands_in_the_rows(named: dict[str, Any], listed: list[dict[str, Any]]) -> None:
+def test_every_argument_that_is_told_stands_in_the_rows(
+    named: dict[str, Any], listed: list[dict[str, Any]]
+) -> None:
     for arguments in (named, named | {"edits": listed}):
-        found = changes(arguments)
+        found = extract_changes(arguments)
         texts = [arguments[name] for name in found.told if name != "edits"]
         if "edits" in found.told:
             texts += [value for one in listed for value in one.values()]
@@ -85,8 +109,11 @@ def test_every_argument_that_is_told_stands_in_the_rows(named: dict[str, Any], l
 
 
 def test_each_edit_stands_under_the_path_that_it_names() -> None:
-    edits = [{"old_string": "x", "new_string": "y"}, {"file_path": "/etc/sudoers", "new_string": "z"}]
-    found = changes({"file_path": "README.md", "edits": edits})
+    edits = [
+        {"old_string": "x", "new_string": "y"},
+        {"file_path": "/etc/sudoers", "new_string": "z"},
+    ]
+    found = extract_changes({"file_path": "README.md", "edits": edits})
     assert [file.path for file in found.files] == ["README.md", "/etc/sudoers"]
     assert found.told == ()  # fact 1 shows the list too, with the path in it
 
@@ -99,32 +126,58 @@ MARKED = "*** Begin Patch\n{}\n*** End Patch\n"
 @pytest.mark.parametrize(
     ("patch", "files"),
     [
-        (f"{GIT}index 0a1b2c3..4d5e6f7 100644\n--- a/a.py\n+++ b/a.py\n{BODY}", [("a.py", "+1 −1")]),
-        (f"--- a.py.orig\t2026-11-20 10:00:00.000000000 +0100\n+++ a.py\n{BODY}", [("a.py.orig → a.py", "+1 −1")]),
-        (f"Index: a.py\n{'=' * 67}\n--- a.py\t(revision 7)\n+++ a.py\t(working copy)\n{BODY}", [("a.py", "+1 −1")]),
+        (
+            f"{GIT}index 0a1b2c3..4d5e6f7 100644\n--- a/a.py\n+++ b/a.py\n{BODY}",
+            [("a.py", "+1 −1")],
+        ),
+        (
+            f"--- a.py.orig\t2026-11-20 10:00:00.000000000 +0100\n+++ a.py\n{BODY}",
+            [("a.py.orig → a.py", "+1 −1")],
+        ),
+        (
+            f"Index: a.py\n{'=' * 67}\n--- a.py\t(revision 7)\n+++ a.py\t(working copy)\n{BODY}",
+            [("a.py", "+1 −1")],
+        ),
         (f"--- a/README.md\n+++ b/etc/sudoers\n{BODY}", [("README.md → etc/sudoers", "+1 −1")]),
         ("--- a/x\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n", [("x", "+0 −1, deletes the file")]),
-        ("--- /dev/null\n+++ x\n@@ -0,0 +1 @@\n+x\n\\ No newline at end of file\n", [("x", "+1 −0")]),
-        (f"{GIT}deleted file mode 100755\nindex 0a1b2c3..0000000\n", [("a.py", "deletes the file")]),
+        (
+            "--- /dev/null\n+++ x\n@@ -0,0 +1 @@\n+x\n\\ No newline at end of file\n",
+            [("x", "+1 −0")],
+        ),
+        (
+            f"{GIT}deleted file mode 100755\nindex 0a1b2c3..0000000\n",
+            [("a.py", "deletes the file")],
+        ),
         (f"{GIT}new file mode 100644\nindex 0000000..e69de29\n", [("a.py", "+0 −0")]),
         (
             "diff --git a/a b c/d e\nsimilarity index 100%\nrename from a b\nrename to d e\n",
             [],  # the first line names others than those that would be moved
         ),
-        ("diff --git a/a b b/d e\nsimilarity index 100%\nrename from a b\nrename to d e\n", [("a b → d e", "+0 −0")]),
+        (
+            "diff --git a/a b b/d e\nsimilarity index 100%\nrename from a b\nrename to d e\n",
+            [("a b → d e", "+0 −0")],
+        ),
         # In a hunk a line is what its sign says, and no heading.
-        ("--- a/etc/sudoers\n+++ b/etc/sudoers\n@@ -1 +1,2 @@\n a\n+++ b/README.md\n", [("etc/sudoers", "+1 −0")]),
+        (
+            "--- a/etc/sudoers\n+++ b/etc/sudoers\n@@ -1 +1,2 @@\n a\n+++ b/README.md\n",
+            [("etc/sudoers", "+1 −0")],
+        ),
         ("--- a/x.sql\n+++ b/x.sql\n@@ -1,2 +1 @@\n a\n--- y\n", [("x.sql", "+0 −1")]),
         (MARKED.format("*** Delete File: src/a.py"), [("src/a.py", "deletes the file")]),
-        (MARKED.format("*** Update File: a\n*** Move to: b\n@@ def one():\n x\n-y\n+*** z"), [("a → b", "+1 −1")]),
         (
-            MARKED.format("*** Add File: a\n+x\n*** Update File: b\n-y\n*** End of File\n*** Delete File: c"),
+            MARKED.format("*** Update File: a\n*** Move to: b\n@@ def one():\n x\n-y\n+*** z"),
+            [("a → b", "+1 −1")],
+        ),
+        (
+            MARKED.format(
+                "*** Add File: a\n+x\n*** Update File: b\n-y\n*** End of File\n*** Delete File: c"
+            ),
             [("a", "+1 −0"), ("b", "+0 −1"), ("c", "deletes the file")],
         ),
     ],
 )
 def test_a_patch_is_summed_up_by_what_it_would_do(patch: str, files: list[tuple[str, str]]) -> None:
-    found = changes({"input": patch})
+    found = extract_changes({"input": patch})
     assert [(file.path, file.counted) for file in found.files] == files
     assert found.told == (("input",) if files else ())
 
@@ -137,7 +190,8 @@ def test_a_patch_is_summed_up_by_what_it_would_do(patch: str, files: list[tuple[
         f"DROP TABLE users;\n--- a\n+++ b\n{BODY}",
         f"--- a\nDROP TABLE users;\n+++ b\n{BODY}",
         f"--- a\t; DROP TABLE users;\n+++ b\n{BODY}",
-        "--- a\n+++ b\n@@ -1 +1 @@\n DROP TABLE users;\n",  # git applies no hunk that changes nothing
+        # git applies no hunk that changes nothing
+        "--- a\n+++ b\n@@ -1 +1 @@\n DROP TABLE users;\n",
         "--- a\n+++ b\n@@ -1,9 +1,9 @@\n-x\n+y\n",
         "--- a\n+++ b\n@@ -0,0 +0,0 @@ DROP TABLE users;\n",
         "--- a\n+++ b\n",
@@ -162,14 +216,14 @@ def test_a_patch_is_summed_up_by_what_it_would_do(patch: str, files: list[tuple[
     ],
 )
 def test_what_only_resembles_a_patch_stays_with_the_arguments(text: str) -> None:
-    found = changes({"input": text})
+    found = extract_changes({"input": text})
     assert (found.told, found.files) == ((), ())
 
 
 def test_what_a_program_is_fed_is_no_patch() -> None:
     patch = f"--- a\n+++ b\n{BODY}"
-    assert changes({"patch": patch, "path": "."}).told == ("patch",)
-    assert changes({"patch": patch, "command": "psql prod"}).told == ()
+    assert extract_changes({"patch": patch, "path": "."}).told == ("patch",)
+    assert extract_changes({"patch": patch, "command": "psql prod"}).told == ()
 
 
 LINES = st.text(st.sampled_from("ab +-*@\\/\t"), max_size=12) | st.sampled_from(
@@ -179,7 +233,8 @@ SIGNED = st.lists(st.tuples(st.sampled_from(" +-"), LINES), min_size=1, max_size
     lambda listed: any(sign != " " for sign, _ in listed)
 )
 HEADING = re.compile(
-    r"(--- a|\+\+\+ b)/f[0-9]|@@ -1,[0-9] \+1,[0-9] @@|\*\*\* (Begin Patch|Update File: f[0-9]|End Patch)|@@"
+    r"(--- a|\+\+\+ b)/f[0-9]|@@ -1,[0-9] \+1,[0-9] @@|\*\*\* (Begin Patch|Update File: f[0-9]|End "
+    r"Patch)|@@"
 )
 
 
@@ -201,13 +256,17 @@ def marked(files: list[list[tuple[str, str]]]) -> str:
 
 
 @given(st.lists(SIGNED, min_size=1, max_size=3), st.sampled_from([unified, marked]))
-def test_every_line_of_a_patch_is_signed_as_it_was_sent(files: list[list[tuple[str, str]]], form: Any) -> None:
-    found = changes({"patch": form(files)})
+def test_every_line_of_a_patch_is_signed_as_it_was_sent(
+    files: list[list[tuple[str, str]]], form: Any
+) -> None:
+    found = extract_changes({"patch": form(files)})
     assert found.told == ("patch",)
     assert [file.path for file in found.files] == [f"f{number}" for number in range(len(files))]
     for file, rows in zip(found.files, files, strict=True):
         assert [(row.sign, row.text) for row in file.rows if row.sign != "@"] == rows
-        assert (file.added, file.removed) == tuple(sum(sign == one for sign, _ in rows) for one in "+-")
+        assert (file.added, file.removed) == tuple(
+            sum(sign == one for sign, _ in rows) for one in "+-"
+        )
 
 
 @given(
@@ -215,17 +274,28 @@ def test_every_line_of_a_patch_is_signed_as_it_was_sent(files: list[list[tuple[s
     st.sampled_from([unified, marked]),
     st.integers(0, 30),
     st.sampled_from(
-        ["DROP TABLE users;", "--- x", "+++ b/f9", "+x", " x", "", "@@ -1,1 +1,1 @@", "*** End Patch", None]
+        [
+            "DROP TABLE users;",
+            "--- x",
+            "+++ b/f9",
+            "+x",
+            " x",
+            "",
+            "@@ -1,1 +1,1 @@",
+            "*** End Patch",
+            None,
+        ]
     ),
 )
 def test_a_line_too_many_or_too_few_is_never_passed_over(
     files: list[list[tuple[str, str]]], form: Any, at: int, more: str | None
 ) -> None:
-    """Whatever is done to a patch: the rows are the text, and what has no sign is a heading a patch may have."""
+    """Whatever is done to a patch: the rows are the text, and what has no sign is a heading a patch
+    may have."""
     sent = form(files).removesuffix("\n").split("\n")
     at %= len(sent)
     sent[at : at + (more is None)] = [] if more is None else [more]
-    found = changes({"patch": "\n".join(sent)})
+    found = extract_changes({"patch": "\n".join(sent)})
     assert more != "DROP TABLE users;" or found.told == ()
     if found.told:
         rows = [row for file in found.files for row in file.rows]
@@ -237,9 +307,10 @@ def test_a_line_too_many_or_too_few_is_never_passed_over(
 
 
 def test_an_edit_that_is_dear_to_compare_is_two_texts() -> None:
-    """Where every other line is one that comes again, difflib takes the cube of the length: hours for all of these."""
+    """Where every other line is one that comes again, difflib takes the cube of the length: hours
+    for all of these."""
     old, new = ("".join(f"c\n{line}\n" for _ in range(700)) for line in "xy")
-    found = changes({"path": "a", "edits": [{"old_string": old, "new_string": new}] * 30})
+    found = extract_changes({"path": "a", "edits": [{"old_string": old, "new_string": new}] * 30})
     for file in found.files:
         assert [(row.sign, row.text) for row in file.rows] == [("-", old), ("+", new)]
         assert (file.added, file.removed) == (1400, 1400)
@@ -247,9 +318,15 @@ def test_an_edit_that_is_dear_to_compare_is_two_texts() -> None:
 
 
 def test_an_ordinary_edit_of_thousands_of_lines_is_a_diff() -> None:
-    """As code is: a tenth of the lines empty, a tenth that close something, each thirtieth line another."""
-    old = ["" if n % 10 == 0 else "    }" if n % 10 == 5 else f"line {n}" for n in range(MOST_ROWS // 2)]
+    """As code is: a tenth of the lines empty, a tenth that close something, each thirtieth line
+    another."""
+    old = [
+        "" if n % 10 == 0 else "    }" if n % 10 == 5 else f"line {n}"
+        for n in range(MAX_DIFF_ROWS // 2)
+    ]
     new = [f"changed {n}" if n % 30 == 7 else line for n, line in enumerate(old)]
-    file = changes({"path": "a", "old_string": "\n".join(old), "new_string": "\n".join(new)}).files[0]
+    file = extract_changes(
+        {"path": "a", "old_string": "\n".join(old), "new_string": "\n".join(new)}
+    ).files[0]
     assert (file.added, file.removed) == (50, 50)
-    assert len(file.rows) == MOST_ROWS // 2 + 50
+    assert len(file.rows) == MAX_DIFF_ROWS // 2 + 50

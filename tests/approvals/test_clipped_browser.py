@@ -5,12 +5,13 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page
 
-from tests.approvals.shelf import Shelf, watched
+from tests.approvals.live_fixture import Shelf, watched
 
 pytestmark = pytest.mark.browser
 
 LONG = "sk_" + "x" * 280
-# Cells of the last columns that end beyond the table's own region, and grounds of tokens painted beyond their cell.
+# Cells of the last columns that end beyond the table's own region, and grounds of tokens painted
+# beyond their cell.
 CUT = """() => [...document.querySelectorAll("main .scroll")].flatMap(region => {
     const right = region.getBoundingClientRect().right + 0.5
     const late = [...region.querySelectorAll("th, td")].filter(cell => cell.getBoundingClientRect().right > right)
@@ -44,12 +45,21 @@ def test_nothing_is_cut_off_nor_wider_than_its_page(
     shelf: Shelf, new_page: Callable[..., Page], complaints: list[str]
 ) -> None:
     shelf.agent.session("clipped", title="Tokens without an end", repository="payments-api")
-    target = {"repository": "payments-api", "ref": LONG[:200], "environment": "production", "resource": LONG}
+    target = {
+        "repository": "payments-api",
+        "ref": LONG[:200],
+        "environment": "production",
+        "resource": LONG,
+    }
     arguments = {"command": "pytest " + LONG, LONG[:60]: "\u202e" * 30 + LONG}
-    planned = shelf.agent.plan("clipped", "clipped", tool="test.run", arguments=arguments, target=target)
+    planned = shelf.agent.plan(
+        "clipped", "clipped", tool="test.run", arguments=arguments, target=target
+    )
     shelf.agent.dispatch(planned)
     shelf.agent.acknowledge(planned, outcome="unknown", external_reference=LONG, result=LONG)
-    mistaken = shelf.agent.plan("deploy", "clipped", tool="test.run", arguments={"command": "\u202enur \u2066tset"})
+    mistaken = shelf.agent.plan(
+        "deploy", "clipped", tool="test.run", arguments={"command": "\u202enur \u2066tset"}
+    )
     shelf.agent.dispatch(mistaken)
     shelf.agent.acknowledge(mistaken, outcome="error")
     session = shelf.server.url + f"/sessions/{planned['session']}/"
@@ -58,19 +68,26 @@ def test_nothing_is_cut_off_nor_wider_than_its_page(
     pages = [
         *(session, session + "resume/", effect, effect + "resolve/", effect + "chain/"),
         *(audit + kind for kind in ("effect", "gate", "session", "event")),
-        *(shelf.server.url + path for path in ("/sessions/", "/stuck/", "/tools/", "/journal/", "/approvals/")),
+        *(
+            shelf.server.url + path
+            for path in ("/sessions/", "/stuck/", "/tools/", "/journal/", "/approvals/")
+        ),
         shelf.gate_url("bidi"),
     ]
     found = []
     for width in (1280, 390):
-        page = shelf.enter(watched(new_page(viewport={"width": width, "height": 800}), complaints), "alice")
+        page = shelf.enter(
+            watched(new_page(viewport={"width": width, "height": 800}), complaints), "alice"
+        )
         for url in pages:
             page.goto(url)
             page.wait_for_load_state("networkidle")
             if page.evaluate("document.documentElement.scrollWidth") > width:
                 found.append((width, url, "wider than its window"))
             if width == 1280:
-                found += [(width, url, what) for what in (*page.evaluate(CUT), *page.evaluate(BROKEN))]
+                found += [
+                    (width, url, what) for what in (*page.evaluate(CUT), *page.evaluate(BROKEN))
+                ]
             found += [(width, url, what) for what in page.evaluate(SPILT)]
         page.goto(effect + "resolve/")
         page.locator("[name=answer][value=happened]").check()

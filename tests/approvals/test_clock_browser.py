@@ -1,4 +1,5 @@
-"""Times as a reader chose them, in a real browser: deadlines and heads of columns agree with the clock."""
+"""Times as a reader chose them, in a real browser: deadlines and heads of columns agree with the
+clock."""
 
 import re
 from collections.abc import Callable
@@ -6,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.approvals.shelf import Shelf, watched
+from tests.approvals.live_fixture import Shelf, watched
 
 pytestmark = pytest.mark.browser
 
@@ -30,7 +31,9 @@ def test_deadlines_and_heads_follow_the_clock_that_is_chosen(
     expect(deadline).to_contain_text(f"Expires {utc} UTC", use_inner_text=True)
     page.get_by_role("button", name="Local").click()
     expect(page.get_by_role("button", name="Local")).to_have_attribute("aria-pressed", "true")
-    expect(deadline).to_contain_text(re.compile(rf"Expires {local} (GMT)?\+5:45"), use_inner_text=True)
+    expect(deadline).to_contain_text(
+        re.compile(rf"Expires {local} (GMT)?\+5:45"), use_inner_text=True
+    )
     expect(page.locator("body")).not_to_contain_text(f"{local} UTC")
     page.locator(".gate-ref a").last.click()  # its session
     head = page.locator(".timeline thead th", has_text="Server time")
@@ -43,6 +46,8 @@ def test_deadlines_and_heads_follow_the_clock_that_is_chosen(
     expect(first).to_have_text(re.compile(r"^\d+ (s|min|h) ago$"))
     expect(head).to_have_text("Server time")
     page.goto(shelf.gate_url("push"))
-    expect(deadline).to_contain_text(re.compile(r"Expires in \d+ (min|h)\b(?! UTC)"), use_inner_text=True)
+    expect(deadline).to_contain_text(
+        re.compile(r"Expires in \d+ (min|h)\b(?! UTC)"), use_inner_text=True
+    )
     page.get_by_role("button", name="UTC").click()
     expect(page.get_by_role("button", name="UTC")).to_have_attribute("aria-pressed", "true")

@@ -1,4 +1,5 @@
-"""PostgreSQL ends and comes back around rulings: what was recorded stands once and is heard, no more and no less."""
+"""PostgreSQL ends and comes back around rulings: what was recorded stands once and is heard, no
+more and no less."""
 
 import threading
 import time
@@ -11,10 +12,10 @@ import httpx
 import psycopg
 import pytest
 
-from tests.approvals.insisting import Browser, Insists
-from tests.house.cluster import Cluster, cluster
-from tests.house.server import ROOT, Server, serve
-from tests.ingest.caller import NO_TLS, Caller, code, new_key
+from tests.api.api_client import NO_TLS, Caller, code, new_key
+from tests.approvals.retrying_clients import Browser, Insists
+from tests.config.cluster import Cluster, cluster
+from tests.config.server import ROOT, Server, serve
 
 RULES = "name: all\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
 WRITERS, WRITTEN = 3, 15
@@ -28,7 +29,8 @@ FROM approvals_gate g JOIN ledger_effect e ON e.id = g.effect_id WHERE g.id = %s
 
 @dataclass
 class Place:
-    """A server on a PostgreSQL that this file alone uses, an agent whose every plan is held, and a person."""
+    """A server on a PostgreSQL that this file alone uses, an agent whose every plan is held, and a
+    person."""
 
     base: Cluster
     server: Server
@@ -41,7 +43,10 @@ class Place:
     def open(self, number: int) -> list[str]:
         """So many gates."""
         agent = self.agent()
-        return [agent.plan(new_key(), arguments={"n": new_key()}, **PLAN)["gate"]["id"] for _ in range(number)]
+        return [
+            agent.plan(new_key(), arguments={"n": new_key()}, **PLAN)["gate"]["id"]
+            for _ in range(number)
+        ]
 
     def workers(self) -> set[str]:
         """The processes that serve."""
@@ -55,10 +60,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("restart")
     rules = folder / "policies.yaml"
     rules.write_text(RULES)
-    with cluster() as base, serve(folder / "var", database=base.url, GATEBOOK_THREADS="64") as server:
+    with (
+        cluster() as base,
+        serve(folder / "var", database=base.url, GATEBOOK_THREADS="64") as server,
+    ):
         server.manage("load_tools", str(ROOT / "evaluation" / "demo_tools.yaml"))
         server.manage("load_policies", str(rules), "--activate", "enforce")
-        place = Place(base, server, server.token(), Browser(server.url, server.administrator, server.password))
+        place = Place(
+            base, server, server.token(), Browser(server.url, server.administrator, server.password)
+        )
         place.agent().session("s-1")
         yield place
 
@@ -67,15 +77,28 @@ def writes(place: Place, name: str) -> int:
     """Plan effects one after the other, each until it is taken; return how often that was refused."""
     insists = Insists(place.agent())
     for number in range(WRITTEN):
-        body = {"session": "s-1", "effect_key": f"{name}-{number}", "arguments": {"n": number}, **PLAN}
+        body = {
+            "session": "s-1",
+            "effect_key": f"{name}-{number}",
+            "arguments": {"n": number},
+            **PLAN,
+        }
         insists.post("/effects", body)
     return len(insists.refused)
 
 
 @pytest.mark.parametrize("mode", ["fast", "kill"])
-def test_every_ruling_around_a_restart_of_postgresql_stands_once_and_is_heard(place: Place, mode: str) -> None:
+def test_every_ruling_around_a_restart_of_postgresql_stands_once_and_is_heard(
+    place: Place, mode: str
+) -> None:
     gates = place.open(14)
-    before, moment, down, after, later = gates[:2], gates[2:8], gates[8:10], gates[10:12], gates[12:]
+    before, moment, down, after, later = (
+        gates[:2],
+        gates[2:8],
+        gates[8:10],
+        gates[10:12],
+        gates[12:],
+    )
     person, workers, recorded = place.person, place.workers(), set()
     forms = {gate: person.look(gate) for gate in gates}
     stopping = threading.Event()
@@ -119,9 +142,13 @@ def test_every_ruling_around_a_restart_of_postgresql_stands_once_and_is_heard(pl
     assert [one["id"] for one in heard] == gates
     assert {one["status"] for one in heard} == {"approved"}
     once = ("approved", "granted", 1, ["gate.requested", "gate.voted", "gate.ruled"])
-    assert set(map(str, stood.values())) == {str(once)}, "a ruling that was answered as recorded is not there"
+    assert set(map(str, stood.values())) == {str(once)}, (
+        "a ruling that was answered as recorded is not there"
+    )
     assert [place.base.rows(BOOK, gate)[0] for gate in gates] == [once] * len(gates)
-    planned = place.base.rows("SELECT count(*) FROM ledger_effect WHERE effect_key LIKE %s", f"{mode}-%")
+    planned = place.base.rows(
+        "SELECT count(*) FROM ledger_effect WHERE effect_key LIKE %s", f"{mode}-%"
+    )
     assert planned == [(WRITERS * WRITTEN,)]
     assert place.workers() == workers, "the server was started anew"
 
@@ -133,7 +160,9 @@ def assert_calm(answer: httpx.Response) -> None:
     assert "Nothing was recorded" in answer.text or "may or may not be recorded" in answer.text
 
 
-def test_while_postgresql_is_away_everybody_is_told_to_come_again_and_then_all_goes_on(place: Place) -> None:
+def test_while_postgresql_is_away_everybody_is_told_to_come_again_and_then_all_goes_on(
+    place: Place,
+) -> None:
     (gate,) = place.open(1)
     form, agent = place.person.look(gate), place.agent()
     assert form is not None
@@ -151,16 +180,25 @@ def test_while_postgresql_is_away_everybody_is_told_to_come_again_and_then_all_g
             pool.submit(agent.get, f"/gates/{gate}", wait=1),
             pool.submit(agent.post, "/gates/wait", {"gates": {gate: 1}, "wait": 1}),
         ]
-        ready = pool.submit(httpx.get, f"{place.server.url}/readyz", timeout=30)  # it waits its five seconds, too
+        ready = pool.submit(
+            httpx.get, f"{place.server.url}/readyz", timeout=30
+        )  # it waits its five seconds, too
         for answer in (future.result() for future in people[:2]):
             assert_calm(answer)
-        assert people[2].result().status_code == 200, "whoever is not signed in needs no database to see the form"
+        assert people[2].result().status_code == 200, (
+            "whoever is not signed in needs no database to see the form"
+        )
         for answer in (future.result() for future in agents):
             assert code(answer) == (503, "unavailable")
             assert answer.headers["Retry-After"] == "1"
-        assert (ready.result().status_code, ready.result().text) == (503, "not ready: the database does not answer\n")
+        assert (ready.result().status_code, ready.result().text) == (
+            503,
+            "not ready: the database does not answer\n",
+        )
         place.base.start()
-        assert place.person.look(gate) is not None, "a ruling was recorded that was answered as not recorded"
+        assert place.person.look(gate) is not None, (
+            "a ruling was recorded that was answered as not recorded"
+        )
         assert agent.post("/effects", plan).status_code == 201
         place.person.insist(gate)
         assert waiting.result()["status"] == "approved"
@@ -172,7 +210,9 @@ def test_after_a_failover_the_pool_lets_go_of_the_read_only_server(place: Place)
     address = place.base.url.rpartition("/")[0] + "/postgres"
     with psycopg.connect(address, autocommit=True) as operator:
         operator.execute("ALTER DATABASE gatebook SET default_transaction_read_only = on")
-        operator.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'gatebook'")
+        operator.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'gatebook'"
+        )
         answers = [agent.post("/sessions", {"key": f"read-only-{number}"}) for number in range(6)]
         assert {code(answer) for answer in answers} == {(503, "unavailable")}
         assert "read-only" in answers[-1].json()["detail"]

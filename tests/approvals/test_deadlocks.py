@@ -1,4 +1,5 @@
-"""PostgreSQL ends a deadlock by refusing one of two transactions: at people's doors that one is run again, unseen."""
+"""PostgreSQL ends a deadlock by refusing one of two transactions: at people's doors that one is run
+again, unseen."""
 
 import re
 from collections.abc import Callable
@@ -11,28 +12,31 @@ from django.db import OperationalError, connection, transaction
 from django.urls import reverse
 
 from approvals.models import Gate, Vote
-from journal import again
+from db import retry
 from journal.models import Entry
-from ledger import holds
-from ledger.models_holds import Hold
+from ledger import stops
+from ledger.models import Stop
+from tests.api.api_client import new_key
+from tests.approvals.inbox_scenario import Desk
 from tests.approvals.reviewer import REASON, Reviewer
-from tests.approvals.story import Desk
 from tests.approvals.test_races import approved, committed, desk, planned
-from tests.ingest.caller import new_key
 
 __all__ = ["committed", "desk"]
 
 GATE = "SELECT 1 FROM approvals_gate WHERE id = %s FOR UPDATE"
 EFFECT = "SELECT 1 FROM ledger_effect WHERE id = %s FOR UPDATE"
-PROJECT = "SELECT 1 FROM agent_sessions_project WHERE id = %s FOR UPDATE"
-HOLD = "SELECT 1 FROM ledger_hold WHERE id = %s FOR UPDATE"
+PROJECT = "SELECT 1 FROM accounts_project WHERE id = %s FOR UPDATE"
+HOLD = "SELECT 1 FROM ledger_stop WHERE id = %s FOR UPDATE"
 BLOCKED = "SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
 SEEN = re.compile(r'name="seen-([0-9a-f]{32})" value="([^"]+)"')
 Prepared = tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any]]
 ROUNDS = 10
 ANYTHING = "name: all\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
 pytestmark = [
-    pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one writer at a time, and no deadlocks"),
+    pytest.mark.skipif(
+        connection.vendor != "postgresql",
+        reason="SQLite has one writer at a time, and no deadlocks",
+    ),
     pytest.mark.usefixtures("desk"),
 ]
 
@@ -41,13 +45,13 @@ pytestmark = [
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Of each error that a transaction of the doors met, whether it was run again for it."""
     told: list[bool] = []
-    whole = again.asked
+    whole = retry.is_retry_requested
 
     def listens(error: BaseException) -> bool:
         told.append(whole(error))
         return told[-1]
 
-    monkeypatch.setattr(again, "asked", listens)
+    monkeypatch.setattr(retry, "is_retry_requested", listens)
     return told
 
 
@@ -63,11 +67,12 @@ def gate_and_effect(gate: Gate, work: Callable[[], Any]) -> Prepared:
 
 
 def deadlocked(asked: list[bool], prepare: Callable[[], Prepared]) -> Any:
-    """What came of a work that met a deadlock: we have the first lock, it has the second and waits, and we ask for it.
+    """What came of a work that met a deadlock: we have the first lock, it has the second and waits,
+    and we ask for it.
 
-    PostgreSQL refuses whoever looks first, mostly the one who waits longer; `prepare` is called until that is not us.
-    A work that is refused may come back to the second lock before we have it, and be refused once more: so what is
-    asked of it is that it was run again each time.
+    PostgreSQL refuses whoever looks first, mostly the one who waits longer; `prepare` is called
+    until that is not us. A work that is refused may come back to the second lock before we have it,
+    and be refused once more: so what is asked of it is that it was run again each time.
     """
     for _ in range(ROUNDS):
         work, first, second = prepare()
@@ -125,7 +130,9 @@ def test_so_is_one_that_goes_through_the_confirm_page(desk: Desk, asked: list[bo
     assert (gates[-1].status, Vote.objects.filter(gate=gates[-1]).count()) == ("approved", 1)
 
 
-def test_a_batch_goes_on_after_a_deadlock_with_one_of_its_gates(desk: Desk, asked: list[bool]) -> None:
+def test_a_batch_goes_on_after_a_deadlock_with_one_of_its_gates(
+    desk: Desk, asked: list[bool]
+) -> None:
     desk.rules(ANYTHING)
     desk.declare("note", "reversible")
     rita = Reviewer(desk)
@@ -135,7 +142,11 @@ def test_a_batch_goes_on_after_a_deadlock_with_one_of_its_gates(desk: Desk, aske
         gates[:] = [planned(desk, new_key(), tool="note")[1] for _ in range(2)]
         rita.client.post(reverse("batch"), {"gate": [str(gate.id) for gate in gates]})
         tokens = SEEN.findall(rita.page(reverse("batch_confirm")))
-        fields = {"answer": "approve", "reason": REASON, **{f"seen-{name}": token for name, token in tokens}}
+        fields = {
+            "answer": "approve",
+            "reason": REASON,
+            **{f"seen-{name}": token for name, token in tokens},
+        }
         return gate_and_effect(gates[0], lambda: rita.client.post(reverse("batch_confirm"), fields))
 
     answer = deadlocked(asked, prepare)
@@ -145,8 +156,12 @@ def test_a_batch_goes_on_after_a_deadlock_with_one_of_its_gates(desk: Desk, aske
         assert (gate.status, Vote.objects.filter(gate=gate).count()) == ("approved", 1)
 
 
-@pytest.mark.parametrize(("door", "status"), [("gate_revoke", "revoked"), ("gate_extend", "pending")])
-def test_a_revocation_and_an_extension_too(desk: Desk, asked: list[bool], door: str, status: str) -> None:
+@pytest.mark.parametrize(
+    ("door", "status"), [("gate_revoke", "revoked"), ("gate_extend", "pending")]
+)
+def test_a_revocation_and_an_extension_too(
+    desk: Desk, asked: list[bool], door: str, status: str
+) -> None:
     rita = Reviewer(desk)
     gates: list[Gate] = []
 
@@ -154,7 +169,9 @@ def test_a_revocation_and_an_extension_too(desk: Desk, asked: list[bool], door: 
         gates.append((approved if door == "gate_revoke" else planned)(desk, new_key())[1])
         gates[-1].refresh_from_db()
         url = reverse(door, args=[gates[-1].id])
-        return gate_and_effect(gates[-1], lambda: rita.client.post(url, {"reason": "on second thoughts"}))
+        return gate_and_effect(
+            gates[-1], lambda: rita.client.post(url, {"reason": "on second thoughts"})
+        )
 
     answer = deadlocked(asked, prepare)
     assert answer.status_code == 302
@@ -166,25 +183,25 @@ def test_a_stop_is_set_once_and_lifted_once(desk: Desk, asked: list[bool]) -> No
     rita, project = Reviewer(desk), desk.project.id
 
     def put() -> Prepared:
-        for standing in Hold.objects.filter(lifted_at_us=None):
-            holds.lift(standing, "once more", desk.user("operator"))
+        for standing in Stop.objects.filter(lifted_at_us=None):
+            stops.lift_stop(standing, "once more", desk.user("operator"))
         fields = {"scope": "project", "subject": "", "reason": "all hands off"}
         send = lambda: rita.client.post(reverse("stop"), fields)  # noqa: E731
-        return send, lambda: statement(PROJECT, project), lambda: holds.share(project)
+        return send, lambda: statement(PROJECT, project), lambda: stops.lock_shared(project)
 
     def lift() -> Prepared:
-        hold = holds.put(desk.project, "project", "", "all hands off", desk.user("operator"))
+        hold = stops.set_stop(desk.project, "project", "", "all hands off", desk.user("operator"))
         send = lambda: rita.client.post(reverse("lift", args=[hold.id]), {"reason": "go on"})  # noqa: E731
-        return send, lambda: statement(HOLD, hold.id), lambda: holds.share(project)
+        return send, lambda: statement(HOLD, hold.id), lambda: stops.lock_shared(project)
 
     answer = deadlocked(asked, put)
     assert answer.status_code == 302
-    assert Hold.objects.filter(lifted_at_us=None).count() == 1
+    assert Stop.objects.filter(lifted_at_us=None).count() == 1
     asked.clear()
     answer = deadlocked(asked, lift)
     assert answer.status_code == 302
     told = [Entry.objects.filter(kind=kind).count() for kind in ("hold.set", "hold.lifted")]
-    assert told == [Hold.objects.count()] * 2
+    assert told == [Stop.objects.count()] * 2
 
 
 def test_what_is_refused_each_time_is_told_in_the_end() -> None:
@@ -196,5 +213,5 @@ def test_what_is_refused_each_time_is_told_in_the_end() -> None:
             cursor.execute("DO $$ BEGIN RAISE SQLSTATE '40001'; END $$")
 
     with pytest.raises(OperationalError):
-        again.durably(refused)
-    assert len(tried) == again.TRIES
+        retry.run_with_retry(refused)
+    assert len(tried) == retry.MAX_TRIES

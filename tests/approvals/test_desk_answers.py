@@ -1,4 +1,5 @@
-"""What an answer takes: the form of this page, its ticks, a code and a password, and a gate that has not moved on."""
+"""What an answer takes: the form of this page, its ticks, a code and a password, and a gate that
+has not moved on."""
 
 import re
 
@@ -7,12 +8,12 @@ import time_machine
 from django.contrib.auth.models import User
 from django.urls import reverse
 
-from approvals import around, card
 from approvals.models import Gate, Vote
-from journal.clock import now_us
+from approvals.review import card, context
+from db.clock import now_us
 from journal.models import Entry
+from tests.approvals.inbox_scenario import Desk
 from tests.approvals.reviewer import REASON, Reviewer, url_of
-from tests.approvals.story import Desk
 from tests.pages.people import PASSWORD
 
 
@@ -37,7 +38,7 @@ def test_what_cannot_be_undone_takes_the_code_and_a_password(final: Gate, rita: 
     html = rita.page(confirm)
     assert 'name="code"' in html
     assert 'name="password"' in html
-    intent = card.code(final.effect.intent_digest)
+    intent = card.confirmation_code(final.effect.intent_digest)
     wrong = rita.confirm(final, code="zzzz", password=PASSWORD)
     assert wrong.status_code == 422
     assert b"The code does not match." in wrong.content
@@ -51,8 +52,10 @@ def test_what_cannot_be_undone_takes_the_code_and_a_password(final: Gate, rita: 
 
 def test_a_password_is_good_for_five_minutes(desk: Desk, final: Gate, rita: Reviewer) -> None:
     rita.answer(final, "approve")
-    rita.confirm(final, code=card.code(final.effect.intent_digest), password=PASSWORD)
-    other = desk.gate(desk.plan("again", tool="drop.table", arguments={"command": "DROP TABLE payments"}))
+    rita.confirm(final, code=card.confirmation_code(final.effect.intent_digest), password=PASSWORD)
+    other = desk.gate(
+        desk.plan("again", tool="drop.table", arguments={"command": "DROP TABLE payments"})
+    )
     rita.answer(other)
     assert 'name="password"' not in rita.page(reverse("gate_confirm", args=[other.id]))
     with time_machine.travel(now_us() / 1e6 + 301, tick=True):
@@ -61,7 +64,7 @@ def test_a_password_is_good_for_five_minutes(desk: Desk, final: Gate, rita: Revi
 
 def test_five_wrong_passwords_close_the_name(final: Gate, rita: Reviewer) -> None:
     rita.answer(final)
-    intent = card.code(final.effect.intent_digest)
+    intent = card.confirmation_code(final.effect.intent_digest)
     answers = [rita.confirm(final, code=intent, password="guess").status_code for _ in range(5)]
     assert answers[:4] == [422] * 4
     assert answers[4] == 429
@@ -77,11 +80,14 @@ def test_the_code_is_asked_whatever_a_form_says(final: Gate, rita: Reviewer) -> 
     assert not Vote.objects.exists()
 
 
-@pytest.mark.parametrize(("first", "second"), [("deny", "approve"), ("approve", "deny"), ("deny", "deny")])
+@pytest.mark.parametrize(
+    ("first", "second"), [("deny", "approve"), ("approve", "deny"), ("deny", "deny")]
+)
 def test_a_confirm_page_records_the_answer_that_it_shows_or_none(
     gate: Gate, rita: Reviewer, first: str, second: str
 ) -> None:
-    """Two windows of one person: the second begins another answer while the first still asks about its own."""
+    """Two windows of one person: the second begins another answer while the first still asks about
+    its own."""
     confirm = reverse("gate_confirm", args=[gate.id])
     rita.answer(gate, first, "words of the first window", settled="")
     asked = rita.draft(gate)
@@ -97,7 +103,10 @@ def test_a_confirm_page_records_the_answer_that_it_shows_or_none(
     assert not Vote.objects.exists()
     assert rita.confirm(gate).status_code == 302  # from the page as it is now
     vote = Vote.objects.get()
-    assert (vote.answer, around.reason_at(vote.position)) == (second, "words of the second window")
+    assert (vote.answer, context.load_reason(vote.position)) == (
+        second,
+        "words of the second window",
+    )
 
 
 def test_ticks_are_part_of_the_answer_that_a_confirm_page_shows(desk: Desk, rita: Reviewer) -> None:
@@ -110,7 +119,9 @@ def test_ticks_are_part_of_the_answer_that_a_confirm_page_shows(desk: Desk, rita
     assert rita.draft(gate) == asked
 
 
-def test_a_confirm_page_whose_answer_was_given_elsewhere_says_so(gate: Gate, rita: Reviewer) -> None:
+def test_a_confirm_page_whose_answer_was_given_elsewhere_says_so(
+    gate: Gate, rita: Reviewer
+) -> None:
     rita.answer(gate, "deny", "words of the first window", settled="")
     asked = rita.draft(gate)
     rita.answer(gate, "approve")  # at once, in the second window
@@ -148,11 +159,15 @@ def test_long_arguments_stand_whole_and_must_be_read(desk: Desk, rita: Reviewer)
     assert rita.answer(gate, all_read="1").status_code == 302
 
 
-def test_what_cannot_be_shown_whole_cannot_be_approved(desk: Desk, gate: Gate, rita: Reviewer) -> None:
+def test_what_cannot_be_shown_whole_cannot_be_approved(
+    desk: Desk, gate: Gate, rita: Reviewer
+) -> None:
     from journal import erasures
 
     Entry.objects.get(position=gate.plan_position)
-    erasures.erase(gate.project_id, gate.plan_position, reason="t", actor="tests", now_us=now_us())
+    erasures.erase_body(
+        gate.project_id, gate.plan_position, reason="t", actor="tests", now_us=now_us()
+    )
     html = rita.page(url_of(gate))
     assert "the plan cannot be read" in html
     assert "You cannot approve this request: Gatebook cannot show all of it." in html
@@ -162,7 +177,9 @@ def test_what_cannot_be_shown_whole_cannot_be_approved(desk: Desk, gate: Gate, r
     assert rita.answer(gate, "deny").status_code == 302
 
 
-def test_an_answer_to_an_old_page_is_refused_with_what_is_new_and_the_words_kept(desk: Desk, rita: Reviewer) -> None:
+def test_an_answer_to_an_old_page_is_refused_with_what_is_new_and_the_words_kept(
+    desk: Desk, rita: Reviewer
+) -> None:
     gate = desk.gate(desk.plan(tool="deploy", arguments={"version": "4.18"}))
     seen = rita.seen(gate)
     desk.answer(gate, "carol", reason="fine with me")
@@ -187,7 +204,9 @@ def test_a_tool_declared_anew_makes_a_page_old(desk: Desk, gate: Gate, rita: Rev
     assert b"Facts of the request" in refused.content
 
 
-def test_two_people_decide_and_the_second_hears_who_was_first(desk: Desk, gate: Gate, rita: Reviewer) -> None:
+def test_two_people_decide_and_the_second_hears_who_was_first(
+    desk: Desk, gate: Gate, rita: Reviewer
+) -> None:
     seen = rita.seen(gate)
     desk.answer(gate, "carol", "deny", "no, not today")
     late = rita.answer(gate, seen=seen, reason="looks fine to me")
@@ -200,7 +219,9 @@ def test_two_people_decide_and_the_second_hears_who_was_first(desk: Desk, gate: 
     assert Vote.objects.count() == 1
 
 
-def test_forms_of_other_people_gates_and_days_are_worth_nothing(desk: Desk, gate: Gate, rita: Reviewer) -> None:
+def test_forms_of_other_people_gates_and_days_are_worth_nothing(
+    desk: Desk, gate: Gate, rita: Reviewer
+) -> None:
     other = desk.gate(desk.plan("e-2", arguments={"command": "git push origin next"}))
     sam = Reviewer(desk, desk.person("sam").user.username)
     for seen in (sam.seen(gate), rita.seen(other), "", "x:y:z", rita.seen(gate)[:-1] + "!"):
@@ -212,14 +233,18 @@ def test_forms_of_other_people_gates_and_days_are_worth_nothing(desk: Desk, gate
     assert not Vote.objects.exists()
 
 
-def test_two_people_are_not_told_of_each_others_drafts(desk: Desk, gate: Gate, rita: Reviewer) -> None:
+def test_two_people_are_not_told_of_each_others_drafts(
+    desk: Desk, gate: Gate, rita: Reviewer
+) -> None:
     rita.answer(gate, settled="")
     sam = Reviewer(desk, desk.person("sam").user.username)
     assert sam.client.get(reverse("gate_confirm", args=[gate.id]))["Location"] == url_of(gate)
 
 
 def test_hidden_characters_in_the_name_of_a_target_count_too(desk: Desk, rita: Reviewer) -> None:
-    planned = desk.plan(arguments={"command": "git push"}, target={"repository": "web", "ref": "ma\u200bin"})
+    planned = desk.plan(
+        arguments={"command": "git push"}, target={"repository": "web", "ref": "ma\u200bin"}
+    )
     gate = desk.gate(planned)
     assert "1 hidden character." in rita.page(url_of(gate))
     assert b"tick that you have seen" in rita.answer(gate).content
@@ -237,8 +262,16 @@ def test_no_name_title_or_precondition_is_cut(desk: Desk, rita: Reviewer) -> Non
     tool, name, head = "t" * 90 + "-tool", "n" * 300 + "-name", "h" * 300 + "-head"
     planned = desk.plan(
         tool=tool,
-        arguments={"command": "x", name: 1, "commits": [{"sha": "s" * 90 + "-sha", "title": "t" * 400 + "-title"}]},
-        target={"repository": "web", "ref": "r" * 190 + "-ref", "resource": "o" * 290 + "-resource"},
+        arguments={
+            "command": "x",
+            name: 1,
+            "commits": [{"sha": "s" * 90 + "-sha", "title": "t" * 400 + "-title"}],
+        },
+        target={
+            "repository": "web",
+            "ref": "r" * 190 + "-ref",
+            "resource": "o" * 290 + "-resource",
+        },
         preconditions={"head": head},
     )
     html = rita.page(url_of(desk.gate(planned)))

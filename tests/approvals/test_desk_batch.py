@@ -1,4 +1,5 @@
-"""Several decided together: only what is harmless now and unmarked, all of it said, and no word typed for it lost."""
+"""Several decided together: only what is harmless now and unmarked, all of it said, and no word
+typed for it lost."""
 
 import re
 from html import unescape
@@ -7,23 +8,29 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from approvals import around
+from accounts import repositories
 from approvals.models import Gate, Vote
-from ledger import holds
-from sessions import repositories
+from approvals.review import context
+from ledger import stops
 from sessions.models import Session
+from tests.approvals.inbox_scenario import Desk
 from tests.approvals.reviewer import Reviewer
-from tests.approvals.story import Desk
 from tests.approvals.test_step_up import declare_anew
 
 SEEN = re.compile(r'name="(seen-\w{32})" value="([^"]+)"')
 WORDS = "stale <since> March"
-ALONE = "Decide these alone: requests that are not reversible, above medium risk, or need a password."
+ALONE = (
+    "Decide these alone: requests that are not reversible, above medium risk, or need a password."
+)
 
 
 def close(desk: Desk, key: str, session: str = "s-1", **fields: Any) -> Gate:
     desk.agent.session(session)
-    asked: dict[str, Any] = {"tool": "close", "arguments": {"issue": key}, "target": {"repository": "web"}}
+    asked: dict[str, Any] = {
+        "tool": "close",
+        "arguments": {"issue": key},
+        "target": {"repository": "web"},
+    }
     return desk.gate(desk.agent.plan(key, session, **(asked | fields)))
 
 
@@ -42,7 +49,9 @@ def choose(rita: Reviewer, *gates: Gate, status: int = 200) -> str:
 
 def decide(rita: Reviewer, page: str, answer: str = "approve", reason: str = WORDS) -> Any:
     """Send the form of `page`."""
-    return rita.client.post(reverse("batch_confirm"), {**dict(SEEN.findall(page)), "answer": answer, "reason": reason})
+    return rita.client.post(
+        reverse("batch_confirm"), {**dict(SEEN.findall(page)), "answer": answer, "reason": reason}
+    )
 
 
 def typed(page: str) -> str:
@@ -76,11 +85,15 @@ def test_a_tool_declared_anew_is_no_longer_decided_among_others(
     assert "2 similar requests" in rita.page(reverse("inbox"))
 
 
-def test_a_ref_that_is_production_now_is_no_longer_decided_among_others(desk: Desk, rita: Reviewer) -> None:
+def test_a_ref_that_is_production_now_is_no_longer_decided_among_others(
+    desk: Desk, rita: Reviewer
+) -> None:
     desk.declare("close", "reversible")
     both = [close(desk, f"c-{n}", target={"repository": "web", "ref": "topic"}) for n in range(2)]
     page = choose(rita, *both)
-    repositories.change_patterns(desk.house.repository, production="topic", protected="", actor="tests")
+    repositories.change_ref_patterns(
+        desk.house.repository, production="topic", protected="", actor="tests"
+    )
     assert decide(rita, page).status_code == 409
     assert ALONE in choose(rita, *both, status=409)
     assert not Vote.objects.exists()
@@ -103,8 +116,15 @@ def before(desk: Desk) -> Gate:
 
 def reused(desk: Desk) -> Gate:
     gate = close(desk, "trap")
-    other = {"session": "s-1", "effect_key": "trap", "tool": "close", "arguments": {"issue": "another"}}
-    assert desk.agent.post("/effects", {**other, "target": {"repository": "web"}}).status_code == 422
+    other = {
+        "session": "s-1",
+        "effect_key": "trap",
+        "tool": "close",
+        "arguments": {"issue": "another"},
+    }
+    assert (
+        desk.agent.post("/effects", {**other, "target": {"repository": "web"}}).status_code == 422
+    )
     return gate
 
 
@@ -128,7 +148,12 @@ def test_what_the_list_marks_is_never_decided_among_others(
     assert sorted(ticks) == sorted(str(one.id) for one in closings)
     refused = f"{trap}: {why}. Decide each of these alone."
     assert refused in choose(rita, *closings, trap, status=409)
-    assert rita.client.post(reverse("batch_confirm"), {"answer": "approve", "reason": WORDS}).status_code == 409
+    assert (
+        rita.client.post(
+            reverse("batch_confirm"), {"answer": "approve", "reason": WORDS}
+        ).status_code
+        == 409
+    )
     assert not Vote.objects.filter(gate__in=[*closings, trap]).exists()
     assert decide(rita, choose(rita, *closings)).status_code == 302
     assert Vote.objects.filter(gate__in=closings).count() == 3
@@ -138,7 +163,7 @@ def test_each_of_them_says_how_it_is_undone_what_is_unknown_and_what_stops_it(
     desk: Desk, closings: list[Gate], rita: Reviewer
 ) -> None:
     other = close(desk, "c-9", "s-9", preconditions={"head": "4be1c9e"})
-    holds.put(desk.project, "session", other.session_id.hex, "it loops", desk.user("operator"))
+    stops.set_stop(desk.project, "session", other.session_id.hex, "it loops", desk.user("operator"))
     told = plainly(choose(rita, closings[0], other))
     assert told.count("Yes, it can be put back.") == 2
     assert told.count("Ref unknown, treat as worst case") == 2
@@ -153,7 +178,9 @@ def test_each_of_them_says_how_it_is_undone_what_is_unknown_and_what_stops_it(
 # --- what was typed for them ------------------------------------------------------------------------------------------
 
 
-def test_words_for_them_are_kept_when_one_ends_meanwhile(desk: Desk, closings: list[Gate], rita: Reviewer) -> None:
+def test_words_for_them_are_kept_when_one_ends_meanwhile(
+    desk: Desk, closings: list[Gate], rita: Reviewer
+) -> None:
     page = choose(rita, *closings)
     desk.answer(closings[0], "carol", "deny", "not this one")
     late = decide(rita, page)
@@ -180,11 +207,13 @@ def test_an_answer_that_wants_a_reason_is_asked_again_with_everything_there(
     assert decide(rita, html, "deny").status_code == 302
     votes = Vote.objects.filter(answer="deny")
     assert sorted(one.gate_id for one in votes) == sorted(one.id for one in closings)
-    assert {around.reason_at(one.position) for one in votes} == {WORDS}
+    assert {context.load_reason(one.position) for one in votes} == {WORDS}
     assert rita.page(reverse("batch_confirm"), 409).count("Nothing is selected.") == 1  # done with
 
 
-def test_those_that_were_refused_stay_ticked_with_their_words(desk: Desk, closings: list[Gate], rita: Reviewer) -> None:
+def test_those_that_were_refused_stay_ticked_with_their_words(
+    desk: Desk, closings: list[Gate], rita: Reviewer
+) -> None:
     desk.agent.session("s-7")
     Session.objects.filter(key="s-7").update(owner=desk.user("reviewer"))
     own = close(desk, "own", "s-7")

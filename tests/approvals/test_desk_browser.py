@@ -1,4 +1,5 @@
-"""The desk in a real browser: what stands above the fold, who can use it, and what no stray click or key can do."""
+"""The desk in a real browser: what stands above the fold, who can use it, and what no stray click
+or key can do."""
 
 import re
 import time
@@ -7,14 +8,22 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.approvals.shelf import BURIED, Shelf, still, touch, watched
+from tests.approvals.live_fixture import BURIED, Shelf, still, touch, watched
 from tests.pages.people import PASSWORD
 from tests.pages.test_frame_browser import violations_by_day_and_night
 
 pytestmark = pytest.mark.browser
 
 REASON = "agreed in INC-204"
-PARTS = [".fact-1", ".fact-2 h2 + *", ".fact-3", ".fact-4", ".clock", "[value=deny]", "[value=approve]"]
+PARTS = [
+    ".fact-1",
+    ".fact-2 h2 + *",
+    ".fact-3",
+    ".fact-4",
+    ".clock",
+    "[value=deny]",
+    "[value=approve]",
+]
 # Where the first of each part stands; null for what is not there or cannot be seen.
 BOXES = """parts => Object.fromEntries(parts.map(part => {
     const one = document.querySelector(part)
@@ -23,7 +32,9 @@ BOXES = """parts => Object.fromEntries(parts.map(part => {
 
 
 @pytest.mark.once
-def test_facts_clock_and_answers_are_above_the_fold(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
+def test_facts_clock_and_answers_are_above_the_fold(
+    shelf: Shelf, browser_page: Page, complaints: list[str]
+) -> None:
     page = shelf.enter(watched(browser_page, complaints))
     low: dict[str, list[str]] = {}
     for name in shelf.first:
@@ -45,12 +56,21 @@ def test_facts_clock_and_answers_are_above_the_fold(shelf: Shelf, browser_page: 
 def test_everybody_can_use_every_page_and_hostile_words_do_nothing(
     shelf: Shelf, new_page: Callable[..., Page], complaints: list[str], width: int
 ) -> None:
-    page = shelf.enter(watched(new_page(viewport={"width": width, "height": 800}, reduced_motion="reduce"), complaints))
+    page = shelf.enter(
+        watched(
+            new_page(viewport={"width": width, "height": 800}, reduced_motion="reduce"), complaints
+        )
+    )
     asked: list[str] = []
     page.on("request", lambda one: asked.append(one.url) if "sign-out" in one.url else None)
     found = []
     gates = [shelf.gate_url(name) for name in ("push", "markup", "bidi")]
-    others = ["/approvals/", "/approvals/?state=mine&live=off", "/approvals/?state=decided", "/approvals/holds/"]
+    others = [
+        "/approvals/",
+        "/approvals/?state=mine&live=off",
+        "/approvals/?state=decided",
+        "/approvals/holds/",
+    ]
     others += ["/approvals/holds/new/?scope=tool&subject=git.push"]
     for url in [*gates, *(shelf.server.url + path for path in others), gates[1] + "revoke/"]:
         page.goto(url)
@@ -58,7 +78,10 @@ def test_everybody_can_use_every_page_and_hostile_words_do_nothing(
         page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
         assert page.evaluate("document.documentElement.scrollWidth") <= width, url
         assert page.evaluate("window.pwned") is None, url
-        assert page.locator(".untrusted").locator("script, svg, iframe, img, a[href], div, b").count() == 0, url
+        assert (
+            page.locator(".untrusted").locator("script, svg, iframe, img, a[href], div, b").count()
+            == 0
+        ), url
         touched = page.locator("[data-settle]")
         if touched.count():
             touch(page)  # a disabled button may be as pale as it likes
@@ -75,7 +98,9 @@ def test_everybody_can_use_every_page_and_hostile_words_do_nothing(
 
 
 @pytest.mark.once
-def test_no_stray_click_and_no_single_key_decides(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
+def test_no_stray_click_and_no_single_key_decides(
+    shelf: Shelf, browser_page: Page, complaints: list[str]
+) -> None:
     page = shelf.enter(watched(browser_page, complaints))
     still(page)
     url = shelf.gate_url("diff")
@@ -126,8 +151,15 @@ def test_two_browsers_decide_and_the_second_learns_who_was_first(
     expect(second.get_by_text("mine is better")).to_be_visible()
 
 
-def test_the_journey_of_a_reviewer_without_javascript(shelf: Shelf, new_page: Callable[..., Page]) -> None:
-    shelf.ask("plain", "mail.send", {"subject": "Without script", "recipients": 3}, target={"environment": "plain"})
+def test_the_journey_of_a_reviewer_without_javascript(
+    shelf: Shelf, new_page: Callable[..., Page]
+) -> None:
+    shelf.ask(
+        "plain",
+        "mail.send",
+        {"subject": "Without script", "recipients": 3},
+        target={"environment": "plain"},
+    )
     shelf.ask("plain-2", "issue.close", {"issue": 77}, target={"repository": "plain"})
     page = shelf.sign_in(new_page(java_script_enabled=False))
     expect(page).to_have_url(re.compile("/approvals/$"))
@@ -151,10 +183,14 @@ def test_the_journey_of_a_reviewer_without_javascript(shelf: Shelf, new_page: Ca
     expect(page.get_by_text("not stale at all")).to_be_visible()
 
 
-def test_a_reviewer_needs_no_pointer(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
+def test_a_reviewer_needs_no_pointer(
+    shelf: Shelf, browser_page: Page, complaints: list[str]
+) -> None:
     shelf.ask("keys", "mail.send", {"subject": "By keys"}, target={"environment": "keys"})
     page = shelf.enter(watched(browser_page, complaints))
-    page.clock.set_fixed_time(time.time())  # g and a belong together for a second and a half, and timers go on
+    page.clock.set_fixed_time(
+        time.time()
+    )  # g and a belong together for a second and a half, and timers go on
     page.goto(f"{shelf.server.url}/approvals/?repo=payments-api")
     page.wait_for_load_state("networkidle")
     page.keyboard.press("g")
@@ -183,7 +219,9 @@ def test_a_reviewer_needs_no_pointer(shelf: Shelf, browser_page: Page, complaint
     expect(page.get_by_role("link", name="Resume updates")).to_be_visible()
 
 
-def test_new_requests_wait_behind_a_button(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
+def test_new_requests_wait_behind_a_button(
+    shelf: Shelf, browser_page: Page, complaints: list[str]
+) -> None:
     page = shelf.enter(watched(browser_page, complaints))
     page.clock.install()
     page.goto(f"{shelf.server.url}/approvals/")
@@ -236,7 +274,9 @@ def test_what_stands_out_has_shape_and_words_and_leads_to_the_no_before(
 
 
 @pytest.mark.once
-def test_what_is_buried_is_shown_and_must_be_read(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
+def test_what_is_buried_is_shown_and_must_be_read(
+    shelf: Shelf, browser_page: Page, complaints: list[str]
+) -> None:
     page = shelf.enter(watched(browser_page, complaints))
     page.goto(shelf.gate_url("buried"))
     assert page.locator(".run code").text_content() == BURIED

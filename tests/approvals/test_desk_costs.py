@@ -9,14 +9,15 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from approvals import inbox
+from approvals.inbox import queries as inbox_queries
 from approvals.models import Gate
-from journal.ids import uuid7
+from db.ids import new_uuid7
 from ledger.models import Effect
-from tests.approvals.story import Desk
+from tests.approvals.inbox_scenario import Desk
 from tests.pages.plans import explained
 
-MOST = 22  # of a page with a card, a no before and a withdrawal, whose words it tells; a list asks fewer
+# of a page with a card, a no before and a withdrawal, whose words it tells; a list asks fewer
+MOST = 22
 
 
 def asked(client: Client, url: str) -> tuple[int, int]:
@@ -36,13 +37,22 @@ def multiply(gate: Gate, number: int) -> None:
     for n in range(number):
         effect.pk, effect.effect_key = UUID(int=n + 1), f"copy-{n}"
         effect.opened_position += 1
-        effects.append(Effect(**{one.attname: getattr(effect, one.attname) for one in Effect._meta.concrete_fields}))
-        row.id, row.effect_id = uuid7(), effect.pk
+        effects.append(
+            Effect(
+                **{
+                    one.attname: getattr(effect, one.attname)
+                    for one in Effect._meta.concrete_fields
+                }
+            )
+        )
+        row.id, row.effect_id = new_uuid7(), effect.pk
         row.opened_position += 1
         row.decide_by_us -= 1
         row.reversibility = kinds[n % 3]
         row.step_up, row.reason_of_yes = ("typed_digest", 10) if n % 3 == 0 else ("none", 0)
-        gates.append(Gate(**{one.attname: getattr(row, one.attname) for one in Gate._meta.concrete_fields}))
+        gates.append(
+            Gate(**{one.attname: getattr(row, one.attname) for one in Gate._meta.concrete_fields})
+        )
     Effect.objects.bulk_create(effects, batch_size=200)
     Gate.objects.bulk_create(gates, batch_size=200)
 
@@ -64,14 +74,28 @@ def test_pages_ask_as_many_queries_for_many_requests_as_for_few(desk: Desk) -> N
     assert max(before) <= MOST, before
     assert max(size for _, size in after) < 100_000
     html = client.get(reverse("inbox")).content
-    assert html.count(b"asked again:\ndenied by carol") == inbox.SIZE
-    assert html.count(b"resubmitted\nwith other arguments: withdrawn") == inbox.SIZE
+    assert html.count(b"asked again:\ndenied by carol") == inbox_queries.INBOX_PAGE_SIZE
+    assert (
+        html.count(b"resubmitted\nwith other arguments: withdrawn") == inbox_queries.INBOX_PAGE_SIZE
+    )
 
 
 # Tables that grow with what agents do.
 GROWING = [
-    *("journal_entry", "journal_outbox", "ledger_effect", "ledger_attempt", "approvals_gate", "approvals_vote"),
-    *("agent_sessions_session", "agent_sessions_task", "agent_sessions_item", "agent_sessions_artifact"),
+    *(
+        "journal_entry",
+        "journal_outbox",
+        "ledger_effect",
+        "ledger_attempt",
+        "approvals_gate",
+        "approvals_vote",
+    ),
+    *(
+        "agent_sessions_session",
+        "agent_sessions_task",
+        "agent_sessions_item",
+        "agent_sessions_artifact",
+    ),
 ]
 WALK = re.compile(r"INDEX (\w+) \(project(?:_id)?=\?\)")
 NEWEST = re.compile(
@@ -85,7 +109,8 @@ def whole() -> set[str]:
         cursor.execute(
             "SELECT known.name FROM sqlite_master AS grown, pragma_index_list(grown.name) AS known,"
             " pragma_index_info(known.name) AS held WHERE NOT known.partial AND held.seqno = 0"
-            f" AND held.name IN ('project', 'project_id') AND grown.name IN ({', '.join(['%s'] * len(GROWING))})",
+            " AND held.name IN ('project', 'project_id') AND grown.name IN "
+            f"({', '.join(['%s'] * len(GROWING))})",
             GROWING,
         )
         return {name for (name,) in cursor.fetchall()}
@@ -95,15 +120,22 @@ def walked(plans: dict[str, str]) -> dict[str, str]:
     """The statements that read a project from end to end for the few rows they ask for."""
     known = whole()
     assert len(known) > len(GROWING)
-    return {sql: plan for sql, plan in plans.items() if known & set(WALK.findall(plan)) and not NEWEST.search(sql)}
+    return {
+        sql: plan
+        for sql, plan in plans.items()
+        if known & set(WALK.findall(plan)) and not NEWEST.search(sql)
+    }
 
 
 def test_sqlite_walks_no_project_for_what_it_is_asked(desk: Desk) -> None:
-    """Each reads a few rows; an index that begins with the project would lead through all there are in it."""
+    """Each reads a few rows; an index that begins with the project would lead through all there are
+    in it."""
     if connection.vendor != "sqlite":
         pytest.skip("PostgreSQL goes by what it has seen of the rows")
     agent = desk.agent
-    desk.answer(desk.gate(desk.plan("e-1", arguments={"command": "git push origin next"})), "carol", "deny")
+    desk.answer(
+        desk.gate(desk.plan("e-1", arguments={"command": "git push origin next"})), "carol", "deny"
+    )
     gate = desk.gate(desk.plan("e-2", arguments={"command": "git push origin main"}))
     effect, session, position = str(gate.effect_id), str(gate.session_id), gate.opened_position
     Effect.objects.filter(id=effect).update(violates=True)
@@ -119,13 +151,29 @@ def test_sqlite_walks_no_project_for_what_it_is_asked(desk: Desk) -> None:
         "/effects?external_reference=x",
         "/effects?state=planned",
     ]
-    agents += ["/effects?outcome=error", "/effects?effect_key=e-1&session=s-1", "/effects?session=s-1"]
-    agents += ["/sessions?key=s-1", "/gates?session=s-1", f"/sessions/{session}/tasks", f"/tasks/{task}/items"]
-    agents += [f"/effects/{effect}", f"/sessions/{session}", f"/artifacts/{artifact}", f"/gates/{gate.id}"]
+    agents += [
+        "/effects?outcome=error",
+        "/effects?effect_key=e-1&session=s-1",
+        "/effects?session=s-1",
+    ]
+    agents += [
+        "/sessions?key=s-1",
+        "/gates?session=s-1",
+        f"/sessions/{session}/tasks",
+        f"/tasks/{task}/items",
+    ]
+    agents += [
+        f"/effects/{effect}",
+        f"/sessions/{session}",
+        f"/artifacts/{artifact}",
+        f"/gates/{gate.id}",
+    ]
     ids = [effect, session, artifact, task, gate.id, "ab" * 32, "s-1", "e-1", "nothing", position]
     ids += [f"{letter}_{position}" for letter in "estag"]
     pages = [reverse("effect", args=[effect]), reverse("gate", args=[gate.id])]
-    pages += [reverse(name, args=[session]) for name in ("session", "session_tasks", "session_artifacts")]
+    pages += [
+        reverse(name, args=[session]) for name in ("session", "session_tasks", "session_artifacts")
+    ]
     pages += [reverse("inbox"), reverse("inbox") + "?state=decided", "/sessions/", "/audit/"]
     pages += [reverse("task", args=[task]), *(f"{reverse('go')}?id={one}" for one in ids)]
     client = desk.house.client("reviewer")

@@ -1,4 +1,5 @@
-"""Every door of the desk, from the URL table: who may open it, what a look changes, the wall between projects."""
+"""Every door of the desk, from the URL table: who may open it, what a look changes, the wall
+between projects."""
 
 import re
 from collections.abc import Iterator
@@ -13,14 +14,17 @@ from django.test import Client
 from django.urls import URLPattern, get_resolver, reverse
 from django.utils.regex_helper import normalize
 
-from approvals import channels, exemptions, policies
+from accounts.models import ROLES, Agent
+from approvals import exemptions
 from approvals.models import Gate, Vote
-from journal.clock import now_us
+from approvals.policies import policies
+from db.clock import now_us
 from journal.models import Entry
-from ledger import holds
-from sessions.models import ROLES, Agent, Session
-from tests.approvals.proving import proved
-from tests.approvals.story import RULES, Desk
+from ledger import stops
+from notifications import channels
+from sessions.models import Session
+from tests.approvals.confirm_helpers import proved
+from tests.approvals.inbox_scenario import RULES, Desk
 
 pytestmark = pytest.mark.once
 
@@ -58,8 +62,14 @@ LEAST: Final = {
 RELATIONS: Final = ("nobody", "requester", "session_owner", "agent_owner")
 
 
-def patterns(urlconf: str) -> list[URLPattern]:
-    return [one for one in get_resolver(urlconf).url_patterns if isinstance(one, URLPattern)]
+def patterns() -> list[URLPattern]:
+    """The URL patterns of approvals and of notifications."""
+    return [
+        pattern
+        for urlconf in ("approvals.urls", "notifications.urls")
+        for pattern in get_resolver(urlconf).url_patterns
+        if isinstance(pattern, URLPattern)
+    ]
 
 
 @pytest.fixture
@@ -70,8 +80,8 @@ def gate(desk: Desk) -> Gate:
 @pytest.fixture
 def ids(desk: Desk, gate: Gate) -> dict[str, UUID]:
     with transaction.atomic():
-        hold = holds.put(desk.project, "tool", "other.tool", "because", desk.user("reviewer"))
-        exemption = exemptions.grant(
+        hold = stops.set_stop(desk.project, "tool", "other.tool", "because", desk.user("reviewer"))
+        exemption = exemptions.create_exemption(
             desk.project,
             tool="x",
             reason="for the drill",
@@ -79,8 +89,10 @@ def ids(desk: Desk, gate: Gate) -> dict[str, UUID]:
             user=desk.user("operator"),
             **proved(),
         )
-        channel = channels.add(desk.project, "email", "ops@example.org", desk.user("administrator"))
-    active = policies.current(desk.project)
+        channel = channels.add_channel(
+            desk.project, "email", "ops@example.org", desk.user("administrator")
+        )
+    active = policies.load_activation(desk.project)
     assert active is not None
     ids = {"gate": gate.id, "hold": hold.id, "exemption": exemption.id, "channel": channel.id}
     return {**ids, "policy_set": active.policy_set_id}
@@ -89,7 +101,7 @@ def ids(desk: Desk, gate: Gate) -> dict[str, UUID]:
 def urls(ids: dict[str, UUID]) -> dict[str, str]:
     """The doors of the desk by name."""
     found = {}
-    for one in patterns("approvals.urls"):
+    for one in patterns():
         assert one.name is not None
         names = one.pattern.converters
         found[one.name] = reverse(one.name, kwargs={name: ids.get(name, 0) for name in names})
@@ -98,27 +110,36 @@ def urls(ids: dict[str, UUID]) -> dict[str, str]:
 
 def test_every_door_of_the_desk_is_in_the_table_and_declares_its_role(ids: dict[str, UUID]) -> None:
     assert set(urls(ids)) == set(LEAST)
-    for one in patterns("approvals.urls"):
+    for one in patterns():
         assert getattr(one.callback, "required_role", None) == LEAST[str(one.name)], one.name
 
 
 def take_part(desk: Desk, user: User, relation: str) -> None:
     """Let `user` have one part in what is asked for, or every part, and nobody any other."""
     mine = {relation} if relation != EVERY_PART else set(RELATIONS)
-    Agent.objects.filter(id=desk.house.agent.id).update(owner=user if "agent_owner" in mine else None)
+    Agent.objects.filter(id=desk.house.agent.id).update(
+        owner=user if "agent_owner" in mine else None
+    )
     for column, named in (("owner", "session_owner"), ("on_behalf_of", "requester")):
-        Session.objects.filter(project=desk.project).update(**{column: user if named in mine else None})
+        Session.objects.filter(project=desk.project).update(
+            **{column: user if named in mine else None}
+        )
 
 
 EVERY_PART: Final = "every part"
-# A part could open a door to those who may least, and close one to those who may most: whoever has all of them at once
-# finds out whether one does.
-PARTS: Final = [(role, "nobody") for role in ROLES] + [(role, EVERY_PART) for role in (ROLES[0], ROLES[-1])]
+# A part could open a door to those who may least, and close one to those who may most: whoever has
+# all of them at once finds out whether one does.
+PARTS: Final = [(role, "nobody") for role in ROLES] + [
+    (role, EVERY_PART) for role in (ROLES[0], ROLES[-1])
+]
 
 
 @pytest.mark.parametrize(("role", "relation"), PARTS)
-def test_doors_open_from_their_role_upwards(desk: Desk, ids: dict[str, UUID], role: str, relation: str) -> None:
-    """A part in what is asked for opens no door and closes none: what it takes is the yes, of which below."""
+def test_doors_open_from_their_role_upwards(
+    desk: Desk, ids: dict[str, UUID], role: str, relation: str
+) -> None:
+    """A part in what is asked for opens no door and closes none: what it takes is the yes, of which
+    below."""
     take_part(desk, desk.user(role), relation)
     client = desk.house.client(role)
     for name, url in urls(ids).items():
@@ -149,19 +170,26 @@ def test_things_of_another_project_are_not_found(desk: Desk, ids: dict[str, UUID
     for name, url in urls(ids).items():
         if not any(str(one) in url for one in ids.values()):
             continue
-        for answer in (client.get(url), client.post(url, {"answer": "approve", "reason": "because"})):
+        for answer in (
+            client.get(url),
+            client.post(url, {"answer": "approve", "reason": "because"}),
+        ):
             assert answer.status_code in (404, 405), name
     assert str(ids["gate"]) not in client.get(reverse("inbox")).content.decode()
     client.post(reverse("batch"), {"gate": [str(ids["gate"])]})
     assert client.get(reverse("batch_confirm")).status_code == 409
-    client.post(reverse("stop"), {"scope": "agent", "subject": desk.house.agent.id.hex, "reason": "because"})
-    assert len(holds.live(desk.project.id)) == 1
+    client.post(
+        reverse("stop"), {"scope": "agent", "subject": desk.house.agent.id.hex, "reason": "because"}
+    )
+    assert len(stops.load_stops(desk.project.id)) == 1
     assert not Vote.objects.exists()
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("role", ROLES)
-def test_who_may_say_yes_and_no_by_role_and_by_part_in_it(desk: Desk, role: str, relation: str) -> None:
+def test_who_may_say_yes_and_no_by_role_and_by_part_in_it(
+    desk: Desk, role: str, relation: str
+) -> None:
     desk.agent.session("s-1")
     take_part(desk, desk.user(role), relation)
     desk.rules(RULES.replace("match: {tools: [git.push]}", "match: {tools: [git.push, tidy]}"))
@@ -188,7 +216,12 @@ def test_who_may_say_yes_and_no_by_role_and_by_part_in_it(desk: Desk, role: str,
 def answered(client: Client, gate: Gate, answer: str) -> bool:
     html = client.get(reverse("gate", args=[gate.id])).content.decode()
     token = re.search(r'name="seen" value="([^"]+)"', html)
-    fields = {"answer": answer, "reason": "agreed in INC-204", "seen": token[1] if token else "", "settled": "1"}
+    fields = {
+        "answer": answer,
+        "reason": "agreed in INC-204",
+        "seen": token[1] if token else "",
+        "settled": "1",
+    }
     before = Vote.objects.filter(gate=gate, answer=answer).count()
     client.post(reverse("gate_answer", args=[gate.id]), fields)
     return Vote.objects.filter(gate=gate, answer=answer).count() > before
@@ -198,7 +231,11 @@ def answered_in_a_batch(client: Client, gate: Gate) -> bool:
     client.post(reverse("batch"), {"gate": [str(gate.id)]})
     html = client.get(reverse("batch_confirm")).content.decode()
     token = re.search(r'name="seen-[0-9a-f]+" value="([^"]+)"', html)
-    fields = {"answer": "approve", "reason": "agreed in INC-204", f"seen-{gate.id.hex}": token[1] if token else ""}
+    fields = {
+        "answer": "approve",
+        "reason": "agreed in INC-204",
+        f"seen-{gate.id.hex}": token[1] if token else "",
+    }
     client.post(reverse("batch_confirm"), fields)
     return Vote.objects.filter(gate=gate, answer="approve").exists()
 
@@ -228,7 +265,9 @@ def every_get(urlconf: str, ids: dict[str, Any]) -> Iterator[str]:
 
 def walk(found: list[Any], before: str = "") -> Iterator[str]:
     for one in found:
-        here = before + str(one.pattern.regex.pattern).removeprefix("^").replace("\\Z", "").removesuffix("$")
+        here = before + str(one.pattern.regex.pattern).removeprefix("^").replace(
+            "\\Z", ""
+        ).removesuffix("$")
         if isinstance(one, URLPattern):
             yield here
         else:
@@ -271,4 +310,4 @@ def test_no_agent_decides_or_stops_by_any_door_for_people(desk: Desk, ids: dict[
         answer = Client().post(url, {"answer": "approve", "reason": "because"}, headers=headers)
         assert answer.status_code in (302, 405), name
     assert not Vote.objects.exists()
-    assert len(holds.live(desk.project.id)) == 1
+    assert len(stops.load_stops(desk.project.id)) == 1

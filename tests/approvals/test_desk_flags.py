@@ -1,4 +1,5 @@
-"""What stands out on the desk: asked again after a no, a tool that is new, an hour at which nobody works."""
+"""What stands out on the desk: asked again after a no, a tool that is new, an hour at which nobody
+works."""
 
 import re
 from datetime import UTC, datetime
@@ -9,17 +10,19 @@ import pytest
 from django.db import connection, transaction
 from django.urls import reverse
 
-from approvals import flags, frame, inbox
-from approvals.hours import DAYS, Hours
+from accounts import agents
+from accounts.models import Project
+from approvals import project_status
+from approvals.inbox import queries
+from approvals.labels import REVERSIBILITY_RANKS
 from approvals.models import Gate
-from approvals.words import RANKS
-from journal.clock import now_us
+from approvals.policies.working_hours import WEEKDAYS, WorkingHours
+from approvals.review import warnings
+from db.clock import now_us
 from ledger.models import Effect
-from sessions import agents
-from sessions.models import Project
+from tests.approvals.inbox_scenario import RULES, Desk
 from tests.approvals.reviewer import Reviewer, url_of
-from tests.approvals.story import RULES, Desk
-from tests.pages.book import doors
+from tests.pages.sample_data import doors
 
 ALWAYS = "{zone: Europe/Berlin, days: [mon, tue, wed, thu, fri, sat, sun], from: 00:00, to: 24:00}"
 AGAIN = "asked again"
@@ -28,7 +31,9 @@ AGAIN = "asked again"
 def entry(rita: Reviewer, gate: Gate) -> str:
     """The words of a gate in the inbox."""
     html = rita.page(reverse("inbox"))
-    found = next(one for one in html.split('<li class="entry') if f'href="{url_of(gate)}" data-gate' in one)
+    found = next(
+        one for one in html.split('<li class="entry') if f'href="{url_of(gate)}" data-gate' in one
+    )
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", "", found)))
 
 
@@ -40,12 +45,16 @@ def words(rita: Reviewer, gate: Gate) -> str:
 def ask(desk: Desk, session: str, **fields: object) -> Gate:
     """A push in another session, the same each time unless `fields` say otherwise."""
     desk.agent.session(session)
-    asked = {"arguments": {"command": "git push origin main"}, "target": {"repository": "web", "ref": "main"}}
+    asked = {
+        "arguments": {"command": "git push origin main"},
+        "target": {"repository": "web", "ref": "main"},
+    }
     return desk.gate(desk.agent.plan(f"e-{session}", session, **(asked | fields)))
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"), [("deny", "denied"), ("deny_final", "denied for this session"), ("return", "returned")]
+    ("answer", "said"),
+    [("deny", "denied"), ("deny_final", "denied for this session"), ("return", "returned")],
 )
 def test_the_same_asked_again_in_another_session_names_who_said_no_and_when(
     desk: Desk, rita: Reviewer, answer: str, said: str
@@ -53,7 +62,9 @@ def test_the_same_asked_again_in_another_session_names_who_said_no_and_when(
     first = ask(desk, "s-1")
     desk.answer(first, "carol", answer, "rewrites released history")
     second = ask(desk, "s-2")
-    assert f"{AGAIN}: {said} by carol 0 s ago" in re.sub(r"\d+ s ago", "0 s ago", entry(rita, second))
+    assert f"{AGAIN}: {said} by carol 0 s ago" in re.sub(
+        r"\d+ s ago", "0 s ago", entry(rita, second)
+    )
     assert f'<a class="flag" href="{url_of(first)}">' in rita.page(reverse("inbox"))
     told = words(rita, second)
     assert f"Asked again: {said} by carol" in told
@@ -89,7 +100,9 @@ def test_every_no_before_is_counted_and_the_last_is_told(desk: Desk, rita: Revie
     )  # when it was asked, the first was open: it is told since
 
 
-def test_the_same_effect_planned_again_after_a_no_is_asked_again(desk: Desk, rita: Reviewer) -> None:
+def test_the_same_effect_planned_again_after_a_no_is_asked_again(
+    desk: Desk, rita: Reviewer
+) -> None:
     first = ask(desk, "s-1")
     desk.answer(first, "reviewer", "return", "name the commit")
     second = ask(desk, "s-1")
@@ -107,12 +120,16 @@ def test_the_same_effect_planned_again_after_a_no_is_asked_again(desk: Desk, rit
         {"tool": "deploy"},
     ],
 )
-def test_another_intent_or_target_is_not_the_same(desk: Desk, rita: Reviewer, other: dict[str, object]) -> None:
+def test_another_intent_or_target_is_not_the_same(
+    desk: Desk, rita: Reviewer, other: dict[str, object]
+) -> None:
     desk.answer(ask(desk, "s-1"), "reviewer", "deny", "never this")
     assert AGAIN not in entry(rita, ask(desk, "s-2", **other))
 
 
-def test_what_was_approved_expired_or_refused_elsewhere_is_no_no(desk: Desk, rita: Reviewer) -> None:
+def test_what_was_approved_expired_or_refused_elsewhere_is_no_no(
+    desk: Desk, rita: Reviewer
+) -> None:
     desk.answer(ask(desk, "s-1"), "reviewer")
     late = ask(desk, "s-2")
     Gate.objects.filter(id=late.id).update(
@@ -120,40 +137,58 @@ def test_what_was_approved_expired_or_refused_elsewhere_is_no_no(desk: Desk, rit
     )
     asked = ask(desk, "s-3")
     assert AGAIN not in entry(rita, asked)
-    same = tuple(getattr(asked.effect, name) for name in flags.ASK)
-    asks = [flags.Ask(asked.id, asked.opened_position, same)]
+    same = tuple(getattr(asked.effect, name) for name in warnings.REQUEST_IDENTITY)
+    asks = [warnings.RequestIdentity(asked.id, asked.opened_position, same)]
     desk.answer(ask(desk, "s-4"), "reviewer", "deny", "never this")
     last = ask(desk, "s-5")
-    assert last.id in flags.asked_again([last])
-    assert flags.again(desk.project.id, asks) == {}  # that no came later
-    assert flags.again(desk.house.other.id, [flags.Ask(last.id, last.opened_position, same)]) == {}
+    assert last.id in warnings.find_refusals_of_gates([last])
+    assert warnings.find_last_refusals(desk.project.id, asks) == {}  # that no came later
+    assert (
+        warnings.find_last_refusals(
+            desk.house.other.id, [warnings.RequestIdentity(last.id, last.opened_position, same)]
+        )
+        == {}
+    )
 
 
-def test_a_tool_is_new_once_in_the_project_and_once_for_each_agent(desk: Desk, rita: Reviewer) -> None:
+def test_a_tool_is_new_once_in_the_project_and_once_for_each_agent(
+    desk: Desk, rita: Reviewer
+) -> None:
     first = ask(desk, "s-1")
     assert "new tool" in entry(rita, first)
-    assert "New tool in this project: the journal has no earlier effect of this tool." in words(rita, first)
+    assert "New tool in this project: the journal has no earlier effect of this tool." in words(
+        rita, first
+    )
     second = ask(desk, "s-2")
     assert "new tool" not in entry(rita, second)
     assert "has requested approval for this tool before." in words(rita, second)
     with transaction.atomic():
-        other = agents.ensure(desk.project, "fresh-hand", None)
+        other = agents.ensure_agent(desk.project, "fresh-hand", None)
     with doors(other) as caller:
         third = ask(Desk(desk.house, caller), "s-3")
     assert "agent’s first request for this tool" in entry(rita, third)
-    assert "First request of this agent: fresh-hand never requested approval for this tool before." in words(rita, third)
+    assert (
+        "First request of this agent: fresh-hand never requested approval for this tool before."
+        in words(rita, third)
+    )
 
 
 def test_what_was_only_reported_makes_a_tool_known(desk: Desk, rita: Reviewer) -> None:
     desk.agent.session("s-1")
-    report = {"id": "r-1", "kind": "effect.planned", "session": "s-1", "effect_key": "seen", "tool": "git.push"}
+    report = {
+        "id": "r-1",
+        "kind": "effect.planned",
+        "session": "s-1",
+        "effect_key": "seen",
+        "tool": "git.push",
+    }
     assert desk.agent.report([report | {"arguments": {}}]).status_code == 200
     assert "new tool" not in entry(rita, ask(desk, "s-2"))
 
 
 def hours_without_today() -> str:
     """Hours of a day that is neither today nor next to it, wherever one is."""
-    day = DAYS[(datetime.now(UTC).weekday() + 3) % 7]
+    day = WEEKDAYS[(datetime.now(UTC).weekday() + 3) % 7]
     return f"{{zone: Europe/Berlin, days: [{day}], from: 08:00, to: 18:00}}"
 
 
@@ -169,7 +204,9 @@ def test_what_is_asked_outside_the_working_hours_says_so(desk: Desk, rita: Revie
     assert re.search(r"outside hours \(\w{3} \d\d:\d\d, Europe/Berlin\)", words(rita, late))
     assert "outside hours" not in entry(rita, within)  # each goes by the rules that asked
     assert "08:00 to 18:00, Europe/Berlin" in rita.page(reverse("policies"))
-    assert "08:00 to 18:00, Europe/Berlin" in rita.page(reverse("policy_set", args=[late.policy_set_id]))
+    assert "08:00 to 18:00, Europe/Berlin" in rita.page(
+        reverse("policy_set", args=[late.policy_set_id])
+    )
 
 
 @pytest.mark.parametrize(
@@ -186,12 +223,17 @@ def test_what_is_asked_outside_the_working_hours_says_so(desk: Desk, rita: Revie
     ],
 )
 def test_hours_are_those_of_the_zone(moment: str, outside: str) -> None:
-    told = {"zone": "Europe/Berlin", "days": ["mon", "tue", "wed", "thu", "fri"], "from": "08:00", "to": "18:00"}
-    hours = Hours.of({"hours": told})
+    told = {
+        "zone": "Europe/Berlin",
+        "days": ["mon", "tue", "wed", "thu", "fri"],
+        "from": "08:00",
+        "to": "18:00",
+    }
+    hours = WorkingHours.of({"hours": told})
     assert hours is not None
     assert hours.outside(int(datetime.fromisoformat(moment).timestamp() * 1_000_000)) == outside
     assert str(hours) == "Mon to Fri, 08:00 to 18:00, Europe/Berlin"
-    assert Hours.of({}) is Hours.of({"hours": None}) is None
+    assert WorkingHours.of({}) is WorkingHours.of({"hours": None}) is None
 
 
 def test_the_desk_reads_by_its_indexes(desk: Desk) -> None:
@@ -203,16 +245,29 @@ def test_the_desk_reads_by_its_indexes(desk: Desk) -> None:
 
     rows = Gate.objects.filter(project=desk.project)
     waiting = "gate_waiting (project_id=? AND reversibility=? AND decide_by_us>?)"
-    assert waiting in plan(Project.objects.annotate(waits=frame.waits(desk.project.id, 1)))
+    assert waiting in plan(
+        Project.objects.annotate(
+            waits=project_status.build_pending_gates_subquery(desk.project.id, 1)
+        )
+    )
     with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN QUERY PLAN {inbox._FIRST_PAGE_SQL}", [desk.project.id.hex, 1] * len(RANKS))
+        cursor.execute(
+            f"EXPLAIN QUERY PLAN {queries._FIRST_PAGE_SQL}",
+            [desk.project.id.hex, 1] * len(REVERSIBILITY_RANKS),
+        )
         steps = [str(row[-1]) for row in cursor.fetchall() if "approvals_gate" in str(row[-1])]
-    assert len(steps) == len(RANKS)
+    assert len(steps) == len(REVERSIBILITY_RANKS)
     assert all(waiting in one for one in steps), steps
-    assert "gate_by_decision" in plan(rows.filter(decided_at_us__isnull=False).order_by("-decided_at_us")[:50])
-    assert "gate_unanswered" in plan(rows.filter(inbox._IS_UNDECIDED, status="expired"))
-    firsts = plan(rows.annotate(agent_is=flags.FIRST_OF_AGENT, project_is=flags.FIRST_IN_PROJECT))
+    assert "gate_by_decision" in plan(
+        rows.filter(decided_at_us__isnull=False).order_by("-decided_at_us")[:50]
+    )
+    assert "gate_unanswered" in plan(rows.filter(queries._IS_UNDECIDED, status="expired"))
+    firsts = plan(
+        rows.annotate(agent_is=warnings.FIRST_OF_AGENT, project_is=warnings.FIRST_IN_PROJECT)
+    )
     assert "gate_by_agent" in firsts
     assert "effect_by_tool" in firsts
-    refused = Effect.objects.exclude(leave_ref="").filter(project=desk.project, intent_digest__in=["v1:0"])
+    refused = Effect.objects.exclude(leave_ref="").filter(
+        project=desk.project, intent_digest__in=["v1:0"]
+    )
     assert "effect_asked_about" in plan(refused)

@@ -1,4 +1,5 @@
-"""The page of a gate through the doors of people: what it shows, what answers do, what it says afterwards."""
+"""The page of a gate through the doors of people: what it shows, what answers do, what it says
+afterwards."""
 
 import re
 
@@ -8,17 +9,25 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 from django.utils.html import escape
 
-from approvals import card
 from approvals.models import Gate, Vote
+from approvals.review import card
 from journal.models import Entry
+from tests.api.api_client import code
+from tests.approvals.inbox_scenario import Desk
 from tests.approvals.reviewer import REASON, Reviewer, url_of
-from tests.approvals.story import Desk
-from tests.ingest.caller import code
 
 
-def test_the_gate_page_has_the_seven_facts_in_order_with_their_sources(gate: Gate, rita: Reviewer) -> None:
+def test_the_gate_page_has_the_seven_facts_in_order_with_their_sources(
+    gate: Gate, rita: Reviewer
+) -> None:
     html = rita.page(url_of(gate))
-    heads = ["Exactly this will run", "What changes", "Blast radius", "Can it be undone?", "Why you are asked"]
+    heads = [
+        "Exactly this will run",
+        "What changes",
+        "Blast radius",
+        "Can it be undone?",
+        "Why you are asked",
+    ]
     heads += ["Similar decisions", "Before and after in this session", "Agent’s claim, unverified"]
     places = [html.index(head) for head in heads]
     assert places == sorted(places)
@@ -35,22 +44,37 @@ def test_the_gate_page_has_the_seven_facts_in_order_with_their_sources(gate: Gat
 
 
 def test_the_card_is_the_same_for_everybody_and_hashes_what_was_asked(gate: Gate) -> None:
-    first, second = card.of(Gate.objects.get(id=gate.id)), card.of(Gate.objects.get(id=gate.id))
+    first, second = (
+        card.build_card(Gate.objects.get(id=gate.id)),
+        card.build_card(Gate.objects.get(id=gate.id)),
+    )
     assert first.sha256 == second.sha256
     assert first.complete
     assert first.verified == "equal"
-    assert card.code(first.intent) == gate.effect.intent_digest[3:7]
+    assert card.confirmation_code(first.intent) == gate.effect.intent_digest[3:7]
 
 
-def test_a_yes_is_recorded_with_what_the_page_showed(desk: Desk, gate: Gate, rita: Reviewer) -> None:
+def test_a_yes_is_recorded_with_what_the_page_showed(
+    desk: Desk, gate: Gate, rita: Reviewer
+) -> None:
     answer = rita.answer(gate)
     assert (answer.status_code, answer["Location"]) == (302, url_of(gate))
     vote = Vote.objects.get(gate=gate)
-    assert (vote.answer, vote.user.username, vote.shown_version, vote.view_complete) == ("approve", "reviewer", 1, True)
-    assert vote.card_sha256 == card.of(gate).sha256
+    assert (vote.answer, vote.user.username, vote.shown_version, vote.view_complete) == (
+        "approve",
+        "reviewer",
+        1,
+        True,
+    )
+    assert vote.card_sha256 == card.build_card(gate).sha256
     assert desk.effect({"id": str(gate.effect_id)}).leave == "granted"
     html = rita.page(url_of(gate))
-    for words in ("approved, not yet used", REASON, "the same facts as shown here", "has not used it yet"):
+    for words in (
+        "approved, not yet used",
+        REASON,
+        "the same facts as shown here",
+        "has not used it yet",
+    ):
         assert words in html, words
     assert 'name="seen"' not in html
 
@@ -75,7 +99,10 @@ def test_a_no_needs_words_and_keeps_them(gate: Gate, rita: Reviewer, answer: str
     assert not Vote.objects.exists()
     assert rita.answer(gate, answer, "not on a Friday").status_code == 302
     gate.refresh_from_db()
-    assert gate.status == {"deny": "denied", "deny_final": "denied_final", "return": "returned"}[answer]
+    assert (
+        gate.status
+        == {"deny": "denied", "deny_final": "denied_final", "return": "returned"}[answer]
+    )
     assert "not on a Friday" in rita.page(url_of(gate))
 
 
@@ -117,7 +144,11 @@ def test_leave_is_revoked_until_it_is_used(desk: Desk, rita: Reviewer) -> None:
     assert "has not been used" in rita.page(revoke)
     assert rita.client.post(revoke, {"reason": ""}).status_code == 409
     assert rita.client.post(revoke, {"reason": "INC-9: wrong branch"}).status_code == 302
-    assert code(desk.agent.post(f"/effects/{planned['id']}/dispatch", {"process": "p", "arguments": {"ref": "main"}}))
+    assert code(
+        desk.agent.post(
+            f"/effects/{planned['id']}/dispatch", {"process": "p", "arguments": {"ref": "main"}}
+        )
+    )
     html = rita.page(url_of(gate))
     assert "approved, then revoked" in html
     assert "INC-9: wrong branch" in html
@@ -150,7 +181,13 @@ def test_an_edit_is_a_diff_of_which_nothing_is_left_out(desk: Desk, rita: Review
     arguments = {"file_path": "src/a.py", "old_string": old, "new_string": new}
     gate = desk.gate(desk.plan(tool="deploy", arguments=arguments))
     html = rita.page(url_of(gate))
-    for sign, line in (("del", "two"), ("add", "2"), ("add", "five"), ("", "three"), ("", escape("<b>four</b>"))):
+    for sign, line in (
+        ("del", "two"),
+        ("add", "2"),
+        ("add", "five"),
+        ("", "three"),
+        ("", escape("<b>four</b>")),
+    ):
         pattern = rf'<tr class="{sign}">(?:(?!</tr>).)*>{re.escape(line)}</td></tr>'
         assert re.search(pattern, html), (sign, line)
     assert "+2 −1" in html

@@ -1,14 +1,15 @@
-"""The ways through the desk: back from the confirm page or a stop with nothing lost, and on to the next request."""
+"""The ways through the desk: back from the confirm page or a stop with nothing lost, and on to the
+next request."""
 
 import re
 
 from django.urls import reverse
 
 from approvals.models import Gate
-from ledger import holds
-from ledger.models_tools import Tool
+from ledger import stops
+from ledger.models import Tool
+from tests.approvals.inbox_scenario import Desk
 from tests.approvals.reviewer import REASON, Reviewer, url_of
-from tests.approvals.story import Desk
 
 LONG = "".join(f"echo {n}\n" for n in range(40))
 TICKED = 'name="all_read" value="1" checked'
@@ -29,7 +30,9 @@ def test_going_back_loses_neither_the_reason_nor_the_tick(desk: Desk, rita: Revi
     assert "words &lt;b&gt;typed&lt;/b&gt; before</textarea>" in page
     assert TICKED in page
     assert TICKED not in Reviewer(desk, "administrator").page(url_of(gate))
-    Tool.objects.filter(name="git.push").update(reversibility="reversible")  # another card than the one that was read
+    Tool.objects.filter(name="git.push").update(
+        reversibility="reversible"
+    )  # another card than the one that was read
     page = rita.page(url_of(gate))
     assert "before</textarea>" in page
     assert TICKED not in page
@@ -42,17 +45,25 @@ def test_a_refusal_keeps_the_ticks_of_what_did_not_change(desk: Desk, rita: Revi
     assert TICKED in refused.content.decode()
 
 
-def test_back_from_the_confirm_page_to_the_pane_where_the_answer_came_from(desk: Desk, rita: Reviewer) -> None:
+def test_back_from_the_confirm_page_to_the_pane_where_the_answer_came_from(
+    desk: Desk, rita: Reviewer
+) -> None:
     gate = desk.gate(desk.plan())
     more = {"from": "inbox", "list": "state=mine&next=//evil.example"}
     confirm = rita.page(rita.answer(gate, settled="", **more)["Location"])
     assert f'href="{reverse("inbox")}?state=mine&amp;open={gate.id}">Go back</a>' in confirm
 
 
-def test_an_answer_in_the_pane_opens_what_comes_after_it_and_keeps_the_list(desk: Desk, rita: Reviewer) -> None:
+def test_an_answer_in_the_pane_opens_what_comes_after_it_and_keeps_the_list(
+    desk: Desk, rita: Reviewer
+) -> None:
     one, two, three = asked_in_turn(desk, 3)
     pane = rita.client.get(
-        url_of(two), headers={"HX-Request": "true", "HX-Current-URL": "http://x/approvals/?state=mine&risk=&a=b"}
+        url_of(two),
+        headers={
+            "HX-Request": "true",
+            "HX-Current-URL": "http://x/approvals/?state=mine&risk=&a=b",
+        },
     )
     found = re.search(r'name="list" value="([^"]*)"', pane.content.decode())
     assert found
@@ -63,11 +74,15 @@ def test_an_answer_in_the_pane_opens_what_comes_after_it_and_keeps_the_list(desk
     assert f'Your answer on <a href="{url_of(two)}">{two}</a> is recorded as entry' in page
     assert re.search(rf'aria-current="true">(?:(?!</li>).)*{url_of(three)}', page, re.S)
     last = rita.answer(three, **{"from": "inbox"})
-    assert last["Location"] == f"{reverse('inbox')}?open=none"  # never from the end to the top by itself
+    assert (
+        last["Location"] == f"{reverse('inbox')}?open=none"
+    )  # never from the end to the top by itself
     page = rita.page(last["Location"])
     assert "data-still" in page
     assert url_of(one) in page
-    extended = rita.client.post(reverse("gate_extend", args=[one.id]), {"from": "inbox", "list": "risk=low"})
+    extended = rita.client.post(
+        reverse("gate_extend", args=[one.id]), {"from": "inbox", "list": "risk=low"}
+    )
     assert extended["Location"] == f"{reverse('inbox')}?risk=low&open={one.id}"
 
 
@@ -75,14 +90,18 @@ def test_a_page_that_is_answered_leads_on(desk: Desk, rita: Reviewer) -> None:
     one, two = asked_in_turn(desk, 2)
     assert "Next request" not in rita.page(url_of(two))
     assert rita.answer(two)["Location"] == url_of(two)
-    assert rita.page(url_of(two)).count(f'href="{url_of(one)}">Next request</a>') == 2  # in what was said, and below
+    assert (
+        rita.page(url_of(two)).count(f'href="{url_of(one)}">Next request</a>') == 2
+    )  # in what was said, and below
     assert rita.page(url_of(two)).count(f'href="{url_of(one)}">Next request</a>') == 1
     rita.answer(one, "deny")
     assert "Next request" not in rita.page(url_of(one))
     assert "Next request" not in Reviewer(desk, "viewer").page(url_of(one))
 
 
-def test_a_stop_leads_back_to_the_request_it_was_asked_for_beside(desk: Desk, gate: Gate, rita: Reviewer) -> None:
+def test_a_stop_leads_back_to_the_request_it_was_asked_for_beside(
+    desk: Desk, gate: Gate, rita: Reviewer
+) -> None:
     found = re.search(r'href="([^"]+)"\s*>Stop the agent</a>', rita.page(url_of(gate)))
     assert found
     url = found[1].replace("&amp;", "&")
@@ -91,7 +110,7 @@ def test_a_stop_leads_back_to_the_request_it_was_asked_for_beside(desk: Desk, ga
     sent = {"scope": "agent", "subject": gate.agent_id.hex, "gate": str(gate.id), "reason": REASON}
     assert rita.client.post(reverse("stop"), sent)["Location"] == url_of(gate)
     assert "Stopped." in rita.page(url_of(gate))
-    assert len(holds.live(desk.project.id)) == 1
+    assert len(stops.load_stops(desk.project.id)) == 1
     rita.page(url.replace(str(gate.id), "x"))  # whatever else it names leads nowhere
 
 
@@ -100,15 +119,21 @@ def test_more_time_costs_neither_the_reason_nor_the_tick(desk: Desk, rita: Revie
     extend, confirm = (reverse(f"gate_{name}", args=[gate.id]) for name in ("extend", "confirm"))
     page = rita.page(url_of(gate))
     assert f'form="decide" formaction="{extend}">Extend 15 min</button>' in page
-    assert page.index("Enter submits nothing") < page.index("Extend 15 min")  # which Enter on a tick would press
+    assert page.index("Enter submits nothing") < page.index(
+        "Extend 15 min"
+    )  # which Enter on a tick would press
     sent = {"seen": rita.seen(gate), "reason": "words <b>typed</b> before", "all_read": "1"}
     assert rita.client.post(extend, sent)["Location"] == url_of(gate)
     page = rita.page(url_of(gate))
     assert "words &lt;b&gt;typed&lt;/b&gt; before</textarea>" in page
     assert TICKED in page
-    assert rita.client.get(confirm)["Location"] == url_of(gate)  # nothing was answered that it could ask about
+    assert rita.client.get(confirm)["Location"] == url_of(
+        gate
+    )  # nothing was answered that it could ask about
     assert rita.client.post(confirm, {"seen_draft": ""}).status_code == 409
-    listed = rita.client.post(extend, {**sent, "seen": rita.seen(gate), "reason": "other words", "from": "inbox"})
+    listed = rita.client.post(
+        extend, {**sent, "seen": rita.seen(gate), "reason": "other words", "from": "inbox"}
+    )
     page = rita.page(listed["Location"])
     assert "other words</textarea>" in page
     assert TICKED in page

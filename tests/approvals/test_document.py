@@ -1,4 +1,5 @@
-"""Reading rules: complete and canonical when they are right, refused with their line when they are not."""
+"""Reading rules: complete and canonical when they are right, refused with their line when they are
+not."""
 
 import json
 from pathlib import Path
@@ -11,11 +12,12 @@ from django.conf import settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals import document, states
-from approvals.document import DocumentError
-from approvals.matching import compile_rules
-from approvals.requirement import DEFAULT, Requirement
-from approvals.schema import schema
+from approvals.gates import states
+from approvals.policies import policies_yaml
+from approvals.policies.engine import compile_rules
+from approvals.policies.json_schema import build_policies_schema
+from approvals.policies.policies_yaml import DocumentError
+from approvals.policies.requirement import DEFAULT_REQUIREMENT, Requirement
 
 EXAMPLE = (Path(settings.BASE_DIR) / "docs" / "examples" / "policies.yaml").read_text()
 
@@ -47,13 +49,13 @@ def hours(told: str) -> str:
 
 
 def only(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = document.read(text)["rules"][0]
+    found: dict[str, Any] = policies_yaml.parse_policies(text)["rules"][0]
     return found
 
 
 def test_the_example_is_read() -> None:
-    read = document.read(EXAMPLE)
-    assert read["name"] == "house"
+    read = policies_yaml.parse_policies(EXAMPLE)
+    assert read["name"] == "acme"
     assert [one["outcome"] for one in read["rules"]] == [
         "deny",
         "deny",
@@ -66,7 +68,7 @@ def test_the_example_is_read() -> None:
 
 
 def test_a_rule_that_asks_is_made_complete() -> None:
-    assert only(rule())["require"] == DEFAULT.as_dict()
+    assert only(rule())["require"] == DEFAULT_REQUIREMENT.as_dict()
     assert only(rule(outcome="allow"))["require"] is None
 
 
@@ -79,19 +81,30 @@ def test_every_field_of_a_requirement_is_read() -> None:
     )
     required = Requirement.of(only(rule(more=more))["require"])
     assert required == Requirement(
-        teams=("leads", "ops"), people=("ada",), minimum=2, step_up="typed_digest", deny_threshold=3,
-        rationale="always", rationale_characters=25, ticket="INC-*", decide_within_s=7200, leave_for_s=90,
-    )  # fmt: skip
-    assert required.hash == Requirement.of(required.as_dict()).hash != DEFAULT.hash
+        teams=("leads", "ops"),
+        people=("ada",),
+        minimum=2,
+        step_up="typed_digest",
+        deny_threshold=3,
+        rationale="always",
+        rationale_characters=25,
+        ticket="INC-*",
+        decide_within_s=7200,
+        leave_for_s=90,
+    )
+    assert required.hash == Requirement.of(required.as_dict()).hash != DEFAULT_REQUIREMENT.hash
 
 
 def test_every_condition_is_read_and_put_in_order() -> None:
     match = (
         "session_effects_over: 200, rate: {per: agent, over: 5, within_s: 1h},"
         " risk_at_least: medium, risk_at_most: high,"
-        " arguments: [{path: a.0.b, lt: 1.5}, {path: to, cidr: 10.0.0.0/8}], labels: {z: '1', team: web},"
-        " reversibility: [irreversible, read], ref_classes: [protected, production], refs: [main, main, 'v*'],"
-        " operations: [push], repositories: [web], environments: [prod*], resources: ['db/*'], agents: ['deploy-?']"
+        " arguments: [{path: a.0.b, lt: 1.5}, {path: to, cidr: 10.0.0.0/8}], labels: {z: '1', "
+        "team: web},"
+        " reversibility: [irreversible, read], ref_classes: [protected, production], refs: [main, "
+        "main, 'v*'],"
+        " operations: [push], repositories: [web], environments: [prod*], resources: ['db/*'], "
+        "agents: ['deploy-?']"
     )
     found = only(rule(match))["match"]
     assert list(found) == [
@@ -102,27 +115,46 @@ def test_every_condition_is_read_and_put_in_order() -> None:
     assert found["refs"] == ["main", "v*"]
     assert found["ref_classes"] == ["production", "protected"]
     assert found["rate"] == {"over": 5, "within_s": 3600, "per": "agent"}
-    assert found["arguments"] == [{"path": "a.0.b", "lt": 1.5}, {"path": "to", "cidr": ["10.0.0.0/8"]}]
+    assert found["arguments"] == [
+        {"path": "a.0.b", "lt": 1.5},
+        {"path": "to", "cidr": ["10.0.0.0/8"]},
+    ]
     assert list(found["labels"]) == ["team", "z"]
 
 
 def test_the_same_rules_written_otherwise_are_the_same() -> None:
     one = rule("refs: [main], ref_classes: [protected, production]")
-    other = one.replace("[protected, production]", "[production, protected]").replace("A push", '"A push"') + "# same\n"
-    assert document.read(one) == document.read(other)
+    other = (
+        one.replace("[protected, production]", "[production, protected]").replace(
+            "A push", '"A push"'
+        )
+        + "# same\n"
+    )
+    assert policies_yaml.parse_policies(one) == policies_yaml.parse_policies(other)
 
 
 def test_hours_are_read_as_they_are_written() -> None:
-    told = document.read(hours("zone: Europe/Berlin, to: 18:00, from: '08:00', days: [fri, mon, fri]"))["hours"]
+    told = policies_yaml.parse_policies(
+        hours("zone: Europe/Berlin, to: 18:00, from: '08:00', days: [fri, mon, fri]")
+    )["hours"]
     assert told == {"zone": "Europe/Berlin", "days": ["mon", "fri"], "from": "08:00", "to": "18:00"}
-    assert document.read(hours("zone: UTC, days: [sun], from: 00:00, to: 24:00"))["hours"]["to"] == "24:00"
-    assert document.read("name: house\nrules: []\n")["hours"] is None
+    assert (
+        policies_yaml.parse_policies(hours("zone: UTC, days: [sun], from: 00:00, to: 24:00"))[
+            "hours"
+        ]["to"]
+        == "24:00"
+    )
+    assert policies_yaml.parse_policies("name: house\nrules: []\n")["hours"] is None
 
 
 def test_one_may_approve_ones_own_only_where_no_more_than_low_risk_can_match() -> None:
     own = only(rule("risk_at_most: low", more="require: {self_approval: true}"))["require"]
     assert (own["self_approval"], own["distinct_from"]) == (True, [])
-    partly = only(rule("risk_at_most: low", more="require: {self_approval: true, distinct_from: [agent_owner]}"))
+    partly = only(
+        rule(
+            "risk_at_most: low", more="require: {self_approval: true, distinct_from: [agent_owner]}"
+        )
+    )
     assert partly["require"]["distinct_from"] == ["agent_owner"]
 
 
@@ -150,24 +182,44 @@ def test_one_may_approve_ones_own_only_where_no_more_than_low_risk_can_match() -
         (hours("zone: UTC, days: [monday], from: 08:00, to: 18:00"), 2, "choose one of mon"),
         (hours("zone: UTC, days: [mon], from: 8:00, to: 18:00"), 2, "a time such as 08:00"),
         (hours("zone: UTC, days: [mon], from: 08:00, to: 24:01"), 2, "a time such as 08:00"),
-        (hours("zone: UTC, days: [mon], from: 22:00, to: 06:00"), 2, "must end later on the same day"),
+        (
+            hours("zone: UTC, days: [mon], from: 22:00, to: 06:00"),
+            2,
+            "must end later on the same day",
+        ),
         (hours("zone: UTC, days: [mon], from: 08:00, until: 18:00"), 2, "unknown key 'until'"),
         ("name: house\nrules:\n  - title: x\n", 3, "no `id`"),
         ("name: house\nrules:\n  - {id: a, match: {}, outcome: allow}\n", 3, "no `title`"),
         ("name: house\nrules:\n  - {id: a, title: A, outcome: allow}\n", 3, "write `match: {}`"),
-        (rule() + "  - {id: push, title: B, match: {}, outcome: deny}\n", 7, "defined twice, first on line 3"),
+        (
+            rule() + "  - {id: push, title: B, match: {}, outcome: deny}\n",
+            7,
+            "defined twice, first on line 3",
+        ),
         (rule(outcome="forbid"), 6, "'forbid'; choose one of allow, deny, require"),
         (rule(outcome="deny", more="require: {minimum: 2}"), 7, "never asks, so it cannot have"),
         (rule(outcome="allow", more="require: {minimum: 2}"), 7, "never asks, so it cannot have"),
-        (rule(outcome="deny", more="same_call_unknown: ask"), 7, "only `allow` can have `same_call_unknown`"),
-        (rule(outcome="require", more="same_call_unknown: ask"), 7, "only `allow` can have `same_call_unknown`"),
+        (
+            rule(outcome="deny", more="same_call_unknown: ask"),
+            7,
+            "only `allow` can have `same_call_unknown`",
+        ),
+        (
+            rule(outcome="require", more="same_call_unknown: ask"),
+            7,
+            "only `allow` can have `same_call_unknown`",
+        ),
         (rule(outcome="allow", more="same_call_unknown: deny"), 7, "same_call_unknown of rule"),
         (rule("tool: [x]"), 5, "did you mean `tools`?"),
         (rule("refs: main"), 5, "must be a list"),
         (rule("refs: []"), 5, "is empty; remove it instead"),
         (rule("refs: [1]"), 5, "must be text; put it in quotes"),
         (rule("refs: [no]"), 5, "must be text; put it in quotes"),
-        (rule("refs: ['a\\u202eb']").replace("'a\\u202eb'", '"a\\u202Eb"'), 5, "invisible character"),
+        (
+            rule("refs: ['a\\u202eb']").replace("'a\\u202eb'", '"a\\u202Eb"'),
+            5,
+            "invisible character",
+        ),
         (rule("ref_classes: [live]"), 5, "'live'; choose one of production"),
         (rule("reversibility: [final]"), 5, "choose one of read"),
         (rule("risk_at_least: extreme"), 5, "choose one of low"),
@@ -206,41 +258,54 @@ def test_one_may_approve_ones_own_only_where_no_more_than_low_risk_can_match() -
         (rule(more="require: {leave_for: 0}"), 7, "such as 10m"),
         (rule(more="require: {rationale: {minimum_characters: 5}}"), 7, "no `on`"),
         (rule(more="require: {rationale: {on: none, ticket: X-*}}"), 7, "remove its other keys"),
-        (rule(more="require: {rationale: {on: always, minimum_characters: 501}}"), 7, "from 1 to 500"),
+        (
+            rule(more="require: {rationale: {on: always, minimum_characters: 501}}"),
+            7,
+            "from 1 to 500",
+        ),
         (rule(more="require: {distinct_from: [requester]}"), 7, "unless self_approval is true"),
         (rule(more="require: {self_approval: true}"), 7, "risk_at_most: low"),
-        (rule("risk_at_most: medium", more="require: {self_approval: true}"), 7, "risk_at_most: low"),
+        (
+            rule("risk_at_most: medium", more="require: {self_approval: true}"),
+            7,
+            "risk_at_most: low",
+        ),
         (rule(more="require: {approvers: [ada]}"), 7, "unknown key 'approvers'"),
         ("name: house\nrules: [" + "[" * 3000, 1, "YAML"),
-        ("#" * (document.MAX_BYTES + 1), 1, "larger than"),
+        ("#" * (policies_yaml.MAX_BYTES + 1), 1, "larger than"),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_understood_is_refused_with_its_line(text: str, line: int, words: str) -> None:
     with pytest.raises(DocumentError) as refused:
-        document.read(text)
+        policies_yaml.parse_policies(text)
     assert words in refused.value.sentence
     assert refused.value.line == line or "YAML" in words
     assert str(refused.value).startswith(f"Line {refused.value.line}: ")
 
 
 def test_more_rules_than_anybody_reads_are_refused() -> None:
-    many = "\n".join(f"  - {{id: r{n}, title: R, match: {{}}, outcome: deny}}" for n in range(document.MAX_RULES + 1))
+    many = "\n".join(
+        f"  - {{id: r{n}, title: R, match: {{}}, outcome: deny}}"
+        for n in range(policies_yaml.MAX_RULES + 1)
+    )
     with pytest.raises(DocumentError, match="500 is the most"):
-        document.read(f"name: house\nrules:\n{many}\n")
+        policies_yaml.parse_policies(f"name: house\nrules:\n{many}\n")
 
 
 def test_no_gate_can_be_asked_for_longer_than_the_schema_lets_it_stand() -> None:
     longest = only(rule(more="require: {decide_within: 30d, leave_for: 24h}"))["require"]
-    assert longest["decide_within_s"] == states.LONGEST_DECIDE_WITHIN_S
-    assert longest["leave_for_s"] == states.LONGEST_LEAVE_FOR_S
+    assert longest["decide_within_s"] == states.MAX_DECIDE_WITHIN_S
+    assert longest["leave_for_s"] == states.MAX_VALID_FOR_S
 
 
 def test_the_schema_for_editors_is_the_readers() -> None:
     stored = json.loads((Path(settings.BASE_DIR) / "docs" / "policies.schema.json").read_text())
-    assert stored == schema()
+    assert stored == build_policies_schema()
     editor = jsonschema_rs.Draft202012Validator(stored)
     assert editor.is_valid(yaml.load(EXAMPLE, Editor))  # noqa: S506 - safe, less words for true
-    assert editor.is_valid(yaml.load(hours("zone: UTC, days: [mon], from: '08:00', to: '24:00'"), Editor))  # noqa: S506
+    assert editor.is_valid(
+        yaml.load(hours("zone: UTC, days: [mon], from: '08:00', to: '24:00'"), Editor)  # noqa: S506
+    )
     for text in (
         hours("zone: UTC, days: [mon], from: '8:00', to: '18:00'"),
         hours("zone: UTC, days: [], from: '08:00', to: '18:00'"),
@@ -256,7 +321,7 @@ def test_the_schema_for_editors_is_the_readers() -> None:
 def test_a_text_is_read_or_refused_and_never_anything_else(at: int, cut: int, put: str) -> None:
     refused: DocumentError | None = None
     try:
-        read = document.read(EXAMPLE[:at] + put + EXAMPLE[at + cut :])
+        read = policies_yaml.parse_policies(EXAMPLE[:at] + put + EXAMPLE[at + cut :])
     except DocumentError as error:
         refused = error
     if refused is None:

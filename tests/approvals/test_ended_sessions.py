@@ -1,4 +1,5 @@
-"""A session that has ended asks for nothing more: what waits in it is cancelled, and no plan opens another gate."""
+"""A session that has ended asks for nothing more: what waits in it is cancelled, and no plan opens
+another gate."""
 
 from typing import Any
 
@@ -8,9 +9,9 @@ from approvals.models import Gate
 from journal.models import Entry
 from ledger.models import Attempt, Effect
 from sessions.models import Session
-from tests.approvals.story import Desk
-from tests.ingest.caller import code
-from tests.recovery.watching import leased
+from tests.api.api_client import code
+from tests.approvals.inbox_scenario import Desk
+from tests.recovery.stuck_helpers import leased
 
 pytestmark = pytest.mark.django_db
 SENTENCE = "The session has ended. Open a new session to plan effects."
@@ -18,21 +19,32 @@ SENTENCE = "The session has ended. Open a new session to plan effects."
 
 def end(desk: Desk, how: str = "command", session: str = "s-1", status: str = "completed") -> None:
     if how == "command":
-        answer = desk.agent.post(f"/sessions/{Session.objects.get(key=session).id}/end", {"status": status})
+        answer = desk.agent.post(
+            f"/sessions/{Session.objects.get(key=session).id}/end", {"status": status}
+        )
         assert answer.status_code == 200
     else:
-        answer = desk.agent.report([{"id": "end", "kind": "session.ended", "session": session, "status": status}])
+        answer = desk.agent.report(
+            [{"id": "end", "kind": "session.ended", "session": session, "status": status}]
+        )
         assert answer.status_code == 200, answer.text
 
 
 def plan(desk: Desk, effect_key: str, **fields: Any) -> Any:
-    body = {"session": "s-1", "effect_key": effect_key, "tool": "git.push", "arguments": {"ref": "main"}}
+    body = {
+        "session": "s-1",
+        "effect_key": effect_key,
+        "tool": "git.push",
+        "arguments": {"ref": "main"},
+    }
     return desk.agent.post("/effects", body | fields)
 
 
 @pytest.mark.parametrize("how", ["command", "evidence"])
 @pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
-def test_a_plan_in_a_session_that_has_ended_is_refused_and_leaves_nothing(desk: Desk, how: str, status: str) -> None:
+def test_a_plan_in_a_session_that_has_ended_is_refused_and_leaves_nothing(
+    desk: Desk, how: str, status: str
+) -> None:
     desk.agent.session("s-1")
     end(desk, how, status=status)
     entries = Entry.objects.count()
@@ -76,7 +88,10 @@ def test_what_was_planned_before_is_told_as_it_stands(desk: Desk) -> None:
     # The gate went with its session, and asking again would open another.
     refused = plan(desk, "e-2")
     assert code(refused) == (409, "SESSION_ENDED")
-    assert (refused.json()["effect"]["id"], refused.json()["effect"]["leave"]) == (push["id"], "held")
+    assert (refused.json()["effect"]["id"], refused.json()["effect"]["leave"]) == (
+        push["id"],
+        "held",
+    )
     assert list(Gate.objects.values_list("status", "reason")) == [("cancelled", "session_ended")]
 
 
@@ -91,7 +106,9 @@ def test_a_clean_rejection_is_not_tried_again_there(desk: Desk) -> None:
 
 @pytest.mark.parametrize("decided", [False, True])
 @pytest.mark.parametrize("how", ["command", "evidence"])
-def test_its_end_takes_gates_and_leave_by_ruling_with_it(desk: Desk, how: str, decided: bool) -> None:
+def test_its_end_takes_gates_and_leave_by_ruling_with_it(
+    desk: Desk, how: str, decided: bool
+) -> None:
     planned = desk.plan()
     gate = desk.gate(planned)
     if decided:
@@ -99,8 +116,11 @@ def test_its_end_takes_gates_and_leave_by_ruling_with_it(desk: Desk, how: str, d
     end(desk, how)
     stored, effect = Gate.objects.get(), desk.effect(planned)
     assert (stored.status, stored.reason, effect.leave, effect.leave_basis) == (
-        "cancelled", "session_ended", "held", "cancelled",
-    )  # fmt: skip
+        "cancelled",
+        "session_ended",
+        "held",
+        "cancelled",
+    )
     body = {"process": "p-1", "intent_digest": planned["intent_digest"]}
     assert code(desk.agent.post(f"/effects/{planned['id']}/dispatch", body)) == (409, "GATE_GONE")
     assert desk.answer(gate, "administrator").refusal[0] == "not_resolved"  # type: ignore[index]
@@ -113,7 +133,8 @@ def test_what_was_done_there_can_still_be_undone(desk: Desk) -> None:
     desk.agent.acknowledge(done)
     end(desk)
     undo = desk.agent.post(
-        f"/effects/{done['id']}/compensate", {"effect_key": "u-1", "tool": "git.push", "arguments": {}}
+        f"/effects/{done['id']}/compensate",
+        {"effect_key": "u-1", "tool": "git.push", "arguments": {}},
     )
     assert (undo.status_code, undo.json()["answer"]) == (201, "wait")
     gate = desk.gate(undo.json())
@@ -122,11 +143,16 @@ def test_what_was_done_there_can_still_be_undone(desk: Desk) -> None:
     assert desk.agent.post(f"/effects/{undo.json()['id']}/dispatch", body).status_code == 200
 
 
-def test_a_new_worker_undoes_what_was_done_in_a_leased_session_under_a_lease_taken_for_that(desk: Desk) -> None:
+def test_a_new_worker_undoes_what_was_done_in_a_leased_session_under_a_lease_taken_for_that(
+    desk: Desk,
+) -> None:
     desk.declare("file.read", "reversible")
     session, lease = leased(desk.agent)
     epoch = {"lease_epoch": lease["epoch"]}
-    done = [desk.agent.plan(f"e-{n}", session["id"], tool="file.read", arguments={"n": n}, **epoch) for n in range(2)]
+    done = [
+        desk.agent.plan(f"e-{n}", session["id"], tool="file.read", arguments={"n": n}, **epoch)
+        for n in range(2)
+    ]
     for effect in done:
         begin = {"process": "w-1", "intent_digest": effect["intent_digest"], **epoch}
         assert desk.agent.post(f"/effects/{effect['id']}/dispatch", begin).status_code == 200
@@ -143,7 +169,10 @@ def test_a_new_worker_undoes_what_was_done_in_a_leased_session_under_a_lease_tak
     assert "send `to_compensate`" in refused.json()["detail"]
     taken = desk.agent.post("/leases", hold | {"to_compensate": True})
     assert (taken.status_code, taken.json()["epoch"], taken.json()["state"]) == (201, 2, "live")
-    assert code(desk.agent.post("/leases", hold | {"to_compensate": True, "process": "w-3"})) == (409, "LEASE_HELD")
+    assert code(desk.agent.post("/leases", hold | {"to_compensate": True, "process": "w-3"})) == (
+        409,
+        "LEASE_HELD",
+    )
     undo = desk.agent.post(f"/effects/{done[0]['id']}/compensate", wish | {"lease_epoch": 2})
     assert (undo.status_code, undo.json()["answer"]) == (201, "proceed"), undo.text
     start = {"process": "w-2", "intent_digest": undo.json()["intent_digest"]}
@@ -161,12 +190,16 @@ def test_a_new_worker_undoes_what_was_done_in_a_leased_session_under_a_lease_tak
     assert desk.agent.post("/claims", {"process": "w-4"}).json() == {"claimed": None}
     assert desk.agent.post(f"/leases/{taken.json()['id']}/release", {"epoch": 2}).status_code == 200
     late = {"effect_key": "u-1", "tool": "file.read", "arguments": {"undo": 1}, "lease_epoch": 2}
-    assert code(desk.agent.post(f"/effects/{done[1]['id']}/compensate", late)) == (409, "LEASE_LOST")
+    assert code(desk.agent.post(f"/effects/{done[1]['id']}/compensate", late)) == (
+        409,
+        "LEASE_LOST",
+    )
     assert desk.agent.post("/leases", hold | {"to_compensate": True}).json()["epoch"] == 3
 
 
 def test_the_end_of_its_parent_ends_no_session(desk: Desk) -> None:
-    """A child is an execution of its own, often with an agent of its own that waits: it ends by its own end."""
+    """A child is an execution of its own, often with an agent of its own that waits: it ends by its
+    own end."""
     desk.agent.session("parent")
     desk.agent.session("child", parent="parent")
     first = desk.agent.plan("e-1", "child")

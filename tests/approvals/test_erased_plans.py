@@ -1,4 +1,5 @@
-"""A plan whose body was erased: nothing can be compared with it, and no rule lets it pass for want of arguments."""
+"""A plan whose body was erased: nothing can be compared with it, and no rule lets it pass for want
+of arguments."""
 
 from typing import Any
 
@@ -7,16 +8,19 @@ from django.db import transaction
 from django.urls import reverse
 
 from approvals import exemptions
-from approvals.states import US
-from journal.clock import now_us
+from approvals.gates.states import US
+from db.clock import now_us
 from ledger.models import Attempt
-from tests.approvals.proving import proved
-from tests.approvals.story import Desk
-from tests.ingest.caller import code
+from tests.api.api_client import code
+from tests.approvals.confirm_helpers import proved
+from tests.approvals.inbox_scenario import Desk
 
 pytestmark = pytest.mark.django_db
 ALLOW = "name: house\nrules:\n  - {id: all, title: Everything, match: {}, outcome: allow}\n"
-NO_FORCE = ALLOW + "  - {id: force, title: Force, match: {arguments: [{path: force, eq: true}]}, outcome: deny}\n"
+NO_FORCE = (
+    ALLOW + "  - {id: force, title: Force, match: {arguments: [{path: force, eq: true}]}, outcome: "
+    "deny}\n"
+)
 
 
 def dispatch(desk: Desk, effect: dict[str, Any], **fields: Any) -> Any:
@@ -48,18 +52,26 @@ def test_arguments_are_not_compared_with_a_plan_that_was_erased(desk: Desk) -> N
 
 @pytest.mark.parametrize("basis", ["policy", "ruling", "exemption"])
 @pytest.mark.parametrize("erased", [True, False])
-def test_rules_let_nothing_pass_whose_arguments_were_erased(desk: Desk, basis: str, erased: bool) -> None:
+def test_rules_let_nothing_pass_whose_arguments_were_erased(
+    desk: Desk, basis: str, erased: bool
+) -> None:
     """What forces and what does not are the same to a rule that finds no arguments to look at."""
     if basis == "policy":
         desk.rules(ALLOW)
     if basis == "exemption":
         with transaction.atomic():
-            exemptions.grant(
-                desk.project, tool="git.push", reason="a release is going on", ends_at_us=now_us() + 60 * US,
-                user=desk.user("administrator"), **proved(),
-            )  # fmt: skip
+            exemptions.create_exemption(
+                desk.project,
+                tool="git.push",
+                reason="a release is going on",
+                ends_at_us=now_us() + 60 * US,
+                user=desk.user("administrator"),
+                **proved(),
+            )
     arguments = {"ref": "main", "force": erased}
-    planned = approved(desk, arguments=arguments) if basis == "ruling" else desk.plan(arguments=arguments)
+    planned = (
+        approved(desk, arguments=arguments) if basis == "ruling" else desk.plan(arguments=arguments)
+    )
     assert desk.effect(planned).leave_basis == basis
     desk.rules(NO_FORCE)
     if not erased:
@@ -70,7 +82,9 @@ def test_rules_let_nothing_pass_whose_arguments_were_erased(desk: Desk, basis: s
     assert (code(refused), refused.json()["reason"]) == ((409, "GATE_GONE"), "requirement_changed")
     assert not Attempt.objects.exists()
     assert desk.effect(planned).leave == "held"
-    assert desk.plan(arguments=arguments)["answer"] == "blocked"  # asked again the rules see it, and deny
+    assert (
+        desk.plan(arguments=arguments)["answer"] == "blocked"
+    )  # asked again the rules see it, and deny
 
 
 def test_a_plan_that_was_erased_is_leave_by_digest_while_nothing_else_changed(desk: Desk) -> None:

@@ -1,4 +1,5 @@
-"""Nobody exempts their own above low risk: at the plan and at every use, whoever granted has no part in what passes."""
+"""Nobody exempts their own above low risk: at the plan and at every use, whoever granted has no
+part in what passes."""
 
 from itertools import product
 from typing import Any, Final
@@ -6,15 +7,15 @@ from typing import Any, Final
 import pytest
 from django.urls import reverse
 
+from accounts import agents
+from accounts.models import Agent
 from approvals.models import Exemption, Gate
 from journal.models import Entry
 from ledger.models import Attempt
-from sessions import agents
-from sessions.models import Agent
-from tests.approvals.proving import grant
-from tests.approvals.story import Desk
-from tests.ingest.caller import Caller, code
-from tests.pages.book import doors
+from tests.api.api_client import Caller, code
+from tests.approvals.confirm_helpers import grant
+from tests.approvals.inbox_scenario import Desk
+from tests.pages.sample_data import doors
 
 pytestmark = pytest.mark.django_db
 RULES: Final = """
@@ -60,7 +61,9 @@ def test_whoever_has_a_part_in_it_exempts_it_at_low_risk_alone(
     fields = declared(quiet, risk)
     owner = quiet.user(grantor if relation == "agent_owner" else "reviewer")
     Agent.objects.filter(name="deploy-7").update(owner=owner)
-    said = {"requester": {"on_behalf_of": grantor}, "session_owner": {"owner": grantor}}.get(relation, {})
+    said = {"requester": {"on_behalf_of": grantor}, "session_owner": {"owner": grantor}}.get(
+        relation, {}
+    )
     quiet.agent.session("s-1", **said)
     before = quiet.agent.plan("before", arguments={"n": 1}, **fields)
     assert before["answer"] == "wait"
@@ -68,14 +71,22 @@ def test_whoever_has_a_part_in_it_exempts_it_at_low_risk_alone(
     exempt(quiet, grantor)
     after = quiet.agent.plan("after", arguments={"n": 2}, **fields)
     passes = relation == "none" or risk == "low"
-    assert (after["answer"], after["leave_basis"]) == (("proceed", "exemption") if passes else ("wait", "policy"))
-    assert Exemption.objects.get().uses == Entry.objects.filter(kind="exemption.used").count() == int(passes)
+    assert (after["answer"], after["leave_basis"]) == (
+        ("proceed", "exemption") if passes else ("wait", "policy")
+    )
+    assert (
+        Exemption.objects.get().uses
+        == Entry.objects.filter(kind="exemption.used").count()
+        == int(passes)
+    )
     assert Gate.objects.count() == (1 if passes else 2)
     assert dispatch(quiet.agent, after).status_code == (200 if passes else 409)
 
 
 @pytest.mark.parametrize("how", ["parent", "branched_from"])
-def test_nobody_exempts_a_reported_session_below_one_that_works_for_them(quiet: Desk, how: str) -> None:
+def test_nobody_exempts_a_reported_session_below_one_that_works_for_them(
+    quiet: Desk, how: str
+) -> None:
     fields = declared(quiet, "high")
     Agent.objects.filter(name="deploy-7").update(owner=quiet.user("reviewer"))
     quiet.agent.session("s-1", on_behalf_of="operator")
@@ -84,7 +95,9 @@ def test_nobody_exempts_a_reported_session_below_one_that_works_for_them(quiet: 
     exempt(quiet, "operator")
     assert quiet.agent.plan("e-1", "below", **fields)["answer"] == "wait"
     exempt(quiet, "administrator")
-    assert quiet.agent.plan("e-2", "below", arguments={"n": 2}, **fields)["leave_basis"] == "exemption"
+    assert (
+        quiet.agent.plan("e-2", "below", arguments={"n": 2}, **fields)["leave_basis"] == "exemption"
+    )
 
 
 def test_the_exemption_of_somebody_else_covers_it_all_the_same(quiet: Desk) -> None:
@@ -99,10 +112,12 @@ def test_the_exemption_of_somebody_else_covers_it_all_the_same(quiet: Desk) -> N
 
 @pytest.mark.parametrize("risk", RISKS)
 @pytest.mark.parametrize("mode", ["enforce", "observe"])
-def test_leave_of_an_exemption_ends_when_its_grantor_comes_to_own_the_agent(quiet: Desk, risk: str, mode: str) -> None:
+def test_leave_of_an_exemption_ends_when_its_grantor_comes_to_own_the_agent(
+    quiet: Desk, risk: str, mode: str
+) -> None:
     fields = declared(quiet, risk)
     exempt(quiet, "administrator", "build-9")
-    with doors(agents.ensure(quiet.project, "build-9")) as agent:
+    with doors(agents.ensure_agent(quiet.project, "build-9")) as agent:
         agent.session("s-1")
         planned = agent.plan(**fields)
         assert planned["leave_basis"] == "exemption"
@@ -114,7 +129,10 @@ def test_leave_of_an_exemption_ends_when_its_grantor_comes_to_own_the_agent(quie
         if risk == "low" or mode == "observe":
             assert answer.status_code == 200
             return
-        assert (code(answer), answer.json()["reason"]) == ((409, "GATE_GONE"), "requirement_changed")
+        assert (code(answer), answer.json()["reason"]) == (
+            (409, "GATE_GONE"),
+            "requirement_changed",
+        )
         assert not Attempt.objects.exists()
         assert agent.plan(**fields)["answer"] == "wait"
         exempt(quiet, "operator", "build-9")
@@ -124,4 +142,7 @@ def test_leave_of_an_exemption_ends_when_its_grantor_comes_to_own_the_agent(quie
 def test_the_pages_say_so(quiet: Desk) -> None:
     client = quiet.house.client("operator")
     assert "Above low risk it does not cover" in client.get(reverse("exemptions")).content.decode()
-    assert "Above low risk you cannot exempt your own work" in client.get(reverse("grant_exemption")).content.decode()
+    assert (
+        "Above low risk you cannot exempt your own work"
+        in client.get(reverse("grant_exemption")).content.decode()
+    )

@@ -1,4 +1,5 @@
-"""An exemption asks for no less than the rules that it suspends: people, proof, and what cannot be undone."""
+"""An exemption asks for no less than the rules that it suspends: people, proof, and what cannot be
+undone."""
 
 import re
 from itertools import product
@@ -8,23 +9,22 @@ import pytest
 from django.db import DatabaseError, IntegrityError, transaction
 from django.urls import reverse
 
+from accounts import people
+from accounts.models import Agent, Membership
 from approvals import exemptions
+from approvals.gates.states import US
 from approvals.models import Exemption, ExemptionVote, Gate
-from approvals.states import US
-from inquiry.asof import exemptions as replayed
-from inquiry.asof.cut import Cut
-from journal.clock import now_us
+from db.clock import now_us
+from db.errors import ChangeRefused
+from investigation.history import exemptions as replayed
+from investigation.history.moment import JournalCut
 from journal.models import Entry
-from ledger import declared
-from ledger.models import Effect
-from ledger.models_tools import Tool
-from sessions import people
-from sessions.models import Agent, Membership
-from sessions.refused import RefusedError
-from tests.approvals.proving import code_in, grant, proved
+from ledger.models import Effect, Tool
+from ledger.tools import cache
+from tests.api.api_client import code
+from tests.approvals.confirm_helpers import code_in, grant, proved
+from tests.approvals.inbox_scenario import Desk
 from tests.approvals.reviewer import Reviewer
-from tests.approvals.story import Desk
-from tests.ingest.caller import code
 from tests.pages.people import PASSWORD
 
 pytestmark = pytest.mark.django_db
@@ -49,14 +49,20 @@ def exempt(desk: Desk, who: str, tool: str = "act", **scope: Any) -> Exemption:
     """Grant by the verb, with code and password."""
     ends = now_us() + 3600 * US
     with transaction.atomic():
-        return exemptions.grant(
-            desk.project, tool=tool, reason=REASON, ends_at_us=ends, user=desk.user(who), **scope, **proved()
+        return exemptions.create_exemption(
+            desk.project,
+            tool=tool,
+            reason=REASON,
+            ends_at_us=ends,
+            user=desk.user(who),
+            **scope,
+            **proved(),
         )
 
 
 def confirm(exemption: Exemption, desk: Desk, who: str) -> bool:
     with transaction.atomic():
-        return exemptions.confirm(exemption, desk.user(who), **proved())
+        return exemptions.confirm_exemption_grant(exemption, desk.user(who), **proved())
 
 
 def dispatch(desk: Desk, effect: dict[str, Any], **more: Any) -> Any:
@@ -64,7 +70,8 @@ def dispatch(desk: Desk, effect: dict[str, Any], **more: Any) -> Any:
     return desk.agent.post(f"/effects/{effect['id']}/dispatch", body)
 
 
-# Every way to permission × every rule of N people, step-up and what cannot be undone. ---------------------------------
+# Every way to permission × every rule of N people, step-up and what cannot be undone.
+# ---------------------------------
 
 RULE: Final = """
 name: house
@@ -78,7 +85,12 @@ rules:
   - {{id: allows, title: Lets go, match: {{}}, outcome: allow}}
 """
 RULES: Final = list(
-    product((1, 2), ("none", "typed_digest"), ("reversible", "irreversible"), ("never", "reversible", "irreversible"))
+    product(
+        (1, 2),
+        ("none", "typed_digest"),
+        ("reversible", "irreversible"),
+        ("never", "reversible", "irreversible"),
+    )
 )
 
 
@@ -92,9 +104,10 @@ def test_no_way_to_permission_asks_less_than_the_rule(
     ways = ("policy", "exempted", "ruled", "batch", "observed", "replayed")
     for way in ways:
         desk.declare(f"act.{way}", reversibility)
-    # Row 17 of the verdicts: the remote recognises its key, so that leave that was used serves once more.
+    # Row 17 of the verdicts: the remote recognises its key, so that leave that was used serves once
+    # more.
     Tool.objects.filter(name="act.replayed").update(tool_class="keyed", key_window_s=86_400)
-    declared.forget()
+    cache.clear_tool_cache()
 
     def planned(way: str, key: str) -> dict[str, Any]:
         return desk.plan(key, tool=f"act.{way}", arguments={"key": key})
@@ -155,7 +168,8 @@ def test_no_way_to_permission_asks_less_than_the_rule(
         assert code(dispatch(desk, lost, process="p-2", replays=1)) == (409, "GATE_GONE")
 
 
-# What only an exemption has. -----------------------------------------------------------------------------------------
+# What only an exemption has.
+# -----------------------------------------------------------------------------------------
 
 
 def test_two_people_grant_what_suspends_a_rule_of_two(desk: Desk) -> None:
@@ -166,11 +180,15 @@ def test_two_people_grant_what_suspends_a_rule_of_two(desk: Desk) -> None:
     assert grant(client, **fields).status_code == 302
     requested = Exemption.objects.get()
     assert (requested.minimum, requested.in_force_at_us) == (2, None)
-    assert list(Entry.objects.filter(subject=requested.id).values_list("kind", flat=True)) == ["exemption.requested"]
+    assert list(Entry.objects.filter(subject=requested.id).values_list("kind", flat=True)) == [
+        "exemption.requested"
+    ]
     assert desk.plan("e-1", tool="act", arguments={"n": 1})["answer"] == "wait"
     assert "requested, 1 more must grant it" in client.get(reverse("exemptions")).text
     url = reverse("confirm_exemption", args=[requested.id])
-    assert url not in client.get(reverse("exemptions")).text, "whoever granted it has nothing to confirm"
+    assert url not in client.get(reverse("exemptions")).text, (
+        "whoever granted it has nothing to confirm"
+    )
     assert url in other.get(reverse("exemptions")).text
     assert desk.house.client("reviewer").get(url).status_code == 403
 
@@ -179,13 +197,18 @@ def test_two_people_grant_what_suspends_a_rule_of_two(desk: Desk) -> None:
     assert ExemptionVote.objects.count() == 1, "nobody grants it twice"
     page = other.get(url).text
     assert REASON in page
-    for wrong in ({"code": "zzzz", "password": PASSWORD}, {"code": code_in(page), "password": "wrong"}):
+    for wrong in (
+        {"code": "zzzz", "password": PASSWORD},
+        {"code": code_in(page), "password": "wrong"},
+    ):
         assert other.post(url, wrong).status_code == 422
     assert code_in(page) != code_in(client.get(url).text), "the code is of who was shown it"
     assert other.post(url, {"code": code_in(page), "password": PASSWORD}).status_code == 302
     granted = Exemption.objects.get()
     assert granted.in_force_at_us is not None
-    told = Entry.objects.filter(subject=granted.id).order_by("position").values_list("kind", "actor")
+    told = (
+        Entry.objects.filter(subject=granted.id).order_by("position").values_list("kind", "actor")
+    )
     names = [desk.user(name).person.pseudonym for name in ("operator", "administrator")]
     assert list(told) == [("exemption.requested", names[0]), ("exemption.granted", names[1])]
     assert desk.plan("e-2", tool="act", arguments={"n": 2})["leave_basis"] == "exemption"
@@ -203,7 +226,7 @@ def test_what_a_grant_asks_is_the_strictest_that_it_could_suspend(desk: Desk) ->
         ("act", "one", 1),
         ("*", "t*", 2),
     ):
-        assert exemptions.needed_people(desk.project, tool, rule) == people_, (tool, rule)
+        assert exemptions.count_needed_grantors(desk.project, tool, rule) == people_, (tool, rule)
 
 
 def test_an_exemption_from_a_rule_that_grew_stricter_suspends_it_no_more(desk: Desk) -> None:
@@ -233,13 +256,13 @@ def test_it_dies_with_the_right_to_grant_it(desk: Desk, how: str, who: str) -> N
     page = reverse("exemption", args=[granted.id])
     assert "in force" in client.get(page).text
     assert desk.agent.get("/search", q="exemption is:live").json()["rows"]
-    before = Cut(Entry.objects.latest("position").position, now_us())
+    before = JournalCut(Entry.objects.latest("position").position, now_us())
     member = Membership.objects.get(project=desk.project, user__username=who)
     with transaction.atomic():
         if how == "demoted":
-            people.change_role(member, "reviewer", actor="p_boss")
+            people.change_project_role(member, "reviewer", actor="p_boss")
         elif how == "removed":
-            people.remove(member, actor="p_boss")
+            people.remove_project_member(member, actor="p_boss")
         else:
             member.user.is_active = False
             member.user.save()
@@ -250,8 +273,11 @@ def test_it_dies_with_the_right_to_grant_it(desk: Desk, how: str, who: str) -> N
     assert "no longer allowed to grant it" in " ".join(client.get(page).text.split())
     assert "too few of its grantors" in client.get(reverse("exemptions")).text
     assert not desk.agent.get("/search", q="exemption is:live").json()["rows"]
-    after = Cut(Entry.objects.latest("position").position, now_us())
-    then = [replayed.exemptions(desk.project.id, [granted.id], cut)[granted.id] for cut in (before, after)]
+    after = JournalCut(Entry.objects.latest("position").position, now_us())
+    then = [
+        replayed.rebuild_exemptions(desk.project.id, [granted.id], cut)[granted.id]
+        for cut in (before, after)
+    ]
     assert then[0].present == 2  # type: ignore[attr-defined]
     if how != "deactivated":  # which no entry of the project tells
         assert then[1].present == 1  # type: ignore[attr-defined]
@@ -260,12 +286,12 @@ def test_it_dies_with_the_right_to_grant_it(desk: Desk, how: str, who: str) -> N
 def test_as_of_a_moment_before_the_second_person_it_is_requested(desk: Desk) -> None:
     desk.rules(TWO)
     granted = exempt(desk, "operator")
-    cut = Cut(Entry.objects.latest("position").position, now_us())
+    cut = JournalCut(Entry.objects.latest("position").position, now_us())
     confirm(granted, desk, "administrator")
-    late = Cut(Entry.objects.latest("position").position, now_us())
-    row = replayed.exemptions(desk.project.id, [granted.id], cut)[granted.id]
+    late = JournalCut(Entry.objects.latest("position").position, now_us())
+    row = replayed.rebuild_exemptions(desk.project.id, [granted.id], cut)[granted.id]
     assert (row.in_force_at_us, row.present) == (None, 1)  # type: ignore[attr-defined]
-    row = replayed.exemptions(desk.project.id, [granted.id], late)[granted.id]
+    row = replayed.rebuild_exemptions(desk.project.id, [granted.id], late)[granted.id]
     assert (row.in_force_at_us, row.present) == (Exemption.objects.get().in_force_at_us, 2)  # type: ignore[attr-defined]
 
 
@@ -283,11 +309,16 @@ def test_the_verb_takes_code_and_fresh_password(desk: Desk, proof: dict[str, Any
     given = dict(proof)
     if "password_at_us" in given:
         given["password_at_us"] = now_us() + given["password_at_us"] * US
-    with pytest.raises(RefusedError, match="the code and your password"), transaction.atomic():
-        exemptions.grant(
-            desk.project, tool="x", reason=REASON, ends_at_us=now_us() + US, user=desk.user("operator"), **given
+    with pytest.raises(ChangeRefused, match="the code and your password"), transaction.atomic():
+        exemptions.create_exemption(
+            desk.project,
+            tool="x",
+            reason=REASON,
+            ends_at_us=now_us() + US,
+            user=desk.user("operator"),
+            **given,
         )
-    with pytest.raises(RefusedError, match="Only operators"):
+    with pytest.raises(ChangeRefused, match="Only operators"):
         exempt(desk, "reviewer")
     assert not Exemption.objects.exists()
 
@@ -307,19 +338,31 @@ def test_the_schema_keeps_it(desk: Desk) -> None:
     desk.declare("act")
     requested = exempt(desk, "operator")
     now = now_us()
-    vote = {"exemption": requested, "actor": "p", "step_up": "typed_digest", "position": 1, "voted_at_us": now}
+    vote = {
+        "exemption": requested,
+        "actor": "p",
+        "step_up": "typed_digest",
+        "position": 1,
+        "voted_at_us": now,
+    }
     cases: list[tuple[str, Any]] = [
-        ("exemption_is_granted_by_enough_people", lambda: Exemption.objects.update(in_force_at_us=now)),
+        (
+            "exemption_is_granted_by_enough_people",
+            lambda: Exemption.objects.update(in_force_at_us=now),
+        ),
         ("exemption_never_changes_what_it_covers", lambda: Exemption.objects.update(minimum=1)),
         ("exemption_vote_never_changes", lambda: ExemptionVote.objects.update(actor="x")),
         ("exemption_vote_never_goes", lambda: ExemptionVote.objects.all()._raw_delete("default")),
         (
             "exemption_vote_is_of_an_operator",
-            lambda: ExemptionVote.objects.create(**vote, user=desk.user("reviewer"), password_at_us=now),
+            lambda: ExemptionVote.objects.create(
+                **vote, user=desk.user("reviewer"), password_at_us=now
+            ),
         ),
         (
             "exemption_takes_a_fresh_password",
-            lambda: ExemptionVote.objects.create(**vote, user=desk.user("administrator"), password_at_us=now - 301 * US
+            lambda: ExemptionVote.objects.create(
+                **vote, user=desk.user("administrator"), password_at_us=now - 301 * US
             ),
         ),
         (
@@ -331,11 +374,16 @@ def test_the_schema_keeps_it(desk: Desk) -> None:
         (
             "exemption_opens_requested",
             lambda: Exemption.objects.create(
-                project=desk.project, tool="x", granted_by=desk.user("operator"), opened_position=1,
-                granted_at_us=now, in_force_at_us=now, ends_at_us=now + US,
+                project=desk.project,
+                tool="x",
+                granted_by=desk.user("operator"),
+                opened_position=1,
+                granted_at_us=now,
+                in_force_at_us=now,
+                ends_at_us=now + US,
             ),
         ),
-    ]  # fmt: skip
+    ]
     planned = desk.plan("e-1", tool="act", arguments={"n": 1})
     effect = Effect.objects.filter(id=desk.effect(planned).id)
     Gate.objects.update(status="cancelled", ended_at_us=now)
@@ -349,16 +397,22 @@ def test_the_schema_keeps_it(desk: Desk) -> None:
     effect.update(**let_go)
 
 
-def test_pages_mark_a_grantor_whose_password_somebody_else_set_in_the_days_before(desk: Desk) -> None:
+def test_pages_mark_a_grantor_whose_password_somebody_else_set_in_the_days_before(
+    desk: Desk,
+) -> None:
     desk.rules(TWO)
     giver = desk.user("administrator")
     with transaction.atomic():
-        people.reset_password(desk.person("operator"), giver, actor=people.pseudonym_of(giver))
-        people.change_password(desk.user("operator"), PASSWORD)
+        people.reset_member_password(
+            desk.person("operator"), giver, actor=people.ensure_pseudonym(giver)
+        )
+        people.change_own_password(desk.user("operator"), PASSWORD)
     one = exempt(desk, "operator")
     client = desk.house.client("administrator")
     marked = "administrator set this person's password in the 7 days before"
-    pages = [" ".join(client.get(reverse(page, args=[one.id])).text.split()) for page in _PAGES_OF_ONE]
+    pages = [
+        " ".join(client.get(reverse(page, args=[one.id])).text.split()) for page in _PAGES_OF_ONE
+    ]
     assert [marked in page for page in pages] == [True, True]
     assert confirm(one, desk, "administrator")
     assert " ".join(client.get(reverse("exemption", args=[one.id])).text.split()).count(marked) == 1

@@ -1,4 +1,5 @@
-"""Exemptions: what they cover, when they end, and that the grant, every use and the end are in the book."""
+"""Exemptions: what they cover, when they end, and that the grant, every use and the end are in the
+book."""
 
 import json
 from typing import Any
@@ -9,18 +10,18 @@ from django.db import DatabaseError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
+from accounts import agents, people, projects
+from accounts.models import Agent, Membership
 from approvals import exemptions
 from approvals.models import Exemption
-from journal.clock import now_us
-from journal.ids import uuid7
+from db.clock import now_us
+from db.errors import ChangeRefused
+from db.ids import new_uuid7
 from journal.models import Body, Entry
-from ledger.rows import vendor_id
-from sessions import agents, people, projects
-from sessions.models import Agent, Membership
-from sessions.refused import RefusedError
-from tests.approvals.proving import proved
-from tests.approvals.wishes import wish
-from tests.sessions.speaking import opened, origin
+from ledger.store.rows import vendor_id
+from tests.approvals.confirm_helpers import proved
+from tests.approvals.policy_factories import wish
+from tests.sessions.command_factories import opened, origin
 
 pytestmark = pytest.mark.django_db
 HOUR_US = 3_600_000_000
@@ -30,23 +31,32 @@ REASON = "The release train of Friday, INC-204."
 @pytest.fixture
 def ada(db: None, settings: Settings) -> Membership:
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    return people.add(projects.create("of the tests"), "ada", "operator", "slate-lantern-orbit-42")
+    return people.add_project_member(
+        projects.create_project("of the tests"), "ada", "operator", "slate-lantern-orbit-42"
+    )
 
 
 @pytest.fixture
 def agent(ada: Membership) -> Agent:
-    return agents.ensure(ada.project, "deploy-7")
+    return agents.ensure_agent(ada.project, "deploy-7")
 
 
 def granted(ada: Membership, tool: str = "git.push", hours: float = 1, **scope: Any) -> Exemption:
     ends = now_us() + int(hours * HOUR_US)
-    return exemptions.grant(ada.project, tool=tool, reason=REASON, ends_at_us=ends, user=ada.user, **scope, **proved())
+    return exemptions.create_exemption(
+        ada.project, tool=tool, reason=REASON, ends_at_us=ends, user=ada.user, **scope, **proved()
+    )
 
 
 def covering(
-    ada: Membership, asking: tuple[str, ...] | str = "push", session: UUID | None = None, **changes: Any
+    ada: Membership,
+    asking: tuple[str, ...] | str = "push",
+    session: UUID | None = None,
+    **changes: Any,
 ) -> Any:
-    return exemptions.covering(ada.project_id, wish(**changes), asking, session or uuid7(), uuid7())
+    return exemptions.find_exemption(
+        ada.project_id, wish(**changes), asking, session or new_uuid7(), new_uuid7()
+    )
 
 
 def entry(kind: str) -> Entry:
@@ -63,7 +73,12 @@ def test_a_grant_is_in_the_book_with_its_reason(ada: Membership) -> None:
     )
     assert json.loads(said.facts) == {"ends_at_us": exemption.ends_at_us}
     body = json.loads(Body.objects.get(entry=said).text)
-    assert (body["reason"], body["tool"], body["ref"], body["rule"]) == (REASON, "git.push", "v*", "")
+    assert (body["reason"], body["tool"], body["ref"], body["rule"]) == (
+        REASON,
+        "git.push",
+        "v*",
+        "",
+    )
     assert Exemption.objects.get() == exemption
 
 
@@ -79,18 +94,22 @@ def test_a_grant_is_in_the_book_with_its_reason(ada: Membership) -> None:
         ({"hours": 31 * 24}, "within 30 days"),
     ],
 )
-def test_what_may_not_be_granted_is_refused(ada: Membership, change: dict[str, Any], words: str) -> None:
+def test_what_may_not_be_granted_is_refused(
+    ada: Membership, change: dict[str, Any], words: str
+) -> None:
     hours = change.pop("hours", 1)
     asked = {"tool": "git.push", "reason": REASON} | change
-    with pytest.raises(RefusedError, match=words), transaction.atomic():
-        exemptions.grant(ada.project, ends_at_us=now_us() + hours * HOUR_US, user=ada.user, **asked, **proved())
+    with pytest.raises(ChangeRefused, match=words), transaction.atomic():
+        exemptions.create_exemption(
+            ada.project, ends_at_us=now_us() + hours * HOUR_US, user=ada.user, **asked, **proved()
+        )
     assert not Exemption.objects.exists()
     assert not Entry.objects.filter(kind="exemption.granted").exists()
 
 
 def test_a_session_of_another_project_cannot_be_exempted(ada: Membership) -> None:
-    other = opened(agents.ensure(projects.create("elsewhere"), "stranger"))
-    with pytest.raises(RefusedError, match="no such session"), transaction.atomic():
+    other = opened(agents.ensure_agent(projects.create_project("elsewhere"), "stranger"))
+    with pytest.raises(ChangeRefused, match="no such session"), transaction.atomic():
         granted(ada, session=other)
 
 
@@ -99,7 +118,16 @@ def test_a_session_of_another_project_cannot_be_exempted(ada: Membership) -> Non
     [
         ({}, True),
         ({"tool": "*"}, True),
-        ({"tool": "git.*", "repository": "w*", "ref": "refs/heads/*", "agent": "deploy-7", "rule": "push"}, True),
+        (
+            {
+                "tool": "git.*",
+                "repository": "w*",
+                "ref": "refs/heads/*",
+                "agent": "deploy-7",
+                "rule": "push",
+            },
+            True,
+        ),
         ({"tool": "mail.*"}, False),
         ({"rule": "pu*"}, True),
         ({"rule": "other"}, False),
@@ -110,7 +138,9 @@ def test_a_session_of_another_project_cannot_be_exempted(ada: Membership) -> Non
         ({"environment": "staging"}, False),
     ],
 )
-def test_it_covers_what_its_globs_cover(ada: Membership, scope: dict[str, Any], covers: bool) -> None:
+def test_it_covers_what_its_globs_cover(
+    ada: Membership, scope: dict[str, Any], covers: bool
+) -> None:
     exemption = granted(ada, **scope)
     assert covering(ada) == (exemption if covers else None)
 
@@ -123,7 +153,9 @@ def test_two_queries_find_it(ada: Membership) -> None:
     assert len(queries) == 2  # the other one asks for whom the session works
 
 
-def test_a_rule_that_still_asks_is_not_suspended_by_the_exemption_from_another(ada: Membership) -> None:
+def test_a_rule_that_still_asks_is_not_suspended_by_the_exemption_from_another(
+    ada: Membership,
+) -> None:
     granted(ada, rule="push")
     assert covering(ada, ("push",)) is not None
     assert covering(ada, ("push", "force-push")) is None
@@ -142,29 +174,48 @@ def test_it_covers_its_session_alone_where_it_names_one(ada: Membership, agent: 
 
 def test_it_covers_nothing_of_another_project(ada: Membership) -> None:
     granted(ada)
-    assert exemptions.covering(projects.create("elsewhere").id, wish(), "push", uuid7(), uuid7()) is None
+    assert (
+        exemptions.find_exemption(
+            projects.create_project("elsewhere").id, wish(), "push", new_uuid7(), new_uuid7()
+        )
+        is None
+    )
 
 
 def test_it_covers_nothing_once_it_has_ended_or_was_revoked(ada: Membership) -> None:
     exemption = granted(ada)
     project = ada.project_id
-    assert exemptions.covering(project, wish(), "push", uuid7(), uuid7(), exemption.ends_at_us - 1) == exemption
-    assert exemptions.covering(project, wish(), "push", uuid7(), uuid7(), exemption.ends_at_us) is None
-    assert exemptions.revoke(exemption, ada.user) is True
+    assert (
+        exemptions.find_exemption(
+            project, wish(), "push", new_uuid7(), new_uuid7(), exemption.ends_at_us - 1
+        )
+        == exemption
+    )
+    assert (
+        exemptions.find_exemption(
+            project, wish(), "push", new_uuid7(), new_uuid7(), exemption.ends_at_us
+        )
+        is None
+    )
+    assert exemptions.end_exemption(exemption, ada.user) is True
     assert covering(ada) is None
-    assert exemptions.revoke(exemption, ada.user) is False
+    assert exemptions.end_exemption(exemption, ada.user) is False
     assert entry("exemption.revoked").actor == ada.user.person.pseudonym
 
 
 def test_every_use_is_counted_and_in_the_book(ada: Membership, agent: Agent) -> None:
-    exemption, effect, session = granted(ada), uuid7(), opened(agent)
+    exemption, effect, session = granted(ada), new_uuid7(), opened(agent)
     at = now_us()
     for key in ("one", "one", "two"):
-        assert exemptions.use(exemption, origin(agent, key, received_us=at), effect, session.id)
+        assert exemptions.use_exemption(
+            exemption, origin(agent, key, received_us=at), effect, session.id
+        )
     exemption.refresh_from_db()
     assert (exemption.uses, exemption.used_at_us) == (2, at)
     said = Entry.objects.filter(kind="exemption.used")
-    assert [(one.effect, one.session, one.subject) for one in said] == [(effect, session.id, exemption.id)] * 2
+    assert [(one.effect, one.session, one.subject) for one in said] == [
+        (effect, session.id, exemption.id)
+    ] * 2
 
 
 @pytest.mark.parametrize("how", ["ended", "revoked"])
@@ -172,8 +223,8 @@ def test_what_has_ended_cannot_be_used(ada: Membership, agent: Agent, how: str) 
     exemption = granted(ada)
     at = exemption.ends_at_us if how == "ended" else now_us()
     if how == "revoked":
-        exemptions.revoke(exemption, ada.user)
-    assert not exemptions.use(exemption, origin(agent, received_us=at), uuid7())
+        exemptions.end_exemption(exemption, ada.user)
+    assert not exemptions.use_exemption(exemption, origin(agent, received_us=at), new_uuid7())
     exemption.refresh_from_db()
     assert exemption.uses == 0
     assert not Entry.objects.filter(kind="exemption.used").exists()
@@ -181,22 +232,24 @@ def test_what_has_ended_cannot_be_used(ada: Membership, agent: Agent, how: str) 
 
 def test_its_end_is_in_the_book_once(ada: Membership) -> None:
     first, second, revoked = granted(ada), granted(ada, hours=2), granted(ada)
-    exemptions.revoke(revoked, ada.user)
-    assert exemptions.sweep(first.ends_at_us - 1) == 0
-    assert exemptions.sweep(first.ends_at_us) == 1
-    assert exemptions.sweep(second.ends_at_us) == 1
-    assert exemptions.sweep(second.ends_at_us) == 0
+    exemptions.end_exemption(revoked, ada.user)
+    assert exemptions.expire_exemptions(first.ends_at_us - 1) == 0
+    assert exemptions.expire_exemptions(first.ends_at_us) == 1
+    assert exemptions.expire_exemptions(second.ends_at_us) == 1
+    assert exemptions.expire_exemptions(second.ends_at_us) == 0
     said = Entry.objects.filter(kind="exemption.expired").order_by("position")
     assert [one.subject for one in said] == [first.id, second.id]
     assert json.loads(said[0].facts) == {"uses": 0, "ended_at_us": first.ends_at_us}
 
 
-def test_one_sweep_tells_a_page_of_ends_and_the_next_the_rest(ada: Membership, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_sweep_tells_a_page_of_ends_and_the_next_the_rest(
+    ada: Membership, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(exemptions, "_SWEEP_BATCH", 2)
     last = max(granted(ada).ends_at_us for _ in range(3))
-    assert [exemptions.sweep(last) for _ in range(3)] == [2, 1, 0]
+    assert [exemptions.expire_exemptions(last) for _ in range(3)] == [2, 1, 0]
     with CaptureQueriesContext(connection) as queries:
-        exemptions.sweep(last)
+        exemptions.expire_exemptions(last)
     assert len(queries) == 1, "what was told is not looked at again"
 
 
@@ -220,25 +273,44 @@ def test_the_schema_refuses_a_grant_that_the_code_would_not_make(
     other = {"id": "%s", "in_force_at_us": "NULL", column: value}
     values = [other.get(name, name) for name in COLUMNS]
     copy = f"INSERT INTO approvals_exemption ({', '.join(COLUMNS)}) SELECT {', '.join(values)} FROM approvals_exemption"
-    with pytest.raises(DatabaseError, match=law), transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(copy, [vendor_id(uuid7())])
+    with (
+        pytest.raises(DatabaseError, match=law),
+        transaction.atomic(),
+        connection.cursor() as cursor,
+    ):
+        cursor.execute(copy, [vendor_id(new_uuid7())])
 
 
 @pytest.mark.parametrize(
     ("statement", "law"),
     [
-        ("UPDATE approvals_exemption SET ends_at_us = ends_at_us + 1", "exemption_never_changes_what_it_covers"),
+        (
+            "UPDATE approvals_exemption SET ends_at_us = ends_at_us + 1",
+            "exemption_never_changes_what_it_covers",
+        ),
         ("UPDATE approvals_exemption SET rule = ''", "exemption_never_changes_what_it_covers"),
-        ("UPDATE approvals_exemption SET revoked_at_us = NULL", "exemption_never_changes_what_it_covers"),
-        ("UPDATE approvals_exemption SET uses = uses - 1", "exemption_never_changes_what_it_covers"),
+        (
+            "UPDATE approvals_exemption SET revoked_at_us = NULL",
+            "exemption_never_changes_what_it_covers",
+        ),
+        (
+            "UPDATE approvals_exemption SET uses = uses - 1",
+            "exemption_never_changes_what_it_covers",
+        ),
         ("DELETE FROM approvals_exemption", "exemption_never_goes"),
     ],
 )
-def test_the_database_refuses_to_rewrite_a_grant(ada: Membership, agent: Agent, statement: str, law: str) -> None:
+def test_the_database_refuses_to_rewrite_a_grant(
+    ada: Membership, agent: Agent, statement: str, law: str
+) -> None:
     exemption = granted(ada, rule="push")
-    exemptions.use(exemption, origin(agent, received_us=now_us()), uuid7())
-    exemptions.revoke(exemption, ada.user)
-    with pytest.raises(DatabaseError, match=law), transaction.atomic(), connection.cursor() as cursor:
+    exemptions.use_exemption(exemption, origin(agent, received_us=now_us()), new_uuid7())
+    exemptions.end_exemption(exemption, ada.user)
+    with (
+        pytest.raises(DatabaseError, match=law),
+        transaction.atomic(),
+        connection.cursor() as cursor,
+    ):
         cursor.execute(statement)
     exemption.refresh_from_db()
     assert (exemption.uses, exemption.rule) == (1, "push")

@@ -1,4 +1,5 @@
-"""Every effect that an exemption lets go is a use of that exemption: counted, in the book, and named by the effect."""
+"""Every effect that an exemption lets go is a use of that exemption: counted, in the book, and
+named by the effect."""
 
 from typing import Any
 
@@ -6,14 +7,14 @@ import pytest
 from django.db import transaction
 
 from approvals import exemptions
+from approvals.gates.states import US
 from approvals.models import Exemption, Gate
-from approvals.states import US
-from journal.clock import now_us
+from db.clock import now_us
 from journal.models import Entry
-from tests.approvals.proving import proved
-from tests.approvals.story import RULES, Desk
-from tests.ingest.caller import code
-from tests.sessions.speaking import origin
+from tests.api.api_client import code
+from tests.approvals.confirm_helpers import proved
+from tests.approvals.inbox_scenario import RULES, Desk
+from tests.sessions.command_factories import origin
 
 pytestmark = pytest.mark.django_db
 FROZEN = RULES.replace("id: push", "id: freeze")
@@ -21,10 +22,15 @@ FROZEN = RULES.replace("id: push", "id: freeze")
 
 def granted(desk: Desk, rule: str, seconds: int = 60) -> Exemption:
     with transaction.atomic():
-        return exemptions.grant(
-            desk.project, tool="git.push", rule=rule, reason="a release is going on",
-            ends_at_us=now_us() + seconds * US, user=desk.user("administrator"), **proved(),
-        )  # fmt: skip
+        return exemptions.create_exemption(
+            desk.project,
+            tool="git.push",
+            rule=rule,
+            reason="a release is going on",
+            ends_at_us=now_us() + seconds * US,
+            user=desk.user("administrator"),
+            **proved(),
+        )
 
 
 def dispatch(desk: Desk, effect: dict[str, Any]) -> Any:
@@ -48,7 +54,11 @@ def test_another_exemption_that_covers_what_asks_now_is_used(desk: Desk) -> None
     desk.rules(FROZEN)
     assert dispatch(desk, planned).status_code == 200
     effect = desk.effect(planned)
-    assert (effect.leave, effect.leave_basis, effect.leave_ref) == ("used", "exemption", other.id.hex)
+    assert (effect.leave, effect.leave_basis, effect.leave_ref) == (
+        "used",
+        "exemption",
+        other.id.hex,
+    )
     assert effect.leave_until_us == other.ends_at_us
     assert uses() == {"push": 1, "freeze": 1}
     assert not Gate.objects.exists()
@@ -86,5 +96,7 @@ def test_a_use_is_of_an_attempt_and_not_of_the_key_that_asked(desk: Desk) -> Non
     asked = origin(desk.house.agent, "one", received_us=now_us())
     for attempts in (0, 1, 1):
         with transaction.atomic():
-            assert exemptions.use(exemption, asked, effect.id, effect.session_id, attempts)
+            assert exemptions.use_exemption(
+                exemption, asked, effect.id, effect.session_id, attempts
+            )
     assert uses() == {"push": 3}  # by the plan's own key, and by this one twice

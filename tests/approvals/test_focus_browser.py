@@ -1,9 +1,10 @@
-"""A reviewer without a pointer, in a real browser: after each step the focus is where the next one begins."""
+"""A reviewer without a pointer, in a real browser: after each step the focus is where the next one
+begins."""
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.approvals.shelf import Shelf, watched
+from tests.approvals.live_fixture import Shelf, watched
 from tests.approvals.test_hands_browser import inbox
 from tests.approvals.test_pane_browser import expect_open
 from tests.pages.people import PASSWORD
@@ -22,7 +23,9 @@ def tab_to(page: Page, wanted: Locator) -> None:
     expect(wanted).to_be_focused(timeout=1)
 
 
-def test_each_step_of_an_approval_begins_where_the_focus_is(shelf: Shelf, browser_page: Page) -> None:
+def test_each_step_of_an_approval_begins_where_the_focus_is(
+    shelf: Shelf, browser_page: Page
+) -> None:
     commits = [{"sha": "9d02a77", "title": "squash: settle to even", "author": "deploy-7"}]
     arguments = {"command": "git push --force origin main", "commits": commits}
     shelf.ask("focus", "git.push", arguments, target={"repository": "focus", "ref": "main"})
@@ -39,7 +42,9 @@ def test_each_step_of_an_approval_begins_where_the_focus_is(shelf: Shelf, browse
     expect(page.locator("main")).not_to_contain_text("fact 2")
     expect(page.locator(".args")).to_contain_text("shown under What changes")
     expect(page.get_by_role("heading", name="What changes")).to_be_visible()
-    expect(page.get_by_role("region", name="What changes")).to_contain_text("squash: settle to even")
+    expect(page.get_by_role("region", name="What changes")).to_contain_text(
+        "squash: settle to even"
+    )
     code = page.get_by_label("to confirm")
     tab_to(page, code)
     page.keyboard.type("zzzz")

@@ -1,4 +1,5 @@
-"""A form acts in the project that its page showed, or not at all: another tab may have switched the project since."""
+"""A form acts in the project that its page showed, or not at all: another tab may have switched the
+project since."""
 
 import re
 from pathlib import Path
@@ -12,12 +13,12 @@ from django.contrib.sessions.models import Session as SignIn
 from django.test import Client
 from django.urls import reverse
 
+from accounts import people
+from accounts.models import Membership, Project
 from approvals.models import Gate
 from journal.models import Entry
-from sessions import people
-from sessions.models import Membership, Project
+from tests.approvals.inbox_scenario import Desk
 from tests.approvals.reviewer import TOKEN, url_of
-from tests.approvals.story import Desk
 
 pytestmark = pytest.mark.django_db
 SHOWN: Final = re.compile(r'<input type="hidden" name="in_project" value="([^"]*)">')
@@ -25,25 +26,40 @@ FORM: Final = re.compile(r'<form[^>]*method="post"[^>]*>(?=(.{0,400}))', re.DOTA
 INCLUDED: Final = '{% csrf_token %}{% include "_in_project.html" %}'
 # A person's own, which hold in every project, and the switch itself.
 OWN_PAGES: Final = (
-    *("registration/sign_in.html", "sessions/appearance.html"),
-    *("sessions/password.html", "sessions/shortcuts.html", "sessions/invitations.html"),
+    *("accounts/sign_in.html", "accounts/appearance.html"),
+    *("accounts/password.html", "accounts/shortcuts.html", "accounts/invitations.html"),
 )
 OWN_DOORS: Final = ("switch_project", "sign_out", "clock")
-DRAFT: Final = "name: house\nrules:\n  - {id: all, title: Nobody pushes, match: {}, outcome: deny}\n"
+DRAFT: Final = (
+    "name: house\nrules:\n  - {id: all, title: Nobody pushes, match: {}, outcome: deny}\n"
+)
 REASON: Final = "The release train, INC-204."
 ALL: Final = {"scope": "project", "subject": ""}
 TOOL: Final = {"scope": "tool", "subject": "git.push"}
 CHANNEL: Final[dict[str, Any]] = {
-    "kind": "email", "target": "team@example.org", "minimum_risk": "high", "topics": ["requests", "breaches"],
-}  # fmt: skip
+    "kind": "email",
+    "target": "team@example.org",
+    "minimum_risk": "high",
+    "topics": ["requests", "breaches"],
+}
 
 # Doors whose address names nothing of a project: the page's query, what is typed, and a word of it.
 DOORS: Final[dict[str, tuple[str, dict[str, str], dict[str, Any], str]]] = {
     "an exemption": ("grant_exemption", {}, {"tool": "*", "hours": "4", "reason": REASON}, REASON),
     "a stop of all": ("stop", ALL, {**ALL, "reason": REASON}, REASON),
     "a stop of a tool": ("stop", TOOL, {**TOOL, "reason": REASON}, REASON),
-    "rehearsing": ("policy_draft", {}, {"text": DRAFT, "days": "7", "mode": "enforce", "do": "rehearse"}, "Nobody"),
-    "loading": ("policy_draft", {}, {"text": DRAFT, "days": "7", "mode": "enforce", "do": "load"}, "Nobody pushes"),
+    "rehearsing": (
+        "policy_draft",
+        {},
+        {"text": DRAFT, "days": "7", "mode": "enforce", "do": "rehearse"},
+        "Nobody",
+    ),
+    "loading": (
+        "policy_draft",
+        {},
+        {"text": DRAFT, "days": "7", "mode": "enforce", "do": "load"},
+        "Nobody pushes",
+    ),
     "a channel": ("notices", {}, CHANNEL, "team@example.org"),
     "a token": ("tokens", {}, {"agent": "night-1", "expires": "1d", "scope": "agent"}, "night-1"),
     "a person": ("people", {}, {"username": "zoe", "role": "reviewer"}, "zoe"),
@@ -64,10 +80,11 @@ def switch(client: Client, project: Project) -> None:
 
 
 def in_both(desk: Desk, role: str = "administrator", there: str = "administrator") -> Client:
-    """The person of a role in the project "default", who belongs to "payments" too; there is something to tick."""
+    """The person of a role in the project "default", who belongs to "payments" too; there is
+    something to tick."""
     desk.declare("note.write", "reversible")
     desk.plan("note", tool="note.write", arguments={"n": 1})
-    people.add(desk.house.other, role, there)
+    people.add_project_member(desk.house.other, role, there)
     client = desk.house.client(role)
     switch(client, desk.project)
     return client
@@ -80,7 +97,9 @@ def shown_on(client: Client, url: str, query: dict[str, str] | None = None) -> s
 
 
 @pytest.mark.parametrize("what", DOORS)
-def test_a_form_that_was_opened_in_one_project_does_nothing_in_another(desk: Desk, gate: Gate, what: str) -> None:
+def test_a_form_that_was_opened_in_one_project_does_nothing_in_another(
+    desk: Desk, gate: Gate, what: str
+) -> None:
     door, query, typed, word = DOORS[what]
     client = in_both(desk)
     page = reverse("inbox") if door == "batch" else reverse(door)
@@ -96,14 +115,20 @@ def test_a_form_that_was_opened_in_one_project_does_nothing_in_another(desk: Des
     assert "Switch back to default" in text
     assert rows() == before
     switch(client, desk.project)
-    assert client.post(reverse(door), sent).status_code == (200 if what in ("rehearsing", "an exemption") else 302)
+    assert client.post(reverse(door), sent).status_code == (
+        200 if what in ("rehearsing", "an exemption") else 302
+    )
 
 
 def things(desk: Desk, gate: Gate) -> dict[str, dict[str, Any]]:
     """Doors whose address names a thing of the project "default", with what is typed there."""
     house = desk.house
     return {
-        reverse("gate_answer", args=[gate.id]): {"answer": "deny", "reason": REASON, "settled": "1"},
+        reverse("gate_answer", args=[gate.id]): {
+            "answer": "deny",
+            "reason": REASON,
+            "settled": "1",
+        },
         reverse("gate_confirm", args=[gate.id]): {"reason": REASON},
         reverse("gate_extend", args=[gate.id]): {"reason": REASON},
         reverse("gate_revoke", args=[gate.id]): {"reason": REASON},
@@ -114,7 +139,9 @@ def things(desk: Desk, gate: Gate) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_what_was_typed_about_a_thing_of_another_project_is_not_lost(desk: Desk, gate: Gate) -> None:
+def test_what_was_typed_about_a_thing_of_another_project_is_not_lost(
+    desk: Desk, gate: Gate
+) -> None:
     client = in_both(desk)
     seen = TOKEN.search(client.get(url_of(gate)).content.decode())
     assert seen
@@ -127,22 +154,41 @@ def test_what_was_typed_about_a_thing_of_another_project_is_not_lost(desk: Desk,
         assert f"\n{REASON}</textarea>" in text, url
         assert seen[1] not in text
         assert client.post(url, typed).status_code == 404, url
-        assert client.post(url, {**typed, "in_project": str(desk.house.other.id)}).status_code == 404, url
+        assert (
+            client.post(url, {**typed, "in_project": str(desk.house.other.id)}).status_code == 404
+        ), url
     assert rows() == before
 
 
 def test_every_form_of_a_page_names_its_project(desk: Desk, gate: Gate) -> None:
     client = in_both(desk)
-    pages = [url_of(gate), reverse("inbox"), reverse("notices"), reverse("teams"), reverse("people")]
+    pages = [
+        url_of(gate),
+        reverse("inbox"),
+        reverse("notices"),
+        reverse("teams"),
+        reverse("people"),
+    ]
     for url in pages:
         forms = FORM.findall(client.get(url).content.decode())
-        named = [one for one in forms if f'name="in_project" value="{desk.project.id}"' in one.partition("</form>")[0]]
-        assert len(named) == len(forms) - 3 > 0, url  # without the switch, the clock and the way out
+        named = [
+            one
+            for one in forms
+            if f'name="in_project" value="{desk.project.id}"' in one.partition("</form>")[0]
+        ]
+        assert len(named) == len(forms) - 3 > 0, (
+            url
+        )  # without the switch, the clock and the way out
 
 
 def test_what_was_typed_is_inert_and_the_way_back_leads_back(desk: Desk) -> None:
     client = in_both(desk)
-    sent = {"tool": "*", "hours": "4", "reason": "x < y </textarea>", "in_project": str(desk.project.id)}
+    sent = {
+        "tool": "*",
+        "hours": "4",
+        "reason": "x < y </textarea>",
+        "in_project": str(desk.project.id),
+    }
     switch(client, desk.house.other)
     text = client.post(reverse("grant_exemption"), sent).content.decode()
     assert "x &lt; y &lt;/textarea&gt;" in text
@@ -164,12 +210,15 @@ def test_the_question_of_the_project_comes_before_that_of_the_role(desk: Desk) -
 
 @pytest.mark.parametrize("named", ["left", "other", "random", "", "x", "both"])
 def test_a_project_that_is_not_ones_own_is_not_named(desk: Desk, named: str) -> None:
-    """Whoever has left the project that the page showed is in another one now, without having switched."""
+    """Whoever has left the project that the page showed is in another one now, without having
+    switched."""
     client = desk.house.client("administrator")
     if named == "left":
-        people.add(desk.house.other, "administrator", "administrator")
+        people.add_project_member(desk.house.other, "administrator", "administrator")
         Membership.objects.filter(project=desk.project, user__username="administrator").delete()
-    given = {"left": desk.project.id, "other": desk.house.other.id, "random": UUID(int=7)}.get(named, named)
+    given = {"left": desk.project.id, "other": desk.house.other.id, "random": UUID(int=7)}.get(
+        named, named
+    )
     shown = [str(desk.project.id), str(desk.house.other.id)] if named == "both" else str(given)
     before = Entry.objects.count()
     answer = client.post(reverse("teams"), {"name": "leads", "in_project": shown})
@@ -199,7 +248,10 @@ def test_no_password_is_shown_again(desk: Desk, gate: Gate) -> None:
 
 def test_what_holds_in_every_project_asks_for_none(desk: Desk) -> None:
     client = in_both(desk)
-    for door, sent in (("clock", {"clock": "local"}), ("appearance", {"theme": "dark", "clock": "utc"})):
+    for door, sent in (
+        ("clock", {"clock": "local"}),
+        ("appearance", {"theme": "dark", "clock": "utc"}),
+    ):
         assert client.post(reverse(door), sent).status_code == 302
 
 
@@ -213,7 +265,9 @@ def test_every_template_s_form_says_in_which_project_it_was_opened() -> None:
         text = path.read_text()
         for found in re.finditer(r"<form\b[^>]*>", text, re.IGNORECASE):
             tag = found[0]
-            if "post" not in tag.lower() or any(f"{{% url '{door}' %}}" in tag for door in OWN_DOORS):
+            if "post" not in tag.lower() or any(
+                f"{{% url '{door}' %}}" in tag for door in OWN_DOORS
+            ):
                 continue
             looked_at += 1
             assert text[found.end() :].lstrip().startswith(INCLUDED), (name, tag)

@@ -7,14 +7,14 @@ from uuid import UUID
 import pytest
 import time_machine
 
+from approvals.gates.states import US
 from approvals.models import Gate
-from approvals.states import US
-from journal.clock import now_us
+from db.clock import now_us
 from journal.models import Entry
-from ledger import holds
-from tests.approvals.story import Desk
-from tests.ingest.caller import code
-from tests.pages.book import doors
+from ledger import stops
+from tests.api.api_client import code
+from tests.approvals.inbox_scenario import Desk
+from tests.pages.sample_data import doors
 
 pytestmark = pytest.mark.django_db
 HOUR = 3_600
@@ -60,7 +60,11 @@ def nothing(_desk: Desk, _gate: Gate) -> None:
     ],
 )
 def test_each_answer_of_people_is_told_with_its_reason_and_without_their_names(
-    desk: Desk, happens: Callable[[Desk, Gate], None], status: str, reason: str | None, message: str | None
+    desk: Desk,
+    happens: Callable[[Desk, Gate], None],
+    status: str,
+    reason: str | None,
+    message: str | None,
 ) -> None:
     gate = desk.gate(desk.plan())
     happens(desk, gate)
@@ -107,16 +111,18 @@ def test_leave_that_was_used_is_no_leave_any_more(desk: Desk) -> None:
 def test_a_hold_stops_what_was_approved_and_lifting_it_lets_it_go(desk: Desk) -> None:
     gate = desk.gate(desk.plan())
     approved(desk, gate)
-    hold = holds.put(desk.project, "tool", "git.push", "stop all pushes", desk.user("operator"))
+    hold = stops.set_stop(
+        desk.project, "tool", "git.push", "stop all pushes", desk.user("operator")
+    )
     assert (asked(desk, gate)["held"], asked(desk, gate)["proceed"]) == (True, False)
-    holds.lift(hold, "they may go on", desk.user("operator"))
+    stops.lift_stop(hold, "they may go on", desk.user("operator"))
     assert (asked(desk, gate)["held"], asked(desk, gate)["proceed"]) == (False, True)
 
 
 def test_a_hold_on_something_else_stops_nothing(desk: Desk) -> None:
     gate = desk.gate(desk.plan())
     approved(desk, gate)
-    holds.put(desk.project, "tool", "deploy", "stop all deployments", desk.user("operator"))
+    stops.set_stop(desk.project, "tool", "deploy", "stop all deployments", desk.user("operator"))
     assert (asked(desk, gate)["held"], asked(desk, gate)["proceed"]) == (False, True)
 
 
@@ -138,7 +144,9 @@ def test_an_ended_gate_is_always_news_and_there_is_nothing_to_come_again_for(des
     assert "Retry-After" not in answer.headers
 
 
-@pytest.mark.parametrize("query", [{"wait": 56}, {"wait": -1}, {"wait": "x"}, {"since": -1}, {"colour": "red"}])
+@pytest.mark.parametrize(
+    "query", [{"wait": 56}, {"wait": -1}, {"wait": "x"}, {"since": -1}, {"colour": "red"}]
+)
 def test_a_question_that_cannot_be_is_refused(desk: Desk, query: dict[str, Any]) -> None:
     gate = desk.gate(desk.plan())
     assert code(desk.agent.get(f"/gates/{gate.id}", **query))[0] == 422
@@ -164,7 +172,10 @@ def test_a_gate_of_another_project_is_not_there(desk: Desk) -> None:
     gate = desk.gate(desk.plan())
     with doors(desk.house.other_token.agent) as stranger:
         assert code(stranger.get(f"/gates/{gate.id}", wait=55)) == (404, "not_found")
-        assert code(stranger.client.post("/gates/wait", json={"gates": {str(gate.id): 0}})) == (404, "not_found")
+        assert code(stranger.client.post("/gates/wait", json={"gates": {str(gate.id): 0}})) == (
+            404,
+            "not_found",
+        )
         assert code(stranger.post(f"/gates/{gate.id}/cancel")) == (404, "not_found")
         assert stranger.get("/gates").json()["items"] == []
     assert Gate.objects.get(id=gate.id).status == "pending"
@@ -173,17 +184,19 @@ def test_a_gate_of_another_project_is_not_there(desk: Desk) -> None:
 def test_one_foreign_gate_among_many_is_named_and_nothing_is_told(desk: Desk) -> None:
     gate = desk.gate(desk.plan())
     other = UUID(int=7)
-    answer = desk.agent.client.post("/gates/wait", json={"gates": {str(gate.id): 0, str(other): 0}, "wait": 55})
+    answer = desk.agent.client.post(
+        "/gates/wait", json={"gates": {str(gate.id): 0, str(other): 0}, "wait": 55}
+    )
     assert code(answer) == (404, "not_found")
     assert answer.json()["pointer"] == f"/gates/{other}"
 
 
 def test_the_agent_that_asked_withdraws_it_and_no_stranger(desk: Desk) -> None:
-    from sessions import agents
+    from accounts import agents
 
     effect = desk.plan()
     gate = desk.gate(effect)
-    with doors(agents.ensure(desk.project, "another")) as another:
+    with doors(agents.ensure_agent(desk.project, "another")) as another:
         assert another.get(f"/gates/{gate.id}").status_code == 200, "agents of a project may look"
         assert code(another.post(f"/gates/{gate.id}/cancel")) == (403, "OTHER_AGENT")
     assert Gate.objects.get(id=gate.id).status == "pending"
@@ -202,13 +215,21 @@ def test_what_people_decided_is_not_withdrawn(desk: Desk) -> None:
 
 
 def test_gates_are_listed_by_session_and_status(desk: Desk) -> None:
-    first, second = desk.gate(desk.plan("e-1")), desk.gate(desk.plan("e-2", arguments={"ref": "other"}))
+    first, second = (
+        desk.gate(desk.plan("e-1")),
+        desk.gate(desk.plan("e-2", arguments={"ref": "other"})),
+    )
     denied(desk, first)
     ids = {str(gate.id): gate for gate in (first, second)}
     listed = desk.agent.get("/gates", session="s-1").json()["items"]
     assert [gate["id"] for gate in listed] == list(reversed(ids))
-    assert [gate["id"] for gate in desk.agent.get("/gates", status="denied").json()["items"]] == [str(first.id)]
-    assert desk.agent.get("/gates", status="denied").json()["items"][0]["message"] == "the branch is frozen"
+    assert [gate["id"] for gate in desk.agent.get("/gates", status="denied").json()["items"]] == [
+        str(first.id)
+    ]
+    assert (
+        desk.agent.get("/gates", status="denied").json()["items"][0]["message"]
+        == "the branch is frozen"
+    )
     assert desk.agent.get("/gates", session="s-9").json()["items"] == []
     assert code(desk.agent.get("/gates", status="open")) == (422, "invalid")
 
@@ -219,11 +240,17 @@ def test_what_has_not_changed_is_304_to_whoever_says_what_they_have(desk: Desk) 
     again = desk.agent.client.get(f"/gates/{gate.id}", headers={"If-None-Match": tag})
     assert (again.status_code, again.headers["ETag"], again.content) == (304, tag, b"")
     approved(desk, gate)
-    assert desk.agent.client.get(f"/gates/{gate.id}", headers={"If-None-Match": tag}).status_code == 200
+    assert (
+        desk.agent.client.get(f"/gates/{gate.id}", headers={"If-None-Match": tag}).status_code
+        == 200
+    )
 
 
 def test_a_cancellation_is_the_agents_own_fact_and_its_key_is_used_once(desk: Desk) -> None:
-    first, second = desk.gate(desk.plan("e-1")), desk.gate(desk.plan("e-2", arguments={"ref": "topic"}))
+    first, second = (
+        desk.gate(desk.plan("e-1")),
+        desk.gate(desk.plan("e-2", arguments={"ref": "topic"})),
+    )
     told = desk.agent.post(f"/gates/{first.id}/cancel", key="k-1")
     again = desk.agent.post(f"/gates/{first.id}/cancel", key="k-1")
     assert (told.status_code, again.status_code, again.json()) == (200, 200, told.json())

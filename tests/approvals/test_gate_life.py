@@ -1,17 +1,18 @@
-"""A gate from its request to its end, through the agents' doors and the people's verbs, and then the rows."""
+"""A gate from its request to its end, through the agents' doors and the people's verbs, and then
+the rows."""
 
 from typing import Any
 
 import pytest
 import time_machine
 
-from approvals import deadlines
+from approvals.gates import deadlines
+from approvals.gates.states import US
 from approvals.models import Gate, Vote
-from approvals.states import US
 from journal.models import Entry, Outbox
 from ledger.models import Attempt, Effect
-from tests.approvals.story import RULES, Desk
-from tests.ingest.caller import code
+from tests.api.api_client import code
+from tests.approvals.inbox_scenario import RULES, Desk
 
 pytestmark = pytest.mark.django_db
 
@@ -22,7 +23,9 @@ def dispatch(desk: Desk, effect: dict[str, Any], **fields: Any) -> Any:
 
 
 def kinds(gate: Gate) -> list[str]:
-    return list(Entry.objects.filter(subject=gate.id).order_by("position").values_list("kind", flat=True))
+    return list(
+        Entry.objects.filter(subject=gate.id).order_by("position").values_list("kind", flat=True)
+    )
 
 
 def test_a_push_waits_is_approved_used_and_done(desk: Desk) -> None:
@@ -37,14 +40,29 @@ def test_a_push_waits_is_approved_used_and_done(desk: Desk) -> None:
     gate.refresh_from_db()
     effect = desk.effect(planned)
     assert (gate.status, effect.leave, effect.leave_basis) == ("approved", "granted", "ruling")
-    assert effect.leave_until_us == gate.leave_until_us == (gate.decided_at_us or 0) + gate.leave_for_s * US
+    assert (
+        effect.leave_until_us
+        == gate.leave_until_us
+        == (gate.decided_at_us or 0) + gate.leave_for_s * US
+    )
 
     assert dispatch(desk, planned).status_code == 200
     gate.refresh_from_db()
     effect.refresh_from_db()
-    assert (gate.status, gate.used_attempt, effect.leave, effect.state) == ("used", 1, "used", "dispatched")
+    assert (gate.status, gate.used_attempt, effect.leave, effect.state) == (
+        "used",
+        1,
+        "used",
+        "dispatched",
+    )
     assert Attempt.objects.get(effect=effect).leave == "used"
-    assert kinds(gate) == ["gate.requested", "gate.voted", "gate.ruled", "effect.granted", "gate.used"]
+    assert kinds(gate) == [
+        "gate.requested",
+        "gate.voted",
+        "gate.ruled",
+        "effect.granted",
+        "gate.used",
+    ]
     desk.agent.acknowledge(planned)
     assert desk.effect(planned).state == "acknowledged"
 
@@ -60,7 +78,11 @@ def test_what_policy_allows_goes_at_once_and_its_rule_is_kept(desk: Desk) -> Non
 
 def test_what_policy_denies_is_refused_and_opens_no_gate(desk: Desk) -> None:
     planned = desk.plan(tool="git.tag")
-    assert (planned["answer"], planned["leave"], planned["leave_basis"]) == ("blocked", "refused", "policy")
+    assert (planned["answer"], planned["leave"], planned["leave_basis"]) == (
+        "blocked",
+        "refused",
+        "policy",
+    )
     assert code(dispatch(desk, planned)) == (409, "GATE_DENIED")
     assert not Gate.objects.exists()
 
@@ -69,20 +91,34 @@ def test_an_unmatched_mutating_tool_is_held(desk: Desk) -> None:
     planned = desk.plan(tool="mail.send")
     gate = desk.gate(planned)
     assert (planned["leave"], gate.rule, gate.reversibility) == ("pending", "", "irreversible")
-    assert gate.requirement["step_up"] == "typed_digest"  # nobody knows that tool: the worst is assumed
+    assert (
+        gate.requirement["step_up"] == "typed_digest"
+    )  # nobody knows that tool: the worst is assumed
 
 
 def test_a_project_that_observes_lets_go_and_counts_what_it_would_have_held(quiet: Desk) -> None:
     quiet.rules(mode="observe")
     effect = quiet.effect(quiet.plan())
-    assert (effect.leave, effect.leave_basis, effect.judged, effect.enforced) == ("granted", "observe", "ask", False)
+    assert (effect.leave, effect.leave_basis, effect.judged, effect.enforced) == (
+        "granted",
+        "observe",
+        "ask",
+        False,
+    )
     assert not Gate.objects.exists()
 
 
-@pytest.mark.parametrize(("answer", "status", "leave"), [
-    ("deny", "denied", "refused"), ("deny_final", "denied_final", "refused"), ("return", "returned", "held"),
-])  # fmt: skip
-def test_a_no_ends_the_gate_and_the_agent_hears_which(desk: Desk, answer: str, status: str, leave: str) -> None:
+@pytest.mark.parametrize(
+    ("answer", "status", "leave"),
+    [
+        ("deny", "denied", "refused"),
+        ("deny_final", "denied_final", "refused"),
+        ("return", "returned", "held"),
+    ],
+)
+def test_a_no_ends_the_gate_and_the_agent_hears_which(
+    desk: Desk, answer: str, status: str, leave: str
+) -> None:
     planned = desk.plan()
     gate = desk.gate(planned)
     desk.answer(gate, "reviewer", answer, "rewrites released history")
@@ -98,7 +134,11 @@ def test_denied_for_good_refuses_the_same_for_the_rest_of_the_session(desk: Desk
     desk.answer(desk.gate(planned), "reviewer", "deny_final", "never on a Friday")
     desk.agent.post(f"/effects/{planned['id']}/supersede")
     again = desk.plan("e-2")
-    assert (again["answer"], again["leave"], again["gate"]["id"]) == ("blocked", "refused", planned["gate"]["id"])
+    assert (again["answer"], again["leave"], again["gate"]["id"]) == (
+        "blocked",
+        "refused",
+        planned["gate"]["id"],
+    )
     other = desk.plan("e-3", arguments={"ref": "topic"})
     assert other["answer"] == "wait"
     assert Gate.objects.count() == 2
@@ -130,15 +170,25 @@ def test_a_passed_deadline_is_passed_before_any_sweeper(desk: Desk) -> None:
 
 
 def test_the_sweeper_ends_what_is_late_once(desk: Desk) -> None:
-    gate, approved = desk.gate(desk.plan("e-1")), desk.gate(desk.plan("e-2", arguments={"ref": "topic"}))
+    gate, approved = (
+        desk.gate(desk.plan("e-1")),
+        desk.gate(desk.plan("e-2", arguments={"ref": "topic"})),
+    )
     desk.answer(approved, "reviewer")
     approved.refresh_from_db()
-    with time_machine.travel(max(gate.decide_by_us, approved.leave_until_us or 0) / US + 1, tick=False):
-        assert deadlines.sweep() == 2
-        assert deadlines.sweep() == 0
-    assert dict(Gate.objects.values_list("id", "status")) == {gate.id: "expired", approved.id: "lapsed"}
+    with time_machine.travel(
+        max(gate.decide_by_us, approved.leave_until_us or 0) / US + 1, tick=False
+    ):
+        assert deadlines.expire_due_gates() == 2
+        assert deadlines.expire_due_gates() == 0
+    assert dict(Gate.objects.values_list("id", "status")) == {
+        gate.id: "expired",
+        approved.id: "lapsed",
+    }
     for one in (gate, approved):
-        assert Outbox.objects.filter(topic="gate.resolved", deduplication_key__contains=one.id.hex).exists()
+        assert Outbox.objects.filter(
+            topic="gate.resolved", deduplication_key__contains=one.id.hex
+        ).exists()
 
 
 def test_leave_that_lapsed_is_not_used_and_may_be_asked_again(desk: Desk) -> None:
@@ -214,9 +264,16 @@ def test_preconditions_are_bound(desk: Desk) -> None:
     planned = desk.plan(preconditions={"head": "4be1c9e"})
     desk.answer(desk.gate(planned), "reviewer")
     moved = dispatch(desk, planned, preconditions={"head": "9d02a77"})
-    assert (code(moved), moved.json()["reason"]) == ((409, "INTENT_MISMATCH"), "precondition_changed")
+    assert (code(moved), moved.json()["reason"]) == (
+        (409, "INTENT_MISMATCH"),
+        "precondition_changed",
+    )
     gate = Gate.objects.get()
-    assert (gate.status, gate.reason, desk.effect(planned).leave) == ("revoked", "precondition_changed", "held")
+    assert (gate.status, gate.reason, desk.effect(planned).leave) == (
+        "revoked",
+        "precondition_changed",
+        "held",
+    )
 
 
 def test_a_stricter_policy_takes_leave_back_and_an_unrelated_edit_does_not(desk: Desk) -> None:
@@ -243,15 +300,26 @@ def test_the_agent_that_withdraws_takes_its_gate_with_it(desk: Desk) -> None:
     planned = desk.plan()
     desk.agent.post(f"/effects/{planned['id']}/supersede")
     gate = Gate.objects.get()
-    assert (gate.status, gate.reason, desk.effect(planned).state) == ("cancelled", "superseded", "superseded")
+    assert (gate.status, gate.reason, desk.effect(planned).state) == (
+        "cancelled",
+        "superseded",
+        "superseded",
+    )
 
 
 def test_a_session_that_ends_takes_its_gates_with_it(desk: Desk) -> None:
     planned = desk.plan()
     session = desk.agent.session("s-1")
-    assert desk.agent.post(f"/sessions/{session['id']}/end", {"status": "completed"}).status_code == 200
+    assert (
+        desk.agent.post(f"/sessions/{session['id']}/end", {"status": "completed"}).status_code
+        == 200
+    )
     gate = Gate.objects.get()
-    assert (gate.status, gate.reason, desk.effect(planned).leave_basis) == ("cancelled", "session_ended", "cancelled")
+    assert (gate.status, gate.reason, desk.effect(planned).leave_basis) == (
+        "cancelled",
+        "session_ended",
+        "cancelled",
+    )
 
 
 def fact(identity: str, kind: str, effect_key: str = "e-1", **fields: Any) -> dict[str, Any]:
@@ -260,7 +328,9 @@ def fact(identity: str, kind: str, effect_key: str = "e-1", **fields: Any) -> di
 
 def test_what_ran_while_people_looked_ran_without_approval(desk: Desk) -> None:
     planned = desk.plan()
-    desk.agent.report([fact("d", "effect.dispatched"), fact("a", "effect.acknowledged", outcome="ok")])
+    desk.agent.report(
+        [fact("d", "effect.dispatched"), fact("a", "effect.acknowledged", outcome="ok")]
+    )
     effect, gate = desk.effect(planned), Gate.objects.get()
     assert (effect.state, effect.leave, effect.violates) == ("acknowledged", "bypassed", True)
     assert (gate.status, gate.reason) == ("cancelled", "bypassed")
@@ -288,9 +358,12 @@ def test_what_is_only_reported_and_needed_leave_ran_without_approval(
 
 
 def test_what_is_only_reported_and_allowed_is_observed(desk: Desk) -> None:
-    desk.agent.report([
-        fact("p", "effect.planned", tool="file.read", arguments={}), fact("d", "effect.dispatched"),
-    ])  # fmt: skip
+    desk.agent.report(
+        [
+            fact("p", "effect.planned", tool="file.read", arguments={}),
+            fact("d", "effect.dispatched"),
+        ]
+    )
     effect = Effect.objects.get()
     assert (effect.leave, effect.leave_basis, effect.violates) == ("observed", "policy", False)
 

@@ -1,11 +1,12 @@
-"""Hands at the desk, in a real browser: what keys, scrolling and buttons do, and that the page says so."""
+"""Hands at the desk, in a real browser: what keys, scrolling and buttons do, and that the page says
+so."""
 
 from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.approvals.shelf import BURIED, Shelf, still, watched
+from tests.approvals.live_fixture import BURIED, Shelf, still, watched
 
 pytestmark = pytest.mark.browser
 
@@ -45,7 +46,9 @@ def test_keys_answer_the_open_request_alone_and_the_page_says_which_answer(
         "href", opened.get_attribute("href") or ""
     )
     page.keyboard.press("y")  # another row than the open one: it opens, and nothing is meant
-    expect(page.locator(".entry[aria-current] h3 a").first).to_have_attribute("href", other.get_attribute("href") or "")
+    expect(page.locator(".entry[aria-current] h3 a").first).to_have_attribute(
+        "href", other.get_attribute("href") or ""
+    )
     expect(page.locator("#pane .gate-title")).to_be_focused()
     expect(page.locator("[data-meant]")).to_have_count(0)
     reason.focus()
@@ -72,9 +75,13 @@ def test_beside_the_list_the_facts_scroll_and_the_document_never_does(
 
 
 @pytest.mark.once
-def test_a_field_made_larger_survives_the_next_request(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
+def test_a_field_made_larger_survives_the_next_request(
+    shelf: Shelf, browser_page: Page, complaints: list[str]
+) -> None:
     page = inbox(shelf, shelf.enter(watched(browser_page, complaints)))
-    page.get_by_label("Reason").evaluate("one => { one.style.height = '120px' }")  # as dragging its corner does
+    page.get_by_label("Reason").evaluate(
+        "one => { one.style.height = '120px' }"
+    )  # as dragging its corner does
     page.locator(".entry h3 a").nth(1).click()
     expect(page.locator(".entry[aria-current] h3 a")).to_have_attribute(
         "href", page.locator(".entry h3 a").nth(1).get_attribute("href") or ""
@@ -83,7 +90,9 @@ def test_a_field_made_larger_survives_the_next_request(shelf: Shelf, browser_pag
 
 
 @pytest.mark.once
-def test_buttons_that_wait_for_a_hand_say_so(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
+def test_buttons_that_wait_for_a_hand_say_so(
+    shelf: Shelf, browser_page: Page, complaints: list[str]
+) -> None:
     page = shelf.enter(watched(browser_page, complaints))
     still(page)
     page.goto(shelf.gate_url("mail"))
@@ -131,7 +140,9 @@ def test_the_heads_of_every_fact_stand_over_their_columns(
     page.locator(".gate-ref a").first.click()
     table = page.locator("table.facts")
     expect(table.locator(".fact-row").first).to_be_visible()
-    heads = table.locator("thead th").evaluate_all("all => all.map(one => one.getBoundingClientRect().right)")
+    heads = table.locator("thead th").evaluate_all(
+        "all => all.map(one => one.getBoundingClientRect().right)"
+    )
     cells = table.locator(".fact-row").first.locator("th, td")
     assert heads == cells.evaluate_all("all => all.map(one => one.getBoundingClientRect().right)")
 
@@ -145,7 +156,9 @@ def test_the_way_to_the_decision_is_short_on_a_phone(
         page.goto(shelf.gate_url(name))
         assert page.evaluate(HEIGHT) < 4 * 844, name
         inner = page.locator(box)
-        assert inner.evaluate("one => one.scrollHeight > 4 * one.clientHeight"), name  # all of it is in there
+        assert inner.evaluate("one => one.scrollHeight > 4 * one.clientHeight"), (
+            name
+        )  # all of it is in there
     with page.expect_download() as saved:
         page.goto(shelf.gate_url("buried"))
         page.get_by_role("link", name="command as text").click()

@@ -1,4 +1,5 @@
-"""Leave ends when its time does, also for a dispatch that was begun before: no clock is held back with a request."""
+"""Leave ends when its time does, also for a dispatch that was begun before: no clock is held back
+with a request."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,15 +8,15 @@ import pytest
 import time_machine
 from django.db import transaction
 
-from approvals import exemptions, leave
-from approvals.states import US
-from journal.clock import now_us
+from approvals import exemptions, permission
+from approvals.gates.states import US
+from db.clock import now_us
 from ledger import commands
-from ledger.effects import LostRace
 from ledger.models import Attempt
-from tests.approvals.proving import proved
-from tests.approvals.story import Desk
-from tests.ingest.caller import Caller, code
+from ledger.store.writer import LostRace
+from tests.api.api_client import Caller, code
+from tests.approvals.confirm_helpers import proved
+from tests.approvals.inbox_scenario import Desk
 
 pytestmark = pytest.mark.django_db
 Wait = Callable[[], Any]
@@ -48,18 +49,18 @@ def held_back(desk: Desk, wait: Wait) -> Caller:
 
 
 def waits_for_the_row(patch: pytest.MonkeyPatch, wait: Wait) -> None:
-    locked = commands.locked
+    locked = commands.lock_effect
 
     def slow(*arguments: Any) -> Any:
         wait()
         return locked(*arguments)
 
-    patch.setattr(commands, "locked", slow)
+    patch.setattr(commands, "lock_effect", slow)
 
 
 def waits_for_another_try(patch: pytest.MonkeyPatch, wait: Wait) -> None:
     """The first try finds its clock in order, and loses a race."""
-    dispatched, tries = leave.dispatch, iter([True])
+    dispatched, tries = permission.dispatch_with_policy, iter([True])
 
     def slow(*arguments: Any, **named: Any) -> Any:
         if next(tries, False):
@@ -67,10 +68,12 @@ def waits_for_another_try(patch: pytest.MonkeyPatch, wait: Wait) -> None:
             raise LostRace
         return dispatched(*arguments, **named)
 
-    patch.setattr(leave, "dispatch", slow)
+    patch.setattr(permission, "dispatch_with_policy", slow)
 
 
-def dispatch(desk: Desk, effect: dict[str, Any], where: str, patch: pytest.MonkeyPatch, wait: Wait) -> Any:
+def dispatch(
+    desk: Desk, effect: dict[str, Any], where: str, patch: pytest.MonkeyPatch, wait: Wait
+) -> Any:
     """Dispatch, and let `wait` be called where the request has to wait."""
     caller = desk.agent
     if where == "the body":
@@ -87,10 +90,14 @@ def with_leave(desk: Desk, basis: str) -> tuple[dict[str, Any], int]:
     """An effect that has leave, and when that ends."""
     if basis == "exemption":
         with transaction.atomic():
-            exemptions.grant(
-                desk.project, tool="git.push", reason="a release is going on", ends_at_us=now_us() + 60 * US,
-                user=desk.user("administrator"), **proved(),
-            )  # fmt: skip
+            exemptions.create_exemption(
+                desk.project,
+                tool="git.push",
+                reason="a release is going on",
+                ends_at_us=now_us() + 60 * US,
+                user=desk.user("administrator"),
+                **proved(),
+            )
     planned = desk.plan()
     if basis == "ruling":
         assert desk.answer(desk.gate(planned), "reviewer").refusal is None

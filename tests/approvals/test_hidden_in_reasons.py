@@ -1,19 +1,22 @@
-"""Hidden characters in what people typed, and in names that fields offer, are shown as tokens or not offered."""
+"""Hidden characters in what people typed, and in names that fields offer, are shown as tokens or
+not offered."""
 
 import re
 
 from django.urls import reverse
 
+from accounts import repositories
 from approvals.models import Gate
-from sessions import repositories
+from tests.approvals.inbox_scenario import Desk
 from tests.approvals.reviewer import Reviewer, url_of
-from tests.approvals.story import Desk
 
 HIDDEN = "agreed \u202edeined\u202c by all"
 TOKENS = '<span class="token" title="RIGHT-TO-LEFT OVERRIDE">[U+202E]</span>'
 
 
-def test_a_reason_is_shown_with_its_hidden_characters(desk: Desk, rita: Reviewer, gate: Gate) -> None:
+def test_a_reason_is_shown_with_its_hidden_characters(
+    desk: Desk, rita: Reviewer, gate: Gate
+) -> None:
     asked = rita.answer(gate, "deny", HIDDEN, settled="")
     assert asked.status_code == 302
     confirm = rita.page(reverse("gate_confirm", args=[gate.id]))
@@ -32,7 +35,7 @@ def test_a_reason_is_shown_with_its_hidden_characters(desk: Desk, rita: Reviewer
 
 
 def test_no_list_of_suggestions_offers_hidden_characters(desk: Desk, rita: Reviewer) -> None:
-    repositories.ensure(desk.project, "w\u202eeb")
+    repositories.ensure_repository(desk.project, "w\u202eeb")
     desk.agent.session("s-1", repository="plain")
     desk.plan("e-1", tool="t\u202eool")
     session = str(desk.effect(desk.plan("e-1", tool="t\u202eool")).session_id)

@@ -1,4 +1,5 @@
-"""Requests made to be misread, or to keep the desk from answering: as they stand on the pages where people decide."""
+"""Requests made to be misread, or to keep the desk from answering: as they stand on the pages where
+people decide."""
 
 import re
 from typing import Any
@@ -7,15 +8,17 @@ import pytest
 from django.urls import reverse
 
 from approvals.models import Gate, Vote
+from tests.approvals.inbox_scenario import Desk
 from tests.approvals.reviewer import Reviewer, url_of
-from tests.approvals.story import Desk
 from tests.approvals.test_desk_facts import fact
 
 LOOKS_LIKE_A_PATCH = "--- nightly cleanup\nDROP TABLE users;\n"
 DELETING = "*** Begin Patch\n*** Delete File: src/ledger.py\n*** End Patch"
 
 
-def test_what_a_program_is_fed_stands_where_it_says_what_will_run(desk: Desk, rita: Reviewer) -> None:
+def test_what_a_program_is_fed_stands_where_it_says_what_will_run(
+    desk: Desk, rita: Reviewer
+) -> None:
     gate = desk.gate(desk.plan(arguments={"command": "psql prod", "input": LOOKS_LIKE_A_PATCH}))
     assert "DROP TABLE users;" in fact(rita, gate, 1)
     told = fact(rita, gate, 2)
@@ -51,10 +54,14 @@ def test_what_fact_2_shows_in_place_of_arguments_must_be_read_too(
     desk.declare("close", "reversible")
     short = desk.gate(desk.plan("e-1", tool="close", arguments={"issue": 7}))
     gate = desk.gate(desk.plan("e-2", tool="close", arguments=arguments))
-    found = re.search(r"I have read all (\d+) lines?,\s+including What changes", rita.page(url_of(gate)))
+    found = re.search(
+        r"I have read all (\d+) lines?,\s+including What changes", rita.page(url_of(gate))
+    )
     assert found
     rita.client.post(reverse("batch"), {"gate": [str(one.id) for one in (short, gate)]})
-    assert f"{gate}: hidden characters, long blanks or too much text" in rita.page(reverse("batch_confirm"), 409)
+    assert f"{gate}: hidden characters, long blanks or too much text" in rita.page(
+        reverse("batch_confirm"), 409
+    )
     refused = rita.answer(gate)
     assert refused.status_code == 409
     assert b"tick that you have read all lines" in refused.content
@@ -63,11 +70,18 @@ def test_what_fact_2_shows_in_place_of_arguments_must_be_read_too(
     assert Vote.objects.get().answer == "approve"
 
 
-def test_many_short_lines_are_not_offered_to_be_decided_among_others(desk: Desk, rita: Reviewer) -> None:
+def test_many_short_lines_are_not_offered_to_be_decided_among_others(
+    desk: Desk, rita: Reviewer
+) -> None:
     desk.declare("close", "reversible")
     new = "".join(f"{n}\n" for n in range(40))
-    asked = [{"path": "a", "old_str": "x", "new_str": "y"}, {"path": "a", "old_str": "x", "new_str": new}]
-    short, long = (desk.gate(desk.plan(f"e-{at}", tool="close", arguments=one)) for at, one in enumerate(asked))
+    asked = [
+        {"path": "a", "old_str": "x", "new_str": "y"},
+        {"path": "a", "old_str": "x", "new_str": new},
+    ]
+    short, long = (
+        desk.gate(desk.plan(f"e-{at}", tool="close", arguments=one)) for at, one in enumerate(asked)
+    )
     html = rita.page(reverse("inbox"))
     assert f'name="gate" value="{short.id}"' in html
     assert str(long.id) in html
@@ -83,7 +97,10 @@ def test_an_edit_that_a_glance_takes_in_asks_for_no_tick(desk: Desk, rita: Revie
 def test_no_command_keeps_the_inbox_or_its_page_from_answering(desk: Desk, rita: Reviewer) -> None:
     """Looked at from each of its words, this would take thousands of millions of steps."""
     gate = desk.gate(desk.plan(arguments={"command": "pushd x\n" + "git " * 60_000}))
-    more = [desk.gate(desk.plan(f"push-{n}", arguments={"command": f"pushd {n}\n" + "git " * 4000})) for n in range(3)]
+    more = [
+        desk.gate(desk.plan(f"push-{n}", arguments={"command": f"pushd {n}\n" + "git " * 4000}))
+        for n in range(3)
+    ]
     html = rita.page(reverse("inbox"))
     assert all(url_of(one) in html for one in (gate, *more))
     assert "git git git" in rita.page(url_of(gate))
@@ -92,15 +109,21 @@ def test_no_command_keeps_the_inbox_or_its_page_from_answering(desk: Desk, rita:
 def test_no_edit_keeps_its_page_or_its_answer_waiting(desk: Desk, rita: Reviewer) -> None:
     """The diff of one of these takes some hundred million steps, and there are thirty."""
     old, new = ("".join(f"c\n{line}\n" for _ in range(700)) for line in "xy")
-    gate = desk.gate(desk.plan(arguments={"path": "a", "edits": [{"old_string": old, "new_string": new}] * 30}))
+    gate = desk.gate(
+        desk.plan(arguments={"path": "a", "edits": [{"old_string": old, "new_string": new}] * 30})
+    )
     told = fact(rita, gate, 2)
     assert "30 files, +42 000 −42 000 lines" in told.replace("\u202f", " ")
     assert rita.answer(gate, "deny", "unreadable").status_code == 302
     assert Gate.objects.get(id=gate.id).status == "denied"
 
 
-@pytest.mark.parametrize("command", ["git push origin v1.2\ufe0f", "git push;\ufe0f ls", "a &\ufe0e b"])
-def test_a_selector_that_selects_nothing_is_shown_and_counted(desk: Desk, rita: Reviewer, command: str) -> None:
+@pytest.mark.parametrize(
+    "command", ["git push origin v1.2\ufe0f", "git push;\ufe0f ls", "a &\ufe0e b"]
+)
+def test_a_selector_that_selects_nothing_is_shown_and_counted(
+    desk: Desk, rita: Reviewer, command: str
+) -> None:
     gate = desk.gate(desk.plan(arguments={"command": command}))
     html = rita.page(url_of(gate))
     assert "1 hidden character." in html
@@ -109,7 +132,9 @@ def test_a_selector_that_selects_nothing_is_shown_and_counted(desk: Desk, rita: 
     assert b"tick that you have seen the hidden characters" in rita.answer(gate).content
 
 
-@pytest.mark.parametrize("here", ["http://[", "http://[::1", "//℀/", "http://x]/?state=mine", "%", "?&=%00"])
+@pytest.mark.parametrize(
+    "here", ["http://[", "http://[::1", "//℀/", "http://x]/?state=mine", "%", "?&=%00"]
+)
 def test_a_pane_is_answered_wherever_it_says_it_is(gate: Gate, rita: Reviewer, here: str) -> None:
     headers = {"HX-Request": "true", "HX-Current-URL": here}
     answer = rita.client.get(url_of(gate), headers=headers)

@@ -1,21 +1,22 @@
-"""Leave is judged again at its use when a tool was declared anew, or patterns of refs changed, since the plan."""
+"""Leave is judged again at its use when a tool was declared anew, or patterns of refs changed,
+since the plan."""
 
 from typing import Any
 
 import pytest
 from django.db import transaction
 
-from approvals import exemptions, reading
+from accounts import repositories
+from approvals import exemptions
+from approvals.gates.states import US
 from approvals.models import Gate
-from approvals.states import US
-from journal.clock import now_us
-from ledger import declared
-from ledger.models import Attempt, Effect
-from ledger.models_tools import Tool
-from sessions import repositories
-from tests.approvals.proving import proved
-from tests.approvals.story import Desk
-from tests.ingest.caller import code
+from approvals.policies import inputs
+from db.clock import now_us
+from ledger.models import Attempt, Effect, Tool
+from ledger.tools import cache
+from tests.api.api_client import code
+from tests.approvals.confirm_helpers import proved
+from tests.approvals.inbox_scenario import Desk
 
 pytestmark = pytest.mark.django_db
 RULES = """
@@ -56,12 +57,16 @@ def dispatch(desk: Desk, effect: dict[str, Any]) -> Any:
 
 
 def declare_anew(reversibility: str = "reversible", tool_class: str = "natural") -> None:
-    Tool.objects.filter(name="note.write").update(reversibility=reversibility, tool_class=tool_class)
-    declared.forget()
+    Tool.objects.filter(name="note.write").update(
+        reversibility=reversibility, tool_class=tool_class
+    )
+    cache.clear_tool_cache()
 
 
 def patterns(desk: Desk, production: str) -> None:
-    repositories.change_patterns(desk.house.repository, production=production, protected="", actor="tests")
+    repositories.change_ref_patterns(
+        desk.house.repository, production=production, protected="", actor="tests"
+    )
 
 
 def taken_back(desk: Desk, planned: dict[str, Any]) -> None:
@@ -71,27 +76,40 @@ def taken_back(desk: Desk, planned: dict[str, Any]) -> None:
     assert desk.effect(planned).leave == "held"
 
 
-def test_what_is_as_it_was_planned_is_not_judged_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_as_it_was_planned_is_not_judged_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     planned = plan(desk, **TOPIC)
-    assert (desk.effect(planned).judged_as, desk.effect(planned).ref_patterns_version) == ("natural/reversible", 1)
-    monkeypatch.delattr(reading, "wish_of_stored")  # whoever judges again reads the plan by it
+    assert (desk.effect(planned).judged_as, desk.effect(planned).ref_patterns_version) == (
+        "natural/reversible",
+        1,
+    )
+    monkeypatch.delattr(
+        inputs, "build_stored_policy_input"
+    )  # whoever judges again reads the plan by it
     assert dispatch(desk, planned).status_code == 200
 
 
 @pytest.mark.parametrize("removed", [False, True])
-def test_leave_by_policy_ends_with_the_declaration_that_earned_it(desk: Desk, removed: bool) -> None:
+def test_leave_by_policy_ends_with_the_declaration_that_earned_it(
+    desk: Desk, removed: bool
+) -> None:
     planned = plan(desk)
     assert planned["answer"] == "proceed"
     if removed:
         Tool.objects.all().delete()
-        declared.forget()
+        cache.clear_tool_cache()
     else:
         declare_anew("irreversible")
     taken_back(desk, planned)
     again = plan(desk)
     assert again["answer"] == "wait"
     gate, effect = desk.gate(again), desk.effect(again)
-    assert (gate.reversibility, gate.step_up, effect.judged) == ("irreversible", "typed_digest", "ask")
+    assert (gate.reversibility, gate.step_up, effect.judged) == (
+        "irreversible",
+        "typed_digest",
+        "ask",
+    )
     assert effect.judged_as == ("opaque/irreversible" if removed else "natural/irreversible")
     assert desk.answer(gate, "reviewer", step_up="typed_digest").refusal is None
     assert dispatch(desk, again).status_code == 200
@@ -145,7 +163,10 @@ def test_a_ref_that_became_production_is_asked_about_and_asked_once(desk: Desk) 
     again = plan(desk, **TOPIC)
     assert again["answer"] == "wait"
     effect = desk.effect(again)
-    assert (effect.ref_class, effect.ref_patterns_version) == ("production", 2)  # it came again, and is stamped again
+    assert (effect.ref_class, effect.ref_patterns_version) == (
+        "production",
+        2,
+    )  # it came again, and is stamped again
     desk.answer(desk.gate(again), "reviewer", step_up="typed_digest")
     assert dispatch(desk, again).status_code == 200
     assert Gate.objects.count() == 1
@@ -156,7 +177,10 @@ def test_patterns_that_leave_the_ref_alone_change_nothing(desk: Desk) -> None:
     patterns(desk, "main\nlive")
     assert dispatch(desk, planned).status_code == 200
     effect = desk.effect(planned)
-    assert (effect.ref_class, effect.ref_patterns_version) == ("other", 1)  # the past is not rewritten
+    assert (effect.ref_class, effect.ref_patterns_version) == (
+        "other",
+        1,
+    )  # the past is not rewritten
 
 
 def test_an_approved_push_to_what_became_production_takes_more(desk: Desk) -> None:
@@ -170,10 +194,15 @@ def test_an_approved_push_to_what_became_production_takes_more(desk: Desk) -> No
 def test_an_exemption_from_one_rule_is_none_from_another_that_now_asks_too(desk: Desk) -> None:
     declare_anew("irreversible")
     with transaction.atomic():
-        exemptions.grant(
-            desk.project, tool="note.write", rule="final", reason="a release is going on",
-            ends_at_us=now_us() + 60 * US, user=desk.user("administrator"), **proved(),
-        )  # fmt: skip
+        exemptions.create_exemption(
+            desk.project,
+            tool="note.write",
+            rule="final",
+            reason="a release is going on",
+            ends_at_us=now_us() + 60 * US,
+            user=desk.user("administrator"),
+            **proved(),
+        )
     planned = plan(desk, **TOPIC)
     assert planned["leave_basis"] == "exemption"
     patterns(desk, "topic")
@@ -190,6 +219,12 @@ def test_a_project_that_observes_judges_nothing_again(quiet: Desk) -> None:
 
 def test_what_was_reported_keeps_what_it_was_judged_as(desk: Desk) -> None:
     desk.agent.session("s-1")
-    fact = {"id": "p", "kind": "effect.planned", "session": "s-1", "effect_key": "e-9", "tool": "note.write"}
+    fact = {
+        "id": "p",
+        "kind": "effect.planned",
+        "session": "s-1",
+        "effect_key": "e-9",
+        "tool": "note.write",
+    }
     assert desk.agent.report([{**fact, "arguments": {}}]).status_code == 200
     assert Effect.objects.get().judged_as == "natural/reversible"

@@ -1,7 +1,8 @@
-"""A rejected attempt that had happened after all, and the next one that people had approved: reported either way round.
+"""A rejected attempt that had happened after all, and the next one that people had approved:
+reported either way round.
 
-Of what people said the book knows when it came, so which gate ended how may differ; what is held against an agent not,
-nor on whose word the next attempt ran.
+Of what people said the book knows when it came, so which gate ended how may differ; what is held
+against an agent not, nor on whose word the next attempt ran.
 """
 
 from collections.abc import Callable
@@ -12,14 +13,13 @@ import pytest
 import time_machine
 from django.db import transaction
 
+from approvals.gates.states import US
 from approvals.models import Gate
-from approvals.states import US
-from journal.clock import now_us
+from db.clock import now_us
 from journal.models import Entry
-from ledger import declared
-from ledger.models import Attempt
-from ledger.models_tools import Tool
-from tests.approvals.story import Desk
+from ledger.models import Attempt, Tool
+from ledger.tools import cache
+from tests.approvals.inbox_scenario import Desk
 
 pytestmark = pytest.mark.django_db
 SAID: dict[str, Any] = {"session": "s-1", "effect_key": "e-1"}
@@ -82,7 +82,11 @@ def test_the_next_attempt_is_judged_by_the_leave_that_stood_for_it(
 def outcome(desk: Desk, planned: dict[str, Any]) -> dict[str, Any]:
     """What is held against whom."""
     effect = desk.effect(planned)
-    violations = Entry.objects.filter(kind="integrity.violation").order_by("position").values_list("facts", flat=True)
+    violations = (
+        Entry.objects.filter(kind="integrity.violation")
+        .order_by("position")
+        .values_list("facts", flat=True)
+    )
     return {
         "effect": (effect.state, effect.leave, effect.leave_aside, effect.violates),
         "leave": (effect.leave_basis, effect.leave_ref),
@@ -92,14 +96,16 @@ def outcome(desk: Desk, planned: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("tool_class", ["natural", "keyed", "joint", "probeable", "compensable", "opaque"])
+@pytest.mark.parametrize(
+    "tool_class", ["natural", "keyed", "joint", "probeable", "compensable", "opaque"]
+)
 @pytest.mark.parametrize("together", [True, False])
 def test_planned_again_where_the_first_had_happened_and_nobody_knows_of_the_second(
     desk: Desk, tool_class: str, together: bool
 ) -> None:
     """There is no leave to ask for: the schema refused it, and the agent was answered 500."""
     Tool.objects.filter(project=desk.project, name="git.push").update(tool_class=tool_class)
-    declared.forget()
+    cache.clear_tool_cache()
     effect = desk.plan("e-1")
     approved(desk, desk.gate(effect))
     desk.agent.dispatch(effect)
@@ -114,8 +120,20 @@ def test_planned_again_where_the_first_had_happened_and_nobody_knows_of_the_seco
     answer = desk.agent.post("/effects", {**SAID, "tool": "git.push", "arguments": {"ref": "main"}})
     assert answer.status_code == 200, answer.text
     told = answer.json()
-    assert (told["state"], told["outcome"] in ("ok", "unknown"), told["leave"]) == ("acknowledged", True, "used")
-    # Whoever is told nothing open may take it for done; else it is said which effect must be settled first.
-    assert (told["outcome"] == "ok" and told["answer"] == "done") or told["open_effect"] == effect["id"]
+    assert (told["state"], told["outcome"] in ("ok", "unknown"), told["leave"]) == (
+        "acknowledged",
+        True,
+        "used",
+    )
+    # Whoever is told nothing open may take it for done; else it is said which effect must be
+    # settled first.
+    assert (told["outcome"] == "ok" and told["answer"] == "done") or told["open_effect"] == effect[
+        "id"
+    ]
     assert Gate.objects.count() == gates
-    assert desk.agent.post("/effects", {**SAID, "tool": "git.push", "arguments": {"ref": "main"}}).status_code == 200
+    assert (
+        desk.agent.post(
+            "/effects", {**SAID, "tool": "git.push", "arguments": {"ref": "main"}}
+        ).status_code
+        == 200
+    )

@@ -1,4 +1,5 @@
-"""The laws of leave, and of effects and attempts that have it, broken once each straight in the database."""
+"""The laws of leave, and of effects and attempts that have it, broken once each straight in the
+database."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +8,7 @@ import pytest
 
 from approvals.models import Gate
 from ledger.models import Attempt, Effect
-from tests.approvals.story import Desk
+from tests.approvals.inbox_scenario import Desk
 from tests.approvals.test_gate_laws import gate, refused
 
 __all__ = ["gate"]
@@ -20,7 +21,12 @@ def test_leave_by_ruling_needs_an_approved_gate(desk: Desk, gate: Gate) -> None:
     refused(law, lambda: Effect.objects.update(**forged))
     refused(law, lambda: Effect.objects.update(leave="granted", leave_basis="policy"))
     effect = Effect.objects.get()
-    effect.pk, effect.effect_key, effect.leave, effect.leave_basis = gate.id, "forged", "granted", "ruling"
+    effect.pk, effect.effect_key, effect.leave, effect.leave_basis = (
+        gate.id,
+        "forged",
+        "granted",
+        "ruling",
+    )
     refused("leave_by_ruling_is_never_born", lambda: effect.save(force_insert=True))
 
 
@@ -40,7 +46,9 @@ def test_leave_is_used_only_after_it_was_given(desk: Desk, gate: Gate, answer: s
     refused(law, forge(**DISPATCHED))
     refused(law, forge(leave="used"))
     refused(law, forge(leave="used", state="acknowledged", outcome="ok", attempt_count=1))
-    Effect.objects.update(**{**DISPATCHED, "leave": "observed"})  # what was merely reported is never refused
+    Effect.objects.update(
+        **{**DISPATCHED, "leave": "observed"}
+    )  # what was merely reported is never refused
 
 
 def test_leave_that_was_given_is_used(desk: Desk, gate: Gate) -> None:
@@ -62,12 +70,15 @@ def test_leave_for_the_next_attempt_is_given_before_it_is_used_too(desk: Desk) -
     rejected(desk, planned)
     refused("leave_is_given_before_it_is_used", forge(**DISPATCHED | {"attempt_count": 2}))
     late = desk.agent.post(f"/effects/{planned['id']}/acknowledge", {"attempt": 1, "outcome": "ok"})
-    assert late.status_code == 202  # the first attempt happened after all, under the leave that it had
+    assert (
+        late.status_code == 202
+    )  # the first attempt happened after all, under the leave that it had
     assert desk.effect(planned).leave == "used"
 
 
 def test_leave_that_was_set_aside_is_used_by_the_attempt_it_was_for(quiet: Desk) -> None:
-    """The first attempt was only reported, seemed rejected, and had happened: the next has its leave all the same."""
+    """The first attempt was only reported, seemed rejected, and had happened: the next has its
+    leave all the same."""
     quiet.agent.session("s-1")
     fact = {"session": "s-1", "effect_key": "e-1"}
     told: list[list[tuple[str, int, dict[str, str]]]] = [
@@ -77,13 +88,22 @@ def test_leave_that_was_set_aside_is_used_by_the_attempt_it_was_for(quiet: Desk)
     ]
     for batch in told:
         items = [
-            {"id": f"{kind} {attempt}", "kind": f"effect.{kind}", "attempt": attempt, **fact, **fields}
+            {
+                "id": f"{kind} {attempt}",
+                "kind": f"effect.{kind}",
+                "attempt": attempt,
+                **fact,
+                **fields,
+            }
             for kind, attempt, fields in batch
         ]
         answer = quiet.agent.report(items)
         assert answer.status_code == 200, answer.text
         quiet.plan()  # asks anew after the rejection; afterwards it changes nothing
-    assert list(Attempt.objects.order_by("number").values_list("leave", flat=True)) == ["observed", "used"]
+    assert list(Attempt.objects.order_by("number").values_list("leave", flat=True)) == [
+        "observed",
+        "used",
+    ]
 
 
 def test_effects_and_attempts_are_never_deleted(desk: Desk, gate: Gate) -> None:
@@ -101,7 +121,9 @@ def test_only_leave_that_stood_is_set_aside(desk: Desk, gate: Gate) -> None:
     refused("leave_is_given_before_it_is_used", forge(**DISPATCHED))
 
 
-@pytest.mark.parametrize("disguise", [{}, {"state": "failed", "failure_reason": "rejected", "outcome": "error"}])
+@pytest.mark.parametrize(
+    "disguise", [{}, {"state": "failed", "failure_reason": "rejected", "outcome": "error"}]
+)
 def test_what_was_refused_stays_refused(desk: Desk, gate: Gate, disguise: dict[str, Any]) -> None:
     desk.answer(gate, "reviewer", "deny", "not now")
     forge(**disguise, attempt_count=len(disguise) // 3)()

@@ -1,7 +1,8 @@
-"""A gate's life as a machine: agents, people, operators, reports and the clock in any order, and what must hold always.
+"""A gate's life as a machine: agents, people, operators, reports and the clock in any order, and
+what must hold always.
 
-After every step rows, laws of leave and the book are compared; what the book says is replayed here by other code than
-wrote it, from facts alone.
+After every step rows, laws of leave and the book are compared; what the book says is replayed here
+by other code than wrote it, from facts alone.
 """
 
 from collections.abc import Iterator
@@ -14,22 +15,36 @@ import time_machine
 from django.db import transaction
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
-from approvals import deadlines, exemptions, rulings
+from accounts import agents
+from approvals import exemptions
+from approvals.gates import deadlines
+from approvals.gates.states import APPROVED_STATUSES, OPEN_STATUSES, US
 from approvals.models import Exemption, Gate, Vote
-from approvals.states import GIVEN, OPEN, US
-from journal.clock import now_us
-from ledger import holds
-from ledger.models import Attempt, Effect
-from ledger.models_holds import Hold
-from sessions import agents
-from tests.approvals.proving import proved
-from tests.approvals.replayed import Book, basis_of, folded, leave_of, set_aside_for, status_of
-from tests.approvals.story import RULES, Desk
-from tests.ingest.caller import Caller
-from tests.pages.book import doors
-from tests.sessions.mates import one_team
+from approvals.voting import votes as voting_votes
+from db.clock import now_us
+from ledger import stops
+from ledger.models import Attempt, Effect, Stop
+from tests.api.api_client import Caller
+from tests.approvals.confirm_helpers import proved
+from tests.approvals.inbox_scenario import RULES, Desk
+from tests.approvals.replayed_sessions import (
+    Book,
+    basis_of,
+    folded,
+    leave_of,
+    set_aside_for,
+    status_of,
+)
+from tests.pages.sample_data import doors
+from tests.sessions.team_helpers import one_team
 
 pytestmark = pytest.mark.django_db
 
@@ -37,7 +52,9 @@ STRICT = RULES.replace("minimum: 1", "minimum: 2")
 ALLOW = "name: lax\nrules:\n  - {id: all, title: Everything, match: {}, outcome: allow}\n"
 DENY = "name: shut\nrules:\n  - {id: all, title: Everything, match: {}, outcome: deny}\n"
 KEYS = st.sampled_from(["e-1", "e-2"])
-WAYS = st.tuples(KEYS, st.integers(0, 6))  # an effect, and how far it goes before something crosses its way
+WAYS = st.tuples(
+    KEYS, st.integers(0, 6)
+)  # an effect, and how far it goes before something crosses its way
 NUMBERS = st.sampled_from([1, 1, 2])
 TOOLS = st.sampled_from(["git.push", "git.push", "git.push", "deploy", "file.read"])
 AGENTS = st.sampled_from([0, 0, 0, 1])
@@ -96,7 +113,8 @@ class Life(RuleBasedStateMachine):
             self.plan(0, key, effect.tool)
 
     def go(self, way: tuple[str, int]) -> str:
-        """Let an effect go as far as `way` says, through rejected attempts and leave for the next; return its key."""
+        """Let an effect go as far as `way` says, through rejected attempts and leave for the next;
+        return its key."""
         for _ in range(way[1]):
             self.go_on(way[0], "rejected")
         return way[0]
@@ -108,7 +126,13 @@ class Life(RuleBasedStateMachine):
         self.post(
             agent,
             "/effects",
-            {"session": "s-1", "effect_key": key, "tool": tool, "arguments": {"ref": key}, "turn": "t"},
+            {
+                "session": "s-1",
+                "effect_key": key,
+                "tool": tool,
+                "arguments": {"ref": key},
+                "turn": "t",
+            },
         )
 
     @rule(agent=AGENTS, way=WAYS)
@@ -122,7 +146,9 @@ class Life(RuleBasedStateMachine):
     def acknowledge(self, way: tuple[str, int], number: int, outcome: str) -> None:
         key = self.go(way)
         if effect := self.effect(key):
-            self.post(0, f"/effects/{effect.id}/acknowledge", {"attempt": number, "outcome": outcome})
+            self.post(
+                0, f"/effects/{effect.id}/acknowledge", {"attempt": number, "outcome": outcome}
+            )
 
     @rule(way=WAYS, number=NUMBERS, reason=st.sampled_from(["rejected", "rejected", "timeout"]))
     def fail(self, way: tuple[str, int], number: int, reason: str) -> None:
@@ -144,22 +170,44 @@ class Life(RuleBasedStateMachine):
         self.go(way)
         self.post(0, f"/sessions/{self.session}/end", {"status": "completed"})
 
-    @rule(way=WAYS, further=st.sampled_from([0, 1]), early=st.booleans(), fact=st.sampled_from([
-        ("effect.dispatched", {}), ("effect.acknowledged", {"outcome": "ok"}),
-        ("effect.failed", {"reason": "rejected"}), ("effect.failed", {"reason": "timeout"}),
-    ]))  # fmt: skip
-    def report_a_move(self, way: tuple[str, int], further: int, early: bool, fact: tuple[str, dict[str, Any]]) -> None:
+    @rule(
+        way=WAYS,
+        further=st.sampled_from([0, 1]),
+        early=st.booleans(),
+        fact=st.sampled_from(
+            [
+                ("effect.dispatched", {}),
+                ("effect.acknowledged", {"outcome": "ok"}),
+                ("effect.failed", {"reason": "rejected"}),
+                ("effect.failed", {"reason": "timeout"}),
+            ]
+        ),
+    )
+    def report_a_move(
+        self, way: tuple[str, int], further: int, early: bool, fact: tuple[str, dict[str, Any]]
+    ) -> None:
         """Tell of the last attempt that the book knows, or of the next."""
         key = self.go(way)
         effect = self.effect(key)
         number = max((effect.attempt_count if effect else 0) + further, 1)
         self.report(0, early, {"kind": fact[0], "effect_key": key, "attempt": number, **fact[1]})
 
-    @rule(agent=AGENTS, way=WAYS, early=st.booleans(), fact=st.sampled_from([
-        {"kind": "effect.superseded"}, {"kind": "session.ended", "status": "failed"},
-        {"kind": "effect.planned", "tool": "git.push"}, {"kind": "effect.planned", "tool": "file.read"},
-    ]))  # fmt: skip
-    def report_something_else(self, agent: int, way: tuple[str, int], early: bool, fact: dict[str, Any]) -> None:
+    @rule(
+        agent=AGENTS,
+        way=WAYS,
+        early=st.booleans(),
+        fact=st.sampled_from(
+            [
+                {"kind": "effect.superseded"},
+                {"kind": "session.ended", "status": "failed"},
+                {"kind": "effect.planned", "tool": "git.push"},
+                {"kind": "effect.planned", "tool": "file.read"},
+            ]
+        ),
+    )
+    def report_something_else(
+        self, agent: int, way: tuple[str, int], early: bool, fact: dict[str, Any]
+    ) -> None:
         key = self.go(way)
         said = {"arguments": {"ref": key}} if fact["kind"] == "effect.planned" else {}
         self.report(agent, early, {"effect_key": key, **said, **fact})
@@ -173,7 +221,11 @@ class Life(RuleBasedStateMachine):
 
     # --- people
 
-    @rule(way=WAYS, person=PEOPLE, answer=st.sampled_from(["approve", "approve", "approve", "deny", "return"]))
+    @rule(
+        way=WAYS,
+        person=PEOPLE,
+        answer=st.sampled_from(["approve", "approve", "approve", "deny", "return"]),
+    )
     def answer(self, way: tuple[str, int], person: str, answer: str) -> None:
         key = self.go(way)
         if gate := self.gate(key):
@@ -191,7 +243,9 @@ class Life(RuleBasedStateMachine):
         if gate := self.gate(key):
             member = self.desk.person(person)
             with transaction.atomic():
-                rulings.revoke(gate, member, "because") if verb == "revoke" else rulings.extend(gate, member)
+                voting_votes.revoke_approval(
+                    gate, member, "because"
+                ) if verb == "revoke" else voting_votes.extend_deadline(gate, member)
 
     # --- operators and the clock
 
@@ -210,36 +264,41 @@ class Life(RuleBasedStateMachine):
         user = self.desk.user("administrator")
         with transaction.atomic():
             if standing is not None:
-                exemptions.revoke(standing, user)
+                exemptions.end_exemption(standing, user)
                 return
             ends = now_us() + 600 * US
-            exemptions.grant(
-                self.desk.project, tool="git.*", reason="a release goes on", ends_at_us=ends, user=user, **proved()
+            exemptions.create_exemption(
+                self.desk.project,
+                tool="git.*",
+                reason="a release goes on",
+                ends_at_us=ends,
+                user=user,
+                **proved(),
             )
 
     @rule()
     def stop(self) -> None:
-        standing = Hold.objects.filter(lifted_at_us=None).first()
+        standing = Stop.objects.filter(lifted_at_us=None).first()
         user = self.desk.user("reviewer")
         with transaction.atomic():
             if standing is not None:
-                holds.lift(standing, "looked into it", user)
+                stops.lift_stop(standing, "looked into it", user)
             else:
-                holds.put(self.desk.project, "tool", "git.push", "it deletes too much", user)
+                stops.set_stop(self.desk.project, "tool", "git.push", "it deletes too much", user)
 
     @rule(way=WAYS, seconds=st.sampled_from([60, 700, 4000]), swept=st.booleans())
     def pass_time(self, way: tuple[str, int], seconds: int, swept: bool) -> None:
         self.go(way)
         self.now.shift(seconds)
         if swept:
-            deadlines.sweep()
+            deadlines.expire_due_gates()
 
     # --- what holds always
 
     @invariant()
     def leave_and_gates_agree(self) -> None:
         opened: dict[UUID, dict[str, str]] = {}
-        for gate in Gate.objects.filter(status__in=OPEN):
+        for gate in Gate.objects.filter(status__in=OPEN_STATUSES):
             opened.setdefault(gate.effect_id, {})[gate.id.hex] = gate.status
         for effect in Effect.objects.all():
             stands = opened.get(effect.id, {})
@@ -259,7 +318,7 @@ class Life(RuleBasedStateMachine):
             no = [vote for vote in votes if vote.answer.startswith("deny")]
             assert len({vote.user_id for vote in votes}) == len(votes)
             assert yes.isdisjoint({gate.requester_id, gate.session_owner_id, gate.agent_owner_id})
-            if gate.status in GIVEN or gate.used_attempt or gate.leave_until_us:
+            if gate.status in APPROVED_STATUSES or gate.used_attempt or gate.leave_until_us:
                 assert len(yes) >= gate.minimum
             if gate.status in ("denied", "denied_final"):
                 assert len(no) >= gate.deny_threshold
@@ -274,7 +333,9 @@ class Life(RuleBasedStateMachine):
         used = {(gate.effect_id, gate.used_attempt or 0): gate for gate in spent}
         assert len(used) == len(spent)
         happened = list(Gate.objects.filter(status="cancelled", reason="happened"))
-        attempts = {(attempt.effect_id, attempt.number): attempt for attempt in Attempt.objects.all()}
+        attempts = {
+            (attempt.effect_id, attempt.number): attempt for attempt in Attempt.objects.all()
+        }
         for key, attempt in attempts.items():
             basis = basis_of(self.book.of(attempt.effect_id), attempt.number)
             if attempt.lane == "command":
@@ -306,19 +367,23 @@ class Life(RuleBasedStateMachine):
         self.book.read_on()
         stored: dict[UUID, set[tuple[Any, ...]]] = {}
         for one in Attempt.objects.all():
-            stored.setdefault(one.effect_id, set()).add((one.number, one.is_open, one.replaced, one.outcome))
+            stored.setdefault(one.effect_id, set()).add(
+                (one.number, one.is_open, one.replaced, one.outcome)
+            )
         for effect in Effect.objects.all():
             row, attempts = folded(effect, self.book.of(effect.id))
             for name in ("tool", "state", "outcome", "attempt_count", "failure_reason", "lane"):
                 assert getattr(row, name) == getattr(effect, name), name
-            made = {(one.number, one.is_open, one.replaced, one.outcome) for one in attempts.values()}
+            made = {
+                (one.number, one.is_open, one.replaced, one.outcome) for one in attempts.values()
+            }
             assert made == stored.get(effect.id, set())
 
 
 @pytest.fixture
 def life(desk: Desk) -> Iterator[type[Life]]:
     """The machine on a desk with a second agent of the first one's team."""
-    with doors(agents.ensure(desk.project, "build-9", desk.user("reviewer"))) as second:
+    with doors(agents.ensure_agent(desk.project, "build-9", desk.user("reviewer"))) as second:
         one_team("deploy-7", "build-9")
         Life.desk, Life.callers = desk, [desk.agent, second]
         yield Life

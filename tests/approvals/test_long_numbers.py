@@ -1,4 +1,5 @@
-"""Whole numbers past 2^53 and past 64 bits: kept as their digits in the journal, the digest, pages and answers."""
+"""Whole numbers past 2^53 and past 64 bits: kept as their digits in the journal, the digest, pages
+and answers."""
 
 import hashlib
 import hmac
@@ -9,13 +10,13 @@ from django.conf import settings
 
 from journal.models import Body
 from ledger.models import Effect
+from tests.api.api_client import Caller, code
+from tests.api.conftest import agent as agent
+from tests.api.conftest import application as application
+from tests.api.conftest import call as call
+from tests.api.conftest import issue as issue
+from tests.approvals.inbox_scenario import Desk
 from tests.approvals.reviewer import Reviewer, url_of
-from tests.approvals.story import Desk
-from tests.ingest.caller import Caller, code
-from tests.ingest.conftest import agent as agent
-from tests.ingest.conftest import application as application
-from tests.ingest.conftest import call as call
-from tests.ingest.conftest import issue as issue
 
 pytestmark = pytest.mark.django_db
 CHATS = [2**53, 2**53 + 1, -(2**53) - 1, 2**63, 2**64 + 1, 10**40 + 7]
@@ -31,14 +32,18 @@ def test_a_plan_keeps_it_and_the_digest_sees_its_digits(agent: Caller, number: i
     effect = planned(agent, number)
     assert f'"chat":{number},' in Body.objects.get(entry=Effect.objects.get().plan_position).text
     text = f'["git.push",{{"chat":{number},"text":"x"}}]'.encode()
-    assert effect["intent_digest"] == "v1:" + hmac.new(settings.GATEBOOK_PEPPER, text, hashlib.sha256).hexdigest()
+    assert (
+        effect["intent_digest"]
+        == "v1:" + hmac.new(settings.GATEBOOK_PEPPER, text, hashlib.sha256).hexdigest()
+    )
     told = agent.get(f"/effects/{effect['id']}/plan")
     assert f'"chat":{number},' in told.text
     assert told.json()["arguments"]["chat"] == number
     # Its neighbours are other intents: one double stands for all of them.
     for other in (number - 1, number + 1):
         refused = agent.post(
-            f"/effects/{effect['id']}/dispatch", {"process": "p", "arguments": {"chat": other, "text": "x"}}
+            f"/effects/{effect['id']}/dispatch",
+            {"process": "p", "arguments": {"chat": other, "text": "x"}},
         )
         assert code(refused) == (409, "INTENT_MISMATCH")
     body = {"process": "p", "arguments": {"chat": number, "text": "x"}}
@@ -49,8 +54,16 @@ def test_a_plan_keeps_it_and_the_digest_sees_its_digits(agent: Caller, number: i
 def test_evidence_of_the_same_call_has_the_same_digest(agent: Caller, number: int) -> None:
     agent.session()
     effect = planned(agent, number)
-    item = {"id": "n", "kind": "effect.planned", "session": "s-1", "effect_key": "reported", "tool": "git.push"}
-    assert agent.report([item | {"arguments": {"chat": number, "text": "x"}}]).json()["accepted"] == 1
+    item = {
+        "id": "n",
+        "kind": "effect.planned",
+        "session": "s-1",
+        "effect_key": "reported",
+        "tool": "git.push",
+    }
+    assert (
+        agent.report([item | {"arguments": {"chat": number, "text": "x"}}]).json()["accepted"] == 1
+    )
     digests = set(Effect.objects.values_list("intent_digest", flat=True))
     assert digests == {effect["intent_digest"]}
 
@@ -67,11 +80,15 @@ def test_people_see_it_approve_it_and_its_preconditions_hold(desk: Desk, number:
     assert str(number) in rita.page(f"/effects/{effect['id']}/")
     desk.answer(gate, "reviewer")
     start = {"process": "p", "arguments": {"chat": number, "text": "x"}, "free_text": ["text"]}
-    other = desk.agent.post(f"/effects/{effect['id']}/dispatch", start | {"preconditions": {"last": number + 1}})
+    other = desk.agent.post(
+        f"/effects/{effect['id']}/dispatch", start | {"preconditions": {"last": number + 1}}
+    )
     assert other.status_code == 409
     again = planned(desk.agent, number, preconditions={"last": number}, free_text=["text"])
     desk.answer(desk.gate(again), "administrator")
-    started = desk.agent.post(f"/effects/{effect['id']}/dispatch", start | {"preconditions": {"last": number}})
+    started = desk.agent.post(
+        f"/effects/{effect['id']}/dispatch", start | {"preconditions": {"last": number}}
+    )
     assert started.status_code == 200, started.text
 
 
@@ -91,10 +108,18 @@ def test_a_number_of_more_than_64_digits_is_refused(agent: Caller) -> None:
 
 
 @pytest.mark.parametrize("field", ["attempt", "ordinal", "lease_epoch", "producer_seq"])
-def test_where_a_number_has_a_meaning_it_is_refused_and_never_a_fault(agent: Caller, field: str) -> None:
+def test_where_a_number_has_a_meaning_it_is_refused_and_never_a_fault(
+    agent: Caller, field: str
+) -> None:
     agent.session()
     body = {"session": "s-1", "call_id": "c", "tool": "t", "arguments": {}, field: 2**64 + 1}
     assert agent.post("/effects", body).status_code == 422
-    item = {"id": "i", "kind": "effect.acknowledged", "session": "s-1", "effect_key": "e", "outcome": "ok"}
+    item = {
+        "id": "i",
+        "kind": "effect.acknowledged",
+        "session": "s-1",
+        "effect_key": "e",
+        "outcome": "ok",
+    }
     answer = agent.report([item | {field: 2**64 + 1}])
     assert answer.status_code in (200, 207), answer.text

@@ -1,4 +1,5 @@
-"""What a policy says: deny overrides, then the strictest ask, then allow; what cannot be evaluated never lets pass."""
+"""What a policy says: deny overrides, then the strictest ask, then allow; what cannot be evaluated
+never lets pass."""
 
 from itertools import permutations
 from typing import Any
@@ -7,23 +8,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals import states
-from approvals.matching import Compiled, Rate, Wish, judge, operation_of, risk_of
-from approvals.requirement import DEFAULT, Requirement
+from approvals.gates import states
+from approvals.policies.engine import (
+    CompiledPolicy,
+    PlanRate,
+    PolicyInput,
+    compute_risk,
+    evaluate_rules,
+    get_operation,
+)
+from approvals.policies.requirement import DEFAULT_REQUIREMENT, Requirement
 from ledger.states import REVERSIBILITIES
-from tests.approvals.wishes import never, rules, wish
+from tests.approvals.policy_factories import never, rules, wish
 
 ASK: dict[str, Any] = {"outcome": "require"}
 STRICT = Requirement(minimum=2).as_dict()
 
 
-def said(compiled: Compiled, one: Wish | None = None, mode: str = "enforce") -> tuple[str, str]:
-    judgement = judge(compiled, one or wish(), mode, never)
+def said(
+    compiled: CompiledPolicy, one: PolicyInput | None = None, mode: str = "enforce"
+) -> tuple[str, str]:
+    judgement = evaluate_rules(compiled, one or wish(), mode, never)
     return judgement.outcome, judgement.rule
 
 
 def test_deny_overrides_whatever_stands_before_it() -> None:
-    assert said(rules({"outcome": "allow"}, {**ASK, "require": STRICT}, {"outcome": "deny"})) == ("deny", "r2")
+    assert said(rules({"outcome": "allow"}, {**ASK, "require": STRICT}, {"outcome": "deny"})) == (
+        "deny",
+        "r2",
+    )
 
 
 def test_of_two_denials_the_earlier_is_named() -> None:
@@ -44,21 +57,34 @@ def test_asking_is_stricter_than_allowing() -> None:
         {"ticket": "INC-*"},
     ],
 )
-def test_of_two_rules_that_ask_the_stricter_wins_wherever_it_stands(stricter: dict[str, Any]) -> None:
+def test_of_two_rules_that_ask_the_stricter_wins_wherever_it_stands(
+    stricter: dict[str, Any],
+) -> None:
     hard, soft = {**ASK, "require": Requirement(**stricter).as_dict()}, ASK
     for order in ([soft, hard], [hard, soft]):
-        judgement = judge(rules(*order), wish(), "enforce", never)
+        judgement = evaluate_rules(rules(*order), wish(), "enforce", never)
         assert judgement.requirement == Requirement(**stricter)
         assert judgement.asking == ("r0", "r1")
 
 
 def test_more_people_count_before_step_up_and_step_up_before_rationale() -> None:
-    asks = [Requirement(minimum=2), Requirement(step_up="typed_digest"), Requirement(rationale="always")]
+    asks = [
+        Requirement(minimum=2),
+        Requirement(step_up="typed_digest"),
+        Requirement(rationale="always"),
+    ]
     for order in permutations(asks):
-        judgement = judge(rules(*({**ASK, "require": one.as_dict()} for one in order)), wish(), "enforce", never)
+        judgement = evaluate_rules(
+            rules(*({**ASK, "require": one.as_dict()} for one in order)), wish(), "enforce", never
+        )
         assert judgement.requirement == asks[0]
     assert (
-        judge(rules(*({**ASK, "require": one.as_dict()} for one in asks[:0:-1])), wish(), "enforce", never)[2]
+        evaluate_rules(
+            rules(*({**ASK, "require": one.as_dict()} for one in asks[:0:-1])),
+            wish(),
+            "enforce",
+            never,
+        )[2]
         == (asks[1])
     )
 
@@ -82,9 +108,11 @@ def test_of_equal_rules_that_ask_the_earlier_is_named() -> None:
 )
 def test_what_no_rule_speaks_of(declared: bool, tool_class: str, mode: str, expected: str) -> None:
     one = wish(declared=declared, tool_class=tool_class)
-    judgement = judge(rules({"match": {"tools": ["mail.*"]}, "outcome": "deny"}), one, mode, never)
+    judgement = evaluate_rules(
+        rules({"match": {"tools": ["mail.*"]}, "outcome": "deny"}), one, mode, never
+    )
     assert (judgement.outcome, judgement.rule) == (expected, "")
-    assert judgement.requirement == (DEFAULT if expected == "ask" else None)
+    assert judgement.requirement == (DEFAULT_REQUIREMENT if expected == "ask" else None)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +149,15 @@ def test_what_no_rule_speaks_of(declared: bool, tool_class: str, mode: str, expe
         ({"labels": {"team": "w*"}}, True),
         ({"labels": {"team": "api"}}, False),
         ({"labels": {"squad": "*"}}, False),
-        ({"tools": ["git.push"], "repositories": ["web"], "refs": ["main"], "agents": ["nobody"]}, False),
+        (
+            {
+                "tools": ["git.push"],
+                "repositories": ["web"],
+                "refs": ["main"],
+                "agents": ["nobody"],
+            },
+            False,
+        ),
     ],
 )
 def test_a_condition_holds_or_it_does_not(match: dict[str, Any], holds: bool) -> None:
@@ -129,10 +165,20 @@ def test_a_condition_holds_or_it_does_not(match: dict[str, Any], holds: bool) ->
 
 
 ARGUMENTS = {
-    "force": True, "count": 3, "price": 2.5, "to": "ada@example.org", "host": "10.1.2.3", "six": "::ffff:10.1.2.3",
-    "6to4": "2002:a01:203::1", "nat64": "64:ff9b::10.1.2.3", "other": "2001:db8::10.1.2.3",
-    "none": None, "list": ["a", 1, True], "deep": {"er": [{"at": "last"}]}, "empty": {},
-}  # fmt: skip
+    "force": True,
+    "count": 3,
+    "price": 2.5,
+    "to": "ada@example.org",
+    "host": "10.1.2.3",
+    "six": "::ffff:10.1.2.3",
+    "6to4": "2002:a01:203::1",
+    "nat64": "64:ff9b::10.1.2.3",
+    "other": "2001:db8::10.1.2.3",
+    "none": None,
+    "list": ["a", 1, True],
+    "deep": {"er": [{"at": "last"}]},
+    "empty": {},
+}
 
 
 @pytest.mark.parametrize(
@@ -196,10 +242,15 @@ ARGUMENTS = {
         ({"path": "count", "cidr": ["0.0.0.0/8"]}, None),
     ],
 )
-def test_a_predicate_holds_or_does_not_or_cannot_be_answered(asked: dict[str, Any], expected: bool | None) -> None:
+def test_a_predicate_holds_or_does_not_or_cannot_be_answered(
+    asked: dict[str, Any], expected: bool | None
+) -> None:
     one = wish(arguments=ARGUMENTS)
-    judgement = judge(
-        rules({"match": {"arguments": [asked]}, "outcome": "deny"}, {"outcome": "allow"}), one, "enforce", never
+    judgement = evaluate_rules(
+        rules({"match": {"arguments": [asked]}, "outcome": "deny"}, {"outcome": "allow"}),
+        one,
+        "enforce",
+        never,
     )
     assert judgement.outcome == {True: "deny", False: "allow", None: "ask"}[expected]
     assert bool(judgement.error) == (expected is None)
@@ -208,7 +259,10 @@ def test_a_predicate_holds_or_does_not_or_cannot_be_answered(asked: dict[str, An
 @pytest.mark.parametrize("arguments", [None, [], "text", 5, {}])
 def test_arguments_of_any_shape_have_no_such_path(arguments: Any) -> None:
     one = wish(arguments=arguments)
-    asked = rules({"match": {"arguments": [{"path": "force", "eq": True}]}, "outcome": "deny"}, {"outcome": "allow"})
+    asked = rules(
+        {"match": {"arguments": [{"path": "force", "eq": True}]}, "outcome": "deny"},
+        {"outcome": "allow"},
+    )
     assert said(asked, one) == ("allow", "r1")
 
 
@@ -221,55 +275,72 @@ def test_a_rule_that_allows_lets_pass_only_what_it_has_seen() -> None:
 def test_one_condition_that_is_false_is_enough_for_no() -> None:
     match = {"arguments": [{"path": "refspec", "lt": 5}, {"path": "remote", "eq": "fork"}]}
     assert said(rules({"match": match, "outcome": "allow"}), mode="observe") == ("allow", "")
-    seldom = {"arguments": [{"path": "refspec", "lt": 5}], "rate": {"over": 1, "within_s": 60, "per": "tool"}}
+    seldom = {
+        "arguments": [{"path": "refspec", "lt": 5}],
+        "rate": {"over": 1, "within_s": 60, "per": "tool"},
+    }
     assert said(rules({"match": seldom, "outcome": "allow"}), mode="observe") == ("allow", "")
 
 
 @pytest.mark.parametrize("outcome", ["allow", "require", "deny"])
-@pytest.mark.parametrize("mode", states.MODES)
+@pytest.mark.parametrize("mode", states.POLICY_MODES)
 def test_what_cannot_be_evaluated_asks_or_denies_and_says_why(outcome: str, mode: str) -> None:
-    faulty = rules({"match": {"arguments": [{"path": "remote", "gt": 5}]}, "outcome": outcome}, {"outcome": "allow"})
-    asked = judge(faulty, wish(), mode, never)
-    assert (asked.outcome, asked.rule, asked.requirement, asked.asking) == ("ask", "r0", DEFAULT, ())
+    faulty = rules(
+        {"match": {"arguments": [{"path": "remote", "gt": 5}]}, "outcome": outcome},
+        {"outcome": "allow"},
+    )
+    asked = evaluate_rules(faulty, wish(), mode, never)
+    assert (asked.outcome, asked.rule, asked.requirement, asked.asking) == (
+        "ask",
+        "r0",
+        DEFAULT_REQUIREMENT,
+        (),
+    )
     assert asked.error == "rule r0: argument remote is text, which cannot be compared with a number"
-    denied = judge(faulty, wish(reversibility="irreversible"), mode, never)
+    denied = evaluate_rules(faulty, wish(reversibility="irreversible"), mode, never)
     assert (denied.outcome, denied.rule, denied.error) == ("deny", "r0", asked.error)
 
 
 def test_a_counter_that_fails_lets_nothing_pass() -> None:
-    def broken(_rate: Rate) -> int:
+    def broken(_rate: PlanRate) -> int:
         raise RuntimeError("the database is away")
 
     often = {"match": {"rate": {"over": 5, "within_s": 60, "per": "agent"}}, "outcome": "allow"}
-    judgement = judge(rules(often, {"outcome": "allow"}), wish(), "observe", broken)
-    assert (judgement.outcome, judgement.error) == ("ask", "rule r0: could not be evaluated (RuntimeError)")
+    judgement = evaluate_rules(rules(often, {"outcome": "allow"}), wish(), "observe", broken)
+    assert (judgement.outcome, judgement.error) == (
+        "ask",
+        "rule r0: could not be evaluated (RuntimeError)",
+    )
 
 
 @pytest.mark.parametrize(("before", "outcome"), [(4, "allow"), (5, "deny"), (6, "deny")])
 def test_a_rate_holds_once_as_many_were_planned_before(before: int, outcome: str) -> None:
-    asked: list[Rate] = []
+    asked: list[PlanRate] = []
 
-    def counted(rate: Rate) -> int:
+    def counted(rate: PlanRate) -> int:
         asked.append(rate)
         return before
 
     often = {"match": {"rate": {"over": 5, "within_s": 60, "per": "agent"}}, "outcome": "deny"}
-    assert judge(rules(often, {"outcome": "allow"}), wish(), "enforce", counted).outcome == outcome
-    assert asked == [Rate(5, 60, "agent")]
+    assert (
+        evaluate_rules(rules(often, {"outcome": "allow"}), wish(), "enforce", counted).outcome
+        == outcome
+    )
+    assert asked == [PlanRate(5, 60, "agent")]
 
 
 def test_a_long_session_is_counted_since_it_began_and_only_where_all_else_holds() -> None:
-    asked: list[Rate] = []
+    asked: list[PlanRate] = []
 
-    def counted(rate: Rate) -> int:
+    def counted(rate: PlanRate) -> int:
         asked.append(rate)
         return 200
 
     long = {"match": {"agents": ["deploy-7"], "session_effects_over": 200}, "outcome": "deny"}
-    assert judge(rules(long), wish(agent="other"), "observe", counted).outcome == "allow"
+    assert evaluate_rules(rules(long), wish(agent="other"), "observe", counted).outcome == "allow"
     assert asked == []
-    assert judge(rules(long), wish(), "observe", counted).outcome == "deny"
-    assert asked == [Rate(200, 0, "session_effects")]
+    assert evaluate_rules(rules(long), wish(), "observe", counted).outcome == "deny"
+    assert asked == [PlanRate(200, 0, "session_effects")]
 
 
 @pytest.mark.parametrize(
@@ -289,8 +360,10 @@ def test_a_long_session_is_counted_since_it_began_and_only_where_all_else_holds(
         ("read", "", "", True, "low"),
     ],
 )
-def test_risk_is_computed(reversibility: str, environment: str, ref_class: str, declared: bool, risk: str) -> None:
-    assert risk_of(reversibility, environment, ref_class, declared) == risk
+def test_risk_is_computed(
+    reversibility: str, environment: str, ref_class: str, declared: bool, risk: str
+) -> None:
+    assert compute_risk(reversibility, environment, ref_class, declared) == risk
 
 
 @given(
@@ -302,9 +375,16 @@ def test_risk_is_computed(reversibility: str, environment: str, ref_class: str, 
 def test_what_an_agent_says_of_the_environment_only_raises_the_risk(
     reversibility: str, environment: str, ref_class: str, declared: bool
 ) -> None:
-    known = states.RISKS.index(risk_of(reversibility, "", ref_class, declared))
-    assert states.RISKS.index(risk_of(reversibility, environment, ref_class, declared)) >= known
+    known = states.RISKS.index(compute_risk(reversibility, "", ref_class, declared))
+    assert (
+        states.RISKS.index(compute_risk(reversibility, environment, ref_class, declared)) >= known
+    )
 
 
 def test_an_operation_is_what_follows_the_last_dot() -> None:
-    assert [operation_of(name) for name in ("git.push", "a.b.c", "Bash", "")] == ["push", "c", "Bash", ""]
+    assert [get_operation(name) for name in ("git.push", "a.b.c", "Bash", "")] == [
+        "push",
+        "c",
+        "Bash",
+        "",
+    ]

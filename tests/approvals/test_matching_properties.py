@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals import states
-from approvals.matching import Judgement, Wish, compile_rules, judge
-from approvals.requirement import Requirement, is_stricter
+from approvals.gates import states
+from approvals.policies.engine import PolicyDecision, PolicyInput, compile_rules, evaluate_rules
+from approvals.policies.requirement import Requirement, is_stricter_requirement
 from ledger.states import REVERSIBILITIES
-from tests.approvals.wishes import rules, wish
+from tests.approvals.policy_factories import rules, wish
 
 # Whatever rules there are, in whatever order.
 
@@ -30,11 +30,15 @@ REQUIREMENTS = st.builds(
 )
 PREDICATES = st.sampled_from(
     [
-        {"path": "remote", "eq": "origin"}, {"path": "remote", "eq": True}, {"path": "remote", "gt": 5},
-        {"path": "absent", "exists": True}, {"path": "absent", "ne": 1}, {"path": "refspec", "prefix": "+"},
+        {"path": "remote", "eq": "origin"},
+        {"path": "remote", "eq": True},
+        {"path": "remote", "gt": 5},
+        {"path": "absent", "exists": True},
+        {"path": "absent", "ne": 1},
+        {"path": "refspec", "prefix": "+"},
         {"path": "refspec", "cidr": ["10.0.0.0/8"]},
     ]
-)  # fmt: skip
+)
 MATCHES = st.fixed_dictionaries(
     {},
     optional={
@@ -65,22 +69,32 @@ WISHES = st.builds(
     risk=st.sampled_from(states.RISKS),
 )
 BEFORE = st.integers(0, 5)
-MODE = st.sampled_from(states.MODES)
+MODE = st.sampled_from(states.POLICY_MODES)
 
 
-def judged(given_: list[dict[str, Any]], one: Wish, mode: str, before: int) -> Judgement:
-    return judge(rules(*given_), one, mode, lambda _rate: before)
+def judged(
+    given_: list[dict[str, Any]], one: PolicyInput, mode: str, before: int
+) -> PolicyDecision:
+    return evaluate_rules(rules(*given_), one, mode, lambda _rate: before)
 
 
-def rank(judgement: Judgement) -> tuple[Any, ...]:
-    """Sorts judgements from the laxest; what nobody wrote a rule for counts no more than its outcome."""
-    strictness = judgement.requirement.strictness if judgement.requirement and judgement.rule else ()
-    return states.OUTCOMES.index(judgement.outcome), strictness
+def rank(judgement: PolicyDecision) -> tuple[Any, ...]:
+    """Sorts judgements from the laxest; what nobody wrote a rule for counts no more than its
+    outcome."""
+    strictness = (
+        judgement.requirement.strictness if judgement.requirement and judgement.rule else ()
+    )
+    return states.RULE_OUTCOMES.index(judgement.outcome), strictness
 
 
 @given(RULES, rule_of(("deny",)), st.integers(0, 5), WISHES, MODE, BEFORE)
 def test_a_rule_more_that_denies_never_loosens(
-    given_: list[dict[str, Any]], more: dict[str, Any], at: int, one: Wish, mode: str, before: int
+    given_: list[dict[str, Any]],
+    more: dict[str, Any],
+    at: int,
+    one: PolicyInput,
+    mode: str,
+    before: int,
 ) -> None:
     with_it = [*given_[:at], more, *given_[at:]]
     assert rank(judged(with_it, one, mode, before))[0] >= rank(judged(given_, one, mode, before))[0]
@@ -88,7 +102,12 @@ def test_a_rule_more_that_denies_never_loosens(
 
 @given(RULES, rule_of(("require",)), st.integers(0, 5), WISHES, MODE, BEFORE)
 def test_a_rule_more_that_asks_never_loosens(
-    given_: list[dict[str, Any]], more: dict[str, Any], at: int, one: Wish, mode: str, before: int
+    given_: list[dict[str, Any]],
+    more: dict[str, Any],
+    at: int,
+    one: PolicyInput,
+    mode: str,
+    before: int,
 ) -> None:
     with_it = [*given_[:at], more, *given_[at:]]
     assert rank(judged(with_it, one, mode, before)) >= rank(judged(given_, one, mode, before))
@@ -96,7 +115,7 @@ def test_a_rule_more_that_asks_never_loosens(
 
 @given(RULES, st.randoms(use_true_random=False), WISHES, MODE, BEFORE)
 def test_the_order_of_rules_changes_no_outcome(
-    given_: list[dict[str, Any]], chance: Any, one: Wish, mode: str, before: int
+    given_: list[dict[str, Any]], chance: Any, one: PolicyInput, mode: str, before: int
 ) -> None:
     shuffled = list(given_)
     chance.shuffle(shuffled)
@@ -104,18 +123,31 @@ def test_the_order_of_rules_changes_no_outcome(
 
 
 @given(RULES, rule_of(("allow", "deny", "require")), WISHES, MODE)
-def test_an_error_never_lets_pass(given_: list[dict[str, Any]], faulty: dict[str, Any], one: Wish, mode: str) -> None:
+def test_an_error_never_lets_pass(
+    given_: list[dict[str, Any]], faulty: dict[str, Any], one: PolicyInput, mode: str
+) -> None:
     faulty = faulty | {"match": {"arguments": [{"path": "remote", "gt": 5}]}}
     judgement = judged([*given_, faulty], one, mode, 5)
-    assert judgement.outcome == ("deny" if one.reversibility == "irreversible" else judgement.outcome) != "allow"
+    assert (
+        judgement.outcome
+        == ("deny" if one.reversibility == "irreversible" else judgement.outcome)
+        != "allow"
+    )
     assert judgement.error or judgement.outcome == "deny"
 
 
 @given(RULES, WISHES, MODE, BEFORE)
-def test_the_same_question_has_the_same_answer(given_: list[dict[str, Any]], one: Wish, mode: str, before: int) -> None:
+def test_the_same_question_has_the_same_answer(
+    given_: list[dict[str, Any]], one: PolicyInput, mode: str, before: int
+) -> None:
     compiled = compile_rules({"rules": [{"id": f"r{n}", **each} for n, each in enumerate(given_)]})
-    assert judge(compiled, one, mode, lambda _rate: before) == judge(compiled, one, mode, lambda _rate: before)
-    assert judge(compiled, one, mode, lambda _rate: before).outcome == judged(given_, one, mode, before).outcome
+    assert evaluate_rules(compiled, one, mode, lambda _rate: before) == evaluate_rules(
+        compiled, one, mode, lambda _rate: before
+    )
+    assert (
+        evaluate_rules(compiled, one, mode, lambda _rate: before).outcome
+        == judged(given_, one, mode, before).outcome
+    )
 
 
 # What a grant is bound to.
@@ -139,21 +171,37 @@ def test_the_same_question_has_the_same_answer(given_: list[dict[str, Any]], one
 )
 def test_each_field_can_make_a_requirement_stricter(change: dict[str, Any]) -> None:
     old: dict[str, Any] = {
-        "teams": ("leads",), "minimum": 2, "step_up": "reauth", "deny_threshold": 2, "ticket": "INC-*",
-        "decide_within_s": 3600, "leave_for_s": 600, "self_approval": True, "distinct_from": ("requester",),
-    }  # fmt: skip
+        "teams": ("leads",),
+        "minimum": 2,
+        "step_up": "reauth",
+        "deny_threshold": 2,
+        "ticket": "INC-*",
+        "decide_within_s": 3600,
+        "leave_for_s": 600,
+        "self_approval": True,
+        "distinct_from": ("requester",),
+    }
     before, after = Requirement(**old), Requirement(**(old | change))
-    assert is_stricter(after, before)
+    assert is_stricter_requirement(after, before)
     assert before.hash != after.hash
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {}, {"minimum": 1}, {"step_up": "none"}, {"deny_threshold": 3}, {"rationale": "none"}, {"ticket": ""},
-        {"teams": ("leads", "ops")}, {"people": ("ada",)}, {"teams": ()}, {"leave_for_s": 6000}, {"distinct_from": ()},
+        {},
+        {"minimum": 1},
+        {"step_up": "none"},
+        {"deny_threshold": 3},
+        {"rationale": "none"},
+        {"ticket": ""},
+        {"teams": ("leads", "ops")},
+        {"people": ("ada",)},
+        {"teams": ()},
+        {"leave_for_s": 6000},
+        {"distinct_from": ()},
     ],
-)  # fmt: skip
+)
 def test_what_is_provably_laxer_is_not_stricter(change: dict[str, Any]) -> None:
     old: dict[str, Any] = {
         "teams": ("leads",),
@@ -162,11 +210,11 @@ def test_what_is_provably_laxer_is_not_stricter(change: dict[str, Any]) -> None:
         "deny_threshold": 2,
         "ticket": "INC-*",
     }
-    assert not is_stricter(Requirement(**(old | change)), Requirement(**old))
+    assert not is_stricter_requirement(Requirement(**(old | change)), Requirement(**old))
 
 
 @given(REQUIREMENTS, REQUIREMENTS, REQUIREMENTS)
 def test_not_stricter_is_an_order(one: Requirement, two: Requirement, three: Requirement) -> None:
-    assert not is_stricter(one, one)
-    if not is_stricter(two, one) and not is_stricter(three, two):
-        assert not is_stricter(three, one)
+    assert not is_stricter_requirement(one, one)
+    if not is_stricter_requirement(two, one) and not is_stricter_requirement(three, two):
+        assert not is_stricter_requirement(three, one)

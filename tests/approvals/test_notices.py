@@ -11,29 +11,42 @@ import pytest
 import time_machine
 from django.core import mail
 
-from approvals import channels, deadlines, delivery, notices, seen
+from accounts import people
+from approvals.gates import deadlines
+from approvals.gates.states import US
 from approvals.models import Gate
-from approvals.models_notices import Notice, NoticeChannel
-from approvals.states import US
+from approvals.review import form_token
+from db.clock import now_us
 from journal import outbox
-from journal.clock import now_us
 from journal.models import Entry
-from sessions import people
-from tests.approvals.story import Desk
-from tests.approvals.telling import ADDRESS, SECRET_ARGUMENT, _outside, hears, posted, risky, tick
+from notifications import channels, delivery, notifications
+from notifications.models import Notification, NotificationChannel
+from tests.approvals.inbox_scenario import Desk
+from tests.approvals.notification_helpers import (
+    ADDRESS,
+    SECRET_ARGUMENT,
+    _outside,
+    hears,
+    posted,
+    risky,
+    tick,
+)
 
 __all__ = ["_outside", "hears", "posted"]
 
 
 def test_a_request_of_high_risk_is_told_at_once_in_words_of_the_server(
-    desk: Desk, hears: Callable[..., NoticeChannel]
+    desk: Desk, hears: Callable[..., NotificationChannel]
 ) -> None:
     hears()
     gate = risky(desk, "high")
     assert tick() == 1
     (letter,) = mail.outbox
     assert letter.to == ["team@example.org"]
-    assert letter.subject == f"Gatebook: high: tool-high by deploy-7 (g_{gate.opened_position}) needs approval"
+    assert (
+        letter.subject
+        == f"Gatebook: high: tool-high by deploy-7 (g_{gate.opened_position}) needs approval"
+    )
     assert f"/approvals/{gate.id}/" in letter.body
     assert "Decide by" in letter.body
     assert SECRET_ARGUMENT not in letter.subject + str(letter.body)
@@ -42,7 +55,7 @@ def test_a_request_of_high_risk_is_told_at_once_in_words_of_the_server(
 
 
 def test_a_message_to_a_chat_is_plain_text_whatever_a_tool_is_called(
-    desk: Desk, hears: Callable[..., NoticeChannel], posted: list[Any]
+    desk: Desk, hears: Callable[..., NotificationChannel], posted: list[Any]
 ) -> None:
     hears("slack")
     desk.rules("name: house\nrules:\n  - {id: all, title: All, match: {}, outcome: require}\n")
@@ -57,7 +70,7 @@ def test_a_message_to_a_chat_is_plain_text_whatever_a_tool_is_called(
 
 
 def test_a_program_gets_ids_and_a_signature_that_it_can_check(
-    desk: Desk, hears: Callable[..., NoticeChannel], posted: list[Any]
+    desk: Desk, hears: Callable[..., NotificationChannel], posted: list[Any]
 ) -> None:
     channel = hears("webhook")
     gate = risky(desk, "low")
@@ -76,13 +89,18 @@ def test_a_program_gets_ids_and_a_signature_that_it_can_check(
     assert body["gate"] == str(gate.id)
     assert body["version"] == Gate.objects.get(id=gate.id).version
     seconds, told = re.fullmatch(r"t=(\d+),v1=([0-9a-f]{64})", headers[delivery.SIGNATURE]).groups()  # type: ignore[union-attr]
-    secret, text = channels.secret_of(channel.id), json.dumps(body, separators=(",", ":"))
-    assert hmac.new(secret.encode(), f"{seconds}.{text}".encode(), hashlib.sha256).hexdigest() == told
+    secret, text = (
+        channels.derive_webhook_secret(channel.id),
+        json.dumps(body, separators=(",", ":")),
+    )
+    assert (
+        hmac.new(secret.encode(), f"{seconds}.{text}".encode(), hashlib.sha256).hexdigest() == told
+    )
 
 
 @pytest.mark.parametrize(("risk", "after_s"), [("critical", 0), ("high", 0), ("medium", 15 * 60)])
 def test_how_soon_people_are_told_follows_the_risk(
-    desk: Desk, hears: Callable[..., NoticeChannel], risk: str, after_s: int
+    desk: Desk, hears: Callable[..., NotificationChannel], risk: str, after_s: int
 ) -> None:
     hears()
     risky(desk, risk)
@@ -93,7 +111,9 @@ def test_how_soon_people_are_told_follows_the_risk(
         assert tick(after_s) == 1
 
 
-def test_lesser_requests_come_together_in_one_letter(desk: Desk, hears: Callable[..., NoticeChannel]) -> None:
+def test_lesser_requests_come_together_in_one_letter(
+    desk: Desk, hears: Callable[..., NotificationChannel]
+) -> None:
     hears()
     made = [risky(desk, "medium", f"e-{number}") for number in range(3)]
     assert tick() == 0
@@ -104,7 +124,7 @@ def test_lesser_requests_come_together_in_one_letter(desk: Desk, hears: Callable
 
 
 def test_a_gate_that_ended_before_anybody_was_told_is_not_told_of(
-    desk: Desk, hears: Callable[..., NoticeChannel]
+    desk: Desk, hears: Callable[..., NotificationChannel]
 ) -> None:
     hears(rulings=False)
     gate = risky(desk, "medium")
@@ -112,23 +132,23 @@ def test_a_gate_that_ended_before_anybody_was_told_is_not_told_of(
     desk.answer(gate, "reviewer", "deny")
     assert tick(15 * 60) == 0
     assert mail.outbox == []
-    assert Notice.objects.get().state == "quiet"
+    assert Notification.objects.get().state == "quiet"
 
 
 def test_a_gate_that_ended_while_its_notice_was_due_is_not_told_of(
-    desk: Desk, hears: Callable[..., NoticeChannel]
+    desk: Desk, hears: Callable[..., NotificationChannel]
 ) -> None:
     hears(rulings=False)
     gate = risky(desk, "high")
     outbox.deliver_due()
     desk.answer(gate, "reviewer", "deny")
-    assert notices.send_due() == 0
-    assert Notice.objects.get().state == "quiet"
+    assert notifications.send_due_notifications() == 0
+    assert Notification.objects.get().state == "quiet"
 
 
 @pytest.mark.parametrize(("answer", "words"), [("approve", "was approved"), ("deny", "was denied")])
 def test_who_was_asked_hears_how_it_ended_though_they_do_not_listen_for_rulings(
-    desk: Desk, hears: Callable[..., NoticeChannel], answer: str, words: str
+    desk: Desk, hears: Callable[..., NotificationChannel], answer: str, words: str
 ) -> None:
     hears(rulings=False)
     gate = risky(desk, "high")
@@ -140,9 +160,9 @@ def test_who_was_asked_hears_how_it_ended_though_they_do_not_listen_for_rulings(
 
 @pytest.mark.parametrize("answer", ["approve", "deny", "return"])
 def test_whose_it_is_and_who_voted_hear_what_became_of_it(
-    desk: Desk, hears: Callable[..., NoticeChannel], answer: str
+    desk: Desk, hears: Callable[..., NotificationChannel], answer: str
 ) -> None:
-    silent = dict.fromkeys(channels.SWITCHES, False) | {"minimum_risk": "critical"}
+    silent = dict.fromkeys(channels.TOPIC_FLAGS, False) | {"minimum_risk": "critical"}
     desk.agent.session("s-1", on_behalf_of="viewer")
     for name in ("viewer", "reviewer", "administrator", "operator"):
         hears(target=f"{name}@example.org", person=desk.user(name), **silent)
@@ -151,42 +171,51 @@ def test_whose_it_is_and_who_voted_hear_what_became_of_it(
     assert tick(15 * 60) == 0
     assert desk.answer(gate, "reviewer", answer, "agreed in INC-204").refusal is None
     assert tick() == 2
-    assert {letter.to[0] for letter in mail.outbox} == {"viewer@example.org", "reviewer@example.org"}
+    assert {letter.to[0] for letter in mail.outbox} == {
+        "viewer@example.org",
+        "reviewer@example.org",
+    }
     assert tick() == 0
 
 
-def test_whose_it_is_hears_that_it_expired(desk: Desk, hears: Callable[..., NoticeChannel]) -> None:
+def test_whose_it_is_hears_that_it_expired(
+    desk: Desk, hears: Callable[..., NotificationChannel]
+) -> None:
     desk.agent.session("s-1", on_behalf_of="viewer")
-    hears(person=desk.user("viewer"), **dict.fromkeys(channels.SWITCHES, False))
+    hears(person=desk.user("viewer"), **dict.fromkeys(channels.TOPIC_FLAGS, False))
     risky(desk, "medium")
     with time_machine.travel(now_us() / US + 3_700, tick=False):
-        deadlines.sweep()
+        deadlines.expire_due_gates()
         tick()
     assert mail.outbox[0].subject.endswith("expired without a decision")
 
 
-def test_who_left_the_project_hears_nothing_of_it(desk: Desk, hears: Callable[..., NoticeChannel]) -> None:
+def test_who_left_the_project_hears_nothing_of_it(
+    desk: Desk, hears: Callable[..., NotificationChannel]
+) -> None:
     desk.agent.session("s-1", on_behalf_of="viewer")
-    hears(person=desk.user("viewer"), **dict.fromkeys(channels.SWITCHES, False))
+    hears(person=desk.user("viewer"), **dict.fromkeys(channels.TOPIC_FLAGS, False))
     gate = risky(desk, "medium")
-    people.remove(desk.person("viewer"), actor="tests")
+    people.remove_project_member(desk.person("viewer"), actor="tests")
     desk.answer(gate, "reviewer")
     assert tick() == 0
 
 
 def test_expiry_is_told_to_who_listens_for_it(
-    desk: Desk, hears: Callable[..., NoticeChannel], posted: list[Any]
+    desk: Desk, hears: Callable[..., NotificationChannel], posted: list[Any]
 ) -> None:
     hears("webhook", requests=False, rulings=False)
     risky(desk, "high")
     with time_machine.travel(now_us() / US + 3_700, tick=False):
-        deadlines.sweep()
+        deadlines.expire_due_gates()
         tick()
     ((_url, body, _headers),) = posted
     assert body["event"] == "gate.expired"
 
 
-def test_lesser_risks_than_asked_for_are_not_told(desk: Desk, hears: Callable[..., NoticeChannel]) -> None:
+def test_lesser_risks_than_asked_for_are_not_told(
+    desk: Desk, hears: Callable[..., NotificationChannel]
+) -> None:
     hears(minimum_risk="high")
     risky(desk, "medium", "e-1")
     risky(desk, "high", "e-2")
@@ -195,24 +224,37 @@ def test_lesser_risks_than_asked_for_are_not_told(desk: Desk, hears: Callable[..
     assert [letter.subject.split(": ")[1] for letter in mail.outbox] == ["high"]
 
 
-def test_what_ran_without_leave_is_told_at_once(desk: Desk, hears: Callable[..., NoticeChannel]) -> None:
+def test_what_ran_without_leave_is_told_at_once(
+    desk: Desk, hears: Callable[..., NotificationChannel]
+) -> None:
     hears()
     effect = desk.plan()
     desk.agent.report(
-        [{"id": "ran", "kind": "effect.acknowledged", "session": "s-1", "effect_key": "e-1", "outcome": "ok"}]
+        [
+            {
+                "id": "ran",
+                "kind": "effect.acknowledged",
+                "session": "s-1",
+                "effect_key": "e-1",
+                "outcome": "ok",
+            }
+        ]
     )
     assert desk.effect(effect).leave == "bypassed"
     tick()
     stored = desk.effect(effect)
     (letter,) = (one for one in mail.outbox if "Executed without approval" in one.subject)
-    assert letter.subject == f"Gatebook: Executed without approval: git.push by {desk.house.agent.name} ({stored})"
+    assert (
+        letter.subject
+        == f"Gatebook: Executed without approval: git.push by {desk.house.agent.name} ({stored})"
+    )
     breach = Entry.objects.get(kind="integrity.violation", effect=stored.id)
     assert f"used git.push, in {stored.session}." in letter.body
     assert f"/effects/{stored.id}/?fact={breach.position}#p{breach.position}\n" in letter.body
 
 
 def test_nobody_looked_for_half_of_its_time_and_that_is_told_once(
-    desk: Desk, hears: Callable[..., NoticeChannel]
+    desk: Desk, hears: Callable[..., NotificationChannel]
 ) -> None:
     hears()
     risky(desk, "high")
@@ -224,24 +266,26 @@ def test_nobody_looked_for_half_of_its_time_and_that_is_told_once(
 
 
 def test_many_that_nobody_asked_to_hear_of_do_not_stand_before_one_that_somebody_did(
-    desk: Desk, hears: Callable[..., NoticeChannel], monkeypatch: pytest.MonkeyPatch
+    desk: Desk, hears: Callable[..., NotificationChannel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notices, "UNSEEN_AT_ONCE", 2)
+    monkeypatch.setattr(notifications, "MAX_UNSEEN_PER_RUN", 2)
     hears(minimum_risk="critical")
     for number in range(3):
         risky(desk, "high", f"h-{number}")
     critical = risky(desk, "critical", "c-1")
     tick()
     assert tick(1_810) == 1
-    assert Notice.objects.get(topic="gate.unseen").gate == critical.id
+    assert Notification.objects.get(topic="gate.unseen").gate == critical.id
 
 
-@pytest.mark.parametrize(("person", "role", "told"), [("reviewer", "reviewer", 0), ("viewer", "viewer", 1)])
+@pytest.mark.parametrize(
+    ("person", "role", "told"), [("reviewer", "reviewer", 0), ("viewer", "viewer", 1)]
+)
 def test_only_a_look_of_somebody_who_may_rule_counts(
-    desk: Desk, hears: Callable[..., NoticeChannel], person: str, role: str, told: int
+    desk: Desk, hears: Callable[..., NotificationChannel], person: str, role: str, told: int
 ) -> None:
     hears()
     gate = risky(desk, "high")
     tick()
-    seen.note(gate, desk.person(person, role))
+    form_token.record_gate_view(gate, desk.person(person, role))
     assert tick(1_810) == told

@@ -1,4 +1,5 @@
-"""What becomes of a notice when something fails, is killed or is done twice, and which channels there can be."""
+"""What becomes of a notice when something fails, is killed or is done twice, and which channels
+there can be."""
 
 import io
 from collections.abc import Callable
@@ -10,61 +11,69 @@ from django.core import mail
 from django.core.management import call_command
 from django.db import transaction
 
-from approvals import channels, delivery, notices, outside
+from approvals.gates.states import US
 from approvals.models import Gate
-from approvals.models_notices import Notice, NoticeChannel
-from approvals.states import US
+from db.clock import now_us
+from db.errors import ChangeRefused
 from journal import outbox
-from journal.clock import now_us
 from journal.models import Outbox
-from sessions.refused import RefusedError
-from tests.approvals.story import Desk
-from tests.approvals.telling import Killed, _outside, hears, posted, risky, tick
+from notifications import channels, delivery, notifications, outbound_http
+from notifications.models import Notification, NotificationChannel
+from tests.approvals.inbox_scenario import Desk
+from tests.approvals.notification_helpers import Killed, _outside, hears, posted, risky, tick
 
 __all__ = ["_outside", "hears", "posted"]
 
 
 def test_a_failure_is_kept_tried_again_and_takes_no_gate_with_it(
-    desk: Desk, hears: Callable[..., NoticeChannel], monkeypatch: pytest.MonkeyPatch
+    desk: Desk, hears: Callable[..., NotificationChannel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hears("webhook")
 
     def away(*_arguments: Any) -> None:
-        raise outside.Failed("hooks.example.org answered 500.")
+        raise outbound_http.DeliveryFailed("hooks.example.org answered 500.")
 
-    monkeypatch.setattr(outside, "post", away)
+    monkeypatch.setattr(outbound_http, "post_webhook", away)
     gate = risky(desk, "high")
-    with time_machine.travel(now_us() / US, tick=False):  # its thirty seconds are those between the ticks
+    with time_machine.travel(
+        now_us() / US, tick=False
+    ):  # its thirty seconds are those between the ticks
         assert tick() == 0
-        notice = Notice.objects.get()
-        assert (notice.state, notice.tries, notice.last_error) == ("due", 1, "hooks.example.org answered 500.")
+        notice = Notification.objects.get()
+        assert (notice.state, notice.tries, notice.last_error) == (
+            "due",
+            1,
+            "hooks.example.org answered 500.",
+        )
         assert Gate.objects.get(id=gate.id).status == "pending"
         assert tick(29) == 0
-        assert Notice.objects.get().tries == 1, "half a minute is the least between two tries"
-        monkeypatch.setattr(outside, "post", lambda *_: None)
+        assert Notification.objects.get().tries == 1, "half a minute is the least between two tries"
+        monkeypatch.setattr(outbound_http, "post_webhook", lambda *_: None)
         assert tick(31) == 1
-    assert (Notice.objects.get().state, Notice.objects.get().last_error) == ("sent", "")
+    assert (Notification.objects.get().state, Notification.objects.get().last_error) == ("sent", "")
 
 
 def test_a_notice_that_never_arrives_is_given_up_and_says_so(
-    desk: Desk, hears: Callable[..., NoticeChannel], monkeypatch: pytest.MonkeyPatch
+    desk: Desk, hears: Callable[..., NotificationChannel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hears("webhook", requests=False)
 
     def away(*_arguments: Any) -> None:
-        raise outside.Refused("hooks.example.org leads to 10.0.0.1, which is no public address.")
+        raise outbound_http.AddressRefused(
+            "hooks.example.org leads to 10.0.0.1, which is no public address."
+        )
 
-    monkeypatch.setattr(outside, "post", away)
+    monkeypatch.setattr(outbound_http, "post_webhook", away)
     desk.answer(risky(desk, "high"), "reviewer", "deny")
-    for hour in range(notices.MOST_TRIES + 5):
+    for hour in range(notifications.MAX_DELIVERY_TRIES + 5):
         tick(3_700 * hour)
-    notice = Notice.objects.get()
-    assert (notice.state, notice.tries) == ("failed", notices.MOST_TRIES)
+    notice = Notification.objects.get()
+    assert (notice.state, notice.tries) == ("failed", notifications.MAX_DELIVERY_TRIES)
     assert "no public address" in notice.last_error
 
 
 def test_a_broken_channel_does_not_silence_the_others(
-    desk: Desk, hears: Callable[..., NoticeChannel], monkeypatch: pytest.MonkeyPatch
+    desk: Desk, hears: Callable[..., NotificationChannel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hears("webhook")
     hears("email")
@@ -72,7 +81,7 @@ def test_a_broken_channel_does_not_silence_the_others(
     def away(*_arguments: Any) -> None:
         raise RuntimeError("anything at all")
 
-    monkeypatch.setattr(outside, "post", away)
+    monkeypatch.setattr(outbound_http, "post_webhook", away)
     risky(desk, "high")
     assert tick() == 1
     assert len(mail.outbox) == 1
@@ -80,15 +89,19 @@ def test_a_broken_channel_does_not_silence_the_others(
 
 @pytest.mark.parametrize("point", ["cut", "claim", "deliver", "mark"])
 def test_a_kill_at_any_point_sends_it_again_under_the_same_key(
-    desk: Desk, hears: Callable[..., NoticeChannel], posted: list[Any], monkeypatch: pytest.MonkeyPatch, point: str
+    desk: Desk,
+    hears: Callable[..., NotificationChannel],
+    posted: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
 ) -> None:
     hears("webhook")
     gate = risky(desk, "high")
     owner, name = {
-        "cut": (notices, "_write"),
-        "claim": (notices, "_claim"),
-        "deliver": (delivery, "deliver"),
-        "mark": (notices, "_mark"),
+        "cut": (notifications, "_write_notification"),
+        "claim": (notifications, "_claim_notification"),
+        "deliver": (delivery, "deliver_message"),
+        "mark": (notifications, "_mark"),
     }[point]
     whole = getattr(owner, name)
 
@@ -106,40 +119,45 @@ def test_a_kill_at_any_point_sends_it_again_under_the_same_key(
     keys = {body["id"] for _url, body, _headers in posted}
     assert keys == {f"gate.requested:{gate.id.hex}"}
     assert len(posted) == (2 if point == "mark" else 1)
-    assert Notice.objects.get().state == "sent"
+    assert Notification.objects.get().state == "sent"
 
 
 def test_two_workers_send_a_notice_once(
-    desk: Desk, hears: Callable[..., NoticeChannel], posted: list[Any], monkeypatch: pytest.MonkeyPatch
+    desk: Desk,
+    hears: Callable[..., NotificationChannel],
+    posted: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hears("webhook")
     risky(desk, "high")
     outbox.deliver_due()
-    whole = notices._grouped
+    whole = notifications._grouped
 
     def overtaken(due: Any) -> Any:
         found = list(whole(due))
         with monkeypatch.context() as patched:
-            patched.setattr(notices, "_grouped", whole)
-            assert notices.send_due() == 1, "the other worker is quicker"
+            patched.setattr(notifications, "_grouped", whole)
+            assert notifications.send_due_notifications() == 1, "the other worker is quicker"
         return found
 
-    monkeypatch.setattr(notices, "_grouped", overtaken)
-    assert notices.send_due() == 0
+    monkeypatch.setattr(notifications, "_grouped", overtaken)
+    assert notifications.send_due_notifications() == 0
     assert len(posted) == 1
 
 
 def test_a_channel_that_is_off_or_of_another_project_hears_nothing(
-    desk: Desk, hears: Callable[..., NoticeChannel]
+    desk: Desk, hears: Callable[..., NotificationChannel]
 ) -> None:
     off = hears()
-    channels.change(off, desk.user("administrator"), enabled=False)
-    everything: dict[str, Any] = dict.fromkeys(channels.SWITCHES, True)
-    channels.add(desk.house.other, "email", "other@example.org", desk.house.neighbour.user, **everything)
+    channels.update_channel(off, desk.user("administrator"), enabled=False)
+    everything: dict[str, Any] = dict.fromkeys(channels.TOPIC_FLAGS, True)
+    channels.add_channel(
+        desk.house.other, "email", "other@example.org", desk.house.neighbour.user, **everything
+    )
     risky(desk, "high")
     tick()
     assert mail.outbox == []
-    assert not Notice.objects.exists()
+    assert not Notification.objects.exists()
 
 
 @pytest.mark.parametrize(
@@ -153,22 +171,28 @@ def test_a_channel_that_is_off_or_of_another_project_hears_nothing(
         ("pager", "x"),
     ],
 )
-def test_an_address_that_cannot_be_is_refused(hears: Callable[..., NoticeChannel], kind: str, target: str) -> None:
-    with pytest.raises(RefusedError), transaction.atomic():
+def test_an_address_that_cannot_be_is_refused(
+    hears: Callable[..., NotificationChannel], kind: str, target: str
+) -> None:
+    with pytest.raises(ChangeRefused), transaction.atomic():
         hears(kind, target)
-    assert not NoticeChannel.objects.exists()
+    assert not NotificationChannel.objects.exists()
 
 
-def test_the_secret_of_a_webhook_stands_in_no_table(hears: Callable[..., NoticeChannel]) -> None:
+def test_the_secret_of_a_webhook_stands_in_no_table(
+    hears: Callable[..., NotificationChannel],
+) -> None:
     channel = hears("webhook")
-    stored = str(list(NoticeChannel.objects.values())) + str(list(Outbox.objects.values()))
-    assert channels.secret_of(channel.id) not in stored
+    stored = str(list(NotificationChannel.objects.values())) + str(list(Outbox.objects.values()))
+    assert channels.derive_webhook_secret(channel.id) not in stored
 
 
-def test_the_command_does_the_same_from_one_process(desk: Desk, hears: Callable[..., NoticeChannel]) -> None:
+def test_the_command_does_the_same_from_one_process(
+    desk: Desk, hears: Callable[..., NotificationChannel]
+) -> None:
     hears()
     risky(desk, "high")
     outbox.deliver_due()
     said = io.StringIO()
-    call_command("send_notices", stdout=said)
+    call_command("send_notifications", stdout=said)
     assert said.getvalue() == "1 sent\n"

@@ -1,4 +1,5 @@
-"""No mail or chat program makes a link, an address or markup of an agent's words, in any kind of notice (S32)."""
+"""No mail or chat program makes a link, an address or markup of an agent's words, in any kind of
+notice (S32)."""
 
 import re
 from typing import Any, Final
@@ -7,27 +8,49 @@ import pytest
 from django.core import mail
 from django.utils.html import urlize
 
-from approvals import delivery, states
-from approvals.delivery import Message, Story
+from accounts.models import Agent, Repository
+from approvals.gates import states
 from approvals.models import Gate
-from approvals.models_notices import NoticeChannel
-from journal.clock import now_us
-from journal.entries import record
-from journal.ids import uuid7
+from db.clock import now_us
+from db.ids import new_uuid7
+from journal.entries import record_system_entry
 from journal.models import Entry
-from sessions.models import Agent, Repository
-from tests.approvals.story import Desk
-from tests.ingest.caller import new_key
+from notifications import delivery
+from notifications.delivery import NotificationItem, OutgoingMessage
+from notifications.models import NotificationChannel
+from tests.api.api_client import new_key
+from tests.approvals.inbox_scenario import Desk
 
 pytestmark = pytest.mark.django_db
 WORDS: Final = (
-    "https://evil.example/x", "evil.example", "www.evil.example/a?b", "someone@evil.example", "mailto:a@evil.example",
-    "[click](https://evil.example)", "<https://evil.example|here>", "<!channel>", "@here", "*bold*", "_it_", "`code`",
-    "~gone~", "evil。example", "evil．example", "10.0.0.1:8000/x", "tel:+4912345", "ftp://evil.example", "a.b.c.zip",
-    "javascript:alert(1)", "[x]: http://evil.example", "//evil.example", "x://evil.example", "deploy.app",
-)  # fmt: skip
+    "https://evil.example/x",
+    "evil.example",
+    "www.evil.example/a?b",
+    "someone@evil.example",
+    "mailto:a@evil.example",
+    "[click](https://evil.example)",
+    "<https://evil.example|here>",
+    "<!channel>",
+    "@here",
+    "*bold*",
+    "_it_",
+    "`code`",
+    "~gone~",
+    "evil。example",
+    "evil．example",
+    "10.0.0.1:8000/x",
+    "tel:+4912345",
+    "ftp://evil.example",
+    "a.b.c.zip",
+    "javascript:alert(1)",
+    "[x]: http://evil.example",
+    "//evil.example",
+    "x://evil.example",
+    "deploy.app",
+)
 OURS: Final = re.compile(r"^https?://(?:testserver|localhost|127\.0\.0\.1)[^ ]*$", re.M)
-# What the linkers and markups of mail and chat programs look for, written wider than any of them is.
+# What the linkers and markups of mail and chat programs look for, written wider than any of them
+# is.
 LIVE: Final = (
     re.compile(r"\w[.。．｡][^\W\d_]"),  # evil.example
     re.compile(r"\w:/?/?\S"),  # https://, mailto:, tel:
@@ -37,52 +60,84 @@ LIVE: Final = (
 )
 
 
-def texts(desk: Desk, story: Story) -> list[str]:
+def texts(desk: Desk, story: NotificationItem) -> list[str]:
     """What a story becomes as mail (subject and body) and in a chat."""
-    channel = NoticeChannel(id=uuid7(), kind="email", target="a@example.org", project=desk.project)
-    message = Message(story.topic, [story])
+    channel = NotificationChannel(
+        id=new_uuid7(), kind="email", target="a@example.org", project=desk.project
+    )
+    message = OutgoingMessage(story.topic, [story])
     mail.outbox.clear()
-    delivery.deliver(channel, message)
-    return [str(mail.outbox[0].subject), str(mail.outbox[0].body), delivery.slack_text(message)]
+    delivery.deliver_message(channel, message)
+    return [
+        str(mail.outbox[0].subject),
+        str(mail.outbox[0].body),
+        delivery.build_slack_text(message),
+    ]
 
 
 def entry_of(desk: Desk, kind: str, **columns: Any) -> Entry:
     facts = columns.pop("facts")
-    appended = record(
-        desk.project.id, kind, event_id=new_key(), text="{}", received_us=now_us(), facts=facts, **columns
+    appended = record_system_entry(
+        desk.project.id,
+        kind,
+        event_id=new_key(),
+        text="{}",
+        received_us=now_us(),
+        facts=facts,
+        **columns,
     )
     return Entry.objects.get(position=appended.position)
 
 
-def stories(desk: Desk, gate: Gate) -> list[Story]:
+def stories(desk: Desk, gate: Gate) -> list[NotificationItem]:
     """One story of every topic, and of every status of a gate."""
-    found = [Story("test", "k")]
+    found = [NotificationItem("test", "k")]
     for topic in ("gate.requested", "gate.unseen"):
-        found.append(Story(topic, "k", gate=gate, status="pending"))
+        found.append(NotificationItem(topic, "k", gate=gate, status="pending"))
     for status in delivery._STATUS_TEXTS:
-        found.append(Story("gate.expired" if status == "expired" else "gate.resolved", "k", gate=gate, status=status))
+        found.append(
+            NotificationItem(
+                "gate.expired" if status == "expired" else "gate.resolved",
+                "k",
+                gate=gate,
+                status=status,
+            )
+        )
     of_session: dict[str, Any] = {"session": gate.session_id, "subject": gate.session_id}
     rule = '{"rule": "S2", "epoch": 1, "since_us": 1, "alert": "a"}'
-    breach = entry_of(desk, "integrity.violation", facts='{"violation": "key_reuse"}', effect=gate.effect_id)
+    breach = entry_of(
+        desk, "integrity.violation", facts='{"violation": "key_reuse"}', effect=gate.effect_id
+    )
     cleared = entry_of(desk, "session.recovered", facts=rule, **of_session)
     for topic, entry in (("integrity", breach), ("session.recovered", cleared)):
-        found.append(Story(topic, "k", entry=entry, telling=delivery.tellers[topic](entry)))
+        found.append(
+            NotificationItem(topic, "k", entry=entry, telling=delivery.text_builders[topic](entry))
+        )
     return found
 
 
 @pytest.mark.parametrize("word", WORDS)
 def test_no_word_of_an_agent_is_live_in_any_notice(desk: Desk, word: str) -> None:
-    planned = desk.plan(tool=word, target={"repository": word, "ref": "main", "environment": word, "resource": word})
+    planned = desk.plan(
+        tool=word, target={"repository": word, "ref": "main", "environment": word, "resource": word}
+    )
     Agent.objects.update(name=word)
     Repository.objects.filter(name=word).update(name=word)
     gate = Gate.objects.select_related("agent", "effect").get(id=desk.gate(planned).id)
     told = stories(desk, gate)
     # What only alerts and stuck things tell is made by other functions, of the same words.
-    assert {one.topic for one in told} | {"session.stuck", "alert.raised", "alert.stopped"} == set(states.NOTICE_TOPICS)
+    assert {one.topic for one in told} | {"session.stuck", "alert.raised", "alert.stopped"} == set(
+        states.NOTIFICATION_TOPICS
+    )
     for story in told:
         for text in texts(desk, story):
             rest = OURS.sub("", text).replace("Gatebook: ", "")
-            rest = re.sub(r"\d\d:\d\d UTC|^(low|medium|high|critical): |(?<=[a-z]): (?=[a-z\[])", "", rest, flags=re.M)
+            rest = re.sub(
+                r"\d\d:\d\d UTC|^(low|medium|high|critical): |(?<=[a-z]): (?=[a-z\[])",
+                "",
+                rest,
+                flags=re.M,
+            )
             for live in LIVE:
                 assert live.search(rest) is None, (story.topic, text)
             assert "<a " not in urlize(rest), (story.topic, text)
@@ -90,9 +145,11 @@ def test_no_word_of_an_agent_is_live_in_any_notice(desk: Desk, word: str) -> Non
 
 def test_a_tool_that_the_operator_declared_keeps_its_name(desk: Desk) -> None:
     gate = Gate.objects.select_related("agent", "effect").get(id=desk.gate(desk.plan()).id)
-    assert "git.push by deploy-7" in delivery.headline(
-        Message("gate.requested", [Story("gate.requested", "k", gate, "pending")])
+    assert "git.push by deploy-7" in delivery.build_headline(
+        OutgoingMessage(
+            "gate.requested", [NotificationItem("gate.requested", "k", gate, "pending")]
+        )
     )
-    assert delivery.inert("git.push") == "git[.]push"
+    assert delivery.defang_text("git.push") == "git[.]push"
     for plain in ("deploy-7", "mcp__git__push", "acme/shop", "release 1", "a_b", "Fritz & Co"):
-        assert delivery.inert(plain) == plain
+        assert delivery.defang_text(plain) == plain

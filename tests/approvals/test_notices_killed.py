@@ -1,6 +1,8 @@
-"""The process that tells people and programs is really killed, at each of its steps, and another one goes on.
+"""The process that tells people and programs is really killed, at each of its steps, and another
+one goes on.
 
-Whatever the step, each receiver hears of it at least once, always under the same key, and no row is left behind.
+Whatever the step, each receiver hears of it at least once, always under the same key, and no row is
+left behind.
 """
 
 import json
@@ -17,23 +19,24 @@ from django.core import mail
 from django.db import connection
 from pytest_django import Settings
 
-from approvals import channels, notices
 from journal import outbox
-from tests.approvals.story import Desk
-from tests.approvals.telling import risky, tick
-from tests.house.server import COMMAND_WITHIN_S, Copy, Server, Shell
-from tests.ingest.caller import Caller, new_key
+from notifications import channels, notifications
+from tests.api.api_client import Caller, new_key
+from tests.approvals.inbox_scenario import Desk
+from tests.approvals.notification_helpers import risky, tick
+from tests.config.server import COMMAND_WITHIN_S, Copy, Server, Shell
 
 PATHS = ("/one", "/two")
 RULES = "name: killed\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
-# The true tasks, in a process that stops for good where it is told to, says so, and waits to be killed.
+# The true tasks, in a process that stops for good where it is told to, says so, and waits to be
+# killed.
 TASKS = """
 import sys, time, signal
 import django
 django.setup()
 import time_machine
-from approvals import notices
-from approvals.tasks import send_notices
+from notifications import notifications
+from notifications.tasks import send_notifications
 from journal import outbox
 from journal.tasks import deliver_outbox
 point, project, later_s, *stuck = sys.argv[1:]
@@ -55,54 +58,56 @@ def standing(name, owner, function, after):
     if point == name:
         setattr(owner, function, half)
 
-standing("the first of two notices is not written", notices, "_write", False)
-standing("only the first of two notices is written", notices, "_write", True)
+standing("the first of two notices is not written", notifications, "_write_notification", False)
+standing("only the first of two notices is written", notifications, "_write_notification", True)
 standing("the notices are written, the outbox does not know", outbox, "_update", False)
 standing("the outbox knows", outbox, "_update", True)
-standing("nothing is claimed", notices, "_claim", False)
-standing("it is claimed", notices, "_claim", True)
-standing("it is answered, not recorded", notices, "_mark", False)
-standing("it is recorded", notices, "_mark", True)
+standing("nothing is claimed", notifications, "_claim_notification", False)
+standing("it is claimed", notifications, "_claim_notification", True)
+standing("it is answered, not recorded", notifications, "_mark", False)
+standing("it is recorded", notifications, "_mark", True)
 for session in stuck:  # as a second sweep in a row raises it, if it is not raised yet
     from uuid import UUID
-    from inquiry.models import StuckTransition
-    from inquiry.stuck import transitions
-    from inquiry.stuck.rules import Reason
+    from monitoring.models import StuckEpisode
+    from monitoring.stuck import episodes
+    from monitoring.stuck.rules import RuleResult
     if point == "it is raised, and nobody is to hear of it":
-        outbox.put = lambda *_row, **_values: stand()
+        outbox.queue_delivery = lambda *_row, **_values: stand()
     since = 1_000_000
-    held = transitions.Seen(UUID(project), UUID(session), Reason("S2", UUID(session), "session", 1, since, []))
-    if not StuckTransition.objects.filter(session=session, raised_us__isnull=False).exists():
-        transitions.see([held], 1, since)
-    transitions.raise_(StuckTransition.objects.filter(session=session), since + 1)
+    held = episodes.ActiveRule(UUID(project), UUID(session), RuleResult("S2", UUID(session), "session", 1, since, []))
+    if not StuckEpisode.objects.filter(session=session, raised_us__isnull=False).exists():
+        episodes.store_episodes([held], 1, since)
+    episodes.raise_episodes(StuckEpisode.objects.filter(session=session), since + 1)
 with time_machine.travel(time.time() + float(later_s), tick=True):
     deliver_outbox()
-    print(send_notices(), "sent", flush=True)
+    print(send_notifications(), "sent", flush=True)
 """
 SETUP = """
 from django.db import transaction
-from approvals import channels
-from approvals.models_notices import Notice
-from sessions import people, projects
+from notifications import channels
+from notifications.models import Notification
+from accounts import people
+from accounts import projects
 with transaction.atomic():
-    project = projects.create("{name}")
-    user = people.add(project, "{name}", "administrator", people.generated_password()).user
+    project = projects.create_project("{name}")
+    user = people.add_project_member(project, "{name}", "administrator", people.generate_password()).user
     for url in {urls}:
-        channels.add(project, "webhook", url, user, requests=True, stuck=True)
+        channels.add_channel(project, "webhook", url, user, requests=True, stuck=True)
 print(project.id)
 """
 ROWS = """
 import json
-from approvals.models_notices import Notice
+from notifications.models import Notification
 from journal.models import Outbox
-rows = Notice.objects.filter(gate="{gate}").order_by("id").values_list("channel__target", "key", "state")
+rows = Notification.objects.filter(gate="{gate}").order_by("id").values_list("channel__target", "key", "state")
 waiting = Outbox.objects.filter(deduplication_key__contains="{gate}".replace("-", ""), sent_at_us=None).count()
 print(json.dumps([list(rows), waiting]))
 """
 
 
 class Receiver:
-    """A program that hears: a path, a key and a body for each POST, kept before it is answered, if it is."""
+    """A program that hears: a path, a key and a body for each POST, kept before it is answered, if
+    it is."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[str, str, dict[str, Any]]] = []
@@ -146,7 +151,12 @@ class Place:
 
     def go_on(self, later_s: int) -> None:
         """The tasks, so much later, in a process that stays."""
-        self.beside.do({"run": f"import sys\nsys.argv = {['-c', 'nowhere', self.project, str(later_s)]}\n{TASKS}"})
+        self.beside.do(
+            {
+                "run": "import sys\nsys.argv = "
+                f"{['-c', 'nowhere', self.project, str(later_s)]}\n{TASKS}"
+            }
+        )
 
     def rows(self, gate: str) -> tuple[list[list[str]], int]:
         """What is stored of a gate's notices, and how much of it the outbox still holds."""
@@ -165,8 +175,12 @@ def place(live_server_process: Server, tmp_path_factory: pytest.TempPathFactory)
     project = beside.do({"run": setup}).strip()
     rules: Path = tmp_path_factory.mktemp("killed") / "policies.yaml"
     rules.write_text(RULES)
-    live_server_process.manage("load_policies", "--project", name, str(rules), "--activate", "enforce")
-    agent = Caller(live_server_process.token("tester", "--project", name), address=live_server_process.url)
+    live_server_process.manage(
+        "load_policies", "--project", name, str(rules), "--activate", "enforce"
+    )
+    agent = Caller(
+        live_server_process.token("tester", "--project", name), address=live_server_process.url
+    )
     agent.session("s-1")
     yield Place(live_server_process, agent, project, receiver, beside)
     beside.close()
@@ -190,8 +204,12 @@ POINTS = [
 
 # Each of them on SQLite; on PostgreSQL those at which something is half done in the database.
 @pytest.mark.django_db
-@pytest.mark.parametrize(("point", "before"), POINTS if connection.vendor == "sqlite" else POINTS[1:7:2])
-def test_killed_at_any_step_the_next_process_goes_on_under_the_same_key(place: Place, point: str, before: int) -> None:
+@pytest.mark.parametrize(
+    ("point", "before"), POINTS if connection.vendor == "sqlite" else POINTS[1:7:2]
+)
+def test_killed_at_any_step_the_next_process_goes_on_under_the_same_key(
+    place: Place, point: str, before: int
+) -> None:
     receiver = place.receiver
     receiver.heard.clear()
     receiver.came = threading.Semaphore(0)
@@ -227,12 +245,17 @@ def test_killed_at_any_step_the_next_process_goes_on_under_the_same_key(place: P
 
 @pytest.mark.django_db
 @pytest.mark.once  # the same rows and steps as those of a gate
-def test_what_is_stuck_is_told_once_though_the_sweep_and_then_the_telling_are_killed(place: Place) -> None:
+def test_what_is_stuck_is_told_once_though_the_sweep_and_then_the_telling_are_killed(
+    place: Place,
+) -> None:
     receiver = place.receiver
     receiver.heard.clear()
     receiver.answers.set()
     session = place.agent.session(new_key())["id"]
-    for point in ("it is raised, and nobody is to hear of it", "only the first of two notices is written"):
+    for point in (
+        "it is raised, and nobody is to hear of it",
+        "only the first of two notices is written",
+    ):
         killed = place.begin(point, 0, session)
         try:
             assert killed.stdout.readline().strip() == point
@@ -242,7 +265,10 @@ def test_what_is_stuck_is_told_once_though_the_sweep_and_then_the_telling_are_ki
         assert receiver.heard == []
     assert place.begin("nowhere", 61, session).ended()[0] == 0
     key = f"stuck:{session.replace('-', '')}:S2:1"
-    assert sorted((path, told) for path, told, _ in receiver.heard) == [("/one", key), ("/two", key)]
+    assert sorted((path, told) for path, told, _ in receiver.heard) == [
+        ("/one", key),
+        ("/two", key),
+    ]
     assert {body["session"] for _, _, body in receiver.heard} == {session}
 
 
@@ -250,9 +276,12 @@ def test_what_is_stuck_is_told_once_though_the_sweep_and_then_the_telling_are_ki
 def test_a_digest_is_known_again_by_its_key_unless_it_tells_of_more(
     desk: Desk, settings: Settings, monkeypatch: pytest.MonkeyPatch, newcomers: int
 ) -> None:
-    """Mail servers drop a second letter of one Message-ID: it must not be the only one that tells of something."""
+    """Mail servers drop a second letter of one Message-ID: it must not be the only one that tells
+    of something."""
     settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
-    channels.add(desk.project, "email", "team@example.org", desk.user("administrator"), requests=True)
+    channels.add_channel(
+        desk.project, "email", "team@example.org", desk.user("administrator"), requests=True
+    )
     for number in range(2):
         risky(desk, "medium", f"e-{number}")
     tick()
@@ -261,7 +290,7 @@ def test_a_digest_is_known_again_by_its_key_unless_it_tells_of_more(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(notices, "_mark", killed)
+        patched.setattr(notifications, "_mark", killed)
         with pytest.raises(KeyboardInterrupt):
             tick(15 * 60)
     for number in range(newcomers):

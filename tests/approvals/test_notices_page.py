@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from approvals import notices
-from approvals.models_notices import Notice, NoticeChannel
 from journal.models import Body, Entry
+from notifications import notifications
+from notifications.models import Notification, NotificationChannel
 from tests.pages.people import House
 
 pytestmark = pytest.mark.django_db
@@ -21,16 +21,23 @@ def _allowed(settings: Settings) -> None:
     settings.GATEBOOK_WEBHOOK_HOSTS = frozenset({"hooks.example.org"})
 
 
-def added(house: House, kind: str = "email", target: str = "team@example.org", **fields: object) -> NoticeChannel:
+def added(
+    house: House, kind: str = "email", target: str = "team@example.org", **fields: object
+) -> NotificationChannel:
     sent = {"kind": kind, "target": target, "minimum_risk": "high", "topics": TOPICS, **fields}
     answer = house.client("administrator").post(PAGE, sent)
     assert answer.status_code == 302, answer.content.decode()
-    return NoticeChannel.objects.get(target=target, removed_at_us=None)
+    return NotificationChannel.objects.get(target=target, removed_at_us=None)
 
 
 def test_a_channel_is_added_and_who_did_it_is_on_record(house: House) -> None:
     channel = added(house, topics=["requests"])
-    assert (channel.requests, channel.rulings, channel.minimum_risk, channel.enabled) == (True, False, "high", True)
+    assert (channel.requests, channel.rulings, channel.minimum_risk, channel.enabled) == (
+        True,
+        False,
+        "high",
+        True,
+    )
     entry = Entry.objects.get(kind="admin.channel_added")
     assert entry.subject == channel.id
     assert entry.actor == house.members["administrator"].user.person.pseudonym
@@ -45,20 +52,31 @@ def test_a_channel_may_be_a_members_own(house: House) -> None:
     assert house.members["viewer"].user.person.pseudonym in facts
     client = house.client("administrator")
     assert '<span class="quiet">of viewer</span>' in client.get(PAGE).content.decode()
-    sent = {"kind": "email", "target": "n@example.org", "minimum_risk": "low", "topics": TOPICS, "person": "neighbour"}
+    sent = {
+        "kind": "email",
+        "target": "n@example.org",
+        "minimum_risk": "low",
+        "topics": TOPICS,
+        "person": "neighbour",
+    }
     refused = client.post(PAGE, sent)
     assert refused.status_code == 422
     assert "Select a valid choice" in refused.content.decode()
-    assert NoticeChannel.objects.count() == 1
+    assert NotificationChannel.objects.count() == 1
 
 
 def test_the_secret_of_a_webhook_is_shown_once(house: House) -> None:
-    from approvals import channels
+    from notifications import channels
 
     client = house.client("administrator")
-    sent = {"kind": "webhook", "target": "https://hooks.example.org/", "minimum_risk": "low", "topics": TOPICS}
+    sent = {
+        "kind": "webhook",
+        "target": "https://hooks.example.org/",
+        "minimum_risk": "low",
+        "topics": TOPICS,
+    }
     page = client.post(PAGE, sent, follow=True).content.decode()
-    secret = channels.secret_of(NoticeChannel.objects.get().id)
+    secret = channels.derive_webhook_secret(NotificationChannel.objects.get().id)
     assert secret in page
     assert secret not in client.get(PAGE).content.decode()
 
@@ -73,14 +91,21 @@ def test_the_secret_of_a_webhook_is_shown_once(house: House) -> None:
         ({"minimum_risk": "none"}, "Select a valid choice"),
     ],
 )
-def test_a_refused_channel_leaves_the_form_as_typed(house: House, sent: dict[str, str], sentence: str) -> None:
-    fields: dict[str, Any] = {"kind": "email", "target": "team@example.org", "minimum_risk": "low", "topics": TOPICS}
+def test_a_refused_channel_leaves_the_form_as_typed(
+    house: House, sent: dict[str, str], sentence: str
+) -> None:
+    fields: dict[str, Any] = {
+        "kind": "email",
+        "target": "team@example.org",
+        "minimum_risk": "low",
+        "topics": TOPICS,
+    }
     fields |= sent
     answer = house.client("administrator").post(PAGE, fields)
     assert answer.status_code == 422
     assert sentence in answer.content.decode().replace("&#x27;", "'")
     assert fields["target"] in answer.content.decode()
-    assert not NoticeChannel.objects.exists()
+    assert not NotificationChannel.objects.exists()
 
 
 def test_the_same_address_is_there_once(house: House) -> None:
@@ -88,7 +113,7 @@ def test_the_same_address_is_there_once(house: House) -> None:
     sent = {"kind": "email", "target": "team@example.org", "minimum_risk": "low", "topics": TOPICS}
     answer = house.client("administrator").post(PAGE, sent)
     assert answer.status_code == 422
-    assert NoticeChannel.objects.count() == 1
+    assert NotificationChannel.objects.count() == 1
 
 
 def test_a_channel_is_changed_turned_off_and_removed(house: House) -> None:
@@ -103,9 +128,16 @@ def test_a_channel_is_changed_turned_off_and_removed(house: House) -> None:
     channel.refresh_from_db()
     assert channel.removed_at_us is not None
     assert client.get(f"{PAGE}{channel.id}/").status_code == 404
-    assert "team@example.org" not in client.get(PAGE).content.decode().partition("Latest notifications")[0]
+    assert (
+        "team@example.org"
+        not in client.get(PAGE).content.decode().partition("Latest notifications")[0]
+    )
     added(house)
-    kinds = Entry.objects.filter(kind__startswith="admin.channel").order_by("position").values_list("kind", flat=True)
+    kinds = (
+        Entry.objects.filter(kind__startswith="admin.channel")
+        .order_by("position")
+        .values_list("kind", flat=True)
+    )
     words = ["added", "changed", "changed", "removed", "added"]
     assert list(kinds) == [f"admin.channel_{word}" for word in words]
 
@@ -114,13 +146,16 @@ def test_a_test_goes_the_way_of_every_notice(house: House) -> None:
     channel, client = added(house), house.client("administrator")
     answer = client.post(f"{PAGE}{channel.id}/test/", follow=True)
     assert "Test sent to" in answer.content.decode()
-    notice = Notice.objects.get()
+    notice = Notification.objects.get()
     assert (notice.topic, notice.state) == ("test", "due")
 
 
 def test_the_secret_part_of_a_chat_s_address_is_shown_nowhere(house: House) -> None:
     path = "services/T000/B000/abcdefghijklmnop"
-    channel, client = added(house, "slack", f"https://hooks.example.org/{path}"), house.client("administrator")
+    channel, client = (
+        added(house, "slack", f"https://hooks.example.org/{path}"),
+        house.client("administrator"),
+    )
     for page in (PAGE, f"{PAGE}{channel.id}/"):
         text = client.get(page).content.decode()
         assert "hooks.example.org/…mnop" in text
@@ -135,7 +170,7 @@ def test_a_channel_of_another_project_is_not_found(house: House, verb: str) -> N
     assert other.post(f"{PAGE}{channel.id}/{verb}", {"minimum_risk": "low"}).status_code == 404
     channel.refresh_from_db()
     assert (channel.enabled, channel.removed_at_us, channel.minimum_risk) == (True, None, "high")
-    assert not Notice.objects.exists()
+    assert not Notification.objects.exists()
 
 
 @pytest.mark.parametrize("role", ["viewer", "reviewer", "operator"])
@@ -145,14 +180,21 @@ def test_only_administrators_choose_who_hears(house: House, role: str) -> None:
     assert client.get(PAGE).status_code == 403
     for verb in ("", "switch/", "remove/", "test/"):
         assert client.post(f"{PAGE}{channel.id}/{verb}", {"minimum_risk": "low"}).status_code == 403
-    assert NoticeChannel.objects.get().enabled
+    assert NotificationChannel.objects.get().enabled
 
 
 def test_what_a_receiver_says_is_shown_inert(house: House) -> None:
     channel = added(house)
     said = "<script>alert(1)</script>\u202e answered 500."
-    Notice.objects.create(
-        project=house.project, channel=channel, topic="test", key="k", position=1, due_at_us=1, tries=1, last_error=said
+    Notification.objects.create(
+        project=house.project,
+        channel=channel,
+        topic="test",
+        key="k",
+        position=1,
+        due_at_us=1,
+        tries=1,
+        last_error=said,
     )
     page = house.client("administrator").get(PAGE).content.decode()
     assert "<script>alert" not in page
@@ -170,9 +212,11 @@ def test_mail_that_became_a_file_is_not_called_sent(
     channel = added(house)
     client = house.client("administrator")
     assert client.post(f"{PAGE}{channel.id}/test/").status_code == 302
-    assert notices.send_due() == 1
+    assert notifications.send_due_notifications() == 1
     assert len(list(tmp_path.iterdir())) == (0 if has_server else 1)
-    settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"  # a server that came later
+    settings.EMAIL_BACKEND = (
+        "django.core.mail.backends.smtp.EmailBackend"  # a server that came later
+    )
     rows = client.get(PAGE).content.decode().partition("Latest notifications")[2]
     assert ("written to a file, no mail server is configured" in rows) is not has_server
     assert (">sent<" in rows) is has_server

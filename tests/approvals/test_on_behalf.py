@@ -1,4 +1,5 @@
-"""For whom an agent says that it works: whom it names can never say yes, and nobody gains anything by being named."""
+"""For whom an agent says that it works: whom it names can never say yes, and nobody gains anything
+by being named."""
 
 import re
 from itertools import combinations
@@ -9,13 +10,14 @@ import pytest
 from django.db import DatabaseError, IntegrityError, transaction
 from django.urls import reverse
 
+from accounts.models import ROLES, Agent
 from approvals.models import Gate, Vote
-from journal.clock import now_us
+from db.clock import now_us
 from journal.models import Body, Entry
-from sessions.models import ROLES, Agent, Session
+from sessions.models import Session
+from tests.api.api_client import code
+from tests.approvals.inbox_scenario import Desk
 from tests.approvals.reviewer import Reviewer, url_of
-from tests.approvals.story import Desk
-from tests.ingest.caller import code
 
 UNVERIFIED: Final = "sent by the agent, unverified"
 
@@ -40,7 +42,10 @@ def test_whom_it_works_for_is_kept_with_the_session_its_entry_and_the_gate(desk:
         entry = Entry.objects.get(kind=kind)
         assert orjson.loads(entry.facts)["on_behalf_of"] == pseudonym(desk, "reviewer")
         assert "reviewer" not in entry.facts  # a pseudonym is the only name in the facts
-    assert orjson.loads(Body.objects.get(entry__kind="session.started").text)["on_behalf_of"] == "reviewer"
+    assert (
+        orjson.loads(Body.objects.get(entry__kind="session.started").text)["on_behalf_of"]
+        == "reviewer"
+    )
 
 
 @pytest.mark.parametrize("name", ["nobody", "neighbour", "Reviewer", "p_0123"])
@@ -57,7 +62,10 @@ def test_an_open_session_is_not_said_to_be_for_somebody_else(desk: Desk) -> None
     desk.agent.session("s-1", on_behalf_of="reviewer", owner="viewer")
     desk.agent.session("s-1", on_behalf_of="reviewer")
     for other in ({"on_behalf_of": "administrator"}, {"owner": "operator"}):
-        assert code(desk.agent.post("/sessions", {"key": "s-1", **other})) == (409, "SESSION_DIFFERS")
+        assert code(desk.agent.post("/sessions", {"key": "s-1", **other})) == (
+            409,
+            "SESSION_DIFFERS",
+        )
     assert Session.objects.get().on_behalf_of == desk.user("reviewer")
 
 
@@ -81,7 +89,10 @@ def test_a_session_under_or_from_another_one_works_for_the_same_person(
         desk.agent.session(key, **{how: above}, **named)
         desk.agent.session(key, **{how: above}, **named)
     assert set(Session.objects.values_list("on_behalf_of__username", flat=True)) == {"reviewer"}
-    told = [orjson.loads(one) for one in Entry.objects.filter(kind="session.started").values_list("facts", flat=True)]
+    told = [
+        orjson.loads(one)
+        for one in Entry.objects.filter(kind="session.started").values_list("facts", flat=True)
+    ]
     assert [one["on_behalf_of"] for one in told].count(pseudonym(desk, "reviewer")) == 3
     gate = desk.gate(desk.agent.plan("e-1", "deeper"))
     assert desk.answer(gate, "reviewer").refusal[0] == "self_approval"  # type: ignore[index]
@@ -117,7 +128,13 @@ def test_a_reported_session_works_for_whom_the_one_above_works_whichever_is_repo
 @pytest.mark.parametrize("how", ["parent", "branched_from"])
 def test_a_report_that_names_somebody_else_sets_nobody_free(desk: Desk, how: str) -> None:
     desk.agent.session("s-1", on_behalf_of="reviewer")
-    below = {"id": "f-1", "kind": "session.started", "session": "below", how: "s-1", "on_behalf_of": "operator"}
+    below = {
+        "id": "f-1",
+        "kind": "session.started",
+        "session": "below",
+        how: "s-1",
+        "on_behalf_of": "operator",
+    }
     assert desk.agent.report([below]).json()["accepted"] == 1
     desk.agent.session("deeper", parent="below")
     assert desk.gate(desk.agent.plan("e-1", "deeper")).requester == desk.user("reviewer")
@@ -131,12 +148,16 @@ def test_whom_it_is_for_says_no_and_never_yes_and_reads_why(desk: Desk) -> None:
     gate = asked(desk)
     rita = Reviewer(desk)
     html = rita.page(url_of(gate))
-    assert "The agent acts on your behalf, so another person must approve. You can still deny the request." in html
+    assert (
+        "The agent acts on your behalf, so another person must approve. You can still deny the "
+        "request." in html
+    )
     assert 'value="approve"' not in html
     assert rita.answer(gate).status_code == 409
     assert desk.answer(gate, "reviewer").refusal == (
-        "self_approval", "The agent acts on your behalf, so another person must approve.",
-    )  # fmt: skip
+        "self_approval",
+        "The agent acts on your behalf, so another person must approve.",
+    )
     assert not Vote.objects.exists()
     assert str(gate.id) not in rita.page(reverse("inbox"), state="mine")
     assert str(gate.id) in Reviewer(desk, "administrator").page(reverse("inbox"), state="mine")
@@ -147,11 +168,22 @@ def test_whom_it_is_for_says_no_and_never_yes_and_reads_why(desk: Desk) -> None:
 def test_the_database_itself_takes_no_yes_of_them(desk: Desk) -> None:
     gate, now = asked(desk), now_us()
     fields: dict[str, Any] = {
-        "project": desk.project, "gate": gate, "user": desk.user("reviewer"), "actor": "p_x", "card_sha256": "c" * 64,
-        "shown_version": 1, "shown_digest": gate.digest, "shown_at_us": now, "view_complete": True, "position": 1,
+        "project": desk.project,
+        "gate": gate,
+        "user": desk.user("reviewer"),
+        "actor": "p_x",
+        "card_sha256": "c" * 64,
+        "shown_version": 1,
+        "shown_digest": gate.digest,
+        "shown_at_us": now,
+        "view_complete": True,
+        "position": 1,
         "voted_at_us": now,
-    }  # fmt: skip
-    with pytest.raises((IntegrityError, DatabaseError), match="nobody_with_a_part_in_it"), transaction.atomic():
+    }
+    with (
+        pytest.raises((IntegrityError, DatabaseError), match="nobody_with_a_part_in_it"),
+        transaction.atomic(),
+    ):
         Vote.objects.create(**fields, answer="approve", own=True)
     Vote.objects.create(**fields, answer="deny")
 
@@ -167,8 +199,13 @@ def test_pages_say_for_whom_and_whose_word_that_is(desk: Desk) -> None:
     by = re.search(r'<p class="by">(.*?)</p>', reader.page(reverse("inbox")))
     assert by
     assert re.sub(r"<[^>]+>", "", by[1]).startswith("deploy-7 for viewer, asked ")
-    for url in (reverse("session", args=[gate.session_id]), reverse("effect", args=[gate.effect_id])):
-        assert 'for viewer <span class="quiet">(claimed by agent)</span>' in " ".join(reader.page(url).split())
+    for url in (
+        reverse("session", args=[gate.session_id]),
+        reverse("effect", args=[gate.effect_id]),
+    ):
+        assert 'for viewer <span class="quiet">(claimed by agent)</span>' in " ".join(
+            reader.page(url).split()
+        )
 
 
 def test_what_is_done_for_somebody_is_found(desk: Desk) -> None:
@@ -176,7 +213,9 @@ def test_what_is_done_for_somebody_is_found(desk: Desk) -> None:
     desk.agent.session("s-2")
     desk.agent.plan("e-2", "s-2", arguments={"ref": "next"})
     reader = Reviewer(desk).client
-    found, others = Gate.objects.order_by("opened_position").values_list("effect__opened_position", flat=True)
+    found, others = Gate.objects.order_by("opened_position").values_list(
+        "effect__opened_position", flat=True
+    )
     html = reader.get(reverse("audit"), {"q": "on_behalf_of:viewer"}).content.decode()
     assert (f"e_{found}" in html, f"e_{others}" in html) == (True, False)
     html = reader.get(reverse("sessions"), {"on_behalf_of": "viewer"}).content.decode()
@@ -185,16 +224,21 @@ def test_what_is_done_for_somebody_is_found(desk: Desk) -> None:
 
 
 def test_leave_is_for_whom_it_was_asked(desk: Desk) -> None:
-    """A session that is told to be for somebody else meanwhile is no longer what people said yes to."""
+    """A session that is told to be for somebody else meanwhile is no longer what people said yes
+    to."""
     planned = desk.plan()
     gate = desk.gate(planned)
     Session.objects.update(on_behalf_of=desk.user("reviewer"))
     assert desk.answer(gate, "reviewer").refusal[0] == "self_approval"  # type: ignore[index]
     assert desk.answer(gate, "administrator").refusal is None
     refused = desk.agent.post(
-        f"/effects/{planned['id']}/dispatch", {"process": "p", "intent_digest": planned["intent_digest"]}
+        f"/effects/{planned['id']}/dispatch",
+        {"process": "p", "intent_digest": planned["intent_digest"]},
     )
-    assert (code(refused), refused.json()["reason"]) == ((409, "INTENT_MISMATCH"), "digest_mismatch")
+    assert (code(refused), refused.json()["reason"]) == (
+        (409, "INTENT_MISMATCH"),
+        "digest_mismatch",
+    )
     assert (Gate.objects.get().status, desk.effect(planned).leave) == ("revoked", "held")
     again = desk.gate(desk.plan())
     assert again.digest != gate.digest
@@ -231,7 +275,8 @@ PARTS: Final = ("requester", "session_owner", "agent_owner", "nobody", "nobody e
 @pytest.mark.parametrize("minimum", [1, 2, 3])
 @pytest.mark.parametrize("role", ROLES)
 def test_truth_table_of_quorum_distinctness_and_role(desk: Desk, minimum: int, role: str) -> None:
-    """Every set of up to three voters: a gate is approved when enough of them review and have no part in it.
+    """Every set of up to three voters: a gate is approved when enough of them review and have no
+    part in it.
 
     Those without a part are like each other; of people who do not review one at a time is enough.
     """
@@ -244,7 +289,9 @@ def test_truth_table_of_quorum_distinctness_and_role(desk: Desk, minimum: int, r
     desk.agent.session("s-1", on_behalf_of="requester", owner="session_owner")
     reviews = ROLES.index(role) >= ROLES.index("reviewer")
     sets = [one for size in ((1, 2, 3) if reviews else (1,)) for one in combinations(PARTS, size)]
-    for number, voters in enumerate(one for one in sets if "nobody" in one or "nobody else" not in one):
+    for number, voters in enumerate(
+        one for one in sets if "nobody" in one or "nobody else" not in one
+    ):
         gate = desk.gate(desk.agent.plan(f"e-{number}", arguments={"n": number}))
         for part in (*voters, *voters):  # everybody tries twice
             desk.answer(gate, part.replace(" ", "-"))

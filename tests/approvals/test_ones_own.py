@@ -5,12 +5,13 @@ from collections.abc import Callable
 import pytest
 from django.db import DatabaseError, IntegrityError, transaction
 
-from approvals import quorum
+from accounts.models import Agent
 from approvals.models import Gate, Vote
-from journal.clock import now_us
-from sessions.models import Agent, Session
+from approvals.voting import quorum
+from db.clock import now_us
+from sessions.models import Session
+from tests.approvals.inbox_scenario import Desk
 from tests.approvals.reviewer import Reviewer, url_of
-from tests.approvals.story import Desk
 
 pytestmark = pytest.mark.django_db
 OWN = """
@@ -29,14 +30,16 @@ def becomes(desk: Desk, name: str, party: str) -> None:
     """Let a person be the one party alone, as of now."""
     user = desk.user(name)
     Session.objects.update(
-        on_behalf_of=user if party == "requester" else None, owner=user if party == "session_owner" else None
+        on_behalf_of=user if party == "requester" else None,
+        owner=user if party == "session_owner" else None,
     )
     Agent.objects.filter(name="deploy-7").update(owner=user if party == "agent_owner" else None)
 
 
 @pytest.fixture
 def asked(desk: Desk) -> Callable[..., Gate]:
-    """Asks for a note under a rule that keeps away whom it names, in a session where `name` is one party."""
+    """Asks for a note under a rule that keeps away whom it names, in a session where `name` is one
+    party."""
 
     def ask(named: tuple[str, ...] | None, party: str, minimum: int = 1) -> Gate:
         more = "" if named is None else f", distinct_from: [{', '.join(named)}]"
@@ -71,22 +74,38 @@ def by_hand(desk: Desk, gate: Gate, name: str, *, own: bool = False) -> None:
     now = now_us()
     with transaction.atomic():
         Vote.objects.create(
-            project=desk.project, gate=gate, user=desk.user(name), actor="p_x", answer="approve", card_sha256="c" * 64,
-            shown_version=1, shown_digest=gate.digest, shown_at_us=now, view_complete=True, position=1,
-            voted_at_us=now, own=own,
-        )  # fmt: skip
+            project=desk.project,
+            gate=gate,
+            user=desk.user(name),
+            actor="p_x",
+            answer="approve",
+            card_sha256="c" * 64,
+            shown_version=1,
+            shown_digest=gate.digest,
+            shown_at_us=now,
+            view_complete=True,
+            position=1,
+            voted_at_us=now,
+            own=own,
+        )
 
 
 @pytest.mark.parametrize("party", PARTIES)
-def test_the_database_keeps_away_whom_the_rule_names(desk: Desk, asked: Callable[..., Gate], party: str) -> None:
+def test_the_database_keeps_away_whom_the_rule_names(
+    desk: Desk, asked: Callable[..., Gate], party: str
+) -> None:
     gate = asked((party,), party)
-    with pytest.raises((DatabaseError, IntegrityError), match="vote_is_of_nobody_with_a_part_in_it"):
+    with pytest.raises(
+        (DatabaseError, IntegrityError), match="vote_is_of_nobody_with_a_part_in_it"
+    ):
         by_hand(desk, gate, "reviewer", own=True)
     by_hand(desk, gate, "administrator")
 
 
 @pytest.mark.parametrize("party", PARTIES)
-def test_a_yes_to_ones_own_says_so_and_no_other_does(desk: Desk, asked: Callable[..., Gate], party: str) -> None:
+def test_a_yes_to_ones_own_says_so_and_no_other_does(
+    desk: Desk, asked: Callable[..., Gate], party: str
+) -> None:
     gate = asked(None, party)
     for name, own in (("reviewer", False), ("administrator", True)):
         with pytest.raises((DatabaseError, IntegrityError), match="yes_to_ones_own_says_so"):
@@ -97,18 +116,23 @@ def test_a_yes_to_ones_own_says_so_and_no_other_does(desk: Desk, asked: Callable
 
 
 @pytest.mark.parametrize("party", PARTIES)
-def test_who_comes_to_be_named_no_longer_counts(desk: Desk, asked: Callable[..., Gate], party: str) -> None:
-    """The yes was given while nobody was a party; it counts for as long as that is so, or the rule does not mind."""
+def test_who_comes_to_be_named_no_longer_counts(
+    desk: Desk, asked: Callable[..., Gate], party: str
+) -> None:
+    """The yes was given while nobody was a party; it counts for as long as that is so, or the rule
+    does not mind."""
     gate = asked((party,), "", minimum=2)
     assert desk.answer(gate, "reviewer").refusal is None
     for now, fault in ((party, "part_in_it"), *((one, "") for one in PARTIES if one != party)):
         becomes(desk, "reviewer", now)
-        assert [one.fault for one in quorum.yeses([gate.id])[gate.id]] == [fault]
+        assert [one.fault for one in quorum.load_approvals([gate.id])[gate.id]] == [fault]
     becomes(desk, "administrator", party)
     assert desk.answer(gate, "administrator").refusal is not None
 
 
 @pytest.mark.parametrize("named", ["session_owner", "agent_owner"])
-def test_the_page_names_those_whom_the_rule_keeps_away(desk: Desk, asked: Callable[..., Gate], named: str) -> None:
+def test_the_page_names_those_whom_the_rule_keeps_away(
+    desk: Desk, asked: Callable[..., Gate], named: str
+) -> None:
     page = Reviewer(desk, "administrator").page(url_of(asked((named,), "session_owner")))
     assert ("(not reviewer" in page) == (named == "session_owner")

@@ -9,8 +9,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from approvals.models import Gate
+from tests.approvals.inbox_scenario import Desk
 from tests.approvals.reviewer import REASON, Reviewer, url_of
-from tests.approvals.story import Desk
 
 ASKS = re.compile(r'<div class="gate-box" hx-get="([^"]+)"')
 HTMX = {"HX-Request": "true"}
@@ -36,7 +36,9 @@ def test_nothing_new_is_a_cheap_204(rita: Reviewer, gate: Gate) -> None:
     assert len(queries) <= MOST, [one["sql"] for one in queries]
 
 
-@pytest.mark.parametrize(("verb", "words"), [("deny", "sam denied this request"), ("approve", "sam approved this")])
+@pytest.mark.parametrize(
+    ("verb", "words"), [("deny", "sam denied this request"), ("approve", "sam approved this")]
+)
 def test_the_ruling_of_somebody_else_arrives_with_their_name(
     desk: Desk, rita: Reviewer, gate: Gate, verb: str, words: str
 ) -> None:
@@ -87,5 +89,7 @@ def test_a_late_answer_learns_who_decided_what_and_when(
     desk.answer(gate, "sam", verb)
     answer = rita.answer(gate, "deny", REASON, seen=seen)
     assert answer.status_code == 409
-    said = re.sub(r"\s+", " ", answer.content.decode().partition('role="alert"')[2].partition("</div>")[0])
+    said = re.sub(
+        r"\s+", " ", answer.content.decode().partition('role="alert"')[2].partition("</div>")[0]
+    )
     assert re.search(rf"sam {did} this request \d+ (s|min) ago", said), said

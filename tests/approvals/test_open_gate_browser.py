@@ -1,4 +1,5 @@
-"""An open request that somebody else decides, in a real browser: nothing live is left, and no word is lost."""
+"""An open request that somebody else decides, in a real browser: nothing live is left, and no word
+is lost."""
 
 import re
 from collections.abc import Callable
@@ -6,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.approvals.shelf import Shelf, touch, watched
+from tests.approvals.live_fixture import Shelf, touch, watched
 from tests.approvals.test_hands_browser import inbox
 from tests.approvals.test_pane_browser import expect_open
 
@@ -27,7 +28,9 @@ def test_a_request_that_somebody_else_decides_says_so_where_it_is_open(
     shelf: Shelf, new_page: Callable[..., Page], complaints: list[str], where: str
 ) -> None:
     name = f"seen-{where}"
-    shelf.ask(name, "mail.send", {"subject": name, "note": "\u202eraw"}, target={"environment": name})
+    shelf.ask(
+        name, "mail.send", {"subject": name, "note": "\u202eraw"}, target={"environment": name}
+    )
     page = shelf.enter(watched(new_page(), complaints))
     page.clock.install()
     if where == "pane":
@@ -64,9 +67,11 @@ def test_a_request_that_somebody_else_decides_says_so_where_it_is_open(
 def extend(shelf: Shelf, name: str) -> None:
     """Let sam give everybody more time."""
     shelf.server.run(
-        "from approvals import rulings; from approvals.models import Gate; from sessions.models import Membership\n"
+        "from approvals.voting import votes; from approvals.models import Gate\n"
+        "from accounts.models import Membership\n"
         f"gate = Gate.objects.get(id={shelf.asked[name]['gate']['id']!r})\n"
-        "rulings.extend(gate, Membership.objects.get(user__username='sam', project=gate.project_id))"
+        "votes.extend_deadline(gate, Membership.objects.get(user__username='sam', "
+        "project=gate.project_id))"
     )
 
 

@@ -1,4 +1,5 @@
-"""Webhooks reach only listed hosts at public addresses (S13): a table of spellings, and not one connection."""
+"""Webhooks reach only listed hosts at public addresses (S13): a table of spellings, and not one
+connection."""
 
 import socket
 import threading
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from approvals import outside
+from notifications import outbound_http
 
 pytestmark = pytest.mark.once
 
@@ -125,31 +126,42 @@ def test_the_table_is_long_enough() -> None:
 
 @pytest.mark.parametrize("url", REFUSED)
 def test_no_connection_is_made_for(url: str, connections: list[Any]) -> None:
-    with pytest.raises(outside.Refused):
-        outside.post(url, b"{}", {}, resolve)
+    with pytest.raises(outbound_http.AddressRefused):
+        outbound_http.post_webhook(url, b"{}", {}, resolve)
     assert connections == []
 
 
 @pytest.mark.parametrize(
-    "url", ["https://hooks.example.org/a?b=c", "https://HOOKS.example.org", "https://hooks.example.org:8443/"]
+    "url",
+    [
+        "https://hooks.example.org/a?b=c",
+        "https://HOOKS.example.org",
+        "https://hooks.example.org:8443/",
+    ],
 )
-def test_a_listed_host_at_a_public_address_is_connected_to_by_that_address(url: str, connections: list[Any]) -> None:
-    with pytest.raises(outside.Failed):
-        outside.post(url, b"{}", {}, resolve)
+def test_a_listed_host_at_a_public_address_is_connected_to_by_that_address(
+    url: str, connections: list[Any]
+) -> None:
+    with pytest.raises(outbound_http.DeliveryFailed):
+        outbound_http.post_webhook(url, b"{}", {}, resolve)
     assert connections == [("93.184.216.34", 8443 if "8443" in url else 443)]
 
 
 def test_a_name_that_changes_its_mind_is_asked_once(connections: list[Any]) -> None:
     answers = iter([["93.184.216.34"], ["127.0.0.1"], ["127.0.0.1"]])
-    with pytest.raises(outside.Failed):
-        outside.post("https://hooks.example.org/", b"{}", {}, lambda *_: next(answers))
+    with pytest.raises(outbound_http.DeliveryFailed):
+        outbound_http.post_webhook(
+            "https://hooks.example.org/", b"{}", {}, lambda *_: next(answers)
+        )
     assert connections == [("93.184.216.34", 443)]
 
 
-def test_nothing_is_allowed_until_the_operator_lists_it(settings: Settings, connections: list[Any]) -> None:
+def test_nothing_is_allowed_until_the_operator_lists_it(
+    settings: Settings, connections: list[Any]
+) -> None:
     settings.GATEBOOK_WEBHOOK_HOSTS = frozenset()
-    with pytest.raises(outside.Refused, match="GATEBOOK_WEBHOOK_HOSTS"):
-        outside.post("https://hooks.example.org/", b"{}", {}, resolve)
+    with pytest.raises(outbound_http.AddressRefused, match="GATEBOOK_WEBHOOK_HOSTS"):
+        outbound_http.post_webhook("https://hooks.example.org/", b"{}", {}, resolve)
     assert connections == []
 
 
@@ -177,7 +189,8 @@ class _Receiver(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def receiver(settings: Settings) -> Iterator[Callable[[int], str]]:
-    """A server of this machine that answers with the status in its path, allowed as an operator would for a trial."""
+    """A server of this machine that answers with the status in its path, allowed as an operator
+    would for a trial."""
     with HTTPServer(("127.0.0.1", 0), _Receiver) as server:
         server.got = []  # type: ignore[attr-defined]
         settings.GATEBOOK_WEBHOOK_HOSTS = frozenset({f"localhost:{server.server_port}"})
@@ -195,7 +208,9 @@ def receiver(settings: Settings) -> Iterator[Callable[[int], str]]:
 
 
 def test_it_arrives_where_the_operator_allowed_it(receiver: Any) -> None:
-    outside.post(receiver(204), b'{"id":"x"}', {"Gatebook-Notice": "x"}, lambda *_: ["127.0.0.1"])
+    outbound_http.post_webhook(
+        receiver(204), b'{"id":"x"}', {"Gatebook-Notice": "x"}, lambda *_: ["127.0.0.1"]
+    )
     ((path, host, body),) = receiver.got
     assert (path, body) == ("/204", b'{"id":"x"}')
     assert host.startswith("localhost:")
@@ -203,40 +218,69 @@ def test_it_arrives_where_the_operator_allowed_it(receiver: Any) -> None:
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308, 400, 500])
 def test_a_redirect_is_not_followed_and_is_no_success(receiver: Any, status: int) -> None:
-    with pytest.raises(outside.Failed, match=str(status)):
-        outside.post(receiver(status), b"{}", {}, lambda *_: ["127.0.0.1"])
+    with pytest.raises(outbound_http.DeliveryFailed, match=str(status)):
+        outbound_http.post_webhook(receiver(status), b"{}", {}, lambda *_: ["127.0.0.1"])
     assert [path for path, _, _ in receiver.got] == [f"/{status}"]
 
 
-def test_who_answers_a_byte_at_a_time_is_not_waited_for(receiver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outside, "TIMEOUT_S", 2)  # more than any of its bytes takes, and less than all
-    with pytest.raises(outside.Failed, match="took longer than 2 s"):
-        outside.post(receiver(int(DRIPS.strip("/"))), b"{}", {})
+def test_who_answers_a_byte_at_a_time_is_not_waited_for(
+    receiver: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        outbound_http, "TIMEOUT_S", 2
+    )  # more than any of its bytes takes, and less than all
+    with pytest.raises(outbound_http.DeliveryFailed, match="took longer than 2 s"):
+        outbound_http.post_webhook(receiver(int(DRIPS.strip("/"))), b"{}", {})
     assert len(receiver.got) == 1
 
 
-def test_this_machine_is_not_reached_without_the_word_for_it(receiver: Any, settings: Settings) -> None:
+def test_this_machine_is_not_reached_without_the_word_for_it(
+    receiver: Any, settings: Settings
+) -> None:
     settings.GATEBOOK_WEBHOOK_LOOPBACK = False
-    with pytest.raises(outside.Refused):
-        outside.post(receiver(204), b"{}", {}, lambda *_: ["127.0.0.1"])
+    with pytest.raises(outbound_http.AddressRefused):
+        outbound_http.post_webhook(receiver(204), b"{}", {}, lambda *_: ["127.0.0.1"])
     assert receiver.got == []
 
 
-@pytest.mark.parametrize("network", outside.SPECIAL, ids=str)
+@pytest.mark.parametrize("network", outbound_http.SPECIAL_NETWORKS, ids=str)
 def test_every_special_network_is_refused_from_its_first_address_to_its_last(network: Any) -> None:
     for address in (network[0], network[1], network[-1]):
-        assert not outside._public(str(address))
+        assert not outbound_http._public(str(address))
         if network.version == 4:
-            assert not outside._public(f"::ffff:{address}"), "mapped"
+            assert not outbound_http._public(f"::ffff:{address}"), "mapped"
 
 
 @pytest.mark.parametrize(
     "address",
     [
-        *("1.1.1.1", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "172.15.255.255", "172.32.0.0"),
-        *("192.0.1.0", "192.88.98.255", "192.88.100.0", "198.17.255.255", "198.20.0.0", "223.255.255.255"),
-        *("2000::", "2001:200::1", "2003::1", "2606:4700::1111", "3ffe:ffff::1", "3fff:1000::1", "::ffff:1.1.1.1"),
+        *(
+            "1.1.1.1",
+            "9.255.255.255",
+            "11.0.0.0",
+            "100.63.255.255",
+            "100.128.0.0",
+            "172.15.255.255",
+            "172.32.0.0",
+        ),
+        *(
+            "192.0.1.0",
+            "192.88.98.255",
+            "192.88.100.0",
+            "198.17.255.255",
+            "198.20.0.0",
+            "223.255.255.255",
+        ),
+        *(
+            "2000::",
+            "2001:200::1",
+            "2003::1",
+            "2606:4700::1111",
+            "3ffe:ffff::1",
+            "3fff:1000::1",
+            "::ffff:1.1.1.1",
+        ),
     ],
 )
 def test_their_neighbours_are_public(address: str) -> None:
-    assert outside._public(address)
+    assert outbound_http._public(address)

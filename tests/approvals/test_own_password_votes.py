@@ -1,4 +1,5 @@
-"""Nobody votes or resolves under a password that somebody else set: refused by page, verb and trigger."""
+"""Nobody votes or resolves under a password that somebody else set: refused by page, verb and
+trigger."""
 
 from typing import Any
 
@@ -6,14 +7,14 @@ import pytest
 from django.db import DatabaseError, IntegrityError, transaction
 from django.urls import reverse
 
-from approvals import rulings
+from accounts import people
+from accounts.models import Person
 from approvals.models import Gate, Vote
+from approvals.voting import votes
 from ledger import resolutions
 from ledger.models import Effect
-from ledger.resolutions import Word
-from sessions import people
-from sessions.models import Person
-from tests.approvals.story import Desk
+from ledger.resolutions import ResolutionInput
+from tests.approvals.inbox_scenario import Desk
 from tests.approvals.test_gate_laws import vote
 from tests.recovery.resolver import mail
 
@@ -30,26 +31,33 @@ def give_password(desk: Desk, name: str) -> None:
     """Let the administrator set the password of `name`."""
     by = desk.person("administrator").user
     with transaction.atomic():
-        people.reset_password(desk.person(name), by, actor=people.pseudonym_of(by))
+        people.reset_member_password(desk.person(name), by, actor=people.ensure_pseudonym(by))
 
 
 @pytest.mark.parametrize("answer", ["approve", "deny", "deny_final", "return"])
-def test_a_vote_under_a_given_password_is_refused_by_the_verb(desk: Desk, gate: Gate, answer: str) -> None:
+def test_a_vote_under_a_given_password_is_refused_by_the_verb(
+    desk: Desk, gate: Gate, answer: str
+) -> None:
     give_password(desk, "reviewer")
     outcome = desk.answer(gate, "reviewer", answer)
     assert outcome.refusal is not None
     assert outcome.refusal[0] == "own_password"
     assert not Vote.objects.exists()
     with transaction.atomic():
-        people.change_password(desk.user("reviewer"), "orbit-lantern-slate-43")
+        people.change_own_password(desk.user("reviewer"), "orbit-lantern-slate-43")
     assert desk.answer(gate, "reviewer", answer).refusal is None
 
 
 @pytest.mark.parametrize("answer", ["approve", "deny"])
-def test_the_database_refuses_such_a_vote_past_all_code(desk: Desk, gate: Gate, answer: str) -> None:
+def test_the_database_refuses_such_a_vote_past_all_code(
+    desk: Desk, gate: Gate, answer: str
+) -> None:
     write = vote(desk, gate, "reviewer", answer=answer)
     give_password(desk, "reviewer")
-    with pytest.raises((IntegrityError, DatabaseError), match="vote_is_under_ones_own_password"), transaction.atomic():
+    with (
+        pytest.raises((IntegrityError, DatabaseError), match="vote_is_under_ones_own_password"),
+        transaction.atomic(),
+    ):
         write()
     Person.objects.filter(user=desk.user("reviewer")).update(password_is_own=True)
     write()
@@ -81,23 +89,25 @@ def test_a_yes_given_before_a_reset_still_counts(desk: Desk, gate: Gate) -> None
     assert gate.status == "approved"
 
 
-@pytest.mark.parametrize("verb", ["revoke", "extend"])
+@pytest.mark.parametrize("verb", ["revoke_approval", "extend_deadline"])
 def test_nor_is_leave_taken_back_or_prolonged(desk: Desk, gate: Gate, verb: str) -> None:
-    if verb == "revoke":
+    if verb == "revoke_approval":
         desk.answer(gate, "administrator")
     give_password(desk, "reviewer")
-    more: tuple[Any, ...] = ("not now after all",) if verb == "revoke" else ()
+    more: tuple[Any, ...] = ("not now after all",) if verb == "revoke_approval" else ()
     with transaction.atomic():
-        outcome = getattr(rulings, verb)(gate, desk.person("reviewer"), *more)
+        outcome = getattr(votes, verb)(gate, desk.person("reviewer"), *more)
     assert outcome.refusal is not None
     assert outcome.refusal[0] == "own_password"
 
 
 def test_nothing_is_resolved_under_a_given_password(mail: Effect, quiet: Desk) -> None:
     give_password(quiet, "operator")
-    word = Word("happened", "seen in the mailbox of the customer", mail.version)
+    word = ResolutionInput("happened", "seen in the mailbox of the customer", mail.version)
     with transaction.atomic():
-        done = resolutions.resolve(quiet.project.id, mail.id, word, quiet.user("operator"))
+        done = resolutions.record_resolution(
+            quiet.project.id, mail.id, word, quiet.user("operator")
+        )
     assert done.refusal is not None
     assert done.refusal.code == "own_password"
 
@@ -106,10 +116,13 @@ def test_the_page_says_whose_password_was_set_before_a_vote(desk: Desk) -> None:
     gate = desk.gate(desk.plan(tool="deploy"))
     give_password(desk, "reviewer")
     with transaction.atomic():
-        people.change_password(desk.user("reviewer"), "orbit-lantern-slate-43")
+        people.change_own_password(desk.user("reviewer"), "orbit-lantern-slate-43")
     desk.answer(gate, "reviewer")
     page = desk.house.client("viewer").get(reverse("gate", args=[gate.id])).text
     assert "administrator set this person's password" in page
     other = desk.gate(desk.plan("e-2"))
     desk.answer(other, "administrator")
-    assert "set this person" not in desk.house.client("viewer").get(reverse("gate", args=[other.id])).text
+    assert (
+        "set this person"
+        not in desk.house.client("viewer").get(reverse("gate", args=[other.id])).text
+    )

@@ -1,4 +1,5 @@
-"""The pane beside the list, in a real browser: what is marked, what is shown and what can be pressed are one request.
+"""The pane beside the list, in a real browser: what is marked, what is shown and what can be
+pressed are one request.
 
 Answers are held back or refused on the way, as a slow line or a server that restarts would do.
 """
@@ -8,7 +9,7 @@ import re
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.approvals.shelf import Shelf, touch, watched
+from tests.approvals.live_fixture import Shelf, touch, watched
 from tests.approvals.test_hands_browser import inbox
 
 pytestmark = pytest.mark.browser
@@ -97,7 +98,9 @@ def test_a_request_that_does_not_open_leaves_the_one_before_and_says_so(
     elif trouble == "unreachable":
         page.route(f"**{second}", lambda route: route.abort())
     else:
-        page.route(f"**{second}", lambda route: route.fulfill(status=int(trouble), body="<p>no</p>"))
+        page.route(
+            f"**{second}", lambda route: route.fulfill(status=int(trouble), body="<p>no</p>")
+        )
     page.locator(".entry h3 a").nth(1).click()
     alert = page.locator("#pane").get_by_role("alert")
     expect(alert).to_contain_text("The request that you chose did not open")

@@ -1,7 +1,8 @@
-"""What went wrong in products that people use, each once, where it could go wrong here; and AISVS 9.2.1 to 9.2.5.
+"""What went wrong in products that people use, each once, where it could go wrong here; and AISVS
+9.2.1 to 9.2.5.
 
-The verification standard is OWASP AISVS 1.0, chapter 9.2: explicit approval of privileged actions, shown complete,
-bound to parameters, requester and context, single use, with an end.
+The verification standard is OWASP AISVS 1.0, chapter 9.2: explicit approval of privileged actions,
+shown complete, bound to parameters, requester and context, single use, with an end.
 """
 
 from typing import Any
@@ -12,15 +13,15 @@ from django.db import transaction
 from django.urls import reverse
 
 from approvals import exemptions
-from approvals.binding import binding
+from approvals.digests import compute_approval_digest
+from approvals.gates.states import US
 from approvals.models import Gate, Vote
-from approvals.states import US
-from journal.clock import now_us
+from db.clock import now_us
 from journal.models import Body, Entry
 from ledger.models import Attempt, Effect
-from tests.approvals.proving import proved
-from tests.approvals.story import RULES, Desk
-from tests.ingest.caller import code
+from tests.api.api_client import code
+from tests.approvals.confirm_helpers import proved
+from tests.approvals.inbox_scenario import RULES, Desk
 
 pytestmark = pytest.mark.django_db
 ALLOW = "name: house\nrules:\n  - {id: all, title: Everything, match: {}, outcome: allow}\n"
@@ -33,10 +34,14 @@ def dispatch(desk: Desk, effect: dict[str, Any], **fields: Any) -> Any:
 
 def exempt(desk: Desk) -> None:
     with transaction.atomic():
-        exemptions.grant(
-            desk.project, tool="git.push", reason="a release is going on", ends_at_us=now_us() + 60 * US,
-            user=desk.user("administrator"), **proved(),
-        )  # fmt: skip
+        exemptions.create_exemption(
+            desk.project,
+            tool="git.push",
+            reason="a release is going on",
+            ends_at_us=now_us() + 60 * US,
+            user=desk.user("administrator"),
+            **proved(),
+        )
 
 
 # --- peer failures ----------------------------------------------------------------------------------------------------
@@ -63,7 +68,9 @@ def test_a_rejected_tool_does_not_run_because_the_question_was_asked_again(desk:
 
 @pytest.mark.parametrize("no", ["denied", "expired"])
 @pytest.mark.parametrize("then", ["as before", "allowed", "exempted", "observed"])
-def test_nor_does_it_run_because_an_attempt_before_was_let_go_and_failed(desk: Desk, no: str, then: str) -> None:
+def test_nor_does_it_run_because_an_attempt_before_was_let_go_and_failed(
+    desk: Desk, no: str, then: str
+) -> None:
     planned = desk.plan()
     desk.answer(desk.gate(planned), "reviewer")
     assert dispatch(desk, planned).status_code == 200
@@ -72,24 +79,40 @@ def test_nor_does_it_run_because_an_attempt_before_was_let_go_and_failed(desk: D
     second = desk.gate(planned)
     if no == "denied":
         desk.answer(second, "reviewer", "deny", "not a second time")
-    with time_machine.travel((second.decide_by_us if no == "expired" else now_us()) / US + 1, tick=False):
+    with time_machine.travel(
+        (second.decide_by_us if no == "expired" else now_us()) / US + 1, tick=False
+    ):
         if then == "exempted":
             exempt(desk)
         elif then != "as before":
-            desk.rules(ALLOW if then == "allowed" else RULES, "observe" if then == "observed" else "enforce")
+            desk.rules(
+                ALLOW if then == "allowed" else RULES,
+                "observe" if then == "observed" else "enforce",
+            )
         for _ in range(2):
             again = desk.plan()
             assert (again["answer"], again["leave"]) == ("blocked", "refused")
-        assert code(dispatch(desk, planned)) == (409, "GATE_DENIED" if no == "denied" else "GATE_EXPIRED")
+        assert code(dispatch(desk, planned)) == (
+            409,
+            "GATE_DENIED" if no == "denied" else "GATE_EXPIRED",
+        )
     assert list(Attempt.objects.values_list("number", flat=True)) == [1]
-    assert list(Gate.objects.order_by("opened_position").values_list("status", flat=True)) == ["used", no]
+    assert list(Gate.objects.order_by("opened_position").values_list("status", flat=True)) == [
+        "used",
+        no,
+    ]
 
 
 def test_the_approver_is_who_signed_in_and_never_a_word_of_the_body(desk: Desk) -> None:
     """The approver's name came from the request's body."""
     planned = desk.plan()
     gate = desk.gate(planned)
-    for path in (f"/gates/{gate.id}", f"/gates/{gate.id}/approve", f"/gates/{gate.id}/rule", f"/approvals/{gate.id}"):
+    for path in (
+        f"/gates/{gate.id}",
+        f"/gates/{gate.id}/approve",
+        f"/gates/{gate.id}/rule",
+        f"/approvals/{gate.id}",
+    ):
         answer = desk.agent.post(path, {"approver": "administrator", "answer": "approve"})
         assert answer.status_code in (403, 404, 405, 422), path
     assert not Vote.objects.exists()
@@ -110,7 +133,11 @@ def test_no_link_decides(desk: Desk) -> None:
     gate = desk.gate(desk.plan())
     client = desk.house.client("reviewer")
     page = reverse("gate", args=[gate.id])
-    for query in ({"answer": "approve"}, {"decision": "approve", "reason": "looks fine"}, {"approve": "1"}):
+    for query in (
+        {"answer": "approve"},
+        {"decision": "approve", "reason": "looks fine"},
+        {"approve": "1"},
+    ):
         assert client.get(page, query).status_code == 200
     assert not Vote.objects.exists()
     assert Gate.objects.get().status == "pending"
@@ -119,7 +146,8 @@ def test_no_link_decides(desk: Desk) -> None:
 def test_what_is_shown_of_expiry_reasons_and_approvers_is_enforced(desk: Desk) -> None:
     """Expiry, reasons and lists of approvers were stored and shown, and not enforced."""
     desk.rules(
-        "name: strict\nrules:\n  - id: push\n    title: Push\n    match: {tools: [git.push]}\n    outcome: require\n"
+        "name: strict\nrules:\n  - id: push\n    title: Push\n    match: {tools: [git.push]}\n    "
+        "outcome: require\n"
         "    require: {people: [administrator], rationale: {on: always, minimum_characters: 12}}\n"
     )
     gate = desk.gate(desk.plan())
@@ -164,23 +192,37 @@ def test_aisvs_9_2_2_what_is_shown_is_complete_and_is_what_runs(desk: Desk) -> N
     assert code(other) == (409, "INTENT_MISMATCH")
 
 
-def test_aisvs_9_2_3_an_approval_is_bound_by_a_keyed_hash_to_parameters_requester_and_context(desk: Desk) -> None:
+def test_aisvs_9_2_3_an_approval_is_bound_by_a_keyed_hash_to_parameters_requester_and_context(
+    desk: Desk,
+) -> None:
     planned = desk.plan(target={"environment": "staging"}, preconditions={"head": "4be1c9e"})
     gate = desk.gate(planned)
     effect = Effect.objects.get(id=planned["id"])
     bound: list[Any] = [effect.session_id, effect.agent_id, effect.tool, effect.intent_digest]
     bound += [{"environment": "staging"}, ""]
-    assert gate.digest == binding(*bound)
+    assert gate.digest == compute_approval_digest(*bound)
     changes: list[tuple[int, Any]] = [
-        (0, effect.id), (1, effect.id), (2, "deploy"), (3, "v1:other"), (4, {"environment": "production"}),
+        (0, effect.id),
+        (1, effect.id),
+        (2, "deploy"),
+        (3, "v1:other"),
+        (4, {"environment": "production"}),
         (5, "p_0123456789abcdef"),
-    ]  # fmt: skip
+    ]
     for place, other in changes:
-        assert binding(*[other if place == index else value for index, value in enumerate(bound)]) != gate.digest
+        assert (
+            compute_approval_digest(
+                *[other if place == index else value for index, value in enumerate(bound)]
+            )
+            != gate.digest
+        )
     desk.answer(gate, "reviewer")
     Effect.objects.filter(id=effect.id).update(environment="production")
     refused = dispatch(desk, planned, preconditions={"head": "4be1c9e"})
-    assert (code(refused), refused.json()["reason"]) == ((409, "INTENT_MISMATCH"), "digest_mismatch")
+    assert (code(refused), refused.json()["reason"]) == (
+        (409, "INTENT_MISMATCH"),
+        "digest_mismatch",
+    )
     assert desk.gate(planned).status == "revoked"
 
 

@@ -1,4 +1,5 @@
-"""A plan that comes again under its own key, as a proxy may send it: it hears how things stand, and asks nobody."""
+"""A plan that comes again under its own key, as a proxy may send it: it hears how things stand, and
+asks nobody."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,11 +7,11 @@ from typing import Any
 import pytest
 import time_machine
 
+from approvals.gates.states import US
 from approvals.models import Gate
-from approvals.states import US
-from journal.clock import now_us
+from db.clock import now_us
 from journal.models import Entry
-from tests.approvals.story import Desk
+from tests.approvals.inbox_scenario import Desk
 
 pytestmark = pytest.mark.django_db
 BODY = {"session": "s-1", "effect_key": "e-1", "tool": "git.push", "arguments": {"ref": "main"}}
@@ -40,7 +41,9 @@ def rejected(desk: Desk, gate: Gate) -> None:
 
 
 @pytest.mark.parametrize("ends", [returned, cancelled, rejected])
-def test_it_opens_no_gate_and_another_key_does(desk: Desk, ends: Callable[[Desk, Gate], None]) -> None:
+def test_it_opens_no_gate_and_another_key_does(
+    desk: Desk, ends: Callable[[Desk, Gate], None]
+) -> None:
     desk.agent.session("s-1")
     first = plan(desk, "K1")
     gate = desk.gate(first)

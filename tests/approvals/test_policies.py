@@ -1,4 +1,5 @@
-"""Loading rules and putting them in force: versions, the one that holds, and what the book keeps of it."""
+"""Loading rules and putting them in force: versions, the one that holds, and what the book keeps of
+it."""
 
 import json
 from io import StringIO
@@ -11,14 +12,14 @@ from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from approvals import policies
-from approvals.document import DocumentError
+from accounts import people, projects
+from accounts.models import Project
 from approvals.models import Activation, PolicySet
-from journal import sql
+from approvals.policies import policies
+from approvals.policies.policies_yaml import DocumentError
+from db import raw_sql
+from db.errors import ChangeRefused
 from journal.models import Body, Entry
-from sessions import people, projects
-from sessions.models import Project
-from sessions.refused import RefusedError
 
 pytestmark = pytest.mark.django_db
 TEXT = "name: house\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
@@ -28,17 +29,20 @@ OTHER = TEXT.replace("require", "deny")
 @pytest.fixture
 def project(settings: Settings) -> Project:
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    return projects.create("of the tests")
+    return projects.create_project("of the tests")
 
 
 def said(kind: str) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
     """Actor, facts and body of every entry of a kind."""
     found = Entry.objects.filter(kind=kind).order_by("position")
-    return [(one.actor, json.loads(one.facts), json.loads(Body.objects.get(entry=one).text)) for one in found]
+    return [
+        (one.actor, json.loads(one.facts), json.loads(Body.objects.get(entry=one).text))
+        for one in found
+    ]
 
 
 def test_rules_are_kept_as_they_were_loaded(project: Project) -> None:
-    policy_set = policies.load(project, TEXT, "p_1")
+    policy_set = policies.load_policy_set(project, TEXT, "p_1")
     stored = PolicySet.objects.get()
     assert (str(stored), stored.text, stored.loaded_by) == ("house@1", TEXT, "p_1")
     assert stored.rules["rules"][0]["require"]["minimum"] == 1
@@ -49,109 +53,142 @@ def test_rules_are_kept_as_they_were_loaded(project: Project) -> None:
 
 
 def test_another_text_is_the_next_version_and_the_same_text_is_none(project: Project) -> None:
-    first, second = policies.load(project, TEXT), policies.load(project, OTHER)
+    first, second = (
+        policies.load_policy_set(project, TEXT),
+        policies.load_policy_set(project, OTHER),
+    )
     assert [str(first), str(second)] == ["house@1", "house@2"]
-    assert policies.load(project, TEXT) == first
+    assert policies.load_policy_set(project, TEXT) == first
     assert PolicySet.objects.count() == len(said("policy.loaded")) == 2
-    assert str(policies.load(project, TEXT.replace("house", "yard"))) == "yard@1"
+    assert str(policies.load_policy_set(project, TEXT.replace("house", "yard"))) == "yard@1"
 
 
 def test_a_faulty_text_leaves_nothing(project: Project) -> None:
     with pytest.raises(DocumentError), transaction.atomic():
-        policies.load(project, TEXT + "rulez: []\n")
+        policies.load_policy_set(project, TEXT + "rulez: []\n")
     assert not PolicySet.objects.exists()
     assert said("policy.loaded") == []
 
 
 def test_loading_puts_nothing_in_force(project: Project) -> None:
-    policies.load(project, TEXT)
-    assert policies.in_force(project.id) is None
-    assert policies.mode_of(project.id) == "observe"
+    policies.load_policy_set(project, TEXT)
+    assert policies.load_active_policy(project.id) is None
+    assert policies.load_project_mode(project.id) == "observe"
 
 
 def test_the_set_activated_last_is_in_force(project: Project) -> None:
-    user = people.add(project, "ada", "administrator", "slate-lantern-orbit-42").user
-    first, second = policies.load(project, TEXT), policies.load(project, OTHER)
-    policies.activate(project, first, "enforce", user, "p_ada")
-    policies.activate(project, second, "observe", user, "p_ada")
-    found = policies.in_force(project.id)
+    user = people.add_project_member(project, "ada", "administrator", "slate-lantern-orbit-42").user
+    first, second = (
+        policies.load_policy_set(project, TEXT),
+        policies.load_policy_set(project, OTHER),
+    )
+    policies.activate_policy_set(project, first, "enforce", user, "p_ada")
+    policies.activate_policy_set(project, second, "observe", user, "p_ada")
+    found = policies.load_active_policy(project.id)
     assert found is not None
     assert (found.policy_set, found.name, found.mode) == (second.id, "house@2", "observe")
     assert [rule.outcome for rule in found.compiled.rules] == ["deny"]
-    assert list(Activation.objects.order_by("id").values_list("policy_set", "mode", "is_current")) == [
+    assert list(
+        Activation.objects.order_by("id").values_list("policy_set", "mode", "is_current")
+    ) == [
         (first.id, "enforce", False),
         (second.id, "observe", True),
     ]
-    told = [(actor, facts["mode_before"], facts["mode"]) for actor, facts, _ in said("policy.activated")]
+    told = [
+        (actor, facts["mode_before"], facts["mode"]) for actor, facts, _ in said("policy.activated")
+    ]
     assert told == [("p_ada", "observe", "enforce"), ("p_ada", "enforce", "observe")]
     assert said("policy.activated")[1][1]["policy_set_before"] == first.id.hex
 
 
 def test_what_is_in_force_already_is_not_activated_again(project: Project) -> None:
-    policy_set = policies.load(project, TEXT)
-    first = policies.activate(project, policy_set, "enforce")
-    assert policies.activate(project, policy_set, "enforce") == first
+    policy_set = policies.load_policy_set(project, TEXT)
+    first = policies.activate_policy_set(project, policy_set, "enforce")
+    assert policies.activate_policy_set(project, policy_set, "enforce") == first
     assert Activation.objects.count() == len(said("policy.activated")) == 1
 
 
 def test_an_earlier_set_can_be_put_in_force_again(project: Project) -> None:
-    first, second = policies.load(project, TEXT), policies.load(project, OTHER)
+    first, second = (
+        policies.load_policy_set(project, TEXT),
+        policies.load_policy_set(project, OTHER),
+    )
     for one in (first, second, first):
-        policies.activate(project, one, "enforce")
-    found = policies.in_force(project.id)
+        policies.activate_policy_set(project, one, "enforce")
+    found = policies.load_active_policy(project.id)
     assert found is not None
     assert found.name == "house@1"
     assert Activation.objects.filter(is_current=True).count() == 1
 
 
 def test_what_may_not_be_activated_is_refused(project: Project) -> None:
-    policy_set = policies.load(project, TEXT)
-    with pytest.raises(RefusedError, match="Unknown mode"), transaction.atomic():
-        policies.activate(project, policy_set, "dictate")
-    elsewhere = projects.create("elsewhere")
-    with pytest.raises(RefusedError, match="another project"), transaction.atomic():
-        policies.activate(elsewhere, policy_set, "enforce")
+    policy_set = policies.load_policy_set(project, TEXT)
+    with pytest.raises(ChangeRefused, match="Unknown mode"), transaction.atomic():
+        policies.activate_policy_set(project, policy_set, "dictate")
+    elsewhere = projects.create_project("elsewhere")
+    with pytest.raises(ChangeRefused, match="another project"), transaction.atomic():
+        policies.activate_policy_set(elsewhere, policy_set, "enforce")
     assert not Activation.objects.exists()
 
 
 def test_nothing_of_another_project_is_in_force_here(project: Project) -> None:
-    other = projects.create("elsewhere")
-    policies.activate(other, policies.load(other, TEXT), "enforce")
-    assert policies.in_force(project.id) is None
-    assert policies.stored(project, TEXT) is None
+    other = projects.create_project("elsewhere")
+    policies.activate_policy_set(other, policies.load_policy_set(other, TEXT), "enforce")
+    assert policies.load_active_policy(project.id) is None
+    assert policies.find_policy_set(project, TEXT) is None
 
 
-def test_what_is_in_force_costs_one_query(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    policies.activate(project, policies.load(project, TEXT), "enforce")
-    policies.in_force(project.id)
+def test_what_is_in_force_costs_one_query(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policies.activate_policy_set(project, policies.load_policy_set(project, TEXT), "enforce")
+    policies.load_active_policy(project.id)
     asked: list[str] = []
-    rows = sql.rows
+    rows = raw_sql.fetch_rows
 
     def counted(text: str, *given: Any) -> list[tuple[Any, ...]]:
         asked.append(text)
         return rows(text, *given)
 
-    monkeypatch.setattr(sql, "rows", counted)
+    monkeypatch.setattr(raw_sql, "fetch_rows", counted)
     with CaptureQueriesContext(connection) as queries:  # those that Django knows of
-        assert policies.in_force(project.id) is not None
+        assert policies.load_active_policy(project.id) is not None
     assert (len(asked), len(queries)) == (1, 0)
 
 
 @pytest.mark.parametrize(
     ("statement", "law"),
     [
-        ("UPDATE approvals_activation SET is_current = %s WHERE NOT is_current", "activation_only_ceases"),
-        ("UPDATE approvals_activation SET mode = 'observe' WHERE is_current = %s", "activation_only_ceases"),
-        ("UPDATE approvals_activation SET actor = 'p_other' WHERE is_current = %s", "activation_only_ceases"),
+        (
+            "UPDATE approvals_activation SET is_current = %s WHERE NOT is_current",
+            "activation_only_ceases",
+        ),
+        (
+            "UPDATE approvals_activation SET mode = 'observe' WHERE is_current = %s",
+            "activation_only_ceases",
+        ),
+        (
+            "UPDATE approvals_activation SET actor = 'p_other' WHERE is_current = %s",
+            "activation_only_ceases",
+        ),
         ("DELETE FROM approvals_activation WHERE is_current = %s", "activation_never_goes"),
-        ("UPDATE approvals_policyset SET text = 'name: house' WHERE %s", "policy_set_never_changes"),
+        (
+            "UPDATE approvals_policyset SET text = 'name: house' WHERE %s",
+            "policy_set_never_changes",
+        ),
         ("DELETE FROM approvals_policyset WHERE %s", "policy_set_never_goes"),
     ],
 )
-def test_the_database_refuses_to_rewrite_what_was_in_force(project: Project, statement: str, law: str) -> None:
+def test_the_database_refuses_to_rewrite_what_was_in_force(
+    project: Project, statement: str, law: str
+) -> None:
     for text in (TEXT, OTHER):
-        policies.activate(project, policies.load(project, text), "enforce")
-    with pytest.raises(DatabaseError, match=law), transaction.atomic(), connection.cursor() as cursor:
+        policies.activate_policy_set(project, policies.load_policy_set(project, text), "enforce")
+    with (
+        pytest.raises(DatabaseError, match=law),
+        transaction.atomic(),
+        connection.cursor() as cursor,
+    ):
         cursor.execute(statement, [True])
     assert list(Activation.objects.order_by("id").values_list("mode", "is_current")) == [
         ("enforce", False),
@@ -160,13 +197,22 @@ def test_the_database_refuses_to_rewrite_what_was_in_force(project: Project, sta
 
 
 @pytest.mark.parametrize(
-    ("mode", "law"), [("enforce", "project_has_one_policy_in_force"), ("dictate", "activation_mode_is_known")]
+    ("mode", "law"),
+    [("enforce", "project_has_one_policy_in_force"), ("dictate", "activation_mode_is_known")],
 )
-def test_the_schema_refuses_a_second_one_in_force_and_an_unknown_mode(project: Project, mode: str, law: str) -> None:
-    before = policies.activate(project, policies.load(project, TEXT), "enforce")
+def test_the_schema_refuses_a_second_one_in_force_and_an_unknown_mode(
+    project: Project, mode: str, law: str
+) -> None:
+    before = policies.activate_policy_set(
+        project, policies.load_policy_set(project, TEXT), "enforce"
+    )
     with pytest.raises(IntegrityError) as refused, transaction.atomic():
         Activation.objects.create(
-            project=project, policy_set=before.policy_set, mode=mode, actor="tests", activated_at_us=1
+            project=project,
+            policy_set=before.policy_set,
+            mode=mode,
+            actor="tests",
+            activated_at_us=1,
         )
     assert law in str(refused.value) or "approvals_activation.project_id" in str(refused.value)
 
@@ -184,10 +230,13 @@ def test_the_command_says_what_it_did(project: Project, tmp_path: Path) -> None:
     path = tmp_path / "policies.yaml"
     path.write_text(TEXT)
     named = ("--project", project.name)
-    assert command(path, *named) == "of the tests: house@1 loaded, 1 rules.\nNo rules are in force.\n" + UNANSWERED
+    assert (
+        command(path, *named)
+        == "of the tests: house@1 loaded, 1 rules.\nNo rules are in force.\n" + UNANSWERED
+    )
     assert command(path, *named, "--activate", "observe") == (
-        "of the tests: this text is already loaded as house@1.\nIn force now: house@1, mode observe.\n"
-        + UNANSWERED
+        "of the tests: this text is already loaded as house@1.\nIn force now: house@1, mode "
+        "observe.\n" + UNANSWERED
     )
     already = "house@1 was already in force in mode observe.\n"
     assert command(path, *named, "--activate", "observe").endswith(already + UNANSWERED)
@@ -199,12 +248,16 @@ def test_the_command_says_what_it_did(project: Project, tmp_path: Path) -> None:
     assert [actor for actor, _, _ in said("policy.activated")] == ["gatebook", "gatebook"]
 
 
-def test_the_command_names_file_line_and_reason_and_loads_nothing(project: Project, tmp_path: Path) -> None:
+def test_the_command_names_file_line_and_reason_and_loads_nothing(
+    project: Project, tmp_path: Path
+) -> None:
     path = tmp_path / "policies.yaml"
     path.write_text(TEXT + "rulez: []\n")
     with pytest.raises(CommandError) as refused:
         command(path, "--project", project.name)
-    assert str(refused.value).startswith(f"{path}:4: the file has the unknown key 'rulez'; did you mean `rules`?")
+    assert str(refused.value).startswith(
+        f"{path}:4: the file has the unknown key 'rulez'; did you mean `rules`?"
+    )
     path.write_bytes(b"name: \xff")
     for options, words in (
         (("--project", project.name), "is not UTF-8 text"),

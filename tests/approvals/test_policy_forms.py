@@ -4,16 +4,17 @@ import pytest
 from django.db import transaction
 from django.urls import reverse
 
-from approvals import policies
+from accounts import people
+from accounts.models import Agent
 from approvals.models import Exemption, PolicySet
+from approvals.policies import policies
+from db.clock import now_us
 from journal import erasures
-from journal.clock import now_us
 from journal.models import Entry
 from ledger.models import Effect
-from sessions import people
-from sessions.models import Agent, Session
-from tests.approvals.proving import grant
-from tests.approvals.story import Desk
+from sessions.models import Session
+from tests.approvals.confirm_helpers import grant
+from tests.approvals.inbox_scenario import Desk
 from tests.approvals.test_policy_pages import DRAFT, exempted, page, post
 
 pytestmark = pytest.mark.django_db
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 def test_a_set_shows_its_text_as_it_was_loaded_with_hidden_characters(desk: Desk) -> None:
     with transaction.atomic():
-        loaded = policies.load(desk.project, f"# <b>\u202e\n{DRAFT}")
+        loaded = policies.load_policy_set(desk.project, f"# <b>\u202e\n{DRAFT}")
     text = page(desk, "policy_set", loaded.pk)
     assert "&lt;b&gt;" in text
     assert "U+202E" in text
@@ -42,12 +43,17 @@ def test_a_draft_is_rehearsed_and_nothing_is_written(desk: Desk) -> None:
 
 
 def test_a_draft_is_loaded_and_not_put_in_force(desk: Desk) -> None:
-    answer = post(desk, "policy_draft", text=DRAFT.replace("\n", "\r\n"), days="7", mode="enforce", do="load")
+    answer = post(
+        desk, "policy_draft", text=DRAFT.replace("\n", "\r\n"), days="7", mode="enforce", do="load"
+    )
     loaded = PolicySet.objects.get(version=2)
-    assert (answer.status_code, answer["Location"]) == (302, reverse("policy_set", args=[loaded.pk]))
+    assert (answer.status_code, answer["Location"]) == (
+        302,
+        reverse("policy_set", args=[loaded.pk]),
+    )
     assert loaded.text == DRAFT
-    assert loaded.loaded_by == people.pseudonym_of(desk.user("administrator"))
-    current = policies.current(desk.project)
+    assert loaded.loaded_by == people.ensure_pseudonym(desk.user("administrator"))
+    current = policies.load_activation(desk.project)
     assert current is not None
     assert current.policy_set.version == 1
     post(desk, "policy_draft", text=DRAFT, days="7", mode="enforce", do="load")
@@ -66,14 +72,22 @@ def test_a_faulty_draft_comes_back_with_its_line(desk: Desk, do: str) -> None:
 
 def test_a_set_is_put_in_force_after_a_question(desk: Desk) -> None:
     with transaction.atomic():
-        loaded = policies.load(desk.project, DRAFT)
-    assert "It replaces house@1, mode enforce" in page(desk, "activate_policy", loaded.pk, role="administrator")
-    assert post(desk, "activate_policy", loaded.pk).status_code == 422, "the mode is said, never left as it was"
+        loaded = policies.load_policy_set(desk.project, DRAFT)
+    assert "It replaces house@1, mode enforce" in page(
+        desk, "activate_policy", loaded.pk, role="administrator"
+    )
+    assert post(desk, "activate_policy", loaded.pk).status_code == 422, (
+        "the mode is said, never left as it was"
+    )
     assert post(desk, "activate_policy", loaded.pk, mode="dictate").status_code == 422
     assert post(desk, "activate_policy", loaded.pk, mode="observe").status_code == 302
-    current = policies.current(desk.project)
+    current = policies.load_activation(desk.project)
     assert current is not None
-    assert (current.policy_set, current.mode, current.user) == (loaded, "observe", desk.user("administrator"))
+    assert (current.policy_set, current.mode, current.user) == (
+        loaded,
+        "observe",
+        desk.user("administrator"),
+    )
     assert "administrator" in page(desk, "policies")
 
 
@@ -81,12 +95,20 @@ def test_an_exemption_is_granted_shown_and_revoked(desk: Desk) -> None:
     Agent.objects.filter(name="deploy-7").update(owner=desk.user("reviewer"))
     desk.agent.session("s-1")
     handle = str(Session.objects.get())
-    fields = {"tool": "git.push", "rule": "push", "session": handle, "hours": "4", "reason": "Friday's <i>train</i>"}
+    fields = {
+        "tool": "git.push",
+        "rule": "push",
+        "session": handle,
+        "hours": "4",
+        "reason": "Friday's <i>train</i>",
+    }
     assert grant(desk.house.client("operator"), **fields).status_code == 302
     granted = Exemption.objects.get()
     assert (granted.tool, granted.rule, str(granted.session)) == ("git.push", "push", handle)
     assert granted.granted_by == desk.user("operator")
-    assert granted.ends_at_us - granted.granted_at_us == pytest.approx(4 * 3_600_000_000, abs=5_000_000)
+    assert granted.ends_at_us - granted.granted_at_us == pytest.approx(
+        4 * 3_600_000_000, abs=5_000_000
+    )
     text = page(desk, "exemptions")
     assert "Friday&#x27;s &lt;i&gt;train&lt;/i&gt;" in text
     assert "in force" in text
@@ -109,7 +131,9 @@ def test_an_exemption_is_granted_shown_and_revoked(desk: Desk) -> None:
         ({"session": "s_x"}, "no session s_x"),
     ],
 )
-def test_what_may_not_be_exempted_comes_back_with_a_sentence(desk: Desk, change: dict[str, str], words: str) -> None:
+def test_what_may_not_be_exempted_comes_back_with_a_sentence(
+    desk: Desk, change: dict[str, str], words: str
+) -> None:
     fields = {"tool": "git.push", "hours": "4", "reason": "The release train."} | change
     answer = post(desk, "grant_exemption", role="operator", **fields)
     assert answer.status_code == 422
@@ -119,5 +143,7 @@ def test_what_may_not_be_exempted_comes_back_with_a_sentence(desk: Desk, change:
 
 def test_an_erased_reason_is_said_to_be_erased(desk: Desk) -> None:
     granted = exempted(desk)
-    erasures.erase(desk.project.id, granted.opened_position, reason="Art. 17", actor="tests", now_us=now_us())
+    erasures.erase_body(
+        desk.project.id, granted.opened_position, reason="Art. 17", actor="tests", now_us=now_us()
+    )
     assert '<span class="quiet">erased</span>' in page(desk, "exemptions")

@@ -1,4 +1,5 @@
-"""The pages of policies and exemptions: who may, what they say, what a form does, without any script."""
+"""The pages of policies and exemptions: who may, what they say, what a form does, without any
+script."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -10,19 +11,20 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from approvals import exemptions, policies
-from approvals.answerable import unanswerable
-from approvals.budget import Budget
-from approvals.document import read
+from accounts import teams
+from accounts.models import ROLES
+from approvals import exemptions
 from approvals.models import Activation, Exemption, PolicySet
-from approvals.requirement import Requirement
-from approvals.rule_words import asks, conditions
-from journal.clock import now_us
+from approvals.policies import policies
+from approvals.policies.labels import describe_conditions, describe_requirement
+from approvals.policies.policies_yaml import parse_policies
+from approvals.policies.requirement import Requirement
+from approvals.policies.staffing_check import find_understaffed_rules
+from approvals.policies.statistics import RuleStatistics
+from db.clock import now_us
 from journal.models import Entry
-from sessions import teams
-from sessions.models import ROLES
-from tests.approvals.proving import proved
-from tests.approvals.story import RULES, Desk
+from tests.approvals.confirm_helpers import proved
+from tests.approvals.inbox_scenario import RULES, Desk
 
 pytestmark = pytest.mark.django_db
 DRAFT = """name: house
@@ -31,7 +33,9 @@ rules:
 """
 
 
-def page(desk: Desk, door: str, *args: Any, role: str = "viewer", status: int = 200, **query: Any) -> str:
+def page(
+    desk: Desk, door: str, *args: Any, role: str = "viewer", status: int = 200, **query: Any
+) -> str:
     answer = desk.house.client(role).get(reverse(door, args=args), query)
     assert answer.status_code == status
     return answer.content.decode()
@@ -48,7 +52,9 @@ def exempted(desk: Desk, **scope: Any) -> Exemption:
         "ends_at_us": now_us() + 3_600_000_000,
     }
     with transaction.atomic():
-        return exemptions.grant(desk.project, user=desk.user("operator"), **(asked | scope), **proved())
+        return exemptions.create_exemption(
+            desk.project, user=desk.user("operator"), **(asked | scope), **proved()
+        )
 
 
 def doors(desk: Desk) -> list[tuple[str, str]]:
@@ -72,19 +78,30 @@ def test_each_page_opens_from_its_role_upwards(desk: Desk, role: str) -> None:
         allowed = ROLES.index(role) >= ROLES.index(least)
         assert client.get(url).status_code == (200 if allowed else 403), url
         if not allowed:
-            assert client.post(url, {"mode": "observe", "text": DRAFT, "do": "load"}).status_code == 403, url
+            assert (
+                client.post(url, {"mode": "observe", "text": DRAFT, "do": "load"}).status_code
+                == 403
+            ), url
     assert (Activation.objects.count(), PolicySet.objects.count()) == (1, 1)
     assert Exemption.objects.get().revoked_at_us is None
 
 
 def test_nothing_of_another_project_is_found(desk: Desk) -> None:
     with transaction.atomic():
-        foreign = policies.load(desk.house.other, RULES)
-        theirs = exemptions.grant(
-            desk.house.other, tool="*", reason="Of another house.", ends_at_us=now_us() + 9_000_000,
-            user=desk.house.neighbour.user, **proved(),
-        )  # fmt: skip
-    for door, key in (("policy_set", foreign.pk), ("activate_policy", foreign.pk), ("revoke_exemption", theirs.pk)):
+        foreign = policies.load_policy_set(desk.house.other, RULES)
+        theirs = exemptions.create_exemption(
+            desk.house.other,
+            tool="*",
+            reason="Of another house.",
+            ends_at_us=now_us() + 9_000_000,
+            user=desk.house.neighbour.user,
+            **proved(),
+        )
+    for door, key in (
+        ("policy_set", foreign.pk),
+        ("activate_policy", foreign.pk),
+        ("revoke_exemption", theirs.pk),
+    ):
         page(desk, door, key, role="administrator", status=404)
         assert post(desk, door, key, mode="enforce").status_code in (404, 405)
     page(desk, "policy_draft", role="administrator", status=404, **{"from": foreign.pk})
@@ -96,7 +113,10 @@ def test_nothing_of_another_project_is_found(desk: Desk) -> None:
 def test_every_post_without_its_csrf_proof_is_refused(desk: Desk) -> None:
     client = desk.house.client("administrator", csrf=True)
     for url, _ in doors(desk):
-        assert client.post(url, {"mode": "observe", "text": DRAFT, "do": "load"}).status_code in (403, 405), url
+        assert client.post(url, {"mode": "observe", "text": DRAFT, "do": "load"}).status_code in (
+            403,
+            405,
+        ), url
     assert (Activation.objects.count(), PolicySet.objects.count()) == (1, 1)
 
 
@@ -123,7 +143,9 @@ def test_the_page_tells_each_rule_what_it_says_and_how_often_it_matched(desk: De
     assert '<code id="push">push</code>' in text
     assert "1 person (any reviewer)" in text
     assert re.search(r'id="push".*?class="num">2</td>', text)
-    assert re.search(r"No matching rule</td>.*?0 allowed.*?1 sent for approval.*?class=\"num\">1</td>", text)
+    assert re.search(
+        r"No matching rule</td>.*?0 allowed.*?1 sent for approval.*?class=\"num\">1</td>", text
+    )
 
 
 def test_what_a_rule_cost_people_is_shown_by_rule(desk: Desk) -> None:
@@ -131,7 +153,12 @@ def test_what_a_rule_cost_people_is_shown_by_rule(desk: Desk) -> None:
         gate = desk.gate(desk.plan(f"push-{n}", arguments={"n": n}))
         with time_machine.travel(datetime.now(UTC), tick=False):
             seen = desk.shown(gate)
-            desk.answer(gate, "reviewer", "approve", shown=seen._replace(at_us=seen.at_us - seen_s * 1_000_000))
+            desk.answer(
+                gate,
+                "reviewer",
+                "approve",
+                shown=seen._replace(at_us=seen.at_us - seen_s * 1_000_000),
+            )
     desk.plan("late", arguments={"n": 3})
     with time_machine.travel(datetime.now(UTC) + timedelta(hours=2), tick=True):
         text = page(desk, "policies")
@@ -139,7 +166,12 @@ def test_what_a_rule_cost_people_is_shown_by_rule(desk: Desk) -> None:
     assert row is not None
     figures = re.findall(r'data-label="([^"]+)" class="num">([^<]+)<', row[0])
     told = dict(figures)
-    assert (told["Requests"], told["Waiting"], told["Approved"], told["Expired"]) == ("3", "0", "100%", "1")
+    assert (told["Requests"], told["Waiting"], told["Approved"], told["Expired"]) == (
+        "3",
+        "0",
+        "100%",
+        "1",
+    )
     assert (told["Denied"], told["Under 2 s"]) == ("0", "50%")
     assert "reviewer" not in row[0], "the figures are never a person's"
 
@@ -164,24 +196,31 @@ def test_the_page_costs_as_many_queries_for_many_rows_as_for_few(desk: Desk) -> 
     ("budget", "words"),
     [
         (
-            Budget(requests=50, approved=48, denied=2, took_us=[2_000_000] * 50),
+            RuleStatistics(requests=50, approved=48, denied=2, took_us=[2_000_000] * 50),
             "96% approved, half of them within 2.0 s",
         ),
-        (Budget(requests=50, approved=40, denied=10, votes=50, quick=20), "40% of the votes came within 2 s"),
-        (Budget(requests=10, expired=3), "30% expired: ask other people"),
-        (Budget(requests=50, approved=50, took_us=[60_000_000] * 50, votes=50), ""),
-        (Budget(requests=5, approved=5, took_us=[1] * 5, votes=5, quick=5), ""),
+        (
+            RuleStatistics(requests=50, approved=40, denied=10, votes=50, quick=20),
+            "40% of the votes came within 2 s",
+        ),
+        (RuleStatistics(requests=10, expired=3), "30% expired: ask other people"),
+        (RuleStatistics(requests=50, approved=50, took_us=[60_000_000] * 50, votes=50), ""),
+        (RuleStatistics(requests=5, approved=5, took_us=[1] * 5, votes=5, quick=5), ""),
     ],
 )
-def test_hints_say_what_the_figures_suggest(budget: Budget, words: str) -> None:
+def test_hints_say_what_the_figures_suggest(budget: RuleStatistics, words: str) -> None:
     assert words in " ".join(budget.hints)
     assert bool(words) == bool(budget.hints)
 
 
 def test_quantiles_are_times_that_somebody_really_took() -> None:
-    budget = Budget(took_us=[*range(1, 101)])
+    budget = RuleStatistics(took_us=[*range(1, 101)])
     assert (budget.median_us, budget.p95_us) == (50, 95)
-    assert (Budget(took_us=[7]).median_us, Budget(took_us=[7]).p95_us, Budget().median_us) == (7, 7, None)
+    assert (
+        RuleStatistics(took_us=[7]).median_us,
+        RuleStatistics(took_us=[7]).p95_us,
+        RuleStatistics().median_us,
+    ) == (7, 7, None)
 
 
 def test_conditions_and_what_is_asked_are_said_in_words() -> None:
@@ -200,8 +239,11 @@ rules:
     require: {teams: [leads], people: [ada], minimum: 2, step_up: reauth, deny_threshold: 2, leave_for: 45,
       rationale: {on: always, minimum_characters: 25, ticket: 'INC-*'}}
 """
-    [rule] = read(text)["rules"]
-    said = [" ".join([phrase.label, phrase.verb, *phrase.values]).strip() for phrase in conditions(rule["match"])]
+    [rule] = parse_policies(text)["rules"]
+    said = [
+        " ".join([phrase.label, phrase.verb, *phrase.values]).strip()
+        for phrase in describe_conditions(rule["match"])
+    ]
     assert said == [
         "tool  git.*",
         "risk  high critical",
@@ -212,9 +254,11 @@ rules:
         "once 5 were planned within 90 min with this tool by the agent",
         "once 9 effects were planned in the session",
     ]
-    assert asks(Requirement.of(rule["require"])) == (
-        "2 people (team leads or ada) · with a password · not the requester, the session owner, the agent owner · "
-        "a reason of 25 characters or more, with a ticket like INC-* · 2 denials to deny · decide within 1 h · "
+    assert describe_requirement(Requirement.of(rule["require"])) == (
+        "2 people (team leads or ada) · with a password · not the requester, the session owner, "
+        "the agent owner · "
+        "a reason of 25 characters or more, with a ticket like INC-* · 2 denials to deny · decide "
+        "within 1 h · "
         "approval valid 45 s"
     )
 
@@ -222,17 +266,19 @@ rules:
 def test_a_rule_that_asks_people_who_are_not_there_is_told(desk: Desk) -> None:
     text = (
         "name: house\nrules:\n"
-        "  - {id: two, title: T, match: {}, outcome: require, require: {teams: [leads], minimum: 2}}\n"
-        "  - {id: who, title: W, match: {}, outcome: require, require: {teams: [ops], people: [viewer, operator]}}\n"
+        "  - {id: two, title: T, match: {}, outcome: require, require: {teams: [leads], minimum: "
+        "2}}\n"
+        "  - {id: who, title: W, match: {}, outcome: require, require: {teams: [ops], people: "
+        "[viewer, operator]}}\n"
         "  - {id: any, title: A, match: {}, outcome: require, require: {minimum: 3}}\n"
         "  - {id: all, title: A, match: {}, outcome: require, require: {minimum: 4}}\n"
     )
     with transaction.atomic():
-        leads = teams.create(desk.project, "leads")
+        leads = teams.create_team(desk.project, "leads")
         for role in ("viewer", "reviewer"):
-            teams.add(leads, desk.house.members[role])
-        loaded = policies.load(desk.project, text)
-    assert unanswerable(desk.project, loaded.rules) == [
+            teams.add_team_member(leads, desk.house.members[role])
+        loaded = policies.load_policy_set(desk.project, text)
+    assert find_understaffed_rules(desk.project, loaded.rules) == [
         ("two", "Needs 2 approvers but only 1 is eligible; requests will expire."),
         ("who", "The team ops does not exist in this project."),
         ("who", "viewer is not a reviewer of this project."),
@@ -246,7 +292,11 @@ def test_a_rule_that_asks_people_who_are_not_there_is_told(desk: Desk) -> None:
 
 
 def test_the_rail_marks_one_room(desk: Desk) -> None:
-    for door, name in (("policies", "Policies"), ("exemptions", "Policies"), ("inbox", "Approvals")):
+    for door, name in (
+        ("policies", "Policies"),
+        ("exemptions", "Policies"),
+        ("inbox", "Approvals"),
+    ):
         marked = re.findall(r'<nav class="rail".*?</nav>', page(desk, door), re.DOTALL)[0]
         assert re.findall(r'aria-current="\w+"[^>]*>([A-Z]\w+)', marked) == [name], door
 
@@ -254,4 +304,6 @@ def test_the_rail_marks_one_room(desk: Desk) -> None:
 def test_nothing_is_inline(desk: Desk) -> None:
     for url, _ in doors(desk):
         html = desk.house.client("administrator").get(url).content.decode()
-        assert not re.search(r"<style|\sstyle=|\son[a-z]+=|<script(?![^>]*\ssrc=)|javascript:", html), url
+        assert not re.search(
+            r"<style|\sstyle=|\son[a-z]+=|<script(?![^>]*\ssrc=)|javascript:", html
+        ), url

@@ -6,21 +6,22 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from approvals import counting, exemptions, policies
+from accounts import agents, people, projects
+from accounts.models import Project
+from approvals import exemptions
 from approvals.models import Activation, Exemption, PolicySet
-from journal import again
-from journal.clock import now_us
-from journal.ids import uuid7
+from approvals.policies import policies, rate_counters
+from db import retry
+from db.clock import now_us
+from db.ids import new_uuid7
 from journal.models import Entry
-from sessions import agents, people, projects
-from sessions.models import Project
-from tests.approvals.proving import proved
-from tests.approvals.story import Desk
+from tests.api.api_client import Caller
+from tests.approvals.confirm_helpers import proved
+from tests.approvals.inbox_scenario import Desk
 from tests.approvals.test_deadlocks import BLOCKED, statement
 from tests.approvals.test_races import desk
-from tests.ingest.caller import Caller
 from tests.journal.committed import committed, together
-from tests.sessions.speaking import origin
+from tests.sessions.command_factories import origin
 
 __all__ = ["committed", "desk"]
 TEXT = "name: house\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
@@ -30,25 +31,27 @@ pytestmark = pytest.mark.usefixtures("committed")
 @pytest.fixture
 def project(committed: None) -> Project:
     with transaction.atomic():
-        return projects.create("of the races")
+        return projects.create_project("of the races")
 
 
 def load(project: Project, text: str) -> Any:
     with transaction.atomic():
-        return policies.load(project, text)
+        return policies.load_policy_set(project, text)
 
 
-def test_of_two_who_activate_at_once_one_is_in_force_and_both_are_recorded(project: Project) -> None:
+def test_of_two_who_activate_at_once_one_is_in_force_and_both_are_recorded(
+    project: Project,
+) -> None:
     first, second = load(project, TEXT), load(project, TEXT.replace("require", "deny"))
 
     def activate(policy_set: PolicySet) -> Activation:
         with transaction.atomic():
-            return policies.activate(project, policy_set, "enforce")
+            return policies.activate_policy_set(project, policy_set, "enforce")
 
     done = together(*(lambda one=one: activate(one) for one in (first, second) * 4))
     assert all(isinstance(one, Activation) for one in done), done
     assert Activation.objects.filter(is_current=True).count() == 1
-    current = policies.current(project)
+    current = policies.load_activation(project)
     assert current is not None
     assert current == Activation.objects.latest("id")
     assert Entry.objects.filter(kind="policy.activated").count() == Activation.objects.count() >= 2
@@ -68,9 +71,9 @@ def test_different_texts_loaded_at_once_are_versions_of_their_own(project: Proje
 
 def test_use_against_revocation_is_counted_or_refused(project: Project) -> None:
     with transaction.atomic():
-        user = people.add(project, "ada", "operator", "slate-lantern-orbit-42").user
-        agent = agents.ensure(project, "deploy-7")
-        granted = exemptions.grant(
+        user = people.add_project_member(project, "ada", "operator", "slate-lantern-orbit-42").user
+        agent = agents.ensure_agent(project, "deploy-7")
+        granted = exemptions.create_exemption(
             project,
             tool="*",
             reason="For the race of this test.",
@@ -81,17 +84,21 @@ def test_use_against_revocation_is_counted_or_refused(project: Project) -> None:
 
     def use() -> bool:
         with transaction.atomic():
-            return exemptions.use(granted, origin(agent, uuid7().hex, received_us=now_us()), uuid7())
+            return exemptions.use_exemption(
+                granted, origin(agent, new_uuid7().hex, received_us=now_us()), new_uuid7()
+            )
 
     def revoke() -> bool:
         with transaction.atomic():
-            return exemptions.revoke(granted, user)
+            return exemptions.end_exemption(granted, user)
 
     done = together(use, use, use, revoke, use, use, use, revoke)
     assert not any(isinstance(one, Exception) for one in done), done
     assert [done[3], done[7]].count(True) == 1
     used = [one for index, one in enumerate(done) if index not in (3, 7)].count(True)
-    assert Exemption.objects.get().uses == used == Entry.objects.filter(kind="exemption.used").count()
+    assert (
+        Exemption.objects.get().uses == used == Entry.objects.filter(kind="exemption.used").count()
+    )
     assert use() is False
 
 
@@ -113,12 +120,19 @@ def beside(desk: Desk) -> Caller:
 
 
 @pytest.mark.parametrize("per", ["agent", "tool", "project"])
-def test_of_many_sessions_that_plan_at_once_no_more_pass_than_the_rate_lets(desk: Desk, per: str) -> None:
+def test_of_many_sessions_that_plan_at_once_no_more_pass_than_the_rate_lets(
+    desk: Desk, per: str
+) -> None:
     often(desk, per, 4)
     for number in range(MANY):
         desk.agent.session(f"s-{number}")
     callers = [beside(desk) for _ in range(MANY)]
-    done = together(*(lambda one=one, n=n: one.plan(f"e-{n}", f"s-{n}")["leave"] for n, one in enumerate(callers)))
+    done = together(
+        *(
+            lambda one=one, n=n: one.plan(f"e-{n}", f"s-{n}")["leave"]
+            for n, one in enumerate(callers)
+        )
+    )
     assert sorted(done) == ["granted"] * 4 + ["pending"] * (MANY - 4)
 
 
@@ -126,14 +140,15 @@ def test_of_many_sessions_that_plan_at_once_no_more_pass_than_the_rate_lets(desk
 def test_a_plan_and_a_batch_that_name_the_same_new_repository_do_not_wait_for_each_other(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The plan has stored it and asks to count; the batch waits for it, and must not keep the plan from counting."""
+    """The plan has stored it and asks to count; the batch waits for it, and must not keep the plan
+    from counting."""
     often(desk, "agent", 10)
     for session in ("s-0", "s-1"):
         desk.agent.session(session)
     fact = {"tool": "git.push", "arguments": {}, "target": {"repository": "new", "ref": "main"}}
     counts, planner = threading.Event(), []
     met: list[BaseException] = []
-    whole = counting.alone
+    whole = rate_counters.lock_rate_counts
 
     def alone(*given: Any) -> None:
         if threading.get_ident() in planner:
@@ -148,13 +163,23 @@ def test_a_plan_and_a_batch_that_name_the_same_new_repository_do_not_wait_for_ea
 
     def plans() -> int:
         planner.append(threading.get_ident())
-        return beside(desk).post("/effects", {"session": "s-0", "effect_key": "e-0", **fact}).status_code
+        return (
+            beside(desk)
+            .post("/effects", {"session": "s-0", "effect_key": "e-0", **fact})
+            .status_code
+        )
 
     def reports() -> int:
         assert counts.wait(30)
-        told = {"id": "told", "kind": "effect.planned", "session": "s-1", "effect_key": "e-1", **fact}
+        told = {
+            "id": "told",
+            "kind": "effect.planned",
+            "session": "s-1",
+            "effect_key": "e-1",
+            **fact,
+        }
         return beside(desk).report([told]).status_code
 
-    monkeypatch.setattr(counting, "alone", alone)
-    monkeypatch.setattr(again, "asked", once)
+    monkeypatch.setattr(rate_counters, "lock_rate_counts", alone)
+    monkeypatch.setattr(retry, "is_retry_requested", once)
     assert (together(plans, reports), met) == ([201, 200], [])

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from approvals.pushes import takes
+from approvals.diff.destructive_pushes import describe_destructive_push
+from tests.approvals.inbox_scenario import Desk
 from tests.approvals.reviewer import Reviewer, url_of
-from tests.approvals.story import Desk
 from tests.approvals.test_desk_flags import entry, words
 
 FORCED = ("forced push",)
@@ -44,8 +44,8 @@ DELETED = ("deletes a ref",)
     ],
 )
 def test_a_forced_push_is_told_by_its_command(command: Any, found: tuple[str, ...]) -> None:
-    assert takes("shell", {"command": command}) == found
-    assert takes("shell", command) == found or isinstance(command, list)
+    assert describe_destructive_push("shell", {"command": command}) == found
+    assert describe_destructive_push("shell", command) == found or isinstance(command, list)
 
 
 @pytest.mark.parametrize(
@@ -65,20 +65,28 @@ def test_a_forced_push_is_told_by_its_command(command: Any, found: tuple[str, ..
     ],
 )
 def test_a_forced_push_is_told_by_its_options(arguments: Any, found: tuple[str, ...]) -> None:
-    assert takes("git.push", arguments) == found
+    assert describe_destructive_push("git.push", arguments) == found
 
 
 def test_options_of_other_tools_are_not_those_of_a_push() -> None:
-    assert takes("file.copy", {"force": True, "delete": True}) == ()
-    assert takes("file.copy", {}, {"removed_commits": ["a1"]}) == ("removes 1 commit",)
+    assert describe_destructive_push("file.copy", {"force": True, "delete": True}) == ()
+    assert describe_destructive_push("file.copy", {}, {"removed_commits": ["a1"]}) == (
+        "removes 1 commit",
+    )
 
 
-def test_what_a_push_takes_away_stands_in_the_list_and_on_its_page(desk: Desk, rita: Reviewer) -> None:
+def test_what_a_push_takes_away_stands_in_the_list_and_on_its_page(
+    desk: Desk, rita: Reviewer
+) -> None:
     removed = [{"sha": "4be1c9e", "title": "fix rounding", "author": "bob"}]
-    gate = desk.gate(desk.plan(arguments={"command": "git push --force", "removed_commits": removed}))
+    gate = desk.gate(
+        desk.plan(arguments={"command": "git push --force", "removed_commits": removed})
+    )
     told = entry(rita, gate)
     assert "forced push" in told
     assert "removes 1 commit" in told
     assert "Forced push. Removes 1 commit. computed here" in words(rita, gate)
     plain = desk.gate(desk.plan("e-2", arguments={"command": "git push origin main"}))
-    assert "forced" not in entry(rita, plain) + rita.page(url_of(plain)).replace("forced-colors", "")
+    assert "forced" not in entry(rita, plain) + rita.page(url_of(plain)).replace(
+        "forced-colors", ""
+    )

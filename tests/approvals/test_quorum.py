@@ -1,4 +1,5 @@
-"""Whose yes counts: people who may still rule when the quorum is counted, and again when its leave is used."""
+"""Whose yes counts: people who may still rule when the quorum is counted, and again when its leave
+is used."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,18 +8,18 @@ import pytest
 from django.db import DatabaseError, IntegrityError, transaction
 from django.db.models import F
 
-from approvals import quorum, rulings
+from accounts import people, teams
+from accounts.models import Agent, Team
+from approvals.gates.states import US
+from approvals.labels import UNCOUNTED_LABELS
 from approvals.models import Gate, Vote
-from approvals.states import US
-from approvals.words import UNCOUNTED
-from journal.clock import now_us
+from approvals.voting import quorum, votes
+from db.clock import now_us
 from journal.models import Entry
-from sessions import people, teams
-from sessions.models import Agent, Session
-from sessions.models_teams import Team
+from sessions.models import Session
+from tests.api.api_client import code
+from tests.approvals.inbox_scenario import RULES, Desk
 from tests.approvals.reviewer import Reviewer, url_of
-from tests.approvals.story import RULES, Desk
-from tests.ingest.caller import code
 
 pytestmark = pytest.mark.django_db
 LEADS = RULES.replace("require: {minimum: 2,", "require: {minimum: 2, teams: [leads],")
@@ -26,11 +27,11 @@ NAMED = RULES.replace("require: {minimum: 2,", "require: {minimum: 2, people: [a
 
 
 def demoted(desk: Desk, name: str) -> None:
-    people.change_role(desk.person(name), "viewer", actor="tests")
+    people.change_project_role(desk.person(name), "viewer", actor="tests")
 
 
 def removed(desk: Desk, name: str) -> None:
-    people.remove(desk.person(name), actor="tests")
+    people.remove_project_member(desk.person(name), actor="tests")
 
 
 def deactivated(desk: Desk, name: str) -> None:
@@ -52,11 +53,11 @@ def asked_for_it_now(desk: Desk, name: str) -> None:
 
 
 def out_of_the_team(desk: Desk, name: str) -> None:
-    teams.remove(Team.objects.get(), desk.person(name), actor="tests")
+    teams.remove_team_member(Team.objects.get(), desk.person(name), actor="tests")
 
 
 def without_a_team(desk: Desk, _name: str) -> None:
-    teams.dissolve(Team.objects.get(), actor="tests")
+    teams.delete_team(Team.objects.get(), actor="tests")
 
 
 LEAVING: dict[str, tuple[str, Callable[[Desk, str], None], str]] = {
@@ -76,15 +77,16 @@ LEAVING: dict[str, tuple[str, Callable[[Desk, str], None], str]] = {
 @pytest.fixture
 def team(desk: Desk) -> Team:
     """ann, ben and cid are reviewers and all of the team leads."""
-    team = teams.create(desk.project, "leads")
+    team = teams.create_team(desk.project, "leads")
     for name in ("ann", "ben", "cid"):
-        teams.add(team, desk.person(name))
+        teams.add_team_member(team, desk.person(name))
     return team
 
 
 def dispatch(desk: Desk, effect: dict[str, Any]) -> Any:
     return desk.agent.post(
-        f"/effects/{effect['id']}/dispatch", {"process": "p-1", "intent_digest": effect["intent_digest"]}
+        f"/effects/{effect['id']}/dispatch",
+        {"process": "p-1", "intent_digest": effect["intent_digest"]},
     )
 
 
@@ -112,9 +114,9 @@ def test_who_may_no_longer_rule_does_not_count(desk: Desk, team: Team, how: str)
     desk.answer(gate, "ann")
     leave(desk, "ann")
     if how == "the team is gone":
-        again = teams.create(desk.project, "leads")
+        again = teams.create_team(desk.project, "leads")
         for name in ("ben", "cid"):
-            teams.add(again, desk.person(name))
+            teams.add_team_member(again, desk.person(name))
     assert say_yes(desk, gate, "ben") == "pending"
     html = Reviewer(desk, "dot").page(url_of(gate))
     assert f"no longer counts: {words(fault)}" in html
@@ -126,14 +128,14 @@ def test_who_may_no_longer_rule_does_not_count(desk: Desk, team: Team, how: str)
 
 
 def words(fault: str) -> str:
-    return UNCOUNTED[fault]
+    return UNCOUNTED_LABELS[fault]
 
 
 def test_who_comes_back_counts_again(desk: Desk, team: Team) -> None:
     _, gate = asked(desk)
     say_yes(desk, gate, "ann")
     demoted(desk, "ann")
-    people.change_role(desk.person("ann"), "operator", actor="tests")
+    people.change_project_role(desk.person("ann"), "operator", actor="tests")
     assert say_yes(desk, gate, "ben") == "approved"
 
 
@@ -147,20 +149,27 @@ def test_a_no_stands_whoever_gave_it(desk: Desk, team: Team) -> None:
 
 
 @pytest.mark.once  # that either database counts so is tried below
-@pytest.mark.parametrize("how", [how for how in LEAVING if how != "on whose behalf"])  # which the digest binds
+@pytest.mark.parametrize(
+    "how", [how for how in LEAVING if how != "on whose behalf"]
+)  # which the digest binds
 def test_leave_whose_quorum_no_longer_stands_is_not_used(desk: Desk, team: Team, how: str) -> None:
     rules, leave, fault = LEAVING[how]
     planned, gate = asked(desk, rules)
     for name in ("ann", "ben"):
         desk.answer(gate, name)
     leave(desk, "ann")
-    assert "Not enough of these votes still count" in Reviewer(desk, "administrator").page(url_of(gate))
+    assert "Not enough of these votes still count" in Reviewer(desk, "administrator").page(
+        url_of(gate)
+    )
     refused = dispatch(desk, planned)
     assert (code(refused), refused.json()["reason"]) == ((409, "GATE_GONE"), "quorum_lost")
     stored, effect = Gate.objects.get(id=gate.id), desk.effect(planned)
     assert (stored.status, stored.reason, effect.leave, effect.leave_basis) == (
-        "revoked", "quorum_lost", "held", "revoked",
-    )  # fmt: skip
+        "revoked",
+        "quorum_lost",
+        "held",
+        "revoked",
+    )
     assert f'"{fault}"' in Entry.objects.get(kind="gate.revoked", subject=gate.id).facts
     assert f"did not count: {words(fault)}" in Reviewer(desk, "administrator").page(url_of(gate))
     assert desk.agent.get(f"/gates/{gate.id}").json()["reason"] == "quorum_lost"
@@ -168,17 +177,22 @@ def test_leave_whose_quorum_no_longer_stands_is_not_used(desk: Desk, team: Team,
     assert (again["answer"], again["gate"]["id"] != planned["gate"]["id"]) == ("wait", True)
 
 
-def test_leave_that_more_people_gave_than_were_needed_outlives_one_of_them(desk: Desk, team: Team) -> None:
-    """One yes did not count when the two others were enough; whether it counts later changes nothing."""
+def test_leave_that_more_people_gave_than_were_needed_outlives_one_of_them(
+    desk: Desk, team: Team
+) -> None:
+    """One yes did not count when the two others were enough; whether it counts later changes
+    nothing."""
     planned, gate = asked(desk)
     say_yes(desk, gate, "ann")
     demoted(desk, "ann")
     for name in ("ben", "cid"):
         say_yes(desk, gate, name)
-    people.change_role(desk.person("ann"), "reviewer", actor="tests")
+    people.change_project_role(desk.person("ann"), "reviewer", actor="tests")
     demoted(desk, "ben")
     assert dispatch(desk, planned).status_code == 200
-    assert "did not count: no longer a reviewer of this project" in Reviewer(desk, "cid").page(url_of(gate))
+    assert "did not count: no longer a reviewer of this project" in Reviewer(desk, "cid").page(
+        url_of(gate)
+    )
 
 
 def test_what_was_used_is_not_told_otherwise_afterwards(desk: Desk, team: Team) -> None:
@@ -199,7 +213,7 @@ def test_who_leaves_while_their_page_is_open_does_not_answer(desk: Desk, team: T
     seen = desk.shown(gate)
     removed(desk, "ann")
     with transaction.atomic():
-        outcome = rulings.answer(gate, membership, "approve", "agreed in INC-204", seen)
+        outcome = votes.cast_vote(gate, membership, "approve", "agreed in INC-204", seen)
     assert outcome.refusal is not None
     assert outcome.refusal[0] == "not_eligible"
     assert not Vote.objects.exists()
@@ -209,7 +223,7 @@ def test_the_inbox_counts_what_counts(desk: Desk, team: Team) -> None:
     _, gate = asked(desk)
     say_yes(desk, gate, "ann")
     client = Reviewer(desk, "cid")
-    assert quorum.yeses([gate.id])[gate.id][0].fault == ""
+    assert quorum.load_approvals([gate.id])[gate.id][0].fault == ""
     assert "1 of 2 approvals" in client.page("/approvals/")
     demoted(desk, "ann")
     assert "0 of 2 approvals" in client.page("/approvals/")
@@ -226,16 +240,29 @@ def refused(name: str, write: Callable[[], Any]) -> None:
 def vote(desk: Desk, gate: Gate, person: str, **values: Any) -> Callable[[], Any]:
     now = now_us()
     fields = {
-        "project": desk.project, "gate": gate, "user": desk.user(person), "actor": "p_x", "answer": "approve",
-        "card_sha256": "c" * 64, "shown_version": 1, "shown_digest": gate.digest, "shown_at_us": now,
-        "view_complete": True, "position": 1, "voted_at_us": now,
-    }  # fmt: skip
+        "project": desk.project,
+        "gate": gate,
+        "user": desk.user(person),
+        "actor": "p_x",
+        "answer": "approve",
+        "card_sha256": "c" * 64,
+        "shown_version": 1,
+        "shown_digest": gate.digest,
+        "shown_at_us": now,
+        "view_complete": True,
+        "position": 1,
+        "voted_at_us": now,
+    }
     return lambda: Vote.objects.create(**{**fields, **values})
 
 
 def approve(gate: Gate) -> Callable[[], Any]:
     now = gate.requested_at_us + 1
-    values = {"status": "approved", "decided_at_us": now, "leave_until_us": now + gate.leave_for_s * US}
+    values = {
+        "status": "approved",
+        "decided_at_us": now,
+        "leave_until_us": now + gate.leave_for_s * US,
+    }
     return lambda: Gate.objects.filter(id=gate.id).update(**values)
 
 
@@ -247,7 +274,7 @@ def test_the_database_counts_as_the_code_does(desk: Desk, team: Team, how: str) 
     vote(desk, gate, "ben")()
     user = desk.user("ann")
     leave(desk, "ann")
-    stands = {one.user: one.fault for one in quorum.yeses([gate.id])[gate.id]}
+    stands = {one.user: one.fault for one in quorum.load_approvals([gate.id])[gate.id]}
     assert stands[user.pk] == fault
     refused("gate_is_approved_by_its_quorum", approve(gate))
     if how == "the team is gone":
@@ -270,8 +297,8 @@ def test_nobody_votes_yes_past_the_code_who_is_not_asked(desk: Desk, team: Team)
 def test_a_team_of_another_project_is_another_team(desk: Desk, team: Team) -> None:
     _, gate = asked(desk, LEADS)
     with transaction.atomic():
-        also = people.add(desk.house.other, "reviewer", "reviewer")
-        teams.add(teams.create(desk.house.other, "leads"), also)
+        also = people.add_project_member(desk.house.other, "reviewer", "reviewer")
+        teams.add_team_member(teams.create_team(desk.house.other, "leads"), also)
     refused("yes_is_of_somebody_who_is_asked", vote(desk, gate, "reviewer"))
 
 
@@ -282,7 +309,8 @@ def test_who_became_owner_votes_no_yes_past_the_code(desk: Desk, team: Team) -> 
 
 
 def test_an_approval_is_not_moved_about(desk: Desk, team: Team) -> None:
-    """A second approval of the same gate is no update that a law overlooks, and its votes are not lent."""
+    """A second approval of the same gate is no update that a law overlooks, and its votes are not
+    lent."""
     _, gate = asked(desk)
     vote(desk, gate, "ann")()
     other = desk.gate(desk.plan("e-2", tool="deploy", arguments={"ref": "topic"}))
@@ -296,10 +324,11 @@ def test_an_approval_is_not_moved_about(desk: Desk, team: Team) -> None:
 def test_who_leaves_between_the_count_and_the_ruling_makes_it_be_counted_again(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The schema refuses what was counted a moment too early; the person who answered never hears of it."""
+    """The schema refuses what was counted a moment too early; the person who answered never hears
+    of it."""
     gate = desk.gate(desk.plan("e1", tool="deploy"))
     assert desk.answer(gate, "ann").refusal is None
-    whole = quorum.yeses
+    whole = quorum.load_approvals
     counted: list[int] = []
 
     def early(gates: Any) -> Any:
@@ -313,7 +342,7 @@ def test_who_leaves_between_the_count_and_the_ruling_makes_it_be_counted_again(
 
     rita = Reviewer(desk)
     seen = rita.seen(gate)
-    monkeypatch.setattr(quorum, "yeses", early)
+    monkeypatch.setattr(quorum, "load_approvals", early)
     assert rita.answer(gate, seen=seen).status_code == 302
     gate.refresh_from_db()
     assert (gate.status, Vote.objects.filter(gate=gate).count(), len(counted)) == ("pending", 2, 2)

@@ -1,4 +1,5 @@
-"""Many people and many processes at one gate in the same moment, with real commits: one wins, the others hear why."""
+"""Many people and many processes at one gate in the same moment, with real commits: one wins, the
+others hear why."""
 
 import time
 from collections import Counter
@@ -11,20 +12,23 @@ import pytest
 from django.db import transaction
 from pytest_django import Settings
 
-from approvals import deadlines, policies, rulings
+from accounts import people, tokens
+from accounts.models import Membership
+from approvals.gates import deadlines
+from approvals.gates.states import US
 from approvals.models import Gate, Vote
-from approvals.rulings import Outcome
-from approvals.states import US
-from approvals.views.decide import ruled
-from journal.clock import now_us
+from approvals.policies import policies
+from approvals.views.vote import run_vote
+from approvals.voting import votes
+from approvals.voting.votes import VoteResult
+from db.clock import now_us
 from journal.models import Entry
-from ledger import declared, holds
-from ledger.models import Attempt, Effect
-from ledger.models_holds import Hold
-from sessions import people, tokens
-from sessions.models import Membership, Session
-from tests.approvals.story import RULES, Desk
-from tests.ingest.caller import Caller, code
+from ledger import stops
+from ledger.models import Attempt, Effect, Stop
+from ledger.tools import cache
+from sessions.models import Session
+from tests.api.api_client import Caller, code
+from tests.approvals.inbox_scenario import RULES, Desk
 from tests.journal.committed import committed, together
 from tests.pages.people import build
 
@@ -41,10 +45,10 @@ def desk(committed: None, settings: Settings) -> Desk:
     from config.wsgi import application
 
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    declared.forget()
+    cache.clear_tool_cache()
     house = build()
     with transaction.atomic():
-        token = tokens.issue(house.agent, expires_in=None, actor="tests")
+        token = tokens.issue_token(house.agent, expires_in=None, actor="tests")
     made = Desk(house, Caller(token, app=application))
     made.rules()
     for name in ("git.push", "deploy"):
@@ -66,10 +70,12 @@ def approved(desk: Desk, name: str) -> tuple[dict[str, Any], Gate]:
     return effect, gate
 
 
-def decider(desk: Desk, gate: Gate, name: str, answer: str) -> Callable[[], Outcome]:
+def decider(desk: Desk, gate: Gate, name: str, answer: str) -> Callable[[], VoteResult]:
     """One person with a page as it is now, about to answer."""
     person, shown = desk.person(name), desk.shown(gate)
-    return partial(ruled, partial(rulings.answer, gate, person, answer, "agreed in INC-204", shown))
+    return partial(
+        run_vote, partial(votes.cast_vote, gate, person, answer, "agreed in INC-204", shown)
+    )
 
 
 def starter(desk: Desk, effect: dict[str, Any], process: str = "p") -> Callable[[], httpx.Response]:
@@ -79,10 +85,12 @@ def starter(desk: Desk, effect: dict[str, Any], process: str = "p") -> Callable[
     return lambda: client.post(f"/effects/{effect['id']}/dispatch", body)
 
 
-def split(results: list[Any]) -> tuple[list[Outcome], list[str]]:
+def split(results: list[Any]) -> tuple[list[VoteResult], list[str]]:
     """The rulings that stand, and why the others do not."""
-    assert all(isinstance(one, Outcome) for one in results), results
-    return [one for one in results if one.refusal is None], [one.refusal[0] for one in results if one.refusal]
+    assert all(isinstance(one, VoteResult) for one in results), results
+    return [one for one in results if one.refusal is None], [
+        one.refusal[0] for one in results if one.refusal
+    ]
 
 
 def agree(gate: Gate) -> Gate:
@@ -90,19 +98,33 @@ def agree(gate: Gate) -> Gate:
     gate.refresh_from_db()
     effect = Effect.objects.get(id=gate.effect_id)
     told = Counter(Entry.objects.filter(subject=gate.id).values_list("kind", flat=True))
-    leave = {"approved": "granted", "used": "used", "revoked": "held", "denied": "refused", "expired": "refused"}
+    leave = {
+        "approved": "granted",
+        "used": "used",
+        "revoked": "held",
+        "denied": "refused",
+        "expired": "refused",
+    }
     assert effect.leave == leave[gate.status]
-    assert Attempt.objects.filter(effect=effect).count() == told["gate.used"] == int(gate.status == "used")
+    assert (
+        Attempt.objects.filter(effect=effect).count()
+        == told["gate.used"]
+        == int(gate.status == "used")
+    )
     assert told["gate.voted"] == Vote.objects.filter(gate=gate).count()
     assert told["gate.requested"] == 1
-    assert all(number == 1 for kind, number in told.items() if kind not in ("gate.voted", "gate.ruled")), told
+    assert all(
+        number == 1 for kind, number in told.items() if kind not in ("gate.voted", "gate.ruled")
+    ), told
     return gate
 
 
 def test_of_sixty_four_deciders_one_rules_and_the_others_hear_that_it_is_over(desk: Desk) -> None:
     _, gate = planned(desk, "e")
     answers = ("approve", "deny")
-    stands, others = split(together(*(decider(desk, gate, f"p{n}", answers[n % 2]) for n in range(MANY))))
+    stands, others = split(
+        together(*(decider(desk, gate, f"p{n}", answers[n % 2]) for n in range(MANY)))
+    )
     assert len(stands) == 1
     assert others == ["not_resolved"] * (MANY - 1)
     (vote,) = Vote.objects.all()
@@ -122,11 +144,11 @@ def test_of_one_persons_two_windows_one_vote_counts(desk: Desk) -> None:
 def test_of_many_who_look_again_two_make_a_quorum_of_two(desk: Desk) -> None:
     people = [desk.person(f"p{number}") for number in range(6)]
 
-    def insists(gate: Gate, person: Membership) -> list[Outcome]:
+    def insists(gate: Gate, person: Membership) -> list[VoteResult]:
         """Answer, and answer the page as it is then as long as somebody else was quicker."""
-        outcomes = [rulings.answer(gate, person, "approve", "", desk.shown(gate))]
+        outcomes = [votes.cast_vote(gate, person, "approve", "", desk.shown(gate))]
         while outcomes[-1].refusal is not None and outcomes[-1].refusal[0] == "stale_view":
-            outcomes.append(rulings.answer(gate, person, "approve", "", desk.shown(gate)))
+            outcomes.append(votes.cast_vote(gate, person, "approve", "", desk.shown(gate)))
         return outcomes
 
     for round_ in range(ROUNDS):
@@ -141,17 +163,25 @@ def test_of_many_who_look_again_two_make_a_quorum_of_two(desk: Desk) -> None:
 def test_deny_against_approve_one_of_them_is_the_ruling(desk: Desk) -> None:
     for round_ in range(ROUNDS):
         _, gate = planned(desk, f"e{round_}")
-        pair = [decider(desk, gate, "reviewer", "approve"), decider(desk, gate, "administrator", "deny")]
+        pair = [
+            decider(desk, gate, "reviewer", "approve"),
+            decider(desk, gate, "administrator", "deny"),
+        ]
         stands, others = split(together(*pair))
         assert (len(stands), others) == (1, ["not_resolved"])
-        assert agree(gate).status == {"approve": "approved", "deny": "denied"}[Vote.objects.get(gate=gate).answer]
+        assert (
+            agree(gate).status
+            == {"approve": "approved", "deny": "denied"}[Vote.objects.get(gate=gate).answer]
+        )
 
 
 def test_of_sixty_four_processes_that_use_one_leave_one_may_act(desk: Desk) -> None:
     effect, gate = approved(desk, "e")
     answers = together(*(starter(desk, effect, f"p-{number}") for number in range(MANY)))
     assert Counter(answer.status_code for answer in answers) == {200: 1, 409: MANY - 1}
-    assert {code(answer) for answer in answers if answer.status_code == 409} == {(409, "ALREADY_DISPATCHED")}
+    assert {code(answer) for answer in answers if answer.status_code == 409} == {
+        (409, "ALREADY_DISPATCHED")
+    }
     assert agree(gate).status == "used"
 
 
@@ -159,7 +189,7 @@ def test_revoke_against_use_one_of_them_wins(desk: Desk) -> None:
     administrator = desk.person("administrator")
     for round_ in range(2 * ROUNDS):
         effect, gate = approved(desk, f"e{round_}")
-        revoke = partial(rulings.revoke, gate, administrator, "on second thoughts")
+        revoke = partial(votes.revoke_approval, gate, administrator, "on second thoughts")
         started, revoked = together(starter(desk, effect), revoke)
         if started.status_code == 200:
             assert revoked.refusal[0] == "already_used"
@@ -176,26 +206,28 @@ def test_expiry_against_approval_the_clock_decides_and_all_agree(desk: Desk) -> 
     people = [desk.person(f"p{number}") for number in range(8)]
     last = max(gate.decide_by_us for gate in made)
 
-    def decide(number: int) -> Outcome:
+    def decide(number: int) -> VoteResult:
         gate = made[number]
         shown = desk.shown(gate)
         time.sleep(max(0, gate.decide_by_us - now_us() + 2_000 * (number - 4)) / US)
-        return rulings.answer(gate, people[number], "approve", "", shown)
+        return votes.cast_vote(gate, people[number], "approve", "", shown)
 
     def sweep() -> None:
         while now_us() < last + US // 10:
-            deadlines.sweep()
+            deadlines.expire_due_gates()
 
     *outcomes, swept = together(*(partial(decide, number) for number in range(8)), sweep)
     assert swept is None
-    deadlines.sweep()
+    deadlines.expire_due_gates()
     for gate, outcome in zip(made, outcomes, strict=True):
         stored = agree(gate)
         if stored.status == "approved":
             assert outcome.refusal is None
             assert stored.decided_at_us is not None
             assert stored.decided_at_us <= stored.decide_by_us
-        elif outcome.refusal is None:  # the clock ran out while the vote was written: kept, and it counts for nothing
+        elif (
+            outcome.refusal is None
+        ):  # the clock ran out while the vote was written: kept, and it counts for nothing
             assert (stored.status, outcome.gate.status) == ("expired", "expired")
             assert Vote.objects.get(gate=gate).voted_at_us > stored.decide_by_us
         else:
@@ -217,7 +249,9 @@ def test_the_end_of_a_session_against_plans_in_it_leaves_nothing_open(desk: Desk
         clients = [Caller(desk.agent.token, app=desk.agent.client._transport.app) for _ in range(5)]  # type: ignore[attr-defined]
         plans = [
             partial(
-                one.post, "/effects", {"session": session, "effect_key": f"e{n}", "tool": "git.push", "arguments": n}
+                one.post,
+                "/effects",
+                {"session": session, "effect_key": f"e{n}", "tool": "git.push", "arguments": n},
             )
             for n, one in enumerate(clients)
         ]
@@ -229,7 +263,9 @@ def test_the_end_of_a_session_against_plans_in_it_leaves_nothing_open(desk: Desk
         gates_of = Gate.objects.filter(session__key=session)
         assert gates_of.count() == 5 - len(refused)
         assert set(gates_of.values_list("status", "reason")) <= {("cancelled", "session_ended")}
-        assert not Effect.objects.filter(session__key=session, leave__in=("pending", "granted")).exists()
+        assert not Effect.objects.filter(
+            session__key=session, leave__in=("pending", "granted")
+        ).exists()
 
 
 def test_the_end_of_a_session_against_an_approval_leaves_no_leave(desk: Desk) -> None:
@@ -252,7 +288,7 @@ def test_who_leaves_against_the_vote_that_would_complete_a_quorum(desk: Desk) ->
         effect, gate = planned(desk, f"e{round_}", tool="deploy")
         first = desk.person(f"first{round_}")
         assert desk.answer(gate, f"first{round_}").refusal is None
-        leave = partial(people.change_role, first, "viewer", actor="tests")
+        leave = partial(people.change_project_role, first, "viewer", actor="tests")
         outcome, left = together(decider(desk, gate, "reviewer", "approve"), leave)
         assert left is None
         assert outcome.refusal is None
@@ -272,7 +308,7 @@ def test_who_leaves_against_the_use_of_what_they_approved(desk: Desk) -> None:
         effect, gate = planned(desk, f"u{round_}")
         name = f"leaver{round_}"
         assert desk.answer(gate, name).refusal is None
-        leave = partial(people.remove, desk.person(name), actor="tests")
+        leave = partial(people.remove_project_member, desk.person(name), actor="tests")
         started, left = together(starter(desk, effect), leave)
         assert left is None
         stored = agree(gate)
@@ -296,22 +332,22 @@ def test_once_a_stop_is_set_no_start_gets_through(desk: Desk) -> None:
     user = desk.person("operator").user
     for round_ in range(ROUNDS):
         effects = [approved(desk, f"e{round_}-{number}")[0] for number in range(6)]
-        stop = partial(holds.put, desk.project, "project", "", "all hands off", user)
+        stop = partial(stops.set_stop, desk.project, "project", "", "all hands off", user)
         *answers, held = together(*(starter(desk, effect) for effect in effects[:5]), stop)
-        assert isinstance(held, Hold)
+        assert isinstance(held, Stop)
         assert code(starter(desk, effects[5])()) == (409, "HELD")
         none_started_after("hold.set", answers, "HELD")
-        assert holds.lift(held, "go on", user)
+        assert stops.lift_stop(held, "go on", user)
         assert starter(desk, effects[5])().status_code == 200
 
 
 def test_once_a_stricter_policy_is_in_force_no_start_gets_through(desk: Desk) -> None:
     with transaction.atomic():
-        strict = policies.load(desk.project, STRICT)
+        strict = policies.load_policy_set(desk.project, STRICT)
     desk.rules(LAX)
     effects = [desk.plan(f"e{number}", arguments={"n": number}) for number in range(10)]
     assert {effect["answer"] for effect in effects} == {"proceed"}
-    activate = partial(policies.activate, desk.project, strict, "enforce")
+    activate = partial(policies.activate_policy_set, desk.project, strict, "enforce")
     *answers, activation = together(*(starter(desk, effect) for effect in effects[:9]), activate)
     assert activation.policy_set_id == strict.id
     none_started_after("policy.activated", answers, "GATE_GONE")

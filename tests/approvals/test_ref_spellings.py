@@ -1,31 +1,62 @@
-"""Spellings of a ref: none escapes its class, a rule, a denial or the search; the card says what git moves."""
+"""Spellings of a ref: none escapes its class, a rule, a denial or the search; the card says what
+git moves."""
 
 from typing import Any
 
 import pytest
 from django.urls import reverse
 
-from approvals.matching import judge
-from inquiry.asof import replay
-from inquiry.asof.cut import Cut
-from journal.clock import now_us
+from accounts import repositories
+from accounts.models import Repository
+from approvals.policies.engine import evaluate_rules
+from db.clock import now_us
+from investigation.history import effects
+from investigation.history.moment import JournalCut
 from journal.models import Entry
 from ledger.models import Effect
-from sessions import repositories
-from sessions.models import Repository
-from tests.approvals.story import Desk
-from tests.approvals.wishes import never, rules, wish
+from tests.approvals.inbox_scenario import Desk
+from tests.approvals.policy_factories import never, rules, wish
 
 pytestmark = pytest.mark.django_db
 
 OF_MAIN = (
-    "main", "heads/main", "refs/heads/main", "+main", "+refs/heads/main", "main:main", "HEAD:main", "+HEAD:heads/main",
-    "dev:refs/heads/main", ":main", "--delete main", "--force main", "HEAD", "@",
-)  # fmt: skip
+    "main",
+    "heads/main",
+    "refs/heads/main",
+    "+main",
+    "+refs/heads/main",
+    "main:main",
+    "HEAD:main",
+    "+HEAD:heads/main",
+    "dev:refs/heads/main",
+    ":main",
+    "--delete main",
+    "--force main",
+    "HEAD",
+    "@",
+)
 UNCLEAR = (
-    "--all", "--mirror", "refs/heads/*:refs/heads/*", ":", "main/", "main.lock", "m%61in", "ma\\in", "^main", "--what",
-    "a b c d e f g h i", "main:", "dev:HEAD", '"main"', "'main'", "`main`", "$main", "main;", "{main,dev}", "dev&&main",
-)  # fmt: skip
+    "--all",
+    "--mirror",
+    "refs/heads/*:refs/heads/*",
+    ":",
+    "main/",
+    "main.lock",
+    "m%61in",
+    "ma\\in",
+    "^main",
+    "--what",
+    "a b c d e f g h i",
+    "main:",
+    "dev:HEAD",
+    '"main"',
+    "'main'",
+    "`main`",
+    "$main",
+    "main;",
+    "{main,dev}",
+    "dev&&main",
+)
 ALIKE = (  # compared so that no host takes them for main
     "Main",
     "MAIN",
@@ -60,15 +91,29 @@ def test_no_spelling_lets_a_push_to_production_through(desk: Desk) -> None:
             assert effect.moved_refs == "refs/heads/main", ref
         if ref in UNCLEAR:
             assert "*" in effect.moved_refs, ref
-    assert planned(desk, "unnamed", None)["answer"] == "wait", "a push that names no ref moves what nobody knows"
-    for ref in ("topic", "refs/heads/topic", "HEAD:topic", "+topic", "feature/main", "topic:feature/mainly", "tag v1"):
+    assert planned(desk, "unnamed", None)["answer"] == "wait", (
+        "a push that names no ref moves what nobody knows"
+    )
+    for ref in (
+        "topic",
+        "refs/heads/topic",
+        "HEAD:topic",
+        "+topic",
+        "feature/main",
+        "topic:feature/mainly",
+        "tag v1",
+    ):
         assert planned(desk, f"free-{ref}", ref)["answer"] == "proceed", ref
 
 
 def test_head_is_the_branch_that_arguments_or_session_name(desk: Desk) -> None:
     desk.agent.post("/sessions", {"key": "on-dev", "branch": "dev"})
     for at, (arguments, moved) in enumerate(
-        (({}, "refs/heads/dev"), ({"branch": "refs/heads/x"}, "refs/heads/x"), ({"branch": "a:main"}, "*"))
+        (
+            ({}, "refs/heads/dev"),
+            ({"branch": "refs/heads/x"}, "refs/heads/x"),
+            ({"branch": "a:main"}, "*"),
+        )
     ):
         target = {"repository": "web", "ref": "HEAD"}
         answer = desk.agent.plan(f"e-{at}", "on-dev", arguments=arguments, target=target)
@@ -80,10 +125,17 @@ def test_head_is_the_branch_that_arguments_or_session_name(desk: Desk) -> None:
 def test_a_report_is_classed_by_the_same_function(desk: Desk) -> None:
     desk.agent.session("s-1")
     bodies = [
-        {"id": f"r-{at}", "kind": "effect.planned", "session": "s-1", "effect_key": f"r-{at}", "tool": "git.push",
-         "arguments": {"branch": branch}, "target": {"repository": "web", "ref": "HEAD"}}
+        {
+            "id": f"r-{at}",
+            "kind": "effect.planned",
+            "session": "s-1",
+            "effect_key": f"r-{at}",
+            "tool": "git.push",
+            "arguments": {"branch": branch},
+            "target": {"repository": "web", "ref": "HEAD"},
+        }
         for at, branch in enumerate(("main", "topic"))
-    ]  # fmt: skip
+    ]
     assert desk.agent.post("/events", bodies).status_code == 200
     found = Effect.objects.filter(effect_key__startswith="r-").order_by("effect_key")
     assert list(found.values_list("moved_refs", "ref_class")) == [
@@ -99,10 +151,16 @@ def test_a_ref_without_a_repository_has_the_class_of_a_new_one(desk: Desk) -> No
 
 
 def test_the_worst_class_is_that_of_the_repository() -> None:
-    for production, protected, worst in (("main", "r/*", "production"), ("", "r/*", "protected"), ("", "", "other")):
+    for production, protected, worst in (
+        ("main", "r/*", "production"),
+        ("", "r/*", "protected"),
+        ("", "", "other"),
+    ):
         known = Repository(production_refs=production, protected_refs=protected)
-        assert repositories.classify(known, "*")[0] == worst
-        assert repositories.classify(known, "refs/heads/x refs/heads/r/1")[0] == ("protected" if protected else "other")
+        assert repositories.classify_moved_refs(known, "*")[0] == worst
+        assert repositories.classify_moved_refs(known, "refs/heads/x refs/heads/r/1")[0] == (
+            "protected" if protected else "other"
+        )
 
 
 @pytest.mark.parametrize(
@@ -125,9 +183,13 @@ def test_the_worst_class_is_that_of_the_repository() -> None:
         ("--all", "*", True, True),
     ],
 )
-def test_a_rule_that_allows_covers_all_and_one_that_asks_any(ref: str, glob: str, asks: bool, allows: bool) -> None:
+def test_a_rule_that_allows_covers_all_and_one_that_asks_any(
+    ref: str, glob: str, asks: bool, allows: bool
+) -> None:
     for outcome, holds in (("require", asks), ("deny", asks), ("allow", allows)):
-        judgement = judge(rules({"match": {"refs": [glob]}, "outcome": outcome}), wish(ref=ref), "enforce", never)
+        judgement = evaluate_rules(
+            rules({"match": {"refs": [glob]}, "outcome": outcome}), wish(ref=ref), "enforce", never
+        )
         assert (judgement.rule == "r0") is holds, outcome
 
 
@@ -139,15 +201,27 @@ def test_several_refs_may_hold_any_class_up_to_their_worst() -> None:
         ("allow", ["production"], False),
         ("allow", ["production", "protected", "other"], True),
     ):
-        found = judge(rules({"match": {"ref_classes": classes}, "outcome": outcome}), both, "enforce", never)
+        found = evaluate_rules(
+            rules({"match": {"ref_classes": classes}, "outcome": outcome}), both, "enforce", never
+        )
         assert (found.rule == "r0") is holds, (outcome, classes)
     one = wish(ref="main", ref_class="production")
-    assert judge(rules({"match": {"ref_classes": ["protected"]}, "outcome": "deny"}), one, "enforce", never).rule == ""
+    assert (
+        evaluate_rules(
+            rules({"match": {"ref_classes": ["protected"]}, "outcome": "deny"}),
+            one,
+            "enforce",
+            never,
+        ).rule
+        == ""
+    )
 
 
 def test_what_was_denied_for_the_session_stays_denied_in_another_spelling(desk: Desk) -> None:
     def push(key: str, ref: str) -> dict[str, Any]:
-        return desk.plan(key, arguments={"branch": "main"}, target={"repository": "web", "ref": ref})
+        return desk.plan(
+            key, arguments={"branch": "main"}, target={"repository": "web", "ref": ref}
+        )
 
     denied = push("e-1", "main")
     desk.answer(desk.gate(denied), "reviewer", "deny_final", "never in this session")
@@ -161,8 +235,13 @@ def test_what_was_denied_for_the_session_stays_denied_in_another_spelling(desk: 
 
 def test_the_card_says_what_was_sent_and_what_git_moves(desk: Desk) -> None:
     client = desk.house.client("reviewer")
-    for key, ref, moves in (("a", "+HEAD:main", "refs/heads/main"), ("b", "--all", "all of refs/heads/*")):
-        page = client.get(reverse("gate", args=[desk.gate(planned(desk, key, ref)).id])).content.decode()
+    for key, ref, moves in (
+        ("a", "+HEAD:main", "refs/heads/main"),
+        ("b", "--all", "all of refs/heads/*"),
+    ):
+        page = client.get(
+            reverse("gate", args=[desk.gate(planned(desk, key, ref)).id])
+        ).content.decode()
         assert ref in page
         assert "Git moves" in page
         assert moves in page
@@ -177,7 +256,13 @@ def test_a_search_for_main_finds_every_spelling_then_too(desk: Desk) -> None:
         return {row["ref"] for row in rows}
 
     everything = {*OF_MAIN, "dev main"}
-    for query in ("ref:main", "ref:refs/heads/main", "ref:heads/main", 'ref:"HEAD:main"', "ref:=main"):
+    for query in (
+        "ref:main",
+        "ref:refs/heads/main",
+        "ref:heads/main",
+        'ref:"HEAD:main"',
+        "ref:=main",
+    ):
         assert found(query) == everything, query
     assert found("ref:main/*") == {"main/x"}
     assert found("ref:v1") == found("ref:tags/v1") == {"refs/tags/v1"}
@@ -187,7 +272,7 @@ def test_a_search_for_main_finds_every_spelling_then_too(desk: Desk) -> None:
 
 def test_what_git_moved_stands_in_the_effect_as_of_then(desk: Desk) -> None:
     answer = planned(desk, "e-1", "+HEAD:main")
-    then = Cut(Entry.objects.latest("position").position, now_us())
+    then = JournalCut(Entry.objects.latest("position").position, now_us())
     desk.agent.post(f"/effects/{answer['id']}/supersede")
-    [row] = replay.effects(desk.project.id, [desk.effect(answer).id], then).values()
+    [row] = effects.rebuild_effects(desk.project.id, [desk.effect(answer).id], then).values()
     assert (row.ref, row.moved_refs, row.state) == ("+HEAD:main", "refs/heads/main", "planned")

@@ -6,8 +6,8 @@ import pytest
 from django.urls import reverse
 
 from approvals.models import Gate
+from tests.approvals.inbox_scenario import Desk
 from tests.approvals.reviewer import Reviewer, url_of
-from tests.approvals.story import Desk
 
 WORDS = "half a thought & no ticket"
 
@@ -16,7 +16,9 @@ def shows(page: str) -> bool:
     return html.escape(WORDS) in page
 
 
-def test_the_address_of_a_refused_answer_leads_to_the_request_with_the_reason(rita: Reviewer, gate: Gate) -> None:
+def test_the_address_of_a_refused_answer_leads_to_the_request_with_the_reason(
+    rita: Reviewer, gate: Gate
+) -> None:
     answer = rita.answer(gate, "deny", WORDS, seen="stale")
     assert answer.status_code == 409
     assert shows(answer.content.decode())
@@ -29,7 +31,9 @@ def test_the_address_of_a_refused_answer_leads_to_the_request_with_the_reason(ri
     assert shows(switched.content.decode())
 
 
-def test_words_on_a_request_that_somebody_else_decided_stay_on_its_page(desk: Desk, rita: Reviewer, gate: Gate) -> None:
+def test_words_on_a_request_that_somebody_else_decided_stay_on_its_page(
+    desk: Desk, rita: Reviewer, gate: Gate
+) -> None:
     seen = rita.seen(gate)
     desk.answer(gate, "sam", "deny")
     assert rita.answer(gate, "approve", WORDS, seen=seen).status_code == 409
@@ -56,7 +60,9 @@ def test_the_reason_of_a_refused_revocation_is_kept(desk: Desk, rita: Reviewer, 
 
 
 @pytest.mark.parametrize("door", ["gate_answer", "gate_extend"])
-def test_the_addresses_of_answers_lead_to_the_request(rita: Reviewer, gate: Gate, door: str) -> None:
+def test_the_addresses_of_answers_lead_to_the_request(
+    rita: Reviewer, gate: Gate, door: str
+) -> None:
     url = reverse(door, args=[gate.id])
     assert rita.client.get(url)["Location"] == url_of(gate)
     assert rita.client.put(url).status_code == 405

@@ -10,17 +10,18 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from approvals import rehearsal
-from approvals.counting import counter
-from approvals.matching import Rate
+from accounts.models import Agent, Membership
 from approvals.models import Gate, PolicySet
-from approvals.rehearsal import Rehearsal
+from approvals.policies import dry_run
+from approvals.policies.dry_run import DryRun
+from approvals.policies.engine import PlanRate
+from approvals.policies.rate_counters import make_rate_counter
+from db.clock import now_us
 from journal import erasures
-from journal.clock import now_us
 from journal.models import Entry
 from ledger.models import Effect
-from sessions.models import Agent, Membership, Session
-from tests.approvals.story import Desk
+from sessions.models import Session
+from tests.approvals.inbox_scenario import Desk
 
 pytestmark = pytest.mark.django_db
 DRAFT = """
@@ -33,8 +34,10 @@ rules:
 MAIN = {"repository": "web", "ref": "main"}
 
 
-def replayed(desk: Desk, text: str = DRAFT, **options: Any) -> tuple[Rehearsal, list[tuple[str, str, str, str]]]:
-    replay = rehearsal.rehearse(desk.project, text, **options)
+def replayed(
+    desk: Desk, text: str = DRAFT, **options: Any
+) -> tuple[DryRun, list[tuple[str, str, str, str]]]:
+    replay = dry_run.prepare_dry_run(desk.project, text, **options)
     keys = dict(Effect.objects.values_list("id", "effect_key"))
     return replay, [(keys[one.effect], one.before, one.after, one.after_rule) for one in replay]
 
@@ -43,7 +46,11 @@ def replayed(desk: Desk, text: str = DRAFT, **options: Any) -> tuple[Rehearsal, 
 def worked(quiet: Desk) -> Desk:
     """Four effects planned before there was any policy."""
     quiet.declare("git.push")
-    for key, force, ref in (("to-main", False, "main"), ("forced", True, "fix"), ("to-fix", False, "fix")):
+    for key, force, ref in (
+        ("to-main", False, "main"),
+        ("forced", True, "fix"),
+        ("to-fix", False, "fix"),
+    ):
         quiet.plan(key, arguments={"force": force}, target={"repository": "web", "ref": ref})
     quiet.plan("deployed", tool="deploy", arguments={})
     return quiet
@@ -57,7 +64,11 @@ def test_every_effect_that_would_have_ended_otherwise_is_listed_newest_first(wor
         ("to-main", "allow", "ask", "house, draft/push"),
     ]
     assert replay.looked == 4
-    assert dict(replay.outcomes) == {("allow", "ask"): 2, ("allow", "deny"): 1, ("allow", "allow"): 1}
+    assert dict(replay.outcomes) == {
+        ("allow", "ask"): 2,
+        ("allow", "deny"): 1,
+        ("allow", "allow"): 1,
+    }
 
 
 def test_it_is_compared_with_what_is_in_force(worked: Desk) -> None:
@@ -72,7 +83,9 @@ def test_it_is_compared_with_what_is_in_force(worked: Desk) -> None:
 
 def test_asking_other_people_is_counted_and_no_change_of_outcome(worked: Desk) -> None:
     worked.rules(DRAFT)
-    replay, changes = replayed(worked, DRAFT.replace("outcome: require", "outcome: require, require: {minimum: 2}"))
+    replay, changes = replayed(
+        worked, DRAFT.replace("outcome: require", "outcome: require, require: {minimum: 2}")
+    )
     assert (changes, replay.asked_otherwise) == ([], 1)
 
 
@@ -91,16 +104,18 @@ def test_nothing_is_written(worked: Desk) -> None:
 
 def test_older_effects_and_those_of_other_projects_are_left_out(worked: Desk) -> None:
     old = Effect.objects.get(effect_key="to-main")
-    Effect.objects.filter(pk=old.pk).update(received_us=now_us() - 3 * rehearsal.DAY_US)
+    Effect.objects.filter(pk=old.pk).update(received_us=now_us() - 3 * dry_run.DAY_US)
     assert [key for key, *_ in replayed(worked, days=2)[1]] == ["deployed", "forced"]
     assert replayed(worked, days=4)[0].since_us < old.received_us
-    elsewhere = rehearsal.rehearse(worked.house.other, DRAFT)
+    elsewhere = dry_run.prepare_dry_run(worked.house.other, DRAFT)
     assert (list(elsewhere), elsewhere.looked) == ([], 0)
 
 
-def test_it_reads_in_pages_and_stops_where_it_was_told_to(worked: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_reads_in_pages_and_stops_where_it_was_told_to(
+    worked: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = replayed(worked)[1]
-    monkeypatch.setattr(rehearsal, "PAGE", 2)
+    monkeypatch.setattr(dry_run, "EFFECTS_PER_QUERY", 2)
     assert replayed(worked)[1] == whole
     replay, changes = replayed(worked, most=2)
     assert (changes, replay.looked) == (whole[:1], 2)
@@ -110,8 +125,16 @@ def test_it_reads_in_pages_and_stops_where_it_was_told_to(worked: Desk, monkeypa
 def test_effects_without_arguments_or_plan_are_told_apart(worked: Desk) -> None:
     forced = Effect.objects.get(effect_key="forced")
     assert forced.plan_position is not None
-    erasures.erase(worked.project.id, forced.plan_position, reason="Art. 17", actor="tests", now_us=now_us())
-    fact = {"kind": "effect.acknowledged", "id": "seen", "session": "s-1", "effect_key": "late", "outcome": "ok"}
+    erasures.erase_body(
+        worked.project.id, forced.plan_position, reason="Art. 17", actor="tests", now_us=now_us()
+    )
+    fact = {
+        "kind": "effect.acknowledged",
+        "id": "seen",
+        "session": "s-1",
+        "effect_key": "late",
+        "outcome": "ok",
+    }
     worked.agent.report([fact | {"attempt": 1}])
     replay, changes = replayed(worked)
     assert (replay.erased, replay.unplanned) == (1, 1)
@@ -121,7 +144,8 @@ def test_effects_without_arguments_or_plan_are_told_apart(worked: Desk) -> None:
 def test_rates_are_those_of_then(worked: Desk) -> None:
     often = (
         "name: house\nrules:\n"
-        "  - {id: often, title: O, match: {rate: {over: 2, within_s: 1h, per: tool}}, outcome: deny}\n"
+        "  - {id: often, title: O, match: {rate: {over: 2, within_s: 1h, per: tool}}, outcome: "
+        "deny}\n"
         "  - {id: rest, title: R, match: {}, outcome: allow}\n"
     )
     assert [key for key, *_ in replayed(worked, often)[1]] == ["to-fix"]
@@ -129,45 +153,69 @@ def test_rates_are_those_of_then(worked: Desk) -> None:
 
 @pytest.mark.parametrize(
     ("per", "within_s", "expected"),
-    [("tool", 60, 3), ("agent", 60, 3), ("session", 60, 3), ("project", 60, 4), ("session_effects", 0, 4)],
+    [
+        ("tool", 60, 3),
+        ("agent", 60, 3),
+        ("session", 60, 3),
+        ("project", 60, 4),
+        ("session_effects", 0, 4),
+    ],
 )
-def test_what_was_planned_before_is_counted_per_thing(worked: Desk, per: str, within_s: int, expected: int) -> None:
+def test_what_was_planned_before_is_counted_per_thing(
+    worked: Desk, per: str, within_s: int, expected: int
+) -> None:
     session = Session.objects.get()
     agent, tool = worked.house.agent.id, "git.push"
-    count = counter(worked.project.id, agent, session.id, tool, now_us(), intent="")
-    assert count(Rate(100, within_s, per)) == expected
-    assert count(Rate(2, within_s, per)) == 2, "no more is counted than the rule asks about"
+    count = make_rate_counter(worked.project.id, agent, session.id, tool, now_us(), intent="")
+    assert count(PlanRate(100, within_s, per)) == expected
+    assert count(PlanRate(2, within_s, per)) == 2, "no more is counted than the rule asks about"
     first = Effect.objects.get(effect_key="to-main").opened_position
     assert (
-        counter(worked.project.id, agent, session.id, tool, now_us(), first, intent="")(Rate(100, within_s, per)) == 0
+        make_rate_counter(worked.project.id, agent, session.id, tool, now_us(), first, intent="")(
+            PlanRate(100, within_s, per)
+        )
+        == 0
     )
     if within_s:
         later = now_us() + 61_000_000
-        assert counter(worked.project.id, agent, session.id, tool, later, intent="")(Rate(100, within_s, per)) == 0
+        assert (
+            make_rate_counter(worked.project.id, agent, session.id, tool, later, intent="")(
+                PlanRate(100, within_s, per)
+            )
+            == 0
+        )
 
 
 def test_the_effect_itself_is_not_counted_when_it_is_judged_again(quiet: Desk) -> None:
     quiet.declare("git.push")
     quiet.rules(
         "name: house\nrules:\n"
-        "  - {id: often, title: O, match: {rate: {over: 2, within_s: 1h, per: tool}}, outcome: require}\n"
+        "  - {id: often, title: O, match: {rate: {over: 2, within_s: 1h, per: tool}}, outcome: "
+        "require}\n"
         "  - {id: rest, title: R, match: {}, outcome: allow}\n"
     )
     first, second = quiet.plan("first"), quiet.plan("second", arguments={"n": 2})
-    assert [quiet.agent.dispatch(one)["state"] for one in (first, second)] == ["dispatched", "dispatched"]
+    assert [quiet.agent.dispatch(one)["state"] for one in (first, second)] == [
+        "dispatched",
+        "dispatched",
+    ]
     assert quiet.plan("third", arguments={"n": 3})["answer"] == "wait"
 
 
 def command(desk: Desk, path: Path, *options: str) -> str:
     out = StringIO()
-    call_command("rehearse_policies", str(path), "--project", desk.project.name, *options, stdout=out)
+    call_command(
+        "dry_run_policies", str(path), "--project", desk.project.name, *options, stdout=out
+    )
     return out.getvalue()
 
 
 def test_the_command_lists_the_changes_and_counts_them(worked: Desk, tmp_path: Path) -> None:
     path = tmp_path / "draft.yaml"
     path.write_text(DRAFT)
-    worked.plan("hidden", arguments={"force": True}, target={"repository": "web", "ref": "fix\u202e"})
+    worked.plan(
+        "hidden", arguments={"force": True}, target={"repository": "web", "ref": "fix\u202e"}
+    )
     lines = command(worked, path).splitlines()
     assert [line.split("  ", 1)[1].split("  ", 1)[1] for line in lines[:2]] == [
         "allow → deny  git.push web fix[U+202E]  (no active policy → house, draft/forced)",
@@ -187,7 +235,9 @@ def test_the_command_lists_the_changes_and_counts_them(worked: Desk, tmp_path: P
         command(worked, path, "--days", "0")
 
 
-def test_what_became_impossible_to_approve_is_another_outcome_and_is_warned_of(quiet: Desk, tmp_path: Path) -> None:
+def test_what_became_impossible_to_approve_is_another_outcome_and_is_warned_of(
+    quiet: Desk, tmp_path: Path
+) -> None:
     """Four people could answer; the agent's owner and the session's are two of them."""
     quiet.declare("git.push")
     quiet.rules(DRAFT)
@@ -201,7 +251,11 @@ def test_what_became_impossible_to_approve_is_another_outcome_and_is_warned_of(q
 
     replay, changes = replayed(quiet, draft(1))
     assert (changes, replay.warnings) == ([], [])
-    for text, warned in ((draft(2), False), (draft(9), True), (draft(1, "teams: [nowhere],"), True)):
+    for text, warned in (
+        (draft(2), False),
+        (draft(9), True),
+        (draft(1, "teams: [nowhere],"), True),
+    ):
         replay, changes = replayed(quiet, text)
         assert changes == [("to-main", "ask", "impossible", "house, draft/push")], text
         assert bool(replay.warnings) is warned, text
@@ -214,12 +268,14 @@ def test_what_became_impossible_to_approve_is_another_outcome_and_is_warned_of(q
     assert replayed(quiet, draft(2))[1] != []
 
     fields = {"text": draft(9), "days": "7", "mode": "enforce", "do": "rehearse"}
-    page = quiet.house.client("administrator").post(reverse("policy_draft"), fields).content.decode()
+    page = (
+        quiet.house.client("administrator").post(reverse("policy_draft"), fields).content.decode()
+    )
     assert "No outcome would change" not in page
     assert "requires more approvers than are eligible" in page
     assert "requests will expire" in page
     out, path = StringIO(), tmp_path / "draft.yaml"
     path.write_text(draft(9))
-    call_command("rehearse_policies", str(path), stdout=out)
+    call_command("dry_run_policies", str(path), stdout=out)
     assert "Warning: rule push: Needs 9 approvers" in out.getvalue()
     assert "ask → impossible" in out.getvalue()

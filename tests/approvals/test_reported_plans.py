@@ -1,4 +1,5 @@
-"""Plans that are reported in batches: what their judging reads is read once, and each counts those before it."""
+"""Plans that are reported in batches: what their judging reads is read once, and each counts those
+before it."""
 
 from typing import Any
 
@@ -6,11 +7,11 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from inquiry.asof.cut import Cut
-from journal.clock import now_us
+from db.clock import now_us
+from investigation.history.moment import JournalCut
 from journal.models import Entry
 from ledger.models import Effect
-from tests.approvals.story import Desk
+from tests.approvals.inbox_scenario import Desk
 from tests.approvals.test_asof_replay import differences, live, made_again
 from tests.ledger.test_commands_then_reports import every_delivery
 from tests.ledger.test_convergence import stored, undone
@@ -19,15 +20,23 @@ pytestmark = pytest.mark.django_db
 PER = ("tool", "agent", "session", "project")
 LOOKS = "name: house\nrules:\n" + "".join(
     f"  - id: often-{per}\n    title: Often\n    outcome: require\n"
-    f"    match: {{tools: [git.push], labels: {{team: web}}, rate: {{over: 500, within_s: 1h, per: {per}}}}}\n"
+    "    match: "
+    f"{{tools: [git.push], labels: {{team: web}}, rate: {{over: 500, within_s: 1h, per: {per}}}}}\n"
     for per in PER
 )
 LOOKS += "  - {id: long, title: Long, match: {labels: {team: web}, session_effects_over: 500}, outcome: require}\n"
 LOOKS += "  - {id: rest, title: Rest, match: {}, outcome: allow}\n"
 
 
-def planned(effect_key: str, session: str = "s-1", tool: str = "git.push", told: str = "") -> dict[str, Any]:
-    fact = {"id": f"plan of {effect_key}{told}", "kind": "effect.planned", "session": session, "effect_key": effect_key}
+def planned(
+    effect_key: str, session: str = "s-1", tool: str = "git.push", told: str = ""
+) -> dict[str, Any]:
+    fact = {
+        "id": f"plan of {effect_key}{told}",
+        "kind": "effect.planned",
+        "session": session,
+        "effect_key": effect_key,
+    }
     return {**fact, "tool": tool, "arguments": {"ref": effect_key}}
 
 
@@ -40,7 +49,8 @@ def queries(desk: Desk, batch: list[dict[str, Any]]) -> int:
 def often(desk: Desk, match: str) -> None:
     """Rules by which what `match` counts asks people, and all else passes."""
     desk.rules(
-        f"name: house\nrules:\n  - {{id: often, title: Often, match: {{{match}}}, outcome: require}}\n"
+        "name: house\nrules:\n  - "
+        f"{{id: often, title: Often, match: {{{match}}}, outcome: require}}\n"
         "  - {id: rest, title: Rest, match: {}, outcome: allow}\n"
     )
 
@@ -58,7 +68,9 @@ def test_a_batch_reads_labels_and_counts_once_however_many_plans_it_has(desk: De
         desk.agent.session(session, labels={"team": "web"})
     few = [planned(f"few-{n}", f"s-{1 + n % 2}") for n in range(10)]
     many = [planned(f"many-{n}", f"s-{1 + n % 2}") for n in range(200)]
-    queries(desk, [planned("first"), planned("second", "s-2")])  # what a process remembers afterwards
+    queries(
+        desk, [planned("first"), planned("second", "s-2")]
+    )  # what a process remembers afterwards
     assert queries(desk, few) == queries(desk, many)
     assert set(Effect.objects.values_list("judged_by", flat=True)) == {"house@2/rest"}
 
@@ -73,7 +85,13 @@ def test_the_plans_of_a_batch_count_one_another(desk: Desk, per: str) -> None:
 
 def test_what_another_rate_counts_is_left_out(desk: Desk) -> None:
     often(desk, "tools: [git.push], rate: {over: 1, within_s: 1h, per: session}")
-    batch = [planned("e-0"), planned("e-1", "s-2"), planned("e-2", tool="note"), planned("e-3"), planned("e-4", "s-2")]
+    batch = [
+        planned("e-0"),
+        planned("e-1", "s-2"),
+        planned("e-2", tool="note"),
+        planned("e-3"),
+        planned("e-4", "s-2"),
+    ]
     assert desk.agent.report(batch).status_code == 200
     assert judged("e-0", "e-1", "e-2", "e-3", "e-4") == ["allow", "allow", "allow", "ask", "ask"]
 
@@ -81,15 +99,23 @@ def test_what_another_rate_counts_is_left_out(desk: Desk) -> None:
 def test_an_effect_counts_once_however_often_its_plan_is_told(desk: Desk) -> None:
     often(desk, "session_effects_over: 2")
     assert desk.agent.report([planned("e-0")]).status_code == 200
-    batch = [planned("e-0", told=" again"), planned("e-1"), planned("e-1", told=" again"), planned("e-2")]
+    batch = [
+        planned("e-0", told=" again"),
+        planned("e-1"),
+        planned("e-1", told=" again"),
+        planned("e-2"),
+    ]
     # Nor does it count before itself, whoever else tells of it, in one batch or later.
-    batch += [planned(key, told=" too") | {"source": "deploy-7/hook"} for key in ("e-0", "e-1", "e-2")]
+    batch += [
+        planned(key, told=" too") | {"source": "deploy-7/hook"} for key in ("e-0", "e-1", "e-2")
+    ]
     assert desk.agent.report(batch).status_code == 200
     assert judged("e-0", "e-1", "e-2") == ["allow", "allow", "ask"]
 
 
 PLACES = (
-    "name: house\nrules:\n  - {id: live, title: Live, match: {environments: [live]}, outcome: deny}\n"
+    "name: house\nrules:\n  - {id: live, title: Live, match: {environments: [live]}, outcome: "
+    "deny}\n"
     "  - {id: vault, title: The vault, match: {environments: [vault]}, outcome: deny}\n"
     "  - {id: stage, title: Stage, match: {environments: [stage]}, outcome: require}\n"
     "  - {id: rest, title: Rest, match: {}, outcome: allow}\n"
@@ -99,7 +125,9 @@ RAN = {"id": "ran", "kind": "effect.dispatched", "session": "s-1", "effect_key":
 
 def at(environment: str, told: str) -> dict[str, Any]:
     """The plan of e-0 with another target; of two such the one whose `told` is smaller wins."""
-    return planned("e-0", told=told) | ({"target": {"environment": environment}} if environment else {})
+    return planned("e-0", told=told) | (
+        {"target": {"environment": environment}} if environment else {}
+    )
 
 
 def tell(desk: Desk, *facts: dict[str, Any]) -> None:
@@ -115,7 +143,12 @@ def stands() -> tuple[str, str, bool]:
 
 @pytest.mark.parametrize(
     ("one", "other", "rule"),
-    [("", "live", "live"), ("stage", "", "stage"), ("live", "stage", "live"), ("vault", "live", "live")],
+    [
+        ("", "live", "live"),
+        ("stage", "", "stage"),
+        ("live", "stage", "live"),
+        ("vault", "live", "live"),
+    ],
 )
 def test_of_plans_of_one_effect_the_strictest_judgement_stands_however_they_are_told(
     desk: Desk, one: str, other: str, rule: str
@@ -134,7 +167,9 @@ def test_of_plans_of_one_effect_the_strictest_judgement_stands_however_they_are_
     assert (row["environment"], row["judged_by"], row["enforced"]) == (one, f"house@2/{rule}", True)
     assert (row["leave"], row["leave_basis"], row["violates"]) == ("bypassed", "policy", True)
     assert [attempt["leave"] for attempt in states[0]["attempts"]] == ["bypassed"]
-    assert [facts.split('"')[3] for _, facts, _ in states[0]["violations"]] == ["executed_without_leave"]
+    assert [facts.split('"')[3] for _, facts, _ in states[0]["violations"]] == [
+        "executed_without_leave"
+    ]
 
 
 def test_a_plan_that_is_told_again_is_not_judged_again_by_rules_that_came_since(desk: Desk) -> None:
@@ -143,9 +178,15 @@ def test_a_plan_that_is_told_again_is_not_judged_again_by_rules_that_came_since(
     tell(desk, at("stage", " 5"), at("live", " 6"), RAN)
     desk.rules(PLACES)
     # The one that stands and the one that lost, under ids that come before and after.
-    tell(desk, *(at(place, f" {number}{place}") for place in ("stage", "live") for number in (4, 7)))
+    tell(
+        desk, *(at(place, f" {number}{place}") for place in ("stage", "live") for number in (4, 7))
+    )
     assert stands() == ("observed", "house@2/all", False)
-    others = (at("vault", " 3"), at("live", " 8") | {"source": "deploy-7/hook"}, at("live", " 8") | {"tool": "note"})
+    others = (
+        at("vault", " 3"),
+        at("live", " 8") | {"source": "deploy-7/hook"},
+        at("live", " 8") | {"tool": "note"},
+    )
     for anew, rule in zip(others, ("vault", "live", "live"), strict=True):
         with undone():
             tell(desk, anew)
@@ -155,7 +196,9 @@ def test_a_plan_that_is_told_again_is_not_judged_again_by_rules_that_came_since(
 def test_only_plans_that_were_judged_differently_are_compared_with_those_before(desk: Desk) -> None:
     desk.rules(PLACES)
     desk.agent.session("s-1")
-    tell(desk, planned("first"), planned("first", told=" again"))  # what a process remembers afterwards
+    tell(
+        desk, planned("first"), planned("first", told=" again")
+    )  # what a process remembers afterwards
     found = []
     for batch in (
         [planned("e-0"), planned("e-1"), planned("e-1", told=" again")],
@@ -178,7 +221,7 @@ def test_as_of_a_moment_the_judgement_is_that_of_the_plans_told_until_then(desk:
     moments = []
     for fact in (at("", " 1"), RAN, at("stage", " 3"), at("live", " 2"), at("vault", " 0")):
         tell(desk, fact)
-        cut = Cut(Entry.objects.latest("position").position, now_us())
+        cut = JournalCut(Entry.objects.latest("position").position, now_us())
         moments.append((cut, live(cut.at_us)))
     assert [shown["effect e-0"]["judged_by"] for _, shown in moments] == [
         f"house@2/{rule}" for rule in ("rest", "rest", "stage", "live", "live")

@@ -1,34 +1,37 @@
-"""A process dies by SIGKILL while it records a ruling: the ruling is whole or was never made, and is heard."""
+"""A process dies by SIGKILL while it records a ruling: the ruling is whole or was never made, and
+is heard."""
 
 import json
 from dataclasses import dataclass
 
 import pytest
 
-from tests.house.server import ROOT, Copy, Server
-from tests.ingest.caller import Caller, code, new_key
+from tests.api.api_client import Caller, code, new_key
+from tests.config.server import ROOT, Copy, Server
 
-# What the page does with a person's yes, in a process of its own, which ends itself at the place called `PLACE`.
+# What the page does with a person's yes, in a process of its own, which ends itself at the place
+# called `PLACE`.
 ANSWER = """
 import json, os, signal, sys
 import django
 django.setup()
-from approvals import gates, rulings
+from approvals.gates import gates
+from approvals.voting import votes
 from approvals.models import Gate
-from approvals.rulings import Shown
-from journal.clock import now_us
-from sessions.models import Membership
+from approvals.voting.votes import ShownGate
+from db.clock import now_us
+from accounts.models import Membership
 place, identity = sys.argv[1:]
 die = lambda: os.kill(os.getpid(), signal.SIGKILL)
 if place == "between the vote and the ruling":
-    rulings._apply_votes = lambda *_: die()
+    votes._apply_votes = lambda *_: die()
 if place == "between the ruling and the commit":
-    approve = gates.approve
-    gates.approve = lambda *found: (approve(*found), die())
+    approve = gates.approve_gate
+    gates.approve_gate = lambda *found: (approve(*found), die())
 gate = Gate.objects.get(id=identity)
 person = Membership.objects.select_related("project", "user").get(project=gate.project, role="reviewer")
-shown = Shown(gate.version, gate.digest, "0" * 64, True, now_us())
-outcome = rulings.answer(gate, person, "approve", "", shown)
+shown = ShownGate(gate.version, gate.digest, "0" * 64, True, now_us())
+outcome = votes.cast_vote(gate, person, "approve", "", shown)
 if place == "before the person hears of it":
     die()
 print(outcome.refusal[0] if outcome.refusal else "recorded")
@@ -43,7 +46,12 @@ print(json.dumps([gate.status, gate.effect.leave, Vote.objects.filter(gate=gate)
 """
 RULES = "name: crash\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
 PENDING = ["pending", "pending", 0, ["gate.requested"]]
-APPROVED = ["approved", "granted", 1, ["gate.requested", "gate.voted", "gate.ruled", "effect.granted"]]
+APPROVED = [
+    "approved",
+    "granted",
+    1,
+    ["gate.requested", "gate.voted", "gate.ruled", "effect.granted"],
+]
 
 
 @dataclass
@@ -76,25 +84,39 @@ def place(live_server_process: Server, tmp_path_factory: pytest.TempPathFactory)
     live_server_process.run(
         f"""
 from django.db import transaction
-from sessions import people, projects
+from accounts import people
+from accounts import projects
 with transaction.atomic():
-    people.add(projects.create("{name}"), "{name}", "reviewer", people.generated_password())
+    people.add_project_member(projects.create_project("{name}"), "{name}", "reviewer", people.generate_password())
 """
     )
-    live_server_process.manage("load_tools", "--project", name, str(ROOT / "evaluation" / "demo_tools.yaml"))
-    live_server_process.manage("load_policies", "--project", name, str(rules), "--activate", "enforce")
-    agent = Caller(live_server_process.token("tester", "--project", name), address=live_server_process.url)
+    live_server_process.manage(
+        "load_tools", "--project", name, str(ROOT / "evaluation" / "demo_tools.yaml")
+    )
+    live_server_process.manage(
+        "load_policies", "--project", name, str(rules), "--activate", "enforce"
+    )
+    agent = Caller(
+        live_server_process.token("tester", "--project", name), address=live_server_process.url
+    )
     agent.session("s-1")
     return Place(live_server_process, agent)
 
 
-@pytest.mark.parametrize("where", ["between the vote and the ruling", "between the ruling and the commit"])
-def test_killed_before_the_commit_nothing_was_said_and_the_person_may_say_it_again(place: Place, where: str) -> None:
+@pytest.mark.parametrize(
+    "where", ["between the vote and the ruling", "between the ruling and the commit"]
+)
+def test_killed_before_the_commit_nothing_was_said_and_the_person_may_say_it_again(
+    place: Place, where: str
+) -> None:
     effect, gate = place.gate()
     assert place.answer(gate, where) == (-9, "")
     assert place.book(gate) == PENDING
     body = {"process": "p", "intent_digest": effect["intent_digest"]}
-    assert code(place.agent.post(f"/effects/{effect['id']}/dispatch", body)) == (409, "GATE_PENDING")
+    assert code(place.agent.post(f"/effects/{effect['id']}/dispatch", body)) == (
+        409,
+        "GATE_PENDING",
+    )
     assert place.answer(gate) == (0, "recorded")
     assert place.book(gate) == APPROVED
     assert place.agent.get(f"/gates/{gate}", wait=40, since=1).json()["proceed"] is True

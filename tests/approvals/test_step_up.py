@@ -1,4 +1,5 @@
-"""The proof that a yes takes is decided when the gate opens, and kept by the page, the verb and the database alike."""
+"""The proof that a yes takes is decided when the gate opens, and kept by the page, the verb and the
+database alike."""
 
 import json
 from collections.abc import Callable
@@ -9,17 +10,17 @@ import time_machine
 from django.db import DatabaseError, IntegrityError, transaction
 from django.urls import reverse
 
-from approvals import card
+from accounts import repositories
+from approvals.gates.states import US
 from approvals.models import Gate, Vote
-from approvals.requirement import Requirement
-from approvals.states import US
-from journal.clock import now_us
+from approvals.policies.requirement import Requirement
+from approvals.review import card
+from db.clock import now_us
 from journal.models import Entry
-from ledger import declared
-from ledger.models_tools import Tool
-from sessions import repositories
+from ledger.models import Tool
+from ledger.tools import cache
+from tests.approvals.inbox_scenario import RULES, Desk
 from tests.approvals.reviewer import Reviewer, url_of
-from tests.approvals.story import RULES, Desk
 from tests.pages.people import PASSWORD
 
 pytestmark = pytest.mark.django_db
@@ -30,7 +31,7 @@ TOPIC: dict[str, Any] = {"target": {"repository": "web", "ref": "topic"}}
 
 def declare_anew(name: str, reversibility: str) -> None:
     Tool.objects.filter(name=name).update(reversibility=reversibility)
-    declared.forget()
+    cache.clear_tool_cache()
 
 
 @pytest.mark.parametrize(
@@ -45,31 +46,48 @@ def declare_anew(name: str, reversibility: str) -> None:
         ("compensable", "critical", "typed_digest", "always"),
     ],
 )
-def test_what_no_rule_leaves_out(reversibility: str, risk: str, step_up: str, rationale: str) -> None:
+def test_what_no_rule_leaves_out(
+    reversibility: str, risk: str, step_up: str, rationale: str
+) -> None:
     lax = Requirement(self_approval=True)
     needed = lax.strengthened(reversibility, risk)
-    assert (needed.step_up, needed.rationale, needed.self_approval) == (step_up, rationale, risk == "low")
+    assert (needed.step_up, needed.rationale, needed.self_approval) == (
+        step_up,
+        rationale,
+        risk == "low",
+    )
     asked = Requirement(step_up="reauth", rationale="always").strengthened(reversibility, risk)
-    assert (asked.step_up, asked.rationale) == ("reauth" if step_up == "none" else step_up, "always")
+    assert (asked.step_up, asked.rationale) == (
+        "reauth" if step_up == "none" else step_up,
+        "always",
+    )
 
 
-def test_high_risk_takes_the_code_and_a_password_though_it_can_be_undone(desk: Desk, rita: Reviewer) -> None:
+def test_high_risk_takes_the_code_and_a_password_though_it_can_be_undone(
+    desk: Desk, rita: Reviewer
+) -> None:
     gate = desk.gate(desk.plan(**MAIN))
     assert (gate.risk, gate.reversibility) == ("high", "compensable")
-    assert (gate.requirement["step_up"], gate.step_up, gate.reason_of_yes) == ("typed_digest", "typed_digest", 0)
+    assert (gate.requirement["step_up"], gate.step_up, gate.reason_of_yes) == (
+        "typed_digest",
+        "typed_digest",
+        0,
+    )
     assert gate.requirement_hash == Requirement.of(gate.requirement).hash
     for proof in ("none", "reauth"):
         assert desk.answer(gate, "reviewer", step_up=proof).refusal[0] == "step_up_required"  # type: ignore[index]
     rita.answer(gate)
     assert rita.confirm(gate, password=PASSWORD).status_code == 422
     assert not Vote.objects.exists()
-    said = {"code": card.code(gate.effect.intent_digest), "password": PASSWORD}
+    said = {"code": card.confirmation_code(gate.effect.intent_digest), "password": PASSWORD}
     assert rita.confirm(gate, **said).status_code == 302
     assert Vote.objects.get().step_up == "typed_digest"
     assert Gate.objects.get().status == "approved"
 
 
-def test_a_rule_that_wants_the_password_alone_gets_the_password_alone(desk: Desk, rita: Reviewer) -> None:
+def test_a_rule_that_wants_the_password_alone_gets_the_password_alone(
+    desk: Desk, rita: Reviewer
+) -> None:
     desk.rules(REAUTH)
     gate = desk.gate(desk.plan())
     page = rita.page(url_of(gate))
@@ -92,8 +110,11 @@ def test_a_rule_that_wants_the_password_alone_gets_the_password_alone(desk: Desk
     assert Gate.objects.get(id=again.id).status == "approved"
 
 
-def test_a_password_that_is_still_good_gives_no_yes_to_who_was_shown_a_no(desk: Desk, rita: Reviewer) -> None:
-    """Nothing has to be typed for five minutes, so a confirm page in a second window is one press away."""
+def test_a_password_that_is_still_good_gives_no_yes_to_who_was_shown_a_no(
+    desk: Desk, rita: Reviewer
+) -> None:
+    """Nothing has to be typed for five minutes, so a confirm page in a second window is one press
+    away."""
     desk.rules(REAUTH)
     first = desk.gate(desk.plan())
     rita.answer(first)
@@ -116,10 +137,13 @@ def test_a_no_takes_no_proof(desk: Desk, rita: Reviewer) -> None:
 def test_what_takes_a_password_is_not_decided_with_others(desk: Desk, rita: Reviewer) -> None:
     desk.declare("note.write", "reversible")
     rules = (
-        RULES + "  - {id: note, title: N, match: {tools: [note.write]}, outcome: require, require: {step_up: reauth}}\n"
+        RULES + "  - {id: note, title: N, match: {tools: [note.write]}, outcome: require, require: "
+        "{step_up: reauth}}\n"
     )
     desk.rules(rules)
-    gates = [desk.gate(desk.plan(f"e-{n}", tool="note.write", arguments={"n": n})) for n in range(2)]
+    gates = [
+        desk.gate(desk.plan(f"e-{n}", tool="note.write", arguments={"n": n})) for n in range(2)
+    ]
     assert {gate.risk for gate in gates} == {"low"}
     rita.client.post(reverse("batch"), {"gate": [str(gate.id) for gate in gates]})
     assert rita.client.get(reverse("batch_confirm")).status_code == 409
@@ -136,10 +160,13 @@ def test_a_tool_declared_anew_raises_what_a_yes_takes(desk: Desk, rita: Reviewer
     stale = rita.answer(gate, seen=seen)
     assert stale.status_code == 409  # the card says now that it cannot be undone
     assert desk.answer(gate, "reviewer").refusal[0] == "step_up_required"  # type: ignore[index]
-    assert desk.answer(gate, "reviewer", reason="", step_up="typed_digest").refusal[0] == "rationale_required"  # type: ignore[index]
+    assert (
+        desk.answer(gate, "reviewer", reason="", step_up="typed_digest").refusal[0]  # type: ignore[index]
+        == "rationale_required"
+    )
     confirm = rita.answer(gate)["Location"]
     assert 'name="code"' in rita.page(confirm)
-    said = {"code": card.code(gate.effect.intent_digest), "password": PASSWORD}
+    said = {"code": card.confirmation_code(gate.effect.intent_digest), "password": PASSWORD}
     assert rita.confirm(gate, **said).status_code == 302
     assert (Gate.objects.get().status, Gate.objects.get().step_up) == ("approved", "none")
     body = {"process": "p-1", "intent_digest": planned["intent_digest"]}
@@ -155,7 +182,9 @@ def test_a_tool_declared_anew_raises_what_a_yes_takes(desk: Desk, rita: Reviewer
         ("INC-*", "typed_digest", 40, ("typed_digest", "on_deny")),  # nobody looked for the ticket
     ],
 )
-def test_what_was_given_unasked_is_given(ticket: str, step_up: str, characters: int, met: tuple[str, str]) -> None:
+def test_what_was_given_unasked_is_given(
+    ticket: str, step_up: str, characters: int, met: tuple[str, str]
+) -> None:
     found = Requirement(step_up="reauth", ticket=ticket).met_by(step_up, characters)
     assert (found.step_up, found.rationale) == met
 
@@ -164,7 +193,9 @@ def test_other_patterns_of_refs_raise_what_a_yes_takes(desk: Desk, rita: Reviewe
     gate = desk.gate(desk.plan(**TOPIC))
     assert (gate.risk, gate.step_up) == ("medium", "none")
     seen = rita.seen(gate)
-    repositories.change_patterns(desk.house.repository, production="topic", protected="", actor="tests")
+    repositories.change_ref_patterns(
+        desk.house.repository, production="topic", protected="", actor="tests"
+    )
     assert rita.answer(gate, seen=seen).status_code == 409
     assert "production, by patterns v2" in rita.page(url_of(gate))
     assert desk.answer(gate, "reviewer").refusal[0] == "step_up_required"  # type: ignore[index]
@@ -179,10 +210,14 @@ def test_what_is_declared_laxer_later_lowers_nothing(desk: Desk) -> None:
 
 def test_nobodys_own_once_it_is_no_longer_of_low_risk(desk: Desk) -> None:
     desk.declare("note.write", "reversible")
-    own = "  - {id: own, title: O, match: {tools: [note.write], risk_at_most: low}, outcome: require,"
+    own = (
+        "  - {id: own, title: O, match: {tools: [note.write], risk_at_most: low}, outcome: require,"
+    )
     own += " require: {self_approval: true}}\n"
     desk.rules(RULES + own)
-    first, second = (desk.gate(desk.plan(f"e-{n}", tool="note.write", arguments={"n": n})) for n in range(2))
+    first, second = (
+        desk.gate(desk.plan(f"e-{n}", tool="note.write", arguments={"n": n})) for n in range(2)
+    )
     assert desk.answer(first, "operator").refusal is None  # who answers for the agent
     declare_anew("note.write", "compensable")
     assert desk.answer(second, "operator").refusal[0] == "self_approval"  # type: ignore[index]
@@ -194,20 +229,33 @@ def test_nobodys_own_once_it_is_no_longer_of_low_risk(desk: Desk) -> None:
 def vote(desk: Desk, gate: Gate, **values: Any) -> Callable[[], Any]:
     now = now_us()
     fields = {
-        "project": desk.project, "gate": gate, "user": desk.user("reviewer"), "actor": "p_x", "answer": "approve",
-        "card_sha256": "c" * 64, "shown_version": 1, "shown_digest": gate.digest, "shown_at_us": now,
-        "view_complete": True, "position": 1, "voted_at_us": now,
-    }  # fmt: skip
+        "project": desk.project,
+        "gate": gate,
+        "user": desk.user("reviewer"),
+        "actor": "p_x",
+        "answer": "approve",
+        "card_sha256": "c" * 64,
+        "shown_version": 1,
+        "shown_digest": gate.digest,
+        "shown_at_us": now,
+        "view_complete": True,
+        "position": 1,
+        "voted_at_us": now,
+    }
     return lambda: Vote.objects.create(**{**fields, **values})
 
 
 @pytest.mark.parametrize(
-    ("step_up", "characters"), [("none", 40), ("reauth", 40), ("typed_digest", 9), ("typed_digest", 0)]
+    ("step_up", "characters"),
+    [("none", 40), ("reauth", 40), ("typed_digest", 9), ("typed_digest", 0)],
 )
 def test_the_database_takes_no_yes_with_less(desk: Desk, step_up: str, characters: int) -> None:
     gate = desk.gate(desk.plan(tool="mail.send"))
     assert (gate.step_up, gate.reason_of_yes) == ("typed_digest", 10)
-    with pytest.raises((IntegrityError, DatabaseError), match="yes_proves_what_its_gate_asks"), transaction.atomic():
+    with (
+        pytest.raises((IntegrityError, DatabaseError), match="yes_proves_what_its_gate_asks"),
+        transaction.atomic(),
+    ):
         vote(desk, gate, step_up=step_up, reason_characters=characters)()
     vote(desk, gate, step_up=step_up, reason_characters=characters, answer="deny")()
 
@@ -220,19 +268,31 @@ def test_the_database_takes_a_yes_with_enough(desk: Desk) -> None:
     vote(desk, gate, step_up="typed_digest")()
 
 
-def test_what_was_proved_is_recorded_with_when_the_password_was_given(desk: Desk, final: Gate, rita: Reviewer) -> None:
+def test_what_was_proved_is_recorded_with_when_the_password_was_given(
+    desk: Desk, final: Gate, rita: Reviewer
+) -> None:
     """The second answer takes no password again: its record says how old the password is."""
     began = now_us() // US
-    other = desk.gate(desk.plan("other", tool="drop.table", arguments={"command": "DROP TABLE carts"}))
+    other = desk.gate(
+        desk.plan("other", tool="drop.table", arguments={"command": "DROP TABLE carts"})
+    )
     for number, gate in enumerate((final, other)):
         with time_machine.travel(began + 240 * number, tick=False):
             rita.answer(gate)
             given = {} if number else {"password": PASSWORD}
-            assert rita.confirm(gate, code=card.code(gate.effect.intent_digest), **given).status_code == 302
+            assert (
+                rita.confirm(
+                    gate, code=card.confirmation_code(gate.effect.intent_digest), **given
+                ).status_code
+                == 302
+            )
     first, second = Vote.objects.order_by("position")
     assert (first.step_up, second.step_up) == ("typed_digest", "typed_digest")
     assert first.password_at_us == second.password_at_us == began * US
-    facts = [json.loads(one) for one in Entry.objects.filter(kind="gate.voted").values_list("facts", flat=True)]
+    facts = [
+        json.loads(one)
+        for one in Entry.objects.filter(kind="gate.voted").values_list("facts", flat=True)
+    ]
     assert {one["password_at_us"] for one in facts} == {began * US}
     pages = [rita.page(url_of(gate)) for gate in (final, other)]
     assert "with the answer" in pages[0]

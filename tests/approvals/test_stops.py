@@ -1,4 +1,5 @@
-"""A person stops something: every later plan and dispatch hears HELD, answers still come in; lifting is recorded."""
+"""A person stops something: every later plan and dispatch hears HELD, answers still come in;
+lifting is recorded."""
 
 from typing import Any
 from uuid import UUID
@@ -6,30 +7,35 @@ from uuid import UUID
 import pytest
 from django.db import transaction
 
+from accounts.models import Agent
+from db.errors import ChangeRefused
 from journal.models import Body, Entry
-from ledger import holds
-from ledger.models import Attempt
-from ledger.models_holds import Hold
-from sessions.models import Agent, Session
-from sessions.refused import RefusedError
-from tests.approvals.story import Desk
-from tests.ingest.caller import code
+from ledger import stops
+from ledger.models import Attempt, Stop
+from sessions.models import Session
+from tests.api.api_client import code
+from tests.approvals.inbox_scenario import Desk
 
 pytestmark = pytest.mark.django_db
 
 
-def put(desk: Desk, scope: str, subject: str = "", reason: str = "it deletes too much") -> Hold:
+def put(desk: Desk, scope: str, subject: str = "", reason: str = "it deletes too much") -> Stop:
     with transaction.atomic():
-        return holds.put(desk.project, scope, subject, reason, desk.user("reviewer"))
+        return stops.set_stop(desk.project, scope, subject, reason, desk.user("reviewer"))
 
 
-def lift(desk: Desk, hold: Hold) -> bool:
+def lift(desk: Desk, hold: Stop) -> bool:
     with transaction.atomic():
-        return holds.lift(hold, "looked into it", desk.user("administrator"))
+        return stops.lift_stop(hold, "looked into it", desk.user("administrator"))
 
 
 def asked(desk: Desk, effect_key: str = "e-2") -> Any:
-    body = {"session": "s-1", "effect_key": effect_key, "tool": "git.push", "arguments": {"ref": effect_key}}
+    body = {
+        "session": "s-1",
+        "effect_key": effect_key,
+        "tool": "git.push",
+        "arguments": {"ref": effect_key},
+    }
     return desk.agent.post("/effects", body)
 
 
@@ -61,7 +67,9 @@ def test_a_stop_holds_what_it_covers_until_it_is_lifted(quiet: Desk, scope: str)
     assert asked(quiet).status_code == 201
 
 
-@pytest.mark.parametrize(("scope", "other"), [("tool", "mail.send"), ("agent", ""), ("session", ""), ("effect", "")])
+@pytest.mark.parametrize(
+    ("scope", "other"), [("tool", "mail.send"), ("agent", ""), ("session", ""), ("effect", "")]
+)
 def test_a_stop_holds_nothing_else(quiet: Desk, scope: str, other: str) -> None:
     planned = quiet.plan()
     away = quiet.agent.session("s-2")
@@ -114,16 +122,23 @@ def test_who_stopped_it_and_why_is_in_the_book(quiet: Desk) -> None:
 
 @pytest.mark.parametrize(
     ("scope", "thing", "reason"),
-    [("tool", "", "because"), ("planet", "x", "because"), ("session", "0" * 32, "because"), ("tool", "git.push", " ")],
+    [
+        ("tool", "", "because"),
+        ("planet", "x", "because"),
+        ("session", "0" * 32, "because"),
+        ("tool", "git.push", " "),
+    ],
 )
-def test_a_stop_of_nothing_or_without_a_word_is_refused(quiet: Desk, scope: str, thing: str, reason: str) -> None:
-    with pytest.raises(RefusedError):
+def test_a_stop_of_nothing_or_without_a_word_is_refused(
+    quiet: Desk, scope: str, thing: str, reason: str
+) -> None:
+    with pytest.raises(ChangeRefused):
         put(quiet, scope, thing, reason)
-    assert not Hold.objects.exists()
+    assert not Stop.objects.exists()
 
 
 def test_a_stop_ends_at_the_wall(quiet: Desk) -> None:
     planned = quiet.plan()
     with transaction.atomic():
-        holds.put(quiet.house.other, "tool", "git.push", "theirs", quiet.user("neighbour"))
+        stops.set_stop(quiet.house.other, "tool", "git.push", "theirs", quiet.user("neighbour"))
     assert dispatched(quiet, planned).status_code == 200

@@ -1,4 +1,5 @@
-"""No token rules, revokes, holds or changes policy: every route of both URL tables is tried with one.
+"""No token rules, revokes, holds or changes policy: every route of both URL tables is tried with
+one.
 
 The routes are read from the tables themselves, so a door that is added tomorrow is tried tomorrow.
 """
@@ -14,10 +15,10 @@ from django.apps import apps
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
+from api.urls import urlpatterns as agents_doors
 from approvals.models import Gate
-from ingest.urls import urlpatterns as agents_doors
-from tests.approvals.story import Desk
-from tests.ingest.test_api_doors import BODIES
+from tests.api.test_api_doors import BODIES
+from tests.approvals.inbox_scenario import Desk
 
 pytestmark = pytest.mark.django_db
 ROOMS: Final = ("agent_sessions", "ledger", "approvals", "auth")
@@ -25,7 +26,19 @@ ROOMS: Final = ("agent_sessions", "ledger", "approvals", "auth")
 OF_AGENTS: Final = {"gates", "gates/wait", "gates/<gate:gate>", "gates/<gate:gate>/cancel"}
 OPEN_TO_ALL: Final = {"healthz", "readyz", "help/", "sign-in/", "sign-out/"}
 VERBS: Final = (
-    *("approve", "deny", "answer", "vote", "rule", "ruling", "revoke", "extend", "hold", "lift", "confirm"),
+    *(
+        "approve",
+        "deny",
+        "answer",
+        "vote",
+        "rule",
+        "ruling",
+        "revoke",
+        "extend",
+        "hold",
+        "lift",
+        "confirm",
+    ),
     *("activate", "policies", "exempt", "exemptions"),
 )
 
@@ -45,7 +58,12 @@ PEOPLES: Final = sorted(set(routes(get_resolver("config.urls").url_patterns)))
 
 def filled(route: str, gate: Gate) -> str:
     """The route with ids of things that are there."""
-    known = {"effect": gate.effect_id, "session": gate.session_id, "gate": gate.id, "agent": gate.agent_id}
+    known = {
+        "effect": gate.effect_id,
+        "session": gate.session_id,
+        "gate": gate.id,
+        "agent": gate.agent_id,
+    }
 
     def one(match: re.Match[str]) -> str:
         kind, _, name = match[1].rpartition(":")
@@ -75,7 +93,12 @@ def test_a_token_opens_no_door_of_people(desk: Desk, method: str) -> None:
     desk.person("reviewer")
     before = rows()
     client = Client(enforce_csrf_checks=False)
-    said = {"answer": "approve", "reason": "because I say so", "mode": "observe", "scope": "project"}
+    said = {
+        "answer": "approve",
+        "reason": "because I say so",
+        "mode": "observe",
+        "scope": "project",
+    }
     for route in PEOPLES:
         if route in OPEN_TO_ALL:
             continue
@@ -90,9 +113,19 @@ def test_a_token_opens_no_door_of_people(desk: Desk, method: str) -> None:
 def test_an_agents_gate_has_no_door_that_rules_it(desk: Desk) -> None:
     gate = desk.gate(desk.plan())
     before = rows()
-    said = {"answer": "approve", "reason": "because I say so", "status": "approved", "person": "reviewer"}
+    said = {
+        "answer": "approve",
+        "reason": "because I say so",
+        "status": "approved",
+        "person": "reviewer",
+    }
     for verb in VERBS:
-        for path in (f"/gates/{gate.id}/{verb}", f"/gates/{verb}", f"/{verb}", f"/effects/{gate.effect_id}/{verb}"):
+        for path in (
+            f"/gates/{gate.id}/{verb}",
+            f"/gates/{verb}",
+            f"/{verb}",
+            f"/effects/{gate.effect_id}/{verb}",
+        ):
             assert desk.agent.post(path, said).status_code == 404, path
     for method in ("post", "put", "patch", "delete"):
         answer = desk.agent.client.request(method, f"/gates/{gate.id}", json=said)
@@ -108,12 +141,30 @@ def test_nothing_that_an_agent_may_send_approves_its_gate(desk: Desk) -> None:
         path = "/" + re.sub(r"<uuid:(\w+)>", r"{\1}", str(door.pattern))
         if path.endswith(("/cancel", "/supersede", "/end")):
             continue  # they end the request, which is the agent's right
-        body = {**BODIES.get(path, {}), "status": "approved", "leave": "granted", "leave_basis": "ruling"}
+        body = {
+            **BODIES.get(path, {}),
+            "status": "approved",
+            "leave": "granted",
+            "leave_basis": "ruling",
+        }
         for sent in (BODIES.get(path, {}), body):
             desk.agent.post(path.format_map(named), sent)
-    kinds = ("gate.voted", "gate.ruled", "gate.used", "effect.granted", "hold.lifted", "policy.activated")
+    kinds = (
+        "gate.voted",
+        "gate.ruled",
+        "gate.used",
+        "effect.granted",
+        "hold.lifted",
+        "policy.activated",
+    )
     for number, kind in enumerate(kinds):
-        item = {"id": f"forged-{number}", "kind": kind, "session": "s-1", "effect_key": "e-1", "gate": str(gate.id)}
+        item = {
+            "id": f"forged-{number}",
+            "kind": kind,
+            "session": "s-1",
+            "effect_key": "e-1",
+            "gate": str(gate.id),
+        }
         desk.agent.report([item])
     stored = Gate.objects.get(id=gate.id)
     assert stored.status != "approved"

@@ -4,23 +4,30 @@ from typing import Any
 
 import pytest
 
+from accounts import agents
 from journal.models import Entry
-from ledger import holds, tried
+from ledger import stops
 from ledger.models import Attempt, Effect
-from sessions import agents
-from tests.approvals.story import Desk
-from tests.pages.book import doors
-from tests.sessions.mates import one_team
+from ledger.store import reader
+from tests.approvals.inbox_scenario import Desk
+from tests.pages.sample_data import doors
+from tests.sessions.team_helpers import one_team
 
 pytestmark = pytest.mark.django_db
 SAID: dict[str, Any] = {"session": "s-1", "effect_key": "e-1"}
-PLAN = {**SAID, "id": "plan", "kind": "effect.planned", "tool": "git.push", "arguments": {"ref": "main"}}
+PLAN = {
+    **SAID,
+    "id": "plan",
+    "kind": "effect.planned",
+    "tool": "git.push",
+    "arguments": {"ref": "main"},
+}
 
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every effect is one that was tried very often."""
-    monkeypatch.setattr(tried, "FEW", 0)
+    monkeypatch.setattr(reader, "MAX_FULLY_LOADED", 0)
 
 
 def dispatched(*attempts: int) -> list[dict[str, Any]]:
@@ -40,20 +47,26 @@ def test_a_plan_that_comes_late_shows_under_which_leave_each_of_them_ran(desk: D
 
 def test_a_live_word_on_one_weighs_more_than_the_import_of_all(desk: Desk) -> None:
     desk.agent.report([PLAN])
-    with doors(agents.ensure(desk.project, "importer"), "import") as importer:
+    with doors(agents.ensure_agent(desk.project, "importer"), "import") as importer:
         one_team("deploy-7", "importer")
         importer.report(dispatched(1, 2, 3, 4))
     assert leaves() == ["observed"] * 4
-    desk.agent.report([{**SAID, "id": "a", "kind": "effect.acknowledged", "attempt": 4, "outcome": "ok"}])
+    desk.agent.report(
+        [{**SAID, "id": "a", "kind": "effect.acknowledged", "attempt": 4, "outcome": "ok"}]
+    )
     assert leaves() == ["bypassed"] * 4
 
 
-def test_a_plan_that_comes_late_shows_which_of_them_ran_while_its_tool_was_stopped(desk: Desk) -> None:
+def test_a_plan_that_comes_late_shows_which_of_them_ran_while_its_tool_was_stopped(
+    desk: Desk,
+) -> None:
     desk.person("operator", "operator")
     desk.agent.report(dispatched(1))
-    hold = holds.put(desk.project, "tool", "git.push", "stop all pushes", desk.user("operator"))
+    hold = stops.set_stop(
+        desk.project, "tool", "git.push", "stop all pushes", desk.user("operator")
+    )
     desk.agent.report(dispatched(2))
-    holds.lift(hold, "they may go on", desk.user("operator"))
+    stops.lift_stop(hold, "they may go on", desk.user("operator"))
     desk.agent.report(dispatched(3, 4))
     desk.agent.report([PLAN])
     assert Effect.objects.get().violates

@@ -1,12 +1,13 @@
-"""What a target does not name: a no reaches what may be the same, and two that name nothing are not called the same."""
+"""What a target does not name: a no reaches what may be the same, and two that name nothing are not
+called the same."""
 
 from typing import Any
 
 import pytest
 
 from approvals.models import Gate
+from tests.approvals.inbox_scenario import Desk
 from tests.approvals.reviewer import Reviewer, url_of
-from tests.approvals.story import Desk
 
 pytestmark = pytest.mark.django_db
 WEB: dict[str, Any] = {"repository": "web", "ref": "main", "environment": "staging"}
@@ -43,7 +44,9 @@ def test_a_no_for_the_session_reaches_what_may_be_the_same(
     assert Gate.objects.count() == (1 if refused else 2)
 
 
-def test_two_requests_without_a_target_are_not_said_to_have_the_same(desk: Desk, rita: Reviewer) -> None:
+def test_two_requests_without_a_target_are_not_said_to_have_the_same(
+    desk: Desk, rita: Reviewer
+) -> None:
     for key, target in (("a", None), ("b", {"resource": "x"})):
         fields = {} if target is None else {"target": target}
         first = desk.plan(f"{key}-1", arguments={"command": f"ls {key}"}, **fields)

@@ -1,4 +1,5 @@
-"""Agents that wait for people hear of it at once, whatever the moment and whatever fell over meanwhile."""
+"""Agents that wait for people hear of it at once, whatever the moment and whatever fell over
+meanwhile."""
 
 import signal
 import threading
@@ -10,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from config.run import Child, web_server
-from tests.approvals.beside import People
-from tests.house.server import READY_WITHIN_S, Server, serve
-from tests.ingest.caller import NO_TLS
+from config.supervisor import Child, build_web_server
+from tests.api.api_client import NO_TLS
+from tests.approvals.reviewer_process import People
+from tests.config.server import READY_WITHIN_S, Server, serve
 
 pytestmark = pytest.mark.django_db  # on both databases: they are reached through the server
 
@@ -22,21 +23,24 @@ CAP = THREADS - 16
 WAIT_S = 55  # the longest there is
 # Less than any wait: whoever answers within it was woken.
 WOKEN_WITHIN_S = 45
-# After so long the web server kills a worker that does not stop by itself: later than a slow worker needs.
+# After so long the web server kills a worker that does not stop by itself: later than a slow worker
+# needs.
 KILLED_AFTER_S = 120
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("tests.house.server.web_server", patient)
-        with serve(tmp_path_factory.mktemp("waiting"), GATEBOOK_THREADS=str(MANY_THREADS)) as running:
+        patched.setattr("tests.config.server.build_web_server", patient)
+        with serve(
+            tmp_path_factory.mktemp("waiting"), GATEBOOK_THREADS=str(MANY_THREADS)
+        ) as running:
             yield running
 
 
 def patient(*given: Any) -> Child:
     """The web server, whose workers are killed only after KILLED_AFTER_S."""
-    child = web_server(*given)
+    child = build_web_server(*given)
     child.command[child.command.index("--workers-kill-timeout") + 1] = str(KILLED_AFTER_S)
     return child
 
@@ -61,7 +65,9 @@ def with_threads(server: Server, number: int) -> Server:
 def clients(running: Server) -> Callable[[], httpx.Client]:
     """Make a client of the agent "tester", with a connection of its own."""
     headers = {"Authorization": f"Bearer {running.token()}"}
-    return lambda: httpx.Client(base_url=f"{running.url}/api/v1", headers=headers, timeout=WAIT_S + 20, verify=NO_TLS)
+    return lambda: httpx.Client(
+        base_url=f"{running.url}/api/v1", headers=headers, timeout=WAIT_S + 20, verify=NO_TLS
+    )
 
 
 @pytest.fixture(scope="module")
@@ -79,14 +85,17 @@ def agent(server: Server, clients: Callable[[], httpx.Client]) -> Callable[[], h
 def waits(
     client: httpx.Client, gate: str, wait_s: int = WAIT_S, sent: Callable[[], object] = lambda: None
 ) -> tuple[float, httpx.Response]:
-    """Wait for a gate that is known at its first version; return how long, and the answer. `sent` hears it is asked."""
+    """Wait for a gate that is known at its first version; return how long, and the answer. `sent`
+    hears it is asked."""
 
     def trace(event: str, _more: object) -> None:
         if event == "http11.send_request_body.complete":
             sent()
 
     began = time.monotonic()
-    answer = client.get(f"/gates/{gate}", params={"wait": wait_s, "since": 1}, extensions={"trace": trace})
+    answer = client.get(
+        f"/gates/{gate}", params={"wait": wait_s, "since": 1}, extensions={"trace": trace}
+    )
     client.close()
     assert answer.status_code == 200, answer.text
     return time.monotonic() - began, answer
@@ -146,7 +155,9 @@ def test_many_gates_in_one_request_and_the_first_news_ends_it(
     assert answer.json()["gates"][77]["message"] == "for a good reason"
 
 
-def test_a_hold_set_while_waiting_is_heard(people: People, agent: Callable[[], httpx.Client]) -> None:
+def test_a_hold_set_while_waiting_is_heard(
+    people: People, agent: Callable[[], httpx.Client]
+) -> None:
     (gate,) = people.open()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(waits, agent(), gate)
@@ -187,10 +198,12 @@ def test_a_lost_line_to_postgresql_loses_no_ruling(
     with ThreadPoolExecutor(20) as pool:
         for gate in gates[:10]:
             waiting = pool.submit(waits, agent(), gate)
-            lost += people.do(  # of some rulings the line from before is not back yet: the harder case
-                "sql",
-                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
-                " WHERE application_name = 'gatebook waker' AND datname = current_database()",
+            lost += (
+                people.do(  # of some rulings the line from before is not back yet: the harder case
+                    "sql",
+                    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+                    " WHERE application_name = 'gatebook waker' AND datname = current_database()",
+                )
             )
             people.rule(gate)
             all_heard([waiting], "approved")
@@ -205,7 +218,9 @@ def test_who_waits_is_answered_when_the_server_stops_and_hears_after_it_is_back(
         asked = threading.Semaphore(0)
         waiting = [pool.submit(waits, agent(), gate, WAIT_S, asked.release) for gate in gates]
         assert all(asked.acquire(timeout=60) for _ in gates)
-        _, probe = waits(agent(), gates[0], 1)  # by the time this one is answered, those before it are parked
+        _, probe = waits(
+            agent(), gates[0], 1
+        )  # by the time this one is answered, those before it are parked
         assert probe.json()["status"] == "pending"
         stopping = time.monotonic()
         server.child.signal(signal.SIGTERM)
@@ -214,7 +229,9 @@ def test_who_waits_is_answered_when_the_server_stops_and_hears_after_it_is_back(
             assert answer.json()["status"] == "pending"
             assert answer.headers["Retry-After"] == "1"
         while not server.child.gone():
-            assert time.monotonic() - stopping < KILLED_AFTER_S / 2, "a worker does not stop by itself"
+            assert time.monotonic() - stopping < KILLED_AFTER_S / 2, (
+                "a worker does not stop by itself"
+            )
             time.sleep(0.01)
         for gate in gates:
             people.rule(gate)
@@ -222,7 +239,9 @@ def test_who_waits_is_answered_when_the_server_stops_and_hears_after_it_is_back(
         all_heard([pool.submit(waits, agent(), gate) for gate in gates], "approved")
 
 
-def test_a_killed_server_loses_no_ruling(server: Server, people: People, agent: Callable[[], httpx.Client]) -> None:
+def test_a_killed_server_loses_no_ruling(
+    server: Server, people: People, agent: Callable[[], httpx.Client]
+) -> None:
     (gate,) = people.open()
 
     def insists() -> httpx.Response:

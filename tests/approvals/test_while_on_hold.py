@@ -1,4 +1,5 @@
-"""What was reported although a stop covered it is told once as a breach; nothing else is, in any order of the facts."""
+"""What was reported although a stop covered it is told once as a breach; nothing else is, in any
+order of the facts."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -9,17 +10,16 @@ import pytest
 from django.db import transaction
 from django.urls import reverse
 
+from accounts import agents
 from journal.models import Entry, Outbox
-from ledger import breaches as found_breaches
-from ledger import holds
-from ledger.models import Attempt, Effect
-from ledger.models_holds import Hold
-from sessions import agents
+from ledger import stops
+from ledger import violations as found_breaches
+from ledger.models import Attempt, Effect, Stop
+from tests.api.api_client import Caller, code, new_key
+from tests.approvals.inbox_scenario import Desk
 from tests.approvals.reviewer import Reviewer, url_of
-from tests.approvals.story import Desk
-from tests.ingest.caller import Caller, code, new_key
-from tests.pages.book import doors
-from tests.sessions.mates import one_team
+from tests.pages.sample_data import doors
+from tests.sessions.team_helpers import one_team
 
 SAID: Final = "Executed during a stop."
 MORE: Final[dict[str, dict[str, Any]]] = {
@@ -31,18 +31,22 @@ MORE: Final[dict[str, dict[str, Any]]] = {
 TOLD: Final = '{"violation":"executed_while_on_hold"}'
 
 
-def stop(desk: Desk, scope: str = "project", subject: str = "") -> Hold:
+def stop(desk: Desk, scope: str = "project", subject: str = "") -> Stop:
     with transaction.atomic():
-        return holds.put(desk.project, scope, subject, "it loops", desk.user("reviewer"))
+        return stops.set_stop(desk.project, scope, subject, "it loops", desk.user("reviewer"))
 
 
-def lift(desk: Desk, hold: Hold) -> None:
+def lift(desk: Desk, hold: Stop) -> None:
     with transaction.atomic():
-        assert holds.lift(hold, "it was me", desk.user("reviewer"))
+        assert stops.lift_stop(hold, "it was me", desk.user("reviewer"))
 
 
 def fact(kind: str, effect_key: str = "e-1", **fields: Any) -> dict[str, Any]:
-    return {"id": new_key(), "kind": f"effect.{kind}", "session": "s-1", "effect_key": effect_key} | MORE[kind] | fields
+    return (
+        {"id": new_key(), "kind": f"effect.{kind}", "session": "s-1", "effect_key": effect_key}
+        | MORE[kind]
+        | fields
+    )
 
 
 def report(caller: Caller, *facts: dict[str, Any]) -> None:
@@ -58,11 +62,16 @@ def breaches() -> list[str]:
 
 @pytest.fixture
 def beside(quiet: Desk) -> Iterator[Callable[..., Caller]]:
-    """Another client at the doors: the second agent of the team, or an importer in the first one's name."""
+    """Another client at the doors: the second agent of the team, or an importer in the first one's
+    name."""
     with ExitStack() as stack:
 
         def made(scope: str = "agent") -> Caller:
-            agent = quiet.house.agent if scope == "import" else agents.ensure(quiet.project, "second")
+            agent = (
+                quiet.house.agent
+                if scope == "import"
+                else agents.ensure_agent(quiet.project, "second")
+            )
             if scope != "import":
                 one_team("deploy-7", "second")
             return stack.enter_context(doors(agent, scope))
@@ -95,12 +104,17 @@ def test_what_had_leave_and_was_refused_as_held_is_said_on_its_permalink(desk: D
     desk.answer(gate, "reviewer")
     stop(desk, "agent", desk.house.agent.id.hex)
     refused = desk.agent.post(
-        f"/effects/{planned['id']}/dispatch", {"process": "p", "intent_digest": planned["intent_digest"]}
+        f"/effects/{planned['id']}/dispatch",
+        {"process": "p", "intent_digest": planned["intent_digest"]},
     )
     assert code(refused) == (409, "HELD")
     assert breaches() == []
     report(desk.agent, fact("acknowledged"))
-    assert (desk.effect(planned).leave, desk.gate(planned).status, breaches()) == ("used", "used", ["e-1"])
+    assert (desk.effect(planned).leave, desk.gate(planned).status, breaches()) == (
+        "used",
+        "used",
+        ["e-1"],
+    )
     assert SAID in Reviewer(desk).page(url_of(gate))
 
 
@@ -117,14 +131,21 @@ def test_without_leave_and_while_on_hold_are_both_told(desk: Desk) -> None:
 
 @pytest.mark.parametrize("answer", ["acknowledged", "failed"])
 @pytest.mark.parametrize("by_command", [True, False])
-def test_the_outcome_of_what_was_dispatched_before_is_no_breach(quiet: Desk, answer: str, by_command: bool) -> None:
+def test_the_outcome_of_what_was_dispatched_before_is_no_breach(
+    quiet: Desk, answer: str, by_command: bool
+) -> None:
     planned = quiet.plan()
     if by_command:
         quiet.agent.dispatch(planned)
     else:
         report(quiet.agent, fact("dispatched"))
     stop(quiet)
-    report(quiet.agent, fact(answer), fact("dispatched", producer_seq=1), fact("planned", producer_seq=0))
+    report(
+        quiet.agent,
+        fact(answer),
+        fact("dispatched", producer_seq=1),
+        fact("planned", producer_seq=0),
+    )
     quiet.agent.post(f"/effects/{planned['id']}/acknowledge", {"attempt": 1, "outcome": "ok"})
     assert (breaches(), Effect.objects.get().violates) == ([], False)
 
@@ -156,14 +177,19 @@ def test_imports_tell_of_the_past(quiet: Desk, beside: Callable[..., Caller]) ->
 
 
 @pytest.mark.parametrize("scope", ["effect", "session", "agent", "tool", "project"])
-def test_a_stop_covers_what_it_names_and_nothing_else(quiet: Desk, beside: Callable[..., Caller], scope: str) -> None:
+def test_a_stop_covers_what_it_names_and_nothing_else(
+    quiet: Desk, beside: Callable[..., Caller], scope: str
+) -> None:
     quiet.agent.session("s-2")
     planned = quiet.plan()
     effect = quiet.effect(planned)
     subjects = {
-        "effect": effect.id.hex, "session": effect.session_id.hex, "agent": effect.agent_id.hex, "tool": "git.push",
+        "effect": effect.id.hex,
+        "session": effect.session_id.hex,
+        "agent": effect.agent_id.hex,
+        "tool": "git.push",
         "project": "",
-    }  # fmt: skip
+    }
     stop(quiet, scope, subjects[scope])
     second = beside()
     report(second, fact("dispatched", "beside", session="s-2"))
@@ -173,7 +199,9 @@ def test_a_stop_covers_what_it_names_and_nothing_else(quiet: Desk, beside: Calla
 
 
 ORDERS: Final = list(permutations(("planned", "dispatched", "acknowledged")))
-SPANS: Final = [(put, lifted) for put in range(4) for lifted in range(put + 1, 5)]  # before the nth fact; 4 is never
+SPANS: Final = [
+    (put, lifted) for put in range(4) for lifted in range(put + 1, 5)
+]  # before the nth fact; 4 is never
 
 
 @pytest.mark.once
@@ -182,7 +210,8 @@ SPANS: Final = [(put, lifted) for put in range(4) for lifted in range(put + 1, 5
 def test_in_every_order_it_is_a_breach_if_the_attempt_was_first_heard_of_meanwhile(
     quiet: Desk, order: tuple[str, ...], scope: str
 ) -> None:
-    """The tool is only known once the plan is heard: what it tells is then held against the stops of that moment."""
+    """The tool is only known once the plan is heard: what it tells is then held against the stops
+    of that moment."""
     expected = []
     for put, lifted in SPANS:
         key = f"{put}-{lifted}"
@@ -204,7 +233,9 @@ def test_in_every_order_it_is_a_breach_if_the_attempt_was_first_heard_of_meanwhi
         if put <= heard < lifted:
             expected.append(key)
     assert sorted(breaches()) == sorted(expected)
-    assert sorted(Effect.objects.filter(violates=True).values_list("effect_key", flat=True)) == sorted(expected)
+    assert sorted(
+        Effect.objects.filter(violates=True).values_list("effect_key", flat=True)
+    ) == sorted(expected)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -240,7 +271,9 @@ def test_a_command_that_plans_what_was_reported_tells_its_tool(quiet: Desk) -> N
     assert (breaches(), planned["state"]) == (["e-1"], "failed")
 
 
-def test_a_stopped_agent_starts_nothing_that_another_planned(quiet: Desk, beside: Callable[..., Caller]) -> None:
+def test_a_stopped_agent_starts_nothing_that_another_planned(
+    quiet: Desk, beside: Callable[..., Caller]
+) -> None:
     second = beside()
     planned = quiet.plan()
     stop(quiet, "agent", quiet.project.agents.get(name="second").id.hex)
@@ -252,4 +285,6 @@ def test_a_stopped_agent_starts_nothing_that_another_planned(quiet: Desk, beside
 def test_a_breach_whose_entry_is_not_there_is_not_guessed_at(quiet: Desk) -> None:
     planned = quiet.plan("e-1")
     Effect.objects.filter(id=planned["id"]).update(violates=True)
-    assert found_breaches.of(Effect.objects.get(id=planned["id"])) == [found_breaches.NOT_FOUND]
+    assert found_breaches.load_effect_violations(Effect.objects.get(id=planned["id"])) == [
+        found_breaches.VIOLATION_NOT_FOUND
+    ]

@@ -1,4 +1,5 @@
-"""What is long: whole and numbered in a box that scrolls, unbounded on a page of its own, and as plain text."""
+"""What is long: whole and numbered in a box that scrolls, unbounded on a page of its own, and as
+plain text."""
 
 import html
 import re
@@ -8,9 +9,9 @@ from django.urls import reverse
 
 from approvals.models import Gate
 from journal.models import Entry
-from journal.untrusted import render_lines
+from tests.approvals.inbox_scenario import Desk
 from tests.approvals.reviewer import Reviewer, url_of
-from tests.approvals.story import Desk
+from web.untrusted_text import render_numbered_lines
 
 SCRIPT = "".join(f"echo step {n}\n" for n in range(2000)) + "DROP TABLE invoices;\n"
 LINE = re.compile(r'<span class="ln" data-n="(\d+)">(.*?)</span>', re.S)
@@ -19,10 +20,14 @@ LINE = re.compile(r'<span class="ln" data-n="(\d+)">(.*?)</span>', re.S)
 @pytest.fixture
 def gate(desk: Desk) -> Gate:
     """Two thousand and one lines, with a name that must not become part of a header."""
-    return desk.gate(desk.plan(arguments={"command": SCRIPT, 'a\r\nX: "b"/..': ["x"] * 12, "share": 0.1}))
+    return desk.gate(
+        desk.plan(arguments={"command": SCRIPT, 'a\r\nX: "b"/..': ["x"] * 12, "share": 0.1})
+    )
 
 
-def test_long_text_stands_once_whole_and_numbered_and_leads_to_its_own_page(gate: Gate, rita: Reviewer) -> None:
+def test_long_text_stands_once_whole_and_numbered_and_leads_to_its_own_page(
+    gate: Gate, rita: Reviewer
+) -> None:
     page = rita.page(url_of(gate))
     assert [int(number) for number, _ in LINE.findall(page)][:2001] == list(range(1, 2002))
     assert page.count("DROP TABLE invoices;") == 1
@@ -59,11 +64,15 @@ def test_the_confirm_page_has_it_in_a_box_too(gate: Gate, rita: Reviewer) -> Non
 @pytest.mark.once
 def test_numbers_are_those_of_the_text_also_behind_a_counted_run_of_blanks() -> None:
     text = "one\n<b>two</b>\n\nfour" + "\n" * 500 + "rm -rf / \u202e\nlast\n"
-    lines = LINE.findall(str(render_lines(text)).replace('<span class="token', "<i").replace("]</span>", "]"))
+    lines = LINE.findall(
+        str(render_numbered_lines(text))
+        .replace('<span class="token', "<i")
+        .replace("]</span>", "]")
+    )
     assert [int(number) for number, _ in lines] == [1, 2, 3, 4, 504, 505]
     assert lines[1][1] == "&lt;b&gt;two&lt;/b&gt;\n"
     assert "[500 line breaks]" in lines[3][1]
     assert lines[4][1].startswith("rm -rf /")
     assert "[U+202E]" in lines[4][1]
     assert html.unescape(lines[5][1]) == "last\n"
-    assert render_lines("") == '<span class="ln" data-n="1"></span>'
+    assert render_numbered_lines("") == '<span class="ln" data-n="1"></span>'

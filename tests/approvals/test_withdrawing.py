@@ -1,4 +1,5 @@
-"""Who withdraws a request: the agent that asked and agents of its team, by whichever of the agents' doors."""
+"""Who withdraws a request: the agent that asked and agents of its team, by whichever of the agents'
+doors."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,15 +8,15 @@ import pytest
 import time_machine
 from django.urls import reverse
 
+from accounts import agents
+from approvals.gates.states import US
 from approvals.models import Gate, Vote
-from approvals.states import US
 from journal.models import Entry
-from sessions import agents
+from tests.api.api_client import Caller, code
+from tests.approvals.inbox_scenario import Desk
 from tests.approvals.reviewer import Reviewer
-from tests.approvals.story import Desk
-from tests.ingest.caller import Caller, code
-from tests.pages.book import doors
-from tests.sessions.mates import one_team
+from tests.pages.sample_data import doors
+from tests.sessions.team_helpers import one_team
 
 pytestmark = pytest.mark.django_db
 
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def second(desk: Desk) -> Iterator[Caller]:
     """Another agent of the same project."""
-    with doors(agents.ensure(desk.project, "build-9", desk.user("reviewer"))) as caller:
+    with doors(agents.ensure_agent(desk.project, "build-9", desk.user("reviewer"))) as caller:
         one_team("deploy-7", "build-9")
         yield caller
 
@@ -38,7 +39,7 @@ def test_no_stranger_withdraws_what_another_agent_asked_for(desk: Desk, decided:
     if decided:
         desk.answer(desk.gate(planned), "reviewer")
     before = desk.gate(planned)
-    with doors(agents.ensure(desk.project, "stranger")) as stranger:
+    with doors(agents.ensure_agent(desk.project, "stranger")) as stranger:
         assert code(supersede(stranger, planned)) == (403, "OTHER_AGENT")
     effect = desk.effect(planned)
     assert (effect.state, effect.leave) == ("planned", "granted" if decided else "pending")
@@ -51,15 +52,23 @@ def test_no_stranger_withdraws_what_another_agent_asked_for(desk: Desk, decided:
 
 
 @pytest.mark.parametrize("way", ["supersede", "cancel"])
-def test_an_agent_of_the_team_withdraws_what_another_asked_for(desk: Desk, second: Caller, way: str) -> None:
+def test_an_agent_of_the_team_withdraws_what_another_asked_for(
+    desk: Desk, second: Caller, way: str
+) -> None:
     planned = desk.plan()
     gate = desk.gate(planned)
-    answer = supersede(second, planned) if way == "supersede" else second.post(f"/gates/{gate.id}/cancel")
+    answer = (
+        supersede(second, planned)
+        if way == "supersede"
+        else second.post(f"/gates/{gate.id}/cancel")
+    )
     assert answer.status_code == 200, answer.text
     assert (desk.gate(planned).status, desk.effect(planned).leave) == ("cancelled", "held")
 
 
-def test_what_nobody_is_asked_about_any_agent_of_the_team_withdraws(desk: Desk, second: Caller) -> None:
+def test_what_nobody_is_asked_about_any_agent_of_the_team_withdraws(
+    desk: Desk, second: Caller
+) -> None:
     planned = desk.plan()
     desk.answer(desk.gate(planned), "reviewer", "deny", "not on a Friday")
     assert supersede(second, planned).json()["state"] == "superseded"

@@ -1,4 +1,5 @@
-"""A book to export from: a session with effects in every state, gates that people ruled on, and an erased body."""
+"""A book to export from: a session with effects in every state, gates that people ruled on, and an
+erased body."""
 
 import io
 import zipfile
@@ -12,15 +13,15 @@ from django.urls import reverse
 
 from approvals import exemptions
 from approvals.models import Gate
+from db.clock import now_us
 from journal import erasures
-from journal.clock import now_us
 from ledger.models import Effect
 from sessions.models import Session
-from tests.approvals.proving import proved
-from tests.approvals.story import Desk
-from tests.ingest.caller import new_key
-from tests.pages.book import Book, doors, fill, leave
+from tests.api.api_client import new_key
+from tests.approvals.confirm_helpers import proved
+from tests.approvals.inbox_scenario import Desk
 from tests.pages.people import House
+from tests.pages.sample_data import Book, doors, fill, leave
 
 RULES = """
 name: house
@@ -38,12 +39,18 @@ OPENED = {  # as `fill` opens it, which names nobody
     "mode": "leased",
     "labels": {"ticket": "INC-204"},
 }
-EDIT = {"file_path": "pay/round.py", "old_string": "a\nb\n", "new_string": "a\nc\n", "replace_all": False}
+EDIT = {
+    "file_path": "pay/round.py",
+    "old_string": "a\nb\n",
+    "new_string": "a\nc\n",
+    "replace_all": False,
+}
 
 
 @dataclass
 class Origin:
-    """What was written, by the desk at which it was. `gates` are the last ones by the key of their effect."""
+    """What was written, by the desk at which it was. `gates` are the last ones by the key of their
+    effect."""
 
     desk: Desk
     book: Book
@@ -58,7 +65,9 @@ class Origin:
 
     def export(self) -> bytes:
         """The bundle, by the button on the session's page."""
-        answer = self.desk.house.client("operator").post(reverse("export_bundle", args=[self.book.session]))
+        answer = self.desk.house.client("operator").post(
+            reverse("export_bundle", args=[self.book.session])
+        )
         assert answer.status_code == 200, answer
         return b"".join(answer.streaming_content)  # type: ignore[attr-defined]
 
@@ -83,7 +92,12 @@ def _rule(origin: Origin) -> None:
         desk.person(name)
     desk.rules(RULES)
     for key, tool in (
-        *(("two", "deploy"), ("unanswered", "git.push"), ("denied", "git.push"), ("waits", "git.push")),
+        *(
+            ("two", "deploy"),
+            ("unanswered", "git.push"),
+            ("denied", "git.push"),
+            ("waits", "git.push"),
+        ),
         *(("forbidden", "git.tag"), ("bypassed", "git.push"), ("edit", "Edit"), ("named", "ship")),
     ):
         arguments = EDIT if key == "edit" else {"n": key, "command": f"{tool} <b>{key}</b>\u202e"}
@@ -92,19 +106,31 @@ def _rule(origin: Origin) -> None:
         if planned["leave"] == "pending":
             origin.gates[key] = desk.gate(planned)
         for person in {"two": ("ann", "bob"), "unanswered": ("ann",)}.get(key, ()):
-            assert desk.answer(origin.gates[key], person, reason=f"{person} agrees in INC-204").refusal is None
+            assert (
+                desk.answer(origin.gates[key], person, reason=f"{person} agrees in INC-204").refusal
+                is None
+            )
         if key == "denied":
-            assert desk.answer(origin.gates[key], "reviewer", "deny", "not on a Friday").refusal is None
+            assert (
+                desk.answer(origin.gates[key], "reviewer", "deny", "not on a Friday").refusal
+                is None
+            )
         if key in ("two", "unanswered", "edit"):
             agent.dispatch(planned)
         if key in ("two", "edit"):
             agent.acknowledge(planned, external_reference=f"run/{key}", result={"text": "done"})
         if key == "bypassed":
-            fact = {"id": new_key(), "kind": "effect.dispatched", "session": session, "effect_key": key, "attempt": 1}
+            fact = {
+                "id": new_key(),
+                "kind": "effect.dispatched",
+                "session": session,
+                "effect_key": key,
+                "attempt": 1,
+            }
             assert agent.report([fact]).status_code == 200
     with transaction.atomic():
         ends = now_us() + 3_600_000_000
-        exemptions.grant(
+        exemptions.create_exemption(
             desk.project,
             tool="ship",
             reason="harbour drill",
@@ -116,7 +142,9 @@ def _rule(origin: Origin) -> None:
     erased = origin.effect("error").plan_position
     assert erased is not None
     with transaction.atomic():
-        erasures.erase(desk.project.id, erased, reason="request 17", actor="gatebook", now_us=now_us())
+        erasures.erase_body(
+            desk.project.id, erased, reason="request 17", actor="gatebook", now_us=now_us()
+        )
 
 
 Change = Callable[[dict[str, bytes]], None]

@@ -1,4 +1,5 @@
-"""A bundle that was changed, is newer or does not hold together is refused with a sentence, and nothing is left."""
+"""A bundle that was changed, is newer or does not hold together is refused with a sentence, and
+nothing is left."""
 
 import hashlib
 from collections.abc import Callable
@@ -10,10 +11,11 @@ import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
 
-from ingest.bundles import reading
-from inquiry.bundles import history
+from accounts.models import Project
+from importers.bundles import zip_reader
+from investigation.bundles import imported
 from journal.models import Entry
-from sessions.models import Artifact, Project, Session
+from sessions.models import Artifact, Session
 from tests.bundles.conftest import Origin, members, packed
 
 pytestmark = pytest.mark.django_db
@@ -39,7 +41,9 @@ def told(change: Callable[[dict[str, Any]], None]) -> Callable[[Held], Held]:
 
 
 def entry(document: dict[str, Any], kind: str) -> dict[str, Any]:
-    return next(one for one in document["entries"] if one["kind"] == kind and "salt" in (one["body"] or {}))
+    return next(
+        one for one in document["entries"] if one["kind"] == kind and "salt" in (one["body"] or {})
+    )
 
 
 def effect(document: dict[str, Any], key: str) -> dict[str, Any]:
@@ -55,7 +59,9 @@ def _nested(document: dict[str, Any]) -> None:
     """A body that few readers of JSON can read, and its commitment."""
     one = entry(document, "effect.planned")
     text = one["body"]["text"] = '{"arguments":' + "[" * 950 + "]" * 950 + "}"
-    one["commitment"] = hashlib.sha256(bytes.fromhex(one["body"]["salt"]) + text.encode()).hexdigest()
+    one["commitment"] = hashlib.sha256(
+        bytes.fromhex(one["body"]["salt"]) + text.encode()
+    ).hexdigest()
 
 
 def _artifact(held: Held) -> Held:
@@ -72,7 +78,8 @@ def _deep(held: Held) -> Held:
 
 
 def _long(held: Held) -> Held:
-    """A number past 64 bits among the facts of an entry, where the schema of the format asks for no type."""
+    """A number past 64 bits among the facts of an entry, where the schema of the format asks for no
+    type."""
     document = orjson.loads(held["bundle.json"])
     entry(document, "effect.planned")["facts"]["intent"] = 7_000_000_007
     text = orjson.dumps(document).replace(b"7000000007", b"7" * 30)
@@ -84,10 +91,19 @@ def _large(held: Held) -> Held:
 
 
 FORGED: list[tuple[str, Callable[[Held], Held]]] = [
-    ("README.md differs from SHA256SUMS", lambda held: {**held, "README.md": held["README.md"] + b"!"}),
-    ("bundle.json differs from SHA256SUMS", lambda held: {**held, "bundle.json": held["bundle.json"] + b" "}),
+    (
+        "README.md differs from SHA256SUMS",
+        lambda held: {**held, "README.md": held["README.md"] + b"!"},
+    ),
+    (
+        "bundle.json differs from SHA256SUMS",
+        lambda held: {**held, "bundle.json": held["bundle.json"] + b" "},
+    ),
     ("diffs/e_1.diff is not in SHA256SUMS", lambda held: {**held, "diffs/e_1.diff": b"x"}),
-    ("it has 0 members named README.md", lambda held: {name: one for name, one in held.items() if name != "README.md"}),
+    (
+        "it has 0 members named README.md",
+        lambda held: {name: one for name, one in held.items() if name != "README.md"},
+    ),
     ("is not the schema of version 1", lambda held: summed({**held, "schema.json": b"{}"})),
     ("is not the schema of version 1", lambda held: summed({**held, "schema.json": b"[" * 5000})),
     ("has other content than its name indicates", _artifact),
@@ -95,17 +111,35 @@ FORGED: list[tuple[str, Callable[[Held], Held]]] = [
     ("bundle.json cannot be read", _deep),
     ("contains an integer of more than 64 bits", _long),
     ("README.md unpacks to 2,097,152 bytes; at most 1,048,576 are allowed", _large),
-    ("has format version 2; this Gatebook reads at most version 1", told(lambda one: one.update(version=2))),
-    ("/effects/0 has the unknown member 'trusted'", told(lambda one: one["effects"][0].update(trusted=True))),
+    (
+        "has format version 2; this Gatebook reads at most version 1",
+        told(lambda one: one.update(version=2)),
+    ),
+    (
+        "/effects/0 has the unknown member 'trusted'",
+        told(lambda one: one["effects"][0].update(trusted=True)),
+    ),
     ("has a body that differs from its commitment", told(_body)),
     ("has a body of more than 64 levels", told(_nested)),
-    ("has no body, but is not marked as erased", told(lambda one: entry(one, "gate.voted").update(body=None))),
-    ("claims state 'acknowledged'; its marks say", told(lambda one: effect(one, "waits").update(state="acknowledged"))),
+    (
+        "has no body, but is not marked as erased",
+        told(lambda one: entry(one, "gate.voted").update(body=None)),
+    ),
+    (
+        "claims state 'acknowledged'; its marks say",
+        told(lambda one: effect(one, "waits").update(state="acknowledged")),
+    ),
     ("but the bundle has no such entry", told(lambda one: one["entries"].pop(0))),
     ("is out of order", told(lambda one: one["entries"].reverse())),
-    ("has an unknown status, answer or requirement", told(lambda one: one["gates"][0].update(status="trusted"))),
+    (
+        "has an unknown status, answer or requirement",
+        told(lambda one: one["gates"][0].update(status="trusted")),
+    ),
     ("names task", told(lambda one: effect(one, "ok").update(task=one["origin"]["session"]))),
-    ("effect_moves_only_with_leave", told(lambda one: effect(one, "ok").update(leave="pending", leave_basis="policy"))),
+    (
+        "effect_moves_only_with_leave",
+        told(lambda one: effect(one, "ok").update(leave="pending", leave_basis="policy")),
+    ),
     ("belongs to no artifact of the session", told(lambda one: one["artifacts"].clear())),
 ]
 
@@ -114,7 +148,7 @@ def test_what_is_refused_or_breaks_off_leaves_nothing(
     origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = members(origin.export())
-    monkeypatch.setattr(reading, "MOST_TEXT", 1 << 20)
+    monkeypatch.setattr(zip_reader, "MAX_TEXT_BYTES", 1 << 20)
     before = counted()
     for number, (sentence, forge) in enumerate(FORGED):
         forged = packed(forge(held), tmp_path / f"{number}.zip")
@@ -133,7 +167,13 @@ def test_what_is_refused_or_breaks_off_leaves_nothing(
 def counted() -> tuple[Any, ...]:
     """Everything that an import would have made."""
     files = {path for path in Path(settings.MEDIA_ROOT).rglob("*") if path.is_file()}
-    return Project.objects.count(), Entry.objects.count(), Session.objects.count(), Artifact.objects.count(), files
+    return (
+        Project.objects.count(),
+        Entry.objects.count(),
+        Session.objects.count(),
+        Artifact.objects.count(),
+        files,
+    )
 
 
 def _breaks_off(origin: Origin, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +184,7 @@ def _breaks_off(origin: Origin, path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         raise MemoryError
 
     with monkeypatch.context() as patched:
-        patched.setattr(history, "keep", fail)
+        patched.setattr(imported, "store_import", fail)
         with pytest.raises(MemoryError):
             call_command("import_bundle", str(path), administrator="archivist")
     assert counted() == before

@@ -1,4 +1,5 @@
-"""From the button on one book's page to the pages of another: nothing gets lost, and nothing is claimed."""
+"""From the button on one book's page to the pages of another: nothing gets lost, and nothing is
+claimed."""
 
 import hashlib
 import re
@@ -17,30 +18,44 @@ from django.db import DatabaseError, transaction
 from django.test import Client
 from django.urls import reverse
 
-from approvals import exemptions, policies
+from accounts import tokens
+from accounts.models import Person, Project
+from accounts.people import ensure_pseudonym
+from approvals import exemptions
 from approvals.models import Gate, Vote
-from inquiry import looks
-from inquiry.bundles import writing
-from inquiry.bundles.collecting import Cut, cut_of
-from inquiry.bundles.shape import schema
-from inquiry.models_bundle import ImportedBundle
-from inquiry.views import bundles
-from journal.clock import now_us
+from approvals.policies import policies
+from db.clock import now_us
+from db.errors import ChangeRefused
+from display import access_log
+from investigation.bundles import zip_writer
+from investigation.bundles.collect import ExportCut, load_cut
+from investigation.bundles.schema import bundle_schema
+from investigation.models import ImportedBundle
 from journal.models import Entry
-from ledger import holds, resolutions
+from ledger import resolutions, stops
 from ledger.models import Effect
-from ledger.resolutions import Word
-from sessions import messages, tokens
-from sessions.models import Artifact, Person, Project, Session
-from sessions.people import pseudonym_of
-from sessions.refused import RefusedError
-from tests.approvals.proving import proved
+from ledger.resolutions import ResolutionInput
+from pages.bundles import views
+from sessions import messages
+from sessions.models import Artifact, Session
+from tests.approvals.confirm_helpers import proved
 from tests.bundles.conftest import RULES, Origin, members
-from tests.pages.book import REPORT
+from tests.pages.sample_data import REPORT
 
 pytestmark = pytest.mark.django_db
 COMPARED = (
-    *("ok", "error", "unknown", "rejected", "timeout", "compensated", "undoing", "superseded", "two", "unanswered"),
+    *(
+        "ok",
+        "error",
+        "unknown",
+        "rejected",
+        "timeout",
+        "compensated",
+        "undoing",
+        "superseded",
+        "two",
+        "unanswered",
+    ),
     *("denied", "waits", "forbidden", "bypassed"),
 )
 # What may differ: handles, positions, whose book it is, and what can be done about it.
@@ -78,7 +93,9 @@ def said(text: str) -> list[str]:
 def differences(first: str, second: str) -> list[str]:
     """What two pages say otherwise, line by line."""
     return [
-        line for line in unified_diff(said(first), said(second), "there", "here", n=0, lineterm="") if line[:2] != "@@"
+        line
+        for line in unified_diff(said(first), said(second), "there", "here", n=0, lineterm="")
+        if line[:2] != "@@"
     ]
 
 
@@ -89,7 +106,9 @@ def imported(path: Path, reader: str = "archivist", **options: Any) -> ImportedB
 
 def client_of(name: str) -> Client:
     client, user = Client(), User.objects.get(username=name)
-    Person.objects.filter(user=user).update(password_is_own=True)  # as after the page that replaces the first one
+    Person.objects.filter(user=user).update(
+        password_is_own=True
+    )  # as after the page that replaces the first one
     client.force_login(user)
     return client
 
@@ -101,15 +120,19 @@ def path(origin: Origin, tmp_path: Path) -> Path:
     return found
 
 
-def test_an_imported_session_shows_the_same_pages_and_nothing_of_it_can_be_done(origin: Origin, path: Path) -> None:
+def test_an_imported_session_shows_the_same_pages_and_nothing_of_it_can_be_done(
+    origin: Origin, path: Path
+) -> None:
     votes, gates = Vote.objects.count(), Gate.objects.count()
     there, bundle = origin.desk.house.client("administrator"), imported(path, project="elsewhere")
     here, session = client_of("archivist"), bundle.session
     told = Entry.objects.get(kind="access.exported")
-    operator = pseudonym_of(User.objects.get(username="operator"))
+    operator = ensure_pseudonym(User.objects.get(username="operator"))
     assert (told.session, told.actor, orjson.loads(told.facts)["sha256"]) == (
-        origin.book.session, operator, bundle.sha256,
-    )  # fmt: skip
+        origin.book.session,
+        operator,
+        bundle.sha256,
+    )
 
     page = here.get(reverse("session", args=[session.id])).text
     assert "Imported from a bundle" in page
@@ -119,7 +142,13 @@ def test_an_imported_session_shows_the_same_pages_and_nothing_of_it_can_be_done(
     assert before.status_code == 400
     assert "Open them in the Gatebook that exported the bundle" in before.text
     assert "Resolve" not in here.get(reverse("session_resume", args=[session.id])).text
-    for name in ("session", "session_decisions", "session_handoffs", "session_state", "session_tasks"):
+    for name in (
+        "session",
+        "session_decisions",
+        "session_handoffs",
+        "session_state",
+        "session_tasks",
+    ):
         first = there.get(reverse(name, args=[origin.book.session])).text
         second = here.get(reverse(name, args=[session.id])).text
         assert not (other := differences(first, second)), "\n".join([name, *other])
@@ -130,14 +159,18 @@ def test_an_imported_session_shows_the_same_pages_and_nothing_of_it_can_be_done(
         second = here.get(reverse("effect", args=[one.id])).text
         assert not (other := differences(first, second)), "\n".join([key, *other])
         assert "as reported by the bundle" in " ".join(second.split())
-        assert f"handle of this effect is {origin.effect(key)}." in " ".join(re.sub(r"<[^>]*>", "", second).split())
+        assert f"handle of this effect is {origin.effect(key)}." in " ".join(
+            re.sub(r"<[^>]*>", "", second).split()
+        )
         assert "Resolve" not in second
         assert (one.state, one.outcome, one.leave, one.leave_basis, one.violates) == (
             *(origin.effect(key).state, origin.effect(key).outcome, origin.effect(key).leave),
             *(origin.effect(key).leave_basis, origin.effect(key).violates),
         )
     lanes = reverse("session_timeline", args=[session.id]) + "?view=json&clock=server"
-    first = there.get(reverse("session_timeline", args=[origin.book.session]) + "?view=json&clock=server").json()
+    first = there.get(
+        reverse("session_timeline", args=[origin.book.session]) + "?view=json&clock=server"
+    ).json()
     second = here.get(lanes).json()
     assert _moves(first) == _moves(second)
 
@@ -152,12 +185,18 @@ def test_an_imported_session_shows_the_same_pages_and_nothing_of_it_can_be_done(
 
 def _moves(told: dict[str, Any]) -> list[Any]:
     return [
-        [one["tool"], one["state"], [(step["what"], step["attempt"], step["at_us"]) for step in one["facts"]]]
+        [
+            one["tool"],
+            one["state"],
+            [(step["what"], step["attempt"], step["at_us"]) for step in one["facts"]],
+        ]
         for one in told["effects"]
     ]
 
 
-def _nothing_can_be_done(origin: Origin, path: Path, bundle: ImportedBundle, votes: int, gates: int) -> None:
+def _nothing_can_be_done(
+    origin: Origin, path: Path, bundle: ImportedBundle, votes: int, gates: int
+) -> None:
     here, archive = client_of("archivist"), bundle.project
     assert (archive.name, archive.archive) == ("elsewhere", True)
     assert (Vote.objects.count(), Gate.objects.count()) == (votes, gates)
@@ -170,44 +209,70 @@ def _nothing_can_be_done(origin: Origin, path: Path, bundle: ImportedBundle, vot
     gate = here.get(link).text
     for name in ("ann", "bob"):
         assert f"{name} agrees in INC-204" in gate
-        assert pseudonym_of(User.objects.get(username=name)) in gate
+        assert ensure_pseudonym(User.objects.get(username=name)) in gate
     assert "approved and used" in gate
     assert not re.search(r"<form[^>]*(answer|decide)", gate)
     assert client_of("neighbour").get(link).status_code == 404  # the wall
-    assert here.post(reverse("gate_answer", args=[link.split("/")[2]]), {"answer": "approve"}).status_code == 404
+    assert (
+        here.post(
+            reverse("gate_answer", args=[link.split("/")[2]]), {"answer": "approve"}
+        ).status_code
+        == 404
+    )
 
     lost = Effect.objects.get(session=bundle.session, effect_key="timeout")
     for door in ("resolve", "resolve_confirm"):
         said = {"answer": "happened", "rationale": "I saw it with my own eyes", "seen": "x"}
-        assert "Imported from a bundle" in here.post(reverse(door, args=[lost.id]), said, follow=True).text
-    word = Word("happened", "I saw it with my own eyes", lost.version, reference="x")
+        assert (
+            "Imported from a bundle"
+            in here.post(reverse(door, args=[lost.id]), said, follow=True).text
+        )
+    word = ResolutionInput("happened", "I saw it with my own eyes", lost.version, reference="x")
     user = User.objects.get(username="archivist")
     with transaction.atomic():
-        answer = resolutions.resolve(archive.id, lost.id, word, user)
+        answer = resolutions.record_resolution(archive.id, lost.id, word, user)
     assert answer.refusal is not None
     assert answer.refusal.code == "not_asked"
     for deed in (
-        lambda: tokens.issue(two.agent, expires_in=None, actor="gatebook"),
-        lambda: messages.write(user, two.agent, bundle.session, "", "Go on.", "key"),
-        lambda: holds.put(archive, "project", "", "stop it all", user),
-        lambda: exemptions.grant(
-            archive, tool="*", reason="for the drill", ends_at_us=now_us() + 10**9, user=user, **proved()
+        lambda: tokens.issue_token(two.agent, expires_in=None, actor="gatebook"),
+        lambda: messages.send_person_message(user, two.agent, bundle.session, "", "Go on.", "key"),
+        lambda: stops.set_stop(archive, "project", "", "stop it all", user),
+        lambda: exemptions.create_exemption(
+            archive,
+            tool="*",
+            reason="for the drill",
+            ends_at_us=now_us() + 10**9,
+            user=user,
+            **proved(),
         ),
-        lambda: policies.activate(archive, policies.load(archive, RULES), "enforce", user),
+        lambda: policies.activate_policy_set(
+            archive, policies.load_policy_set(archive, RULES), "enforce", user
+        ),
     ):
-        with pytest.raises(RefusedError, match="is a read-only archive of imported bundles"), transaction.atomic():
+        with (
+            pytest.raises(ChangeRefused, match="is a read-only archive of imported bundles"),
+            transaction.atomic(),
+        ):
             deed()
     stop = {"scope": "session", "subject": bundle.session_id.hex, "reason": "stop it all"}
     assert "is a read-only archive of imported bundles" in here.post(reverse("stop"), stop).text
     for law, write in (
-        ("imported_effect_never_moves", lambda: Effect.objects.filter(id=lost.id).update(state="superseded")),
-        ("project_stays_what_it_is", lambda: Project.objects.filter(id=archive.id).update(archive=False)),
+        (
+            "imported_effect_never_moves",
+            lambda: Effect.objects.filter(id=lost.id).update(state="superseded"),
+        ),
+        (
+            "project_stays_what_it_is",
+            lambda: Project.objects.filter(id=archive.id).update(archive=False),
+        ),
         ("imported_effect_lies_in_an_archive", lambda: _copied(lost, origin.desk.project)),
         ("archive_takes_no_token", lambda: _token_in(origin, archive)),
     ):
         with pytest.raises(DatabaseError, match=law), transaction.atomic():
             write()
-    assert here.post(reverse("export_bundle", args=[bundle.session_id]), follow=True).text.count("Share that file")
+    assert here.post(reverse("export_bundle", args=[bundle.session_id]), follow=True).text.count(
+        "Share that file"
+    )
     again = call_command("import_bundle", str(path), administrator="archivist")
     assert "Nothing was changed" in again
     assert ImportedBundle.objects.count() == 1
@@ -228,7 +293,9 @@ def test_the_file_is_the_same_for_the_same_content_and_names_nobody(
     origin: Origin, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = path.read_bytes()
-    door, page = (reverse(name, args=[origin.book.session]) for name in ("export_bundle", "session"))
+    door, page = (
+        reverse(name, args=[origin.book.session]) for name in ("export_bundle", "session")
+    )
     for name in ("viewer", "reviewer"):
         assert origin.desk.house.client(name).post(door).status_code == 403
         assert door not in origin.desk.house.client(name).get(page).text
@@ -236,30 +303,40 @@ def test_the_file_is_the_same_for_the_same_content_and_names_nobody(
     assert door in operator.get(page).text
     assert operator.get(door).status_code == 405
     with monkeypatch.context() as patched:
-        patched.setattr(bundles, "MOST", 1)
+        patched.setattr(views, "MAX_EFFECTS", 1)
         assert "too many for a download" in operator.post(door, follow=True).text
     assert Entry.objects.filter(kind="access.exported").count() == 1
-    origin.desk.agent.session("another")  # what happens elsewhere changes nothing of it, nor does who looks at it
+    origin.desk.agent.session(
+        "another"
+    )  # what happens elsewhere changes nothing of it, nor does who looks at it
     ok = origin.effect("ok")
-    looks.viewed(ok.project_id, "p_1", "effect", ok.opened_position, of=(ok.session_id, ok.id, ok.id))
+    access_log.record_view(
+        ok.project_id, "p_1", "effect", ok.opened_position, of=(ok.session_id, ok.id, ok.id)
+    )
     assert origin.export() == first
-    cuts = iter([Cut(1, 1, 1), Cut(2, 2, 2)])  # somebody writes while it is read for the first time
+    cuts = iter(
+        [ExportCut(1, 1, 1), ExportCut(2, 2, 2)]
+    )  # somebody writes while it is read for the first time
     with monkeypatch.context() as patched:
-        patched.setattr(writing, "cut_of", lambda one: next(cuts, None) or cut_of(one))
+        patched.setattr(zip_writer, "load_cut", lambda one: next(cuts, None) or load_cut(one))
         assert origin.export() == first
         numbers = count()
-        patched.setattr(writing, "cut_of", lambda _: Cut(1, next(numbers), 1))
+        patched.setattr(zip_writer, "load_cut", lambda _: ExportCut(1, next(numbers), 1))
         taken = Entry.objects.filter(kind="access.exported").count()
         assert "changes faster than it can be exported" in operator.post(door, follow=True).text
         assert Entry.objects.filter(kind="access.exported").count() == taken
     held = members(first)
     for person in User.objects.exclude(username="reviewer"):  # a role is called so too
         for name, content in held.items():
-            assert not re.search(rb'[":, ]%s["@,. ]' % person.username.encode(), _people_free(content)), (person, name)
+            assert not re.search(
+                rb'[":, ]%s["@,. ]' % person.username.encode(), _people_free(content)
+            ), (person, name)
     document = orjson.loads(held["bundle.json"])
-    viewer = pseudonym_of(User.objects.get(username="viewer"))
+    viewer = ensure_pseudonym(User.objects.get(username="viewer"))
     started = next(one for one in document["entries"] if one["kind"] == "session.started")
-    assert document["on_behalf_of"] == orjson.loads(started["body"]["text"])["on_behalf_of"] == viewer
+    assert (
+        document["on_behalf_of"] == orjson.loads(started["body"]["text"])["on_behalf_of"] == viewer
+    )
     assert started["body"]["replaced"] == ["on_behalf_of"]
     assert held["artifacts/" + hashlib.sha256(REPORT).hexdigest()] == REPORT
     [diff] = [content for name, content in held.items() if name.startswith("diffs/")]
@@ -269,13 +346,15 @@ def test_the_file_is_the_same_for_the_same_content_and_names_nobody(
     assert "not on a Friday" in readme
     assert "harbour drill" in readme
     position = origin.effect("ok").plan_position
-    erasing = origin.desk.house.client("administrator").get(reverse("erase_body", args=[position])).text
+    erasing = (
+        origin.desk.house.client("administrator").get(reverse("erase_body", args=[position])).text
+    )
     assert "3 exported bundles of its session</b>\nalso contain it" in erasing
     assert "## Unknown outcomes" in readme
     assert re.search(r"- e_\d+ git.push: dispatched with permission bypassed", readme)
     rows = orjson.loads(held["schema.json"])
     published = Path(settings.BASE_DIR) / "docs" / "bundle.schema.json"
-    assert rows == schema() == orjson.loads(published.read_bytes())
+    assert rows == bundle_schema() == orjson.loads(published.read_bytes())
     assert jsonschema_rs.Draft202012Validator(rows).is_valid(document)
     erased = [one for one in document["entries"] if one["body"] and "erased" in one["body"]]
     assert [one["body"]["erased"]["reason"] for one in erased] == ["request 17"]

@@ -1,7 +1,8 @@
-"""The client and the table of verdicts together: every class of tools, killed at every step, before the real server.
+"""The client and the table of verdicts together: every class of tools, killed at every step, before
+the real server.
 
-The process is played, because it must die within a request; that the next one gets the session is taken from it by
-`takeover`, as its supervisor would who saw it die.
+The process is played, because it must die within a request; that the next one gets the session is
+taken from it by `takeover`, as its supervisor would who saw it die.
 """
 
 from collections.abc import Callable
@@ -14,8 +15,8 @@ import pytest
 from gatebook_client.testing import Crash
 from gatebook_client.testing.fake import step_of
 
-from tests.house.server import Server
-from tests.ingest.caller import NO_TLS
+from tests.api.api_client import NO_TLS
+from tests.config.server import Server
 
 FENCE_S = 1
 CLASSES = ["read_only", "natural", "keyed", "joint", "probeable", "compensable", "opaque"]
@@ -62,25 +63,27 @@ class World:
     tool: str
     done: list[str] = field(default_factory=list)
 
-    def act(self, remote_key: str) -> gatebook.Done:
+    def act(self, remote_key: str) -> gatebook.Result:
         if self.tool != "keyed" or remote_key not in self.done:
             self.done.append(remote_key)
-        return gatebook.Done(reference=f"r-{remote_key}")
+        return gatebook.Result(reference=f"r-{remote_key}")
 
-    def probe(self, known: gatebook.Known) -> str | None:
+    def probe(self, known: gatebook.AttemptInfo) -> str | None:
         return f"r-{known.remote_key}" if known.remote_key in self.done else None
 
-    def take_back(self, known: gatebook.Known, _key: str) -> None:
+    def take_back(self, known: gatebook.AttemptInfo, _key: str) -> None:
         if known.remote_key in self.done:
             self.done.remove(known.remote_key)
 
 
 @pytest.fixture(scope="module")
-def client(live_server_process: Server, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., gatebook.Client]:
+def client(
+    live_server_process: Server, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., gatebook.Client]:
     server, path = live_server_process, Path(tmp_path_factory.mktemp("classes")) / "tools.yaml"
     server.run(
-        "from django.db import transaction; from sessions import projects\n"
-        "with transaction.atomic(): projects.create('classes')"
+        "from django.db import transaction; from accounts import projects\n"
+        "with transaction.atomic(): projects.create_project('classes')"
     )
     path.write_text(TOOLS)
     server.manage("load_tools", "--project", "classes", str(path))
@@ -101,31 +104,36 @@ def test_killed_while_it_takes_back_it_is_taken_back_and_done_anew_by_the_next(
             with pytest.raises(Crash), client(transport).session(key, takeover=True) as s:
                 s.perform("compensable", {"to": "ada"}, world.act, compensate=world.take_back)
         for _ in range(2):
-            with client().session(key, takeover=True, ends=False) as s:
-                assert s.perform("compensable", {"to": "ada"}, world.act, compensate=world.take_back).ok
+            with client().session(key, takeover=True, end_on_exit=False) as s:
+                assert s.perform(
+                    "compensable", {"to": "ada"}, world.act, compensate=world.take_back
+                ).ok
         assert len(world.done) == 1, when
 
 
-def test_an_attempt_that_follows_one_taken_back_is_taken_back_as_well(client: Callable[..., gatebook.Client]) -> None:
-    """Every attempt is taken back under a name of its own, also where the next process finds that half done."""
+def test_an_attempt_that_follows_one_taken_back_is_taken_back_as_well(
+    client: Callable[..., gatebook.Client],
+) -> None:
+    """Every attempt is taken back under a name of its own, also where the next process finds that
+    half done."""
     for number, when in enumerate([None, *STEPS[2:]]):
         world, key = World("compensable"), f"taken-back-twice-{number}"
         with pytest.raises(TimeoutError), client().session(key) as s:
             s.perform("compensable", {"to": "ada"}, dropped)
-        with client().session(key, ends=False) as s:
+        with client().session(key, end_on_exit=False) as s:
             s.register("compensable", compensate=world.take_back)
-            assert [step.did for step in s.recover().steps] == ["undone"]
+            assert [step.result for step in s.recover().steps] == ["undone"]
         with pytest.raises(Crash), client(Mortal("before", "acknowledge")).session(key) as s:
             s.perform("compensable", {"to": "ada"}, world.act)
         assert len(world.done) == 1
         if when is not None:
             with pytest.raises(Crash), client(Mortal(*when)).session(key, takeover=True) as s:
                 s.perform("compensable", {"to": "ada"}, world.act, compensate=world.take_back)
-        with client().session(key, takeover=True, ends=False) as s:
+        with client().session(key, takeover=True, end_on_exit=False) as s:
             s.register("compensable", compensate=world.take_back)
             assert s.recover().safe, when
             done = s.perform("compensable", {"to": "ada"}, world.act)
-            assert (done.ok, done.again, done.attempt) == (True, False, 3), when
+            assert (done.ok, done.already_done, done.attempt) == (True, False, 3), when
             assert s.resume()["safe"]
         assert len(world.done) == 1, when
 
@@ -134,7 +142,7 @@ def test_what_was_made_anew_and_then_taken_back_for_good_is_not_made_once_more(
     client: Callable[..., gatebook.Client],
 ) -> None:
     world = World("compensable")
-    with client().session("for-good", ends=False) as s:
+    with client().session("for-good", end_on_exit=False) as s:
         s.register("compensable", compensate=world.take_back)
         with pytest.raises(TimeoutError):
             s.perform("compensable", {"to": "ada"}, dropped, key="e-1")
@@ -149,18 +157,19 @@ def test_what_was_made_anew_and_then_taken_back_for_good_is_not_made_once_more(
 def test_what_is_found_too_often_again_and_again_is_taken_back_once_a_look_or_a_person_decides(
     client: Callable[..., gatebook.Client], looks: int
 ) -> None:
-    """A remote that goes on doubling late: each look that finds several asks for an undoing of its own."""
+    """A remote that goes on doubling late: each look that finds several asks for an undoing of its
+    own."""
     taken_back: list[str] = []
 
-    def look(_known: gatebook.Known) -> list[str] | str:
+    def look(_known: gatebook.AttemptInfo) -> list[str] | str:
         return ["r-1", f"r-{len(taken_back) + 2}"] if len(taken_back) < looks else "r-1"
 
-    with client().session(f"several-{looks}", ends=False) as s:
+    with client().session(f"several-{looks}", end_on_exit=False) as s:
         s.register("found", probe=look, compensate=lambda _known, key: taken_back.append(key))
         with pytest.raises(TimeoutError):
             s.perform("found", {"to": "ada"}, dropped)
         done = s.perform("found", {"to": "ada"}, dropped, wait_s=60)
-        assert (done.again, done.reference) == (True, "r-1")
+        assert (done.already_done, done.reference) == (True, "r-1")
     assert len(taken_back) == len(set(taken_back)) == looks
 
 
@@ -185,12 +194,12 @@ def test_killed_at_every_step_it_is_done_exactly_once_or_a_person_decides(
         transport = Mortal(*when)
         with pytest.raises(Crash), client(transport).session(key) as s:
             s.perform(tool, {"to": "ada"}, world.act, call_id=calls[0])
-        with client().session(key, takeover=True, ends=False) as s:
+        with client().session(key, takeover=True, end_on_exit=False) as s:
             s.register(tool, probe=world.probe, compensate=world.take_back)
             if recovers:
                 assert s.recover().safe != undecidable(tool, when)
             if undecidable(tool, when):
-                with pytest.raises(gatebook.NeedsPerson):
+                with pytest.raises(gatebook.HumanDecisionRequired):
                     s.perform(tool, {"to": "ada"}, world.act, call_id=calls[1])
                 assert len(world.done) == (when == ("before", "acknowledge"))
                 continue

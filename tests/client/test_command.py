@@ -1,4 +1,5 @@
-"""The command line before the real server: what passes through, what stops it, and that a command never runs twice."""
+"""The command line before the real server: what passes through, what stops it, and that a command
+never runs twice."""
 
 import json
 import os
@@ -14,9 +15,9 @@ import httpx
 import pytest
 from gatebook_client import Client, cli
 
-from evaluation.bench.house import own_port
+from evaluation.bench.installation import own_port
 from tests.client.test_pushes import a_token, wait_until
-from tests.house.server import ROOT, Server
+from tests.config.server import ROOT, Server
 
 # The server that answers is tried on both databases elsewhere; here it is the command that is.
 pytestmark = pytest.mark.once
@@ -40,7 +41,10 @@ class Desk:
     said: pytest.CaptureFixture[str]
 
     def start(self, *words: str, url: str = "") -> "subprocess.Popen[str]":
-        environment = os.environ | {"GATEBOOK_URL": url or self.server.url, "GATEBOOK_TOKEN": self.token}
+        environment = os.environ | {
+            "GATEBOOK_URL": url or self.server.url,
+            "GATEBOOK_TOKEN": self.token,
+        }
         return subprocess.Popen(
             [sys.executable, "-m", "gatebook_client", *words],
             cwd=self.folder,
@@ -53,11 +57,16 @@ class Desk:
         )
 
     def type(self, *words: str, url: str = "") -> tuple[int, str, str]:
-        """What it exits with and says; in this process, because a new one takes longer than all that it does."""
+        """What it exits with and says; in this process, because a new one takes longer than all
+        that it does."""
         self.said.readouterr()
         code = cli.main(["--url", url or self.server.url, "--token", self.token, *words])
         said, wrong = self.said.readouterr()
-        return code, said, "".join(line for line in wrong.splitlines(keepends=True) if not line.startswith("{"))
+        return (
+            code,
+            said,
+            "".join(line for line in wrong.splitlines(keepends=True) if not line.startswith("{")),
+        )
 
     def effects(self, session: str) -> list[dict[str, object]]:
         """Those of a session, newest first."""
@@ -92,7 +101,9 @@ def desk(
 
 
 def test_output_passes_through_and_the_exit_code_is_the_commands(desk: Desk) -> None:
-    code, said, wrong = desk.type("exec", "--tool", "shell", "--session", "a", "--", "sh", "-c", "echo out; echo x >&2")
+    code, said, wrong = desk.type(
+        "exec", "--tool", "shell", "--session", "a", "--", "sh", "-c", "echo out; echo x >&2"
+    )
     assert (code, said, wrong) == (0, "out\n", "x\n")
     script = "echo $GATEBOOK_REMOTE_KEY {remote_key}; exit 7"
     code, said, _ = desk.type("exec", "--tool", "shell", "--session", "a", "--", "sh", "-c", script)
@@ -123,23 +134,29 @@ def test_refused_it_does_not_run(desk: Desk) -> None:
 
 
 def test_nobody_having_ruled_in_the_time_given_it_does_not_run(desk: Desk) -> None:
-    code, _, wrong = desk.type("exec", "--tool", "release", "--wait", "0", "--", "touch", "released")
+    code, _, wrong = desk.type(
+        "exec", "--tool", "release", "--wait", "0", "--", "touch", "released"
+    )
     assert code == 75
-    assert "waiting for people to rule on e_" in wrong
+    assert "waiting for approval of e_" in wrong
     assert not (desk.folder / "released").exists()
 
 
 def test_without_a_ledger_it_does_not_run(desk: Desk) -> None:
     with own_port() as port:  # where nobody listens
         url = f"http://127.0.0.1:{port}"
-        code, _, wrong = desk.type("--patience", "0.2", "exec", "--tool", "shell", "--", "touch", "ran", url=url)
+        code, _, wrong = desk.type(
+            "--patience", "0.2", "exec", "--tool", "shell", "--", "touch", "ran", url=url
+        )
     assert code == 69
-    assert f"No Gatebook answers at {url}" in wrong
+    assert f"Gatebook does not answer at {url}" in wrong
     assert "Nothing was begun." in wrong
     assert not (desk.folder / "ran").exists()
 
 
-@pytest.mark.parametrize(("words", "code"), [(["exec", "--tool", "t"], 64), (["exec", "--tool", "t", "--", "nô"], 127)])
+@pytest.mark.parametrize(
+    ("words", "code"), [(["exec", "--tool", "t"], 64), (["exec", "--tool", "t", "--", "nô"], 127)]
+)
 def test_what_cannot_be_run_is_said_so(desk: Desk, words: list[str], code: int) -> None:
     found, _, wrong = desk.type(*words)
     assert found == code
@@ -148,10 +165,23 @@ def test_what_cannot_be_run_is_said_so(desk: Desk, words: list[str], code: int) 
 
 def test_killed_in_the_middle_it_is_looked_up_and_not_run_again(desk: Desk) -> None:
     probe = ["--probe", "test -e made && echo found-it"]
-    words = ["exec", "--tool", "git.push", "--session", "c", *probe, "--", "sh", "-c", "echo x >> made; sleep 60"]
+    words = [
+        "exec",
+        "--tool",
+        "git.push",
+        "--session",
+        "c",
+        *probe,
+        "--",
+        "sh",
+        "-c",
+        "echo x >> made; sleep 60",
+    ]
     running = desk.start(*words)
     made = desk.folder / "made"
-    wait_until(lambda: made.exists() and made.read_text() == "x\n")  # a shell makes the file first, and then writes
+    wait_until(
+        lambda: made.exists() and made.read_text() == "x\n"
+    )  # a shell makes the file first, and then writes
     os.killpg(running.pid, signal.SIGKILL)
     running.communicate(timeout=WITHIN_S)
     code, _, wrong = desk.type(*words)
@@ -168,7 +198,9 @@ SLEEP = ("sh", "-c", "touch begun; exec sleep 60")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_is_handed_on_and_what_it_cut_off_is_unknown(desk: Desk, number: signal.Signals) -> None:
+def test_a_signal_is_handed_on_and_what_it_cut_off_is_unknown(
+    desk: Desk, number: signal.Signals
+) -> None:
     """Ctrl-C of a terminal reaches the command by itself; what is sent to us alone does not."""
     running = desk.start("exec", "--tool", "shell", "--session", f"d{number}", "--", *SLEEP)
     wait_until((desk.folder / "begun").exists)
@@ -181,7 +213,9 @@ def test_a_signal_is_handed_on_and_what_it_cut_off_is_unknown(desk: Desk, number
     assert said.startswith("Can it resume safely? NO\n  because: ")
 
 
-def test_a_signal_that_comes_as_the_command_begins_is_handed_on(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_that_comes_as_the_command_begins_is_handed_on(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begins, ended_by = subprocess.Popen, list[int]()
 
     def begun(*words: Any, **options: Any) -> "subprocess.Popen[bytes]":
@@ -192,7 +226,10 @@ def test_a_signal_that_comes_as_the_command_begins_is_handed_on(desk: Desk, monk
     monkeypatch.setattr(subprocess, "Popen", begun)
     before = signal.signal(signal.SIGTERM, lambda number, _frame: ended_by.append(number))
     try:
-        assert desk.type("exec", "--tool", "shell", "--session", "early", "--", *SLEEP)[0] == 128 + signal.SIGTERM
+        assert (
+            desk.type("exec", "--tool", "shell", "--session", "early", "--", *SLEEP)[0]
+            == 128 + signal.SIGTERM
+        )
     finally:
         signal.signal(signal.SIGTERM, before)
     assert ended_by == []
@@ -204,10 +241,15 @@ def test_the_same_call_of_another_session_is_told_before_it_is_done(desk: Desk) 
     assert desk.type(*cut_off, "elsewhere", *words)[0] == 124
     code, _, wrong = desk.type(*cut_off, "here", *words)
     (first,) = desk.effects("elsewhere")
-    assert (code, f"the same call may have happened already: {first['handle']} in elsewhere" in wrong) == (0, True)
+    assert (
+        code,
+        f"the same call may have happened already: {first['handle']} in elsewhere" in wrong,
+    ) == (0, True)
 
 
-def test_a_session_of_its_own_stays_open_where_nobody_knows_what_the_command_did(desk: Desk) -> None:
+def test_a_session_of_its_own_stays_open_where_nobody_knows_what_the_command_did(
+    desk: Desk,
+) -> None:
     code, _, wrong = desk.type("exec", "--tool", "shell", "--", "sh", "-c", "kill -9 $$")
     assert code == 128 + signal.SIGKILL
     assert re.search(r"gatebook: session run-\w+ is left open because of e_\d+\n", wrong)
@@ -230,15 +272,21 @@ def test_the_words_that_look(desk: Desk) -> None:
     assert f"  done: {done['handle']}: completed; do not repeat it. shell" in said
     for name in (str(done["id"]), str(done["handle"])):
         assert desk.type("wait", name)[0] == 0
-    handle = next(line.split()[0] for line in desk.type("sessions")[1].splitlines() if line.endswith("  e"))
+    handle = next(
+        line.split()[0] for line in desk.type("sessions")[1].splitlines() if line.endswith("  e")
+    )
     assert desk.type("resume", handle)[1] == said
     assert desk.type("effects", "--session", handle)[1].startswith(f"{done['handle']:>8}")
     with Client(desk.server.url, desk.token).session("e", mode="one_shot"):
         pass
-    assert desk.type("resume", "e")[1].startswith("The session has ended (completed). No dispatched effect is open.")
+    assert desk.type("resume", "e")[1].startswith(
+        "The session has ended (completed). No dispatched effect is open."
+    )
 
 
-@pytest.mark.parametrize("words", [("effects", "--session"), ("tail", "--once", "--session"), ("resume",), ("wait",)])
+@pytest.mark.parametrize(
+    "words", [("effects", "--session"), ("tail", "--once", "--session"), ("resume",), ("wait",)]
+)
 @pytest.mark.parametrize("name", ["mistyped", "s_999999", "e_999999", "g_1"])
 def test_what_is_not_there_is_said_so(desk: Desk, words: tuple[str, ...], name: str) -> None:
     code, said, wrong = desk.type(*words, name)
@@ -254,7 +302,9 @@ def test_a_word_that_is_no_text_is_named(desk: Desk) -> None:
 
 def test_a_search_prints_what_it_finds_and_marks_what_is_wrong(desk: Desk) -> None:
     told = ("--reference", "printf x\u202ey")
-    assert desk.type("exec", "--tool", "shell.run", "--session", "found", *told, "--", "true")[0] == 0
+    assert (
+        desk.type("exec", "--tool", "shell.run", "--session", "found", *told, "--", "true")[0] == 0
+    )
     code, said, wrong = desk.type("search", "effect session:found")
     assert (code, wrong) == (0, "")
     assert said.splitlines()[0].split()[:3] == ["effect", "at", "session"]

@@ -1,4 +1,5 @@
-"""A command ends with the `gatebook exec` that runs it, whatever ends that, and when its tool's lifetime is over."""
+"""A command ends with the `gatebook exec` that runs it, whatever ends that, and when its tool's
+lifetime is over."""
 
 import os
 import signal
@@ -12,13 +13,15 @@ from gatebook_client import watcher
 
 from tests.client.test_command import WITHIN_S, Desk, desk
 from tests.client.test_pushes import a_token, wait_until
-from tests.house.server import Server
+from tests.config.server import Server
 
 __all__ = ["desk"]
 pytestmark = pytest.mark.once
 LIFETIME_S = 2
 TOOLS = f"tools: {{hand: {{class: opaque, request_lifetime_s: {LIFETIME_S}}}, shell: {{class: opaque}}}}"
-linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere only what stays in the command's group is ended")
+linux = pytest.mark.skipif(
+    sys.platform != "linux", reason="elsewhere only what stays in the command's group is ended"
+)
 # A command that forks: a child in its group, and one in a session of its own that nobody waits for.
 FORKS = """
 import os, pathlib, subprocess, sys, time
@@ -39,9 +42,14 @@ def token(live_server_process: Server, tmp_path_factory: pytest.TempPathFactory)
     return token
 
 
-def begin(desk: Desk, session: str, *, tool: str = "shell") -> tuple["subprocess.Popen[str]", list[int]]:
-    """`gatebook exec` in the midst of a command that forked; its two children, itself and its parent."""
-    running = desk.start("exec", "--tool", tool, "--session", session, "--", sys.executable, "-c", FORKS)
+def begin(
+    desk: Desk, session: str, *, tool: str = "shell"
+) -> tuple["subprocess.Popen[str]", list[int]]:
+    """`gatebook exec` in the midst of a command that forked; its two children, itself and its
+    parent."""
+    running = desk.start(
+        "exec", "--tool", tool, "--session", session, "--", sys.executable, "-c", FORKS
+    )
     wait_until((desk.folder / "pids").exists)
     return running, [int(pid) for pid in (desk.folder / "pids").read_text().split()]
 
@@ -69,7 +77,12 @@ def test_killed_by_sigkill_it_leaves_nothing_of_the_command_behind(desk: Desk, w
     wait_until(all_gone(pids))
     (effect,) = desk.effects(session)
     assert effect["state"] == "dispatched"
-    assert desk.type("exec", "--tool", "shell", "--session", session, "--", sys.executable, "-c", FORKS)[0] == 75
+    assert (
+        desk.type(
+            "exec", "--tool", "shell", "--session", session, "--", sys.executable, "-c", FORKS
+        )[0]
+        == 75
+    )
 
 
 @linux
@@ -88,7 +101,9 @@ def test_the_watcher_killed_the_command_is_ended_and_what_it_did_is_unknown(desk
 
 @linux
 @pytest.mark.parametrize("stopped", [False, True])
-def test_at_the_end_of_its_tools_lifetime_it_is_ended_with_all_it_started(desk: Desk, stopped: bool) -> None:
+def test_at_the_end_of_its_tools_lifetime_it_is_ended_with_all_it_started(
+    desk: Desk, stopped: bool
+) -> None:
     """Also while `gatebook` itself stands still."""
     session = f"late-{stopped}"
     running, pids = begin(desk, session, tool="hand")
@@ -98,14 +113,30 @@ def test_at_the_end_of_its_tools_lifetime_it_is_ended_with_all_it_started(desk: 
     os.kill(running.pid, signal.SIGCONT)
     _, wrong = running.communicate(timeout=WITHIN_S)
     assert running.returncode == 124
-    assert f"the command did not end within {LIFETIME_S} s and was killed, with what it had started" in wrong
+    assert (
+        f"the command did not end within {LIFETIME_S} s and was killed, "
+        "with the processes that it had started" in wrong
+    )
     (effect,) = desk.effects(session)
     assert (effect["state"], effect["outcome"]) == ("failed", "unknown")
 
 
 @pytest.mark.parametrize("timeout", ["2.5", "1e9", "inf", "nan", "0", "-1"])
-def test_a_timeout_that_outlasts_the_lifetime_is_refused_before_anything_is_planned(desk: Desk, timeout: str) -> None:
-    words = ["exec", "--tool", "hand", "--session", f"t{timeout}", "--timeout", timeout, "--", "touch", "ran"]
+def test_a_timeout_that_outlasts_the_lifetime_is_refused_before_anything_is_planned(
+    desk: Desk, timeout: str
+) -> None:
+    words = [
+        "exec",
+        "--tool",
+        "hand",
+        "--session",
+        f"t{timeout}",
+        "--timeout",
+        timeout,
+        "--",
+        "touch",
+        "ran",
+    ]
     code, said, wrong = desk.type(*words)
     assert (code, said) == (64, "")
     assert "Nothing was begun." in wrong
@@ -119,25 +150,32 @@ def test_a_timeout_that_outlasts_the_lifetime_is_refused_before_anything_is_plan
 
 
 def test_what_a_command_leaves_running_of_its_own_will_is_left(desk: Desk) -> None:
-    script = "import os, subprocess, sys; " + "print(subprocess.Popen(['sleep', '600'], stdout=2).pid)"
-    code, said, _ = desk.type("exec", "--tool", "shell", "--session", "leaves", "--", sys.executable, "-c", script)
+    script = (
+        "import os, subprocess, sys; " + "print(subprocess.Popen(['sleep', '600'], stdout=2).pid)"
+    )
+    code, said, _ = desk.type(
+        "exec", "--tool", "shell", "--session", "leaves", "--", sys.executable, "-c", script
+    )
     assert code == 0
     assert not is_gone(int(said))
     os.kill(int(said), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_where_nothing_can_be_adopted_what_stays_in_the_commands_group_is_ended(tmp_path: Path, closed: bool) -> None:
+def test_where_nothing_can_be_adopted_what_stays_in_the_commands_group_is_ended(
+    tmp_path: Path, closed: bool
+) -> None:
     """As on a system that is no Linux: when `gatebook` is gone, or the time is over."""
     alive, holds = os.pipe()
     hears, said = os.pipe()
-    elsewhere = (
-        "import runpy, sys; sys.platform = 'other'; del sys.argv[0]; runpy.run_path(sys.argv[0], {}, '__main__')"
-    )
+    elsewhere = "import runpy, sys; sys.platform = 'other'; del sys.argv[0]; runpy.run_path(sys.argv[0], {}, '__main__')"
     lasts = "600" if closed else "1"
     words = [sys.executable, "-c", elsewhere, watcher.__file__, str(alive), str(said), lasts, "0"]
     running = subprocess.Popen(
-        [*words, sys.executable, "-c", FORKS], pass_fds=(alive, said), cwd=tmp_path, stdin=subprocess.DEVNULL
+        [*words, sys.executable, "-c", FORKS],
+        pass_fds=(alive, said),
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
     )
     os.close(alive)
     os.close(said)

@@ -1,4 +1,5 @@
-"""docs/client.md is true and complete: what it shows is run in its order, against a real server, and nothing beside."""
+"""docs/reference/client.md is true and complete: what it shows is run in its order, against a real server,
+and nothing beside."""
 
 import os
 import re
@@ -8,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.server import ROOT, Server
+from tests.config.server import ROOT, Server
 
 pytestmark = pytest.mark.once
-TEXT = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "reference" / "client.md").read_text(encoding="utf-8")
 
 
 def examples(language: str) -> str:
@@ -21,13 +22,16 @@ def examples(language: str) -> str:
 
 
 def prepared(server: Server, folder: Path) -> str:
-    """The token that the operator's commands of the document print, in a folder with the file that it shows."""
+    """The token that the operator's commands of the document print, in a folder with the file that
+    it shows."""
     (folder / "tools.yaml").write_text(examples("yaml"))
     printed = ""
     for line in examples("console").splitlines():
         interpreter, script, *words = line.split()
         assert (interpreter, script) == (".venv/bin/python", "manage.py")
-        printed = server.manage(*(str(folder / word) if word == "tools.yaml" else word for word in words))
+        printed = server.manage(
+            *(str(folder / word) if word == "tools.yaml" else word for word in words)
+        )
     return printed.strip()
 
 
@@ -37,7 +41,10 @@ def test_its_examples_run(live_server_process: Server, tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"GATEBOOK_URL": server.url, "GATEBOOK_TOKEN": token, "PATH": path}
     environment["PYTHONPATH"] = str(ROOT / "client")
-    for program, text in ((sys.executable, examples("python")), ("/bin/sh", f"set -e\n{examples('sh')}")):
+    for program, text in (
+        (sys.executable, examples("python")),
+        ("/bin/sh", f"set -e\n{examples('sh')}"),
+    ):
         done = subprocess.run(
             [program, "-c", text],
             cwd=tmp_path,
@@ -57,6 +64,15 @@ def test_it_names_everything_that_is_exported() -> None:
     import gatebook_client
 
     told = set(re.findall(r"\b\w+\b", TEXT))
-    told_of_elsewhere = {"Closed", "Decision", "GatebookError", "Known", "Message", "Performed", "Recovery", "Session"}
+    told_of_elsewhere = {
+        "SessionClosed",
+        "Decision",
+        "GatebookError",
+        "AttemptInfo",
+        "Message",
+        "EffectResult",
+        "Recovery",
+        "Session",
+    }
     told_of_elsewhere |= {"Step", "Task", "Undo", "Verdict"}
     assert set(gatebook_client.__all__) - told_of_elsewhere <= told

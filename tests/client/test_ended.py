@@ -4,9 +4,9 @@ from typing import Any
 
 import gatebook_client as gatebook
 import pytest
-from gatebook_client.testing import FakeLedger
+from gatebook_client.testing import FakeGatebook
 
-from tests.house.server import Server
+from tests.config.server import Server
 
 ADA = ("mail.send", {"to": "ada"})
 BOB = ("mail.send", {"to": "bob"})
@@ -17,8 +17,8 @@ NAMES: list[dict[str, Any]] = [{}, {"key": "e-1"}, {"call_id": "call:1"}]
 def client(live_server_process: Server) -> gatebook.Client:
     server = live_server_process
     server.run(
-        "from django.db import transaction; from sessions import projects\n"
-        "with transaction.atomic(): projects.create('ended')"
+        "from django.db import transaction; from accounts import projects\n"
+        "with transaction.atomic(): projects.create_project('ended')"
     )
     return gatebook.Client(server.url, server.token("worker", "--project", "ended"))
 
@@ -28,7 +28,7 @@ def never(_remote_key: str) -> None:
 
 
 def states(s: gatebook.Session) -> list[tuple[str, str]]:
-    found = s.wire.get("/effects", session=s.id).body["items"]
+    found = s.http.get("/effects", session=s.id).body["items"]
     return [(one["effect_key"], one["state"]) for one in found]
 
 
@@ -38,15 +38,22 @@ def test_what_an_ended_session_did_is_told_and_whatever_would_act_hears_that_it_
 ) -> None:
     for number, name in enumerate(NAMES):
         with client.session(f"{mode}-{number}", mode=mode) as s:
-            first = s.perform(*ADA, lambda _key: gatebook.Done(reference="m-1"), **name)
+            first = s.perform(*ADA, lambda _key: gatebook.Result(reference="m-1"), **name)
         for _ in range(2):
             with client.session(f"{mode}-{number}", mode=mode) as s:
                 assert (s.status, s.lease) == ("completed", None)
                 known = states(s)
                 done = s.perform(*ADA, never, **name)
-                assert (done.effect, done.ok, done.again, done.reference) == (first.effect, True, True, "m-1")
+                assert (done.effect, done.ok, done.already_done, done.reference) == (
+                    first.effect,
+                    True,
+                    True,
+                    "m-1",
+                )
                 for other in (BOB, ("mail.file", {"to": "ada"})):
-                    with pytest.raises(gatebook.SessionEnded, match=r"has ended \(completed\)") as told:
+                    with pytest.raises(
+                        gatebook.SessionEnded, match=r"has ended \(completed\)"
+                    ) as told:
                         s.perform(*other, never, **name)
                     assert told.value.status == "completed"
                 if not name.get("key"):  # once more is another effect
@@ -83,11 +90,13 @@ def test_whoever_ended_a_leased_session_may_take_back_what_it_did_and_so_may_who
             s.perform("mail.file", {"to": "ada"}, never)
         assert s.compensate(regretted, "mail.recall", {"to": "bob"}, lambda _key: None).ok
     with client.session("over") as s:
-        assert s.compensate(regretted, "mail.recall", {"to": "bob"}, never).again
+        assert s.compensate(regretted, "mail.recall", {"to": "bob"}, never).already_done
         assert s.perform(*ADA, never, key="e-1").state == "acknowledged"
-        assert s.compensate(kept, "mail.recall", {"to": "ada"}, lambda _key: None).ok  # under a lease taken for that
+        assert s.compensate(
+            kept, "mail.recall", {"to": "ada"}, lambda _key: None
+        ).ok  # under a lease taken for that
         assert s.lease is None
-        (lease,) = s.wire.get("/leases", session=s.id).body["items"]
+        (lease,) = s.http.get("/leases", session=s.id).body["items"]
         assert (lease["state"], lease["epoch"]) == ("released", 2)
         with pytest.raises(gatebook.SessionEnded):
             s.perform("mail.file", {"to": "ada"}, never)
@@ -95,18 +104,22 @@ def test_whoever_ended_a_leased_session_may_take_back_what_it_did_and_so_may_who
         assert s.perform(*BOB, never, key="e-2").state == "compensated"
 
 
-def test_where_no_lease_is_asked_for_what_an_ended_session_did_can_be_taken_back(client: gatebook.Client) -> None:
+def test_where_no_lease_is_asked_for_what_an_ended_session_did_can_be_taken_back(
+    client: gatebook.Client,
+) -> None:
     with client.session("taken-back", mode="one_shot") as s:
         done = s.perform(*ADA, lambda _key: None)
     for again in (False, True):
         with client.session("taken-back", mode="one_shot") as s:
-            undone = s.compensate(done, "mail.recall", {"to": "ada"}, never if again else lambda _key: None)
-            assert (undone.ok, undone.again) == (True, again)
+            undone = s.compensate(
+                done, "mail.recall", {"to": "ada"}, never if again else lambda _key: None
+            )
+            assert (undone.ok, undone.already_done) == (True, again)
 
 
 @pytest.mark.once
 def test_a_session_that_ends_between_its_opening_and_its_lease_is_told_as_ended() -> None:
-    ledger = FakeLedger()
-    ledger.refuse("leases", "SESSION_ENDED")
+    ledger = FakeGatebook()
+    ledger.refuse_next("leases", "SESSION_ENDED")
     with pytest.raises(gatebook.SessionEnded):
         ledger.session("a")

@@ -1,4 +1,5 @@
-"""The lease of a session: kept by beats that never speak of progress, lost for good, and no child's after a fork."""
+"""The lease of a session: kept by beats that never speak of progress, lost for good, and no child's
+after a fork."""
 
 import os
 import threading
@@ -9,21 +10,21 @@ import gatebook_client as gatebook
 import httpx
 import pytest
 from gatebook_client import attempts
-from gatebook_client.lease import Beater, Lease
-from gatebook_client.testing import FakeLedger, Process
+from gatebook_client.lease import HeartbeatSender, Lease
+from gatebook_client.testing import FakeGatebook, Process
 
 from tests.client.test_pushes import wait_until
-from tests.house.server import Server
+from tests.config.server import Server
 
 MAIL = ("mail.send", {"to": "ada"})
 
 
 @pytest.fixture
-def ledger() -> FakeLedger:
-    return FakeLedger()
+def ledger() -> FakeGatebook:
+    return FakeGatebook()
 
 
-def held(ledger: FakeLedger) -> str:
+def held(ledger: FakeGatebook) -> str:
     """What beats have told of progress."""
     (lease,) = ledger.leases.values()
     return lease.progress
@@ -31,84 +32,92 @@ def held(ledger: FakeLedger) -> str:
 
 def beating() -> set[threading.Thread]:
     """The threads that beat now; those of processes that other tests let die go on without end."""
-    return {thread for thread in threading.enumerate() if thread.name == "gatebook-beats"}
+    return {thread for thread in threading.enumerate() if thread.name == "gatebook-heartbeats"}
 
 
 def beat(s: gatebook.Session) -> None:
-    assert s._beater is not None
-    s._beater.beat()
+    assert s._heartbeats is not None
+    s._heartbeats.send()
 
 
 @pytest.mark.once
-def test_beats_go_on_by_themselves_and_tell_of_progress_only_what_the_agent_did(ledger: FakeLedger) -> None:
+def test_beats_go_on_by_themselves_and_tell_of_progress_only_what_the_agent_did(
+    ledger: FakeGatebook,
+) -> None:
     client, before_it = ledger.client(), beating()
-    client.beater = Hasty(client.wire)
-    s = client.session("a", ends=False)
+    client.heartbeats = Hasty(client.http)
+    s = client.session("a", end_on_exit=False)
     wait_until(lambda: ledger.steps.count("beats") >= 3)
     assert held(ledger) == ""
     s.perform(*MAIL, lambda _key: None)
     wait_until(lambda: held(ledger).startswith("1 "))
     before = ledger.steps.count("beats")
-    wait_until(lambda: ledger.steps.count("beats") >= before + 3)  # hanging, it is alive and does not get on
+    wait_until(
+        lambda: ledger.steps.count("beats") >= before + 3
+    )  # hanging, it is alive and does not get on
     assert held(ledger).startswith("1 ")
     s.progress("page 17")
     wait_until(lambda: held(ledger) == "2 page 17")
-    s.leave()
+    s.close()
     wait_until(lambda: beating() <= before_it)
 
 
-class Hasty(Beater):
+class Hasty(HeartbeatSender):
     """Beats a hundred times a second."""
 
     def add(self, lease: Lease) -> None:
         lease.ttl_s = 0.03
         super().add(lease)
-        lease.may_have_run_out = lambda: False  # type: ignore[method-assign]
+        lease.may_have_expired = lambda: False  # type: ignore[method-assign]
 
 
 @pytest.mark.once
-def test_one_request_beats_for_all_sessions_of_a_client(ledger: FakeLedger) -> None:
+def test_one_request_beats_for_all_sessions_of_a_client(ledger: FakeGatebook) -> None:
     client = ledger.client()
-    sessions = [client.session(key, ends=False) for key in ("a", "b", "c")]
+    sessions = [client.session(key, end_on_exit=False) for key in ("a", "b", "c")]
     beat(sessions[0])
     assert ledger.steps.count("beats") == 1
     for s in sessions:
-        s.leave()
+        s.close()
 
 
 @pytest.mark.once
-def test_another_process_is_kept_out_until_the_lease_is_given_back(ledger: FakeLedger) -> None:
-    with ledger.session("a", ends=False), pytest.raises(gatebook.LeaseHeld):
+def test_another_process_is_kept_out_until_the_lease_is_given_back(ledger: FakeGatebook) -> None:
+    with ledger.session("a", end_on_exit=False), pytest.raises(gatebook.LeaseHeld):
         ledger.session("a")
-    ledger.session("a").leave()
+    ledger.session("a").close()
 
 
 @pytest.mark.once
-def test_a_session_that_could_not_be_opened_is_not_held_for_ever(ledger: FakeLedger) -> None:
+def test_a_session_that_could_not_be_opened_is_not_held_for_ever(ledger: FakeGatebook) -> None:
     before_it = beating()
-    ledger.session("a", ends=False).leave()
-    ledger.refuse("resume", "unavailable")
+    ledger.session("a", end_on_exit=False).close()
+    ledger.refuse_next("resume", "unavailable")
     with pytest.raises(gatebook.Refused):
         ledger.session("a", ttl_s=5)
     wait_until(lambda: beating() <= before_it)
     ledger.sleep(6)
-    ledger.session("a").leave()
+    ledger.session("a").close()
 
 
-def test_whoever_waits_gets_the_lease_of_a_dead_process_when_it_has_run_out(ledger: FakeLedger) -> None:
+def test_whoever_waits_gets_the_lease_of_a_dead_process_when_it_has_run_out(
+    ledger: FakeGatebook,
+) -> None:
     process = ledger.process()
     ledger.session("a", process=process, ttl_s=30)
     process.dead = True
     s = ledger.session("a", wait_for_lease_s=60)
     assert s.lease is not None
     assert s.lease.epoch == 2
-    s.leave()
+    s.close()
 
 
 @pytest.mark.once
-def test_a_lost_lease_is_lost_to_everything_that_would_begin_something(ledger: FakeLedger) -> None:
+def test_a_lost_lease_is_lost_to_everything_that_would_begin_something(
+    ledger: FakeGatebook,
+) -> None:
     done: list[str] = []
-    with ledger.session("a", ends=False) as s:
+    with ledger.session("a", end_on_exit=False) as s:
         taken = ledger.session("a", takeover=True)
         with pytest.raises(gatebook.LeaseLost, match="nothing was begun"):
             s.perform(*MAIL, done.append)
@@ -125,50 +134,52 @@ def test_a_lost_lease_is_lost_to_everything_that_would_begin_something(ledger: F
             with pytest.raises(gatebook.LeaseLost):
                 begin()
         assert len(ledger.steps) == steps, "nothing is even asked any more"
-        taken.leave()
+        taken.close()
     assert done == []
 
 
 @pytest.mark.once
-def test_a_beat_that_hears_of_the_loss_stops_the_next_step(ledger: FakeLedger) -> None:
-    with ledger.session("a", ends=False) as s:
+def test_a_beat_that_hears_of_the_loss_stops_the_next_step(ledger: FakeGatebook) -> None:
+    with ledger.session("a", end_on_exit=False) as s:
         taken = ledger.session("a", takeover=True)
         beat(s)
         with pytest.raises(gatebook.LeaseLost):
-            s.guard()
-        taken.leave()
+            s.check_active()
+        taken.close()
 
 
 @pytest.mark.once
-def test_not_heard_of_for_a_whole_life_it_looks_before_it_acts(ledger: FakeLedger) -> None:
+def test_not_heard_of_for_a_whole_life_it_looks_before_it_acts(ledger: FakeGatebook) -> None:
     done: list[str] = []
-    with ledger.session("a", ends=False, patience_s=0.0) as s:
+    with ledger.session("a", end_on_exit=False, patience_s=0.0) as s:
         assert s.lease is not None
-        s.lease._heard_at -= 61
-        ledger.away()
-        with pytest.raises(gatebook.LedgerAway, match="cannot be known"):
+        s.lease._confirmed_at -= 61
+        ledger.go_down()
+        with pytest.raises(gatebook.ServerUnavailable, match="it is unknown whether"):
             s.perform(*MAIL, done.append)
-        ledger.away(0)
+        ledger.go_down(0)
         assert done == []
         s.perform(*MAIL, done.append)
-        s.lease._heard_at -= 61
+        s.lease._confirmed_at -= 61
         taken = ledger.session("a", takeover=True)
         with pytest.raises(gatebook.LeaseLost):
             s.perform(*MAIL, done.append)
-        taken.leave()
+        taken.close()
     assert len(done) == 1
 
 
 @pytest.mark.once
-def test_a_forked_child_may_do_nothing_in_its_parents_session_and_much_in_its_own(ledger: FakeLedger) -> None:
-    with ledger.session("a", ends=False) as s:
+def test_a_forked_child_may_do_nothing_in_its_parents_session_and_much_in_its_own(
+    ledger: FakeGatebook,
+) -> None:
+    with ledger.session("a", end_on_exit=False) as s:
         child = os.fork()
         if child == 0:
             code = 1
             try:
                 s.perform(*MAIL, lambda _key: os._exit(2))
-            except gatebook.Forked:
-                s.leave()  # and takes nothing from its parent
+            except gatebook.ForkError:
+                s.close()  # and takes nothing from its parent
                 code = 0
             finally:
                 os._exit(code)
@@ -177,10 +188,10 @@ def test_a_forked_child_may_do_nothing_in_its_parents_session_and_much_in_its_ow
 
 
 @pytest.mark.once
-def test_left_it_may_not_be_used_and_by_an_error_it_stays_open(ledger: FakeLedger) -> None:
+def test_left_it_may_not_be_used_and_by_an_error_it_stays_open(ledger: FakeGatebook) -> None:
     with pytest.raises(ZeroDivisionError), ledger.session("a") as s:
         raise ZeroDivisionError
-    with pytest.raises(gatebook.Closed):
+    with pytest.raises(gatebook.SessionClosed):
         s.perform(*MAIL, lambda _key: None)
     assert [one["status"] for one in ledger.sessions.values()] == ["running"]
     with ledger.session("a"):
@@ -191,21 +202,25 @@ def test_left_it_may_not_be_used_and_by_an_error_it_stays_open(ledger: FakeLedge
 @pytest.mark.once
 @pytest.mark.parametrize("leased", [True, False])
 def test_who_slept_between_dispatch_and_act_does_not_act_any_more(
-    ledger: FakeLedger, leased: bool, monkeypatch: pytest.MonkeyPatch
+    ledger: FakeGatebook, leased: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
-    ledger.declare("mail.send", "keyed")
+    ledger.declare_tool("mail.send", "keyed")
     process = Sleepy(ledger)
-    s = ledger.session("a", process=process, mode="leased" if leased else "one_shot", ends=False)
+    s = ledger.session(
+        "a", process=process, mode="leased" if leased else "one_shot", end_on_exit=False
+    )
 
     def sleep() -> None:
         if leased:
             assert s.lease is not None
-            s.lease._heard_at -= 61
-            ledger.session("a", takeover=True).leave()
+            s.lease._confirmed_at -= 61
+            ledger.session("a", takeover=True).close()
         else:
-            monkeypatch.setattr(attempts, "STALE_S", -1.0)
-            process.after_dispatch = lambda: monkeypatch.setattr(attempts, "STALE_S", 60.0)
+            monkeypatch.setattr(attempts, "MAX_DISPATCH_AGE_S", -1.0)
+            process.after_dispatch = lambda: monkeypatch.setattr(
+                attempts, "MAX_DISPATCH_AGE_S", 60.0
+            )
 
     process.after_dispatch = sleep
     if leased:
@@ -215,7 +230,7 @@ def test_who_slept_between_dispatch_and_act_does_not_act_any_more(
     else:
         assert s.perform(*MAIL, done.append).attempt == 2
         assert len(done) == 1
-    s.leave()
+    s.close()
 
 
 class Sleepy(Process):
@@ -230,7 +245,8 @@ class Sleepy(Process):
         return response
 
 
-# Before the real server. ----------------------------------------------------------------------------------------------
+# Before the real server.
+# ----------------------------------------------------------------------------------------------
 
 
 def test_a_worker_that_wakes_after_its_lease_was_taken_begins_nothing_and_what_it_had_begun_is_evidence(
@@ -239,27 +255,30 @@ def test_a_worker_that_wakes_after_its_lease_was_taken_begins_nothing_and_what_i
     server = live_server_process
     token = server.token("sleeper")
     done: list[str] = []
-    first = gatebook.session(server.url, token, key="woken", ttl_s=30, ends=False)
+    first = gatebook.session(server.url, token, key="woken", ttl_s=30, end_on_exit=False)
 
-    def slow(remote_key: str) -> gatebook.Done:
+    def slow(remote_key: str) -> gatebook.Result:
         """While it acts, another process takes the session over."""
         done.append(remote_key)
-        with gatebook.session(server.url, token, key="woken", takeover=True, ends=False) as second:
+        with gatebook.session(
+            server.url, token, key="woken", takeover=True, end_on_exit=False
+        ) as second:
             assert second.lease is not None
             assert first.lease is not None
             assert second.lease.epoch > first.lease.epoch
-        return gatebook.Done(reference="m-1")
+        return gatebook.Result(reference="m-1")
 
-    with pytest.raises(gatebook.LeaseLost, match="told as evidence") as lost:
+    with pytest.raises(gatebook.LeaseLost, match="stored as evidence") as lost:
         first.perform(*MAIL, slow, key="one")
     assert lost.value.performed is not None
     with pytest.raises(gatebook.LeaseLost):
         first.perform("mail.send", {"to": "bob"}, slow, key="two")
-    first.leave()
+    first.close()
     assert len(done) == 1
     kinds = server.run(
         "from journal.models import Entry\n"
-        f"found = Entry.objects.filter(effect='{lost.value.performed.effect}').order_by('position')\n"
+        "found = "
+        f"Entry.objects.filter(effect='{lost.value.performed.effect}').order_by('position')\n"
         "print(*found.values_list('kind', flat=True))"
     )
     assert kinds.split()[-2:] == ["effect.acknowledged", "integrity.fenced"]
@@ -268,34 +287,41 @@ def test_a_worker_that_wakes_after_its_lease_was_taken_begins_nothing_and_what_i
     assert len(done) == 1
 
 
-def test_beats_keep_a_lease_of_the_real_server_alive_longer_than_its_life(live_server_process: Server) -> None:
+def test_beats_keep_a_lease_of_the_real_server_alive_longer_than_its_life(
+    live_server_process: Server,
+) -> None:
     server = live_server_process
     token = server.token("beater")
     client = gatebook.Client(server.url, token)
-    with client.session("kept", ttl_s=5, ends=False) as s:
+    with client.session("kept", ttl_s=5, end_on_exit=False) as s:
         assert s.lease is not None
-        (told,) = client.wire.get("/leases", session=s.id).body["items"]
+        (told,) = client.http.get("/leases", session=s.id).body["items"]
         s.progress("page 17")
 
         def moved() -> bool:
-            (now,) = client.wire.get("/leases", session=s.id).body["items"]
-            return bool(now["beat_at_us"] > told["beat_at_us"] and now["progress_at_us"] > told["progress_at_us"])
+            (now,) = client.http.get("/leases", session=s.id).body["items"]
+            return bool(
+                now["beat_at_us"] > told["beat_at_us"]
+                and now["progress_at_us"] > told["progress_at_us"]
+            )
 
         wait_until(moved)
         beat(s)  # a busy machine may have kept the thread from it for most of the lease's life
         with pytest.raises(gatebook.LeaseHeld):
             gatebook.session(server.url, token, key="kept")
-    assert client.wire.get("/leases", session=s.id).body["items"][0]["state"] == "released"
+    assert client.http.get("/leases", session=s.id).body["items"][0]["state"] == "released"
 
 
 def test_work_is_claimed_by_one(live_server_process: Server) -> None:
     server = live_server_process
     token = server.token("claimant")
     labels = {"kind": f"claims-{time.time_ns()}"}
-    with gatebook.session(server.url, token, key=str(labels), mode="leased", labels=labels, ends=False, ttl_s=5) as s:
+    with gatebook.session(
+        server.url, token, key=str(labels), mode="leased", labels=labels, end_on_exit=False, ttl_s=5
+    ) as s:
         s.task("build", priority=3)
     claimed = gatebook.claim(server.url, token, kinds=["task"], labels=labels)
     assert claimed is not None
     assert (claimed.id, claimed.claimed["kind"]) == (s.id, "task")
     assert gatebook.claim(server.url, token, kinds=["task"], labels=labels) is None
-    claimed.leave()
+    claimed.close()

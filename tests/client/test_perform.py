@@ -1,4 +1,5 @@
-"""One effect, done once, against the ledger in memory: its order, its lost answers, its refusals, its crashes."""
+"""One effect, done once, against the ledger in memory: its order, its lost answers, its refusals,
+its crashes."""
 
 import contextlib
 import subprocess
@@ -9,7 +10,7 @@ from typing import Any
 
 import gatebook_client as gatebook
 import pytest
-from gatebook_client.testing import Crash, FakeLedger
+from gatebook_client.testing import Crash, FakeGatebook
 
 pytestmark = pytest.mark.once
 MAIL = ("mail.send", {"to": "ada"})
@@ -21,82 +22,88 @@ class World:
     def __init__(self) -> None:
         self.done: list[str] = []
 
-    def act(self, remote_key: str) -> gatebook.Done:
+    def act(self, remote_key: str) -> gatebook.Result:
         self.done.append(remote_key)
-        return gatebook.Done(reference=f"m-{len(self.done)}")
+        return gatebook.Result(reference=f"m-{len(self.done)}")
 
-    def probe(self, known: gatebook.Known) -> str | None:
+    def probe(self, known: gatebook.AttemptInfo) -> str | None:
         return f"found-{known.remote_key}" if known.remote_key in self.done else None
 
 
 @pytest.fixture
-def ledger() -> FakeLedger:
-    ledger = FakeLedger()
-    ledger.declare("mail.send", "probeable", fence_s=60)
+def ledger() -> FakeGatebook:
+    ledger = FakeGatebook()
+    ledger.declare_tool("mail.send", "probeable", fence_s=60)
     return ledger
 
 
-def test_the_act_stands_between_dispatch_and_acknowledge(ledger: FakeLedger) -> None:
+def test_the_act_stands_between_dispatch_and_acknowledge(ledger: FakeGatebook) -> None:
     seen: list[str] = []
     with ledger.session("a", mode="one_shot") as s:
         done = s.perform(*MAIL, lambda _key: seen.extend(ledger.steps))
     assert seen == ["open", "plan", "dispatch"]
     looks = ["effects"] * 3  # for what is open, before the session is ended
     assert ledger.steps == ["open", "plan", "dispatch", "acknowledge", *looks, "end"]
-    assert (done.state, done.ok, done.again) == ("acknowledged", True, False)
+    assert (done.state, done.ok, done.already_done) == ("acknowledged", True, False)
 
 
 @pytest.mark.parametrize("step", ["plan", "dispatch", "acknowledge"])
-def test_an_answer_that_was_lost_is_asked_for_again_and_nothing_is_done_twice(ledger: FakeLedger, step: str) -> None:
+def test_an_answer_that_was_lost_is_asked_for_again_and_nothing_is_done_twice(
+    ledger: FakeGatebook, step: str
+) -> None:
     world = World()
-    ledger.lose_answer(step)
+    ledger.lose_response(step)
     with ledger.session("a") as s:
         assert s.perform(*MAIL, world.act).reference == "m-1"
     assert len(world.done) == 1
-    assert len(ledger.by_key(next(iter(ledger.effects.values())).effect_key).tries) == 1
+    assert len(ledger.by_key(next(iter(ledger.effects.values())).effect_key).attempts) == 1
 
 
 @pytest.mark.parametrize("open_first", [True, False])
-def test_without_a_ledger_nothing_is_done(ledger: FakeLedger, open_first: bool) -> None:
+def test_without_a_ledger_nothing_is_done(ledger: FakeGatebook, open_first: bool) -> None:
     world = World()
     if open_first:
-        with ledger.session("a", patience_s=0.2, ends=False) as s:
-            ledger.away()
-            with pytest.raises(gatebook.LedgerAway, match="was not begun"):
+        with ledger.session("a", patience_s=0.2, end_on_exit=False) as s:
+            ledger.go_down()
+            with pytest.raises(gatebook.ServerUnavailable, match="was not begun"):
                 s.perform(*MAIL, world.act)
-            ledger.away(0)
+            ledger.go_down(0)
     else:
-        ledger.away()
-        with pytest.raises(gatebook.LedgerAway):
+        ledger.go_down()
+        with pytest.raises(gatebook.ServerUnavailable):
             ledger.session("a", patience_s=0.2)
     assert world.done == []
 
 
-def test_a_dispatch_whose_answer_never_came_is_taken_up_by_the_same_process(ledger: FakeLedger) -> None:
+def test_a_dispatch_whose_answer_never_came_is_taken_up_by_the_same_process(
+    ledger: FakeGatebook,
+) -> None:
     world = World()
     with ledger.session("a", patience_s=0.0) as s:
-        ledger.lose_answer("dispatch")
-        with pytest.raises(gatebook.LedgerAway, match="was not begun"):
+        ledger.lose_response("dispatch")
+        with pytest.raises(gatebook.ServerUnavailable, match="was not begun"):
             s.perform(*MAIL, world.act)
         assert world.done == []
         assert s.perform(*MAIL, world.act).attempt == 1
     assert len(world.done) == 1
 
 
-def test_what_was_done_and_could_not_be_told_is_told_later_and_not_done_again(ledger: FakeLedger) -> None:
+def test_what_was_done_and_could_not_be_told_is_told_later_and_not_done_again(
+    ledger: FakeGatebook,
+) -> None:
     world = World()
     with ledger.session("a", patience_s=0.0) as s:
 
-        def act(key: str) -> gatebook.Done:
-            ledger.away(1)
+        def act(key: str) -> gatebook.Result:
+            ledger.go_down(1)
             return world.act(key)
 
-        with pytest.raises(gatebook.LedgerAway, match="was done; only the report") as away:
+        with pytest.raises(gatebook.ServerUnavailable, match="was done; only the report") as away:
             s.perform(*MAIL, act)
         assert away.value.acted
         assert ledger.states() == {"mail.send": "dispatched"}
         again = s.perform(*MAIL, world.act)
-    assert (again.again, again.reference) == (True, "m-1")
+    assert (again.already_done, again.reference) == (True, "m-1")
     assert len(world.done) == 1
 
 
@@ -111,18 +118,18 @@ def test_what_was_done_and_could_not_be_told_is_told_later_and_not_done_again(le
     ],
 )
 def test_an_act_that_breaks_is_told_as_what_is_known_and_the_error_goes_on(
-    ledger: FakeLedger, fault: BaseException, reason: str, outcome: str
+    ledger: FakeGatebook, fault: BaseException, reason: str, outcome: str
 ) -> None:
     def act(_key: str) -> None:
         raise fault
 
-    with ledger.session("a", ends=False) as s, pytest.raises(type(fault)):
+    with ledger.session("a", end_on_exit=False) as s, pytest.raises(type(fault)):
         s.perform(*MAIL, act)
     (row,) = ledger.effects.values()
     assert (row.state, row.reason, row.outcome) == ("failed", reason, outcome)
 
 
-def test_a_rejected_effect_is_tried_again_as_its_own_next_attempt(ledger: FakeLedger) -> None:
+def test_a_rejected_effect_is_tried_again_as_its_own_next_attempt(ledger: FakeGatebook) -> None:
     world = World()
 
     def rejects(_key: str) -> None:
@@ -135,81 +142,98 @@ def test_a_rejected_effect_is_tried_again_as_its_own_next_attempt(ledger: FakeLe
     assert (done.attempt, len(ledger.effects)) == (2, 1)
 
 
-def test_people_say_yes_and_it_is_done(ledger: FakeLedger) -> None:
-    ledger.declare("mail.send", "probeable", people=True)
+def test_people_say_yes_and_it_is_done(ledger: FakeGatebook) -> None:
+    ledger.declare_tool("mail.send", "probeable", needs_approval=True)
     heard: list[str] = []
 
     def waiting(why: str, _told: object) -> None:
         heard.append(why)
         assert world.done == []
-        ledger.rule("approved")
+        ledger.answer_gates("approved")
 
     world = World()
-    with ledger.session("a", waiting=waiting) as s:
+    with ledger.session("a", on_wait=waiting) as s:
         assert s.perform(*MAIL, world.act).ok
     assert heard == ["gate"]
 
 
 @pytest.mark.parametrize("status", ["denied", "returned"])
-def test_people_say_no_and_it_is_not_done_however_often_it_is_asked(ledger: FakeLedger, status: str) -> None:
-    ledger.declare("mail.send", "probeable", people=True)
+def test_people_say_no_and_it_is_not_done_however_often_it_is_asked(
+    ledger: FakeGatebook, status: str
+) -> None:
+    ledger.declare_tool("mail.send", "probeable", needs_approval=True)
     world = World()
-    with ledger.session("a", waiting=lambda _why, _told: ledger.rule(status, "not today")) as s:
+    with ledger.session(
+        "a", on_wait=lambda _why, _told: ledger.answer_gates(status, "not today")
+    ) as s:
         for _ in range(2):
-            with pytest.raises(gatebook.NoLeave, match="not today") as no:
+            with pytest.raises(gatebook.PermissionRefused, match="not today") as no:
                 s.perform(*MAIL, world.act)
             assert no.value.status == status
     assert world.done == []
 
 
-def test_a_wait_for_people_can_be_given_an_end(ledger: FakeLedger) -> None:
-    ledger.declare("mail.send", "probeable", people=True)
+def test_a_wait_for_people_can_be_given_an_end(ledger: FakeGatebook) -> None:
+    ledger.declare_tool("mail.send", "probeable", needs_approval=True)
     world = World()
-    with ledger.session("a", ends=False) as s, pytest.raises(gatebook.NotYet, match="nothing was begun"):
+    with (
+        ledger.session("a", end_on_exit=False) as s,
+        pytest.raises(gatebook.WaitTimeout, match="nothing was begun"),
+    ):
         s.perform(*MAIL, world.act, wait_s=0)
     assert world.done == []
 
 
-def test_a_stop_by_a_person_is_waited_out(ledger: FakeLedger) -> None:
+def test_a_stop_by_a_person_is_waited_out(ledger: FakeGatebook) -> None:
     world = World()
-    ledger.refuse("plan", "HELD")
-    ledger.refuse("dispatch", "HELD")
-    ledger.refuse("plan", "PACED", 429)
+    ledger.refuse_next("plan", "HELD")
+    ledger.refuse_next("dispatch", "HELD")
+    ledger.refuse_next("plan", "PACED", 429)
     with ledger.session("a") as s:
         assert s.perform(*MAIL, world.act).ok
     assert ledger.steps.count("dispatch") == 2
 
 
-# Names. ---------------------------------------------------------------------------------------------------------------
+# Names.
+# ---------------------------------------------------------------------------------------------------------------
 
 
-def test_the_same_twice_on_purpose_is_two_effects_and_a_program_run_again_meets_both(ledger: FakeLedger) -> None:
+def test_the_same_twice_on_purpose_is_two_effects_and_a_program_run_again_meets_both(
+    ledger: FakeGatebook,
+) -> None:
     world = World()
     for _ in range(2):
-        with ledger.session("a", ends=False) as s:
+        with ledger.session("a", end_on_exit=False) as s:
             assert [s.perform(*MAIL, world.act).reference for _ in range(2)] == ["m-1", "m-2"]
     assert len(world.done) == 2
 
 
-def test_a_key_of_ones_own_names_the_effect_for_good(ledger: FakeLedger) -> None:
+def test_a_key_of_ones_own_names_the_effect_for_good(ledger: FakeGatebook) -> None:
     world = World()
     with ledger.session("a") as s:
-        assert not s.perform(*MAIL, world.act, key="greeting").again
-        assert s.perform(*MAIL, world.act, key="greeting").again
+        assert not s.perform(*MAIL, world.act, key="greeting").already_done
+        assert s.perform(*MAIL, world.act, key="greeting").already_done
         with pytest.raises(gatebook.Refused, match="key_reuse"):
             s.perform("mail.send", {"to": "bob"}, world.act, key="greeting")
     assert len(world.done) == 1
 
 
-def test_free_text_belongs_to_no_intent(ledger: FakeLedger) -> None:
+def test_free_text_belongs_to_no_intent(ledger: FakeGatebook) -> None:
     world = World()
     for why in ("first", "second"):
-        with ledger.session("a", ends=False) as s:
-            s.perform("shell", {"command": "make", "description": why}, world.act, free_text=["description"])
+        with ledger.session("a", end_on_exit=False) as s:
+            s.perform(
+                "shell",
+                {"command": "make", "description": why},
+                world.act,
+                free_text=["description"],
+            )
     assert len(world.done) == 1
 
 
-def test_calls_with_ids_of_their_own_repeat_what_is_over_and_not_what_is_open(ledger: FakeLedger) -> None:
+def test_calls_with_ids_of_their_own_repeat_what_is_over_and_not_what_is_open(
+    ledger: FakeGatebook,
+) -> None:
     world = World()
     with ledger.session("a") as s:
         s.perform(*MAIL, world.act, call_id="call-1")
@@ -218,7 +242,9 @@ def test_calls_with_ids_of_their_own_repeat_what_is_over_and_not_what_is_open(le
     assert len(world.done) == 3
 
 
-def test_two_threads_that_want_the_same_are_two_effects_one_after_the_other(ledger: FakeLedger) -> None:
+def test_two_threads_that_want_the_same_are_two_effects_one_after_the_other(
+    ledger: FakeGatebook,
+) -> None:
     world = World()
     with ledger.session("a") as s:
         threads = [threading.Thread(target=s.perform, args=(*MAIL, world.act)) for _ in range(4)]
@@ -231,22 +257,22 @@ def test_two_threads_that_want_the_same_are_two_effects_one_after_the_other(ledg
 
 @pytest.mark.parametrize("leaves", [True, False])
 def test_who_left_of_itself_had_heard_of_all_it_did_and_a_new_call_is_a_new_wish(
-    ledger: FakeLedger, leaves: bool
+    ledger: FakeGatebook, leaves: bool
 ) -> None:
     world = World()
     process = ledger.process()
-    s = ledger.session("a", process=process, ttl_s=5, ends=False)
+    s = ledger.session("a", process=process, ttl_s=5, end_on_exit=False)
     s.perform(*MAIL, world.act, call_id="call-1")
     process.dead = not leaves
     with contextlib.suppress(Crash):
-        s.leave()
+        s.close()
     ledger.sleep(6)
     with ledger.session("a") as s:
         s.perform(*MAIL, world.act, call_id="call-2")
     assert len(world.done) == (2 if leaves else 1)
 
 
-def decorated(s: gatebook.Session, file: Path) -> Callable[..., gatebook.Performed]:
+def decorated(s: gatebook.Session, file: Path) -> Callable[..., gatebook.EffectResult]:
     @s.effect("file.append")
     def append(line: str, twice: bool = False) -> int:
         return file.write_text(line * (1 + twice))
@@ -254,7 +280,9 @@ def decorated(s: gatebook.Session, file: Path) -> Callable[..., gatebook.Perform
     return append
 
 
-def test_a_function_made_an_effect_is_planned_with_its_arguments_by_name(ledger: FakeLedger, tmp_path: Path) -> None:
+def test_a_function_made_an_effect_is_planned_with_its_arguments_by_name(
+    ledger: FakeGatebook, tmp_path: Path
+) -> None:
     with ledger.session("a") as s:
         append = decorated(s, tmp_path / "file")
         assert append("one").result == 3
@@ -266,7 +294,9 @@ def test_a_function_made_an_effect_is_planned_with_its_arguments_by_name(ledger:
 
 
 @pytest.mark.parametrize("result", [float("nan"), {1, 2}, "\ud800", "x" * 300_000, [[]] * 3])
-def test_no_result_is_too_strange_for_the_act_to_be_told(ledger: FakeLedger, result: object) -> None:
+def test_no_result_is_too_strange_for_the_act_to_be_told(
+    ledger: FakeGatebook, result: object
+) -> None:
     with ledger.session("a") as s:
         assert s.perform(*MAIL, lambda _key: result).ok
     assert ledger.states() == {"mail.send": "acknowledged"}
@@ -274,32 +304,44 @@ def test_no_result_is_too_strange_for_the_act_to_be_told(ledger: FakeLedger, res
 
 @pytest.mark.parametrize(
     ("arguments", "how"),
-    [({"to": "a\ud800"}, {}), ({"\udc00": 1}, {}), ({}, {"why": "x\ud83d"}), ({}, {"key": "\ud800"})],
+    [
+        ({"to": "a\ud800"}, {}),
+        ({"\udc00": 1}, {}),
+        ({}, {"why": "x\ud83d"}),
+        ({}, {"key": "\ud800"}),
+    ],
 )
 def test_half_of_a_surrogate_pair_is_refused_as_the_server_would_and_nothing_is_begun(
-    ledger: FakeLedger, arguments: dict[str, object], how: dict[str, Any]
+    ledger: FakeGatebook, arguments: dict[str, object], how: dict[str, Any]
 ) -> None:
     world = World()
-    with ledger.session("a", ends=False) as s:
+    with ledger.session("a", end_on_exit=False) as s:
         with pytest.raises(gatebook.Refused, match="half of a surrogate pair") as refused:
             s.perform("mail.send", arguments, world.act, **how)
         assert (refused.value.status, refused.value.code) == (422, "lone_surrogate")
         assert (world.done, ledger.effects) == ([], {})
         # What was done is told all the same.
-        assert s.perform(*MAIL, lambda _key: gatebook.Done(reference="m-\ud800")).reference == "m-?"
+        assert (
+            s.perform(*MAIL, lambda _key: gatebook.Result(reference="m-\ud800")).reference == "m-?"
+        )
         with pytest.raises(gatebook.Refused, match="half of a surrogate pair"):
-            s.wire.get("/effects", session=s.id, tool="\ud800")
+            s.http.get("/effects", session=s.id, tool="\ud800")
 
 
-def test_whole_numbers_of_any_size_are_told_apart_and_sent_as_they_are(ledger: FakeLedger) -> None:
+def test_whole_numbers_of_any_size_are_told_apart_and_sent_as_they_are(
+    ledger: FakeGatebook,
+) -> None:
     with ledger.session("a") as s:
-        keys = {s.perform("mail.send", {"chat": 2**64 + more}, World().act).effect_key for more in (0, 1)}
+        keys = {
+            s.perform("mail.send", {"chat": 2**64 + more}, World().act).effect_key
+            for more in (0, 1)
+        }
     assert len(keys) == 2
     assert [row.arguments["chat"] for row in ledger.effects.values()] == [2**64, 2**64 + 1]
 
 
 def unknown(s: gatebook.Session, world: World) -> None:
-    s.perform(*MAIL, lambda _key: gatebook.Done("unknown"))
+    s.perform(*MAIL, lambda _key: gatebook.Result("unknown"))
 
 
 def dies(s: gatebook.Session, world: World) -> None:
@@ -311,15 +353,17 @@ def dies(s: gatebook.Session, world: World) -> None:
 
 
 def waits(s: gatebook.Session, world: World) -> None:
-    with contextlib.suppress(gatebook.NotYet):
+    with contextlib.suppress(gatebook.WaitTimeout):
         s.perform("release", {}, world.act, wait_s=0)
 
 
-@pytest.mark.parametrize(("leaves", "words"), [(unknown, "unknown"), (dies, "unknown"), (waits, "waits for people")])
+@pytest.mark.parametrize(
+    ("leaves", "words"), [(unknown, "unknown"), (dies, "unknown"), (waits, "waits for people")]
+)
 def test_a_session_is_not_ended_while_work_in_it_is_open(
-    ledger: FakeLedger, leaves: Callable[[gatebook.Session, World], None], words: str
+    ledger: FakeGatebook, leaves: Callable[[gatebook.Session, World], None], words: str
 ) -> None:
-    ledger.declare("release", people=True)
+    ledger.declare_tool("release", needs_approval=True)
     world = World()
     said = rf"Session a is left open and not ended: e_1 .*\({words}\)"
     with pytest.warns(gatebook.OpenWork, match=said), ledger.session("a") as s:
@@ -329,40 +373,43 @@ def test_a_session_is_not_ended_while_work_in_it_is_open(
     assert ledger.leases[session["id"]].released
     # Whoever takes it up again and sees to it ends it.
     ledger.sleep(61)
-    ledger.rule("approved")
+    ledger.answer_gates("approved")
     with ledger.session("a") as s:
-        s.perform(*(("release", {}) if leaves is waits else MAIL), world.act, probe=lambda _known: True)
+        s.perform(
+            *(("release", {}) if leaves is waits else MAIL), world.act, probe=lambda _known: True
+        )
     assert session["status"] == "completed"
 
 
-def test_a_refused_and_a_rejected_effect_keep_no_session_open(ledger: FakeLedger) -> None:
+def test_a_refused_and_a_rejected_effect_keep_no_session_open(ledger: FakeGatebook) -> None:
     def act(_key: str) -> None:
         raise gatebook.Rejected("no")
 
-    ledger.declare("release", people=True)
+    ledger.declare_tool("release", needs_approval=True)
     with ledger.session("a") as s:
         with pytest.raises(gatebook.Rejected):
             s.perform(*MAIL, act)
-        with contextlib.suppress(gatebook.NotYet):
+        with contextlib.suppress(gatebook.WaitTimeout):
             s.perform("release", {}, act, wait_s=0)
-        ledger.rule("denied")
+        ledger.answer_gates("denied")
     assert next(iter(ledger.sessions.values()))["status"] == "completed"
 
 
-# Working state in memory. ---------------------------------------------------------------------------------------------
+# Working state in memory.
+# ---------------------------------------------------------------------------------------------
 
 
-def test_what_a_worker_writes_down_is_told_to_the_next(ledger: FakeLedger) -> None:
-    with ledger.session("a", ends=False) as s:
+def test_what_a_worker_writes_down_is_told_to_the_next(ledger: FakeGatebook) -> None:
+    with ledger.session("a", end_on_exit=False) as s:
         task = s.task("mend", "Mend it", items=["test", "code"])
         task.start()
-        task.item("test")
+        task.set_item("test")
         s.decide("how", "by hand")
         s.checkpoint("half-way")
-        s.fact("head", "3f2a", source="git")
-        s.send("shared", "It is being mended", subject="hello")
+        s.record_fact("head", "3f2a", source="git")
+        s.send_message("shared", "It is being mended", subject="hello")
         handoff = s.handoff(in_progress=["code"])
-        s.artifact("a.log", "text/plain", b"{not json")
+        s.store_artifact("a.log", "text/plain", b"{not json")
     with ledger.session("a") as s:
         task = s.task("mend", items=["test", "code"])
         assert [one["key"] for one in task.items("pending")] == ["code"]
@@ -371,11 +418,11 @@ def test_what_a_worker_writes_down_is_told_to_the_next(ledger: FakeLedger) -> No
         assert s.decisions() == []
         (message,) = s.inbox(shared=True)
         assert (message.sender, message.body) == ("tester", "It is being mended")
-        message.read()
+        message.mark_read()
         assert (s.inbox(shared=True), s.inbox()) == ([], [])
-        s.accept(handoff["id"])
+        s.accept_handoff(handoff["id"])
         assert s.checkpoints()[0]["summary"] == "half-way"
-        task.done()
+        task.finish()
     assert ledger.client().claim(kinds=["task"]) is None
     with pytest.raises(gatebook.Refused, match="no GET /api/v1/limits; use a real one"):
-        ledger.client().wire.get("/limits")
+        ledger.client().http.get("/limits")

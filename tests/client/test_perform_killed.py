@@ -5,7 +5,7 @@ from typing import Any
 
 import gatebook_client as gatebook
 import pytest
-from gatebook_client.testing import Crash, FakeLedger
+from gatebook_client.testing import Crash, FakeGatebook
 
 from tests.client.test_perform import MAIL, World, ledger
 
@@ -17,10 +17,10 @@ WHEN += [("before", "acknowledge"), ("after", "acknowledge")]
 HAPPENED = {("before", "acknowledge"), ("after", "acknowledge")}
 
 
-def crash(ledger: FakeLedger, world: World, when: tuple[str, str], call_id: str = "") -> None:
+def crash(ledger: FakeGatebook, world: World, when: tuple[str, str], call_id: str = "") -> None:
     """Let a process die at a step of one effect."""
     process = ledger.process()
-    process.dies(*when)
+    process.crash_at(*when)
     with pytest.raises(Crash), ledger.session("a", process=process, ttl_s=5) as s:
         s.perform(*MAIL, world.act, probe=world.probe, call_id=call_id)
     assert len(world.done) == (when in HAPPENED)
@@ -31,7 +31,7 @@ def crash(ledger: FakeLedger, world: World, when: tuple[str, str], call_id: str 
 @pytest.mark.parametrize("recovers", [True, False])
 @pytest.mark.parametrize("names", [("", ""), ("call-1", "call-1"), ("call-1", "call-2")])
 def test_a_process_killed_at_any_step_is_followed_by_one_that_does_it_exactly_once(
-    ledger: FakeLedger, when: tuple[str, str], recovers: bool, names: tuple[str, str]
+    ledger: FakeGatebook, when: tuple[str, str], recovers: bool, names: tuple[str, str]
 ) -> None:
     world = World()
     crash(ledger, world, when, call_id=names[0])
@@ -47,27 +47,29 @@ def test_a_process_killed_at_any_step_is_followed_by_one_that_does_it_exactly_on
     assert "dispatched" not in {row.state for row in ledger.effects.values()}
 
 
-def test_what_was_not_found_is_done_again_only_after_the_fence_and_under_its_own_remote_key(ledger: FakeLedger) -> None:
+def test_what_was_not_found_is_done_again_only_after_the_fence_and_under_its_own_remote_key(
+    ledger: FakeGatebook,
+) -> None:
     world = World()
     crash(ledger, world, ("after", "dispatch"))
-    begun_us = ledger.effects[next(iter(ledger.effects))].tries[0].at_us
+    begun_us = ledger.effects[next(iter(ledger.effects))].attempts[0].at_us
     with ledger.session("a") as s:
-        with pytest.raises(gatebook.NotYet):
+        with pytest.raises(gatebook.WaitTimeout):
             s.perform(*MAIL, world.act, probe=world.probe, wait_s=1)
         assert world.done == []
         done = s.perform(*MAIL, world.act, probe=world.probe)
-    first, second = ledger.effects[done.effect].tries
+    first, second = ledger.effects[done.effect].attempts
     assert (done.attempt, first.remote_key) == (2, second.remote_key)
     assert second.at_us - begun_us > 60_000_000
 
 
-def test_of_what_nobody_can_know_a_person_decides(ledger: FakeLedger) -> None:
-    ledger.declare("mail.send", "opaque")
+def test_of_what_nobody_can_know_a_person_decides(ledger: FakeGatebook) -> None:
+    ledger.declare_tool("mail.send", "opaque")
     world = World()
     crash(ledger, world, ("before", "acknowledge"))
-    with ledger.session("a", ends=False) as s:
+    with ledger.session("a", end_on_exit=False) as s:
         for call_id in ("", "call-9"):
-            with pytest.raises(gatebook.NeedsPerson, match="UNDECIDABLE"):
+            with pytest.raises(gatebook.HumanDecisionRequired, match="UNDECIDABLE"):
                 s.perform(*MAIL, world.act, call_id=call_id)
         recovered = s.recover()
     assert not recovered.safe
@@ -75,74 +77,93 @@ def test_of_what_nobody_can_know_a_person_decides(ledger: FakeLedger) -> None:
     assert len(world.done) == 1
 
 
-def test_a_tool_that_can_only_be_taken_back_is_taken_back_and_done_anew(ledger: FakeLedger) -> None:
-    ledger.declare("mail.send", "compensable")
-    ledger.declare("mail.send.undo", "natural")
+def test_a_tool_that_can_only_be_taken_back_is_taken_back_and_done_anew(
+    ledger: FakeGatebook,
+) -> None:
+    ledger.declare_tool("mail.send", "compensable")
+    ledger.declare_tool("mail.send.undo", "natural")
     world = World()
     crash(ledger, world, ("before", "acknowledge"))
 
-    def take_back(known: gatebook.Known, _key: str) -> None:
+    def take_back(known: gatebook.AttemptInfo, _key: str) -> None:
         world.done.remove(known.remote_key)
 
     for _ in range(2):  # and whoever repeats the program once more meets what was done anew
-        with ledger.session("a", ends=False) as s:
+        with ledger.session("a", end_on_exit=False) as s:
             s.perform(*MAIL, world.act, compensate=take_back)
     assert len(world.done) == 1
-    assert sorted(row.state for row in ledger.effects.values()) == ["acknowledged", "acknowledged", "compensated"]
+    assert sorted(row.state for row in ledger.effects.values()) == [
+        "acknowledged",
+        "acknowledged",
+        "compensated",
+    ]
 
 
-def test_recover_does_again_what_it_was_told_how_to_and_leaves_the_rest_to_the_program(ledger: FakeLedger) -> None:
-    ledger.declare("mail.send", "keyed")
-    ledger.declare("page.put", "natural")
+def test_recover_does_again_what_it_was_told_how_to_and_leaves_the_rest_to_the_program(
+    ledger: FakeGatebook,
+) -> None:
+    ledger.declare_tool("mail.send", "keyed")
+    ledger.declare_tool("page.put", "natural")
     world = World()
     process = ledger.process()
     s = ledger.session("a", process=process, ttl_s=5)
-    process.dies("after", "dispatch")
+    process.crash_at("after", "dispatch")
     with pytest.raises(Crash):
         s.perform(*MAIL, world.act)
     ledger.sleep(6)
     process = ledger.process()
     s = ledger.session("a", process=process, ttl_s=5)
-    process.dies("after", "dispatch")
+    process.crash_at("after", "dispatch")
     with pytest.raises(Crash):
         s.perform("page.put", {"page": "start"}, world.act)
     ledger.sleep(6)
-    with ledger.session("a", ends=False) as s:
+    with ledger.session("a", end_on_exit=False) as s:
 
         @s.effect("mail.send")
         def send(to: str, remote_key: str) -> None:
             world.done.append(f"{to} {remote_key}")
 
         recovered = s.recover()
-        assert [(step.tool, step.did) for step in recovered.steps] == [("mail.send", "replayed"), ("page.put", "due")]
+        assert [(step.tool, step.result) for step in recovered.steps] == [
+            ("mail.send", "replayed"),
+            ("page.put", "due"),
+        ]
         assert recovered.safe
-        assert send("ada").again
-    assert world.done == [f"ada {ledger.by_key(recovered.steps[0].effect_key).tries[0].remote_key}"]
+        assert send("ada").already_done
+    assert world.done == [
+        f"ada {ledger.by_key(recovered.steps[0].effect_key).attempts[0].remote_key}"
+    ]
 
 
 @pytest.mark.parametrize("answer", ["", 3.5, RuntimeError("no route")])
 def test_a_probe_that_does_not_say_yes_or_no_proves_nothing_and_after_a_few_a_person_looks(
-    ledger: FakeLedger, answer: object
+    ledger: FakeGatebook, answer: object
 ) -> None:
     world = World()
     crash(ledger, world, ("after", "dispatch"))
 
-    def probe(_known: gatebook.Known) -> Any:
+    def probe(_known: gatebook.AttemptInfo) -> Any:
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    with ledger.session("a", ends=False) as s, pytest.raises(gatebook.NeedsPerson, match="PROBE_FAILED"):
+    with (
+        ledger.session("a", end_on_exit=False) as s,
+        pytest.raises(gatebook.HumanDecisionRequired, match="PROBE_FAILED"),
+    ):
         s.perform(*MAIL, world.act, probe=probe)
     assert ledger.steps.count("probe") == 5
     assert world.done == []
 
 
-def again(ledger: FakeLedger, world: World, name: str, at: tuple[str, str]) -> None:
+def again(ledger: FakeGatebook, world: World, name: str, at: tuple[str, str]) -> None:
     """The next process asks for the same under a new call id, and dies there or at the end."""
     process = ledger.process()
-    with contextlib.suppress(Crash), ledger.session("a", process=process, ttl_s=5, ends=False) as s:
-        process.dies(*at)
+    with (
+        contextlib.suppress(Crash),
+        ledger.session("a", process=process, ttl_s=5, end_on_exit=False) as s,
+    ):
+        process.crash_at(*at)
         s.perform(*MAIL, world.act, probe=world.probe, call_id=name)
         process.dead = True  # before its agent could hear of it
     ledger.sleep(6)
@@ -155,7 +176,7 @@ STEPS_OF_ONE_THAT_FINDS_IT = ["plan", "verdict", "probe", "effects", "supersede"
 @pytest.mark.parametrize("step", STEPS_OF_ONE_THAT_FINDS_IT)
 @pytest.mark.parametrize("side", ["before", "after"])
 def test_killed_three_times_under_new_names_it_is_done_once_and_then_once_more_when_it_is_wanted(
-    ledger: FakeLedger, when: tuple[str, str], step: str, side: str
+    ledger: FakeGatebook, when: tuple[str, str], step: str, side: str
 ) -> None:
     world = World()
     crash(ledger, world, when, call_id="call-1")
@@ -164,27 +185,29 @@ def test_killed_three_times_under_new_names_it_is_done_once_and_then_once_more_w
     again(ledger, world, "call-4", (side, "nothing"))
     assert len(world.done) == 1
     with ledger.session("a") as s:
-        assert s.perform(*MAIL, world.act, probe=world.probe, call_id="call-5").again
+        assert s.perform(*MAIL, world.act, probe=world.probe, call_id="call-5").already_done
         assert s.recover().safe
         s.perform(*MAIL, world.act, probe=world.probe, call_id="call-6")
     assert len(world.done) == 2
 
 
-def test_what_a_person_says_after_the_process_has_left_is_heard_by_the_next(ledger: FakeLedger) -> None:
-    ledger.declare("mail.send", "opaque")
+def test_what_a_person_says_after_the_process_has_left_is_heard_by_the_next(
+    ledger: FakeGatebook,
+) -> None:
+    ledger.declare_tool("mail.send", "opaque")
     world = World()
     crash(ledger, world, ("after", "acknowledge"), call_id="call-0")
-    ledger.declare("other.mail", "opaque")
+    ledger.declare_tool("other.mail", "opaque")
     process = ledger.process()
-    process.dies("before", "acknowledge")
+    process.crash_at("before", "acknowledge")
     with pytest.raises(Crash), ledger.session("a", process=process, ttl_s=5) as s:
         s.perform("other.mail", MAIL[1], world.act, call_id="call-1")
     ledger.sleep(6)
-    with pytest.raises(gatebook.NeedsPerson), ledger.session("a") as s:
+    with pytest.raises(gatebook.HumanDecisionRequired), ledger.session("a") as s:
         s.perform("other.mail", MAIL[1], world.act, call_id="call-2")
     row = next(row for row in ledger.effects.values() if row.unknown)
     row.state, row.outcome, row.changed = "acknowledged", "ok", ledger.now_us + 1
     ledger.sleep(1)
     with ledger.session("a") as s:
-        assert s.perform("other.mail", MAIL[1], world.act, call_id="call-3").again
+        assert s.perform("other.mail", MAIL[1], world.act, call_id="call-3").already_done
     assert len(world.done) == 2

@@ -1,4 +1,5 @@
-"""An agent killed by SIGKILL before, during and after a real push: the next process pushes exactly once in all."""
+"""An agent killed by SIGKILL before, during and after a real push: the next process pushes exactly
+once in all."""
 
 import os
 import signal
@@ -8,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.house.server import ROOT, Server
+from tests.config.server import ROOT, Server
 
 AGENT = Path(__file__).parent / "agents" / "pushing.py"
 WITHIN_S = 180
@@ -36,12 +37,20 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
-        self.remote, self.clone, self.marks = folder / "remote.git", folder / "clone", folder / "marks"
+        self.remote, self.clone, self.marks = (
+            folder / "remote.git",
+            folder / "clone",
+            folder / "marks",
+        )
         self.environment = {
             **os.environ,
             "HOME": str(folder),
             "GIT_CONFIG_NOSYSTEM": "1",
-            **{f"GIT_{who}_{what}": f"a@{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+            **{
+                f"GIT_{who}_{what}": f"a@{what}"
+                for who in ("AUTHOR", "COMMITTER")
+                for what in ("NAME", "EMAIL")
+            },
         }
         self.git("init", "--quiet", "--bare", "--initial-branch=main", str(self.remote))
         self.git("-C", str(self.remote), "config", "core.logAllRefUpdates", "always")
@@ -57,7 +66,12 @@ class Place:
 
     def git(self, *arguments: str) -> str:
         done = subprocess.run(
-            ["git", *arguments], env=self.environment, capture_output=True, text=True, check=True, timeout=WITHIN_S
+            ["git", *arguments],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=WITHIN_S,
         )
         return done.stdout.strip()
 
@@ -69,10 +83,23 @@ class Place:
 
     def pushes(self) -> int:
         """How often the remote's main moved to the second commit."""
-        return self.git("-C", str(self.remote), "reflog", "main", "--format=%H").split().count(self.head())
+        return (
+            self.git("-C", str(self.remote), "reflog", "main", "--format=%H")
+            .split()
+            .count(self.head())
+        )
 
     def agent(self, server: Server, token: str, call: str, *stand: str) -> "subprocess.Popen[str]":
-        words = [sys.executable, str(AGENT), server.url, token, str(self.clone), str(self.marks), call, *stand]
+        words = [
+            sys.executable,
+            str(AGENT),
+            server.url,
+            token,
+            str(self.clone),
+            str(self.marks),
+            call,
+            *stand,
+        ]
         return subprocess.Popen(
             words,
             env=self.environment | {"PYTHONPATH": str(ROOT / "client")},
@@ -86,8 +113,8 @@ class Place:
 def a_token(server: Server, name: str, tools: Path) -> str:
     """A project of its own whose only tool can be looked up."""
     server.run(
-        "from django.db import transaction; from sessions import projects\n"
-        f"with transaction.atomic(): projects.create('{name}')"
+        "from django.db import transaction; from accounts import projects\n"
+        f"with transaction.atomic(): projects.create_project('{name}')"
     )
     tools.write_text(TOOLS)
     server.manage("load_tools", "--project", name, str(tools))
@@ -107,7 +134,9 @@ def test_killed_around_a_push_they_are_followed_by_processes_that_see_to_exactly
     places = {case: Place(tmp_path / "-".join(case)) for case in cases}
     for (when, name), place in places.items():
         kill_first(place, server, token, when, CALLS[name][0])
-    running = {case: place.agent(server, token, CALLS[case[1]][1]) for case, place in places.items()}
+    running = {
+        case: place.agent(server, token, CALLS[case[1]][1]) for case, place in places.items()
+    }
     for case, place in places.items():
         said, wrong = running[case].communicate(timeout=WITHIN_S)
         assert running[case].returncode == 0, (case, wrong)
@@ -125,7 +154,9 @@ def kill_first(place: Place, server: Server, token: str, when: str, call: str) -
     first = place.agent(server, token, call, when)
     if when == "during":
         wait_until(got.exists)
-        first.send_signal(signal.SIGKILL)  # the agent alone: its git goes on, as a request under way does
+        first.send_signal(
+            signal.SIGKILL
+        )  # the agent alone: its git goes on, as a request under way does
         first.wait(WITHIN_S)
         closed.unlink()
     else:

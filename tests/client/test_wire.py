@@ -1,4 +1,5 @@
-"""How the client sends: the same request until there is an answer, before a server that fails; and what it needs."""
+"""How the client sends: the same request until there is an answer, before a server that fails; and
+what it needs."""
 
 import ast
 import os
@@ -9,10 +10,10 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from gatebook_client.errors import LedgerAway, Refused
-from gatebook_client.wire import Wire
+from gatebook_client.errors import Refused, ServerUnavailable
+from gatebook_client.http import HttpClient
 
-from tests.house.server import ROOT
+from tests.config.server import ROOT
 
 pytestmark = pytest.mark.once
 
@@ -57,7 +58,7 @@ def stand(request: pytest.FixtureRequest) -> Iterator[Stand]:
 
 @pytest.mark.parametrize("stand", [[503, 0, 500, 201]], indirect=True)
 def test_the_same_key_is_sent_until_there_is_an_answer(stand: Stand) -> None:
-    wire = Wire(stand.url, "token", sleep=lambda _seconds: None)
+    wire = HttpClient(stand.url, "token", sleep=lambda _seconds: None)
     assert wire.post("/sessions", {"key": "s"}).body == {"id": "1"}
     assert len(stand.keys) == 4
     assert len(set(stand.keys)) == 1
@@ -65,27 +66,27 @@ def test_the_same_key_is_sent_until_there_is_an_answer(stand: Stand) -> None:
 
 @pytest.mark.parametrize("stand", [[503] * 100], indirect=True)
 def test_patience_ends(stand: Stand) -> None:
-    with pytest.raises(LedgerAway, match="HTTP 503"):
-        Wire(stand.url, "token", patience_s=0.3).post("/sessions", {"key": "s"})
+    with pytest.raises(ServerUnavailable, match="HTTP 503"):
+        HttpClient(stand.url, "token", patience_s=0.3).post("/sessions", {"key": "s"})
 
 
 @pytest.mark.parametrize("stand", [[422], [429]], indirect=True)
 def test_a_refusal_is_not_repeated(stand: Stand) -> None:
     with pytest.raises(Refused):
-        Wire(stand.url, "token").post("/sessions", {"key": "s"})
+        HttpClient(stand.url, "token").post("/sessions", {"key": "s"})
     assert len(stand.keys) == 1
 
 
 @pytest.mark.parametrize(("url", "token"), [("", "t"), ("http://x", "")])
 def test_without_an_address_or_a_token_there_is_a_sentence(url: str, token: str) -> None:
     with pytest.raises(ValueError, match="Gatebook needs"):
-        Wire(url, token)
+        HttpClient(url, token)
 
 
 @pytest.mark.parametrize("url", ["gatebook.example", "ftp://gatebook.example", "127.0.0.1:8000"])
 def test_what_is_no_address_is_not_asked_again_and_again(url: str) -> None:
-    with pytest.raises(ValueError, match="begins with http"):
-        Wire(url, "token")
+    with pytest.raises(ValueError, match="must begin with http"):
+        HttpClient(url, "token")
 
 
 def test_it_is_made_of_httpx_and_the_standard_library() -> None:
@@ -99,7 +100,7 @@ def test_it_is_made_of_httpx_and_the_standard_library() -> None:
 
 @pytest.mark.parametrize("stand", [[201, 201]], indirect=True)
 def test_a_child_after_a_fork_makes_connections_of_its_own(stand: Stand) -> None:
-    wire = Wire(stand.url, "token")
+    wire = HttpClient(stand.url, "token")
     wire.post("/sessions", {"key": "s"})
     mine = wire._http
     child = os.fork()

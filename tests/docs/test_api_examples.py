@@ -1,4 +1,4 @@
-"""docs/api.md is true: every example is sent, in its order, and answered as it says."""
+"""docs/reference/api.md is true: every example is sent, in its order, and answered as it says."""
 
 import json
 import re
@@ -8,12 +8,12 @@ from typing import Any
 import httpx
 import pytest
 
-from approvals import last_look
-from ingest import openapi
-from tests.house.server import ROOT, Server
-from tests.ingest.caller import new_key
+from api.openapi import document
+from approvals import dispatch_checks
+from tests.api.api_client import new_key
+from tests.config.server import ROOT, Server
 
-TEXT = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
 EXAMPLE = re.compile(r"^```http\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # What the section on gates says is in force.
 RULES = """
@@ -49,7 +49,8 @@ def fill(text: str, known: dict[str, str]) -> str:
 
 
 def compare(shown: Any, told: Any, known: dict[str, str], where: str) -> None:
-    """Fail where the answer is not as shown; `…` is anything, and an angled name is learnt or must be what it was."""
+    """Fail where the answer is not as shown; `…` is anything, and an angled name is learnt or must
+    be what it was."""
     if isinstance(shown, dict):
         for name, value in shown.items():
             assert name in told, f"{where}: there is no {name} in {told}"
@@ -68,11 +69,13 @@ def compare(shown: Any, told: Any, known: dict[str, str], where: str) -> None:
 def test_every_example_is_answered_as_shown(live_server_process: Server, tmp_path: Path) -> None:
     agent = f"examples-{new_key()[:8]}"
     live_server_process.run(
-        "from django.db import transaction; from sessions import projects\n"
-        f"with transaction.atomic(): projects.create('{agent}')"
+        "from django.db import transaction; from accounts import projects\n"
+        f"with transaction.atomic(): projects.create_project('{agent}')"
     )
     token = live_server_process.token(agent, "--project", agent)
-    known: dict[str, str] = {"stranger": live_server_process.token(f"{agent}-2", "--project", agent)}
+    known: dict[str, str] = {
+        "stranger": live_server_process.token(f"{agent}-2", "--project", agent)
+    }
     examples = EXAMPLE.findall(TEXT)
     assert len(examples) > 35
     before_gates = len(EXAMPLE.findall(TEXT.partition("\n## Gates\n")[0]))
@@ -84,7 +87,9 @@ def test_every_example_is_answered_as_shown(live_server_process: Server, tmp_pat
     with httpx.Client(base_url=f"{live_server_process.url}/api/v1", timeout=60) as client:
         for number, example in enumerate(examples):
             if number == before_gates:
-                live_server_process.manage("load_policies", str(rules), "--activate", "enforce", "--project", agent)
+                live_server_process.manage(
+                    "load_policies", str(rules), "--activate", "enforce", "--project", agent
+                )
             line, headers, body, status, told, shown = parts(example)
             method, _, path = fill(line, known).partition(" ")
             sent = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
@@ -92,37 +97,52 @@ def test_every_example_is_answered_as_shown(live_server_process: Server, tmp_pat
             if method == "POST" and not path.startswith("/events"):
                 sent.setdefault("Idempotency-Key", new_key())
             content = fill(body, known) + ("\n" if method == "PUT" else "")
-            answer = client.request(method, path, content=content.encode() if body else None, headers=sent)
+            answer = client.request(
+                method, path, content=content.encode() if body else None, headers=sent
+            )
             assert answer.status_code == status, f"{line}: {answer.text}"
             for name, value in told.items():
                 assert answer.headers[name] == value, line
             compare(shown, answer.json(), known, line)
             if status >= 400:
                 assert f"`{answer.json()['code']}`" in TEXT
-        got = client.get(f"/artifacts/{known['artifact']}/bytes", headers={"Authorization": f"Bearer {token}"})
+        got = client.get(
+            f"/artifacts/{known['artifact']}/bytes", headers={"Authorization": f"Bearer {token}"}
+        )
         assert got.content == b"hello world\n"
 
 
 @pytest.mark.once
 def test_every_call_and_every_code_is_spoken_of() -> None:
     lines = {re.sub(r"<\w+>|\?.*", "", parts(example)[0]) for example in EXAMPLE.findall(TEXT)}
-    for endpoint in openapi.ENDPOINTS:
+    for endpoint in document.ENDPOINTS:
         method, path = endpoint.method.upper(), endpoint.path
         named = f"`{method} {path.replace('{', '<').replace('}', '>')}`"
         assert f"{method} {re.sub('{.*?}', '', path)}" in lines or named in TEXT, named
     told = set(re.findall(r"`([a-z_A-Z0-9]+)`", TEXT.partition("## Refusals")[2]))
     raised: set[str] = set()
     for file in [
-        *(ROOT / "ingest").glob("*.py"),
-        *(ROOT / "ingest" / "views").glob("*.py"),
-        *(ROOT / "ledger").glob("*.py"),
-        *(ROOT / "approvals").glob("*.py"),
+        *(ROOT / "api").rglob("*.py"),
+        *(ROOT / "ledger").rglob("*.py"),
+        *(ROOT / "approvals").rglob("*.py"),
     ]:
-        if file.name == "verdict_words.py":  # reasons of verdicts, which refuse nothing
+        if (
+            file.parent.name == "verdicts" and file.name == "labels.py"
+        ):  # reasons of verdicts, which refuse nothing
             continue
         text = file.read_text(encoding="utf-8")
-        raised |= set(re.findall(r'(?:Problem|FaultError|BadNumber)\(\s*(?:\d{3},\s*)?"([a-z_]+)"', text))
-        raised |= set(re.findall(r'(?:\(|return |\d, )\s*"([A-Z]+_[A-Z]+)",\s*(?:f?"[A-Z]|detail|sentence)', text))
+        raised |= set(
+            re.findall(r'(?:Problem|FaultError|BadNumber)\(\s*(?:\d{3},\s*)?"([a-z_]+)"', text)
+        )
+        raised |= set(
+            re.findall(
+                r'(?:\(|return |\d, )\s*"([A-Z]+_[A-Z]+)",\s*(?:f?"[A-Z]|detail|sentence)', text
+            )
+        )
     # Faults that another code stands for before they are answered.
     assert raised - told == {"number_out_of_range", "not_json"}
-    assert {code for code in told if code.isupper()} <= raised | {last_look.HELD.code, "PACED", "LEASE_LOST"}
+    assert {code for code in told if code.isupper()} <= raised | {
+        dispatch_checks.STOPPED_REFUSAL.code,
+        "PACED",
+        "LEASE_LOST",
+    }

@@ -1,4 +1,5 @@
-"""The documents say what is true: links lead somewhere, variables exist, the quickstart works as it stands."""
+"""The documents say what is true: links lead somewhere, variables exist, the quickstart works as it
+stands."""
 
 import json
 import re
@@ -9,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.house.server import ROOT, Server
+from tests.config.server import ROOT, Server
 
-DOCUMENTS = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 VARIABLE = re.compile(r"\b(?:GATEBOOK_[A-Z_]+[A-Z]|DATABASE_(?:OWNER_)?URL|CELERY_BROKER_URL)\b")
@@ -34,22 +35,36 @@ def test_every_link_leads_somewhere(document: Path) -> None:
         target = (document.parent / place).resolve() if place else document
         assert target.exists(), f"{document.name} points to {link}"
         if anchor:
-            assert anchor in anchors(target.read_text(encoding="utf-8")), f"{document.name} points to {link}"
+            assert anchor in anchors(target.read_text(encoding="utf-8")), (
+                f"{document.name} points to {link}"
+            )
 
 
 @pytest.mark.once
 def test_the_map_names_every_document() -> None:
     named = set(LINK.findall((ROOT / "docs" / "README.md").read_text(encoding="utf-8")))
-    there = {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    docs = ROOT / "docs"
+    paths = [path for path in docs.rglob("*.md") if path.parent.name != "decisions"]
+    there = {str(path.relative_to(docs)) for path in paths} - {"README.md"}
     assert there <= named, f"docs/README.md does not name {there - named}"
-    decisions = set(LINK.findall((ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")))
-    assert decisions == {path.name for path in (ROOT / "docs" / "decisions").glob("*.md")} - {"README.md"}
+    decisions = set(
+        LINK.findall((ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8"))
+    )
+    assert decisions == {path.name for path in (ROOT / "docs" / "decisions").glob("*.md")} - {
+        "README.md"
+    }
 
 
 @pytest.mark.once
 def test_operating_names_every_variable_that_is_read_and_no_other() -> None:
-    told = set(VARIABLE.findall((ROOT / "docs" / "operating.md").read_text(encoding="utf-8")))
-    files = [path for path in ROOT.glob("*/**/*.py") if path.relative_to(ROOT).parts[0] not in {".venv", "var"}]
+    told = set(
+        VARIABLE.findall((ROOT / "docs" / "how-to" / "operating.md").read_text(encoding="utf-8"))
+    )
+    files = [
+        path
+        for path in ROOT.glob("*/**/*.py")
+        if path.relative_to(ROOT).parts[0] not in {".venv", "var"}
+    ]
     read = set()
     for path in files:
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -59,28 +74,27 @@ def test_operating_names_every_variable_that_is_read_and_no_other() -> None:
 
 
 @pytest.mark.once
-def test_the_readme_speaks_of_all_twenty_five_systems() -> None:
-    rows = re.findall(
-        r"^\| (\d+) \| [^|]+ \| (works|part|not yet) \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE
-    )
+def test_the_status_page_lists_all_twenty_five_systems() -> None:
+    text = (ROOT / "docs" / "status.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| [^|]+ \| (works|part|not yet) \|", text, re.MULTILINE)
     assert [int(number) for number, _ in rows] == list(range(1, 26))
 
 
 # A reviewer who says yes to the first gate of a project, whenever it comes.
 APPROVER = """
 import time
-from approvals import rulings
+from approvals.voting import votes
 from approvals.models import Gate
-from approvals.rulings import Shown
-from journal.clock import now_us
-from sessions.models import Membership
+from approvals.voting.votes import ShownGate
+from db.clock import now_us
+from accounts.models import Membership
 person = Membership.objects.select_related("project", "user").get(project__name="{project}")
 until = time.monotonic() + 60
 while (gate := Gate.objects.filter(project=person.project).first()) is None:
     assert time.monotonic() < until, "nobody asked"
     time.sleep(0.05)
-shown = Shown(gate.version, gate.digest, "0" * 64, True, now_us())
-outcome = rulings.answer(gate, person, "approve", "as the quickstart says", shown, step_up="typed_digest")
+shown = ShownGate(gate.version, gate.digest, "0" * 64, True, now_us())
+outcome = votes.cast_vote(gate, person, "approve", "as the quickstart says", shown, step_up="typed_digest")
 assert outcome.refusal is None, outcome.refusal
 """
 
@@ -88,9 +102,15 @@ assert outcome.refusal is None, outcome.refusal
 def test_the_quickstart_proceeds_in_a_project_of_its_own_where_the_policy_of_the_demo_would_hold_it(
     live_server_process: Server, tmp_path: Path
 ) -> None:
-    server, text = live_server_process, (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
+    server, text = (
+        live_server_process,
+        (ROOT / "docs" / "tutorial" / "quickstart.md").read_text(encoding="utf-8"),
+    )
     told = re.findall(r"^\.venv/bin/python manage\.py (.+)$", text, re.MULTILINE)
-    said = [server.manage(*line.replace(" admin", f" {server.administrator}").split()).strip() for line in told]
+    said = [
+        server.manage(*line.replace(" admin", f" {server.administrator}").split()).strip()
+        for line in told
+    ]
     server.manage("create_project", "with-the-demo", "--administrator", server.administrator)
     policy = str(ROOT / "evaluation" / "demo_policies.yaml")
     server.manage("load_policies", "--project", "with-the-demo", policy, "--activate", "enforce")
@@ -105,31 +125,47 @@ def test_the_quickstart_proceeds_in_a_project_of_its_own_where_the_policy_of_the
             timeout=60,
             check=True,
         )
-        codes.append([json.loads(line).get("code") for line in done.stdout.splitlines() if line.startswith("{")])
+        codes.append(
+            [
+                json.loads(line).get("code")
+                for line in done.stdout.splitlines()
+                if line.startswith("{")
+            ]
+        )
     assert codes == [[None] * 4, [None, "GATE_PENDING", "NOT_DISPATCHED", None]]
 
 
 def test_the_quickstart_works_as_it_stands(live_server_process: Server, tmp_path: Path) -> None:
-    text, project = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8"), "quickstart"
+    text, project = (
+        (ROOT / "docs" / "tutorial" / "quickstart.md").read_text(encoding="utf-8"),
+        "quickstart",
+    )
     blocks = SHELL.findall(text)
     rules = tmp_path / "first.yaml"
     rules.write_text(text.partition("```yaml\n")[2].partition("```")[0], encoding="utf-8")
     live_server_process.run(
         f"""
 from django.db import transaction
-from sessions import people, projects
+from accounts import people
+from accounts import projects
 with transaction.atomic():
-    people.add(projects.create("{project}"), "{project}", "reviewer", people.generated_password())
+    people.add_project_member(projects.create_project("{project}"), "{project}", "reviewer", people.generate_password())
 """
     )
-    live_server_process.manage("load_policies", "--project", project, str(rules), "--activate", "enforce")
+    live_server_process.manage(
+        "load_policies", "--project", project, str(rules), "--activate", "enforce"
+    )
     token = live_server_process.token("quickstart", "--project", project)
     with ThreadPoolExecutor(1) as beside:
         approving = beside.submit(live_server_process.run, APPROVER.format(project=project))
         done = subprocess.run(
             ["bash", "-e", "-c", "\n".join([*blocks, 'echo "RUN=$RUN"'])],
             cwd=tmp_path,
-            env={"PATH": "/usr/local/bin:/usr/bin:/bin", "URL": live_server_process.url, "TOKEN": token},
+            env={
+                "PATH": "/usr/local/bin:/usr/bin:/bin",
+                "URL": live_server_process.url,
+                "TOKEN": token,
+            },
             capture_output=True,
             text=True,
             timeout=90,
@@ -139,7 +175,9 @@ with transaction.atomic():
     assert done.returncode == 0, done.stderr
     assert f"approve it in the browser ({live_server_process.url}/approvals/" in done.stdout
     said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert [answer["status"] for answer in said if "title" in answer] == [409], "only the last dispatch is refused"
+    assert [answer["status"] for answer in said if "title" in answer] == [409], (
+        "only the last dispatch is refused"
+    )
     assert [answer["answer"] for answer in said if "attempts" in answer] == ["done"]
     assert [answer["accepted"] for answer in said if "accepted" in answer] == [3]
     run = done.stdout.rpartition("RUN=")[2].strip()
@@ -150,13 +188,18 @@ with transaction.atomic():
         timeout=60,
     ).json()["items"]
     states = {effect["effect_key"]: effect["state"] for effect in found}
-    assert states == {"greet": "acknowledged", "deploy": "acknowledged", "look": "acknowledged", "pay": "dispatched"}
+    assert states == {
+        "greet": "acknowledged",
+        "deploy": "acknowledged",
+        "look": "acknowledged",
+        "pay": "dispatched",
+    }
 
 
 @pytest.mark.once
-def test_the_readme_quotes_the_evaluation_as_it_was_measured() -> None:
-    measured = (ROOT / "docs" / "evaluation.md").read_text().splitlines()
-    lines = (ROOT / "README.md").read_text().splitlines()
+def test_the_status_page_quotes_the_evaluation_as_it_was_measured() -> None:
+    measured = (ROOT / "docs" / "explanation" / "evaluation.md").read_text().splitlines()
+    lines = (ROOT / "docs" / "status.md").read_text().splitlines()
     quoted = [line for line in lines if line.startswith(("| session blob", "| Gatebook,"))]
     assert len(quoted) == 5
     assert [line for line in quoted if line not in measured] == []

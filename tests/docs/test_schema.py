@@ -1,4 +1,5 @@
-"""docs/schema.md says what is there: every table, column, index and writer, and every field of the paper's Table 6."""
+"""docs/reference/schema.md says what is there: every table, column, index and writer, and every field of the
+paper's Table 6."""
 
 import re
 from pathlib import Path
@@ -13,23 +14,36 @@ from tests.ledger.test_one_writer import OURS, claimed
 
 pytestmark = pytest.mark.once
 ROOT: Final = Path(settings.BASE_DIR)
-PAGE: Final = (ROOT / "docs" / "schema.md").read_text()
-MODELS: Final = {model._meta.db_table: model for model in apps.get_models() if model._meta.db_table in OURS.values()}
+PAGE: Final = (ROOT / "docs" / "reference" / "schema.md").read_text()
+MODELS: Final = {
+    model._meta.db_table: model
+    for model in apps.get_models()
+    if model._meta.db_table in OURS.values()
+}
 FACTS: Final = ["Holds", "Written by", "Retention", "Migration", "Backup"]
 
 # Table 6 of the paper: the tables and their representative fields.
 TABLE_6: Final = {
     "sessions": "session id, repository id, status, current cursor, owner, created at, updated at",
-    "session_tasks": "task id, session id, parent task id, state, priority, assigned worker, branch label",
+    "session_tasks": "task id, session id, parent task id, state, priority, assigned worker, "
+    "branch label",
     "effect_ledger": (
-        "effect id, session id, task id, tool, intent hash, idempotency key, state, external reference, timestamps"
+        "effect id, session id, task id, tool, intent hash, idempotency key, state, external "
+        "reference, timestamps"
     ),
-    "approvals": "approval id, session id, policy gate, requester, approver, decision, rationale, timestamps",
+    "approvals": "approval id, session id, policy gate, requester, approver, decision, rationale, "
+    "timestamps",
     "artifacts": "artifact id, session id, type, URI or path, content hash, size, retention class",
-    "checkpoint_blob": ("compact execution summary, prompt cache keys, resumable cursor snapshot, version pins"),
-    "export_bundle": ("human-readable session summary, selected traces, selected diffs, machine-portable metadata"),
+    "checkpoint_blob": (
+        "compact execution summary, prompt cache keys, resumable cursor snapshot, version pins"
+    ),
+    "export_bundle": (
+        "human-readable session summary, selected traces, selected diffs, machine-portable metadata"
+    ),
 }
-PARTS: Final = {"export_bundle": ("README.md", "bundle.json", "diffs/")}  # of a file, where the paper means no storage
+PARTS: Final = {
+    "export_bundle": ("README.md", "bundle.json", "diffs/")
+}  # of a file, where the paper means no storage
 PAPER: Final = ROOT.parent / "shared" / "seeds"
 
 
@@ -82,7 +96,9 @@ def test_every_field_of_table_6_has_a_row_with_its_home_or_what_it_waits_for() -
 
 
 def test_every_column_that_is_named_exists() -> None:
-    named = re.findall(r"`((?:journal|agent_sessions|ledger|ingest)_[a-z]+)\.([a-z0-9_]+)`", PAGE)
+    named = re.findall(
+        r"`((?:journal|accounts|agent_sessions|ledger|api)_[a-z]+)\.([a-z0-9_]+)`", PAGE
+    )
     assert len(named) > 40
     for table, column in named:
         assert table in MODELS, table
@@ -109,7 +125,11 @@ def test_every_index_of_a_table_is_told_with_its_columns(table: str) -> None:
     told = rows(text[text.index("| Index |") :])
     assert all(len(row) == 3 and row[2] for row in told), told
 
-    named = {row[0].strip("`"): re.findall(r"`([a-z0-9_]+)`", row[1]) for row in told if row[0].startswith("`")}
+    named = {
+        row[0].strip("`"): re.findall(r"`([a-z0-9_]+)`", row[1])
+        for row in told
+        if row[0].startswith("`")
+    }
     expected = {index.name: list(index.fields) for index in model._meta.indexes}
     unique = [one for one in model._meta.constraints if isinstance(one, models.UniqueConstraint)]
     expected |= {constraint.name: list(constraint.fields) for constraint in unique}
@@ -124,4 +144,4 @@ def test_every_index_of_a_table_is_told_with_its_columns(table: str) -> None:
 
 def test_links_lead_somewhere() -> None:
     for target in re.findall(r"\]\(([^)#]+)", PAGE):
-        assert (ROOT / "docs" / target).exists(), target
+        assert (ROOT / "docs" / "reference" / target).exists(), target

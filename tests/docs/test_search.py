@@ -1,17 +1,19 @@
-"""docs/search.md is what the registry says, and every query in it can be asked."""
+"""docs/reference/search.md is what the registry says, and every query in it can be asked."""
 
 import pytest
 
-from inquiry.query import asking, completing, pieces, reading, reference, telling
-from inquiry.query.entities import ENTITIES
-from sessions import projects
-from tests.house.server import ROOT
+from accounts import projects
+from investigation.query import autocomplete, compiler, describe, docs, edit, execute
+from investigation.query.entities import ENTITIES
+from tests.config.server import ROOT
 
 
 @pytest.mark.once
 def test_the_document_is_what_the_registry_says() -> None:
-    told = (ROOT / "docs" / "search.md").read_text(encoding="utf-8")
-    assert told == reference.page(), "python manage.py describe_search > docs/search.md"
+    told = (ROOT / "docs" / "reference" / "search.md").read_text(encoding="utf-8")
+    assert told == docs.render_search_docs(), (
+        "python manage.py describe_search > docs/reference/search.md"
+    )
     for entity in ENTITIES.values():
         for one in (*entity.fields, *entity.flags, *(f"any({scope}: " for scope in entity.scopes)):
             assert f"`{one}" in told
@@ -19,14 +21,24 @@ def test_the_document_is_what_the_registry_says() -> None:
 
 @pytest.mark.django_db
 def test_every_example_is_answered() -> None:
-    project = projects.ensure_default()
-    for text in reference.examples():
-        asked = asking.understand(text, project, 1_800_000_000_000_000)
-        found = asking.answer(asked, lambda rows: rows)
+    project = projects.ensure_default_project()
+    for text in docs.all_examples():
+        asked = execute.compile_query(text, project, 1_800_000_000_000_000)
+        found = execute.load_results(asked, lambda rows: rows)
         assert found.rows == [], text
-        assert telling.told(asked.query).endswith("."), text
-        left = [one.text for one in pieces.pieces(asked.query) if one.node is not None]
-        assert len(left) == len(reading.conjuncts(asked.query)), text
+        assert describe.describe_query(asked.query).endswith("."), text
+        left = [one.text for one in edit.split_conditions(asked.query) if one.node is not None]
+        assert len(left) == len(compiler.top_level_conditions(asked.query)), text
         for piece in left:  # each reads alone
-            assert len(reading.conjuncts(reading.read(f"{asked.entity.name} {piece}"))) == 1, (text, piece)
-        assert len(completing.complete(text, len(text), project).options) <= completing.MOST
+            assert (
+                len(
+                    compiler.top_level_conditions(
+                        compiler.parse_query(f"{asked.entity.name} {piece}")
+                    )
+                )
+                == 1
+            ), (text, piece)
+        assert (
+            len(autocomplete.complete_query(text, len(text), project).options)
+            <= autocomplete.MAX_OPTIONS
+        )

@@ -1,4 +1,5 @@
-"""The benchmark works: a tiny run of every part on the database of this run. How fast it was proves nothing."""
+"""The benchmark works: a tiny run of every part on the database of this run. How fast it was proves
+nothing."""
 
 import math
 import os
@@ -9,26 +10,26 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from config.run import web_server
+from config.supervisor import build_web_server
 from evaluation.bench import (
-    beats,
-    busy,
+    approvals,
+    bulk_seed,
     commands,
-    deciders,
-    desk,
-    filling,
     gates,
-    growth,
-    house,
-    reading,
-    resuming,
-    searching,
+    heartbeats,
+    memory_growth,
+    pages,
+    resume,
+    reviewer_process,
+    search,
     workload,
+    write_contention,
 )
+from evaluation.bench import installation as bench_installation
 from evaluation.bench.__main__ import Size, measure
-from evaluation.bench.figures import Figure, Report, percentile
+from evaluation.bench.report import Figure, Report, percentile
 from evaluation.bench.workload import BYTES, ITEMS, Writer
-from tests.house.server import Shell, _fill
+from tests.config.server import Shell, _fill
 
 TINY = Size(
     rounds=1,
@@ -81,23 +82,26 @@ NAMED = {
 
 
 class _SeldomWhole:
-    """Start the whole house where it falls and rises, or once; else the web server alone, at half the cost.
+    """Start the whole house where it falls and rises, or once; else the web server alone, at half
+    the cost.
 
     No part measures the job worker or its clock.
     """
 
     def __init__(self) -> None:
-        self._whole = house._supervise
+        self._whole = bench_installation._supervise
         self._next = {"desk", "small"}
 
-    def __call__(self, installation: house.Installation, port: int) -> "subprocess.Popen[bytes]":
+    def __call__(
+        self, installation: bench_installation.Installation, port: int
+    ) -> "subprocess.Popen[bytes]":
         if installation.folder.name in self._next:
             self._next = {"desk"}
             return self._whole(installation, port)
         with (installation.folder / "server.log").open("ab") as log:
             return subprocess.Popen(
-                web_server("127.0.0.1", port, installation.vendor, 16).command,
-                cwd=house.ROOT,
+                build_web_server("127.0.0.1", port, installation.vendor, 16).command,
+                cwd=bench_installation.ROOT,
                 env=installation.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -129,9 +133,9 @@ class _Beside:
 @pytest.fixture
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Passwords are hashed in no time, and commands begin at once."""
-    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "tests.house.settings")
+    monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "tests.config.settings")
     beside = _Beside()
-    monkeypatch.setattr(house, "_run", beside)
+    monkeypatch.setattr(bench_installation, "_run", beside)
     yield
     beside.close()
 
@@ -139,31 +143,32 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("_quickly")
 @pytest.mark.django_db  # on both databases, each of which measures parts of its own
 def test_a_tiny_run_measures_every_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(house, "QUIET_WITHIN_S", 0)
-    monkeypatch.setattr(house, "_supervise", _SeldomWhole())
+    monkeypatch.setattr(bench_installation, "QUIET_WITHIN_S", 0)
+    monkeypatch.setattr(bench_installation, "_supervise", _SeldomWhole())
     monkeypatch.setattr(workload, "ITEMS", 100)
     monkeypatch.setattr(commands, "CLIENTS", 4)
-    monkeypatch.setattr(growth, "TENTHS", 2)
-    monkeypatch.setattr(growth, "READS", 2)
-    monkeypatch.setattr(beats, "EVERY_S", 1)
-    monkeypatch.setattr(beats, "IDLE_S", 0.1)
-    monkeypatch.setattr(beats, "OPENERS", 2)
-    monkeypatch.setattr(busy, "IMPORTERS", 2)
-    monkeypatch.setattr(reading, "MEASURED_EFFECTS", 100)
-    monkeypatch.setattr(reading, "SEARCHES", dict(list(reading.SEARCHES.items())[1:3]))
-    monkeypatch.setattr(reading, "QUESTIONS", {3: reading.QUESTIONS[3], 13: reading.QUESTIONS[13]})
-    monkeypatch.setattr(reading, "WORDS", {"many have": "push"})
-    monkeypatch.setattr(searching, "SEARCHERS", 2)
-    monkeypatch.setattr(searching, "LOOK_S", 0.5)
-    monkeypatch.setattr(resuming, "READS", 5)
-    monkeypatch.setattr(desk, "READS", 5)
+    monkeypatch.setattr(memory_growth, "TENTHS", 2)
+    monkeypatch.setattr(memory_growth, "READS", 2)
+    monkeypatch.setattr(heartbeats, "EVERY_S", 1)
+    monkeypatch.setattr(heartbeats, "IDLE_S", 0.1)
+    monkeypatch.setattr(heartbeats, "OPENERS", 2)
+    monkeypatch.setattr(write_contention, "IMPORTERS", 2)
+    monkeypatch.setattr(pages, "MEASURED_EFFECTS", 100)
+    monkeypatch.setattr(pages, "SEARCHES", dict(list(pages.SEARCHES.items())[1:3]))
+    monkeypatch.setattr(pages, "QUESTIONS", {3: pages.QUESTIONS[3], 13: pages.QUESTIONS[13]})
+    monkeypatch.setattr(pages, "WORDS", {"many have": "push"})
+    monkeypatch.setattr(search, "SEARCHERS", 2)
+    monkeypatch.setattr(search, "LOOK_S", 0.5)
+    monkeypatch.setattr(resume, "READS", 5)
+    monkeypatch.setattr(approvals, "READS", 5)
     monkeypatch.setattr(gates, "WAITERS", 3)
     monkeypatch.setattr(gates, "LOOK_S", 0.2)
     monkeypatch.setattr(gates, "JUDGEMENTS", 50)
-    # Whoever is not woken hears at the end of its wait, twenty seconds after it began; a busy machine is not as late.
+    # Whoever is not woken hears at the end of its wait, twenty seconds after it began; a busy
+    # machine is not as late.
     monkeypatch.setattr(gates, "LOST_AFTER_S", 15)
-    monkeypatch.setattr(deciders, "PEOPLE", 4)
-    vendor = "sqlite" if settings.DATABASES["default"]["ENGINE"] == "config.sqlite" else "postgresql"
+    monkeypatch.setattr(reviewer_process, "PEOPLE", 4)
+    vendor = "sqlite" if settings.DATABASES["default"]["ENGINE"] == "db.sqlite" else "postgresql"
     cluster = Path(f"/var/tmp/gatebook-bench-test-{os.getpid()}")
     report = Report({"size": "tiny"})
 
@@ -176,7 +181,9 @@ def test_a_tiny_run_measures_every_part(tmp_path: Path, monkeypatch: pytest.Monk
     wrong = ("lost", "not exactly one", "both or neither")
     assert {value for name, value in figures.items() if name.endswith(wrong)} <= {0}
     assert figures.get("person's form beside 2 importers: errors", 0) == 0
-    queries = [figures.get(f"session page, {size} effects: queries", 0) for size in ("400", "1,200")]
+    queries = [
+        figures.get(f"session page, {size} effects: queries", 0) for size in ("400", "1,200")
+    ]
     assert queries[0] == queries[1]
     assert not cluster.exists()
     report.write(tmp_path / "report.json")
@@ -212,7 +219,10 @@ def test_batches_are_full_and_of_the_size_that_was_measured_before(workload: str
 @pytest.mark.once
 def test_the_queries_of_a_page_are_told_apart_from_what_the_server_does_beside() -> None:
     page = ['SELECT "django_session"."session_key"', 'SELECT "ledger_effect"."id"']
-    tick = ['SELECT "inquiry_pulse"."name"', 'UPDATE "inquiry_pulse" SET "beat_us" = $1']
+    tick = [
+        'SELECT "monitoring_jobheartbeat"."name"',
+        'UPDATE "monitoring_jobheartbeat" SET "beat_us" = $1',
+    ]
     anew = [*page, 'SELECT "ledger_tool"."name"', 'UPDATE "django_session" SET "session_data" = $1']
     for asked in (
         [tick, [*tick, *anew, *page]],
@@ -220,13 +230,13 @@ def test_the_queries_of_a_page_are_told_apart_from_what_the_server_does_beside()
         [anew, [*tick, *page]],
         [[*page, *page, *tick]],
     ):
-        assert reading._fewest(asked) == len(page)
+        assert pages._fewest(asked) == len(page)
 
 
 @pytest.mark.once
 def test_copies_fit_below_their_seed() -> None:
-    small, large = filling.plan((10_000, 1_000_000))
+    small, large = bulk_seed.plan((10_000, 1_000_000))
 
     assert small.seed == large.seed == 5_000
     assert small.first == large.first
-    assert large.first - large.copies * filling.STEP > 0
+    assert large.first - large.copies * bulk_seed.STEP > 0

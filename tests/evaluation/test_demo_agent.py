@@ -1,4 +1,5 @@
-"""The demo agent at work before the real server: what it says it did is what happened, and what is in the book."""
+"""The demo agent at work before the real server: what it says it did is what happened, and what is
+in the book."""
 
 import ast
 import json
@@ -13,10 +14,10 @@ import gatebook_client as gatebook
 import httpx
 import pytest
 
-from evaluation.bench.house import own_port
-from evaluation.workshop import Workshop
-from tests.house.server import ROOT, Server
-from tests.ingest.caller import NO_TLS
+from evaluation.bench.installation import own_port
+from evaluation.demo.git_sandbox import Workshop
+from tests.api.api_client import NO_TLS
+from tests.config.server import ROOT, Server
 
 pytestmark = pytest.mark.once  # it speaks to Gatebook over HTTP alone
 PROJECT = "ferry"  # of its own: the others' is not to be under its policy
@@ -38,7 +39,9 @@ class Job:
 
     def get(self, path: str) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self.token}"}
-        return httpx.get(f"{self.server.url}/api/v1{path}", headers=headers, verify=NO_TLS, timeout=60)
+        return httpx.get(
+            f"{self.server.url}/api/v1{path}", headers=headers, verify=NO_TLS, timeout=60
+        )
 
     def effect(self, key: str) -> dict[str, Any]:
         found: dict[str, Any] = self.get(f"/effects/{self.effects[key]['id']}").json()
@@ -46,7 +49,10 @@ class Job:
 
     def remote(self, *arguments: str) -> str:
         done = subprocess.run(
-            ["git", "-C", str(self.shop.remote), *arguments], capture_output=True, text=True, check=True
+            ["git", "-C", str(self.shop.remote), *arguments],
+            capture_output=True,
+            text=True,
+            check=True,
         )
         return done.stdout.strip()
 
@@ -64,7 +70,7 @@ class Running:
 
     def __init__(self, *arguments: str, temporary: Path | None = None) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "evaluation.demo_agent", *arguments],
+            [sys.executable, "-m", "evaluation.demo.agent", *arguments],
             cwd=ROOT,
             env=os.environ | ({"TMPDIR": str(temporary)} if temporary else {}),
             stdout=subprocess.PIPE,
@@ -105,27 +111,29 @@ def rule(server: Server, gate: str, person: str, answer: str, reason: str = "") 
     """Let a person answer a gate as the page does, in another process."""
     server.run(
         f"""
-from approvals import rulings
+from approvals.voting import votes
 from approvals.models import Gate
-from approvals.rulings import Shown
-from journal.clock import now_us
-from sessions.models import Membership
+from approvals.voting.votes import ShownGate
+from db.clock import now_us
+from accounts.models import Membership
 gate = Gate.objects.get(id="{gate}")
 member = Membership.objects.select_related("project", "user").get(project=gate.project, user__username="{person}")
-shown = Shown(gate.version, gate.digest, "0" * 64, True, now_us())
-assert rulings.answer(gate, member, "{answer}", "{reason}", shown, step_up="typed_digest").refusal is None
+shown = ShownGate(gate.version, gate.digest, "0" * 64, True, now_us())
+assert votes.cast_vote(gate, member, "{answer}", "{reason}", shown, step_up="typed_digest").refusal is None
 """
     )
 
 
 def a_project(server: Server, name: str, policy: Path) -> str:
-    """Make a project with a reviewer, the demo's tools and a policy in force; return a token of its agent."""
+    """Make a project with a reviewer, the demo's tools and a policy in force; return a token of its
+    agent."""
     server.run(
         f"""
 from django.db import transaction
-from sessions import people, projects
+from accounts import people
+from accounts import projects
 with transaction.atomic():
-    people.add(projects.create("{name}"), "{name}-pilot", "reviewer", people.generated_password())
+    people.add_project_member(projects.create_project("{name}"), "{name}-pilot", "reviewer", people.generate_password())
 """
     )
     server.manage("load_tools", "--project", name, "evaluation/demo_tools.yaml")
@@ -142,7 +150,10 @@ def job(live_server_process: Server, tmp_path_factory: pytest.TempPathFactory) -
     made = Job(PROJECT, server, token, "", Workshop(folder), {}, {})
     with Running("--url", server.url, "--token", token, "--keep", str(folder)) as agent:
         gate = agent.gate()
-        assert made.remote("for-each-ref", "--format=%(objectname)", "refs/heads/main") == made.first_commit()
+        assert (
+            made.remote("for-each-ref", "--format=%(objectname)", "refs/heads/main")
+            == made.first_commit()
+        )
         made.rule(gate, "approve")
         code, wrong = agent.end()
     assert code == 0, wrong
@@ -166,9 +177,15 @@ def test_every_effect_came_to_the_end_it_should(job: Job) -> None:
     errors = {key for key, end in ends.items() if end == ("acknowledged", "error")}
     assert errors == {"test-1", "compare"}
     others = {key: state for key, (state, _) in ends.items() if state != "acknowledged"}
-    assert others == {"push-branch": "compensated", "write-changelog": "superseded", "push-tag": "failed"}
+    assert others == {
+        "push-branch": "compensated",
+        "write-changelog": "superseded",
+        "push-tag": "failed",
+    }
     assert {ends[key] for key in ends.keys() - errors - others.keys()} == {("acknowledged", "ok")}
-    assert {effect["leave"] for key, effect in job.effects.items() if key != "write-changelog"} == {"used"}
+    assert {effect["leave"] for key, effect in job.effects.items() if key != "write-changelog"} == {
+        "used"
+    }
     assert job.effects["write-changelog"]["leave"] == "granted"
 
 
@@ -182,21 +199,37 @@ print(json.dumps({{row.effect_key: [row.judged, row.judged_by, row.leave_basis] 
     judged = json.loads(job.server.run(code))
     assert judged.pop("push-main") == ["ask", "demo@1/push-to-production", "ruling"]
     assert {(outcome, basis) for outcome, _, basis in judged.values()} == {("allow", "policy")}
-    assert judged["push-branch"][1] == judged["push-tag"][1] == judged["delete-branch"][1] == "demo@1/push-elsewhere"
+    assert (
+        judged["push-branch"][1]
+        == judged["push-tag"][1]
+        == judged["delete-branch"][1]
+        == "demo@1/push-elsewhere"
+    )
     assert judged["compare"][1] == "demo@1/harmless-commands"
     assert judged["read-tariff"][1] == "demo@1/work-at-home"
 
 
 def test_its_gate_was_approved_by_a_person_and_used_once(job: Job) -> None:
     (gate,) = job.get(f"/gates?session={job.session['id']}").json()["items"]
-    assert (gate["effect"], gate["status"], gate["risk"]) == (job.effects["push-main"]["id"], "used", "high")
-    assert f"approve it in the browser ({job.server.url}/approvals/{gate['id']}/), and watch it continue" in job.said
+    assert (gate["effect"], gate["status"], gate["risk"]) == (
+        job.effects["push-main"]["id"],
+        "used",
+        "high",
+    )
+    assert (
+        f"approve it in the browser ({job.server.url}/approvals/{gate['id']}/), and watch it "
+        "continue" in job.said
+    )
 
 
 def test_main_of_the_remote_is_the_commit_that_the_ledger_names(job: Job) -> None:
-    assert job.remote("rev-parse", "refs/heads/main") == job.effects["push-main"]["external_reference"]
+    assert (
+        job.remote("rev-parse", "refs/heads/main") == job.effects["push-main"]["external_reference"]
+    )
     assert job.remote("log", "-1", "--format=%s", "main") == job.session["title"]
-    assert job.remote("rev-parse", "refs/heads/next") == job.effects["push-next"]["external_reference"]
+    assert (
+        job.remote("rev-parse", "refs/heads/next") == job.effects["push-next"]["external_reference"]
+    )
     assert job.remote("show", "main:tariff.py").endswith("return round(cents)")
 
 
@@ -209,7 +242,10 @@ def test_the_rejected_push_was_tried_again_as_attempt_two(job: Job) -> None:
 
 
 def test_the_branch_is_gone_and_its_push_compensated(job: Job) -> None:
-    assert job.remote("for-each-ref", "--format=%(refname)").split() == ["refs/heads/main", "refs/heads/next"]
+    assert job.remote("for-each-ref", "--format=%(refname)").split() == [
+        "refs/heads/main",
+        "refs/heads/next",
+    ]
     assert job.effects["delete-branch"]["state"] == "acknowledged"
     undone = job.effect("push-branch")
     assert (undone["state"], undone["outcome"]) == ("compensated", "ok")
@@ -229,12 +265,20 @@ print(json.dumps({{row.effect_key: [row.task.key, str(row.repository or ""), row
 """
     rows = json.loads(job.server.run(code))
     assert rows["push-main"] == ["publish", "ferry/tariff", "refs/heads/main", "production"]
-    assert rows["delete-branch"] == ["tidy", "ferry/tariff", "refs/heads/fix/reduced-fares", "other"]
+    assert rows["delete-branch"] == [
+        "tidy",
+        "ferry/tariff",
+        "refs/heads/fix/reduced-fares",
+        "other",
+    ]
     assert rows["test-1"][:2] == ["reproduce", ""]
 
 
 def test_its_tasks_form_a_tree_with_items(job: Job) -> None:
-    tasks = {task["key"]: task for task in job.get(f"/sessions/{job.session['id']}/tasks").json()["items"]}
+    tasks = {
+        task["key"]: task
+        for task in job.get(f"/sessions/{job.session['id']}/tasks").json()["items"]
+    }
     assert {task["state"] for task in tasks.values()} == {"done"}
     root = tasks.pop("job")
     assert {task["parent"] for task in tasks.values()} == {root["id"]}
@@ -255,9 +299,16 @@ for row in Artifact.objects.filter(session_id="{job.session["id"]}").order_by("o
     print(row.id, row.name, row.stored_at_us is not None)
 """
     artifacts = [line.split() for line in job.server.run(code).splitlines()]
-    assert [name for _, name, _ in artifacts] == ["test-1.log", "test-2.log", "commit.diff", "test-3.log"]
+    assert [name for _, name, _ in artifacts] == [
+        "test-1.log",
+        "test-2.log",
+        "commit.diff",
+        "test-3.log",
+    ]
     assert {stored for _, _, stored in artifacts} == {"True"}
-    bytes_of = {name: job.get(f"/artifacts/{identity}/bytes").content for identity, name, _ in artifacts}
+    bytes_of = {
+        name: job.get(f"/artifacts/{identity}/bytes").content for identity, name, _ in artifacts
+    }
     assert b"-    return int(cents)" in bytes_of["commit.diff"]
     assert b"1 failed" in bytes_of["test-1.log"]
     assert b"0 failed" in bytes_of["test-3.log"]
@@ -267,9 +318,12 @@ for row in Artifact.objects.filter(session_id="{job.session["id"]}").order_by("o
 def test_declared_tools_are_not_overwritten(job: Job, tmp_path: Path) -> None:
     other = tmp_path / "tools.yaml"
     other.write_text("tools: {file.read: {class: read_only}}\n", encoding="utf-8")
-    assert job.server.manage("load_tools", "--project", PROJECT, "--unless-declared", str(other)) == ""
+    assert (
+        job.server.manage("load_tools", "--project", PROJECT, "--unless-declared", str(other)) == ""
+    )
     counted = job.server.run(
-        f"from ledger.models_tools import Tool\nprint(Tool.objects.filter(project__name='{PROJECT}').count())"
+        "from ledger.models import Tool\n"
+        f"print(Tool.objects.filter(project__name='{PROJECT}').count())"
     )
     assert int(counted) > 1
 
@@ -278,10 +332,16 @@ def test_a_policy_in_force_is_not_replaced(job: Job, tmp_path: Path) -> None:
     other = tmp_path / "policies.yaml"
     other.write_text("name: other\nrules: []\n", encoding="utf-8")
     said = job.server.manage(
-        "load_policies", "--project", PROJECT, "--unless-active", str(other), "--activate", "enforce"
+        "load_policies",
+        "--project",
+        PROJECT,
+        "--unless-active",
+        str(other),
+        "--activate",
+        "enforce",
     )
     assert said == ""
-    assert "in force in mode enforce already" in job.server.manage(
+    assert "was already in force in mode enforce" in job.server.manage(
         "load_policies", "--project", PROJECT, str(POLICY), "--activate", "enforce"
     )
 
@@ -290,10 +350,12 @@ def test_a_policy_in_force_is_not_replaced(job: Job, tmp_path: Path) -> None:
 def test_an_absent_server_gets_a_sentence(tmp_path: Path) -> None:
     with own_port() as port:  # where nobody listens
         url = f"http://127.0.0.1:{port}"
-        with Running("--url", url, "--token", "gbk_x", "--patience", "0.2", temporary=tmp_path) as agent:
+        with Running(
+            "--url", url, "--token", "gbk_x", "--patience", "0.2", temporary=tmp_path
+        ) as agent:
             code, wrong = agent.end()
     assert code == 1
-    assert f"No Gatebook answers at {url}" in wrong
+    assert f"Gatebook does not answer at {url}" in wrong
     assert "make run" in wrong
     assert "Traceback" not in wrong
     assert list(tmp_path.iterdir()) == []
@@ -312,7 +374,15 @@ def test_killed_in_the_middle_of_its_push_it_is_followed_by_a_process_that_does_
     job: Job, tmp_path: Path
 ) -> None:
     shop = Workshop(tmp_path / "kept")
-    arguments = ("--url", job.server.url, "--token", job.token, "--keep", str(shop.folder), "--killed")
+    arguments = (
+        "--url",
+        job.server.url,
+        "--token",
+        job.token,
+        "--keep",
+        str(shop.folder),
+        "--killed",
+    )
     with Running(*arguments) as agent:
         agent.until("killed by SIGKILL in the middle of its push")
         found = agent.until("found")
@@ -327,7 +397,9 @@ def test_killed_in_the_middle_of_its_push_it_is_followed_by_a_process_that_does_
     (push,) = job.get(f"/effects?session={identity}&effect_key=push-branch").json()["items"]
     (attempt,) = job.get(f"/effects/{push['id']}").json()["attempts"]
     assert (push["state"], attempt["outcome"]) == ("compensated", "ok")
-    assert (shop.folder / "arrived").read_text().split().count("refs/heads/fix/reduced-fares") == 2  # made, and removed
+    assert (shop.folder / "arrived").read_text().split().count(
+        "refs/heads/fix/reduced-fares"
+    ) == 2  # made, and removed
 
 
 def test_an_act_that_breaks_is_recorded_as_unknown(job: Job) -> None:
@@ -335,19 +407,44 @@ def test_an_act_that_breaks_is_recorded_as_unknown(job: Job) -> None:
         raise RuntimeError("the line went dead")
 
     token = job.server.token("broken")
-    with pytest.raises(RuntimeError), gatebook.session(job.server.url, token, key="broken-act") as s:
+    with (
+        pytest.raises(RuntimeError),
+        gatebook.session(job.server.url, token, key="broken-act") as s,
+    ):
         s.perform("phone", {}, act)
     (effect,) = httpx.get(
         f"{job.server.url}/api/v1/effects?session=broken-act",
         headers={"Authorization": f"Bearer {token}"},
         timeout=60,
     ).json()["items"]
-    assert (effect["state"], effect["outcome"], effect["answer"]) == ("failed", "unknown", "ambiguous")
+    assert (effect["state"], effect["outcome"], effect["answer"]) == (
+        "failed",
+        "unknown",
+        "ambiguous",
+    )
 
 
 @pytest.mark.once
 def test_it_knows_gatebook_over_http_only() -> None:
-    rooms = {"config", "ingest", "inquiry", "approvals", "ledger", "sessions", "journal", "django"}
+    rooms = {
+        "config",
+        "pages",
+        "importers",
+        "api",
+        "investigation",
+        "monitoring",
+        "recovery",
+        "display",
+        "notifications",
+        "approvals",
+        "ledger",
+        "sessions",
+        "accounts",
+        "web",
+        "journal",
+        "db",
+        "django",
+    }
     for path in (ROOT / "evaluation").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

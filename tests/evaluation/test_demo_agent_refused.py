@@ -1,4 +1,5 @@
-"""The demo agent that is refused, stopped, or never answered: a no is a no, and it leaves nothing behind."""
+"""The demo agent that is refused, stopped, or never answered: a no is a no, and it leaves nothing
+behind."""
 
 import re
 from pathlib import Path
@@ -6,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from evaluation.workshop import Workshop
+from evaluation.demo.git_sandbox import Workshop
+from tests.config.server import Server
 from tests.evaluation.test_demo_agent import POLICY, Job, Running, a_project
-from tests.house.server import Server
 
 pytestmark = pytest.mark.once  # what the agent does is the same before either database
 PROJECT = "barge"
@@ -19,7 +20,13 @@ def job(live_server_process: Server, tmp_path_factory: pytest.TempPathFactory) -
     """A project in which nothing ran yet."""
     folder = tmp_path_factory.mktemp("refused") / "kept"
     return Job(
-        PROJECT, live_server_process, a_project(live_server_process, PROJECT, POLICY), "", Workshop(folder), {}, {}
+        PROJECT,
+        live_server_process,
+        a_project(live_server_process, PROJECT, POLICY),
+        "",
+        Workshop(folder),
+        {},
+        {},
     )
 
 
@@ -30,14 +37,19 @@ def given_up(job: Job, agent: Running) -> dict[str, Any]:
     identity = agent.said.rstrip().rstrip("/").rpartition("/")[2]
     session = job.get(f"/sessions/{identity}").json()
     assert session["status"] == "cancelled"
-    assert {task["state"] for task in job.get(f"/sessions/{identity}/tasks").json()["items"]} == {"done", "cancelled"}
+    assert {task["state"] for task in job.get(f"/sessions/{identity}/tasks").json()["items"]} == {
+        "done",
+        "cancelled",
+    }
     (push,) = job.get(f"/effects?session={identity}&effect_key=push-main").json()["items"]
     assert push["state"] == "superseded"
     assert "attempt" not in push
     return dict(push)
 
 
-def test_denied_it_withdraws_the_push_says_why_and_leaves_no_folder(job: Job, tmp_path: Path) -> None:
+def test_denied_it_withdraws_the_push_says_why_and_leaves_no_folder(
+    job: Job, tmp_path: Path
+) -> None:
     with Running("--url", job.server.url, "--token", job.token, temporary=tmp_path) as agent:
         job.rule(agent.gate(), "deny", "not on the day of a regatta")
         push = given_up(job, agent)
@@ -52,23 +64,25 @@ def test_sent_back_it_withdraws_the_push(job: Job) -> None:
         job.rule(agent.gate(), "return", "first a test for 0 km")
         push = given_up(job, agent)
     assert push["leave_basis"] == "returned"
-    assert "sent back: “first a test for 0 km”" in agent.said
+    assert "changes were requested: “first a test for 0 km”" in agent.said
 
 
 STOP = """
-from ledger import holds
+from ledger import stops
 from approvals.models import Gate
-from sessions.models import Membership
+from accounts.models import Membership
 gate = Gate.objects.get(id="{gate}")
 person = Membership.objects.select_related("project", "user").get(project=gate.project)
 if {stop}:
-    holds.put(gate.project, "session", gate.session_id.hex, "look at the timetable first", person.user)
+    stops.set_stop(gate.project, "session", gate.session_id.hex, "look at the timetable first", person.user)
 else:
-    holds.lift(holds.live(gate.project_id)[0], "looked", person.user)
+    stops.lift_stop(stops.load_stops(gate.project_id)[0], "looked", person.user)
 """
 
 
-def test_stopped_by_a_person_it_does_not_use_what_was_approved_until_the_stop_is_lifted(job: Job) -> None:
+def test_stopped_by_a_person_it_does_not_use_what_was_approved_until_the_stop_is_lifted(
+    job: Job,
+) -> None:
     with Running("--url", job.server.url, "--token", job.token) as agent:
         gate = agent.gate()
         job.server.run(STOP.format(gate=gate, stop=True))
@@ -83,11 +97,13 @@ def test_stopped_by_a_person_it_does_not_use_what_was_approved_until_the_stop_is
 
 def test_unanswered_it_ends_when_the_time_to_answer_is_over(job: Job, tmp_path: Path) -> None:
     hasty = tmp_path / "hasty.yaml"
-    hasty.write_text(POLICY.read_text(encoding="utf-8").replace("decide_within: 1h", "decide_within: 1s"))
+    hasty.write_text(
+        POLICY.read_text(encoding="utf-8").replace("decide_within: 1h", "decide_within: 1s")
+    )
     token = a_project(job.server, "hasty", hasty)
     with Running("--url", job.server.url, "--token", token) as agent:
         given_up(Job("hasty", job.server, token, "", job.shop, {}, {}), agent)
-    assert "nobody answered in time, and that is a no" in agent.said
+    assert "the approval request expired" in agent.said
 
 
 def test_stopped_half_way_it_leaves_no_folder_and_invents_no_end(job: Job, tmp_path: Path) -> None:
@@ -96,7 +112,11 @@ def test_stopped_half_way_it_leaves_no_folder_and_invents_no_end(job: Job, tmp_p
         agent.process.terminate()
         assert agent.end()[0] == 143
     assert list(tmp_path.iterdir()) == []
-    handle = re.search(r"session (s_\d+): ", agent.said)  # not the newest: by now it may have asked for a review
+    handle = re.search(
+        r"session (s_\d+): ", agent.said
+    )  # not the newest: by now it may have asked for a review
     assert handle
-    statuses = {one["handle"]: one["status"] for one in job.get("/sessions?limit=200").json()["items"]}
+    statuses = {
+        one["handle"]: one["status"] for one in job.get("/sessions?limit=200").json()["items"]
+    }
     assert statuses[handle[1]] == "running"

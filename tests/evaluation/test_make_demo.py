@@ -1,4 +1,5 @@
-"""What `make demo` runs, as the Makefile has it: it stops for the administrator that setup made, and for Ctrl-C."""
+"""What `make demo` runs, as the Makefile has it: it stops for the administrator that setup made,
+and for Ctrl-C."""
 
 import re
 import signal
@@ -11,16 +12,19 @@ from pathlib import Path
 import httpx
 import pytest
 
-from config.run import KILL_AFTER_S
-from tests.house.server import ROOT
-from tests.house.test_supervisor import House, alive, processes_of, wait_until
+from config.supervisor import KILL_AFTER_S
+from tests.config.server import ROOT
+from tests.config.test_supervisor import House, alive, processes_of, wait_until
 
-RECIPE = (ROOT / "Makefile").read_text(encoding="utf-8").partition("\ndemo:")[2].partition("\n\n")[0]
+RECIPE = (
+    (ROOT / "Makefile").read_text(encoding="utf-8").partition("\ndemo:")[2].partition("\n\n")[0]
+)
 WITHIN_S = 300
 
 
 def approve(url: str, gate: str, password: str) -> None:
-    """Sign in as the administrator and approve a gate: its page, the confirm page with code and password, the end."""
+    """Sign in as the administrator and approve a gate: its page, the confirm page with code and
+    password, the end."""
     form = re.compile(r'name="(csrfmiddlewaretoken|in_project|seen|seen_draft)" value="([^"]+)"')
     with httpx.Client(base_url=url, timeout=30) as browser:
 
@@ -49,7 +53,11 @@ class Demo(House):
     def prepare(self) -> str:
         """Do what the recipe does first; return the administrator's password."""
         commands = re.findall(r"manage\.py (.+?) &&", RECIPE)
-        assert [command.split()[0] for command in commands] == ["setup", "load_tools", "load_policies"]
+        assert [command.split()[0] for command in commands] == [
+            "setup",
+            "load_tools",
+            "load_policies",
+        ]
         said = ""
         for command in commands:
             done = self.run("manage.py", *command.split())
@@ -61,13 +69,20 @@ class Demo(House):
 
     @contextmanager
     def at_the_gate(self, file: Path) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
-        """Serve until the agent waits for people; yield the supervisor and the gate. `file` keeps what the agent says.
+        """Serve until the agent waits for people; yield the supervisor and the gate. `file` keeps
+        what the agent says.
 
         Killed at the end, if it has not ended by then.
         """
-        words = RECIPE.rpartition("exec $(BIN)/python -m ")[2].replace("$(BIN)/python", sys.executable).split()
+        words = (
+            RECIPE.rpartition("exec $(BIN)/python -m ")[2]
+            .replace("$(BIN)/python", sys.executable)
+            .split()
+        )
         with file.open("wb") as out:
-            running = subprocess.Popen([sys.executable, "-m", *words], cwd=ROOT, env=self.environment, stdout=out)
+            running = subprocess.Popen(
+                [sys.executable, "-m", *words], cwd=ROOT, env=self.environment, stdout=out
+            )
         try:
             wait_until(lambda: "approve it in the browser" in file.read_text(), WITHIN_S)
             found = re.search(rf"\({self.url}/approvals/(\S+)/\)", file.read_text())
@@ -79,7 +94,8 @@ class Demo(House):
 
 
 def stop(running: "subprocess.Popen[bytes]") -> None:
-    """Fail unless Ctrl-C ends all. How long a machine takes that is busy with other tests says nothing about that."""
+    """Fail unless Ctrl-C ends all. How long a machine takes that is busy with other tests says
+    nothing about that."""
     assert KILL_AFTER_S <= 4, "all must be gone within five seconds"
     children = processes_of(running.pid)
     running.send_signal(signal.SIGINT)
@@ -89,7 +105,9 @@ def stop(running: "subprocess.Popen[bytes]") -> None:
 
 @pytest.mark.once
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_ctrl_c_ends_all_while_the_agent_waits_and_a_later_run_is_approved_by_the_administrator(tmp_path: Path) -> None:
+def test_ctrl_c_ends_all_while_the_agent_waits_and_a_later_run_is_approved_by_the_administrator(
+    tmp_path: Path,
+) -> None:
     demo, first, second = Demo(tmp_path), tmp_path / "first", tmp_path / "second"
     password = demo.prepare()
     with demo.at_the_gate(first) as (running, _):

@@ -1,6 +1,7 @@
-"""The evaluation's first tier: crashes around effects, meetings and faults put in, all before one server on SQLite.
+"""The evaluation's first tier: crashes around effects, meetings and faults put in, all before one
+server on SQLite.
 
-Whole tiers are run by `make evaluate`; docs/evaluation.md shows what they measured.
+Whole tiers are run by `make evaluate`; docs/explanation/evaluation.md shows what they measured.
 """
 
 import itertools
@@ -14,23 +15,48 @@ from pathlib import Path
 
 import pytest
 
-from evaluation.bench.house import ROOT
-from evaluation.rig import crashes, falls, interleavings, meetings, orders, parts, prose, report
-from evaluation.rig.checker import COUNTERS
-from evaluation.rig.choices import ADVERSARY, Choices, Killed, explore
-from evaluation.rig.gatebook import Api, Unexpected
-from evaluation.rig.house import House, serve
-from evaluation.rig.mutants import Suite
-from evaluation.rig.remote import Oracle, oracle
-from evaluation.rig.work import CASES, UNDECIDABLE
+from evaluation.bench.installation import ROOT
+from evaluation.crashtest import (
+    agent_crashes,
+    contention,
+    delivery_orders,
+    interleavings,
+    report,
+    report_text,
+    server_crashes,
+    suites,
+)
+from evaluation.crashtest.checker import COUNTERS
+from evaluation.crashtest.domain import CASES, UNDECIDABLE
+from evaluation.crashtest.gatebook import Api, Unexpected
+from evaluation.crashtest.mutants import Suite
+from evaluation.crashtest.remote import Oracle, oracle
+from evaluation.crashtest.schedules import ADVERSARY, Choices, Killed, explore
+from evaluation.crashtest.server import House, serve
 
 pytestmark = pytest.mark.once  # the rig makes its own databases
 NAMED = {case.name: case for case in CASES}
 # The classes of the table. In one setting each; the longer tiers try the others too.
-ONE_OF_EACH = ["read_only", "natural", "keyed", "joint", "probeable", "compensable by key", "opaque"]
+ONE_OF_EACH = [
+    "read_only",
+    "natural",
+    "keyed",
+    "joint",
+    "probeable",
+    "compensable by key",
+    "opaque",
+]
 MUTANTS = [
-    *("events posted after the effect", "no fence before a probe is believed", "a fresh key per attempt"),
-    *("approval used in another transaction", "acknowledgement without compare-and-set", "2xx before COMMIT"),
+    *(
+        "events posted after the effect",
+        "no fence before a probe is believed",
+        "a fresh key per attempt",
+    ),
+    *(
+        "approval used in another transaction",
+        "acknowledgement without compare-and-set",
+        "2xx before COMMIT",
+    ),
     *("skip on restart", "blob rewritten in place", "a grant replayed to a new process"),
     *("evidence leaves a grant unspent", "a fold that depends on order"),
 ]
@@ -44,12 +70,17 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    folder, kept = tmp_path_factory.mktemp("rig") / "house", Path(os.environ.get("TESTS_TEMPLATE") or "none")
+    folder, kept = (
+        tmp_path_factory.mktemp("rig") / "house",
+        Path(os.environ.get("TESTS_TEMPLATE") or "none"),
+    )
     folder.mkdir()
     if kept.exists():
         shutil.copy(kept, folder / "gatebook.sqlite3")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("DJANGO_SETTINGS_MODULE", "tests.house.settings")  # passwords are hashed in no time
+        patched.setenv(
+            "DJANGO_SETTINGS_MODULE", "tests.config.settings"
+        )  # passwords are hashed in no time
         with serve("sqlite", folder, None) as found:
             yield found
 
@@ -66,12 +97,17 @@ def test_the_walk_takes_every_line_of_answers_once() -> None:
 
     walked = [(choices.replay, said) for choices, said in explore(1, 1, run)]
     assert len({replay for replay, _ in walked}) == len(walked)
-    # One death before the request; else each of five answers, and each of them with and without a death after it.
-    assert sorted(said for _, said in walked) == sorted(["killed", *ADVERSARY, *["killed"] * len(ADVERSARY)])
+    # One death before the request; else each of five answers, and each of them with and without a
+    # death after it.
+    assert sorted(said for _, said in walked) == sorted(
+        ["killed", *ADVERSARY, *["killed"] * len(ADVERSARY)]
+    )
 
 
 def test_the_session_file_fails_as_the_paper_predicts(remote: Oracle, house: House) -> None:
-    told = parts.baselines(remote, house.clock, cases=[NAMED["probeable"], NAMED["opaque"]], every=False)
+    told = suites.baselines(
+        remote, house.clock, cases=[NAMED["probeable"], NAMED["opaque"]], every=False
+    )
     assert report.broken({"baselines": told, "databases": {}}) == []
     assert told["blob, saved after"]["duplicates"]
     # Written in place it loses even what it had saved long before.
@@ -79,8 +115,12 @@ def test_the_session_file_fails_as_the_paper_predicts(remote: Oracle, house: Hou
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
-def test_a_death_at_any_tick_leaves_what_happened_known(house: House, remote: Oracle, name: str) -> None:
-    found, lines = crashes.by_raising(crashes.gatebook(remote, house), [NAMED[name]], 1, 1, every=False)
+def test_a_death_at_any_tick_leaves_what_happened_known(
+    house: House, remote: Oracle, name: str
+) -> None:
+    found, lines = agent_crashes.by_raising(
+        agent_crashes.gatebook(remote, house), [NAMED[name]], 1, 1, every=False
+    )
     assert found.clean, found.as_dict()
     assert found.runs == len(set(lines)) > 25
     assert found.given_up == 0
@@ -88,38 +128,50 @@ def test_a_death_at_any_tick_leaves_what_happened_known(house: House, remote: Or
 
 
 @pytest.mark.parametrize("name", sorted(NAMED.keys() - set(ONE_OF_EACH)))
-def test_whatever_becomes_of_a_request_is_known_or_told(house: House, remote: Oracle, name: str) -> None:
+def test_whatever_becomes_of_a_request_is_known_or_told(
+    house: House, remote: Oracle, name: str
+) -> None:
     """The variants, without a death; with one they are part of the longer tiers."""
-    found, _ = crashes.by_raising(crashes.gatebook(remote, house), [NAMED[name]], 0, 1)
+    found, _ = agent_crashes.by_raising(agent_crashes.gatebook(remote, house), [NAMED[name]], 0, 1)
     assert found.clean, found.as_dict()
     assert found.runs == len(ADVERSARY)
-    assert set(found.reasons) == {"undeclared": {"UNDECIDABLE"}, "compensable by reference": {"REF_LOST"}}.get(
-        name, set()
-    )
+    assert set(found.reasons) == {
+        "undeclared": {"UNDECIDABLE"},
+        "compensable by reference": {"REF_LOST"},
+    }.get(name, set())
 
 
-def test_a_process_that_is_killed_is_recovered_as_one_that_fell(house: House, remote: Oracle) -> None:
-    lines = [f"probeable\t{answers}" for answers in ("1", "01", "001", "0011", "00021", "000301", "0000001")]
-    found = crashes.by_killing(crashes.gatebook(remote, house), lines, 1, 1)
+def test_a_process_that_is_killed_is_recovered_as_one_that_fell(
+    house: House, remote: Oracle
+) -> None:
+    lines = [
+        f"probeable\t{answers}"
+        for answers in ("1", "01", "001", "0011", "00021", "000301", "0000001")
+    ]
+    found = agent_crashes.by_killing(agent_crashes.gatebook(remote, house), lines, 1, 1)
     assert found.clean, found.as_dict()
     assert found.crashed == len(lines)
 
 
 def test_the_server_may_fall_in_the_course_of_any_command(house: House, remote: Oracle) -> None:
-    found = falls.every_command(house, remote, [NAMED["opaque"]], trick="lose")
+    found = server_crashes.every_command(house, remote, [NAMED["opaque"]], trick="lose")
     assert found.clean, found.as_dict()
     assert found.runs >= 4 * len(("open", "plan", "dispatch", "fail", "checkpoint"))
 
 
 def test_no_interleaving_of_three_writers_loses_an_update(house: House) -> None:
-    figures = parts.interleaved(house, controls=False)
+    figures = suites.interleaved(house, controls=False)
     assert (figures["read/write"]["interleavings"], figures["read/write"]["lost"]) == (90, 0)
-    assert (figures["begin/update/commit"]["interleavings"], figures["begin/update/commit"]["lost"]) == (1680, 0)
+    assert (
+        figures["begin/update/commit"]["interleavings"],
+        figures["begin/update/commit"]["lost"],
+    ) == (1680, 0)
     assert figures["read/write, session file"]["lost"] == 84
 
 
 def test_what_the_house_writes_beside_the_actors_is_waited_for(house: House) -> None:
-    """It is no step of an order: the actors' connections met it as often as not when they waited for nobody."""
+    """It is no step of an order: the actors' connections met it as often as not when they waited
+    for nobody."""
     tasks = interleavings.Tasks(Api(house.port, house.token, {}), "beside")
     row = tasks.new().replace("-", "")
     clean, orders = interleavings.Sqlite(house), interleavings.interleavings(3)
@@ -147,26 +199,26 @@ def test_what_the_house_writes_beside_the_actors_is_waited_for(house: House) -> 
 
 
 def test_a_worker_whose_lease_was_taken_changes_nothing(house: House, remote: Oracle) -> None:
-    figures = meetings.stolen_leases(house, remote)
+    figures = contention.stolen_leases(house, remote)
     assert figures["runs"] == 2 * len(list(itertools.combinations(range(5), 2)))
     assert [figures[name] for name in COUNTERS] == [0] * 5
     assert figures["told that the lease was lost"]
 
 
 def test_two_people_give_one_ruling_and_it_is_used_once(house: House) -> None:
-    figures = meetings.two_approvers(house, 3)
+    figures = contention.two_approvers(house, 3)
     assert figures == {**dict.fromkeys(figures, 0), "gates": 3, "rulings in all": 3}
 
 
 def test_of_eight_who_dispatch_at_once_one_may_act(house: House) -> None:
-    figures = meetings.threads_at_one_effect(house, 10)
+    figures = contention.threads_at_one_effect(house, 10)
     assert figures == {"rounds": 10, "dispatches": 80, "told twice": 0, "told nobody": 0}
 
 
 def test_every_order_of_delivery_leaves_one_state(house: House) -> None:
-    every = orders.every()
+    every = delivery_orders.every()
     assert len(every) == len(set(every)) == 2520
-    states = orders.deliver(Api(house.port, house.token, {}), every)
+    states = delivery_orders.deliver(Api(house.port, house.token, {}), every)
     assert list(states.values()) == [2520]
     assert json.loads(next(iter(states)))["state"] == "acknowledged"
 
@@ -181,14 +233,17 @@ def test_a_fault_put_in_is_caught(house: House, remote: Oracle, name: str) -> No
     assert caught
 
 
-def test_the_mutants_are_all_there_and_without_a_fault_nothing_is_caught(house: House, remote: Oracle) -> None:
+def test_the_mutants_are_all_there_and_without_a_fault_nothing_is_caught(
+    house: House, remote: Oracle
+) -> None:
     suite = Suite(house, remote)
     assert [name for name, _ in suite.trials()] == MUTANTS
     assert suite.control() == []
 
 
 def test_a_session_file_written_in_turns_loses_nothing(tmp_path: Path) -> None:
-    """The baseline is not made to fail: only those orders lose in which somebody wrote between reading and writing."""
+    """The baseline is not made to fail: only those orders lose in which somebody wrote between
+    reading and writing."""
     in_turns = [order for order in interleavings.interleavings(2) if order[0::2] == order[1::2]]
     assert len(in_turns) == 6
     assert interleavings.on_a_file(tmp_path / "session.json", in_turns) == 0
@@ -201,7 +256,11 @@ def test_the_page_shows_the_figures_and_nothing_else() -> None:
 
 
 def test_every_failure_mode_of_the_paper_names_a_test_that_is_there() -> None:
-    rows = [line for line in prose.FAILURE_MODES.splitlines() if line.startswith("|") and "`test_" in line]
+    rows = [
+        line
+        for line in report_text.FAILURE_MODES.splitlines()
+        if line.startswith("|") and "`test_" in line
+    ]
     assert len(rows) == 7
     for row in rows:
         named = re.search(r"`(test_\w+)` in \[(tests/[\w/]+\.py)\]", row)

@@ -1,4 +1,5 @@
-"""Where the importers' tests find their input: miniatures of our own, and recorded data where a machine has it."""
+"""Where the importers' tests find their input: miniatures of our own, and recorded data where a
+machine has it."""
 
 import json
 from pathlib import Path
@@ -21,7 +22,8 @@ FORMAT_OF_FOLDER = {
 }
 
 needs_recordings = pytest.mark.skipif(
-    not (RECORDED / "COUNTS.json").exists(), reason="the recorded data does not lie beside this working copy"
+    not (RECORDED / "COUNTS.json").exists(),
+    reason="the recorded data does not lie beside this working copy",
 )
 
 

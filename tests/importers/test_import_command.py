@@ -1,4 +1,5 @@
-"""The command as its users meet it: its refusals, its words, its progress bar. No server is needed here."""
+"""The command as its users meet it: its refusals, its words, its progress bar. No server is needed
+here."""
 
 import gzip
 import io
@@ -15,8 +16,8 @@ import httpx
 import pytest
 from django.core.management import CommandError, call_command
 
-from ingest.importers.progress import Progress
-from ingest.management.commands import import_trajectory
+from importers.management.commands import import_trajectory
+from importers.progress_bar import Progress
 from tests.importers.samples import FILES
 
 NOWHERE = {"url": "http://127.0.0.1:9", "token": "gbk_x"}
@@ -44,7 +45,9 @@ class _Gatebook:
             return httpx.Response(200, json={"stored": True})
         if request.method == "GET":
             return httpx.Response(200, json={"stored": path.split("/")[4] in self.stored})
-        return httpx.Response(201, json={"id": json.loads(request.content)["sha256"], "stored": False})
+        return httpx.Response(
+            201, json={"id": json.loads(request.content)["sha256"], "stored": False}
+        )
 
     def _events(self, items: list[dict[str, Any]]) -> httpx.Response:
         results = []
@@ -53,7 +56,11 @@ class _Gatebook:
             if item["id"] in self.items:
                 result["status"] = "duplicate" if self.items[item["id"]] == item else "conflict"
             if item["kind"] == self.refuses:
-                result |= {"status": "invalid", "detail": "This kind is not taken today.", "retryable": False}
+                result |= {
+                    "status": "invalid",
+                    "detail": "This kind is not taken today.",
+                    "retryable": False,
+                }
             self.items.setdefault(item["id"], item)
             results.append(result)
         return httpx.Response(207, json={"accepted": len(items), "results": results})
@@ -65,7 +72,9 @@ def gatebook(monkeypatch: pytest.MonkeyPatch) -> _Gatebook:
 
     @contextmanager
     def connection(*_: object) -> Iterator[httpx.Client]:
-        with httpx.Client(transport=httpx.MockTransport(stand_in), base_url="http://gatebook.example") as http:
+        with httpx.Client(
+            transport=httpx.MockTransport(stand_in), base_url="http://gatebook.example"
+        ) as http:
             yield http
 
     monkeypatch.setattr(import_trajectory, "_connect", connection)
@@ -95,20 +104,28 @@ def test_a_file_without_calls_sends_nothing(gatebook: _Gatebook) -> None:
     assert gatebook.requests == 0
 
 
-def test_a_payload_too_large_for_an_item_is_stored_once(gatebook: _Gatebook, tmp_path: Path) -> None:
+def test_a_payload_too_large_for_an_item_is_stored_once(
+    gatebook: _Gatebook, tmp_path: Path
+) -> None:
     text = "\x00bead " * 200_000
     path = tmp_path / "large.jsonl"
-    raw = {"turn_history": {"actions": ["cat beads"], "observations": [text], "valid_action": [True]}}
+    raw = {
+        "turn_history": {"actions": ["cat beads"], "observations": [text], "valid_action": [True]}
+    }
     path.write_text(json.dumps(raw))
     assert "1 artifact, 1 stored now" in _run("intercode", path)
     assert [content.decode() for content in gatebook.stored.values()] == [text]
     assert "0 facts added, 4 already recorded; 1 artifact, 0 stored now" in _run("intercode", path)
 
 
-def test_one_bad_file_among_several_keeps_all_from_being_sent(gatebook: _Gatebook, tmp_path: Path) -> None:
+def test_one_bad_file_among_several_keeps_all_from_being_sent(
+    gatebook: _Gatebook, tmp_path: Path
+) -> None:
     bad = tmp_path / "bad.jsonl"
     bad.write_text((FILES / "pi.jsonl").read_text() + '{"type": "mess\n')
-    with pytest.raises(CommandError, match=re.escape(f"{bad}, line 16: not JSON: Invalid control character")):
+    with pytest.raises(
+        CommandError, match=re.escape(f"{bad}, line 16: not JSON: Invalid control character")
+    ):
         _run("pi", FILES / "pi.jsonl", bad)
     assert gatebook.requests == 0
 
@@ -151,9 +168,17 @@ def test_a_whole_last_line_without_its_end_comes_in(gatebook: _Gatebook, tmp_pat
 def test_counts_are_printed_for_programs_too(gatebook: _Gatebook) -> None:
     (said,) = map(json.loads, _run("pi", FILES / "pi.jsonl", json=True).splitlines())
     assert said == {
-        "file": str(FILES / "pi.jsonl"), "sessions": 1, "calls": 7, "without_result": 1, "refused": 2,
-        "facts_added": 19, "facts_known": 0, "artifacts": 0, "artifacts_stored": 0, "left_out": None,
-    }  # fmt: skip
+        "file": str(FILES / "pi.jsonl"),
+        "sessions": 1,
+        "calls": 7,
+        "without_result": 1,
+        "refused": 2,
+        "facts_added": 19,
+        "facts_known": 0,
+        "artifacts": 0,
+        "artifacts_stored": 0,
+        "left_out": None,
+    }
 
 
 @pytest.mark.parametrize(
@@ -162,11 +187,21 @@ def test_counts_are_printed_for_programs_too(gatebook: _Gatebook) -> None:
         ("pi", b"", "line 1: the file is empty."),
         ("pi", b"\x1f\x8b\x08\x00", "line 1: the gzip stream is truncated or damaged"),
         ("tau-bench", b"\x00\xffgarbage", "line 1: not text in UTF-8 (byte 0xff at column 2)."),
-        ("claude-code", b'{"type": "session", "id": "x"}', "line 1: not a Claude Code record: type 'session'"),
-        ("swe-agent", b'{"traj": []}', "line 1: not a document of this format (an object with traj)."),
+        (
+            "claude-code",
+            b'{"type": "session", "id": "x"}',
+            "line 1: not a Claude Code record: type 'session'",
+        ),
+        (
+            "swe-agent",
+            b'{"traj": []}',
+            "line 1: not a document of this format (an object with traj).",
+        ),
     ],
 )
-def test_a_refusal_names_file_line_and_reason(tmp_path: Path, format_name: str, content: bytes, said: str) -> None:
+def test_a_refusal_names_file_line_and_reason(
+    tmp_path: Path, format_name: str, content: bytes, said: str
+) -> None:
     path = tmp_path / "input"
     path.write_bytes(content)
     with pytest.raises(CommandError) as refused:
@@ -175,7 +210,9 @@ def test_a_refusal_names_file_line_and_reason(tmp_path: Path, format_name: str, 
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match=r"missing\.jsonl: cannot be read: No such file or directory\."):
+    with pytest.raises(
+        CommandError, match=r"missing\.jsonl: cannot be read: No such file or directory\."
+    ):
         _run("pi", tmp_path / "missing.jsonl", **NOWHERE)
     with pytest.raises(CommandError, match="cannot be read: Is a directory"):
         _run("pi", tmp_path, **NOWHERE)
@@ -191,7 +228,10 @@ def test_a_refused_fact_stops_the_import_with_file_id_and_sentence(gatebook: _Ga
 
 def test_another_gatebook_needs_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GATEBOOK_TOKEN", raising=False)
-    with pytest.raises(CommandError, match="--url requires a token of that Gatebook. Give --token or set"):
+    with pytest.raises(
+        CommandError,
+        match="--url requires a token of that Gatebook. Give --token or set",  # noqa: RUF043
+    ):
         _run("pi", FILES / "pi.jsonl", url="http://gatebook.example")
 
 
@@ -207,7 +247,9 @@ def test_another_gatebook_needs_a_token(monkeypatch: pytest.MonkeyPatch) -> None
         (NOWHERE, "The server cannot be reached"),
     ],
 )
-def test_an_address_that_cannot_be_reached_is_told_at_once(options: dict[str, str], said: str) -> None:
+def test_an_address_that_cannot_be_reached_is_told_at_once(
+    options: dict[str, str], said: str
+) -> None:
     with pytest.raises(CommandError, match=said):
         _run("pi", FILES / "pi.jsonl", **options)
 
@@ -232,5 +274,5 @@ def test_progress_is_drawn_on_terminals_only() -> None:
 
 
 def test_the_readers_need_no_django() -> None:
-    code = "import sys, ingest.importers, ingest.importers.client; sys.exit('django' in sys.modules)"
+    code = "import sys, importers, importers.api_client; sys.exit('django' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

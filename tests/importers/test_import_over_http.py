@@ -1,4 +1,5 @@
-"""Imports into the real server by its address, as separate processes: side by side, again, and killed half-way."""
+"""Imports into the real server by its address, as separate processes: side by side, again, and
+killed half-way."""
 
 import os
 import signal
@@ -16,9 +17,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.house.server import ROOT, Server
+from tests.api.api_client import Caller
+from tests.config.server import ROOT, Server
 from tests.importers.samples import FILES, json_lines, write_lines
-from tests.ingest.caller import Caller
 
 CALLS = 2_000
 WITHIN_S = 120
@@ -82,7 +83,10 @@ def _episode(path: Path, calls: int) -> Path:
         "observations": observations,
         "valid_action": [True] * calls,
     }
-    document = {"_source": {"repo": "ada/long", "path": "long.json"}, "raw": {"turn_history": history}}
+    document = {
+        "_source": {"repo": "ada/long", "path": "long.json"},
+        "raw": {"turn_history": history},
+    }
     return write_lines(path, [document])
 
 
@@ -100,16 +104,23 @@ def test_importers_side_by_side_and_again_leave_every_call_once(importing: _Impo
             else importing.finish(*(importing.start(*run) for run in runs))
         )
         effects = importing.effects()
-        assert Counter(effect["state"] for effect in effects) == {"acknowledged": 19, "dispatched": 3}
+        assert Counter(effect["state"] for effect in effects) == {
+            "acknowledged": 19,
+            "dispatched": 3,
+        }
     assert all("; 0 facts added, " in line for line in said)
-    keys = {session["key"]: session for session in importing.read("sessions", limit="50").json()["items"]}
+    keys = {
+        session["key"]: session
+        for session in importing.read("sessions", limit="50").json()["items"]
+    }
     main = json_lines(FILES / "claude-code.jsonl")[1]["sessionId"]
     assert keys[f"{main}/a1b2c3d"]["parent"] == keys[main]["id"]
 
 
 @contextmanager
 def _taking(url: str, most: int) -> Iterator[str]:
-    """An address before the server at `url` that lets `most` bytes in: who sends more waits until the block ends."""
+    """An address before the server at `url` that lets `most` bytes in: who sends more waits until
+    the block ends."""
     port = urlsplit(url).port
     assert port is not None
     with ExitStack() as stack:
@@ -168,7 +179,9 @@ def test_a_large_result_comes_back_from_the_api_byte_for_byte(
     importing: _Importing, live_server_process: Server, tmp_path: Path
 ) -> None:
     importing.beside("intercode", _episode(tmp_path / "long.jsonl", 3))
-    (effect,) = importing.read("effects", session="ada/long:long.json", effect_key="call:3").json()["items"]
+    (effect,) = importing.read("effects", session="ada/long:long.json", effect_key="call:3").json()[
+        "items"
+    ]
     code = (
         "from sessions.models import Artifact\n"
         f"print(*Artifact.objects.filter(effect={effect['id']!r}).values_list('id', flat=True))"

@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from ingest.importers import READERS, facts
-from ingest.importers.client import Client, RefusalError, Tally
-from ingest.importers.shapes import Trajectory
-from ingest.management.commands import import_trajectory
+from accounts.models import AgentToken
+from importers import READERS, to_events
+from importers.api_client import BatchCounts, ImportClient, ImportRefusedError
+from importers.management.commands import import_trajectory
+from importers.trajectory import Trajectory
 from journal.models import Body, Entry
 from ledger.models import Attempt, Effect
-from sessions.artifacts import path as stored_path
-from sessions.models import AgentToken, Artifact, Session
+from sessions.artifacts import artifact_path as stored_path
+from sessions.models import Artifact, Session
 from tests.importers.samples import (
     FILES,
     RECORDED,
@@ -67,7 +68,9 @@ def _effects(session_key: str) -> list[tuple[str, str, str, str]]:
 def _bodies(kind: str, session_key: str) -> dict[str, dict[str, Any]]:
     """The stored bodies of one kind of fact, by effect key."""
     session = Session.objects.get(key=session_key)
-    texts = Body.objects.filter(entry__kind=kind, entry__session=session.id).values_list("text", flat=True)
+    texts = Body.objects.filter(entry__kind=kind, entry__session=session.id).values_list(
+        "text", flat=True
+    )
     return {body["effect_key"]: body for body in map(json.loads, texts)}
 
 
@@ -91,16 +94,21 @@ def test_an_import_is_observed_and_its_sessions_reported() -> None:
     session = Session.objects.get(key=MAIN)
     assert (session.mode, session.status, session.branch) == ("reported", "running", "count-better")
     assert session.title == "Make the abacus count better please"
-    assert session.labels == {"format": "claude-code", "claude_version": "2.1.40", "model": "model-a"}
+    assert session.labels == {
+        "format": "claude-code",
+        "claude_version": "2.1.40",
+        "model": "model-a",
+    }
     assert session.effect_count == 6
 
 
 def _assert_stored_exactly(trajectory: Trajectory) -> None:
-    """Arguments and results of every call are in the book, or beside it, as they were in the source."""
+    """Arguments and results of every call are in the book, or beside it, as they were in the
+    source."""
     kinds = ("effect.planned", "effect.acknowledged", "effect.failed")
     planned, acknowledged, failed = (_bodies(kind, trajectory.key) for kind in kinds)
     for call in trajectory.calls:
-        key = facts.effect_key(call)
+        key = to_events.build_effect_key(call)
         assert _content(planned[key]["arguments"]) == call.arguments
         assert (key in acknowledged) is (call.result is not None and not call.is_refused)
         assert (key in failed) is call.is_refused
@@ -129,9 +137,13 @@ def test_a_call_that_was_refused_failed_as_rejected_and_was_never_dispatched() -
         ("dispatched", ""): 1,
     }
     attempts = Attempt.objects.filter(effect__state="failed")
-    assert set(attempts.values_list("failure_reason", "dispatched_mark", "acknowledged_mark")) == {("rejected", "", "")}
+    assert set(attempts.values_list("failure_reason", "dispatched_mark", "acknowledged_mark")) == {
+        ("rejected", "", "")
+    }
     assert not Effect.objects.filter(violates=True).exists()
-    assert not Entry.objects.filter(kind="effect.dispatched", effect__in=attempts.values("effect")).exists()
+    assert not Entry.objects.filter(
+        kind="effect.dispatched", effect__in=attempts.values("effect")
+    ).exists()
 
 
 @pytest.mark.parametrize("child_first", [True, False])
@@ -154,7 +166,12 @@ def test_a_trajectory_that_says_it_ended_has_ended() -> None:
 def test_reused_call_ids_stay_apart() -> None:
     _import("tau-bench", FILES / "tau-bench.jsonl")
     key = "ada/abacus-runs:results/model.json#task3.trial0"
-    assert [row[0] for row in _effects(key)] == ["call_same:1", "call_same:2", "call_same:3", "call_odd:4"]
+    assert [row[0] for row in _effects(key)] == [
+        "call_same:1",
+        "call_same:2",
+        "call_same:3",
+        "call_odd:4",
+    ]
     planned = _bodies("effect.planned", key)
     assert planned["call_same:2"]["arguments"] == {"colour": "blue"}
     assert planned["call_odd:4"]["arguments"] == "not json"
@@ -162,7 +179,9 @@ def test_reused_call_ids_stay_apart() -> None:
 
 def test_control_characters_come_back_as_they_were() -> None:
     _import("claude-code", FILES / "claude-code.jsonl")
-    assert _bodies("effect.acknowledged", MAIN)["toolu_1:1"]["result"] == ("\x1b[31mFAILED\x1b[0m 1 bead\x00 missing")
+    assert _bodies("effect.acknowledged", MAIN)["toolu_1:1"]["result"] == (
+        "\x1b[31mFAILED\x1b[0m 1 bead\x00 missing"
+    )
     _import("intercode", FILES / "intercode.jsonl")
     stored = _bodies("effect.acknowledged", "ada/abacus-runs:data/results/bash.json#0")
     assert [stored[f"call:{place}"]["result"] for place in (1, 2)] == ["a\x00b\n", "a\x00b\n"]
@@ -170,15 +189,27 @@ def test_control_characters_come_back_as_they_were() -> None:
 
 def test_secrets_in_an_import_are_not_redacted(tmp_path: Path) -> None:
     secret = "ghp_" + "a1B2" * 9
-    raw = {"turn_history": {"actions": ["env"], "observations": [f"TOKEN={secret}"], "valid_action": [True]}}
+    raw = {
+        "turn_history": {
+            "actions": ["env"],
+            "observations": [f"TOKEN={secret}"],
+            "valid_action": [True],
+        }
+    }
     _import("intercode", write_lines(tmp_path / "secret.jsonl", [raw]))
     (session,) = Session.objects.all()
     assert _bodies("effect.acknowledged", session.key)["call:1"]["result"] == f"TOKEN={secret}"
 
 
-@pytest.mark.parametrize("text", ["\x00bead\x1b[0m\r\n" * 70_000, "half \ud800 a pair"], ids=["large", "surrogate"])
-def test_what_no_item_can_carry_is_an_artifact_of_its_effect_byte_for_byte(tmp_path: Path, text: str) -> None:
-    raw = {"turn_history": {"actions": ["cat beads"], "observations": [text], "valid_action": [True]}}
+@pytest.mark.parametrize(
+    "text", ["\x00bead\x1b[0m\r\n" * 70_000, "half \ud800 a pair"], ids=["large", "surrogate"]
+)
+def test_what_no_item_can_carry_is_an_artifact_of_its_effect_byte_for_byte(
+    tmp_path: Path, text: str
+) -> None:
+    raw = {
+        "turn_history": {"actions": ["cat beads"], "observations": [text], "valid_action": [True]}
+    }
     file = write_lines(tmp_path / "large.jsonl", [raw])
     _import("intercode", file)
     (artifact,), (effect,) = Artifact.objects.all(), Effect.objects.all()
@@ -187,7 +218,9 @@ def test_what_no_item_can_carry_is_an_artifact_of_its_effect_byte_for_byte(tmp_p
     assert artifact.stored_at_us is not None
     pointer = {"sha256": artifact.sha256, "size": artifact.size, "media_type": artifact.media_type}
     assert _content({"artifact": pointer}) == text
-    assert _bodies("effect.acknowledged", effect.session.key)["call:1"]["result"] == {"artifact": pointer}
+    assert _bodies("effect.acknowledged", effect.session.key)["call:1"]["result"] == {
+        "artifact": pointer
+    }
     before = _rows()
     assert "1 artifact, 0 stored now" in _import("intercode", file)
     assert _rows() == before
@@ -205,8 +238,12 @@ def test_importing_twice_adds_nothing(path: Path) -> None:
     assert _rows() == before
 
 
-@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00Z", "1969-12-31T23:59:59.999Z", "9999-12-31T23:59:59Z"])
-def test_a_time_that_no_fact_can_have_is_left_out_and_stops_nothing(tmp_path: Path, moment: str) -> None:
+@pytest.mark.parametrize(
+    "moment", ["0001-01-01T00:00:00Z", "1969-12-31T23:59:59.999Z", "9999-12-31T23:59:59Z"]
+)
+def test_a_time_that_no_fact_can_have_is_left_out_and_stops_nothing(
+    tmp_path: Path, moment: str
+) -> None:
     values = json_lines(FILES / "claude-code.jsonl")
     for value in values[2:]:
         value["timestamp"] = moment
@@ -227,8 +264,11 @@ def test_a_longer_later_version_adds_only_what_is_new(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["claude-code", "pi", "openhands-sdk", "mini-swe-agent"])
-def test_a_torn_transcript_and_later_the_whole_one_leave_the_rows_of_the_whole_one(tmp_path: Path, name: str) -> None:
-    """Wherever its last lines are torn; the parts are imported one after the other, as an agent goes on."""
+def test_a_torn_transcript_and_later_the_whole_one_leave_the_rows_of_the_whole_one(
+    tmp_path: Path, name: str
+) -> None:
+    """Wherever its last lines are torn; the parts are imported one after the other, as an agent
+    goes on."""
     format_name = next(known for known in _FORMATS if name.startswith(known))
     content, file = (FILES / f"{name}.jsonl").read_bytes(), tmp_path / f"{name}.jsonl"
     ends = [at for at in range(len(content)) if content[at : at + 1] == b"\n"]
@@ -247,22 +287,24 @@ def test_a_torn_transcript_and_later_the_whole_one_leave_the_rows_of_the_whole_o
 
 
 def test_a_run_cut_short_is_completed_by_running_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts, "MOST_ITEMS", 5)
-    whole_send = Client.send
+    monkeypatch.setattr(to_events, "MAX_BATCH_ITEMS", 5)
+    whole_send = ImportClient.send
     sent: list[list[bytes]] = []
 
-    def failing(self: Client, batch: list[bytes]) -> Tally:
+    def failing(self: ImportClient, batch: list[bytes]) -> BatchCounts:
         if len(sent) == 2:
-            raise RefusalError("/api/v1/events", "The machine was switched off.")
+            raise ImportRefusedError("/api/v1/events", "The machine was switched off.")
         sent.append(batch)
         return whole_send(self, batch)
 
-    monkeypatch.setattr(Client, "send", failing)
+    monkeypatch.setattr(ImportClient, "send", failing)
     with pytest.raises(CommandError, match="The machine was switched off"):
         _import("claude-code", FILES / "claude-code.jsonl")
     assert 0 < Effect.objects.count() < 6
-    monkeypatch.setattr(Client, "send", whole_send)
-    assert "; 8 facts added, 10 already recorded;" in _import("claude-code", FILES / "claude-code.jsonl")
+    monkeypatch.setattr(ImportClient, "send", whole_send)
+    assert "; 8 facts added, 10 already recorded;" in _import(
+        "claude-code", FILES / "claude-code.jsonl"
+    )
     assert [row[2] for row in _effects(MAIN)] == [*["acknowledged"] * 5, "dispatched"]
 
 
@@ -273,11 +315,15 @@ def test_the_token_it_works_with_ends_with_it() -> None:
     assert token.revoked_at is not None
 
 
-def test_the_token_is_replaced_while_it_works_and_every_one_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_is_replaced_while_it_works_and_every_one_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A long import: each request finds that half of the token's time is over."""
     now = itertools.count(0.0, import_trajectory.TOKEN_LIFETIME.total_seconds())
-    monkeypatch.setattr("ingest.management.commands.import_trajectory.time.monotonic", lambda: next(now))
-    monkeypatch.setattr(facts, "MOST_ITEMS", 5)
+    monkeypatch.setattr(
+        "importers.management.commands.import_trajectory.time.monotonic", lambda: next(now)
+    )
+    monkeypatch.setattr(to_events, "MAX_BATCH_ITEMS", 5)
     _import("pi", FILES / "pi.jsonl")
     issued = AgentToken.objects.order_by("created_at")
     assert len(issued) == 5  # at the start, and before each of four batches
@@ -293,15 +339,15 @@ def test_the_token_is_replaced_while_it_works_and_every_one_ends(monkeypatch: py
 def test_the_token_ends_with_an_import_that_is_stopped_by_a_signal(
     monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
-    send, before = Client.send, signal.getsignal(number)
+    send, before = ImportClient.send, signal.getsignal(number)
 
-    def stopped(client: Client, batch: list[bytes]) -> Tally:
+    def stopped(client: ImportClient, batch: list[bytes]) -> BatchCounts:
         assert AgentToken.objects.get().revoked_at is None
         tally = send(client, batch)
         signal.raise_signal(number)
         return tally
 
-    monkeypatch.setattr(Client, "send", stopped)
+    monkeypatch.setattr(ImportClient, "send", stopped)
     with pytest.raises((SystemExit, KeyboardInterrupt)) as end:
         _import("pi", FILES / "pi.jsonl")
     assert getattr(end.value, "code", 128 + number) == 128 + number
@@ -309,9 +355,11 @@ def test_the_token_ends_with_an_import_that_is_stopped_by_a_signal(
     assert signal.getsignal(number) is before
 
 
-def test_a_token_that_a_killed_import_leaves_is_short_lived(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_that_a_killed_import_leaves_is_short_lived(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Nothing of it runs after SIGKILL: what it leaves is the token, which expires by itself."""
-    monkeypatch.setattr(import_trajectory._OwnToken, "__exit__", lambda *_: None)
+    monkeypatch.setattr(import_trajectory._TemporaryToken, "__exit__", lambda *_: None)
     _import("pi", FILES / "pi.jsonl")
     left = AgentToken.objects.get()
     assert left.revoked_at is None
@@ -327,18 +375,26 @@ def test_a_project_that_is_not_there_is_named() -> None:
 @needs_recordings
 @pytest.mark.parametrize("folder", sorted({name.split("/")[0] for name in recorded_counts()}))
 def test_recorded_files_leave_exactly_the_rows_that_were_counted(folder: str) -> None:
-    counts = {name: said for name, said in recorded_counts().items() if name.startswith(f"{folder}/")}
+    counts = {
+        name: said for name, said in recorded_counts().items() if name.startswith(f"{folder}/")
+    }
     files = [RECORDED / name for name in counts]
     format_name = format_of(files[0].parent.name + "/")
     _import(format_name, *files)
-    assert Session.objects.filter(effect_count__gt=0).count() == sum(said["sessions"] for said in counts.values())
+    assert Session.objects.filter(effect_count__gt=0).count() == sum(
+        said["sessions"] for said in counts.values()
+    )
     states = Counter(Effect.objects.values_list("state", flat=True))
     calls = [call for file in files for told in READERS[format_name](file) for call in told.calls]
     missing = sum(call.result is None for call in calls)
     refused = sum(call.is_refused for call in calls)
-    assert missing + refused * (format_name == "pi") == sum(said["missing"] for said in counts.values())
+    assert missing + refused * (format_name == "pi") == sum(
+        said["missing"] for said in counts.values()
+    )
     assert (states["dispatched"], states["failed"]) == (missing, refused)
-    assert states["acknowledged"] == sum(said["calls"] for said in counts.values()) - missing - refused
+    assert (
+        states["acknowledged"] == sum(said["calls"] for said in counts.values()) - missing - refused
+    )
     assert sum(states.values()) == sum(said["calls"] for said in counts.values())
     tools: Counter[str] = Counter()
     for said in counts.values():

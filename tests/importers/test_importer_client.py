@@ -7,26 +7,35 @@ from typing import Any
 import httpx
 import pytest
 
-from ingest.importers.client import LONGEST_WAIT_S, MOST_TRIES, Client, RefusalError, Tally
-from ingest.importers.facts import encoded
+from importers.api_client import (
+    MAX_RETRY_WAIT_S,
+    MAX_TRIES,
+    BatchCounts,
+    ImportClient,
+    ImportRefusedError,
+)
+from importers.to_events import encode_json
 
 Handler = Callable[[httpx.Request], httpx.Response]
-ITEMS = [encoded({"id": f"e{place}", "kind": "effect.planned"}) for place in range(3)]
+ITEMS = [encode_json({"id": f"e{place}", "kind": "effect.planned"}) for place in range(3)]
 
 
-def _client(handler: Handler) -> tuple[Client, list[float]]:
+def _client(handler: Handler) -> tuple[ImportClient, list[float]]:
     waits: list[float] = []
     http = httpx.Client(
         transport=httpx.MockTransport(handler),
         base_url="http://gatebook.example",
         headers={"Authorization": "Bearer gbk_x"},
     )
-    return Client(http, waits.append), waits
+    return ImportClient(http, waits.append), waits
 
 
 def _results(request: httpx.Request, status: str = "created", **more: Any) -> httpx.Response:
     items = json.loads(request.content)
-    results = [{"index": index, "id": item["id"], "status": status, **more} for index, item in enumerate(items)]
+    results = [
+        {"index": index, "id": item["id"], "status": status, **more}
+        for index, item in enumerate(items)
+    ]
     return httpx.Response(207, json={"accepted": len(items), "results": results})
 
 
@@ -38,7 +47,7 @@ def test_items_are_posted_as_one_array_with_the_token() -> None:
         return _results(request)
 
     client, waits = _client(server)
-    assert client.send(ITEMS) == Tally(created=3)
+    assert client.send(ITEMS) == BatchCounts(created=3)
     assert (seen[0].method, seen[0].url.path) == ("POST", "/api/v1/events")
     assert seen[0].headers["Authorization"] == "Bearer gbk_x"
     assert [item["id"] for item in json.loads(seen[0].content)] == ["e0", "e1", "e2"]
@@ -47,7 +56,7 @@ def test_items_are_posted_as_one_array_with_the_token() -> None:
 
 def test_known_items_are_counted_apart() -> None:
     client, _ = _client(lambda request: _results(request, "duplicate"))
-    assert client.send(ITEMS) == Tally(known=3)
+    assert client.send(ITEMS) == BatchCounts(known=3)
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -56,25 +65,37 @@ def test_it_waits_as_long_as_the_server_asks(status: int) -> None:
 
     def server(request: httpx.Request) -> httpx.Response:
         asked = next(answers)
-        return _results(request) if asked is None else httpx.Response(status, headers={"Retry-After": asked})
+        return (
+            _results(request)
+            if asked is None
+            else httpx.Response(status, headers={"Retry-After": asked})
+        )
 
     client, waits = _client(server)
-    assert client.send(ITEMS) == Tally(created=3)
-    assert waits == [2.0, LONGEST_WAIT_S, 2.0]
+    assert client.send(ITEMS) == BatchCounts(created=3)
+    assert waits == [2.0, MAX_RETRY_WAIT_S, 2.0]
 
 
 def test_items_that_change_nothing_are_no_success() -> None:
-    client, _ = _client(lambda request: _results(request, note="other_agent", detail="Kept as a claim."))
-    with pytest.raises(RefusalError, match=r"belongs to another agent\. Import the file as that agent"):
+    client, _ = _client(
+        lambda request: _results(request, note="other_agent", detail="Kept as a claim.")
+    )
+    with pytest.raises(
+        ImportRefusedError, match=r"belongs to another agent\. Import the file as that agent"
+    ):
         client.send(ITEMS)
 
 
 def test_it_does_not_wait_for_ever() -> None:
     problem = {"detail": "The database is away; try again in a moment.", "code": "BUSY"}
-    client, waits = _client(lambda request: httpx.Response(503, json=problem, headers={"Retry-After": "1"}))
-    with pytest.raises(RefusalError, match=r"The database is away; try again in a moment\. \(HTTP 503\)"):
+    client, waits = _client(
+        lambda request: httpx.Response(503, json=problem, headers={"Retry-After": "1"})
+    )
+    with pytest.raises(
+        ImportRefusedError, match=r"The database is away; try again in a moment\. \(HTTP 503\)"
+    ):
         client.send(ITEMS)
-    assert len(waits) == MOST_TRIES - 1
+    assert len(waits) == MAX_TRIES - 1
 
 
 def test_a_broken_connection_is_tried_again() -> None:
@@ -87,7 +108,7 @@ def test_a_broken_connection_is_tried_again() -> None:
         return _results(request)
 
     client, waits = _client(server)
-    assert client.send(ITEMS) == client.send(ITEMS) == Tally(created=3)
+    assert client.send(ITEMS) == client.send(ITEMS) == BatchCounts(created=3)
     assert waits == [0.5, 1.0]
 
 
@@ -96,7 +117,9 @@ def test_a_server_that_is_not_there_is_named_as_such_at_once() -> None:
         raise httpx.ConnectError("Connection refused")
 
     client, waits = _client(nobody)
-    with pytest.raises(RefusalError, match=r"The server cannot be reached \(Connection refused\)"):
+    with pytest.raises(
+        ImportRefusedError, match=r"The server cannot be reached \(Connection refused\)"
+    ):
         client.send(ITEMS)
     assert waits == []
 
@@ -106,7 +129,10 @@ def test_a_server_that_is_not_there_is_named_as_such_at_once() -> None:
     [
         ("invalid", r"^event e1: It was told otherwise\.$"),
         # The server's advice, a new id, is for agents; an importer's user has files.
-        ("conflict", r"^event e1: This session was already imported from a file with another beginning\."),
+        (
+            "conflict",
+            r"^event e1: This session was already imported from a file with another beginning\.",
+        ),
     ],
 )
 def test_a_refused_item_is_named_with_a_sentence(status: str, sentence: str) -> None:
@@ -126,7 +152,7 @@ def test_a_refused_item_is_named_with_a_sentence(status: str, sentence: str) -> 
         return httpx.Response(207, json={"accepted": 2, "results": results})
 
     client, _ = _client(server)
-    with pytest.raises(RefusalError, match=sentence):
+    with pytest.raises(ImportRefusedError, match=sentence):
         client.send(ITEMS)
 
 
@@ -138,28 +164,37 @@ def test_only_the_items_that_may_be_tried_again_are() -> None:
         bodies.append(ids)
         held = {"e1"} if len(bodies) == 1 else set()
         results = [
-            {"index": index, "id": name, "status": "invalid" if name in held else "created", "retryable": name in held}
+            {
+                "index": index,
+                "id": name,
+                "status": "invalid" if name in held else "created",
+                "retryable": name in held,
+            }
             for index, name in enumerate(ids)
         ]
         return httpx.Response(207, json={"accepted": 0, "results": results})
 
     client, waits = _client(server)
-    assert client.send(ITEMS) == Tally(created=3)
+    assert client.send(ITEMS) == BatchCounts(created=3)
     assert bodies == [["e0", "e1", "e2"], ["e1"]]
     assert waits == [0.5]
 
 
 @pytest.mark.parametrize(
     "answer",
-    [httpx.Response(200, text="<html>hello"), httpx.Response(200, json=[]), httpx.Response(200, json={"results": []})],
+    [
+        httpx.Response(200, text="<html>hello"),
+        httpx.Response(200, json=[]),
+        httpx.Response(200, json={"results": []}),
+    ],
 )
 def test_an_answer_of_something_else_is_refused(answer: httpx.Response) -> None:
     client, _ = _client(lambda request: answer)
-    with pytest.raises(RefusalError):
+    with pytest.raises(ImportRefusedError):
         client.send(ITEMS)
 
 
 def test_a_bare_error_is_told_by_its_status() -> None:
     client, _ = _client(lambda request: httpx.Response(401, text="no"))
-    with pytest.raises(RefusalError, match=r"Unauthorized \(HTTP 401\)"):
+    with pytest.raises(ImportRefusedError, match=r"Unauthorized \(HTTP 401\)"):
         client.send(ITEMS)

@@ -1,4 +1,5 @@
-"""What is sent for a trajectory: the same in every run, within the limits, nothing invented, nothing lost."""
+"""What is sent for a trajectory: the same in every run, within the limits, nothing invented,
+nothing lost."""
 
 import hashlib
 import json
@@ -10,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.importers import READERS, facts
-from ingest.importers.facts import batches, effect_key, encoded, ship
-from ingest.importers.shapes import Trajectory, session_key, title_of
-from ingest.planned import intent_digest
+from api.plan_columns import compute_intent_digest
+from importers import READERS, to_events
+from importers.to_events import build_effect_key, build_shipment, encode_json, split_batches
+from importers.trajectory import Trajectory, build_session_key, to_title
 from tests.importers.samples import (
     FILES,
     RECORDED,
@@ -28,7 +29,9 @@ LIMITS = {"items": 1000, "batch": 4 * 1024 * 1024, "item": 256 * 1024}
 Fact = dict[str, Any]
 
 
-def _one_call(result: Any = "done", arguments: Any = None, call_id: str | None = "c1") -> Trajectory:
+def _one_call(
+    result: Any = "done", arguments: Any = None, call_id: str | None = "c1"
+) -> Trajectory:
     trajectory = Trajectory("pi", "a-session")
     call = trajectory.add_call(
         "bash", arguments if arguments is not None else {"command": "ls"}, turn=1, call_id=call_id
@@ -38,13 +41,24 @@ def _one_call(result: Any = "done", arguments: Any = None, call_id: str | None =
 
 
 def _shipped(format_name: str, path: Path) -> list[Fact]:
-    return [fact for trajectory in READERS[format_name](path) for fact in ship(trajectory).facts]
+    return [
+        fact
+        for trajectory in READERS[format_name](path)
+        for fact in build_shipment(trajectory).facts
+    ]
 
 
-def test_every_call_is_planned_and_dispatched_but_refused_ones_and_only_answered_ones_are_acknowledged() -> None:
+def test_every_call_is_planned_and_dispatched_but_refused_ones_and_only_answered_ones_are_acknowledged() -> (
+    None
+):
     sent = _shipped("pi", FILES / "pi.jsonl")
     kinds = Counter(fact["kind"] for fact in sent)
-    facts = {"effect.planned": 7, "effect.dispatched": 5, "effect.acknowledged": 4, "effect.failed": 2}
+    facts = {
+        "effect.planned": 7,
+        "effect.dispatched": 5,
+        "effect.acknowledged": 4,
+        "effect.failed": 2,
+    }
     assert kinds == {"session.started": 1, **facts}
     refused = [fact for fact in sent if fact["kind"] == "effect.failed"]
     assert {fact["reason"] for fact in refused} == {"rejected"}
@@ -90,7 +104,12 @@ def test_what_a_model_says_about_a_call_is_no_part_of_its_intent(tmp_path: Path)
     head = {"sessionId": "s", "type": "assistant", "timestamp": "2026-03-01T09:00:00.000Z"}
     said: list[Fact] = []
     for n, words in enumerate(("Tell them", "Tell them again")):
-        call = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"command": "gh pr", "description": words}}
+        call = {
+            "type": "tool_use",
+            "id": f"t{n}",
+            "name": "Bash",
+            "input": {"command": "gh pr", "description": words},
+        }
         message = {"id": f"m{n}", "role": "assistant", "content": [call]}
         said.append({**head, "uuid": f"u{n}", "message": message})
     acts = [(action, words) for action in ("run", "think") for words in ("a", "b")]
@@ -110,14 +129,26 @@ def test_what_a_model_says_about_a_call_is_no_part_of_its_intent(tmp_path: Path)
     ):
         shipped = _shipped(format_name, write_lines(tmp_path / f"{format_name}.jsonl", values))
         planned = [fact for fact in shipped if fact["kind"] == "effect.planned"]
-        digests = [intent_digest(one["tool"], one["arguments"], one.get("free_text", [])) for one in planned]
-        assert [one == other for one, other in zip(digests[::2], digests[1::2], strict=True)] == kinds
-        assert planned[0]["arguments"].keys() & {"description", "thought"}  # they are kept all the same
+        digests = [
+            compute_intent_digest(one["tool"], one["arguments"], one.get("free_text", []))
+            for one in planned
+        ]
+        assert [
+            one == other for one, other in zip(digests[::2], digests[1::2], strict=True)
+        ] == kinds
+        assert planned[0]["arguments"].keys() & {
+            "description",
+            "thought",
+        }  # they are kept all the same
 
 
 def test_an_end_is_told_only_where_the_source_tells_it() -> None:
     ended = {
-        name: [f["status"] for f in _shipped(name, FILES / f"{name}.jsonl") if f["kind"] == "session.ended"]
+        name: [
+            f["status"]
+            for f in _shipped(name, FILES / f"{name}.jsonl")
+            if f["kind"] == "session.ended"
+        ]
         for name in READERS
     }
     assert ended == {
@@ -132,8 +163,13 @@ def test_an_end_is_told_only_where_the_source_tells_it() -> None:
 
 
 def test_no_time_is_invented() -> None:
-    assert all("occurred_us" not in fact for fact in _shipped("intercode", FILES / "intercode.jsonl"))
-    assert all(type(fact["producer_seq"]) is int for fact in _shipped("intercode", FILES / "intercode.jsonl"))
+    assert all(
+        "occurred_us" not in fact for fact in _shipped("intercode", FILES / "intercode.jsonl")
+    )
+    assert all(
+        type(fact["producer_seq"]) is int
+        for fact in _shipped("intercode", FILES / "intercode.jsonl")
+    )
 
 
 @pytest.mark.parametrize("path", sorted(FILES.iterdir()), ids=lambda path: path.stem)
@@ -147,7 +183,9 @@ def test_ids_and_sequences_are_each_used_once_and_the_same_in_every_run(path: Pa
 
 
 @pytest.mark.parametrize("name", ["claude-code", "claude-code-subagent", "pi", "openhands-sdk"])
-def test_a_longer_later_version_repeats_every_fact_and_adds_to_them(tmp_path: Path, name: str) -> None:
+def test_a_longer_later_version_repeats_every_fact_and_adds_to_them(
+    tmp_path: Path, name: str
+) -> None:
     values = json_lines(FILES / f"{name}.jsonl")
     format_name = next(known for known in READERS if name.startswith(known))
     whole = {fact["id"]: fact for fact in _shipped(format_name, FILES / f"{name}.jsonl")}
@@ -161,19 +199,25 @@ def test_a_longer_later_version_repeats_every_fact_and_adds_to_them(tmp_path: Pa
 
 
 def test_a_reused_call_id_names_two_effects() -> None:
-    planned = [f for f in _shipped("tau-bench", FILES / "tau-bench.jsonl") if f["kind"] == "effect.planned"]
-    assert [fact["effect_key"] for fact in planned[:3]] == ["call_same:1", "call_same:2", "call_same:3"]
+    planned = [
+        f for f in _shipped("tau-bench", FILES / "tau-bench.jsonl") if f["kind"] == "effect.planned"
+    ]
+    assert [fact["effect_key"] for fact in planned[:3]] == [
+        "call_same:1",
+        "call_same:2",
+        "call_same:3",
+    ]
 
 
 @pytest.mark.parametrize("call_id", ["a b", "nul\x00", "half \ud800", "é", "x" * 201])
 def test_a_call_id_that_cannot_be_an_identifier_still_names_its_effect(call_id: str) -> None:
     trajectory = _one_call(call_id=call_id)
-    planned = ship(trajectory).facts[1]
+    planned = build_shipment(trajectory).facts[1]
     assert "call_id" not in planned
-    key = effect_key(trajectory.calls[0])
+    key = build_effect_key(trajectory.calls[0])
     assert key.isascii()
     assert len(key) <= 300
-    assert key != effect_key(_one_call(call_id=call_id + "'").calls[0])
+    assert key != build_effect_key(_one_call(call_id=call_id + "'").calls[0])
 
 
 @pytest.mark.parametrize(
@@ -190,11 +234,17 @@ def test_a_call_id_that_cannot_be_an_identifier_still_names_its_effect(call_id: 
     ],
     ids=["large", "nul", "wide", "list", "surrogate", "deep", "integer", "nan"],
 )
-def test_what_no_item_can_carry_becomes_an_artifact_with_every_byte(result: Any, media_type: str) -> None:
-    shipment = ship(_one_call(result))
+def test_what_no_item_can_carry_becomes_an_artifact_with_every_byte(
+    result: Any, media_type: str
+) -> None:
+    shipment = build_shipment(_one_call(result))
     (payload,) = shipment.payloads
     assert shipment.facts[-1]["result"] == {
-        "artifact": {"sha256": payload.sha256, "size": len(payload.content), "media_type": media_type}
+        "artifact": {
+            "sha256": payload.sha256,
+            "size": len(payload.content),
+            "media_type": media_type,
+        }
     }
     assert payload.sha256 == hashlib.sha256(payload.content).hexdigest()
     assert (payload.session, payload.effect_key, payload.type) == ("a-session", "c1:1", "result")
@@ -205,52 +255,57 @@ def test_what_no_item_can_carry_becomes_an_artifact_with_every_byte(result: Any,
 
 
 def test_arguments_too_large_become_an_artifact_too() -> None:
-    shipment = ship(_one_call(arguments={"content": "x" * 300_000}))
+    shipment = build_shipment(_one_call(arguments={"content": "x" * 300_000}))
     assert [payload.type for payload in shipment.payloads] == ["arguments"]
     assert shipment.facts[1]["arguments"].keys() == {"artifact"}
 
 
 @pytest.mark.parametrize(
-    "result", ["a\x00b", "\x1b[31mred\x1b[0m\r\n", "", None, [], "\u2028\ufffd\U0001f9ee", "x" * 200_000]
+    "result",
+    ["a\x00b", "\x1b[31mred\x1b[0m\r\n", "", None, [], "\u2028\ufffd\U0001f9ee", "x" * 200_000],
 )
 def test_everything_else_is_carried_as_it_is(result: Any) -> None:
-    shipment = ship(_one_call(result))
+    shipment = build_shipment(_one_call(result))
     assert shipment.payloads == []
-    assert json.loads(encoded(shipment.facts[-1]))["result"] == result
+    assert json.loads(encode_json(shipment.facts[-1]))["result"] == result
 
 
 def test_a_payload_larger_than_any_artifact_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts, "LARGEST_ARTIFACT", 300_000)
-    with pytest.raises(facts.TooLargeError, match=r"session a-session, call c1:1: 300,001 bytes"):
-        ship(_one_call("x" * 300_001))
+    monkeypatch.setattr(to_events, "MAX_ARTIFACT_BYTES", 300_000)
+    with pytest.raises(
+        to_events.TooLargeError, match=r"session a-session, call c1:1: 300,001 bytes"
+    ):
+        build_shipment(_one_call("x" * 300_001))
 
 
 @given(st.lists(st.integers(1, 230_000), max_size=40))
 def test_batches_keep_order_and_limits(sizes: list[int]) -> None:
     sent = [{"id": str(place), "result": "ß" * (size // 2)} for place, size in enumerate(sizes)]
-    made = list(batches(sent))
+    made = list(split_batches(sent))
     assert [json.loads(item) for batch in made for item in batch] == sent
     for batch in made:
-        assert 0 < len(batch) <= facts.MOST_ITEMS
-        assert len(b"[" + b",".join(batch) + b"]") <= facts.LARGEST_BATCH
+        assert 0 < len(batch) <= to_events.MAX_BATCH_ITEMS
+        assert len(b"[" + b",".join(batch) + b"]") <= to_events.MAX_BATCH_BYTES
 
 
 @given(st.text(alphabet=st.characters(codec=None), max_size=400))
 def test_a_session_key_is_printable_short_and_its_own(name: str) -> None:
-    key = session_key(name)
+    key = build_session_key(name)
     assert 1 <= len(key) <= 200
     assert not any(ord(character) < 32 for character in key)
     assert not any("\ud800" <= character <= "\udfff" for character in key)
-    assert session_key(name + "'") != key
-    assert len(title_of(name)) <= 200
+    assert build_session_key(name + "'") != key
+    assert len(to_title(name)) <= 200
 
 
 @needs_recordings
 @pytest.mark.parametrize("name", recorded_counts())
 def test_recorded_files_fit_the_limits_whatever_they_hold(name: str) -> None:
-    shipments = [ship(trajectory) for trajectory in READERS[format_of(name)](RECORDED / name)]
+    shipments = [
+        build_shipment(trajectory) for trajectory in READERS[format_of(name)](RECORDED / name)
+    ]
     sent = [fact for shipment in shipments for fact in shipment.facts]
-    for batch in batches(sent):
+    for batch in split_batches(sent):
         assert len(batch) <= LIMITS["items"]
         assert sum(map(len, batch)) + len(batch) + 1 <= LIMITS["batch"]
         assert max(map(len, batch)) <= LIMITS["item"]
@@ -258,7 +313,11 @@ def test_recorded_files_fit_the_limits_whatever_they_hold(name: str) -> None:
     expected = recorded_counts()[name]
     kinds = Counter(fact["kind"] for fact in sent)
     assert kinds["session.started"] == expected["sessions"]
-    assert kinds["effect.planned"] == kinds["effect.dispatched"] + kinds["effect.failed"] == expected["calls"]
+    assert (
+        kinds["effect.planned"]
+        == kinds["effect.dispatched"] + kinds["effect.failed"]
+        == expected["calls"]
+    )
     # Of pi the calls of aborted replies are refused, and were counted as missing.
     answered = kinds["effect.acknowledged"] + kinds["effect.failed"] * (format_of(name) != "pi")
     assert answered == expected["calls"] - expected["missing"]

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from ingest import shapes
-from ingest.importers import READERS, pi
-from ingest.importers.shapes import LATEST_US, Trajectory, microseconds, microseconds_of_seconds
+from api.schemas import core
+from importers import READERS, pi
+from importers.trajectory import MAX_TIME_US, Trajectory, parse_iso_us, seconds_to_us
 from tests.importers.samples import FILES, json_lines, write_lines
 
 ABORTED = ("Request was aborted.", "refused")
@@ -37,7 +37,11 @@ def test_claude_code_calls_come_out_once_whatever_is_repeated() -> None:
         ("Bash", test, ("\x1b[31mFAILED\x1b[0m 1 bead\x00 missing", "error")),
         ("Read", {"file_path": "/home/ada/abacus/beads.py"}, ("     1→beads = 10\r\n", "ok")),
         ("Bash", test, ("ok", "ok")),  # the same again under a new id is a call of its own
-        ("Bash", {"command": "git push"}, ([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}], "ok")),
+        (
+            "Bash",
+            {"command": "git push"},
+            ([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}], "ok"),
+        ),
         ("Task", {"prompt": "count the beads"}, ("", "ok")),
         ("Write", {"file_path": "/home/ada/abacus/out.txt", "content": "half"}, None),
     ]
@@ -52,7 +56,9 @@ def test_claude_code_blocks_of_one_message_on_several_lines_are_one_turn() -> No
 def test_claude_code_sessions_are_described_by_their_own_records() -> None:
     (trajectory,) = _read("claude-code")
     assert (trajectory.key, trajectory.parent_key) == (SESSION, None)
-    assert trajectory.title == "Make the abacus count better please"  # not the meta record before it
+    assert (
+        trajectory.title == "Make the abacus count better please"
+    )  # not the meta record before it
     assert trajectory.branch == "count-better"
     assert trajectory.labels == {"claude_version": "2.1.40", "model": "model-a"}
     assert trajectory.started_us is not None
@@ -71,13 +77,17 @@ def test_a_claude_code_compaction_makes_no_session() -> None:
 
 
 def test_claude_code_sessions_told_in_one_file_stay_apart(tmp_path: Path) -> None:
-    both = json_lines(FILES / "claude-code-subagent.jsonl") + json_lines(FILES / "claude-code.jsonl")
+    both = json_lines(FILES / "claude-code-subagent.jsonl") + json_lines(
+        FILES / "claude-code.jsonl"
+    )
     child, main = READERS["claude-code"](write_lines(tmp_path / "both.jsonl", both))
     assert (child.key, len(child.calls)) == (f"{SESSION}/a1b2c3d", 2)
     assert (main.key, len(main.calls)) == (SESSION, 6)
 
 
-def test_claude_code_results_answer_their_calls_also_where_they_stand_before_them(tmp_path: Path) -> None:
+def test_claude_code_results_answer_their_calls_also_where_they_stand_before_them(
+    tmp_path: Path,
+) -> None:
     records = json_lines(FILES / "claude-code-subagent.jsonl")
     (told,) = _read("claude-code-subagent")
     (backwards,) = READERS["claude-code"](write_lines(tmp_path / "backwards.jsonl", records[::-1]))
@@ -90,7 +100,9 @@ REFUSED: dict[str, list[list[str | None]]] = {
         ["refused", "refused", "refused", "unknown", "unknown"],
         ["refused", "refused", "refused", "ok", None],
     ],
-    "claude-code-refused": [[*["refused"] * 2, "unknown", *["refused"] * 3, "unknown", "unknown", "error", "ok"]],
+    "claude-code-refused": [
+        [*["refused"] * 2, "unknown", *["refused"] * 3, "unknown", "unknown", "error", "ok"]
+    ],
     "pi-refused": [["refused", "refused", "refused", "unknown", "unknown", "error", "refused"]],
     "swe-agent-refused": [["refused", "refused", "unknown", "unknown", "ok"]],
     "tau-bench-refused": [["refused", "error"]],
@@ -100,13 +112,23 @@ REFUSED: dict[str, list[list[str | None]]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_call_that_was_not_let_run_is_refused_and_one_that_was_stopped_is_unknown(name: str) -> None:
-    outcomes = [[call.result and call.result.outcome for call in told.calls] for told in _read(name)]
+def test_a_call_that_was_not_let_run_is_refused_and_one_that_was_stopped_is_unknown(
+    name: str,
+) -> None:
+    outcomes = [
+        [call.result and call.result.outcome for call in told.calls] for told in _read(name)
+    ]
     assert outcomes == REFUSED[name]
 
 
 def test_intercode_commands_that_were_killed_are_unknown(tmp_path: Path) -> None:
-    raw = {"turn_history": {"actions": ["nc bead"], "observations": ["Command timed out"], "valid_action": [False]}}
+    raw = {
+        "turn_history": {
+            "actions": ["nc bead"],
+            "observations": ["Command timed out"],
+            "valid_action": [False],
+        }
+    }
     (told,) = READERS["intercode"](write_lines(tmp_path / "killed.jsonl", [raw]))
     assert [call.result and call.result.outcome for call in told.calls] == ["unknown"]
 
@@ -137,27 +159,31 @@ def test_pi_turns_that_were_cut_short_were_not_run() -> None:
     ],
 )
 def test_a_time_is_one_that_the_api_takes(said: str, us: int | None) -> None:
-    assert microseconds(said) == us
-    assert us is None or msgspec.convert(us, shapes.Moment) == us
+    assert parse_iso_us(said) == us
+    assert us is None or msgspec.convert(us, core.TimeUs) == us
     with pytest.raises(msgspec.ValidationError):
-        msgspec.convert(LATEST_US + 1, shapes.Moment)
+        msgspec.convert(MAX_TIME_US + 1, core.TimeUs)
 
 
-@pytest.mark.parametrize(("said", "us"), [(1_500, 1_500_000), (10**400, None), (-1, None), (float("nan"), None)])
+@pytest.mark.parametrize(
+    ("said", "us"), [(1_500, 1_500_000), (10**400, None), (-1, None), (float("nan"), None)]
+)
 def test_a_message_of_pi_says_milliseconds(said: float, us: int | None) -> None:
-    assert pi._moment({}, {"timestamp": said}) == us
+    assert pi._get_time({}, {"timestamp": said}) == us
 
 
 @pytest.mark.parametrize(
     ("said", "us"), [(1, 1_000_000), (9_007_199_254, 9_007_199_254_000_000), (9_007_199_255, None)]
 )
 def test_seconds_since_the_epoch_are_those_that_the_api_takes(said: float, us: int | None) -> None:
-    assert microseconds_of_seconds(said) == us
+    assert seconds_to_us(said) == us
 
 
 def test_mini_swe_agent_reports_outcomes_by_return_code() -> None:
     first, second = _read("mini-swe-agent")
-    assert [(arguments["command"], result and result[1]) for _, arguments, result in _calls(first)] == [
+    assert [
+        (arguments["command"], result and result[1]) for _, arguments, result in _calls(first)
+    ] == [
         ("ls -la", "ok"),
         ("ls", "refused"),  # two blocks: nothing was run
         ("python -m abacus", "error"),
@@ -171,16 +197,29 @@ def test_mini_swe_agent_reports_outcomes_by_return_code() -> None:
     assert (_calls(second)[0][2], second.ended) == (None, "failed")
 
 
-def test_mini_swe_agent_that_asks_by_tool_calls_is_answered_by_their_ids_and_by_the_end_it_asked_for() -> None:
+def test_mini_swe_agent_that_asks_by_tool_calls_is_answered_by_their_ids_and_by_the_end_it_asked_for() -> (
+    None
+):
     (trajectory,) = _read("mini-swe-agent-tools")
     assert _calls(trajectory) == [
-        ("bash", {"command": "ls"}, ("<returncode>0</returncode>\n<output>\nbeads.py\n</output>", "ok")),
-        ("bash", {"command": "false"}, ("<returncode>1</returncode>\n<output>\n</output>", "error")),
+        (
+            "bash",
+            {"command": "ls"},
+            ("<returncode>0</returncode>\n<output>\nbeads.py\n</output>", "ok"),
+        ),
+        (
+            "bash",
+            {"command": "false"},
+            ("<returncode>1</returncode>\n<output>\n</output>", "error"),
+        ),
         ("bash", "sleep 9", None),
         ("bash", {"command": "echo COMPLETE"}, ("fix\n", "ok")),  # the submission
     ]
     assert [call.turn for call in trajectory.calls] == [1, 1, 2, 3]
-    assert (trajectory.calls[0].occurred_us, trajectory.ended) == (1_795_167_458_500_000, "completed")
+    assert (trajectory.calls[0].occurred_us, trajectory.ended) == (
+        1_795_167_458_500_000,
+        "completed",
+    )
 
 
 def test_mini_swe_agent_whose_run_broke_off_was_not_answered_by_its_end(tmp_path: Path) -> None:
@@ -199,7 +238,10 @@ def test_swe_agent_steps_and_conversations_are_read_alike() -> None:
         ("shell", {"command": "submit"}, ("", "ok")),
     ]
     assert (steps.title, steps.ended) == ("Repair the abacus", "completed")
-    assert _calls(requests) == [("bash", '{"command": "ls"}', ("beads.py", "ok")), ("submit", "{}", None)]
+    assert _calls(requests) == [
+        ("bash", '{"command": "ls"}', ("beads.py", "ok")),
+        ("submit", "{}", None),
+    ]
     assert _calls(typed) == [("shell", {"command": "ls -F\n"}, ("beads.py", "ok"))]
 
 
@@ -249,8 +291,12 @@ def test_openhands_v0_observations_answer_the_action_they_name() -> None:
     assert {(call.call_id, call.occurred_us) for call in oldest.calls} == {(None, None)}
 
 
-@pytest.mark.parametrize("wrapping", ["a line each", "one list", "one document", "lines with their origin"])
-def test_openhands_sdk_logs_are_one_conversation_however_they_are_kept(tmp_path: Path, wrapping: str) -> None:
+@pytest.mark.parametrize(
+    "wrapping", ["a line each", "one list", "one document", "lines with their origin"]
+)
+def test_openhands_sdk_logs_are_one_conversation_however_they_are_kept(
+    tmp_path: Path, wrapping: str
+) -> None:
     events = json_lines(FILES / "openhands-sdk.jsonl")
     shapes: dict[str, list[Any]] = {
         "a line each": events,
@@ -273,14 +319,17 @@ def test_openhands_sdk_logs_are_one_conversation_however_they_are_kept(tmp_path:
     assert [call.turn for call in trajectory.calls] == [1, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("name", ["mini-swe-agent", "swe-agent", "openhands", "tau-bench", "intercode"])
+@pytest.mark.parametrize(
+    "name", ["mini-swe-agent", "swe-agent", "openhands", "tau-bench", "intercode"]
+)
 def test_documents_are_read_without_their_wrapper_too(tmp_path: Path, name: str) -> None:
     wrapped = json_lines(FILES / f"{name}.jsonl")
     bare = [document["raw"] for document in wrapped]
     in_lines = READERS[name](write_lines(tmp_path / "lines.jsonl", bare))
     as_list = tmp_path / "list.json"
     as_list.write_text(json.dumps(bare, indent=2))
-    # Without an origin the key is the natural name with a digest, the same wherever the document stands.
+    # Without an origin the key is the natural name with a digest, the same wherever the document
+    # stands.
     assert [t.key for t in READERS[name](as_list)] == [t.key for t in in_lines]
     assert [_calls(t) for t in in_lines] == [_calls(t) for t in _read(name)]
     assert len({t.key for t in in_lines}) == len(in_lines)
@@ -294,11 +343,15 @@ def test_gzip_is_known_by_its_bytes_and_not_by_its_name(tmp_path: Path, name: st
     assert READERS[format_name](packed) == _read(name)
 
 
-def test_one_document_twice_in_a_file_is_one_session_and_another_under_its_name_a_second(tmp_path: Path) -> None:
+def test_one_document_twice_in_a_file_is_one_session_and_another_under_its_name_a_second(
+    tmp_path: Path,
+) -> None:
     document = json_lines(FILES / "intercode.jsonl")[0]
     other = json.loads(json.dumps(document))
     other["raw"]["turn_history"]["actions"][0] = "pwd"
-    first, second = READERS["intercode"](write_lines(tmp_path / "thrice.jsonl", [document, document, other]))
+    first, second = READERS["intercode"](
+        write_lines(tmp_path / "thrice.jsonl", [document, document, other])
+    )
     assert second.key.startswith(f"{first.key}~")
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from ingest.importers import READERS
-from ingest.importers.facts import batches, ship
-from ingest.importers.reading import BadInputError, read_values
+from importers import READERS
+from importers.files import BadInputError, open_values
+from importers.to_events import build_shipment, split_batches
 from tests.importers.samples import FILES, RECORDED, json_lines, needs_recordings, write_lines
 
 CLAUDE_LINE = json.dumps({"type": "progress", "sessionId": "s", "uuid": "u"}).encode() + b"\n"
@@ -28,18 +28,24 @@ CLAUDE_LINE = json.dumps({"type": "progress", "sessionId": "s", "uuid": "u"}).en
         (b"\x89PNG\r\n\x1a\n\x00\x00", 1, "not text in UTF-8 (byte 0x89 at column 1)"),
         (b"\x00\x01\x02", 1, "not JSON: Expecting value (column 1)"),
         ('{"type": "ä"}'.encode("utf-16"), 1, "not text in UTF-8 (byte 0xff at column 1)"),
-        (CLAUDE_LINE + b'{"type": "user", "sess\n', 2, "not JSON: Invalid control character (column 23)"),
+        (
+            CLAUDE_LINE + b'{"type": "user", "sess\n',
+            2,
+            "not JSON: Invalid control character (column 23)",
+        ),
         (CLAUDE_LINE * 3 + b"\xff\xfe\n", 4, "not text in UTF-8 (byte 0xff at column 1)"),
         (b"[\n1,\n2\n3\n]\n", 4, "not JSON: Expecting ',' delimiter (column 1)"),
         (b'{"type":' * 5000, 1, "the JSON is nested too deeply"),
         (b'{"type":' + b"9" * 5000 + b"}", 1, "the JSON contains a number with too many digits"),
     ],
 )
-def test_what_is_no_json_is_refused_with_its_line(tmp_path: Path, content: bytes, line: int, reason: str) -> None:
+def test_what_is_no_json_is_refused_with_its_line(
+    tmp_path: Path, content: bytes, line: int, reason: str
+) -> None:
     path = tmp_path / "input"
     path.write_bytes(content)
     with pytest.raises(BadInputError) as refused:
-        list(read_values(path))
+        list(open_values(path))
     assert (refused.value.line, refused.value.reason) == (line, reason)
 
 
@@ -49,7 +55,7 @@ def test_a_cut_gzip_stream_is_refused(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "cut.gz"
     path.write_bytes(whole[:cut])
     with pytest.raises(BadInputError, match="the gzip stream is truncated or damaged"):
-        list(read_values(path))
+        list(open_values(path))
 
 
 def test_a_damaged_gzip_stream_is_refused(tmp_path: Path) -> None:
@@ -57,14 +63,18 @@ def test_a_damaged_gzip_stream_is_refused(tmp_path: Path) -> None:
     whole[len(whole) // 2] ^= 0xFF
     path = tmp_path / "damaged.gz"
     path.write_bytes(bytes(whole))
-    with pytest.raises(BadInputError, match=r"gzip stream is truncated or damaged|not JSON|not text"):
-        list(read_values(path))
+    with pytest.raises(
+        BadInputError, match=r"gzip stream is truncated or damaged|not JSON|not text"
+    ):
+        list(open_values(path))
 
 
-def test_separators_inside_texts_end_no_line_and_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+def test_separators_inside_texts_end_no_line_and_a_byte_order_mark_is_no_fault(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "separators.jsonl"
     path.write_bytes("\ufeff".encode() + '{"a": "x\u2028y\u0085z"}\r\n'.encode() + b'{"b": 1}')
-    assert list(read_values(path)) == [(1, {"a": "x\u2028y\u0085z"}), (2, {"b": 1})]
+    assert list(open_values(path)) == [(1, {"a": "x\u2028y\u0085z"}), (2, {"b": 1})]
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in FILES.iterdir()))
@@ -90,12 +100,23 @@ def test_recordings_that_are_no_trajectories_are_refused(format_name: str, name:
 @pytest.mark.parametrize(
     "stranger",
     [
-        *("{}", "[]", "null", "17", '"text"', '{"resourceSpans": []}', '{"_source": {"path": "x"}, "raw": {}}'),
+        *(
+            "{}",
+            "[]",
+            "null",
+            "17",
+            '"text"',
+            '{"resourceSpans": []}',
+            '{"_source": {"path": "x"}, "raw": {}}',
+        ),
         # A history of requests and responses: each has a kind, and none is an event.
-        '[{"kind": "request", "parts": []}, {"kind": "response", "parts": [{"part_kind": "tool-call"}]}]',
+        '[{"kind": "request", "parts": []}, {"kind": "response", "parts": [{"part_kind": '
+        '"tool-call"}]}]',
     ],
 )
-def test_other_json_is_refused_by_every_format(tmp_path: Path, format_name: str, stranger: str) -> None:
+def test_other_json_is_refused_by_every_format(
+    tmp_path: Path, format_name: str, stranger: str
+) -> None:
     path = tmp_path / "stranger.json"
     path.write_text(stranger)
     with pytest.raises(BadInputError) as refused:
@@ -105,15 +126,25 @@ def test_other_json_is_refused_by_every_format(tmp_path: Path, format_name: str,
 
 def _places(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """The way to every value inside `value`."""
-    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    children = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for name, child in children:
         yield (*place, name)
         yield from _places(child, (*place, name))
 
 
 @pytest.mark.parametrize("path", sorted(FILES.iterdir()), ids=lambda path: path.stem)
-def test_a_file_with_anything_in_a_wrong_place_is_read_or_refused_and_nothing_else(tmp_path: Path, path: Path) -> None:
-    format_name = next(known for known in sorted(READERS, key=len, reverse=True) if path.name.startswith(known))
+def test_a_file_with_anything_in_a_wrong_place_is_read_or_refused_and_nothing_else(
+    tmp_path: Path, path: Path
+) -> None:
+    format_name = next(
+        known for known in sorted(READERS, key=len, reverse=True) if path.name.startswith(known)
+    )
     chance = random.Random(path.name)
     lines = json_lines(path)
     places = [(line, place) for line, value in enumerate(lines) for place in _places(value)]
@@ -125,8 +156,10 @@ def test_a_file_with_anything_in_a_wrong_place_is_read_or_refused_and_nothing_el
         holder[place[-1]] = chance.choice([None, 7, True, "x", [], {}, [{}], "\ud800\x00"])
         # Whatever is read can be sent.
         with contextlib.suppress(BadInputError):
-            for trajectory in READERS[format_name](write_lines(tmp_path / "changed.jsonl", changed)):
-                assert list(batches(ship(trajectory).facts))
+            for trajectory in READERS[format_name](
+                write_lines(tmp_path / "changed.jsonl", changed)
+            ):
+                assert list(split_batches(build_shipment(trajectory).facts))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +173,9 @@ def test_a_file_with_anything_in_a_wrong_place_is_read_or_refused_and_nothing_el
         ("openhands", '{"history": [17]}'),
     ],
 )
-def test_a_bad_record_after_good_ones_is_named_by_its_line(tmp_path: Path, format_name: str, line: str) -> None:
+def test_a_bad_record_after_good_ones_is_named_by_its_line(
+    tmp_path: Path, format_name: str, line: str
+) -> None:
     good = (FILES / f"{format_name}.jsonl").read_text("utf-8").rstrip("\n")
     path = tmp_path / "mixed.jsonl"
     path.write_text(f"{good}\n{line}\n", "utf-8")

@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
-from approvals import policies
+from accounts.models import Project
 from approvals.models import Gate
+from approvals.policies import policies
 from journal.models import Entry
 from ledger.models import Effect
-from sessions.models import Project, Session
+from sessions.models import Session
+from tests.api.api_client import Caller, code
+from tests.api.conftest import agent, application, call, importer, issue
 from tests.importers.samples import FILES, RECORDED, format_of, needs_recordings, recorded_counts
-from tests.ingest.caller import Caller, code
-from tests.ingest.conftest import agent, application, call, importer, issue
 
 __all__ = ["agent", "application", "call", "importer", "issue"]
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("project", "in_process")]
@@ -29,7 +30,7 @@ rules:
 
 
 def _in_force(project: Project, text: str = RULES, mode: str = "enforce") -> None:
-    policies.activate(project, policies.load(project, text), mode)
+    policies.activate_policy_set(project, policies.load_policy_set(project, text), mode)
 
 
 def _judge(format_name: str, *files: Path, judge: bool = True) -> str:
@@ -49,7 +50,9 @@ def test_judged_effects_are_marked_counted_by_rule_and_no_breach(project: Projec
         "         1  allowed            house@1/reading",
     ]
     assert Effect.objects.get(tool="Write").judged_by == "house@1/writing"
-    assert set(Effect.objects.values_list("leave", "leave_basis", "enforced")) == {("observed", "import", False)}
+    assert set(Effect.objects.values_list("leave", "leave_basis", "enforced")) == {
+        ("observed", "import", False)
+    }
     assert not Gate.objects.exists()
     assert not Entry.objects.filter(kind__startswith="integrity.").exists()
 
@@ -58,7 +61,9 @@ def test_what_was_imported_before_is_not_judged_afterwards(project: Project) -> 
     _in_force(project, mode="observe")
     _judge("claude-code", FILES / "claude-code.jsonl", judge=False)
     assert set(Effect.objects.values_list("judged", flat=True)) == {""}
-    said = _judge("claude-code", FILES / "claude-code.jsonl", FILES / "claude-code-subagent.jsonl").splitlines()
+    said = _judge(
+        "claude-code", FILES / "claude-code.jsonl", FILES / "claude-code-subagent.jsonl"
+    ).splitlines()
     assert "         6  not evaluated      imported before without --judge" in said
     assert Effect.objects.filter(judged="").count() == 6
     assert Effect.objects.exclude(judged="").count() == 2
@@ -71,7 +76,9 @@ def test_without_a_policy_in_force_nothing_is_imported(project: Project) -> None
     assert not Session.objects.exists()
 
 
-def test_only_an_import_is_judged_by_asking_for_it(agent: Caller, importer: Caller, project: Project) -> None:
+def test_only_an_import_is_judged_by_asking_for_it(
+    agent: Caller, importer: Caller, project: Project
+) -> None:
     item = {"id": "1", "kind": "session.started", "session": "s"}
     assert code(importer.report([item], "?judge=true")) == (409, "no_policy")
     _in_force(project)

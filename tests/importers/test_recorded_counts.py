@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ingest.importers import READERS
-from ingest.importers.shapes import Call, Trajectory
+from importers import READERS
+from importers.trajectory import Call, Trajectory
 from tests.importers.samples import RECORDED, format_of, needs_recordings, recorded_counts
 
 COUNTS = recorded_counts()
@@ -17,7 +17,8 @@ COUNTS = recorded_counts()
 OTHERWISE = {
     # Control characters were counted in places that are not results.
     "ctrl": set(READERS),
-    # COUNTS counts no errors here. An exit code other than 0 is one all the same, and 7 commands have it.
+    # COUNTS counts no errors here. An exit code other than 0 is one all the same, and 7 commands
+    # have it.
     "errors": {"openhands"},
     # Counts the replies with several blocks, which are one call each here.
     "parallel": {"mini-swe-agent"},
@@ -27,7 +28,11 @@ OTHERWISE = {
     "missing": {"pi"},
 }
 # Counts as errors all that their sources mark so; here it is told whether a call ran.
-MARKED = {"claude-code": 0, "intercode": 0, "pi": 5}  # … and so many beside, of replies that were aborted
+MARKED = {
+    "claude-code": 0,
+    "intercode": 0,
+    "pi": 5,
+}  # … and so many beside, of replies that were aborted
 # What was not run, and what was stopped in its midst or may have been.
 NOT_OK = {
     "claude-code": (0, 10),
@@ -101,7 +106,9 @@ def test_a_recorded_file_gives_its_counts(name: str) -> None:
 
     counted["errors"] -= MARKED.get(format_name, 0)
     compared = {count for count in expected if format_name not in OTHERWISE.get(count, ())}
-    assert {count: counted[count] for count in compared} == {count: expected[count] for count in compared}
+    assert {count: counted[count] for count in compared} == {
+        count: expected[count] for count in compared
+    }
     called = Counter(call.tool for trajectory in trajectories for call in trajectory.calls)
     # COUNTS names the most used tools only.
     assert {tool: called[tool] for tool in tools} == tools
@@ -109,18 +116,28 @@ def test_a_recorded_file_gives_its_counts(name: str) -> None:
 
 @needs_recordings
 @pytest.mark.parametrize("format_name", sorted(READERS))
-def test_recorded_calls_that_were_refused_or_stopped_are_told_from_those_that_ran(format_name: str) -> None:
+def test_recorded_calls_that_were_refused_or_stopped_are_told_from_those_that_ran(
+    format_name: str,
+) -> None:
     found: Counter[str] = Counter()
     for name in COUNTS:
         if format_of(name) == format_name:
-            calls = [call for trajectory in READERS[format_name](RECORDED / name) for call in trajectory.calls]
+            calls = [
+                call
+                for trajectory in READERS[format_name](RECORDED / name)
+                for call in trajectory.calls
+            ]
             found.update(call.result.outcome for call in calls if call.result is not None)
     assert (found["refused"], found["unknown"]) == NOT_OK[format_name]
 
 
 @needs_recordings
 def test_an_exit_code_other_than_0_is_an_error_in_openhands_too() -> None:
-    calls = [c for t in READERS["openhands"](RECORDED / "openhands" / "openhands.jsonl.gz") for c in t.calls]
+    calls = [
+        c
+        for t in READERS["openhands"](RECORDED / "openhands" / "openhands.jsonl.gz")
+        for c in t.calls
+    ]
     assert sum(call.result is not None and call.result.outcome == "error" for call in calls) == 7
 
 
@@ -136,6 +153,10 @@ def test_recorded_sub_agents_are_children_of_the_session_they_name() -> None:
 
 @needs_recordings
 def test_no_two_recorded_documents_share_a_session() -> None:
-    keys = Counter(trajectory.key for name in COUNTS for trajectory in READERS[format_of(name)](RECORDED / name))
+    keys = Counter(
+        trajectory.key
+        for name in COUNTS
+        for trajectory in READERS[format_of(name)](RECORDED / name)
+    )
     assert sum(keys.values()) == sum(said["sessions"] for said in COUNTS.values())
     assert [key for key, times in keys.items() if times > 1] == []

@@ -4,17 +4,20 @@ from typing import Any
 
 from django.db import DatabaseError, connection, transaction
 
+from db.triggers import APPEND_ONLY_TABLES
 from journal import entries, erasures
-from journal.triggers import HISTORY
 from tests.journal.drafts import NOW_US, draft, new_project
 
 
 def history() -> int:
     """Write two entries, the second of them erased; the position of the first."""
     project = new_project()
-    first, second = entries.append([draft("a", project=project), draft("b", project=project)], NOW_US)
-    erasures.erase(project, second.position, reason="request 17", actor="p_1", now_us=NOW_US)
-    connection.check_constraints()  # PostgreSQL refuses some statements, for its own reasons, while checks are pending
+    first, second = entries.append_entries(
+        [draft("a", project=project), draft("b", project=project)], NOW_US
+    )
+    erasures.erase_body(project, second.position, reason="request 17", actor="p_1", now_us=NOW_US)
+    # PostgreSQL refuses some statements, for its own reasons, while checks are pending
+    connection.check_constraints()
     return first.position
 
 
@@ -22,7 +25,7 @@ def everything() -> dict[str, list[tuple[Any, ...]]]:
     """All rows of the journal's append-only tables."""
     rows = {}
     with connection.cursor() as cursor:
-        for table in HISTORY:
+        for table in APPEND_ONLY_TABLES:
             cursor.execute(f"SELECT * FROM {table} ORDER BY 1")
             rows[table] = [
                 tuple(bytes(value) if isinstance(value, memoryview) else value for value in row)
@@ -32,7 +35,8 @@ def everything() -> dict[str, list[tuple[Any, ...]]]:
 
 
 def attack(statement: str) -> str:
-    """Run one statement, as whoever holds the application's connection could, and return how it was refused, or ""."""
+    """Run one statement, as whoever holds the application's connection could, and return how it was
+    refused, or ""."""
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(statement)

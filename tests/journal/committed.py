@@ -7,18 +7,20 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from journal import triggers
+from db import triggers
 
 
 @pytest.fixture
 def committed(transactional_db: None) -> Iterator[None]:
-    """A database whose commits are real. It is flushed afterwards, so the append-only triggers step aside for that."""
+    """A database whose commits are real. It is flushed afterwards, so the append-only triggers step
+    aside for that."""
     yield
     triggers.drop_for_test_flush(connection)
 
 
 def together(*work: Callable[[], Any]) -> list[Any]:
-    """Run `work` in threads that start at the same moment; what each returned, or the exception that it raised."""
+    """Run `work` in threads that start at the same moment; what each returned, or the exception
+    that it raised."""
     results: list[Any] = [None] * len(work)
     gate = threading.Barrier(len(work))
 
@@ -31,7 +33,9 @@ def together(*work: Callable[[], Any]) -> list[Any]:
         finally:
             connection.close()
 
-    threads = [threading.Thread(target=run, args=(index,), daemon=True) for index in range(len(work))]
+    threads = [
+        threading.Thread(target=run, args=(index,), daemon=True) for index in range(len(work))
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

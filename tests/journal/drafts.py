@@ -9,7 +9,14 @@ from journal.models import Body, Entry
 NOW_US = 1_800_000_000_000_000
 
 
-def draft(event_id: str, text: str = '{"word":"first"}', *, project: UUID, source: str = "robot", **more: Any) -> Draft:
+def draft(
+    event_id: str,
+    text: str = '{"word":"first"}',
+    *,
+    project: UUID,
+    source: str = "robot",
+    **more: Any,
+) -> Draft:
     """A fact about nothing in particular."""
     return Draft(
         project=project,
@@ -30,12 +37,18 @@ def new_project() -> UUID:
 
 def ids(project: UUID) -> list[str]:
     """The ids of a project's entries in the order of their positions."""
-    return list(Entry.objects.filter(project=project).order_by("position").values_list("event_id", flat=True))
+    return list(
+        Entry.objects.filter(project=project)
+        .order_by("position")
+        .values_list("event_id", flat=True)
+    )
 
 
 def conflicts(project: UUID) -> list[Entry]:
     """The kept evidence of keys that came again with other content."""
-    return list(Entry.objects.filter(project=project, kind="integrity.conflict").order_by("position"))
+    return list(
+        Entry.objects.filter(project=project, kind="integrity.conflict").order_by("position")
+    )
 
 
 def text_of(position: int) -> str:

@@ -9,7 +9,7 @@ from django.db import transaction
 from pytest_django import Settings
 
 from journal import entries
-from journal.entries import Appended, Status
+from journal.entries import AppendResult, AppendStatus
 from journal.models import Body, Entry
 from tests.journal.committed import together
 from tests.journal.drafts import NOW_US, conflicts, draft, ids, new_project, text_of
@@ -21,12 +21,12 @@ PROJECT = new_project()
 def test_positions_follow_the_order_given_whatever_the_keys() -> None:
     names = [f"{n:03}" for n in range(50)]
     random.Random(7).shuffle(names)
-    fates = entries.append([draft(name, project=PROJECT) for name in names], NOW_US)
+    fates = entries.append_entries([draft(name, project=PROJECT) for name in names], NOW_US)
     assert ids(PROJECT) == names
     positions = [fate.position for fate in fates]
     assert positions == sorted(positions)
     assert len(set(positions)) == 50
-    assert {fate.status for fate in fates} == {Status.CREATED}
+    assert {fate.status for fate in fates} == {AppendStatus.CREATED}
 
 
 def test_every_column_is_kept_as_given() -> None:
@@ -44,9 +44,19 @@ def test_every_column_is_kept_as_given() -> None:
         occurred_us=5,
         facts='{"outcome":"ok"}',
     )
-    position = entries.append([given], NOW_US)[0].position
+    position = entries.append_entries([given], NOW_US)[0].position
     stored = Entry.objects.get(position=position)
-    for column in ("source", "claimed_source", "event_id", "kind", "session", "effect", "attempt", "subject", "actor"):
+    for column in (
+        "source",
+        "claimed_source",
+        "event_id",
+        "kind",
+        "session",
+        "effect",
+        "attempt",
+        "subject",
+        "actor",
+    ):
         assert getattr(stored, column) == getattr(given, column), column
     for column in ("lane", "lease_epoch", "producer_seq", "occurred_us", "facts", "project"):
         assert getattr(stored, column) == getattr(given, column), column
@@ -54,18 +64,18 @@ def test_every_column_is_kept_as_given() -> None:
 
 
 def test_the_same_again_is_a_duplicate_and_adds_nothing() -> None:
-    first = entries.append([draft("a", project=PROJECT)], NOW_US)[0]
-    again = entries.append([draft("a", project=PROJECT)], NOW_US + 1)[0]
-    assert again == Appended(Status.DUPLICATE, first.position)
+    first = entries.append_entries([draft("a", project=PROJECT)], NOW_US)[0]
+    again = entries.append_entries([draft("a", project=PROJECT)], NOW_US + 1)[0]
+    assert again == AppendResult(AppendStatus.DUPLICATE, first.position)
     assert ids(PROJECT) == ["a"]
     assert Entry.objects.get(position=first.position).received_us == NOW_US
 
 
 def test_the_same_key_with_other_words_is_a_conflict_and_kept_once() -> None:
-    first = entries.append([draft("a", project=PROJECT)], NOW_US)[0]
+    first = entries.append_entries([draft("a", project=PROJECT)], NOW_US)[0]
     for _ in range(3):
-        fate = entries.append([draft("a", '{"word":"other"}', project=PROJECT)], NOW_US)[0]
-        assert fate == Appended(Status.CONFLICT, first.position)
+        fate = entries.append_entries([draft("a", '{"word":"other"}', project=PROJECT)], NOW_US)[0]
+        assert fate == AppendResult(AppendStatus.CONFLICT, first.position)
     (kept,) = conflicts(PROJECT)
     assert text_of(kept.position) == '{"word":"other"}'
     assert text_of(first.position) == '{"word":"first"}'
@@ -73,8 +83,10 @@ def test_the_same_key_with_other_words_is_a_conflict_and_kept_once() -> None:
 
 
 def test_two_different_conflicts_of_one_key_are_both_kept() -> None:
-    entries.append([draft("a", project=PROJECT)], NOW_US)
-    entries.append([draft("a", "{}", project=PROJECT), draft("a", "[]", project=PROJECT)], NOW_US)
+    entries.append_entries([draft("a", project=PROJECT)], NOW_US)
+    entries.append_entries(
+        [draft("a", "{}", project=PROJECT), draft("a", "[]", project=PROJECT)], NOW_US
+    )
     assert sorted(text_of(entry.position) for entry in conflicts(PROJECT)) == ["[]", "{}"]
 
 
@@ -85,41 +97,53 @@ def test_an_id_is_one_within_its_project_and_source_only() -> None:
         draft("a", "2", project=PROJECT, source="robot/2"),
         draft("a", "3", project=other),
     ]
-    assert [fate.status for fate in entries.append(drafts, NOW_US)] == [Status.CREATED] * 3
+    assert [fate.status for fate in entries.append_entries(drafts, NOW_US)] == [
+        AppendStatus.CREATED
+    ] * 3
 
 
 @pytest.mark.parametrize("known_before", [False, True])
 def test_repeats_inside_one_batch_are_told_apart(known_before: bool) -> None:
     if known_before:
-        entries.append([draft("a", project=PROJECT)], NOW_US)
+        entries.append_entries([draft("a", project=PROJECT)], NOW_US)
     words = [None, None, '{"word":"other"}', '{"word":"other"}', None]
     batch = [draft("a", **({"text": word} if word else {}), project=PROJECT) for word in words]
-    fates = [fate.status for fate in entries.append(batch, NOW_US)]
-    first = Status.DUPLICATE if known_before else Status.CREATED
-    assert fates == [first, Status.DUPLICATE, Status.CONFLICT, Status.CONFLICT, Status.DUPLICATE]
+    fates = [fate.status for fate in entries.append_entries(batch, NOW_US)]
+    first = AppendStatus.DUPLICATE if known_before else AppendStatus.CREATED
+    assert fates == [
+        first,
+        AppendStatus.DUPLICATE,
+        AppendStatus.CONFLICT,
+        AppendStatus.CONFLICT,
+        AppendStatus.DUPLICATE,
+    ]
     assert len(conflicts(PROJECT)) == 1
     assert len(ids(PROJECT)) == 2
 
 
 def test_a_batch_that_begins_with_a_conflict_still_knows_the_stored_word() -> None:
-    entries.append([draft("a", project=PROJECT)], NOW_US)
-    batch = [draft("a", "{}", project=PROJECT), draft("a", project=PROJECT), draft("a", "{}", project=PROJECT)]
-    fates = [fate.status for fate in entries.append(batch, NOW_US)]
-    assert fates == [Status.CONFLICT, Status.DUPLICATE, Status.CONFLICT]
+    entries.append_entries([draft("a", project=PROJECT)], NOW_US)
+    batch = [
+        draft("a", "{}", project=PROJECT),
+        draft("a", project=PROJECT),
+        draft("a", "{}", project=PROJECT),
+    ]
+    fates = [fate.status for fate in entries.append_entries(batch, NOW_US)]
+    assert fates == [AppendStatus.CONFLICT, AppendStatus.DUPLICATE, AppendStatus.CONFLICT]
 
 
 def test_more_known_keys_than_a_statement_may_have_parameters_are_compared() -> None:
     batch = [draft(str(n), project=PROJECT) for n in range(1_200)]
-    entries.append(batch, NOW_US)
+    entries.append_entries(batch, NOW_US)
     mixed = [*batch, *(draft(f"new {n}", project=PROJECT) for n in range(3))]
     random.Random(1).shuffle(mixed)
-    fates = entries.append(mixed, NOW_US)
-    assert sum(fate.status is Status.DUPLICATE for fate in fates) == 1_200
-    assert sum(fate.status is Status.CREATED for fate in fates) == 3
+    fates = entries.append_entries(mixed, NOW_US)
+    assert sum(fate.status is AppendStatus.DUPLICATE for fate in fates) == 1_200
+    assert sum(fate.status is AppendStatus.CREATED for fate in fates) == 3
 
 
 def test_an_empty_batch_is_nothing() -> None:
-    assert entries.append([], NOW_US) == []
+    assert entries.append_entries([], NOW_US) == []
 
 
 @pytest.mark.parametrize(
@@ -134,40 +158,46 @@ def test_an_empty_batch_is_nothing() -> None:
     ],
 )
 def test_a_body_comes_back_character_for_character_and_its_commitment_recomputes(text: str) -> None:
-    position = entries.append([draft("a", text, project=PROJECT)], NOW_US)[0].position
+    position = entries.append_entries([draft("a", text, project=PROJECT)], NOW_US)[0].position
     body = Body.objects.select_related("entry").get(entry=position)
     assert body.text == text
     assert len(bytes(body.salt)) == 32
-    assert bytes(body.entry.body_commit or b"") == entries.commitment(bytes(body.salt), text)
+    assert bytes(body.entry.body_commit or b"") == entries.compute_commitment(
+        bytes(body.salt), text
+    )
 
 
 def test_no_two_bodies_share_a_salt() -> None:
-    entries.append([draft(str(n), project=PROJECT) for n in range(20)], NOW_US)
+    entries.append_entries([draft(str(n), project=PROJECT) for n in range(20)], NOW_US)
     salts = {bytes(salt) for salt in Body.objects.values_list("salt", flat=True)}
     assert len(salts) == 20
 
 
 def test_looking_at_a_free_key_finds_nothing_and_leaves_nothing() -> None:
-    assert entries.look(draft("a", project=PROJECT), NOW_US) is None
+    assert entries.compare_with_stored(draft("a", project=PROJECT), NOW_US) is None
     assert ids(PROJECT) == []
 
 
 def test_looking_tells_a_duplicate_from_a_conflict_and_keeps_the_conflict_once() -> None:
-    first = entries.append([draft("a", project=PROJECT)], NOW_US)[0]
-    assert entries.look(draft("a", project=PROJECT), NOW_US) == Appended(Status.DUPLICATE, first.position)
+    first = entries.append_entries([draft("a", project=PROJECT)], NOW_US)[0]
+    assert entries.compare_with_stored(draft("a", project=PROJECT), NOW_US) == AppendResult(
+        AppendStatus.DUPLICATE, first.position
+    )
     for _ in range(2):
-        fate = entries.look(draft("a", "{}", project=PROJECT), NOW_US)
-        assert fate == Appended(Status.CONFLICT, first.position)
+        fate = entries.compare_with_stored(draft("a", "{}", project=PROJECT), NOW_US)
+        assert fate == AppendResult(AppendStatus.CONFLICT, first.position)
     assert len(conflicts(PROJECT)) == 1
     assert len(ids(PROJECT)) == 2
 
 
 def test_recording_in_gatebooks_own_name_is_idempotent() -> None:
-    def record() -> Appended:
-        return entries.record(PROJECT, "integrity.gap", event_id="g1", text="{}", received_us=NOW_US)
+    def record() -> AppendResult:
+        return entries.record_system_entry(
+            PROJECT, "integrity.gap", event_id="g1", text="{}", received_us=NOW_US
+        )
 
     first, again = record(), record()
-    assert (first.status, again.status) == (Status.CREATED, Status.DUPLICATE)
+    assert (first.status, again.status) == (AppendStatus.CREATED, AppendStatus.DUPLICATE)
     assert first.position == again.position
     stored = Entry.objects.get(position=first.position)
     assert (stored.source, stored.lane, stored.actor) == ("gatebook", "system", "gatebook")
@@ -175,10 +205,13 @@ def test_recording_in_gatebooks_own_name_is_idempotent() -> None:
 
 def test_what_is_rolled_back_was_never_said() -> None:
     with transaction.atomic():
-        entries.append([draft("a", project=PROJECT)], NOW_US)
+        entries.append_entries([draft("a", project=PROJECT)], NOW_US)
         transaction.set_rollback(True)
     assert ids(PROJECT) == []
-    assert entries.append([draft("a", project=PROJECT)], NOW_US)[0].status is Status.CREATED
+    assert (
+        entries.append_entries([draft("a", project=PROJECT)], NOW_US)[0].status
+        is AppendStatus.CREATED
+    )
 
 
 def test_an_id_that_gatebook_makes_needs_the_pepper(settings: Settings) -> None:
@@ -193,19 +226,21 @@ def test_threads_with_overlapping_shuffled_batches_append_each_entry_once(commit
     """The writers of two hooks of one agent send the same facts at once, in other orders."""
     everything = [draft(f"{n:03}", f'{{"n":{n}}}', project=PROJECT) for n in range(120)]
 
-    def writer(seed: int) -> dict[Status, int]:
+    def writer(seed: int) -> dict[AppendStatus, int]:
         chance = random.Random(seed)
-        counts = dict.fromkeys(Status, 0)
+        counts = dict.fromkeys(AppendStatus, 0)
         for _ in range(6):
             batch = chance.sample(everything, 70)
             with transaction.atomic():
-                for fate in entries.append([replace(one) for one in batch], NOW_US):
+                for fate in entries.append_entries([replace(one) for one in batch], NOW_US):
                     counts[fate.status] += 1
         return counts
 
     results = together(*(partial(writer, seed) for seed in range(4)))
     assert all(isinstance(result, dict) for result in results), results
-    assert sum(result[Status.CONFLICT] for result in results) == 0
+    assert sum(result[AppendStatus.CONFLICT] for result in results) == 0
     stored = ids(PROJECT)
-    assert len(stored) == len(set(stored)) == sum(result[Status.CREATED] for result in results)
+    assert (
+        len(stored) == len(set(stored)) == sum(result[AppendStatus.CREATED] for result in results)
+    )
     assert Body.objects.count() == len(stored)

@@ -1,4 +1,5 @@
-"""The append-only law, attacked by SQL: what stands in the journal, its bodies and its erasures never changes.
+"""The append-only law, attacked by SQL: what stands in the journal, its bodies and its erasures
+never changes.
 
 What only one database understands is tried in test_law_on_sqlite.py and test_law_on_postgresql.py.
 """
@@ -32,7 +33,8 @@ STATEMENTS = [
     "INSERT INTO journal_erasure (entry_id, project, reason, actor, erased_at_us)"
     " SELECT entry_id, project, 'another', actor, erased_at_us FROM journal_erasure WHERE true"
     " ON CONFLICT (entry_id) DO UPDATE SET reason = excluded.reason",
-    "INSERT INTO journal_body (entry_id, salt, text) SELECT entry_id, salt, 'forged' FROM journal_body WHERE true"
+    "INSERT INTO journal_body (entry_id, salt, text) SELECT entry_id, salt, 'forged' FROM "
+    "journal_body WHERE true"
     " ON CONFLICT (entry_id) DO UPDATE SET text = excluded.text",
 ]
 
@@ -75,4 +77,4 @@ def test_the_orm_is_refused_too(write: Any) -> None:
 
 def test_appending_still_works_beside_all_that() -> None:
     first = history()
-    assert entries.append([draft("c", project=new_project())], NOW_US)[0].position > first
+    assert entries.append_entries([draft("c", project=new_project())], NOW_US)[0].position > first

@@ -1,4 +1,5 @@
-"""Queries that are put into SQL once: each call has its own values, and what it says are rows as any other query's."""
+"""Queries that are put into SQL once: each call has its own values, and what it says are rows as
+any other query's."""
 
 from typing import Any
 from uuid import UUID
@@ -8,8 +9,8 @@ from django.db import connection
 from django.db.models import Count, QuerySet, Subquery
 from django.test.utils import CaptureQueriesContext
 
-from journal.compiled import Compiled
-from sessions.models import Membership, Project
+from accounts.models import Membership, Project
+from db.compiled_query import CompiledQuerySet
 from tests.pages.people import House
 
 pytestmark = pytest.mark.django_db
@@ -25,9 +26,16 @@ def test_every_call_has_its_own_values_in_one_query(house: House) -> None:
     def of_members(user: int) -> "QuerySet[Membership]":
         return Membership.objects.filter(user_id=user).select_related("project", "user__person")
 
-    people, memberships = Compiled(_heads, project=UUID, least=int), Compiled(of_members, user=int)
+    people, memberships = (
+        CompiledQuerySet(_heads, project=UUID, least=int),
+        CompiledQuerySet(of_members, user=int),
+    )
     with CaptureQueriesContext(connection) as asked:
-        told = [people.rows(project=one.id, least=least) for one in (house.project, house.other) for least in (0, 2)]
+        told = [
+            people.rows(project=one.id, least=least)
+            for one in (house.project, house.other)
+            for least in (0, 2)
+        ]
     assert told == [[(house.project.id, 4)], [(house.project.id, 4)], [(house.other.id, 1)], []]
     assert len(asked) == 4
     for one in (house.members["viewer"], house.neighbour):
@@ -37,15 +45,19 @@ def test_every_call_has_its_own_values_in_one_query(house: House) -> None:
             assert found.created_at == one.created_at
         assert not asked.captured_queries, "what was selected along is there"
     with pytest.raises(ValueError, match="'other'"):
-        Compiled(lambda user, other: of_members(user), user=int, other=int).rows(user=1, other=2)
+        CompiledQuerySet(lambda user, other: of_members(user), user=int, other=int).rows(
+            user=1, other=2
+        )
 
 
 def test_sequences_of_any_length_and_texts_are_values_too(house: House) -> None:
     def members(project: UUID, least: int, roles: list[str]) -> "QuerySet[Any]":
-        found = Membership.objects.filter(project=project, user_id__gte=least, role__in=roles).order_by("-user_id")
+        found = Membership.objects.filter(
+            project=project, user_id__gte=least, role__in=roles
+        ).order_by("-user_id")
         return found.values_list("id", "role", "created_at", "user__is_active")
 
-    asked = Compiled(members, project=UUID, least=int, roles=[str])
+    asked = CompiledQuerySet(members, project=UUID, least=int, roles=[str])
     roles = sorted(set(Membership.objects.values_list("role", flat=True)))
     assert len(roles) == 4
     told = []
@@ -62,7 +74,7 @@ def test_sequences_of_any_length_and_texts_are_values_too(house: House) -> None:
         return Membership.objects.filter(id__in=ids, user__username=username)
 
     viewer = house.members["viewer"]
-    by_name = Compiled(named, ids=[UUID], username=str)
+    by_name = CompiledQuerySet(named, ids=[UUID], username=str)
     ids = [one.id for one in house.members.values()]
     assert by_name.rows(ids=ids, username=viewer.user.get_username()) == [viewer]
     assert by_name.rows(ids=[house.neighbour.id], username=viewer.user.get_username()) == []

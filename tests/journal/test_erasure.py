@@ -4,7 +4,7 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from journal import entries, erasures
-from journal.entries import Appended, Status
+from journal.entries import AppendResult, AppendStatus
 from journal.erasures import NothingToErase
 from journal.models import Body, Entry, Erasure
 from tests.journal.drafts import NOW_US, conflicts, draft, new_project
@@ -14,11 +14,15 @@ PROJECT = new_project()
 
 
 def _stored(text: str = '{"name":"Jane"}') -> int:
-    return entries.append([draft("a", text, project=PROJECT, session=new_project())], NOW_US)[0].position
+    return entries.append_entries(
+        [draft("a", text, project=PROJECT, session=new_project())], NOW_US
+    )[0].position
 
 
 def _erase(position: int) -> Erasure:
-    return erasures.erase(PROJECT, position, reason="request 17", actor="p_1", now_us=NOW_US + 5)
+    return erasures.erase_body(
+        PROJECT, position, reason="request 17", actor="p_1", now_us=NOW_US + 5
+    )
 
 
 def _delete_body(position: int) -> None:
@@ -33,7 +37,11 @@ def test_the_body_and_its_salt_go_and_the_entry_with_its_commitment_stays() -> N
     assert not Body.objects.filter(entry=position).exists()
     assert Entry.objects.filter(position=position).values().get() == before
     assert len(bytes(before["body_commit"] or b"")) == 32
-    assert (erasure.reason, erasure.actor, erasure.erased_at_us) == ("request 17", "p_1", NOW_US + 5)
+    assert (erasure.reason, erasure.actor, erasure.erased_at_us) == (
+        "request 17",
+        "p_1",
+        NOW_US + 5,
+    )
 
 
 def test_the_book_says_that_something_was_erased() -> None:
@@ -46,11 +54,22 @@ def test_the_book_says_that_something_was_erased() -> None:
 
 
 def test_no_body_goes_without_an_erasure_that_names_it() -> None:
-    position, other = _stored(), entries.append([draft("b", project=PROJECT)], NOW_US)[0].position
-    with pytest.raises(DatabaseError, match="a body goes only after an erasure names it"), transaction.atomic():
+    position, other = (
+        _stored(),
+        entries.append_entries([draft("b", project=PROJECT)], NOW_US)[0].position,
+    )
+    with (
+        pytest.raises(DatabaseError, match="a body goes only after an erasure names it"),
+        transaction.atomic(),
+    ):
         _delete_body(position)
-    Erasure.objects.create(entry_id=other, project=PROJECT, reason="another", actor="p_1", erased_at_us=NOW_US)
-    with pytest.raises(DatabaseError, match="a body goes only after an erasure names it"), transaction.atomic():
+    Erasure.objects.create(
+        entry_id=other, project=PROJECT, reason="another", actor="p_1", erased_at_us=NOW_US
+    )
+    with (
+        pytest.raises(DatabaseError, match="a body goes only after an erasure names it"),
+        transaction.atomic(),
+    ):
         _delete_body(position)
     _erase(position)
     assert not Body.objects.filter(entry=position).exists()
@@ -66,7 +85,9 @@ def test_the_erasure_is_written_before_anything_is_destroyed() -> None:
 
     with connection.execute_wrapper(note):
         _erase(position)
-    changing = [sql.split("journal_")[1].split()[0].strip('"') for sql in statements if "journal_" in sql]
+    changing = [
+        sql.split("journal_")[1].split()[0].strip('"') for sql in statements if "journal_" in sql
+    ]
     named, gone = changing.index("erasure"), changing.index("body", changing.index("erasure"))
     assert named < gone
 
@@ -83,7 +104,9 @@ def test_of_two_who_erase_at_once_the_second_hears_that_it_is_named() -> None:
     if connection.vendor == "sqlite":
         return  # one writer: the second finds no body
     position = _stored()
-    Erasure.objects.create(entry_id=position, project=PROJECT, reason="request 16", actor="p_2", erased_at_us=NOW_US)
+    Erasure.objects.create(
+        entry_id=position, project=PROJECT, reason="request 16", actor="p_2", erased_at_us=NOW_US
+    )
     with pytest.raises(NothingToErase, match="already being erased"), transaction.atomic():
         _erase(position)
     assert Body.objects.filter(entry=position).exists()
@@ -93,7 +116,9 @@ def test_of_two_who_erase_at_once_the_second_hears_that_it_is_named() -> None:
 def test_another_projects_entry_is_not_there_to_erase() -> None:
     position = _stored()
     with pytest.raises(NothingToErase):
-        erasures.erase(new_project(), position, reason="request 17", actor="p_1", now_us=NOW_US)
+        erasures.erase_body(
+            new_project(), position, reason="request 17", actor="p_1", now_us=NOW_US
+        )
     assert Body.objects.filter(entry=position).exists()
 
 
@@ -101,8 +126,8 @@ def test_after_the_erasure_a_repetition_is_a_duplicate_and_brings_nothing_back()
     position = _stored()
     _erase(position)
     for text in ('{"name":"Jane"}', '{"name":"Joan"}'):
-        fate = entries.append([draft("a", text, project=PROJECT)], NOW_US)[0]
-        assert fate == Appended(Status.DUPLICATE, position)
+        fate = entries.append_entries([draft("a", text, project=PROJECT)], NOW_US)[0]
+        assert fate == AppendResult(AppendStatus.DUPLICATE, position)
     assert not Body.objects.filter(entry=position).exists()
     assert conflicts(PROJECT) == []
 
@@ -115,7 +140,15 @@ def _insert_bodies(verb: str, *positions: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "verb", ["INSERT", *(["INSERT OR REPLACE", "INSERT OR IGNORE", "REPLACE"] if connection.vendor == "sqlite" else [])]
+    "verb",
+    [
+        "INSERT",
+        *(
+            ["INSERT OR REPLACE", "INSERT OR IGNORE", "REPLACE"]
+            if connection.vendor == "sqlite"
+            else []
+        ),
+    ],
 )
 def test_an_erased_body_never_comes_back(verb: str) -> None:
     position = _stored()
@@ -128,7 +161,9 @@ def test_an_erased_body_never_comes_back(verb: str) -> None:
 def test_an_erased_body_does_not_come_back_among_others_either() -> None:
     """Nor does an erasure that lies between them keep bodies of other entries out."""
     bare = [Entry.objects.create(**{**_BARE, "event_id": name}).position for name in "xyz"]
-    Erasure.objects.create(entry_id=bare[1], project=PROJECT, reason="another", actor="p_1", erased_at_us=NOW_US)
+    Erasure.objects.create(
+        entry_id=bare[1], project=PROJECT, reason="another", actor="p_1", erased_at_us=NOW_US
+    )
     with pytest.raises(DatabaseError, match="the body of an erased entry never comes back"):
         _insert_bodies("INSERT", *bare)
     assert not Body.objects.filter(entry__in=bare).exists()

@@ -4,29 +4,32 @@ import pytest
 from django.db import connection
 
 from journal import entries
-from journal.horizon import last_position
+from journal.settled_position import load_settled_position
 from tests.journal.drafts import draft, new_project
 
 pytestmark = pytest.mark.django_db
 
 
 def test_what_this_transaction_wrote_is_settled_only_where_there_is_one_writer() -> None:
-    before = last_position()
-    (written,) = entries.append([draft("one", project=new_project())], 1)
-    assert last_position() == (written.position if connection.vendor == "sqlite" else before)
+    before = load_settled_position()
+    (written,) = entries.append_entries([draft("one", project=new_project())], 1)
+    assert load_settled_position() == (
+        written.position if connection.vendor == "sqlite" else before
+    )
 
 
 def test_an_entry_that_a_restore_brought_along_is_settled() -> None:
     if connection.vendor == "sqlite":
         return  # its entries carry no transaction
-    (written,) = entries.append([draft("one", project=new_project())], 1)
+    (written,) = entries.append_entries([draft("one", project=new_project())], 1)
     same = "project, source, claimed_source, kind, actor, lane, received_us, facts, schema_version"
     with connection.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO journal_entry ({same}, id, txid)"
-            f" SELECT {same}, 'restored', '9223372036854775807' FROM journal_entry WHERE position = %s"
+            f" SELECT {same}, 'restored', '9223372036854775807' FROM journal_entry WHERE position "
+            "= %s"
             " RETURNING position",
             [written.position],
         )
         (restored,) = cursor.fetchone()
-    assert last_position() == restored
+    assert load_settled_position() == restored

@@ -1,4 +1,5 @@
-"""A database that other migrations made is refused by name of what differs: by /readyz, at start and by `setup`."""
+"""A database that other migrations made is refused by name of what differs: by /readyz, at start
+and by `setup`."""
 
 import os
 import shutil
@@ -13,10 +14,10 @@ from django.core import checks
 from django.db import connection
 from django.test import Client
 
-from config import durability
-from evaluation.bench.house import own_port
-from journal import inventory, triggers
-from tests.house.server import ROOT
+from config import checks as config_checks
+from db import schema_inventory, triggers
+from evaluation.bench.installation import own_port
+from tests.config.server import ROOT
 
 pytestmark = pytest.mark.django_db
 POSTGRESQL = connection.vendor == "postgresql"
@@ -24,14 +25,14 @@ POSTGRESQL = connection.vendor == "postgresql"
 
 @pytest.fixture(autouse=True)
 def _read_again() -> None:
-    inventory.forget()
+    schema_inventory.clear_schema_cache()
 
 
 def execute(*statements: str) -> None:
     with connection.cursor() as cursor:
         for statement in statements:
             cursor.execute(statement)
-    inventory.forget()
+    schema_inventory.clear_schema_cache()
 
 
 def rewrite(old: str, new: str) -> None:
@@ -45,71 +46,95 @@ def rewrite(old: str, new: str) -> None:
 
 def test_the_recorded_schema_is_what_the_migrations_make() -> None:
     """When this fails: `make schema`, and look at what it changed."""
-    wanted, present = inventory.expected(connection.vendor), inventory.read(connection)
-    assert inventory.compared(wanted, present) == []
-    plain = [{item: inventory.plain(text) for item, text in one.items()} for one in (wanted, present)]
+    wanted, present = (
+        schema_inventory.load_expected_inventory(connection.vendor),
+        schema_inventory.read_inventory(connection),
+    )
+    assert schema_inventory.compare_inventories(wanted, present) == []
+    plain = [
+        {item: schema_inventory.normalize_definition(text) for item, text in one.items()}
+        for one in (wanted, present)
+    ]
     assert plain[0] == plain[1]
 
 
 DIFFERENT = {
     "column": (
-        ("ALTER TABLE agent_sessions_person DROP COLUMN single_keys",),
-        "the column agent_sessions_person.single_keys is missing",
+        ("ALTER TABLE accounts_person DROP COLUMN single_keys",),
+        "the column accounts_person.single_keys is missing",
     ),
     "added": (
-        ("ALTER TABLE agent_sessions_person ADD COLUMN older integer",),
-        "the column agent_sessions_person.older is not expected",
+        ("ALTER TABLE accounts_person ADD COLUMN older integer",),
+        "the column accounts_person.older is not expected",
     ),
     "unique index": (
         ("DROP INDEX effect_has_at_most_one_open_gate",),
         "the index approvals_gate.effect_has_at_most_one_open_gate is missing",
     ),
-    "table": (("DROP TABLE inquiry_alertchannel",), "the table inquiry_alertchannel is missing"),
+    "table": (
+        ("DROP TABLE investigation_alertchannel",),
+        "the table investigation_alertchannel is missing",
+    ),
 }
 ON_POSTGRESQL = {
     "type": (
-        ("ALTER TABLE agent_sessions_person ALTER COLUMN theme TYPE varchar(9)",),
-        "the column agent_sessions_person.theme is another: character varying(9) not null instead of"
+        ("ALTER TABLE accounts_person ALTER COLUMN theme TYPE varchar(9)",),
+        "the column accounts_person.theme is another: character varying(9) not null instead of"
         " character varying(8) not null",
     ),
     "null": (
-        ("ALTER TABLE agent_sessions_person ALTER COLUMN theme DROP NOT NULL",),
-        "the column agent_sessions_person.theme is another",
+        ("ALTER TABLE accounts_person ALTER COLUMN theme DROP NOT NULL",),
+        "the column accounts_person.theme is another",
     ),
     "default": (
-        ("ALTER TABLE agent_sessions_person ALTER COLUMN theme SET DEFAULT 'dark'",),
-        "the column agent_sessions_person.theme is another",
+        ("ALTER TABLE accounts_person ALTER COLUMN theme SET DEFAULT 'dark'",),
+        "the column accounts_person.theme is another",
     ),
     "constraint": (
-        ("ALTER TABLE agent_sessions_person DROP CONSTRAINT person_theme_is_known",),
-        "the constraint agent_sessions_person.person_theme_is_known is missing",
+        ("ALTER TABLE accounts_person DROP CONSTRAINT person_theme_is_known",),
+        "the constraint accounts_person.person_theme_is_known is missing",
     ),
     "check": (
         (
-            "ALTER TABLE agent_sessions_person DROP CONSTRAINT person_theme_is_known",
-            "ALTER TABLE agent_sessions_person ADD CONSTRAINT person_theme_is_known CHECK (theme <> '')",
+            "ALTER TABLE accounts_person DROP CONSTRAINT person_theme_is_known",
+            "ALTER TABLE accounts_person ADD CONSTRAINT person_theme_is_known CHECK (theme <> '')",
         ),
-        "the constraint agent_sessions_person.person_theme_is_known is another",
+        "the constraint accounts_person.person_theme_is_known is another",
     ),
 }
 ON_SQLITE = {
-    "type": ('"theme" varchar(8)', '"theme" varchar(9)', "the column agent_sessions_person.theme is another"),
-    "null": ('"theme" varchar(8) NOT NULL', '"theme" varchar(8) NULL', "the column agent_sessions_person.theme is"),
-    "check": ("'light', 'dark'", "'light'", "the constraint agent_sessions_person.person_theme_is_known is another"),
-    "constraint": (
-        "person_theme_is_known", "person_theme_was_known",
-        "the constraint agent_sessions_person.person_theme_is_known is missing",
+    "type": (
+        '"theme" varchar(8)',
+        '"theme" varchar(9)',
+        "the column accounts_person.theme is another",
     ),
-}  # fmt: skip
+    "null": (
+        '"theme" varchar(8) NOT NULL',
+        '"theme" varchar(8) NULL',
+        "the column accounts_person.theme is",
+    ),
+    "check": (
+        "'light', 'dark'",
+        "'light'",
+        "the constraint accounts_person.person_theme_is_known is another",
+    ),
+    "constraint": (
+        "person_theme_is_known",
+        "person_theme_was_known",
+        "the constraint accounts_person.person_theme_is_known is missing",
+    ),
+}
 
 
 def refused(said: str) -> None:
     """Assert that /readyz, the start, the system checks and `setup` name the difference."""
-    assert said in " ".join(inventory.differences(connection))
+    assert said in " ".join(schema_inventory.find_schema_differences(connection))
     answer = Client().get("/readyz")
     assert (answer.status_code, said in answer.text) == (503, True), answer.text
-    assert said in " ".join(durability.refusals(connection))
-    assert said in " ".join(one.msg for one in checks.run_checks(tags=["database"], databases=["default"]))
+    assert said in " ".join(config_checks.find_unsafe_start_reasons(connection))
+    assert said in " ".join(
+        one.msg for one in checks.run_checks(tags=["database"], databases=["default"])
+    )
 
 
 @pytest.mark.parametrize("what", DIFFERENT)
@@ -136,18 +161,20 @@ def test_another_text_of_a_table_is_refused(what: str) -> None:
     try:
         refused(said)
     finally:
-        rewrite(new, old)  # the schema that was parsed before is in use until the transaction is rolled back
+        rewrite(
+            new, old
+        )  # the schema that was parsed before is in use until the transaction is rolled back
 
 
 def test_an_index_that_makes_queries_fast_is_the_operators_business() -> None:
     execute("CREATE INDEX own_index ON journal_entry (kind)", "DROP INDEX artifact_by_hash")
-    assert inventory.differences(connection) == []
+    assert schema_inventory.find_schema_differences(connection) == []
 
 
 def test_a_schema_that_was_found_right_is_not_read_again(django_assert_num_queries: object) -> None:
-    assert inventory.differences(connection) == []
+    assert schema_inventory.find_schema_differences(connection) == []
     with django_assert_num_queries(0):  # type: ignore[operator]
-        assert inventory.differences(connection) == []
+        assert schema_inventory.find_schema_differences(connection) == []
 
 
 @pytest.mark.skipif(not POSTGRESQL, reason="SQLite keeps the text of a trigger, which is compared")
@@ -156,28 +183,38 @@ def test_a_schema_that_was_found_right_is_not_read_again(django_assert_num_queri
     [
         "CREATE OR REPLACE FUNCTION journal_refuse_change() RETURNS trigger LANGUAGE plpgsql"
         " AS $$ BEGIN RETURN NEW; END $$",
-        "CREATE OR REPLACE TRIGGER journal_entry_never_changes BEFORE UPDATE ON journal_entry FOR EACH ROW"
+        "CREATE OR REPLACE TRIGGER journal_entry_never_changes BEFORE UPDATE ON journal_entry FOR "
+        "EACH ROW"
         " WHEN (FALSE) EXECUTE FUNCTION journal_refuse_change()",
-        "DROP TRIGGER journal_entry_never_changes ON journal_entry; CREATE TRIGGER journal_entry_never_changes"
-        " BEFORE UPDATE ON journal_entry FOR EACH ROW WHEN (FALSE) EXECUTE FUNCTION journal_refuse_change()",
+        "DROP TRIGGER journal_entry_never_changes ON journal_entry; CREATE TRIGGER "
+        "journal_entry_never_changes"
+        " BEFORE UPDATE ON journal_entry FOR EACH ROW WHEN (FALSE) EXECUTE FUNCTION "
+        "journal_refuse_change()",
     ],
 )
-def test_a_trigger_that_does_something_else_counts_as_missing_and_comes_back(statement: str) -> None:
+def test_a_trigger_that_does_something_else_counts_as_missing_and_comes_back(
+    statement: str,
+) -> None:
     execute(statement)
-    assert "journal_entry_never_changes" in triggers.missing(connection)
+    assert "journal_entry_never_changes" in triggers.find_missing_triggers(connection)
     assert Client().get("/readyz").status_code == 503
-    triggers.install(connection)
-    assert triggers.missing(connection) == []
+    triggers.install_triggers(connection)
+    assert triggers.find_missing_triggers(connection) == []
 
 
 @pytest.mark.skipif(POSTGRESQL, reason="one database tells it")
-def test_a_database_of_older_migrations_is_refused_by_setup_and_by_the_start(tmp_path: Path) -> None:
-    """As it happened: migrations were rewritten, their names stayed, and every page of a gate failed."""
+def test_a_database_of_older_migrations_is_refused_by_setup_and_by_the_start(
+    tmp_path: Path,
+) -> None:
+    """As it happened: migrations were rewritten, their names stayed, and every page of a gate
+    failed."""
     environment = {**os.environ, "GATEBOOK_VAR": str(tmp_path), "DATABASE_URL": ""}
 
     def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, *arguments]
-        return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        return subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
 
     template = os.environ.get("TESTS_TEMPLATE")
     if template and Path(template).exists():
@@ -185,11 +222,14 @@ def test_a_database_of_older_migrations_is_refused_by_setup_and_by_the_start(tmp
     made = run("manage.py", "setup")
     assert made.returncode == 0, made.stderr
     with closing(sqlite3.connect(tmp_path / "gatebook.sqlite3", isolation_level=None)) as older:
-        older.execute("ALTER TABLE agent_sessions_person DROP COLUMN single_keys")
-    for arguments in (("manage.py", "setup"), ("-m", "config.run")):
+        older.execute("ALTER TABLE accounts_person DROP COLUMN single_keys")
+    for arguments in (("manage.py", "setup"), ("-m", "config.supervisor")):
         with own_port() as port:
             environment["PORT"] = str(port)
             said = run(*arguments)
         assert said.returncode == 1
-        assert "The tables are not those of this version: the column agent_sessions_person.single_keys" in said.stderr
+        assert (
+            "The tables are not those of this version: the column accounts_person.single_keys"
+            in said.stderr
+        )
         assert "Traceback" not in said.stderr

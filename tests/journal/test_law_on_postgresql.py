@@ -3,13 +3,13 @@
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from journal import triggers
+from db import triggers
 from tests.journal.attacks import attack, everything, history
 
 pytestmark = pytest.mark.django_db
 
 STATEMENTS = [
-    *(f"TRUNCATE {table} CASCADE" for table in triggers.HISTORY),
+    *(f"TRUNCATE {table} CASCADE" for table in triggers.APPEND_ONLY_TABLES),
     "TRUNCATE journal_outbox, journal_body, journal_erasure, journal_entry",
     "WITH gone AS (DELETE FROM journal_erasure RETURNING 1) SELECT count(*) FROM gone",
     "DELETE FROM journal_body USING journal_entry WHERE entry_id = position",
@@ -42,9 +42,9 @@ def test_a_trigger_that_does_not_fire_counts_as_missing(how: str) -> None:
     position = history()
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE journal_body {how} journal_body_never_changes")
-    assert triggers.missing(connection) == ["journal_body_never_changes"]
-    triggers.install(connection)
-    assert triggers.missing(connection) == []
+    assert triggers.find_missing_triggers(connection) == ["journal_body_never_changes"]
+    triggers.install_triggers(connection)
+    assert triggers.find_missing_triggers(connection) == []
     with (
         pytest.raises(DatabaseError, match="append-only"),
         transaction.atomic(),
@@ -60,7 +60,7 @@ def test_a_trigger_of_that_name_on_another_table_does_not_pass_for_it() -> None:
             "CREATE TRIGGER journal_entry_never_changes BEFORE UPDATE ON journal_outbox"
             " FOR EACH ROW EXECUTE FUNCTION journal_refuse_change()"
         )
-    assert triggers.missing(connection) == ["journal_entry_never_changes"]
+    assert triggers.find_missing_triggers(connection) == ["journal_entry_never_changes"]
 
 
 def test_a_temporary_table_does_not_pass_for_the_record_of_erasures() -> None:
@@ -70,6 +70,8 @@ def test_a_temporary_table_does_not_pass_for_the_record_of_erasures() -> None:
     with connection.cursor() as cursor:
         cursor.execute("CREATE TEMPORARY TABLE journal_erasure (entry_id bigint) ON COMMIT DROP")
         cursor.execute("INSERT INTO pg_temp.journal_erasure VALUES (%s)", [position])
-        assert "a body goes only after an erasure" in attack(f"DELETE FROM journal_body WHERE entry_id = {position}")
+        assert "a body goes only after an erasure" in attack(
+            f"DELETE FROM journal_body WHERE entry_id = {position}"
+        )
         cursor.execute("DROP TABLE pg_temp.journal_erasure")
     assert everything() == before

@@ -1,4 +1,5 @@
-"""The append-only law on SQLite: every way of replacing a row, and programs that open the file themselves."""
+"""The append-only law on SQLite: every way of replacing a row, and programs that open the file
+themselves."""
 
 import sqlite3
 from contextlib import closing
@@ -6,7 +7,8 @@ from contextlib import closing
 import pytest
 from django.db import connection, transaction
 
-from journal import entries, triggers
+from db import triggers
+from journal import entries
 from tests.journal.attacks import attack, everything, history
 from tests.journal.drafts import NOW_US, draft, new_project
 
@@ -32,7 +34,7 @@ def test_no_statement_changes_what_was_written(statement: str) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("table", triggers.HISTORY)
+@pytest.mark.parametrize("table", triggers.APPEND_ONLY_TABLES)
 @pytest.mark.parametrize("verb", REPLACING)
 @recursive_triggers
 def test_nothing_is_replaced(table: str, verb: str, recursive: str) -> None:
@@ -40,7 +42,9 @@ def test_nothing_is_replaced(table: str, verb: str, recursive: str) -> None:
     before = everything()
     forged = {"kind": "'forged.kind'", "text": "'forged'", "reason": "'forged'"}
     changes = [forged]
-    if table == "journal_entry":  # the same key under a new position, and the same position under a new key
+    if (
+        table == "journal_entry"
+    ):  # the same key under a new position, and the same position under a new key
         changes += [{**forged, "position": "position + 1000"}, {**forged, "id": "id || '-new'"}]
     try:
         with connection.cursor() as cursor:
@@ -60,8 +64,10 @@ def test_nothing_is_replaced(table: str, verb: str, recursive: str) -> None:
 def test_a_plain_connection_to_the_file_is_refused_too(committed: None, recursive: str) -> None:
     """The law lies in the file: any program that opens it meets it, whatever its settings."""
     with transaction.atomic():
-        position = entries.append([draft("a", project=new_project())], NOW_US)[0].position
-    with closing(sqlite3.connect(str(connection.settings_dict["NAME"]), timeout=5, isolation_level=None)) as plain:
+        position = entries.append_entries([draft("a", project=new_project())], NOW_US)[0].position
+    with closing(
+        sqlite3.connect(str(connection.settings_dict["NAME"]), timeout=5, isolation_level=None)
+    ) as plain:
         plain.execute(f"PRAGMA recursive_triggers = {recursive}")
         plain.execute("PRAGMA foreign_keys = OFF")
         before = _rows(plain)
@@ -74,14 +80,21 @@ def test_a_plain_connection_to_the_file_is_refused_too(committed: None, recursiv
             with pytest.raises(sqlite3.IntegrityError, match="append-only"):
                 plain.execute(statement)
         for verb in ("INSERT OR REPLACE", "REPLACE"):
-            plain.execute(f"{verb} INTO journal_body (entry_id, salt, text) VALUES (?, zeroblob(32), 'x')", [position])
             plain.execute(
-                f"{verb} INTO journal_entry (position, project, source, claimed_source, id, kind, actor, lane,"
-                " received_us, facts, schema_version) SELECT position, project, source, '', id, 'a.b', actor, lane,"
+                f"{verb} INTO journal_body (entry_id, salt, text) VALUES (?, zeroblob(32), 'x')",
+                [position],
+            )
+            plain.execute(
+                f"{verb} INTO journal_entry (position, project, source, claimed_source, id, kind, "
+                "actor, lane,"
+                " received_us, facts, schema_version) SELECT position, project, source, '', id, "
+                "'a.b', actor, lane,"
                 " received_us, facts, 1 FROM journal_entry"
             )
         assert _rows(plain) == before
 
 
 def _rows(plain: sqlite3.Connection) -> list[list[tuple[object, ...]]]:
-    return [plain.execute(f"SELECT * FROM {table}").fetchall() for table in triggers.HISTORY]
+    return [
+        plain.execute(f"SELECT * FROM {table}").fetchall() for table in triggers.APPEND_ONLY_TABLES
+    ]

@@ -38,9 +38,13 @@ class Receiver:
         self.got.append(row.deduplication_key)
 
 
-def _put(key: str = "k1", *, project: UUID = PROJECT, due_at_us: int = NOW_US, topic: str = "mail") -> None:
-    entry = entries.append([draft("a", project=project)], NOW_US)[0].position
-    outbox.put(project, entry=entry, topic=topic, deduplication_key=key, due_at_us=due_at_us)
+def _put(
+    key: str = "k1", *, project: UUID = PROJECT, due_at_us: int = NOW_US, topic: str = "mail"
+) -> None:
+    entry = entries.append_entries([draft("a", project=project)], NOW_US)[0].position
+    outbox.queue_delivery(
+        project, entry=entry, topic=topic, deduplication_key=key, due_at_us=due_at_us
+    )
 
 
 def test_what_is_due_is_sent_once(clock: Callable[[int], None]) -> None:
@@ -90,7 +94,7 @@ def test_a_sender_that_raises_is_tried_again_later_and_later(clock: Callable[[in
         clock(now - 1)
         assert outbox.deliver_due({"mail": Receiver()}) == 0
     assert waits[:4] == [outbox.BACKOFF_US * factor for factor in (1, 2, 4, 8)]
-    assert waits[-1] == outbox.LONGEST_WAIT_US
+    assert waits[-1] == outbox.MAX_DELAY_US
     assert (row.tries, row.last_error, row.sent_at_us) == (12, "ConnectionError: no route", None)
     receiver.failure = None
     clock(now)

@@ -1,4 +1,5 @@
-"""The triggers that keep the law: which are missing, and that they come back after whatever rebuilds a table."""
+"""The triggers that keep the law: which are missing, and that they come back after whatever
+rebuilds a table."""
 
 from collections.abc import Iterator
 
@@ -7,7 +8,8 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection, migrations, models, transaction
 from django.db.migrations.state import ProjectState
 
-from journal import entries, triggers
+from db import triggers
+from journal import entries
 from journal.models import Entry
 from tests.journal.drafts import NOW_US, draft, new_project
 
@@ -17,38 +19,48 @@ PROJECT = new_project()
 def _every_name() -> list[str]:
     with transaction.atomic():
         triggers.drop_for_test_flush(connection)
-        names = triggers.missing(connection)
+        names = triggers.find_missing_triggers(connection)
         transaction.set_rollback(True)
     return names
 
 
 @pytest.mark.django_db
 def test_a_migrated_database_keeps_the_law() -> None:
-    assert triggers.missing(connection) == []
-    assert _every_name() == list(triggers.tables(connection))
-    assert set(triggers.tables(connection).values()) >= {*triggers.HISTORY, "ledger_attempt"}
+    assert triggers.find_missing_triggers(connection) == []
+    assert _every_name() == list(triggers.trigger_tables(connection))
+    assert set(triggers.trigger_tables(connection).values()) >= {
+        *triggers.APPEND_ONLY_TABLES,
+        "ledger_attempt",
+    }
 
 
 @pytest.mark.django_db
 def test_each_dropped_trigger_is_reported_by_name_and_comes_back() -> None:
-    for name, table in triggers.tables(connection).items():
+    for name, table in triggers.trigger_tables(connection).items():
         with connection.cursor() as cursor:
-            cursor.execute(f"DROP TRIGGER {name}" + (f" ON {table}" if connection.vendor == "postgresql" else ""))
-        assert triggers.missing(connection) == [name]
-        triggers.install(connection)
-        assert triggers.missing(connection) == []
+            cursor.execute(
+                f"DROP TRIGGER {name}"
+                + (f" ON {table}" if connection.vendor == "postgresql" else "")
+            )
+        assert triggers.find_missing_triggers(connection) == [name]
+        triggers.install_triggers(connection)
+        assert triggers.find_missing_triggers(connection) == []
 
 
 @pytest.mark.django_db
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="on PostgreSQL the function says what it does")
+@pytest.mark.skipif(
+    connection.vendor != "sqlite", reason="on PostgreSQL the function says what it does"
+)
 def test_a_trigger_of_the_same_name_that_does_nothing_counts_as_missing_and_is_mended() -> None:
     name = "journal_entry_never_changes"
     with connection.cursor() as cursor:
         cursor.execute(f"DROP TRIGGER {name}")
-        cursor.execute(f"CREATE TRIGGER {name} BEFORE UPDATE ON journal_entry WHEN 0 BEGIN SELECT 1; END")
-    assert triggers.missing(connection) == [name]
-    triggers.install(connection)
-    assert triggers.missing(connection) == []
+        cursor.execute(
+            f"CREATE TRIGGER {name} BEFORE UPDATE ON journal_entry WHEN 0 BEGIN SELECT 1; END"
+        )
+    assert triggers.find_missing_triggers(connection) == [name]
+    triggers.install_triggers(connection)
+    assert triggers.find_missing_triggers(connection) == []
 
 
 @pytest.mark.django_db
@@ -56,8 +68,8 @@ def test_nothing_is_installed_before_the_tables_exist(monkeypatch: pytest.Monkey
     monkeypatch.setattr(connection.introspection, "table_names", lambda: ["auth_user"])
     with transaction.atomic():
         triggers.drop_for_test_flush(connection)
-        triggers.install(connection)
-        assert triggers.missing(connection) == _every_name()
+        triggers.install_triggers(connection)
+        assert triggers.find_missing_triggers(connection) == _every_name()
         transaction.set_rollback(True)
 
 
@@ -66,7 +78,10 @@ class _Later(migrations.Migration):
 
     operations = [
         migrations.AddConstraint(
-            "entry", models.CheckConstraint(condition=models.Q(attempt__gte=0), name="entry_attempt_is_counted")
+            "entry",
+            models.CheckConstraint(
+                condition=models.Q(attempt__gte=0), name="entry_attempt_is_counted"
+            ),
         )
     ]
 
@@ -92,13 +107,15 @@ def _state() -> ProjectState:
 
 def test_a_later_migration_that_rebuilds_a_table_leaves_the_law_standing(later: _Later) -> None:
     with transaction.atomic():
-        entries.append([draft("a", project=PROJECT)], NOW_US)
+        entries.append_entries([draft("a", project=PROJECT)], NOW_US)
     with connection.schema_editor() as editor:
         later.apply(_state(), editor)
     if connection.vendor == "sqlite":
-        assert "journal_entry_never_changes" in triggers.missing(connection), "the trap this test is about"
+        assert "journal_entry_never_changes" in triggers.find_missing_triggers(connection), (
+            "the trap this test is about"
+        )
     call_command("migrate", verbosity=0)
-    assert triggers.missing(connection) == []
+    assert triggers.find_missing_triggers(connection) == []
     with pytest.raises(DatabaseError, match="append-only"), transaction.atomic():
         Entry.objects.update(kind="a.b")
     assert Entry.objects.get(project=PROJECT).kind == "fact.observed"
@@ -106,15 +123,16 @@ def test_a_later_migration_that_rebuilds_a_table_leaves_the_law_standing(later: 
 
 def test_a_flush_leaves_the_law_standing(committed: None) -> None:
     triggers.drop_for_test_flush(connection)
-    assert triggers.missing(connection) != []
-    # Rows that other tests of this process put in again stand at positions that may not be given out once more.
+    assert triggers.find_missing_triggers(connection) != []
+    # Rows that other tests of this process put in again stand at positions that may not be given
+    # out once more.
     call_command("flush", verbosity=0, interactive=False, reset_sequences=False)
-    assert triggers.missing(connection) == []
+    assert triggers.find_missing_triggers(connection) == []
 
 
 def test_a_flush_without_that_is_refused(committed: None) -> None:
     with transaction.atomic():
-        entries.append([draft("a", project=PROJECT)], NOW_US)
+        entries.append_entries([draft("a", project=PROJECT)], NOW_US)
     with pytest.raises(Exception, match=r"append-only|couldn't be flushed"):
         call_command("flush", verbosity=0, interactive=False)
     assert Entry.objects.filter(project=PROJECT).exists()

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from inquiry.models_incidents import Incident, IncidentEntry, IncidentMember
+from investigation.models import Incident, IncidentEntry, IncidentMember
 from tests.ledger.rows_by_hand import Row, World
 from tests.ledger.schema_cases import Case, check, same
 
@@ -19,9 +19,13 @@ INCIDENTS: Final[dict[str, Case]] = {
     "incident_is_closed_at_a_time": check(
         Incident, {"state": "closed"}, {"state": "closed", "closed_at_us": 6}, {"closed_at_us": 6}
     ),
-    "incident_changes_after_it_was_opened": check(Incident, {"changed_at_us": 4}, {"changed_at_us": 6}),
+    "incident_changes_after_it_was_opened": check(
+        Incident, {"changed_at_us": 4}, {"changed_at_us": 6}
+    ),
     "incident_title_is_in_the_journal": check(
-        Incident, {"opened_position": 9, "title_position": 8}, {"opened_position": 9, "title_position": 9}
+        Incident,
+        {"opened_position": 9, "title_position": 8},
+        {"opened_position": 9, "title_position": 9},
     ),
     "incident_version_counts_up": check(Incident, {"version": 0}, {"version": 2}),
     "incident_member_is_there_once": same(

@@ -2,10 +2,8 @@
 
 from typing import Final
 
-from approvals.models_notices import NoticeChannel
-from inquiry.models_alerts import Alert, AlertChannel
-from inquiry.models_exports import Export
-from inquiry.models_saved import SavedQuery
+from investigation.models import Alert, AlertChannel, Export, SavedQuery
+from notifications.models import NotificationChannel
 from tests.ledger.rows_by_hand import Row, World
 from tests.ledger.schema_cases import Case, check, same
 
@@ -15,13 +13,17 @@ DONE: Final[Row] = {"state": "done", "size": 5, "ended_at_us": 6, "sha256": "a" 
 def _first_of_both(world: World) -> Row:
     return {
         "alert": Alert.objects.first() or world.write(Alert),
-        "channel": NoticeChannel.objects.first() or world.write(NoticeChannel),
+        "channel": NotificationChannel.objects.first() or world.write(NotificationChannel),
     }
 
 
 QUESTIONS: Final[dict[str, Case]] = {
-    "saved_query_name_is_unique_for_its_owner": same(SavedQuery, lambda _: {"name": "one"}, lambda _: {"name": "two"}),
-    "saved_query_has_a_name_and_a_text": check(SavedQuery, {"name": ""}, {"name": "x", "text": "gate"}, {"text": ""}),
+    "saved_query_name_is_unique_for_its_owner": same(
+        SavedQuery, lambda _: {"name": "one"}, lambda _: {"name": "two"}
+    ),
+    "saved_query_has_a_name_and_a_text": check(
+        SavedQuery, {"name": ""}, {"name": "x", "text": "gate"}, {"text": ""}
+    ),
     "saved_query_changes_after_it_was_saved": check(
         SavedQuery, {"version": 0}, {"version": 2, "changed_at_us": 6}, {"changed_at_us": 4}
     ),
@@ -29,13 +31,25 @@ QUESTIONS: Final[dict[str, Case]] = {
     "export_state_is_known": check(Export, {"state": "lost"}, {"state": "running"}),
     "export_has_a_query": check(Export, {"text": ""}, {"text": "gate"}),
     "export_that_is_done_has_a_file": check(
-        Export, {"state": "done"}, DONE, {**DONE, "size": None}, {**DONE, "sha256": ""}, {**DONE, "ended_at_us": None}
+        Export,
+        {"state": "done"},
+        DONE,
+        {**DONE, "size": None},
+        {**DONE, "sha256": ""},
+        {**DONE, "ended_at_us": None},
     ),
-    "alert_only_moves_forward": check(Alert, {"place": -1}, {"place": 0}, {"looks": -1}, {"failures": -1}),
+    "alert_only_moves_forward": check(
+        Alert, {"place": -1}, {"place": 0}, {"looks": -1}, {"failures": -1}
+    ),
     "alert_that_is_stopped_says_why": check(
-        Alert, {"stopped_at_us": 6}, {"stopped_at_us": 6, "stopped_because": "slow"}, {"stopped_because": "slow"}
+        Alert,
+        {"stopped_at_us": 6},
+        {"stopped_at_us": 6, "stopped_because": "slow"},
+        {"stopped_because": "slow"},
     ),
     "alert_channel_is_chosen_once": same(
-        AlertChannel, _first_of_both, lambda w: {"channel": w.write(NoticeChannel, target="other@example.org")}
+        AlertChannel,
+        _first_of_both,
+        lambda w: {"channel": w.write(NotificationChannel, target="other@example.org")},
     ),
 }

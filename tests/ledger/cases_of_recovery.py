@@ -1,19 +1,25 @@
-"""What breaks the constraints of leases, working state, messages, breakers and stuck sessions, and what keeps them."""
+"""What breaks the constraints of leases, working state, messages, breakers and stuck sessions, and
+what keeps them."""
 
 from typing import Final
 
-from inquiry.models import Pulse, StuckLimit, StuckTransition
-from inquiry.models_bundle import ImportedBundle
-from inquiry.models_repeats import FirstDoing, RepeatedDoing
-from inquiry.models_words import EffectWords
-from ledger.models import Effect
-from ledger.models_breaker import Breaker
-from ledger.models_same_calls import SameCall
-from ledger.models_tools import Tool
-from sessions.models import Agent, Project, Session
-from sessions.models_leases import BeatMinute, Lease
-from sessions.models_messages import Capacity, Delivery, Message, Reading
-from sessions.models_state import Checkpoint, Decision, Handoff, ObservedFact
+from accounts.models import Agent, Project
+from investigation.models import EffectText, FirstOccurrence, ImportedBundle, RepeatedOccurrence
+from ledger.models import Breaker, Effect, SameCall, Tool
+from monitoring.models import JobHeartbeat, StuckEpisode, StuckLimit
+from sessions.models import (
+    Capacity,
+    Checkpoint,
+    Decision,
+    Handoff,
+    HeartbeatMinute,
+    Lease,
+    Message,
+    MessageFile,
+    MessageRead,
+    ObservedFact,
+    Session,
+)
 from tests.ledger.rows_by_hand import Row
 from tests.ledger.schema_cases import Case, check, same
 
@@ -30,7 +36,9 @@ RECOVERY: Final[dict[str, Case]] = {
         lambda w: {"other": w.write(Effect)},
     ),
     "same_call_is_of_another_session": Case(
-        SameCall, wrong=lambda w: {"other_session": w.session}, right=lambda w: {"other_session": w.write(Session)}
+        SameCall,
+        wrong=lambda w: {"other_session": w.session},
+        right=lambda w: {"other_session": w.write(Session)},
     ),
     # sessions that branch and merge
     "session_is_not_branched_from_itself": Case(
@@ -45,9 +53,14 @@ RECOVERY: Final[dict[str, Case]] = {
         also=lambda w: [{"id": w.project.id, "merged_into_id": w.project.id}],
     ),
     # leases
-    "lease_is_one_per_subject": same(Lease, lambda _: {"subject": "x"}, lambda w: {"project": w.write(Project)}),
+    "lease_is_one_per_subject": same(
+        Lease, lambda _: {"subject": "x"}, lambda w: {"project": w.write(Project)}
+    ),
     "lease_kind_is_known": check(
-        Lease, {"kind": "mood"}, {"kind": "resource", "session": None}, {"kind": "mood", "session": None}
+        Lease,
+        {"kind": "mood"},
+        {"kind": "resource", "session": None},
+        {"kind": "mood", "session": None},
     ),
     "lease_names_subject_and_process": check(Lease, {"subject": ""}, {}, {"process": ""}),
     "lease_is_on_what_its_kind_says": Case(
@@ -68,9 +81,13 @@ RECOVERY: Final[dict[str, Case]] = {
         Lease, {"expires_at_us": 4}, {"expires_at_us": 3}, {"beat_at_us": 3, "progress_at_us": 3}
     ),
     "beat_minute_is_counted_once": same(
-        BeatMinute, lambda w: {"lease": w.lease, "minute": 7}, lambda w: {"lease": w.write(Lease)}
+        HeartbeatMinute,
+        lambda w: {"lease": w.lease, "minute": 7},
+        lambda w: {"lease": w.write(Lease)},
     ),
-    "beat_minute_counts_up": check(BeatMinute, {"beats": -1}, {"beats": 1}, {"progresses": -1}),
+    "beat_minute_counts_up": check(
+        HeartbeatMinute, {"beats": -1}, {"beats": 1}, {"progresses": -1}
+    ),
     # messages and capacities
     "message_has_one_sender": Case(
         Message,
@@ -84,14 +101,20 @@ RECOVERY: Final[dict[str, Case]] = {
     ),
     "message_size_is_not_negative": check(Message, {"size": -1}, {"size": 0}),
     "message_is_read_once_by_each": same(
-        Reading, lambda w: {"message": w.message, "agent": w.agent}, lambda w: {"agent": w.write(Agent)}
+        MessageRead,
+        lambda w: {"message": w.message, "agent": w.agent},
+        lambda w: {"agent": w.write(Agent)},
     ),
     "delivery_is_one_file_of_a_directory": same(
-        Delivery, lambda w: {"message": w.message, "directory": w.project.id}, lambda w: {"directory": w.session.id}
+        MessageFile,
+        lambda w: {"message": w.message, "directory": w.project.id},
+        lambda w: {"directory": w.session.id},
     ),
-    "delivery_has_a_file": check(Delivery, {"file": ""}),
+    "delivery_has_a_file": check(MessageFile, {"file": ""}),
     "capacity_is_one_of_a_session": same(
-        Capacity, lambda w: {"agent": w.agent, "session": w.session}, lambda w: {"session": w.write(Session)}
+        Capacity,
+        lambda w: {"agent": w.agent, "session": w.session},
+        lambda w: {"session": w.write(Session)},
     ),
     "capacity_is_one_of_an_agent": same(
         Capacity, lambda w: {"agent": w.agent, "session": None}, lambda w: {"session": w.session}
@@ -112,18 +135,31 @@ RECOVERY: Final[dict[str, Case]] = {
     ),
     "decision_has_a_key": check(Decision, {"key": ""}),
     "decision_status_is_known": check(
-        Decision, {"status": "maybe", "concluded_position": 1}, {"status": "failed", "concluded_position": 1}
+        Decision,
+        {"status": "maybe", "concluded_position": 1},
+        {"status": "failed", "concluded_position": 1},
     ),
     "decision_is_concluded_by_a_fact": check(
-        Decision, {"status": "done"}, {"status": "done", "concluded_position": 1}, {"concluded_position": 1}
+        Decision,
+        {"status": "done"},
+        {"status": "done", "concluded_position": 1},
+        {"concluded_position": 1},
     ),
-    "handoff_key_is_unique_in_session": same(Handoff, lambda _: {"key": "x"}, lambda w: {"session": w.write(Session)}),
+    "handoff_key_is_unique_in_session": same(
+        Handoff, lambda _: {"key": "x"}, lambda w: {"session": w.write(Session)}
+    ),
     "handoff_has_a_key": check(Handoff, {"key": ""}),
     "handoff_size_is_not_negative": check(Handoff, {"size": -1}, {"size": 0}),
     "handoff_is_accepted_by_a_fact": check(
-        Handoff, {"accepted_at_us": 2}, ACCEPTED, {"accepted_mark": "m"}, {**ACCEPTED, "accept_by_us": 3}
+        Handoff,
+        {"accepted_at_us": 2},
+        ACCEPTED,
+        {"accepted_mark": "m"},
+        {**ACCEPTED, "accept_by_us": 3},
     ),
-    "fact_is_told_once_per_source": same(ObservedFact, lambda _: {"name": "x"}, lambda _: {"source": "a person"}),
+    "fact_is_told_once_per_source": same(
+        ObservedFact, lambda _: {"name": "x"}, lambda _: {"source": "a person"}
+    ),
     "fact_has_a_name_and_a_source": check(ObservedFact, {"name": ""}, {}, {"source": ""}),
     # tools that pause
     "tool_breaker_is_whole": check(
@@ -134,7 +170,9 @@ RECOVERY: Final[dict[str, Case]] = {
         {"breaker_failures": 3},
         {"breaker_pause_s": 60},
     ),
-    "breaker_is_one_of_a_tool": same(Breaker, lambda _: {"tool": "x"}, lambda w: {"project": w.write(Project)}),
+    "breaker_is_one_of_a_tool": same(
+        Breaker, lambda _: {"tool": "x"}, lambda w: {"project": w.write(Project)}
+    ),
     "breaker_failures_are_counted": check(Breaker, {"failures": -1}, {"failures": 1}),
     "breaker_that_opened_has_an_end": check(Breaker, {"opened_at_us": 1}, OPENED, {"until_us": 2}),
     "breaker_tries_while_open": Case(
@@ -145,31 +183,43 @@ RECOVERY: Final[dict[str, Case]] = {
     ),
     # what is stuck
     "stuck_episode_is_open_once": same(
-        StuckTransition, lambda w: {"subject": w.session.id}, lambda _: {"cleared_us": 9}
+        StuckEpisode, lambda w: {"subject": w.session.id}, lambda _: {"cleared_us": 9}
     ),
-    "stuck_rule_is_known": check(StuckTransition, {"rule": "S9"}, {"rule": "S10"}),
+    "stuck_rule_is_known": check(StuckEpisode, {"rule": "S9"}, {"rule": "S10"}),
     "stuck_is_raised_after_it_was_seen_and_in_the_journal": check(
-        StuckTransition, {**RAISED, "raised_us": 4}, RAISED, {"raised_us": 5}, {"raised_position": 1}
+        StuckEpisode, {**RAISED, "raised_us": 4}, RAISED, {"raised_us": 5}, {"raised_position": 1}
     ),
     "stuck_is_cleared_in_the_journal_after_it_was_raised": check(
-        StuckTransition, CLEARED, {**RAISED, **CLEARED}, {**RAISED, "cleared_position": 2}
+        StuckEpisode, CLEARED, {**RAISED, **CLEARED}, {**RAISED, "cleared_position": 2}
     ),
     "stuck_is_snoozed_by_a_person_with_a_reason": Case(
-        StuckTransition,
+        StuckEpisode,
         wrong=lambda _: {"snoozed_until_us": 9, "snoozed_position": 2},
         right=lambda w: {"snoozed_until_us": 9, "snoozed_position": 2, "snoozed_by": w.user},
         also=lambda w: [{"snoozed_until_us": 9, "snoozed_by": w.user}],
     ),
-    "stuck_limit_is_set_once_per_agent": same(StuckLimit, lambda _: {"name": "x"}, lambda w: {"agent": w.write(Agent)}),
+    "stuck_limit_is_set_once_per_agent": same(
+        StuckLimit, lambda _: {"name": "x"}, lambda w: {"agent": w.write(Agent)}
+    ),
     "stuck_limit_names_a_length": check(StuckLimit, {"name": ""}, {"value": 0}, {"value": -1}),
-    "words_are_of_an_effect_in_the_journal": check(EffectWords, {"position": 0}, {"position": 1}, {"position": -1}),
-    "first_doing_is_of_an_effect_in_the_journal": check(FirstDoing, {"position": 0}, {"position": 1}),
-    "doing_is_repeated_once_per_effect": same(RepeatedDoing, lambda _: {"position": 7}, lambda _: {"sort": "target"}),
-    "repeated_doing_sort_is_known": check(RepeatedDoing, {"sort": "word"}, {"sort": "read"}),
-    "repeated_doing_is_counted_and_has_another": check(RepeatedDoing, {"nth": 0}, {"nth": 2}, {"again_position": 1}),
+    "words_are_of_an_effect_in_the_journal": check(
+        EffectText, {"position": 0}, {"position": 1}, {"position": -1}
+    ),
+    "first_doing_is_of_an_effect_in_the_journal": check(
+        FirstOccurrence, {"position": 0}, {"position": 1}
+    ),
+    "doing_is_repeated_once_per_effect": same(
+        RepeatedOccurrence, lambda _: {"position": 7}, lambda _: {"sort": "target"}
+    ),
+    "repeated_doing_sort_is_known": check(RepeatedOccurrence, {"sort": "word"}, {"sort": "read"}),
+    "repeated_doing_is_counted_and_has_another": check(
+        RepeatedOccurrence, {"nth": 0}, {"nth": 2}, {"again_position": 1}
+    ),
     "bundle_is_imported_once": same(
-        ImportedBundle, lambda _: {"sha256": "f" * 64}, lambda w: {"sha256": "e" * 64, "session": w.write(Session)}
+        ImportedBundle,
+        lambda _: {"sha256": "f" * 64},
+        lambda w: {"sha256": "e" * 64, "session": w.write(Session)},
     ),
     "bundle_versions_start_at_one": check(ImportedBundle, {"version": 0}, {"version": 1}),
-    "pulse_counts_up": check(Pulse, {"beats": 0}, {"beats": 1}, {"every_us": -1}),
+    "pulse_counts_up": check(JobHeartbeat, {"beats": 0}, {"beats": 1}, {"every_us": -1}),
 }

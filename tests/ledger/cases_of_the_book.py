@@ -1,29 +1,26 @@
-"""The cases of the law in the schema, but for what later subjects brought: what breaks it beside what keeps it."""
+"""The cases of the law in the schema, but for what later subjects brought: what breaks it beside
+what keeps it."""
 
 from typing import Final
 
-from approvals.models import Activation, Exemption, ExemptionVote, Gate, PolicySet, Vote
-from approvals.models_notices import Notice, NoticeChannel
-from approvals.states import LONGEST_DECIDE_WITHIN_S, LONGEST_LEAVE_FOR_S, PASSWORD_COUNTS_S, US
-from ingest.models import Answer
-from journal.models import Body, Entry, Erasure, Fingerprint, Outbox
-from ledger.models import Attempt, Effect
-from ledger.models_holds import Hold
-from ledger.models_tools import Tool
-from sessions.models import (
+from accounts.models import (
     Agent,
     AgentToken,
-    Artifact,
     Invitation,
-    Item,
     Membership,
     Person,
     Project,
     Repository,
-    Session,
-    Task,
+    Team,
+    TeamMember,
 )
-from sessions.models_teams import Team, TeamMember
+from api.models import StoredResponse
+from approvals.gates.states import MAX_DECIDE_WITHIN_S, MAX_VALID_FOR_S, PASSWORD_VALID_S, US
+from approvals.models import Activation, Exemption, ExemptionVote, Gate, PolicySet, Vote
+from journal.models import Body, Entry, Erasure, Fingerprint, Outbox
+from ledger.models import Attempt, Effect, Stop, Tool
+from notifications.models import Notification, NotificationChannel
+from sessions.models import Artifact, Item, Session, Task
 from tests.ledger.cases_of_incidents import INCIDENTS
 from tests.ledger.cases_of_questions import QUESTIONS
 from tests.ledger.cases_of_recovery import RECOVERY
@@ -31,8 +28,10 @@ from tests.ledger.rows_by_hand import Row, World
 from tests.ledger.schema_cases import Case, check, moved, same
 
 
-def _first_channel(world: World) -> NoticeChannel:
-    found: NoticeChannel = NoticeChannel.objects.first() or world.write(NoticeChannel)
+def _first_channel(world: World) -> NotificationChannel:
+    found: NotificationChannel = NotificationChannel.objects.first() or world.write(
+        NotificationChannel
+    )
     return found
 
 
@@ -48,20 +47,28 @@ OPEN: Final = {"is_open": True}
 
 CASES: Final[dict[str, Case]] = {
     # the journal
-    "entry_id_is_used_once_per_source": same(Entry, lambda _: {"event_id": "a"}, lambda _: {"source": "another"}),
+    "entry_id_is_used_once_per_source": same(
+        Entry, lambda _: {"event_id": "a"}, lambda _: {"source": "another"}
+    ),
     "entry_lane_is_known": check(Entry, {"lane": "fast"}, {"lane": "system"}),
-    "entry_kind_is_subject_dot_verb": check(Entry, {"kind": "started"}, {"kind": "session.started"}),
+    "entry_kind_is_subject_dot_verb": check(
+        Entry, {"kind": "started"}, {"kind": "session.started"}
+    ),
     "entry_has_an_id": check(Entry, {"event_id": ""}),
     "entry_has_a_source": check(Entry, {"source": ""}),
     "body_salt_is_32_bytes": check(Body, {"salt": b"s" * 31}),
     "erasure_has_a_reason": check(Erasure, {"reason": ""}),
-    "outbox_says_a_thing_once": same(Outbox, lambda _: {"deduplication_key": "k"}, lambda w: {"project": w.project.id}),
+    "outbox_says_a_thing_once": same(
+        Outbox, lambda _: {"deduplication_key": "k"}, lambda w: {"project": w.project.id}
+    ),
     "outbox_tries_are_counted": check(Outbox, {"tries": -1}, {"tries": 3}),
     "fingerprint_is_64_characters": check(Fingerprint, {"value": "f" * 63}),
     # projects, people, agents
     "project_name_is_unique": same(Project, lambda _: {"name": "x"}, lambda _: {"name": "X"}),
     "project_has_a_name": check(Project, {"name": ""}),
-    "person_pseudonym_is_unique": same(Person, lambda _: {"pseudonym": "p"}, lambda _: {"pseudonym": "q"}),
+    "person_pseudonym_is_unique": same(
+        Person, lambda _: {"pseudonym": "p"}, lambda _: {"pseudonym": "q"}
+    ),
     "person_theme_is_known": check(Person, {"theme": "pink"}, {"theme": "dark"}),
     "person_clock_is_known": check(Person, {"clock": "lunar"}, {"clock": "local"}),
     "membership_is_one_per_person": same(
@@ -72,16 +79,22 @@ CASES: Final[dict[str, Case]] = {
         Invitation, lambda w: {"user": w.user}, lambda w: {"project": w.write(Project)}
     ),
     "invitation_role_is_known": check(Invitation, {"role": "king"}, {"role": "operator"}),
-    "agent_name_is_unique_in_project": same(Agent, lambda _: {"name": "x"}, lambda w: {"project": w.write(Project)}),
+    "agent_name_is_unique_in_project": same(
+        Agent, lambda _: {"name": "x"}, lambda w: {"project": w.write(Project)}
+    ),
     "agent_has_a_name": check(Agent, {"name": ""}),
-    "token_public_id_is_unique": same(AgentToken, lambda _: {"public_id": "x"}, lambda _: {"public_id": "y"}),
+    "token_public_id_is_unique": same(
+        AgentToken, lambda _: {"public_id": "x"}, lambda _: {"public_id": "y"}
+    ),
     "token_scope_is_known": check(AgentToken, {"scope": "root"}, {"scope": "import"}),
     "repository_name_is_unique_in_project": same(
         Repository, lambda _: {"name": "x"}, lambda w: {"project": w.write(Project)}
     ),
     "repository_has_a_name": check(Repository, {"name": ""}),
     # sessions
-    "session_key_is_unique_in_project": same(Session, lambda _: {"key": "x"}, lambda w: {"project": w.write(Project)}),
+    "session_key_is_unique_in_project": same(
+        Session, lambda _: {"key": "x"}, lambda w: {"project": w.write(Project)}
+    ),
     "session_has_a_key": check(Session, {"key": ""}),
     "session_mode_is_known": check(Session, {"mode": "lazy"}, {"mode": "leased"}),
     "session_status_is_known": check(Session, {"status": "lost"}, {"status": "suspended"}),
@@ -91,24 +104,35 @@ CASES: Final[dict[str, Case]] = {
         right=lambda w: {"parent": w.session},
     ),
     "session_effects_are_counted": check(Session, {"effect_count": -1}),
-    "task_key_is_unique_in_session": same(Task, lambda _: {"key": "x"}, lambda w: {"session": w.write(Session)}),
+    "task_key_is_unique_in_session": same(
+        Task, lambda _: {"key": "x"}, lambda w: {"session": w.write(Session)}
+    ),
     "task_has_a_key": check(Task, {"key": ""}),
     "task_state_is_known": check(Task, {"state": "maybe"}, {"state": "blocked"}),
     "task_is_done_by_a_fact": check(Task, {"state": "done"}, {"state": "done", "done_mark": "m"}),
-    "item_key_is_unique_in_task": same(Item, lambda _: {"key": "x"}, lambda w: {"task": w.write(Task)}),
+    "item_key_is_unique_in_task": same(
+        Item, lambda _: {"key": "x"}, lambda w: {"task": w.write(Task)}
+    ),
     "item_has_a_key": check(Item, {"key": ""}),
     "item_state_is_known": check(Item, {"state": "running"}, {"state": "failed"}),
     "artifact_hash_is_sha256": check(Artifact, {"sha256": "a" * 63}),
     "artifact_size_is_not_negative": check(Artifact, {"size": -1}, {"size": 0}),
-    "team_name_is_unique_in_project": same(Team, lambda _: {"name": "x"}, lambda w: {"project": w.write(Project)}),
+    "team_name_is_unique_in_project": same(
+        Team, lambda _: {"name": "x"}, lambda w: {"project": w.write(Project)}
+    ),
     "team_has_a_name": check(Team, {"name": ""}),
     "team_member_is_listed_once": same(
         TeamMember,
-        lambda w: {"team": Team.objects.first() or w.write(Team), "membership": _first_membership(w)},
+        lambda w: {
+            "team": Team.objects.first() or w.write(Team),
+            "membership": _first_membership(w),
+        },
         lambda w: {"team": w.write(Team)},
     ),
     # policies, gates, votes
-    "policy_set_version_is_unique": same(PolicySet, lambda _: {"name": "x"}, lambda _: {"version": 2}),
+    "policy_set_version_is_unique": same(
+        PolicySet, lambda _: {"name": "x"}, lambda _: {"version": 2}
+    ),
     "policy_set_has_a_name": check(PolicySet, {"name": ""}),
     "policy_set_versions_start_at_one": check(PolicySet, {"version": 0}, {"version": 1}),
     "project_has_one_policy_in_force": same(
@@ -116,20 +140,24 @@ CASES: Final[dict[str, Case]] = {
     ),
     "activation_mode_is_known": check(Activation, {"mode": "off"}, {"mode": "enforce"}),
     "exemption_names_a_tool": check(Exemption, {"tool": ""}, {"tool": "*"}),
-    "exemption_ends_within_thirty_days": check(Exemption, {"ends_at_us": LONGEST_DECIDE_WITHIN_S * US + 2}),
+    "exemption_ends_within_thirty_days": check(
+        Exemption, {"ends_at_us": MAX_DECIDE_WITHIN_S * US + 2}
+    ),
     "exemption_is_used_before_it_ends": check(Exemption, {"used_at_us": 10}, {"used_at_us": 9}),
     "exemption_uses_are_counted": check(Exemption, {"uses": -1}, {"uses": 1}),
     "exemption_needs_at_least_one_person": check(Exemption, {"minimum": 0}, {"minimum": 2}),
     "exemption_takes_the_code": check(ExemptionVote, {"step_up": "reauth"}),
     "exemption_takes_a_fresh_password": check(
-        ExemptionVote, {"password_at_us": 0, "voted_at_us": PASSWORD_COUNTS_S * US + 1}
+        ExemptionVote, {"password_at_us": 0, "voted_at_us": PASSWORD_VALID_S * US + 1}
     ),
     "person_grants_an_exemption_once": same(
         ExemptionVote,
         lambda w: {"exemption": w.exempted, "user": w.operator},
         lambda w: {"exemption": w.write(Exemption)},
     ),
-    "effect_has_at_most_one_open_gate": same(Gate, lambda w: {"effect": w.used}, lambda w: {"effect": w.write(Effect)}),
+    "effect_has_at_most_one_open_gate": same(
+        Gate, lambda w: {"effect": w.used}, lambda w: {"effect": w.write(Effect)}
+    ),
     "gate_reason_is_known": check(Gate, {"reason": "mood"}, {"reason": "by_agent"}),
     "gate_risk_is_known": check(
         Gate, {"risk": "none"}, {"risk": "critical", "step_up": "typed_digest", "reason_of_yes": 3}
@@ -154,9 +182,13 @@ CASES: Final[dict[str, Case]] = {
     "gate_of_ones_own_is_of_low_risk": check(
         Gate, {"self_approval": True, "risk": "medium"}, {"self_approval": True, "risk": "low"}
     ),
-    "gate_is_decided_within_thirty_days": check(Gate, {"decide_by_us": LONGEST_DECIDE_WITHIN_S * US + 2}),
-    "gate_leave_lasts_at_most_a_day": check(Gate, {"leave_for_s": LONGEST_LEAVE_FOR_S + 1}),
-    "gate_has_ended_or_is_open": check(Gate, {"ended_at_us": 1}),  # also what keeps an unknown status out
+    "gate_is_decided_within_thirty_days": check(
+        Gate, {"decide_by_us": MAX_DECIDE_WITHIN_S * US + 2}
+    ),
+    "gate_leave_lasts_at_most_a_day": check(Gate, {"leave_for_s": MAX_VALID_FOR_S + 1}),
+    "gate_has_ended_or_is_open": check(
+        Gate, {"ended_at_us": 1}
+    ),  # also what keeps an unknown status out
     **{
         name: moved(steps, wrong, right)
         for name, (steps, wrong, right) in {
@@ -171,14 +203,22 @@ CASES: Final[dict[str, Case]] = {
                 {"status": "expired", "ended_at_us": 8_999_999},
                 {"status": "expired", "ended_at_us": 9_000_000},
             ),
-            "gate_is_used_while_its_leave_lasts": ([GIVEN], {**USED, "used_at_us": 2_000_003}, USED),
+            "gate_is_used_while_its_leave_lasts": (
+                [GIVEN],
+                {**USED, "used_at_us": 2_000_003},
+                USED,
+            ),
             "gate_is_used_once": ([GIVEN], {"used_attempt": 2}, USED),
         }.items()
     },
-    "person_votes_once_on_a_gate": same(Vote, lambda w: {"gate": w.gate}, lambda w: {"user": w.new_reviewer()}),
+    "person_votes_once_on_a_gate": same(
+        Vote, lambda w: {"gate": w.gate}, lambda w: {"user": w.new_reviewer()}
+    ),
     "vote_answer_is_known": check(Vote, {"answer": "perhaps"}, {"answer": "return"}),
     "approval_saw_everything": check(
-        Vote, {"answer": "approve", "view_complete": False}, {"answer": "approve", "view_complete": True}
+        Vote,
+        {"answer": "approve", "view_complete": False},
+        {"answer": "approve", "view_complete": True},
     ),
     "vote_of_ones_own_is_a_yes": check(Vote, {"own": True}, {"own": False}),
     "vote_step_up_is_known": check(Vote, {"step_up": "wink"}, {"step_up": "reauth"}),
@@ -186,45 +226,71 @@ CASES: Final[dict[str, Case]] = {
     "vote_reason_is_counted": check(Vote, {"reason_characters": -1}, {"reason_characters": 3}),
     # notices
     "notice_channel_is_there_once": same(
-        NoticeChannel, lambda _: {"target": "x"}, lambda w: {"project": w.write(Project)}
+        NotificationChannel, lambda _: {"target": "x"}, lambda w: {"project": w.write(Project)}
     ),
-    "notice_channel_kind_is_known": check(NoticeChannel, {"kind": "pigeon"}, {"kind": "slack"}),
-    "notice_channel_has_a_target": check(NoticeChannel, {"target": ""}),
-    "notice_channel_risk_is_known": check(NoticeChannel, {"minimum_risk": "none"}, {"minimum_risk": "high"}),
+    "notice_channel_kind_is_known": check(
+        NotificationChannel, {"kind": "pigeon"}, {"kind": "slack"}
+    ),
+    "notice_channel_has_a_target": check(NotificationChannel, {"target": ""}),
+    "notice_channel_risk_is_known": check(
+        NotificationChannel, {"minimum_risk": "none"}, {"minimum_risk": "high"}
+    ),
     "notice_channel_removed_is_silent": check(
-        NoticeChannel, {"removed_at_us": 1}, {"removed_at_us": 1, "enabled": False}
+        NotificationChannel, {"removed_at_us": 1}, {"removed_at_us": 1, "enabled": False}
     ),
     "notice_is_written_once": same(
-        Notice, lambda w: {"channel": _first_channel(w), "key": "x"}, lambda _: {"key": "y"}
+        Notification, lambda w: {"channel": _first_channel(w), "key": "x"}, lambda _: {"key": "y"}
     ),
-    "notice_topic_is_known": check(Notice, {"topic": "weather"}, {"topic": "integrity"}),
-    "notice_state_is_known": check(Notice, {"state": "lost"}, {"state": "quiet"}),
-    "notice_sent_says_when": check(Notice, {"state": "sent"}, {"state": "sent", "sent_at_us": 1}),
-    "notice_tries_are_counted": check(Notice, {"tries": -1}, {"tries": 1}),
+    "notice_topic_is_known": check(Notification, {"topic": "weather"}, {"topic": "integrity"}),
+    "notice_state_is_known": check(Notification, {"state": "lost"}, {"state": "quiet"}),
+    "notice_sent_says_when": check(
+        Notification, {"state": "sent"}, {"state": "sent", "sent_at_us": 1}
+    ),
+    "notice_tries_are_counted": check(Notification, {"tries": -1}, {"tries": 1}),
     # the ledger
-    "thing_is_held_once": same(Hold, lambda _: {"subject": "x"}, lambda w: {"project": w.write(Project)}),
-    "hold_scope_is_known": check(Hold, {"scope": "planet"}, {"scope": "project", "subject": ""}),
-    "hold_names_what_it_stops": check(Hold, {"subject": ""}, {"scope": "project", "subject": ""}),
+    "thing_is_held_once": same(
+        Stop, lambda _: {"subject": "x"}, lambda w: {"project": w.write(Project)}
+    ),
+    "hold_scope_is_known": check(Stop, {"scope": "planet"}, {"scope": "project", "subject": ""}),
+    "hold_names_what_it_stops": check(Stop, {"subject": ""}, {"scope": "project", "subject": ""}),
     "hold_is_lifted_by_a_person": Case(
-        Hold,
+        Stop,
         wrong=lambda _: {"lifted_at_us": 2},
         right=lambda w: {"lifted_at_us": 2, "lifted_by": w.user},
     ),
     "effect_judgement_is_known": check(Effect, {"judged": "shrug"}, {"judged": "ask"}),
-    "tool_name_is_unique_in_project": same(Tool, lambda _: {"name": "x"}, lambda w: {"project": w.write(Project)}),
+    "tool_name_is_unique_in_project": same(
+        Tool, lambda _: {"name": "x"}, lambda w: {"project": w.write(Project)}
+    ),
     "tool_class_is_known": check(Tool, {"tool_class": "magic"}, {"tool_class": "keyed"}),
-    "tool_reversibility_is_known": check(Tool, {"reversibility": "maybe"}, {"reversibility": "read"}),
+    "tool_reversibility_is_known": check(
+        Tool, {"reversibility": "maybe"}, {"reversibility": "read"}
+    ),
     "tool_times_are_positive": check(Tool, {"deadline_s": 0}, {"deadline_s": 1}),
     "tool_window_and_counts_are_numbers": check(Tool, {"max_attempts": 0}, {"max_attempts": 1}),
     "tool_undo_is_known": check(Tool, {"undo": "regret"}, {"undo": "reference"}),
     "effect_undoes_what_it_compensates": Case(
-        Effect, wrong=lambda _: {"undoes": 1}, right=lambda w: {"undoes": 1, "compensates": w.effect}
+        Effect,
+        wrong=lambda _: {"undoes": 1},
+        right=lambda w: {"undoes": 1, "compensates": w.effect},
     ),
     "effect_undone_attempts_are_counted": check(Effect, {"undone": -1}, {"undone": 1}),
     "attempt_replaces_by_a_row_of_the_table": Case(
         Attempt,
-        wrong=lambda w: {"number": 2, "lane": "command", "replaces": 1, "verdict_row": "26", **w.under("used")},
-        right=lambda w: {"number": 2, "lane": "command", "replaces": 1, "verdict_row": "17", **w.under("used")},
+        wrong=lambda w: {
+            "number": 2,
+            "lane": "command",
+            "replaces": 1,
+            "verdict_row": "26",
+            **w.under("used"),
+        },
+        right=lambda w: {
+            "number": 2,
+            "lane": "command",
+            "replaces": 1,
+            "verdict_row": "17",
+            **w.under("used"),
+        },
     ),
     "effect_key_is_unique_in_session": same(
         Effect, lambda _: {"effect_key": "x"}, lambda w: {"session": w.write(Session)}
@@ -236,50 +302,82 @@ CASES: Final[dict[str, Case]] = {
     ),
     "effect_has_a_key": check(Effect, {"effect_key": ""}),
     "effect_leave_is_known": check(
-        Effect, {"leave": "assumed", "state": "nowhere", "leave_basis": "observe"}, {"leave": "held"}
+        Effect,
+        {"leave": "assumed", "state": "nowhere", "leave_basis": "observe"},
+        {"leave": "held"},
     ),
-    "effect_leave_aside_is_of_the_next_attempt": check(Effect, {"leave_aside": "used"}, {"leave_aside": "granted"}),
-    "effect_leave_basis_is_known": check(Effect, {"leave_basis": "hope"}, {"leave_basis": "returned"}),
+    "effect_leave_aside_is_of_the_next_attempt": check(
+        Effect, {"leave_aside": "used"}, {"leave_aside": "granted"}
+    ),
+    "effect_leave_basis_is_known": check(
+        Effect, {"leave_basis": "hope"}, {"leave_basis": "returned"}
+    ),
     "effect_leave_has_a_basis_once_it_is_not_held": check(
         Effect, {"leave": "granted"}, {"leave": "granted", "leave_basis": "policy"}
     ),
-    "effect_moves_only_with_leave": check(Effect, {**MOVED, "leave": "granted"}, {**MOVED, "leave": "used"}),
+    "effect_moves_only_with_leave": check(
+        Effect, {**MOVED, "leave": "granted"}, {**MOVED, "leave": "used"}
+    ),
     "effect_outcome_fits_its_state": check(
-        Effect, {**MOVED, "leave": "used", "outcome": "ok"}, {**MOVED, "leave": "used", "outcome": ""}
+        Effect,
+        {**MOVED, "leave": "used", "outcome": "ok"},
+        {**MOVED, "leave": "used", "outcome": ""},
     ),
     "effect_with_an_attempt_is_not_held": check(
         Effect,
         {"state": "superseded", "attempt_count": 1},
         {"state": "superseded", "attempt_count": 1, "leave": "used", "leave_basis": "observe"},
     ),
-    "effect_attempts_are_counted": check(Effect, {"attempt_count": -1, "leave": "used", "leave_basis": "observe"}),
-    "effect_moves_only_by_an_attempt": check(
-        Effect, {**MOVED, "leave": "used", "attempt_count": 0}, {**MOVED, "leave": "used", "attempt_count": 1}
+    "effect_attempts_are_counted": check(
+        Effect, {"attempt_count": -1, "leave": "used", "leave_basis": "observe"}
     ),
-    "effect_reason_is_known": check(Effect, {"failure_reason": "mood"}, {"failure_reason": "timeout"}),
-    "effect_resolution_is_known": check(Effect, {"resolution": "ignored"}, {"resolution": "abandoned"}),
+    "effect_moves_only_by_an_attempt": check(
+        Effect,
+        {**MOVED, "leave": "used", "attempt_count": 0},
+        {**MOVED, "leave": "used", "attempt_count": 1},
+    ),
+    "effect_reason_is_known": check(
+        Effect, {"failure_reason": "mood"}, {"failure_reason": "timeout"}
+    ),
+    "effect_resolution_is_known": check(
+        Effect, {"resolution": "ignored"}, {"resolution": "abandoned"}
+    ),
     "effect_ref_class_is_known": check(Effect, {"ref_class": "holy"}, {"ref_class": "protected"}),
     "effect_plan_names_tool_and_intent": check(
         Effect,
         {"planned_mark": "m", "tool": "git.push"},
         {"planned_mark": "m", "tool": "git.push", "intent_digest": "v1:0"},
     ),
-    "attempt_number_is_unique_in_effect": same(Attempt, lambda _: {"number": 7}, lambda w: w.under("used")),
-    "effect_has_at_most_one_open_attempt": same(Attempt, lambda _: OPEN, lambda _: {"is_open": False}),
+    "attempt_number_is_unique_in_effect": same(
+        Attempt, lambda _: {"number": 7}, lambda w: w.under("used")
+    ),
+    "effect_has_at_most_one_open_attempt": same(
+        Attempt, lambda _: OPEN, lambda _: {"is_open": False}
+    ),
     "attempt_numbers_start_at_one": check(Attempt, {"number": 0}, {"number": 1}),
-    "attempt_moves_only_with_leave": Case(Attempt, lambda w: w.under("granted"), lambda w: w.under("bypassed")),
+    "attempt_moves_only_with_leave": Case(
+        Attempt, lambda w: w.under("granted"), lambda w: w.under("bypassed")
+    ),
     "command_dispatch_uses_its_leave": Case(
         Attempt,
         wrong=lambda w: {"lane": "command", **w.under("observed")},
         right=lambda w: {"lane": "command", **w.under("used")},
     ),
-    "open_attempt_was_dispatched_and_not_answered": check(Attempt, {**OPEN, "failed_mark": "m"}, OPEN),
+    "open_attempt_was_dispatched_and_not_answered": check(
+        Attempt, {**OPEN, "failed_mark": "m"}, OPEN
+    ),
     "attempt_outcome_is_known": check(Attempt, {"outcome": "fine"}, {"outcome": "unknown"}),
-    "attempt_reason_is_known": check(Attempt, {"failure_reason": "mood"}, {"failure_reason": "rejected"}),
-    "attempt_has_a_mark": check(Attempt, {"dispatched_mark": ""}, {"dispatched_mark": "", "failed_mark": "m"}),
+    "attempt_reason_is_known": check(
+        Attempt, {"failure_reason": "mood"}, {"failure_reason": "rejected"}
+    ),
+    "attempt_has_a_mark": check(
+        Attempt, {"dispatched_mark": ""}, {"dispatched_mark": "", "failed_mark": "m"}
+    ),
     # the door
-    "answer_is_given_once_per_key": same(Answer, lambda _: {"key": "x"}, lambda _: {"source": "another"}),
-    "answer_is_a_success": check(Answer, {"status": 409}, {"status": 201}),
+    "answer_is_given_once_per_key": same(
+        StoredResponse, lambda _: {"key": "x"}, lambda _: {"source": "another"}
+    ),
+    "answer_is_a_success": check(StoredResponse, {"status": 409}, {"status": 201}),
     **RECOVERY,
     **INCIDENTS,
     **QUESTIONS,

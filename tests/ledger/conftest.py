@@ -5,13 +5,13 @@ from collections.abc import Callable
 import pytest
 from django.db import transaction
 
-from ledger import declared
-from sessions import agents, projects, tokens
-from sessions.models import Agent
-from tests.ingest.caller import Caller
-from tests.ingest.conftest import agent, application, call, importer, issue
+from accounts import agents, projects, tokens
+from accounts.models import Agent
+from ledger.tools import cache
+from tests.api.api_client import Caller
+from tests.api.conftest import agent, application, call, importer, issue
 from tests.journal.committed import committed
-from tests.ledger.speaking import Lane
+from tests.ledger.command_factories import Lane
 
 __all__ = ["agent", "application", "call", "committed", "importer", "issue"]
 
@@ -19,7 +19,7 @@ __all__ = ["agent", "application", "call", "committed", "importer", "issue"]
 @pytest.fixture(autouse=True)
 def _declarations_are_read_anew() -> None:
     """What the operator declared is kept for seconds; projects of tests live shorter."""
-    declared.forget()
+    cache.clear_tool_cache()
 
 
 @pytest.fixture
@@ -29,7 +29,11 @@ def application_outside(committed: None) -> Callable[[str], Caller]:
 
     def make(project: str) -> Caller:
         with transaction.atomic():
-            token = tokens.issue(agents.ensure(projects.create(project), "tester"), expires_in=None, actor="tests")
+            token = tokens.issue_token(
+                agents.ensure_agent(projects.create_project(project), "tester"),
+                expires_in=None,
+                actor="tests",
+            )
         return Caller(token, app=served)
 
     return make
@@ -38,13 +42,13 @@ def application_outside(committed: None) -> Callable[[str], Caller]:
 @pytest.fixture
 def tester(db: None) -> Agent:
     """An agent of a project of its own, for verbs that are called without a door."""
-    return agents.ensure(projects.create("of the tests"), "tester")
+    return agents.ensure_agent(projects.create_project("of the tests"), "tester")
 
 
 @pytest.fixture
 def stranger(db: None) -> Agent:
     """An agent of another project."""
-    return agents.ensure(projects.create("elsewhere"), "tester")
+    return agents.ensure_agent(projects.create_project("elsewhere"), "tester")
 
 
 @pytest.fixture

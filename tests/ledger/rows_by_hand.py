@@ -1,4 +1,5 @@
-"""Whole, lawful rows of every table, written past the verbs as whoever holds the database could write them."""
+"""Whole, lawful rows of every table, written past the verbs as whoever holds the database could
+write them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,30 +10,24 @@ from uuid import UUID
 from django.contrib.auth.models import User
 from django.db import models
 
-from approvals.models import Activation, Exemption, ExemptionVote, Gate, PolicySet, Vote
-from approvals.models_notices import Notice, NoticeChannel
-from ingest.models import Answer
-from journal.ids import uuid7
-from journal.models import Body, Entry, Erasure, Fingerprint, Outbox
-from ledger.models import Attempt, Effect
-from ledger.models_holds import Hold
-from ledger.models_tools import Tool
-from sessions.models import (
+from accounts.models import (
     Agent,
     AgentToken,
-    Artifact,
     Invitation,
-    Item,
     Membership,
     Person,
     Project,
     Repository,
-    Session,
-    Task,
+    Team,
+    TeamMember,
 )
-from sessions.models_leases import Lease
-from sessions.models_messages import Message
-from sessions.models_teams import Team, TeamMember
+from api.models import StoredResponse
+from approvals.models import Activation, Exemption, ExemptionVote, Gate, PolicySet, Vote
+from db.ids import new_uuid7
+from journal.models import Body, Entry, Erasure, Fingerprint, Outbox
+from ledger.models import Attempt, Effect, Stop, Tool
+from notifications.models import Notification, NotificationChannel
+from sessions.models import Artifact, Item, Lease, Message, Session, Task
 from tests.ledger.rows_of_incidents import INCIDENTS
 from tests.ledger.rows_of_questions import QUESTIONS
 from tests.ledger.rows_of_recovery import RECOVERY
@@ -109,7 +104,8 @@ class World:
         return membership.user
 
     def under(self, leave: str) -> Row:
-        """The columns of an attempt that ran under `leave`, with an effect that stands under it too."""
+        """The columns of an attempt that ran under `leave`, with an effect that stands under it
+        too."""
         return {"leave": leave, "effect": self.write(Effect, leave=leave, leave_basis="observe")}
 
     def write(self, model: Any, **columns: Any) -> Any:
@@ -150,9 +146,19 @@ LAWFUL: Final[dict[type[models.Model], Callable[[World], Row]]] = {
     Project: lambda w: {"name": f"project {w.new()}"},
     Person: lambda w: {"user": w.new_user(), "pseudonym": f"p_{w.new()}"},
     Membership: lambda w: {"project": w.project, "user": w.new_user(), "role": "viewer"},
-    Invitation: lambda w: {"project": w.project, "user": w.new_user(), "role": "viewer", "invited_by": "p_1"},
+    Invitation: lambda w: {
+        "project": w.project,
+        "user": w.new_user(),
+        "role": "viewer",
+        "invited_by": "p_1",
+    },
     Agent: lambda w: {"project": w.project, "name": f"agent {w.new()}"},
-    AgentToken: lambda w: {"project": w.project, "agent": w.agent, "public_id": f"{w.new():08}", "digest": b"d" * 32},
+    AgentToken: lambda w: {
+        "project": w.project,
+        "agent": w.agent,
+        "public_id": f"{w.new():08}",
+        "digest": b"d" * 32,
+    },
     Repository: lambda w: {"project": w.project, "name": f"repository {w.new()}"},
     Session: lambda w: {
         "project": w.project,
@@ -162,16 +168,21 @@ LAWFUL: Final[dict[type[models.Model], Callable[[World], Row]]] = {
         **_open(w),
     },
     Task: lambda w: {
-        "id": uuid7(),
+        "id": new_uuid7(),
         "project": w.project,
         "session": w.session,
         "key": f"task {w.new()}",
         "updated_at_us": 1,
         **_open(w),
     },
-    Item: lambda w: {"project": w.project, "task": w.task, "key": f"item {w.new()}", "changed_at_us": 1},
+    Item: lambda w: {
+        "project": w.project,
+        "task": w.task,
+        "key": f"item {w.new()}",
+        "changed_at_us": 1,
+    },
     Artifact: lambda w: {
-        "id": uuid7(),
+        "id": new_uuid7(),
         "project": w.project,
         "session": w.session,
         "type": "log",
@@ -182,7 +193,7 @@ LAWFUL: Final[dict[type[models.Model], Callable[[World], Row]]] = {
     },
     Tool: lambda w: {"project": w.project, "name": f"tool {w.new()}"},
     Effect: lambda w: {
-        "id": uuid7(),
+        "id": new_uuid7(),
         "project": w.project,
         "session": w.session,
         "agent": w.agent,
@@ -199,7 +210,7 @@ LAWFUL: Final[dict[type[models.Model], Callable[[World], Row]]] = {
         "leave": "used",
         "dispatched_mark": "m",
     },
-    Hold: lambda w: {
+    Stop: lambda w: {
         "project": w.project,
         "scope": "tool",
         "subject": f"tool {w.new()}",
@@ -208,7 +219,11 @@ LAWFUL: Final[dict[type[models.Model], Callable[[World], Row]]] = {
         "opened_position": 1,
     },
     Team: lambda w: {"project": w.project, "name": f"team {w.new()}"},
-    TeamMember: lambda w: {"project": w.project, "team": w.write(Team), "membership": w.write(Membership)},
+    TeamMember: lambda w: {
+        "project": w.project,
+        "team": w.write(Team),
+        "membership": w.write(Membership),
+    },
     PolicySet: lambda w: {
         "project": w.project,
         "name": f"rules-{w.new()}",
@@ -275,22 +290,22 @@ LAWFUL: Final[dict[type[models.Model], Callable[[World], Row]]] = {
         "position": 1,
         "voted_at_us": 2,
     },
-    NoticeChannel: lambda w: {
+    NotificationChannel: lambda w: {
         "project": w.project,
         "kind": "email",
         "target": f"desk-{w.new()}@example.org",
         "created_by": w.user,
         "created_at_us": 1,
     },
-    Notice: lambda w: {
+    Notification: lambda w: {
         "project": w.project,
-        "channel": w.write(NoticeChannel),
+        "channel": w.write(NotificationChannel),
         "topic": "test",
         "key": f"key {w.new()}",
         "position": 1,
         "due_at_us": 1,
     },
-    Answer: lambda w: {
+    StoredResponse: lambda w: {
         "project": UUID(int=7),
         "source": "robot",
         "key": f"key {w.new()}",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.db import models
 
-from inquiry.models_incidents import Incident, IncidentEntry, IncidentMember
+from investigation.models import Incident, IncidentEntry, IncidentMember
 
 if TYPE_CHECKING:
     from tests.ledger.rows_by_hand import World

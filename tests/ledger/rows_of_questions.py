@@ -5,10 +5,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from django.db import models
 
-from approvals.models_notices import NoticeChannel
-from inquiry.models_alerts import Alert, AlertChannel
-from inquiry.models_exports import Export
-from inquiry.models_saved import SavedQuery
+from investigation.models import Alert, AlertChannel, Export, SavedQuery
+from notifications.models import NotificationChannel
 
 if TYPE_CHECKING:
     from tests.ledger.rows_by_hand import World
@@ -39,5 +37,5 @@ QUESTIONS: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] 
         "looked_at_us": 5,
         "turned_on_at_us": 5,
     },
-    AlertChannel: lambda w: {"alert": w.write(Alert), "channel": w.write(NoticeChannel)},
+    AlertChannel: lambda w: {"alert": w.write(Alert), "channel": w.write(NotificationChannel)},
 }

@@ -1,33 +1,51 @@
-"""Lawful rows of the tables by which work is kept, handed on and found stuck (see tests/ledger/rows_by_hand.py)."""
+"""Lawful rows of the tables by which work is kept, handed on and found stuck (see
+tests/ledger/rows_by_hand.py)."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db import models
 
-from inquiry.models import Pulse, StuckLimit, StuckTransition
-from inquiry.models_bundle import ImportedBundle, ImportedGate
-from inquiry.models_repeats import FirstDoing, RepeatedDoing
-from inquiry.models_words import EffectWords
-from journal.ids import uuid7
-from ledger.models import Effect
-from ledger.models_breaker import Breaker
-from ledger.models_same_calls import SameCall
-from sessions.models import Agent, Session
-from sessions.models_leases import BeatMinute, Lease
-from sessions.models_messages import Capacity, Delivery, Message, Reading
-from sessions.models_state import Checkpoint, Decision, Handoff, ObservedFact
+from accounts.models import Agent
+from db.ids import new_uuid7
+from investigation.models import (
+    EffectText,
+    FirstOccurrence,
+    ImportedBundle,
+    ImportedGate,
+    RepeatedOccurrence,
+)
+from ledger.models import Breaker, Effect, SameCall
+from monitoring.models import JobHeartbeat, StuckEpisode, StuckLimit
+from sessions.models import (
+    Capacity,
+    Checkpoint,
+    Decision,
+    Handoff,
+    HeartbeatMinute,
+    Lease,
+    Message,
+    MessageFile,
+    MessageRead,
+    ObservedFact,
+    Session,
+)
 
 if TYPE_CHECKING:
     from tests.ledger.rows_by_hand import World
 
 
 def _opened(world: "World") -> dict[str, Any]:
-    return {"id": uuid7(), "project": world.project, "opened_position": world.new()}
+    return {"id": new_uuid7(), "project": world.project, "opened_position": world.new()}
 
 
 def _doing(world: "World") -> dict[str, Any]:
-    return {"project": world.project, "session": world.session, "position": world.new(), "told_position": 2}
+    return {
+        "project": world.project,
+        "session": world.session,
+        "position": world.new(),
+        "told_position": 2,
+    }
 
 
 RECOVERY: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] = {
@@ -46,10 +64,10 @@ RECOVERY: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] =
         "dead_at_us": 3,
         "wedged_at_us": 3,
     },
-    BeatMinute: lambda w: {"lease": w.lease, "minute": w.new()},
+    HeartbeatMinute: lambda w: {"lease": w.lease, "minute": w.new()},
     Message: lambda w: {**_opened(w), "size": 1, "sent_at_us": 1},
-    Reading: lambda w: {"message": w.message, "agent": w.write(Agent), "read_at_us": 1},
-    Delivery: lambda w: {"message": w.message, "directory": uuid7(), "file": "m.md"},
+    MessageRead: lambda w: {"message": w.message, "agent": w.write(Agent), "read_at_us": 1},
+    MessageFile: lambda w: {"message": w.message, "directory": new_uuid7(), "file": "m.md"},
     Capacity: lambda w: {
         "project": w.project,
         "agent": w.write(Agent),
@@ -57,9 +75,25 @@ RECOVERY: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] =
         "reported_at_us": 1,
         "position": 1,
     },
-    Checkpoint: lambda w: {**_opened(w), "session": w.session, "size": 1, "mark": "m", "created_at_us": 1},
-    Decision: lambda w: {**_opened(w), "session": w.session, "key": f"key {w.new()}", "created_at_us": 1},
-    Handoff: lambda w: {**_opened(w), "session": w.session, "key": f"key {w.new()}", "created_at_us": 1},
+    Checkpoint: lambda w: {
+        **_opened(w),
+        "session": w.session,
+        "size": 1,
+        "mark": "m",
+        "created_at_us": 1,
+    },
+    Decision: lambda w: {
+        **_opened(w),
+        "session": w.session,
+        "key": f"key {w.new()}",
+        "created_at_us": 1,
+    },
+    Handoff: lambda w: {
+        **_opened(w),
+        "session": w.session,
+        "key": f"key {w.new()}",
+        "created_at_us": 1,
+    },
     ObservedFact: lambda w: {
         "project": w.project,
         "session": w.session,
@@ -73,15 +107,20 @@ RECOVERY: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] =
         "fresh_until_us": 2,
     },
     Breaker: lambda w: {"project": w.project, "tool": f"tool {w.new()}"},
-    StuckTransition: lambda w: {
+    StuckEpisode: lambda w: {
         "project": w.project,
         "rule": "S1",
-        "subject": uuid7(),
+        "subject": new_uuid7(),
         "since_us": 1,
         "seen_us": 5,
         "seen_sweep": 1,
     },
-    StuckLimit: lambda w: {"project": w.project, "agent": w.agent, "name": f"limit {w.new()}", "value": 1},
+    StuckLimit: lambda w: {
+        "project": w.project,
+        "agent": w.agent,
+        "name": f"limit {w.new()}",
+        "value": 1,
+    },
     ImportedBundle: lambda w: {
         "project": w.project,
         "session": w.write(Session),
@@ -94,7 +133,7 @@ RECOVERY: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] =
         "position": 1,
     },
     ImportedGate: lambda w: {
-        "id": uuid7(),
+        "id": new_uuid7(),
         "project": w.project,
         "effect": w.write(Effect),
         "opened_position": w.new(),
@@ -108,8 +147,14 @@ RECOVERY: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] =
         "other_session": w.write(Session),
         "position": w.new(),
     },
-    Pulse: lambda w: {"name": f"chore {w.new()}", "beat_us": 1},
-    EffectWords: lambda w: {"project": w.project, "position": w.new(), "words": " 0000push "},
-    FirstDoing: lambda w: {**_doing(w), "digest": w.new()},
-    RepeatedDoing: lambda w: {**_doing(w), "sort": "call", "digest": 1, "again_position": 3, "nth": 1},
+    JobHeartbeat: lambda w: {"name": f"chore {w.new()}", "beat_us": 1},
+    EffectText: lambda w: {"project": w.project, "position": w.new(), "words": " 0000push "},
+    FirstOccurrence: lambda w: {**_doing(w), "digest": w.new()},
+    RepeatedOccurrence: lambda w: {
+        **_doing(w),
+        "sort": "call",
+        "digest": 1,
+        "again_position": 3,
+        "nth": 1,
+    },
 }

@@ -2,11 +2,11 @@
 
 import pytest
 
+from accounts.models import Agent
+from accounts.origin import RepeatedKey
 from journal.models import Body, Entry
 from ledger.models import Attempt
-from sessions.models import Agent
-from sessions.origin import Repeated
-from tests.ledger.speaking import Lane, word
+from tests.ledger.command_factories import Lane, word
 
 pytestmark = pytest.mark.django_db
 
@@ -35,12 +35,15 @@ def test_planned_again_the_answer_is_the_present_one(lane: Lane) -> None:
     assert word(lane.plan("e", key="k")) == "ambiguous"
     lane.acknowledge("e")
     assert word(lane.plan("e", key="k")) == "done"
-    assert lane.row("e").plan_position == Entry.objects.filter(kind="effect.planned").earliest("position").position
+    assert (
+        lane.row("e").plan_position
+        == Entry.objects.filter(kind="effect.planned").earliest("position").position
+    )
 
 
 def test_a_replan_under_a_used_key_with_other_words_is_for_the_door_to_answer(lane: Lane) -> None:
     lane.plan("e", key="k")
-    with pytest.raises(Repeated):
+    with pytest.raises(RepeatedKey):
         lane.plan("f", "another", key="k")
     assert not Entry.objects.filter(kind="integrity.conflict", effect=None).exists()
 
@@ -82,7 +85,9 @@ def test_siblings_of_one_turn_are_not_ambiguous(lane: Lane) -> None:
         (["supersede"], "proceed"),
     ],
 )
-def test_what_became_of_the_other_decides_whether_it_is_open(lane: Lane, steps: list[str], expected: str) -> None:
+def test_what_became_of_the_other_decides_whether_it_is_open(
+    lane: Lane, steps: list[str], expected: str
+) -> None:
     lane.plan("e")
     for step in steps:
         verb, _, reason = step.partition(" ")
@@ -99,8 +104,11 @@ def test_superseding_the_other_releases_what_was_ambiguous(lane: Lane) -> None:
     assert word(lane.dispatch("f")) == "ambiguous"  # dispatched: until it is answered nobody knows
 
 
-def test_names_given_to_one_intent_while_nobody_knew_how_it_stood_do_not_wait_for_each_other(lane: Lane) -> None:
-    """Killed again and again under new names: what may have happened is named first, then the oldest goes on."""
+def test_names_given_to_one_intent_while_nobody_knew_how_it_stood_do_not_wait_for_each_other(
+    lane: Lane,
+) -> None:
+    """Killed again and again under new names: what may have happened is named first, then the
+    oldest goes on."""
     lane.plan("e")
     lane.dispatch("e")
     for name in "abcdf":
@@ -113,7 +121,9 @@ def test_names_given_to_one_intent_while_nobody_knew_how_it_stood_do_not_wait_fo
     assert lane.plan("b").open_effect == lane.row("a").id
 
 
-def test_what_was_rejected_may_be_tried_again_whatever_was_planned_of_its_intent_meanwhile(lane: Lane) -> None:
+def test_what_was_rejected_may_be_tried_again_whatever_was_planned_of_its_intent_meanwhile(
+    lane: Lane,
+) -> None:
     lane.plan("e")
     lane.dispatch("e")
     for name in "abc":
@@ -132,8 +142,17 @@ def test_a_dispatch_uses_the_leave_and_opens_the_attempt(lane: Lane) -> None:
     assert attempt is not None
     row, stored = lane.row("e"), Attempt.objects.get()
     assert (row.state, row.leave, row.attempt_count) == ("dispatched", "used", 1)
-    assert (stored.lane, stored.leave, stored.is_open, stored.process) == ("command", "used", True, "p-1")
-    assert (stored.dispatch_key, stored.lease_epoch, stored.remote_key) == ("d", 4, attempt.remote_key)
+    assert (stored.lane, stored.leave, stored.is_open, stored.process) == (
+        "command",
+        "used",
+        True,
+        "p-1",
+    )
+    assert (stored.dispatch_key, stored.lease_epoch, stored.remote_key) == (
+        "d",
+        4,
+        attempt.remote_key,
+    )
 
 
 def test_a_grant_is_repeated_to_the_very_same_asker_only(lane: Lane) -> None:
@@ -179,7 +198,8 @@ def test_other_arguments_than_planned_leave_a_trace_and_the_key_free(lane: Lane)
 
 
 @pytest.mark.parametrize(
-    ("leave", "code"), [("held", "NO_LEAVE"), ("pending", "GATE_PENDING"), ("refused", "GATE_DENIED")]
+    ("leave", "code"),
+    [("held", "NO_LEAVE"), ("pending", "GATE_PENDING"), ("refused", "GATE_DENIED")],
 )
 def test_without_leave_nothing_is_dispatched(lane: Lane, leave: str, code: str) -> None:
     lane.plan("e")
@@ -224,7 +244,11 @@ def test_an_acknowledgement_of_unknown_outcome_leaves_it_ambiguous(lane: Lane) -
 
 def test_what_was_never_dispatched_cannot_be_answered(lane: Lane) -> None:
     lane.plan("e")
-    for refused in (lane.acknowledge("e"), lane.fail("e", "error"), lane.acknowledge("e", attempt=7)):
+    for refused in (
+        lane.acknowledge("e"),
+        lane.fail("e", "error"),
+        lane.acknowledge("e", attempt=7),
+    ):
         assert (refused.status, word(refused)) == (409, "NOT_DISPATCHED")
     assert not Attempt.objects.exists()
 
@@ -251,7 +275,9 @@ def test_an_acknowledgement_after_a_timeout_settles_it(lane: Lane) -> None:
     assert (late.status, word(late)) == (202, "done")
 
 
-def test_after_a_clean_rejection_a_plan_grants_a_second_attempt_under_a_new_remote_key(lane: Lane) -> None:
+def test_after_a_clean_rejection_a_plan_grants_a_second_attempt_under_a_new_remote_key(
+    lane: Lane,
+) -> None:
     lane.plan("e")
     first = lane.dispatch("e").attempt
     assert word(lane.fail("e", "rejected")) == "blocked"
@@ -287,7 +313,9 @@ def test_a_rejected_effect_asked_again_hears_of_another_open_one(lane: Lane) -> 
     assert word(lane.dispatch("e")) == "NO_LEAVE"
 
 
-def test_leave_asked_for_again_is_not_spent_by_a_late_word_on_the_rejected_attempt(lane: Lane) -> None:
+def test_leave_asked_for_again_is_not_spent_by_a_late_word_on_the_rejected_attempt(
+    lane: Lane,
+) -> None:
     lane.plan("e")
     lane.dispatch("e")
     lane.fail("e", "rejected")

@@ -1,4 +1,5 @@
-"""Convergence of stories that begin with commands: what is reported afterwards gives one state in every order."""
+"""Convergence of stories that begin with commands: what is reported afterwards gives one state in
+every order."""
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise, permutations
@@ -7,8 +8,8 @@ from typing import Any
 import pytest
 
 from ledger.models import Attempt
-from tests.ingest.caller import Caller
-from tests.ledger.story import Said
+from tests.api.api_client import Caller
+from tests.ledger.fact_strategies import Said
 from tests.ledger.test_convergence import post, stored, undone
 
 pytestmark = pytest.mark.django_db
@@ -22,7 +23,8 @@ AGAIN = Said("e", "e-1", "effect.failed", fields={"reason": "rejected"})
 
 
 def rejected_and_planned_again(agent: Caller) -> dict[str, Any]:
-    """The effect e-1, whose attempt was rejected, or so it seemed, and for whose next one leave stands."""
+    """The effect e-1, whose attempt was rejected, or so it seemed, and for whose next one leave
+    stands."""
     agent.session("s")
     effect = agent.plan(session="s")
     agent.dispatch(effect)
@@ -44,7 +46,11 @@ def test_leave_for_the_next_attempt_is_spent_by_it_whenever_the_one_before_turns
                 states.append(stored("s"))
     assert all(state == states[0] for state in states)
     (effect,) = states[0]["effects"]
-    assert (effect["leave"], effect["leave_basis"], effect["leave_aside"]) == ("used", "observe", "")
+    assert (effect["leave"], effect["leave_basis"], effect["leave_aside"]) == (
+        "used",
+        "observe",
+        "",
+    )
     assert [row["leave"] for row in states[0]["attempts"]] == ["used", "used"]
     assert "executed_without_leave" not in str(states[0]["violations"])
 
@@ -66,7 +72,9 @@ def every_delivery(told: Sequence[Any]) -> Iterator[list[list[Any]]]:
                 yield [list(order[one:other]) for one, other in pairwise(ends)]
 
 
-NOBODY_KNOWS = Said("a", "e-1", "effect.acknowledged", fields={"outcome": "unknown"})  # the earliest mark of all
+NOBODY_KNOWS = Said(
+    "a", "e-1", "effect.acknowledged", fields={"outcome": "unknown"}
+)  # the earliest mark of all
 DID = Said("b", "e-1", "effect.acknowledged", fields={"outcome": "ok", "external_reference": "9f2"})
 WENT_WRONG = Said("c", "e-1", "effect.acknowledged", fields={"outcome": "error"})
 DID_TOO = Said("d", "e-1", "effect.acknowledged", attempt=2, fields={"outcome": "ok"})
@@ -82,12 +90,22 @@ THIRD = Said("f", "e-1", "effect.dispatched", attempt=3)
         ("unknown", [DID, WENT_WRONG], ("ok", ["ok"]), []),
         ("error", [DID, NOBODY_KNOWS], ("error", ["error"]), []),
     ],
-    ids=["two that happened", "one, and two of which nobody knows", "nobody knew at first", "a command that knew"],
+    ids=[
+        "two that happened",
+        "one, and two of which nobody knows",
+        "nobody knew at first",
+        "a command that knew",
+    ],
 )
 def test_who_knows_is_believed_before_who_does_not_however_it_is_told(
-    agent: Caller, command: str, told: list[Said], expected: tuple[str, list[str]], violations: list[str]
+    agent: Caller,
+    command: str,
+    told: list[Said],
+    expected: tuple[str, list[str]],
+    violations: list[str],
 ) -> None:
-    """A breach that was told stays told: so it must follow from the facts, and not from what came first."""
+    """A breach that was told stays told: so it must follow from the facts, and not from what came
+    first."""
     agent.session("s")
     effect = agent.plan(session="s")
     agent.dispatch(effect)

@@ -1,14 +1,15 @@
-"""What follows from commands and reports: withdrawal, compensation, and what must not be and is said aloud."""
+"""What follows from commands and reports: withdrawal, compensation, and what must not be and is
+said aloud."""
 
 from typing import Any
 
 import pytest
 
 from journal.models import Entry, Outbox
-from ledger import declared, tools
-from ledger.declarations import Declaration
 from ledger.models import Attempt
-from tests.ledger.speaking import Lane, violations, word
+from ledger.tools import cache, registry
+from ledger.tools.tools_yaml import ToolDeclaration
+from tests.ledger.command_factories import Lane, violations, word
 
 pytestmark = pytest.mark.django_db
 
@@ -79,7 +80,9 @@ def test_a_rejected_compensation_is_not_dispatched_again_beside_another(lane: La
     assert lane.dispatch("undo", intent="undo").status == 200
 
 
-@pytest.mark.parametrize("step", ["nothing", "dispatch", "fail rejected", "fail timeout", "supersede"])
+@pytest.mark.parametrize(
+    "step", ["nothing", "dispatch", "fail rejected", "fail timeout", "supersede"]
+)
 def test_only_an_acknowledged_compensation_compensates(lane: Lane, step: str) -> None:
     _done(lane, "e")
     lane.plan("undo", "undo", compensates_id=lane.row("e").id)
@@ -103,7 +106,10 @@ def test_what_ran_while_people_had_not_allowed_it_is_bypassed_and_a_violation(
 ) -> None:
     lane.plan("e")
     lane.holds("e", leave=leave, leave_basis="policy")
-    told: dict[str, dict[str, Any]] = {"effect.acknowledged": {"outcome": "ok"}, "effect.failed": {"reason": "error"}}
+    told: dict[str, dict[str, Any]] = {
+        "effect.acknowledged": {"outcome": "ok"},
+        "effect.failed": {"reason": "error"},
+    }
     for repetition in ("1", "2"):
         row = lane.hears("e", kind, id=repetition, **told.get(kind, {}))
     assert (row.leave, row.violates, Attempt.objects.get().leave) == ("bypassed", True, "bypassed")
@@ -140,8 +146,8 @@ def test_two_acknowledged_attempts_are_a_violation_once(lane: Lane) -> None:
 
 
 def test_a_claim_laxer_than_the_declaration_is_a_violation_and_never_believed(lane: Lane) -> None:
-    tools.declare(lane.agent.project, [Declaration("deploy", "keyed", "irreversible")])
-    declared.forget()
+    registry.declare_tools(lane.agent.project, [ToolDeclaration("deploy", "keyed", "irreversible")])
+    cache.clear_tool_cache()
     lane.plan("e", "1", tool="deploy", claimed_class="opaque")
     lane.plan("f", "2", tool="deploy", claimed_class="keyed")
     lane.plan("g", "3", tool="undeclared", claimed_class="read_only")

@@ -1,7 +1,8 @@
-"""Convergence on the database: whatever the delivery, batching and repetition, the ledger's rows are the same.
+"""Convergence on the database: whatever the delivery, batching and repetition, the ledger's rows
+are the same.
 
-Through `ledger.effects.record` and through the agents' door. Between two deliveries everything is rolled back, so the
-same session, with the same derived ids, meets the facts in another order.
+Through `ledger.store.writer.record_reports` and through the agents' door. Between two deliveries everything
+is rolled back, so the same session, with the same derived ids, meets the facts in another order.
 """
 
 import random
@@ -17,24 +18,28 @@ from django.db.models import F
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from approvals import leave
+from accounts import agents, projects, repositories
+from accounts.models import Agent
+from accounts.origin import Origin
+from approvals import permission
+from db.ids import derive_uuid
 from journal import entries
-from journal.entries import Draft, Status
-from journal.ids import derived
+from journal.entries import AppendStatus, Draft
 from journal.models import Entry, Outbox
-from ledger import effects, fold, tools
-from ledger.declarations import Declaration
-from ledger.models import Attempt, Effect
-from ledger.models_holds import Hold
-from sessions import agents, projects, references, repositories, sessions
-from sessions.models import Agent, Session
-from sessions.origin import Origin
-from tests.ingest.caller import Caller
-from tests.ledger.story import Said, deliveries, stories
-from tests.sessions.mates import one_team
+from ledger.fold import apply
+from ledger.models import Attempt, Effect, Stop
+from ledger.store import writer
+from ledger.tools import registry
+from ledger.tools.tools_yaml import ToolDeclaration
+from sessions import lookup, sessions
+from sessions.models import Session
+from tests.api.api_client import Caller
+from tests.ledger.fact_strategies import Said, deliveries, stories
+from tests.sessions.team_helpers import one_team
 
 pytestmark = pytest.mark.django_db
-# A failing story is told as found: making it smaller would take minutes on a database, and seconds in test_fold.py.
+# A failing story is told as found: making it smaller would take minutes on a database, and seconds
+# in test_fold.py.
 SOME = settings(
     max_examples=20,
     deadline=None,
@@ -42,12 +47,13 @@ SOME = settings(
     suppress_health_check=list(HealthCheck),
 )
 # Order-free but for the surrogate key of attempts, which counts rows.
-NO_STATE = fold.FOLLOW_DELIVERY | {"id"}
+NO_STATE = apply.DELIVERY_COLUMNS | {"id"}
 
 
 @contextmanager
 def undone() -> Iterator[None]:
-    """Whatever happens inside never was. The doors insist on a transaction of their own, hence no `atomic`."""
+    """Whatever happens inside never was. The doors insist on a transaction of their own, hence no
+    `atomic`."""
     savepoint = transaction.savepoint()
     yield
     transaction.savepoint_rollback(savepoint)
@@ -56,18 +62,29 @@ def undone() -> Iterator[None]:
 def stored(session: str, *, clock: bool = False) -> dict[str, Any]:
     """Everything that facts about a session's effects left behind, but what follows delivery.
 
-    A deadline is told from the dispatch on; with `clock` also as it stands, for facts that bring the server's clock.
+    A deadline is told from the dispatch on; with `clock` also as it stands, for facts that bring
+    the server's clock.
     """
     identity = Session.objects.get(key=session).id
     rows = Effect.objects.filter(session=identity).order_by("effect_key").values()
-    attempts = Attempt.objects.filter(effect__session=identity).order_by("effect__effect_key", "number")
+    attempts = Attempt.objects.filter(effect__session=identity).order_by(
+        "effect__effect_key", "number"
+    )
     dispatches = attempts.filter(effect__state="dispatched", number=F("effect__attempt_count"))
     violations = Entry.objects.filter(session=identity, kind="integrity.violation")
     return {
-        "effects": [{name: value for name, value in row.items() if name not in fold.FOLLOW_DELIVERY} for row in rows],
-        "attempts": [{name: value for name, value in row.items() if name not in NO_STATE} for row in attempts.values()],
+        "effects": [
+            {name: value for name, value in row.items() if name not in apply.DELIVERY_COLUMNS}
+            for row in rows
+        ],
+        "attempts": [
+            {name: value for name, value in row.items() if name not in NO_STATE}
+            for row in attempts.values()
+        ],
         "deadlines": list(
-            dispatches.values_list("effect__effect_key", F("effect__deadline_us") - F("received_us"))
+            dispatches.values_list(
+                "effect__effect_key", F("effect__deadline_us") - F("received_us")
+            )
             if not clock
             else dispatches.values_list("effect__effect_key", "effect__deadline_us", "received_us")
         ),
@@ -77,19 +94,21 @@ def stored(session: str, *, clock: bool = False) -> dict[str, Any]:
     }
 
 
-# --- through ledger.effects.record ------------------------------------------------------------------------------------
+# --- through ledger.store.writer.record ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def tester() -> Agent:
-    project = projects.create("convergence")
-    tools.declare(project, [Declaration("git.push", "keyed", "reversible", 60, 60, "")])
-    return agents.ensure(project, "tester")
+    project = projects.create_project("convergence")
+    registry.declare_tools(
+        project, [ToolDeclaration("git.push", "keyed", "reversible", 60, 60, "")]
+    )
+    return agents.ensure_agent(project, "tester")
 
 
 def record(tester: Agent, batch: Sequence[Said]) -> None:
     """Keep a batch as the evidence lane does: journal first, then only what is new there."""
-    session = references.identity(tester.project_id, "s")
+    session = lookup.derive_session_id(tester.project_id, "s")
     drafts = [
         Draft(
             project=tester.project_id,
@@ -103,38 +122,55 @@ def record(tester: Agent, batch: Sequence[Said]) -> None:
         for said in batch
     ]
     reports = []
-    for said, fate in zip(batch, entries.append(drafts, 1), strict=True):
-        if fate.status is not Status.CREATED:
+    for said, fate in zip(batch, entries.append_entries(drafts, 1), strict=True):
+        if fate.status is not AppendStatus.CREATED:
             continue
         fact = said.fact(session, fate.position)
-        fact.received_us = 1_000_000 * int.from_bytes(said.id.encode())  # as if each had come at one moment, always
+        fact.received_us = 1_000_000 * int.from_bytes(
+            said.id.encode()
+        )  # as if each had come at one moment, always
         spoken = [(said.effect_key, fact)]
         if said.fields.get("compensates"):
-            named = fold.Fact("effect.named", fact.mark, fact.lane, fact.key, fact.position, 1, None, 1)
+            named = apply.Fact(
+                "effect.named", fact.mark, fact.lane, fact.key, fact.position, 1, None, 1
+            )
             spoken.append((said.fields["compensates"], named))
         reports += [
-            effects.Report(derived(session, key), tester.project_id, session, tester.id, key, one)
+            writer.FactReport(
+                derive_uuid(session, key), tester.project_id, session, tester.id, key, one
+            )
             for key, one in spoken
         ]
-    effects.record(reports, leave.observe)
+    writer.record_reports(reports, permission.classify_observation)
 
 
 def opened(tester: Agent) -> None:
     """The session, stored as a stub."""
     origin = Origin(tester.project_id, tester.id, "tester", "agent:7", "evidence", "x", "{}", 1)
-    sessions.touch(origin, {references.identity(tester.project_id, "s"): "s"}, 1)
+    sessions.touch_sessions(origin, {lookup.derive_session_id(tester.project_id, "s"): "s"}, 1)
 
 
 def stopped(tester: Agent, scope: str) -> None:
     """A stop that was in force from the beginning of time and still is."""
     user = User.objects.create(username="rita")
-    subject = references.identity(tester.project_id, "s").hex if scope == "session" else ""
-    hold = Hold(project=tester.project, scope=scope, subject=subject, set_by=user, set_at_us=0, opened_position=1)
+    subject = lookup.derive_session_id(tester.project_id, "s").hex if scope == "session" else ""
+    hold = Stop(
+        project=tester.project,
+        scope=scope,
+        subject=subject,
+        set_by=user,
+        set_at_us=0,
+        opened_position=1,
+    )
     hold.save(force_insert=True)
 
 
 @SOME
-@given(told=stories(), chance=st.randoms(use_true_random=False), stop=st.sampled_from(["", "project", "session"]))
+@given(
+    told=stories(),
+    chance=st.randoms(use_true_random=False),
+    stop=st.sampled_from(["", "project", "session"]),
+)
 def test_record_gives_one_state_for_every_delivery(
     tester: Agent, told: list[Said], chance: random.Random, stop: str
 ) -> None:
@@ -154,14 +190,21 @@ def test_record_gives_one_state_for_every_delivery(
 
 FOUR = [
     Said("d", "push", "effect.planned", producer_seq=1, fields={"tool": "git.push"}),
-    Said("c", "undo", "effect.planned", producer_seq=2, fields={"tool": "git.revert", "compensates": "push"}),
+    Said(
+        "c",
+        "undo",
+        "effect.planned",
+        producer_seq=2,
+        fields={"tool": "git.revert", "compensates": "push"},
+    ),
     Said("b", "undo", "effect.acknowledged", fields={"outcome": "ok"}),
     Said("a", "push", "effect.acknowledged", fields={"outcome": "ok"}, attempt=2),
 ]
 
 
 def test_a_compensation_converges_in_all_orders_of_its_four_facts(tester: Agent) -> None:
-    """One fact a transaction, each of the 24 orders; the whole of 2,520 is tried without a database in test_fold.py."""
+    """One fact a transaction, each of the 24 orders; the whole of 2,520 is tried without a database
+    in test_fold.py."""
     states = []
     for order in permutations(FOUR):
         with undone():
@@ -188,7 +231,8 @@ def test_a_sample_of_the_orders_of_four_facts_sent_twice(tester: Agent) -> None:
 
 
 def test_what_was_undone_and_done_again_is_still_compensated_in_every_order(tester: Agent) -> None:
-    """The compensation of a compensation: what was acknowledged stays so, whatever became of it later."""
+    """The compensation of a compensation: what was acknowledged stays so, whatever became of it
+    later."""
     told = [
         Said("p", "undo", "effect.planned", fields={"tool": "t", "compensates": "push"}),
         Said("q", "redo", "effect.planned", fields={"tool": "t", "compensates": "undo"}),
@@ -201,7 +245,9 @@ def test_what_was_undone_and_done_again_is_still_compensated_in_every_order(test
             for said in order:
                 record(tester, [said])
             states = dict(Effect.objects.values_list("effect_key", "state"))
-        assert states == {"push": "compensated", "undo": "compensated", "redo": "acknowledged"}, order
+        assert states == {"push": "compensated", "undo": "compensated", "redo": "acknowledged"}, (
+            order
+        )
 
 
 DISPATCHED = [
@@ -212,11 +258,14 @@ DISPATCHED = [
 ]
 
 
-@pytest.mark.parametrize(("told", "deadline_s"), [(DISPATCHED[:3], 60), (DISPATCHED, 300)], ids=["one plan", "rivals"])
+@pytest.mark.parametrize(
+    ("told", "deadline_s"), [(DISPATCHED[:3], 60), (DISPATCHED, 300)], ids=["one plan", "rivals"]
+)
 def test_a_deadline_counts_from_the_dispatch_by_the_tool_of_the_plan_in_every_order(
     tester: Agent, told: list[Said], deadline_s: int
 ) -> None:
-    """A plan that comes in a later batch than its dispatch finds a deadline that was set without it."""
+    """A plan that comes in a later batch than its dispatch finds a deadline that was set without
+    it."""
     for order in permutations(told):
         with undone():
             opened(tester)
@@ -240,9 +289,13 @@ ANOTHER = [
 
 
 @pytest.mark.parametrize(
-    ("told", "push"), [(NAMED, "acknowledged"), ([*NAMED[:3], *ANOTHER], "compensated")], ids=["alone", "another"]
+    ("told", "push"),
+    [(NAMED, "acknowledged"), ([*NAMED[:3], *ANOTHER], "compensated")],
+    ids=["alone", "another"],
 )
-def test_only_what_the_winning_plan_names_is_compensated(tester: Agent, told: list[Said], push: str) -> None:
+def test_only_what_the_winning_plan_names_is_compensated(
+    tester: Agent, told: list[Said], push: str
+) -> None:
     """The loser's target is not, in whatever order they come, unless something else compensates it."""
     for order in permutations(told):
         with undone():
@@ -264,11 +317,15 @@ def post(caller: Caller, batch: Sequence[Said]) -> None:
 
 @SOME
 @given(told=stories(keys=["push", "undo"], rich=True), chance=st.randoms(use_true_random=False))
-def test_the_door_gives_one_state_for_every_delivery(agent: Caller, told: list[Said], chance: random.Random) -> None:
-    project = projects.ensure_default()
+def test_the_door_gives_one_state_for_every_delivery(
+    agent: Caller, told: list[Said], chance: random.Random
+) -> None:
+    project = projects.ensure_default_project()
     with undone():
-        repositories.ensure(project, "acme/x")  # its id is random
-        tools.declare(project, [Declaration("git.push", "keyed", "reversible", 60, 60, "")])
+        repositories.ensure_repository(project, "acme/x")  # its id is random
+        registry.declare_tools(
+            project, [ToolDeclaration("git.push", "keyed", "reversible", 60, 60, "")]
+        )
 
         def after(batches: Sequence[Sequence[Said]]) -> dict[str, Any]:
             with undone():
@@ -284,11 +341,18 @@ def test_the_door_gives_one_state_for_every_delivery(agent: Caller, told: list[S
 
 
 def test_what_a_losing_plan_said_never_shows_through_the_winning_one(agent: Caller) -> None:
-    repositories.ensure(projects.ensure_default(), "acme/x")
+    repositories.ensure_repository(projects.ensure_default_project(), "acme/x")
     target = {"repository": "acme/x", "ref": "main", "environment": "ci", "resource": "x"}
     plan = {"kind": "effect.planned", "session": "s", "effect_key": "e", "tool": "t"}
     winning: dict[str, Any] = {**plan, "id": "1"}
-    losing: dict[str, Any] = {**plan, "id": "2", "target": target, "turn": "7", "task": "build", "parent_effect": "f"}
+    losing: dict[str, Any] = {
+        **plan,
+        "id": "2",
+        "target": target,
+        "turn": "7",
+        "task": "build",
+        "parent_effect": "f",
+    }
     states = []
     for order in ([winning, losing], [losing, winning]):
         with undone():
@@ -297,10 +361,17 @@ def test_what_a_losing_plan_said_never_shows_through_the_winning_one(agent: Call
             states.append(stored("s"))
     assert states[0] == states[1]
     (effect,) = states[0]["effects"]
-    assert (effect["ref"], effect["repository_id"], effect["task_id"], effect["turn"]) == ("", None, None, "")
+    assert (effect["ref"], effect["repository_id"], effect["task_id"], effect["turn"]) == (
+        "",
+        None,
+        None,
+        "",
+    )
 
 
-def test_two_agents_reports_of_one_effect_give_it_the_agent_of_its_plan(call: Callable[..., Caller]) -> None:
+def test_two_agents_reports_of_one_effect_give_it_the_agent_of_its_plan(
+    call: Callable[..., Caller],
+) -> None:
     one, other = call("tester"), call("watcher")
     one_team("tester", "watcher")
     planned = {"id": "1", "kind": "effect.planned", "session": "s", "effect_key": "e", "tool": "t"}
@@ -324,10 +395,16 @@ def test_imported_and_live_evidence_meet_in_either_order(agent: Caller, importer
             for caller, item in order:
                 assert caller.report([item]).status_code == 200
             states.append(Effect.objects.values("state", "leave", "leave_basis").get())
-    assert states[0] == states[1] == {"state": "acknowledged", "leave": "observed", "leave_basis": "observe"}
+    assert (
+        states[0]
+        == states[1]
+        == {"state": "acknowledged", "leave": "observed", "leave_basis": "observe"}
+    )
 
 
-def test_separate_commits_give_the_state_of_one_batch(committed: None, application_outside: Any) -> None:
+def test_separate_commits_give_the_state_of_one_batch(
+    committed: None, application_outside: Any
+) -> None:
     """No rollback and no surrounding transaction: each batch is a commit of its own."""
     chance = random.Random(7)
     told = [
@@ -346,7 +423,17 @@ def test_separate_commits_give_the_state_of_one_batch(committed: None, applicati
         for batch in deliveries(told, chance):
             post(caller, batch)
         rows = Effect.objects.filter(project__name=f"project {number}").order_by("effect_key")
-        columns = ("effect_key", "state", "outcome", "tool", "turn", "planned_mark", "compensated", "leave", "violates")
+        columns = (
+            "effect_key",
+            "state",
+            "outcome",
+            "tool",
+            "turn",
+            "planned_mark",
+            "compensated",
+            "leave",
+            "violates",
+        )
         states.append(list(rows.values(*columns)))
         assert connection.in_atomic_block is False
     assert all(state == states[0] for state in states)

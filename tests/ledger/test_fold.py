@@ -1,4 +1,5 @@
-"""The fold on rows alone: whatever the order in which an effect's facts come, and however often, its state is one."""
+"""The fold on rows alone: whatever the order in which an effect's facts come, and however often,
+its state is one."""
 
 import random
 from collections.abc import Iterator
@@ -8,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from ledger import fold
-from ledger.rows import AttemptRow, EffectRow
+from ledger.fold import apply
 from ledger.states import OUTCOME_OF_STATE
-from tests.ledger.story import Said, deliveries, folded, state, stories
+from ledger.store.rows import AttemptRow, EffectRow
+from tests.ledger.fact_strategies import Said, deliveries, folded, state, stories
 
 pytestmark = pytest.mark.once  # no database
 ONE_EFFECT = stories(keys=["push"], most=9)
@@ -26,15 +27,27 @@ def check_that_order_does_not_matter(told: list[Said], chance: random.Random) ->
 
 @given(ONE_EFFECT, st.randoms(use_true_random=False))
 @settings(max_examples=120, deadline=None)
-def test_every_delivery_of_the_same_facts_gives_one_state(told: list[Said], chance: random.Random) -> None:
+def test_every_delivery_of_the_same_facts_gives_one_state(
+    told: list[Said], chance: random.Random
+) -> None:
     check_that_order_does_not_matter(told, chance)
 
 
 FOUR = [
-    Said("d", "push", "effect.planned", producer_seq=1, fields={"tool": "git.push"}, occurred_us=10),
+    Said(
+        "d", "push", "effect.planned", producer_seq=1, fields={"tool": "git.push"}, occurred_us=10
+    ),
     Said("c", "push", "effect.dispatched", producer_seq=2, occurred_us=20),
-    Said("b", "push", "effect.failed", producer_seq=3, occurred_us=30, fields={"reason": "timeout"}),
-    Said("a", "push", "effect.acknowledged", fields={"outcome": "ok", "external_reference": "9f2"}, attempt=2),
+    Said(
+        "b", "push", "effect.failed", producer_seq=3, occurred_us=30, fields={"reason": "timeout"}
+    ),
+    Said(
+        "a",
+        "push",
+        "effect.acknowledged",
+        fields={"outcome": "ok", "external_reference": "9f2"},
+        attempt=2,
+    ),
 ]
 # The same four with a second word on each register instead: the one with the smaller key must win.
 RIVALS = [
@@ -67,9 +80,12 @@ def last_to_arrive(one: str, _other: str) -> bool:
 
 
 @pytest.mark.parametrize("told", [FOUR, RIVALS], ids=["four facts", "rivals"])
-def test_a_fold_that_believes_the_last_to_arrive_is_caught(monkeypatch: pytest.MonkeyPatch, told: list[Said]) -> None:
-    """The mutant passes where no two facts speak of one thing, and nowhere else; the property finds it."""
-    monkeypatch.setattr(fold, "earlier", last_to_arrive)
+def test_a_fold_that_believes_the_last_to_arrive_is_caught(
+    monkeypatch: pytest.MonkeyPatch, told: list[Said]
+) -> None:
+    """The mutant passes where no two facts speak of one thing, and nowhere else; the property finds
+    it."""
+    monkeypatch.setattr(apply, "is_earlier_mark", last_to_arrive)
     states = [state(*folded([[told[index]] for index in order])) for order in orders(told)]
     differs = any(one != states[0] for one in states)
     assert differs == (told is RIVALS)
@@ -127,14 +143,23 @@ def test_a_fact_the_fold_does_not_know_moves_nothing() -> None:
     ],
 )
 def test_state_is_the_first_match_of_the_table(kinds: list[str], expected: str) -> None:
-    fields = {"planned": {"tool": "t"}, "acknowledged": {"outcome": "ok"}, "failed": {"reason": "error"}}
-    told = [Said(kind, "push", f"effect.{kind}", fields=fields.get(kind, {})) for kind in kinds if kind != "rejected"]
+    fields = {
+        "planned": {"tool": "t"},
+        "acknowledged": {"outcome": "ok"},
+        "failed": {"reason": "error"},
+    }
+    told = [
+        Said(kind, "push", f"effect.{kind}", fields=fields.get(kind, {}))
+        for kind in kinds
+        if kind != "rejected"
+    ]
     if "rejected" in kinds:
         told.append(Said("r", "push", "effect.failed", fields={"reason": "rejected"}))
     for order in permutations(told):
         effect, _attempts = folded([order])
         assert effect.state == expected, order
-        # A violation is never taken back, so a rejection does not clear a report that came without knowing of it.
+        # A violation is never taken back, so a rejection does not clear a report that came without
+        # knowing of it.
         assert effect.violates is ("superseded" in kinds and kinds[0] != "planned"), order
 
 
@@ -149,16 +174,25 @@ def test_the_highest_attempt_speaks_for_a_failed_or_dispatched_effect() -> None:
 
 
 def test_an_attempt_that_was_never_heard_of_again_is_replaced_by_the_next() -> None:
-    told = [Said("a", "push", "effect.dispatched"), Said("b", "push", "effect.dispatched", attempt=2)]
+    told = [
+        Said("a", "push", "effect.dispatched"),
+        Said("b", "push", "effect.dispatched", attempt=2),
+    ]
     _effect, attempts = folded([told])
-    assert [(row.is_open, row.replaced) for row in attempts.values()] == [(False, True), (True, False)]
+    assert [(row.is_open, row.replaced) for row in attempts.values()] == [
+        (False, True),
+        (True, False),
+    ]
 
 
 def test_two_acknowledged_attempts_are_a_violation() -> None:
-    told = [Said(str(n), "push", "effect.acknowledged", attempt=n, fields={"outcome": "ok"}) for n in (1, 2)]
+    told = [
+        Said(str(n), "push", "effect.acknowledged", attempt=n, fields={"outcome": "ok"})
+        for n in (1, 2)
+    ]
     effect, attempts = folded([told])
     assert effect.violates
-    assert fold.settle(effect, attempts, 60) == ["acknowledged_twice"]
+    assert apply.derive_state(effect, attempts, 60) == ["acknowledged_twice"]
 
 
 def test_each_attempt_has_a_remote_key_of_its_own() -> None:
@@ -170,4 +204,4 @@ def test_each_attempt_has_a_remote_key_of_its_own() -> None:
 
 def test_the_columns_that_follow_delivery_are_columns() -> None:
     known = {*EffectRow.__dataclass_fields__, *AttemptRow.__dataclass_fields__}
-    assert known >= fold.FOLLOW_DELIVERY
+    assert known >= apply.DELIVERY_COLUMNS

@@ -1,4 +1,5 @@
-"""Each table has one writing module, whose first line says so; nobody else writes it, by ORM or by SQL."""
+"""Each table has one writing module, whose first line says so; nobody else writes it, by ORM or by
+SQL."""
 
 import ast
 import re
@@ -11,19 +12,44 @@ from django.apps import apps
 from django.conf import settings
 
 pytestmark = pytest.mark.once
-ROOMS: Final = ("journal", "sessions", "ledger", "approvals", "inquiry", "ingest", "config")
+ROOMS: Final = (
+    "journal",
+    "accounts",
+    "sessions",
+    "ledger",
+    "approvals",
+    "notifications",
+    "monitoring",
+    "investigation",
+    "api",
+    "db",
+    "web",
+    "display",
+    "recovery",
+    "importers",
+    "pages",
+    "config",
+)
 OURS: Final = {
-    model.__name__: model._meta.db_table for model in apps.get_models() if model.__module__.split(".")[0] in ROOMS
+    model.__name__: model._meta.db_table
+    for model in apps.get_models()
+    if model.__module__.split(".")[0] in ROOMS
 }
 MODEL_OF_TABLE: Final = {table: name for name, table in OURS.items()}
 
 _MAKES: Final = {"create", "get_or_create", "update_or_create", "bulk_create", "bulk_update"}
 _CHANGES: Final = {"save", "delete", "update"}
 _WRITES: Final = _MAKES | _CHANGES | {f"a{name}" for name in _MAKES | _CHANGES}
-_QUERIES: Final = {"objects", "_default_manager", "_base_manager", "filter", "exclude", "all", "select_for_update"}
-_VERB: Final = (
-    r"(?:INSERT\s+(?:OR\s+\w+\s+)?INTO|REPLACE\s+INTO|UPDATE(?:\s+ONLY|\s+OR\s+\w+)?|DELETE\s+FROM|MERGE\s+INTO"
-)
+_QUERIES: Final = {
+    "objects",
+    "_default_manager",
+    "_base_manager",
+    "filter",
+    "exclude",
+    "all",
+    "select_for_update",
+}
+_VERB: Final = r"(?:INSERT\s+(?:OR\s+\w+\s+)?INTO|REPLACE\s+INTO|UPDATE(?:\s+ONLY|\s+OR\s+\w+)?|DELETE\s+FROM|MERGE\s+INTO"
 _SQL: Final = re.compile(_VERB + r'|TRUNCATE(?:\s+TABLE)?)\s+"?([a-z_]+)"?')
 _OPEN_SQL: Final = re.compile(_VERB + r"|TRUNCATE)\s*$")
 
@@ -46,7 +72,8 @@ def claimed(source: str) -> set[str]:
 
 
 def written(source: str) -> set[str]:
-    """The models that a module writes, as far as its text tells; `SOMETHING` for a row it saves, changes or deletes."""
+    """The models that a module writes, as far as its text tells; `SOMETHING` for a row it saves,
+    changes or deletes."""
     tree = ast.parse(source)
     imported = {
         (alias.asname or alias.name).split(".")[0]
@@ -57,10 +84,22 @@ def written(source: str) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found |= {MODEL_OF_TABLE[table] for table in _SQL.findall(node.value) if table in MODEL_OF_TABLE}
+            found |= {
+                MODEL_OF_TABLE[table]
+                for table in _SQL.findall(node.value)
+                if table in MODEL_OF_TABLE
+            }
         elif isinstance(node, ast.JoinedStr):
-            found |= {SOMETHING for part in node.values if isinstance(part, ast.Constant) and _ends_open(part)}
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _WRITES:
+            found |= {
+                SOMETHING
+                for part in node.values
+                if isinstance(part, ast.Constant) and _ends_open(part)
+            }
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in _WRITES
+        ):
             found |= _written_by_call(node.func, imported)
     return found
 
@@ -71,7 +110,8 @@ def _ends_open(part: ast.Constant) -> bool:
 
 
 def _written_by_call(called: ast.Attribute, imported: set[str]) -> set[str]:
-    """What `….create(…)`, `….save()` and the like write: a model, something, or (for a verb or a dict) nothing."""
+    """What `….create(…)`, `….save()` and the like write: a model, something, or (for a verb or a
+    dict) nothing."""
     names, node = [], called.value
     while not isinstance(node, ast.Name):
         if isinstance(node, ast.Attribute):
@@ -86,7 +126,11 @@ def _written_by_call(called: ast.Attribute, imported: set[str]) -> set[str]:
         return {node.id}
     if node.id in imported and not queries:
         return set()  # the verb of a module
-    if queries or called.attr in {"save", "delete", "asave", "adelete"} or (names and called.attr in _MAKES):
+    if (
+        queries
+        or called.attr in {"save", "delete", "asave", "adelete"}
+        or (names and called.attr in _MAKES)
+    ):
         return {SOMETHING}
     return set()
 

@@ -8,14 +8,16 @@ import httpx
 import pytest
 from django.db import transaction
 
-from journal import again, entries
+from accounts import agents, tokens
+from accounts.models import Project
+from db import retry
+from journal import entries
 from journal.models import Entry
-from ledger import effects
 from ledger.models import Attempt, Effect
-from ledger.rows import AttemptRow, EffectRow
-from sessions import agents, tokens
-from sessions.models import Project, Session
-from tests.ingest.caller import Caller
+from ledger.store import writer
+from ledger.store.rows import AttemptRow, EffectRow
+from sessions.models import Session
+from tests.api.api_client import Caller
 from tests.journal.committed import together
 from tests.journal.drafts import NOW_US, draft
 from tests.ledger.rows_by_hand import World
@@ -31,10 +33,15 @@ def agent(application_outside: Callable[[str], Caller]) -> Caller:
     return caller
 
 
-def at_once(agent: Caller, *requests: tuple[str, dict[str, Any], str | None]) -> list[httpx.Response]:
+def at_once(
+    agent: Caller, *requests: tuple[str, dict[str, Any], str | None]
+) -> list[httpx.Response]:
     """Send the requests (path, body, key) at the same moment, each over a client of its own."""
     application = agent.client._transport.app  # type: ignore[attr-defined]  # that of WSGITransport
-    senders = [partial(Caller(agent.token, app=application).post, path, body, key=key) for path, body, key in requests]
+    senders = [
+        partial(Caller(agent.token, app=application).post, path, body, key=key)
+        for path, body, key in requests
+    ]
     answers = together(*senders)
     assert all(isinstance(answer, httpx.Response) for answer in answers), answers
     assert all(answer.status_code < 500 for answer in answers), [answer.text for answer in answers]
@@ -45,18 +52,27 @@ def test_of_two_processes_planning_one_intent_exactly_one_proceeds(agent: Caller
     for round_ in range(4):
         intent = {**INTENT, "arguments": {"round": round_}}
         keys = (f"e{round_}", f"f{round_}")
-        answers = at_once(agent, *(("/effects", {**intent, "effect_key": key}, None) for key in keys))
+        answers = at_once(
+            agent, *(("/effects", {**intent, "effect_key": key}, None) for key in keys)
+        )
         assert sorted(answer.json()["answer"] for answer in answers) == ["ambiguous", "proceed"]
         leaves = Effect.objects.filter(effect_key__in=keys).values_list("leave", flat=True)
         assert sorted(leaves) == ["granted", "held"]
 
 
-def test_sixteen_processes_planning_under_one_key_make_one_effect_with_one_grant(agent: Caller) -> None:
+def test_sixteen_processes_planning_under_one_key_make_one_effect_with_one_grant(
+    agent: Caller,
+) -> None:
     request = ("/effects", {**INTENT, "effect_key": "e"}, "k")
     answers = at_once(agent, *[request] * 16)
     assert sorted(answer.status_code for answer in answers) == [200] * 15 + [201]
     assert {answer.json()["id"] for answer in answers} == {str(Effect.objects.get().id)}
-    assert Entry.objects.filter(kind__in=["effect.planned", "effect.granted", "effect.withheld"]).count() == 1
+    assert (
+        Entry.objects.filter(
+            kind__in=["effect.planned", "effect.granted", "effect.withheld"]
+        ).count()
+        == 1
+    )
     assert Session.objects.get().effect_count == 1
 
 
@@ -64,16 +80,24 @@ def test_of_sixteen_processes_dispatching_exactly_one_may_act(agent: Caller) -> 
     effect = agent.plan("e")
     body = {"intent_digest": effect["intent_digest"]}
     path = f"/effects/{effect['id']}/dispatch"
-    answers = at_once(agent, *((path, {**body, "process": f"p-{number}"}, None) for number in range(16)))
+    answers = at_once(
+        agent, *((path, {**body, "process": f"p-{number}"}, None) for number in range(16))
+    )
     assert sorted(answer.status_code for answer in answers) == [200] + [409] * 15
-    assert {answer.json()["code"] for answer in answers if answer.status_code == 409} == {"ALREADY_DISPATCHED"}
+    assert {answer.json()["code"] for answer in answers if answer.status_code == 409} == {
+        "ALREADY_DISPATCHED"
+    }
     assert Attempt.objects.get().is_open
     assert Entry.objects.filter(kind="effect.dispatched").count() == 1
 
 
 def test_one_process_that_repeats_itself_is_granted_one_attempt(agent: Caller) -> None:
     effect = agent.plan("e")
-    request = (f"/effects/{effect['id']}/dispatch", {"process": "p", "intent_digest": effect["intent_digest"]}, "k")
+    request = (
+        f"/effects/{effect['id']}/dispatch",
+        {"process": "p", "intent_digest": effect["intent_digest"]},
+        "k",
+    )
     answers = at_once(agent, *[request] * 8)
     assert {answer.status_code for answer in answers} == {200}
     assert len({answer.json()["remote_key"] for answer in answers}) == 1
@@ -87,7 +111,9 @@ def test_of_two_processes_asking_again_after_a_rejection_one_attempt_comes(agent
     at_once(agent, *[("/effects", {**INTENT, "effect_key": "e"}, None)] * 4)
     body = {"intent_digest": effect["intent_digest"]}
     path = f"/effects/{effect['id']}/dispatch"
-    answers = at_once(agent, *((path, {**body, "process": f"p-{number}"}, None) for number in range(4)))
+    answers = at_once(
+        agent, *((path, {**body, "process": f"p-{number}"}, None) for number in range(4))
+    )
     assert sorted(answer.status_code for answer in answers) == [200, 409, 409, 409]
     assert Entry.objects.filter(kind="effect.granted").count() == 1
     assert Attempt.objects.count() == 2
@@ -100,30 +126,48 @@ def test_of_two_processes_compensating_exactly_one_proceeds(agent: Caller) -> No
         agent.acknowledge(effect)
         undo = {"tool": "git.revert", "arguments": {"round": round_}}
         path = f"/effects/{effect['id']}/compensate"
-        answers = at_once(agent, *((path, {**undo, "effect_key": f"undo {round_} {n}"}, None) for n in range(3)))
-        assert sorted(answer.status_code for answer in answers) == [201, 409, 409], [one.text for one in answers]
-        assert {one.json()["code"] for one in answers if one.status_code == 409} == {"COMPENSATION_OPEN"}
+        answers = at_once(
+            agent, *((path, {**undo, "effect_key": f"undo {round_} {n}"}, None) for n in range(3))
+        )
+        assert sorted(answer.status_code for answer in answers) == [201, 409, 409], [
+            one.text for one in answers
+        ]
+        assert {one.json()["code"] for one in answers if one.status_code == 409} == {
+            "COMPENSATION_OPEN"
+        }
 
 
 def test_commands_and_reports_of_one_effect_do_not_lock_each_other_out(
     agent: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every transaction of a session takes its locks in one order: none has to be run again."""
-    monkeypatch.setattr(again, "TRIES", 1)
+    monkeypatch.setattr(retry, "MAX_TRIES", 1)
     effect = agent.plan("e")
     agent.dispatch(effect)
     application = agent.client._transport.app  # type: ignore[attr-defined]  # that of WSGITransport
 
     def report(number: int) -> int:
         batch = [
-            {"id": f"{number}-{n}", "kind": "effect.acknowledged", "session": "s-1", "effect_key": key, "outcome": "ok"}
-            for n, key in enumerate(["e", "x", "y", "undo"] if number % 2 else ["undo", "y", "x", "e"])
+            {
+                "id": f"{number}-{n}",
+                "kind": "effect.acknowledged",
+                "session": "s-1",
+                "effect_key": key,
+                "outcome": "ok",
+            }
+            for n, key in enumerate(
+                ["e", "x", "y", "undo"] if number % 2 else ["undo", "y", "x", "e"]
+            )
         ]
         return Caller(agent.token, app=application).report(batch).status_code
 
     def answer() -> int:
         body = {"attempt": 1, "outcome": "ok"}
-        return Caller(agent.token, app=application).post(f"/effects/{effect['id']}/acknowledge", body).status_code
+        return (
+            Caller(agent.token, app=application)
+            .post(f"/effects/{effect['id']}/acknowledge", body)
+            .status_code
+        )
 
     def plan() -> int:
         body = {**INTENT, "effect_key": "e"}
@@ -141,7 +185,9 @@ def test_a_position_is_never_handed_out_twice_by_two_writers(agent: Caller) -> N
     def write(number: int) -> None:
         for n in range(5):
             with transaction.atomic():
-                entries.append([draft(f"{number} {n}", project=Session.objects.get().project_id)], NOW_US)
+                entries.append_entries(
+                    [draft(f"{number} {n}", project=Session.objects.get().project_id)], NOW_US
+                )
 
     assert together(*(partial(write, number) for number in range(4))) == [None] * 4
     positions = list(Entry.objects.values_list("position", flat=True))
@@ -150,7 +196,8 @@ def test_a_position_is_never_handed_out_twice_by_two_writers(agent: Caller) -> N
 
 @pytest.mark.django_db
 def test_whoever_loses_the_race_for_a_new_effect_hears_of_the_race_and_not_of_the_law() -> None:
-    """The loser's attempt was folded under another leave than the winner's effect has; the transaction runs again."""
+    """The loser's attempt was folded under another leave than the winner's effect has; the
+    transaction runs again."""
     world = World()
     world.write(Attempt, number=1)
     won = world.used
@@ -166,14 +213,19 @@ def test_whoever_loses_the_race_for_a_new_effect_hears_of_the_race_and_not_of_th
         leave="observed",
         leave_basis="observe",
     )
-    attempts = [AttemptRow(won.project_id, won.id, number, "gbk", "observed", dispatched_mark="m") for number in (1, 2)]
-    with pytest.raises(effects.LostRace):
-        effects.write([lost], attempts)
+    attempts = [
+        AttemptRow(won.project_id, won.id, number, "gbk", "observed", dispatched_mark="m")
+        for number in (1, 2)
+    ]
+    with pytest.raises(writer.LostRace):
+        writer.write_effects([lost], attempts)
     assert list(Attempt.objects.values_list("number", "leave")) == [(1, "used")]
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["new", "named before"])
-def test_of_agents_that_report_on_a_session_at_once_it_belongs_to_one(agent: Caller, named: bool) -> None:
+def test_of_agents_that_report_on_a_session_at_once_it_belongs_to_one(
+    agent: Caller, named: bool
+) -> None:
     """The others have lost a race, whichever of them stored its row: their words are claims."""
     application = agent.client._transport.app  # type: ignore[attr-defined]
     project = Project.objects.get(name="races")
@@ -183,7 +235,9 @@ def test_of_agents_that_report_on_a_session_at_once_it_belongs_to_one(agent: Cal
     callers = []
     for number in range(6):
         with transaction.atomic():
-            token = tokens.issue(agents.ensure(project, f"racer-{number}"), expires_in=None, actor="tests")
+            token = tokens.issue_token(
+                agents.ensure_agent(project, f"racer-{number}"), expires_in=None, actor="tests"
+            )
         callers.append(Caller(token, app=application))
     fact = {"id": "f", "kind": "effect.dispatched", "session": "raced", "effect_key": "e"}
     answers = together(*(partial(caller.report, [fact]) for caller in callers))

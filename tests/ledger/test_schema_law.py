@@ -1,4 +1,5 @@
-"""The law that stands in the schema: each constraint is broken once by a direct write, beside a write that keeps it.
+"""The law that stands in the schema: each constraint is broken once by a direct write, beside a
+write that keeps it.
 
 The models are walked, so a constraint that nobody tries here fails the suite.
 """
@@ -10,28 +11,30 @@ import pytest
 from django.apps import apps
 from django.db import DatabaseError, IntegrityError, connection, models, transaction
 
+from accounts.models import Person, Project
 from approvals.models import ExemptionVote, Gate, Vote
-from inquiry.models import Pulse
-from inquiry.models_alerts import AlertChannel
-from inquiry.models_incidents import IncidentEntry
+from investigation.models import AlertChannel, IncidentEntry
 from journal.models import Body, Fingerprint
 from ledger import states
 from ledger.models import Attempt, Effect
-from sessions.models import (
-    Item,
-    Person,
-    Project,
-    Session,
-    Task,
-)
-from sessions.models_leases import BeatMinute
-from sessions.models_messages import Delivery, Reading
+from monitoring.models import JobHeartbeat
+from sessions.models import HeartbeatMinute, Item, MessageFile, MessageRead, Session, Task
 from tests.ledger.cases_of_the_book import CASES
 from tests.ledger.rows_by_hand import LAWFUL, Row, World
 
 pytestmark = pytest.mark.django_db
 SQLITE: Final = connection.vendor == "sqlite"
-ROOMS: Final = ("journal", "agent_sessions", "ledger", "approvals", "inquiry", "ingest")
+ROOMS: Final = (
+    "journal",
+    "accounts",
+    "agent_sessions",
+    "ledger",
+    "approvals",
+    "notifications",
+    "monitoring",
+    "investigation",
+    "api",
+)
 
 
 def our_models() -> list[type[models.Model]]:
@@ -41,7 +44,11 @@ def our_models() -> list[type[models.Model]]:
 
 def constraints() -> dict[str, models.BaseConstraint]:
     """Every named constraint of those tables."""
-    return {constraint.name: constraint for model in our_models() for constraint in model._meta.constraints}
+    return {
+        constraint.name: constraint
+        for model in our_models()
+        for constraint in model._meta.constraints
+    }
 
 
 def test_every_constraint_is_tried_and_every_table_has_a_lawful_row() -> None:
@@ -63,7 +70,8 @@ def write(world: World, model: type[models.Model], columns: Row) -> None:
 
 
 def _move(world: World, model: type[models.Model], columns: Row, *before: Row) -> None:
-    """Write a row, then change it step by step, the last time to `columns`; an approval gets the vote it needs."""
+    """Write a row, then change it step by step, the last time to `columns`; an approval gets the
+    vote it needs."""
     gate = world.write(model)
     if columns.get("status") != "expired":
         world.write(Vote, gate=gate, answer="approve", user=world.new_reviewer())
@@ -77,11 +85,14 @@ def _column(field: Any) -> str:
 
 
 def named(error: IntegrityError, name: str) -> bool:
-    """Whether the database said which law was broken. SQLite names the columns of a uniqueness instead."""
+    """Whether the database said which law was broken. SQLite names the columns of a uniqueness
+    instead."""
     constraint = constraints()[name]
     if connection.vendor == "sqlite" and isinstance(constraint, models.UniqueConstraint):
         meta = CASES[name].model._meta
-        columns = ", ".join(f"{meta.db_table}.{_column(meta.get_field(column))}" for column in constraint.fields)
+        columns = ", ".join(
+            f"{meta.db_table}.{_column(meta.get_field(column))}" for column in constraint.fields
+        )
         return str(error) == f"UNIQUE constraint failed: {columns}"
     return name in str(error)
 
@@ -96,7 +107,9 @@ AHEAD: Final[dict[str, dict[str, list[str]]]] = {
     },
     "postgresql": {
         # an unknown kind breaks two constraints, of which the first by alphabet is named
-        "lease_kind_is_known": ["ALTER TABLE agent_sessions_lease DROP CONSTRAINT lease_is_on_what_its_kind_says"],
+        "lease_kind_is_known": [
+            "ALTER TABLE agent_sessions_lease DROP CONSTRAINT lease_is_on_what_its_kind_says"
+        ],
     },
 }
 
@@ -117,8 +130,10 @@ def test_the_schema_refuses_what_breaks_it_and_takes_what_keeps_it(world: World,
         assert named(refused.value, name), (wrong, refused.value)
 
 
-@pytest.mark.parametrize(("state", "leave"), list(product(states.STATES, states.LEAVES)))
-def test_a_state_stands_only_under_the_leaves_of_the_table(world: World, state: str, leave: str) -> None:
+@pytest.mark.parametrize(("state", "leave"), list(product(states.STATES, states.PERMISSIONS)))
+def test_a_state_stands_only_under_the_leaves_of_the_table(
+    world: World, state: str, leave: str
+) -> None:
     row = {
         "state": state,
         "leave": leave,
@@ -126,7 +141,7 @@ def test_a_state_stands_only_under_the_leaves_of_the_table(world: World, state: 
         "resolution": "happened",  # so that no attempt is needed
         "outcome": states.OUTCOME_OF_STATE[state][0],
     }
-    if leave in states.LEAVE_OF_STATE[state]:
+    if leave in states.PERMISSIONS_OF_STATE[state]:
         write(world, Effect, row)
         return
     with pytest.raises(IntegrityError, match="effect_moves_only_with_leave"):
@@ -135,7 +150,13 @@ def test_a_state_stands_only_under_the_leaves_of_the_table(world: World, state: 
 
 @pytest.mark.parametrize(("state", "outcome"), list(product(states.STATES, states.OUTCOMES)))
 def test_a_state_has_only_the_outcomes_of_the_table(world: World, state: str, outcome: str) -> None:
-    row = {"state": state, "leave": "used", "leave_basis": "observe", "attempt_count": 1, "outcome": outcome}
+    row = {
+        "state": state,
+        "leave": "used",
+        "leave_basis": "observe",
+        "attempt_count": 1,
+        "outcome": outcome,
+    }
     if outcome in states.OUTCOME_OF_STATE[state]:
         write(world, Effect, row)
         return
@@ -143,22 +164,26 @@ def test_a_state_has_only_the_outcomes_of_the_table(world: World, state: str, ou
         write(world, Effect, row)
 
 
-@pytest.mark.parametrize("leave", states.STILL)
+@pytest.mark.parametrize("leave", states.IDLE_PERMISSIONS)
 @pytest.mark.parametrize("state", ["dispatched", "acknowledged"])
 def test_an_effect_that_was_forgotten_can_never_move(world: World, leave: str, state: str) -> None:
-    """Code that forgets approvals gets an effect that fails closed, by UPDATE too; only what was granted is used."""
+    """Code that forgets approvals gets an effect that fails closed, by UPDATE too; only what was
+    granted is used."""
     write(world, Effect, {"effect_key": "e", "leave": leave, "leave_basis": "observe"})
     moving = {"state": state, "attempt_count": 1, "outcome": states.OUTCOME_OF_STATE[state][0]}
     with pytest.raises(IntegrityError), transaction.atomic():
         Effect.objects.filter(effect_key="e").update(**moving)
     if leave != "granted":
-        with pytest.raises(IntegrityError, match="leave_is_given_before_it_is_used"), transaction.atomic():
+        with (
+            pytest.raises(IntegrityError, match="leave_is_given_before_it_is_used"),
+            transaction.atomic(),
+        ):
             Effect.objects.filter(effect_key="e").update(**moving, leave="used")
         return
     assert Effect.objects.filter(effect_key="e").update(**moving, leave="used") == 1
 
 
-@pytest.mark.parametrize("leave", states.STILL)
+@pytest.mark.parametrize("leave", states.IDLE_PERMISSIONS)
 @pytest.mark.parametrize("mark", ["dispatched_mark", "acknowledged_mark", "failed_mark"])
 def test_no_attempt_is_marked_without_leave(world: World, leave: str, mark: str) -> None:
     row: dict[str, Any] = {"dispatched_mark": "", mark: "m"}
@@ -167,9 +192,14 @@ def test_no_attempt_is_marked_without_leave(world: World, leave: str, mark: str)
     write(world, Attempt, {**row, **world.under("observed")})
 
 
-@pytest.mark.parametrize(("claimed", "leave"), list(product(states.MOVED, states.LEAVES)))
-def test_an_attempt_is_stored_only_under_the_leave_of_its_effect(world: World, claimed: str, leave: str) -> None:
-    """What an attempt says of its own leave is not believed: a forged one beside an effect without leave is refused."""
+@pytest.mark.parametrize(
+    ("claimed", "leave"), list(product(states.MOVED_PERMISSIONS, states.PERMISSIONS))
+)
+def test_an_attempt_is_stored_only_under_the_leave_of_its_effect(
+    world: World, claimed: str, leave: str
+) -> None:
+    """What an attempt says of its own leave is not believed: a forged one beside an effect without
+    leave is refused."""
     row = {**world.under(leave), "leave": claimed}
     if claimed == leave:
         write(world, Attempt, row)
@@ -181,27 +211,42 @@ def test_an_attempt_is_stored_only_under_the_leave_of_its_effect(world: World, c
 def _insert(verb: str, conflict: str = "", *, effect: Effect, leave: str, number: int = 1) -> None:
     """An attempt by plain SQL: `verb` INTO …, ending with `conflict`."""
     effect_id, project_id = effect.id, effect.project_id
-    identities = [effect_id, project_id] if connection.vendor == "postgresql" else [effect_id.hex, project_id.hex]
+    identities = (
+        [effect_id, project_id]
+        if connection.vendor == "postgresql"
+        else [effect_id.hex, project_id.hex]
+    )
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
-            f"{verb} INTO ledger_attempt (effect_id, project_id, number, leave, remote_key, process, lane, is_open,"
-            " replaced, outcome, failure_reason, external_reference, dispatch_key, dispatched_mark, acknowledged_mark,"
+            f"{verb} INTO ledger_attempt (effect_id, project_id, number, leave, remote_key, "
+            "process, lane, is_open,"
+            " replaced, outcome, failure_reason, external_reference, dispatch_key, "
+            "dispatched_mark, acknowledged_mark,"
             " failed_mark, verdict_row)"
-            " VALUES (%s, %s, %s, %s, 'gbk-1', '', 'evidence', false, false, '', '', '', '', 'm', '', '', '')"
+            " VALUES (%s, %s, %s, %s, 'gbk-1', '', 'evidence', false, false, '', '', '', '', 'm', "
+            "'', '', '')"
             f" {conflict}",
             [*identities, number, leave],
         )
 
 
-UPSERT: Final = "ON CONFLICT (effect_id, number) DO UPDATE SET leave = excluded.leave, replaced = true"
+UPSERT: Final = (
+    "ON CONFLICT (effect_id, number) DO UPDATE SET leave = excluded.leave, replaced = true"
+)
 WAYS: Final = [
     *[("INSERT", ""), ("INSERT", "ON CONFLICT DO NOTHING"), ("INSERT", UPSERT)],
-    *([(verb, "") for verb in ("INSERT OR REPLACE", "INSERT OR IGNORE", "REPLACE")] if SQLITE else []),
+    *(
+        [(verb, "") for verb in ("INSERT OR REPLACE", "INSERT OR IGNORE", "REPLACE")]
+        if SQLITE
+        else []
+    ),
 ]
 
 
 @pytest.mark.parametrize(("verb", "conflict"), WAYS)
-def test_no_way_of_inserting_gets_a_forged_attempt_in(world: World, verb: str, conflict: str) -> None:
+def test_no_way_of_inserting_gets_a_forged_attempt_in(
+    world: World, verb: str, conflict: str
+) -> None:
     granted = world.under("granted")["effect"]
     with pytest.raises(IntegrityError, match="attempt_needs_the_leave_of_its_effect"):
         _insert(verb, conflict, effect=granted, leave="used")
@@ -213,7 +258,12 @@ def test_the_leave_number_and_effect_of_an_attempt_are_never_changed(world: Worl
     observed = world.under("observed")["effect"]
     write(world, Attempt, {"effect": observed, "leave": "observed", "number": 1})
     attempts = Attempt.objects.filter(effect=observed)
-    for change in ({"leave": "used"}, {"effect": world.used}, {"leave": "used", "effect": world.used}, {"number": 2}):
+    for change in (
+        {"leave": "used"},
+        {"effect": world.used},
+        {"leave": "used", "effect": world.used},
+        {"number": 2},
+    ):
         with pytest.raises(IntegrityError, match="attempt_keeps_its_leave"), transaction.atomic():
             attempts.update(**change)
     with pytest.raises(IntegrityError, match="attempt_keeps_its_leave"):
@@ -221,11 +271,14 @@ def test_the_leave_number_and_effect_of_an_attempt_are_never_changed(world: Worl
     with transaction.atomic():  # heard only now: it would have needed leave
         _insert("INSERT", UPSERT, effect=observed, leave="bypassed")
     assert attempts.update(leave="observed") == 1
-    assert attempts.update(leave="observed", outcome="ok") == 1  # said again, as every upsert says it
+    assert (
+        attempts.update(leave="observed", outcome="ok") == 1
+    )  # said again, as every upsert says it
 
 
 def test_an_attempt_of_an_earlier_leave_may_be_written_again(world: World) -> None:
-    """After a clean rejection the leave speaks of the next attempt; a late word on the first still comes in."""
+    """After a clean rejection the leave speaks of the next attempt; a late word on the first still
+    comes in."""
     write(world, Attempt, {"effect": world.used, "number": 1})
     Effect.objects.filter(id=world.used.id).update(leave="granted")
     _insert("INSERT", UPSERT, effect=world.used, leave="used")
@@ -242,33 +295,40 @@ def test_only_planned_and_dispatched_compensations_count_as_open(world: World, s
     if state in ("planned", "dispatched"):
         with pytest.raises(IntegrityError):
             write(world, Effect, open_one)
-        write(world, Effect, {**open_one, **row, "attempt_count": 2})  # a report of a later attempt is never refused
-        write(world, Effect, {**open_one, "lane": "evidence"})  # what was merely reported is never refused
+        write(
+            world, Effect, {**open_one, **row, "attempt_count": 2}
+        )  # a report of a later attempt is never refused
+        write(
+            world, Effect, {**open_one, "lane": "evidence"}
+        )  # what was merely reported is never refused
     else:
         write(world, Effect, open_one)
 
 
-# A table without a column for the project belongs to the installation, or its rows hang on a row that has one. Whoever
-# adds a table here says which.
+# A table without a column for the project belongs to the installation, or its rows hang on a row
+# that has one. Whoever adds a table here says which.
 OF_THE_INSTALLATION: Final = {
     Project,  # the wall itself
     Fingerprint,  # of its keys
     Person,  # may be a member of many projects
-    Pulse,  # of our own chores, which run once for all projects
+    JobHeartbeat,  # of our own chores, which run once for all projects
 }
 HANGS_ON: Final[dict[type[models.Model], str]] = {
     Body: "entry",  # one text of one entry
-    BeatMinute: "lease",  # a count of one lease's beats, written by every one of them
+    HeartbeatMinute: "lease",  # a count of one lease's beats, written by every one of them
     AlertChannel: "alert",  # who is to hear of one alert
-    Reading: "message",  # one agent's reading of one message
+    MessageRead: "message",  # one agent's reading of one message
     IncidentEntry: "incident",  # where one thing that was said of one incident stands
     ExemptionVote: "exemption",  # that one person granted one exemption
-    Delivery: "message",  # one file of one message; found by its folder, whose mark is of no project
+    # one file of one message; found by its folder, whose mark is of no project
+    MessageFile: "message",
 }
 
 
 @pytest.mark.parametrize("model", our_models(), ids=lambda model: model._meta.db_table)
-def test_every_table_carries_its_project_or_hangs_on_a_row_that_does(model: type[models.Model]) -> None:
+def test_every_table_carries_its_project_or_hangs_on_a_row_that_does(
+    model: type[models.Model],
+) -> None:
     ways = {
         "carries": _carries_project(model),
         "installation": model in OF_THE_INSTALLATION,
@@ -304,7 +364,9 @@ def _write_and_check(model: type[models.Model], row: Row) -> None:
         (Body, "entry_id", "entry"),
     ],
 )
-def test_what_a_row_refers_to_must_be_there(world: World, model: type[models.Model], column: str, absent: str) -> None:
+def test_what_a_row_refers_to_must_be_there(
+    world: World, model: type[models.Model], column: str, absent: str
+) -> None:
     missing = 10**9 if absent == "entry" else Effect(id=world.project.id).id
     lawful = LAWFUL[model](world)
     lawful.pop(absent)

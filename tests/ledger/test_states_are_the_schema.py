@@ -1,4 +1,5 @@
-"""The tables of the fold are the schema: editing one asks for a migration, so the two cannot drift apart."""
+"""The tables of the fold are the schema: editing one asks for a migration, so the two cannot drift
+apart."""
 
 import importlib.util
 from typing import Any
@@ -15,11 +16,12 @@ from ledger import states
 pytestmark = pytest.mark.once
 
 
-FILES = {"ledger.models": ("Effect", "Attempt"), "ledger.models_tools": ("Tool",), "ledger.models_holds": ("Hold",)}
+FILES = {"ledger.models": ("Effect", "Attempt", "Tool", "Stop")}
 
 
 def models_anew() -> dict[str, ModelState]:
-    """The files of models executed once more against the tables as they are now, in a registry of their own."""
+    """The files of models executed once more against the tables as they are now, in a registry of
+    their own."""
     found = {}
     for file, names in FILES.items():
         spec = importlib.util.find_spec(file)
@@ -58,17 +60,29 @@ def test_the_migrations_say_what_the_tables_say() -> None:
 @pytest.mark.parametrize(
     ("table", "value", "constraint"),
     [
-        ("LEAVE_OF_STATE", {**states.LEAVE_OF_STATE, "dispatched": states.LEAVES}, "effect_moves_only_with_leave"),
-        ("OUTCOME_OF_STATE", {**states.OUTCOME_OF_STATE, "planned": ("ok",)}, "effect_outcome_fits_its_state"),
-        ("MOVED", (*states.MOVED, "granted"), "attempt_moves_only_with_leave"),
-        ("LEAVES", (*states.LEAVES, "assumed"), "effect_leave_is_known"),
-        ("BASES", (*states.BASES, "hope"), "effect_leave_basis_is_known"),
-        ("REASONS", (*states.REASONS, "mood"), "effect_reason_is_known"),
+        (
+            "PERMISSIONS_OF_STATE",
+            {**states.PERMISSIONS_OF_STATE, "dispatched": states.PERMISSIONS},
+            "effect_moves_only_with_leave",
+        ),
+        (
+            "OUTCOME_OF_STATE",
+            {**states.OUTCOME_OF_STATE, "planned": ("ok",)},
+            "effect_outcome_fits_its_state",
+        ),
+        (
+            "MOVED_PERMISSIONS",
+            (*states.MOVED_PERMISSIONS, "granted"),
+            "attempt_moves_only_with_leave",
+        ),
+        ("PERMISSIONS", (*states.PERMISSIONS, "assumed"), "effect_leave_is_known"),
+        ("PERMISSION_BASES", (*states.PERMISSION_BASES, "hope"), "effect_leave_basis_is_known"),
+        ("FAILURE_REASONS", (*states.FAILURE_REASONS, "mood"), "effect_reason_is_known"),
         ("OUTCOMES", (*states.OUTCOMES, "fine"), "attempt_outcome_is_known"),
         ("RESOLUTIONS", (*states.RESOLUTIONS, "ignored"), "effect_resolution_is_known"),
         ("TOOL_CLASSES", (*states.TOOL_CLASSES, "magic"), "tool_class_is_known"),
         ("REVERSIBILITIES", (*states.REVERSIBILITIES, "maybe"), "tool_reversibility_is_known"),
-        ("HOLD_SCOPES", (*states.HOLD_SCOPES, "planet"), "hold_scope_is_known"),
+        ("STOP_SCOPES", (*states.STOP_SCOPES, "planet"), "hold_scope_is_known"),
     ],
 )
 def test_editing_a_table_of_the_fold_asks_for_a_migration(
@@ -79,7 +93,7 @@ def test_editing_a_table_of_the_fold_asks_for_a_migration(
 
 
 def test_every_state_of_the_tables_is_one_state() -> None:
-    assert set(states.LEAVE_OF_STATE) == set(states.OUTCOME_OF_STATE) == set(states.STATES)
-    assert set(states.OPEN) < set(states.STATES)
-    assert not set(states.MOVED) & set(states.STILL)
+    assert set(states.PERMISSIONS_OF_STATE) == set(states.OUTCOME_OF_STATE) == set(states.STATES)
+    assert set(states.OPEN_STATES) < set(states.STATES)
+    assert not set(states.MOVED_PERMISSIONS) & set(states.IDLE_PERMISSIONS)
     assert set(states.OUTCOME_OF_REASON.values()) <= set(states.OUTCOME_OF_STATE["failed"])

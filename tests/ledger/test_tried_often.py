@@ -1,4 +1,5 @@
-"""Of an effect that was tried very often few attempts are read; what becomes of it is what reading all would give."""
+"""Of an effect that was tried very often few attempts are read; what becomes of it is what reading
+all would give."""
 
 import random
 from typing import Any
@@ -7,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger import tried
+from accounts import projects, repositories
+from accounts.models import Agent
 from ledger.models import Attempt, Effect
-from ledger.rows import EffectRow
-from sessions import projects, repositories
-from sessions.models import Agent
-from tests.ingest.caller import Caller
-from tests.ledger.story import Said, deliveries, stories
+from ledger.store import reader
+from ledger.store.rows import EffectRow
+from tests.api.api_client import Caller
+from tests.ledger.fact_strategies import Said, deliveries, stories
 from tests.ledger.test_convergence import SOME, opened, post, record, stored, undone
 
 pytestmark = pytest.mark.django_db
@@ -27,7 +28,7 @@ def test_it_folds_to_the_same_rows(tester: Agent, told: list[Said], chance: rand
     states = []
     for few in (READ_ALL, READ_FEW):
         with undone(), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(tried, "FEW", few)
+            patch.setattr(reader, "MAX_FULLY_LOADED", few)
             opened(tester)
             for batch in batches:
                 record(tester, batch)
@@ -43,7 +44,7 @@ def test_and_so_it_does_after_commands_and_imports(
     batches = [(chance.choice([agent, importer]), batch) for batch in deliveries(told, chance)]
     commands = chance.randint(0, 3)
     with undone():
-        repositories.ensure(projects.ensure_default(), "acme/x")
+        repositories.ensure_repository(projects.ensure_default_project(), "acme/x")
         if commands:
             effect = agent.session("s") and agent.plan("push", "s", tool="git.push", arguments={})
         if commands > 1:
@@ -54,7 +55,7 @@ def test_and_so_it_does_after_commands_and_imports(
         states = []
         for few in (READ_ALL, READ_FEW):
             with undone(), pytest.MonkeyPatch.context() as patch:
-                patch.setattr(tried, "FEW", few)
+                patch.setattr(reader, "MAX_FULLY_LOADED", few)
                 for caller, batch in batches:
                     items = [said.item("s") for said in batch]
                     for item in items:
@@ -64,22 +65,41 @@ def test_and_so_it_does_after_commands_and_imports(
         assert states[0] == states[1]
 
 
-def test_a_fact_reads_no_more_of_many_attempts_than_of_a_few(agent: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fact_reads_no_more_of_many_attempts_than_of_a_few(
+    agent: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read: list[int] = []
-    bearing = tried.bearing
+    bearing = reader.load_relevant_attempts
 
     def counted(rows: dict[Any, EffectRow], facts: Any) -> Any:
         found = bearing(rows, facts)
         read.append(sum(map(len, found.values())))
         return found
 
-    monkeypatch.setattr("ledger.effects.bearing", counted)
-    many = 4 * tried.FEW
-    for first in range(1, many, tried.FEW):
-        post(agent, [Said(f"d{n}", "e", "effect.dispatched", attempt=n) for n in range(first, first + tried.FEW)])
+    monkeypatch.setattr("ledger.store.writer.load_relevant_attempts", counted)
+    many = 4 * reader.MAX_FULLY_LOADED
+    for first in range(1, many, reader.MAX_FULLY_LOADED):
+        post(
+            agent,
+            [
+                Said(f"d{n}", "e", "effect.dispatched", attempt=n)
+                for n in range(first, first + reader.MAX_FULLY_LOADED)
+            ],
+        )
     read.clear()
     for number in (3, 5, 7):
-        post(agent, [Said(f"a{number}", "e", "effect.acknowledged", attempt=number, fields={"outcome": "ok"})])
+        post(
+            agent,
+            [
+                Said(
+                    f"a{number}",
+                    "e",
+                    "effect.acknowledged",
+                    attempt=number,
+                    fields={"outcome": "ok"},
+                )
+            ],
+        )
     post(agent, [Said("next", "e", "effect.dispatched", attempt=many + 1)])
     assert max(read) <= 4, "what a fact names, the newest, and the last two that were acknowledged"
     effect = Effect.objects.get()

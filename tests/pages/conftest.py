@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.house.kept import Kept
-from tests.ingest.caller import Caller
-from tests.pages.book import HOUSES_TOKEN, Book, doors, fill
+from tests.api.api_client import Caller
+from tests.config.row_snapshot import Kept
 from tests.pages.people import House
+from tests.pages.sample_data import HOUSES_TOKEN, Book, doors, fill
 
 
 @pytest.fixture

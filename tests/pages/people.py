@@ -10,16 +10,17 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.db import transaction
 from django.test import Client
 
+from accounts import agents, people, projects, repositories, tokens
+from accounts.models import ROLES, Agent, AgentToken, Membership, Project, Repository
 from config.middleware import SEEN_S, SIGNED_IN_S
-from sessions import agents, people, projects, repositories, tokens
-from sessions.models import ROLES, Agent, AgentToken, Membership, Project, Repository
 
 PASSWORD = "slate-lantern-orbit-42"
 
 
 @dataclass
 class House:
-    """Project "default" with one person for each role, named by it; project "payments" with a neighbour and a token."""
+    """Project "default" with one person for each role, named by it; project "payments" with a
+    neighbour and a token."""
 
     project: Project
     other: Project
@@ -39,9 +40,13 @@ class House:
 
 
 def signed_in(name: str) -> str:
-    """Leave what a sign-in of the person called `name` leaves; the cookie. To sign in writes five times more."""
+    """Leave what a sign-in of the person called `name` leaves; the cookie. To sign in writes five
+    times more."""
     user, store, now = User.objects.get(username=name), SessionStore(), int(time.time())
-    store[SESSION_KEY], store[BACKEND_SESSION_KEY] = str(user.pk), settings.AUTHENTICATION_BACKENDS[-1]
+    store[SESSION_KEY], store[BACKEND_SESSION_KEY] = (
+        str(user.pk),
+        settings.AUTHENTICATION_BACKENDS[-1],
+    )
     store[HASH_SESSION_KEY] = user.get_session_auth_hash()
     store[SIGNED_IN_S] = store[SEEN_S] = now
     store.save()
@@ -51,13 +56,13 @@ def signed_in(name: str) -> str:
 def build() -> House:
     """Make the house through the verbs."""
     with transaction.atomic():
-        project, other = projects.ensure_default(), projects.create("payments")
-        members = {role: people.add(project, role, role, PASSWORD) for role in ROLES}
-        neighbour = people.add(other, "neighbour", "administrator", PASSWORD)
-        agent = agents.ensure(project, "deploy-7", members["operator"].user)
-        stranger = agents.ensure(other, "build-4")
+        project, other = projects.ensure_default_project(), projects.create_project("payments")
+        members = {role: people.add_project_member(project, role, role, PASSWORD) for role in ROLES}
+        neighbour = people.add_project_member(other, "neighbour", "administrator", PASSWORD)
+        agent = agents.ensure_agent(project, "deploy-7", members["operator"].user)
+        stranger = agents.ensure_agent(other, "build-4")
         for one in (agent, stranger):
-            tokens.issue(one, expires_in=None, actor="gatebook")
+            tokens.issue_token(one, expires_in=None, actor="gatebook")
         return House(
             project=project,
             other=other,
@@ -66,6 +71,6 @@ def build() -> House:
             agent=agent,
             token=AgentToken.objects.get(agent=agent),
             other_token=AgentToken.objects.get(agent=stranger),
-            repository=repositories.ensure(project, "web"),
-            other_repository=repositories.ensure(other, "ledger"),
+            repository=repositories.ensure_repository(project, "web"),
+            other_repository=repositories.ensure_repository(other, "ledger"),
         )

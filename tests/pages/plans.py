@@ -1,4 +1,5 @@
-"""How the database goes about what it is asked: the plan of each statement, its parameters bound as they were."""
+"""How the database goes about what it is asked: the plan of each statement, its parameters bound as
+they were."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,9 @@ def explained() -> Iterator[dict[str, str]]:
     asked: list[tuple[str, Any]] = []
     plans: dict[str, str] = {}
 
-    def note(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]) -> Any:
+    def note(
+        execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]
+    ) -> Any:
         if sql.lstrip("(").startswith("SELECT"):
             asked.append((sql, params))
         return execute(sql, params, many, context)

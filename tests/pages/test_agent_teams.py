@@ -1,4 +1,5 @@
-"""Teams of agents: administrators name them on the agent's page or with the token; each change is journalled."""
+"""Teams of agents: administrators name them on the agent's page or with the token; each change is
+journalled."""
 
 from io import StringIO
 
@@ -6,8 +7,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
+from accounts.models import Agent
 from journal.models import Body, Entry
-from sessions.models import Agent
 from tests.pages.people import House
 
 pytestmark = pytest.mark.django_db
@@ -23,7 +24,9 @@ def test_an_administrator_puts_an_agent_into_a_team_and_takes_it_out(house: Hous
         assert Agent.objects.get(id=house.agent.id).team == team
         assert (reverse("agent", args=[other.id]) in admin.get(page).text) is bool(team)
     told = Entry.objects.filter(kind=KIND).order_by("position")
-    assert [(entry.subject, entry.actor.startswith("p_")) for entry in told] == [(house.agent.id, True)] * 2
+    assert [(entry.subject, entry.actor.startswith("p_")) for entry in told] == [
+        (house.agent.id, True)
+    ] * 2
     assert '"team":"night"' in Body.objects.get(entry=told[0]).text
 
 

@@ -12,11 +12,11 @@ from django.test import Client
 from django.urls import reverse
 from playwright.sync_api import Page, expect
 
-from journal import horizon
+from journal import settled_position
 from journal.models import Entry
 from ledger.models import Effect
 from tests.approvals.conftest import desk, quiet
-from tests.approvals.story import Desk
+from tests.approvals.inbox_scenario import Desk
 
 __all__ = ["desk", "quiet"]
 pytestmark = pytest.mark.django_db
@@ -26,14 +26,19 @@ MOMENT = PAST + timedelta(minutes=3)
 
 @pytest.fixture
 def asof(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The moment three minutes after two effects, one of which waits for people and one of which runs."""
-    monkeypatch.setattr(horizon, "last_position", lambda: Entry.objects.latest("position").position)
+    """The moment three minutes after two effects, one of which waits for people and one of which
+    runs."""
+    monkeypatch.setattr(
+        settled_position, "load_settled_position", lambda: Entry.objects.latest("position").position
+    )
     with time_machine.travel(PAST):
         desk.declare("file.read", "read", "read_only")
         desk.plan(arguments={"ref": "main"})
         running = desk.plan("running", tool="file.read", arguments={"n": 1})
         desk.agent.dispatch(running)
-    return f"#{Entry.objects.latest('position').position}@{MOMENT.isoformat().replace('+00:00', 'Z')}"
+    return (
+        f"#{Entry.objects.latest('position').position}@{MOMENT.isoformat().replace('+00:00', 'Z')}"
+    )
 
 
 def pages(desk: Desk, asof: str) -> dict[str, str]:
@@ -48,7 +53,14 @@ def pages(desk: Desk, asof: str) -> dict[str, str]:
         "lanes": lanes,
         **{
             query: f"{reverse('audit')}?q={quote(f'{query} asof:{asof}')}"
-            for query in ("effect", "session", "gate", "event", "effect tool:file.read", "effect tool:nothing")
+            for query in (
+                "effect",
+                "session",
+                "gate",
+                "event",
+                "effect tool:file.read",
+                "effect tool:nothing",
+            )
         },
     }
 
@@ -66,7 +78,9 @@ def shown(client: Client, url: str) -> str:
     return unescape(answer.content.decode())
 
 
-def test_every_page_of_the_past_names_its_moment_to_the_script(desk: Desk, client: Client, asof: str) -> None:
+def test_every_page_of_the_past_names_its_moment_to_the_script(
+    desk: Desk, client: Client, asof: str
+) -> None:
     for name, url in pages(desk, asof).items():
         main = shown(client, url).partition("<main")[2].partition("</main>")[0]
         (said,) = {one.partition('"')[0] for one in main.split('data-as-of="')[1:]}
@@ -90,7 +104,9 @@ def test_ages_count_from_the_moment_that_the_page_shows(
         expect(ages.first).to_have_text("3 min ago")
         words = set(ages.all_text_contents())
         assert not any(word.endswith(" d ago") for word in words), (name, words)
-        assert PAST.strftime("%Y-%m-%d") in (browser_page.locator("main [data-form=fixed]").first.text_content() or "")
+        assert PAST.strftime("%Y-%m-%d") in (
+            browser_page.locator("main [data-form=fixed]").first.text_content() or ""
+        )
     browser_page.set_content(now)
     browser_page.add_script_tag(content=script)
     expect(browser_page.locator("main .results tbody time[datetime]").first).to_have_text("2 d ago")

@@ -1,4 +1,5 @@
-"""The search box in a real browser: a list that completes and never decides, bars that come after the page."""
+"""The search box in a real browser: a list that completes and never decides, bars that come after
+the page."""
 
 import re
 from collections.abc import Callable
@@ -6,24 +7,34 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.house.server import Server
-from tests.ingest.caller import Caller
-from tests.pages.book import many
+from tests.api.api_client import Caller
+from tests.config.server import Server
+from tests.pages.sample_data import many
 from tests.pages.test_frame_browser import enter, violations_by_day_and_night
 
 pytestmark = [pytest.mark.browser, pytest.mark.once]
 
 
-def test_the_box_completes_and_only_enter_searches(live_server_process: Server, new_page: Callable[..., Page]) -> None:
+def test_the_box_completes_and_only_enter_searches(
+    live_server_process: Server, new_page: Callable[..., Page]
+) -> None:
     agent = Caller(live_server_process.token("deploy-7"), address=live_server_process.url)
     many(agent, "completed", 60, answered=60)
     said: list[str] = []
-    page = enter(new_page(viewport={"width": 390, "height": 800}, reduced_motion="reduce"), live_server_process)
+    page = enter(
+        new_page(viewport={"width": 390, "height": 800}, reduced_motion="reduce"),
+        live_server_process,
+    )
     page.on("console", lambda one: said.append(one.text))
     page.goto(f"{live_server_process.url}/audit/?q=session:completed")
     expect(page.locator("svg.histogram a").first).to_be_attached()
-    expect(page.get_by_role("navigation", name="Facets").get_by_role("link", name="tool.3")).to_be_visible()
-    box, options = page.get_by_role("combobox", name="Query"), page.locator(".completions").get_by_role("option")
+    expect(
+        page.get_by_role("navigation", name="Facets").get_by_role("link", name="tool.3")
+    ).to_be_visible()
+    box, options = (
+        page.get_by_role("combobox", name="Query"),
+        page.locator(".completions").get_by_role("option"),
+    )
     box.focus()
     page.keyboard.press("End")
     page.keyboard.type(" tool:tool.3")
@@ -32,7 +43,10 @@ def test_the_box_completes_and_only_enter_searches(live_server_process: Server, 
     covers = page.locator(".completions").bounding_box()
     assert button
     assert covers
-    assert covers["y"] + covers["height"] <= button["y"] or button["y"] + button["height"] <= covers["y"]
+    assert (
+        covers["y"] + covers["height"] <= button["y"]
+        or button["y"] + button["height"] <= covers["y"]
+    )
     assert violations_by_day_and_night(page) == []
     page.keyboard.press("Escape")
     expect(options).to_have_count(0)
@@ -54,5 +68,8 @@ def test_the_box_completes_and_only_enter_searches(live_server_process: Server, 
     page.goto(f"{live_server_process.url}/audit/link/?q=session:completed")
     page.get_by_role("button", name="Copy").click()
     expect(page.get_by_role("button", name="Copied")).to_be_visible()
-    assert page.evaluate("navigator.clipboard.readText()") == page.get_by_label("Address").input_value()
+    assert (
+        page.evaluate("navigator.clipboard.readText()")
+        == page.get_by_label("Address").input_value()
+    )
     assert said == []

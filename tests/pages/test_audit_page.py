@@ -1,4 +1,5 @@
-"""Around the rows of a search: groups, facets, bars, what to do about nothing, and completion of the box."""
+"""Around the rows of a search: groups, facets, bars, what to do about nothing, and completion of
+the box."""
 
 import re
 from html import unescape
@@ -6,17 +7,17 @@ from html import unescape
 import pytest
 from django.test import Client
 
+from accounts import repositories
 from approvals import exemptions
-from journal import horizon
-from journal.clock import now_us
+from db.clock import now_us
+from journal import settled_position
 from journal.models import Entry
-from journal.templatetags.gatebook import grouped
 from ledger.models import Effect
-from sessions import repositories
-from tests.approvals.proving import proved
-from tests.ingest.caller import Caller
-from tests.pages.book import Book, many, pass_deadline
+from tests.api.api_client import Caller
+from tests.approvals.confirm_helpers import proved
 from tests.pages.people import House
+from tests.pages.sample_data import Book, many, pass_deadline
+from web.templatetags.gatebook import grouped
 
 pytestmark = pytest.mark.django_db
 HOSTILE = "<script>pwned=1</script>\u202egpj"
@@ -43,8 +44,13 @@ def links(page: str) -> list[str]:
 def test_every_entity_is_found_and_grouped(viewer: Client, house: House, book: Book) -> None:
     user = house.members["operator"].user
     for tool in ("mail.*", "<script>pwned=1</script>"):
-        exemptions.grant(
-            house.project, tool=tool, reason="for the drill", ends_at_us=now_us() + 10**9, user=user, **proved()
+        exemptions.create_exemption(
+            house.project,
+            tool=tool,
+            reason="for the drill",
+            ends_at_us=now_us() + 10**9,
+            user=user,
+            **proved(),
         )
     assert "Deploy the web shop" in page_of(viewer, "session key:deploy-web")
     page = page_of(viewer, "exemption granter:operator is:live")
@@ -54,13 +60,17 @@ def test_every_entity_is_found_and_grouped(viewer: Client, house: House, book: B
     page = page_of(viewer, "event kind:exemption.granted actor:operator")
     assert "<b>2 events</b>" in page
     assert ">operator</span></td>" in page
-    assert re.search(r'aria-current="true">\s*<span>[^×]*operator', page)  # the facet knows who is meant by a name
+    assert re.search(
+        r'aria-current="true">\s*<span>[^×]*operator', page
+    )  # the facet knows who is meant by a name
     page = page_of(viewer, "event session:deploy-web kind:effect.sniffed")
     assert f"/effects/{book.effects['ok']}/?fact=" in page
     assert ">deploy-7<" in page
     assert "No gates yet" in page_of(viewer, "gate")
     page = page_of(viewer, "-tool:git.push | group tool,outcome | count, max(attempts), p95(took)")
-    counted = dict.fromkeys(re.findall(r'rowheader" scope="row" data-label="Tool">\s*<a href="([^"]+)"', page))
+    counted = dict.fromkeys(
+        re.findall(r'rowheader" scope="row" data-label="Tool">\s*<a href="([^"]+)"', page)
+    )
     assert len(counted) > 4
     for one in list(counted)[::3]:
         rows = viewer.get(unescape(one)).content.decode()
@@ -79,13 +89,17 @@ def test_every_entity_is_found_and_grouped(viewer: Client, house: House, book: B
             assert f"<b>{number} " in viewer.get(unescape(url)).content.decode(), (text, url)
 
 
-def test_facets_and_bars_only_edit_the_query(viewer: Client, agent: Caller, house: House, book: Book) -> None:
+def test_facets_and_bars_only_edit_the_query(
+    viewer: Client, agent: Caller, house: House, book: Book
+) -> None:
     many(agent, "long", 60, answered=60)
-    repositories.ensure(house.other, "theirs")
+    repositories.ensure_repository(house.other, "theirs")
     plain = page_of(viewer, "session:long")
     assert 'class="histogram"' not in plain  # of many rows they come after the page
     (part,) = re.findall(r'hx-get="([^"]+)"', plain.partition("<main")[2])
-    fragment = viewer.get("/audit/" + unescape(part), headers={"HX-Request": "true"}).content.decode()
+    fragment = viewer.get(
+        "/audit/" + unescape(part), headers={"HX-Request": "true"}
+    ).content.decode()
     assert "<tbody" not in fragment.partition("</details>")[2]
     assert "<html" not in fragment
     assert "<html" in viewer.get("/audit/" + unescape(part)).content.decode()
@@ -108,28 +122,39 @@ def test_facets_and_bars_only_edit_the_query(viewer: Client, agent: Caller, hous
         assert answer.status_code == 200
     assert seen > 3  # each narrows
     narrowed = page_of(viewer, "session:long tool:tool.3 state:[acknowledged,unknown]")
-    (chosen,) = re.findall(r'<a href="([^"]+)"\s+aria-current="true">\s*<span>[^×]*tool\.3', narrowed)
+    (chosen,) = re.findall(
+        r'<a href="([^"]+)"\s+aria-current="true">\s*<span>[^×]*tool\.3', narrowed
+    )
     assert unescape(chosen) == "/audit/?q=session%3Along+state%3A%5Backnowledged%2Cunknown%5D"
     bar = next(one for one in links(whole.partition('<svg class="histogram"')[2]) if "since" in one)
     assert "<b>60 effects</b>" in viewer.get(bar).content.decode()
 
 
-def test_nothing_says_what_was_read_and_which_condition_is_to_blame(viewer: Client, book: Book) -> None:
+def test_nothing_says_what_was_read_and_which_condition_is_to_blame(
+    viewer: Client, book: Book
+) -> None:
     page = page_of(viewer, "tool:mail.send state:failed -agent:deploy-7")
     assert "Effects where tool is mail.send and state is failed and not agent is deploy-7." in page
     assert "No single condition excludes all results." in page
-    page = page_of(viewer, "(tool:mail.send AND state:failed) AND (leave:bypassed OR tool:none) since:7d")
+    page = page_of(
+        viewer, "(tool:mail.send AND state:failed) AND (leave:bypassed OR tool:none) since:7d"
+    )
     blamed = page.partition('class="words section found-nothing"')[2]
     assert links(blamed) == ["/audit/?q=effect"]  # of two conditions neither is to blame alone
     fixed = viewer.get("/audit/", {"q": "state:failed OR stat:unknown"}).content.decode()
     assert "/audit/?q=state%3Afailed+OR+state%3Aunknown" in links(fixed)
     page = page_of(viewer, "tool:mail.send AND state:failed AND since:7d")
     blamed = page.partition('class="words section found-nothing"')[2]
-    assert links(blamed) == ["/audit/?q=tool%3Amail.send+since%3A7d", "/audit/?q=state%3Afailed+since%3A7d"]
+    assert links(blamed) == [
+        "/audit/?q=tool%3Amail.send+since%3A7d",
+        "/audit/?q=state%3Afailed+since%3A7d",
+    ]
     page = page_of(viewer, "agent:nobody")
     assert "“nobody” is not the name of an agent in this project" in page
     answer = viewer.get("/audit/", {"q": "tool:a | group agent", "add": "state:[failed,unknown]"})
-    assert unescape(answer.headers["Location"]).endswith("tool%3Aa+state%3A%5Bfailed%2Cunknown%5D+%7C+group+agent")
+    assert unescape(answer.headers["Location"]).endswith(
+        "tool%3Aa+state%3A%5Bfailed%2Cunknown%5D+%7C+group+agent"
+    )
 
 
 # What stands before the cursor (|), what is offered first, and what the box holds when it is taken.
@@ -145,17 +170,25 @@ COMPLETED = [
     ("intent:!@app|", "!@approved_intent ", "intent:!@approved_intent "),
     ("| group re|", "repository", "| group repository"),
     ("| group tool | ma|", "max(", "| group tool | max("),
-    ("seq(effect.planned -> !effect.ack|", "effect.acknowledged", "seq(effect.planned -> !effect.acknowledged"),
+    (
+        "seq(effect.planned -> !effect.ack|",
+        "effect.acknowledged",
+        "seq(effect.planned -> !effect.acknowledged",
+    ),
     ("stat:fai|", "state:", "state:fai"),
     ("gate requester:view|", "viewer ", "gate requester:viewer "),
 ]
 
 
-def test_the_box_is_completed_where_the_cursor_stands(viewer: Client, house: House, agent: Caller, book: Book) -> None:
-    repositories.ensure(house.project, f"web {HOSTILE}")
+def test_the_box_is_completed_where_the_cursor_stands(
+    viewer: Client, house: House, agent: Caller, book: Book
+) -> None:
+    repositories.ensure_repository(house.project, f"web {HOSTILE}")
     for typed, first, became in COMPLETED:
         before, _, after = typed.rpartition("|")
-        page = viewer.get("/audit/complete/", {"q": before + after, "at": str(len(before))}).content.decode()
+        page = viewer.get(
+            "/audit/complete/", {"q": before + after, "at": str(len(before))}
+        ).content.decode()
         options = [unescape(one) for one in re.findall(r'data-text="([^"]*)"', page)]
         assert options[:1] == [first], (typed, options)
         assert len(options) <= 12
@@ -172,7 +205,10 @@ def test_the_box_is_completed_where_the_cursor_stands(viewer: Client, house: Hou
 
 
 def test_words_are_marked_where_they_stand(viewer: Client, agent: Caller, book: Book) -> None:
-    text = "the <b>quarterly</b> ledger of \u202egnp was <script>pwned=1</script> printed " + "x " * 400
+    text = (
+        "the <b>quarterly</b> ledger of \u202egnp was <script>pwned=1</script> printed "
+        + "x " * 400
+    )
     agent.plan("printed", "deploy-web", tool="print.run", arguments={"document": text})
     page = page_of(viewer, "quarterly ledg* tool:print.run")
     assert "<b>1 effect</b>" in page
@@ -184,8 +220,12 @@ def test_words_are_marked_where_they_stand(viewer: Client, agent: Caller, book: 
     assert "<mark>" not in page_of(viewer, "tool:print.run -quarterlies")
 
 
-def test_what_sets_a_set_apart_is_told_with_counts(viewer: Client, agent: Caller, book: Book) -> None:
-    many(agent, "long", 70, answered=70)  # tools 0 to 6 in turn; outcomes ok, error, unknown in turn
+def test_what_sets_a_set_apart_is_told_with_counts(
+    viewer: Client, agent: Caller, book: Book
+) -> None:
+    many(
+        agent, "long", 70, answered=70
+    )  # tools 0 to 6 in turn; outcomes ok, error, unknown in turn
     agent.plan("one more", "long", tool="tool.1", arguments={})
     page = page_of(viewer, "session:long tool:tool.1", apart="2")
     told = page.partition('id="apart"')[2].partition("</section>")[0]
@@ -193,13 +233,18 @@ def test_what_sets_a_set_apart_is_told_with_counts(viewer: Client, agent: Caller
     assert ">60 without</a>" in told
     assert "planned" not in told  # one alone is chance
     assert "<th" not in page_of(viewer, "session:long", apart="7").partition('id="apart"')[2]
-    narrowed = page_of(viewer, "session:long (state:planned OR outcome:unknown) since:1h", apart="3")
+    narrowed = page_of(
+        viewer, "session:long (state:planned OR outcome:unknown) since:1h", apart="3"
+    )
     assert "No other results to compare with." in narrowed
     unknown = (
-        page_of(viewer, "session:long outcome:unknown", apart="2").partition('id="apart"')[2].partition("</section>")[0]
+        page_of(viewer, "session:long outcome:unknown", apart="2")
+        .partition('id="apart"')[2]
+        .partition("</section>")[0]
     )
     found = re.findall(
-        r"(?s)State</span>\s*<a[^>]*>.*?unknown.*?>(\d+) of\s+23\s*<.*?>0 of\s+48\s*<.*?>\s*only in these\s*<",
+        r"(?s)State</span>\s*<a[^>]*>.*?unknown.*?>(\d+) of\s+23\s*<.*?>0 of\s+48\s*<.*?>\s*only "
+        r"in these\s*<",
         unknown,
     )
     assert found == ["23"]
@@ -211,7 +256,9 @@ def test_as_of_a_moment_facets_bars_and_links_are_of_that_moment(
     viewer: Client, agent: Caller, book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newest = Entry.objects.order_by("-position").values_list("position", flat=True)
-    monkeypatch.setattr(horizon, "last_position", lambda: newest[0])  # nothing settles within a test on PostgreSQL
+    monkeypatch.setattr(
+        settled_position, "load_settled_position", lambda: newest[0]
+    )  # nothing settles within a test on PostgreSQL
     position = newest[0]
     effect = Effect.objects.get(id=book.effects["planned"])
     agent.dispatch({"id": str(effect.id), "intent_digest": effect.intent_digest})
@@ -222,5 +269,7 @@ def test_as_of_a_moment_facets_bars_and_links_are_of_that_moment(
     facets = page.partition('id="facets"')[2]
     assert "#planned" in facets
     assert "#dispatched" not in facets
-    assert "#dispatched" in page_of(viewer, "tool:deploy.run", facets="1").partition('id="facets"')[2]
+    assert (
+        "#dispatched" in page_of(viewer, "tool:deploy.run", facets="1").partition('id="facets"')[2]
+    )
     assert "/audit/?q=tool%3Adeploy.run&facets=1" in links(page)  # back to now

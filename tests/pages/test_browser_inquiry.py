@@ -1,4 +1,5 @@
-"""The reading pages in a real browser: reach, contrast, keys, news, hostile words, and a journey without JavaScript."""
+"""The reading pages in a real browser: reach, contrast, keys, news, hostile words, and a journey
+without JavaScript."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -8,17 +9,19 @@ from uuid import UUID
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.approvals.shelf import still
-from tests.house.server import Server
-from tests.ingest.caller import Caller
-from tests.pages.book import REFERENCE, Book, fill, leave
+from tests.api.api_client import Caller
+from tests.approvals.live_fixture import still
+from tests.config.server import Server
+from tests.pages.sample_data import REFERENCE, Book, fill, leave
 from tests.pages.test_frame_browser import enter, violations_wide_and_narrow
 
 pytestmark = pytest.mark.browser
 
 POLL_MS = 5_000  # between two looks of an open page for news
 STATES = ("planned", "dispatched", "acknowledged", "failed", "unknown", "compensated", "superseded")
-HOSTILE = " <b>x</b><img src=x onerror=pwned=1><script>pwned=1</script><a href='javascript:pwned=1'>y</a>"
+HOSTILE = (
+    " <b>x</b><img src=x onerror=pwned=1><script>pwned=1</script><a href='javascript:pwned=1'>y</a>"
+)
 HOSTILE += "<div hx-get='/sign-out/' hx-trigger='load'></div>{{7*7}} \u202egpj\u200b"
 
 
@@ -26,21 +29,23 @@ HOSTILE += "<div hx-get='/sign-out/' hx-trigger='load'></div>{{7*7}} \u202egpj\u
 INCIDENT = """
 from django.contrib.auth.models import User
 from django.db import transaction
-from inquiry import incidents, things
-from sessions import projects
-project, by, words = projects.ensure_default(), User.objects.first(), {words!r}
+from investigation.incidents import incidents
+from display import references
+from accounts import projects
+project, by, words = projects.ensure_default_project(), User.objects.first(), {words!r}
 with transaction.atomic():
-    thing = things.find(project, "{session}")
+    thing = references.find_reference(project, "{session}")
     title = "A push" + words.translate(dict.fromkeys((8238, 8203)))
-    one = incidents.open_(project, title[:200], by, key="{session}", first=thing, why="it pushed" + words)
-    incidents.note(one, "It was Ann." + words, by, key="{session}")
+    one = incidents.open_incident(project, title[:200], by, key="{session}", first=thing, why="it pushed" + words)
+    incidents.add_note(one, "It was Ann." + words, by, key="{session}")
 print(f"/incidents/{{one.id}}/")
 """
 
 
 @dataclass
 class Shelf:
-    """The running house with two books, the second full of hostile words, and an agent who goes on writing."""
+    """The running house with two books, the second full of hostile words, and an agent who goes on
+    writing."""
 
     server: Server
     agent: Caller
@@ -84,7 +89,9 @@ def shelf(live_server_process: Server) -> Shelf:
     leave(agent, hostile, HOSTILE)
     incidents = {}
     for one, words in ((book, ""), (hostile, HOSTILE)):
-        incidents[one.session] = live_server_process.run(INCIDENT.format(session=one.session, words=words)).strip()
+        incidents[one.session] = live_server_process.run(
+            INCIDENT.format(session=one.session, words=words)
+        ).strip()
     return Shelf(live_server_process, agent, book, hostile, incidents)
 
 
@@ -97,18 +104,25 @@ def complaints() -> Iterator[list[str]]:
 
 
 def signed_in(page: Page, shelf: Shelf, complaints: list[str]) -> Page:
-    """Sign in; complain of policy violations, dialogs and errors, but not of the pages that answer 400 or 404."""
-    page.on("console", lambda one: complaints.append(one.text) if "status of 40" not in one.text else None)
+    """Sign in; complain of policy violations, dialogs and errors, but not of the pages that answer
+    400 or 404."""
+    page.on(
+        "console",
+        lambda one: complaints.append(one.text) if "status of 40" not in one.text else None,
+    )
     page.on("pageerror", lambda one: complaints.append(str(one)))
     page.on("dialog", lambda one: complaints.append(one.message))
     page.add_init_script(
-        "addEventListener('securitypolicyviolation', event => console.error('policy: ' + event.violatedDirective))"
+        "addEventListener('securitypolicyviolation', event => console.error('policy: ' + "
+        "event.violatedDirective))"
     )
     return enter(page, shelf.server)
 
 
 @pytest.mark.once
-def test_everybody_can_use_every_page(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
+def test_everybody_can_use_every_page(
+    shelf: Shelf, browser_page: Page, complaints: list[str]
+) -> None:
     page = signed_in(browser_page, shelf, complaints)
     found = []
     for path in shelf.paths(shelf.book):
@@ -136,10 +150,15 @@ def test_hostile_words_do_nothing(shelf: Shelf, browser_page: Page, complaints: 
 
 @pytest.mark.once
 def test_states_are_words_in_grey(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
-    """Colour is never all: without it the page says the same, and each state has a shape of its own."""
+    """Colour is never all: without it the page says the same, and each state has a shape of its
+    own."""
     page = signed_in(browser_page, shelf, complaints)
-    just_now = shelf.agent.plan("just now", str(shelf.book.session), tool="mail.send", arguments={"recipients": 1})
-    shelf.agent.dispatch(just_now)  # what was dispatched when the book was filled may be past its deadline by now
+    just_now = shelf.agent.plan(
+        "just now", str(shelf.book.session), tool="mail.send", arguments={"recipients": 1}
+    )
+    shelf.agent.dispatch(
+        just_now
+    )  # what was dispatched when the book was filled may be past its deadline by now
     page.goto(f"{shelf.server.url}/sessions/{shelf.book.session}/")
     page.evaluate("document.documentElement.classList.add('grey')")
     page.emulate_media(forced_colors="active")
@@ -153,7 +172,9 @@ def test_states_are_words_in_grey(shelf: Shelf, browser_page: Page, complaints: 
 
 
 @pytest.mark.once
-def test_a_row_is_reached_marked_and_walked_from(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
+def test_a_row_is_reached_marked_and_walked_from(
+    shelf: Shelf, browser_page: Page, complaints: list[str]
+) -> None:
     page = signed_in(browser_page, shelf, complaints)
     page.goto(f"{shelf.server.url}/effects/{shelf.book.effects['error']}/")
     page.get_by_role("link", name="In session").click()
@@ -173,7 +194,9 @@ def test_a_row_is_reached_marked_and_walked_from(shelf: Shelf, browser_page: Pag
 
 
 @pytest.mark.once
-def test_the_box_goes_to_a_reference(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
+def test_the_box_goes_to_a_reference(
+    shelf: Shelf, browser_page: Page, complaints: list[str]
+) -> None:
     page = signed_in(browser_page, shelf, complaints)
     page.goto(f"{shelf.server.url}/audit/")
     page.keyboard.press("/")
@@ -183,14 +206,17 @@ def test_the_box_goes_to_a_reference(shelf: Shelf, browser_page: Page, complaint
     expect(page).to_have_url(f"{shelf.server.url}/effects/{shelf.book.effects['ok']}/")
 
 
-def test_news_arrives_by_itself_and_can_be_paused(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
+def test_news_arrives_by_itself_and_can_be_paused(
+    shelf: Shelf, browser_page: Page, complaints: list[str]
+) -> None:
     page = signed_in(browser_page, shelf, complaints)
     page.clock.install()
     opened = shelf.agent.session("live", title="A session that goes on")
     first = shelf.agent.plan("first", "live", arguments={"command": "git fetch"})
     url = f"{shelf.server.url}/sessions/{opened['id']}/"
     page.goto(url)
-    # On PostgreSQL news is told again while anybody on the cluster, as another test, has an older transaction open.
+    # On PostgreSQL news is told again while anybody on the cluster, as another test, has an older
+    # transaction open.
     for _ in range(20):
         with page.expect_response(lambda one: "/timeline/" in one.url) as answer:
             page.clock.fast_forward(POLL_MS)
@@ -236,16 +262,22 @@ def test_a_page_says_when_it_may_be_out_of_date(
     expect(warning).to_be_hidden()
 
 
-def test_the_journey_of_an_investigator_without_javascript(shelf: Shelf, new_page: Callable[..., Page]) -> None:
+def test_the_journey_of_an_investigator_without_javascript(
+    shelf: Shelf, new_page: Callable[..., Page]
+) -> None:
     page = enter(new_page(java_script_enabled=False), shelf.server)
     page.get_by_label("Title or key").fill("Deploy the web shop")
     page.get_by_label("Mode").select_option("leased")
     page.get_by_role("button", name="Filter sessions").click()
-    title = re.compile("Deploy the web shop$")
-    page.locator("tbody tr", has=page.locator("th", has_text=title)).first.get_by_role("link").first.click()
+    title = re.compile(r"Deploy the web shop\s*$")
+    page.locator("tbody tr", has=page.locator("th", has_text=title)).first.get_by_role(
+        "link"
+    ).first.click()
     page.get_by_label("Only problems").check()
     page.get_by_role("button", name="Filter effects").click()
-    page.locator("#rows").get_by_role("row", name=re.compile("pytest -q error")).get_by_role("link").first.click()
+    page.locator("#rows").get_by_role("row", name=re.compile("pytest -q error")).get_by_role(
+        "link"
+    ).first.click()
     expect(page.get_by_role("heading", level=2).first).to_contain_text("Acknowledged at")
     page.locator("summary", has_text="Body").first.click()
     expect(page.locator("#facts pre").first).to_be_visible()
@@ -257,7 +289,9 @@ def test_the_journey_of_an_investigator_without_javascript(shelf: Shelf, new_pag
     page.get_by_role("button", name="Search", exact=True).click()
     expect(page.locator(".timeline tbody tr")).to_have_count(1)
     page.get_by_role("navigation", name="Facets").get_by_role("link", name="deploy-7").click()
-    expect(page.get_by_label("Query", exact=True)).to_have_value("state:failed tool:deploy.run agent:deploy-7")
+    expect(page.get_by_label("Query", exact=True)).to_have_value(
+        "state:failed tool:deploy.run agent:deploy-7"
+    )
     page.get_by_text("Filters and syntax for effects").click()
     page.get_by_role("button", name="attempts:>1").click()
     expect(page.get_by_label("Query", exact=True)).to_have_value(
@@ -267,6 +301,8 @@ def test_the_journey_of_an_investigator_without_javascript(shelf: Shelf, new_pag
     page.get_by_role("button", name="Search", exact=True).click()
     expect(page.locator("mark")).to_have_text("fialed")
     expect(page.get_by_label("Query", exact=True)).to_have_value("state:fialed")
-    page.get_by_label("Any id").fill("s_999999")
+    page.get_by_label("Id, key or reference").fill("s_999999")
     page.get_by_role("button", name="Go", exact=True).click()
-    expect(page.get_by_text("Gatebook searched this project for the handle of a session")).to_be_visible()
+    expect(
+        page.get_by_text("Gatebook searched this project for the handle of a session")
+    ).to_be_visible()

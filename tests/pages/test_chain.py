@@ -1,4 +1,5 @@
-"""The chain of an effect, the three clocks, unfolding, and what stood around a position of the journal."""
+"""The chain of an effect, the three clocks, unfolding, and what stood around a position of the
+journal."""
 
 import re
 from typing import Any
@@ -9,16 +10,18 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from inquiry import chain, clocks, neighbours
-from inquiry.models_incidents import Incident
-from journal.clock import now_us
+from db.clock import now_us
+from investigation.models import Incident
 from journal.models import Entry
 from ledger.models import Effect
+from pages.effects import chain
+from pages.journal import data
+from pages.timeline import clock_skew
 from sessions.models import Session
-from tests.approvals.story import Desk
-from tests.ingest.caller import Caller, new_key
-from tests.pages.book import Book, done, doors, fill
+from tests.api.api_client import Caller, new_key
+from tests.approvals.inbox_scenario import Desk
 from tests.pages.people import House
+from tests.pages.sample_data import Book, done, doors, fill
 
 pytestmark = pytest.mark.django_db
 SECOND = 1_000_000
@@ -82,17 +85,27 @@ def test_a_chain_holds_parents_children_compensations_and_what_the_book_finds_al
     assert house.client("neighbour").get(url).status_code == 404
 
 
-# Asked by the frame of every page. It is one step from the end of the table, and SQLite calls that a scan.
+# Asked by the frame of every page. It is one step from the end of the table, and SQLite calls that
+# a scan.
 _LAST_ENTRY = "FROM journal_entry ORDER BY position DESC LIMIT 1"
 
 
-def test_chain_and_incident_are_read_by_indexes(house: House, agent: Caller, viewer: Client, book: Book) -> None:
+def test_chain_and_incident_are_read_by_indexes(
+    house: House, agent: Caller, viewer: Client, book: Book
+) -> None:
     if connection.vendor != "sqlite":
-        pytest.skip("PostgreSQL plans by its own statistics, and of so small a book scans are the best")
+        pytest.skip(
+            "PostgreSQL plans by its own statistics, and of so small a book scans are the best"
+        )
     handle = str(Session.objects.get(id=book.session))
-    house.client("reviewer").post(reverse("open_incident"), {"title": "x", "thing": handle, "reason": "why"})
+    house.client("reviewer").post(
+        reverse("open_incident"), {"title": "x", "thing": handle, "reason": "why"}
+    )
     incident = Incident.objects.get()
-    urls = [reverse("effect_chain", args=[book.effects["ok"]]), reverse("incident", args=[incident.id])]
+    urls = [
+        reverse("effect_chain", args=[book.effects["ok"]]),
+        reverse("incident", args=[incident.id]),
+    ]
     with CaptureQueriesContext(connection) as queries:
         assert [viewer.get(url, {"clock": "corrected"}).status_code for url in urls] == [200, 200]
     used = []
@@ -102,7 +115,11 @@ def test_chain_and_incident_are_read_by_indexes(house: House, agent: Caller, vie
                 cursor.execute(f"EXPLAIN QUERY PLAN {query['sql']}")
                 used += [row[3] for row in cursor.fetchall()]
     assert not [step for step in used if re.match(r"SCAN (ledger_|journal_)", step)]
-    assert not [step for step in used if re.search(r"effect_by_opening \(project_id=\?(?! AND opened_position=)", step)]
+    assert not [
+        step
+        for step in used
+        if re.search(r"effect_by_opening \(project_id=\?(?! AND opened_position=)", step)
+    ]
     assert any("effect_asked_about" in step for step in used)
 
 
@@ -110,8 +127,8 @@ def test_a_chain_is_bounded_and_says_where_it_is_cut(
     house: House, agent: Caller, viewer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent.session("s")
-    monkeypatch.setattr(chain, "UP", 2)
-    monkeypatch.setattr(chain, "ALIKE", 1)
+    monkeypatch.setattr(chain, "MAX_STEPS_UP", 2)
+    monkeypatch.setattr(chain, "MAX_SIMILAR", 1)
     effects: list[dict[str, Any]] = []
     for number in range(4):
         parent = {"parent_effect": effects[-1]["id"]} if effects else {}
@@ -153,13 +170,21 @@ def test_a_chain_tells_who_let_it_pass(house: House, agent: Caller, viewer: Clie
 
 
 def report(agent: Caller, session: str, key: str, *, behind_us: int, **fields: Any) -> None:
-    fact = {"id": new_key(), "kind": "effect.planned", "session": session, "effect_key": key, "tool": "git.push"}
+    fact = {
+        "id": new_key(),
+        "kind": "effect.planned",
+        "session": session,
+        "effect_key": key,
+        "tool": "git.push",
+    }
     told = {"occurred_us": now_us() - behind_us, "arguments": {"ref": "main"}}
     answer = agent.report([fact | told | fields])
     assert answer.status_code == 200, answer.text
 
 
-def test_the_corrected_clock_is_the_agents_shifted_by_the_median_and_says_so(agent: Caller, viewer: Client) -> None:
+def test_the_corrected_clock_is_the_agents_shifted_by_the_median_and_says_so(
+    agent: Caller, viewer: Client
+) -> None:
     session = agent.session("s", mode="leased")["id"]
     for number, behind_s in enumerate((30, 30, 31, 30, 55)):
         report(agent, "s", f"e{number}", behind_us=behind_s * SECOND)
@@ -174,16 +199,22 @@ def test_the_corrected_clock_is_the_agents_shifted_by_the_median_and_says_so(age
         assert (fact["server_us"], fact["agent_us"]) == (entry.received_us, entry.occurred_us)
         assert fact["corrected_us"] == fact["agent_us"] + correction["shift_us"]
     by_corrected = viewer.get(url, {"view": "json", "clock": "corrected"}).json()
-    assert all(fact["at_us"] == fact["corrected_us"] for one in by_corrected["effects"] for fact in one["facts"])
+    assert all(
+        fact["at_us"] == fact["corrected_us"]
+        for one in by_corrected["effects"]
+        for fact in one["facts"]
+    )
     page = viewer.get(url, {"view": "compact", "clock": "corrected"}).text
     assert re.search(r"corrected by\s+plus 3\d\.\d s\s+\(median of\s+5\s+samples", page)
     table = viewer.get(url, {"clocks": "three"}).text
     assert table.count("data-label=Corrected") == 5
     assert "data-label=Corrected" not in viewer.get(url).text
-    assert clocks.of([1, 2, 3, 10**9, 10**10], False).why.startswith("the differences vary")
-    assert clocks.of([5, 5, 5], True).shift_us == 0
-    assert clocks.of([5, 5], False).why.startswith("too few")
-    assert clocks.of([4, 5, 5, 9], False) == clocks.Skew(5, 4)
+    assert clock_skew.estimate_skew([1, 2, 3, 10**9, 10**10], False).why.startswith(
+        "the differences vary"
+    )
+    assert clock_skew.estimate_skew([5, 5, 5], True).shift_us == 0
+    assert clock_skew.estimate_skew([5, 5], False).why.startswith("too few")
+    assert clock_skew.estimate_skew([4, 5, 5, 9], False) == clock_skew.Skew(5, 4)
 
 
 def test_repeats_of_the_same_call_are_one_row_that_unfolds(agent: Caller, viewer: Client) -> None:
@@ -196,7 +227,11 @@ def test_repeats_of_the_same_call_are_one_row_that_unfolds(agent: Caller, viewer
 
     def rows(**query: str) -> list[str]:
         page = viewer.get(url, {"view": "compact", **query}).text
-        return re.findall(r'<tr role="row"(?: class="is-marked")?>\s*<th role="rowheader".*?</tr>', page, re.DOTALL)
+        return re.findall(
+            r'<tr role="row"(?: class="is-marked")?>\s*<th role="rowheader".*?</tr>',
+            page,
+            re.DOTALL,
+        )
 
     (folded,) = rows()
     assert "×13" in folded
@@ -215,16 +250,23 @@ def test_repeats_of_the_same_call_are_one_row_that_unfolds(agent: Caller, viewer
 def test_the_journal_shows_what_stood_before_and_after_and_nothing_of_neighbours(
     house: House, agent: Caller, book: Book, viewer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # PostgreSQL takes no position back: those of tests before stand between the house's entries and this test's.
-    monkeypatch.setattr(neighbours, "FAR", 10**12)
+    # PostgreSQL takes no position back: those of tests before stand between the house's entries and
+    # this test's.
+    monkeypatch.setattr(data, "MAX_DISTANCE", 10**12)
     with doors(house.other_token.agent) as stranger:
         theirs = fill(stranger)
     agent.plan("last", str(book.session), tool="git.push", arguments={"ref": "<b>x</b>"})
-    own = list(Entry.objects.filter(project=house.project.id).order_by("position").values_list("position", flat=True))
+    own = list(
+        Entry.objects.filter(project=house.project.id)
+        .order_by("position")
+        .values_list("position", flat=True)
+    )
     at = own[15]
 
     def around(position: object) -> dict[str, Any]:
-        found: dict[str, Any] = viewer.get(reverse("journal"), {"at": str(position), "view": "json"}).json()
+        found: dict[str, Any] = viewer.get(
+            reverse("journal"), {"at": str(position), "view": "json"}
+        ).json()
         return found
 
     found = around(at)
@@ -242,13 +284,18 @@ def test_the_journal_shows_what_stood_before_and_after_and_nothing_of_neighbours
     assert str(theirs.session) not in page
     assert "Enter a number such as" in viewer.get(reverse("journal"), {"at": "<b>x"}).text
     effect = Effect.objects.get(id=book.effects["ok"])
-    assert f"{reverse('journal')}?at={effect.plan_position}#p" in viewer.get(reverse("effect", args=[effect.id])).text
+    assert (
+        f"{reverse('journal')}?at={effect.plan_position}#p"
+        in viewer.get(reverse("effect", args=[effect.id])).text
+    )
     kinds = house.client("administrator").get(reverse("journal"), {"at": str(own[0])}).text
     assert "admin." in kinds
     hidden = viewer.get(reverse("journal"), {"at": str(own[0])}).text
     assert '"role"' not in hidden.replace("&quot;", '"')
     assert '"role"' in kinds.replace("&quot;", '"')
-    monkeypatch.setattr(neighbours, "FAR", 20)  # others have written ever since, further than anybody looks
+    monkeypatch.setattr(
+        data, "MAX_DISTANCE", 20
+    )  # others have written ever since, further than anybody looks
     with doors(house.other_token.agent) as stranger:
         fill(stranger, key="later")
     recent = {one["position"] for one in around("")["entries"]}

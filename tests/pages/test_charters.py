@@ -4,9 +4,9 @@ import json
 
 from django.urls import reverse
 
+from accounts import agents, people
+from accounts.models import Agent
 from journal.models import Body, Entry
-from sessions import agents, people
-from sessions.models import Agent
 from tests.pages.people import House
 
 CHARTER = "Deploy the web shop.\nNever on a Friday."
@@ -28,7 +28,7 @@ def test_a_charter_is_stored_as_a_version_and_kept_in_the_journal(house: House) 
     agent = Agent.objects.get(pk=house.agent.pk)
     assert (agent.charter, agent.charter_version) == (CHARTER, 1)
     entry = Entry.objects.get(kind="admin.agent_chartered")
-    assert entry.actor == people.pseudonym_of(house.members["administrator"].user)
+    assert entry.actor == people.ensure_pseudonym(house.members["administrator"].user)
     assert json.loads(entry.facts) == {"agent": str(agent.id), "charter_version": 1}
     assert json.loads(Body.objects.get(entry=entry).text)["charter"] == CHARTER
 
@@ -52,9 +52,12 @@ def test_of_two_who_edit_at_once_the_second_is_told(house: House) -> None:
 
 def test_what_is_too_long_or_holds_a_nul_is_refused(house: House) -> None:
     client, url = house.client("administrator"), reverse("agent", args=[house.agent.pk])
-    for charter in ("x" * (agents.CHARTER_CHARACTERS + 1), "a\0b"):
+    for charter in ("x" * (agents.MAX_CHARTER_CHARACTERS + 1), "a\0b"):
         assert client.post(url, {"charter": charter, "version": 0}).status_code == 422
-    assert client.post(url, {"charter": "x" * agents.CHARTER_CHARACTERS, "version": 0}).status_code == 302
+    assert (
+        client.post(url, {"charter": "x" * agents.MAX_CHARTER_CHARACTERS, "version": 0}).status_code
+        == 302
+    )
     assert Agent.objects.get(pk=house.agent.pk).charter_version == 1
 
 

@@ -1,4 +1,5 @@
-"""Two sessions side by side: the longest common subsequence, and what the page and its JSON say of each call."""
+"""Two sessions side by side: the longest common subsequence, and what the page and its JSON say of
+each call."""
 
 from itertools import pairwise
 from types import SimpleNamespace
@@ -8,12 +9,18 @@ from django.urls import reverse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inquiry import comparing
-from inquiry.comparing import FOLDED, Call, common, folded, lines
 from ledger.models import Effect
+from pages.compare import diff
+from pages.compare.diff import (
+    MIN_COLLAPSED,
+    Call,
+    collapse_equal_lines,
+    longest_common_subsequence,
+    merge_lines,
+)
 from sessions.models import Session
-from tests.approvals.story import Desk
-from tests.ingest.caller import Caller
+from tests.api.api_client import Caller
+from tests.approvals.inbox_scenario import Desk
 from tests.pages.people import House
 
 
@@ -30,7 +37,7 @@ def longest(left: list[int], right: list[int]) -> int:
 @settings(max_examples=80)
 @given(*[st.lists(st.integers(0, 5), max_size=40)] * 2)
 def test_what_is_common_is_a_longest_common_subsequence(left: list[int], right: list[int]) -> None:
-    pairs = common(left, right)
+    pairs = longest_common_subsequence(left, right)
     assert all(left[a] == right[b] for a, b in pairs)
     assert all(a < c and b < d for (a, b), (c, d) in pairwise(pairs))
     assert len(pairs) == longest(left, right)
@@ -38,29 +45,33 @@ def test_what_is_common_is_a_longest_common_subsequence(left: list[int], right: 
 
 @settings(max_examples=30)
 @given(*[st.lists(st.integers(0, 3), max_size=30)] * 2)
-def test_every_call_of_both_stands_in_one_line_and_in_order(left: list[int], right: list[int]) -> None:
+def test_every_call_of_both_stands_in_one_line_and_in_order(
+    left: list[int], right: list[int]
+) -> None:
     sides = [[call(n, str(key)) for n, key in enumerate(keys)] for keys in (left, right)]
-    found = lines(*sides)
+    found = merge_lines(*sides)
     assert [line.left for line in found if line.left] == sides[0]
     assert [line.right for line in found if line.right] == sides[1]
-    rows = folded(found)
+    rows = collapse_equal_lines(found)
     assert [line for row in rows for line in row.lines] == found
     assert [row.at for row in rows] == [found.index(row.first) for row in rows]
-    assert all(len(row.lines) == 1 or len(row.lines) >= FOLDED for row in rows)
+    assert all(len(row.lines) == 1 or len(row.lines) >= MIN_COLLAPSED for row in rows)
 
 
 def call(number: int, intent: str, **more: Any) -> Call:
-    effect = SimpleNamespace(id=number, tool="t", intent_digest=intent, outcome="ok", attempt_count=1, leave="used")
+    effect = SimpleNamespace(
+        id=number, tool="t", intent_digest=intent, outcome="ok", attempt_count=1, leave="used"
+    )
     return Call(effect, "acknowledged", **more)
 
 
 def test_a_call_whose_plan_is_unknown_is_equal_to_none() -> None:
-    assert [line.sign for line in lines([call(1, "")], [call(2, "")])] == ["-", "+"]
+    assert [line.sign for line in merge_lines([call(1, "")], [call(2, "")])] == ["-", "+"]
 
 
 def test_times_differ_when_they_are_twice_as_long_and_a_second_apart() -> None:
     def differ(one: int | None, other: int | None) -> tuple[str, ...]:
-        return comparing.differences(call(1, "a", waited_us=one), call(2, "a", waited_us=other))
+        return diff.differing_aspects(call(1, "a", waited_us=one), call(2, "a", waited_us=other))
 
     assert differ(900_000, 100_000) == ()
     assert differ(9_000_000, 5_000_000) == ()
@@ -68,7 +79,9 @@ def test_times_differ_when_they_are_twice_as_long_and_a_second_apart() -> None:
     assert differ(None, 1) == ("waiting",)
 
 
-def act(agent: Caller, session: str, key: str, outcome: str = "ok", attempts: int = 1, **plan: Any) -> None:
+def act(
+    agent: Caller, session: str, key: str, outcome: str = "ok", attempts: int = 1, **plan: Any
+) -> None:
     for attempt in range(1, attempts + 1):
         effect = agent.plan(key, session, **plan)
         agent.dispatch(effect)
@@ -80,7 +93,9 @@ def act(agent: Caller, session: str, key: str, outcome: str = "ok", attempts: in
 
 def test_two_sessions_are_laid_side_by_side(house: House, agent: Caller) -> None:
     left, right = (agent.session(key, title=f"<i>{key}</i>") for key in ("left", "right"))
-    alike: list[dict[str, Any]] = [{"tool": "file.read", "arguments": {"path": f"{n}.py"}} for n in range(FOLDED)]
+    alike: list[dict[str, Any]] = [
+        {"tool": "file.read", "arguments": {"path": f"{n}.py"}} for n in range(MIN_COLLAPSED)
+    ]
     for session in ("left", "right"):
         for number, plan in enumerate(alike):
             act(agent, session, f"r{number}", **plan)
@@ -91,30 +106,50 @@ def test_two_sessions_are_laid_side_by_side(house: House, agent: Caller) -> None
     viewer = house.client("viewer")
     url = reverse("session_diff", args=[left["id"], right["id"]])
     found = viewer.get(url, {"view": "json"}).json()
-    assert [line["sign"] for line in found["lines"]] == [*["="] * FOLDED, "-", "≠", "+"]
-    assert (found["equal"], found["differing"], found["only_left"], found["only_right"]) == (FOLDED, 1, 1, 1)
-    unlike = found["lines"][FOLDED + 1]
+    assert [line["sign"] for line in found["lines"]] == [*["="] * MIN_COLLAPSED, "-", "≠", "+"]
+    assert (found["equal"], found["differing"], found["only_left"], found["only_right"]) == (
+        MIN_COLLAPSED,
+        1,
+        1,
+        1,
+    )
+    unlike = found["lines"][MIN_COLLAPSED + 1]
     assert unlike["differs"] == ["outcome", "attempts"]
-    assert (unlike["left"]["outcome"], unlike["right"]["outcome"], unlike["right"]["attempts"]) == ("ok", "error", 2)
-    assert unlike["left"]["effect"] == str(Effect.objects.get(session=left["id"], effect_key="push"))
+    assert (unlike["left"]["outcome"], unlike["right"]["outcome"], unlike["right"]["attempts"]) == (
+        "ok",
+        "error",
+        2,
+    )
+    assert unlike["left"]["effect"] == str(
+        Effect.objects.get(session=left["id"], effect_key="push")
+    )
     page = viewer.get(url).text
-    assert f"{FOLDED} calls alike" in page
+    assert f"{MIN_COLLAPSED} calls alike" in page
     assert "6 calls in both sessions" in " ".join(page.replace("</b>", "").split())
     assert "&lt;script&gt;a" in page
     assert "<script>a" not in page
-    assert f"{FOLDED} calls alike" not in viewer.get(url, {"whole": "1"}).text
-    assert "file.read" not in viewer.get(url, {"only": "differences"}).text.partition('id="calls"')[2]
+    assert f"{MIN_COLLAPSED} calls alike" not in viewer.get(url, {"whole": "1"}).text
+    assert (
+        "file.read" not in viewer.get(url, {"only": "differences"}).text.partition('id="calls"')[2]
+    )
     # the way there, by whatever a person has at hand, and refusals beside it
     asked = reverse("session_compare", args=[left["id"]])
     assert f'action="{asked}"' in viewer.get(reverse("session", args=[left["id"]])).text
     handle = str(Session.objects.get(id=right["id"]))
-    for named in (handle, "right", right["id"], f"https://book.example/sessions/{right['id']}/?at=e_1#e_1"):
+    for named in (
+        handle,
+        "right",
+        right["id"],
+        f"https://book.example/sessions/{right['id']}/?at=e_1#e_1",
+    ):
         assert viewer.get(asked, {"with": named}).headers["Location"] == url
     refused = viewer.get(asked, {"with": "s_99999999"})
     assert (refused.status_code, "No such session" in refused.text) == (422, True)
     stranger = house.client("neighbour")
     assert stranger.get(url).status_code == stranger.get(asked).status_code == 404
-    assert viewer.get(reverse("session_diff", args=[left["id"], house.project.id])).status_code == 404
+    assert (
+        viewer.get(reverse("session_diff", args=[left["id"], house.project.id])).status_code == 404
+    )
 
 
 def test_waiting_and_reviewers_are_compared(house: House, agent: Caller) -> None:

@@ -1,4 +1,5 @@
-"""The counts of the frame: every page polls for them cheaply, and polling does not keep a sign-in alive."""
+"""The counts of the frame: every page polls for them cheaply, and polling does not keep a sign-in
+alive."""
 
 import re
 import time
@@ -11,9 +12,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from tests.approvals.story import Desk
-from tests.pages.book import HOUSES_TOKEN, doors
+from tests.approvals.inbox_scenario import Desk
 from tests.pages.people import House
+from tests.pages.sample_data import HOUSES_TOKEN, doors
 
 POLL = re.compile(r'<nav class="rail" id="rail"[^>]* hx-get="([^"]+)"')
 MOST = 4  # queries of a poll without news
@@ -28,8 +29,12 @@ def poll(client: Client, url: str) -> tuple[str, dict[str, dict[str, str]]]:
     return found[1].replace("&amp;", "&"), {"headers": headers}
 
 
-@pytest.mark.parametrize("url", ["/tools/", "/settings/appearance/", "/sessions/", "/approvals/", "/stuck/"])
-def test_every_page_learns_of_a_new_request_and_pays_little_for_nothing_new(house: House, url: str) -> None:
+@pytest.mark.parametrize(
+    "url", ["/tools/", "/settings/appearance/", "/sessions/", "/approvals/", "/stuck/"]
+)
+def test_every_page_learns_of_a_new_request_and_pays_little_for_nothing_new(
+    house: House, url: str
+) -> None:
     client = house.client("viewer")
     asked, more = poll(client, url)
     with CaptureQueriesContext(connection) as queries:
@@ -42,7 +47,9 @@ def test_every_page_learns_of_a_new_request_and_pays_little_for_nothing_new(hous
         agent.plan("e-1")
     rail = client.get(asked, **more).content.decode()  # type: ignore[arg-type]
     assert 'data-waiting="1"' in rail
-    assert re.search(rf'href="{re.escape(url)}"\s+aria-current="page"', rail) or url.startswith("/settings/")
+    assert re.search(rf'href="{re.escape(url)}"\s+aria-current="page"', rail) or url.startswith(
+        "/settings/"
+    )
     assert "<html" not in rail
     again = POLL.search(rail)
     assert again

@@ -1,4 +1,5 @@
-"""What the effect page says of facts that are not the agent's own, and of effects that are not this project's."""
+"""What the effect page says of facts that are not the agent's own, and of effects that are not this
+project's."""
 
 import re
 from typing import Any
@@ -7,16 +8,17 @@ import pytest
 from django.db import transaction
 from django.urls import reverse
 
-from approvals import exemptions, rulings
-from journal.clock import now_us
+from approvals import exemptions
+from approvals.voting import votes
+from db.clock import now_us
 from journal.models import Entry
-from ledger import holds
+from ledger import stops
 from ledger.models import Effect
-from tests.approvals.proving import proved
-from tests.approvals.story import Desk
-from tests.ingest.caller import Caller, new_key
-from tests.pages.book import doors
+from tests.api.api_client import Caller, new_key
+from tests.approvals.confirm_helpers import proved
+from tests.approvals.inbox_scenario import Desk
 from tests.pages.people import House
+from tests.pages.sample_data import doors
 
 pytestmark = pytest.mark.django_db
 
@@ -46,17 +48,19 @@ def lived(desk: Desk) -> dict[str, Any]:
     planned = desk.plan()
     gate = desk.gate(planned)
     with transaction.atomic():
-        rulings.extend(gate, desk.person("rita"))
+        votes.extend_deadline(gate, desk.person("rita"))
     desk.answer(gate, "rita", "return", "name the ticket first")
     planned = desk.plan()
     desk.agent.post(f"/gates/{desk.gate(planned).id}/cancel")
     planned = desk.plan()
     desk.answer(desk.gate(planned), "rita")
     with transaction.atomic():
-        rulings.revoke(desk.gate(planned), desk.person("rita"), "the branch is frozen")
-        stop = holds.put(desk.project, "effect", desk.effect(planned).id.hex, "look first", desk.user("rita"))
-        holds.lift(stop, "looked", desk.user("rita"))
-        exemptions.grant(
+        votes.revoke_approval(desk.gate(planned), desk.person("rita"), "the branch is frozen")
+        stop = stops.set_stop(
+            desk.project, "effect", desk.effect(planned).id.hex, "look first", desk.user("rita")
+        )
+        stops.lift_stop(stop, "looked", desk.user("rita"))
+        exemptions.create_exemption(
             desk.project,
             tool="git.*",
             reason="the freeze is over",
@@ -73,15 +77,30 @@ def lived(desk: Desk) -> dict[str, Any]:
 def test_what_people_and_gatebook_say_of_an_effect_is_known(desk: Desk) -> None:
     effect = lived(desk)
     told = set(Entry.objects.filter(effect=effect["id"]).values_list("kind", flat=True))
-    assert {"gate.requested", "gate.voted", "gate.ruled", "gate.extended", "gate.cancelled", "gate.revoked"} <= told
-    assert {"hold.set", "hold.lifted", "exemption.used", "effect.granted", "effect.acknowledged"} <= told
-    assert "unrecognised" not in page_of(desk.house, effect["id"])
+    assert {
+        "gate.requested",
+        "gate.voted",
+        "gate.ruled",
+        "gate.extended",
+        "gate.cancelled",
+        "gate.revoked",
+    } <= told
+    assert {
+        "hold.set",
+        "hold.lifted",
+        "exemption.used",
+        "effect.granted",
+        "effect.acknowledged",
+    } <= told
+    assert "unknown kind" not in page_of(desk.house, effect["id"])
 
 
 def test_the_same_words_reported_by_an_agent_move_nothing_and_it_is_said(desk: Desk) -> None:
     effect = desk.plan()
     kinds = ("gate.cancelled", "gate.ruled", "effect.granted", "hold.lifted")
-    items = [{"id": new_key(), "kind": kind, "session": "s-1", "effect_key": "e-1"} for kind in kinds]
+    items = [
+        {"id": new_key(), "kind": kind, "session": "s-1", "effect_key": "e-1"} for kind in kinds
+    ]
     assert desk.agent.report(items).status_code == 200
     page = page_of(desk.house, effect["id"])
     for entry in Entry.objects.filter(effect=effect["id"], lane="evidence"):
@@ -91,13 +110,15 @@ def test_the_same_words_reported_by_an_agent_move_nothing_and_it_is_said(desk: D
 def test_a_decision_about_an_effect_is_one_of_its_facts(desk: Desk) -> None:
     effect = desk.plan()
     path = f"/sessions/{desk.effect(effect).session_id}/decisions"
-    told = desk.agent.post(path, {"key": "way", "choice": "push to fix", "effect_key": "e-1"}).json()
+    told = desk.agent.post(
+        path, {"key": "way", "choice": "push to fix", "effect_key": "e-1"}
+    ).json()
     desk.agent.post(f"/decisions/{told['id']}/conclude", {"status": "done", "outcome": "pushed"})
     page = page_of(desk.house, effect["id"])
     for kind, words in (("decision.recorded", "push to fix"), ("decision.concluded", "pushed")):
         row = row_of(page, Entry.objects.get(kind=kind))
         assert words in row
-        assert "unrecognised" not in row
+        assert "unknown kind" not in row
 
 
 def test_only_what_an_agent_sent_is_labelled_as_its_words(desk: Desk) -> None:
@@ -105,19 +126,35 @@ def test_only_what_an_agent_sent_is_labelled_as_its_words(desk: Desk) -> None:
     desk.answer(desk.gate(effect), "rita", "deny", "not in this week")
     page = page_of(desk.house, effect["id"])
     for entry in Entry.objects.filter(effect=effect["id"]):
-        assert ("from agent: the item as stored" in row_of(page, entry)) == (entry.lane != "system"), entry.kind
+        assert ("from agent: the item as stored" in row_of(page, entry)) == (
+            entry.lane != "system"
+        ), entry.kind
 
 
-def test_an_effect_of_another_project_is_never_shown_as_a_relation(house: House, agent: Caller) -> None:
+def test_an_effect_of_another_project_is_never_shown_as_a_relation(
+    house: House, agent: Caller
+) -> None:
     with doors(house.other_token.agent) as stranger:
         stranger.session("theirs")
         theirs = stranger.plan("e-1", "theirs", tool="payroll.pay")
     agent.session("ours")
     ours = agent.plan("e-1", "ours", tool="git.fetch")
     for key, parent in (("of-theirs", theirs), ("of-ours", ours)):
-        plan = {"id": new_key(), "kind": "effect.planned", "session": "ours", "effect_key": key, "tool": "git.push"}
-        assert agent.report([{**plan, "arguments": {}, "parent_effect": parent["id"]}]).status_code == 200
-    pages = {key: page_of(house, str(Effect.objects.get(effect_key=key).id)) for key in ("of-theirs", "of-ours")}
+        plan = {
+            "id": new_key(),
+            "kind": "effect.planned",
+            "session": "ours",
+            "effect_key": key,
+            "tool": "git.push",
+        }
+        assert (
+            agent.report([{**plan, "arguments": {}, "parent_effect": parent["id"]}]).status_code
+            == 200
+        )
+    pages = {
+        key: page_of(house, str(Effect.objects.get(effect_key=key).id))
+        for key in ("of-theirs", "of-ours")
+    }
     assert re.search(rf"/effects/{ours['id']}/.*git\.fetch", pages["of-ours"], re.DOTALL)
     assert "parent of this effect" not in pages["of-theirs"]
     assert "payroll.pay" not in pages["of-theirs"]

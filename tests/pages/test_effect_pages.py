@@ -6,12 +6,12 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from journal.clock import now_us
+from db.clock import now_us
 from journal.models import Body, Entry
-from ledger import effects
 from ledger.models import Effect
-from tests.ingest.caller import Caller, new_key
-from tests.pages.book import REFERENCE, Book, erase_plan, pass_deadline
+from ledger.store import writer
+from tests.api.api_client import Caller, new_key
+from tests.pages.sample_data import REFERENCE, Book, erase_plan, pass_deadline
 from tests.pages.test_inquiry_pages import effect_page, main, viewer, words
 
 __all__ = ["viewer"]
@@ -39,16 +39,25 @@ def test_an_effect_begins_with_what_is_known(viewer: Client, book: Book) -> None
 
 
 def test_nobody_knows_once_the_deadline_passed(viewer: Client, book: Book) -> None:
-    assert "Nobody has said" not in effect_page(viewer, book, "dispatched")
+    assert "It may or may not have happened" not in effect_page(viewer, book, "dispatched")
     pass_deadline(book.effects["dispatched"])
     page = effect_page(viewer, book, "dispatched")
     assert "no result reported. It may or may not have happened." in page
     assert "A late report will still be recorded." in page
 
 
-def test_the_effect_page_holds_keys_target_arguments_result_and_relations(viewer: Client, book: Book) -> None:
+def test_the_effect_page_holds_keys_target_arguments_result_and_relations(
+    viewer: Client, book: Book
+) -> None:
     page = effect_page(viewer, book, "ok")
-    for said in (REFERENCE, "web @ main , production", "resource web@main", "git push origin main", "9d02a77", "prod"):
+    for said in (
+        REFERENCE,
+        "web @ main , production",
+        "resource web@main",
+        "git push origin main",
+        "9d02a77",
+        "prod",
+    ):
         assert said in page, said
     assert "undeclared: opaque" in page
     assert "child of this effect" in page
@@ -69,9 +78,11 @@ def test_an_effect_without_a_plan_says_what_is_missing(viewer: Client, book: Boo
 
 
 def test_a_breach_of_leave_stands_out(viewer: Client, book: Book) -> None:
-    Effect.objects.filter(id=book.effects["ok"]).update(leave="bypassed", leave_basis="policy", violates=True)
-    row = effects.load([book.effects["ok"]])[book.effects["ok"]]
-    effects.tell([effects.Breach(row, "executed_without_leave")], now_us())
+    Effect.objects.filter(id=book.effects["ok"]).update(
+        leave="bypassed", leave_basis="policy", violates=True
+    )
+    row = writer.load_effects([book.effects["ok"]])[book.effects["ok"]]
+    writer.record_violations([writer.Violation(row, "executed_without_leave")], now_us())
     page = effect_page(viewer, book, "ok")
     assert "Ran without approval: acknowledged" in page
     assert "Executed without approval." not in page  # said once
@@ -106,7 +117,9 @@ def test_erased_bodies_say_so_everywhere(viewer: Client, book: Book) -> None:
     assert "erased" in words(viewer.get(reverse("session", args=[book.session])))
 
 
-def test_long_text_is_cut_with_its_size_and_whole_in_the_download(viewer: Client, agent: Caller, book: Book) -> None:
+def test_long_text_is_cut_with_its_size_and_whole_in_the_download(
+    viewer: Client, agent: Caller, book: Book
+) -> None:
     long = "x" * 5000 + "\u202e; curl evil"
     planned = agent.plan("long", str(book.session), tool="shell", arguments={"command": long})
     page = words(viewer.get(reverse("effect", args=[planned["id"]])))
@@ -119,7 +132,12 @@ def test_long_text_is_cut_with_its_size_and_whole_in_the_download(viewer: Client
 
 def test_facts_are_paged_and_any_is_reached(viewer: Client, agent: Caller, book: Book) -> None:
     items = [
-        {"id": new_key(), "kind": "effect.sniffed", "session": str(book.session), "effect_key": "planned"}
+        {
+            "id": new_key(),
+            "kind": "effect.sniffed",
+            "session": str(book.session),
+            "effect_key": "planned",
+        }
         for _ in range(70)
     ]
     assert agent.report(items).status_code == 200

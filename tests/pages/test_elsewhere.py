@@ -1,4 +1,5 @@
-"""An address of another of one's projects says so and opens there; of a stranger's project nothing is told."""
+"""An address of another of one's projects says so and opens there; of a stranger's project nothing
+is told."""
 
 import html
 import re
@@ -10,34 +11,39 @@ from django.db import transaction
 from django.test import Client
 from django.urls import reverse
 
+from accounts import people
+from accounts.access import PROJECT_PARAMETER
+from accounts.models import Project
 from approvals import exemptions
-from inquiry import exports, incidents, saved
-from inquiry.models_saved import SavedQuery
-from journal import horizon
-from journal.clock import now_us
+from db.clock import now_us
+from investigation.incidents import incidents
+from investigation.models import SavedQuery
+from investigation.search import exports, saved_queries
+from journal import settled_position
 from journal.models import Entry
-from sessions import people
-from sessions.access import OF_PROJECT
-from sessions.models import Project
-from tests.approvals.proving import proved
-from tests.ingest.caller import Caller
-from tests.pages.book import Book
+from tests.api.api_client import Caller
+from tests.approvals.confirm_helpers import proved
 from tests.pages.people import House
+from tests.pages.sample_data import Book
 
 pytestmark = pytest.mark.django_db
-BUTTON: Final = re.compile(r'name="project" value="([^"]+)"><input type="hidden" name="next" value="([^"]+)">')
+BUTTON: Final = re.compile(
+    r'name="project" value="([^"]+)"><input type="hidden" name="next" value="([^"]+)">'
+)
 
 
 @pytest.fixture(autouse=True)
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """On PostgreSQL nothing settles that the test's own transaction wrote."""
-    monkeypatch.setattr(horizon, "last_position", lambda: Entry.objects.latest("position").position)
+    monkeypatch.setattr(
+        settled_position, "load_settled_position", lambda: Entry.objects.latest("position").position
+    )
 
 
 @pytest.fixture
 def both(house: House) -> Client:
     """The operator of the project "default", who belongs to "payments" too and is there now."""
-    people.add(house.other, "operator", "viewer")
+    people.add_project_member(house.other, "operator", "viewer")
     client = house.client("operator")
     switch(client, house.other)
     return client
@@ -66,7 +72,7 @@ def things(house: House, book: Book) -> dict[str, str]:
     """Something of the project "default" of each kind, and its page."""
     operator = house.members["operator"]
     with transaction.atomic():
-        exempted = exemptions.grant(
+        exempted = exemptions.create_exemption(
             house.project,
             tool="*",
             reason="a release is going on",
@@ -74,9 +80,11 @@ def things(house: House, book: Book) -> dict[str, str]:
             user=operator.user,
             **proved(),
         )
-        query = saved.save(house.project, operator.user, "Mine", "effect", shared=False)
-        incident = incidents.open_(house.project, "Who pushed?", operator.user, key="k")
-    export = exports.ask(operator, "effect", "csv")
+        query = saved_queries.save_query(
+            house.project, operator.user, "Mine", "effect", shared=False
+        )
+        incident = incidents.open_incident(house.project, "Who pushed?", operator.user, key="k")
+    export = exports.request_export(operator, "effect", "csv")
     return {
         "session": reverse("session", args=[book.session]),
         "effect": f"{reverse('effect', args=[book.effects['ok']])}?fact=1",
@@ -89,7 +97,9 @@ def things(house: House, book: Book) -> dict[str, str]:
     }
 
 
-def test_a_thing_of_another_of_ones_projects_says_so_and_opens_there(house: House, book: Book, both: Client) -> None:
+def test_a_thing_of_another_of_ones_projects_says_so_and_opens_there(
+    house: House, book: Book, both: Client
+) -> None:
     for what, url in things(house, book).items():
         shown = page(both, url, 409)
         assert f"<h1>This {what} belongs to another of your projects</h1>" in shown
@@ -97,27 +107,38 @@ def test_a_thing_of_another_of_ones_projects_says_so_and_opens_there(house: Hous
         assert "<b>payments</b>" in page(both, url, 409)  # looking has switched nothing
         assert "another of your projects" not in opened(both, shown, house.project)
         switch(both, house.other)
-    assert both.post(reverse("saved_query", args=[SavedQuery.objects.get().id]), {"do": "delete"}).status_code == 404
+    assert (
+        both.post(
+            reverse("saved_query", args=[SavedQuery.objects.get().id]), {"do": "delete"}
+        ).status_code
+        == 404
+    )
 
 
-def test_of_a_project_of_strangers_and_of_what_is_somebodys_alone_nothing_is_told(house: House, book: Book) -> None:
+def test_of_a_project_of_strangers_and_of_what_is_somebodys_alone_nothing_is_told(
+    house: House, book: Book
+) -> None:
     urls = things(house, book)
-    people.add(house.project, "zoe", "viewer", "slate-lantern-orbit-43")
-    people.add(house.other, "zoe", "viewer")
+    people.add_project_member(house.project, "zoe", "viewer", "slate-lantern-orbit-43")
+    people.add_project_member(house.other, "zoe", "viewer")
     neighbour, zoe = house.client("neighbour"), house.client("zoe")
     switch(zoe, house.other)
     for what, url in urls.items():
         told = page(neighbour, url, 404)
         assert "default" not in told.partition("<main")[2].partition("<footer")[0]
-        assert (page(zoe, url, 404 if what in ("saved query", "export") else 409).count("<h1>")) == 1
+        assert (
+            page(zoe, url, 404 if what in ("saved query", "export") else 409).count("<h1>")
+        ) == 1
     nobody = urls["session"].replace(str(book.session), str(book.child)[::-1].replace("-", "")[:32])
     assert page(zoe, nobody, 404)
 
 
-def test_a_link_to_a_search_says_which_project_it_is_of(house: House, book: Book, agent: Caller, both: Client) -> None:
+def test_a_link_to_a_search_says_which_project_it_is_of(
+    house: House, book: Book, agent: Caller, both: Client
+) -> None:
     shown = page(house.client("viewer"), f"{reverse('audit_link')}?q=effect+tool:git.push+since:7d")
     address = html.unescape(re.findall(r"<textarea[^>]*>([^<]+)</textarea>", shown)[0])
-    assert parse_qs(urlsplit(address).query)[OF_PROJECT] == ["default"]
+    assert parse_qs(urlsplit(address).query)[PROJECT_PARAMETER] == ["default"]
     path = f"{reverse('audit')}?{urlsplit(address).query}"
     there = page(house.client("viewer"), path)
     assert "<b>1 effect</b>" in there or "effects</b>" in there

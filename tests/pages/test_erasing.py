@@ -6,11 +6,11 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.urls import reverse
 
+from accounts import people
 from journal.models import Body, Entry, Erasure
 from ledger.models import Effect
-from sessions import people
-from tests.pages.book import Book
 from tests.pages.people import House
+from tests.pages.sample_data import Book
 
 
 def plan_of(book: Book, name: str = "ok") -> tuple[Effect, int]:
@@ -38,7 +38,7 @@ def test_an_administrator_erases_a_body_from_the_effect_page(house: House, book:
     assert "git push origin main" not in done.text
     assert not Body.objects.filter(entry=position).exists()
     erasure = Erasure.objects.get(entry=position)
-    assert erasure.actor == people.pseudonym_of(house.members["administrator"].user)
+    assert erasure.actor == people.ensure_pseudonym(house.members["administrator"].user)
     assert Entry.objects.get(kind="erasure.executed").actor == erasure.actor
     assert client.post(url, {"reason": "again"}).status_code == 404
 
@@ -78,8 +78,12 @@ def test_the_command_erases_a_body_and_says_so(house: House, book: Book) -> None
         (1, "x" * 201, "1 to 200 printable"),
     ],
 )
-def test_the_command_refuses_what_makes_no_sense(book: Book, position: int, reason: str, sentence: str) -> None:
+def test_the_command_refuses_what_makes_no_sense(
+    book: Book, position: int, reason: str, sentence: str
+) -> None:
     before = Body.objects.count()
     with pytest.raises(CommandError, match=sentence):
-        erase(position, reason) if position >= 0 else call_command("erase_body", "--reason", reason, "--", "-1")
+        erase(position, reason) if position >= 0 else call_command(
+            "erase_body", "--reason", reason, "--", "-1"
+        )
     assert Body.objects.count() == before

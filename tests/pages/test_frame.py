@@ -1,4 +1,5 @@
-"""The frame: signing in, the current project, what every page carries, and the pages for what went wrong."""
+"""The frame: signing in, the current project, what every page carries, and the pages for what went
+wrong."""
 
 import hashlib
 import json
@@ -14,13 +15,13 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from journal.clock import now_us
+from accounts import people
+from accounts.models import Membership, Person
+from db.clock import now_us
 from journal.models import Body, Entry
-from journal.templatetags import gatebook
 from ledger.models import Effect
-from sessions import people
-from sessions.models import Membership, Person
 from tests.pages.people import PASSWORD, House
+from web.templatetags import gatebook
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
 HTMX_2_SHA256 = {"2.0.10": "71ea67185bfa8c98c39d31717c6fce5d852370fcdfd129db4543774d3145c0de"}
@@ -32,7 +33,9 @@ def page(client: Client, url: str) -> str:
 
 def test_signing_in_leads_where_one_wanted_to_go(house: House) -> None:
     client = Client()
-    answer = client.post("/sign-in/?next=/tools/", {"username": "viewer", "password": PASSWORD, "next": "/tools/"})
+    answer = client.post(
+        "/sign-in/?next=/tools/", {"username": "viewer", "password": PASSWORD, "next": "/tools/"}
+    )
     assert (answer.status_code, answer["Location"]) == (302, "/tools/")
     assert client.post("/sign-out/").status_code == 302
     assert client.get("/tools/").status_code == 302
@@ -55,7 +58,9 @@ def test_five_wrong_passwords_close_a_name_and_the_page_says_so(house: House) ->
     assert locked.status_code == 429
     assert "Sign-in locked for 15 minutes" in locked.content.decode()
     assert client.post("/sign-in/", {"username": "viewer", "password": PASSWORD}).status_code == 429
-    assert client.post("/sign-in/", {"username": "operator", "password": PASSWORD}).status_code == 302
+    assert (
+        client.post("/sign-in/", {"username": "operator", "password": PASSWORD}).status_code == 302
+    )
 
 
 def test_a_person_without_a_project_is_told_so_calmly(house: House) -> None:
@@ -67,7 +72,7 @@ def test_a_person_without_a_project_is_told_so_calmly(house: House) -> None:
 
 
 def test_the_project_is_switched_by_a_form_and_kept_for_the_sign_in(house: House) -> None:
-    people.add(house.other, "viewer", "administrator")
+    people.add_project_member(house.other, "viewer", "administrator")
     client = house.client("viewer")
     assert client.get(reverse("people")).status_code == 403
     assert client.get("/project/").status_code == 405
@@ -78,13 +83,15 @@ def test_the_project_is_switched_by_a_form_and_kept_for_the_sign_in(house: House
 @pytest.mark.parametrize("wanted", ["", "x", "00000000-0000-0000-0000-000000000000", "other"])
 def test_a_project_one_does_not_belong_to_is_not_found(house: House, wanted: str) -> None:
     client = house.client("viewer")
-    answer = client.post("/project/", {"project": str(house.other.pk) if wanted == "other" else wanted})
+    answer = client.post(
+        "/project/", {"project": str(house.other.pk) if wanted == "other" else wanted}
+    )
     assert answer.status_code == 404
     assert "declared for default" in page(client, "/tools/")
 
 
 def test_somebody_removed_from_the_chosen_project_falls_back_to_another(house: House) -> None:
-    membership = people.add(house.other, "viewer", "viewer")
+    membership = people.add_project_member(house.other, "viewer", "viewer")
     client = house.client("viewer")
     client.post("/project/", {"project": str(house.other.pk)})
     Membership.objects.filter(pk=membership.pk).delete()
@@ -103,15 +110,25 @@ def test_the_rail_shows_the_rooms_of_the_role(house: House, role: str) -> None:
 
 
 def test_the_journal_belongs_to_the_room_of_the_audit(house: House) -> None:
-    rail = page(house.client("viewer"), "/journal/").partition('id="rail"')[2].partition("</nav>")[0]
+    rail = (
+        page(house.client("viewer"), "/journal/").partition('id="rail"')[2].partition("</nav>")[0]
+    )
     assert re.findall(r'href="([^"]+)"\s+aria-current', rail) == ["/audit/"]
 
 
 def test_every_page_of_a_project_says_that_it_observes_and_how_fresh_it_is(house: House) -> None:
-    for url in ("/tools/", "/settings/people/", "/settings/appearance/", "/help/", "/settings/password/"):
+    for url in (
+        "/tools/",
+        "/settings/people/",
+        "/settings/appearance/",
+        "/help/",
+        "/settings/password/",
+    ):
         html = page(house.client("administrator"), url)
         assert "<b>Observe mode:</b> nothing is blocked." in html
-        assert re.search(r"Data as of <time[^>]*>\d\d:\d\d:\d\d UTC</time></span>\s*<span>Last entry #\d", html)
+        assert re.search(
+            r"Data as of <time[^>]*>\d\d:\d\d:\d\d UTC</time></span>\s*<span>Last entry #\d", html
+        )
 
 
 def test_the_frame_costs_few_queries(house: House) -> None:
@@ -127,7 +144,11 @@ def test_htmx_is_told_to_be_careful_and_is_the_version_that_was_examined(house: 
     found = re.search(r"<meta name=\"htmx-config\"\s+content='([^']+)'>", html)
     assert found is not None
     config = json.loads(found[1])
-    assert {"allowEval": False, "allowScriptTags": False, "includeIndicatorStyles": False}.items() <= config.items()
+    assert {
+        "allowEval": False,
+        "allowScriptTags": False,
+        "includeIndicatorStyles": False,
+    }.items() <= config.items()
     assert {"historyCacheSize": 0, "selfRequestsOnly": True}.items() <= config.items()
     script = Path(str(finders.find("django_htmx/htmx-2.min.js"))).read_bytes()
     version = re.search(rb'version:"(2\.\d+\.\d+)"', script)
@@ -136,17 +157,30 @@ def test_htmx_is_told_to_be_careful_and_is_the_version_that_was_examined(house: 
 
 
 def test_nothing_is_inline(house: House) -> None:
-    for url in ("/sign-in/", "/help/", "/tools/", "/settings/people/", "/settings/tokens/", "/settings/appearance/"):
+    for url in (
+        "/sign-in/",
+        "/help/",
+        "/tools/",
+        "/settings/people/",
+        "/settings/tokens/",
+        "/settings/appearance/",
+    ):
         html = page(house.client("administrator") if url != "/sign-in/" else Client(), url)
-        assert not re.search(r"<style|\sstyle=|\son[a-z]+=|<script(?![^>]*\ssrc=)|javascript:", html), url
+        assert not re.search(
+            r"<style|\sstyle=|\son[a-z]+=|<script(?![^>]*\ssrc=)|javascript:", html
+        ), url
 
 
 def test_theme_and_clock_are_stored_and_rendered_by_the_server(house: House) -> None:
     client = house.client("viewer")
-    assert 'data-theme="system"\n    data-clock="utc"\n    data-keys="on">' in page(client, "/tools/")
+    assert 'data-theme="system"\n    data-clock="utc"\n    data-keys="on">' in page(
+        client, "/tools/"
+    )
     client.post("/settings/appearance/", {"theme": "dark", "clock": "local"})
     client.post("/settings/shortcuts/", {})
-    assert 'data-theme="dark"\n    data-clock="local"\n    data-keys="off">' in page(client, "/tools/")
+    assert 'data-theme="dark"\n    data-clock="local"\n    data-keys="off">' in page(
+        client, "/tools/"
+    )
     client.post("/settings/shortcuts/", {"single_keys": "on"})
     client.post("/settings/clock/", {"clock": "sundial", "next": "/tools/"})
     person = Person.objects.get(user__username="viewer")
@@ -163,7 +197,9 @@ def test_theme_and_clock_are_stored_and_rendered_by_the_server(house: House) -> 
         ("/\\evil", "/"),
     ],
 )
-def test_the_clock_goes_back_to_where_one_was_and_nowhere_else(house: House, wanted: str, arrives: str) -> None:
+def test_the_clock_goes_back_to_where_one_was_and_nowhere_else(
+    house: House, wanted: str, arrives: str
+) -> None:
     answer = house.client("viewer").post("/settings/clock/", {"clock": "relative", "next": wanted})
     assert answer["Location"] == arrives
     assert Person.objects.get(user__username="viewer").clock == "relative"
@@ -173,7 +209,10 @@ def test_one_changes_ones_own_password_and_stays_signed_in(house: House) -> None
     client, elsewhere = house.client("viewer"), house.client("viewer")
     new = "harbour-violet-cinder-7"
     sent = {"old_password": PASSWORD, "new_password1": new, "new_password2": new}
-    assert "Your password was changed" in client.post("/settings/password/", sent, follow=True).content.decode()
+    assert (
+        "Your password was changed"
+        in client.post("/settings/password/", sent, follow=True).content.decode()
+    )
     assert client.get("/tools/").status_code == 200
     assert elsewhere.get("/tools/").status_code == 302
     entry = Entry.objects.get(kind="admin.password_changed")
@@ -199,7 +238,7 @@ def test_a_fault_of_ours_names_its_moment(house: House, monkeypatch: pytest.Monk
     def break_down(*_: object) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr("ledger.views.tools.used_undeclared", break_down)
+    monkeypatch.setattr("ledger.tools.registry.used_undeclared", break_down)
     client = house.client("viewer")
     client.raise_request_exception = False
     answer = client.get("/tools/")
@@ -228,7 +267,7 @@ def test_an_unknown_host_is_a_400() -> None:
     ],
 )
 def test_a_state_is_shown_as_people_understand_it(columns: dict[str, object], word: str) -> None:
-    assert gatebook.shown_state(Effect(**columns), 7) == word
+    assert gatebook.derive_shown_state(Effect(**columns), 7) == word
     look = gatebook.STATES[word]
     html = Template("{% load gatebook %}{% state_word word %}").render(Context({"word": word}))
     assert look[0] in html

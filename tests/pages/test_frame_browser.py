@@ -1,4 +1,5 @@
-"""The frame and the settings pages in a real browser: reach, contrast, keys, and the journey without JavaScript."""
+"""The frame and the settings pages in a real browser: reach, contrast, keys, and the journey
+without JavaScript."""
 
 import re
 import time
@@ -9,7 +10,7 @@ import pytest
 from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Page, expect
 
-from tests.house.server import Server
+from tests.config.server import Server
 
 pytestmark = pytest.mark.browser
 
@@ -26,10 +27,19 @@ PAGES = (
 )
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
 COLOURS = ["color-contrast", "link-in-text-block"]
-# What may be wrong with a narrow page and not with the same page when it is wide: rows become cards, parts scroll.
+# What may be wrong with a narrow page and not with the same page when it is wide: rows become
+# cards, parts scroll.
 OF_THE_WIDTH = [
     *("target-size", "scrollable-region-focusable", "aria-hidden-focus", "aria-required-children"),
-    *("aria-required-parent", "heading-order", "label", "button-name", "link-name", "select-name", "meta-viewport"),
+    *(
+        "aria-required-parent",
+        "heading-order",
+        "label",
+        "button-name",
+        "link-name",
+        "select-name",
+        "meta-viewport",
+    ),
 ]
 RESULTS = {"resultTypes": ["violations"]}  # what is well need not be described
 NARROW = 800  # pixels: below, rows become cards
@@ -42,8 +52,8 @@ def server(live_server_process: Server) -> Server:
     live_server_process.manage("load_tools", EXAMPLE_TOOLS)
     live_server_process.token("deploy-7")
     live_server_process.run(
-        "from django.db import transaction; from sessions import projects, repositories\n"
-        "with transaction.atomic(): repositories.ensure(projects.ensure_default(), 'web')"
+        "from django.db import transaction; from accounts import projects, repositories\n"
+        "with transaction.atomic(): repositories.ensure_repository(projects.ensure_default_project(), 'web')"
     )
     return live_server_process
 
@@ -56,13 +66,19 @@ def complaints() -> Iterator[list[str]]:
     assert said == []
 
 
-def enter(page: Page, server: Server, complaints: list[str] | None = None, *, anew: bool = False) -> Page:
-    """Be signed in as the administrator: by the form the first time, then with the same cookies unless `anew`.
+def enter(
+    page: Page, server: Server, complaints: list[str] | None = None, *, anew: bool = False
+) -> Page:
+    """Be signed in as the administrator: by the form the first time, then with the same cookies
+    unless `anew`.
 
     Who signs out has to sign in anew, or the others are signed out too.
     """
     if complaints is not None:
-        page.on("console", lambda one: complaints.append(one.text) if "status of 404" not in one.text else None)
+        page.on(
+            "console",
+            lambda one: complaints.append(one.text) if "status of 404" not in one.text else None,
+        )
         page.on("pageerror", lambda one: complaints.append(str(one)))
     if server.url in _signed_in and not anew:
         page.context.add_cookies(_signed_in[server.url])
@@ -82,7 +98,8 @@ _signed_in: dict[str, Any] = {}
 
 
 def violations_by_day_and_night(page: Page) -> list[str]:
-    """What axe finds wrong with a page once all of it is there; colours in light and in dark, on wide pages alone.
+    """What axe finds wrong with a page once all of it is there; colours in light and in dark, on
+    wide pages alone.
 
     Of a narrow page only that is asked which its width can change.
     """
@@ -98,7 +115,8 @@ def violations_by_day_and_night(page: Page) -> list[str]:
 
 
 def violations_wide_and_narrow(page: Page) -> list[str]:
-    """The same of a wide page and, without loading it again, of a narrow one; what is wider than a window, too."""
+    """The same of a wide page and, without loading it again, of a narrow one; what is wider than a
+    window, too."""
     found = violations_by_day_and_night(page)
     wide = page.viewport_size
     assert wide
@@ -112,12 +130,16 @@ def violations_wide_and_narrow(page: Page) -> list[str]:
 
 
 def _violations(page: Page, rules: Mapping[str, object]) -> list[str]:
-    found = page.evaluate("rules => axe.run(rules).then(found => found.violations)", {**RESULTS, **rules})
+    found = page.evaluate(
+        "rules => axe.run(rules).then(found => found.violations)", {**RESULTS, **rules}
+    )
     return [f"{page.url} {one['id']}: {one['nodes'][0]['html']}" for one in found]
 
 
 @pytest.mark.once
-def test_everybody_can_use_every_page(server: Server, browser_page: Page, complaints: list[str]) -> None:
+def test_everybody_can_use_every_page(
+    server: Server, browser_page: Page, complaints: list[str]
+) -> None:
     page = browser_page
     page.goto(f"{server.url}/sign-in/")
     found = violations_wide_and_narrow(page)
@@ -129,15 +151,21 @@ def test_everybody_can_use_every_page(server: Server, browser_page: Page, compla
 
 
 @pytest.mark.once
-def test_keys_move_about_until_they_are_turned_off(server: Server, browser_page: Page, complaints: list[str]) -> None:
+def test_keys_move_about_until_they_are_turned_off(
+    server: Server, browser_page: Page, complaints: list[str]
+) -> None:
     page = enter(browser_page, server, complaints)
-    page.clock.set_fixed_time(time.time())  # the second key counts for a second and a half, however busy the machine is
+    page.clock.set_fixed_time(
+        time.time()
+    )  # the second key counts for a second and a half, however busy the machine is
     page.goto(f"{server.url}/help/")
     page.keyboard.type("gr")
     expect(page).to_have_url(re.compile("/settings/repositories/$"))
     page.wait_for_load_state("load")  # the keys are the script's
     page.keyboard.press("j")
-    first = page.locator("main .ledger tbody tr").first.get_by_role("link").first  # the server is other tests' too
+    first = (
+        page.locator("main .ledger tbody tr").first.get_by_role("link").first
+    )  # the server is other tests' too
     expect(first).to_be_focused()
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("/settings/repositories/[0-9a-f-]{36}/$"))
@@ -172,7 +200,9 @@ def test_times_are_told_in_the_readers_zone(
     utc = moment.text_content() or ""
     page.get_by_role("button", name="Local").click()
     expect(page.get_by_role("button", name="Local")).to_have_attribute("aria-pressed", "true")
-    expect(moment).not_to_have_text(utc)  # the server pressed the button; the time is told by the script
+    expect(moment).not_to_have_text(
+        utc
+    )  # the server pressed the button; the time is told by the script
     here = moment.text_content() or ""
     assert minutes(here) == (minutes(utc) + 345) % 1440
     assert (moment.get_attribute("title") or "").endswith("UTC")
@@ -187,9 +217,11 @@ def minutes(text: str) -> int:
     return int(hours) * 60 + int(rest)
 
 
-def test_the_journey_of_an_administrator_without_javascript(server: Server, new_page: Callable[..., Page]) -> None:
+def test_the_journey_of_an_administrator_without_javascript(
+    server: Server, new_page: Callable[..., Page]
+) -> None:
     page = enter(new_page(java_script_enabled=False), server, anew=True)
-    page.get_by_role("navigation", name="Rooms").get_by_role("link", name="Tokens").click()
+    page.get_by_role("navigation", name="Main").get_by_role("link", name="Tokens").click()
     page.get_by_label("Agent").fill("script-less")
     page.get_by_role("button", name="Issue token").click()
     secret = page.locator("output").text_content() or ""

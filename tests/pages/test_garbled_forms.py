@@ -1,4 +1,5 @@
-"""Forms that are sent without fields, or with garbled ones, are refused: no page for people answers 5xx.
+"""Forms that are sent without fields, or with garbled ones, are refused: no page for people answers
+5xx.
 
 The addresses come from the URL configuration, the forms from the pages themselves.
 """
@@ -16,20 +17,24 @@ from django.db import transaction
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
-from approvals import channels, exemptions, policies
-from inquiry import exports, incidents, saved
-from journal.clock import now_us
-from ledger import holds
+from accounts import invitations, teams
+from accounts.models import Invitation
+from approvals import exemptions
+from approvals.policies import policies
+from db.clock import now_us
+from investigation.incidents import incidents
+from investigation.search import exports, saved_queries
+from ledger import stops
 from ledger.models import Effect
-from sessions import invitations, teams
-from sessions.models import Invitation, Task
+from notifications import channels
+from sessions.models import Task
+from tests.approvals.confirm_helpers import proved
 from tests.approvals.conftest import desk, quiet
-from tests.approvals.proving import proved
-from tests.approvals.story import Desk
+from tests.approvals.inbox_scenario import Desk
 
 __all__ = ["desk", "quiet"]
 pytestmark = pytest.mark.django_db
-PYTHON: Final = ("approvals", "inquiry", "ledger", "sessions")
+PYTHON: Final = ("approvals", "notifications", "accounts", "pages", "ledger")
 NOTHING: Final = ""
 # What stands in every field at once, as it is sent: percent-encoded bytes.
 GARBLED: Final = {
@@ -56,7 +61,11 @@ def field_names() -> set[str]:
     for room in PYTHON:
         for file in (settings.BASE_DIR / room).rglob("*.py"):
             text = file.read_text()
-            found |= set(re.findall(r"(?:POST|sent|asked|form|fields)(?:\.get(?:list)?\(|\[)f?\"([a-z_]+)", text))
+            found |= set(
+                re.findall(
+                    r"(?:POST|sent|asked|form|fields)(?:\.get(?:list)?\(|\[)f?\"([a-z_]+)", text
+                )
+            )
     return found
 
 
@@ -84,32 +93,59 @@ def ids(desk: Desk) -> dict[str, Any]:
     agent.post(f"/sessions/{effect['session']}/tasks", {"key": "task", "title": "A task"})
     other = agent.session("s-2")
     with transaction.atomic():
-        hold = holds.put(desk.project, "tool", "other.tool", "because", desk.user("reviewer"))
+        hold = stops.set_stop(desk.project, "tool", "other.tool", "because", desk.user("reviewer"))
         ends = now_us() + 10**9
-        exemption = exemptions.grant(
-            desk.project, tool="x", reason="for the drill", ends_at_us=ends, user=desk.user("operator"), **proved()
+        exemption = exemptions.create_exemption(
+            desk.project,
+            tool="x",
+            reason="for the drill",
+            ends_at_us=ends,
+            user=desk.user("operator"),
+            **proved(),
         )
-        channel = channels.add(desk.project, "email", "ops@example.org", administrator.user)
-        team = teams.create(desk.project, "night")
-        invitations.invite(desk.project, "newcomer", "viewer", actor="p_1")
-        incident = incidents.open_(desk.project, "A push too many", administrator.user, key="k")
-        query = saved.save(desk.project, administrator.user, "Mine", "effect", shared=False)
-    export = exports.ask(administrator, "effect", "csv")
-    policy_set = policies.current(desk.project)
+        channel = channels.add_channel(desk.project, "email", "ops@example.org", administrator.user)
+        team = teams.create_team(desk.project, "night")
+        invitations.invite_person(desk.project, "newcomer", "viewer", actor="p_1")
+        incident = incidents.open_incident(
+            desk.project, "A push too many", administrator.user, key="k"
+        )
+        query = saved_queries.save_query(
+            desk.project, administrator.user, "Mine", "effect", shared=False
+        )
+    export = exports.request_export(administrator, "effect", "csv")
+    policy_set = policies.load_activation(desk.project)
     assert policy_set is not None
     row = Effect.objects.get(id=effect["id"])
     return {
-        "gate": desk.gate(effect).id, "hold": hold.id, "exemption": exemption.id, "channel": channel.id,
-        "policy_set": policy_set.policy_set_id, "team": team.id, "incident": incident.id, "saved_query": query.id,
-        "export": export.id, "session": row.session_id, "effect": row.id, "position": row.plan_position,
-        "token": desk.house.token.id, "repository": desk.house.repository.id, "agent": desk.house.agent.id,
-        "member": desk.house.members["viewer"].id, "rule": "S6", "subject": desk.gate(effect).id, "number": 1,
+        "gate": desk.gate(effect).id,
+        "hold": hold.id,
+        "exemption": exemption.id,
+        "channel": channel.id,
+        "policy_set": policy_set.policy_set_id,
+        "team": team.id,
+        "incident": incident.id,
+        "saved_query": query.id,
+        "export": export.id,
+        "session": row.session_id,
+        "effect": row.id,
+        "position": row.plan_position,
+        "token": desk.house.token.id,
+        "repository": desk.house.repository.id,
+        "agent": desk.house.agent.id,
+        "member": desk.house.members["viewer"].id,
+        "rule": "S6",
+        "subject": desk.gate(effect).id,
+        "number": 1,
         "invitation": Invitation.objects.get().id,
-        "task": Task.objects.values_list("id", flat=True).first(), "other": other["id"], "artifact": row.id,
-    }  # fmt: skip
+        "task": Task.objects.values_list("id", flat=True).first(),
+        "other": other["id"],
+        "artifact": row.id,
+    }
 
 
-def sent(client: Client, url: str, body: str, content_type: str = "application/x-www-form-urlencoded") -> Any:
+def sent(
+    client: Client, url: str, body: str, content_type: str = "application/x-www-form-urlencoded"
+) -> Any:
     """What a POST is answered; what it does is undone, and whoever it signs out is signed in again."""
     before, cookies = transaction.savepoint(), client.cookies.output()
     try:
@@ -127,7 +163,9 @@ def browser(desk: Desk) -> Client:
     return client
 
 
-def test_no_post_is_answered_by_a_server_error_whatever_its_fields_hold(desk: Desk, ids: dict[str, Any]) -> None:
+def test_no_post_is_answered_by_a_server_error_whatever_its_fields_hold(
+    desk: Desk, ids: dict[str, Any]
+) -> None:
     names, client = sorted(field_names()), browser(desk)
     assert {"q", "reason", "version", "gate", "role"} <= set(names)
     failed, taken = [], 0
@@ -149,7 +187,12 @@ def test_no_post_is_answered_by_a_server_error_whatever_its_fields_hold(desk: De
             "multipart/form-data",
             "text/plain",
         ):
-            answer = sent(client, url, '--x\r\nContent-Disposition: form-data; name="q"\r\n\r\ne', content_type)
+            answer = sent(
+                client,
+                url,
+                '--x\r\nContent-Disposition: form-data; name="q"\r\n\r\ne',
+                content_type,
+            )
             if answer.status_code >= 500:
                 failed.append((route, content_type, answer.status_code))
     assert failed == []
@@ -210,7 +253,13 @@ def test_no_form_of_a_page_is_answered_by_a_server_error_when_a_field_is_missing
 
 @pytest.mark.parametrize("do", ["now", "later", ""])
 @pytest.mark.parametrize("query", [{}, {"q": ""}, {"q": "  \t"}])
-def test_an_export_of_no_query_is_refused_with_a_sentence(desk: Desk, do: str, query: dict[str, str]) -> None:
-    answer = desk.house.client("viewer").post(reverse("export"), {**query, "format": "csv", "do": do})
+def test_an_export_of_no_query_is_refused_with_a_sentence(
+    desk: Desk, do: str, query: dict[str, str]
+) -> None:
+    answer = desk.house.client("viewer").post(
+        reverse("export"), {**query, "format": "csv", "do": do}
+    )
     assert answer.status_code == 422
-    assert "The query is empty. Name what to export, for example effect or session." in unescape(answer.content.decode())
+    assert "The query is empty. Name what to export, for example effect or session." in unescape(
+        answer.content.decode()
+    )

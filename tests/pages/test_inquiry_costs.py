@@ -1,4 +1,5 @@
-"""What the reading pages cost: queries that do not grow with the book, light pages, and an answer to anything."""
+"""What the reading pages cost: queries that do not grow with the book, light pages, and an answer
+to anything."""
 
 import re
 import string
@@ -15,14 +16,14 @@ from hypothesis import strategies as st
 
 from config import middleware
 from evaluation.bench.workload import Writer
-from inquiry.query import reference
-from ledger import declared
+from investigation.query import docs
 from ledger.models import Effect
+from ledger.tools import cache
 from sessions.models import Session
-from tests.approvals.story import Desk
-from tests.ingest.caller import Caller
-from tests.pages.book import Book, fill, many
+from tests.api.api_client import Caller
+from tests.approvals.inbox_scenario import Desk
 from tests.pages.people import House
+from tests.pages.sample_data import Book, fill, many
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
 MOST = 12
@@ -31,7 +32,7 @@ MOST = 12
 @pytest.fixture(autouse=True)
 def _no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is read or written once in five seconds or a minute is no page's."""
-    monkeypatch.setattr(declared, "KEPT_S", 10.0**9)
+    monkeypatch.setattr(cache, "CACHE_S", 10.0**9)
     monkeypatch.setattr(middleware, "SEEN_PRECISION_S", 10**9)
 
 
@@ -77,8 +78,12 @@ def pages(book: Book) -> list[str]:
     ]
 
 
-def test_queries_are_few_and_do_not_grow_with_the_book(house: House, viewer: Client, agent: Caller, book: Book) -> None:
-    viewer.get(reverse("session", args=[book.session]))  # the first page of a sign-in starts its clock
+def test_queries_are_few_and_do_not_grow_with_the_book(
+    house: House, viewer: Client, agent: Caller, book: Book
+) -> None:
+    viewer.get(
+        reverse("session", args=[book.session])
+    )  # the first page of a sign-in starts its clock
     many(agent, "apart", 5)
     apart = Effect.objects.filter(session__key="apart").earliest("opened_position")
     member = {"title": "x", "thing": "apart", "reason": "why"}
@@ -91,7 +96,9 @@ def test_queries_are_few_and_do_not_grow_with_the_book(house: House, viewer: Cli
     grow(agent, book)
     many(agent, "apart", 95, start=5)
     after = {url: asked(viewer, url)[0] for url in before}
-    assert after == before, {url: (before[url], after[url]) for url in before if before[url] != after[url]}
+    assert after == before, {
+        url: (before[url], after[url]) for url in before if before[url] != after[url]
+    }
 
 
 def test_a_chain_and_an_incident_cost_no_more_however_much_they_tell_of(
@@ -105,25 +112,44 @@ def test_a_chain_and_an_incident_cost_no_more_however_much_they_tell_of(
     for person in ("rita", "sam"):
         desk.answer(gate, person)
     agent.dispatch(effect)
-    agent.post(f"/sessions/{effect['session']}/decisions", {"key": "d", "choice": "now", "effect_key": "one"})
+    agent.post(
+        f"/sessions/{effect['session']}/decisions",
+        {"key": "d", "choice": "now", "effect_key": "one"},
+    )
     many(agent, "s-1", 30, answered=30)
     one = desk.effect(effect)
-    line = list(Effect.objects.filter(session=one.session).exclude(id=one.id).order_by("opened_position"))
-    for link in ("parent_effect", "compensates"):  # eight above it, one below it, and three below that one
+    line = list(
+        Effect.objects.filter(session=one.session).exclude(id=one.id).order_by("opened_position")
+    )
+    for link in (
+        "parent_effect",
+        "compensates",
+    ):  # eight above it, one below it, and three below that one
         above, below, line = line[:8], line[8:12], line[12:]
         for named, of in zip(above, [one, *above], strict=False):
             Effect.objects.filter(id=of.id).update(**{link: named})
         for of, named in zip(below, [one, *[below[0]] * 3], strict=True):
             Effect.objects.filter(id=of.id).update(**{link: named})
-    incident = reviewer.post(reverse("open_incident"), {"title": "x", "thing": "s-1", "reason": "why"})["Location"]
-    for thing in (str(Session.objects.get(id=book.session)), str(one), str(gate), f"#{one.plan_position}"):
+    incident = reviewer.post(
+        reverse("open_incident"), {"title": "x", "thing": "s-1", "reason": "why"}
+    )["Location"]
+    for thing in (
+        str(Session.objects.get(id=book.session)),
+        str(one),
+        str(gate),
+        f"#{one.plan_position}",
+    ):
         added = reviewer.post(f"{incident}members/", {"thing": thing, "reason": "why"})
         assert added.status_code == 302, thing
     told = {"title": "x", "state": "open", "owner": "reviewer", "reason": "mine", "version": "1"}
     assert reviewer.post(f"{incident}change/", told).status_code == 302
     chain = reverse("effect_chain", args=[one.id])
     shown = reviewer.get(f"{chain}?view=json").json()
-    assert (len(shown["links"]), len(shown["gates"][0]["votes"]), len(shown["decisions"])) == (25, 2, 1)
+    assert (len(shown["links"]), len(shown["gates"][0]["votes"]), len(shown["decisions"])) == (
+        25,
+        2,
+        1,
+    )
     assert any("compensated, 8 steps back" in how for how in shown["links"].values())
     for url in (chain, incident):
         for view in ("lanes", "table"):
@@ -142,11 +168,26 @@ def grow(agent: Caller, book: Book) -> None:
     assert agent.post(f"/tasks/{book.task}/items", {"items": items}).status_code == 200
     facts: list[dict[str, Any]] = []
     for n in range(60):
-        facts.append({"id": f"s-{n}", "kind": "session.started", "session": f"other-{n}", "title": f"Session {n}"})
         facts.append(
-            {"id": f"t-{n}", "kind": "task.created", "session": session, "task": f"task-{n}", "title": f"Task {n}"}
+            {
+                "id": f"s-{n}",
+                "kind": "session.started",
+                "session": f"other-{n}",
+                "title": f"Session {n}",
+            }
         )
-        facts.append({"id": f"x-{n}", "kind": "effect.sniffed", "session": session, "effect_key": "ok"})
+        facts.append(
+            {
+                "id": f"t-{n}",
+                "kind": "task.created",
+                "session": session,
+                "task": f"task-{n}",
+                "title": f"Task {n}",
+            }
+        )
+        facts.append(
+            {"id": f"x-{n}", "kind": "effect.sniffed", "session": session, "effect_key": "ok"}
+        )
         facts.append(
             {
                 "id": f"f-{n}",
@@ -164,7 +205,9 @@ def grow(agent: Caller, book: Book) -> None:
     assert answer.status_code == 200, answer.text
 
 
-def test_a_session_of_five_thousand_effects_is_a_light_page(viewer: Client, agent: Caller, book: Book) -> None:
+def test_a_session_of_five_thousand_effects_is_a_light_page(
+    viewer: Client, agent: Caller, book: Book
+) -> None:
     grow(agent, book)
     viewer.get(reverse("session", args=[book.session]))
     many(agent, str(book.session), 4000, start=1000, answered=200)
@@ -177,10 +220,13 @@ def test_a_session_of_five_thousand_effects_is_a_light_page(viewer: Client, agen
     assert number <= MOST
     assert f'id="{oldest}"'.encode() in content
     assert len(asked(viewer, "/audit/")[1]) < 100_000
-    # As the benchmark writes them: every row with a task, an agent's clock far from ours, and its tries.
+    # As the benchmark writes them: every row with a task, an agent's clock far from ours, and its
+    # tries.
     (batch,) = Writer("measured", sessions=1, rich=True).mixed(1)
     assert agent.raw("/events", batch.body).status_code == 200
-    number, content = asked(viewer, reverse("session", args=[Session.objects.get(key="bench-measured-0").id]))
+    number, content = asked(
+        viewer, reverse("session", args=[Session.objects.get(key="bench-measured-0").id])
+    )
     assert number <= MOST
     assert content.count(b'data-label="Effect"') == content.count(b"data-label=Task ") == 100
     assert len(content) < 142_000, len(content)
@@ -230,8 +276,14 @@ def test_agents_words_stay_words_in_every_field(house: House, agent: Caller, wor
 
 def test_hidden_characters_are_shown(viewer: Client, agent: Caller, book: Book) -> None:
     words = HOSTILE[-1]
-    effect = agent.plan("hidden", str(book.session), tool="shell", arguments={"command": words}, why=words)
-    for url in (reverse("effect", args=[effect["id"]]), reverse("session", args=[book.session]), "/audit/"):
+    effect = agent.plan(
+        "hidden", str(book.session), tool="shell", arguments={"command": words}, why=words
+    )
+    for url in (
+        reverse("effect", args=[effect["id"]]),
+        reverse("session", args=[book.session]),
+        "/audit/",
+    ):
         page = viewer.get(url).content.decode()
         assert "[U+202E]" in page
         assert "[U+200B]" in page
@@ -242,25 +294,69 @@ def test_hidden_characters_are_shown(viewer: Client, agent: Caller, book: Book) 
 LISTS = ("/sessions/", "/audit/", "/go/", "SESSION", "TIMELINE", "TASK", "EFFECT")
 VALUES = st.one_of(
     st.sampled_from(
-        ["", "failed", "unknown", "1", "s_1", "e_2", "24h", "2026-11-20", "0", "-1", "9" * 30, "%", "_", "'"]
+        [
+            "",
+            "failed",
+            "unknown",
+            "1",
+            "s_1",
+            "e_2",
+            "24h",
+            "2026-11-20",
+            "0",
+            "-1",
+            "9" * 30,
+            "%",
+            "_",
+            "'",
+        ]
     ),
     st.text(max_size=20),
     st.text(alphabet=string.printable, max_size=20),
     st.integers().map(str),
-    st.lists(st.sampled_from(reference.examples()), min_size=1, max_size=3).map(" ".join),
+    st.lists(st.sampled_from(docs.all_examples()), min_size=1, max_size=3).map(" ".join),
 )
 QUERIES = st.lists(
     st.tuples(
         st.one_of(
             st.sampled_from(
                 [
-                    *("q", "q", "q", "facets", "add", "before", "after", "at", "id", "status", "mode"),
-                    *("state", "outcome", "tool", "agent", "session", "repository", "ref", "leave", "until"),
+                    *(
+                        "q",
+                        "q",
+                        "q",
+                        "facets",
+                        "add",
+                        "before",
+                        "after",
+                        "at",
+                        "id",
+                        "status",
+                        "mode",
+                    ),
+                    *(
+                        "state",
+                        "outcome",
+                        "tool",
+                        "agent",
+                        "session",
+                        "repository",
+                        "ref",
+                        "leave",
+                        "until",
+                    ),
                     *("text", "parent", "fact", "since"),
                 ]
             ),
             st.text(max_size=12),
-            st.sampled_from(["agent__owner__password__startswith", "_connector", "session__key__regex", "order_by"]),
+            st.sampled_from(
+                [
+                    "agent__owner__password__startswith",
+                    "_connector",
+                    "session__key__regex",
+                    "order_by",
+                ]
+            ),
         ),
         VALUES,
     ),
@@ -268,9 +364,13 @@ QUERIES = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(path=st.sampled_from(LISTS), query=QUERIES)
-def test_no_query_string_breaks_a_page(viewer: Client, book: Book, path: str, query: list[tuple[str, str]]) -> None:
+def test_no_query_string_breaks_a_page(
+    viewer: Client, book: Book, path: str, query: list[tuple[str, str]]
+) -> None:
     named = {
         "SESSION": reverse("session", args=[book.session]),
         "TIMELINE": reverse("session_timeline", args=[book.session]),

@@ -9,13 +9,13 @@ from django.db.models import Subquery
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
-from journal import horizon
+from journal import settled_position
 from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Artifact, Session, Task
-from tests.ingest.caller import Caller
-from tests.pages.book import REPORT, Book, done, doors, everything, fill, pass_deadline
+from tests.api.api_client import Caller
 from tests.pages.people import House
+from tests.pages.sample_data import REPORT, Book, done, doors, everything, fill, pass_deadline
 
 pytestmark = pytest.mark.django_db
 
@@ -42,7 +42,9 @@ def effect_page(viewer: Client, book: Book, name: str) -> str:
     return words(viewer.get(reverse("effect", args=[book.effects[name]])))
 
 
-def test_the_list_names_agent_branch_status_and_whose_child_a_session_is(viewer: Client, book: Book) -> None:
+def test_the_list_names_agent_branch_status_and_whose_child_a_session_is(
+    viewer: Client, book: Book
+) -> None:
     page = words(viewer.get("/sessions/"))
     parent = Session.objects.get(id=book.session)
     for said in (
@@ -74,13 +76,20 @@ FILTERED = [
 
 def test_the_list_is_filtered_by_the_database(viewer: Client, book: Book) -> None:
     for query, found in FILTERED:
-        assert main(viewer.get(f"/sessions/?{query}")).count('role="row"') == (found + 1 if found else 0)
+        assert main(viewer.get(f"/sessions/?{query}")).count('role="row"') == (
+            found + 1 if found else 0
+        )
 
 
-def test_of_a_reported_session_without_an_end_it_is_not_said_that_it_runs(agent: Caller, viewer: Client) -> None:
+def test_of_a_reported_session_without_an_end_it_is_not_said_that_it_runs(
+    agent: Caller, viewer: Client
+) -> None:
     reported = agent.session("told-later", mode="reported")["id"]
     leased = agent.session("watched", mode="leased", parent=reported)["id"]
-    rows = {key: words(viewer.get(f"/sessions/?text={key}")).partition("Last seen")[2] for key in ("told", "watched")}
+    rows = {
+        key: words(viewer.get(f"/sessions/?text={key}")).partition("Last seen")[2]
+        for key in ("told", "watched")
+    }
     assert "end not reported" in rows["told"]
     assert "running" not in rows["told"]
     assert "running" in rows["watched"]
@@ -92,7 +101,9 @@ def test_of_a_reported_session_without_an_end_it_is_not_said_that_it_runs(agent:
     page = viewer.get(reverse("session", args=[reported]))
     assert ", end not reported" in page.text.partition("</title>")[0]
     assert "running" in words(page)  # its sub-session
-    assert "running" in main(viewer.get(reverse("session", args=[leased]))).partition("</header>")[0]
+    assert (
+        "running" in main(viewer.get(reverse("session", args=[leased]))).partition("</header>")[0]
+    )
     done(agent.post(f"/sessions/{reported}/end", {"status": "completed"}))
     for url in (reverse("session", args=[reported]), "/sessions/?status=completed"):
         assert "completed" in words(viewer.get(url))
@@ -115,7 +126,9 @@ def test_a_list_without_sessions_says_how_to_begin(viewer: Client, house: House)
     assert "issue_token" in page
 
 
-def test_the_session_page_holds_facts_tree_items_children_and_artifacts(viewer: Client, book: Book) -> None:
+def test_the_session_page_holds_facts_tree_items_children_and_artifacts(
+    viewer: Client, book: Book
+) -> None:
     page = words(viewer.get(reverse("session", args=[book.session])))
     for said in (
         "ticket = INC-204",
@@ -134,12 +147,16 @@ def test_the_session_page_holds_facts_tree_items_children_and_artifacts(viewer: 
 def test_counts_by_state_agree_with_the_filters_behind_them(viewer: Client, book: Book) -> None:
     pass_deadline(book.effects["dispatched"])
     page = main(viewer.get(reverse("session", args=[book.session])))
-    links = re.findall(r'\?state=(\w+)#timeline">\s*<span[^>]*><svg.*?</svg>([^<]+)</span> (\d+)', page)
+    links = re.findall(
+        r'\?state=(\w+)#timeline">\s*<span[^>]*><svg.*?</svg>([^<]+)</span> (\d+)', page
+    )
     assert {state for state, _, _ in links} == {
         *("planned", "acknowledged", "failed", "unknown", "compensated", "superseded")
     }
     for state, _word, number in links:
-        table = main(viewer.get(reverse("session", args=[book.session]), {"state": state})).partition('id="rows"')[2]
+        table = main(
+            viewer.get(reverse("session", args=[book.session]), {"state": state})
+        ).partition('id="rows"')[2]
         assert len(re.findall(r'data-label="Effect"', table)) == int(number)
     assert {state: int(number) for state, _, number in links}["unknown"] == 3
 
@@ -154,11 +171,15 @@ def test_counts_by_state_agree_with_the_filters_behind_them(viewer: Client, book
         ({"tool": "nothing"}, set()),
     ],
 )
-def test_the_timeline_is_filtered(viewer: Client, book: Book, query: dict[str, str], found: set[str]) -> None:
+def test_the_timeline_is_filtered(
+    viewer: Client, book: Book, query: dict[str, str], found: set[str]
+) -> None:
     pass_deadline(book.effects["dispatched"])
     if "task" in query:
         query = {"task": str(Task.objects.get(id=book.task))}
-    page = main(viewer.get(reverse("session", args=[book.session]), query)).partition('id="rows"')[2]
+    page = main(viewer.get(reverse("session", args=[book.session]), query)).partition('id="rows"')[
+        2
+    ]
     shown = {name for name, identity in book.effects.items() if f"/effects/{identity}/" in page}
     assert shown == found
 
@@ -175,9 +196,10 @@ def test_any_row_is_reached_by_a_link(viewer: Client, book: Book) -> None:
 def test_the_timeline_says_nothing_until_there_is_news(
     viewer: Client, agent: Caller, book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # On PostgreSQL nothing settles that the test's own transaction wrote; the browser tests see the real horizon.
+    # On PostgreSQL nothing settles that the test's own transaction wrote; the browser tests see the
+    # real horizon.
     newest = Subquery(Entry.objects.order_by("-position").values("position")[:1])
-    monkeypatch.setattr(horizon, "as_column", lambda: newest)
+    monkeypatch.setattr(settled_position, "settled_position_column", lambda: newest)
     page = main(viewer.get(reverse("session", args=[book.session])))
     found = re.search(r'hx-get="([^"]+)"\s+hx-trigger="every 5s"', page)
     assert found
@@ -231,7 +253,8 @@ def patterns(resolver: URLResolver, prefix: str = "") -> Iterator[tuple[str, URL
 
 
 def test_every_url_with_an_id_is_not_found_across_the_wall(house: House, book: Book) -> None:
-    """From the URL table: a door that takes an id of a reading page is tried with every such id of a neighbour."""
+    """From the URL table: a door that takes an id of a reading page is tried with every such id of
+    a neighbour."""
     with doors(house.other_token.agent) as stranger:
         theirs = fill(stranger)
     foreign, own = everything(house.other), everything(house.project)
@@ -255,13 +278,39 @@ def test_every_url_with_an_id_is_not_found_across_the_wall(house: House, book: B
             assert answer.status_code == 404, route
     assert tried == {
         *("session", "session_timeline", "session_tasks", "session_artifacts"),
-        *("session_decisions", "session_handoffs", "session_state", "session_resume", "session_why"),
-        *("session_messages", "send_to_session", "export_bundle", "session_bundle", "session_compare"),
-        *("task", "effect", "effect_chain", "raw_fact", "artifact", "erase_body", "resolve", "resolve_confirm"),
+        *(
+            "session_decisions",
+            "session_handoffs",
+            "session_state",
+            "session_resume",
+            "session_why",
+        ),
+        *(
+            "session_messages",
+            "send_to_session",
+            "export_bundle",
+            "session_bundle",
+            "session_compare",
+        ),
+        *(
+            "task",
+            "effect",
+            "effect_chain",
+            "raw_fact",
+            "artifact",
+            "erase_body",
+            "resolve",
+            "resolve_confirm",
+        ),
     }
     assert not set(own["effect"]) & set(foreign["effect"])
-    for handle in map(str, [*Session.objects.filter(project=house.other), *Effect.objects.filter(project=house.other)]):
-        assert viewer.get("/go/", {"id": handle}).status_code == 200, "a neighbour's handle leads nowhere"
+    for handle in map(
+        str,
+        [*Session.objects.filter(project=house.other), *Effect.objects.filter(project=house.other)],
+    ):
+        assert viewer.get("/go/", {"id": handle}).status_code == 200, (
+            "a neighbour's handle leads nowhere"
+        )
     assert str(theirs.session) not in viewer.get("/sessions/").content.decode()
     assert "neighbour" not in words(viewer.get("/audit/"))
     other_key = Session.objects.filter(project=house.other).first()
@@ -270,12 +319,22 @@ def test_every_url_with_an_id_is_not_found_across_the_wall(house: House, book: B
 
 
 def test_strangers_are_sent_to_sign_in(client: Client, book: Book) -> None:
-    for url in ("/sessions/", f"/sessions/{book.session}/", "/audit/", "/go/?id=e_1", f"/artifacts/{book.artifact}/"):
+    for url in (
+        "/sessions/",
+        f"/sessions/{book.session}/",
+        "/audit/",
+        "/go/?id=e_1",
+        f"/artifacts/{book.artifact}/",
+    ):
         assert client.get(url).headers["Location"].startswith("/sign-in/?next=")
 
 
-@pytest.mark.parametrize(("status", "offers"), [("running", True), ("completed", False), ("failed", False)])
-def test_a_session_that_has_ended_is_not_offered_a_stop(house: House, agent: Caller, status: str, offers: bool) -> None:
+@pytest.mark.parametrize(
+    ("status", "offers"), [("running", True), ("completed", False), ("failed", False)]
+)
+def test_a_session_that_has_ended_is_not_offered_a_stop(
+    house: House, agent: Caller, status: str, offers: bool
+) -> None:
     session = agent.session("s-1")
     done = agent.plan("done")
     agent.dispatch(done)
@@ -284,5 +343,7 @@ def test_a_session_that_has_ended_is_not_offered_a_stop(house: House, agent: Cal
     if status != "running":
         assert agent.post(f"/sessions/{session['id']}/end", {"status": status}).status_code == 200
     client = house.client("reviewer")
-    assert ("Stop this session" in client.get(f"/sessions/{session['id']}/").content.decode()) is offers
+    assert (
+        "Stop this session" in client.get(f"/sessions/{session['id']}/").content.decode()
+    ) is offers
     assert "Stop this effect" not in client.get(f"/effects/{done['id']}/").content.decode()

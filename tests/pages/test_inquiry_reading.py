@@ -7,33 +7,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inquiry import bodies, handles
-from inquiry.keyset import MAX_POSITION, Window, page
-from inquiry.query.tree import Fault, One
-from inquiry.query.values import moment
-from journal import gists
+from display import entry_bodies, handles
+from display.keyset_pagination import MAX_POSITION, Window, load_keyset_page
+from investigation.query.parser.ast import QueryError, QueryValue
+from investigation.query.parser.values import parse_time
+from journal import summaries
 from sessions.models import Session
-from tests.ingest.caller import Caller
+from tests.api.api_client import Caller
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=40),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 
 
 @given(arguments=st.dictionaries(st.text(max_size=8), VALUES, max_size=5), data=st.data())
-def test_a_body_cut_anywhere_can_still_be_read(arguments: dict[str, Any], data: st.DataObject) -> None:
+def test_a_body_cut_anywhere_can_still_be_read(
+    arguments: dict[str, Any], data: st.DataObject
+) -> None:
     text = json.dumps({"arguments": arguments, "tool": "shell"}, ensure_ascii=False, sort_keys=True)
     cut = data.draw(st.integers(len('{"arguments": {'), len(text)))
-    found = gists.arguments_in(text[:cut])
+    found = summaries.extract_arguments(text[:cut])
     assert found is None or set(found) <= set(arguments)
 
 
 @given(value=VALUES)
 def test_a_gist_is_one_short_line(value: Any) -> None:
-    line = gists.gist(value)
-    assert len(line) <= gists.CHARACTERS
+    line = summaries.summarize_arguments(value)
+    assert len(line) <= summaries.MAX_SUMMARY_CHARACTERS
     assert len(line.splitlines()) <= 1
 
 
@@ -44,7 +48,10 @@ def test_a_gist_is_one_short_line(value: Any) -> None:
         ({"content": "x" * 300, "file_path": "a.py"}, "a.py  content=" + "x" * 105 + "…"),
         ({"description": "Push it", "command": "git push"}, "git push  description=Push it"),
         ({"a": 1, "b": [1, 2]}, "a=1  b=[1, 2]"),
-        ({"commits": [{"sha": "c1c03a6"}], "refspec": "c1:main"}, 'refspec=c1:main  commits=[{"sha": "c1c03a6"}]'),
+        (
+            {"commits": [{"sha": "c1c03a6"}], "refspec": "c1:main"},
+            'refspec=c1:main  commits=[{"sha": "c1c03a6"}]',
+        ),
         ({"a": "one\ntwo\n\n three"}, "one ⏎ two ⏎ three"),
         (["ls", "-l"], '["ls", "-l"]'),
         ("plain", "plain"),
@@ -53,12 +60,12 @@ def test_a_gist_is_one_short_line(value: Any) -> None:
     ],
 )
 def test_the_gist_says_what_a_call_does(arguments: Any, gist: str) -> None:
-    assert gists.gist(arguments) == gist
+    assert summaries.summarize_arguments(arguments) == gist
 
 
 @given(text=st.text(max_size=60), limit=st.integers(1, 50))
 def test_an_excerpt_is_a_beginning_that_knows_its_whole(text: str, limit: int) -> None:
-    piece = bodies.excerpt(text, limit)
+    piece = entry_bodies.cut_excerpt(text, limit)
     assert text.startswith(piece.text)
     assert piece.octets == len(text.encode())
     assert len(piece.text.encode()) <= limit
@@ -84,7 +91,7 @@ def test_an_excerpt_is_a_beginning_that_knows_its_whole(text: str, limit: int) -
     ],
 )
 def test_positions_are_read_as_people_write_them(text: str, position: int | None) -> None:
-    assert handles.as_position(text) == position
+    assert handles.parse_position(text) == position
 
 
 @pytest.mark.parametrize(
@@ -99,13 +106,13 @@ def test_positions_are_read_as_people_write_them(text: str, position: int | None
     ],
 )
 def test_times_are_moments_or_ages(text: str, microseconds: int) -> None:
-    assert moment(One(text, 0), 10**15).from_us == microseconds
+    assert parse_time(QueryValue(text, 0), 10**15).from_us == microseconds
 
 
 @pytest.mark.parametrize("text", ["yesterday", "", "7 fortnights", "2026-13-01", "1e9"])
 def test_other_times_are_refused(text: str) -> None:
-    with pytest.raises(Fault):
-        moment(One(text, 0), 10**15)
+    with pytest.raises(QueryError):
+        parse_time(QueryValue(text, 0), 10**15)
 
 
 @pytest.mark.django_db
@@ -116,9 +123,9 @@ def test_pages_around_before_and_after_meet(agent: Caller) -> None:
     positions = sorted(rows.values_list("opened_position", flat=True), reverse=True)
 
     def cut(window: Window) -> list[int]:
-        return [row.opened_position for row in page(rows, 5, window).rows]
+        return [row.opened_position for row in load_keyset_page(rows, 5, window).rows]
 
-    newest = page(rows, 5, Window())
+    newest = load_keyset_page(rows, 5, Window())
     assert (newest.newer, newest.older) == (None, positions[4])
     assert cut(Window()) == positions[:5]
     for index, position in enumerate(positions):
@@ -128,9 +135,9 @@ def test_pages_around_before_and_after_meet(agent: Caller) -> None:
         assert position in around
         assert around == positions[positions.index(around[0]) :][: len(around)]
         assert len(around) == 5 or around[-1] == positions[-1]
-    oldest = page(rows, 5, Window(before=positions[-6]))
+    oldest = load_keyset_page(rows, 5, Window(before=positions[-6]))
     assert oldest.older is None
     assert oldest.newer == positions[-5]
-    empty = page(rows, 5, Window(after=positions[0]))
+    empty = load_keyset_page(rows, 5, Window(after=positions[0]))
     assert empty.rows == []
     assert cut(Window(before=empty.older)) == positions[:5]

@@ -10,13 +10,13 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from inquiry.query import asking
-from journal.clock import now_us
+from db.clock import now_us
+from investigation.query import execute
 from ledger.models import Effect
-from tests.ingest.caller import Caller
-from tests.pages.book import REFERENCE, Book, many, pass_deadline
+from tests.api.api_client import Caller
 from tests.pages.people import House
 from tests.pages.plans import explained
+from tests.pages.sample_data import REFERENCE, Book, many, pass_deadline
 
 pytestmark = pytest.mark.django_db
 
@@ -74,7 +74,8 @@ def test_a_query_narrows(viewer: Client, book: Book) -> None:
         assert viewer.get("/audit/", {"q": typed}).headers["Location"] == f"/effects/{effect.id}/"
 
 
-# What is asked, the sentence about it, and the character (from 1) that it is about; 0 for the query string as a whole.
+# What is asked, the sentence about it, and the character (from 1) that it is about; 0 for the query
+# string as a whole.
 NONSENSE = [
     ("q=toll:x", "“toll” is not a field of an effect; did you mean “tool”?", 1),
     ("q=tool:x state:odd", "Use one of planned, awaiting", 14),
@@ -92,7 +93,9 @@ NONSENSE = [
 ]
 
 
-def test_nonsense_is_told_where_it_stands_and_nothing_is_searched(viewer: Client, book: Book) -> None:
+def test_nonsense_is_told_where_it_stands_and_nothing_is_searched(
+    viewer: Client, book: Book
+) -> None:
     for asked, sentence, character in NONSENSE:
         with explained() as plans:
             answer = viewer.get(f"/audit/?{asked}")
@@ -102,7 +105,9 @@ def test_nonsense_is_told_where_it_stands_and_nothing_is_searched(viewer: Client
         assert "Nothing was searched." in page
         assert "<tbody" not in page
         assert not [sql for sql in plans if 'FROM "ledger_effect"' in sql]
-        assert (f"At character {character:,}".replace(",", "\u202f") in page) == bool(character), asked
+        assert (f"At character {character:,}".replace(",", "\u202f") in page) == bool(character), (
+            asked
+        )
         text = parse_qs(asked).get("q", [""])[0]
         assert f'value="{text}"' in page or "\0" in text, asked
     page = viewer.get("/audit/?q=tool:x state:odd").content.decode()
@@ -113,20 +118,26 @@ def test_nonsense_is_told_where_it_stands_and_nothing_is_searched(viewer: Client
 def test_who_was_overtaken_while_writing_is_found_by_the_time_of_arrival(
     viewer: Client, agent: Caller, book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Positions follow the order of writing, and of two requests the one that came first may be written last."""
+    """Positions follow the order of writing, and of two requests the one that came first may be
+    written last."""
     start = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)  # after a quiet day
 
     def arrive(name: str, seconds: int) -> None:
         us = int((start + timedelta(seconds=seconds)).timestamp()) * 1_000_000
-        monkeypatch.setattr("ingest.doors.now_us", lambda: us)
+        monkeypatch.setattr("api.endpoint.now_us", lambda: us)
         planned = agent.plan(name, "deploy-web", tool="overtaken", arguments={"name": name})
         book.effects[name] = UUID(planned["id"])
 
     for name, seconds in {"quick": 2, "before": -1, "slow": 1, "after": 300, "slowest": 3}.items():
         arrive(name, seconds)
     # Searching is on record too; that entry must not seem to have arrived long before these.
-    monkeypatch.setattr("inquiry.looks.now_us", lambda: int(start.timestamp() + 400) * 1_000_000)
-    since, until = f"since:{start:%Y-%m-%dT%H:%M:%SZ}", f"until:{start + timedelta(minutes=1):%Y-%m-%dT%H:%M:%SZ}"
+    monkeypatch.setattr(
+        "display.access_log.now_us", lambda: int(start.timestamp() + 400) * 1_000_000
+    )
+    since, until = (
+        f"since:{start:%Y-%m-%dT%H:%M:%SZ}",
+        f"until:{start + timedelta(minutes=1):%Y-%m-%dT%H:%M:%SZ}",
+    )
     among = {"quick", "slow", "slowest"}
     assert found(viewer, book, f"tool:overtaken {since} {until}") == among
     assert found(viewer, book, f"tool:overtaken {since}") == among | {"after"}
@@ -134,7 +145,9 @@ def test_who_was_overtaken_while_writing_is_found_by_the_time_of_arrival(
     assert found(viewer, book, f"session:deploy-web {since} {until}") == among
 
 
-def test_pages_of_a_search_meet_without_gap_or_overlap(viewer: Client, agent: Caller, book: Book) -> None:
+def test_pages_of_a_search_meet_without_gap_or_overlap(
+    viewer: Client, agent: Caller, book: Book
+) -> None:
     many(agent, "long", 130, answered=130)
     for query in ("/audit/?q=session:long", "/audit/?q=session:long+state:[unknown,acknowledged]"):
         url, seen = query, []
@@ -151,20 +164,28 @@ def test_pages_of_a_search_meet_without_gap_or_overlap(viewer: Client, agent: Ca
         assert numbers == sorted(numbers, reverse=True)
         newer = re.search(r'rel="prev" href="([^"]+)"', page)
         assert newer
-        back = re.findall(r'id="e_(\d+)"', viewer.get("/audit/" + unescape(newer[1])).content.decode())
+        back = re.findall(
+            r'id="e_(\d+)"', viewer.get("/audit/" + unescape(newer[1])).content.decode()
+        )
         assert [int(one) for one in back] == numbers[50:100]
 
 
 def test_a_search_by_slow_fields_says_how_far_it_looked(
     viewer: Client, book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "SLOW_WINDOW", 5)
+    monkeypatch.setattr(execute, "SLOW_WINDOW", 5)
     first = Effect.objects.order_by("opened_position")[0].opened_position
     url, names, pages, before = "/audit/?q=environment:prod", set[str](), 0, first
-    while before >= first:  # below there is nothing, and on PostgreSQL positions begin where the last test ended
+    while (
+        before >= first
+    ):  # below there is nothing, and on PostgreSQL positions begin where the last test ended
         page = viewer.get(url).content.decode()
-        names |= {name for name, identity in book.effects.items() if f"/effects/{identity}/" in page}
-        further = re.search(r'href="(\?q=environment%3Aprod&amp;before=(\d+))">Search older entries', page)
+        names |= {
+            name for name, identity in book.effects.items() if f"/effects/{identity}/" in page
+        }
+        further = re.search(
+            r'href="(\?q=environment%3Aprod&amp;before=(\d+))">Search older entries', page
+        )
         if further is None:
             break
         pages, before = pages + 1, int(further[2])
@@ -186,10 +207,12 @@ SERVED = {
     "session:deploy-web state:failed": "effect_by_session|effect_open_intent|effect_failed_by_tool",
     "reference:x": "effect_by_reference",
     "resource:x": "effect_by_resource",
-    "key:ok session:deploy-web": "sqlite_autoindex_ledger_effect_2|effect_key_is_unique_in_session|effect_by_session",
+    "key:ok "
+    "session:deploy-web": "sqlite_autoindex_ledger_effect_2|effect_key_is_unique_in_session|effect_by_session",
     "state:unknown": "effect_by_bad_outcome|effect_by_state",
 }
-# Of these, whose matches are counted without fetching a row of them: of many that takes longer than all else of a page.
+# Of these, whose matches are counted without fetching a row of them: of many that takes longer than
+# all else of a page.
 COUNTED = ("tool:tool.3 state:failed", "tool:git.push", "outcome:error", "state:unknown")
 
 # What agents list -> the same.
@@ -206,25 +229,36 @@ LISTED = {
 }
 
 
-def test_what_people_ask_most_is_served_by_an_index(house: House, agent: Caller, book: Book) -> None:
+def test_what_people_ask_most_is_served_by_an_index(
+    house: House, agent: Caller, book: Book
+) -> None:
     many(agent, "bulk", 3000, answered=2200)
-    # So many failed that PostgreSQL does not choose between one row here and one row there, or between all of them in
-    # this order or in that: then what other tests left behind in an index decides.
+    # So many failed that PostgreSQL does not choose between one row here and one row there, or
+    # between all of them in this order or in that: then what other tests left behind in an index
+    # decides.
     failed = {"kind": "effect.failed", "session": "bulk", "reason": "rejected"}
     told = [{**failed, "id": f"f-{number}", "effect_key": f"e-{number}"} for number in range(800)]
     assert agent.report(told).json()["accepted"] == len(told)
     with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":  # SQLite goes by the figures of inquiry/planner.py
+        if (
+            connection.vendor == "postgresql"
+        ):  # SQLite goes by the figures of db/sqlite/planner_statistics.py
             cursor.execute("ANALYZE ledger_effect")
     for query, index in SERVED.items():
-        asked = asking.understand(query, house.project, now_us())
+        asked = execute.compile_query(query, house.project, now_us())
         assert not asked.slow
-        arms = [arm.only("id", "opened_position").order_by("-opened_position") for arm in asking.arms(asked)]
-        plan = "\n".join(arm[: asking.SIZE].explain() for arm in arms)
+        arms = [
+            arm.only("id", "opened_position").order_by("-opened_position")
+            for arm in execute.disjoint_querysets(asked)
+        ]
+        plan = "\n".join(arm[: execute.PAGE_SIZE].explain() for arm in arms)
         assert re.search(index, plan), f"{query}\n{plan}"
         assert "effect_by_opening" not in plan, f"{query}\n{plan}"
         if query in COUNTED and connection.vendor == "sqlite":  # PostgreSQL knows better, of so few
-            counts = [arm.values_list("opened_position")[: asking.COUNTED].explain() for arm in asking.arms(asked)]
+            counts = [
+                arm.values_list("opened_position")[: execute.COUNT_LIMIT].explain()
+                for arm in execute.disjoint_querysets(asked)
+            ]
             assert all("USING COVERING INDEX" in plan for plan in counts), f"{query}\n{counts}"
     for query, index in LISTED.items():
         with explained() as plans:

@@ -1,4 +1,5 @@
-"""A person is asked into a project: nobody learns who has an account, and nobody is made a member without their yes."""
+"""A person is asked into a project: nobody learns who has an account, and nobody is made a member
+without their yes."""
 
 import re
 from typing import Any
@@ -9,16 +10,17 @@ from django.db import transaction
 from django.test import Client
 from django.urls import reverse
 
+from accounts import invitations, people
+from accounts.models import Invitation, Membership, Person
+from db.errors import ChangeRefused
 from journal.models import Body, Entry
-from sessions import invitations, people
-from sessions.models import Invitation, Membership, Person
-from sessions.refused import RefusedError
 from tests.pages.people import PASSWORD, House
 from tests.pages.test_own_password import NEW, change, sign_in
 from tests.pages.test_people_passwords import SHOWN, reset
 
 CHANGING = re.compile(
-    r'csrfmiddlewaretoken" value="\w+"|<output>[^<]*</output>|<time.*?</time>|[0-9a-f]{8}-[0-9a-f-]{27}'
+    r'csrfmiddlewaretoken" '
+    r'value="\w+"|<output>[^<]*</output>|<time[\s\S]*?</time>|[0-9a-f]{8}-[0-9a-f-]{27}'
     r"|Last entry #\d+",
     re.DOTALL,
 )
@@ -39,7 +41,9 @@ def password_on(page: str) -> str:
 
 def answer(client: Client, verb: str, user: str) -> Any:
     identity = Invitation.objects.filter(user__username=user).values_list("id", flat=True).first()
-    return client.post(reverse("invitations"), {"invitation": str(identity), "do": verb}, follow=True)
+    return client.post(
+        reverse("invitations"), {"invitation": str(identity), "do": verb}, follow=True
+    )
 
 
 def test_the_pages_say_nothing_of_whether_a_name_has_an_account(house: House) -> None:
@@ -47,13 +51,20 @@ def test_the_pages_say_nothing_of_whether_a_name_has_an_account(house: House) ->
     Invitation.objects.all().delete()
     known = invite(house, "neighbour")
     assert "is invited</h2>" in new
-    assert CHANGING.sub("", new).replace("aaaa-bbbb", "NAME") == CHANGING.sub("", known).replace("neighbour", "NAME")
+    assert CHANGING.sub("", new).replace("aaaa-bbbb", "NAME") == CHANGING.sub("", known).replace(
+        "neighbour", "NAME"
+    )
     said = [
-        (entry.facts, Body.objects.get(entry=entry).text.replace("aaaa-bbbb", "NAME").replace("neighbour", "NAME"))
+        (
+            entry.facts,
+            Body.objects.get(entry=entry)
+            .text.replace("aaaa-bbbb", "NAME")
+            .replace("neighbour", "NAME"),
+        )
         for entry in Entry.objects.filter(kind="admin.member_invited").order_by("position")
     ]
     assert said[0] == said[1]
-    assert people.pseudonym_of(house.neighbour.user) not in known
+    assert people.ensure_pseudonym(house.neighbour.user) not in known
 
 
 def test_a_known_name_keeps_its_password_and_belongs_only_after_its_own_yes(house: House) -> None:
@@ -66,14 +77,22 @@ def test_a_known_name_keeps_its_password_and_belongs_only_after_its_own_yes(hous
     assert "You are invited as <b>reviewer</b>" in page
     assert not Membership.objects.filter(project=house.project, user=house.neighbour.user).exists()
     assert "You joined default as reviewer." in answer(client, "accept", "neighbour").text
-    assert Membership.objects.get(project=house.project, user=house.neighbour.user).role == "reviewer"
+    assert (
+        Membership.objects.get(project=house.project, user=house.neighbour.user).role == "reviewer"
+    )
     assert not Invitation.objects.exists()
-    entry = Entry.objects.get(kind="admin.member_added", project=house.project.id, subject__isnull=False,
-                              facts__contains=people.pseudonym_of(house.neighbour.user))  # fmt: skip
-    assert entry.actor == people.pseudonym_of(house.members["administrator"].user)
+    entry = Entry.objects.get(
+        kind="admin.member_added",
+        project=house.project.id,
+        subject__isnull=False,
+        facts__contains=people.ensure_pseudonym(house.neighbour.user),
+    )
+    assert entry.actor == people.ensure_pseudonym(house.members["administrator"].user)
 
 
-def test_another_projects_invitation_does_not_keep_the_administrator_from_a_reset(house: House) -> None:
+def test_another_projects_invitation_does_not_keep_the_administrator_from_a_reset(
+    house: House,
+) -> None:
     invite(house, "viewer", by="neighbour")
     page = house.client("administrator").post(reset(house, "viewer"), follow=True).text
     assert "New password of viewer" in page
@@ -87,8 +106,11 @@ def test_a_new_person_joins_after_replacing_the_first_password(house: House) -> 
     assert client.get(reverse("invitations"))["Location"] == reverse("password")
     assert answer(client, "accept", "zoe").redirect_chain[-1][0] == reverse("password")
     user = User.objects.get(username="zoe")
-    with pytest.raises(RefusedError, match="Another person set your password"), transaction.atomic():
-        invitations.accept(Invitation.objects.get().pk, user)
+    with (
+        pytest.raises(ChangeRefused, match="Another person set your password"),
+        transaction.atomic(),
+    ):
+        invitations.accept_invitation(Invitation.objects.get().pk, user)
     assert change(client, shown, NEW).status_code == 302
     answer(client, "accept", "zoe")
     assert client.get("/sessions/").status_code == 200
@@ -101,7 +123,7 @@ def test_a_declined_invitation_makes_no_member(house: House) -> None:
     assert not Invitation.objects.exists()
     assert Membership.objects.filter(user=house.neighbour.user).count() == 1
     declined = Entry.objects.get(kind="admin.invitation_declined")
-    assert declined.actor == people.pseudonym_of(house.neighbour.user)
+    assert declined.actor == people.ensure_pseudonym(house.neighbour.user)
 
 
 @pytest.mark.parametrize("verb", ["accept", "decline"])
@@ -113,7 +135,9 @@ def test_an_invitation_of_another_person_is_nobodys_business(house: House, verb:
     assert Membership.objects.get(project=house.project, user__username="viewer").role == "viewer"
 
 
-def test_a_withdrawn_invitation_is_gone_and_a_lost_first_password_is_given_again(house: House) -> None:
+def test_a_withdrawn_invitation_is_gone_and_a_lost_first_password_is_given_again(
+    house: House,
+) -> None:
     first = password_on(invite(house, "zoe"))
     client = house.client("administrator")
     again = client.post(reverse("people"), {"username": "zoe", "role": "viewer"})
@@ -129,10 +153,12 @@ def test_a_withdrawn_invitation_is_gone_and_a_lost_first_password_is_given_again
 
 
 def test_an_invitation_ends_with_the_right_of_the_one_who_gave_it(house: House) -> None:
-    people.add(house.project, "boss", "administrator", PASSWORD)
+    people.add_project_member(house.project, "boss", "administrator", PASSWORD)
     invite(house, "neighbour", by="boss")
     with transaction.atomic():
-        people.change_role(Membership.objects.get(user__username="boss"), "viewer", actor="gatebook")
+        people.change_project_role(
+            Membership.objects.get(user__username="boss"), "viewer", actor="gatebook"
+        )
     page = answer(house.client("neighbour"), "accept", "neighbour").text
     assert "no longer administers default" in page
     assert not Membership.objects.filter(project=house.project, user=house.neighbour.user).exists()

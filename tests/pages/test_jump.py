@@ -1,4 +1,5 @@
-"""The box that takes any id: where it goes, what it says of nonsense, and what is no name of anything."""
+"""The box that takes any id: where it goes, what it says of nonsense, and what is no name of
+anything."""
 
 import hashlib
 import re
@@ -11,9 +12,9 @@ from django.urls import reverse
 from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Artifact, Session, Task
-from tests.ingest.caller import Caller
-from tests.pages.book import REFERENCE, REPORT, Book
+from tests.api.api_client import Caller
 from tests.pages.people import House
+from tests.pages.sample_data import REFERENCE, REPORT, Book
 
 pytestmark = pytest.mark.django_db
 
@@ -38,7 +39,15 @@ def test_one_box_takes_any_id_and_goes_there(viewer: Client, book: Book) -> None
     artifact = Artifact.objects.get(id=book.unstored)
     text: object
     there = reverse("effect", args=[effect.id])
-    for text in (effect, str(effect).upper(), effect.id, effect.id.hex, f"  {effect.id} ", REFERENCE, "ok"):
+    for text in (
+        effect,
+        str(effect).upper(),
+        effect.id,
+        effect.id.hex,
+        f"  {effect.id} ",
+        REFERENCE,
+        "ok",
+    ):
         assert goes_to(viewer, text) == there
     for text in (session, session.id, session.key):
         assert goes_to(viewer, text) == reverse("session", args=[session.id])
@@ -61,7 +70,16 @@ def test_what_names_several_things_is_a_choice(viewer: Client, agent: Caller, bo
     assert "2 results" in page
 
 
-NAMING_NOTHING = ["nothing", "e_999999", "s_0", "e_99999999999999999999", "é" * 300, "toolu_01", "-1", "..."]
+NAMING_NOTHING = [
+    "nothing",
+    "e_999999",
+    "s_0",
+    "e_99999999999999999999",
+    "é" * 300,
+    "toolu_01",
+    "-1",
+    "...",
+]
 
 
 def test_what_names_nothing_says_what_was_tried(viewer: Client, book: Book) -> None:

@@ -8,17 +8,17 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from inquiry import packing
-from inquiry.bars import Bar
-from inquiry.keyset import Window
-from inquiry.lanes import read
-from inquiry.timeline import Filters
+from display.effect_table import EffectFilters
+from display.keyset_pagination import Window
 from journal.models import Entry
 from ledger.models import Effect
+from pages.timeline import svg_layout
+from pages.timeline.bars import Bar
+from pages.timeline.lanes import load_session_window
 from sessions.models import Session
-from tests.ingest.caller import Caller, new_key
-from tests.pages.book import Book, many, pass_deadline
+from tests.api.api_client import Caller, new_key
 from tests.pages.people import House
+from tests.pages.sample_data import Book, many, pass_deadline
 
 pytestmark = pytest.mark.django_db
 MINUTE = 60_000_000
@@ -48,7 +48,12 @@ def told(agent: Caller, session: str, key: str, steps: dict[str, int], **plan: A
     kinds = {"plan": "planned", "dispatch": "dispatched", "ok": "acknowledged"}
     items = []
     for step, minute in steps.items():
-        fact = {"id": new_key(), "kind": f"effect.{kinds[step]}", "session": session, "effect_key": key}
+        fact = {
+            "id": new_key(),
+            "kind": f"effect.{kinds[step]}",
+            "session": session,
+            "effect_key": key,
+        }
         fact["occurred_us"] = NOON + minute * MINUTE  # type: ignore[assignment]
         if step == "plan":
             fact |= {"tool": "git.push", "arguments": {"command": key}} | plan
@@ -64,7 +69,9 @@ def test_each_effect_is_one_bar_that_leads_to_its_page(viewer: Client, book: Boo
     effects = Effect.objects.filter(session=book.session)
     drawn = re.findall(r'<a href="([^"]+)"><title>', svg)
     assert sorted(drawn) == sorted(
-        reverse("effect", args=[one.id]) for one in effects if one.planned_mark or one.state != "planned"
+        reverse("effect", args=[one.id])
+        for one in effects
+        if one.planned_mark or one.state != "planned"
     )
     assert "style=" not in page
 
@@ -81,7 +88,9 @@ def test_the_json_view_holds_each_fact_with_its_position(viewer: Client, book: B
     asked_twice = ["planned", "dispatched", "failed", "planned", "granted", "dispatched", "failed"]
     assert [fact["what"] for fact in one["facts"]] == asked_twice
     stored = Entry.objects.filter(effect=book.effects["rejected"]).order_by("position")
-    assert [fact["position"] for fact in one["facts"]] == list(stored.values_list("position", flat=True))
+    assert [fact["position"] for fact in one["facts"]] == list(
+        stored.values_list("position", flat=True)
+    )
     assert one["state"] == "failed"
     assert one["attempts"] == 2
 
@@ -105,15 +114,25 @@ def test_numbers_that_a_producer_skipped_are_told_unless_another_session_holds_t
     viewer: Client, agent: Caller
 ) -> None:
     def say(session: str, number: int) -> None:
-        fact = {"id": new_key(), "kind": "effect.planned", "session": session, "effect_key": f"e{number}",
-                "tool": "git.push", "producer_seq": number, "source": "deploy-7"}  # fmt: skip
+        fact = {
+            "id": new_key(),
+            "kind": "effect.planned",
+            "session": session,
+            "effect_key": f"e{number}",
+            "tool": "git.push",
+            "producer_seq": number,
+            "source": "deploy-7",
+        }
         assert agent.report([fact]).status_code == 200
 
     for number in (1, 2, 5, 9):
         say("gappy", number)
     say("other", 3)
     session = Session.objects.get(key="gappy")
-    assert [(gap["first"], gap["last"]) for gap in rows(viewer, session.id)["missing_numbers"]] == [(4, 4), (6, 8)]
+    assert [(gap["first"], gap["last"]) for gap in rows(viewer, session.id)["missing_numbers"]] == [
+        (4, 4),
+        (6, 8),
+    ]
     page = lanes(viewer, session.id)
     assert page.count('class="notch"') == 2
     assert "1 missing: 4" in page
@@ -135,7 +154,9 @@ def test_compact_folds_what_repeats_and_loses_none(viewer: Client, agent: Caller
     assert '<svg class="lanes"' not in page
 
 
-def test_a_window_is_cut_by_the_server_and_leads_to_its_neighbours(viewer: Client, agent: Caller) -> None:
+def test_a_window_is_cut_by_the_server_and_leads_to_its_neighbours(
+    viewer: Client, agent: Caller
+) -> None:
     many(agent, "long", 700, answered=700)
     session = Session.objects.get(key="long")
     newest = rows(viewer, session.id, size="30")
@@ -146,9 +167,11 @@ def test_a_window_is_cut_by_the_server_and_leads_to_its_neighbours(viewer: Clien
     assert handles == sorted(handles)
     assert len(set(handles)) == 60
     widest = lanes(viewer, session.id, size="9999")
-    assert widest.count('<a href="/effects/') <= 2 * packing.MOST_ROWS * 500
+    assert widest.count('<a href="/effects/') <= 2 * svg_layout.MOST_ROWS * 500
     assert len(rows(viewer, session.id, size="9999")["effects"]) == 500
-    assert "do not fit" in widest or widest.count("<title>") >= 500 or "calls, all succeeded" in widest
+    assert (
+        "do not fit" in widest or widest.count("<title>") >= 500 or "calls, all succeeded" in widest
+    )
 
 
 def test_filters_narrow_every_view(viewer: Client, book: Book) -> None:
@@ -156,13 +179,20 @@ def test_filters_narrow_every_view(viewer: Client, book: Book) -> None:
         page = lanes(viewer, book.session, view=view, state="failed")
         assert "deploy.run" in page
         assert "git.push" not in page.partition("<table")[2]
-    assert {one["state"] for one in rows(viewer, book.session, state="failed")["effects"]} == {"failed"}
+    assert {one["state"] for one in rows(viewer, book.session, state="failed")["effects"]} == {
+        "failed"
+    }
 
 
 def test_another_projects_session_has_no_timeline(house: House, book: Book) -> None:
     stranger = house.client("neighbour")
     for view in ("lanes", "compact", "json"):
-        assert stranger.get(reverse("session_timeline", args=[book.session]), {"view": view}).status_code == 404
+        assert (
+            stranger.get(
+                reverse("session_timeline", args=[book.session]), {"view": view}
+            ).status_code
+            == 404
+        )
 
 
 def test_each_view_costs_the_same_few_queries(
@@ -172,7 +202,9 @@ def test_each_view_costs_the_same_few_queries(
     for session in (book.session, Session.objects.get(key="long").id):
         for view in ("lanes", "compact", "json"):
             with django_assert_max_num_queries(12):
-                viewer.get(reverse("session_timeline", args=[session]), {"view": view, "size": "500"})
+                viewer.get(
+                    reverse("session_timeline", args=[session]), {"view": view, "size": "500"}
+                )
 
 
 def test_names_of_agents_do_nothing_in_a_drawing(viewer: Client, agent: Caller) -> None:
@@ -189,17 +221,22 @@ def test_a_session_without_effects_says_so(viewer: Client, agent: Caller) -> Non
         assert "No effect has been planned" in lanes(viewer, UUID(opened["id"]), view=view)
 
 
-def test_leases_beats_and_what_a_worker_left_stand_beside_the_effects(viewer: Client, agent: Caller) -> None:
+def test_leases_beats_and_what_a_worker_left_stand_beside_the_effects(
+    viewer: Client, agent: Caller
+) -> None:
     opened = agent.session("leased", mode="leased")
     lease = agent.post("/leases", {"session": opened["id"], "process": "w1"}).json()
     beat = {"beats": [{"lease": lease["id"], "epoch": lease["epoch"], "progress": "1"}]}
     assert agent.client.post("/beats", json=beat).status_code == 200
     agent.plan("one", "leased", lease_epoch=lease["epoch"])
     written = agent.post(
-        f"/sessions/{opened['id']}/checkpoints", {"summary": "half-way", "lease_epoch": lease["epoch"]}
+        f"/sessions/{opened['id']}/checkpoints",
+        {"summary": "half-way", "lease_epoch": lease["epoch"]},
     )
     assert written.status_code == 201
-    taken = agent.post("/leases", {"session": opened["id"], "process": "w2", "takeover": True}).json()
+    taken = agent.post(
+        "/leases", {"session": opened["id"], "process": "w2", "takeover": True}
+    ).json()
     page = lanes(viewer, opened["id"])
     assert [f"epoch {epoch}" in page for epoch in (lease["epoch"], taken["epoch"])] == [True, True]
     assert page.count('class="lease"') == 2
@@ -228,13 +265,21 @@ def test_what_is_asked_for_again_stays_where_it_was_done(viewer: Client, agent: 
 
 def read_bars(session: Session) -> list[Bar]:
     """The bars of a session's newest window, by its agents' clock."""
-    return read(session, Filters(), Window(), NOON, size=30, clock="agent").bars
+    return load_session_window(
+        session, EffectFilters(), Window(), NOON, size=30, clock="agent"
+    ).bars
 
 
-def test_a_worker_is_named_shortly_and_in_full_to_whoever_points_at_it(viewer: Client, agent: Caller) -> None:
+def test_a_worker_is_named_shortly_and_in_full_to_whoever_points_at_it(
+    viewer: Client, agent: Caller
+) -> None:
     whole = "793cf4220c917b85386088659b1a2c3d"
     opened = agent.session("named")
-    body = {"key": "build", "title": "Build the fix and everything that depends on it", "worker": whole}
+    body = {
+        "key": "build",
+        "title": "Build the fix and everything that depends on it",
+        "worker": whole,
+    }
     assert agent.post(f"/sessions/{opened['id']}/tasks", body).status_code == 201
     agent.plan("one", "named", task="build", arguments={"command": "git push origin main"})
     page = lanes(viewer, opened["id"])
@@ -247,11 +292,16 @@ def test_a_worker_is_named_shortly_and_in_full_to_whoever_points_at_it(viewer: C
     assert tree.count(whole) == 1
 
 
-def test_zooming_is_offered_only_where_it_shows_anything_else(viewer: Client, agent: Caller) -> None:
+def test_zooming_is_offered_only_where_it_shows_anything_else(
+    viewer: Client, agent: Caller
+) -> None:
     many(agent, "zoomed", 40)
     session = Session.objects.get(key="zoomed").id
     assert ["Zoom in" in (page := lanes(viewer, session)), "Zoom out" in page] == [True, False]
-    assert ["Zoom in" in (page := lanes(viewer, session, size="30")), "Zoom out" in page] == [False, True]
+    assert ["Zoom in" in (page := lanes(viewer, session, size="30")), "Zoom out" in page] == [
+        False,
+        True,
+    ]
 
 
 def test_an_answer_that_was_no_success_has_no_tick(viewer: Client, agent: Caller) -> None:
@@ -263,7 +313,9 @@ def test_an_answer_that_was_no_success_has_no_tick(viewer: Client, agent: Caller
     drawn = lanes(viewer, Session.objects.get(key="answered").id).split("<a href=")
     shapes = {}
     for outcome in ("ok", "error", "unknown"):
-        bar = next(one for one in drawn if f"say.{outcome}" in one and "<title>" in one).partition("</a>")[0]
+        bar = next(one for one in drawn if f"say.{outcome}" in one and "<title>" in one).partition(
+            "</a>"
+        )[0]
         shapes[outcome] = set(re.findall(r'href="#(ack|failed|unknown)"', bar))
         assert ("acknowledged with an error" in bar) == (outcome == "error")
     assert shapes == {"ok": {"ack"}, "error": {"failed"}, "unknown": {"unknown"}}

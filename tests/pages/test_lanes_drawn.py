@@ -1,4 +1,5 @@
-"""How lanes are drawn: silences, beats, names of marks, ticks, and what gives way where room is short."""
+"""How lanes are drawn: silences, beats, names of marks, ticks, and what gives way where room is
+short."""
 
 import json
 import re
@@ -6,24 +7,24 @@ from types import SimpleNamespace
 
 import pytest
 
-from inquiry import packing
-from inquiry.bars import Bar, Beside, Lanes, Step
-from inquiry.drawing import draw
-from inquiry.packing import LEFT, WIDTH, silences_of, spans_of
-from inquiry.shown import short_process
+from display.display_state import short_process
+from pages.timeline import svg_layout
+from pages.timeline.bars import Bar, SessionEvent, Step, TimelineWindow
+from pages.timeline.svg import draw_timeline
+from pages.timeline.svg_layout import LEFT, WIDTH, find_silences, lease_spans
 from tests.pages.test_lanes import NOON
 
 
 @pytest.mark.parametrize("span_s", [1, 7, 59, 600, 4_000, 90_000, 800_000, 40_000_000])
 def test_ticks_are_few_and_round(span_s: int) -> None:
-    found = packing.ticks(NOON + 7, NOON + 7 + span_s * 1_000_000)
-    assert len(found) <= packing.MOST_TICKS + 1
+    found = svg_layout.axis_ticks(NOON + 7, NOON + 7 + span_s * 1_000_000)
+    assert len(found) <= svg_layout.MOST_TICKS + 1
     assert all(0 <= tick.x <= 1 for tick in found)
     assert [tick.x for tick in found] == sorted(tick.x for tick in found)
 
 
-def fact(kind: str, at_s: int, **facts: int) -> Beside:
-    return Beside(at_s * 1_000_000, kind, at_s, json.dumps(facts), 1)
+def fact(kind: str, at_s: int, **facts: int) -> SessionEvent:
+    return SessionEvent(at_s * 1_000_000, kind, at_s, json.dumps(facts), 1)
 
 
 def test_a_silence_begins_with_the_last_beat_and_ends_where_somebody_else_takes_over() -> None:
@@ -37,11 +38,14 @@ def test_a_silence_begins_with_the_last_beat_and_ends_where_somebody_else_takes_
         fact("session.silent", 600, since_us=500_000_000),
     ]
     end = 700_000_000
-    silences = [(one.starts_us // 10**6, one.ends_us // 10**6, one.heard) for one in silences_of(beside, end)]
+    silences = [
+        (one.starts_us // 10**6, one.ends_us // 10**6, one.heard)
+        for one in find_silences(beside, end)
+    ]
     assert silences == [(100, 200, True), (300, 450, False), (500, 700, False)]
     # Each crashed when its lease ran out unheard, not when that was found out.
-    assert [one.crash_us for one in spans_of(beside, end)] == [360_000_000, 560_000_000]
-    drawn = draw(Lanes("server", beside=beside, now_us=end), str, running=True)
+    assert [one.crash_us for one in lease_spans(beside, end)] == [360_000_000, 560_000_000]
+    drawn = draw_timeline(TimelineWindow("server", beside=beside, now_us=end), str, running=True)
     assert drawn is not None
     assert drawn.inner.count('class="fenced"') == 3
     last_bar, first_crash = drawn.inner.rindex('class="lease"'), drawn.inner.index('class="crash"')
@@ -50,33 +54,47 @@ def test_a_silence_begins_with_the_last_beat_and_ends_where_somebody_else_takes_
 
 def test_a_minute_of_beats_stands_within_what_is_shown() -> None:
     """A minute began before its first fact, and the present one is not over."""
-    acquired = Beside(45 * 10**6, "lease.acquired", 1, "{}", 1)
-    found = Lanes("server", beside=[acquired], minutes=[(0, 2, 0), (60 * 10**6, 1, 0)], now_us=70 * 10**6)
-    drawn = draw(found, str, running=True)
+    acquired = SessionEvent(45 * 10**6, "lease.acquired", 1, "{}", 1)
+    found = TimelineWindow(
+        "server", beside=[acquired], minutes=[(0, 2, 0), (60 * 10**6, 1, 0)], now_us=70 * 10**6
+    )
+    drawn = draw_timeline(found, str, running=True)
     assert drawn is not None
-    lease, *beats = [float(x) for x in re.findall(r'class="(?:lease|beat)" x="([\d.]+)"', drawn.inner)]
+    lease, *beats = [
+        float(x) for x in re.findall(r'class="(?:lease|beat)" x="([\d.]+)"', drawn.inner)
+    ]
     present = float(re.findall(r'class="now" x1="([\d.]+)"', drawn.inner)[0])
     assert [lease - 1.5 <= x <= present for x in beats] == [True, True]
 
 
 def test_names_of_marks_meet_no_other_mark_and_stay_in_the_drawing() -> None:
-    acquired = Beside(0, "lease.acquired", 1, "{}", 1)
-    marks = [Beside(at * 10**6, "checkpoint.written", at, "{}", 1) for at in (300, 340, 360, 990)]
-    drawn = draw(Lanes("server", beside=[acquired, *marks], now_us=10**9), str, running=True)
+    acquired = SessionEvent(0, "lease.acquired", 1, "{}", 1)
+    marks = [
+        SessionEvent(at * 10**6, "checkpoint.written", at, "{}", 1) for at in (300, 340, 360, 990)
+    ]
+    drawn = draw_timeline(
+        TimelineWindow("server", beside=[acquired, *marks], now_us=10**9), str, running=True
+    )
     assert drawn is not None
     lane = drawn.inner.partition(">events<")[2]
     shapes = [float(x) + 6 for x in re.findall(r'<use [^>]*x="([\d.]+)"', lane)]
     assert len(shapes) == 4
-    names = re.findall(r'<text x="([\d.]+)" y="\d+" class="dim" text-anchor="(start|end)">checkpoint<', lane)
+    names = re.findall(
+        r'<text x="([\d.]+)" y="\d+" class="dim" text-anchor="(start|end)">checkpoint<', lane
+    )
     assert names
     present = float(re.findall(r'class="now" x1="([\d.]+)"', drawn.inner)[0])
     for x, anchor in names:
-        length = packing.CHARACTER * len("checkpoint")
-        low, high = (float(x), float(x) + length) if anchor == "start" else (float(x) - length, float(x))
+        length = svg_layout.CHARACTER * len("checkpoint")
+        low, high = (
+            (float(x), float(x) + length) if anchor == "start" else (float(x) - length, float(x))
+        )
         assert 0 < low < high <= WIDTH
         assert not any(low < shape < high for shape in [*shapes, present])
-    for x, label in re.findall(r'<text x="([\d.]+)" y="13" class="dim" text-anchor="middle">([^<]+)<', drawn.inner):
-        assert LEFT - 60 < float(x) <= WIDTH - packing.CHARACTER * len(label) / 2 + 0.1
+    for x, label in re.findall(
+        r'<text x="([\d.]+)" y="13" class="dim" text-anchor="middle">([^<]+)<', drawn.inner
+    ):
+        assert LEFT - 60 < float(x) <= WIDTH - svg_layout.CHARACTER * len(label) / 2 + 0.1
 
 
 @pytest.mark.parametrize(
@@ -99,13 +117,20 @@ def test_where_room_is_short_what_went_well_gives_way_and_every_failure_is_drawn
     for number in range(400):
         failed = number % 40 == 7
         effect = SimpleNamespace(
-            id=number, tool=f"tool.{number % 3}", task_id=None, attempt_count=1, violates=False,
+            id=number,
+            tool=f"tool.{number % 3}",
+            task_id=None,
+            attempt_count=1,
+            violates=False,
             outcome="error" if failed else "ok",
-        )  # fmt: skip
+        )
         at = number * 10**6
-        steps = [Step(at + n, what, 1, number, at + n, "command") for n, what in enumerate(("planned", "acknowledged"))]
+        steps = [
+            Step(at + n, what, 1, number, at + n, "command")
+            for n, what in enumerate(("planned", "acknowledged"))
+        ]
         bars.append(Bar(effect, steps, "acknowledged", ""))
-    drawn = draw(Lanes("server", bars=bars, now_us=4 * 10**9), str, running=True)
+    drawn = draw_timeline(TimelineWindow("server", bars=bars, now_us=4 * 10**9), str, running=True)
     assert drawn is not None
     assert drawn.folded == 0
     assert drawn.inner.count('href="#failed"') == 10

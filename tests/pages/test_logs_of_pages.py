@@ -14,8 +14,8 @@ from django.conf import settings as current
 from django.core.signals import got_request_exception
 from pytest_django import Settings
 
-from config.logs import JSONFormatter
-from tests.ingest.caller import Caller
+from config.logging import JSONFormatter
+from tests.api.api_client import Caller
 from tests.pages.people import House
 
 PAYLOAD = "the customer's diagnosis is confidential"
@@ -49,12 +49,14 @@ def raised() -> Iterator[list[str]]:
 
 def broken(settings: Settings, folder: Path, fault: str) -> int:
     """Serve the effect page with `fault` put in as its last line; the number of that line."""
-    page = folder / "inquiry" / "effect.html"
-    page.parent.mkdir()
-    shutil.copy(current.BASE_DIR / "templates" / "inquiry" / "effect.html", page)
+    page = folder / "pages" / "effects" / "effect.html"
+    page.parent.mkdir(parents=True)
+    shutil.copy(current.BASE_DIR / "templates" / "pages" / "effects" / "effect.html", page)
     lines = page.read_text().replace("{% endblock content %}", fault + "\n{% endblock content %}")
     page.write_text(lines)
-    settings.TEMPLATES = [{**current.TEMPLATES[0], "DIRS": [folder, current.BASE_DIR / "templates"]}]
+    settings.TEMPLATES = [
+        {**current.TEMPLATES[0], "DIRS": [folder, current.BASE_DIR / "templates"]}
+    ]
     return lines[: lines.index(fault)].count("\n") + 1
 
 
@@ -71,27 +73,41 @@ def failed(house: House, effect: str, log: StringIO) -> dict[str, Any]:
 
 
 def test_a_fault_in_a_template_is_logged_by_its_line_and_without_what_the_page_shows(
-    house: House, agent: Caller, settings: Settings, tmp_path: Path, log: StringIO, raised: list[str]
+    house: House,
+    agent: Caller,
+    settings: Settings,
+    tmp_path: Path,
+    log: StringIO,
+    raised: list[str],
 ) -> None:
-    effect = agent.plan("e", agent.session("s")["id"], tool="mail.send", arguments={"text": PAYLOAD})["id"]
+    effect = agent.plan(
+        "e", agent.session("s")["id"], tool="mail.send", arguments={"text": PAYLOAD}
+    )["id"]
     number = broken(settings, tmp_path, FAULT)
     told = failed(house, effect, log)
-    assert "diagnosis" in raised[0], "the trap this test is about: the message quotes the whole context"
+    assert "diagnosis" in raised[0], (
+        "the trap this test is about: the message quotes the whole context"
+    )
     assert told["type"] == "django.template.base.VariableDoesNotExist"
     assert told["message"] == "no nothing_of_that_name"
-    assert told["template"] == f"inquiry/effect.html:{number}"
-    assert any("inquiry/views/effects.py" in place for place in told["at"])
+    assert told["template"] == f"pages/effects/effect.html:{number}"
+    assert any("pages/effects/views.py" in place for place in told["at"])
     assert "diagnosis" not in log.getvalue()
 
 
 def test_no_message_of_what_a_template_called_is_logged(
-    house: House, agent: Caller, settings: Settings, tmp_path: Path, log: StringIO, raised: list[str]
+    house: House,
+    agent: Caller,
+    settings: Settings,
+    tmp_path: Path,
+    log: StringIO,
+    raised: list[str],
 ) -> None:
     effect = agent.plan("e", agent.session("s")["id"], tool=PAYLOAD)["id"]
     number = broken(settings, tmp_path, "{% url 'effect' effect.tool %}")
     told = failed(house, effect, log)
     assert "diagnosis" in raised[0]
     assert told["type"] == "django.urls.exceptions.NoReverseMatch"
-    assert told["template"] == f"inquiry/effect.html:{number}"
+    assert told["template"] == f"pages/effects/effect.html:{number}"
     assert "message" not in told
     assert "diagnosis" not in log.getvalue()

@@ -9,9 +9,9 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from sessions import agents, tokens
-from sessions.models import Membership, Repository
-from sessions.views import repositories
+from accounts import agents, tokens
+from accounts.models import Membership, Repository
+from accounts.views import repositories
 from tests.pages.people import House
 
 TOKENS, PEOPLE = "/settings/tokens/", "/settings/people/"
@@ -19,17 +19,21 @@ TOKENS, PEOPLE = "/settings/tokens/", "/settings/people/"
 
 def fill_people(house: House, number: int) -> None:
     users = User.objects.bulk_create([User(username=f"person-{n:03}") for n in range(number)])
-    Membership.objects.bulk_create([Membership(project=house.project, user=user, role="viewer") for user in users])
+    Membership.objects.bulk_create(
+        [Membership(project=house.project, user=user, role="viewer") for user in users]
+    )
 
 
 def fill_tokens(house: House, number: int) -> None:
     for n in range(number):
-        agent = agents.ensure(house.project, f"agent-{n // 3:03}")
+        agent = agents.ensure_agent(house.project, f"agent-{n // 3:03}")
         if n % 3:
-            tokens.issue(agent, expires_in=None, actor="tests")
+            tokens.issue_token(agent, expires_in=None, actor="tests")
 
 
-@pytest.mark.parametrize(("page", "fill"), [(PEOPLE, fill_people), (TOKENS, fill_tokens)], ids=["people", "tokens"])
+@pytest.mark.parametrize(
+    ("page", "fill"), [(PEOPLE, fill_people), (TOKENS, fill_tokens)], ids=["people", "tokens"]
+)
 def test_every_row_stands_on_one_page_and_none_costs_more(
     house: House, page: str, fill: Callable[[House, int], Any]
 ) -> None:
@@ -60,10 +64,10 @@ def test_every_row_stands_on_one_page_and_none_costs_more(
 
 
 def test_an_agent_without_a_token_is_in_the_list(house: House) -> None:
-    agents.ensure(house.project, "idle")
+    agents.ensure_agent(house.project, "idle")
     text = house.client("administrator").get(TOKENS).text
     assert re.search(
-        r'idle</\w+></a>\s*<a [^<]*<span[^<]*<span[^<]*</span></span>\s*</a>\s*</th>'
+        r"idle</\w+></a>\s*<a [^<]*<span[^<]*<span[^<]*</span></span>\s*</a>\s*</th>"
         r'\s*<td[^\n]*\s*<td[^\n]*colspan="7"><span class="quiet">none',
         text,
     )
@@ -71,10 +75,14 @@ def test_an_agent_without_a_token_is_in_the_list(house: House) -> None:
     assert house.other_token.public_id not in text
 
 
-def test_the_list_of_repositories_says_where_it_is_cut(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_of_repositories_says_where_it_is_cut(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(repositories, "SHOWN", 3)
     client = house.client("administrator")
-    Repository.objects.bulk_create([Repository(project=house.project, name=f"lib-{n}") for n in range(2)])
+    Repository.objects.bulk_create(
+        [Repository(project=house.project, name=f"lib-{n}") for n in range(2)]
+    )
     assert "are shown" not in client.get("/settings/repositories/").content.decode()
     Repository.objects.create(project=house.project, name="lib-2")
     page = client.get("/settings/repositories/").content.decode()

@@ -1,4 +1,5 @@
-"""One effect of which very many attempts are told: a fact writes the attempt it speaks of, and no reader meets all."""
+"""One effect of which very many attempts are told: a fact writes the attempt it speaks of, and no
+reader meets all."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -7,11 +8,11 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
-from ingest.views.effects import ATTEMPTS
-from inquiry import effect_page
-from journal import sql
+from api.views.effects import MAX_ATTEMPTS_SHOWN
+from db import raw_sql
 from ledger.models import Attempt, Effect
-from tests.ingest.caller import Caller
+from pages.effects import data
+from tests.api.api_client import Caller
 from tests.pages.people import House
 
 MANY = 300
@@ -44,28 +45,37 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
         return run
 
-    monkeypatch.setattr(sql, "write", counted(sql.write))
-    monkeypatch.setattr(sql, "write_each", counted(sql.write_each))
+    monkeypatch.setattr(raw_sql, "execute_write", counted(raw_sql.execute_write))
+    monkeypatch.setattr(raw_sql, "execute_write_each", counted(raw_sql.execute_write_each))
     return counts
 
 
-def test_a_fact_writes_only_the_attempts_that_it_changes(agent: Caller, effect: Effect, written: list[int]) -> None:
+def test_a_fact_writes_only_the_attempts_that_it_changes(
+    agent: Caller, effect: Effect, written: list[int]
+) -> None:
     for facts, expected in (
         ([said("acknowledged", 7, outcome="error")], 1),
         ([said("dispatched", MANY + 1)], 2),  # and the one that it replaces
         ([said("failed", 9, reason="rejected"), said("failed", 10, reason="timeout")], 2),
-        ([{"id": "p", "kind": "effect.planned", "session": "s", "effect_key": "e", "tool": "t"}], 0),
+        (
+            [{"id": "p", "kind": "effect.planned", "session": "s", "effect_key": "e", "tool": "t"}],
+            0,
+        ),
         ([{"id": "w", "kind": "effect.superseded", "session": "s", "effect_key": "e"}], 0),
     ):
         written.clear()
         assert agent.report(facts).json()["accepted"] == len(facts)
         assert sum(written) == expected, facts
     assert Attempt.objects.count() == MANY + 1
-    assert Attempt.objects.filter(replaced=True).count() == MANY - 4  # but 5, 7, 9 and 10, and the newest
+    assert (
+        Attempt.objects.filter(replaced=True).count() == MANY - 4
+    )  # but 5, 7, 9 and 10, and the newest
     assert Attempt.objects.get(is_open=True).number == MANY + 1
 
 
-def test_a_command_writes_only_the_attempts_that_it_changes(agent: Caller, written: list[int]) -> None:
+def test_a_command_writes_only_the_attempts_that_it_changes(
+    agent: Caller, written: list[int]
+) -> None:
     agent.session("s")
     for number in range(1, 4):  # as often as a tool of which nobody said otherwise may be tried
         planned = agent.plan("e", "s")
@@ -73,20 +83,37 @@ def test_a_command_writes_only_the_attempts_that_it_changes(agent: Caller, writt
         agent.dispatch(planned)
         agent.fail(planned, "rejected", number)
         assert sum(written) == 2
-    assert list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == ["error"] * 3
+    assert (
+        list(Attempt.objects.order_by("number").values_list("outcome", flat=True)) == ["error"] * 3
+    )
 
 
-def test_the_api_answers_with_the_newest_and_says_how_many_there_are(agent: Caller, effect: Effect) -> None:
+def test_the_api_answers_with_the_newest_and_says_how_many_there_are(
+    agent: Caller, effect: Effect
+) -> None:
     told = agent.get(f"/effects/{effect.id}").json()
-    assert [one["attempt"] for one in told["attempts"]] == list(range(MANY - ATTEMPTS + 1, MANY + 1))
-    assert (told["attempts_in_all"], told["outcome"], told["external_reference"]) == (MANY, "ok", "the-fifth")
+    assert [one["attempt"] for one in told["attempts"]] == list(
+        range(MANY - MAX_ATTEMPTS_SHOWN + 1, MANY + 1)
+    )
+    assert (told["attempts_in_all"], told["outcome"], told["external_reference"]) == (
+        MANY,
+        "ok",
+        "the-fifth",
+    )
 
 
-def test_the_page_shows_the_newest_and_the_one_whose_answer_stands(house: House, effect: Effect) -> None:
+def test_the_page_shows_the_newest_and_the_one_whose_answer_stands(
+    house: House, effect: Effect
+) -> None:
     text = house.client("viewer").get(reverse("effect", args=[effect.id])).text
-    rows = re.findall(r'data-label="Attempt">\s*(\d+)', text.partition('id="attempts"')[2].partition("</section>")[0])
-    assert rows == ["5", *(str(n) for n in range(MANY - effect_page.ATTEMPTS + 1, MANY + 1))]
-    counted = f"{effect_page.ATTEMPTS + 1} of {MANY}: the newest, and the attempt that decides the outcome"
+    rows = re.findall(
+        r'data-label="Attempt">\s*(\d+)',
+        text.partition('id="attempts"')[2].partition("</section>")[0],
+    )
+    assert rows == ["5", *(str(n) for n in range(MANY - data.MAX_ATTEMPTS + 1, MANY + 1))]
+    counted = (
+        f"{data.MAX_ATTEMPTS + 1} of {MANY}: the newest, and the attempt that decides the outcome"
+    )
     assert counted in " ".join(text.split())
     assert f"It was attempted {MANY} times." in text
 

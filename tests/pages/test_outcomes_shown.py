@@ -5,10 +5,10 @@ import re
 import pytest
 from django.urls import reverse
 
-from tests.approvals.story import Desk
-from tests.ingest.caller import Caller
-from tests.pages.book import HOUSES_TOKEN, doors
+from tests.api.api_client import Caller
+from tests.approvals.inbox_scenario import Desk
 from tests.pages.people import House
+from tests.pages.sample_data import HOUSES_TOKEN, doors
 
 ROW = re.compile(r"<(tr|li)\b.*?</\1>", re.DOTALL)
 RULES = """
@@ -40,7 +40,14 @@ def report(agent: Caller, effect: dict[str, str]) -> None:
     """Tell of a dispatch and its answer that were never asked for."""
     kinds = {"effect.dispatched": {"process": "p-1"}, "effect.acknowledged": {"outcome": "ok"}}
     items = [
-        {"id": f"r-{kind}", "kind": kind, "session": "s-1", "effect_key": "by", "attempt": 1, **more}
+        {
+            "id": f"r-{kind}",
+            "kind": kind,
+            "session": "s-1",
+            "effect_key": "by",
+            "attempt": 1,
+            **more,
+        }
         for kind, more in kinds.items()
     ]
     answer = agent.report(items)
@@ -48,7 +55,9 @@ def report(agent: Caller, effect: dict[str, str]) -> None:
     assert "refused" not in answer.text, answer.text
 
 
-def test_no_list_gives_an_error_or_a_breach_the_mark_of_success(house: House, told: dict[str, dict[str, str]]) -> None:
+def test_no_list_gives_an_error_or_a_breach_the_mark_of_success(
+    house: House, told: dict[str, dict[str, str]]
+) -> None:
     viewer = house.client("viewer")
     session = told["error"]["session"]
     pages = [
@@ -72,13 +81,21 @@ def test_no_list_gives_an_error_or_a_breach_the_mark_of_success(house: House, to
         assert shown >= 4, name
 
 
-def test_an_effect_that_ran_without_approval_is_headed_by_that(house: House, told: dict[str, dict[str, str]]) -> None:
-    html = house.client("viewer").get(reverse("effect", args=[told["bypassed"]["id"]])).content.decode()
+def test_an_effect_that_ran_without_approval_is_headed_by_that(
+    house: House, told: dict[str, dict[str, str]]
+) -> None:
+    html = (
+        house.client("viewer")
+        .get(reverse("effect", args=[told["bypassed"]["id"]]))
+        .content.decode()
+    )
     head = html.partition("<h1>")[2].partition("</header>")[0]
     assert "#ack" not in head
-    statement = re.search(r'<section class="statement is-long ([\w-]+)".*?<h2[^>]*>(.*?)</h2>', html, re.DOTALL)
+    statement = re.search(
+        r'<section class="statement is-long ([\w-]+)".*?<h2[^>]*>(.*?)</h2>', html, re.DOTALL
+    )
     assert statement
     assert statement[1] == "is-failed"
-    assert statement[2].startswith("<b>Ran without approval:</b> acknowledged")
+    assert statement[2].strip().startswith("<b>Ran without approval:</b> acknowledged")
     life = html.partition('<ol class="life')[2].partition("</ol>")[0]
-    assert "leave bypassed" in life
+    assert "permission bypassed" in life

@@ -1,4 +1,5 @@
-"""Somebody else's password is no proof: whoever signs in with it replaces it first, and decides nothing until then."""
+"""Somebody else's password is no proof: whoever signs in with it replaces it first, and decides
+nothing until then."""
 
 import re
 from collections.abc import Iterator
@@ -13,14 +14,14 @@ from django.db import Error, connection, transaction
 from django.test import Client
 from django.urls import URLPattern, URLResolver, reverse
 
+from accounts import people
+from accounts.models import Membership, Person
 from approvals import exemptions
 from config.urls import urlpatterns
-from journal.clock import now_us
+from db.clock import now_us
+from db.errors import ChangeRefused
 from journal.models import Entry
-from sessions import people
-from sessions.models import Membership, Person
-from sessions.refused import RefusedError
-from tests.approvals.proving import proved
+from tests.approvals.confirm_helpers import proved
 from tests.pages.people import PASSWORD, House
 from tests.pages.test_people_passwords import SHOWN, reset
 
@@ -44,7 +45,8 @@ def address(route: str) -> str:
 
 
 def given(house: House, role: str = "reviewer") -> str:
-    """Let the administrator reset the password of the person with `role`; return the one that was shown."""
+    """Let the administrator reset the password of the person with `role`; return the one that was
+    shown."""
     administrator = house.client("administrator")
     administrator.post(reset(house, role))
     shown = SHOWN.search(administrator.get(reverse("people")).text)
@@ -64,7 +66,9 @@ def change(client: Client, old: str, new: str) -> Any:
 
 
 @pytest.mark.parametrize("role", ["reviewer", "administrator"])
-def test_every_page_leads_to_the_password_until_its_owner_replaced_it(house: House, role: str) -> None:
+def test_every_page_leads_to_the_password_until_its_owner_replaced_it(
+    house: House, role: str
+) -> None:
     Person.objects.filter(user=house.members[role].user).update(password_is_own=False)
     client = house.client(role)
     entries = Entry.objects.count()
@@ -74,7 +78,10 @@ def test_every_page_leads_to_the_password_until_its_owner_replaced_it(house: Hou
             continue
         for method in ("get", "post", "head", "put", "delete"):
             answer = getattr(client, method)(address(route))
-            assert (answer.status_code, answer["Location"]) == (302, "/settings/password/"), (method, route)
+            assert (answer.status_code, answer["Location"]) == (302, "/settings/password/"), (
+                method,
+                route,
+            )
         asked += 1
     assert asked > 80
     assert client.get("/nowhere/").status_code == 302
@@ -107,24 +114,33 @@ def test_a_reset_says_who_did_it_and_its_password_opens_nothing_else(house: Hous
     shown = given(house)
     client = sign_in("reviewer", shown)
     assert client.get("/sessions/")["Location"] == "/settings/password/"
-    assert "<b>administrator</b> set your current password" in client.get("/settings/password/").text
+    assert (
+        "<b>administrator</b> set your current password" in client.get("/settings/password/").text
+    )
     assert change(client, shown, NEW).status_code == 302
     assert client.get("/sessions/").status_code == 200
     page = client.get("/settings/password/").text
     assert "administrator set a password for you" in page
     assert "You have replaced it since" in page
-    kinds = list(Entry.objects.filter(kind__startswith="admin.password").values_list("kind", "actor"))
-    person = people.pseudonym_of(house.members["reviewer"].user)
-    by = people.pseudonym_of(house.members["administrator"].user)
+    kinds = list(
+        Entry.objects.filter(kind__startswith="admin.password").values_list("kind", "actor")
+    )
+    person = people.ensure_pseudonym(house.members["reviewer"].user)
+    by = people.ensure_pseudonym(house.members["administrator"].user)
     assert kinds == [("admin.password_reset", by), ("admin.password_changed", person)]
 
 
-def test_a_command_on_the_machine_makes_a_password_that_is_replaced_too(house: House, monkeypatch: Any) -> None:
+def test_a_command_on_the_machine_makes_a_password_that_is_replaced_too(
+    house: House, monkeypatch: Any
+) -> None:
     monkeypatch.setattr("getpass.getpass", lambda *_, **__: "typed-at-a-terminal-9")
     call_command("changepassword", "reviewer")
     client = sign_in("reviewer", "typed-at-a-terminal-9")
     assert client.get("/sessions/")["Location"] == "/settings/password/"
-    assert "A command on the server set your current password" in client.get("/settings/password/").text
+    assert (
+        "A command on the server set your current password"
+        in client.get("/settings/password/").text
+    )
     assert change(client, "typed-at-a-terminal-9", NEW).status_code == 302
     assert client.get("/sessions/").status_code == 200
 
@@ -138,9 +154,14 @@ def test_a_console_that_changes_a_password_makes_it_a_strangers(house: House) ->
     assert not people.has_own_password(user)
 
 
-def test_a_hash_that_is_renewed_at_a_sign_in_leaves_whose_password_it_is(house: House, settings: Any) -> None:
+def test_a_hash_that_is_renewed_at_a_sign_in_leaves_whose_password_it_is(
+    house: House, settings: Any
+) -> None:
     shown = given(house, "operator")
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.PBKDF2PasswordHasher", *settings.PASSWORD_HASHERS]
+    settings.PASSWORD_HASHERS = [
+        "django.contrib.auth.hashers.PBKDF2PasswordHasher",
+        *settings.PASSWORD_HASHERS,
+    ]
     sign_in("viewer", PASSWORD)
     sign_in("operator", shown)
     for name, own, password in (("viewer", True, PASSWORD), ("operator", False, shown)):
@@ -148,7 +169,7 @@ def test_a_hash_that_is_renewed_at_a_sign_in_leaves_whose_password_it_is(house: 
         assert user.password.startswith("pbkdf2_"), name
         assert check_password(password, user.password)
         assert people.has_own_password(user) is own
-    giver = people.password_giver(User.objects.get(username="operator"))
+    giver = people.load_password_giver(User.objects.get(username="operator"))
     assert giver is not None
     assert giver[0] == "administrator"
 
@@ -156,10 +177,18 @@ def test_a_hash_that_is_renewed_at_a_sign_in_leaves_whose_password_it_is(house: 
 def test_verb_and_schema_refuse_an_exemption_under_a_given_password(house: House) -> None:
     operator = house.members["operator"].user
     ends_at_us = now_us() + 60_000_000
-    wanted: dict[str, Any] = {"tool": "git.push", "reason": "for the test of it", "ends_at_us": ends_at_us, **proved()}
+    wanted: dict[str, Any] = {
+        "tool": "git.push",
+        "reason": "for the test of it",
+        "ends_at_us": ends_at_us,
+        **proved(),
+    }
     given(house, "operator")
-    with pytest.raises(RefusedError, match="Another person set your password"), transaction.atomic():
-        exemptions.grant(house.project, user=operator, **wanted)
+    with (
+        pytest.raises(ChangeRefused, match="Another person set your password"),
+        transaction.atomic(),
+    ):
+        exemptions.create_exemption(house.project, user=operator, **wanted)
     columns = {
         "id": UUID(int=1).hex if connection.vendor == "sqlite" else UUID(int=1),
         "project_id": house.project.id.hex if connection.vendor == "sqlite" else house.project.id,
@@ -168,10 +197,14 @@ def test_verb_and_schema_refuse_an_exemption_under_a_given_password(house: House
     names = ", ".join(columns)
     refused = pytest.raises(Error, match="nobody exempts under a password")
     with refused, transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(f"INSERT INTO approvals_exemption ({names}) VALUES (%s, %s, %s)", list(columns.values()))
+        cursor.execute(
+            f"INSERT INTO approvals_exemption ({names}) VALUES (%s, %s, %s)", list(columns.values())
+        )
 
 
-def test_whom_a_command_made_replaces_the_password_that_it_printed(house: House, capsys: Any) -> None:
+def test_whom_a_command_made_replaces_the_password_that_it_printed(
+    house: House, capsys: Any
+) -> None:
     call_command("create_project", "elsewhere", administrator="newcomer")
     printed = capsys.readouterr().out.split()[-1]
     client = sign_in("newcomer", printed)
@@ -179,9 +212,9 @@ def test_whom_a_command_made_replaces_the_password_that_it_printed(house: House,
 
 
 def test_the_first_administrator_owns_the_password_that_setup_printed(db: None) -> None:
-    from sessions import projects
+    from accounts import projects
 
     with transaction.atomic():
-        user = people.create_administrator("boss", PASSWORD, projects.ensure_default())
+        user = people.create_administrator("boss", PASSWORD, projects.ensure_default_project())
     assert people.has_own_password(user)
     assert Membership.objects.filter(user=user).exists()

@@ -8,8 +8,8 @@ from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session as SignIn
 from django.urls import reverse
 
+from accounts import people
 from journal.models import Body, Entry
-from sessions import people
 from tests.pages.people import PASSWORD, House
 
 SHOWN = re.compile(r"<output>((?:\w{6}-){3}\w{6})</output>")
@@ -19,7 +19,9 @@ def reset(house: House, role: str) -> str:
     return reverse("reset_password", args=[house.members[role].pk])
 
 
-def test_the_new_password_is_shown_once_and_every_sign_in_with_the_old_one_ends(house: House) -> None:
+def test_the_new_password_is_shown_once_and_every_sign_in_with_the_old_one_ends(
+    house: House,
+) -> None:
     administrator, viewer = house.client("administrator"), house.client("viewer")
     assert viewer.get("/sessions/").status_code == 200
     assert "Give viewer a new password?" in administrator.get(reset(house, "viewer")).text
@@ -38,8 +40,8 @@ def test_the_new_password_is_shown_once_and_every_sign_in_with_the_old_one_ends(
     assert user.check_password(shown[1])
     assert not user.check_password(PASSWORD)
     entry = Entry.objects.get(kind="admin.password_reset")
-    assert entry.actor == people.pseudonym_of(house.members["administrator"].user)
-    assert json.loads(entry.facts) == {"person": people.pseudonym_of(user)}
+    assert entry.actor == people.ensure_pseudonym(house.members["administrator"].user)
+    assert json.loads(entry.facts) == {"person": people.ensure_pseudonym(user)}
     assert shown[1] not in Body.objects.get(entry=entry).text
 
 
@@ -53,13 +55,18 @@ def test_ones_own_password_is_not_reset_there(house: House) -> None:
 
 
 @pytest.mark.parametrize("administers_both", [False, True])
-def test_nobody_gets_into_a_project_through_the_password_of_its_people(house: House, administers_both: bool) -> None:
-    """Whoever sets a password can sign in with it, so only an administrator of every project of theirs may."""
-    people.add(house.other, "viewer", "administrator")
+def test_nobody_gets_into_a_project_through_the_password_of_its_people(
+    house: House, administers_both: bool
+) -> None:
+    """Whoever sets a password can sign in with it, so only an administrator of every project of
+    theirs may."""
+    people.add_project_member(house.other, "viewer", "administrator")
     if administers_both:
-        people.add(house.other, "administrator", "administrator")
+        people.add_project_member(house.other, "administrator", "administrator")
     answer = house.client("administrator").post(reset(house, "viewer"), follow=True)
     kept = User.objects.get(username="viewer").check_password(PASSWORD)
     assert kept != administers_both
-    assert ("also belongs to a project that you do not administer" in answer.text) != administers_both
+    assert (
+        "also belongs to a project that you do not administer" in answer.text
+    ) != administers_both
     assert Entry.objects.filter(kind="admin.password_reset").exists() == administers_both

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
+from accounts.models import Project
 from journal.models import Body, Entry
-from ledger import declarations, declared, tools
-from ledger.declarations import Declaration, FaultyFileError
-from ledger.models_tools import Tool
-from sessions.models import Project
+from ledger.models import Tool
+from ledger.tools import cache, registry, tools_yaml
+from ledger.tools.tools_yaml import ToolDeclaration, ToolsFileError
 from tests.pages.people import House
 
 pytestmark = pytest.mark.django_db
@@ -24,22 +24,43 @@ def load(path: Path, *options: str) -> str:
 
 
 def test_the_documented_example_loads(house: House) -> None:
-    declared.forget()
+    cache.clear_tool_cache()
     assert "8 tools declared" in load(EXAMPLE)
     push = Tool.objects.get(project=house.project, name="git.push")
-    assert (push.tool_class, push.reversibility, push.deadline_s) == ("probeable", "irreversible", 120)
+    assert (push.tool_class, push.reversibility, push.deadline_s) == (
+        "probeable",
+        "irreversible",
+        120,
+    )
     assert Tool.objects.get(name="Read").reversibility == "read"
-    assert (push.probe, push.undo, push.max_attempts, push.max_probes) == (True, "", 3, 5)  # its class can be looked up
+    assert (push.probe, push.undo, push.max_attempts, push.max_probes) == (
+        True,
+        "",
+        3,
+        5,
+    )  # its class can be looked up
     assert Tool.objects.get(name="issue.comment").key_window_s == 86400
     started = Tool.objects.get(name="vm.start")
-    assert (started.undo, started.probe, started.max_attempts, started.max_probes) == ("reference", True, 2, 8)
-    means = declared.tool(house.project.id, "vm.start").means
-    assert (means.cancel_by, means.probe, means.max_attempts, means.max_probes) == ("reference", True, 2, 8)
+    assert (started.undo, started.probe, started.max_attempts, started.max_probes) == (
+        "reference",
+        True,
+        2,
+        8,
+    )
+    means = cache.load_tool(house.project.id, "vm.start").means
+    assert (means.cancel_by, means.probe, means.max_attempts, means.max_probes) == (
+        "reference",
+        True,
+        2,
+        8,
+    )
     assert "No changes" in load(EXAMPLE)
     assert Entry.objects.filter(kind="admin.tools_loaded").count() == 1
 
 
-def test_a_tool_left_out_falls_back_to_the_strictest_and_is_named(house: House, tmp_path: Path) -> None:
+def test_a_tool_left_out_falls_back_to_the_strictest_and_is_named(
+    house: House, tmp_path: Path
+) -> None:
     load(EXAMPLE)
     file = tmp_path / "tools.yaml"
     file.write_text("tools:\n  Read: {class: read_only}\n")
@@ -51,9 +72,9 @@ def test_a_tool_left_out_falls_back_to_the_strictest_and_is_named(house: House, 
 
 
 def test_the_tools_of_other_projects_stay(house: House) -> None:
-    tools.declare(house.other, [Declaration("Bash", "opaque", "irreversible")])
-    tools.declare(house.project, [Declaration("Read", "read_only", "read")])
-    tools.declare(house.project, [])
+    registry.declare_tools(house.other, [ToolDeclaration("Bash", "opaque", "irreversible")])
+    registry.declare_tools(house.project, [ToolDeclaration("Read", "read_only", "read")])
+    registry.declare_tools(house.project, [])
     assert Tool.objects.get().project == house.other
 
 
@@ -67,7 +88,10 @@ def test_the_tools_of_other_projects_stay(house: House) -> None:
         ("tools: [a]", "Line 1: `tools` must map"),
         ("tools:\n  a: opaque", "Line 2: tool 'a' must be a mapping"),
         ("tools:\n  a: {}", "Line 2: tool 'a' has no `class`"),
-        ("tools:\n  a:\n    class: magic", "Line 3: tool 'a' has class 'magic'. Choose one of read_only"),
+        (
+            "tools:\n  a:\n    class: magic",
+            "Line 3: tool 'a' has class 'magic'. Choose one of read_only",
+        ),
         ("tools:\n  a:\n    class: opaque\n    deadline: 3", "Line 4: .*Did you mean `deadline_s`"),
         (
             "tools:\n  a:\n    class: opaque\n    deadline_s: 1.5",
@@ -76,18 +100,36 @@ def test_the_tools_of_other_projects_stay(house: House) -> None:
         ("tools:\n  a:\n    class: opaque\n    deadline_s: 0", "Line 4: .*1 to 604800 seconds"),
         ("tools:\n  a:\n    class: opaque\n    deadline_s: 1:30", "Line 4: .*whole number"),
         ("tools:\n  a:\n    class: opaque\n    deadline_s: yes", "Line 4: .*whole number"),
-        ("tools:\n  a: {class: opaque, reversibility: read}", "Line 2: .*Use `read` with `read_only`"),
-        ("tools:\n  a: {class: read_only, reversibility: reversible}", "Use `read` with `read_only`"),
+        (
+            "tools:\n  a: {class: opaque, reversibility: read}",
+            "Line 2: .*Use `read` with `read_only`",
+        ),
+        (
+            "tools:\n  a: {class: read_only, reversibility: reversible}",
+            "Use `read` with `read_only`",
+        ),
         ("tools:\n  a: {class: opaque}\n  a: {class: keyed}", "Line 3: `tools` has `a` twice"),
-        ("tools:\n  a: {class: opaque, key_window_s: 60}", "Line 2: .*key_window_s but is not keyed"),
+        (
+            "tools:\n  a: {class: opaque, key_window_s: 60}",
+            "Line 2: .*key_window_s but is not keyed",
+        ),
         ("tools:\n  a: {class: keyed, key_window_s: 0}", "Line 2: .*1 to 31536000 seconds"),
         ("tools:\n  a: {class: probeable, probe: false}", "Line 2: .*which requires `probe`"),
-        ("tools:\n  a: {class: natural, probe: sometimes}", "Line 2: probe of tool 'a' must be true or false"),
+        (
+            "tools:\n  a: {class: natural, probe: sometimes}",
+            "Line 2: probe of tool 'a' must be true or false",
+        ),
         ("tools:\n  a: {class: opaque, probe: true}", "Line 2: .*is opaque but has probe"),
         ("tools:\n  a: {class: opaque, undo: key}", "Line 2: .*is opaque but has undo"),
-        ("tools:\n  a: {class: compensable, undo: regret}", "Line 2: .*Choose one of key, reference"),
+        (
+            "tools:\n  a: {class: compensable, undo: regret}",
+            "Line 2: .*Choose one of key, reference",
+        ),
         ("tools:\n  a: {class: keyed, max_attempts: 0}", "Line 2: .*max_attempts 0. Use 1 to 100"),
-        ("tools:\n  a: {class: keyed, max_probes: many}", "Line 2: max_probes of tool 'a' must be a whole number"),
+        (
+            "tools:\n  a: {class: keyed, max_probes: many}",
+            "Line 2: max_probes of tool 'a' must be a whole number",
+        ),
         ("tools:\n  1: {class: opaque}", "Line 2: every key of `tools` must be text"),
         ("tools:\n  a: {class: opaque, description: [x]}", "description of tool 'a' must be text"),
         ("tools:\n  a: {class: opaque", "invalid YAML"),
@@ -96,8 +138,8 @@ def test_the_tools_of_other_projects_stay(house: House) -> None:
     ],
 )
 def test_a_faulty_file_is_refused_with_its_line(text: str, sentence: str) -> None:
-    with pytest.raises(FaultyFileError, match=sentence):
-        declarations.read(text)
+    with pytest.raises(ToolsFileError, match=sentence):
+        tools_yaml.parse_tools_yaml(text)
 
 
 def test_nothing_of_a_faulty_file_is_loaded(house: House, tmp_path: Path) -> None:
@@ -109,7 +151,9 @@ def test_nothing_of_a_faulty_file_is_loaded(house: House, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", None])
-def test_a_file_that_cannot_be_read_is_named(house: House, tmp_path: Path, content: bytes | None) -> None:
+def test_a_file_that_cannot_be_read_is_named(
+    house: House, tmp_path: Path, content: bytes | None
+) -> None:
     file = tmp_path / "tools.yaml"
     if content is not None:
         file.write_bytes(content)
@@ -123,11 +167,11 @@ def test_a_project_must_exist(house: House) -> None:
 
 
 def test_no_tool_used_means_none_undeclared(house: House) -> None:
-    assert tools.used_undeclared(Project.objects.get(name="default")) == []
+    assert registry.used_undeclared(Project.objects.get(name="default")) == []
 
 
 def test_a_tool_is_stopped_from_its_page_by_those_who_may_stop(house: House) -> None:
-    tools.declare(house.project, [Declaration("Read", "read_only", "read")])
+    registry.declare_tools(house.project, [ToolDeclaration("Read", "read_only", "read")])
     link = "?scope=tool&amp;subject=Read"
     assert link in house.client("reviewer").get("/tools/").content.decode()
     page = house.client("viewer").get("/tools/").content.decode()

@@ -14,11 +14,11 @@ from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from journal import sql
+from accounts import agents, git_refs, people, projects, repositories, tokens
+from accounts.models import AgentToken, Membership
+from db import raw_sql
+from db.errors import ChangeRefused
 from journal.models import Body, Entry
-from sessions import agents, people, projects, refs, repositories, tokens
-from sessions.models import AgentToken, Membership
-from sessions.refused import RefusedError
 from tests.pages.people import PASSWORD, House
 
 pytestmark = pytest.mark.django_db
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db
 @contextmanager
 def refused(sentence: str) -> Iterator[None]:
     """The verb refuses with `sentence`, and what it began is undone, as its door would."""
-    with pytest.raises(RefusedError, match=sentence), transaction.atomic():
+    with pytest.raises(ChangeRefused, match=sentence), transaction.atomic():
         yield
 
 
@@ -36,10 +36,10 @@ def last_entry(kind: str) -> Entry:
 
 
 def test_a_person_appears_in_facts_only_under_a_pseudonym(house: House) -> None:
-    actor = people.pseudonym_of(house.members["administrator"].user)
-    people.add(house.project, "zoe", "viewer", PASSWORD, actor=actor)
+    actor = people.ensure_pseudonym(house.members["administrator"].user)
+    people.add_project_member(house.project, "zoe", "viewer", PASSWORD, actor=actor)
     entry = last_entry("admin.member_added")
-    pseudonym = people.pseudonym_of(User.objects.get(username="zoe"))
+    pseudonym = people.ensure_pseudonym(User.objects.get(username="zoe"))
     assert entry.actor == actor
     assert json.loads(entry.facts) == {"person": pseudonym, "role": "viewer"}
     assert "zoe" not in entry.facts + entry.actor
@@ -47,88 +47,95 @@ def test_a_person_appears_in_facts_only_under_a_pseudonym(house: House) -> None:
 
 
 def test_adding_a_known_person_keeps_their_password(house: House) -> None:
-    people.add(house.project, "neighbour", "viewer", "another-password-entirely-1")
+    people.add_project_member(house.project, "neighbour", "viewer", "another-password-entirely-1")
     assert User.objects.get(username="neighbour").check_password(PASSWORD)
 
 
 def test_adding_somebody_twice_is_refused(house: House) -> None:
     with refused("already belongs to default"):
-        people.add(house.project, "viewer", "operator")
+        people.add_project_member(house.project, "viewer", "operator")
 
 
 def test_a_weak_password_is_refused_and_nobody_is_made(house: House) -> None:
     with refused("too short"):
-        people.add(house.project, "zoe", "viewer", "short")
+        people.add_project_member(house.project, "zoe", "viewer", "short")
     assert not User.objects.filter(username="zoe").exists()
 
 
 def test_the_last_administrator_can_be_neither_removed_nor_demoted(house: House) -> None:
     administrator = house.members["administrator"]
     with refused("last administrator"):
-        people.remove(administrator, actor="gatebook")
+        people.remove_project_member(administrator, actor="gatebook")
     with refused("last administrator"):
-        people.change_role(administrator, "viewer", actor="gatebook")
+        people.change_project_role(administrator, "viewer", actor="gatebook")
     assert Membership.objects.get(pk=administrator.pk).role == "administrator"
 
 
 def test_one_of_two_administrators_can_go(house: House) -> None:
-    people.change_role(house.members["viewer"], "administrator", actor="gatebook")
-    people.remove(house.members["administrator"], actor="gatebook")
+    people.change_project_role(house.members["viewer"], "administrator", actor="gatebook")
+    people.remove_project_member(house.members["administrator"], actor="gatebook")
     assert not Membership.objects.filter(pk=house.members["administrator"].pk).exists()
     assert json.loads(last_entry("admin.member_removed").facts)["role_before"] == "administrator"
 
 
 def test_who_became_the_last_administrator_meanwhile_stays(house: House) -> None:
     as_read_before = Membership.objects.get(pk=house.members["viewer"].pk)
-    people.change_role(house.members["viewer"], "administrator", actor="gatebook")
-    people.remove(house.members["administrator"], actor="gatebook")
+    people.change_project_role(house.members["viewer"], "administrator", actor="gatebook")
+    people.remove_project_member(house.members["administrator"], actor="gatebook")
     with refused("last administrator"):
-        people.change_role(as_read_before, "reviewer", actor="gatebook")
+        people.change_project_role(as_read_before, "reviewer", actor="gatebook")
     with refused("last administrator"):
-        people.remove(Membership.objects.get(pk=as_read_before.pk), actor="gatebook")
+        people.remove_project_member(Membership.objects.get(pk=as_read_before.pk), actor="gatebook")
 
 
 def test_who_is_gone_meanwhile_is_given_no_role(house: House) -> None:
     as_read_before = Membership.objects.get(pk=house.members["viewer"].pk)
-    people.remove(house.members["viewer"], actor="gatebook")
+    people.remove_project_member(house.members["viewer"], actor="gatebook")
     with refused("no longer belongs to the project"):
-        people.change_role(as_read_before, "reviewer", actor="gatebook")
+        people.change_project_role(as_read_before, "reviewer", actor="gatebook")
     with refused("no longer belongs to the project"):
-        people.remove(as_read_before, actor="gatebook")
+        people.remove_project_member(as_read_before, actor="gatebook")
 
 
 def test_an_agent_keeps_its_owner(house: House) -> None:
-    assert agents.ensure(house.project, "deploy-7") == house.agent
+    assert agents.ensure_agent(house.project, "deploy-7") == house.agent
     with refused("belongs to operator"):
-        agents.ensure(house.project, "deploy-7", house.members["viewer"].user)
+        agents.ensure_agent(house.project, "deploy-7", house.members["viewer"].user)
 
 
 def test_an_owner_must_belong_to_the_project(house: House) -> None:
     with refused("does not belong to default"):
-        agents.ensure(house.project, "new", house.neighbour.user)
+        agents.ensure_agent(house.project, "new", house.neighbour.user)
 
 
 def test_a_token_is_recognised_in_one_query_and_its_use_noted_once_a_minute(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, asked = sql.rows, []
+    real, asked = raw_sql.fetch_rows, []
 
     def rows(text: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Statements that go past Django's cursor, and so past its count."""
         asked.append(text)
         return real(text, parameters)
 
-    monkeypatch.setattr(sql, "rows", rows)
-    token = tokens.issue(house.agent, expires_in=None, actor="gatebook")
-    tokens.authenticate(f"Bearer {token}")
+    monkeypatch.setattr(raw_sql, "fetch_rows", rows)
+    token = tokens.issue_token(house.agent, expires_in=None, actor="gatebook")
+    tokens.authenticate_token(f"Bearer {token}")
     asked.clear()
     with CaptureQueriesContext(connection) as queries:
-        found = tokens.authenticate(f"Bearer {token}")
+        found = tokens.authenticate_token(f"Bearer {token}")
     assert found is not None
-    assert (found.agent, found.agent_name, found.project) == (house.agent.pk, "deploy-7", house.project.pk)
+    assert (found.agent, found.agent_name, found.project) == (
+        house.agent.pk,
+        "deploy-7",
+        house.project.pk,
+    )
     assert (len(asked), len(queries)) == (1, 0)
-    with time_machine.travel(timedelta(minutes=2), tick=False), CaptureQueriesContext(connection) as queries:
-        tokens.authenticate(f"Bearer {token}")
+    with (
+        time_machine.travel(timedelta(minutes=2), tick=False),
+        CaptureQueriesContext(connection) as queries,
+    ):
+        tokens.authenticate_token(f"Bearer {token}")
     assert (len(asked), len(queries)) == (2, 1)
 
 
@@ -149,24 +156,24 @@ def test_a_token_is_recognised_in_one_query_and_its_use_noted_once_a_minute(
     ],
 )
 def test_anything_but_the_token_is_refused(house: House, spoil: object) -> None:
-    token = tokens.issue(house.agent, expires_in=None, actor="gatebook")
-    assert tokens.authenticate(spoil(token)) is None  # type: ignore[operator]  # a lambda of the list above
+    token = tokens.issue_token(house.agent, expires_in=None, actor="gatebook")
+    assert tokens.authenticate_token(spoil(token)) is None  # type: ignore[operator]  # a lambda of the list above
 
 
 def test_a_token_ends_when_it_expires_or_is_revoked(house: House) -> None:
-    token = tokens.issue(house.agent, expires_in=timedelta(hours=1), actor="gatebook")
-    found = tokens.authenticate(f"Bearer {token}")
+    token = tokens.issue_token(house.agent, expires_in=timedelta(hours=1), actor="gatebook")
+    found = tokens.authenticate_token(f"Bearer {token}")
     assert found is not None
     with time_machine.travel(timedelta(minutes=61), tick=False):
-        assert tokens.authenticate(f"Bearer {token}") is None
+        assert tokens.authenticate_token(f"Bearer {token}") is None
     for _ in range(2):
-        tokens.revoke(AgentToken.objects.get(pk=found.token), actor="gatebook")
-    assert tokens.authenticate(f"Bearer {token}") is None
+        tokens.revoke_agent_token(AgentToken.objects.get(pk=found.token), actor="gatebook")
+    assert tokens.authenticate_token(f"Bearer {token}") is None
     assert Entry.objects.filter(kind="admin.token_revoked").count() == 1
 
 
 def test_the_secret_of_a_token_is_stored_nowhere(house: House) -> None:
-    secret = tokens.issue(house.agent, expires_in=None, actor="gatebook").split("_", 2)[2]
+    secret = tokens.issue_token(house.agent, expires_in=None, actor="gatebook").split("_", 2)[2]
     assert not Body.objects.filter(text__contains=secret).exists()
     assert not Entry.objects.filter(facts__contains=secret).exists()
     assert all(secret.encode() not in bytes(row.digest) for row in AgentToken.objects.all())
@@ -175,9 +182,18 @@ def test_the_secret_of_a_token_is_stored_nowhere(house: House) -> None:
 def test_the_command_prints_only_the_token(house: House) -> None:
     out = StringIO()
     call_command(
-        "issue_token", "--agent", "new", "--owner", "viewer", "--expires", "2w", "--scope", "import", stdout=out
+        "issue_token",
+        "--agent",
+        "new",
+        "--owner",
+        "viewer",
+        "--expires",
+        "2w",
+        "--scope",
+        "import",
+        stdout=out,
     )
-    found = tokens.authenticate(f"Bearer {out.getvalue().strip()}")
+    found = tokens.authenticate_token(f"Bearer {out.getvalue().strip()}")
     assert out.getvalue().count("\n") == 1
     assert found is not None
     issued = AgentToken.objects.get(pk=found.token)
@@ -213,27 +229,37 @@ def test_the_command_says_what_is_wrong(house: House, options: list[str], senten
         ("", ""),
     ],
 )
-def test_a_ref_has_the_class_of_the_first_pattern_that_matches(house: House, ref: str, ref_class: str) -> None:
-    assert repositories.classify(house.repository, " ".join(refs.moved(ref))) == (ref_class, 1)
+def test_a_ref_has_the_class_of_the_first_pattern_that_matches(
+    house: House, ref: str, ref_class: str
+) -> None:
+    assert repositories.classify_moved_refs(
+        house.repository, " ".join(git_refs.parse_moved_refs(ref))
+    ) == (ref_class, 1)
 
 
 def test_production_is_asked_before_protected(house: House) -> None:
-    repositories.change_patterns(house.repository, production="v*", protected="v1\nv*", actor="gatebook")
-    assert repositories.classify(house.repository, "refs/tags/v1") == ("production", 2)
+    repositories.change_ref_patterns(
+        house.repository, production="v*", protected="v1\nv*", actor="gatebook"
+    )
+    assert repositories.classify_moved_refs(house.repository, "refs/tags/v1") == ("production", 2)
 
 
 def test_changed_patterns_are_a_new_version_and_equal_ones_are_not(house: House) -> None:
     change = {"protected": "", "actor": "gatebook"}
-    assert repositories.change_patterns(house.repository, production=" refs/heads/trunk \r\n\r\ntrunk\n", **change)
+    assert repositories.change_ref_patterns(
+        house.repository, production=" refs/heads/trunk \r\n\r\ntrunk\n", **change
+    )
     assert (house.repository.production_refs, house.repository.patterns_version) == ("trunk", 2)
-    assert not repositories.change_patterns(house.repository, production="trunk", **change)
+    assert not repositories.change_ref_patterns(house.repository, production="trunk", **change)
     assert json.loads(last_entry("admin.repository_changed").facts) == {"patterns_version": 2}
 
 
 def test_a_pattern_no_ref_could_match_is_refused_with_its_line(house: House) -> None:
     with refused("Line 2"):
-        repositories.change_patterns(house.repository, production="main\na b", protected="", actor="gatebook")
+        repositories.change_ref_patterns(
+            house.repository, production="main\na b", protected="", actor="gatebook"
+        )
 
 
 def test_the_default_project_is_made_once() -> None:
-    assert projects.ensure_default() == projects.ensure_default()
+    assert projects.ensure_default_project() == projects.ensure_default_project()

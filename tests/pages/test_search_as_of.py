@@ -4,16 +4,16 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from inquiry.query import asking, past, streaming
-from inquiry.query.tree import Fault
-from journal import horizon
-from journal.clock import now_us
+from accounts.models import Project
+from db.clock import now_us
+from investigation.query import execute, past, stream
+from investigation.query.parser.ast import QueryError
+from journal import settled_position
 from journal.models import Entry
 from ledger.models import Effect
-from sessions.models import Project
-from tests.ingest.caller import Caller
-from tests.pages.book import Book
+from tests.api.api_client import Caller
 from tests.pages.people import House
+from tests.pages.sample_data import Book
 
 pytestmark = pytest.mark.django_db
 QUERIES = (
@@ -36,16 +36,21 @@ QUERIES = (
 
 @pytest.fixture(autouse=True)
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On PostgreSQL nothing settles that the test's own transaction wrote; the browser's tests see the real horizon."""
-    monkeypatch.setattr(horizon, "last_position", lambda: Entry.objects.latest("position").position)
+    """On PostgreSQL nothing settles that the test's own transaction wrote; the browser's tests see
+    the real horizon."""
+    monkeypatch.setattr(
+        settled_position, "load_settled_position", lambda: Entry.objects.latest("position").position
+    )
 
 
 def found(project: Project, text: str) -> list[tuple[str, str]]:
     """Handles and what pages would say of each match, newest first."""
-    asked = asking.understand(text, project, now_us())
-    rows = [row for chunk in streaming.stream(asked, lambda rows: rows) for row in chunk]
-    assert asking.count(asked)[0] == len(rows)
-    assert [row.pk for row in asking.answer(asked, lambda rows: rows).rows] == [row.pk for row in rows][:50]
+    asked = execute.compile_query(text, project, now_us())
+    rows = [row for chunk in stream.stream_matches(asked, lambda rows: rows) for row in chunk]
+    assert execute.count_matches(asked)[0] == len(rows)
+    assert [row.pk for row in execute.load_results(asked, lambda rows: rows).rows] == [
+        row.pk for row in rows
+    ][:50]
     return [(str(row), getattr(row, "state", "") or getattr(row, "status", "")) for row in rows]
 
 
@@ -55,7 +60,9 @@ def test_a_search_as_of_a_moment_finds_what_it_found_then(
     position = Entry.objects.order_by("-position").values_list("position", flat=True)[0]
     before = {text: found(house.project, text) for text in QUERIES}
     assert all(
-        before[text] for text in QUERIES if "gate" not in text and "ended" not in text and "session.ended" not in text
+        before[text]
+        for text in QUERIES
+        if "gate" not in text and "ended" not in text and "session.ended" not in text
     )
     for name in ("planned", "dispatched"):
         effect = Effect.objects.get(id=book.effects[name])
@@ -69,37 +76,45 @@ def test_a_search_as_of_a_moment_finds_what_it_found_then(
     assert sum(now[text] != before[text] for text in QUERIES) >= 8  # it does make a difference
     for text in QUERIES:
         assert (
-            found(house.project, f"{text} asof:#{position}" if " OR " not in text else f"({text}) asof:#{position}")
+            found(
+                house.project,
+                f"{text} asof:#{position}" if " OR " not in text else f"({text}) asof:#{position}",
+            )
             == (before[text])
         ), text
-    # Where no index serves it, a page looks back so far and the next one from there: each match stands on one of them.
-    monkeypatch.setattr(asking, "SLOW_WINDOW", 3)
-    asked = asking.understand(f"attempts:>=0 asof:#{position}", house.project, now_us())
+    # Where no index serves it, a page looks back so far and the next one from there: each match
+    # stands on one of them.
+    monkeypatch.setattr(execute, "SLOW_WINDOW", 3)
+    asked = execute.compile_query(f"attempts:>=0 asof:#{position}", house.project, now_us())
     assert asked.slow
     assert asked.past is not None
     assert asked.past.met
     seen: list[str] = []
     top: int | None = position + 1
     while top is not None:
-        page = asking.answer(asked, lambda rows: rows, before=top)
+        page = execute.load_results(asked, lambda rows: rows, before=top)
         seen += [str(row) for row in page.rows]
         top = page.older if page.older is not None else page.looked_back_to
     assert seen == [handle for handle, _ in found(house.project, f"effect asof:#{position}")]
 
 
-def test_the_page_shows_the_moment_and_refuses_one_that_has_not_come(house: House, book: Book) -> None:
+def test_the_page_shows_the_moment_and_refuses_one_that_has_not_come(
+    house: House, book: Book
+) -> None:
     viewer: Client = house.client("viewer")
     position = Entry.objects.order_by("-position").values_list("position", flat=True)[0]
     page = viewer.get("/audit/", {"q": f"state:planned asof:#{position}"})
     assert page.status_code == 200
     assert "/effects/" in page.content.decode()
-    with pytest.raises(Fault, match="does not exist yet"):
-        asking.understand(f"asof:#{position + 10**12}", house.project, now_us())
+    with pytest.raises(QueryError, match="does not exist yet"):
+        execute.compile_query(f"asof:#{position + 10**12}", house.project, now_us())
     refused = viewer.get("/audit/", {"q": "state:planned asof:2126-01-01"})
     assert refused.status_code == 400
     assert "is in the future" in refused.content.decode()
-    with pytest.raises(Fault, match="cannot be combined with an age"):  # a link with it would show something else tomorrow
-        asking.understand(f"asof:#{position}@2h", house.project, now_us())
+    with pytest.raises(
+        QueryError, match="cannot be combined with an age"
+    ):  # a link with it would show something else tomorrow
+        execute.compile_query(f"asof:#{position}@2h", house.project, now_us())
     for since in ("999999w", "0001-01-01"):
         for name in ("audit", "audit_link"):
             assert viewer.get(reverse(name), {"q": f"effect since:{since}"}).status_code == 200
@@ -109,9 +124,11 @@ def test_a_page_says_so_when_too_much_changes_while_it_is_read(
     house: House, book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_much(*_args: object) -> None:
-        raise Fault(0, 0, past.TOO_MUCH)
+        raise QueryError(0, 0, past.TOO_MANY_CHANGES)
 
-    monkeypatch.setattr(past, "changed_meanwhile", too_much)
-    answer = house.client("viewer").get("/audit/", {"q": f"effect asof:#{horizon.last_position()}"})
+    monkeypatch.setattr(past, "find_changed_during_read", too_much)
+    answer = house.client("viewer").get(
+        "/audit/", {"q": f"effect asof:#{settled_position.load_settled_position()}"}
+    )
     assert answer.status_code == 400
     assert "Too much changed while searching" in answer.content.decode()

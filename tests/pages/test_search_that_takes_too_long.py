@@ -10,12 +10,14 @@ from django.db import OperationalError, connection
 from psycopg.errors import QueryCanceled
 from pytest_django import Settings
 
-from inquiry import filters, jump, patience, timeline, turns
-from inquiry.query import asking
+from display import effect_table, query_slots, time_limit
+from investigation.query import execute
+from pages.search import jump
+from pages.sessions import filters
 from tests.journal.committed import committed
-from tests.pages.book import Book
 from tests.pages.counting import ENDLESS, LONG, ask
 from tests.pages.people import House
+from tests.pages.sample_data import Book
 
 __all__ = ["committed"]
 
@@ -24,12 +26,14 @@ def endless(*_: Any, **__: Any) -> Any:
     return ask(ENDLESS)
 
 
-PAGES: dict[str, tuple[str, Any, str]] = {  # page -> its address, and what is made endless behind it
-    "audit": ("/audit/?q=tool:mail.send", asking, "stages"),
+PAGES: dict[
+    str, tuple[str, Any, str]
+] = {  # page -> its address, and what is made endless behind it
+    "audit": ("/audit/?q=tool:mail.send", execute, "page_stages"),
     "sessions": ("/sessions/?status=running", filters.SessionFilter, "is_valid"),
-    "session": ("/sessions/{session}/?tool=mail.send", timeline, "timeline"),
-    "timeline": ("/sessions/{session}/timeline/", timeline, "timeline"),
-    "go": ("/go/?id=customer", jump, "jump"),
+    "session": ("/sessions/{session}/?tool=mail.send", effect_table, "load_timeline_page"),
+    "timeline": ("/sessions/{session}/timeline/", effect_table, "load_timeline_page"),
+    "go": ("/go/?id=customer", jump, "find_by_any_id"),
 }
 
 
@@ -55,7 +59,11 @@ def test_it_is_stopped_with_a_sentence_and_the_next_page_is_well(
     assert "Add a filter" in answer.text
     (told,) = [record.msg for record in caplog.records if "search_stopped" in record.getMessage()]
     assert isinstance(told, dict)  # by structlog
-    assert (told["event"], told["path"], told["limit_s"]) == ("search_stopped", address.partition("?")[0], 0.3)
+    assert (told["event"], told["path"], told["limit_s"]) == (
+        "search_stopped",
+        address.partition("?")[0],
+        0.3,
+    )
     assert told["person"] == house.members["viewer"].user.person.pseudonym
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 60.0
@@ -66,22 +74,25 @@ def test_the_question_still_stands_in_the_form(
     committed: None, house: House, book: Book, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.3
-    monkeypatch.setattr(asking, "arms", endless)
+    monkeypatch.setattr(execute, "disjoint_querysets", endless)
     answer = house.client("viewer").get("/audit/?q=tool:mail.send state:failed since:7d")
     assert 'value="tool:mail.send state:failed since:7d"' in answer.text
     assert "No results" not in answer.text
-    assert 'href="/audit/?q=tool%3Amail.send+state%3Afailed+since%3A1h"' in answer.text  # narrower, by a click
+    assert (
+        'href="/audit/?q=tool%3Amail.send+state%3Afailed+since%3A1h"' in answer.text
+    )  # narrower, by a click
 
 
 def test_nothing_of_the_limit_stays_on_the_connection(committed: None, settings: Settings) -> None:
-    """What comes after on the same connection may take as long as it needs, after a stop and after an answer."""
+    """What comes after on the same connection may take as long as it needs, after a stop and after
+    an answer."""
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.05
-    with pytest.raises(patience.Overran), patience.limit(7):
+    with pytest.raises(time_limit.QueryTimeout), time_limit.limit_search(7):
         ask(ENDLESS)
     assert ask(LONG) == 3_000_000
     answered = 0
     while not answered:  # a busy machine may take as long for the shortest statement
-        with suppress(patience.Overran), patience.limit(7):
+        with suppress(time_limit.QueryTimeout), time_limit.limit_search(7):
             answered = ask("SELECT 1")
     assert ask(LONG) == 3_000_000
 
@@ -89,46 +100,49 @@ def test_nothing_of_the_limit_stays_on_the_connection(committed: None, settings:
 def test_the_limit_is_one_for_all_statements_of_a_page(committed: None, settings: Settings) -> None:
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.3
     short = LONG.replace("3000000", "30000")
-    with pytest.raises(patience.Overran), patience.limit(7):
+    with pytest.raises(time_limit.QueryTimeout), time_limit.limit_search(7):
         any(ask(short) < 30_000 for _ in range(1_000_000))
 
 
-def test_the_limit_may_strike_while_the_server_is_told_of_it(committed: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_may_strike_while_the_server_is_told_of_it(
+    committed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if connection.vendor == "sqlite":
         pytest.skip("SQLite is told nothing")
-    tell = patience._set_server_limits
+    tell = time_limit._set_server_limits
 
     def late(milliseconds: str, helpers: str) -> None:
         if milliseconds != "DEFAULT":
             raise QueryCanceled("canceling statement due to statement timeout")
         tell(milliseconds, helpers)
 
-    monkeypatch.setattr(patience, "_set_server_limits", late)
-    with pytest.raises(patience.Overran), patience.limit(7):
+    monkeypatch.setattr(time_limit, "_set_server_limits", late)
+    with pytest.raises(time_limit.QueryTimeout), time_limit.limit_search(7):
         ask("SELECT 1")
     monkeypatch.undo()
     assert ask("SELECT 1") == 1
 
 
 def test_other_troubles_of_the_database_stay_what_they_are(db: None, settings: Settings) -> None:
-    with pytest.raises(OperationalError, match="database is locked"), patience.limit(7):
+    with pytest.raises(OperationalError, match="database is locked"), time_limit.limit_search(7):
         raise OperationalError("database is locked")
 
 
 def test_one_person_cannot_take_all_the_connections(house: House, book: Book) -> None:
-    """Whoever has as many searches under way as one may is told; others, and the same person later, are answered."""
+    """Whoever has as many searches under way as one may is told; others, and the same person later,
+    are answered."""
     client, other = house.client("viewer"), house.client("operator")
     person = house.members["viewer"].user.pk
     with ExitStack() as stack:
-        for _ in range(patience.AT_ONCE):
-            stack.enter_context(patience.limit(person))
+        for _ in range(time_limit.MAX_SEARCHES_PER_USER):
+            stack.enter_context(time_limit.limit_search(person))
         for page in ("/audit/?q=tool:mail.send", "/sessions/"):
             answer = client.get(page)
             assert answer.status_code == 429
             assert "8 searches running" in answer.text
             assert other.get(page).status_code == 200
     assert client.get("/sessions/").status_code == 200
-    assert patience._searching == {}
+    assert time_limit._searching == {}
 
 
 def test_queries_of_others_take_two_places_and_nobody_takes_both(
@@ -136,24 +150,29 @@ def test_queries_of_others_take_two_places_and_nobody_takes_both(
 ) -> None:
     settings.GATEBOOK_SEARCH_PLACES = 2
     client, author = house.client("viewer"), 10**9
-    monkeypatch.setattr(turns, "_running", {author})  # one of another's runs
+    monkeypatch.setattr(query_slots, "_running", {author})  # one of another's runs
     assert client.get("/audit/?q=tool:mail.send").status_code == 200
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.2
-    with pytest.raises(patience.NoPlace), patience.limit(author, in_turn=True):
+    with pytest.raises(time_limit.NoSlot), time_limit.limit_search(author, in_turn=True):
         raise AssertionError("an author has one place")
-    turns._running.add(author + 1)
+    query_slots._running.add(author + 1)
     answer = client.get("/audit/?q=tool:mail.send")
     assert answer.status_code == 429
     assert "The server is busy with other searches" in answer.text
     assert 'value="tool:mail.send"' in answer.text
     bars = client.get("/audit/?q=tool:mail.send&part=overview", headers={"HX-Request": "true"})
-    assert (bars.status_code, "Load histogram and facets" in bars.text) == (422, True)  # which stands where they would
+    assert (bars.status_code, "Load histogram and facets" in bars.text) == (
+        422,
+        True,
+    )  # which stands where they would
     assert "No results" not in answer.text
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 60.0
-    assert client.get(f"/sessions/{book.session}/").status_code == 200  # pages do not wait for queries
-    turns._running.discard(author)
+    assert (
+        client.get(f"/sessions/{book.session}/").status_code == 200
+    )  # pages do not wait for queries
+    query_slots._running.discard(author)
     assert client.get("/audit/?q=tool:mail.send").status_code == 200
-    assert turns._running == {author + 1}
+    assert query_slots._running == {author + 1}
 
 
 def test_a_place_goes_to_whoever_has_held_them_least(
@@ -164,31 +183,33 @@ def test_a_place_goes_to_whoever_has_held_them_least(
 
     def searches(author: int) -> None:
         try:
-            with patience.limit(author, in_turn=True):
+            with time_limit.limit_search(author, in_turn=True):
                 order.append(author)
         finally:
             connection.close()
 
     often, seldom = 10**9, 10**9 + 1
     searches(often)
-    monkeypatch.setattr(turns, "_running", {1, 2})
+    monkeypatch.setattr(query_slots, "_running", {1, 2})
     with ThreadPoolExecutor(2) as askers:
         asked = []
         for author in (often, seldom):
             asked.append(askers.submit(searches, author))
             until = time.monotonic() + 60
-            while author not in turns._waiting:
+            while author not in query_slots._waiting:
                 assert time.monotonic() < until
-        with turns._changed:
-            turns._running.discard(1)
-            turns._changed.notify_all()
+        with query_slots._changed:
+            query_slots._running.discard(1)
+            query_slots._changed.notify_all()
         for one in asked:
             one.result()
     assert order == [often, seldom, often]
 
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite is served by one process")
-def test_processes_share_the_places(committed: None, house: House, book: Book, settings: Settings) -> None:
+def test_processes_share_the_places(
+    committed: None, house: House, book: Book, settings: Settings
+) -> None:
     settings.GATEBOOK_SEARCH_PLACES = 2
     client, author = house.client("viewer"), house.members["viewer"].user.pk
     page = "/audit/?q=tool:mail.send"
@@ -201,38 +222,45 @@ def test_processes_share_the_places(committed: None, house: House, book: Book, s
             settings.GATEBOOK_SEARCH_TIMEOUT_S = patience_s
             return client.get(page).status_code
 
-        hold("SELECT pg_advisory_lock(%s, 0)", turns._PLACE)
+        hold("SELECT pg_advisory_lock(%s, 0)", query_slots._PLACE)
         assert asked(60.0) == 200
-        hold("SELECT pg_advisory_lock(%s, 1)", turns._PLACE)
+        hold("SELECT pg_advisory_lock(%s, 1)", query_slots._PLACE)
         assert asked(0.2) == 429
-        hold("SELECT pg_advisory_unlock(%s, 0)", turns._PLACE)
-        hold("SELECT pg_advisory_lock(%s, %s)", turns._AUTHOR, author)
+        hold("SELECT pg_advisory_unlock(%s, 0)", query_slots._PLACE)
+        hold("SELECT pg_advisory_lock(%s, %s)", query_slots._AUTHOR, author)
         assert asked(0.2) == 429
-        hold("SELECT pg_advisory_unlock(%s, %s)", turns._AUTHOR, author)
+        hold("SELECT pg_advisory_unlock(%s, %s)", query_slots._AUTHOR, author)
         assert asked(60.0) == 200
-        here = "database = (SELECT oid FROM pg_database WHERE datname = current_database())"  # others have theirs
-        assert hold(f"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND {here}") == [(1,)]
+        # others have theirs
+        here = "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        assert hold(f"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND {here}") == [
+            (1,)
+        ]
         other.submit(_hang_up).result()
 
 
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has no connections that are handed out again")
+@pytest.mark.skipif(
+    connection.vendor != "postgresql", reason="SQLite has no connections that are handed out again"
+)
 def test_a_connection_that_keeps_a_place_or_a_limit_is_handed_out_no_more(
     committed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "_RELEASE", "SELECT 1 / 0, %s, %s, %s, %s")
-    with patience.limit(7, in_turn=True):
-        held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+    monkeypatch.setattr(query_slots, "_RELEASE", "SELECT 1 / 0, %s, %s, %s, %s")
+    with time_limit.limit_search(7, in_turn=True):
+        held = (
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+        )
         assert _asked(held) == [(2,)]
         (kept,) = _asked("SELECT pg_backend_pid()")[0]
-    tell = patience._set_server_limits
+    tell = time_limit._set_server_limits
 
     def untold(milliseconds: str, helpers: str) -> None:
         if milliseconds == "DEFAULT":
             connection.connection.execute("SELECT 1 / 0")
         tell(milliseconds, helpers)
 
-    monkeypatch.setattr(patience, "_set_server_limits", untold)
-    with patience.limit(7):
+    monkeypatch.setattr(time_limit, "_set_server_limits", untold)
+    with time_limit.limit_search(7):
         (limited,) = _asked("SELECT pg_backend_pid()")[0]
     alive = "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY(%s) AND pid <> pg_backend_pid()"
     mine = _asked("SELECT pg_backend_pid()")[0][0]

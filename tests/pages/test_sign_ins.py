@@ -1,4 +1,5 @@
-"""Wrong passwords are counted wherever one is typed; sign-ins, wrong ones and locks are in journal and log."""
+"""Wrong passwords are counted wherever one is typed; sign-ins, wrong ones and locks are in journal
+and log."""
 
 import json
 import logging
@@ -12,20 +13,24 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
+from accounts import one_time_secret, people, sign_ins
 from journal.models import Body, Entry
-from sessions import once, people, sign_ins
 from tests.pages.people import PASSWORD, House
 
 NEW = "orbit-lantern-slate-43"
 
 
 def attempt(name: str, password: str, address: str = "192.0.2.7", **headers: str) -> int:
-    answer = Client().post("/sign-in/", {"username": name, "password": password}, REMOTE_ADDR=address, headers=headers)
+    answer = Client().post(
+        "/sign-in/", {"username": name, "password": password}, REMOTE_ADDR=address, headers=headers
+    )
     return answer.status_code
 
 
 def kinds(house: House) -> list[str]:
-    found = Entry.objects.filter(project=house.project.id, kind__startswith="access.").order_by("position")
+    found = Entry.objects.filter(project=house.project.id, kind__startswith="access.").order_by(
+        "position"
+    )
     return list(found.values_list("kind", flat=True))
 
 
@@ -41,7 +46,9 @@ def test_guesses_of_the_present_password_are_counted_and_lock_it(house: House) -
     assert client.post("/settings/password/", right).status_code == 429, "the right one neither"
     assert User.objects.get(username="viewer").check_password(PASSWORD)
     assert attempt("viewer", PASSWORD, "127.0.0.1") == 429, "the sign-in counts the same guesses"
-    stored = "".join(map(str, AccessAttempt.objects.values_list("post_data", "get_data", "username")))
+    stored = "".join(
+        map(str, AccessAttempt.objects.values_list("post_data", "get_data", "username"))
+    )
     assert "guess-" not in stored
     assert NEW not in stored
 
@@ -54,10 +61,12 @@ def test_sign_ins_wrong_ones_and_the_lock_are_recorded_once_each(house: House, c
     for _ in range(3):
         assert attempt("reviewer", "wrong") == 429
     assert kinds(house) == ["access.signed_in", *["access.sign_in_failed"] * 5, "access.locked_out"]
-    person = people.pseudonym_of(house.members["reviewer"].user)
+    person = people.ensure_pseudonym(house.members["reviewer"].user)
     entries = Entry.objects.filter(kind__startswith="access.").order_by("position")
     assert [entry.actor for entry in entries] == [person, *["gatebook"] * 6]
-    assert {entry.facts for entry in entries} == {json.dumps({"person": person}, separators=(",", ":"))}
+    assert {entry.facts for entry in entries} == {
+        json.dumps({"person": person}, separators=(",", ":"))
+    }
     body = json.loads(Body.objects.get(entry=entries[0]).text)
     assert (body["address"], body["page"]) == ("192.0.2.7", "/sign-in/")
     said = caplog.text
@@ -66,7 +75,9 @@ def test_sign_ins_wrong_ones_and_the_lock_are_recorded_once_each(house: House, c
     assert said.count("'name': 'reviewer'") == 9
 
 
-def test_a_name_that_nobody_has_may_be_a_password_and_is_kept_nowhere(house: House, caplog: Any) -> None:
+def test_a_name_that_nobody_has_may_be_a_password_and_is_kept_nowhere(
+    house: House, caplog: Any
+) -> None:
     caplog.set_level(logging.DEBUG)
     typed = "my-secret-by-mistake-77"
     for _ in range(5):
@@ -105,13 +116,17 @@ def test_the_address_is_the_proxys_word_only_where_the_operator_says_so(
     assert sign_ins.address_of(request) == address
 
 
-def test_behind_a_proxy_a_guesser_locks_their_own_address_alone(house: House, settings: Settings) -> None:
+def test_behind_a_proxy_a_guesser_locks_their_own_address_alone(
+    house: House, settings: Settings
+) -> None:
     settings.GATEBOOK_FORWARDED_FOR = True
     forged = {"x-forwarded-for": "192.0.2.50, 203.0.113.9"}
     for _ in range(5):
         attempt("administrator", "wrong", "127.0.0.1", **forged)
     assert attempt("administrator", PASSWORD, "127.0.0.1", **forged) == 429
-    assert attempt("administrator", PASSWORD, "127.0.0.1", **{"x-forwarded-for": "192.0.2.50"}) == 302
+    assert (
+        attempt("administrator", PASSWORD, "127.0.0.1", **{"x-forwarded-for": "192.0.2.50"}) == 302
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,7 +142,7 @@ def test_what_is_shown_once_is_called_by_its_name(
     house: House, monkeypatch: pytest.MonkeyPatch, kind: str, heading: str, never: str
 ) -> None:
     shown = {"secret": "s3cret", "kind": kind, "name": "hooks.example"}
-    monkeypatch.setattr(once, "take", lambda request: shown)
+    monkeypatch.setattr(one_time_secret, "take_secret_once", lambda request: shown)
     page = house.client("administrator").get(reverse("tokens")).text
     part = page[page.index('aria-labelledby="secret"') :].partition("</section>")[0]
     assert heading in part

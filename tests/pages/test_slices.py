@@ -1,4 +1,5 @@
-"""The processor that long reads share on SQLite: who gets it next, and that it comes back whatever becomes of one."""
+"""The processor that long reads share on SQLite: who gets it next, and that it comes back whatever
+becomes of one."""
 
 import os
 import time
@@ -9,50 +10,59 @@ import pytest
 from django.db import connection, transaction
 from pytest_django import Settings
 
-from inquiry import patience, slices, turns
-from inquiry.slices import Share
+from db.sqlite import cpu_share
+from db.sqlite.cpu_share import CpuShare
+from display import query_slots, time_limit
 from tests.journal.committed import committed
-from tests.pages.book import Book
 from tests.pages.counting import LONG, ask
 from tests.pages.people import House
+from tests.pages.sample_data import Book
 
 __all__ = ["committed"]
 
 
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL works in processes of its own")
-def test_whose_connection_is_lost_lets_the_processor_go_too(committed: None, settings: Settings) -> None:
+@pytest.mark.skipif(
+    connection.vendor != "sqlite", reason="PostgreSQL works in processes of its own"
+)
+def test_whose_connection_is_lost_lets_the_processor_go_too(
+    committed: None, settings: Settings
+) -> None:
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 60.0
 
     def lost() -> None:
-        with patience.limit(7):
+        with time_limit.limit_search(7):
             ask(LONG)
-            assert slices._current != [None]
+            assert cpu_share._current != [None]
             connection.close()
 
     with pytest.raises(ProgrammingError, match="closed"):
         lost()
-    assert slices._current == [None]
+    assert cpu_share._current == [None]
 
 
-@pytest.mark.parametrize(("processors", "said", "number"), [(1, 0, 1), (2, 0, 1), (3, 0, 2), (64, 0, 2), (2, 5, 5)])
+@pytest.mark.parametrize(
+    ("processors", "said", "number"), [(1, 0, 1), (2, 0, 1), (3, 0, 2), (64, 0, 2), (2, 5, 5)]
+)
 def test_searches_leave_a_processor_to_those_who_write(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, processors: int, said: int, number: int
 ) -> None:
     settings.GATEBOOK_SEARCH_PLACES = said
     monkeypatch.setattr(os, "cpu_count", lambda: processors)
-    assert turns.places() == (number if said or connection.vendor == "postgresql" else 2)
+    assert query_slots.slot_count() == (number if said or connection.vendor == "postgresql" else 2)
 
 
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL works in processes of its own")
+@pytest.mark.skipif(
+    connection.vendor != "sqlite", reason="PostgreSQL works in processes of its own"
+)
 def test_long_reads_share_one_processor(
     committed: None, house: House, book: Book, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One waits while another works, and short ones go on; what it waits is not its own, up to as long again, unless
-    somebody wants a place."""
+    """One waits while another works, and short ones go on; what it waits is not its own, up to as
+    long again, unless somebody wants a place."""
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 60.0
     clock = _Clock()
-    monkeypatch.setattr(patience, "time", clock)
-    client, other = house.client("viewer"), Share()
+    monkeypatch.setattr(time_limit, "time", clock)
+    client, other = house.client("viewer"), CpuShare()
     assert other.again(60.0)
     with ThreadPoolExecutor(1) as reader:
 
@@ -60,7 +70,7 @@ def test_long_reads_share_one_processor(
             clock.now = 0.0
             begun = reader.submit(_counted, LONG)
             until = time.monotonic() + 60
-            while not slices._waiting:
+            while not cpu_share._waiting:
                 assert time.monotonic() < until
                 assert not begun.done()
             return begun
@@ -73,34 +83,39 @@ def test_long_reads_share_one_processor(
         assert long.result() == 3_000_000
         for later, wanted in ((121.0, []), (61.0, [1])):
             assert other.again(60.0)
-            monkeypatch.setattr(turns, "_waiting", wanted)
+            monkeypatch.setattr(query_slots, "_waiting", wanted)
             long = waiting()
             clock.now = later
             other.leave()
-            with pytest.raises(patience.Overran):
+            with pytest.raises(time_limit.QueryTimeout):
                 long.result()
         assert other.again(60.0)  # and who stops has let go
         clock.now, settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.0, 0.05
-        with pytest.raises(patience.Overran):
+        with pytest.raises(time_limit.QueryTimeout):
             _counted(LONG)
         other.leave()
-    assert (slices._waiting, slices._current) == ([], [None])
+    assert (cpu_share._waiting, cpu_share._current) == ([], [None])
 
 
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL works in processes of its own")
+@pytest.mark.skipif(
+    connection.vendor != "sqlite", reason="PostgreSQL works in processes of its own"
+)
 def test_what_is_long_rests_while_others_write(
     committed: None, book: Book, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 60.0
     clock = _Clock()
-    monkeypatch.setattr(patience, "time", clock)
+    monkeypatch.setattr(time_limit, "time", clock)
     with ThreadPoolExecutor(1) as reader:
         assert reader.submit(_counted, LONG).result() == 3_000_000
         assert clock.slept == 0
         with transaction.atomic():  # of this thread: for the reader it is another's
             assert reader.submit(_counted, LONG).result() == 3_000_000
         assert clock.slept > 0
-    with transaction.atomic(), patience.limit(7):  # what reads while it writes itself hurries on
+    with (
+        transaction.atomic(),
+        time_limit.limit_search(7),
+    ):  # what reads while it writes itself hurries on
         clock.slept = 0
         assert ask(LONG) == 3_000_000
         assert clock.slept == 0
@@ -108,7 +123,7 @@ def test_what_is_long_rests_while_others_write(
 
 @pytest.mark.once
 def test_whoever_has_worked_least_goes_next() -> None:
-    shares = {name: Share() for name in ("at work", "long", "short", "shorter")}
+    shares = {name: CpuShare() for name in ("at work", "long", "short", "shorter")}
     order: list[str] = []
 
     def work(name: str) -> None:
@@ -121,9 +136,9 @@ def test_whoever_has_worked_least_goes_next() -> None:
     with ThreadPoolExecutor(3) as readers:
         done = [readers.submit(work, name) for name in ("long", "short", "shorter")]
         until = time.monotonic() + 60
-        while len(slices._waiting) < 3:
+        while len(cpu_share._waiting) < 3:
             assert time.monotonic() < until
-        assert not Share().again(0.0)
+        assert not CpuShare().again(0.0)
         shares["at work"].leave()
         for one in done:
             one.result()
@@ -146,7 +161,7 @@ class _Clock:
 def _counted(statement: str) -> int:
     """What a thread of its own counts within the limit."""
     try:
-        with patience.limit(7):
+        with time_limit.limit_search(7):
             return ask(statement)
     finally:
         connection.close()

@@ -8,11 +8,15 @@ from django.template import Context, Template
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from journal import untrusted
+from web import untrusted_text
 
 TEXTS = st.text(
     alphabet=st.one_of(
-        st.sampled_from(list("ab<>&\"' \n\t\r\x00\x1b\u202e\u200b\ufe0f\u2066\u0301☀\u2800\u3164\ue000\U000e0041")),
+        st.sampled_from(
+            list(
+                "ab<>&\"' \n\t\r\x00\x1b\u202e\u200b\ufe0f\u2066\u0301☀\u2800\u3164\ue000\U000e0041"
+            )
+        ),
         st.characters(),
     ),
     max_size=300,
@@ -54,10 +58,18 @@ def read(markup: str) -> Reader:
 @example("\u202ecod.exe\x1b[2J\x00")
 @example("<script>alert(1)</script><div hx-get=/ hx-trigger=load>")
 def test_rendered_text_is_inert_and_hides_nothing(text: str) -> None:
-    markup = untrusted.render(text, None)
+    markup = untrusted_text.render_untrusted(text, None)
     for character in markup:
-        assert character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
-    pieces = list(untrusted.pieces(text))
+        assert character in "\n\t" or unicodedata.category(character) not in (
+            "Cc",
+            "Cf",
+            "Cs",
+            "Co",
+            "Cn",
+            "Zl",
+            "Zp",
+        )
+    pieces = list(untrusted_text.split_untrusted(text))
     assert "".join(piece.raw for piece in pieces) == text
     reader = read(markup)
     assert "".join(reader.plain) == "".join(piece.raw for piece in pieces if not piece.shown)
@@ -66,7 +78,7 @@ def test_rendered_text_is_inert_and_hides_nothing(text: str) -> None:
 
 @given(TEXTS)
 def test_a_line_is_one_line(text: str) -> None:
-    markup = untrusted.render_line(text, 1000)
+    markup = untrusted_text.render_untrusted_line(text, 1000)
     assert not {"\n", "\t", "\r"} & set(markup)
     read(markup)
 
@@ -102,7 +114,7 @@ def test_a_line_is_one_line(text: str) -> None:
     ],
 )
 def test_what_hides_becomes_a_token(text: str, token: str) -> None:
-    assert token in read(untrusted.render(text)).tokens
+    assert token in read(untrusted_text.render_untrusted(text)).tokens
 
 
 @pytest.mark.parametrize(
@@ -120,28 +132,32 @@ def test_what_hides_becomes_a_token(text: str, token: str) -> None:
     ],
 )
 def test_ordinary_writing_stays_as_it_is(text: str) -> None:
-    assert read(untrusted.render(text)).tokens == []
+    assert read(untrusted_text.render_untrusted(text)).tokens == []
 
 
 def test_long_text_is_cut_and_the_rest_counted_in_bytes() -> None:
-    reader = read(untrusted.render("é" * 5000))
+    reader = read(untrusted_text.render_untrusted("é" * 5000))
     assert "".join(reader.plain) == "é" * 4096
     assert reader.tokens == [f"[cut here: {904 * 2:,} more bytes]"]
 
 
 def test_the_block_is_marked_for_both_versions_of_htmx_and_warns() -> None:
-    html = Template("{% load gatebook %}{% untrusted text %}").render(Context({"text": "\n<b>\u202ex"}))
+    html = Template("{% load gatebook %}{% untrusted text %}").render(
+        Context({"text": "\n<b>\u202ex"})
+    )
     assert '<pre class="agent untrusted" hx-disable hx-ignore dir="ltr">\n\n&lt;b&gt;' in html
     assert "from agent" in html
     assert "contains 1 hidden character<" in html
 
 
 def test_a_line_is_marked_for_both_versions_of_htmx() -> None:
-    html = Template("{% load gatebook %}{{ text|untrusted_line:3 }}").render(Context({"text": "<ab>c"}))
+    html = Template("{% load gatebook %}{{ text|untrusted_line:3 }}").render(
+        Context({"text": "<ab>c"})
+    )
     assert html.startswith('<span class="untrusted" hx-disable hx-ignore dir="ltr">&lt;ab<span')
 
 
 def test_a_long_hostile_text_is_rendered_quickly() -> None:
     text = "\u202e \x00" * 350_000
-    assert untrusted.hidden_count(text) == 700_000
-    assert len(untrusted.render(text)) < 1_000_000
+    assert untrusted_text.count_hidden_characters(text) == 700_000
+    assert len(untrusted_text.render_untrusted(text)) < 1_000_000

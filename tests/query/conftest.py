@@ -2,10 +2,10 @@
 
 import pytest
 
-from journal import horizon
+from journal import settled_position
 from journal.models import Entry
 from tests.approvals.conftest import desk, quiet
-from tests.approvals.story import Desk
+from tests.approvals.inbox_scenario import Desk
 from tests.pages.conftest import agent
 from tests.query.incident import Told, tell
 
@@ -14,12 +14,13 @@ __all__ = ["agent", "desk", "quiet"]
 
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within a test's transaction PostgreSQL calls nothing settled; tests/journal/test_horizon.py is about that."""
+    """Within a test's transaction PostgreSQL calls nothing settled; tests/journal/test_horizon.py
+    is about that."""
 
     def last() -> int:
         return Entry.objects.order_by("-position").values_list("position", flat=True).first() or 0
 
-    monkeypatch.setattr(horizon, "last_position", last)
+    monkeypatch.setattr(settled_position, "load_settled_position", last)
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""A day on which everything happened that the seventeen questions ask about, written by agents and people."""
+"""A day on which everything happened that the seventeen questions ask about, written by agents and
+people."""
 
 import time
 from dataclasses import dataclass, field
@@ -9,14 +10,14 @@ from django.db import transaction
 
 from approvals import exemptions
 from approvals.models import Exemption
-from approvals.rulings import Shown
+from approvals.voting.votes import ShownGate
+from db.clock import now_us
 from journal import entries
-from journal.clock import now_us
 from journal.entries import Draft
 from sessions.models import Session
-from tests.approvals.proving import proved
-from tests.approvals.story import RULES, Desk
-from tests.ingest.caller import new_key
+from tests.api.api_client import new_key
+from tests.approvals.confirm_helpers import proved
+from tests.approvals.inbox_scenario import RULES, Desk
 
 US = 1_000_000
 LEAVE_S = 600  # of an exemption: far longer than any test takes, and shorter than a gate waits
@@ -64,12 +65,14 @@ def tell(desk: Desk) -> Told:
     ended = agent.post(f"/sessions/{failed['id']}/end", {"status": "failed"})
     assert ended.status_code == 200, ended.text
     Session.objects.filter(key="broken").update(resumes=4)
-    # Production, an outcome that nobody knows, and what was done under a reference, with what undid it.
+    # Production, an outcome that nobody knows, and what was done under a reference, with what undid
+    # it.
     pushed = plan("pushed", target=TARGET)
     agent.dispatch(pushed)
     agent.acknowledge(pushed, external_reference=PULL)
     undone = agent.post(
-        f"/effects/{pushed['id']}/compensate", {"effect_key": "undoing", "tool": "file.read", "arguments": {"pr": 17}}
+        f"/effects/{pushed['id']}/compensate",
+        {"effect_key": "undoing", "tool": "file.read", "arguments": {"pr": 17}},
     )
     assert undone.status_code == 201, undone.text
     told.effects["undoing"] = undone.json()
@@ -78,7 +81,8 @@ def tell(desk: Desk) -> Told:
     lost = plan("unknown", arguments={"n": 1})
     agent.dispatch(lost)
     agent.acknowledge(lost, outcome="unknown")
-    # People: one who answers at once and one who reads, one who says yes to their own, and a gate that waits.
+    # People: one who answers at once and one who reads, one who says yes to their own, and a gate
+    # that waits.
     hasty, read = (
         plan("hasty", tool="git.push", arguments={"ref": "a"}),
         plan("read", tool="git.push", arguments={"ref": "b"}),
@@ -86,7 +90,7 @@ def tell(desk: Desk) -> Told:
     desk.answer(desk.gate(hasty), "reviewer")
     gate = desk.gate(read)
     slow = desk.shown(gate)
-    slow = Shown(slow.version, slow.digest, slow.card_sha256, slow.complete, now_us() - 60 * US)
+    slow = ShownGate(slow.version, slow.digest, slow.card_sha256, slow.complete, now_us() - 60 * US)
     assert desk.answer(gate, "administrator", shown=slow).refusal is None
     Session.objects.filter(key="s-1").update(on_behalf_of=desk.user("reviewer"))
     own = plan("own", tool="note.write", arguments={"text": "mine"})
@@ -94,23 +98,45 @@ def tell(desk: Desk) -> Told:
     plan("waiting", tool="git.push", arguments={"ref": "c"})
     # Run without leave; other arguments reported than those that were approved.
     plan("ran", tool="git.push", arguments={"ref": "d"}, target=TARGET)
-    other = {"kind": "effect.planned", "effect_key": "read", "tool": "git.push", "arguments": {"ref": "another"}}
+    other = {
+        "kind": "effect.planned",
+        "effect_key": "read",
+        "tool": "git.push",
+        "arguments": {"ref": "another"},
+    }
     report(desk, {"kind": "effect.dispatched", "effect_key": "ran", "attempt": 1}, other)
     # An exemption whose effect ran after its end, and one that was used in time.
     with transaction.atomic():
-        told.exemption = exemptions.grant(
-            desk.project, tool="deploy", rule="deploy", reason="a release is going on",
-            ends_at_us=now_us() + LEAVE_S * US, user=desk.user("administrator"), **proved(),
-        )  # fmt: skip
-        assert exemptions.confirm(told.exemption, desk.person("dan", "operator").user, **proved())
+        told.exemption = exemptions.create_exemption(
+            desk.project,
+            tool="deploy",
+            rule="deploy",
+            reason="a release is going on",
+            ends_at_us=now_us() + LEAVE_S * US,
+            user=desk.user("administrator"),
+            **proved(),
+        )
+        assert exemptions.confirm_exemption_grant(
+            told.exemption, desk.person("dan", "operator").user, **proved()
+        )
         told.exemption.refresh_from_db()
-        exemptions.grant(
-            desk.project, tool="git.push", rule="push", reason="a release is going on",
-            ends_at_us=now_us() + LEAVE_S * US, user=desk.person("dan", "operator").user, **proved(),
-        )  # fmt: skip
+        exemptions.create_exemption(
+            desk.project,
+            tool="git.push",
+            rule="push",
+            reason="a release is going on",
+            ends_at_us=now_us() + LEAVE_S * US,
+            user=desk.person("dan", "operator").user,
+            **proved(),
+        )
     agent.dispatch(plan("in-time", tool="git.push", arguments={"ref": "e"}))
     plan("late", tool="deploy", arguments={"version": 1})
-    late = {"kind": "effect.dispatched", "effect_key": "late", "attempt": 1, "occurred_us": now_us() + 3600 * US}
+    late = {
+        "kind": "effect.dispatched",
+        "effect_key": "late",
+        "attempt": 1,
+        "occurred_us": now_us() + 3600 * US,
+    }
     report(desk, late)
     plan("later", tool="deploy", arguments={"version": 2})
     with time_machine.travel(
@@ -118,12 +144,20 @@ def tell(desk: Desk) -> Told:
     ):  # when its leave is over, and the ledger takes the exemption away
         report(desk, {"kind": "effect.dispatched", "effect_key": "later", "attempt": 1})
     # A key that came again with other content, and a writer without its lease.
-    item = {"id": "twice", "kind": "effect.dispatched", "session": "s-1", "effect_key": "apart", "attempt": 1}
+    item = {
+        "id": "twice",
+        "kind": "effect.dispatched",
+        "session": "s-1",
+        "effect_key": "apart",
+        "attempt": 1,
+    }
     assert agent.report([item]).status_code == 200
     agent.report([{**item, "attempt": 2}])
-    fenced = Draft(desk.project.id, "gatebook", new_key(), "integrity.fenced", "system", "gatebook", "{}")
+    fenced = Draft(
+        desk.project.id, "gatebook", new_key(), "integrity.fenced", "system", "gatebook", "{}"
+    )
     with transaction.atomic():
-        entries.append([fenced], now_us())
+        entries.append_entries([fenced], now_us())
     return told
 
 
@@ -143,7 +177,12 @@ def go_on(told: Told) -> None:
     agent.dispatch(more)
     agent.acknowledge(more, outcome="unknown")
     with transaction.atomic():
-        exemptions.grant(
-            desk.project, tool="git.push", rule="push", reason="another release",
-            ends_at_us=now_us() + LEAVE_S * US, user=desk.user("administrator"), **proved(),
-        )  # fmt: skip
+        exemptions.create_exemption(
+            desk.project,
+            tool="git.push",
+            rule="push",
+            reason="another release",
+            ends_at_us=now_us() + LEAVE_S * US,
+            user=desk.user("administrator"),
+            **proved(),
+        )

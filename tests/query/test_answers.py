@@ -1,16 +1,17 @@
-"""What a query finds in the database is what plain Python finds in the same rows, whatever the query."""
+"""What a query finds in the database is what plain Python finds in the same rows, whatever the
+query."""
 
 from random import Random
 from typing import Any
 
 import pytest
 
-from inquiry.query import asking, streaming
-from inquiry.query.entities import ENTITIES
-from inquiry.query.tree import Fault
-from sessions.models import Project
+from accounts.models import Project
+from investigation.query import execute, stream
+from investigation.query.entities import ENTITIES
+from investigation.query.parser.ast import QueryError
 from tests.query import writing
-from tests.query.shelf import NOW_US, Shelf, fill
+from tests.query.dataset import NOW_US, Shelf, fill
 
 pytestmark = pytest.mark.django_db
 
@@ -25,15 +26,19 @@ def test_five_hundred_queries_find_in_the_database_what_they_find_in_python() ->
         for n in range(number):
             text, holds = writing.query(Random(f"{entity} {n}"), entity)
             try:
-                asked = asking.understand(text, shelf.project, NOW_US)
-            except Fault as fault:  # pragma: no cover - tells which query
+                asked = execute.compile_query(text, shelf.project, NOW_US)
+            except QueryError as fault:  # pragma: no cover - tells which query
                 raise AssertionError(f"{text}\n{' ' * fault.at}^ {fault.sentence}") from fault
             expected = {row["pk"] for row in shelf.rows(entity) if holds(row)}
-            found = list(asking.matches(asked).values_list("pk", flat=True))
+            found = list(execute.matching_rows(asked).values_list("pk", flat=True))
             assert len(found) == len(set(found)), text
             assert set(found) == expected, text
-            arms = asking.arms(asked)
-            by_arms = found if len(arms) == 1 else [pk for arm in arms for pk in arm.values_list("pk", flat=True)]
+            arms = execute.disjoint_querysets(asked)
+            by_arms = (
+                found
+                if len(arms) == 1
+                else [pk for arm in arms for pk in arm.values_list("pk", flat=True)]
+            )
             assert sorted(map(str, by_arms)) == sorted(map(str, expected)), text
             if asked.test.holds is not None:
                 assert {row.pk for row in live[entity] if asked.test.holds(row)} == expected, text
@@ -44,19 +49,26 @@ def test_five_hundred_queries_find_in_the_database_what_they_find_in_python() ->
 
 
 def test_pages_hold_each_match_once_while_rows_arrive(shelf: Shelf) -> None:
-    asked = asking.understand("tool:git*", shelf.project, NOW_US)
-    expected = sorted((row["opened_position"] for row in shelf.effects if row["tool"].startswith("git")), reverse=True)
+    asked = execute.compile_query("tool:git*", shelf.project, NOW_US)
+    expected = sorted(
+        (row["opened_position"] for row in shelf.effects if row["tool"].startswith("git")),
+        reverse=True,
+    )
     seen: list[int] = []
     before = None
     while True:
-        page = asking.answer(asked, lambda rows: rows, before=before)
+        page = execute.load_results(asked, lambda rows: rows, before=before)
         seen += [row.opened_position for row in page.rows]
         before = page.older
         if before is None:
             break
     assert seen == expected
-    assert asking.count(asked) == (len(expected), False)
-    assert [row.opened_position for chunk in streaming.stream(asked, lambda rows: rows) for row in chunk] == expected
+    assert execute.count_matches(asked) == (len(expected), False)
+    assert [
+        row.opened_position
+        for chunk in stream.stream_matches(asked, lambda rows: rows)
+        for row in chunk
+    ] == expected
 
 
 @pytest.fixture
@@ -69,14 +81,23 @@ def test_every_row_has_a_value_or_has_none_and_never_both(shelf: Shelf) -> None:
         everything = set(entity.of(shelf.project).values_list("pk", flat=True))
         for field in entity.fields:
             texts = f"has:{field}", f"-has:{field}", f"(has:{field} OR -has:{field})"
-            asked = [asking.understand(f"{name} {text}", shelf.project, NOW_US) for text in texts]
-            some, others, either = [set(asking.matches(one).values_list("pk", flat=True)) for one in asked]
-            assert (some | others, some & others, either) == (everything, set(), everything), (name, field)
+            asked = [
+                execute.compile_query(f"{name} {text}", shelf.project, NOW_US) for text in texts
+            ]
+            some, others, either = [
+                set(execute.matching_rows(one).values_list("pk", flat=True)) for one in asked
+            ]
+            assert (some | others, some & others, either) == (everything, set(), everything), (
+                name,
+                field,
+            )
 
 
 def test_groups_count_and_measure(shelf: Shelf) -> None:
     text = "effect attempts:>0 | group tool,agent | count, max(attempts), p95(took), distinct(ref) | top 7"
-    table = asking.answer(asking.understand(text, shelf.project, NOW_US), lambda rows: rows).groups
+    table = execute.load_results(
+        execute.compile_query(text, shelf.project, NOW_US), lambda rows: rows
+    ).groups
     assert table is not None
     assert table.more
     expected: dict[tuple[str, str], list[dict[str, Any]]] = {}
@@ -94,7 +115,12 @@ def test_groups_count_and_measure(shelf: Shelf) -> None:
             if row["settled_at_us"] is not None and row["dispatched_at_us"] is not None
         )
         rank = took[(len(took) * 95 + 99) // 100 - 1] if took else None
-        assert figures == (len(rows), max(row["attempt_count"] for row in rows), rank, len({r["ref"] for r in rows}))
+        assert figures == (
+            len(rows),
+            max(row["attempt_count"] for row in rows),
+            rank,
+            len({r["ref"] for r in rows}),
+        )
 
 
 def test_a_sequence_sees_what_followed_and_what_did_not(shelf: Shelf) -> None:
@@ -117,10 +143,12 @@ def test_a_sequence_sees_what_followed_and_what_did_not(shelf: Shelf) -> None:
     for entity in ("effect", "session"):
         for absent in (True, False):
             text = f"{entity} seq(effect.dispatched -> {'!' if absent else ''}effect.acknowledged within 5m)"
-            asked = asking.understand(text, shelf.project, NOW_US)
-            found = set(asking.matches(asked).values_list("pk", flat=True))
+            asked = execute.compile_query(text, shelf.project, NOW_US)
+            found = set(execute.matching_rows(asked).values_list("pk", flat=True))
             rows = shelf.rows(entity)
-            assert found == {row["pk"] for row in rows if follows(row, absent=absent, within_us=300_000_000)}
+            assert found == {
+                row["pk"] for row in rows if follows(row, absent=absent, within_us=300_000_000)
+            }
             assert found
 
 
@@ -160,8 +188,8 @@ def test_a_sequence_sees_what_followed_and_what_did_not(shelf: Shelf) -> None:
 def test_an_error_points_at_the_character_and_says_what_to_do(
     text: str, at: int, says: str, django_project: Project
 ) -> None:
-    with pytest.raises(Fault) as caught:
-        asking.understand(text, django_project, NOW_US)
+    with pytest.raises(QueryError) as caught:
+        execute.compile_query(text, django_project, NOW_US)
     assert says in caught.value.sentence
     assert caught.value.at == min(at, len(text) - 1) if at >= len(text) else caught.value.at == at
 
@@ -173,6 +201,8 @@ def django_project(db: None) -> Project:
 
 def test_a_name_that_is_not_there_is_noted(django_project: Project) -> None:
     django_project.agents.create(name="deploy")
-    asked = asking.understand("agent:depoly", django_project, NOW_US)
-    assert asked.context.notes == ["“depoly” is not the name of an agent in this project; did you mean “deploy”?"]
-    assert asking.count(asked) == (0, False)
+    asked = execute.compile_query("agent:depoly", django_project, NOW_US)
+    assert asked.context.notes == [
+        "“depoly” is not the name of an agent in this project; did you mean “deploy”?"
+    ]
+    assert execute.count_matches(asked) == (0, False)

@@ -1,4 +1,5 @@
-"""Questions as forms, queries that people save, links that stay, exports: through the pages, then the rows."""
+"""Questions as forms, queries that people save, links that stay, exports: through the pages, then
+the rows."""
 
 import csv
 import io
@@ -16,17 +17,16 @@ from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
-from inquiry import exports
-from inquiry.asof.cut import Cut
-from inquiry.models_exports import Export
-from inquiry.models_saved import SavedQuery
-from inquiry.pinned import pinned
-from inquiry.query import asking
-from journal import horizon
-from journal.clock import now_us
+from db.clock import now_us
+from investigation.history.moment import JournalCut
+from investigation.models import Export, SavedQuery
+from investigation.query import execute
+from investigation.query.permalink import pin_query
+from investigation.search import exports
+from journal import settled_position
 from journal.models import Body, Entry
 from ledger.models import Effect
-from tests.ingest.caller import Caller
+from tests.api.api_client import Caller
 from tests.pages.people import House
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("settled")]
@@ -76,13 +76,19 @@ def test_a_saved_query_is_its_owners_until_shared_and_only_theirs_to_change(hous
     assert "Lost mail" in page(other.get(reverse("saved_queries")))
     assert "Only the owner can change it." in page(other.get(url))
     assert (
-        other.post(url, {**shared, "version": "2"}).status_code == other.post(url, {"do": "delete"}).status_code == 404
+        other.post(url, {**shared, "version": "2"}).status_code
+        == other.post(url, {"do": "delete"}).status_code
+        == 404
     )
     assert house.client("neighbour").get(url).status_code == 404
     assert owner.post(url, {"do": "delete"}).status_code == 302
     assert not SavedQuery.objects.exists()
     told = Entry.objects.filter(kind__startswith="query.").order_by("position")
-    assert list(told.values_list("kind", flat=True)) == ["query.saved", "query.changed", "query.deleted"]
+    assert list(told.values_list("kind", flat=True)) == [
+        "query.saved",
+        "query.changed",
+        "query.deleted",
+    ]
     assert {entry.actor for entry in told} == {house.members["operator"].user.person.pseudonym}
     assert all(set(json.loads(entry.facts)) == {"shared", "version"} for entry in told)
 
@@ -91,15 +97,18 @@ def test_a_link_holds_no_age_and_names_the_position(house: House, agent: Caller)
     agent.session("s-1")
     now = now_us()
     text = "gate since:7d (decided_at:2h OR -used_at:3d..1h) any(effect: dispatched_at:30m tool:x) | group status"
-    words = pinned(text, now)
-    at = f"asof:#{Cut(horizon.last_position(), now).text}"
+    words = pin_query(text, now)
+    at = f"asof:#{JournalCut(settled_position.load_settled_position(), now).text}"
     assert f"{at} | group status" in words
     plain = words.replace(f" {at}", "")
     later = now + 3600 * US
-    meant = str(asking.matches(asking.understand(text, house.project, now)).query)
+    meant = str(execute.matching_rows(execute.compile_query(text, house.project, now)).query)
     for moment in (now, later):  # the same rows as asked now, whenever it is asked
-        assert str(asking.matches(asking.understand(plain, house.project, moment)).query) == meant
-    assert pinned(words, later) == words
+        assert (
+            str(execute.matching_rows(execute.compile_query(plain, house.project, moment)).query)
+            == meant
+        )
+    assert pin_query(words, later) == words
     shown = page(house.client("viewer").get(reverse("audit_link"), {"q": text}))
     assert "asof:#" in shown
     assert "since:7d" not in shown.partition("readonly")[2].partition("</textarea>")[0]
@@ -107,18 +116,26 @@ def test_a_link_holds_no_age_and_names_the_position(house: House, agent: Caller)
     assert "No permalink was created" in page(wrong, 422)
 
 
-def test_a_look_at_what_an_agent_sent_is_on_record_once_an_hour(house: House, agent: Caller) -> None:
+def test_a_look_at_what_an_agent_sent_is_on_record_once_an_hour(
+    house: House, agent: Caller
+) -> None:
     agent.session("s-1")
     effect = Effect.objects.get(id=agent.plan("looked-at", why="because")["id"])
-    viewer, looks = house.client("viewer"), Entry.objects.filter(kind="access.viewed").order_by("position")
+    viewer, looks = (
+        house.client("viewer"),
+        Entry.objects.filter(kind="access.viewed").order_by("position"),
+    )
     for _ in range(2):
         page(viewer.get(reverse("effect", args=[effect.id])))
         page(viewer.get(reverse("raw_fact", args=[effect.id, effect.plan_position])))
     page(house.client("operator").get(reverse("effect", args=[effect.id])))
     assert house.client("neighbour").get(reverse("effect", args=[effect.id])).status_code == 404
-    actors = [house.members[name].user.person.pseudonym for name in ("viewer", "viewer", "operator")]
+    actors = [
+        house.members[name].user.person.pseudonym for name in ("viewer", "viewer", "operator")
+    ]
     assert [(one.actor, json.loads(one.facts)["what"], one.effect) for one in looks] == [
-        (actor, what, effect.id) for actor, what in zip(actors, ("effect", "body", "effect"), strict=True)
+        (actor, what, effect.id)
+        for actor, what in zip(actors, ("effect", "body", "effect"), strict=True)
     ]
 
 
@@ -147,15 +164,21 @@ def fetched(client: Client, q: str, form: str) -> bytes:
     return whole_of(answer)
 
 
-def test_an_export_is_whole_safe_and_as_of_the_moment_it_was_asked(house: House, agent: Caller) -> None:
+def test_an_export_is_whole_safe_and_as_of_the_moment_it_was_asked(
+    house: House, agent: Caller
+) -> None:
     agent.session("s-1", title="=cmd|' /C calc'!A0, \"quoted\"\r\nand more")
     for n, tool in enumerate(["@SUM(1)", "-1+1", "+1", "plain, with comma", "\ttab"]):
         agent.plan(f"k-{n}", tool=tool.strip() or "x", arguments={"secret": "of the body"})
     viewer = house.client("viewer")
-    rows = list(csv.DictReader(io.StringIO(fetched(viewer, "effect", "csv").decode("utf-8"), newline="")))
+    rows = list(
+        csv.DictReader(io.StringIO(fetched(viewer, "effect", "csv").decode("utf-8"), newline=""))
+    )
     assert [row["tool"] for row in rows] == ["tab", "plain, with comma", "'+1", "'-1+1", "'@SUM(1)"]
     assert rows[0]["attempts"] == "0"
-    (session,) = csv.DictReader(io.StringIO(fetched(viewer, "session", "csv").decode("utf-8"), newline=""))
+    (session,) = csv.DictReader(
+        io.StringIO(fetched(viewer, "session", "csv").decode("utf-8"), newline="")
+    )
     assert session["title"] == "'=cmd|' /C calc'!A0, \"quoted\"\r\nand more"
     objects = [orjson.loads(line) for line in fetched(viewer, "effect", "ndjson").splitlines()]
     assert [one["tool"] for one in objects][-1] == "@SUM(1)"
@@ -163,7 +186,7 @@ def test_an_export_is_whole_safe_and_as_of_the_moment_it_was_asked(house: House,
     whole = zipfile.ZipFile(io.BytesIO(fetched(viewer, "effect since:1d", "bundle")))
     about = json.loads(whole.read("about.json"))
     assert about["rows"] == 5
-    assert about["as_of"] <= horizon.last_position()
+    assert about["as_of"] <= settled_position.load_settled_position()
     assert "since:1d" not in about["query"]
     assert f"asof:#{about['as_of']}@" in about["pinned"]
     for name in ("rows.ndjson", "rows.csv", "query.txt"):
@@ -206,14 +229,15 @@ def test_a_job_is_made_once_survives_its_maker_and_is_fetched_by_whom_it_belongs
     assert viewer.get(file).status_code == 404
     agent.plan("later", tool="t")  # is not in it
 
-    # Whoever began it was killed a moment ago: nobody takes it up yet, and later from the beginning.
+    # Whoever began it was killed a moment ago: nobody takes it up yet, and later from the
+    # beginning.
     Export.objects.update(state="running", tries=1, beat_at_us=now_us(), rows_done=2)
-    assert exports.run() == 0
+    assert exports.run_exports() == 0
     polled = viewer.get(url, HTTP_HX_REQUEST="true")
     assert 'hx-get="' in page(polled)
     assert "<html" not in page(polled)
     Export.objects.update(beat_at_us=now_us() - 61 * US)
-    assert exports.run() == 1
+    assert exports.run_exports() == 1
     job.refresh_from_db()
     assert (job.state, job.tries, job.rows_done, job.rows_in_all) == ("done", 2, 3, 3)
     done = page(viewer.get(url, HTTP_HX_REQUEST="true"))
@@ -225,21 +249,25 @@ def test_a_job_is_made_once_survives_its_maker_and_is_fetched_by_whom_it_belongs
         assert [orjson.loads(line)["key"] for line in got.splitlines()] == ["k-2", "k-1", "k-0"]
     for client in (other, house.client("neighbour")):
         assert client.get(url).status_code == client.get(file).status_code == 404
-    assert exports.run() == 0
+    assert exports.run_exports() == 0
 
     Export.objects.update(ended_at_us=now_us() - 25 * 3600 * US)
-    folder = exports.path(job).parent
+    folder = exports.export_path(job).parent
     begun, left = folder / "begun.part", folder / "left.part"
     for part in (begun, left):
         part.touch()
     os.utime(left, (0, 0))
-    (folder / "taken.part").symlink_to("nowhere")  # listed, and gone when it is looked at, as by another process
-    exports.run()
+    (folder / "taken.part").symlink_to(
+        "nowhere"
+    )  # listed, and gone when it is looked at, as by another process
+    exports.run_exports()
     assert (begun.exists(), left.exists()) == (True, False)
     assert viewer.get(file).status_code == 404
     assert "was removed" in page(viewer.get(url))
-    assert not exports.path(job).exists()
+    assert not exports.export_path(job).exists()
     viewer.post(reverse("export"), {"q": "effect", "format": "csv", "do": "later"})
-    Export.objects.filter(state="waiting").update(state="running", tries=3, beat_at_us=now_us() - 61 * US)
-    assert exports.run() == 0
+    Export.objects.filter(state="waiting").update(
+        state="running", tries=3, beat_at_us=now_us() - 61 * US
+    )
+    assert exports.run_exports() == 0
     assert Export.objects.get(format="csv").state == "failed"

@@ -1,4 +1,5 @@
-"""Answers that go by an index which lags behind the journal say so; exports and alerts wait for the index."""
+"""Answers that go by an index which lags behind the journal say so; exports and alerts wait for the
+index."""
 
 import io
 import json
@@ -11,20 +12,18 @@ import pytest
 from django.core.management import call_command
 from django.urls import reverse
 
-from inquiry import exports
-from inquiry.models import Pulse
-from inquiry.models_alerts import Alert
-from inquiry.models_exports import Export
-from inquiry.models_saved import SavedQuery
-from inquiry.pinned import pinned
-from inquiry.stuck import pulses
-from inquiry.words import indexing
-from journal import horizon
-from journal.clock import now_us
+from db.clock import now_us
+from investigation.fulltext import indexer
+from investigation.models import Alert, Export, SavedQuery
+from investigation.query.permalink import pin_query
+from investigation.search import exports
+from journal import settled_position
 from journal.models import Entry
 from ledger.models import Effect
+from monitoring import job_heartbeats
+from monitoring.models import JobHeartbeat
 from sessions.models import Session
-from tests.ingest.caller import Caller, new_key
+from tests.api.api_client import Caller, new_key
 from tests.pages.people import House
 from tests.query.test_alerts import Watch, team, told, watch
 from tests.query.test_repeats import did
@@ -36,17 +35,26 @@ FRESH = 4  # entries beyond the index that a search looks at itself, in these te
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
-    monkeypatch.setattr(indexing, "last_position", lambda: horizon.last_position())
-    monkeypatch.setattr(indexing, "FRESH", FRESH)
+    monkeypatch.setattr(
+        indexer, "load_settled_position", lambda: settled_position.load_settled_position()
+    )
+    monkeypatch.setattr(indexer, "MAX_UNINDEXED_ENTRIES", FRESH)
     settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
 
 
 def report(agent: Caller, keys: list[str], text: str = "invoice rounding") -> None:
     """Report a plan for each key, all with the same words."""
     items = [
-        {"id": new_key(), "kind": "effect.planned", "session": "s-1", "effect_key": key, "tool": "mail.send",
-         "arguments": {"text": text, "n": key}} for key in keys
-    ]  # fmt: skip
+        {
+            "id": new_key(),
+            "kind": "effect.planned",
+            "session": "s-1",
+            "effect_key": key,
+            "tool": "mail.send",
+            "arguments": {"text": text, "n": key},
+        }
+        for key in keys
+    ]
     assert agent.report(items).status_code == 200
 
 
@@ -55,8 +63,8 @@ def lagging(agent: Caller) -> str:
     """A journal of which the index has read four of 16 plans; a pattern of what an answer says."""
     agent.session("s-1")
     report(agent, [f"old-{n}" for n in range(4)])
-    indexing.index()
-    read_to = pulses.position(indexing.NAME)
+    indexer.update_index()
+    read_to = job_heartbeats.load_position(indexer.JOB_NAME)
     report(agent, [f"new-{n}" for n in range(12)])
     return rf"Words are indexed up to entry {read_to:,} of [\d,]+; 8 newer entries are missing\."
 
@@ -90,27 +98,37 @@ def test_every_answer_by_words_says_how_far_they_are_indexed(
     house: House, agent: Caller, lagging: str, query: str
 ) -> None:
     viewer = house.client("viewer")
-    read_to = pulses.position(indexing.NAME)
+    read_to = job_heartbeats.load_position(indexer.JOB_NAME)
     shown = page(viewer.get(reverse("audit"), {"q": query}))
     assert re.search(lagging, shown)
     answer = search(agent, query)
     (late,) = answer["indexes"]
     assert late["of"] > read_to + 11
-    assert {**late, "of": 0} == {"index": "words", "read_to": read_to, "of": 0, "missing": 8, "complete": False}
+    assert {**late, "of": 0} == {
+        "index": "words",
+        "read_to": read_to,
+        "of": 0,
+        "missing": 8,
+        "complete": False,
+    }
     assert any(re.fullmatch(lagging, note) for note in answer["notes"])
     said = io.StringIO()
     call_command("search", query, project=house.project.name, stdout=io.StringIO(), stderr=said)
     assert re.search(lagging, said.getvalue())
-    part = viewer.get(reverse("audit"), {"q": query, "part": "overview"}, headers={"HX-Request": "true"})
+    part = viewer.get(
+        reverse("audit"), {"q": query, "part": "overview"}, headers={"HX-Request": "true"}
+    )
     assert re.search(lagging, page(part))
-    assert ("part=overview" in shown) == ("noted=1" in shown)  # a page that has said so asks for a part that does not
+    assert ("part=overview" in shown) == (
+        "noted=1" in shown
+    )  # a page that has said so asks for a part that does not
     noted = {"q": query, "part": "overview", "noted": "1"}
     part = viewer.get(reverse("audit"), noted, headers={"HX-Request": "true"})
     assert not re.search(lagging, page(part))
     assert re.search(lagging, page(viewer.get(reverse("export"), {"q": query})))
     last = Entry.objects.order_by("-position").values_list("position", flat=True)[0]
     assert search(agent, f"{query.partition(' |')[0]} asof:#{last}")["indexes"][0]["missing"] == 8
-    indexing.index()
+    indexer.update_index()
     answer = search(agent, query)
     assert not any("indexed" in note for note in answer["notes"])
     (read,) = answer["indexes"]
@@ -133,9 +151,10 @@ def test_what_is_searched_directly_is_not_called_missing(agent: Caller) -> None:
 def test_new_effects_too_long_to_be_searched_directly_are_called_missing(
     agent: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A search reads so many characters of what is newer than the index, and an effect for an effect in these tests."""
-    monkeypatch.setattr(indexing, "FRESH_CHARACTERS", 1)
-    monkeypatch.setattr("inquiry.words.reading._AT_ONCE", 1)
+    """A search reads so many characters of what is newer than the index, and an effect for an
+    effect in these tests."""
+    monkeypatch.setattr(indexer, "MAX_UNINDEXED_CHARACTERS", 1)
+    monkeypatch.setattr("investigation.fulltext.extract._AT_ONCE", 1)
     agent.session("s-1")
     report(agent, ["a", "b", "c"])
     answer = search(agent, "invoice")
@@ -143,23 +162,29 @@ def test_new_effects_too_long_to_be_searched_directly_are_called_missing(
     assert "2 newer entries are missing" in answer["notes"][0]
 
 
-def test_a_pinned_answer_is_complete_once_the_index_has_read_its_moment(agent: Caller, lagging: str) -> None:
-    early = pinned("invoice", now_us(), pulses.position(indexing.NAME))
-    late = pinned("invoice", now_us())
+def test_a_pinned_answer_is_complete_once_the_index_has_read_its_moment(
+    agent: Caller, lagging: str
+) -> None:
+    early = pin_query("invoice", now_us(), job_heartbeats.load_position(indexer.JOB_NAME))
+    late = pin_query("invoice", now_us())
     assert [one["missing"] for one in search(agent, early)["indexes"]] == [0]
     assert re.fullmatch(lagging, search(agent, late)["notes"][0])
     assert len(search(agent, early)["rows"]) == 4
-    report(agent, ["later"])  # moves what is searched directly on, and not for a moment that has passed
+    report(
+        agent, ["later"]
+    )  # moves what is searched directly on, and not for a moment that has passed
     assert [one["missing"] for one in search(agent, late)["indexes"]] == [8]
-    indexing.index()
+    indexer.update_index()
     assert (len(search(agent, late)["rows"]), search(agent, late)["notes"]) == (16, [])
 
 
-def test_erased_words_are_gone_and_the_others_found_as_of_any_moment(house: House, agent: Caller) -> None:
+def test_erased_words_are_gone_and_the_others_found_as_of_any_moment(
+    house: House, agent: Caller
+) -> None:
     agent.session("s-1")
     report(agent, ["a"], "jane doe")
-    indexing.index()
-    moment = pinned("mail", now_us())
+    indexer.update_index()
+    moment = pin_query("mail", now_us())
     plan = Effect.objects.get(effect_key="a").plan_position
     erased = house.client("administrator").post(f"/entries/{plan}/erase/", {"reason": "ticket 88"})
     assert erased.status_code == 302
@@ -167,7 +192,9 @@ def test_erased_words_are_gone_and_the_others_found_as_of_any_moment(house: Hous
     assert search(agent, moment.replace("mail", "jane"))["rows"] == []
 
 
-def test_saved_queries_and_shipped_questions_say_it_too(house: House, agent: Caller, lagging: str) -> None:
+def test_saved_queries_and_shipped_questions_say_it_too(
+    house: House, agent: Caller, lagging: str
+) -> None:
     operator = house.client("operator")
     operator.post(reverse("saved_queries"), {"name": "Invoices", "q": "invoice"})
     shown = page(operator.get(reverse("saved_query", args=[SavedQuery.objects.get().pk])))
@@ -178,34 +205,45 @@ def test_saved_queries_and_shipped_questions_say_it_too(house: House, agent: Cal
     assert "Repeated calls are indexed up to entry" in twice
 
 
-@pytest.mark.parametrize("query", ["again:call", "session repeats:>=2", "session | group key | max(repeats)"])
+@pytest.mark.parametrize(
+    "query", ["again:call", "session repeats:>=2", "session | group key | max(repeats)"]
+)
 def test_answers_by_repeated_calls_say_how_far_those_are_indexed(agent: Caller, query: str) -> None:
     agent.session("s-1")
     did(agent, "a", "s-1")
-    indexing.index()
+    indexer.update_index()
     did(agent, "b", "s-1")
     answer = search(agent, query)
     (late,) = answer["indexes"]
     assert (late["index"], late["missing"], late["complete"]) == ("repeats", 3, False)
-    assert any(note.startswith("Repeated calls are indexed up to entry ") for note in answer["notes"])
-    indexing.index()
+    assert any(
+        note.startswith("Repeated calls are indexed up to entry ") for note in answer["notes"]
+    )
+    indexer.update_index()
     assert [one["complete"] for one in search(agent, query)["indexes"]] == [True]
 
 
-@pytest.mark.parametrize("query", ["session is:stuck", "gate is:stuck", "effect is:stuck", "session is:looped"])
-def test_answers_by_the_check_for_stuck_sessions_say_when_it_last_ran(agent: Caller, query: str) -> None:
+@pytest.mark.parametrize(
+    "query", ["session is:stuck", "gate is:stuck", "effect is:stuck", "session is:looped"]
+)
+def test_answers_by_the_check_for_stuck_sessions_say_when_it_last_ran(
+    agent: Caller, query: str
+) -> None:
     agent.session("s-1")
     assert any("has not run yet" in note for note in search(agent, query)["notes"])
-    call_command("sweep", stdout=io.StringIO())
+    call_command("sweep_stuck", stdout=io.StringIO())
     answer = search(agent, query)
     assert ([one["complete"] for one in answer["indexes"]], answer["notes"]) == ([True], [])
-    Pulse.objects.filter(name="sweeper").update(beat_us=now_us() - 720_000_000, every_us=5_000_000)
+    JobHeartbeat.objects.filter(name="sweeper").update(
+        beat_us=now_us() - 720_000_000, every_us=5_000_000
+    )
     answer = search(agent, query)
     assert [(one["index"], one["complete"]) for one in answer["indexes"]] == [("stuck", False)]
     assert any("last ran 12 min" in note for note in answer["notes"])
 
 
-# Exports. -----------------------------------------------------------------------------------------------------------
+# Exports.
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_an_export_of_words_is_made_when_they_are_indexed_up_to_its_position(
@@ -217,14 +255,16 @@ def test_an_export_of_words_is_made_when_they_are_indexed_up_to_its_position(
     assert asked["Location"] == reverse("export_job", args=[job.id])
     assert re.search(lagging, page(viewer.get(asked["Location"])))
     report(agent, [f"later-{n}" for n in range(6)])
-    assert exports.run() == 1
-    assert pulses.position(indexing.NAME) >= job.position
+    assert exports.run_exports() == 1
+    assert job_heartbeats.load_position(indexer.JOB_NAME) >= job.position
     job.refresh_from_db()
     assert (job.state, job.rows_done, job.rows_in_all) == ("done", 16, 16)
-    file = zipfile.ZipFile(io.BytesIO(exports.path(job).read_bytes()))
+    file = zipfile.ZipFile(io.BytesIO(exports.export_path(job).read_bytes()))
     about = json.loads(file.read("about.json"))
     assert about["rows"] == 16
-    assert [(one["index"], one["missing"], one["complete"]) for one in about["indexes"]] == [("words", 0, True)]
+    assert [(one["index"], one["missing"], one["complete"]) for one in about["indexes"]] == [
+        ("words", 0, True)
+    ]
     assert "are indexed up to" not in page(viewer.get(asked["Location"]))
 
 
@@ -237,8 +277,8 @@ def test_a_download_becomes_a_file_made_in_the_background_while_the_index_lags(
     did(agent, "ran", "s-1")
     asked = viewer.post(reverse("export"), sent)
     assert asked.status_code == 302
-    assert exports.run() == 1
-    made = exports.path(Export.objects.get()).read_bytes()
+    assert exports.run_exports() == 1
+    made = exports.export_path(Export.objects.get()).read_bytes()
     now = viewer.post(reverse("export"), sent)
     assert now.status_code == 200
     assert b"".join(cast("Any", now).streaming_content) == made
@@ -250,19 +290,22 @@ def test_an_export_fails_with_a_sentence_where_the_index_cannot_be_read_on(
 ) -> None:
     viewer = house.client("viewer")
     viewer.post(reverse("export"), {"q": "invoice", "format": "csv", "do": "later"})
-    monkeypatch.setattr(indexing, "last_position", lambda: 0)
-    assert exports.run() == 0
+    monkeypatch.setattr(indexer, "load_settled_position", lambda: 0)
+    assert exports.run_exports() == 0
     job = Export.objects.get()
     assert job.state == "failed"
     assert re.match(lagging, job.error)
-    assert not exports.path(job).exists()
+    assert not exports.export_path(job).exists()
     assert re.search(lagging, page(viewer.get(reverse("export_job", args=[job.id]))))
 
 
-# Alerts. ------------------------------------------------------------------------------------------------------------
+# Alerts.
+# ------------------------------------------------------------------------------------------------------------
 
 
-def test_an_alert_waits_for_the_index_and_then_tells_each_match_once(house: House, agent: Caller, watch: Watch) -> None:
+def test_an_alert_waits_for_the_index_and_then_tells_each_match_once(
+    house: House, agent: Caller, watch: Watch
+) -> None:
     agent.session("s-1")
     report(agent, ["old"])
     watch("invoice")
@@ -273,70 +316,82 @@ def test_an_alert_waits_for_the_index_and_then_tells_each_match_once(house: Hous
         assert told() == []
         alert = Alert.objects.get()
         assert (alert.place, alert.looked_at_us) == (before.place, before.looked_at_us)
-    indexing.index()
+    indexer.update_index()
     assert told() == [("operator@example.org", "Gatebook: 12 new effects: “Watched”")]
     report(agent, ["last"])
-    assert pulses.position(indexing.NAME) >= Alert.objects.get().place
-    indexing.index()
+    assert job_heartbeats.load_position(indexer.JOB_NAME) >= Alert.objects.get().place
+    indexer.update_index()
     assert told() == [("operator@example.org", "Gatebook: 1 new effect: “Watched”")]
     assert told() == []
 
 
-def test_alerts_are_not_turned_on_while_the_index_lags(house: House, agent: Caller, lagging: str, team: Any) -> None:
+def test_alerts_are_not_turned_on_while_the_index_lags(
+    house: House, agent: Caller, lagging: str, team: Any
+) -> None:
     owner = house.client("operator")
     owner.post(reverse("saved_queries"), {"name": "Watched", "q": "invoice"})
     url = reverse("saved_query_alerts", args=[SavedQuery.objects.get().pk])
     assert re.search(lagging, page(owner.post(url, {"do": "on"}, follow=True)))
     assert not Alert.objects.exists()
-    indexing.index()
+    indexer.update_index()
     assert "one notification per new match" in page(owner.post(url, {"do": "on"}, follow=True))
     assert told() == []
     report(agent, ["later"])
-    indexing.index()
+    indexer.update_index()
     assert told() == [("operator@example.org", "Gatebook: 1 new effect: “Watched”")]
 
 
-def test_an_alert_of_repeated_calls_begins_where_they_are_indexed(agent: Caller, watch: Watch) -> None:
+def test_an_alert_of_repeated_calls_begins_where_they_are_indexed(
+    agent: Caller, watch: Watch
+) -> None:
     """What ran since is compared later, and is then told of, once."""
     agent.session("s-1")
     did(agent, "a", "s-1")
     did(agent, "b", "s-1")
-    indexing.index()
+    indexer.update_index()
     did(agent, "c", "s-1")
     watch("again:call")
-    assert Alert.objects.get().place == pulses.position(indexing.NAME)
+    assert Alert.objects.get().place == job_heartbeats.load_position(indexer.JOB_NAME)
     assert told() == []
-    indexing.index()
+    indexer.update_index()
     assert told() == [("operator@example.org", "Gatebook: 1 new effect: “Watched”")]
     assert told() == []
 
 
-def test_a_changed_query_begins_when_it_is_indexed(house: House, agent: Caller, watch: Watch) -> None:
+def test_a_changed_query_begins_when_it_is_indexed(
+    house: House, agent: Caller, watch: Watch
+) -> None:
     agent.session("s-1")
     saved = watch("tool:mail.send")
     report(agent, [f"k-{n}" for n in range(12)])
     changed = {"name": "Watched", "q": "invoice", "version": str(saved.version)}
-    assert house.client("operator").post(reverse("saved_query", args=[saved.pk]), changed).status_code == 302
+    assert (
+        house.client("operator").post(reverse("saved_query", args=[saved.pk]), changed).status_code
+        == 302
+    )
     assert told() == []
     assert Alert.objects.get().text == "tool:mail.send"
-    indexing.index()
+    indexer.update_index()
     assert told() == []
     assert Alert.objects.get().text == "invoice"
     report(agent, ["new"])
-    indexing.index()
+    indexer.update_index()
     assert told() == [("operator@example.org", "Gatebook: 1 new effect: “Watched”")]
 
 
-# Pages that count what was done again. -----------------------------------------------------------------------------
+# Pages that count what was done again.
+# -----------------------------------------------------------------------------
 
 
-def test_the_chain_of_an_effect_says_how_far_repeated_calls_are_indexed(house: House, agent: Caller) -> None:
+def test_the_chain_of_an_effect_says_how_far_repeated_calls_are_indexed(
+    house: House, agent: Caller
+) -> None:
     agent.session("s-1")
     first = did(agent, "a", "s-1")
     did(agent, "b", "s-1")
     viewer, address = house.client("viewer"), reverse("effect_chain", args=[first])
     assert "Repeated calls are indexed up to entry" in page(viewer.get(address))
-    indexing.index()
+    indexer.update_index()
     assert "Repeated calls are indexed" not in page(viewer.get(address))
 
 
@@ -348,7 +403,7 @@ def test_pages_of_what_the_index_has_not_compared_say_so(house: House, agent: Ca
     session = reverse("session", args=[Session.objects.get(key="s-1").id])
     for address in (session, reverse("effect", args=[effect])):
         assert "compared" in page(viewer.get(address)), address
-    indexing.index()
+    indexer.update_index()
     assert "same call 3 times" in " ".join(page(viewer.get(session)).split())
     assert "a similar call ran" in page(viewer.get(reverse("effect", args=[effect])))
     for address in (session, reverse("effect", args=[effect])):

@@ -1,6 +1,8 @@
-"""What is told as of a moment is told the same for ever: pages of links, groups, exports, lanes, whatever happens then.
+"""What is told as of a moment is told the same for ever: pages of links, groups, exports, lanes,
+whatever happens then.
 
-One story is told (incident.py); every moment of what comes after it is remembered as it is shown live, and made again.
+One story is told (incident.py); every moment of what comes after it is remembered as it is shown
+live, and made again.
 """
 
 import re
@@ -14,21 +16,21 @@ from django.test import Client
 from django.urls import reverse
 
 from approvals import exemptions
-from inquiry import columns, exporting
-from inquiry.asof.cut import Cut
-from inquiry.exporting import Wanted
-from inquiry.pinned import pinned
-from inquiry.query import asking, streaming
-from inquiry.query.tree import Fault
-from journal import horizon
-from journal.clock import now_us
+from db.clock import now_us
+from investigation.history.moment import JournalCut
+from investigation.query import columns, execute, stream
+from investigation.query.parser.ast import QueryError
+from investigation.query.permalink import pin_query
+from investigation.search import export_writer
+from investigation.search.export_writer import ExportPlan
+from journal import settled_position
 from ledger.models import Effect
 from sessions.models import Session
-from tests.approvals.story import Desk
-from tests.ingest.caller import Caller
+from tests.api.api_client import Caller
+from tests.approvals.inbox_scenario import Desk
 from tests.pages.people import House
 from tests.query.incident import Told, report
-from tests.recovery.holding import hold
+from tests.recovery.lease_helpers import hold
 
 pytestmark = pytest.mark.django_db
 ROWS: Final = (
@@ -74,14 +76,20 @@ OF_OTHERS: Final = (
 
 
 def steps(told: Told) -> Iterator[Callable[[], Any]]:
-    """What happens after the story: answers, rulings, beats, another attempt, other plans, a stop, an end."""
+    """What happens after the story: answers, rulings, beats, another attempt, other plans, a stop,
+    an end."""
     desk, agent = told.desk, told.desk.agent
     lease = hold(agent, "leased")
     beat = {"lease": lease["id"], "epoch": lease["epoch"]}
     user = desk.user("administrator")
 
     def another_plan() -> None:
-        plan = {"kind": "effect.planned", "effect_key": "apart", "tool": "note.write", "arguments": {"other": "words"}}
+        plan = {
+            "kind": "effect.planned",
+            "effect_key": "apart",
+            "tool": "note.write",
+            "arguments": {"other": "words"},
+        }
         report(desk, {**plan, "id": "0-first", "target": {"repository": "shop", "ref": "next"}})
 
     def covered() -> None:
@@ -90,24 +98,37 @@ def steps(told: Told) -> Iterator[Callable[[], Any]]:
     def revoked() -> None:
         assert told.exemption is not None
         with transaction.atomic():
-            assert exemptions.revoke(told.exemption, user)
+            assert exemptions.end_exemption(told.exemption, user)
 
     yield lambda: agent.dispatch(told.effects["child"])
     yield lambda: agent.client.post("/beats", json={"beats": [beat]}).raise_for_status()
-    yield lambda: agent.acknowledge(told.effects["child"], outcome="error", result={"said": "a word of later"})
+    yield lambda: agent.acknowledge(
+        told.effects["child"], outcome="error", result={"said": "a word of later"}
+    )
     yield lambda: desk.answer(desk.gate(told.effects["waiting"]), "administrator")
-    yield lambda: report(desk, {"kind": "effect.failed", "effect_key": "ran", "attempt": 1, "reason": "timeout"})
     yield lambda: report(
-        desk, {"kind": "effect.dispatched", "effect_key": "retried", "attempt": 3, "session": "broken"}
+        desk, {"kind": "effect.failed", "effect_key": "ran", "attempt": 1, "reason": "timeout"}
+    )
+    yield lambda: report(
+        desk,
+        {"kind": "effect.dispatched", "effect_key": "retried", "attempt": 3, "session": "broken"},
     )
     yield another_plan
     yield covered
     yield revoked
-    yield lambda: report(desk, {"kind": "session.changed", "title": "Another title", "status": "waiting"})
+    yield lambda: report(
+        desk, {"kind": "session.changed", "title": "Another title", "status": "waiting"}
+    )
     yield lambda: agent.post(
         "/sessions/" + str(Session.objects.get(key="leased").id) + "/end", {"status": "failed"}
     ).raise_for_status()
-    yield lambda: agent.plan("new", session="leased-2", tool="file.read") if agent.session("leased-2") else None
+    yield (
+        lambda: (
+            agent.plan("new", session="leased-2", tool="file.read")
+            if agent.session("leased-2")
+            else None
+        )
+    )
 
 
 @pytest.fixture
@@ -129,23 +150,29 @@ def shown(client: Client, url: str, **query: str) -> str:
 
 def parted(before: str, after: str) -> tuple[str, str]:
     """Where two pages begin to differ."""
-    at = next((n for n, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), 0)
+    at = next(
+        (n for n, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), 0
+    )
     return before[max(at - 80, 0) : at + 120], after[max(at - 80, 0) : at + 120]
 
 
 def linked(told: Told, now: int) -> dict[str, tuple[str, dict[str, str]]]:
-    """The pages that links of this moment lead to: searches, and pages of single things, by what they show."""
-    asof = Cut(horizon.last_position(), now).text
+    """The pages that links of this moment lead to: searches, and pages of single things, by what
+    they show."""
+    asof = JournalCut(settled_position.load_settled_position(), now).text
     found = {}
     for text in (*ROWS, *GROUPED[1:5], GROUPED[8], "effect later", "effect nothing"):
-        found[text] = (reverse("audit"), {"q": pinned(text, now), "facets": "1"})
+        found[text] = (reverse("audit"), {"q": pin_query(text, now), "facets": "1"})
     for session in Session.objects.filter(key__in=["s-1", "leased"]):
         found[f"session {session.key}"] = (reverse("session", args=[session.id]), {"asof": asof})
         for view in ("lanes", "compact", "json"):
             query = {"asof": asof, "view": view}
             found[f"{view} {session.key}"] = (reverse("session_timeline", args=[session.id]), query)
     query = {"asof": asof, "view": "json", "state": "dispatched"}
-    found["filtered"] = (reverse("session_timeline", args=[Session.objects.get(key="s-1").id]), query)
+    found["filtered"] = (
+        reverse("session_timeline", args=[Session.objects.get(key="s-1").id]),
+        query,
+    )
     for name in ("child", "apart", "waiting", "ran", "pushed"):
         effect = told.desk.effect(told.effects[name])
         found[f"effect {name}"] = (reverse("effect", args=[effect.id]), {"asof": asof})
@@ -162,11 +189,13 @@ def refuses_what_nobody_can_know(story: Told) -> None:
         "effect any(session: seen_at:>@at)",
         "session | group agent | max(seen_at)",
     ):
-        asking.understand(text, project, now)
-        with pytest.raises(Fault, match="The journal does not record heartbeats") as refused:
-            pinned(text, now)
+        execute.compile_query(text, project, now)
+        with pytest.raises(QueryError, match="The journal does not record heartbeats") as refused:
+            pin_query(text, now)
         assert text[refused.value.at :].startswith("seen_at")
-    answer = story.desk.house.client("viewer").get(reverse("audit_link"), {"q": "session seen_at:1h"})
+    answer = story.desk.house.client("viewer").get(
+        reverse("audit_link"), {"q": "session seen_at:1h"}
+    )
     assert answer.status_code == 422
     assert "Remove seen_at" in answer.content.decode()
 
@@ -183,31 +212,40 @@ def test_a_copied_link_shows_the_same_byte_for_byte_whatever_happens_after(story
     with time_machine.travel(now_us() / 1e6 + 7_200):  # past deadlines, and the ends of what waits
         viewer = story.desk.house.client("viewer")
         after = {name: shown(viewer, url, **query) for name, (url, query) in pages.items()}
-    assert {name: parted(before[name], after[name]) for name in pages if after[name] != before[name]} == {}
+    assert {
+        name: parted(before[name], after[name]) for name in pages if after[name] != before[name]
+    } == {}
 
 
 def groups(told: Told, text: str, **options: Any) -> list[Any]:
     """A grouped answer in an order of its own, its figures rounded."""
-    asked = asking.understand(text, told.desk.project, now_us(), **options)
-    table = asking.answer(asked, columns.rows(asked.entity.name)).groups
+    asked = execute.compile_query(text, told.desk.project, now_us(), **options)
+    table = execute.load_results(asked, columns.prepare_rows(asked.entity.name)).groups
     assert table is not None
-    assert not [note for note in asked.context.notes if "current values" in note and "changed" in note], text
-    figures = [(row[0], [None if one is None else round(float(one), 3) for one in row[1]]) for row in table.rows]
+    assert not [
+        note for note in asked.context.notes if "current values" in note and "changed" in note
+    ], text
+    figures = [
+        (row[0], [None if one is None else round(float(one), 3) for one in row[1]])
+        for row in table.rows
+    ]
     return sorted(figures, key=str)
 
 
-def rows(told: Told, text: str, cut: Cut | None = None) -> list[str]:
+def rows(told: Told, text: str, cut: JournalCut | None = None) -> list[str]:
     """The handles of what a query finds, live or as of a cut."""
     entity, _, rest = text.partition(" ")
     if cut is not None:
         entity, rest = entity.removeprefix("("), f"({rest}"
-    asked = asking.understand(f"{entity} {rest}", told.desk.project, now_us())
+    asked = execute.compile_query(f"{entity} {rest}", told.desk.project, now_us())
     assert not asked.context.notes, text
-    return sorted(str(row) for row in asking.matches(asked))
+    return sorted(str(row) for row in execute.matching_rows(asked))
 
 
 def test_groups_and_lanes_as_of_each_moment_are_what_was_shown_live(story: Told) -> None:
-    whole = [text for text in GROUPED if "top" not in text]  # of equal groups either may be the third
+    whole = [
+        text for text in GROUPED if "top" not in text
+    ]  # of equal groups either may be the third
     viewer, moments = story.desk.house.client("viewer"), []
     session = Session.objects.get(key="s-1")
     timeline = reverse("session_timeline", args=[session.id])
@@ -218,17 +256,27 @@ def test_groups_and_lanes_as_of_each_moment_are_what_was_shown_live(story: Told)
         return told
 
     for number, step in enumerate(steps(story)):
-        cut = Cut(horizon.last_position(), now_us())
-        live = {text: groups(story, text) for text in whole[number % 3 :: 3]}  # each at every third of the moments
+        cut = JournalCut(settled_position.load_settled_position(), now_us())
+        live = {
+            text: groups(story, text) for text in whole[number % 3 :: 3]
+        }  # each at every third of the moments
         live |= {text: rows(story, text) for text in OF_OTHERS[number % 3 :: 3]}
         moments.append((cut, live, lanes()))
         step()
-    now = {text: groups(story, text) for text in whole} | {text: rows(story, text) for text in OF_OTHERS}
+    now = {text: groups(story, text) for text in whole} | {
+        text: rows(story, text) for text in OF_OTHERS
+    }
     differ = {text for _, live, _ in moments for text in live if live[text] != now[text]}
     assert len(differ) > len(now) - 5
     for cut, live, drawn in moments:
-        again = {text: groups(story, text.replace(" |", f" asof:{cut.text} |", 1)) for text in live if "|" in text}
-        again |= {text: rows(story, f"({text}) asof:{cut.text}", cut) for text in live if "|" not in text}
+        again = {
+            text: groups(story, text.replace(" |", f" asof:{cut.text} |", 1))
+            for text in live
+            if "|" in text
+        }
+        again |= {
+            text: rows(story, f"({text}) asof:{cut.text}", cut) for text in live if "|" not in text
+        }
         assert [text for text in live if again[text] != live[text]] == []
         assert lanes(asof=cut.text) == drawn
 
@@ -236,30 +284,41 @@ def test_groups_and_lanes_as_of_each_moment_are_what_was_shown_live(story: Told)
 def test_a_file_is_of_one_moment_though_rows_change_between_its_pieces(
     story: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streaming, "CHUNK", 2)
-    monkeypatch.setattr(streaming, "MADE_AT_ONCE", 2)
-    project, at, position = story.desk.project, now_us(), horizon.last_position()
+    monkeypatch.setattr(stream, "CHUNK_ROWS", 2)
+    monkeypatch.setattr(stream, "REBUILT_AT_ONCE", 2)
+    project, at, position = story.desk.project, now_us(), settled_position.load_settled_position()
     texts = (*ROWS, GROUPED[1], f"effect asof:#{position - 9}", *OF_OTHERS[1::3])
-    wanted = [Wanted(project, text, "ndjson", position, at, "viewer (p_1)") for text in texts]
-    quiet = [b"".join(exporting.pieces(one)) for one in wanted]
-    under_way = [(exporting.pieces(one), list[bytes]()) for one in wanted]
-    settled, newest = [position], horizon.last_position
-    monkeypatch.setattr(horizon, "last_position", lambda: settled[-1])
+    wanted = [ExportPlan(project, text, "ndjson", position, at, "viewer (p_1)") for text in texts]
+    quiet = [b"".join(export_writer.export_pieces(one)) for one in wanted]
+    under_way = [(export_writer.export_pieces(one), list[bytes]()) for one in wanted]
+    settled, newest = [position], settled_position.load_settled_position
+    monkeypatch.setattr(settled_position, "load_settled_position", lambda: settled[-1])
     for number, step in enumerate(steps(story)):
         settled += [newest()] if number == 6 else []  # what was begun long ago may hold it up
         for pieces, read in under_way:
             read += [piece for piece in [next(pieces, b"")] if piece]
         step()
     whole = [b"".join([*read, *pieces]) for pieces, read in under_way]
-    assert [one.text for one, file, before in zip(wanted, whole, quiet, strict=True) if file != before] == []
+    assert [
+        one.text for one, file, before in zip(wanted, whole, quiet, strict=True) if file != before
+    ] == []
     assert all(quiet[: len(ROWS) + 1])
     assert Effect.objects.filter(opened_position__gt=position).exists()
     # Asked for then and made now, too.
-    late = [b"".join(exporting.pieces(Wanted(project, one.text, "csv", position, at, one.who))) for one in wanted]
-    assert [len(file.splitlines()) - 1 for file in late] == [len(file.splitlines()) for file in quiet]
+    late = [
+        b"".join(
+            export_writer.export_pieces(ExportPlan(project, one.text, "csv", position, at, one.who))
+        )
+        for one in wanted
+    ]
+    assert [len(file.splitlines()) - 1 for file in late] == [
+        len(file.splitlines()) for file in quiet
+    ]
 
 
-def test_figures_of_votes_are_of_those_that_are_asked_for(house: House, agent: Caller, settled: None) -> None:
+def test_figures_of_votes_are_of_those_that_are_asked_for(
+    house: House, agent: Caller, settled: None
+) -> None:
     desk = Desk(house, agent)
     desk.rules()
     desk.declare("deploy", "reversible")
@@ -279,12 +338,16 @@ def test_figures_of_votes_are_of_those_that_are_asked_for(house: House, agent: C
             "gate{} | group tool | count, distinct(reviewer)",
             "gate{} | group tool | count, distinct(approver)",
         )
-        found = [asking.understand(text.format(asof), desk.project, now_us()) for text in texts]
-        tables = [asking.answer(one, columns.rows("gate")).groups for one in found]
+        found = [execute.compile_query(text.format(asof), desk.project, now_us()) for text in texts]
+        tables = [execute.load_results(one, columns.prepare_rows("gate")).groups for one in found]
         assert [one.context.notes for one in found] == [[], [], []]
-        return [[(*key, *figures) for key, figures in table.rows] for table in tables if table is not None]
+        return [
+            [(*key, *figures) for key, figures in table.rows]
+            for table in tables
+            if table is not None
+        ]
 
-    position = horizon.last_position()
+    position = settled_position.load_settled_position()
     before = told()
     quick, *different = before
     assert [(name, number) for name, number, *_ in quick] == [("ann", 1), ("bob", 1)]

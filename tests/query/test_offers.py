@@ -1,4 +1,5 @@
-"""What a page offers, its reader may do: every link and form of every page that a role reaches, against its view."""
+"""What a page offers, its reader may do: every link and form of every page that a role reaches,
+against its view."""
 
 import re
 from collections import deque
@@ -10,13 +11,15 @@ import time_machine
 from django.test import Client
 from django.urls import Resolver404, resolve
 
-from inquiry.stuck import sweeper
+from accounts.models import ROLES
 from ledger.models import Effect
-from sessions.models import ROLES
+from monitoring.stuck import sweeper
 from tests.query.incident import Told
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
-OFFERED = re.compile(r'<(a|form|button|div|span|section)\b[^>]*?\b(href|action|formaction|hx-get|hx-post)="([^"]*)"')
+OFFERED = re.compile(
+    r'<(a|form|button|div|span|section)\b[^>]*?\b(href|action|formaction|hx-get|hx-post)="([^"]*)"'
+)
 MOST = 400  # pages of a role
 EACH = 6  # pages of one view
 US = 1_000_000
@@ -54,8 +57,8 @@ def crawl(client: Client) -> dict[str, tuple[str, str]]:
 def test_no_page_offers_what_its_reader_may_not_do(told: Told, role: str) -> None:
     late = Effect.objects.filter(state="dispatched").latest("dispatched_at_us")
     with time_machine.travel((late.dispatched_at_us or 0) / US + 48 * 3600, tick=True):
-        sweeper.sweep()
-        sweeper.sweep()
+        sweeper.sweep_stuck()
+        sweeper.sweep_stuck()
         client = told.desk.house.client(role)
         offers = crawl(client)
         board = client.get("/stuck/").content.decode()

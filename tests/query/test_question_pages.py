@@ -1,4 +1,5 @@
-"""Each of the questions that ship by its form in the browser: where it leads, what stands there, what is on record."""
+"""Each of the questions that ship by its form in the browser: where it leads, what stands there,
+what is on record."""
 
 import re
 from html import unescape
@@ -8,15 +9,15 @@ import pytest
 from django.db import transaction
 from django.urls import reverse
 
+from accounts.people import ensure_pseudonym
 from approvals import exemptions
 from approvals.models import Exemption
-from inquiry import shipped
-from journal.clock import now_us
+from db.clock import now_us
+from investigation.search import builtin_questions
 from journal.models import Entry
 from ledger.models import Effect
-from sessions.people import pseudonym_of
-from tests.approvals.story import Desk
-from tests.ingest.caller import Caller, new_key
+from tests.api.api_client import Caller, new_key
+from tests.approvals.inbox_scenario import Desk
 from tests.pages.people import House
 from tests.query.incident import Told
 from tests.query.test_seventeen import EFFECTS, GATES, GIVEN
@@ -52,9 +53,10 @@ def says(number: int) -> list[str]:
 
 def test_each_question_is_a_page_of_its_answer(told: Told) -> None:
     client, asked = told.desk.house.client("viewer"), set()
-    for number in shipped.BY_NUMBER:
+    for number in builtin_questions.QUESTIONS_BY_NUMBER:
         given = {
-            name: told.handle(text) if text in told.effects else text for name, text in GIVEN.get(number, {}).items()
+            name: told.handle(text) if text in told.effects else text
+            for name, text in GIVEN.get(number, {}).items()
         }
         answer = client.get(f"/audit/questions/{number}/", given, follow=True)
         page = answer.content.decode()
@@ -67,11 +69,16 @@ def test_each_question_is_a_page_of_its_answer(told: Told) -> None:
             rows = client.get(unescape(url)).content.decode()  # a group leads to its rows
             assert re.search(r"<b>[1-9][0-9]* (?:effect|gate|exemption)s?</b>", rows), url
             asked.add(unescape(url))
-    viewer = pseudonym_of(told.desk.user("viewer"))
+    viewer = ensure_pseudonym(told.desk.user("viewer"))
     assert Entry.objects.filter(kind="access.searched", actor=viewer).count() == len(asked)
     assert client.get("/audit/?q=stat:x").status_code == 400  # nothing was searched
     begun = client.get("/audit/questions/").content.decode()
-    for word, number in shipped.BEGINNINGS:  # what people know leads to the question that finds it, also from incidents
+    for (
+        word,
+        number,
+    ) in (
+        builtin_questions.STARTING_POINTS
+    ):  # what people know leads to the question that finds it, also from incidents
         way = f'<a href="/audit/questions/#q{number}">{word}</a>'
         assert (way in begun, f'<li id="q{number}">' in begun) == (True, True), word
         assert way in client.get("/incidents/").content.decode()
@@ -88,16 +95,29 @@ def test_an_exemption_used_after_its_end_leads_to_what_ran_after_it(told: Told) 
     assert client.get("/go/", {"id": handle}).headers["Location"] == page
     shown = client.get(page).content.decode()
     assert "2 ran after the exemption ended" in " ".join(shown.split())
-    rows = {name: shown.partition(f">{told.handle(name)}<")[2].partition("</tr>")[0] for name in ("late", "later")}
-    assert ["1 h after" in rows["later"], "after</span>" in rows["later"], "after</span>" in rows["late"]] == [
-        False, True, True,
-    ]  # fmt: skip
+    rows = {
+        name: shown.partition(f">{told.handle(name)}<")[2].partition("</tr>")[0]
+        for name in ("late", "later")
+    }
+    assert [
+        "1 h after" in rows["later"],
+        "after</span>" in rows["later"],
+        "after</span>" in rows["late"],
+    ] == [
+        False,
+        True,
+        True,
+    ]
     in_time = Exemption.objects.exclude(id=exemption.id).get()
     used = client.get(reverse("exemption", args=[in_time.id])).content.decode()
     assert told.handle("in-time") in used
     assert "after the exemption ended" not in " ".join(used.split())
     # As of the moment at which leave was given, nothing had run; before the grant it was not there.
-    given = Entry.objects.filter(kind="exemption.used", subject=exemption.id).order_by("-position")[0].position
+    given = (
+        Entry.objects.filter(kind="exemption.used", subject=exemption.id)
+        .order_by("-position")[0]
+        .position
+    )
     then = client.get(page, {"asof": f"#{given}"}).content.decode()
     assert told.handle("later") in then
     assert "1 ran after the exemption ended" in " ".join(then.split())
@@ -105,7 +125,7 @@ def test_an_exemption_used_after_its_end_leads_to_what_ran_after_it(told: Told) 
     assert told.desk.house.client("neighbour").get(page).status_code == 404
     # Of one that was revoked before its end, what ran since ran after it.
     with transaction.atomic():
-        assert exemptions.revoke(in_time, told.desk.user("administrator"))
+        assert exemptions.end_exemption(in_time, told.desk.user("administrator"))
         Effect.objects.filter(effect_key="in-time").update(dispatched_at_us=now_us())
     both = client.get("/audit/questions/10/", follow=True).content.decode()
     assert ["2 ran" in both, "1 ran" in both, "<b>2 exemptions</b>" in both] == [True] * 3
@@ -113,7 +133,9 @@ def test_an_exemption_used_after_its_end_leads_to_what_ran_after_it(told: Told) 
     assert "1 ran after the exemption ended" in page
 
 
-def test_what_ran_where_a_project_only_observes_is_found_without_a_breach(house: House, agent: Caller) -> None:
+def test_what_ran_where_a_project_only_observes_is_found_without_a_breach(
+    house: House, agent: Caller
+) -> None:
     desk = Desk(house, agent)
     desk.rules(mode="observe")
     push: dict[str, Any] = {"tool": "git.push", "arguments": {"ref": "main"}}

@@ -1,4 +1,5 @@
-"""What was done twice, and runs that went in circles: asked on the pages, also long after, and of what was reported."""
+"""What was done twice, and runs that went in circles: asked on the pages, also long after, and of
+what was reported."""
 
 import re
 from collections.abc import Iterable
@@ -11,20 +12,21 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from inquiry import chain as chains
-from inquiry import columns, shipped
-from inquiry.column import Reader
-from inquiry.models import StuckTransition
-from inquiry.models_repeats import FirstDoing, RepeatedDoing
-from inquiry.pinned import pinned
-from inquiry.query import asking, of_repeats
-from inquiry.words import indexing
-from journal import horizon
-from journal.clock import now_us
+from db.clock import now_us
+from investigation.fulltext import indexer
+from investigation.models import FirstOccurrence, RepeatedOccurrence
+from investigation.query import columns, execute
+from investigation.query.column import Reader
+from investigation.query.permalink import pin_query
+from investigation.query.registry import duplicates
+from investigation.search import builtin_questions
+from journal import settled_position
 from ledger.models import Effect
+from monitoring.models import StuckEpisode
+from pages.effects import chain as chains
 from sessions.models import Session
-from tests.approvals.story import Desk
-from tests.ingest.caller import Caller, new_key
+from tests.api.api_client import Caller, new_key
+from tests.approvals.inbox_scenario import Desk
 from tests.pages.people import House
 
 pytestmark = pytest.mark.django_db
@@ -34,7 +36,7 @@ HELLO = {"body": "Looks good to me"}
 
 @pytest.fixture
 def book(house: House, agent: Caller, settled: None, monkeypatch: pytest.MonkeyPatch) -> Desk:
-    monkeypatch.setattr(indexing, "last_position", horizon.last_position)
+    monkeypatch.setattr(indexer, "load_settled_position", settled_position.load_settled_position)
     return Desk(house, agent)
 
 
@@ -47,12 +49,15 @@ def did(agent: Caller, key: str, session: str, tool: str = "forge.comment", **fi
 
 
 def reported(agent: Caller, session: str, calls: int) -> None:
-    """Report a session as importers do: after the event, of the same call again and again, and that it ended."""
+    """Report a session as importers do: after the event, of the same call again and again, and that
+    it ended."""
     facts: list[dict[str, Any]] = [{"kind": "session.started", "mode": "reported"}]
     for n in range(calls):
         of = {"effect_key": f"call:{n}"}
         command = "make test" if n % 2 == 0 else f"edit line {n}"
-        facts.append({"kind": "effect.planned", "tool": "bash", "arguments": {"command": command}, **of})
+        facts.append(
+            {"kind": "effect.planned", "tool": "bash", "arguments": {"command": command}, **of}
+        )
         facts.append({"kind": "effect.dispatched", "attempt": 1, **of})
         facts.append({"kind": "effect.acknowledged", "attempt": 1, "outcome": "error", **of})
     facts.append({"kind": "session.ended", "status": "failed"})
@@ -66,16 +71,19 @@ def facts(rows: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def groups(desk: Desk, text: str) -> list[tuple[Any, ...]]:
-    asked = asking.understand(text, desk.project, now_us())
-    answer = asking.answer(asked, columns.rows(asked.entity.name))
+    asked = execute.compile_query(text, desk.project, now_us())
+    answer = execute.load_results(asked, columns.prepare_rows(asked.entity.name))
     assert answer.groups is not None
-    return [tuple(row) for row in columns.groups_told(answer.groups)]
+    return [tuple(row) for row in columns.groups_to_json(answer.groups)]
 
 
 def rows(desk: Desk, text: str) -> list[Any]:
-    asked = asking.understand(text, desk.project, now_us())
-    answer, reader = asking.answer(asked, columns.rows(asked.entity.name)), Reader(desk.project, now_us())
-    return [columns.told(asked.entity.name, row, reader)["key"] for row in answer.rows]
+    asked = execute.compile_query(text, desk.project, now_us())
+    answer, reader = (
+        execute.load_results(asked, columns.prepare_rows(asked.entity.name)),
+        Reader(desk.project, now_us()),
+    )
+    return [columns.row_to_json(asked.entity.name, row, reader)["key"] for row in answer.rows]
 
 
 def asked(viewer: Client, number: int, **given: str) -> str:
@@ -85,7 +93,9 @@ def asked(viewer: Client, number: int, **given: str) -> str:
     return str(answer.content.decode())
 
 
-def test_what_was_done_twice_is_found_in_one_session_and_in_two_and_leads_to_both_chains(book: Desk) -> None:
+def test_what_was_done_twice_is_found_in_one_session_and_in_two_and_leads_to_both_chains(
+    book: Desk,
+) -> None:
     agent, viewer = book.agent, book.house.client("viewer")
     book.declare("file.read", "read", "read_only")
     for key in ("one", "two", "three"):
@@ -94,39 +104,64 @@ def test_what_was_done_twice_is_found_in_one_session_and_in_two_and_leads_to_bot
     first = did(agent, "a", "one", **target)
     second = did(agent, "b", "two", arguments={"body": "Hm", "key": 2}, **target)
     mail = [did(agent, key, "three", "mail.send", arguments={"to": "ann"}) for key in ("m", "n")]
-    twins = [did(agent, "x", session, "bash", arguments={"command": "gh pr comment 17"}) for session in ("one", "two")]
-    for session in ("one", "two"):  # what is read does nothing, what is other is other, and what is refused never ran
+    twins = [
+        did(agent, "x", session, "bash", arguments={"command": "gh pr comment 17"})
+        for session in ("one", "two")
+    ]
+    for session in (
+        "one",
+        "two",
+    ):  # what is read does nothing, what is other is other, and what is refused never ran
         did(agent, "read", session, "file.read", arguments={"path": "README"})
         did(agent, f"{session}-alone", session, "bash", arguments={"command": session})
     agent.plan("never", "three", tool="bash", arguments={"command": "two"})
-    unread = asking.understand(shipped.fill(shipped.BY_NUMBER[18], {}), book.project, now_us())
+    unread = execute.compile_query(
+        builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[18], {}),
+        book.project,
+        now_us(),
+    )
     (note,) = unread.context.notes
     assert note.startswith("Repeated calls are indexed up to entry 0 of ")
-    assert asking.understand("session | group key | max(repeats)", book.project, now_us()).context.notes == [note]
-    indexing.index()
-    assert asking.understand(unread.text, book.project, now_us()).context.notes == []
-    stood = list(RepeatedDoing.objects.order_by("id").values())
-    indexing.start_over()
-    indexing.index()
-    assert list(RepeatedDoing.objects.order_by("id").values()) == stood  # reading anew changes nothing
-    for made in (RepeatedDoing, FirstDoing):
+    assert execute.compile_query(
+        "session | group key | max(repeats)", book.project, now_us()
+    ).context.notes == [note]
+    indexer.update_index()
+    assert execute.compile_query(unread.text, book.project, now_us()).context.notes == []
+    stood = list(RepeatedOccurrence.objects.order_by("id").values())
+    indexer.reset_index()
+    indexer.update_index()
+    assert (
+        list(RepeatedOccurrence.objects.order_by("id").values()) == stood
+    )  # reading anew changes nothing
+    for made in (RepeatedOccurrence, FirstOccurrence):
         made.objects.all().delete()
-    with pytest.MonkeyPatch.context() as patched:  # nor does it matter how much is read at once: it ran when it ran
-        patched.setattr(indexing, "_STEP_ENTRIES", dict.fromkeys(indexing._STEP_ENTRIES, 2))
-        indexing.start_over()
-        indexing.index()
-    assert facts(RepeatedDoing.objects.values()) == facts(stood)
-    question = shipped.fill(shipped.BY_NUMBER[18], {})
+    with (
+        pytest.MonkeyPatch.context() as patched
+    ):  # nor does it matter how much is read at once: it ran when it ran
+        patched.setattr(indexer, "_STEP_ENTRIES", dict.fromkeys(indexer._STEP_ENTRIES, 2))
+        indexer.reset_index()
+        indexer.update_index()
+    assert facts(RepeatedOccurrence.objects.values()) == facts(stood)
+    question = builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[18], {})
     firsts = [f"e_{Effect.objects.get(id=one).opened_position}" for one in (twins[0], mail[0])]
     told = [("bash", "", firsts[0], 2, 2), ("mail.send", "", firsts[1], 2, 1)]
     assert groups(book, question) == told
-    assert groups(book, shipped.fill(shipped.BY_NUMBER[18], {"words": 'gh" 17'})) == told[:1]
-    aimed = shipped.fill(shipped.BY_NUMBER[21], {})
+    assert (
+        groups(
+            book,
+            builtin_questions.fill_question(
+                builtin_questions.QUESTIONS_BY_NUMBER[18], {"words": 'gh" 17'}
+            ),
+        )
+        == told[:1]
+    )
+    aimed = builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[21], {})
     assert groups(book, aimed) == [("forge.comment", PULL, 2, 2, 2)]
     assert rows(book, "again:target") == ["b", "a"]
     assert sorted(rows(book, "again:call state:acknowledged")) == ["m", "n", "x", "x"]
     assert sorted(rows(book, "has:again -again:call")) == ["a", "b"]
-    # In the browser: the question, a group, the effects, and from the chain of either the other one.
+    # In the browser: the question, a group, the effects, and from the chain of either the other
+    # one.
     page = asked(viewer, 21, tool="forge.comment")
     (link,) = re.findall(r'data-label="Tool">\s*<a href="([^"]+)"', page)
     found = viewer.get(unescape(link)).content.decode()
@@ -140,22 +175,24 @@ def test_what_was_done_twice_is_found_in_one_session_and_in_two_and_leads_to_bot
             chain = viewer.get(reverse("effect_chain", args=[own]), {"view": "json"}).json()
             assert any(how in said for said in chain["links"][other]), (pair, chain["links"])
     # A link shows the same when more was done, and of very many each is asked for itself.
-    link = pinned(question, now_us())
+    link = pin_query(question, now_us())
     did(agent, "c", "three", **target)
     did(agent, "o", "one", "bash", arguments={"command": "one"})
-    indexing.index()
+    indexer.update_index()
     assert groups(book, link) == told
-    alone, comment = (f"e_{Effect.objects.get(effect_key=key).opened_position}" for key in ("one-alone", "a"))
+    alone, comment = (
+        f"e_{Effect.objects.get(effect_key=key).opened_position}" for key in ("one-alone", "a")
+    )
     more = [("bash", "", alone, 2, 1), ("forge.comment", PULL, comment, 2, 2)]
     assert groups(book, question) == [told[0], *more, told[1]]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(of_repeats, "LISTED", 1)
+        patched.setattr(duplicates, "MAX_LISTED_POSITIONS", 1)
         assert groups(book, link) == told
         assert groups(book, "effect -again:call has:again | group tool") == [("forge.comment", 1)]
         assert rows(book, "has:again -again:call") == ["b"]
     # Neighbours do not count.
-    assert not RepeatedDoing.objects.exclude(project=book.project).exists()
-    assert set(FirstDoing.objects.values_list("project", flat=True)) == {book.project.id}
+    assert not RepeatedOccurrence.objects.exclude(project=book.project).exists()
+    assert set(FirstOccurrence.objects.values_list("project", flat=True)) == {book.project.id}
 
 
 def test_each_call_that_was_done_twice_is_a_row_whose_link_finds_it_and_equal_targets_are_another_question(
@@ -170,15 +207,18 @@ def test_each_call_that_was_done_twice_is_a_row_whose_link_finds_it_and_equal_ta
         did(agent, key, "one", arguments={"body": word}, **target)
     for n, to in enumerate(["ann", "bob"] * 2):
         did(agent, f"mail-{n}", "one", "mail.send", arguments={"to": to})
-    indexing.index()
-    question = shipped.fill(shipped.BY_NUMBER[18], {})
+    indexer.update_index()
+    question = builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[18], {})
     first, second, ann, bob = (
-        f"e_{Effect.objects.get(effect_key=key).opened_position}" for key in ("first-0", "second-1", "mail-0", "mail-1")
+        f"e_{Effect.objects.get(effect_key=key).opened_position}"
+        for key in ("first-0", "second-1", "mail-0", "mail-1")
     )
     calls = [("forge.comment", PULL, first, 3, 1), ("forge.comment", PULL, second, 2, 1)]
     mail = [("mail.send", "", ann, 2, 1), ("mail.send", "", bob, 2, 1)]
     assert groups(book, question) == [calls[0], *sorted([calls[1], *mail])]
-    assert groups(book, shipped.fill(shipped.BY_NUMBER[21], {})) == [("forge.comment", PULL, 6, 3, 1)]
+    assert groups(
+        book, builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[21], {})
+    ) == [("forge.comment", PULL, 6, 3, 1)]
     page = asked(viewer, 18, tool="forge.comment")
     link, other = re.findall(r'data-label="Tool">\s*<a href="([^"]+)"', page)
     for one, word in ((link, "first"), (other, "second")):
@@ -186,17 +226,23 @@ def test_each_call_that_was_done_twice_is_a_row_whose_link_finds_it_and_equal_ta
         assert rows(book, query) == [key for key in reversed(keys) if key.startswith(word)]
     assert rows(book, "has:like tool:mail.send") == ["mail-3", "mail-2", "mail-1", "mail-0"]
     assert rows(book, "-has:like") == ["third-3"]
-    # What changed since is told as it stood: one of the calls is compensated, another made once more.
-    then = pinned(question, now_us())
+    # What changed since is told as it stood: one of the calls is compensated, another made once
+    # more.
+    then = pin_query(question, now_us())
     of: dict[str, Any] = {"session": "one", "effect_key": "undo"}
     undo: list[dict[str, Any]] = [
-        {"kind": "effect.planned", "tool": "mail.recall", "arguments": {"of": "ann"}, "compensates": "mail-0"},
+        {
+            "kind": "effect.planned",
+            "tool": "mail.recall",
+            "arguments": {"of": "ann"},
+            "compensates": "mail-0",
+        },
         {"kind": "effect.acknowledged", "attempt": 1, "outcome": "ok"},
     ]
     assert agent.report([{"id": new_key(), **one, **of} for one in undo]).status_code == 200
     assert Effect.objects.get(effect_key="mail-0").state == "compensated"
     did(agent, "mail-4", "one", "mail.send", arguments={"to": "bob"})
-    indexing.index()
+    indexer.update_index()
     assert groups(book, then) == [calls[0], *sorted([calls[1], *mail])]
     assert ("mail.send", "", ann, 1, 1) in groups(book, question)
     assert ("mail.send", "", bob, 3, 1) in groups(book, question)
@@ -211,13 +257,18 @@ def test_what_only_reads_repeats_nothing(book: Desk) -> None:
         did(agent, f"read-{n}", "reads", "file.read", arguments={"path": "README"})
     for n in range(2):
         did(agent, f"act-{n}", "acts", "bash", arguments={"command": "make"})
-    indexing.index()
+    indexer.update_index()
     assert rows(book, "session repeats:>=2") == rows(book, "session has:repeats") == ["acts"]
     name = Session.objects.get(key="acts").agent.name
-    assert groups(book, shipped.fill(shipped.BY_NUMBER[19], {"times": "2"})) == [("acts", "", name, 2)]
+    assert groups(
+        book,
+        builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[19], {"times": "2"}),
+    ) == [("acts", "", name, 2)]
     assert groups(book, "session | group key | max(repeats)") == [("acts", 2), ("reads", None)]
     viewer = book.house.client("viewer")
-    page = viewer.get(reverse("session", args=[Session.objects.get(key="reads").id])).content.decode()
+    page = viewer.get(
+        reverse("session", args=[Session.objects.get(key="reads").id])
+    ).content.decode()
     assert "the same call" not in page
     assert (
         len(rows(book, f"like:e_{Effect.objects.get(effect_key='read-0').opened_position}")) == 6
@@ -229,16 +280,22 @@ def test_a_call_that_was_refused_before_it_ran_was_not_done(book: Desk) -> None:
     agent.session("s-1")
     of: dict[str, Any] = {"session": "s-1", "effect_key": "refused"}
     refused: list[dict[str, Any]] = [
-        {"id": new_key(), "kind": "effect.planned", "tool": "bash", "arguments": {"command": "make"}, **of},
+        {
+            "id": new_key(),
+            "kind": "effect.planned",
+            "tool": "bash",
+            "arguments": {"command": "make"},
+            **of,
+        },
         {"id": new_key(), "kind": "effect.failed", "attempt": 1, "reason": "rejected", **of},
     ]
     assert agent.report(refused).status_code == 200
     did(agent, "ran", "s-1", "bash", arguments={"command": "make"})
-    indexing.index()
+    indexer.update_index()
     assert rows(book, "has:again") == []
     late = {"id": new_key(), "kind": "effect.acknowledged", "attempt": 1, "outcome": "ok", **of}
     assert agent.report([late]).status_code == 200  # it ran after all
-    indexing.index()
+    indexer.update_index()
     assert rows(book, "again:call") == ["ran", "refused"]
 
 
@@ -265,25 +322,45 @@ def test_the_same_call_in_nearly_the_same_words_is_the_same_and_another_is_not(b
             ids[session, n] = did(agent, f"{session}-{n}", session, tool, arguments=arguments)
     others: list[Any] = [{**body, "pull": 18}, {**body, "id": 3}, {**body, "body": "Looksgood"}]
     others += [{**body, "url": "a", "description": words} for words in ("b", "c")]
-    others += [{"to": "ann", "why": "soon"}, {"to": "ann", "uuid": "1"}]  # a word about nothing else may be the matter
-    others += [{"request_id": number} for number in (17, 18)]  # not the call's own names: what it is about
+    others += [
+        {"to": "ann", "why": "soon"},
+        {"to": "ann", "uuid": "1"},
+    ]  # a word about nothing else may be the matter
+    others += [
+        {"request_id": number} for number in (17, 18)
+    ]  # not the call's own names: what it is about
     others += [{"request_id": number, "why": "as agreed"} for number in (17, 18)]
-    others += [{"url": PULL, "description": text} for text in ("Draft", "Ready")]  # what is written there
-    others += [{"path": "a.py", "content": f"if x:\n    a()\n{indent}b()"} for indent in ("", "    ")]
+    others += [
+        {"url": PULL, "description": text} for text in ("Draft", "Ready")
+    ]  # what is written there
+    others += [
+        {"path": "a.py", "content": f"if x:\n    a()\n{indent}b()"} for indent in ("", "    ")
+    ]
     for n, arguments in enumerate(others):
-        did(agent, f"other-{n}", "two", "mail.send" if "to" in arguments else "forge.comment", arguments=arguments)
-    planned = agent.plan("slow", "two", tool="bash", arguments={"command": command, "description": "Once more"})
+        did(
+            agent,
+            f"other-{n}",
+            "two",
+            "mail.send" if "to" in arguments else "forge.comment",
+            arguments=arguments,
+        )
+    planned = agent.plan(
+        "slow", "two", tool="bash", arguments={"command": command, "description": "Once more"}
+    )
     like = Effect.objects.get(id=ids["one", 2])
-    (note,) = asking.understand(f"like:{like}", book.project, now_us()).context.notes
+    (note,) = execute.compile_query(f"like:{like}", book.project, now_us()).context.notes
     assert note.startswith("Repeated calls are indexed up to entry 0 of ")
-    indexing.index()
-    then = f"asof:#{horizon.last_position()}"
+    indexer.update_index()
+    then = f"asof:#{settled_position.load_settled_position()}"
     agent.dispatch(planned)  # of which the chore reads nothing but that it runs
-    indexing.index()
+    indexer.update_index()
     assert sorted(rows(book, "again:call")) == sorted([*(f"{s}-{n}" for s, n in ids), "slow"])
-    for most in (of_repeats.LISTED, 1):  # and where they are so many that each is asked for itself
+    for most in (
+        duplicates.MAX_LISTED_POSITIONS,
+        1,
+    ):  # and where they are so many that each is asked for itself
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(of_repeats, "LISTED", most)
+            patched.setattr(duplicates, "MAX_LISTED_POSITIONS", most)
             assert rows(book, f"like:{like}") == ["slow", "two-2", "one-2"]
             assert rows(book, f"like:{like} session:one") == ["one-2"]
             assert rows(book, f"like:{like} {then}") == ["two-2", "one-2"]
@@ -292,23 +369,31 @@ def test_the_same_call_in_nearly_the_same_words_is_the_same_and_another_is_not(b
     for n in range(len(nearly)):
         chain = viewer.get(reverse("effect_chain", args=[ids["one", n]]), {"view": "json"}).json()
         assert chain["links"][ids["two", n]] == ["a nearly identical call, after it"]
-        assert "a similar call ran" in viewer.get(reverse("effect", args=[ids["one", n]])).content.decode()
+        assert (
+            "a similar call ran"
+            in viewer.get(reverse("effect", args=[ids["one", n]])).content.decode()
+        )
     alone = Effect.objects.get(effect_key="other-0")
-    assert "a similar call ran" not in viewer.get(reverse("effect", args=[alone.id])).content.decode()
+    assert (
+        "a similar call ran" not in viewer.get(reverse("effect", args=[alone.id])).content.decode()
+    )
     assert [most for *_, most in groups(book, "session key:two | group key | max(repeats)")] == [2]
-    # Neither does it hide one in other words that many were made to the letter between the two; a bound is told of.
+    # Neither does it hide one in other words that many were made to the letter between the two; a
+    # bound is told of.
     for n in range(7):
         last = did(agent, f"poll-{n}", "two", "bash", arguments={"command": command})
-    indexing.index()
-    for looked, there in ((chains.LOOKED, True), (7, False)):
+    indexer.update_index()
+    for looked, there in ((chains.MAX_COMPARED, True), (7, False)):
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(chains, "LOOKED", looked)
+            patched.setattr(chains, "MAX_COMPARED", looked)
             chain = viewer.get(reverse("effect_chain", args=[last]), {"view": "json"}).json()
             assert (ids["one", 2] in chain["links"]) is there
             assert any("Only the nearest 7 effects" in said for said in chain["cut"]) is not there
 
 
-def test_a_run_that_went_in_circles_is_found_after_it_ended_and_where_it_was_only_reported(book: Desk) -> None:
+def test_a_run_that_went_in_circles_is_found_after_it_ended_and_where_it_was_only_reported(
+    book: Desk,
+) -> None:
     agent, viewer = book.agent, book.house.client("viewer")
     live = agent.session("live")["id"]
     for n in range(6):
@@ -319,9 +404,9 @@ def test_a_run_that_went_in_circles_is_found_after_it_ended_and_where_it_was_onl
     reported(agent, "sound", 7)  # four times the same
     agent.session("beating")
     did(agent, "once", "beating", "forge.poll", arguments={"pr": 17})
-    indexing.index()
+    indexer.update_index()
     name = Session.objects.get(key="live").agent.name
-    question = shipped.fill(shipped.BY_NUMBER[19], {})
+    question = builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[19], {})
     assert groups(book, question) == [("imported", "", name, 10), ("live", "", name, 6)]
     assert rows(book, "session repeats:>=4") == ["sound", "imported", "live"]
     assert min(nth for nth, _ in groups(book, "session | group repeats")) == 2
@@ -331,23 +416,33 @@ def test_a_run_that_went_in_circles_is_found_after_it_ended_and_where_it_was_onl
     assert [unescape(one) for one in keys] == ["imported"]
     shown = viewer.get(reverse("session", args=[live])).content.decode()
     (link,) = re.findall(r'href="([^"]+)">\s*same\s+call 6 times', shown)
-    assert rows(book, parse_qs(urlsplit(unescape(link)).query)["q"][0]) == [f"k{n}" for n in range(5, -1, -1)]
+    assert rows(book, parse_qs(urlsplit(unescape(link)).query)["q"][0]) == [
+        f"k{n}" for n in range(5, -1, -1)
+    ]
     # What the watch raised stays found when it is over; it has no repeated call, and stands last.
-    link = pinned(question, now_us())
+    link = pin_query(question, now_us())
     session = Session.objects.get(key="beating")
-    at = horizon.last_position()
-    StuckTransition.objects.create(
-        project=book.project, session=session, rule="S5", subject=session.id, since_us=1, seen_us=1, seen_sweep=1,
-        raised_us=2, raised_position=at + 1, cleared_us=3,
-    )  # fmt: skip
+    at = settled_position.load_settled_position()
+    StuckEpisode.objects.create(
+        project=book.project,
+        session=session,
+        rule="S5",
+        subject=session.id,
+        since_us=1,
+        seen_us=1,
+        seen_sweep=1,
+        raised_us=2,
+        raised_position=at + 1,
+        cleared_us=3,
+    )
     agent.session("more")
     for n in range(9):
         did(agent, f"m{n}", "more", "forge.poll", arguments={"pr": 17})
-    indexing.index()
+    indexer.update_index()
     told = [("imported", 10), ("more", 9), ("live", 6), ("beating", None)]
     assert groups(book, question) == [(key, "", name, most) for key, most in told]
     assert groups(book, link) == [("imported", "", name, 10), ("live", "", name, 6)]
     assert rows(book, "session is:looped") == ["beating"]
     (most,) = Effect.objects.filter(session__key="live", effect_key="k5")
-    assert RepeatedDoing.objects.get(position=most.opened_position).nth == 6
+    assert RepeatedOccurrence.objects.get(position=most.opened_position).nth == 6
     assert isinstance(most.id, UUID)

@@ -1,20 +1,21 @@
-"""Kinds that only Gatebook vouches for: an agent's report of one is a claim, findable as reported, and no finding."""
+"""Kinds that only Gatebook vouches for: an agent's report of one is a claim, findable as reported,
+and no finding."""
 
 import json
 from typing import Any
 
 import pytest
 
-from inquiry import columns, shipped
-from inquiry.column import Reader
-from inquiry.query import asking
-from inquiry.words import indexing, keeping
-from journal import horizon
-from journal.clock import now_us
+from db.clock import now_us
+from investigation.fulltext import indexer, store
+from investigation.query import columns, execute
+from investigation.query.column import Reader
+from investigation.search import builtin_questions
+from journal import settled_position
 from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Session
-from tests.ingest.caller import Caller, new_key
+from tests.api.api_client import Caller, new_key
 from tests.pages.people import House
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("settled")]
@@ -34,9 +35,12 @@ CLAIMED = (
 
 
 def rows(house: House, text: str) -> list[dict[str, Any]]:
-    asked = asking.understand(text, house.project, now_us())
-    answer, reader = asking.answer(asked, columns.rows(asked.entity.name), size=200), Reader(house.project, now_us())
-    return [columns.told(asked.entity.name, row, reader) for row in answer.rows]
+    asked = execute.compile_query(text, house.project, now_us())
+    answer, reader = (
+        execute.load_results(asked, columns.prepare_rows(asked.entity.name), size=200),
+        Reader(house.project, now_us()),
+    )
+    return [columns.row_to_json(asked.entity.name, row, reader) for row in answer.rows]
 
 
 @pytest.fixture
@@ -54,12 +58,14 @@ def claims(agent: Caller) -> None:
     assert answer.status_code == 200, answer.text
     assert {one["status"] for one in answer.json()["results"]} == {"created"}
     assert Entry.objects.filter(kind__in=CLAIMED, lane="evidence").count() == len(items)
-    assert Entry.objects.filter(kind__in=CLAIMED, effect=Effect.objects.get().id).count() == len(CLAIMED)
+    assert Entry.objects.filter(kind__in=CLAIMED, effect=Effect.objects.get().id).count() == len(
+        CLAIMED
+    )
 
 
 FINDINGS = (
-    shipped.fill(shipped.BY_NUMBER[11], {}),
-    shipped.fill(shipped.BY_NUMBER[12], {}),
+    builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[11], {}),
+    builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[12], {}),
     "event is:fenced",
     "event is:violating",
     "event violation:executed_without_leave",
@@ -90,16 +96,32 @@ def test_a_claim_stays_findable_as_reported(house: House, kind: str) -> None:
         assert [(one["kind"], one["lane"]) for one in found] == [(kind, "evidence")] * 2
 
 
-def test_what_gatebook_found_is_found_beside_what_an_agent_claims(house: House, agent: Caller, claims: None) -> None:
-    again = {"id": "twice", "kind": "effect.dispatched", "session": "s-1", "effect_key": "k-2", "attempt": 1}
+def test_what_gatebook_found_is_found_beside_what_an_agent_claims(
+    house: House, agent: Caller, claims: None
+) -> None:
+    again = {
+        "id": "twice",
+        "kind": "effect.dispatched",
+        "session": "s-1",
+        "effect_key": "k-2",
+        "attempt": 1,
+    }
     for attempt in (1, 2):  # one id for two contents
         agent.report([{**again, "attempt": attempt}])
-    (found,) = rows(house, shipped.fill(shipped.BY_NUMBER[11], {}))
+    (found,) = rows(
+        house, builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[11], {})
+    )
     assert (found["kind"], found["lane"]) == ("integrity.conflict", "system")
-    assert {one["lane"] for one in rows(house, "event kind:integrity.conflict")} == {"system", "evidence"}
+    assert {one["lane"] for one in rows(house, "event kind:integrity.conflict")} == {
+        "system",
+        "evidence",
+    }
     entry = Entry.objects.get(kind="integrity.conflict", lane="system")
     assert json.loads(entry.facts)
-    assert rows(house, shipped.fill(shipped.BY_NUMBER[12], {})) == []
+    assert (
+        rows(house, builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[12], {}))
+        == []
+    )
     assert Session.objects.count() == 1
 
 
@@ -107,7 +129,9 @@ def test_a_claimed_erasure_makes_the_index_rewrite_nothing(
     agent: Caller, claims: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rewritten = []
-    monkeypatch.setattr(indexing, "last_position", lambda: horizon.last_position())
-    monkeypatch.setattr(keeping, "forget_erased", lambda: rewritten.append(True))
-    indexing.index()
+    monkeypatch.setattr(
+        indexer, "load_settled_position", lambda: settled_position.load_settled_position()
+    )
+    monkeypatch.setattr(store, "purge_erased_words", lambda: rewritten.append(True))
+    indexer.update_index()
     assert rewritten == []

@@ -1,15 +1,16 @@
-"""GET /api/v1/search: pages, groups, faults with their place, the wall, who is told whom, and that it is on record."""
+"""GET /api/v1/search: pages, groups, faults with their place, the wall, who is told whom, and that
+it is on record."""
 
 import json
 from typing import Any
 
 import pytest
 
-from ingest.views import search
-from inquiry import patience
+from api.views import search
+from display import time_limit
 from journal.models import Body, Entry
-from tests.ingest.caller import Caller, code
-from tests.pages.book import doors
+from tests.api.api_client import Caller, code
+from tests.pages.sample_data import doors
 from tests.query.incident import Told
 
 pytestmark = pytest.mark.django_db
@@ -45,7 +46,9 @@ def test_pages_faults_the_wall_and_who_is_told_of_whom(told: Told) -> None:
     assert (fault.status_code, fault.json()["code"]) == (422, "query_invalid")
     assert (fault.json()["pointer"], fault.json()["at"], fault.json()["length"]) == ("/q", 13, 6)
     assert "unknown" in fault.json()["detail"]
-    assert asked(agent, "effect agent:nobody")["notes"] == ["“nobody” is not the name of an agent in this project."]
+    assert asked(agent, "effect agent:nobody")["notes"] == [
+        "“nobody” is not the name of an agent in this project."
+    ]
     wrong: tuple[dict[str, Any], ...] = (
         {},
         {"q": ""},
@@ -81,9 +84,9 @@ def test_pages_faults_the_wall_and_who_is_told_of_whom(told: Told) -> None:
     assert asked(agent, "event actor:deploy-7")["rows"]
 
     with doors(told.desk.house.agent, scope="audit") as auditor:
-        assert [row["reviewers"] for row in asked(auditor, f"gate effect:{told.handle('own')}")["rows"]] == [
-            ["reviewer approve"]
-        ]
+        assert [
+            row["reviewers"] for row in asked(auditor, f"gate effect:{told.handle('own')}")["rows"]
+        ] == [["reviewer approve"]]
         assert asked(auditor, "gate | group approver")["groups"]["rows"]
         before = Entry.objects.count()
         for path, body in (("/sessions", {"key": "new"}), ("/effects", {}), ("/events", [])):
@@ -109,7 +112,7 @@ def test_a_search_is_on_record_once_an_hour_and_one_that_takes_too_long_is_stopp
     assert entries.count() == 2
 
     def late(*_args: Any, **_options: Any) -> Any:
-        raise patience.Overran
+        raise time_limit.QueryTimeout
 
     monkeypatch.setattr(search, "_run_query", late)
     assert code(agent.get("/search", q="effect is:fenced")) == (422, "search_too_long")

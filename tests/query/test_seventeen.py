@@ -1,4 +1,5 @@
-"""The questions that ship find what they ask for and nothing else, by indexes, and with no column of a payload."""
+"""The questions that ship find what they ask for and nothing else, by indexes, and with no column
+of a payload."""
 
 import io
 import re
@@ -14,22 +15,24 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connection, models, transaction
 from django.urls import reverse
 
-from inquiry import auditing, columns, shipped
-from inquiry import links as links_to
-from inquiry.column import Reader
-from inquiry.models import StuckTransition
-from inquiry.pinned import pinned
-from inquiry.query import asking
-from inquiry.query.of_people import uses
-from inquiry.stuck import pulses
-from journal import horizon
-from journal.clock import now_us
+from db.clock import now_us
+from display import urls_of_rows as links_to
+from investigation.query import auditor_columns, columns
+from investigation.query import execute as query_execute
+from investigation.query.column import Reader
+from investigation.query.permalink import pin_query
+from investigation.query.registry.gates import exemption_uses
+from investigation.search import builtin_questions
+from journal import settled_position
+from monitoring import job_heartbeats
+from monitoring.models import StuckEpisode
 from sessions.models import Session
-from tests.ingest.caller import Caller
+from tests.api.api_client import Caller
 from tests.query.incident import ISSUE, PULL, Told, go_on
 
 pytestmark = pytest.mark.django_db
-# What each asks for, and which of the day's things it finds: effects by name, else what `found` says.
+# What each asks for, and which of the day's things it finds: effects by name, else what `found`
+# says.
 GIVEN: Final[dict[int, dict[str, str]]] = {
     1: {"tool": "file.read"},
     13: {"effect": "read"},
@@ -48,17 +51,20 @@ GATES: Final = {2: ["waiting"], 8: ["own"], 13: ["read"]}
 
 def question(told: Told, number: int) -> str:
     """The text of a question, its parameters filled in as a form does."""
-    given = {name: told.handle(text) if text in told.effects else text for name, text in GIVEN.get(number, {}).items()}
-    return shipped.fill(shipped.BY_NUMBER[number], given)
+    given = {
+        name: told.handle(text) if text in told.effects else text
+        for name, text in GIVEN.get(number, {}).items()
+    }
+    return builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[number], given)
 
 
-def ask(told: Told, number: int, link: str = "") -> asking.Answer:
+def ask(told: Told, number: int, link: str = "") -> query_execute.ResultPage:
     """The answer to a question, or to what a link to it says."""
     text = link or question(told, number)
-    asked = asking.understand(text, told.desk.project, now_us())
+    asked = query_execute.compile_query(text, told.desk.project, now_us())
     late = number in (18, 19, 21)  # which nothing was compared for yet, and they say so
     assert link or bool(asked.context.notes) is late, text
-    return asking.answer(asked, columns.rows(asked.entity.name))
+    return query_execute.load_results(asked, columns.prepare_rows(asked.entity.name))
 
 
 def found(told: Told, number: int, link: str = "") -> list[dict[str, Any]]:
@@ -66,17 +72,23 @@ def found(told: Told, number: int, link: str = "") -> list[dict[str, Any]]:
     answer, reader = ask(told, number, link), Reader(told.desk.project, now_us())
     reader.follow(answer.asked.context)
     if answer.groups is not None:
-        names = columns.group_names(answer.groups)
-        return [dict(zip(names, row, strict=True)) for row in columns.groups_told(answer.groups)]
-    return [columns.told(answer.asked.entity.name, row, reader) for row in answer.rows]
+        names = columns.group_column_names(answer.groups)
+        return [dict(zip(names, row, strict=True)) for row in columns.groups_to_json(answer.groups)]
+    return [columns.row_to_json(answer.asked.entity.name, row, reader) for row in answer.rows]
 
 
 def test_each_question_finds_what_it_asks_for_by_an_index(told: Told) -> None:
     for number, names in EFFECTS.items():
         assert sorted(row["key"] for row in found(told, number)) == sorted(names), number
     for number, names in GATES.items():
-        assert [row["effect"] for row in found(told, number)] == [told.handle(name) for name in names], number
-    assert [row["key"] for row in found(told, 1)] == ["broken"] == [row["key"] for row in found(told, 16)]
+        assert [row["effect"] for row in found(told, number)] == [
+            told.handle(name) for name in names
+        ], number
+    assert (
+        [row["key"] for row in found(told, 1)]
+        == ["broken"]
+        == [row["key"] for row in found(told, 16)]
+    )
     assert found(told, 3) == [{"repository": "web", "count": 1, "max(attempts)": 2}]
     granted = found(told, 4)
     assert sorted((row["rule"], row["granter"], row["sum(uses)"]) for row in granted) == [
@@ -85,8 +97,19 @@ def test_each_question_finds_what_it_asks_for_by_an_index(told: Told) -> None:
     ]
     assert sorted((row["approver"], row["count"]) for row in found(told, 9)) == [("reviewer", 2)]
     assert [(row["tool"], row["uses"]) for row in found(told, 10)] == [("deploy", 2)]
-    assert told.exemption is not None  # one told that it ran later, one said so later and told no time
-    assert len([one for one in uses(told.desk.project) if one.ran_us > told.exemption.ends_at_us]) == 2
+    assert (
+        told.exemption is not None
+    )  # one told that it ran later, one said so later and told no time
+    assert (
+        len(
+            [
+                one
+                for one in exemption_uses(told.desk.project)
+                if one.ran_us > told.exemption.ends_at_us
+            ]
+        )
+        == 2
+    )
     assert [row["key"] for row in found(told, 14, f'effect chain:"{ISSUE}"')] == ["apart"]
     assert [row["kind"] for row in found(told, 11)] == ["integrity.conflict"]
     assert [row["kind"] for row in found(told, 12)] == ["integrity.fenced"]
@@ -94,32 +117,59 @@ def test_each_question_finds_what_it_asks_for_by_an_index(told: Told) -> None:
     assert {"gate.voted"} <= {row["kind"] for row in found(told, 17)}
     waiting, seen = found(told, 2)[0], found(told, 13)[0]
     assert (waiting["asked"], waiting["status"]) == ("1 of the reviewers", "pending")
-    assert (seen["reviewers"], seen["votes"][0]["card_sha256"]) == (["administrator approve"], "c" * 64)
+    assert (seen["reviewers"], seen["votes"][0]["card_sha256"]) == (
+        ["administrator approve"],
+        "c" * 64,
+    )
     assert seen["votes"][0]["ruled_in"] >= 60
-    assert {row["key"]: row["compensates"] for row in found(told, 14)}["undoing"] == told.handle("pushed")
-    assert len(shipped.QUESTIONS) == 17
+    assert {row["key"]: row["compensates"] for row in found(told, 14)}["undoing"] == told.handle(
+        "pushed"
+    )
+    assert len(builtin_questions.AUDIT_QUESTIONS) == 17
     assert _read_whole(told) == []
     # The link that people copy says the same, and says it after the day as well.
-    links = {number: pinned(question(told, number), now_us()) for number in shipped.BY_NUMBER}
-    rows = {number: found(told, number) for number in shipped.BY_NUMBER}
+    links = {
+        number: pin_query(question(told, number), now_us())
+        for number in builtin_questions.QUESTIONS_BY_NUMBER
+    }
+    rows = {number: found(told, number) for number in builtin_questions.QUESTIONS_BY_NUMBER}
     assert {number: found(told, number, link) for number, link in links.items()} == rows
     by_hand = "gate approver:administrator"
-    links[0], rows[0] = pinned(by_hand, now_us()), found(told, 0, by_hand)
+    links[0], rows[0] = pin_query(by_hand, now_us()), found(told, 0, by_hand)
     loop, at = Session.objects.get(key="s-1"), {"since_us": 1, "seen_us": 1, "seen_sweep": 1}
     named = {"project": loop.project, "session": loop, "subject": loop.id, "rule": "S5"}
-    episode = StuckTransition.objects.create(**named, **at, raised_us=2, raised_position=horizon.last_position())
-    stuck = pinned("session is:stuck", now_us())
-    pulses.beat("sweeper")
+    episode = StuckEpisode.objects.create(
+        **named, **at, raised_us=2, raised_position=settled_position.load_settled_position()
+    )
+    stuck = pin_query("session is:stuck", now_us())
+    job_heartbeats.record_heartbeat("sweeper")
     go_on(told)
-    StuckTransition.objects.filter(id=episode.id).update(cleared_us=3, cleared_position=horizon.last_position())
+    StuckEpisode.objects.filter(id=episode.id).update(
+        cleared_us=3, cleared_position=settled_position.load_settled_position()
+    )
     assert found(told, 0, "session is:stuck") == []
     assert [row["key"] for row in found(told, 0, stuck)] == ["s-1"]
     assert not ask(told, 0, stuck).asked.context.notes
     assert found(told, 0, by_hand) != rows.pop(0) == found(told, 0, links[0])
-    assert [number for number in rows if found(told, number) != rows[number]] == [2, 4, 5, 6, 9, 14, 19]
-    looped = {"key": "s-1", "title": "", "agent": loop.agent.name, "max(repeats)": None}  # no call was repeated
+    assert [number for number in rows if found(told, number) != rows[number]] == [
+        2,
+        4,
+        5,
+        6,
+        9,
+        14,
+        19,
+    ]
+    looped = {
+        "key": "s-1",
+        "title": "",
+        "agent": loop.agent.name,
+        "max(repeats)": None,
+    }  # no call was repeated
     assert found(told, 19) == [looped]
-    for number in sorted(shipped.BY_NUMBER.keys() - {19}):  # the loop began at the very end of that day
+    for number in sorted(
+        builtin_questions.QUESTIONS_BY_NUMBER.keys() - {19}
+    ):  # the loop began at the very end of that day
         assert found(told, number, links[number]) == rows[number], number
     viewer = told.desk.house.client("viewer")
     for text, shown in ((links[2], False), (f"gate id:{rows[2][0]['gate']}", True)):
@@ -127,11 +177,17 @@ def test_each_question_finds_what_it_asks_for_by_an_index(told: Told) -> None:
         assert (rows[2][0]["gate"] in page, "administrator approved" in page) == (True, shown)
     # An address that nobody gave as a reference is looked for as words.
     sent = viewer.get(reverse("audit"), {"q": ISSUE})
-    assert (sent.status_code, sent.headers["Location"]) == (302, links_to.search(f'"{ISSUE}"'))
+    assert (sent.status_code, sent.headers["Location"]) == (302, links_to.search_url(f'"{ISSUE}"'))
     # Neither do they need what agents sent: a role that may not read it finds the same.
-    asked = [{"number": number, "found": found(told, number)} for number in shipped.BY_NUMBER]
+    asked = [
+        {"number": number, "found": found(told, number)}
+        for number in builtin_questions.QUESTIONS_BY_NUMBER
+    ]
     with _auditing():
-        assert [{"number": number, "found": found(told, number)} for number in shipped.BY_NUMBER] == asked
+        assert [
+            {"number": number, "found": found(told, number)}
+            for number in builtin_questions.QUESTIONS_BY_NUMBER
+        ] == asked
         for secret in ("SELECT text FROM journal_body", "SELECT said FROM agent_sessions_session"):
             with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
                 cursor.execute(secret)
@@ -139,7 +195,8 @@ def test_each_question_finds_what_it_asks_for_by_an_index(told: Told) -> None:
 
 @contextmanager
 def _auditing() -> Iterator[None]:
-    """Ask as the role that only audits; SQLite, which has none, refuses to read what that role may not."""
+    """Ask as the role that only audits; SQLite, which has none, refuses to read what that role may
+    not."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("CREATE ROLE gatebook_test_auditor")
@@ -148,11 +205,25 @@ def _auditing() -> Iterator[None]:
             yield
             cursor.execute("RESET ROLE")
         return
-    readable = auditing.tables()
+    readable = auditor_columns.readable_columns()
 
-    def may(action: int, table: str | None, column: str | None, _database: str | None, _trigger: str | None) -> int:
-        read = action == sqlite3.SQLITE_READ and table is not None and not table.startswith(("sqlite_", "json_each"))
-        return sqlite3.SQLITE_DENY if read and column and column not in readable.get(table or "", ()) else 0
+    def may(
+        action: int,
+        table: str | None,
+        column: str | None,
+        _database: str | None,
+        _trigger: str | None,
+    ) -> int:
+        read = (
+            action == sqlite3.SQLITE_READ
+            and table is not None
+            and not table.startswith(("sqlite_", "json_each"))
+        )
+        return (
+            sqlite3.SQLITE_DENY
+            if read and column and column not in readable.get(table or "", ())
+            else 0
+        )
 
     connection.connection.set_authorizer(may)
     try:
@@ -168,33 +239,49 @@ def test_the_command_of_a_role_that_audits_says_what_is_withheld(agent: Caller) 
     agent.plan("k-1", arguments={"note": "invoice"})
     for words in ("invoice", 'session any(effect: "of words")'):
         with (
-            pytest.raises(CommandError, match="words of effects are withheld"),
+            pytest.raises(CommandError, match="audit roles cannot read the words of effects"),
             transaction.atomic(),
             _auditing(),
         ):
             call_command("search", words)
 
 
-def test_every_column_that_can_hold_a_whole_text_is_withheld_from_an_audit_or_read_for_a_reason() -> None:
+def test_every_column_that_can_hold_a_whole_text_is_withheld_from_an_audit_or_read_for_a_reason() -> (
+    None
+):
     whole = (models.TextField, models.JSONField, models.BinaryField)
     held = {
         (model._meta.db_table, one.column)
-        for model in auditing.ours()
+        for model in auditor_columns.gatebook_models()
         for one in model._meta.local_fields
         if isinstance(one, whole)
     }
-    named = {(table, column) for part in (auditing.WITHHELD, auditing.READ) for table in part for column in part[table]}
-    columns_of = {model._meta.db_table: {one.column for one in model._meta.local_fields} for model in auditing.ours()}
+    named = {
+        (table, column)
+        for part in (auditor_columns.WITHHELD_COLUMNS, auditor_columns.READABLE_LONG_COLUMNS)
+        for table in part
+        for column in part[table]
+    }
+    columns_of = {
+        model._meta.db_table: {one.column for one in model._meta.local_fields}
+        for model in auditor_columns.gatebook_models()
+    }
     assert held <= named
     assert all(column in columns_of[table] for table, column in named)
-    rows = (Path(settings.BASE_DIR) / "docs" / "operating.md").read_text().splitlines()
-    for table, withheld in auditing.WITHHELD.items():
+    rows = (Path(settings.BASE_DIR) / "docs" / "how-to" / "operating.md").read_text().splitlines()
+    for table, withheld in auditor_columns.WITHHELD_COLUMNS.items():
         told = "".join(row for row in rows if row.startswith("| `") and f"`{table}`" in row)
         assert all(f"`{column}`" in told for column in withheld), table
 
 
-# The indexes of which a stretch is all that a question can be after; any other one is asked for more than the project.
-_FEW: Final = ("effect_violations", "effect_without_leave", "effect_tried_again", "effect_judged_to_need_leave")
+# The indexes of which a stretch is all that a question can be after; any other one is asked for
+# more than the project.
+_FEW: Final = (
+    "effect_violations",
+    "effect_without_leave",
+    "effect_tried_again",
+    "effect_judged_to_need_leave",
+)
 
 
 def _walks(sql: str, line: str) -> bool:
@@ -214,19 +301,24 @@ def _read_whole(told: Told) -> list[tuple[int, str]]:
     """What the questions' plans read whole: (question, line of the plan)."""
     walked: list[tuple[int, str]] = []
     with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":  # so few rows would be read whole; now only where no index leads
+        if (
+            connection.vendor == "postgresql"
+        ):  # so few rows would be read whole; now only where no index leads
             cursor.execute("SET LOCAL enable_seqscan = off")
 
     def explained(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
         if sql.startswith("SELECT"):
             with connection.cursor() as cursor:
-                cursor.execute(("EXPLAIN QUERY PLAN " if connection.vendor == "sqlite" else "EXPLAIN ") + sql, params)
+                cursor.execute(
+                    ("EXPLAIN QUERY PLAN " if connection.vendor == "sqlite" else "EXPLAIN ") + sql,
+                    params,
+                )
                 plan = [str(row[-1]) for row in cursor.fetchall()]
             plans.append(plan)
             walked.extend((number, line) for line in plan if _walks(sql, line))
         return execute(sql, params, many, context)
 
-    for number in shipped.BY_NUMBER:
+    for number in builtin_questions.QUESTIONS_BY_NUMBER:
         plans: list[list[str]] = []
         with connection.execute_wrapper(explained):
             ask(told, number)
@@ -235,12 +327,21 @@ def _read_whole(told: Told) -> list[tuple[int, str]]:
 
 
 def test_a_question_says_what_it_lacks_and_a_value_stays_one_value() -> None:
-    with pytest.raises(shipped.MissingError, match="needs a value for tool"):
-        shipped.fill(shipped.BY_NUMBER[1], {"since": "7d"})
-    with pytest.raises(shipped.MissingError, match="not a whole number"):
-        shipped.fill(shipped.BY_NUMBER[16], {"times": "3 OR status:failed"})
-    with pytest.raises(shipped.MissingError, match="not a time"):
-        shipped.fill(shipped.BY_NUMBER[4], {"since": "tomorrow"})
-    sneaky = shipped.fill(shipped.BY_NUMBER[1], {"tool": 'x" OR status:"completed', "since": "1d"})
+    with pytest.raises(builtin_questions.ParameterError, match="needs a value for tool"):
+        builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[1], {"since": "7d"})
+    with pytest.raises(builtin_questions.ParameterError, match="not a whole number"):
+        builtin_questions.fill_question(
+            builtin_questions.QUESTIONS_BY_NUMBER[16], {"times": "3 OR status:failed"}
+        )
+    with pytest.raises(builtin_questions.ParameterError, match="not a time"):
+        builtin_questions.fill_question(
+            builtin_questions.QUESTIONS_BY_NUMBER[4], {"since": "tomorrow"}
+        )
+    sneaky = builtin_questions.fill_question(
+        builtin_questions.QUESTIONS_BY_NUMBER[1], {"tool": 'x" OR status:"completed', "since": "1d"}
+    )
     assert sneaky == 'session status:failed failing_tool:"x\\" OR status:\\"completed" since:1d'
-    assert shipped.fill(shipped.BY_NUMBER[17], {"actor": "ann"}) == "event actor:ann since:24h"
+    assert (
+        builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[17], {"actor": "ann"})
+        == "event actor:ann since:24h"
+    )

@@ -1,13 +1,15 @@
-"""Makes up queries at random, each together with a plain-Python predicate of rows as dictionaries that says the same.
+"""Makes up queries at random, each together with a plain-Python predicate of rows as dictionaries
+that says the same.
 
-Written from docs/search.md and not from the code that is tested: the two share nothing but the language.
+Written from docs/reference/search.md and not from the code that is tested: the two share nothing but the
+language.
 """
 
 from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
-from tests.query.shelf import NOW_US, REFS, START_US, TOOLS, US
+from tests.query.dataset import NOW_US, REFS, START_US, TOOLS, US
 
 Row = dict[str, Any]
 Made = tuple[str, Callable[[Row], bool]]
@@ -88,7 +90,8 @@ def _term(random: Random, entity: str) -> Made:
     return random.choice(_TERMS[entity])(random)
 
 
-# Terms. -------------------------------------------------------------------------------------------------------------
+# Terms.
+# -------------------------------------------------------------------------------------------------------------
 
 
 def quoted(value: str) -> str:
@@ -132,18 +135,28 @@ def _number(name: str, column: str, most: int) -> Callable[[Random], Made]:
         number, chance = random.randrange(most), random.random()
         if chance < 0.3:
             high = number + random.randrange(3)
-            return f"{name}:{number}..{high}", lambda row: row[column] is not None and number <= row[column] <= high
+            return (
+                f"{name}:{number}..{high}",
+                lambda row: row[column] is not None and number <= row[column] <= high,
+            )
         if chance < 0.5:
             return f"{name}:{number}", lambda row: row[column] == number
         sign = random.choice(list(_SIGNS))
-        return f"{name}:{sign}{number}", lambda row: row[column] is not None and _SIGNS[sign](row[column], number)
+        return (
+            f"{name}:{sign}{number}",
+            lambda row: row[column] is not None and _SIGNS[sign](row[column], number),
+        )
 
     return make
 
 
 def _counts(row: Row) -> bool:
     """Whether an exemption counts now."""
-    return row["in_force_at_us"] is not None and row["revoked_at_us"] is None and row["ends_at_us"] > NOW_US
+    return (
+        row["in_force_at_us"] is not None
+        and row["revoked_at_us"] is None
+        and row["ends_at_us"] > NOW_US
+    )
 
 
 def _length(name: str, begun: str, ended: str) -> Callable[[Random], Made]:
@@ -172,11 +185,17 @@ def _time(name: str, column: str) -> Callable[[Random], Made]:
             age = NOW_US - minutes * 60 * US
             return f"{name}:{minutes}m", lambda row: row[column] is not None and row[column] >= age
         if chance < 0.3:
-            return f"{name}:{text}", lambda row: row[column] is not None and begun <= row[column] < ended
+            return (
+                f"{name}:{text}",
+                lambda row: row[column] is not None and begun <= row[column] < ended,
+            )
         if chance < 0.5:
             last = ended + 120 * 60 * US
             text = f"{text}..{_written(last - 60 * US)}"
-            return f"{name}:{text}", lambda row: row[column] is not None and begun <= row[column] < last
+            return (
+                f"{name}:{text}",
+                lambda row: row[column] is not None and begun <= row[column] < last,
+            )
         edges: dict[str, Callable[[int], bool]] = {
             ">": lambda us: us >= ended,
             ">=": lambda us: us >= begun,
@@ -184,7 +203,10 @@ def _time(name: str, column: str) -> Callable[[Random], Made]:
             "<=": lambda us: us < ended,
         }
         sign = random.choice(list(edges))
-        return f"{name}:{sign}{text}", lambda row: row[column] is not None and edges[sign](row[column])
+        return (
+            f"{name}:{sign}{text}",
+            lambda row: row[column] is not None and edges[sign](row[column]),
+        )
 
     return make
 
@@ -206,7 +228,9 @@ def _written(us: int) -> str:
     return datetime.fromtimestamp(us / US, UTC).strftime("%Y-%m-%dT%H:%MZ")
 
 
-def _fields(name: str, column: str, other: str, other_column: str, signs: tuple[str, ...]) -> Callable[[Random], Made]:
+def _fields(
+    name: str, column: str, other: str, other_column: str, signs: tuple[str, ...]
+) -> Callable[[Random], Made]:
     def make(random: Random) -> Made:
         sign = random.choice(signs)
 
@@ -229,7 +253,11 @@ def shown(row: Row) -> str:
     """The state that pages show of an effect, by its name in queries."""
     if row["state"] == "planned" and row["leave"] == "pending":
         return "awaiting"
-    if row["state"] == "dispatched" and row["deadline_us"] is not None and row["deadline_us"] < NOW_US:
+    if (
+        row["state"] == "dispatched"
+        and row["deadline_us"] is not None
+        and row["deadline_us"] < NOW_US
+    ):
         return "unknown"
     if row["state"] in ("acknowledged", "failed") and row["outcome"] == "unknown":
         return "unknown"
@@ -241,11 +269,22 @@ def _shown(*words: str) -> dict[str, Callable[[Row], bool]]:
 
 
 def _status(row: Row) -> str:
-    return "no_end_told" if row["mode"] == "reported" and row["status"] == "running" else row["status"]
+    return (
+        "no_end_told" if row["mode"] == "reported" and row["status"] == "running" else row["status"]
+    )
 
 
 _STATES: Final = (
-    *("planned", "awaiting", "dispatched", "acknowledged", "failed", "unknown", "compensated", "superseded"),
+    *(
+        "planned",
+        "awaiting",
+        "dispatched",
+        "acknowledged",
+        "failed",
+        "unknown",
+        "compensated",
+        "superseded",
+    ),
 )
 _TERMS: Final[dict[str, list[Callable[[Random], Made]]]] = {
     "effect": [
@@ -295,7 +334,9 @@ _TERMS: Final[dict[str, list[Callable[[Random], Made]]]] = {
         if False
         else _always(
             "failing_tool:git.push",
-            lambda row: any(one["state"] == "failed" and one["tool"] == "git.push" for one in row["effects"]),
+            lambda row: any(
+                one["state"] == "failed" and one["tool"] == "git.push" for one in row["effects"]
+            ),
         ),
         _always("is:ended", lambda row: row["status"] in ("completed", "failed", "cancelled")),
         _always("is:unknown", lambda row: any(shown(one) == "unknown" for one in row["effects"])),

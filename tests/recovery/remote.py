@@ -1,14 +1,15 @@
-"""Tools as an operator declares them, for the tests of recovery, and what a worker asks and says after a crash."""
+"""Tools as an operator declares them, for the tests of recovery, and what a worker asks and says
+after a crash."""
 
 from typing import Any
 
 from django.db import transaction
 from django.db.models import BigIntegerField, F, Value
 
-from ledger import declarations, declared, tools
+from accounts.models import Project
 from ledger.models import Attempt
-from sessions.models import Project
-from tests.ingest.caller import Caller
+from ledger.tools import cache, registry, tools_yaml
+from tests.api.api_client import Caller
 
 TOOLS = """
 tools:
@@ -30,13 +31,15 @@ tools:
 def declare(project: Project) -> None:
     """Declare the tools of these tests in `project`."""
     with transaction.atomic():
-        tools.declare(project, declarations.read(TOOLS))
-    declared.forget()
+        registry.declare_tools(project, tools_yaml.parse_tools_yaml(TOOLS))
+    cache.clear_tool_cache()
 
 
 def verdict(agent: Caller, effect: dict[str, Any], process: str = "") -> dict[str, Any]:
     """What may be done with an effect now."""
-    answer = agent.get(f"/effects/{effect['id']}/verdict", **({"process": process} if process else {}))
+    answer = agent.get(
+        f"/effects/{effect['id']}/verdict", **({"process": process} if process else {})
+    )
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
@@ -48,22 +51,34 @@ def row(agent: Caller, effect: dict[str, Any]) -> tuple[str, str, str]:
     return found["verdict"], found["row"], found["reason"]
 
 
-def probe(agent: Caller, effect: dict[str, Any], found: str, attempt: int = 1, **fields: Any) -> dict[str, Any]:
+def probe(
+    agent: Caller, effect: dict[str, Any], found: str, attempt: int = 1, **fields: Any
+) -> dict[str, Any]:
     """Report a look and return the answer."""
-    answer = agent.post(f"/effects/{effect['id']}/probe", {"attempt": attempt, "found": found, **fields})
+    answer = agent.post(
+        f"/effects/{effect['id']}/probe", {"attempt": attempt, "found": found, **fields}
+    )
     assert answer.status_code == 200, answer.text
     told: dict[str, Any] = answer.json()
     return told
 
 
-def replay(agent: Caller, effect: dict[str, Any], replays: int = 1, process: str = "p-2", **fields: Any) -> Any:
+def replay(
+    agent: Caller, effect: dict[str, Any], replays: int = 1, process: str = "p-2", **fields: Any
+) -> Any:
     """Ask to replace an attempt, and return the response."""
-    body = {"process": process, "intent_digest": effect["intent_digest"], "replays": replays, **fields}
+    body = {
+        "process": process,
+        "intent_digest": effect["intent_digest"],
+        "replays": replays,
+        **fields,
+    }
     return agent.post(f"/effects/{effect['id']}/dispatch", body)
 
 
 def age(effect: dict[str, Any], seconds: int) -> None:
-    """Let an effect's attempts have been dispatched so much earlier, by every clock that is kept of them."""
+    """Let an effect's attempts have been dispatched so much earlier, by every clock that is kept of
+    them."""
     shift = Value(seconds * 1_000_000, output_field=BigIntegerField())
     Attempt.objects.filter(effect=effect["id"]).update(
         received_us=F("received_us") - shift,

@@ -1,4 +1,5 @@
-"""A person who says what became of an effect, as tests play them, and effects of which nobody can know."""
+"""A person who says what became of an effect, as tests play them, and effects of which nobody can
+know."""
 
 import re
 from typing import Any, Final
@@ -7,11 +8,11 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from approvals import card
-from journal.clock import now_us
+from approvals.review import card
+from db.clock import now_us
 from journal.models import Entry
 from ledger.models import Effect
-from tests.approvals.story import Desk
+from tests.approvals.inbox_scenario import Desk
 from tests.pages.people import PASSWORD
 
 KNOWN: Final = "Read in the provider's log of that minute."
@@ -35,14 +36,16 @@ class Resolver:
     def begin(self, effect: Effect, answer: str, rationale: str = KNOWN, **more: str) -> Any:
         """Look at the page and send its form; `seen` is what an earlier look signed."""
         seen = more.pop("seen", None) or self.seen(effect)
-        return self.client.post(url_of(effect), {"answer": answer, "rationale": rationale, "seen": seen, **more})
+        return self.client.post(
+            url_of(effect), {"answer": answer, "rationale": rationale, "seen": seen, **more}
+        )
 
     def confirm(self, effect: Effect, **more: str) -> Any:
         """Look at the page that asks once more, and send its form."""
         url = reverse("resolve_confirm", args=[effect.id])
         draft = _DRAFT.search(self.client.get(url).content.decode())
         assert draft, "the page has no form"
-        proof = {"code": card.code(effect.intent_digest), "password": PASSWORD}
+        proof = {"code": card.confirmation_code(effect.intent_digest), "password": PASSWORD}
         return self.client.post(url, {"seen_draft": draft[1], **proof, **more})
 
     def say(self, effect: Effect, answer: str, rationale: str = KNOWN, **more: str) -> Any:
@@ -74,7 +77,8 @@ def told(effect: Effect, kind: str = "effect.resolved") -> list[Entry]:
 
 
 def sent(desk: Desk, key: str = "mail", tool: str = "mail.send", *, late: bool = True) -> Effect:
-    """A mail that was dispatched and of which nobody has heard since. Its tool is not declared, so it is opaque."""
+    """A mail that was dispatched and of which nobody has heard since. Its tool is not declared, so
+    it is opaque."""
     planned = desk.plan(key, tool=tool, arguments=ARGUMENTS)
     assert planned["answer"] == "proceed", planned
     desk.agent.dispatch(planned)

@@ -1,4 +1,5 @@
-"""Beats: many leases in one request, two clocks, silence that the book tells of, and clocks that jump."""
+"""Beats: many leases in one request, two clocks, silence that the book tells of, and clocks that
+jump."""
 
 import io
 import time
@@ -13,18 +14,18 @@ import time_machine
 from django.core.management import call_command
 from django.db import connection, transaction
 
+from accounts.models import Project
+from api.tasks import prune_idempotency_keys
 from config.celery import app
-from ingest.tasks import prune_answers
-from journal import clock
-from journal.clock import now_us
+from db import clock
+from db.clock import now_us
 from journal.models import Entry
 from ledger.models import Effect
-from sessions import beats, leases
-from sessions.holders import Beat
-from sessions.models import Project
-from sessions.models_leases import BeatMinute, Lease
-from tests.ingest.caller import Caller, code
-from tests.recovery.holding import expire, hold, pass_time
+from sessions import heartbeats, leases
+from sessions.lease_queries import Heartbeat
+from sessions.models import HeartbeatMinute, Lease
+from tests.api.api_client import Caller, code
+from tests.recovery.lease_helpers import expire, hold, pass_time
 
 pytestmark = pytest.mark.django_db
 Call = Callable[..., Caller]
@@ -53,7 +54,9 @@ def told(kind: str) -> list[dict[str, Any]]:
     return [orjson.loads(facts) for facts in found]
 
 
-def test_one_request_beats_many_and_says_of_each_what_became_of_it(agent: Caller, call: Call) -> None:
+def test_one_request_beats_many_and_says_of_each_what_became_of_it(
+    agent: Caller, call: Call
+) -> None:
     other = call("another")
     for key in ("a", "b", "c", "d"):
         agent.session(key, mode="leased")
@@ -64,7 +67,15 @@ def test_one_request_beats_many_and_says_of_each_what_became_of_it(agent: Caller
     agent.post(f"/leases/{c['id']}/release", {"epoch": 1})
     pass_time(a, 30)
     before = Lease.objects.get(id=a["id"])
-    results = beat(agent, of(a), of(b), of(c), of(foreign), of(a, 2), {"lease": a["id"][:-4] + "0000", "epoch": 1})
+    results = beat(
+        agent,
+        of(a),
+        of(b),
+        of(c),
+        of(foreign),
+        of(a, 2),
+        {"lease": a["id"][:-4] + "0000", "epoch": 1},
+    )
     assert statuses(results) == ["ok", "lost", "lost", "lost", "lost", "lost"]
     row = Lease.objects.get(id=a["id"])
     assert results[0]["expires_at_us"] == row.expires_at_us == row.beat_at_us + MINUTE
@@ -72,12 +83,16 @@ def test_one_request_beats_many_and_says_of_each_what_became_of_it(agent: Caller
     assert row.beat_at_us > before.beat_at_us
     assert row.progress_at_us == before.progress_at_us  # alive is not progressing
     assert Lease.objects.get(id=foreign["id"]).beat_at_us == foreign["beat_at_us"]
-    assert [one["given"] for one in told("integrity.fenced")] == [1]  # b; what was released is nobody else's
+    assert [one["given"] for one in told("integrity.fenced")] == [
+        1
+    ]  # b; what was released is nobody else's
     beat(agent, of(b))
     assert len(told("integrity.fenced")) == 1  # said once of each lease and epoch
 
 
-def test_a_new_progress_token_moves_the_other_clock_and_the_same_one_does_not(agent: Caller) -> None:
+def test_a_new_progress_token_moves_the_other_clock_and_the_same_one_does_not(
+    agent: Caller,
+) -> None:
     agent.session(mode="leased")
     lease = hold(agent, "s-1")
     seen = []
@@ -89,7 +104,7 @@ def test_a_new_progress_token_moves_the_other_clock_and_the_same_one_does_not(ag
         assert row.wedged_at_us == row.progress_at_us + 15 * MINUTE
         seen.append(row.progress_at_us > before)
     assert seen == [True, False, True, False, False]
-    counted = BeatMinute.objects.filter(lease=lease["id"])
+    counted = HeartbeatMinute.objects.filter(lease=lease["id"])
     assert sum(one.beats for one in counted) == 5
     assert sum(one.progresses for one in counted) == 2
 
@@ -100,25 +115,30 @@ def test_beats_of_a_minute_are_counted_in_its_row(agent: Caller) -> None:
     for _ in range(3):
         beat(agent, of(b), of(a), of(a))  # twice in one request is heard once
     for lease in (a, b):
-        rows = list(BeatMinute.objects.filter(lease=lease["id"]))
+        rows = list(HeartbeatMinute.objects.filter(lease=lease["id"]))
         assert sum(row.beats for row in rows) == 3
         at_us = Lease.objects.get(id=lease["id"]).beat_at_us
         assert max(row.minute for row in rows) == at_us // MINUTE
-    stored = BeatMinute.objects.count()
-    assert (beats.prune(), beats.prune(-10)) == (0, stored)
-    assert not BeatMinute.objects.exists()
+    stored = HeartbeatMinute.objects.count()
+    assert (heartbeats.prune_heartbeat_minutes(), heartbeats.prune_heartbeat_minutes(-10)) == (
+        0,
+        stored,
+    )
+    assert not HeartbeatMinute.objects.exists()
 
 
-def test_counted_beats_go_after_seven_days_by_the_hourly_chore_and_by_its_command(agent: Caller) -> None:
-    assert app.conf.beat_schedule["prune-answers"]["task"] == prune_answers.name
-    by_command = partial(call_command, "prune_answers", stdout=io.StringIO())
-    for key, chore in (("s-1", prune_answers), ("s-2", by_command)):
+def test_counted_beats_go_after_seven_days_by_the_hourly_chore_and_by_its_command(
+    agent: Caller,
+) -> None:
+    assert app.conf.beat_schedule["idempotency-keys-prune"]["task"] == prune_idempotency_keys.name
+    by_command = partial(call_command, "prune_idempotency_keys", stdout=io.StringIO())
+    for key, chore in (("s-1", prune_idempotency_keys), ("s-2", by_command)):
         agent.session(key)
         beat(agent, of(hold(agent, key)))
         for days, left in ((6, True), (8, False)):
             with time_machine.travel((now_us() + days * 24 * 60 * MINUTE) / 1_000_000):
                 chore()
-            assert BeatMinute.objects.exists() is left
+            assert HeartbeatMinute.objects.exists() is left
 
 
 def test_announced_quiet_holds_every_deadline_back_and_can_be_taken_back(agent: Caller) -> None:
@@ -137,26 +157,35 @@ def test_announced_quiet_holds_every_deadline_back_and_can_be_taken_back(agent: 
 
 
 def test_silence_is_told_when_it_begins_and_when_it_ends(agent: Caller) -> None:
-    agent.session("a", mode="leased"), agent.session("b", mode="leased"), agent.session("c", mode="leased")
+    (
+        agent.session("a", mode="leased"),
+        agent.session("b", mode="leased"),
+        agent.session("c", mode="leased"),
+    )
     a, b = hold(agent, "a"), hold(agent, "b")
     hold(agent, "c")
 
     def sweep() -> int:
         with transaction.atomic():
-            return leases.fall_silent(100, clock.now_us())
+            return leases.record_silent_holders(100, clock.now_us())
 
     assert sweep() == 0
     for lease in (a, b):
         pass_time(lease, 70)
     assert sweep() == 2
     assert sweep() == 0  # once for each silence
-    last = {str(row.session_id): row.beat_at_us for row in Lease.objects.filter(id__in=[a["id"], b["id"]])}
+    last = {
+        str(row.session_id): row.beat_at_us
+        for row in Lease.objects.filter(id__in=[a["id"], b["id"]])
+    }
     assert {entry["since_us"] for entry in told("session.silent")} == set(last.values())
     assert told("session.heard") == []
     beat(agent, of(a))
     (heard,) = told("session.heard")
     assert heard["silent_us"] >= 70_000_000
-    assert agent.post("/leases", {"session": "b", "process": "p-1"}).status_code == 200  # nobody had taken it
+    assert (
+        agent.post("/leases", {"session": "b", "process": "p-1"}).status_code == 200
+    )  # nobody had taken it
     assert len(told("session.heard")) == 2
     assert told("lease.lost") == []
     pass_time(a, 70)
@@ -203,13 +232,18 @@ def test_a_thousand_beats_cost_as_many_statements_as_one(agent: Caller) -> None:
     project = Project.objects.get(name="default")
     agent.session()
     held = [hold(agent, "s-1")]
-    held += [agent.post("/leases", {"resource": f"r-{number}", "process": "p"}).json() for number in range(40)]
-    told = [Beat(Lease.objects.get(id=one["id"]).id, 1, "new") for one in held]
+    held += [
+        agent.post("/leases", {"resource": f"r-{number}", "process": "p"}).json()
+        for number in range(40)
+    ]
+    told = [Heartbeat(Lease.objects.get(id=one["id"]).id, 1, "new") for one in held]
     holder = Lease.objects.get(id=held[0]["id"]).agent_id
     spent = []
     for part in (told[:1], told):
         with statements() as seen, transaction.atomic():
-            assert len(beats.beat(project.id, holder, part, clock.now_us())) == len(part)
+            assert len(
+                heartbeats.record_heartbeats(project.id, holder, part, clock.now_us())
+            ) == len(part)
         spent.append(len([one for one in seen if not one.startswith("--")]))
     assert spent[0] == spent[1]
 
@@ -218,7 +252,8 @@ def test_a_thousand_beats_cost_as_many_statements_as_one(agent: Caller) -> None:
 def test_the_clock_of_a_process_that_jumps_changes_nothing(
     agent: Caller, call: Call, monkeypatch: pytest.MonkeyPatch, jump_s: int
 ) -> None:
-    """Neither the agents' clocks, which are not asked, nor those of the server's processes: the database's alone."""
+    """Neither the agents' clocks, which are not asked, nor those of the server's processes: the
+    database's alone."""
     agent.session(mode="leased")
     lease = hold(agent, "s-1")
     really, other = time.time_ns, call("another")
@@ -231,7 +266,7 @@ def test_the_clock_of_a_process_that_jumps_changes_nothing(
     row = Lease.objects.get(id=lease["id"])
     assert abs(row.beat_at_us - really() // 1000) < 60_000_000
     with transaction.atomic():
-        assert leases.fall_silent(10, clock.now_us()) == 0
+        assert leases.record_silent_holders(10, clock.now_us()) == 0
     agent.plan("e", lease_epoch=1)
     expire(lease)
     assert other.post("/leases", {"session": "s-1", "process": "p-2"}).json()["epoch"] == 2

@@ -1,4 +1,5 @@
-"""The breaker of a tool: opens after so many failures in a row, lets one plan through to try, closes on success."""
+"""The breaker of a tool: opens after so many failures in a row, lets one plan through to try,
+closes on success."""
 
 from functools import partial
 from pathlib import Path
@@ -12,15 +13,14 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django import Settings
 
-from journal.clock import now_us
+from accounts import agents, projects, tokens
+from db.clock import now_us
 from journal.models import Body, Entry
-from ledger import declarations, declared
-from ledger.breakers import US
-from ledger.declarations import FaultyFileError
-from ledger.models import Effect
-from ledger.models_breaker import Breaker
-from sessions import agents, projects, tokens
-from tests.ingest.caller import Caller, code
+from ledger.circuit_breakers import US
+from ledger.models import Breaker, Effect
+from ledger.tools import cache, tools_yaml
+from ledger.tools.tools_yaml import ToolsFileError
+from tests.api.api_client import Caller, code
 from tests.journal.committed import committed, together
 from tests.pages.people import House
 
@@ -37,7 +37,7 @@ def load(folder: Path, text: str = TOOLS) -> None:
     file = folder / "tools.yaml"
     file.write_text(text)
     call_command("load_tools", str(file))
-    declared.forget()
+    cache.clear_tool_cache()
 
 
 @pytest.fixture
@@ -72,12 +72,19 @@ def pass_time() -> None:
 
 
 def fired() -> list[str]:
-    told = Entry.objects.filter(kind="control.fired").order_by("position").values_list("facts", flat=True)
+    told = (
+        Entry.objects.filter(kind="control.fired")
+        .order_by("position")
+        .values_list("facts", flat=True)
+    )
     return [orjson.loads(facts)["moved"] for facts in told]
 
 
 def test_failures_in_a_row_open_it_and_only_planning_pauses(at_work: Caller) -> None:
-    running, waiting = start(at_work, "slow"), at_work.plan("ready", tool="flaky", arguments={"n": "ready"})
+    running, waiting = (
+        start(at_work, "slow"),
+        at_work.plan("ready", tool="flaky", arguments={"n": "ready"}),
+    )
     break_it(at_work, 2)
     assert plan(at_work, "third").status_code == 201
     at_work.fail(start(at_work, "bad-last"), "error")
@@ -87,13 +94,22 @@ def test_failures_in_a_row_open_it_and_only_planning_pauses(at_work: Caller) -> 
     assert PAUSE_S - 60 <= int(refused.headers["Retry-After"]) <= PAUSE_S
     assert (Entry.objects.count(), Effect.objects.count()) == before
     assert plan(at_work, "other", "plain").status_code == 201
-    assert plan(at_work, "ready").json()["answer"] == "proceed"  # it has leave, and asks how it stands
+    assert (
+        plan(at_work, "ready").json()["answer"] == "proceed"
+    )  # it has leave, and asks how it stands
     at_work.dispatch(waiting)
     at_work.acknowledge(running)
-    assert Breaker.objects.get().failures == 3  # it was sent before the tool was given up, and tells nothing of it now
+    assert (
+        Breaker.objects.get().failures == 3
+    )  # it was sent before the tool was given up, and tells nothing of it now
     assert fired() == ["opened"]
     entry = Entry.objects.get(kind="control.fired")
-    assert orjson.loads(entry.facts) == {"control": "breaker", "failures": 3, "moved": "opened", "pause_s": PAUSE_S}
+    assert orjson.loads(entry.facts) == {
+        "control": "breaker",
+        "failures": 3,
+        "moved": "opened",
+        "pause_s": PAUSE_S,
+    }
     assert '"tool":"flaky"' in Body.objects.get(entry=entry).text
     assert "flaky" not in entry.facts
 
@@ -152,9 +168,17 @@ def test_a_trial_that_is_found_to_have_happened_closes_it(at_work: Caller) -> No
     pass_time()
     trial = start(at_work, "trial")
     for found in ("error", "miss"):
-        assert at_work.post(f"/effects/{trial['id']}/probe", {"attempt": 1, "found": found}).status_code == 200
+        assert (
+            at_work.post(
+                f"/effects/{trial['id']}/probe", {"attempt": 1, "found": found}
+            ).status_code
+            == 200
+        )
     assert code(plan(at_work, "second")) == (429, "BREAKER_OPEN")
-    assert at_work.post(f"/effects/{trial['id']}/probe", {"attempt": 1, "found": "hit"}).status_code == 200
+    assert (
+        at_work.post(f"/effects/{trial['id']}/probe", {"attempt": 1, "found": "hit"}).status_code
+        == 200
+    )
     assert plan(at_work, "second").status_code == 201
     assert fired() == ["opened", "closed"]
 
@@ -183,9 +207,17 @@ def test_reports_and_late_answers_are_not_counted(at_work: Caller) -> None:
     late = at_work.post(f"/effects/{effect['id']}/fail", {"attempt": 1, "reason": "error"})
     assert late.status_code == 202
     for number in range(4):
-        item = {"id": f"r-{number}", "kind": "effect.planned", "session": "s-1", "effect_key": f"r-{number}"}
+        item = {
+            "id": f"r-{number}",
+            "kind": "effect.planned",
+            "session": "s-1",
+            "effect_key": f"r-{number}",
+        }
         at_work.report(
-            [item | {"tool": "flaky"}, {**item, "id": f"f-{number}", "kind": "effect.failed", "reason": "error"}]
+            [
+                item | {"tool": "flaky"},
+                {**item, "id": f"f-{number}", "kind": "effect.failed", "reason": "error"},
+            ]
         )
     assert not Breaker.objects.exists()
 
@@ -227,17 +259,25 @@ def test_the_tools_page_tells_how_it_stands(house: House, at_work: Caller) -> No
         ("{failures: 3, pause_s: 5, half: 1}", "unknown key 'half'"),
     ],
 )
-def test_a_breaker_that_is_not_understood_is_refused_with_its_line(said: str, sentence: str) -> None:
-    with pytest.raises(FaultyFileError, match="Line 2") as refused:
-        declarations.read(f"tools:\n  a: {{class: opaque, breaker: {said}}}\n")
+def test_a_breaker_that_is_not_understood_is_refused_with_its_line(
+    said: str, sentence: str
+) -> None:
+    with pytest.raises(ToolsFileError, match="Line 2") as refused:
+        tools_yaml.parse_tools_yaml(f"tools:\n  a: {{class: opaque, breaker: {said}}}\n")
     assert sentence in str(refused.value)
 
 
-def test_of_many_at_once_exactly_one_is_the_trial(committed: None, settings: Settings, tmp_path: Path) -> None:
+def test_of_many_at_once_exactly_one_is_the_trial(
+    committed: None, settings: Settings, tmp_path: Path
+) -> None:
     from config.wsgi import application
 
     with transaction.atomic():
-        token = tokens.issue(agents.ensure(projects.ensure_default(), "tester"), expires_in=None, actor="tests")
+        token = tokens.issue_token(
+            agents.ensure_agent(projects.ensure_default_project(), "tester"),
+            expires_in=None,
+            actor="tests",
+        )
     load(tmp_path)
     sessions = [f"s-{number}" for number in range(8)]
     agent = Caller(token, app=application)
@@ -248,7 +288,12 @@ def test_of_many_at_once_exactly_one_is_the_trial(committed: None, settings: Set
 
     def ask(session: str) -> int:
         caller = Caller(token, app=application)
-        body = {"session": session, "effect_key": "trial", "tool": "flaky", "arguments": {"n": session}}
+        body = {
+            "session": session,
+            "effect_key": "trial",
+            "tool": "flaky",
+            "arguments": {"n": session},
+        }
         return caller.post("/effects", body).status_code
 
     answers = together(*[partial(ask, session) for session in sessions])

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from django.db import transaction
 
+from accounts.models import Project
+from db.clock import now_us
 from journal import erasures
-from journal.clock import now_us
 from journal.models import Body, Entry
 from sessions import checkpoints
-from sessions.models import Project, Session
-from sessions.models_state import Checkpoint
-from tests.ingest.caller import Caller, code
+from sessions.models import Checkpoint, Session
+from tests.api.api_client import Caller, code
 
 
 @pytest.fixture
@@ -36,7 +36,11 @@ def test_a_checkpoint_is_kept_with_all_that_was_said(agent: Caller, path: str) -
     found = agent.get(f"/checkpoints/{told.json()['id']}").json()
     assert {name: found[name] for name in said} == said
     row = Checkpoint.objects.get()
-    assert (row.cursor, row.cache_keys, row.pins) == ("batch-2", ["prompt/7f"], {"schema": "8", "model": "m-1"})
+    assert (row.cursor, row.cache_keys, row.pins) == (
+        "batch-2",
+        ["prompt/7f"],
+        {"schema": "8", "model": "m-1"},
+    )
     assert row.size == found["bytes"] == told.json()["bytes"] > 100
     assert Entry.objects.get(kind="checkpoint.written").position == row.opened_position
     assert "state" not in agent.get(path).json()["items"][0]
@@ -52,12 +56,17 @@ def test_its_cursor_is_from_then_on_that_of_the_session(agent: Caller, path: str
 
 
 def test_the_latest_five_are_kept(agent: Caller, path: str) -> None:
-    ids = [agent.post(path, {"summary": str(number)}, key=f"{9 - number}").json()["id"] for number in range(7)]
+    ids = [
+        agent.post(path, {"summary": str(number)}, key=f"{9 - number}").json()["id"]
+        for number in range(7)
+    ]
     assert kept(agent, path) == ["6", "5", "4", "3", "2"]
     assert Checkpoint.objects.count() == 5
     assert code(agent.get(f"/checkpoints/{ids[1]}")) == (404, "not_found")
     assert agent.get(f"/checkpoints/{ids[2]}").json()["summary"] == "2"
-    assert Entry.objects.filter(kind="checkpoint.written").count() == 7  # the book lets go of nothing
+    assert (
+        Entry.objects.filter(kind="checkpoint.written").count() == 7
+    )  # the book lets go of nothing
 
 
 def test_one_session_lets_go_of_nothing_of_another(agent: Caller, path: str) -> None:
@@ -78,15 +87,19 @@ def test_sent_again_it_is_the_same_one(agent: Caller, path: str) -> None:
 
 
 def test_it_has_at_most_64_kib(agent: Caller, path: str) -> None:
-    room = checkpoints.LARGEST - len('{"state":""}')
-    assert agent.post(path, {"state": "x" * room}).json()["bytes"] == checkpoints.LARGEST
+    room = checkpoints.MAX_CHECKPOINT_BYTES - len('{"state":""}')
+    assert (
+        agent.post(path, {"state": "x" * room}).json()["bytes"] == checkpoints.MAX_CHECKPOINT_BYTES
+    )
     assert code(agent.post(path, {"state": "x" * (room + 1)})) == (413, "checkpoint_too_large")
     assert code(agent.post(path, {"pins": {"": "1"}})) == (422, "invalid")
     assert code(agent.post(path, {"mood": "good"})) == (422, "invalid")
     assert Checkpoint.objects.count() == 1
 
 
-def test_what_another_project_keeps_is_not_there(agent: Caller, stranger: Caller, path: str) -> None:
+def test_what_another_project_keeps_is_not_there(
+    agent: Caller, stranger: Caller, path: str
+) -> None:
     told = agent.post(path, {"summary": "ours"}).json()
     assert code(stranger.get(path)) == (404, "not_found")
     assert code(stranger.get(f"/checkpoints/{told['id']}")) == (404, "not_found")
@@ -97,7 +110,9 @@ def test_an_erased_one_says_so_and_keeps_no_word(agent: Caller, path: str) -> No
     told = agent.post(path, {"summary": "on Ann's behalf", "state": {"name": "Ann"}}).json()
     with transaction.atomic():
         project = Project.objects.get(name="default").id
-        erasures.erase(project, told["position"], reason="request", actor="tests", now_us=now_us())
+        erasures.erase_body(
+            project, told["position"], reason="request", actor="tests", now_us=now_us()
+        )
     found = agent.get(f"/checkpoints/{told['id']}").json()
     assert (found["summary"], found["state"], found["erased"]) == (None, None, True)
     assert not Body.objects.filter(text__contains="Ann").exists()
@@ -110,7 +125,8 @@ def test_secrets_are_taken_out_before_it_is_stored(agent: Caller, path: str) -> 
 
 
 def test_losing_them_all_loses_nothing(agent: Caller, path: str) -> None:
-    """What a worker needs to go on is told by effects, tasks, items and decisions, with checkpoints and without."""
+    """What a worker needs to go on is told by effects, tasks, items and decisions, with checkpoints
+    and without."""
     session = Session.objects.get()
     task = agent.post(f"/sessions/{session.id}/tasks", {"key": "t"}).json()
     items = [{"key": "a", "state": "done"}, {"key": "b", "state": "pending"}]
@@ -118,12 +134,20 @@ def test_losing_them_all_loses_nothing(agent: Caller, path: str) -> None:
     agent.dispatch(agent.plan("e-1"))
     agent.plan("e-2", arguments={"ref": "other"})
     agent.post(f"/sessions/{session.id}/decisions", {"key": "d", "choice": "left"})
-    agent.post(path, {"summary": "e-1 is done, b is done", "cursor": "the end"})  # which is not true
+    agent.post(
+        path, {"summary": "e-1 is done, b is done", "cursor": "the end"}
+    )  # which is not true
 
     def told() -> list[Any]:
-        questions = ("/effects?session=s-1", f"/sessions/{session.id}/tasks", f"/tasks/{task['id']}/items")
+        questions = (
+            "/effects?session=s-1",
+            f"/sessions/{session.id}/tasks",
+            f"/tasks/{task['id']}/items",
+        )
         resume = agent.get(f"/sessions/{session.id}/resume").json()
-        assert (resume["working_state"].pop("checkpoint") is None) == (not Checkpoint.objects.exists())
+        assert (resume["working_state"].pop("checkpoint") is None) == (
+            not Checkpoint.objects.exists()
+        )
         del resume["now_us"]
         answers = [agent.get(question).json() for question in questions]
         return [*answers, resume, agent.get(f"/sessions/{session.id}/decisions?open=1").json()]
@@ -142,7 +166,9 @@ def test_of_reports_the_latest_five_stand_in_every_order(agent: Caller) -> None:
     up = [one | {"id": f"u-{n}", "session": "s-up"} for n, one in enumerate(numbered)]
     assert agent.report(up).status_code == 200
     for n in reversed(range(8)):
-        assert agent.report([numbered[n] | {"id": f"d-{n}", "session": "s-down"}]).status_code == 200
+        assert (
+            agent.report([numbered[n] | {"id": f"d-{n}", "session": "s-down"}]).status_code == 200
+        )
     for key in ("s-up", "s-down"):
         session = Session.objects.get(key=key)
         assert kept(agent, f"/sessions/{session.id}/checkpoints") == ["7", "6", "5", "4", "3"]

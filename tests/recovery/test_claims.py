@@ -1,4 +1,5 @@
-"""Claims through the door: the most urgent that is ready and fits, once; and many workers who ask at once."""
+"""Claims through the door: the most urgent that is ready and fits, once; and many workers who ask
+at once."""
 
 import threading
 from collections.abc import Callable
@@ -7,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from sessions.models_leases import Lease
-from tests.house.server import Server
-from tests.ingest.caller import Caller, code, new_key
-from tests.recovery.holding import expire, hold
+from sessions.models import Lease
+from tests.api.api_client import Caller, code, new_key
+from tests.config.server import Server
+from tests.recovery.lease_helpers import expire, hold
 
 Call = Callable[..., Caller]
 database = pytest.mark.django_db
@@ -40,7 +41,11 @@ def test_the_most_urgent_ready_task_goes_first_and_each_once(agent: Caller) -> N
     assert [first["claimed"]["task"], second["claimed"]["task"]] == [high, low]
     assert first["claimed"] == {"kind": "task", "session": session["id"], "task": high}
     assert first["resume"] == f"/api/v1/sessions/{session['id']}/resume"
-    assert (first["lease"]["subject"], first["lease"]["process"], first["lease"]["epoch"]) == (high, "w-0", 1)
+    assert (first["lease"]["subject"], first["lease"]["process"], first["lease"]["epoch"]) == (
+        high,
+        "w-0",
+        1,
+    )
     assert third == {"claimed": None}
     nothing = agent.post("/claims", {"process": "w-9"})
     assert int(nothing.headers["Retry-After"]) >= 1
@@ -58,7 +63,9 @@ def test_a_task_waits_for_the_tasks_below_it(agent: Caller) -> None:
 
 
 @database
-def test_a_task_whose_worker_is_gone_is_handed_to_the_next_under_a_new_epoch(agent: Caller, call: Call) -> None:
+def test_a_task_whose_worker_is_gone_is_handed_to_the_next_under_a_new_epoch(
+    agent: Caller, call: Call
+) -> None:
     session = agent.session()
     one = task(agent, session, "one")
     first = claim(agent)
@@ -67,13 +74,19 @@ def test_a_task_whose_worker_is_gone_is_handed_to_the_next_under_a_new_epoch(age
     assert claim(other, "w-2")["claimed"] is None
     expire(first["lease"])
     again = claim(other, "w-2")
-    assert (again["claimed"]["task"], again["lease"]["epoch"], again["lease"]["holder"]) == (one, 2, "another")
+    assert (again["claimed"]["task"], again["lease"]["epoch"], again["lease"]["holder"]) == (
+        one,
+        2,
+        "another",
+    )
     assert code(agent.post(f"/tasks/{one}/done", {"lease_epoch": 1})) == (409, "LEASE_LOST")
     assert other.post(f"/tasks/{one}/done", {"lease_epoch": 2}).status_code == 200
 
 
 @database
-def test_an_orphaned_session_is_taken_over_and_a_held_or_ended_one_is_not(agent: Caller, call: Call) -> None:
+def test_an_orphaned_session_is_taken_over_and_a_held_or_ended_one_is_not(
+    agent: Caller, call: Call
+) -> None:
     other = call("another")
     for key in ("lost", "held", "ended", "given"):
         agent.session(key, mode="leased")
@@ -82,7 +95,9 @@ def test_an_orphaned_session_is_taken_over_and_a_held_or_ended_one_is_not(agent:
     for key in ("lost", "ended"):
         expire(leases[key])
     agent.post(f"/sessions/{leases['ended']['session']}/end", {"status": "completed"})
-    agent.post(f"/leases/{leases['given']['id']}/release", {"epoch": 1})  # and no handoff: nobody is asked
+    agent.post(
+        f"/leases/{leases['given']['id']}/release", {"epoch": 1}
+    )  # and no handoff: nobody is asked
     got = claim(other, kinds=["session"])
     assert got["claimed"] == {"kind": "session", "session": leases["lost"]["session"]}
     assert (got["lease"]["epoch"], got["lease"]["holder"]) == (2, "another")
@@ -90,10 +105,18 @@ def test_an_orphaned_session_is_taken_over_and_a_held_or_ended_one_is_not(agent:
 
 
 @database
-def test_a_session_that_was_handed_over_is_taken_by_whoever_asks_first(agent: Caller, call: Call) -> None:
+def test_a_session_that_was_handed_over_is_taken_by_whoever_asks_first(
+    agent: Caller, call: Call
+) -> None:
     session = agent.session(mode="leased")
     lease = hold(agent, "s-1")
-    sections = {"in_progress": ["x"], "decided": [], "needs_attention": [], "can_wait": [], "waits_on": []}
+    sections = {
+        "in_progress": ["x"],
+        "decided": [],
+        "needs_attention": [],
+        "can_wait": [],
+        "waits_on": [],
+    }
     handed = agent.post(f"/sessions/{session['id']}/handoffs", sections | {"lease_epoch": 1})
     assert handed.status_code == 201, handed.text
     other = call("another")
@@ -108,7 +131,9 @@ def test_a_session_that_was_handed_over_is_taken_by_whoever_asks_first(agent: Ca
 
 
 @database
-def test_tasks_of_a_session_that_another_worker_holds_are_that_workers(agent: Caller, call: Call) -> None:
+def test_tasks_of_a_session_that_another_worker_holds_are_that_workers(
+    agent: Caller, call: Call
+) -> None:
     session = agent.session(mode="leased")
     one = task(agent, session, "one")
     hold(agent, "s-1", "p-1")
@@ -140,7 +165,9 @@ def test_another_projects_work_is_not_handed_out(agent: Caller, stranger: Caller
 
 
 @database
-def test_a_claim_asked_again_gets_the_same_and_never_what_it_lost(agent: Caller, call: Call) -> None:
+def test_a_claim_asked_again_gets_the_same_and_never_what_it_lost(
+    agent: Caller, call: Call
+) -> None:
     session = agent.session()
     one, two = task(agent, session, "one"), task(agent, session, "two")
     key, wish = new_key(), {"process": "w-1"}
@@ -175,7 +202,11 @@ def test_no_two_workers_ever_get_one_task(live_server_process: Server) -> None:
     agent = Caller(live_server_process.token("crew"), address=live_server_process.url)
     label = {"rush": new_key()}
     sessions = [agent.session(new_key(), labels=label) for _ in range(3)]
-    wanted = {task(agent, session, f"t-{number}", priority=number) for session in sessions for number in range(6)}
+    wanted = {
+        task(agent, session, f"t-{number}", priority=number)
+        for session in sessions
+        for number in range(6)
+    }
 
     def work(caller: Caller, number: int) -> list[str]:
         """Claim until there is nothing left, finishing what was claimed."""
@@ -202,22 +233,32 @@ def test_one_claim_that_is_sent_many_times_at_once_is_one(live_server_process: S
     assert len(agent.get("/leases", session=session["id"]).json()["items"]) == 1
 
 
-def test_no_two_workers_ever_get_one_orphaned_session_or_one_lease(live_server_process: Server) -> None:
+def test_no_two_workers_ever_get_one_orphaned_session_or_one_lease(
+    live_server_process: Server,
+) -> None:
     agent = Caller(live_server_process.token("crew"), address=live_server_process.url)
     label = {"rush": new_key()}
     sessions = [agent.session(new_key(), mode="leased", labels=label) for _ in range(4)]
     leases = [hold(agent, session["key"], "gone") for session in sessions]
     live_server_process.run(
-        "from sessions.models_leases import Lease\n"
+        "from sessions.models import Lease\n"
         f"Lease.objects.filter(id__in={[lease['id'] for lease in leases]!r})"
         ".update(beat_at_us=0, expires_at_us=1, dead_at_us=2)"
     )
-    got = at_once(agent, WORKERS, lambda caller, number: claim(caller, f"w-{number}", kinds=["session"], labels=label))
+    got = at_once(
+        agent,
+        WORKERS,
+        lambda caller, number: claim(caller, f"w-{number}", kinds=["session"], labels=label),
+    )
     won = [one["claimed"]["session"] for one in got if one["claimed"] is not None]
     assert sorted(won) == sorted(session["id"] for session in sessions)
     assert {one["lease"]["epoch"] for one in got if one["claimed"] is not None} == {2}
 
     name = new_key()
-    asked = at_once(agent, WORKERS, lambda caller, n: caller.post("/leases", {"resource": name, "process": f"w-{n}"}))
+    asked = at_once(
+        agent,
+        WORKERS,
+        lambda caller, n: caller.post("/leases", {"resource": name, "process": f"w-{n}"}),
+    )
     assert sorted(answer.status_code for answer in asked) == [201] + [409] * (WORKERS - 1)
     assert {answer.json()["lease"]["epoch"] for answer in asked if answer.status_code == 409} == {1}

@@ -1,4 +1,5 @@
-"""The four controls: each fires when a worker's picture of its work is wrong, is kept once, and is told at resume."""
+"""The four controls: each fires when a worker's picture of its work is wrong, is kept once, and is
+told at resume."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,13 +10,13 @@ from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
 
-from inquiry import controls
 from journal.models import Entry
+from recovery import controls
 from sessions import facts
 from sessions.models import Session
-from tests.ingest.caller import Caller, new_key
-from tests.pages.book import done, doors
+from tests.api.api_client import Caller, new_key
 from tests.pages.people import House
+from tests.pages.sample_data import done, doors
 
 pytestmark = pytest.mark.django_db
 
@@ -38,7 +39,10 @@ def session(agent: Caller) -> UUID:
 
 def fired(session: UUID) -> list[str]:
     """The controls that fired, in the order of the book."""
-    return [one["control"] for one in reversed(controls.fired(Session.objects.get(id=session), 50))]
+    return [
+        one["control"]
+        for one in reversed(controls.load_fired_controls(Session.objects.get(id=session), 50))
+    ]
 
 
 def told(agent: Caller, session: UUID) -> list[dict[str, Any]]:
@@ -54,7 +58,9 @@ def is_shown(viewer: Client, session: UUID, words: str) -> bool:
     return words in page and words in whole
 
 
-def test_a_handoff_that_is_too_long_to_be_read(agent: Caller, viewer: Client, session: UUID) -> None:
+def test_a_handoff_that_is_too_long_to_be_read(
+    agent: Caller, viewer: Client, session: UUID
+) -> None:
     done(agent.post(f"/sessions/{session}/handoffs", {"in_progress": ["the hotfix"]}))
     assert fired(session) == []
     done(agent.post(f"/sessions/{session}/handoffs", {"can_wait": ["word " * 200] * 6}))
@@ -63,7 +69,9 @@ def test_a_handoff_that_is_too_long_to_be_read(agent: Caller, viewer: Client, se
     assert is_shown(viewer, session, "at most 4,096 are recommended")
 
 
-def test_two_sources_that_tell_different_values_of_one_fact(agent: Caller, viewer: Client, session: UUID) -> None:
+def test_two_sources_that_tell_different_values_of_one_fact(
+    agent: Caller, viewer: Client, session: UUID
+) -> None:
     at = f"/sessions/{session}/facts"
     done(agent.post(at, {"name": "head", "value": "9d02a77", "source": "git"}))
     done(agent.post(at, {"name": "head", "value": "9d02a77", "source": "forge"}))
@@ -106,7 +114,9 @@ def test_a_task_whose_effects_are_all_settled_may_be_done(agent: Caller, session
     assert (fired(session), told(agent, session)) == ([], [])
 
 
-def test_a_handoff_that_waits_on_what_has_been_settled(agent: Caller, viewer: Client, session: UUID) -> None:
+def test_a_handoff_that_waits_on_what_has_been_settled(
+    agent: Caller, viewer: Client, session: UUID
+) -> None:
     waited = agent.plan("ci", str(session))
     sections = {"waits_on": [{"kind": "effect", "ref": waited["id"], "text": "CI"}]}
     handoff = done(agent.post(f"/sessions/{session}/handoffs", sections))
@@ -116,16 +126,22 @@ def test_a_handoff_that_waits_on_what_has_been_settled(agent: Caller, viewer: Cl
     assert [one["control"] for one in told(agent, session)] == ["stale_context"]
     assert is_shown(viewer, session, "The handoff is out of date.")
     assert fired(session) == []  # nobody told the session
-    call_command("sweep")
-    call_command("sweep")
+    call_command("sweep_stuck")
+    call_command("sweep_stuck")
     assert fired(session) == ["stale_context"]
     done(agent.post(f"/handoffs/{handoff['id']}/accept"))
     assert fired(session) == ["stale_context"]  # said once
 
 
-def test_whoever_takes_a_handoff_up_is_told_although_no_sweep_came(agent: Caller, session: UUID) -> None:
+def test_whoever_takes_a_handoff_up_is_told_although_no_sweep_came(
+    agent: Caller, session: UUID
+) -> None:
     waited = agent.plan("ci", str(session))
-    handoff = done(agent.post(f"/sessions/{session}/handoffs", {"waits_on": [{"kind": "effect", "ref": waited["id"]}]}))
+    handoff = done(
+        agent.post(
+            f"/sessions/{session}/handoffs", {"waits_on": [{"kind": "effect", "ref": waited["id"]}]}
+        )
+    )
     agent.dispatch(waited)
     agent.fail(waited, "rejected")
     done(agent.post(f"/handoffs/{handoff['id']}/accept"))
@@ -134,7 +150,14 @@ def test_whoever_takes_a_handoff_up_is_told_although_no_sweep_came(agent: Caller
 
 def test_reports_fire_them_too_and_once(agent: Caller, session: UUID) -> None:
     facts = [
-        {"id": new_key(), "kind": "fact.observed", "session": "s-1", "name": "head", "value": value, "source": source}
+        {
+            "id": new_key(),
+            "kind": "fact.observed",
+            "session": "s-1",
+            "name": "head",
+            "value": value,
+            "source": source,
+        }
         for value, source in (("a", "git"), ("b", "forge"))
     ]
     assert agent.report(facts).status_code == 200
@@ -146,7 +169,7 @@ def test_reports_fire_them_too_and_once(agent: Caller, session: UUID) -> None:
 def test_values_that_differ_are_found_however_many_facts_there_are(
     agent: Caller, viewer: Client, session: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(facts, "MOST", 3)
+    monkeypatch.setattr(facts, "MAX_FACTS_READ", 3)
     at = f"/sessions/{session}/facts"
     for name in ("a", "b", "c", "head"):
         done(agent.post(at, {"name": name, "value": 1, "source": "git"}))
@@ -158,8 +181,14 @@ def test_values_that_differ_are_found_however_many_facts_there_are(
 
 def test_a_message_that_was_answered_by_many_is_told_once(agent: Caller, session: UUID) -> None:
     asked = done(agent.post("/messages", {"to": "shared", "body": "Which tag?"}))
-    done(agent.post(f"/sessions/{session}/handoffs", {"waits_on": [{"kind": "message", "ref": asked["id"]}]}))
+    done(
+        agent.post(
+            f"/sessions/{session}/handoffs", {"waits_on": [{"kind": "message", "ref": asked["id"]}]}
+        )
+    )
     assert told(agent, session) == []
     for answer in ("v1", "v2"):
         done(agent.post("/messages", {"to": "shared", "body": answer, "in_reply_to": asked["id"]}))
-    assert [(one["kind"], one["became"]) for one in told(agent, session)] == [("message", "was answered")]
+    assert [(one["kind"], one["became"]) for one in told(agent, session)] == [
+        ("message", "was answered")
+    ]

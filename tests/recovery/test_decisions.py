@@ -1,18 +1,19 @@
-"""Decisions: written down before they are acted upon, concluded after, and the open ones told first."""
+"""Decisions: written down before they are acted upon, concluded after, and the open ones told
+first."""
 
 from typing import Any
 
 import pytest
 from django.db import transaction
 
+from accounts.models import Project
+from db.clock import now_us
+from db.ids import derive_uuid
 from journal import erasures
-from journal.clock import now_us
-from journal.ids import derived
 from journal.models import Entry
 from sessions import decisions
-from sessions.models import Project, Session
-from sessions.models_state import Decision
-from tests.ingest.caller import Caller, code
+from sessions.models import Decision, Session
+from tests.api.api_client import Caller, code
 
 LEFT = {
     "key": "way",
@@ -33,13 +34,21 @@ def test_a_decision_is_open_until_it_is_concluded(agent: Caller, path: str) -> N
     assert (told.status_code, told.json()["status"], told.json()["version"]) == (201, "open", 1)
     (row,) = agent.get(path, open=1).json()["items"]
     assert {name: row[name] for name in LEFT} == LEFT
-    assert row["effect"] == str(derived(Session.objects.get().id, "push-1")) == agent.plan("push-1")["id"]
-    ended = agent.post(f"/decisions/{row['id']}/conclude", {"status": "done", "outcome": "pushed as 3f2a91c"})
+    assert (
+        row["effect"]
+        == str(derive_uuid(Session.objects.get().id, "push-1"))
+        == agent.plan("push-1")["id"]
+    )
+    ended = agent.post(
+        f"/decisions/{row['id']}/conclude", {"status": "done", "outcome": "pushed as 3f2a91c"}
+    )
     assert (ended.status_code, ended.json()["status"]) == (200, "done")
     assert agent.get(path, open=1).json()["items"] == []
     (row,) = agent.get(path).json()["items"]
     assert (row["outcome"], row["choice"]) == ("pushed as 3f2a91c", "go left")
-    kinds = Entry.objects.filter(subject=row["id"]).order_by("position").values_list("kind", "facts")
+    kinds = (
+        Entry.objects.filter(subject=row["id"]).order_by("position").values_list("kind", "facts")
+    )
     assert list(kinds) == [("decision.recorded", "{}"), ("decision.concluded", '{"status":"done"}')]
 
 
@@ -57,7 +66,9 @@ def test_the_first_end_stands(agent: Caller, path: str) -> None:
     assert Entry.objects.filter(kind="decision.concluded").count() == 1
 
 
-def test_a_known_key_is_the_same_decision_unless_it_chose_otherwise(agent: Caller, path: str) -> None:
+def test_a_known_key_is_the_same_decision_unless_it_chose_otherwise(
+    agent: Caller, path: str
+) -> None:
     first = agent.post(path, LEFT, key="k").json()
     again = agent.post(path, {"key": "way", "choice": "go left"})
     assert (again.status_code, again.json()) == (200, first)
@@ -69,7 +80,9 @@ def test_a_known_key_is_the_same_decision_unless_it_chose_otherwise(agent: Calle
 
 
 @pytest.mark.parametrize(
-    "body", [{}, {"key": "k"}, {"choice": "x"}, {"key": "", "choice": "x"}, {"key": "k", "choice": ""}], ids=str
+    "body",
+    [{}, {"key": "k"}, {"choice": "x"}, {"key": "", "choice": "x"}, {"key": "k", "choice": ""}],
+    ids=str,
 )
 def test_what_is_no_decision_is_refused(agent: Caller, path: str, body: dict[str, Any]) -> None:
     assert code(agent.post(path, body)) == (422, "invalid")
@@ -90,9 +103,14 @@ def test_what_was_erased_is_told_as_null(agent: Caller, path: str) -> None:
         position = Decision.objects.get().recorded_position
         assert position is not None
         project = Project.objects.get(name="default").id
-        erasures.erase(project, position, reason="request", actor="tests", now_us=now_us())
+        erasures.erase_body(project, position, reason="request", actor="tests", now_us=now_us())
     (row,) = agent.get(path).json()["items"]
-    assert (row["key"], row["choice"], row["rationale"], row["status"]) == ("way", None, None, "open")
+    assert (row["key"], row["choice"], row["rationale"], row["status"]) == (
+        "way",
+        None,
+        None,
+        "open",
+    )
     assert agent.post(path, {"key": "way", "choice": "who knows"}).status_code == 200
 
 
@@ -101,13 +119,30 @@ def test_the_open_ones_are_listed_newest_first(agent: Caller, path: str) -> None
     agent.post(f"/decisions/{ids[1]}/conclude", {"status": "abandoned", "outcome": "not needed"})
     page = agent.get(path, open=1, limit=2).json()
     assert [row["key"] for row in page["items"]] == ["d-3", "d-2"]
-    assert [row["key"] for row in agent.get(path, open=1, after=page["next"]).json()["items"]] == ["d-0"]
-    assert [row.key for row in decisions.open_ones(Session.objects.get(), 2)] == ["d-3", "d-2"]
+    assert [row["key"] for row in agent.get(path, open=1, after=page["next"]).json()["items"]] == [
+        "d-0"
+    ]
+    assert [row.key for row in decisions.load_open_decisions(Session.objects.get(), 2)] == [
+        "d-3",
+        "d-2",
+    ]
 
 
 def test_a_command_stands_against_what_was_reported(agent: Caller, path: str) -> None:
-    ended = {"id": "f-2", "kind": "decision.concluded", "session": "s-1", "decision": "way", "status": "failed"}
-    reported = {"id": "f-1", "kind": "decision.recorded", "session": "s-1", "decision": "way", "choice": "go right"}
+    ended = {
+        "id": "f-2",
+        "kind": "decision.concluded",
+        "session": "s-1",
+        "decision": "way",
+        "status": "failed",
+    }
+    reported = {
+        "id": "f-1",
+        "kind": "decision.recorded",
+        "session": "s-1",
+        "decision": "way",
+        "choice": "go right",
+    }
     agent.post(path, {"key": "other", "choice": "x"})
     agent.report([ended | {"decision": "other"}])
     told = agent.post(path, LEFT).json()
@@ -116,4 +151,7 @@ def test_a_command_stands_against_what_was_reported(agent: Caller, path: str) ->
     agent.report([ended | {"id": "f-3"}])
     late = agent.post(f"/decisions/{told['id']}/conclude", {"status": "done", "outcome": "x"})
     assert code(late) == (409, "DECISION_CONCLUDED")
-    assert {row.key: row.status for row in Decision.objects.all()} == {"way": "failed", "other": "failed"}
+    assert {row.key: row.status for row in Decision.objects.all()} == {
+        "way": "failed",
+        "other": "failed",
+    }

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from ingest import folders
-from ingest.filedrop import Filedrop, Told
+from accounts import projects
+from accounts.models import Project
+from importers.filedrop import safe_files
+from importers.filedrop.bridge import Filedrop, RoundResult
 from journal.models import Entry
-from sessions import deliveries, messages, projects
-from sessions.models import Project
-from sessions.models_messages import Message
-from tests.ingest.caller import Caller
+from sessions import deliveries, messages
+from sessions.models import Message
+from tests.api.api_client import Caller
 
 
 class Box:
@@ -35,9 +36,11 @@ class Box:
         return path
 
     def files(self, folder: str) -> list[str]:
-        return sorted(one.name for one in self.folder(folder).iterdir() if not one.name.startswith("."))
+        return sorted(
+            one.name for one in self.folder(folder).iterdir() if not one.name.startswith(".")
+        )
 
-    def round(self) -> Told:
+    def round(self) -> RoundResult:
         return Filedrop(self.project, self.root).round()
 
 
@@ -48,7 +51,7 @@ def other(call: Callable[..., Caller]) -> Caller:
 
 @pytest.fixture
 def box(agent: Caller, other: Caller, tmp_path: Path) -> Box:
-    return Box(tmp_path / "drop", projects.ensure_default())
+    return Box(tmp_path / "drop", projects.ensure_default_project())
 
 
 def unread(agent: Caller) -> list[str]:
@@ -70,11 +73,13 @@ def test_what_is_dropped_is_sent_once_in_the_order_of_names(box: Box, other: Cal
     assert unread(other) == ["1-first.md says", "2-second.md says", "3-last.md says", "to all"]
     (item, *_rest) = other.get("/messages").json()["items"]
     assert (item["from"], item["subject"]) == ({"kind": "file"}, "1-first.md")
-    assert box.round() == Told()
+    assert box.round() == RoundResult()
     assert Message.objects.count() == 4
 
 
-def test_a_message_is_written_as_a_file_and_read_when_the_file_is_removed(box: Box, agent: Caller) -> None:
+def test_a_message_is_written_as_a_file_and_read_when_the_file_is_removed(
+    box: Box, agent: Caller
+) -> None:
     first = send(agent, "other", "Look at run 7.", subject="The build / is: RED")
     send(agent, "other", "second")
     assert box.round().written == 2
@@ -85,7 +90,7 @@ def test_a_message_is_written_as_a_file_and_read_when_the_file_is_removed(box: B
     assert head.splitlines()[0] == "From: the agent tester"
     assert f"Message: {first['handle']} {first['id']}" in head
     assert body == "Look at run 7.\n"
-    assert box.round() == Told()
+    assert box.round() == RoundResult()
     (box.folder("for_other") / names[0]).unlink()
     assert box.round().read == 1
     assert Message.objects.get(id=first["id"]).read_at_us is not None
@@ -100,7 +105,7 @@ def test_moving_a_file_to_done_marks_it_as_read_too(box: Box, other: Caller) -> 
     dropped.rename(box.folder("for_other") / "done" / "a.md")
     assert box.round().read == 1
     assert unread(other) == []
-    assert box.round() == Told()
+    assert box.round() == RoundResult()
 
 
 def test_what_was_read_through_the_door_is_put_away(box: Box, agent: Caller, other: Caller) -> None:
@@ -113,10 +118,12 @@ def test_what_was_read_through_the_door_is_put_away(box: Box, agent: Caller, oth
     assert box.files("for_other") == ["done"]
     assert len(list((box.folder("for_other") / "done").iterdir())) == 2
     assert Message.objects.get(id=sent["id"]).read_at_us
-    assert box.round() == Told()
+    assert box.round() == RoundResult()
 
 
-def test_a_shared_file_is_read_by_whom_it_was_copied_to_done(box: Box, agent: Caller, other: Caller) -> None:
+def test_a_shared_file_is_read_by_whom_it_was_copied_to_done(
+    box: Box, agent: Caller, other: Caller
+) -> None:
     send(agent, "shared", "to all")
     box.round()
     (name,) = box.files("shared")
@@ -142,7 +149,7 @@ def test_a_changed_file_and_one_that_comes_again_are_new_messages(box: Box, othe
     box.drop("for_other", "ping", "one")  # the same words again, after they were read
     assert box.round().sent == 1
     assert unread(other) == ["one"]
-    assert box.round() == Told()
+    assert box.round() == RoundResult()
 
 
 def test_a_folder_that_was_lost_loses_no_message(box: Box, agent: Caller) -> None:
@@ -152,16 +159,18 @@ def test_a_folder_that_was_lost_loses_no_message(box: Box, agent: Caller) -> Non
     for one in folder.iterdir():
         one.unlink()  # its mark too
     folder.rmdir()
-    assert box.round() == Told()
+    assert box.round() == RoundResult()
     folder.mkdir()
     assert box.round().written == 1
     assert Message.objects.get().read_at_us is None
 
 
-def test_a_folder_that_is_replaced_in_the_middle_marks_nothing(box: Box, agent: Caller, monkeypatch: Any) -> None:
+def test_a_folder_that_is_replaced_in_the_middle_marks_nothing(
+    box: Box, agent: Caller, monkeypatch: Any
+) -> None:
     send(agent, "other", "hello")
     box.round()
-    folder, lying = box.folder("for_other"), deliveries.lying
+    folder, lying = box.folder("for_other"), deliveries.load_open_deliveries
 
     def swap(*args: Any) -> Any:
         found = lying(*args)
@@ -171,14 +180,16 @@ def test_a_folder_that_is_replaced_in_the_middle_marks_nothing(box: Box, agent: 
                 one.unlink()
         return found
 
-    monkeypatch.setattr(deliveries, "lying", swap)
+    monkeypatch.setattr(deliveries, "load_open_deliveries", swap)
     told = box.round()
     assert told.read == 0
     assert "replaced during the round" in told.lines[0]
     assert Message.objects.get().read_at_us is None
 
 
-def test_links_pipes_and_whatever_is_no_plain_small_text_is_refused_with_a_line(box: Box, tmp_path: Path) -> None:
+def test_links_pipes_and_whatever_is_no_plain_small_text_is_refused_with_a_line(
+    box: Box, tmp_path: Path
+) -> None:
     folder = box.folder("for_other")
     secret = tmp_path / "secret"
     secret.write_text("the key")
@@ -186,8 +197,8 @@ def test_links_pipes_and_whatever_is_no_plain_small_text_is_refused_with_a_line(
     os.link(secret, folder / "hard")
     os.mkfifo(folder / "pipe")
     (folder / "inner").mkdir()
-    (folder / "large").write_bytes(b"x" * (folders.MOST_BYTES + 1))
-    (folder / "long").write_text("y" * (messages.MOST_CHARACTERS + 1))
+    (folder / "large").write_bytes(b"x" * (safe_files.MAX_FILE_BYTES + 1))
+    (folder / "long").write_text("y" * (messages.MAX_BODY_CHARACTERS + 1))
     (folder / "latin").write_bytes(b"\xff\xfe")
     (folder / "empty").write_text(" \n")
     (folder / "two\nlines").write_text("forged")
@@ -236,14 +247,16 @@ def test_a_folder_that_is_a_link_is_not_entered(box: Box, tmp_path: Path) -> Non
 
 
 def test_a_name_that_was_taken_is_not_overwritten(box: Box, agent: Caller) -> None:
-    position = Entry.objects.latest("position").position + 2  # after the message that the file becomes
+    position = (
+        Entry.objects.latest("position").position + 2
+    )  # after the message that the file becomes
     squatter = box.drop("for_other", f"{position:012d}-message.md", "I was here first")
     assert box.round().sent == 1
     assert int(send(agent, "other", "hello")["handle"].removeprefix("m_")) == position
     assert box.round().written == 1
     assert squatter.read_text() == "I was here first"
     assert len(box.files("for_other")) == 2
-    assert box.round() == Told()
+    assert box.round() == RoundResult()
 
 
 def test_secrets_in_a_file_are_replaced(box: Box, other: Caller) -> None:
@@ -259,8 +272,8 @@ def test_a_directory_belongs_to_one_project_and_to_one_process(box: Box, strange
     assert any("belongs to another project" in line for line in told.lines)
     assert stranger.get("/messages").json()["items"] == []
     with (
-        folders.opened(str(box.root / "messages")) as root,
-        folders.alone(root),
+        safe_files.open_folder(str(box.root / "messages")) as root,
+        safe_files.lock_folder(root),
         pytest.raises(CommandError, match="ano"),
     ):
         call_command("filedrop", str(box.root))
@@ -270,7 +283,9 @@ def test_the_command_says_what_it_did_and_what_it_cannot_do(box: Box, tmp_path: 
     box.drop("for_other", "a.md", "hello")
     out, err = StringIO(), StringIO()
     call_command("filedrop", str(box.root), stdout=out, stderr=err)
-    assert out.getvalue() == "1 sent from files, 0 written as files, 0 marked as read, 0 put away.\n"
+    assert (
+        out.getvalue() == "1 sent from files, 0 written as files, 0 marked as read, 0 put away.\n"
+    )
     assert err.getvalue() == ""
     with pytest.raises(CommandError, match="cannot be opened as a folder"):
         call_command("filedrop", str(tmp_path / "nowhere"))

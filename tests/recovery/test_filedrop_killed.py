@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from ingest import folders
-from ingest.filedrop import Told
+from accounts import projects
+from importers.filedrop import safe_files
+from importers.filedrop.bridge import RoundResult
 from journal.models import Entry
-from sessions import deliveries, messages, projects
-from sessions.models_messages import Delivery, Message
-from tests.ingest.caller import Caller
+from sessions import deliveries, messages
+from sessions.models import Message, MessageFile
+from tests.api.api_client import Caller
 from tests.recovery.test_filedrop import Box, box, other, send, unread
 
 __all__ = ["box", "other"]
@@ -23,15 +24,16 @@ class Killed(BaseException):
 
 
 STEPS = {
-    folders: ("write", "put_away"),
-    deliveries: ("note", "end"),
-    messages: ("dropped", "mark_put_away"),
+    safe_files: ("write_file", "move_to_done"),
+    deliveries: ("record_deliveries", "end_delivery"),
+    messages: ("send_file_message", "mark_file_read"),
     os: ("rename", "fsync"),
 }
 
 
 def killing(monkeypatch: pytest.MonkeyPatch, at: int) -> Callable[[], int]:
-    """Let the process die before or after the `at`-th step that touches a file or a row; tells how many it took."""
+    """Let the process die before or after the `at`-th step that touches a file or a row; tells how
+    many it took."""
     taken = 0
 
     def step(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,8 +59,9 @@ def killing(monkeypatch: pytest.MonkeyPatch, at: int) -> Callable[[], int]:
 def test_wherever_it_is_killed_nothing_doubles_and_nothing_is_lost(
     agent: Caller, other: Caller, tmp_path: Path
 ) -> None:
-    """A round that sends, writes, marks and puts away dies at each of its steps; the next round mends it."""
-    project, at, finished = projects.ensure_default(), 0, False
+    """A round that sends, writes, marks and puts away dies at each of its steps; the next round
+    mends it."""
+    project, at, finished = projects.ensure_default_project(), 0, False
     while not finished:
         at += 1
         box = Box(tmp_path / str(at), project)
@@ -77,12 +80,12 @@ def test_wherever_it_is_killed_nothing_doubles_and_nothing_is_lost(
             except Killed:
                 pass
         box.round()
-        assert box.round() == Told(), at
+        assert box.round() == RoundResult(), at
         mine = Message.objects.filter(opened_position__gte=int(written["handle"][2:]))
         assert mine.count() == 4, at  # the dropped one once
         assert sorted(unread(other)) == [f"dropped {at}", f"waiting {at}"], at
         assert Entry.objects.filter(kind="message.read", subject=written["id"]).count() == 1, at
-        assert Delivery.objects.filter(message__in=mine.values("id")).count() == 4, at
+        assert MessageFile.objects.filter(message__in=mine.values("id")).count() == 4, at
         names = box.files("for_other")
         assert names[1:] == ["done", "dropped.md"], at
         assert names[0].startswith(begins(waiting)), at

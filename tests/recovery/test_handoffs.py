@@ -7,14 +7,14 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import transaction
 
-from approvals import policies
+from accounts.models import Project
 from approvals.models import Gate
+from approvals.policies import policies
 from journal.models import Entry
 from sessions import handoffs
-from sessions.models import Project, Session
-from sessions.models_state import Handoff
-from tests.ingest.caller import Caller, code
-from tests.ingest.rows import text_at
+from sessions.models import Handoff, Session
+from tests.api.api_client import Caller, code
+from tests.api.rows import text_at
 from tests.journal.committed import committed as committed
 from tests.journal.committed import together
 from tests.ledger.conftest import application_outside as application_outside
@@ -48,7 +48,7 @@ def test_a_handoff_has_five_sections(agent: Caller, session: str) -> None:
     assert {name: row[name] for name in NOTE} == NOTE
     assert row["waits_on"] == waits
     assert (row["accepted"], row["over_budget"], row["written_by"]) == (False, False, "tester")
-    assert 200 < row["bytes"] == told.json()["bytes"] < handoffs.BUDGET
+    assert 200 < row["bytes"] == told.json()["bytes"] < handoffs.HANDOFF_BUDGET_BYTES
     stored = Handoff.objects.get()
     assert "Ann" not in str(stored.__dict__)  # words stand in the body alone
     assert "Ann is back" in text_at(stored.written_position)
@@ -96,7 +96,9 @@ def test_what_is_not_there_is_not_waited_for(
     agent: Caller, session: str, thing: dict[str, str], refusal: str, pointer: str
 ) -> None:
     agent.plan("push-1")
-    refused = agent.post(f"/sessions/{session}/handoffs", {"waits_on": [{"kind": "effect", "ref": "push-1"}, thing]})
+    refused = agent.post(
+        f"/sessions/{session}/handoffs", {"waits_on": [{"kind": "effect", "ref": "push-1"}, thing]}
+    )
     assert code(refused) == (422, refusal)
     assert refused.json()["pointer"] == pointer
     assert not Handoff.objects.exists()
@@ -110,20 +112,27 @@ def test_nothing_of_another_project_or_in_anothers_box_is_waited_for(
     second, third = call("second"), call("third")
     secret = second.post("/messages", {"to": "third", "body": "x"}).json()
     path = f"/sessions/{session}/handoffs"
-    for kind, ref in (("effect", effect["id"]), ("effect", effect["handle"]), ("message", secret["id"])):
+    for kind, ref in (
+        ("effect", effect["id"]),
+        ("effect", effect["handle"]),
+        ("message", secret["id"]),
+    ):
         refused = agent.post(path, {"waits_on": [{"kind": kind, "ref": ref}]})
         assert code(refused) == (422, "waits_on_unknown")
-    assert third.post(path, {"waits_on": [{"kind": "message", "ref": secret["id"]}]}).status_code == 201
+    assert (
+        third.post(path, {"waits_on": [{"kind": "message", "ref": secret["id"]}]}).status_code
+        == 201
+    )
 
 
 def test_more_than_the_budget_is_kept_and_said(agent: Caller, session: str) -> None:
     path = f"/sessions/{session}/handoffs"
     told = agent.post(path, {"in_progress": ["x" * 4000], "decided": ["y" * 4000]})
     assert (told.status_code, told.json()["over_budget"]) == (201, True)
-    assert Handoff.objects.get().size > handoffs.BUDGET
-    fits = {"in_progress": ["x" * (handoffs.BUDGET - len('{"in_progress":[""]}'))]}
+    assert Handoff.objects.get().size > handoffs.HANDOFF_BUDGET_BYTES
+    fits = {"in_progress": ["x" * (handoffs.HANDOFF_BUDGET_BYTES - len('{"in_progress":[""]}'))]}
     assert agent.post(path, fits).json()["over_budget"] is False
-    assert Handoff.objects.filter(size=handoffs.BUDGET).count() == 1
+    assert Handoff.objects.filter(size=handoffs.HANDOFF_BUDGET_BYTES).count() == 1
 
 
 def test_it_is_accepted_once(agent: Caller, session: str, call: Callable[..., Caller]) -> None:
@@ -146,41 +155,50 @@ def test_it_is_accepted_once(agent: Caller, session: str, call: Callable[..., Ca
 def test_only_the_latest_is_waited_for(agent: Caller, session: str) -> None:
     path = f"/sessions/{session}/handoffs"
     agent.post(path, {"in_progress": ["one"]}, key="z")
-    found = handoffs.unaccepted(Session.objects.get())
+    found = handoffs.load_unaccepted_handoff(Session.objects.get())
     assert found is not None
     assert found.id == Handoff.objects.get().id
     latest = agent.post(path, {"in_progress": ["two"]}, key="a").json()
-    found = handoffs.unaccepted(Session.objects.get())
+    found = handoffs.load_unaccepted_handoff(Session.objects.get())
     assert found is not None
     assert str(found.id) == latest["id"]
-    assert handoffs.told(found)["in_progress"] == ["two"]
+    assert handoffs.handoff_to_json(found)["in_progress"] == ["two"]
     due = Handoff.objects.filter(accept_by_us__isnull=False)
     assert [str(row.id) for row in due] == [latest["id"]]
     agent.post(f"/handoffs/{latest['id']}/accept")
-    assert handoffs.unaccepted(Session.objects.get()) is None
+    assert handoffs.load_unaccepted_handoff(Session.objects.get()) is None
     assert not due.all().exists()
 
 
 def test_what_it_waits_on_may_be_a_gate(agent: Caller, session: str) -> None:
     project = Project.objects.get(name="default")
     with transaction.atomic():
-        policies.activate(project, policies.load(project, RULES), "enforce")
+        policies.activate_policy_set(project, policies.load_policy_set(project, RULES), "enforce")
     plan = agent.plan("deploy-1", tool="deploy")
     gate = Gate.objects.get()
-    waits = [{"kind": "gate", "ref": f"g_{gate.opened_position}"}, {"kind": "gate", "ref": str(gate.id)}]
+    waits = [
+        {"kind": "gate", "ref": f"g_{gate.opened_position}"},
+        {"kind": "gate", "ref": str(gate.id)},
+    ]
     assert plan["answer"] == "wait"
     assert agent.post(f"/sessions/{session}/handoffs", {"waits_on": waits}).status_code == 201
     assert [one["ref"] for one in Handoff.objects.get().waits_on] == [str(gate.id)] * 2
 
 
-def test_of_workers_that_accept_at_once_one_has_it(application_outside: Callable[[str], Caller]) -> None:
+def test_of_workers_that_accept_at_once_one_has_it(
+    application_outside: Callable[[str], Caller],
+) -> None:
     agent = application_outside("races")
     session = agent.session()["id"]
     application = agent.client._transport.app  # type: ignore[attr-defined]  # that of WSGITransport
     for _ in range(3):
-        accept = f"/handoffs/{agent.post(f'/sessions/{session}/handoffs', NOTE).json()['id']}/accept"
+        accept = (
+            f"/handoffs/{agent.post(f'/sessions/{session}/handoffs', NOTE).json()['id']}/accept"
+        )
         workers = [Caller(agent.token, app=application) for _ in range(8)]
         answers = together(*(partial(worker.post, accept) for worker in workers))
         assert sorted(answer.status_code for answer in answers) == [200] + [409] * 7
-        assert {code(answer)[1] for answer in answers if answer.status_code == 409} == {"HANDOFF_ACCEPTED"}
+        assert {code(answer)[1] for answer in answers if answer.status_code == 409} == {
+            "HANDOFF_ACCEPTED"
+        }
     assert Entry.objects.filter(kind="handoff.accepted").count() == 3

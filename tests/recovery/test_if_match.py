@@ -8,7 +8,7 @@ import pytest
 
 from journal.models import Entry
 from sessions.models import Item, Session, Task
-from tests.ingest.caller import Caller, code
+from tests.api.api_client import Caller, code
 from tests.journal.committed import committed as committed
 from tests.journal.committed import together
 from tests.ledger.conftest import application_outside as application_outside
@@ -24,7 +24,14 @@ DOORS: list[tuple[str, dict[str, Any], str]] = [
     ("/decisions/{decision}/conclude", {"status": "done", "outcome": "x"}, "decision"),
     ("/handoffs/{handoff}/accept", {}, "handoff"),
 ]
-CHANGES = ("session.changed", "session.merged", "session.ended", "task.changed", "task.done", "item.done")
+CHANGES = (
+    "session.changed",
+    "session.merged",
+    "session.ended",
+    "task.changed",
+    "task.done",
+    "item.done",
+)
 
 
 @pytest.fixture
@@ -40,7 +47,9 @@ def rows(agent: Caller) -> dict[str, dict[str, Any]]:
     }
 
 
-@pytest.mark.parametrize(("door", "body", "name"), DOORS, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("door", "body", "name"), DOORS, ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_another_version_is_refused_with_the_present_object(
     agent: Caller, rows: dict[str, dict[str, Any]], door: str, body: dict[str, Any], name: str
 ) -> None:
@@ -52,19 +61,27 @@ def test_another_version_is_refused_with_the_present_object(
     refused = agent.post(path, body, headers={"If-Match": f'"{seen + 1}"'})
     assert code(refused) == (409, "VERSION_CHANGED")
     assert refused.json()[name]["version"] == seen
-    assert not Entry.objects.filter(kind__in=[*CHANGES, "decision.concluded", "handoff.accepted"]).exists()
+    assert not Entry.objects.filter(
+        kind__in=[*CHANGES, "decision.concluded", "handoff.accepted"]
+    ).exists()
 
     done = agent.post(path, body, key="k", headers={"If-Match": f'"{seen}"'})
     assert done.status_code == 200, done.text
     assert done.json()["version"] == seen + 1
     # The same command again is that command, though the version it was decided on is gone by now.
     again = agent.post(path, body, key="k", headers={"If-Match": f'"{seen}"'})
-    assert (again.status_code, again.json(), again.headers["idempotent-replay"]) == (200, done.json(), "true")
+    assert (again.status_code, again.json(), again.headers["idempotent-replay"]) == (
+        200,
+        done.json(),
+        "true",
+    )
     late = agent.post(path, body, headers={"If-Match": f'"{seen}"'})
     assert code(late) == (409, "VERSION_CHANGED")
 
 
-def test_of_two_that_saw_one_version_one_changes_it(application_outside: Callable[[str], Caller]) -> None:
+def test_of_two_that_saw_one_version_one_changes_it(
+    application_outside: Callable[[str], Caller],
+) -> None:
     agent = application_outside("races")
     session = agent.session()
     task = agent.post(f"/sessions/{session['id']}/tasks", {"key": "t"}).json()
@@ -75,22 +92,33 @@ def test_of_two_that_saw_one_version_one_changes_it(application_outside: Callabl
         path = f"/tasks/{task['id']}/change"
         words = [{"worker": f"w-{round_}-{n}"} for n in range(6)]
         answers = together(
-            *(partial(one.post, path, word, headers=headers) for one, word in zip(senders, words, strict=True))
+            *(
+                partial(one.post, path, word, headers=headers)
+                for one, word in zip(senders, words, strict=True)
+            )
         )
         assert sorted(answer.status_code for answer in answers) == [200] + [409] * 5
-        (winner,) = [word for word, answer in zip(words, answers, strict=True) if answer.status_code == 200]
+        (winner,) = [
+            word for word, answer in zip(words, answers, strict=True) if answer.status_code == 200
+        ]
         assert Task.objects.get().worker == winner["worker"]
     assert Task.objects.get().version == task["version"] + 3
 
 
-def test_what_is_reported_of_items_is_a_change_of_their_task(agent: Caller, rows: dict[str, dict[str, Any]]) -> None:
+def test_what_is_reported_of_items_is_a_change_of_their_task(
+    agent: Caller, rows: dict[str, dict[str, Any]]
+) -> None:
     agent.report([{"id": "f", "kind": "item.done", "session": "s-1", "task": "t", "item": "i"}])
     path = f"/tasks/{rows['task']['id']}/items"
-    late = agent.post(path, {"items": [{"key": "i", "state": "pending"}]}, headers={"If-Match": "1"})
+    late = agent.post(
+        path, {"items": [{"key": "i", "state": "pending"}]}, headers={"If-Match": "1"}
+    )
     assert code(late) == (409, "VERSION_CHANGED")
     assert Item.objects.get().state == "done"
 
 
-def test_a_plan_or_a_beat_is_no_change_of_a_session(agent: Caller, rows: dict[str, dict[str, Any]]) -> None:
+def test_a_plan_or_a_beat_is_no_change_of_a_session(
+    agent: Caller, rows: dict[str, dict[str, Any]]
+) -> None:
     agent.dispatch(agent.plan())
     assert Session.objects.get(key="s-1").version == rows["session"]["version"]

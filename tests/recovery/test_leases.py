@@ -8,11 +8,10 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from journal.models import Entry
-from sessions.holders import DEAD_AFTER_TTLS
-from sessions.models import Session
-from sessions.models_leases import Lease
-from tests.ingest.caller import Caller, code, new_key
-from tests.recovery.holding import expire, hold
+from sessions.lease_queries import DEAD_AFTER_TTLS
+from sessions.models import Lease, Session
+from tests.api.api_client import Caller, code, new_key
+from tests.recovery.lease_helpers import expire, hold
 
 pytestmark = pytest.mark.django_db
 Call = Callable[..., Caller]
@@ -21,9 +20,11 @@ Call = Callable[..., Caller]
 def kinds(session: str) -> list[str]:
     """What the book says of leases and fences in a session, in order."""
     told = Entry.objects.filter(session=session).order_by("position").values_list("kind", flat=True)
-    return [kind for kind in told if kind.startswith(("lease.", "integrity.", "session.r", "session.s", "session.h"))][
-        1:
-    ]
+    return [
+        kind
+        for kind in told
+        if kind.startswith(("lease.", "integrity.", "session.r", "session.s", "session.h"))
+    ][1:]
 
 
 def test_a_lease_is_taken_once_and_the_same_process_is_told_of_it_again(agent: Caller) -> None:
@@ -33,7 +34,12 @@ def test_a_lease_is_taken_once_and_the_same_process_is_told_of_it_again(agent: C
     lease = answer.json()
     assert lease["kind"] == "session"
     assert lease["subject"] == lease["session"] == session["id"]
-    assert (lease["holder"], lease["process"], lease["epoch"], lease["state"]) == ("tester", "p-1", 1, "live")
+    assert (lease["holder"], lease["process"], lease["epoch"], lease["state"]) == (
+        "tester",
+        "p-1",
+        1,
+        "live",
+    )
     assert lease["expires_at_us"] == lease["beat_at_us"] + 60_000_000
 
     again = agent.post("/leases", {"session": session["id"], "process": "p-1"})
@@ -58,7 +64,9 @@ def test_a_session_of_mode_leased_is_late_until_somebody_takes_it(agent: Caller)
     assert Session.objects.get(key="awaited").start_by_us is None
 
 
-def test_what_expired_is_taken_over_without_asking_under_a_new_epoch(agent: Caller, call: Call) -> None:
+def test_what_expired_is_taken_over_without_asking_under_a_new_epoch(
+    agent: Caller, call: Call
+) -> None:
     session = agent.session(mode="leased")
     lease = hold(agent, "s-1", "p-1")
     other = call("another")
@@ -67,13 +75,24 @@ def test_what_expired_is_taken_over_without_asking_under_a_new_epoch(agent: Call
     assert agent.get(f"/leases/{lease['id']}").json()["state"] == "expired"
     taken = other.post("/leases", {"session": "s-1", "process": "p-2"})
     assert taken.status_code == 201, taken.text
-    assert (taken.json()["epoch"], taken.json()["holder"], taken.json()["takeovers"]) == (2, "another", 1)
+    assert (taken.json()["epoch"], taken.json()["holder"], taken.json()["takeovers"]) == (
+        2,
+        "another",
+        1,
+    )
     row = Session.objects.get(key="s-1")
     assert (row.fence, row.resumes) == (2, 1)
-    assert kinds(session["id"]) == ["lease.acquired", "lease.lost", "lease.acquired", "session.resumed"]
+    assert kinds(session["id"]) == [
+        "lease.acquired",
+        "lease.lost",
+        "lease.acquired",
+        "session.resumed",
+    ]
 
 
-def test_a_session_says_who_holds_it_until_when_and_how_often_it_was_taken_over(agent: Caller, call: Call) -> None:
+def test_a_session_says_who_holds_it_until_when_and_how_often_it_was_taken_over(
+    agent: Caller, call: Call
+) -> None:
     door = f"/sessions/{agent.session(mode='leased')['id']}"
     never = agent.get(door).json()
     assert (never["lease"], never["resumes"]) == (None, 0)
@@ -86,7 +105,11 @@ def test_a_session_says_who_holds_it_until_when_and_how_often_it_was_taken_over(
     assert agent.get(door).json()["lease"]["state"] == "expired"
     hold(call("another"), "s-1", "p-2")
     taken = agent.get(door).json()
-    assert (taken["lease"]["holder"], taken["lease"]["epoch"], taken["resumes"]) == ("another", 2, 1)
+    assert (taken["lease"]["holder"], taken["lease"]["epoch"], taken["resumes"]) == (
+        "another",
+        2,
+        1,
+    )
 
 
 def test_a_live_lease_is_taken_by_force_from_the_same_agent_only(agent: Caller, call: Call) -> None:
@@ -99,7 +122,10 @@ def test_a_live_lease_is_taken_by_force_from_the_same_agent_only(agent: Caller, 
     expire(taken.json())
     assert hold(agent, "s-1", "p-3", takeover=True)["epoch"] == 3
     lost = Entry.objects.filter(kind="lease.lost").order_by("position")
-    assert [(one.lease_epoch, orjson.loads(one.facts)["why"]) for one in lost] == [(1, "takeover"), (2, "expired")]
+    assert [(one.lease_epoch, orjson.loads(one.facts)["why"]) for one in lost] == [
+        (1, "takeover"),
+        (2, "expired"),
+    ]
 
 
 def test_a_lease_is_renewed_and_released_under_its_epoch_alone(agent: Caller) -> None:
@@ -126,7 +152,9 @@ def test_a_lease_is_renewed_and_released_under_its_epoch_alone(agent: Caller) ->
     assert "lease.lost" not in kinds(session["id"])
 
 
-def test_an_acquisition_asked_again_is_never_answered_from_the_store(agent: Caller, call: Call) -> None:
+def test_an_acquisition_asked_again_is_never_answered_from_the_store(
+    agent: Caller, call: Call
+) -> None:
     agent.session(mode="leased")
     key, wish = new_key(), {"session": "s-1", "process": "p-1"}
     first = agent.post("/leases", wish, key=key)
@@ -140,29 +168,51 @@ def test_an_acquisition_asked_again_is_never_answered_from_the_store(agent: Call
     assert (gone.json()["lease"]["epoch"], gone.json()["lease"]["holder"]) == (2, "another")
 
 
-def test_tasks_and_named_resources_are_leased_as_sessions_are(agent: Caller, stranger: Caller) -> None:
+def test_tasks_and_named_resources_are_leased_as_sessions_are(
+    agent: Caller, stranger: Caller
+) -> None:
     session = agent.session()
     task = agent.post(f"/sessions/{session['id']}/tasks", {"key": "t"}).json()
     on_task = agent.post("/leases", {"task": task["id"], "process": "p"}).json()
-    assert (on_task["kind"], on_task["subject"], on_task["session"]) == ("task", task["id"], session["id"])
+    assert (on_task["kind"], on_task["subject"], on_task["session"]) == (
+        "task",
+        task["id"],
+        session["id"],
+    )
     on_branch = agent.post("/leases", {"resource": "acme/x@main", "process": "p"}).json()
-    assert (on_branch["kind"], on_branch["subject"], on_branch["session"]) == ("resource", "acme/x@main", None)
-    assert code(agent.post("/leases", {"resource": "acme/x@main", "process": "q"})) == (409, "LEASE_HELD")
+    assert (on_branch["kind"], on_branch["subject"], on_branch["session"]) == (
+        "resource",
+        "acme/x@main",
+        None,
+    )
+    assert code(agent.post("/leases", {"resource": "acme/x@main", "process": "q"})) == (
+        409,
+        "LEASE_HELD",
+    )
     assert Session.objects.get(key="s-1").fence is None
 
     elsewhere = stranger.post("/leases", {"resource": "acme/x@main", "process": "q"})
     assert elsewhere.status_code == 201
     assert code(stranger.get(f"/leases/{on_task['id']}")) == (404, "not_found")
     assert code(stranger.post(f"/leases/{on_task['id']}/renew", {"epoch": 1})) == (404, "not_found")
-    assert code(stranger.post(f"/leases/{on_task['id']}/release", {"epoch": 1})) == (404, "not_found")
-    assert code(stranger.post("/leases", {"task": task["id"], "process": "p"})) == (404, "not_found")
-    assert code(stranger.post("/leases", {"session": session["id"], "process": "p"})) == (404, "not_found")
+    assert code(stranger.post(f"/leases/{on_task['id']}/release", {"epoch": 1})) == (
+        404,
+        "not_found",
+    )
+    assert code(stranger.post("/leases", {"task": task["id"], "process": "p"})) == (
+        404,
+        "not_found",
+    )
+    assert code(stranger.post("/leases", {"session": session["id"], "process": "p"})) == (
+        404,
+        "not_found",
+    )
 
     listed = agent.get("/leases", session=session["id"]).json()["items"]
     assert [one["id"] for one in listed] == [on_task["id"]]
-    assert [one["id"] for one in agent.get("/leases", kind="resource", state="live").json()["items"]] == [
-        on_branch["id"]
-    ]
+    assert [
+        one["id"] for one in agent.get("/leases", kind="resource", state="live").json()["items"]
+    ] == [on_branch["id"]]
     assert agent.get("/leases", state="released").json()["items"] == []
     assert code(agent.get("/leases", state="lost")) == (422, "invalid")
 
@@ -179,7 +229,9 @@ def test_tasks_and_named_resources_are_leased_as_sessions_are(agent: Caller, str
         {"process": "p\u0000", "session": "s-1"},
     ],
 )
-def test_what_names_no_subject_or_no_such_time_is_refused(agent: Caller, body: dict[str, Any]) -> None:
+def test_what_names_no_subject_or_no_such_time_is_refused(
+    agent: Caller, body: dict[str, Any]
+) -> None:
     agent.session()
     assert agent.post("/leases", body).status_code == 422
     assert not Lease.objects.exists()
@@ -192,7 +244,9 @@ def test_an_ended_session_lets_go_of_its_leases_and_takes_no_new_one(agent: Call
     assert agent.get(f"/leases/{lease['id']}").json()["state"] == "released"
     assert code(agent.post("/leases", {"session": "s-1", "process": "p"})) == (409, "SESSION_ENDED")
     beat = agent.client.post("/beats", json={"beats": [{"lease": lease["id"], "epoch": 1}]}).json()
-    assert beat["results"][0]["status"] == "lost"  # a beat that arrives after the end raises nobody from the dead
+    assert (
+        beat["results"][0]["status"] == "lost"
+    )  # a beat that arrives after the end raises nobody from the dead
     assert kinds(session["id"])[-1] == "lease.released"
 
 
@@ -218,7 +272,9 @@ def test_the_database_keeps_the_law_of_leases(agent: Caller, change: str) -> Non
     with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("UPDATE agent_sessions_session SET fence = NULL")
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("UPDATE agent_sessions_lease SET epoch = 2, process = 'another'")  # as a takeover does
+        cursor.execute(
+            "UPDATE agent_sessions_lease SET epoch = 2, process = 'another'"
+        )  # as a takeover does
     assert Lease.objects.get().epoch == 2
 
 

@@ -1,4 +1,5 @@
-"""A worker that wakes after its lease was taken is refused everywhere it asks, and heard in all that it reports."""
+"""A worker that wakes after its lease was taken is refused everywhere it asks, and heard in all
+that it reports."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,17 +8,17 @@ import orjson
 import pytest
 from django.db import connection
 
+from accounts.models import Project
 from approvals.models import Gate
 from journal.models import Entry
-from ledger import known
 from ledger.models import Attempt, Effect
-from sessions.models import Project, Session, Task
-from sessions.models_leases import Lease
-from tests.approvals.story import Desk
-from tests.ingest.caller import Caller, code, new_key
-from tests.recovery.holding import expire, hold, pass_time
+from ledger.verdicts import inputs
+from sessions.models import Lease, Session, Task
+from tests.api.api_client import Caller, code, new_key
+from tests.approvals.inbox_scenario import Desk
+from tests.recovery.lease_helpers import expire, hold, pass_time
 from tests.recovery.remote import age, declare, probe, verdict
-from tests.recovery.watching import leased
+from tests.recovery.stuck_helpers import leased
 
 pytestmark = pytest.mark.django_db
 Call = Callable[..., Caller]
@@ -25,7 +26,11 @@ Call = Callable[..., Caller]
 
 def fenced() -> list[dict[str, Any]]:
     """The facts of every entry that says a fenced writer wrote."""
-    told = Entry.objects.filter(kind="integrity.fenced").order_by("position").values_list("facts", flat=True)
+    told = (
+        Entry.objects.filter(kind="integrity.fenced")
+        .order_by("position")
+        .values_list("facts", flat=True)
+    )
     return [orjson.loads(facts) for facts in told]
 
 
@@ -41,7 +46,10 @@ class Zombie:
         self.begun = agent.plan("begun", arguments={"ref": "dev"}, lease_epoch=1)
         sent = {"process": "p-1", "intent_digest": self.begun["intent_digest"], "lease_epoch": 1}
         self.key = new_key()
-        assert agent.post(f"/effects/{self.begun['id']}/dispatch", sent, key=self.key).status_code == 200
+        assert (
+            agent.post(f"/effects/{self.begun['id']}/dispatch", sent, key=self.key).status_code
+            == 200
+        )
         self.repeated = sent
         expire(self.lease)
         self.taken = hold(other, "s-1", "p-2")
@@ -54,15 +62,30 @@ def zombie(agent: Caller, call: Call) -> Zombie:
 
 def test_a_zombie_is_refused_wherever_it_commands(zombie: Zombie) -> None:
     agent, session = zombie.agent, zombie.session
-    wish = {"session": "s-1", "effect_key": "new", "tool": "git.push", "arguments": {"ref": "x"}, "lease_epoch": 1}
+    wish = {
+        "session": "s-1",
+        "effect_key": "new",
+        "tool": "git.push",
+        "arguments": {"ref": "x"},
+        "lease_epoch": 1,
+    }
     effects = f"/effects/{zombie.ready['id']}", f"/effects/{zombie.begun['id']}"
     undo = {"effect_key": "undo", "tool": "git.revert", "lease_epoch": 1}
     start = {"process": "p-1", "intent_digest": zombie.ready["intent_digest"], "lease_epoch": 1}
-    log = {"session": "s-1", "type": "log", "sha256": "0" * 64, "size": 1, "media_type": "text/plain", "lease_epoch": 1}
+    log = {
+        "session": "s-1",
+        "type": "log",
+        "sha256": "0" * 64,
+        "size": 1,
+        "media_type": "text/plain",
+        "lease_epoch": 1,
+    }
     before = Effect.objects.count(), Attempt.objects.count(), Task.objects.count()
     refused = {
         "plan": agent.post("/effects", wish),
-        "plan again": agent.post("/effects", wish | {"effect_key": "ready", "arguments": {"ref": "main"}}),
+        "plan again": agent.post(
+            "/effects", wish | {"effect_key": "ready", "arguments": {"ref": "main"}}
+        ),
         "dispatch": agent.post(f"{effects[0]}/dispatch", start),
         "dispatch again": agent.post(f"{effects[1]}/dispatch", zombie.repeated, key=zombie.key),
         "supersede": agent.post(f"{effects[0]}/supersede", {"lease_epoch": 1}),
@@ -70,23 +93,36 @@ def test_a_zombie_is_refused_wherever_it_commands(zombie: Zombie) -> None:
         "renew": agent.post(f"/leases/{zombie.lease['id']}/renew", {"epoch": 1}),
         "release": agent.post(f"/leases/{zombie.lease['id']}/release", {"epoch": 1}),
         "task": agent.post(f"/sessions/{session}/tasks", {"key": "u", "lease_epoch": 1}),
-        "change": agent.post(f"/tasks/{zombie.task}/change", {"state": "running", "lease_epoch": 1}),
+        "change": agent.post(
+            f"/tasks/{zombie.task}/change", {"state": "running", "lease_epoch": 1}
+        ),
         "done": agent.post(f"/tasks/{zombie.task}/done", {"lease_epoch": 1}),
         "items": agent.post(
-            f"/tasks/{zombie.task}/items", {"items": [{"key": "i", "state": "done"}], "lease_epoch": 1}
+            f"/tasks/{zombie.task}/items",
+            {"items": [{"key": "i", "state": "done"}], "lease_epoch": 1},
         ),
-        "checkpoint": agent.post(f"/sessions/{session}/checkpoints", {"summary": "x", "lease_epoch": 1}),
-        "decision": agent.post(f"/sessions/{session}/decisions", {"key": "d", "choice": "x", "lease_epoch": 1}),
+        "checkpoint": agent.post(
+            f"/sessions/{session}/checkpoints", {"summary": "x", "lease_epoch": 1}
+        ),
+        "decision": agent.post(
+            f"/sessions/{session}/decisions", {"key": "d", "choice": "x", "lease_epoch": 1}
+        ),
         "session": agent.post(f"/sessions/{session}/change", {"title": "x", "lease_epoch": 1}),
         "end": agent.post(f"/sessions/{session}/end", {"status": "completed", "lease_epoch": 1}),
         "artifact": agent.post("/artifacts", log),
     }
-    assert {name: code(answer) for name, answer in refused.items()} == dict.fromkeys(refused, (409, "LEASE_LOST"))
+    assert {name: code(answer) for name, answer in refused.items()} == dict.fromkeys(
+        refused, (409, "LEASE_LOST")
+    )
     assert {answer.json()["lease"]["epoch"] for answer in refused.values()} == {2}
     assert (Effect.objects.count(), Attempt.objects.count(), Task.objects.count()) == before
     assert Session.objects.get(id=session).effect_count == 2
-    beat = agent.client.post("/beats", json={"beats": [{"lease": zombie.lease["id"], "epoch": 1}]}).json()
-    assert beat == {"results": [{"lease": zombie.lease["id"], "status": "lost", "expires_at_us": None}]}
+    beat = agent.client.post(
+        "/beats", json={"beats": [{"lease": zombie.lease["id"], "epoch": 1}]}
+    ).json()
+    assert beat == {
+        "results": [{"lease": zombie.lease["id"], "status": "lost", "expires_at_us": None}]
+    }
     traces = fenced()
     assert len(traces) == len(refused) + 1
     assert {(one["given"], one["present"], one["kept"]) for one in traces} == {(1, 2, False)}
@@ -94,7 +130,12 @@ def test_a_zombie_is_refused_wherever_it_commands(zombie: Zombie) -> None:
     # The same commands from whoever holds the lease are done.
     other = zombie.other
     assert other.post("/effects", wish | {"lease_epoch": 2}).status_code == 201
-    assert other.post(f"/tasks/{zombie.task}/change", {"state": "running", "lease_epoch": 2}).status_code == 200
+    assert (
+        other.post(
+            f"/tasks/{zombie.task}/change", {"state": "running", "lease_epoch": 2}
+        ).status_code
+        == 200
+    )
     assert other.post(f"{effects[0]}/supersede", {"lease_epoch": 2}).status_code == 200
     assert other.post("/artifacts", log | {"lease_epoch": 2}).status_code == 201
     assert len(fenced()) == len(traces)
@@ -107,14 +148,18 @@ def test_a_zombie_is_refused_wherever_it_commands(zombie: Zombie) -> None:
         ("fail", {"reason": "rejected"}, "failed"),
     ],
 )
-def test_what_a_zombie_answers_is_kept_and_marked(zombie: Zombie, verb: str, body: dict[str, Any], state: str) -> None:
+def test_what_a_zombie_answers_is_kept_and_marked(
+    zombie: Zombie, verb: str, body: dict[str, Any], state: str
+) -> None:
     at = f"/effects/{zombie.begun['id']}/{verb}"
     answer = zombie.agent.post(at, {"attempt": 1, **body, "lease_epoch": 1})
     assert answer.status_code == 202, answer.text
     assert Effect.objects.get(id=zombie.begun["id"]).state == state
     kind = "effect.acknowledged" if verb == "acknowledge" else "effect.failed"
     assert Entry.objects.get(kind=kind, lane="evidence").lease_epoch == 1
-    assert [(one["given"], one["present"], one["kept"], one["kind"]) for one in fenced()] == [(1, 2, True, kind)]
+    assert [(one["given"], one["present"], one["kept"], one["kind"]) for one in fenced()] == [
+        (1, 2, True, kind)
+    ]
     told = Entry.objects.get(kind="integrity.fenced")
     assert (str(told.effect), told.attempt, told.lease_epoch) == (zombie.begun["id"], 1, 1)
 
@@ -125,22 +170,47 @@ def test_the_holders_own_answer_needs_no_mark(agent: Caller) -> None:
     effect = agent.plan(lease_epoch=1)
     sent = {"process": "p-1", "intent_digest": effect["intent_digest"], "lease_epoch": 1}
     assert agent.post(f"/effects/{effect['id']}/dispatch", sent).status_code == 200
-    done = agent.post(f"/effects/{effect['id']}/acknowledge", {"attempt": 1, "outcome": "ok", "lease_epoch": 1})
+    done = agent.post(
+        f"/effects/{effect['id']}/acknowledge", {"attempt": 1, "outcome": "ok", "lease_epoch": 1}
+    )
     assert done.status_code == 200
     assert fenced() == []
 
 
 def test_what_a_zombie_reports_in_a_batch_is_kept_and_marked(zombie: Zombie) -> None:
-    fact = {"session": "s-1", "kind": "effect.acknowledged", "effect_key": "begun", "attempt": 1, "outcome": "ok"}
+    fact = {
+        "session": "s-1",
+        "kind": "effect.acknowledged",
+        "effect_key": "begun",
+        "attempt": 1,
+        "outcome": "ok",
+    }
     batch: list[dict[str, Any]] = [
         {"id": "f-1", "lease_epoch": 1, **fact},
-        {"id": "f-2", "lease_epoch": 1, "session": "s-1", "kind": "task.changed", "task": "t", "title": "x"},
-        {"id": "f-3", "lease_epoch": 2, "session": "s-1", "kind": "item.done", "task": "t", "item": "i"},
+        {
+            "id": "f-2",
+            "lease_epoch": 1,
+            "session": "s-1",
+            "kind": "task.changed",
+            "task": "t",
+            "title": "x",
+        },
+        {
+            "id": "f-3",
+            "lease_epoch": 2,
+            "session": "s-1",
+            "kind": "item.done",
+            "task": "t",
+            "item": "i",
+        },
         {"id": "f-4", "session": "s-1", "kind": "item.done", "task": "t", "item": "j"},
     ]
     for again in (False, True):  # delivered twice, told once
         results = zombie.agent.report(batch).json()["results"]
-        assert [one.get("note") for one in results] == [None, *[None if again else "lease_lost"] * 3]
+        assert [one.get("note") for one in results] == [
+            None,
+            *[None if again else "lease_lost"] * 3,
+        ]
         assert [(one["given"], one["kept"], one["kind"]) for one in fenced()] == [
             (1, True, "effect.acknowledged"),
             (1, True, "task.changed"),
@@ -149,9 +219,9 @@ def test_what_a_zombie_reports_in_a_batch_is_kept_and_marked(zombie: Zombie) -> 
     # What its own attempt did counts; for the session it speaks no more, whatever epoch it names.
     task = Task.objects.get(key="t")
     assert (task.title, task.items.count()) == ("", 0)
-    assert list(Entry.objects.filter(lane="claim").order_by("position").values_list("kind", flat=True)) == [
-        *("task.changed", "item.done", "item.done")
-    ]
+    assert list(
+        Entry.objects.filter(lane="claim").order_by("position").values_list("kind", flat=True)
+    ) == [*("task.changed", "item.done", "item.done")]
 
 
 def test_in_a_session_of_mode_leased_plan_and_dispatch_name_their_epoch(agent: Caller) -> None:
@@ -164,9 +234,20 @@ def test_in_a_session_of_mode_leased_plan_and_dispatch_name_their_epoch(agent: C
     assert "lease_epoch" in missing.json()["detail"]
     start = {"process": "p", "intent_digest": before["intent_digest"]}
     assert code(agent.post(f"/effects/{before['id']}/dispatch", start)) == (409, "LEASE_LOST")
-    assert agent.post(f"/effects/{before['id']}/dispatch", start | {"lease_epoch": 1}).status_code == 200
-    assert code(agent.post("/effects", wish | {"lease_epoch": 2})) == (409, "LEASE_LOST")  # never given to anybody
-    assert agent.post(f"/effects/{before['id']}/acknowledge", {"attempt": 1, "outcome": "ok"}).status_code == 200
+    assert (
+        agent.post(f"/effects/{before['id']}/dispatch", start | {"lease_epoch": 1}).status_code
+        == 200
+    )
+    assert code(agent.post("/effects", wish | {"lease_epoch": 2})) == (
+        409,
+        "LEASE_LOST",
+    )  # never given to anybody
+    assert (
+        agent.post(
+            f"/effects/{before['id']}/acknowledge", {"attempt": 1, "outcome": "ok"}
+        ).status_code
+        == 200
+    )
 
 
 def test_elsewhere_an_epoch_is_compared_only_where_it_is_sent(agent: Caller) -> None:
@@ -202,7 +283,10 @@ def test_a_task_with_a_lease_of_its_own_is_fenced_by_that(agent: Caller, call: C
     wish = {"session": "s-1", "effect_key": "e", "tool": "t", "task": "t", "lease_epoch": 1}
     assert code(agent.post("/effects", wish)) == (409, "LEASE_LOST")
     assert code(agent.post(f"/tasks/{task}/done", {"lease_epoch": 1})) == (409, "LEASE_LOST")
-    assert code(agent.post("/effects", wish | {"lease_epoch": 2})) == (409, "LEASE_LOST")  # another agent's
+    assert code(agent.post("/effects", wish | {"lease_epoch": 2})) == (
+        409,
+        "LEASE_LOST",
+    )  # another agent's
     planned = another.post("/effects", wish | {"lease_epoch": 2})
     assert planned.status_code == 201, planned.text
     start = {"process": "p", "intent_digest": planned.json()["intent_digest"]}
@@ -210,7 +294,10 @@ def test_a_task_with_a_lease_of_its_own_is_fenced_by_that(agent: Caller, call: C
     assert code(agent.post(f"{at}/dispatch", start | {"lease_epoch": 1})) == (409, "LEASE_LOST")
     assert another.post(f"{at}/dispatch", start | {"lease_epoch": 2}).status_code == 200
     late = {"attempt": 1, "outcome": "ok", "lease_epoch": 1}
-    assert code(agent.post(f"{at}/acknowledge", late)) == (409, "LEASE_LOST")  # nor is the attempt its own
+    assert code(agent.post(f"{at}/acknowledge", late)) == (
+        409,
+        "LEASE_LOST",
+    )  # nor is the attempt its own
     assert another.post(f"{at}/acknowledge", late).status_code == 202
 
 
@@ -241,11 +328,27 @@ def test_work_moves_one_clock_and_beats_the_other(agent: Caller) -> None:
         ("plan again", lambda: agent.post("/effects", wish), False),
         ("dispatch", lambda: agent.post(f"/effects/{effect['id']}/dispatch", start), True),
         ("acknowledge", lambda: agent.post(f"/effects/{effect['id']}/acknowledge", answer), True),
-        ("a late answer", lambda: agent.post(f"/effects/{effect['id']}/acknowledge", answer), False),
-        ("task", lambda: agent.post(f"/tasks/{task}/change", {"state": "running", "lease_epoch": 1}), True),
+        (
+            "a late answer",
+            lambda: agent.post(f"/effects/{effect['id']}/acknowledge", answer),
+            False,
+        ),
+        (
+            "task",
+            lambda: agent.post(f"/tasks/{task}/change", {"state": "running", "lease_epoch": 1}),
+            True,
+        ),
         ("checkpoint", lambda: agent.post(f"/sessions/{session}/checkpoints", checkpoint), True),
-        ("token", lambda: agent.post(f"/leases/{lease['id']}/renew", {"epoch": 1, "progress": "1"}), True),
-        ("the same token", lambda: agent.post(f"/leases/{lease['id']}/renew", {"epoch": 1, "progress": "1"}), False),
+        (
+            "token",
+            lambda: agent.post(f"/leases/{lease['id']}/renew", {"epoch": 1, "progress": "1"}),
+            True,
+        ),
+        (
+            "the same token",
+            lambda: agent.post(f"/leases/{lease['id']}/renew", {"epoch": 1, "progress": "1"}),
+            False,
+        ),
     ]
     seen = []
     for _name, step, _moved in steps:
@@ -257,25 +360,36 @@ def test_work_moves_one_clock_and_beats_the_other(agent: Caller) -> None:
     ]
 
 
-def test_a_zombies_look_at_the_remote_is_kept_and_marked_and_its_messages_are_refused(zombie: Zombie) -> None:
+def test_a_zombies_look_at_the_remote_is_kept_and_marked_and_its_messages_are_refused(
+    zombie: Zombie,
+) -> None:
     agent, session = zombie.agent, zombie.session
     look = {"attempt": 1, "found": "miss", "lease_epoch": 1}
     assert agent.post(f"/effects/{zombie.begun['id']}/probe", look).status_code == 200
     assert Entry.objects.filter(kind="effect.probed").count() == 1
-    assert [(one["given"], one["kept"], one["kind"]) for one in fenced()] == [(1, True, "effect.probed")]
+    assert [(one["given"], one["kept"], one["kind"]) for one in fenced()] == [
+        (1, True, "effect.probed")
+    ]
     message = {"to": "another", "body": "x", "session": session, "lease_epoch": 1}
     assert code(agent.post("/messages", message)) == (409, "LEASE_LOST")
     report = {"session": session, "time_left_s": 900, "lease_epoch": 1}
     assert code(agent.post("/capacity", report)) == (409, "LEASE_LOST")
-    assert zombie.other.post("/messages", message | {"to": "tester", "lease_epoch": 2}).status_code == 201
+    assert (
+        zombie.other.post("/messages", message | {"to": "tester", "lease_epoch": 2}).status_code
+        == 201
+    )
     assert zombie.other.post("/capacity", report | {"lease_epoch": 2}).status_code == 200
 
 
-def test_a_zombie_withdraws_no_request_and_takes_no_message_from_whoever_came_after_it(desk: Desk, call: Call) -> None:
+def test_a_zombie_withdraws_no_request_and_takes_no_message_from_whoever_came_after_it(
+    desk: Desk, call: Call
+) -> None:
     worker = desk.agent
     session, lease = leased(worker)
     gate = desk.gate(worker.plan("e-1", session["id"], lease_epoch=1))
-    sent = worker.post("/messages", {"to": "deploy-7", "body": "look", "session": session["id"]}).json()
+    sent = worker.post(
+        "/messages", {"to": "deploy-7", "body": "look", "session": session["id"]}
+    ).json()
     about_nothing = worker.post("/messages", {"to": "deploy-7", "body": "look"}).json()
     expire(lease)
     taken = worker.post("/leases", {"session": session["id"], "process": "w-2"}).json()
@@ -284,11 +398,19 @@ def test_a_zombie_withdraws_no_request_and_takes_no_message_from_whoever_came_af
         refused = worker.post(door, {"lease_epoch": 1})
         assert code(refused) == (409, "LEASE_LOST")
         assert refused.json()["lease"]["epoch"] == taken["epoch"] == 2
-    assert [(one["kind"], one["kept"]) for one in fenced()] == [("gate.cancelled", False), ("message.read", False)]
+    assert [(one["kind"], one["kept"]) for one in fenced()] == [
+        ("gate.cancelled", False),
+        ("message.read", False),
+    ]
     assert Gate.objects.get().status == "pending"
-    assert [one["id"] for one in worker.get("/messages").json()["items"]] == [sent["id"], about_nothing["id"]]
+    assert [one["id"] for one in worker.get("/messages").json()["items"]] == [
+        sent["id"],
+        about_nothing["id"],
+    ]
     assert code(worker.post(doors[0], {"lease_epoch": -1})) == (422, "invalid")
-    assert worker.post(f"/messages/{about_nothing['id']}/read", {"lease_epoch": 1}).status_code == 200  # of no session
+    assert (
+        worker.post(f"/messages/{about_nothing['id']}/read", {"lease_epoch": 1}).status_code == 200
+    )  # of no session
     for door in doors:
         key = new_key()
         told = worker.post(door, {"lease_epoch": 2}, key=key)
@@ -300,8 +422,11 @@ def test_a_zombie_withdraws_no_request_and_takes_no_message_from_whoever_came_af
     assert code(call("stranger-2").post(doors[0], {"lease_epoch": 2})) == (403, "OTHER_AGENT")
 
 
-def test_requests_of_a_dead_worker_are_dead_as_long_after_the_first_who_came_next(agent: Caller) -> None:
-    """Workers that live shorter than a request settle what the first of them left: none of them moves its end."""
+def test_requests_of_a_dead_worker_are_dead_as_long_after_the_first_who_came_next(
+    agent: Caller,
+) -> None:
+    """Workers that live shorter than a request settle what the first of them left: none of them
+    moves its end."""
     declare(Project.objects.get(name="default"))
     session = agent.session(mode="leased")
     lease = hold(agent, session["id"])
@@ -330,21 +455,28 @@ def test_who_came_next_is_read_by_an_index_and_in_one_query_for_all_effects(
     for number in range(4):
         wish = {"session": session["id"], "tool": "git.push.slow", "arguments": {"n": number}}
         effect = agent.plan(f"e-{number}", lease_epoch=number + 1, **wish)
-        start = {"process": "p-1", "intent_digest": effect["intent_digest"], "lease_epoch": number + 1}
+        start = {
+            "process": "p-1",
+            "intent_digest": effect["intent_digest"],
+            "lease_epoch": number + 1,
+        }
         assert agent.post(f"/effects/{effect['id']}/dispatch", start).status_code == 200
         expire(lease)
         hold(agent, session["id"], f"p-{number + 2}")
     rows = list(Effect.objects.all())
-    attempts = known.attempts_of(rows)
-    leases = known.leases_of(rows)
+    attempts = inputs.load_newest_attempts(rows)
+    leases = inputs.load_leases(rows)
     with django_assert_num_queries(1) as ran:
-        found = known.acquisitions_after(attempts, leases)
+        found = inputs.load_next_acquisitions(attempts, leases)
     assert sorted(epoch for _, epoch in found) == [2, 3, 4, 5]
     assert "entry_of_acquisition" in plan_of(ran.captured_queries[0]["sql"])
     held = Lease.objects.get()
     held.epoch = 1
     with django_assert_num_queries(0):
-        assert known.acquisitions_after({rows[0].id: attempts[rows[0].id]}, {rows[0].id: held}) == {}
+        assert (
+            inputs.load_next_acquisitions({rows[0].id: attempts[rows[0].id]}, {rows[0].id: held})
+            == {}
+        )
 
 
 def plan_of(text: str) -> str:

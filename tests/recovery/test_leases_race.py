@@ -1,4 +1,5 @@
-"""Takeovers in the very moment of a write: what was done was done before, and whoever took over can see it."""
+"""Takeovers in the very moment of a write: what was done was done before, and whoever took over can
+see it."""
 
 import threading
 from collections.abc import Callable
@@ -8,9 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.house.server import Server
-from tests.ingest.caller import Caller, code, new_key
-from tests.recovery.holding import hold
+from tests.api.api_client import Caller, code, new_key
+from tests.config.server import Server
+from tests.recovery.lease_helpers import hold
 
 ROUNDS = 12
 
@@ -21,7 +22,10 @@ def token(live_server_process: Server) -> str:
 
 
 def both(
-    server: Server, token: str, write: Callable[[Caller], httpx.Response], take: Callable[[Caller], Any]
+    server: Server,
+    token: str,
+    write: Callable[[Caller], httpx.Response],
+    take: Callable[[Caller], Any],
 ) -> tuple[httpx.Response, Any]:
     """Let the holder write and the next worker take over in the same moment."""
     gate = threading.Barrier(2)
@@ -37,7 +41,9 @@ def both(
         return written.result(), taken.result()
 
 
-def test_whoever_took_over_sees_every_dispatch_that_was_allowed(live_server_process: Server, token: str) -> None:
+def test_whoever_took_over_sees_every_dispatch_that_was_allowed(
+    live_server_process: Server, token: str
+) -> None:
     agent, seen = Caller(token, address=live_server_process.url), []
     for _ in range(ROUNDS):
         key = new_key()
@@ -46,11 +52,18 @@ def test_whoever_took_over_sees_every_dispatch_that_was_allowed(live_server_proc
         effect = agent.plan(session=key, lease_epoch=1)
         start = {"process": "first", "intent_digest": effect["intent_digest"], "lease_epoch": 1}
 
-        def dispatch(caller: Caller, effect: dict[str, Any] = effect, start: dict[str, Any] = start) -> httpx.Response:
+        def dispatch(
+            caller: Caller, effect: dict[str, Any] = effect, start: dict[str, Any] = start
+        ) -> httpx.Response:
             return caller.post(f"/effects/{effect['id']}/dispatch", start)
 
         def take(caller: Caller, key: str = key, effect: dict[str, Any] = effect) -> Any:
-            assert caller.post("/leases", {"session": key, "process": "next", "takeover": True}).status_code == 201
+            assert (
+                caller.post(
+                    "/leases", {"session": key, "process": "next", "takeover": True}
+                ).status_code
+                == 201
+            )
             return caller.get(f"/effects/{effect['id']}").json()["state"]
 
         answer, state = both(live_server_process, token, dispatch, take)
@@ -64,7 +77,9 @@ def test_whoever_took_over_sees_every_dispatch_that_was_allowed(live_server_proc
     assert set(seen) <= {200, 409}
 
 
-def test_whoever_took_over_a_task_sees_every_plan_that_was_allowed(live_server_process: Server, token: str) -> None:
+def test_whoever_took_over_a_task_sees_every_plan_that_was_allowed(
+    live_server_process: Server, token: str
+) -> None:
     agent = Caller(token, address=live_server_process.url)
     for _ in range(ROUNDS):
         key = new_key()
@@ -77,7 +92,12 @@ def test_whoever_took_over_a_task_sees_every_plan_that_was_allowed(live_server_p
             return caller.post("/effects", wish)
 
         def take(caller: Caller, key: str = key, task: str = task) -> int:
-            assert caller.post("/leases", {"task": task, "process": "next", "takeover": True}).status_code == 201
+            assert (
+                caller.post(
+                    "/leases", {"task": task, "process": "next", "takeover": True}
+                ).status_code
+                == 201
+            )
             return len(caller.get("/effects", session=key).json()["items"])
 
         answer, planned = both(live_server_process, token, plan, take)

@@ -1,4 +1,5 @@
-"""Changing a session that is open; where a branch came from, where it means to go, and where it went."""
+"""Changing a session that is open; where a branch came from, where it means to go, and where it
+went."""
 
 from typing import Any
 from uuid import uuid4
@@ -7,7 +8,7 @@ import pytest
 
 from journal.models import Entry
 from sessions.models import Session
-from tests.ingest.caller import Caller, code
+from tests.api.api_client import Caller, code
 
 
 def read(agent: Caller, session: dict[str, Any]) -> dict[str, Any]:
@@ -24,9 +25,15 @@ def test_what_is_not_sent_stays(agent: Caller) -> None:
     assert (found["title"], found["cursor"], found["waiting_on"]) == ("Fix it", "batch-2", "CI")
     agent.post(path, {"title": "Fix it well", "status": "running"})
     found = read(agent, session)
-    assert (found["title"], found["cursor"], found["status"]) == ("Fix it well", "batch-2", "running")
+    assert (found["title"], found["cursor"], found["status"]) == (
+        "Fix it well",
+        "batch-2",
+        "running",
+    )
     assert found["waiting_on"] == ""
-    assert [entry.facts for entry in Entry.objects.filter(kind="session.changed").order_by("position")] == [
+    assert [
+        entry.facts for entry in Entry.objects.filter(kind="session.changed").order_by("position")
+    ] == [
         '{"status":"waiting"}',
         '{"status":"running"}',
     ]
@@ -40,7 +47,10 @@ def test_a_changed_title_is_no_other_description(agent: Caller) -> None:
     session = agent.session(title="Fix it")
     agent.post(f"/sessions/{session['id']}/change", {"title": "Fix it well"})
     assert agent.post("/sessions", {"key": "s-1", "title": "Fix it"}).status_code == 200
-    assert code(agent.post("/sessions", {"key": "s-1", "title": "Fix it well"})) == (409, "SESSION_DIFFERS")
+    assert code(agent.post("/sessions", {"key": "s-1", "title": "Fix it well"})) == (
+        409,
+        "SESSION_DIFFERS",
+    )
     assert read(agent, session)["title"] == "Fix it well"
 
 
@@ -67,7 +77,10 @@ def test_a_branch_names_the_session_it_comes_from(agent: Caller, stranger: Calle
     again = {"key": "branch of stem", "branched_from": "stem"}
     assert agent.post("/sessions", again).status_code == 200
     agent.session("other")
-    assert code(agent.post("/sessions", again | {"branched_from": "other"})) == (409, "SESSION_DIFFERS")
+    assert code(agent.post("/sessions", again | {"branched_from": "other"})) == (
+        409,
+        "SESSION_DIFFERS",
+    )
     assert read(agent, stem)["branched_from"] is None
 
 
@@ -83,13 +96,22 @@ def test_a_branch_says_where_it_means_to_go_and_where_it_went(agent: Caller) -> 
     assert (merged.status_code, merged.json()["merged_into"]) == (200, stem["id"])
     assert read(agent, branch)["merged_into"] == stem["id"]
     for key in ("k", None):
-        assert agent.post(f"/sessions/{branch['id']}/merged", {"into": "stem"}, key=key).status_code == 200
+        assert (
+            agent.post(f"/sessions/{branch['id']}/merged", {"into": "stem"}, key=key).status_code
+            == 200
+        )
     refused = agent.post(f"/sessions/{branch['id']}/merged", {"into": "other"})
     assert code(refused) == (409, "ALREADY_MERGED")
     assert refused.json()["session"]["merged_into"] == stem["id"]
     assert Entry.objects.filter(kind="session.merged").count() == 1
-    assert code(agent.post(f"/sessions/{other['id']}/merged", {"into": "absent"})) == (422, "session_unknown")
-    assert code(agent.post(f"/sessions/{other['id']}/merged", {"into": "other"})) == (422, "session_is_itself")
+    assert code(agent.post(f"/sessions/{other['id']}/merged", {"into": "absent"})) == (
+        422,
+        "session_unknown",
+    )
+    assert code(agent.post(f"/sessions/{other['id']}/merged", {"into": "other"})) == (
+        422,
+        "session_is_itself",
+    )
     itself = agent.post(f"/sessions/{other['id']}/change", {"merge_into": other["id"]})
     assert code(itself) == (422, "session_is_itself")
     assert Session.objects.get(key="other").merged_into_id is None
@@ -99,12 +121,28 @@ def test_branches_may_be_reported_before_what_they_come_from(agent: Caller) -> N
     told = [
         {"id": "f-1", "kind": "session.branched", "session": "branch", "branched_from": "stem"},
         {"id": "f-2", "kind": "session.merged", "session": "branch", "into": "stem"},
-        {"id": "f-3", "kind": "session.changed", "session": "branch", "merge_into": "branch", "cursor": "7"},
-        {"id": "f-4", "kind": "session.started", "session": "stem", "title": "The stem", "branched_from": "stem"},
+        {
+            "id": "f-3",
+            "kind": "session.changed",
+            "session": "branch",
+            "merge_into": "branch",
+            "cursor": "7",
+        },
+        {
+            "id": "f-4",
+            "kind": "session.started",
+            "session": "stem",
+            "title": "The stem",
+            "branched_from": "stem",
+        },
     ]
     assert agent.report(told).json()["accepted"] == 4
     stem, branch = Session.objects.get(key="stem"), Session.objects.get(key="branch")
-    assert (branch.branched_from_id, branch.merged_into_id, branch.merge_into_id) == (stem.id, stem.id, None)
+    assert (branch.branched_from_id, branch.merged_into_id, branch.merge_into_id) == (
+        stem.id,
+        stem.id,
+        None,
+    )
     assert (stem.title, stem.branched_from_id, branch.cursor) == ("The stem", None, "7")
 
 

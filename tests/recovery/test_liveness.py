@@ -1,4 +1,5 @@
-"""A session whose worker is gone is nowhere said to run, and nothing of it is said to settle by itself."""
+"""A session whose worker is gone is nowhere said to run, and nothing of it is said to settle by
+itself."""
 
 import re
 from typing import Any
@@ -7,22 +8,22 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from inquiry import liveness
-from inquiry.stuck import sweeper
-from inquiry.stuck.seen import LeaseSeen
-from tests.approvals.story import Desk
-from tests.ingest.caller import Caller
-from tests.pages.book import HOUSES_TOKEN, doors
+from monitoring.stuck import sweeper
+from monitoring.stuck.rule_inputs import LeaseInput
+from recovery import liveness
+from tests.api.api_client import Caller
+from tests.approvals.inbox_scenario import Desk
 from tests.pages.people import House
-from tests.recovery.holding import expire, hold
+from tests.pages.sample_data import HOUSES_TOKEN, doors
+from tests.recovery.lease_helpers import expire, hold
 
 pytestmark = pytest.mark.django_db
 RULES = "name: n\nrules:\n- {id: p, title: P, match: {tools: [git.push]}, outcome: require}\n"
 NOW = 10**15
 
 
-def lease(expires: int, **more: Any) -> LeaseSeen:
-    return LeaseSeen(1, "p-1", 0, 0, NOW + expires, 0, 0, **more)
+def lease(expires: int, **more: Any) -> LeaseInput:
+    return LeaseInput(1, "p-1", 0, 0, NOW + expires, 0, 0, **more)
 
 
 @pytest.mark.parametrize(
@@ -44,8 +45,10 @@ def lease(expires: int, **more: Any) -> LeaseSeen:
         ("running", "reported", None, None, False, "end not reported"),
     ],
 )
-def test_the_word(status: str, mode: str, start_by: int | None, held: Any, helped: bool, expected: str) -> None:
-    assert liveness.word(status, mode, start_by, held, helped, NOW) == expected
+def test_the_word(
+    status: str, mode: str, start_by: int | None, held: Any, helped: bool, expected: str
+) -> None:
+    assert liveness.shown_liveness(status, mode, start_by, held, helped, NOW) == expected
 
 
 @pytest.fixture
@@ -65,7 +68,9 @@ def states(html: str) -> list[str]:
     return re.findall(r'<span class="state [\w-]+"><svg.*?</svg>(.*?)</span>', html)
 
 
-def test_every_page_says_that_the_worker_is_gone_while_a_request_waits(house: House, agent: Caller) -> None:
+def test_every_page_says_that_the_worker_is_gone_while_a_request_waits(
+    house: House, agent: Caller
+) -> None:
     Desk(house, agent).rules(RULES)
     session = agent.session("s-1", mode="leased", title="Worker that dies")
     child = agent.session("s-2", mode="leased", parent=session["id"])
@@ -74,12 +79,20 @@ def test_every_page_says_that_the_worker_is_gone_while_a_request_waits(house: Ho
     agent.plan("waits", lease_epoch=held["epoch"])
     client = house.client("reviewer")
     incident = reverse("open_incident")
-    opened = client.post(incident, {"title": "Dead worker", "thing": session["handle"], "reason": "it died"})
+    opened = client.post(
+        incident, {"title": "Dead worker", "thing": session["handle"], "reason": "it died"}
+    )
     assert opened.status_code == 302, opened.content.decode()
     of = {"session": session["id"]}
     pages = [
-        *(reverse(name, kwargs=of) for name in ("session", "session_timeline", "session_state", "session_resume")),
-        *(reverse(name, kwargs=of) for name in ("session_why", "session_decisions", "session_handoffs")),
+        *(
+            reverse(name, kwargs=of)
+            for name in ("session", "session_timeline", "session_state", "session_resume")
+        ),
+        *(
+            reverse(name, kwargs=of)
+            for name in ("session_why", "session_decisions", "session_handoffs")
+        ),
         reverse("session", args=[session["id"]]) + "timeline/?view=lanes",
         reverse("session_diff", args=[session["id"], child["id"]]),
         reverse("sessions") + "?text=Worker",
@@ -92,7 +105,9 @@ def test_every_page_says_that_the_worker_is_gone_while_a_request_waits(house: Ho
     for url in pages:
         html = text(client, url)
         # Facets of a search count what is stored.
-        found = states(html.rpartition("<tbody")[2].partition("</tbody>")[0] if "/audit/" in url else html)
+        found = states(
+            html.rpartition("<tbody")[2].partition("</tbody>")[0] if "/audit/" in url else html
+        )
         assert "worker gone" in found, url
         assert "running" not in found, url
     members = text(client, opened["Location"])
@@ -101,7 +116,7 @@ def test_every_page_says_that_the_worker_is_gone_while_a_request_waits(house: Ho
     assert "No active worker" in resume
     why = text(client, reverse("session_why", kwargs=of))
     assert "No worker." in why
-    assert "it is not stuck" not in why
+    assert "Not stuck." not in why
     assert 'class="statement is-ack"' not in resume
     filtered = text(client, reverse("sessions") + "?status=worker_gone")
     assert "Worker that dies" in filtered
@@ -111,16 +126,26 @@ def test_every_page_says_that_the_worker_is_gone_while_a_request_waits(house: Ho
 def test_nothing_settles_by_itself_without_a_worker(house: House, agent: Caller) -> None:
     agent.session("s-1", mode="leased")
     held = hold(agent, "s-1")
-    probeable = {"name": "git.push", "tool_class": "probeable", "reversibility": "compensable", "deadline_s": 1}
+    probeable = {
+        "name": "git.push",
+        "tool_class": "probeable",
+        "reversibility": "compensable",
+        "deadline_s": 1,
+    }
     Desk(house, agent).declare(probeable["name"], tool_class="probeable")  # type: ignore[arg-type]
     planned = agent.plan("push", lease_epoch=held["epoch"])
-    agent.post(f"/effects/{planned['id']}/dispatch", {
-        "process": "p-1", "intent_digest": planned["intent_digest"], "lease_epoch": held["epoch"],
-    })  # fmt: skip
+    agent.post(
+        f"/effects/{planned['id']}/dispatch",
+        {
+            "process": "p-1",
+            "intent_digest": planned["intent_digest"],
+            "lease_epoch": held["epoch"],
+        },
+    )
     from ledger.models import Effect
 
     Effect.objects.update(deadline_us=1)
-    sweeper.sweep()
+    sweeper.sweep_stuck()
     client = house.client("reviewer")
     board = text(client, reverse("stuck"))
     assert "settles by itself" in board

@@ -1,4 +1,5 @@
-"""People and messages: operators write to an agent from a session's page, all of the project see what was said."""
+"""People and messages: operators write to an agent from a session's page, all of the project see
+what was said."""
 
 import re
 from collections.abc import Iterator
@@ -9,16 +10,22 @@ from django.db import transaction
 from django.test import Client
 from django.urls import reverse
 
+from accounts import agents
+from accounts.models import Agent, Person
 from journal.models import Body, Entry
-from sessions import agents
-from sessions.models import Agent, Person, Session
-from sessions.models_messages import Message
-from tests.ingest.caller import Caller
-from tests.pages.book import doors
+from sessions.models import Message, Session
+from tests.api.api_client import Caller
 from tests.pages.people import House
+from tests.pages.sample_data import doors
 
 pytestmark = pytest.mark.django_db
-NAMES = ("session_messages", "send_to_session", "agent_messages", "send_to_agent", "shared_messages")
+NAMES = (
+    "session_messages",
+    "send_to_session",
+    "agent_messages",
+    "send_to_agent",
+    "shared_messages",
+)
 
 
 @pytest.fixture
@@ -33,7 +40,7 @@ def worker(house: House) -> Iterator[Caller]:
 def other(house: House) -> Iterator[Caller]:
     """Another agent of the project."""
     with transaction.atomic():
-        agent = agents.ensure(house.project, "other")
+        agent = agents.ensure_agent(house.project, "other")
     with doors(agent) as caller:
         yield caller
 
@@ -41,7 +48,10 @@ def other(house: House) -> Iterator[Caller]:
 def urls() -> dict[str, str]:
     session, agent = Session.objects.get().id, Agent.objects.get(name="deploy-7").id
     of = {"session": [session], "agent": [agent]}
-    return {name: reverse(name, args=of.get(next((one for one in of if one in name), ""), [])) for name in NAMES}
+    return {
+        name: reverse(name, args=of.get(next((one for one in of if one in name), ""), []))
+        for name in NAMES
+    }
 
 
 def form_of(page: str) -> dict[str, str]:
@@ -53,7 +63,9 @@ def form_of(page: str) -> dict[str, str]:
     return {"key": key[1], "in_project": project[1]}
 
 
-def test_an_operator_redirects_an_agent_which_finds_it_in_its_box(house: House, worker: Caller) -> None:
+def test_an_operator_redirects_an_agent_which_finds_it_in_its_box(
+    house: House, worker: Caller
+) -> None:
     client, url = house.client("operator"), urls()
     hidden = form_of(client.get(url["session_messages"]).content.decode())
     words = {"subject": "Stop that", "body": "Work on the tests instead.", **hidden}
@@ -74,7 +86,9 @@ def test_an_operator_redirects_an_agent_which_finds_it_in_its_box(house: House, 
     assert "not yet" not in page
 
 
-def test_doors_open_from_their_role_upwards_and_a_look_changes_nothing(house: House, worker: Caller) -> None:
+def test_doors_open_from_their_role_upwards_and_a_look_changes_nothing(
+    house: House, worker: Caller
+) -> None:
     for role in ("viewer", "reviewer", "operator", "administrator"):
         client = house.client(role)
         for name, url in urls().items():
@@ -94,7 +108,11 @@ def test_doors_open_from_their_role_upwards_and_a_look_changes_nothing(house: Ho
 def test_nothing_crosses_to_another_project(house: House, worker: Caller) -> None:
     client = house.client("neighbour")
     for name, url in urls().items():
-        answer = client.post(url, {"body": "x", "key": "k"}) if name.startswith("send") else client.get(url)
+        answer = (
+            client.post(url, {"body": "x", "key": "k"})
+            if name.startswith("send")
+            else client.get(url)
+        )
         assert answer.status_code == (200 if name == "shared_messages" else 404)
     assert not Message.objects.exists()
 
@@ -105,7 +123,9 @@ def test_no_post_without_its_csrf_proof(house: House, worker: Caller) -> None:
     assert not Message.objects.exists()
 
 
-def test_what_agents_say_is_shown_as_theirs_and_inert(house: House, worker: Caller, other: Caller) -> None:
+def test_what_agents_say_is_shown_as_theirs_and_inert(
+    house: House, worker: Caller, other: Caller
+) -> None:
     evil = "<script>alert(1)</script> \u202eapproved"
     other.post("/messages", {"to": "deploy-7", "subject": evil, "body": evil, "session": "s-1"})
     other.post("/messages", {"to": "shared", "body": "to all", "session": "s-1"})
@@ -118,16 +138,23 @@ def test_what_agents_say_is_shown_as_theirs_and_inert(house: House, worker: Call
     assert "by 0 agents" in page
 
 
-def test_a_text_that_is_too_long_is_refused_and_kept_in_the_form(house: House, worker: Caller) -> None:
+def test_a_text_that_is_too_long_is_refused_and_kept_in_the_form(
+    house: House, worker: Caller
+) -> None:
     client = house.client("operator")
-    answer = client.post(urls()["send_to_agent"], {"subject": "kept words", "body": "x" * 16_385, "key": "k"})
+    answer = client.post(
+        urls()["send_to_agent"], {"subject": "kept words", "body": "x" * 16_385, "key": "k"}
+    )
     assert answer.status_code == 422
     assert "kept words" in answer.content.decode()
     assert not Message.objects.exists()
 
 
 def test_the_page_tells_of_the_agents_capacity(house: House, worker: Caller) -> None:
-    worker.post("/capacity", {"session": "s-1", "context_left_tokens": 1_000, "context_total_tokens": 200_000})
+    worker.post(
+        "/capacity",
+        {"session": "s-1", "context_left_tokens": 1_000, "context_total_tokens": 200_000},
+    )
     page = house.client("viewer").get(urls()["session_messages"]).content.decode()
     assert "1,000 of 200,000 tokens" in page or "1\u202f000" in page
     assert "plans are throttled, because little context is left" in page
@@ -150,7 +177,11 @@ def test_the_links_lead_there(house: House, worker: Caller) -> None:
     agent: UUID = Agent.objects.get(name="deploy-7").id
     page = house.client("administrator").get(reverse("agent", args=[agent])).content.decode()
     assert reverse("agent_messages", args=[agent]) in page
-    page = house.client("viewer").get(reverse("session", args=[Session.objects.get().id])).content.decode()
+    page = (
+        house.client("viewer")
+        .get(reverse("session", args=[Session.objects.get().id]))
+        .content.decode()
+    )
     assert urls()["session_messages"] in page
 
 

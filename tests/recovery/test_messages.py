@@ -1,4 +1,5 @@
-"""Messages between agents: whose box, in which order, unread until marked, sent once whatever is repeated."""
+"""Messages between agents: whose box, in which order, unread until marked, sent once whatever is
+repeated."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,16 +7,16 @@ from typing import Any
 import pytest
 from django.db import transaction
 
+from accounts.models import Agent, Project
+from db.clock import now_us
 from journal import erasures
-from journal.clock import now_us
 from journal.models import Entry
 from sessions import messages
-from sessions.models import Agent, Project
-from sessions.models_messages import Message, Reading
-from tests.approvals.story import Desk
-from tests.ingest.caller import Caller, code, new_key
-from tests.pages.book import doors
+from sessions.models import Message, MessageRead
+from tests.api.api_client import Caller, code, new_key
+from tests.approvals.inbox_scenario import Desk
 from tests.pages.people import House
+from tests.pages.sample_data import doors
 
 
 @pytest.fixture
@@ -46,11 +47,17 @@ def test_a_message_lies_in_the_box_of_whom_it_was_sent_to(agent: Caller, other: 
     assert bodies(agent) == []
     row = Message.objects.get()
     entry = Entry.objects.get(position=row.opened_position)
-    assert (entry.kind, entry.subject, sent["handle"]) == ("message.sent", row.id, f"m_{entry.position}")
+    assert (entry.kind, entry.subject, sent["handle"]) == (
+        "message.sent",
+        row.id,
+        f"m_{entry.position}",
+    )
     assert "build" not in entry.facts
 
 
-def test_boxes_are_read_in_the_order_of_the_book_and_page_by_page(agent: Caller, other: Caller) -> None:
+def test_boxes_are_read_in_the_order_of_the_book_and_page_by_page(
+    agent: Caller, other: Caller
+) -> None:
     for number in range(5):
         send(agent, "other" if number % 2 else "shared", f"n{number}")
     assert bodies(other) == ["n0", "n1", "n2", "n3", "n4"]
@@ -73,13 +80,20 @@ def test_sending_again_under_the_same_key_sends_once(agent: Caller, other: Calle
     again = agent.post("/messages", {"to": "other", "body": "once"}, key=key)
     assert (first.json(), first.status_code) == (again.json(), again.status_code)
     assert again.headers["Idempotent-Replay"] == "true"
-    assert code(agent.post("/messages", {"to": "other", "body": "twice"}, key=key)) == (422, "key_reuse")
+    assert code(agent.post("/messages", {"to": "other", "body": "twice"}, key=key)) == (
+        422,
+        "key_reuse",
+    )
     assert bodies(other) == ["once"]
 
 
-def test_a_message_stays_unread_until_it_is_marked_and_marking_is_idempotent(agent: Caller, other: Caller) -> None:
+def test_a_message_stays_unread_until_it_is_marked_and_marking_is_idempotent(
+    agent: Caller, other: Caller
+) -> None:
     sent = send(agent, "other")
-    assert bodies(other) == bodies(other) == ["hello"]  # a reader that died after the first look finds it again
+    assert (
+        bodies(other) == bodies(other) == ["hello"]
+    )  # a reader that died after the first look finds it again
     path, key = f"/messages/{sent['id']}/read", new_key()
     marked = other.post(path, key=key)
     assert marked.status_code == 200
@@ -97,7 +111,7 @@ def test_a_message_to_all_is_read_by_each(agent: Caller, other: Caller) -> None:
     assert other.post(f"/messages/{sent['id']}/read").status_code == 200
     assert bodies(other) == []
     assert bodies(agent) == ["to all"]
-    assert [row.agent.name for row in Reading.objects.select_related("agent")] == ["other"]
+    assert [row.agent.name for row in MessageRead.objects.select_related("agent")] == ["other"]
 
 
 def test_an_agent_sees_and_marks_only_its_own_box_and_the_shared_one(
@@ -114,7 +128,9 @@ def test_an_agent_sees_and_marks_only_its_own_box_and_the_shared_one(
     assert Message.objects.filter(read_at_us__isnull=False).count() == 0
 
 
-def test_what_cannot_be_sent_is_refused_and_leaves_nothing(agent: Caller, other: Caller, stranger: Caller) -> None:
+def test_what_cannot_be_sent_is_refused_and_leaves_nothing(
+    agent: Caller, other: Caller, stranger: Caller
+) -> None:
     theirs = send(stranger, "tester")
     refusals = {
         "agent_unknown": {"to": "nobody", "body": "x"},
@@ -129,7 +145,12 @@ def test_what_cannot_be_sent_is_refused_and_leaves_nothing(agent: Caller, other:
     assert Entry.objects.count() == before
     assert send(agent, "other", "x" * 16_384)["box"] == "mine"
     mine = send(agent, "other", "first")
-    assert other.post("/messages", {"to": "tester", "body": "re", "in_reply_to": mine["id"]}).status_code == 201
+    assert (
+        other.post(
+            "/messages", {"to": "tester", "body": "re", "in_reply_to": mine["id"]}
+        ).status_code
+        == 201
+    )
 
 
 @pytest.mark.parametrize("query", ["unread=2", "box=theirs", "limit=0", "after=x", "colour=red"])
@@ -145,7 +166,7 @@ def test_messages_of_one_session_leave_out_those_about_others(agent: Caller, oth
     assert bodies(other, session="s-1") == ["about s-1", "about none"]
     project, found = Project.objects.get(name="default"), Agent.objects.get(name="other")
     session = Message.objects.filter(session__key="s-2").values_list("session", flat=True).get()
-    letters, more = messages.unread(project.id, found.id, session, 1)
+    letters, more = messages.load_unread_messages(project.id, found.id, session, 1)
     assert ([letter.body for letter in letters], more) == (["about s-2"], True)
 
 
@@ -153,10 +174,14 @@ def test_an_erased_message_says_that_it_was_erased(agent: Caller, other: Caller)
     send(agent, "other", "call me on the red telephone")
     row = Message.objects.get()
     with transaction.atomic():
-        erasures.erase(row.project_id, row.opened_position, reason="art. 17", actor="p_1", now_us=now_us())
+        erasures.erase_body(
+            row.project_id, row.opened_position, reason="art. 17", actor="p_1", now_us=now_us()
+        )
     (item,) = other.get("/messages").json()["items"]
     assert item["erased"] is True
-    assert "telephone" not in str(item)  # a word, since handles and moments are made of digits and hexadecimal letters
+    assert "telephone" not in str(
+        item
+    )  # a word, since handles and moments are made of digits and hexadecimal letters
 
 
 def test_secrets_in_a_message_are_replaced(agent: Caller, other: Caller) -> None:
@@ -174,7 +199,9 @@ def test_a_request_that_is_returned_is_told_to_its_agent(house: House) -> None:
         (item,) = caller.get("/messages").json()["items"]
         assert (item["from"], item["session"]) == ({"kind": "person"}, str(gate.session_id))
         assert f"/api/v1/gates/{gate.id}" in item["body"]
-        assert "bob" not in item["body"]  # a reason stands in one body alone, where it can be erased
+        assert (
+            "bob" not in item["body"]
+        )  # a reason stands in one body alone, where it can be erased
         denied = desk.gate(desk.plan("e-2", arguments={"ref": "next"}))
         desk.answer(denied, "reviewer", "deny", "no")
         assert len(caller.get("/messages").json()["items"]) == 1

@@ -1,4 +1,5 @@
-"""Many at once at one box, with real commits: a message is sent once for its key and read once by each agent."""
+"""Many at once at one box, with real commits: a message is sent once for its key and read once by
+each agent."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,10 +8,10 @@ from typing import Any
 import pytest
 from django.db import transaction
 
+from accounts import agents, projects, tokens
 from journal.models import Entry
-from sessions import agents, projects, tokens
-from sessions.models_messages import Capacity, Message, Reading
-from tests.ingest.caller import Caller, new_key
+from sessions.models import Capacity, Message, MessageRead
+from tests.api.api_client import Caller, new_key
 from tests.journal.committed import committed, together
 
 __all__ = ["committed"]
@@ -27,8 +28,8 @@ def agent(committed: None) -> Callable[[str], Caller]:
     def make(name: str) -> Caller:
         if name not in known:
             with transaction.atomic():
-                found = agents.ensure(projects.ensure_default(), name)
-                known[name] = tokens.issue(found, expires_in=None, actor="tests")
+                found = agents.ensure_agent(projects.ensure_default_project(), name)
+                known[name] = tokens.issue_token(found, expires_in=None, actor="tests")
         return Caller(known[name], app=application)
 
     return make
@@ -40,25 +41,31 @@ def statuses(answers: list[Any]) -> list[int]:
 
 def test_one_key_sends_one_message(agent: Callable[[str], Caller]) -> None:
     key, body = new_key(), {"to": "shared", "body": "once"}
-    answers = together(*[partial(agent("sender").post, "/messages", body, key=key) for _ in range(MANY)])
+    answers = together(
+        *[partial(agent("sender").post, "/messages", body, key=key) for _ in range(MANY)]
+    )
     assert statuses(answers) == [201] * MANY
     assert len({answer.json()["id"] for answer in answers}) == 1
     assert Message.objects.count() == 1
 
 
-def test_marking_under_many_keys_is_one_reading_for_each_agent(agent: Callable[[str], Caller]) -> None:
+def test_marking_under_many_keys_is_one_reading_for_each_agent(
+    agent: Callable[[str], Caller],
+) -> None:
     shared = agent("sender").post("/messages", {"to": "shared", "body": "to all"}).json()["id"]
     own = agent("sender").post("/messages", {"to": "sender", "body": "to me"}).json()["id"]
     readers = [agent(name) for name in ("sender", "second") for _ in range(MANY)]
     marks = [partial(one.post, f"/messages/{shared}/read") for one in readers]
     marks += [partial(agent("sender").post, f"/messages/{own}/read") for _ in range(MANY)]
     assert statuses(together(*marks)) == [200] * len(marks)
-    assert sorted(Reading.objects.values_list("agent__name", flat=True)) == ["second", "sender"]
+    assert sorted(MessageRead.objects.values_list("agent__name", flat=True)) == ["second", "sender"]
     assert Entry.objects.filter(kind="message.read").count() == 3
 
 
 def test_reports_of_capacity_at_once_leave_one_row(agent: Callable[[str], Caller]) -> None:
-    reports = [partial(agent("sender").post, "/capacity", {"queue": number}) for number in range(MANY)]
+    reports = [
+        partial(agent("sender").post, "/capacity", {"queue": number}) for number in range(MANY)
+    ]
     assert statuses(together(*reports)) == [200] * MANY
     assert Capacity.objects.count() == 1
     assert Entry.objects.filter(kind="capacity.reported").count() == MANY

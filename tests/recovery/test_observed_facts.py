@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from sessions import facts
-from sessions.models import Session
-from sessions.models_state import ObservedFact
-from tests.ingest.caller import Caller, code
+from sessions.models import ObservedFact, Session
+from tests.api.api_client import Caller, code
 
 
 @pytest.fixture
@@ -16,17 +15,23 @@ def path(agent: Caller) -> str:
 
 
 def drifting(now_us: int) -> dict[str, list[str]]:
-    found = facts.drifting(facts.fresh(Session.objects.get(), now_us))
+    found = facts.find_conflicting_facts(facts.load_fresh_facts(Session.objects.get(), now_us))
     return {name: [row.source for row in rows] for name, rows in found.items()}
 
 
 def test_the_latest_word_of_a_source_stands(agent: Caller, path: str) -> None:
     for value, key in (("1.3", "z"), ({"major": 1, "minor": 4}, "a")):
-        told = agent.post(path, {"name": "version", "value": value, "source": "package.json"}, key=key)
+        told = agent.post(
+            path, {"name": "version", "value": value, "source": "package.json"}, key=key
+        )
         assert (told.status_code, told.json()["drift"]) == (201, False)
     (row,) = agent.get(path).json()["items"]
-    assert (row["name"], row["source"], row["value"]) == ("version", "package.json", {"major": 1, "minor": 4})
-    assert row["fresh_until_us"] - row["observed_at_us"] == facts.FRESH_S * 1_000_000
+    assert (row["name"], row["source"], row["value"]) == (
+        "version",
+        "package.json",
+        {"major": 1, "minor": 4},
+    )
+    assert row["fresh_until_us"] - row["observed_at_us"] == facts.DEFAULT_FACT_FRESH_S * 1_000_000
     assert "minor" not in str(ObservedFact.objects.get().__dict__)
 
 
@@ -42,13 +47,26 @@ def test_two_sources_that_differ_are_a_drift_while_both_are_fresh(agent: Caller,
     over = ObservedFact.objects.get(name="head", source="git").fresh_until_us
     assert drifting(over) == {"head": ["ci", "git"]}
     assert drifting(over + 1) == {}
-    assert agent.post(path, {"name": "head", "value": "9c41", "source": "git"}).json()["drift"] is False
+    assert (
+        agent.post(path, {"name": "head", "value": "9c41", "source": "git"}).json()["drift"]
+        is False
+    )
 
 
 def test_values_are_compared_as_json(agent: Caller, path: str) -> None:
     agent.post(path, {"name": "limits", "value": {"a": 1, "b": 2.0}, "source": "one"})
-    assert agent.post(path, {"name": "limits", "value": {"b": 2, "a": 1}, "source": "two"}).json()["drift"] is False
-    assert agent.post(path, {"name": "limits", "value": {"b": "2", "a": 1}, "source": "two"}).json()["drift"] is True
+    assert (
+        agent.post(path, {"name": "limits", "value": {"b": 2, "a": 1}, "source": "two"}).json()[
+            "drift"
+        ]
+        is False
+    )
+    assert (
+        agent.post(path, {"name": "limits", "value": {"b": "2", "a": 1}, "source": "two"}).json()[
+            "drift"
+        ]
+        is True
+    )
 
 
 def test_facts_are_listed_by_name_and_freshness(agent: Caller, path: str) -> None:
@@ -57,7 +75,9 @@ def test_facts_are_listed_by_name_and_freshness(agent: Caller, path: str) -> Non
     ObservedFact.objects.filter(name="a").update(fresh_until_us=1)
     assert [row["name"] for row in agent.get(path).json()["items"]] == ["c", "b", "a"]
     assert [row["name"] for row in agent.get(path, fresh=1).json()["items"]] == ["c", "b"]
-    assert [(row["name"], row["fresh"]) for row in agent.get(path, name="a").json()["items"]] == [("a", False)]
+    assert [(row["name"], row["fresh"]) for row in agent.get(path, name="a").json()["items"]] == [
+        ("a", False)
+    ]
     assert code(agent.get(path, fresh="no")) == (422, "invalid")
 
 
@@ -80,7 +100,12 @@ def test_what_is_no_fact_is_refused(agent: Caller, path: str, body: dict[str, An
 
 def test_the_source_of_a_report_is_whoever_says_it(agent: Caller, path: str) -> None:
     fact = {"kind": "fact.observed", "session": "s-1", "name": "head", "value": 1}
-    assert agent.report([{**fact, "id": "f-1"}, {**fact, "id": "f-2", "source": "git"}]).json()["accepted"] == 2
+    assert (
+        agent.report([{**fact, "id": "f-1"}, {**fact, "id": "f-2", "source": "git"}]).json()[
+            "accepted"
+        ]
+        == 2
+    )
     assert sorted(ObservedFact.objects.values_list("source", flat=True)) == ["git", "tester"]
 
 

@@ -1,14 +1,15 @@
-"""What happens rarely and in an odd order: a retry beside an undoing, a word after an answer, a resource too busy."""
+"""What happens rarely and in an odd order: a retry beside an undoing, a word after an answer, a
+resource too busy."""
 
 from typing import Any
 
 import pytest
 
-from ledger import known
+from accounts.models import Project
 from ledger.models import Attempt, Effect
-from sessions.models import Project
-from tests.approvals.story import Desk
-from tests.ingest.caller import Caller, code
+from ledger.verdicts import inputs
+from tests.api.api_client import Caller, code
+from tests.approvals.inbox_scenario import Desk
 from tests.recovery.remote import declare, dispatched, replay, row, verdict
 from tests.recovery.resolver import Resolver, mail, now, olga
 
@@ -23,7 +24,9 @@ def worker(agent: Caller) -> Caller:
     return agent
 
 
-def undo(worker: Caller, effect: dict[str, Any], tool: str = "pay.keyed", key: str = "undo") -> dict[str, Any]:
+def undo(
+    worker: Caller, effect: dict[str, Any], tool: str = "pay.keyed", key: str = "undo"
+) -> dict[str, Any]:
     body = {"effect_key": key, "tool": tool, "arguments": {"undo": key}}
     answer = worker.post(f"/effects/{effect['id']}/compensate", body)
     assert answer.status_code == 201, answer.text
@@ -39,7 +42,9 @@ def resume(worker: Caller, effect: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["planned", "in doubt"])
-def test_what_is_being_undone_is_not_done_again_although_its_undoing_may_be(worker: Caller, begun: bool) -> None:
+def test_what_is_being_undone_is_not_done_again_although_its_undoing_may_be(
+    worker: Caller, begun: bool
+) -> None:
     effect = dispatched(worker, "pay.keyed")
     undoing = undo(worker, effect)
     if begun:
@@ -47,7 +52,9 @@ def test_what_is_being_undone_is_not_done_again_although_its_undoing_may_be(work
     said = verdict(worker, effect)
     assert (said["verdict"], said["row"]) == ("replay" if begun else "execute", "11")
     assert said["compensation"] == undoing["id"]
-    assert "remote_key" not in said  # what the verdict tells to do is done under keys of the compensation
+    assert (
+        "remote_key" not in said
+    )  # what the verdict tells to do is done under keys of the compensation
     refused = replay(worker, effect)
     assert code(refused) == (409, "COMPENSATION_OPEN")
     assert Attempt.objects.filter(effect=effect["id"]).count() == 1
@@ -84,14 +91,19 @@ def test_an_undoing_that_is_itself_undone_is_judged_by_that(quiet: Desk) -> None
     assert found["compensation"] == first["id"]
 
 
-def test_many_attempts_of_one_effect_hide_no_doubt_of_another(worker: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known, "MOST_ATTEMPTS", 3)
+def test_many_attempts_of_one_effect_hide_no_doubt_of_another(
+    worker: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inputs, "MAX_ATTEMPTS_LOADED", 3)
     effect = dispatched(worker, "mail.send", "doubt")
     worker.fail(effect, "timeout")
     worker.report([_failed("doubt", 2)])
     assert resume(worker, effect)["safe"] is False
     busy = dispatched(worker, "page.read", "busy", arguments={"page": 1})
-    assert worker.report([_failed("busy", number, "timeout") for number in range(2, 9)]).status_code == 200
+    assert (
+        worker.report([_failed("busy", number, "timeout") for number in range(2, 9)]).status_code
+        == 200
+    )
     assert row(worker, busy)[0] == "replay"
     assert resume(worker, effect)["because"][0]["effect"] == effect["id"]
     # Nor do those after it that are answered hide it.
@@ -100,12 +112,14 @@ def test_many_attempts_of_one_effect_hide_no_doubt_of_another(worker: Caller, mo
     assert resume(worker, effect)["because"][0]["effect"] == effect["id"]
 
 
-def test_a_key_used_more_often_than_is_read_is_not_relied_upon(worker: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_used_more_often_than_is_read_is_not_relied_upon(
+    worker: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
     effect = dispatched(worker, "pay.keyed")
     for number in (1, 2):
         assert replay(worker, effect, number).status_code == 200
     assert row(worker, effect)[2] == "KEY_LIVE"
-    monkeypatch.setattr(known, "MOST_ATTEMPTS", 3)
+    monkeypatch.setattr(inputs, "MAX_ATTEMPTS_LOADED", 3)
     assert row(worker, effect) == ("escalate", "18", "KEY_EXPIRED")
 
 
@@ -118,7 +132,7 @@ def _failed(key: str, attempt: int, reason: str = "rejected") -> dict[str, Any]:
 def test_a_resource_with_many_effects_is_overtaken_by_one_planned_long_ago(
     worker: Caller, monkeypatch: pytest.MonkeyPatch, resource: str
 ) -> None:
-    monkeypatch.setattr(known, "_NEWEST_ON_RESOURCE", 2)
+    monkeypatch.setattr(inputs, "_NEWEST_ON_RESOURCE", 2)
     target: dict[str, Any] = {"target": {"resource": resource}} if resource else {}
     early = worker.plan("early", tool="file.put", arguments={"text": "early"}, **target)
     for n in range(3):
@@ -129,7 +143,9 @@ def test_a_resource_with_many_effects_is_overtaken_by_one_planned_long_ago(
     assert row(worker, effect) == ("escalate", "16", "STALE_PUT")
     worker.fail(early, "rejected")
     assert row(worker, effect) == ("replay", "15", "PUT_LATEST")
-    monkeypatch.setattr(known, "_RELEASES_READ", 0)  # more than can be looked through: nobody knows
+    monkeypatch.setattr(
+        inputs, "_RELEASES_READ", 0
+    )  # more than can be looked through: nobody knows
     assert row(worker, effect) == ("escalate", "16", "STALE_PUT")
 
 

@@ -1,19 +1,26 @@
-"""An agent reads its own plan again; another agent of the project does not, nor does one of another project."""
+"""An agent reads its own plan again; another agent of the project does not, nor does one of another
+project."""
 
 from collections.abc import Callable
 
-from tests.ingest.caller import Caller
+from tests.api.api_client import Caller
 
 
 def test_an_agent_reads_its_own_plan_again_without_its_secrets(agent: Caller) -> None:
     agent.session("s")
     secret = {"ref": "fix", "headers": {"Authorization": "Bearer 0123456789abcdef0123456789abcdef"}}
-    effect = agent.plan("k", "s", arguments=secret, why="all tests pass", target={"ref": "refs/heads/fix"})
+    effect = agent.plan(
+        "k", "s", arguments=secret, why="all tests pass", target={"ref": "refs/heads/fix"}
+    )
     told = agent.get(f"/effects/{effect['id']}/plan")
     assert told.status_code == 200
     body = told.json()
     assert (body["effect"], body["effect_key"], body["tool"]) == (effect["id"], "k", "git.push")
-    assert (body["redactions"], body["arguments"]["ref"], body["why"]) == (1, "fix", "all tests pass")
+    assert (body["redactions"], body["arguments"]["ref"], body["why"]) == (
+        1,
+        "fix",
+        "all tests pass",
+    )
     assert body["target"] == {"ref": "refs/heads/fix"}
     assert "0123456789abcdef" not in told.text
 

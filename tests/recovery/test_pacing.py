@@ -8,14 +8,13 @@ import time_machine
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from journal import sql
+from db import raw_sql
 from journal.models import Entry
-from ledger import declared
 from ledger.models import Effect
+from ledger.tools import cache
 from sessions import capacity
-from sessions.models import Session
-from sessions.models_messages import Capacity
-from tests.ingest.caller import Caller, code, new_key
+from sessions.models import Capacity, Session
+from tests.api.api_client import Caller, code, new_key
 
 LITTLE: dict[str, Any] = {"context_left_tokens": 1_200, "context_total_tokens": 200_000}
 ENOUGH: dict[str, Any] = {"context_left_tokens": 90_000, "context_total_tokens": 200_000}
@@ -29,11 +28,18 @@ def say(agent: Caller, **fields: Any) -> dict[str, Any]:
 
 
 def try_plan(agent: Caller, effect_key: str, session: str = "s-1", **fields: Any) -> Any:
-    body = {"session": session, "effect_key": effect_key, "tool": "git.push", "arguments": {"ref": effect_key}}
+    body = {
+        "session": session,
+        "effect_key": effect_key,
+        "tool": "git.push",
+        "arguments": {"ref": effect_key},
+    }
     return agent.post("/effects", body | fields)
 
 
-def test_a_plan_is_paced_while_little_is_left_and_everything_under_way_passes(agent: Caller) -> None:
+def test_a_plan_is_paced_while_little_is_left_and_everything_under_way_passes(
+    agent: Caller,
+) -> None:
     agent.session()
     planned, running = agent.plan("e-1"), agent.plan("e-2", arguments={"n": 2})
     agent.dispatch(running)
@@ -41,15 +47,18 @@ def test_a_plan_is_paced_while_little_is_left_and_everything_under_way_passes(ag
     before = Entry.objects.count(), Effect.objects.count()
     refused = try_plan(agent, "e-3")
     assert code(refused) == (429, "PACED")
-    assert 1 <= int(refused.headers["Retry-After"]) <= capacity.COME_AGAIN_S
+    assert 1 <= int(refused.headers["Retry-After"]) <= capacity.MAX_RETRY_AFTER_S
     assert (Entry.objects.count(), Effect.objects.count()) == before
     assert Session.objects.get().effect_count == 2
-    # What was asked for already is answered, dispatched, acknowledged, failed, and so is its undoing planned or not.
+    # What was asked for already is answered, dispatched, acknowledged, failed, and so is its
+    # undoing planned or not.
     assert agent.plan("e-1")["answer"] == "proceed"
     agent.dispatch(planned)
     agent.acknowledge(planned)
     agent.fail(running, "rejected")
-    undo = agent.post(f"/effects/{planned['id']}/compensate", {"tool": "git.undo", "effect_key": "u-1"})
+    undo = agent.post(
+        f"/effects/{planned['id']}/compensate", {"tool": "git.undo", "effect_key": "u-1"}
+    )
     assert code(undo) == (429, "PACED")
 
 
@@ -60,24 +69,28 @@ def test_a_new_report_with_room_ends_the_pacing_at_once(agent: Caller) -> None:
     body = {"session": "s-1", "effect_key": "e-1", "tool": "git.push", "arguments": {}}
     assert code(agent.post("/effects", body, key=key)) == (429, "PACED")
     assert say(agent, session="s-1", **ENOUGH)["paced"] is False
-    assert agent.post("/effects", body, key=key).status_code == 201  # a refused plan has not used up its key
+    assert (
+        agent.post("/effects", body, key=key).status_code == 201
+    )  # a refused plan has not used up its key
 
 
 @pytest.mark.parametrize(
     ("report", "paced"),
     [
-        ({"context_left_tokens": capacity.LEAST_CONTEXT_TOKENS}, False),
-        ({"context_left_tokens": capacity.LEAST_CONTEXT_TOKENS - 1}, True),
+        ({"context_left_tokens": capacity.MIN_CONTEXT_TOKENS}, False),
+        ({"context_left_tokens": capacity.MIN_CONTEXT_TOKENS - 1}, True),
         ({"context_left_tokens": 10_000, "context_total_tokens": 200_000}, False),
         ({"context_left_tokens": 9_999, "context_total_tokens": 200_000}, True),
-        ({"time_left_s": capacity.LEAST_TIME_S - 1}, True),
+        ({"time_left_s": capacity.MIN_TIME_LEFT_S - 1}, True),
         ({"time_left_s": 3600}, False),
-        ({"queue": capacity.MOST_QUEUE}, False),
-        ({"queue": capacity.MOST_QUEUE + 1}, True),
+        ({"queue": capacity.MAX_QUEUE}, False),
+        ({"queue": capacity.MAX_QUEUE + 1}, True),
         ({"context_total_tokens": 200_000}, False),
     ],
 )
-def test_the_thresholds_are_what_the_documentation_says(agent: Caller, report: dict[str, int], paced: bool) -> None:
+def test_the_thresholds_are_what_the_documentation_says(
+    agent: Caller, report: dict[str, int], paced: bool
+) -> None:
     agent.session()
     assert say(agent, **report)["paced"] is paced
     assert try_plan(agent, "e-1").status_code == (429 if paced else 201)
@@ -86,12 +99,12 @@ def test_the_thresholds_are_what_the_documentation_says(agent: Caller, report: d
 def test_a_stale_report_paces_nothing_and_time_runs_on_within_a_fresh_one(agent: Caller) -> None:
     with time_machine.travel("2026-03-01T12:00:00Z", tick=False) as clock:
         agent.session()
-        say(agent, time_left_s=capacity.LEAST_TIME_S + 100)
+        say(agent, time_left_s=capacity.MIN_TIME_LEFT_S + 100)
         clock.shift(99)
         assert try_plan(agent, "e-1").status_code == 201
         clock.shift(2)
         assert code(try_plan(agent, "e-2")) == (429, "PACED")
-        clock.shift(capacity.FRESH_S - 101)
+        clock.shift(capacity.CAPACITY_FRESH_S - 101)
         assert try_plan(agent, "e-2").status_code == 201
 
 
@@ -109,7 +122,9 @@ def test_only_the_agent_and_the_session_that_were_spoken_of_are_paced(
     assert try_plan(agent, "e-2", "s-1").status_code == 201
 
 
-def test_the_latest_report_is_kept_once_and_every_one_stands_in_the_book(agent: Caller, stranger: Caller) -> None:
+def test_the_latest_report_is_kept_once_and_every_one_stands_in_the_book(
+    agent: Caller, stranger: Caller
+) -> None:
     agent.session()
     for queue in (1, 2, 3):
         say(agent, session="s-1", queue=queue)
@@ -134,16 +149,20 @@ def test_a_report_that_says_nothing_or_of_nothing_is_refused(agent: Caller) -> N
     assert not Capacity.objects.exists()
 
 
-def test_neither_silence_nor_room_costs_a_plan_a_statement(agent: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(declared, "KEPT_S", 3600)  # of seconds a busy machine takes as many between two plans
+def test_neither_silence_nor_room_costs_a_plan_a_statement(
+    agent: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        cache, "CACHE_S", 3600
+    )  # of seconds a busy machine takes as many between two plans
     asked: list[str] = []
-    run = sql._run
+    run = raw_sql._run
 
     def noted(here: Any, text: str, parameters: Any) -> Any:
         asked.append(text)
         return run(here, text, parameters)
 
-    monkeypatch.setattr(sql, "_run", noted)
+    monkeypatch.setattr(raw_sql, "_run", noted)
 
     def statements(effect_key: str) -> int:
         asked.clear()
@@ -156,4 +175,6 @@ def test_neither_silence_nor_room_costs_a_plan_a_statement(agent: Caller, monkey
     silent = statements("e-1")
     say(agent, **ENOUGH)
     assert statements("e-2") == silent
-    assert not [text for text in asked if "agent_sessions_capacity" in text and "ledger_hold" not in text]
+    assert not [
+        text for text in asked if "agent_sessions_capacity" in text and "ledger_stop" not in text
+    ]

@@ -1,4 +1,5 @@
-"""Looks at the remote: a hit acknowledges, a miss counts from when it began, and only after the fence."""
+"""Looks at the remote: a hit acknowledges, a miss counts from when it began, and only after the
+fence."""
 
 import itertools
 import json
@@ -6,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from journal.clock import now_us
+from accounts.models import Project
+from db.clock import now_us
 from journal.models import Entry
-from ledger import breaches
+from ledger import violations
 from ledger.models import Attempt, Effect
-from sessions.models import Project
-from tests.ingest.caller import Caller, code
+from tests.api.api_client import Caller, code
 from tests.recovery.remote import age, declare, dispatched, probe, replay, row, verdict
 
 S = 1_000_000
@@ -30,7 +31,11 @@ def test_a_hit_acknowledges_the_attempt_with_its_reference(worker: Caller) -> No
     told = probe(worker, effect, "hit", external_reference="3f2a91c")
     assert (told["verdict"], told["row"], told["effect"]["state"]) == ("skip", "7", "acknowledged")
     stored = Effect.objects.get(id=effect["id"])
-    assert (stored.state, stored.outcome, stored.external_reference) == ("acknowledged", "ok", "3f2a91c")
+    assert (stored.state, stored.outcome, stored.external_reference) == (
+        "acknowledged",
+        "ok",
+        "3f2a91c",
+    )
     assert code(replay(worker, effect)) == (409, "ALREADY_DISPATCHED")
     assert Entry.objects.get(kind="effect.probed").lane == "evidence"
 
@@ -43,12 +48,18 @@ def test_the_word_of_whoever_acted_goes_before_what_a_look_found(worker: Caller)
     assert (stored.outcome, stored.external_reference, stored.violates) == ("error", "own", False)
 
 
-def test_a_miss_before_the_fence_waits_and_one_begun_after_it_proves_the_absence(worker: Caller) -> None:
+def test_a_miss_before_the_fence_waits_and_one_begun_after_it_proves_the_absence(
+    worker: Caller,
+) -> None:
     effect = dispatched(worker, "git.push.slow")
     told = probe(worker, effect, "miss")
     sent = Attempt.objects.get().received_us
     assert sent is not None
-    assert (told["verdict"], told["reason"], told["until_us"]) == ("wait", "FENCE_WAIT", sent + 600 * S)
+    assert (told["verdict"], told["reason"], told["until_us"]) == (
+        "wait",
+        "FENCE_WAIT",
+        sent + 600 * S,
+    )
     assert code(replay(worker, effect)) == (409, "ALREADY_DISPATCHED")
     assert verdict(worker, effect)["verdict"] == "wait"
     other = dispatched(worker, "git.push.slow", "e-2", arguments={"ref": "other"})
@@ -60,7 +71,9 @@ def test_a_miss_before_the_fence_waits_and_one_begun_after_it_proves_the_absence
     assert replay(worker, other).json()["remote_key"] == told["remote_key"]
 
 
-def test_a_look_begun_before_the_fence_never_proves_an_absence_however_late_it_is_told(worker: Caller) -> None:
+def test_a_look_begun_before_the_fence_never_proves_an_absence_however_late_it_is_told(
+    worker: Caller,
+) -> None:
     effect = dispatched(worker, "git.push.slow")
     age(effect, 601)
     sent = Attempt.objects.get().received_us or 0
@@ -98,7 +111,9 @@ def test_a_look_for_an_earlier_attempt_says_nothing_of_a_later_one(worker: Calle
     assert code(replay(worker, effect, 2, "p-3")) == (409, "ALREADY_DISPATCHED")
 
 
-def test_after_as_many_failed_looks_as_the_operator_allows_a_person_is_asked(worker: Caller) -> None:
+def test_after_as_many_failed_looks_as_the_operator_allows_a_person_is_asked(
+    worker: Caller,
+) -> None:
     effect = dispatched(worker, "git.push.slow")  # max_probes: 2
     told = probe(worker, effect, "error")
     assert (told["verdict"], told["row"]) == ("wait", "22")
@@ -114,7 +129,9 @@ def test_what_is_found_several_times_is_a_breach_and_its_extras_are_undone(worke
     assert (told["verdict"], told["row"], told["reason"]) == ("compensate", "23", "DUPLICATE_FOUND")
     stored = Effect.objects.get(id=effect["id"])
     assert stored.violates
-    assert breaches.of(stored) == ["A probe found it more than once: it happened twice."]
+    assert violations.load_effect_violations(stored) == [
+        "A probe found it more than once: it happened twice."
+    ]
     body = {"effect_key": "undo", "tool": "git.push.slow", "arguments": {"delete": "the second"}}
     undo = worker.post(f"/effects/{effect['id']}/compensate", body).json()
     worker.dispatch(undo)
@@ -136,7 +153,10 @@ def test_a_look_is_reported_once_however_often_it_is_sent(worker: Caller) -> Non
     first, second = (worker.post(path, body, key="look") for _ in range(2))
     assert first.json()["inputs"] == second.json()["inputs"]
     assert Entry.objects.filter(kind="effect.probed").count() == 1
-    assert code(worker.post(path, {"attempt": 1, "found": "miss"}, key="look")) == (422, "key_reuse")
+    assert code(worker.post(path, {"attempt": 1, "found": "miss"}, key="look")) == (
+        422,
+        "key_reuse",
+    )
 
 
 @pytest.mark.parametrize(
@@ -148,7 +168,9 @@ def test_a_look_is_reported_once_however_often_it_is_sent(worker: Caller) -> Non
         ({"attempt": 1, "found": "hit", "colour": "red"}, (422, "invalid")),
     ],
 )
-def test_what_is_no_look_is_refused(worker: Caller, body: dict[str, Any], refusal: tuple[int, str]) -> None:
+def test_what_is_no_look_is_refused(
+    worker: Caller, body: dict[str, Any], refusal: tuple[int, str]
+) -> None:
     effect = dispatched(worker, "git.push")
     assert code(worker.post(f"/effects/{effect['id']}/probe", body)) == refusal
     assert not Entry.objects.filter(kind="effect.probed").exists()
@@ -157,7 +179,10 @@ def test_what_is_no_look_is_refused(worker: Caller, body: dict[str, Any], refusa
 def test_another_project_sees_neither_verdict_nor_look(worker: Caller, stranger: Caller) -> None:
     effect = dispatched(worker, "git.push")
     assert code(stranger.get(f"/effects/{effect['id']}/verdict"))[0] == 404
-    assert code(stranger.post(f"/effects/{effect['id']}/probe", {"attempt": 1, "found": "hit"}))[0] == 404
+    assert (
+        code(stranger.post(f"/effects/{effect['id']}/probe", {"attempt": 1, "found": "hit"}))[0]
+        == 404
+    )
 
 
 def _reported(effect: dict[str, Any]) -> list[dict[str, Any]]:
@@ -187,5 +212,10 @@ def test_a_reported_miss_of_which_nobody_says_when_it_began_proves_nothing(worke
     unsaid = _reported(effect)[-1]
     assert worker.report([unsaid]).status_code == 200
     assert row(worker, effect) == ("probe", "21", "PROBED_ABSENT")
-    assert worker.report([{**unsaid, "id": "h", "found": "hit", "external_reference": "r"}]).status_code == 200
+    assert (
+        worker.report(
+            [{**unsaid, "id": "h", "found": "hit", "external_reference": "r"}]
+        ).status_code
+        == 200
+    )
     assert row(worker, effect) == ("skip", "7", "DONE")

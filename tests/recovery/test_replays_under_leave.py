@@ -1,18 +1,19 @@
-"""Leave that people gave is for one attempt: it serves again by few rows, for the same intent, as things are now."""
+"""Leave that people gave is for one attempt: it serves again by few rows, for the same intent, as
+things are now."""
 
 from typing import Any
 
 import pytest
 from django.db import IntegrityError, transaction
 
+from accounts import agents, tokens
 from approvals.models import Gate
 from ledger.models import Attempt
-from sessions import agents, tokens
+from tests.api.api_client import Caller, code
 from tests.approvals.conftest import quiet as quiet
-from tests.approvals.story import Desk
-from tests.ingest.caller import Caller, code
+from tests.approvals.inbox_scenario import Desk
 from tests.recovery.remote import declare, replay, row, verdict
-from tests.sessions.mates import one_team
+from tests.sessions.team_helpers import one_team
 
 pytestmark = pytest.mark.django_db
 HELD = """
@@ -118,7 +119,10 @@ def test_rules_that_grew_stricter_ask_again_before_the_same_leave_serves(desk: D
     desk.person("second")
     assert desk.answer(desk.gate(effect), "second").refusal is None
     assert replay(desk.agent, effect).status_code == 200
-    assert Attempt.objects.get(effect=effect["id"], number=2).remote_key == verdict(desk.agent, effect)["remote_key"]
+    assert (
+        Attempt.objects.get(effect=effect["id"], number=2).remote_key
+        == verdict(desk.agent, effect)["remote_key"]
+    )
 
 
 def test_leave_that_rules_gave_serves_by_every_row_until_they_would_not_give_it(desk: Desk) -> None:
@@ -144,18 +148,27 @@ def test_an_approver_who_left_takes_their_yes_along(desk: Desk) -> None:
 def test_other_preconditions_are_not_what_people_saw(desk: Desk) -> None:
     effect = desk.plan(tool="file.put", preconditions={"etag": "a"})
     desk.answer(desk.gate(effect), "reviewer")
-    body = {"process": "p-1", "intent_digest": effect["intent_digest"], "preconditions": {"etag": "a"}}
+    body = {
+        "process": "p-1",
+        "intent_digest": effect["intent_digest"],
+        "preconditions": {"etag": "a"},
+    }
     assert desk.agent.post(f"/effects/{effect['id']}/dispatch", body).status_code == 200
     assert row(desk.agent, effect) == ("replay", "14", "GUARDED_PUT")
     refused = replay(desk.agent, effect, preconditions={"etag": "b"})
-    assert (code(refused), refused.json()["reason"]) == ((409, "INTENT_MISMATCH"), "precondition_changed")
+    assert (code(refused), refused.json()["reason"]) == (
+        (409, "INTENT_MISMATCH"),
+        "precondition_changed",
+    )
     assert replay(desk.agent, effect, preconditions={"etag": "a"}).status_code == 200
 
 
 def test_leave_given_to_one_agent_serves_no_other(desk: Desk) -> None:
     effect = crashed(desk, "pay.keyed")
     with transaction.atomic():
-        token = tokens.issue(agents.ensure(desk.project, "another"), expires_in=None, actor="tests")
+        token = tokens.issue_token(
+            agents.ensure_agent(desk.project, "another"), expires_in=None, actor="tests"
+        )
     one_team("deploy-7", "another")
     other = Caller(token, app=desk.agent.client._transport.app)  # type: ignore[attr-defined]
     assert code(replay(other, effect)) == (409, "NO_LEAVE")
@@ -175,6 +188,9 @@ def test_no_statement_past_the_code_uses_leave_by_ruling_again_by_another_row(de
         "dispatched_mark": "m",
         "replaces": 1,
     }
-    with pytest.raises(IntegrityError, match="leave_by_ruling_serves_again_by_few_rows"), transaction.atomic():
+    with (
+        pytest.raises(IntegrityError, match="leave_by_ruling_serves_again_by_few_rows"),
+        transaction.atomic(),
+    ):
         Attempt.objects.create(**columns, verdict_row="15")
     Attempt.objects.create(**columns, verdict_row="17")

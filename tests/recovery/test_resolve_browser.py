@@ -1,4 +1,5 @@
-"""The page of an effect that only people can settle, in a real browser: reach, contrast, the way without JavaScript."""
+"""The page of an effect that only people can settle, in a real browser: reach, contrast, the way
+without JavaScript."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -7,8 +8,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.house.server import Server
-from tests.ingest.caller import Caller
+from tests.api.api_client import Caller
+from tests.config.server import Server
 from tests.pages.test_browser_inquiry import HOSTILE
 from tests.pages.test_frame_browser import enter, violations_by_day_and_night
 
@@ -33,7 +34,9 @@ def complaints() -> Iterator[list[str]]:
 def lost(agent: Caller, key: str, words: str = "") -> str:
     """A letter of an undeclared tool that timed out; the path of its page."""
     letter: dict[str, Any] = {"subject": f"Your invoice {key}{words}", "recipients": 412}
-    planned = agent.plan(key, "letters", tool="mail.send", arguments=letter, why=f"It is due.{words}")
+    planned = agent.plan(
+        key, "letters", tool="mail.send", arguments=letter, why=f"It is due.{words}"
+    )
     agent.dispatch(planned)
     agent.fail(planned, "timeout")
     return f"/effects/{planned['id']}/"
@@ -41,9 +44,15 @@ def lost(agent: Caller, key: str, words: str = "") -> str:
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_everybody_can_use_every_page(
-    live_server_process: Server, agent: Caller, new_page: Callable[..., Page], complaints: list[str], width: int
+    live_server_process: Server,
+    agent: Caller,
+    new_page: Callable[..., Page],
+    complaints: list[str],
+    width: int,
 ) -> None:
-    page = enter(new_page(viewport={"width": width, "height": 800}), live_server_process, complaints)
+    page = enter(
+        new_page(viewport={"width": width, "height": 800}), live_server_process, complaints
+    )
     path = lost(agent, f"wide-{width}", HOSTILE)
     found: list[str] = []
 
@@ -51,7 +60,10 @@ def test_everybody_can_use_every_page(
         expect(page.get_by_text(words).first).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= width, page.url
         assert page.evaluate("window.pwned") is None
-        assert page.locator(".untrusted").locator("script, svg, iframe, img, a[href], div, b").count() == 0
+        assert (
+            page.locator(".untrusted").locator("script, svg, iframe, img, a[href], div, b").count()
+            == 0
+        )
         found.extend(violations_by_day_and_night(page))
 
     page.goto(live_server_process.url + path)

@@ -1,4 +1,5 @@
-"""Who is asked what became of an effect, when, and what an answer takes; what the page costs, and what is erased."""
+"""Who is asked what became of an effect, when, and what an answer takes; what the page costs, and
+what is erased."""
 
 import re
 
@@ -9,13 +10,14 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from db.clock import now_us
 from journal import erasures
-from journal.clock import now_us
 from journal.models import Entry
-from ledger import declared, holds
+from ledger import stops
 from ledger.models import Effect
-from tests.approvals.story import Desk
-from tests.pages.book import done
+from ledger.tools import cache
+from tests.approvals.inbox_scenario import Desk
+from tests.pages.sample_data import done
 from tests.recovery.resolver import ARGUMENTS, KNOWN, Resolver, mail, now, olga, sent, told, url_of
 
 __all__ = ["mail", "olga"]
@@ -52,7 +54,11 @@ def test_people_are_not_asked_what_is_known_or_under_way(quiet: Desk, olga: Reso
     looked = olga.seen(ok)
     quiet.agent.acknowledge({"id": str(ok.id)})
     planned = quiet.effect(quiet.plan("later", tool="mail.send", arguments=ARGUMENTS))
-    for effect, why in ((looking, "deadline has not passed"), (planned, "never dispatched"), (ok, "acknowledged")):
+    for effect, why in (
+        (looking, "deadline has not passed"),
+        (planned, "never dispatched"),
+        (ok, "acknowledged"),
+    ):
         html = olga.page(effect)
         assert "No answer needed." in html
         assert why in html
@@ -61,7 +67,9 @@ def test_people_are_not_asked_what_is_known_or_under_way(quiet: Desk, olga: Reso
     assert not Entry.objects.filter(kind="effect.resolved").exists()
 
 
-def test_whoever_answers_although_the_table_can_settle_it_must_insist(quiet: Desk, olga: Resolver) -> None:
+def test_whoever_answers_although_the_table_can_settle_it_must_insist(
+    quiet: Desk, olga: Resolver
+) -> None:
     quiet.declare("look", "read", "read_only")
     looking = sent(quiet, "look", "look")
     assert "The verdict table can settle this without a person" in olga.page(looking)
@@ -84,7 +92,10 @@ def test_only_operators_are_asked(mail: Effect, quiet: Desk, olga: Resolver, rol
     assert client.get(url_of(mail)).status_code == 403
     fields = {"answer": "happened", "rationale": KNOWN, "seen": looked}
     assert client.post(url_of(mail), fields).status_code == 403
-    assert reverse("resolve", args=[mail.id]) not in client.get(reverse("effect", args=[mail.id])).content.decode()
+    assert (
+        reverse("resolve", args=[mail.id])
+        not in client.get(reverse("effect", args=[mail.id])).content.decode()
+    )
     assert told(mail) == []
 
 
@@ -92,15 +103,29 @@ def test_the_wall_stands_and_tokens_never_answer(mail: Effect, quiet: Desk, olga
     looked, neighbour = olga.seen(mail), quiet.house.client("neighbour")
     for url in (url_of(mail), reverse("resolve_confirm", args=[mail.id])):
         assert neighbour.get(url).status_code == 404
-        assert neighbour.post(url, {"answer": "happened", "rationale": KNOWN, "seen": looked}).status_code == 404
+        assert (
+            neighbour.post(
+                url, {"answer": "happened", "rationale": KNOWN, "seen": looked}
+            ).status_code
+            == 404
+        )
         bearer = {"Authorization": f"Bearer {quiet.agent.token}"}
         assert Client().post(url, {"answer": "happened"}, headers=bearer).status_code == 302
         csrf = quiet.house.client("operator", csrf=True)
-        assert csrf.post(url, {"answer": "happened", "rationale": KNOWN, "seen": looked}).status_code == 403
+        assert (
+            csrf.post(url, {"answer": "happened", "rationale": KNOWN, "seen": looked}).status_code
+            == 403
+        )
     adam = quiet.house.client("administrator")  # what one signed for themselves is nobody else's
     fields = {"answer": "happened", "rationale": KNOWN, "seen": looked}
     assert adam.post(url_of(mail), fields).status_code == 409
-    said = {"kind": "effect.resolved", "id": "r-1", "session": "s-1", "effect_key": "mail", "answer": "abandoned"}
+    said = {
+        "kind": "effect.resolved",
+        "id": "r-1",
+        "session": "s-1",
+        "effect_key": "mail",
+        "answer": "abandoned",
+    }
     assert quiet.agent.report([said]).status_code == 200
     assert (now(mail).resolution, now(mail).state) == ("", "dispatched")
 
@@ -125,15 +150,20 @@ def test_looking_changes_nothing_and_hostile_words_stay_words(quiet: Desk, olga:
 def test_the_table_of_verdicts_is_a_page_for_everybody(mail: Effect, quiet: Desk) -> None:
     viewer = quiet.house.client("viewer")
     html = viewer.get(reverse("effect", args=[mail.id])).content.decode()
-    [row] = re.findall(r'<a class="chip [a-z-]+" href="(/verdicts/#[^"]+)"><b>NEEDS A PERSON</b> undecidable</a>', html)
+    [row] = re.findall(
+        r'<a class="chip [a-z-]+" href="(/verdicts/#[^"]+)"><b>NEEDS A PERSON</b> undecidable</a>',
+        html,
+    )
     table = viewer.get(reverse("verdicts")).content.decode()
     assert f'id="{row.partition("#")[2]}"' in table
     assert re.findall(r'id="row-([0-9a-z]+)"', table)[:3] == ["0", "1", "2"]
 
 
-def test_a_stop_keeps_nobody_from_saying_what_was(mail: Effect, olga: Resolver, quiet: Desk) -> None:
+def test_a_stop_keeps_nobody_from_saying_what_was(
+    mail: Effect, olga: Resolver, quiet: Desk
+) -> None:
     with transaction.atomic():
-        holds.put(quiet.project, "tool", "mail.send", "because", quiet.user("reviewer"))
+        stops.set_stop(quiet.project, "tool", "mail.send", "because", quiet.user("reviewer"))
     assert "WAIT</b> stopped" in olga.page(mail)
     assert olga.say(mail, "happened").status_code == 302
 
@@ -141,8 +171,14 @@ def test_a_stop_keeps_nobody_from_saying_what_was(mail: Effect, olga: Resolver, 
 def test_while_a_worker_holds_the_lease_one_must_insist(quiet: Desk, olga: Resolver) -> None:
     held = quiet.agent.session("held", mode="leased")
     lease = done(quiet.agent.post("/leases", {"session": held["id"], "process": "p-1"}))
-    planned = quiet.agent.plan("mail", held["id"], tool="mail.send", arguments=ARGUMENTS, lease_epoch=lease["epoch"])
-    sending = {"process": "p-1", "intent_digest": planned["intent_digest"], "lease_epoch": lease["epoch"]}
+    planned = quiet.agent.plan(
+        "mail", held["id"], tool="mail.send", arguments=ARGUMENTS, lease_epoch=lease["epoch"]
+    )
+    sending = {
+        "process": "p-1",
+        "intent_digest": planned["intent_digest"],
+        "lease_epoch": lease["epoch"],
+    }
     done(quiet.agent.post(f"/effects/{planned['id']}/dispatch", sending))
     Effect.objects.filter(id=planned["id"]).update(deadline_us=now_us() - 1)
     effect = Effect.objects.get(id=planned["id"])
@@ -154,12 +190,20 @@ def test_while_a_worker_holds_the_lease_one_must_insist(quiet: Desk, olga: Resol
 def test_the_page_asks_few_questions_of_the_database_however_often_it_was_tried(
     quiet: Desk, olga: Resolver, mail: Effect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(declared, "KEPT_S", 3600)  # of seconds a busy machine takes as many between two pages
+    monkeypatch.setattr(
+        cache, "CACHE_S", 3600
+    )  # of seconds a busy machine takes as many between two pages
     olga.page(mail)  # the first page of a sign-in starts its clock
     with CaptureQueriesContext(connection) as few:
         olga.page(mail)
     facts = [
-        {"id": f"p-{n}", "kind": "effect.failed", "session": "s-1", "effect_key": "mail", "reason": "timeout"}
+        {
+            "id": f"p-{n}",
+            "kind": "effect.failed",
+            "session": "s-1",
+            "effect_key": "mail",
+            "reason": "timeout",
+        }
         for n in range(60)
     ]
     assert quiet.agent.report(facts).status_code == 200
@@ -168,11 +212,15 @@ def test_the_page_asks_few_questions_of_the_database_however_often_it_was_tried(
     assert len(many) == len(few) <= 18
 
 
-def test_words_that_were_erased_are_gone_and_the_answer_stays(mail: Effect, olga: Resolver, quiet: Desk) -> None:
+def test_words_that_were_erased_are_gone_and_the_answer_stays(
+    mail: Effect, olga: Resolver, quiet: Desk
+) -> None:
     olga.say(mail, "happened", reference="msg-77")
     [entry] = told(mail)
     with transaction.atomic():
-        erasures.erase(quiet.project.id, entry.position, reason="ticket 88", actor="tests", now_us=now_us())
+        erasures.erase_body(
+            quiet.project.id, entry.position, reason="ticket 88", actor="tests", now_us=now_us()
+        )
     page = olga.client.get(reverse("effect", args=[mail.id])).content.decode()
     assert "operator: it happened" in page
     assert "The text was erased." in page

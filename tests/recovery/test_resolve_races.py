@@ -1,4 +1,5 @@
-"""Two people answer at once, and an agent beside them, with real commits: one is heard, and the others are told so."""
+"""Two people answer at once, and an agent beside them, with real commits: one is heard, and the
+others are told so."""
 
 from functools import partial
 from typing import Any
@@ -8,15 +9,15 @@ import pytest
 from django.db import transaction
 from pytest_django import Settings
 
-from approvals import resolving
+from accounts import tokens
+from accounts.models import Membership
+from approvals.gates import resolution
 from journal.models import Entry
-from ledger import declared
 from ledger.models import Attempt, Effect
-from ledger.resolutions import ANSWERS, Resolved, Word
-from sessions import tokens
-from sessions.models import Membership
-from tests.approvals.story import Desk
-from tests.ingest.caller import Caller
+from ledger.resolutions import ANSWERS, ResolutionInput, ResolutionResult
+from ledger.tools import cache
+from tests.api.api_client import Caller
+from tests.approvals.inbox_scenario import Desk
 from tests.journal.committed import committed, together
 from tests.pages.people import build
 
@@ -30,10 +31,10 @@ def desk(committed: None, settings: Settings) -> Desk:
     from config.wsgi import application
 
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    declared.forget()
+    cache.clear_tool_cache()
     house = build()
     with transaction.atomic():
-        token = tokens.issue(house.agent, expires_in=None, actor="tests")
+        token = tokens.issue_token(house.agent, expires_in=None, actor="tests")
     made = Desk(house, Caller(token, app=application))
     made.agent.session("s-1")
     return made
@@ -45,8 +46,8 @@ def sent(desk: Desk, number: int) -> tuple[dict[str, Any], Effect]:
     return planned, desk.effect(planned)
 
 
-def word(effect: Effect, answer: str) -> Word:
-    return Word(answer, "Read in the provider's log.", effect.version, insists=True)
+def word(effect: Effect, answer: str) -> ResolutionInput:
+    return ResolutionInput(answer, "Read in the provider's log.", effect.version, insists=True)
 
 
 def test_of_many_words_at_once_one_is_heard(desk: Desk) -> None:
@@ -55,28 +56,33 @@ def test_of_many_words_at_once_one_is_heard(desk: Desk) -> None:
         _, effect = sent(desk, number)
         said = [word(effect, ANSWERS[index % 4]) for index in range(8)]
         work = [
-            partial(resolving.resolve, effect.id, people[index % len(people)], said[index])
+            partial(resolution.resolve_effect, effect.id, people[index % len(people)], said[index])
             for index in range(len(said))
         ]
-        results: list[Resolved] = together(*work)
+        results: list[ResolutionResult] = together(*work)
         heard = [one for one in results if one.refusal is None]
         assert len(heard) == 1, results
         assert {one.refusal.code for one in results if one.refusal is not None} == {"stale_view"}
         [entry] = Entry.objects.filter(effect=effect.id, kind="effect.resolved")
         assert entry.position == heard[0].position
         now = Effect.objects.get(id=effect.id)
-        assert (now.resolution, now.version) == (orjson.loads(entry.facts)["answer"], effect.version + 1)
+        assert (now.resolution, now.version) == (
+            orjson.loads(entry.facts)["answer"],
+            effect.version + 1,
+        )
 
 
 def test_against_an_answer_of_the_agent_one_wins(desk: Desk) -> None:
-    """Never both: either people are told that it moved on, or the agent's word is late and shows against theirs."""
+    """Never both: either people are told that it moved on, or the agent's word is late and shows
+    against theirs."""
     person = desk.house.members["operator"]
     for number in range(ROUNDS):
         planned, effect = sent(desk, number)
         body = {"attempt": 1, "outcome": "ok"}
         acknowledging = partial(desk.agent.post, f"/effects/{planned['id']}/acknowledge", body)
         resolved, answer = together(
-            partial(resolving.resolve, effect.id, person, word(effect, "not_happened")), acknowledging
+            partial(resolution.resolve_effect, effect.id, person, word(effect, "not_happened")),
+            acknowledging,
         )
         now, attempt = Effect.objects.get(id=effect.id), Attempt.objects.get(effect=effect.id)
         assert (now.state, now.outcome) == ("acknowledged", "ok")

@@ -1,4 +1,5 @@
-"""Of what people are asked: where the table ends at them, or where nobody knows and they insist; of nothing else."""
+"""Of what people are asked: where the table ends at them, or where nobody knows and they insist; of
+nothing else."""
 
 from dataclasses import replace
 from random import Random
@@ -6,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from ledger import verdicts
-from ledger.resolutions import ANSWERS, Standing, standing
-from ledger.verdicts import Case, Means
+from ledger.resolutions import ANSWERS, ResolvePrompt, evaluate_prompt
+from ledger.verdicts import table
+from ledger.verdicts.table import ToolProperties, VerdictInput
 from tests.recovery.test_verdict_words import NOW, some
 
 pytestmark = pytest.mark.once
-LOST = Case(state="dispatched", leave="used", leave_basis="observe", attempts=1)
+LOST = VerdictInput(state="dispatched", leave="used", leave_basis="observe", attempts=1)
 
 
-def asked(case: Case, deadline_us: int | None = NOW - 1) -> Standing:
-    return standing(case, verdicts.verdict(case, NOW), deadline_us, NOW)
+def asked(case: VerdictInput, deadline_us: int | None = NOW - 1) -> ResolvePrompt:
+    return evaluate_prompt(case, table.decide_verdict(case, NOW), deadline_us, NOW)
 
 
 @pytest.mark.parametrize(
@@ -27,10 +28,27 @@ def asked(case: Case, deadline_us: int | None = NOW - 1) -> Standing:
         ({"state": "acknowledged", "outcome": "unknown"}, "", ""),
         ({"on_hold": True}, "", ""),  # what was is no matter of what may be
         ({"lease_elsewhere": True}, "", "holds the lease"),
-        ({"means": Means(tool_class="read_only")}, "", "can settle this without a person"),
-        ({"resolution": "compensate", "resolved_attempt": 1}, "", "compensation was already requested"),
-        ({"state": "failed", "outcome": "error", "failure_reason": "rejected", "earlier_in_doubt": True}, "", ""),
-        ({"state": "failed", "outcome": "error", "failure_reason": "rejected"}, "did not happen", ""),
+        ({"means": ToolProperties(tool_class="read_only")}, "", "can settle this without a person"),
+        (
+            {"resolution": "compensate", "resolved_attempt": 1},
+            "",
+            "compensation was already requested",
+        ),
+        (
+            {
+                "state": "failed",
+                "outcome": "error",
+                "failure_reason": "rejected",
+                "earlier_in_doubt": True,
+            },
+            "",
+            "",
+        ),
+        (
+            {"state": "failed", "outcome": "error", "failure_reason": "rejected"},
+            "did not happen",
+            "",
+        ),
         ({"state": "acknowledged", "outcome": "ok"}, "was acknowledged", ""),
         ({"state": "superseded"}, "Nothing to resolve", ""),
         ({"state": "compensated"}, "Nothing to resolve", ""),
@@ -48,12 +66,15 @@ def test_of_what_people_are_asked(changes: dict[str, Any], refused: str, against
 
 def test_while_an_answer_may_be_on_its_way() -> None:
     assert "may still arrive" in asked(LOST, NOW + 1).against
-    assert "can still check" in asked(replace(LOST, means=Means(tool_class="read_only")), NOW + 1).refused
+    assert (
+        "can still check"
+        in asked(replace(LOST, means=ToolProperties(tool_class="read_only")), NOW + 1).refused
+    )
 
 
 def test_of_what_was_never_dispatched_one_can_only_let_go() -> None:
-    spent = Case(state="planned", leave="used", leave_basis="ruling")
-    assert verdicts.verdict(spent, NOW).answer == "escalate"
+    spent = VerdictInput(state="planned", leave="used", leave_basis="ruling")
+    assert table.decide_verdict(spent, NOW).answer == "escalate"
     assert asked(spent).only == ("abandoned",)
 
 
@@ -75,7 +96,7 @@ def test_where_the_table_ends_at_a_person_one_is_asked() -> None:
             continue
         if case.compensation is not None:
             continue  # they are asked of that
-        if verdicts.verdict(case, NOW).answer == "escalate":
+        if table.decide_verdict(case, NOW).answer == "escalate":
             ended += 1
             assert not asked(case).refused, case
     assert ended > 200

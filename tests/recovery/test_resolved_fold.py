@@ -1,4 +1,5 @@
-"""What a person's word does to the rows of an effect, whatever comes before it, after it, and in which order."""
+"""What a person's word does to the rows of an effect, whatever comes before it, after it, and in
+which order."""
 
 from dataclasses import replace
 from itertools import permutations
@@ -7,41 +8,61 @@ from typing import Any
 import pytest
 
 from journal.entries import SYSTEM_SOURCE
-from journal.order import attempt_of, earlier, is_of_a_command, is_of_a_person, order_key, person_key
-from ledger import fold
-from ledger.fold import Fact
-from ledger.rows import AttemptRow, EffectRow
-from tests.ledger.story import SESSION, Said, state
+from journal.order_keys import (
+    attempt_of_resolution,
+    is_command_mark,
+    is_earlier_mark,
+    is_resolution_mark,
+    make_order_key,
+    make_resolution_key,
+)
+from ledger.fold import apply
+from ledger.fold.apply import Fact
+from ledger.store.rows import AttemptRow, EffectRow
+from tests.ledger.fact_strategies import SESSION, Said, state
 
 pytestmark = pytest.mark.once
 RELEASED = Said("d", "push", "effect.dispatched", producer_seq=1)
 TIMED_OUT = Said("t", "push", "effect.failed", producer_seq=2, fields={"reason": "timeout"})
 DOES_NOT_KNOW = Said("u", "push", "effect.acknowledged", fields={"outcome": "unknown"})
-DID = Said("a", "push", "effect.acknowledged", fields={"outcome": "ok", "external_reference": "9f2"})
-DID_UNNAMED = Said("0", "push", "effect.acknowledged", fields={"outcome": "ok"})  # before it by its mark
+DID = Said(
+    "a", "push", "effect.acknowledged", fields={"outcome": "ok", "external_reference": "9f2"}
+)
+DID_UNNAMED = Said(
+    "0", "push", "effect.acknowledged", fields={"outcome": "ok"}
+)  # before it by its mark
 REJECTED = Said("r", "push", "effect.failed", producer_seq=3, fields={"reason": "rejected"})
 AGAIN = [
     Said("e", "push", "effect.dispatched", attempt=2),
-    Said("f", "push", "effect.acknowledged", attempt=2, fields={"outcome": "ok", "external_reference": "9f3"}),
+    Said(
+        "f",
+        "push",
+        "effect.acknowledged",
+        attempt=2,
+        fields={"outcome": "ok", "external_reference": "9f3"},
+    ),
 ]
 
 
 def word(answer: str, attempt: int = 1, position: int = 50, lane: str = "system") -> Fact:
     """A person's word, as its entry at `position` has it."""
-    mark = person_key(attempt, position, SYSTEM_SOURCE, "w")
+    mark = make_resolution_key(attempt, position, SYSTEM_SOURCE, "w")
     values = {"answer": answer, "external_reference": "msg-77" if answer == "happened" else ""}
-    return Fact("effect.resolved", mark, lane, "w", position, position, position, attempt, values=values)
+    return Fact(
+        "effect.resolved", mark, lane, "w", position, position, position, attempt, values=values
+    )
 
 
 def folded(*told: Said | Fact) -> tuple[EffectRow, dict[int, AttemptRow], list[str]]:
-    """The rows after each of `told` arrived in a delivery of its own, and the violations that they show at the end."""
+    """The rows after each of `told` arrived in a delivery of its own, and the violations that they
+    show at the end."""
     effect = EffectRow(SESSION, SESSION, SESSION, SESSION, "push", 1, 1, 1)
     attempts: dict[int, AttemptRow] = {}
     names: list[str] = []
     for position, one in enumerate(told, 1):
         fact = one if isinstance(one, Fact) else one.fact(SESSION, position)
-        fold.apply(effect, attempts, fact, lambda *_: fold.Observation("observed", "observe"))
-        names = fold.settle(effect, attempts, 60)
+        apply.fold_fact(effect, attempts, fact, lambda *_: apply.Observation("observed", "observe"))
+        names = apply.derive_state(effect, attempts, 60)
     return effect, attempts, names
 
 
@@ -54,9 +75,16 @@ def folded(*told: Said | Fact) -> tuple[EffectRow, dict[int, AttemptRow], list[s
         ("abandoned", ("superseded", "unknown", "", "")),
     ],
 )
-def test_what_each_answer_makes_of_an_attempt_that_timed_out(answer: str, expected: tuple[str, ...]) -> None:
+def test_what_each_answer_makes_of_an_attempt_that_timed_out(
+    answer: str, expected: tuple[str, ...]
+) -> None:
     effect, attempts, names = folded(RELEASED, TIMED_OUT, word(answer))
-    assert (effect.state, effect.outcome, effect.failure_reason, effect.external_reference) == expected
+    assert (
+        effect.state,
+        effect.outcome,
+        effect.failure_reason,
+        effect.external_reference,
+    ) == expected
     assert (effect.resolution, attempts[1].is_open, names) == (answer, False, [])
 
 
@@ -94,7 +122,10 @@ def test_the_order_in_which_it_is_told_does_not_matter(answer: str, late: list[S
         ([word("not_happened"), *AGAIN], []),
         ([word("not_happened"), *AGAIN, DID], ["acknowledged_twice", "happened_after_all"]),
         ([word("happened"), *AGAIN], ["acknowledged_twice"]),
-        ([AGAIN[0], word("not_happened", 2), DID], ["happened_after_all"]),  # none of those before it either
+        (
+            [AGAIN[0], word("not_happened", 2), DID],
+            ["happened_after_all"],
+        ),  # none of those before it either
         ([AGAIN[0], word("happened", 2), DID], []),  # which of them, the person did not say
         ([word("abandoned"), DID], ["happened_after_abandoned"]),
         ([word("abandoned"), REJECTED], []),
@@ -102,18 +133,23 @@ def test_the_order_in_which_it_is_told_does_not_matter(answer: str, late: list[S
         ([word("compensate"), DID], []),
     ],
 )
-def test_what_is_told_against_a_word_is_a_violation(told: list[Said | Fact], violations: list[str]) -> None:
+def test_what_is_told_against_a_word_is_a_violation(
+    told: list[Said | Fact], violations: list[str]
+) -> None:
     effect, _, names = folded(RELEASED, *told)
     assert names == violations
     assert effect.violates == bool(violations)
 
 
 def test_a_rejection_contradicts_a_person_also_where_an_earlier_mark_says_otherwise() -> None:
-    """One after the other, and in one batch: a breach that was told stays told, so it may not hang on that."""
+    """One after the other, and in one batch: a breach that was told stays told, so it may not hang
+    on that."""
     for order in permutations([TIMED_OUT, REJECTED]):
         assert folded(RELEASED, word("happened"), *order)[0].violates, order
     effect, attempts, _ = folded(RELEASED, word("happened"), TIMED_OUT)
-    names = fold.apply(effect, attempts, REJECTED.fact(SESSION, 9), lambda *_: fold.Observation("", ""))
+    names = apply.fold_fact(
+        effect, attempts, REJECTED.fact(SESSION, 9), lambda *_: apply.Observation("", "")
+    )
     assert names == ["rejected_after_all"]
 
 
@@ -121,11 +157,12 @@ def test_of_two_words_the_later_stands_and_the_attempt_goes_before_the_time() ->
     effect, *_ = folded(RELEASED, word("compensate"), word("abandoned", position=60))
     assert effect.resolution == "abandoned"
     effect, *_ = folded(RELEASED, AGAIN[0], word("compensate", 2, 55), word("not_happened", 1, 60))
-    assert (effect.resolution, attempt_of(effect.resolved_mark)) == ("compensate", 2)
+    assert (effect.resolution, attempt_of_resolution(effect.resolved_mark)) == ("compensate", 2)
 
 
 def test_an_attempt_is_no_longer_open_once_a_person_spoke_of_it() -> None:
-    """The grant of an open attempt is repeated to whoever got it; this one must not be acted upon again."""
+    """The grant of an open attempt is repeated to whoever got it; this one must not be acted upon
+    again."""
     for answer in ("happened", "not_happened", "compensate", "abandoned"):
         _, attempts, _ = folded(RELEASED, word(answer))
         assert not attempts[1].is_open, answer
@@ -133,23 +170,23 @@ def test_an_attempt_is_no_longer_open_once_a_person_spoke_of_it() -> None:
 
 def test_replay_once_is_spent_by_the_next_attempt() -> None:
     effect, *_ = folded(RELEASED, word("not_happened"))
-    assert not fold.once_more_is_spent(effect)
+    assert not apply.is_retry_exhausted(effect)
     effect, *_ = folded(RELEASED, word("not_happened"), replace(REJECTED, id="x", attempt=2))
-    assert fold.once_more_is_spent(effect)
+    assert apply.is_retry_exhausted(effect)
 
 
 def test_no_report_is_a_word_of_a_person() -> None:
     effect, *_ = folded(RELEASED, word("abandoned", lane="evidence"))
     assert (effect.resolution, effect.state) == ("", "dispatched")
-    assert "effect.resolved" not in fold.KINDS
+    assert "effect.resolved" not in apply.REPORTABLE_KINDS
 
 
 def test_a_word_comes_before_every_command_and_report() -> None:
-    said = person_key(3, 99, SYSTEM_SOURCE, "z" * 32)
-    assert is_of_a_person(said)
-    assert not is_of_a_command(said)
+    said = make_resolution_key(3, 99, SYSTEM_SOURCE, "z" * 32)
+    assert is_resolution_mark(said)
+    assert not is_command_mark(said)
     for lane in ("command", "evidence"):
-        assert earlier(said, order_key(lane, 0, "a", "a"))
-        assert not is_of_a_person(order_key(lane, 0, "!", "!"))
-        assert attempt_of(order_key(lane, 7, "a", "a")) == 0
-    assert (attempt_of(said), attempt_of("")) == (3, 0)
+        assert is_earlier_mark(said, make_order_key(lane, 0, "a", "a"))
+        assert not is_resolution_mark(make_order_key(lane, 0, "!", "!"))
+        assert attempt_of_resolution(make_order_key(lane, 7, "a", "a")) == 0
+    assert (attempt_of_resolution(said), attempt_of_resolution("")) == (3, 0)

@@ -1,4 +1,5 @@
-"""Can it resume safely? The answer for the next worker, through the API and on the page, from one function."""
+"""Can it resume safely? The answer for the next worker, through the API and on the page, from one
+function."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,15 +10,15 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from inquiry.resume_answer import LARGEST
 from journal.models import Entry
-from ledger import declared, tools
-from ledger.declarations import Declaration
 from ledger.models import Effect
+from ledger.tools import cache, registry
+from ledger.tools.tools_yaml import ToolDeclaration
+from recovery.resume_json import MAX_BYTES
 from sessions.models import Session
-from tests.ingest.caller import Caller, new_key
-from tests.pages.book import done, doors, many
+from tests.api.api_client import Caller, new_key
 from tests.pages.people import House
+from tests.pages.sample_data import done, doors, many
 
 pytestmark = pytest.mark.django_db
 CHAIN = ["crash_recovery", "messages", "working_state"]
@@ -42,24 +43,25 @@ def operator(house: House) -> Client:
 
 @pytest.fixture
 def session(agent: Caller, house: House) -> UUID:
-    """A session of an agent whose tools are declared: one that can be looked up, and mail, which cannot."""
-    declared.forget()
-    tools.declare(
+    """A session of an agent whose tools are declared: one that can be looked up, and mail, which
+    cannot."""
+    cache.clear_tool_cache()
+    registry.declare_tools(
         house.project,
         [
-            Declaration("git.push", "probeable", "compensable", request_lifetime_s=60),
-            Declaration("file.read", "read_only", "read"),
+            ToolDeclaration("git.push", "probeable", "compensable", request_lifetime_s=60),
+            ToolDeclaration("file.read", "read_only", "read"),
         ],
         actor="tests",
     )
-    declared.forget()
+    cache.clear_tool_cache()
     return UUID(agent.session("s-1")["id"])
 
 
 def resumed(agent: Caller, session: UUID, **query: str) -> dict[str, Any]:
     answer = agent.client.get(f"/sessions/{session}/resume", params=query)
     assert answer.status_code == 200, answer.text
-    assert len(answer.content) <= LARGEST
+    assert len(answer.content) <= MAX_BYTES
     found: dict[str, Any] = answer.json()
     return found
 
@@ -76,11 +78,17 @@ def dispatched(agent: Caller, session: UUID, tool: str, key: str = "") -> dict[s
     return effect
 
 
-def test_a_session_in_which_nothing_is_open_may_go_on(agent: Caller, viewer: Client, session: UUID) -> None:
+def test_a_session_in_which_nothing_is_open_may_go_on(
+    agent: Caller, viewer: Client, session: UUID
+) -> None:
     effect = dispatched(agent, session, "mail.send")
     agent.acknowledge(effect)
     found = resumed(agent, session)
-    assert (found["safe"], found["because"], found["crash_recovery"]["open_effects"]) == (True, [], [])
+    assert (found["safe"], found["because"], found["crash_recovery"]["open_effects"]) == (
+        True,
+        [],
+        [],
+    )
     assert found["sentence"].startswith("Yes.")
     assert "Can it resume safely? <b>Yes.</b>" in page(viewer, session)
 
@@ -95,27 +103,44 @@ def test_mail_of_which_nobody_knows_stops_it_and_is_named_first(
     assert [(one["effect"], one["verdict"], one["reason"]) for one in found["because"]] == [
         (mail["id"], "escalate", "UNDECIDABLE")
     ]
-    assert list(found)[:5] == ["session", "safe", "sentence", "because", "done"]  # first: what must not be done again
+    assert list(found)[:5] == [
+        "session",
+        "safe",
+        "sentence",
+        "because",
+        "done",
+    ]  # first: what must not be done again
     open_ones = {one["effect"]: one["verdict"] for one in found["crash_recovery"]["open_effects"]}
     assert open_ones == {mail["id"]: "escalate", push["id"]: "probe"}
     assert found["crash_recovery"]["open_effects"][0]["effect"] == mail["id"]
     handle = Effect.objects.get(id=mail["id"])
     for browser, may in ((viewer, False), (operator, True)):
         said = page(browser, session)
-        assert f'<b>No,</b> because of <a href="{reverse("effect", args=[mail["id"]])}">{handle}</a>' in said
+        assert (
+            f'<b>No,</b> because of <a href="{reverse("effect", args=[mail["id"]])}">{handle}</a>'
+            in said
+        )
         assert (reverse("resolve", args=[mail["id"]]) in said) is may
 
 
-def test_what_is_done_is_told_before_anything_that_may_be_done(agent: Caller, viewer: Client, session: UUID) -> None:
+def test_what_is_done_is_told_before_anything_that_may_be_done(
+    agent: Caller, viewer: Client, session: UUID
+) -> None:
     """Read by a worker that knows nothing and would give every call a new id."""
-    heard, last = dispatched(agent, session, "mail.send", "ada"), agent.plan("bob", str(session), tool="mail.send")
+    heard, last = (
+        dispatched(agent, session, "mail.send", "ada"),
+        agent.plan("bob", str(session), tool="mail.send"),
+    )
     agent.acknowledge(heard)
     agent.dispatch(agent.plan("cat", str(session), tool="mail.send", arguments={"of": "cat"}))
     agent.dispatch(last)
     agent.acknowledge(last)
     agent.acknowledge(dispatched(agent, session, "file.read", "harmless"))
     found = resumed(agent, session)
-    assert [(one["effect"], one["unheard"]) for one in found["done"]] == [(last["id"], False), (heard["id"], False)]
+    assert [(one["effect"], one["unheard"]) for one in found["done"]] == [
+        (last["id"], False),
+        (heard["id"], False),
+    ]
     assert found["sentence"].endswith("Do not repeat the effects listed as done.")
     assert found["done"][0]["intent_digest"] == last["intent_digest"]
     assert found["done"][0]["sentence"] == f"{last['handle']}: completed; do not repeat it."
@@ -136,20 +161,29 @@ def test_what_nothing_was_begun_after_may_never_have_been_heard_of(
     assert [one["unheard"] for one in resumed(agent, session)["done"]] == [True, True]
     done(agent.post(f"/effects/{renamed['id']}/supersede", {}))
     assert [one["unheard"] for one in resumed(agent, session)["done"]] == [True, True]
-    assert page(viewer, session, "session_resume").count("may have ended before it received the answer") == 2
+    assert (
+        page(viewer, session, "session_resume").count(
+            "may have ended before it received the answer"
+        )
+        == 2
+    )
     agent.plan("two-again", str(session), tool="git.push", arguments={"of": "two"})
     assert [one["unheard"] for one in resumed(agent, session)["done"]] == [True, True]
     agent.plan("three", str(session), tool="git.push", arguments={"of": "three"})
     assert [one["unheard"] for one in resumed(agent, session)["done"]] == [False, False]
 
 
-def test_page_and_api_say_the_same_of_every_effect(agent: Caller, viewer: Client, session: UUID) -> None:
+def test_page_and_api_say_the_same_of_every_effect(
+    agent: Caller, viewer: Client, session: UUID
+) -> None:
     for tool in ("git.push", "mail.send", "file.read"):
         dispatched(agent, session, tool, tool)
     agent.plan("never", str(session), tool="mail.send", arguments={"n": 1})
     said = page(viewer, session, "session_resume")
     for one in resumed(agent, session)["crash_recovery"]["open_effects"]:
-        words = one["sentence"].removeprefix(f"{one['handle']}: ")  # the row of the page begins with the handle
+        words = one["sentence"].removeprefix(
+            f"{one['handle']}: "
+        )  # the row of the page begins with the handle
         assert words[0].upper() + words[1:] in said
         assert f"#row-{one['row']}" in said
 
@@ -158,14 +192,35 @@ def test_the_chain_is_in_order_and_tells_what_the_last_worker_left(
     agent: Caller, viewer: Client, session: UUID
 ) -> None:
     at = f"/sessions/{session}"
-    done(agent.post(f"{at}/decisions", {"key": "d1", "choice": "squash", "rationale": "one commit for the notes"}))
+    done(
+        agent.post(
+            f"{at}/decisions",
+            {"key": "d1", "choice": "squash", "rationale": "one commit for the notes"},
+        )
+    )
     ended = done(agent.post(f"{at}/decisions", {"key": "d2", "choice": "rebase"}))
     done(agent.post(f"/decisions/{ended['id']}/conclude", {"outcome": "rebased", "status": "done"}))
-    sections = {"in_progress": ["the hotfix"], "decided": ["squash"], "needs_attention": ["the mail provider"]}
-    done(agent.post(f"{at}/handoffs", {**sections, "waits_on": [{"kind": "text", "text": "CI run 882"}]}))
-    done(agent.post("/messages", {"to": "shared", "subject": "hold on", "body": "the freeze begins at noon"}))
+    sections = {
+        "in_progress": ["the hotfix"],
+        "decided": ["squash"],
+        "needs_attention": ["the mail provider"],
+    }
+    done(
+        agent.post(
+            f"{at}/handoffs", {**sections, "waits_on": [{"kind": "text", "text": "CI run 882"}]}
+        )
+    )
+    done(
+        agent.post(
+            "/messages", {"to": "shared", "subject": "hold on", "body": "the freeze begins at noon"}
+        )
+    )
     done(agent.post(f"{at}/tasks", {"key": "push", "title": "Push it", "priority": 5}))
-    done(agent.post(f"{at}/checkpoints", {"summary": "half-way", "cursor": "118", "pins": {"schema": "8"}}))
+    done(
+        agent.post(
+            f"{at}/checkpoints", {"summary": "half-way", "cursor": "118", "pins": {"schema": "8"}}
+        )
+    )
     done(agent.post(f"{at}/facts", {"name": "head", "value": "9d02a77", "source": "git"}))
     found = resumed(agent, session)
     names = list(found)
@@ -181,7 +236,10 @@ def test_the_chain_is_in_order_and_tells_what_the_last_worker_left(
     said = page(viewer, session, "session_resume")
     for words in ("squash", "the mail provider", "CI run 882", "half-way", "Push it", "9d02a77"):
         assert words in said
-    places = [said.index(heading) for heading in ("Crash recovery", "Unread messages", "Working state", "History")]
+    places = [
+        said.index(heading)
+        for heading in ("Crash recovery", "Unread messages", "Working state", "History")
+    ]
     assert places == sorted(places)
 
 
@@ -211,7 +269,7 @@ def test_a_stop_is_a_no_even_where_nothing_is_open(
 def test_nobody_says_yes_where_more_is_open_than_is_looked_at(
     agent: Caller, viewer: Client, session: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("inquiry.resume.MOST_JUDGED", 3)
+    monkeypatch.setattr("recovery.resume.MAX_JUDGED", 3)
     for number in range(4):
         dispatched(agent, session, "file.read", f"r{number}")
     found = resumed(agent, session)
@@ -220,16 +278,27 @@ def test_nobody_says_yes_where_more_is_open_than_is_looked_at(
     assert "Unknown:" in page(viewer, session)
 
 
-def test_the_answer_never_grows_beyond_its_limit_and_says_what_it_left_out(agent: Caller, session: UUID) -> None:
+def test_the_answer_never_grows_beyond_its_limit_and_says_what_it_left_out(
+    agent: Caller, session: UUID
+) -> None:
     at, long = f"/sessions/{session}", "\u20ac" * 190
     for number in range(40):
         dispatched(agent, session, "mail.send", f"{number}{long}"[:190])
         done(agent.post(f"{at}/tasks", {"key": f"t{number}", "title": long}))
         done(agent.post(f"{at}/facts", {"name": f"f{number}", "value": long * 4, "source": "s"}))
     for number in range(12):
-        done(agent.post(f"{at}/decisions", {"key": f"d{number}", "choice": long, "rationale": long * 5}))
+        done(
+            agent.post(
+                f"{at}/decisions", {"key": f"d{number}", "choice": long, "rationale": long * 5}
+            )
+        )
         done(agent.post("/messages", {"to": "shared", "subject": long[:100], "body": long * 9}))
-    done(agent.post(f"{at}/handoffs", {"in_progress": [long] * 10, "decided": [long] * 10, "can_wait": [long] * 10}))
+    done(
+        agent.post(
+            f"{at}/handoffs",
+            {"in_progress": [long] * 10, "decided": [long] * 10, "can_wait": [long] * 10},
+        )
+    )
     done(agent.post(f"{at}/checkpoints", {"summary": long * 10, "state": "x" * 50_000}))
     found = resumed(agent, session)
     assert found["cut"]
@@ -239,7 +308,9 @@ def test_the_answer_never_grows_beyond_its_limit_and_says_what_it_left_out(agent
 
 
 @pytest.mark.parametrize("fat", ["cache keys", "what is waited for"])
-def test_nothing_that_a_worker_leaves_makes_the_answer_larger(agent: Caller, session: UUID, fat: str) -> None:
+def test_nothing_that_a_worker_leaves_makes_the_answer_larger(
+    agent: Caller, session: UUID, fat: str
+) -> None:
     wide = "\U0001f600"
     for number in range(30):
         dispatched(agent, session, f"{number}{wide * 90}", f"m-{number}")
@@ -286,11 +357,19 @@ def test_another_projects_session_is_not_there(agent: Caller, house: House, sess
     assert neighbour.get(reverse("session_resume", args=[session])).status_code == 404
     unknown = agent.client.get(f"/sessions/{UUID(int=7)}/resume")
     assert (unknown.status_code, unknown.json()["code"]) == (404, "not_found")
-    assert agent.client.get(f"/sessions/{session}/resume", params={"process": "x" * 65}).status_code == 422
+    assert (
+        agent.client.get(f"/sessions/{session}/resume", params={"process": "x" * 65}).status_code
+        == 422
+    )
 
 
-def test_the_five_questions_are_answered_in_their_order(agent: Caller, viewer: Client, session: UUID) -> None:
-    good, bad = dispatched(agent, session, "git.push", "good"), dispatched(agent, session, "git.push", "bad")
+def test_the_five_questions_are_answered_in_their_order(
+    agent: Caller, viewer: Client, session: UUID
+) -> None:
+    good, bad = (
+        dispatched(agent, session, "git.push", "good"),
+        dispatched(agent, session, "git.push", "bad"),
+    )
     agent.acknowledge(good)
     agent.acknowledge(bad, outcome="error")
     dispatched(agent, session, "mail.send", "mail")

@@ -6,10 +6,10 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from inquiry import resume
+from recovery import resume
 from sessions.models import Session
-from tests.ingest.caller import Caller
-from tests.pages.book import done
+from tests.api.api_client import Caller
+from tests.pages.sample_data import done
 from tests.recovery.test_resume import agent, dispatched, operator, page, resumed, session, viewer
 
 __all__ = ["agent", "operator", "session", "viewer"]
@@ -58,7 +58,7 @@ def test_what_an_ended_session_left_open_is_named_and_who_settles_it(
 def test_nobody_counts_what_is_open_of_an_ended_session_beyond_what_is_judged(
     agent: Caller, session: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resume, "MOST_JUDGED", 1)
+    monkeypatch.setattr(resume, "MAX_JUDGED", 1)
     for key in ("a", "b"):
         dispatched(agent, session, "mail.send", key)
     done(agent.post(f"/sessions/{session}/end", {"status": "cancelled"}))

@@ -1,21 +1,21 @@
-"""The same call in another session, the first of unknown outcome: it is named, and held where a rule says so."""
+"""The same call in another session, the first of unknown outcome: it is named, and held where a
+rule says so."""
 
 from typing import Any
 
 import pytest
 from django.test import Client
 
-from approvals import rehearsal
+from accounts.models import Project
 from approvals.models import Gate
-from journal import horizon
+from approvals.policies import dry_run
+from db.raw_sql import vendor_id
+from journal import settled_position
 from journal.models import Entry
-from journal.sql import vendor_id
 from ledger import same_calls
-from ledger.models import Effect
-from ledger.models_same_calls import SameCall
-from sessions.models import Project
-from tests.approvals.story import Desk
-from tests.ingest.caller import Caller, code
+from ledger.models import Effect, SameCall
+from tests.api.api_client import Caller, code
+from tests.approvals.inbox_scenario import Desk
 from tests.recovery.remote import declare
 from tests.recovery.test_leases_fence import plan_of
 
@@ -48,7 +48,9 @@ def declared_agent(agent: Caller) -> Caller:
     return agent
 
 
-def test_it_is_answered_with_the_effect_that_may_have_done_it_already(declared_agent: Caller) -> None:
+def test_it_is_answered_with_the_effect_that_may_have_done_it_already(
+    declared_agent: Caller,
+) -> None:
     agent = declared_agent
     first = begun(agent)
     agent.session("second")
@@ -70,7 +72,10 @@ def test_it_is_answered_with_the_effect_that_may_have_done_it_already(declared_a
     agent.acknowledge(first)
     assert told(agent, first) == [(again["id"], False)]
     assert told(agent, again) == [(first["id"], True)]
-    assert agent.get(f"/effects/{first['id']}/verdict").json()["same_calls"][0]["effect"] == again["id"]
+    assert (
+        agent.get(f"/effects/{first['id']}/verdict").json()["same_calls"][0]["effect"]
+        == again["id"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,9 +98,16 @@ def test_only_what_nobody_knows_is_named(declared_agent: Caller, ended: Any, nam
 
 @pytest.mark.parametrize(
     "other",
-    [{"arguments": {"ref": "other"}}, {"tool": "who.knows"}, {"tool": "page.read"}, {"tool": "file.put"}],
+    [
+        {"arguments": {"ref": "other"}},
+        {"tool": "who.knows"},
+        {"tool": "page.read"},
+        {"tool": "file.put"},
+    ],
 )
-def test_another_call_and_a_harmless_one_are_not_named(declared_agent: Caller, other: dict[str, Any]) -> None:
+def test_another_call_and_a_harmless_one_are_not_named(
+    declared_agent: Caller, other: dict[str, Any]
+) -> None:
     agent = declared_agent
     begun(agent, **({} if other.get("tool") not in ("page.read", "file.put") else other))
     agent.session("second")
@@ -111,7 +123,9 @@ def test_nothing_of_another_project_is_named(declared_agent: Caller, stranger: C
     assert "open_effect" not in stranger.plan("other", "second", tool="mail.send")
 
 
-def test_of_two_that_were_planned_side_by_side_the_second_is_told_at_its_dispatch(declared_agent: Caller) -> None:
+def test_of_two_that_were_planned_side_by_side_the_second_is_told_at_its_dispatch(
+    declared_agent: Caller,
+) -> None:
     agent = declared_agent
     agent.session("first")
     agent.session("second")
@@ -122,7 +136,9 @@ def test_of_two_that_were_planned_side_by_side_the_second_is_told_at_its_dispatc
     assert told(agent, one) == [(other["id"], False)]
 
 
-def test_a_rule_asks_people_as_long_as_it_is_unknown_and_lets_it_pass_otherwise(desk: Desk, client: Client) -> None:
+def test_a_rule_asks_people_as_long_as_it_is_unknown_and_lets_it_pass_otherwise(
+    desk: Desk, client: Client
+) -> None:
     agent = desk.agent
     desk.rules(RULES)
     first = begun(agent)
@@ -141,7 +157,10 @@ def test_a_rule_asks_people_as_long_as_it_is_unknown_and_lets_it_pass_otherwise(
     page = client.get(f"/approvals/{again['gate']['id']}/").text
     assert f">{first['handle']}</a>" in page
     assert "approving this runs it a second time" not in page
-    assert agent.plan("third", "second", tool="mail.send", arguments={"ref": "x"})["answer"] == "proceed"
+    assert (
+        agent.plan("third", "second", tool="mail.send", arguments={"ref": "x"})["answer"]
+        == "proceed"
+    )
     agent.session("third")
     assert agent.plan("other", "third", tool="mail.send")["answer"] == "proceed"
 
@@ -164,12 +183,20 @@ def test_a_rehearsal_goes_by_what_was_unknown_when_it_was_planned(desk: Desk) ->
     desk.agent.session("second")
     again = desk.agent.plan("other", "second", tool="mail.send")
     desk.agent.acknowledge(first)
-    replayed = rehearsal.rehearse(Project.objects.get(id=Effect.objects.get(id=first["id"]).project_id), RULES)
-    assert [(str(one.effect), one.before, one.after) for one in replayed] == [(again["id"], "allow", "ask")]
+    replayed = dry_run.prepare_dry_run(
+        Project.objects.get(id=Effect.objects.get(id=first["id"]).project_id), RULES
+    )
+    assert [(str(one.effect), one.before, one.after) for one in replayed] == [
+        (again["id"], "allow", "ask")
+    ]
 
 
-def test_pages_and_resume_name_both(desk: Desk, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(horizon, "last_position", lambda: Entry.objects.latest("position").position)
+def test_pages_and_resume_name_both(
+    desk: Desk, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        settled_position, "load_settled_position", lambda: Entry.objects.latest("position").position
+    )
     desk.rules(LAX)
     first = begun(desk.agent)
     desk.agent.session("second")
@@ -189,7 +216,10 @@ def test_pages_and_resume_name_both(desk: Desk, client: Client, monkeypatch: pyt
         assert "The same call in another session" in page
         assert "The same call may have" not in page  # said once
         assert f">{handles[other['id']]}</a>" in page
-        assert handles[other["id"]] in client.get(f"/sessions/{mine['session']}/resume/").content.decode()
+        assert (
+            handles[other["id"]]
+            in client.get(f"/sessions/{mine['session']}/resume/").content.decode()
+        )
         answer = desk.agent.get(f"/sessions/{mine['session']}/resume").json()
         (open_effect,) = answer["crash_recovery"]["open_effects"]
         assert open_effect["same_calls"][0]["effect"] == other["id"]
@@ -204,6 +234,12 @@ def test_pages_and_resume_name_both(desk: Desk, client: Client, monkeypatch: pyt
 
 def test_it_is_found_by_an_index_among_many(declared_agent: Caller) -> None:
     effect = Effect.objects.get(id=begun(declared_agent)["id"])
-    assert same_calls.unknown(effect.project_id, effect.project_id, effect.tool, effect.intent_digest) == [effect.id]
-    asked = [f"'{vendor_id(effect.project_id)}'", f"'{effect.intent_digest}'", f"'{vendor_id(effect.session_id)}'"]
-    assert "effect_unknown_intent" in plan_of(same_calls.UNKNOWN_SQL % tuple(asked))
+    assert same_calls.find_unknown_calls(
+        effect.project_id, effect.project_id, effect.tool, effect.intent_digest
+    ) == [effect.id]
+    asked = [
+        f"'{vendor_id(effect.project_id)}'",
+        f"'{effect.intent_digest}'",
+        f"'{vendor_id(effect.session_id)}'",
+    ]
+    assert "effect_unknown_intent" in plan_of(same_calls.UNKNOWN_CALLS_SQL % tuple(asked))

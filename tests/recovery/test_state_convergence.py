@@ -9,21 +9,36 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from journal import order
+from journal import order_keys
 from journal.models import Body
-from sessions import checkpoints, decisions, handoffs, registers
-from sessions.models import Session
-from sessions.models_state import Checkpoint, Decision, Handoff, ObservedFact
-from tests.ingest.caller import Caller
+from sessions import checkpoints, decisions, field_history, handoffs
+from sessions.models import Checkpoint, Decision, Handoff, ObservedFact, Session
+from tests.api.api_client import Caller
 from tests.ledger.test_convergence import undone
 from tests.sessions.test_convergence import SOME, deliveries, last_to_arrive
 
 pytestmark = pytest.mark.django_db
 Fact = dict[str, Any]
-# The server's clocks, pointers into the journal, and counters of writes: they follow delivery and are no part of state.
+# The server's clocks, pointers into the journal, and counters of writes: they follow delivery and
+# are no part of state.
 NO_STATE: Final = {
-    *("id", "position", "opened_position", "recorded_position", "concluded_position", "written_position", "version"),
-    *("created_at_us", "seen_at_us", "concluded_at_us", "accepted_at_us", "accept_by_us", "observed_at_us"),
+    *(
+        "id",
+        "position",
+        "opened_position",
+        "recorded_position",
+        "concluded_position",
+        "written_position",
+        "version",
+    ),
+    *(
+        "created_at_us",
+        "seen_at_us",
+        "concluded_at_us",
+        "accepted_at_us",
+        "accept_by_us",
+        "observed_at_us",
+    ),
     "fresh_until_us",
 }
 
@@ -40,7 +55,9 @@ def stored() -> list[list[Fact]]:
     found = []
     for table, position in tables:
         rows = list(table.values())
-        texts = dict(Body.objects.values_list("entry_id", "text")) if table.model is not Session else {}
+        texts = (
+            dict(Body.objects.values_list("entry_id", "text")) if table.model is not Session else {}
+        )
         found.append(
             [
                 {name: value for name, value in row.items() if name not in NO_STATE}
@@ -51,7 +68,9 @@ def stored() -> list[list[Fact]]:
     return found
 
 
-def _of(kind: str, optional: dict[str, Any] | None = None, **fields: Any) -> tuple[str, st.SearchStrategy[Fact]]:
+def _of(
+    kind: str, optional: dict[str, Any] | None = None, **fields: Any
+) -> tuple[str, st.SearchStrategy[Fact]]:
     needed = {"kind": st.just(kind), **fields}
     return kind, st.fixed_dictionaries(needed, optional=optional or {})
 
@@ -88,7 +107,8 @@ FACTS: Final = dict(
 
 @st.composite
 def stories(draw: st.DrawFn, about: str = "") -> list[Fact]:
-    """Up to twelve facts about two sessions, each with an id, a source and perhaps a sequence; of some kinds only."""
+    """Up to twelve facts about two sessions, each with an id, a source and perhaps a sequence; of
+    some kinds only."""
     kinds = [strategy for kind, strategy in FACTS.items() if kind.startswith(about)]
     told = []
     for number in range(draw(st.integers(2, 12))):
@@ -118,11 +138,17 @@ def check(caller: Caller, told: list[Fact], chance: random.Random) -> None:
 
 @settings(SOME, max_examples=12)
 @given(told=stories(), chance=st.randoms(use_true_random=False))
-def test_the_door_gives_one_state_for_every_delivery(agent: Caller, told: list[Fact], chance: random.Random) -> None:
+def test_the_door_gives_one_state_for_every_delivery(
+    agent: Caller, told: list[Fact], chance: random.Random
+) -> None:
     check(agent, told, chance)
 
 
-MUTANTS: Final[list[tuple[Any, str]]] = [(decisions, "decision."), (handoffs, "handoff."), (registers, "session.")]
+MUTANTS: Final[list[tuple[Any, str]]] = [
+    (decisions, "decision."),
+    (handoffs, "handoff."),
+    (field_history, "session."),
+]
 
 
 @pytest.mark.once
@@ -130,8 +156,8 @@ MUTANTS: Final[list[tuple[Any, str]]] = [(decisions, "decision."), (handoffs, "h
 def test_a_fold_that_believes_the_last_to_arrive_is_caught(
     agent: Caller, monkeypatch: pytest.MonkeyPatch, module: Any, about: str
 ) -> None:
-    assert module.earlier is order.earlier
-    monkeypatch.setattr(module, "earlier", last_to_arrive)
+    assert module.is_earlier_mark is order_keys.is_earlier_mark
+    monkeypatch.setattr(module, "is_earlier_mark", last_to_arrive)
 
     # The same stories every time, of which an early one shows it.
     @seed(1)
@@ -144,29 +170,46 @@ def test_a_fold_that_believes_the_last_to_arrive_is_caught(
         property_of_the_mutant()
 
 
-def test_a_sixth_checkpoint_takes_the_place_of_the_first_and_not_of_the_one_that_came_first(agent: Caller) -> None:
+def test_a_sixth_checkpoint_takes_the_place_of_the_first_and_not_of_the_one_that_came_first(
+    agent: Caller,
+) -> None:
     told = [
-        {"id": f"c-{n}", "kind": "checkpoint.written", "session": "s", "summary": str(n), "producer_seq": n}
-        for n in range(checkpoints.KEPT + 2)
+        {
+            "id": f"c-{n}",
+            "kind": "checkpoint.written",
+            "session": "s",
+            "summary": str(n),
+            "producer_seq": n,
+        }
+        for n in range(checkpoints.KEPT_CHECKPOINTS + 2)
     ]
     for chance in range(3):
         with undone():
             for batch in deliveries(told, random.Random(chance)):
                 agent.report(list(batch))
             texts = Body.objects.filter(entry_id__in=Checkpoint.objects.values("opened_position"))
-            assert sorted(text[text.index('"id":"c-') + 8] for text in texts.values_list("text", flat=True)) == list(
-                "23456"
-            )
+            assert sorted(
+                text[text.index('"id":"c-') + 8] for text in texts.values_list("text", flat=True)
+            ) == list("23456")
 
 
 def test_a_handoff_is_waited_for_again_when_the_later_one_was_said_before_it(agent: Caller) -> None:
-    """The key "one" is told twice, and the first word stands: "two", which came between them, is the latest then."""
+    """The key "one" is told twice, and the first word stands: "two", which came between them, is
+    the latest then."""
     told = [
-        {"id": f"h-{n}", "kind": "handoff.written", "session": "s", "handoff": key, "producer_seq": n}
+        {
+            "id": f"h-{n}",
+            "kind": "handoff.written",
+            "session": "s",
+            "handoff": key,
+            "producer_seq": n,
+        }
         for n, key in ((1, "one"), (2, "two"), (3, "one"))
     ]
     for facts in permutations(told):
         with undone():
             for fact in facts:
                 agent.report([fact])
-            assert [row.key for row in Handoff.objects.filter(accept_by_us__isnull=False)] == ["two"]
+            assert [row.key for row in Handoff.objects.filter(accept_by_us__isnull=False)] == [
+                "two"
+            ]

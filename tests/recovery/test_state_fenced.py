@@ -1,4 +1,5 @@
-"""Working state is written by whoever holds the session: nothing of it under an older epoch, which may still report."""
+"""Working state is written by whoever holds the session: nothing of it under an older epoch, which
+may still report."""
 
 from typing import Any
 
@@ -6,11 +7,9 @@ import orjson
 import pytest
 
 from journal.models import Entry
-from sessions.models import Session
-from sessions.models_leases import Lease
-from sessions.models_state import Checkpoint, Decision, Handoff, ObservedFact
-from tests.ingest.caller import Caller, code
-from tests.recovery.holding import expire, hold, pass_time
+from sessions.models import Checkpoint, Decision, Handoff, Lease, ObservedFact, Session
+from tests.api.api_client import Caller, code
+from tests.recovery.lease_helpers import expire, hold, pass_time
 
 DOORS: list[tuple[str, dict[str, Any]]] = [
     ("/sessions/{session}/checkpoints", {"summary": "x"}),
@@ -30,15 +29,26 @@ def ids(agent: Caller) -> dict[str, str]:
     session = agent.session()["id"]
     return {
         "session": session,
-        "decision": agent.post(f"/sessions/{session}/decisions", {"key": "d", "choice": "left"}).json()["id"],
+        "decision": agent.post(
+            f"/sessions/{session}/decisions", {"key": "d", "choice": "left"}
+        ).json()["id"],
         "handoff": agent.post(f"/sessions/{session}/handoffs").json()["id"],
     }
 
 
 def rows() -> list[list[dict[str, Any]]]:
-    tables = (Session.objects, Checkpoint.objects, Decision.objects, Handoff.objects, ObservedFact.objects)
+    tables = (
+        Session.objects,
+        Checkpoint.objects,
+        Decision.objects,
+        Handoff.objects,
+        ObservedFact.objects,
+    )
     return [
-        [{name: value for name, value in row.items() if name != "seen_at_us"} for row in table.order_by("id").values()]
+        [
+            {name: value for name, value in row.items() if name != "seen_at_us"}
+            for row in table.order_by("id").values()
+        ]
         for table in tables
     ]
 
@@ -51,7 +61,10 @@ def test_an_older_epoch_writes_nothing_and_the_present_one_does(
     hold(agent, "s-1", "p-2")
     before = rows()
     refused = agent.post(door.format(**ids), body | {"lease_epoch": 1}, headers={"If-Match": "99"})
-    assert code(refused) == (409, "LEASE_LOST")  # said first: who has lost the lease need not read the object again
+    assert code(refused) == (
+        409,
+        "LEASE_LOST",
+    )  # said first: who has lost the lease need not read the object again
     assert refused.json()["lease"]["epoch"] == 2
     assert rows() == before
     (trace,) = Entry.objects.filter(kind="integrity.fenced")
@@ -63,7 +76,9 @@ def test_an_older_epoch_writes_nothing_and_the_present_one_does(
     assert (again.status_code, again.json()) == (done.status_code, done.json())
 
 
-def test_checkpoints_and_decisions_are_progress_and_words_about_it_are_not(agent: Caller, ids: dict[str, str]) -> None:
+def test_checkpoints_and_decisions_are_progress_and_words_about_it_are_not(
+    agent: Caller, ids: dict[str, str]
+) -> None:
     lease = hold(agent, "s-1", "p-1")
     moved = []
     for door, body in DOORS:
@@ -75,15 +90,32 @@ def test_checkpoints_and_decisions_are_progress_and_words_about_it_are_not(agent
     assert moved == [door for door, _body in DOORS if "checkpoints" in door or "decision" in door]
 
 
-def test_what_a_fenced_worker_reports_is_kept_and_marked(agent: Caller, ids: dict[str, str]) -> None:
+def test_what_a_fenced_worker_reports_is_kept_and_marked(
+    agent: Caller, ids: dict[str, str]
+) -> None:
     expire(hold(agent, "s-1", "p-1"))
     hold(agent, "s-1", "p-2")
     told: list[dict[str, Any]] = [
-        {"id": "f-1", "kind": "checkpoint.written", "session": "s-1", "summary": "late", "lease_epoch": 1},
-        {"id": "f-2", "kind": "decision.concluded", "session": "s-1", "decision": "d", "status": "failed"},
+        {
+            "id": "f-1",
+            "kind": "checkpoint.written",
+            "session": "s-1",
+            "summary": "late",
+            "lease_epoch": 1,
+        },
+        {
+            "id": "f-2",
+            "kind": "decision.concluded",
+            "session": "s-1",
+            "decision": "d",
+            "status": "failed",
+        },
     ]
     assert agent.report([told[0], told[1] | {"lease_epoch": 1}]).json()["accepted"] == 2
-    assert (Checkpoint.objects.count(), Decision.objects.get().status) == (0, "open")  # it speaks for no session now
+    assert (Checkpoint.objects.count(), Decision.objects.get().status) == (
+        0,
+        "open",
+    )  # it speaks for no session now
     assert Entry.objects.filter(lane="claim").count() == 2
     facts = [orjson.loads(entry.facts) for entry in Entry.objects.filter(kind="integrity.fenced")]
     assert [one["kept"] for one in facts] == [True, True]

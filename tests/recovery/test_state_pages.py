@@ -9,13 +9,12 @@ from django.db import transaction
 from django.test import Client
 from django.urls import reverse
 
+from db.clock import now_us
 from journal import erasures
-from journal.clock import now_us
-from sessions.models import Session
-from sessions.models_state import Decision, Handoff
-from tests.ingest.caller import Caller
-from tests.pages.book import doors
+from sessions.models import Decision, Handoff, Session
+from tests.api.api_client import Caller
 from tests.pages.people import House
+from tests.pages.sample_data import doors
 
 pytestmark = pytest.mark.django_db
 NAMES = ("session_decisions", "session_handoffs", "session_state")
@@ -41,12 +40,21 @@ def page(house: House, name: str, session: str, role: str = "viewer", **query: A
     return re.sub(r"\s+", " ", text.partition("<main")[2])
 
 
-def test_decisions_are_read_with_their_reasons_and_ends(house: House, worker: Caller, session: str) -> None:
+def test_decisions_are_read_with_their_reasons_and_ends(
+    house: House, worker: Caller, session: str
+) -> None:
     effect = worker.plan("push-1")
-    choice = {"key": "way", "choice": "go <i>left</i>", "rationale": "it is shorter", "effect_key": "push-1"}
+    choice = {
+        "key": "way",
+        "choice": "go <i>left</i>",
+        "rationale": "it is shorter",
+        "effect_key": "push-1",
+    }
     told = worker.post(f"/sessions/{session}/decisions", choice).json()
     worker.post(f"/sessions/{session}/decisions", {"key": "open", "choice": "wait for Ann"})
-    worker.post(f"/decisions/{told['id']}/conclude", {"status": "done", "outcome": "pushed as 3f2a"})
+    worker.post(
+        f"/decisions/{told['id']}/conclude", {"status": "done", "outcome": "pushed as 3f2a"}
+    )
     text = page(house, "session_decisions", session)
     assert text.index("wait for Ann") < text.index("go &lt;i&gt;left&lt;/i&gt;")
     for words in ("it is shorter", "pushed as 3f2a", reverse("effect", args=[effect["id"]])):
@@ -95,11 +103,17 @@ def test_the_handoff_that_waits_stands_on_the_session_and_among_what_the_next_wo
         assert "Needs attention next" not in page(house, name, session)
 
 
-def test_checkpoints_and_facts_are_read_and_drift_is_shown(house: House, worker: Caller, session: str) -> None:
+def test_checkpoints_and_facts_are_read_and_drift_is_shown(
+    house: House, worker: Caller, session: str
+) -> None:
     assert "None." in page(house, "session_state", session)
-    worker.post(f"/sessions/{session}/checkpoints", {"summary": "two of three", "pins": {"schema": "8"}})
+    worker.post(
+        f"/sessions/{session}/checkpoints", {"summary": "two of three", "pins": {"schema": "8"}}
+    )
     for source, value in (("git", "3f2a"), ("CI", {"head": "9c41"})):
-        worker.post(f"/sessions/{session}/facts", {"name": "head", "value": value, "source": source})
+        worker.post(
+            f"/sessions/{session}/facts", {"name": "head", "value": value, "source": source}
+        )
     text = page(house, "session_state", session)
     for words in ("two of three", "3f2a", "{&quot;head&quot;:&quot;9c41&quot;}"):
         assert words in text
@@ -121,7 +135,9 @@ def test_what_was_erased_is_said_to_be_and_only_administrators_are_led_there(
     for position in positions:
         assert position is not None
         with transaction.atomic():
-            erasures.erase(house.project.id, position, reason="request", actor="tests", now_us=now_us())
+            erasures.erase_body(
+                house.project.id, position, reason="request", actor="tests", now_us=now_us()
+            )
     assert "Ann" not in page(house, "session_decisions", session)
     assert ">erased</span>" in page(house, "session_decisions", session)
     assert "Its text was erased." in page(house, "session_handoffs", session)
@@ -135,13 +151,21 @@ def test_another_projects_session_is_not_there(house: House, worker: Caller, ses
         assert house.client("viewer").post(reverse(name, args=[session])).status_code == 405
 
 
-def test_the_session_page_leads_there_and_says_where_a_branch_went(house: House, worker: Caller, session: str) -> None:
+def test_the_session_page_leads_there_and_says_where_a_branch_went(
+    house: House, worker: Caller, session: str
+) -> None:
     branch = worker.session("branch", branched_from="s-1")["id"]
-    worker.post(f"/sessions/{branch}/change", {"merge_into": "s-1", "merge_intent": "when CI is green"})
+    worker.post(
+        f"/sessions/{branch}/change", {"merge_into": "s-1", "merge_intent": "when CI is green"}
+    )
     worker.post(f"/sessions/{branch}/change", {"status": "waiting", "waiting_on": "CI run 88"})
     text = page(house, "session", branch)
     assert all(reverse(name, args=[branch]) in text for name in NAMES)
-    for words in ("when CI is green", "CI run 88", f'into <a href="{reverse("session", args=[session])}"'):
+    for words in (
+        "when CI is green",
+        "CI run 88",
+        f'into <a href="{reverse("session", args=[session])}"',
+    ):
         assert words in text
     worker.post(f"/sessions/{branch}/merged", {"into": "s-1"})
     text = page(house, "session", branch)

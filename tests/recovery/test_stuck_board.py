@@ -1,4 +1,5 @@
-"""The stuck board over HTTP: what stands there, right at the deadline, and what people may do about it."""
+"""The stuck board over HTTP: what stands there, right at the deadline, and what people may do about
+it."""
 
 import re
 from collections.abc import Iterator
@@ -11,16 +12,15 @@ from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from inquiry.models import Pulse, StuckTransition
-from inquiry.stuck import board, limits, sweeper
-from journal.clock import now_us
+from db.clock import now_us
 from journal.models import Body, Entry
-from sessions.models import Session
-from sessions.models_leases import Lease
-from tests.ingest.caller import Caller, code
-from tests.pages.book import doors
+from monitoring.models import JobHeartbeat, StuckEpisode
+from monitoring.stuck import board, limits, sweeper
+from sessions.models import Lease, Session
+from tests.api.api_client import Caller, code
 from tests.pages.people import House
-from tests.recovery.watching import US, beat, leased, open_rules, pass_by, sweeps_go_on
+from tests.pages.sample_data import doors
+from tests.recovery.stuck_helpers import US, beat, leased, open_rules, pass_by, sweeps_go_on
 
 pytestmark = pytest.mark.django_db
 
@@ -49,7 +49,8 @@ def test_a_dead_session_is_on_the_board_right_after_its_deadline_without_any_swe
     viewer = house.client("viewer")
     assert "Nothing is stuck." in shown(viewer)
     due_us = Lease.objects.get().dead_at_us
-    # To make a page takes a busy machine longer than the second that lies between: the clock stands meanwhile.
+    # To make a page takes a busy machine longer than the second that lies between: the clock stands
+    # meanwhile.
     with time_machine.travel((due_us - US) / US, tick=False):
         assert "Nothing is stuck." in shown(viewer)
     with time_machine.travel((due_us + US) / US, tick=False):
@@ -58,7 +59,7 @@ def test_a_dead_session_is_on_the_board_right_after_its_deadline_without_any_swe
     assert "Worker gone: lease expired 1, S2" in page
     assert "no heartbeat since" in page
     assert "Stuck 1 waiting" in page  # the rail of the board says what the board says
-    assert not StuckTransition.objects.exists()
+    assert not StuckEpisode.objects.exists()
 
 
 def test_the_page_of_a_session_says_that_its_lease_ran_out(house: House, worker: Caller) -> None:
@@ -72,20 +73,22 @@ def test_the_page_of_a_session_says_that_its_lease_ran_out(house: House, worker:
 def test_the_rail_of_every_page_counts_what_was_raised(house: House, worker: Caller) -> None:
     leased(worker)
     pass_by(121)
-    sweeper.sweep()
+    sweeper.sweep_stuck()
     viewer = house.client("viewer")
     assert "waiting" not in shown(viewer, "/tools/").partition("Tools")[0]
-    sweeper.sweep()
+    sweeper.sweep_stuck()
     assert "Stuck 1 waiting" in shown(viewer, "/tools/")
     pass_by(600)
     sweeps_go_on(600)
-    sweeper.sweep()
-    sweeper.sweep()
+    sweeper.sweep_stuck()
+    sweeper.sweep_stuck()
     assert open_rules() == {"S2": True, "S7": True}
     assert "Stuck 1 waiting" in shown(viewer, "/tools/")  # one thing, told once
 
 
-def test_why_it_waits_lists_the_terms_with_values_and_thresholds(house: House, worker: Caller) -> None:
+def test_why_it_waits_lists_the_terms_with_values_and_thresholds(
+    house: House, worker: Caller
+) -> None:
     session, lease = leased(worker)
     url = f"/sessions/{session['id']}/why/"
     viewer = house.client("viewer")
@@ -96,7 +99,9 @@ def test_why_it_waits_lists_the_terms_with_values_and_thresholds(house: House, w
     assert "S2 Worker gone: lease expired true since" in page
     assert re.search(r"lease runs until \S+ \S+ passed yes", page)
     assert "pending requests 0 0 yes" in page
-    worker.post(f"/sessions/{session['id']}/end", {"status": "completed", "lease_epoch": lease["epoch"]})
+    worker.post(
+        f"/sessions/{session['id']}/end", {"status": "completed", "lease_epoch": lease["epoch"]}
+    )
     assert "The session has ended, so it cannot be stuck." in shown(viewer, url)
     assert house.client("neighbour").get(url).status_code == 404
 
@@ -121,7 +126,9 @@ def test_a_lease_is_released_by_a_person_with_a_reason_and_the_old_worker_is_fen
     assert entry.actor == house.members["reviewer"].user.person.pseudonym
     assert "INC-204" in Body.objects.get(entry=entry).text
     assert beat(worker, lease)["status"] == "lost"
-    stale = worker.post(f"/sessions/{session['id']}/decisions", {"key": "d", "choice": "x", "lease_epoch": 1})
+    stale = worker.post(
+        f"/sessions/{session['id']}/decisions", {"key": "d", "choice": "x", "lease_epoch": 1}
+    )
     assert code(stale) == (409, "LEASE_LOST")
     again = client.post(url, {"do": "release", "reason": "once more"})
     assert again.status_code == 409
@@ -129,7 +136,9 @@ def test_a_lease_is_released_by_a_person_with_a_reason_and_the_old_worker_is_fen
     assert Entry.objects.filter(kind="lease.released").count() == 1
 
 
-def test_what_a_person_took_from_its_holder_is_handed_to_the_next_who_asks(house: House, worker: Caller) -> None:
+def test_what_a_person_took_from_its_holder_is_handed_to_the_next_who_asks(
+    house: House, worker: Caller
+) -> None:
     wish = {"process": "w-2", "kinds": ["session"]}
     dead, lease = leased(worker, "dead")
     _session, other = leased(worker, "given up")
@@ -139,8 +148,13 @@ def test_what_a_person_took_from_its_holder_is_handed_to_the_next_who_asks(house
     sent = {"do": "release", "reason": "its host is gone"}
     assert house.client("reviewer").post(care("S2", dead["id"]), sent).status_code == 302
     claimed = worker.post("/claims", wish).json()
-    assert (claimed["claimed"]["session"], claimed["lease"]["epoch"]) == (dead["id"], lease["epoch"] + 1)
-    assert worker.post("/claims", wish).json()["claimed"] is None  # whoever gave it up said that nothing is left
+    assert (claimed["claimed"]["session"], claimed["lease"]["epoch"]) == (
+        dead["id"],
+        lease["epoch"] + 1,
+    )
+    assert (
+        worker.post("/claims", wish).json()["claimed"] is None
+    )  # whoever gave it up said that nothing is left
 
 
 def test_one_of_more_than_a_board_shows_can_still_be_seen_to(
@@ -152,7 +166,12 @@ def test_one_of_more_than_a_board_shows_can_still_be_seen_to(
     for session in made:
         url = care("S2", session["id"])
         assert house.client("reviewer").get(url).status_code == 200
-        assert house.client("reviewer").post(url, {"do": "release", "reason": "it is gone"}).status_code == 302
+        assert (
+            house.client("reviewer")
+            .post(url, {"do": "release", "reason": "it is gone"})
+            .status_code
+            == 302
+        )
 
 
 def test_a_lease_that_changed_hands_meanwhile_is_not_released(house: House, worker: Caller) -> None:
@@ -171,17 +190,22 @@ def test_who_looks_after_it_is_said_with_a_reason(house: House, worker: Caller) 
     client, url = house.client("reviewer"), care("S2", session["id"])
     wrong = client.post(url, {"do": "assign", "person": "neighbour", "reason": "because"})
     assert wrong.status_code == 422
-    assert client.post(url, {"do": "assign", "person": "administrator", "reason": "on call"}).status_code == 302
+    assert (
+        client.post(
+            url, {"do": "assign", "person": "administrator", "reason": "on call"}
+        ).status_code
+        == 302
+    )
     assert "administrator assign" in shown(client)
     assert "Stuck: 1" in shown(house.client("administrator"), "/stuck/?mine=1")
     assert "Nothing assigned to you is stuck." in shown(client, "/stuck/?mine=1")
     entry = Entry.objects.get(kind="stuck.assigned")
     assert entry.subject == UUID(session["id"])
     assert entry.actor == house.members["reviewer"].user.person.pseudonym
-    sweeper.sweep()
-    sweeper.sweep()
+    sweeper.sweep_stuck()
+    sweeper.sweep_stuck()
     assert open_rules() == {"S2": True}
-    assert StuckTransition.objects.get().owner == house.members["administrator"].user
+    assert StuckEpisode.objects.get().owner == house.members["administrator"].user
 
 
 def test_a_snooze_has_a_reason_and_an_end_and_comes_back(house: House, worker: Caller) -> None:
@@ -190,12 +214,15 @@ def test_a_snooze_has_a_reason_and_an_end_and_comes_back(house: House, worker: C
     client, url = house.client("reviewer"), care("S2", session["id"])
     for wrong in ({"end": "9y", "reason": "because"}, {"end": "1h", "reason": ""}):
         assert client.post(url, {"do": "snooze", **wrong}).status_code == 422
-    assert client.post(url, {"do": "snooze", "end": "1h", "reason": "the host is moved"}).status_code == 302
+    assert (
+        client.post(url, {"do": "snooze", "end": "1h", "reason": "the host is moved"}).status_code
+        == 302
+    )
     page = shown(client)
     assert "Stuck: 0" in page
     assert "1 snoozed" in page
     assert "the host is moved" in page
-    row = StuckTransition.objects.get()
+    row = StuckEpisode.objects.get()
     assert row.snoozed_until_us is not None
     assert 3500 * US < row.snoozed_until_us - now_us() <= 3600 * US
     assert Entry.objects.get(kind="stuck.snoozed").position == row.snoozed_position
@@ -218,7 +245,10 @@ def test_only_reviewers_act_and_only_in_their_project(house: House, worker: Call
     assert house.client("reviewer", csrf=True).post(url, sent).status_code == 403
     for unknown in ("S99", "S1"):
         expected = 404 if unknown == "S99" else 409
-        assert house.client("reviewer").post(care(unknown, session["id"]), sent).status_code == expected
+        assert (
+            house.client("reviewer").post(care(unknown, session["id"]), sent).status_code
+            == expected
+        )
     assert "s_" not in shown(house.client("neighbour")).partition("Stuck")[2].partition("Clear")[0]
     assert Lease.objects.get().released_at_us is None
 
@@ -243,11 +273,11 @@ def test_a_poll_hears_nothing_until_something_changed(house: House, worker: Call
 
 def test_the_lateness_of_our_own_chores_is_on_every_page_and_told_to_machines(house: House) -> None:
     assert Client().get("/readyz").content == b"ready\n"
-    sweeper.sweep()
+    sweeper.sweep_stuck()
     viewer = house.client("viewer")
     assert re.search(r"Stuck checks [\d.]+ m?s ago", shown(viewer, "/tools/"))
     # Of minutes the seconds are told too, and a busy machine takes one of them for a page.
-    Pulse.objects.update(beat_us=now_us() - 5 * 3600 * US, every_us=5 * US)
+    JobHeartbeat.objects.update(beat_us=now_us() - 5 * 3600 * US, every_us=5 * US)
     assert "Stuck checks late, last ran 5 h ago" in shown(viewer, "/tools/")
     told = b"ready, degraded: sweeper\nsweeper: late, last ran 5 h ago\n"
     assert Client().get("/readyz").content == told
@@ -278,7 +308,9 @@ def many(house: House, number: int) -> None:
 
 
 def dead(session: Session, now: int) -> Any:
-    gone: dict[str, int] = dict.fromkeys(("acquired_at_us", "beat_at_us", "progress_at_us"), now - 300 * US)
+    gone: dict[str, int] = dict.fromkeys(
+        ("acquired_at_us", "beat_at_us", "progress_at_us"), now - 300 * US
+    )
     return Lease(
         id=session.id,
         project_id=session.project_id,
@@ -296,9 +328,12 @@ def dead(session: Session, now: int) -> Any:
     )
 
 
-def test_queries_and_weight_do_not_grow_with_what_is_stuck(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Limits are read anew after some seconds, which a busy machine takes to write a thousand sessions.
-    monkeypatch.setattr(limits, "KEPT_S", 3600)
+def test_queries_and_weight_do_not_grow_with_what_is_stuck(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Limits are read anew after some seconds, which a busy machine takes to write a thousand
+    # sessions.
+    monkeypatch.setattr(limits, "CACHE_S", 3600)
     client = house.client("reviewer")
     client.get("/stuck/")
     asked = []
@@ -317,7 +352,9 @@ def test_queries_and_weight_do_not_grow_with_what_is_stuck(house: House, monkeyp
     assert 'rel="next"' not in page
 
 
-def test_why_it_waits_says_first_on_what_and_in_words_that_are_true(house: House, worker: Caller) -> None:
+def test_why_it_waits_says_first_on_what_and_in_words_that_are_true(
+    house: House, worker: Caller
+) -> None:
     session, lease = leased(worker)
     url, viewer = f"/sessions/{session['id']}/why/", house.client("viewer")
     assert "Not waiting on anything Gatebook knows of." in shown(viewer, url)
@@ -330,13 +367,17 @@ def test_why_it_waits_says_first_on_what_and_in_words_that_are_true(house: House
     assert re.search(r"Waiting for a tool result \(not overdue\): e_\d+ mail.send", page)
     assert re.search(r"no result, dispatched \S+ \S+ ; deadline \S+ \S+ \.", page)
     assert re.search(
-        r"Waiting for a worker to take over: handoff \d+ handoff written \S+ \S+ , acceptance due \S+ \S+ \.", page
+        r"Waiting for a worker to take over: handoff \d+ handoff written \S+ \S+ , acceptance due "
+        r"\S+ \S+ \.",
+        page,
     )
     assert f'href="/effects/{effect["id"]}/"' in viewer.get(url).content.decode()
     pass_by(86_400)
     page = shown(viewer, url)
     assert re.search(
-        r"Outcome unknown e_\d+ mail.send no result, dispatched \S+ \S+ ; deadline passed \S+ \S+ \.", page
+        r"Outcome unknown e_\d+ mail.send no result, dispatched \S+ \S+ ; deadline passed \S+ \S+ "
+        r"\.",
+        page,
     )
     assert "not accepted within 10 min." in page
     # "Met when" says when a term is met, and not what would be well.
@@ -349,8 +390,10 @@ def test_a_silent_source_is_named(house: House, worker: Caller) -> None:
     for number in range(3):
         leased(worker, f"s-{number}")
     pass_by(121)
-    sweeper.sweep()
-    assert f"agent {house.agent.name} no heartbeat from any of the 3 sessions" in shown(house.client("viewer"))
+    sweeper.sweep_stuck()
+    assert f"agent {house.agent.name} no heartbeat from any of the 3 sessions" in shown(
+        house.client("viewer")
+    )
 
 
 def test_what_is_clear_is_a_sentence(house: House) -> None:

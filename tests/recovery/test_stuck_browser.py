@@ -1,4 +1,5 @@
-"""The stuck board in a real browser: for everybody, by day and by night, wide and narrow, with a script or not."""
+"""The stuck board in a real browser: for everybody, by day and by night, wide and narrow, with a
+script or not."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -6,21 +7,21 @@ from typing import Any, Final
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.house.server import Server
-from tests.ingest.caller import Caller
+from tests.api.api_client import Caller
+from tests.config.server import Server
 from tests.pages.test_frame_browser import enter, violations_by_day_and_night
 
 pytestmark = pytest.mark.browser
 # Hours pass in the rows: what stands there is as old as the words on the page say.
 LATER: Final = """
 from django.db import transaction
-from tests.recovery.watching import pass_by
-from inquiry.stuck import sweeper
+from tests.recovery.stuck_helpers import pass_by
+from monitoring.stuck import sweeper
 with transaction.atomic():
     pass_by(1900, agent="night-9")
-sweeper.sweep()
-sweeper.sweep()
-print(sweeper.sweep())
+sweeper.sweep_stuck()
+sweeper.sweep_stuck()
+print(sweeper.sweep_stuck())
 """
 
 
@@ -30,14 +31,20 @@ def stuck(live_server_process: Server) -> dict[str, Any]:
     server = live_server_process
     agent = Caller(server.token("night-9"), address=server.url)
     made: dict[str, Any] = {}
-    for key, title in (("dead", "Nightly dependency bump"), ("orphan", "Migrate the invoices"), ("wedged", "Triage")):
+    for key, title in (
+        ("dead", "Nightly dependency bump"),
+        ("orphan", "Migrate the invoices"),
+        ("wedged", "Triage"),
+    ):
         made[key] = agent.session(f"stuck-{key}", mode="leased", title=title)
         lease = agent.post("/leases", {"session": made[key]["id"], "process": "w-4", "ttl_s": 600})
         assert lease.status_code == 201, lease.text
     made["late"] = agent.session("stuck-late", mode="leased", title="Write the release notes")
     made["mail"] = agent.session("stuck-mail", title="Tell the customers")
     for n in range(2):
-        effect = agent.plan(f"mail-{n}", made["mail"]["id"], tool="mail.send", arguments={"to": 412 + n})
+        effect = agent.plan(
+            f"mail-{n}", made["mail"]["id"], tool="mail.send", arguments={"to": 412 + n}
+        )
         agent.dispatch(effect)
     server.run(LATER)
     return made
@@ -54,14 +61,25 @@ def complaints() -> Iterator[list[str]]:
 @pytest.mark.once
 @pytest.mark.parametrize("width", [390, 1280])
 def test_everybody_can_use_the_board_and_its_pages(
-    live_server_process: Server, stuck: dict[str, Any], new_page: Callable[..., Page], complaints: list[str], width: int
+    live_server_process: Server,
+    stuck: dict[str, Any],
+    new_page: Callable[..., Page],
+    complaints: list[str],
+    width: int,
 ) -> None:
     page = enter(
-        new_page(viewport={"width": width, "height": 800}, reduced_motion="reduce"), live_server_process, complaints
+        new_page(viewport={"width": width, "height": 800}, reduced_motion="reduce"),
+        live_server_process,
+        complaints,
     )
     found = []
     session = stuck["dead"]["id"]
-    for path in ("/stuck/", f"/stuck/S7/{session}/?do=release", f"/stuck/S7/{session}/?do=snooze", "/stuck/?mine=1"):
+    for path in (
+        "/stuck/",
+        f"/stuck/S7/{session}/?do=release",
+        f"/stuck/S7/{session}/?do=snooze",
+        "/stuck/?mine=1",
+    ):
         page.goto(live_server_process.url + path)
         found += violations_by_day_and_night(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
@@ -75,16 +93,16 @@ def test_a_person_sees_to_what_is_stuck_without_javascript(
     live_server_process: Server, stuck: dict[str, Any], new_page: Callable[..., Page]
 ) -> None:
     page = enter(new_page(java_script_enabled=False), live_server_process)
-    page.get_by_role("navigation", name="Rooms").get_by_role("link", name="Stuck").click()
+    page.get_by_role("navigation", name="Main").get_by_role("link", name="Stuck").click()
     row = page.get_by_role("row").filter(has_text="Migrate the invoices")
     row.get_by_role("link", name="snooze").click()
-    page.get_by_label("Why").fill("the invoices wait for the auditors")
+    page.get_by_label("Reason").fill("the invoices wait for the auditors")
     page.get_by_role("button", name="Snooze").click()
     expect(page.get_by_text("Snoozed.")).to_be_visible()
     expect(page.get_by_text("1 snoozed")).to_be_visible()
     row = page.get_by_role("row").filter(has_text="Nightly dependency bump")
     row.get_by_role("link", name="Release lease").click()
-    page.get_by_label("Why").fill("w-4 is gone")
+    page.get_by_label("Reason").fill("w-4 is gone")
     page.get_by_role("button", name="Release the lease").click()
     expect(page.get_by_text("Lease released. Any worker can take over")).to_be_visible()
     assert stuck["dead"]["id"] not in page.content() or "Nightly" not in page.content()

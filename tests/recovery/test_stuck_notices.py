@@ -1,4 +1,5 @@
-"""What is stuck reaches people by the channels that they chose: once raised, once over, whatever is killed between."""
+"""What is stuck reaches people by the channels that they chose: once raised, once over, whatever is
+killed between."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,18 +9,19 @@ import pytest
 from django.core import mail
 from pytest_django import Settings
 
-from approvals import channels, delivery, notices, outside
-from approvals.models_notices import Notice, NoticeChannel
-from inquiry.stuck import sweeper
+from accounts.models import Agent
+from db.clock import now_us
 from journal import outbox
-from journal.clock import now_us
-from sessions.models import Agent, Session
-from tests.approvals.story import Desk
-from tests.approvals.telling import ADDRESS, Killed, risky, tick
-from tests.recovery.watching import US, beat, leased, pass_by, sweeps_go_on
+from monitoring.stuck import sweeper
+from notifications import channels, delivery, notifications, outbound_http
+from notifications.models import Notification, NotificationChannel
+from sessions.models import Session
+from tests.approvals.inbox_scenario import Desk
+from tests.approvals.notification_helpers import ADDRESS, Killed, risky, tick
+from tests.recovery.stuck_helpers import US, beat, leased, pass_by, sweeps_go_on
 
 pytestmark = pytest.mark.django_db
-SILENT = dict.fromkeys(channels.SWITCHES, False)
+SILENT = dict.fromkeys(channels.TOPIC_FLAGS, False)
 TITLE = "never-in-a-notice"
 
 
@@ -33,18 +35,24 @@ def _outside(settings: Settings) -> None:
 def posted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The bodies that went out by HTTP."""
     sent: list[dict[str, Any]] = []
-    monkeypatch.setattr(outside, "post", lambda _url, body, _headers: sent.append(orjson.loads(body)))
+    monkeypatch.setattr(
+        outbound_http, "post_webhook", lambda _url, body, _headers: sent.append(orjson.loads(body))
+    )
     return sent
 
 
 @pytest.fixture
-def hears(desk: Desk) -> Callable[..., NoticeChannel]:
+def hears(desk: Desk) -> Callable[..., NotificationChannel]:
     """Add a channel that hears of what is stuck and of nothing else, unless a test says otherwise."""
 
-    def add(kind: str = "email", target: str = "", **options: Any) -> NoticeChannel:
+    def add(kind: str = "email", target: str = "", **options: Any) -> NotificationChannel:
         address = target or ("team@example.org" if kind == "email" else ADDRESS)
-        return channels.add(
-            desk.project, kind, address, desk.user("administrator"), **{**SILENT, "stuck": True, **options}
+        return channels.add_channel(
+            desk.project,
+            kind,
+            address,
+            desk.user("administrator"),
+            **{**SILENT, "stuck": True, **options},
         )
 
     return add
@@ -53,8 +61,8 @@ def hears(desk: Desk) -> Callable[..., NoticeChannel]:
 def look() -> None:
     """What two sweeps in a row see."""
     sweeps_go_on(200)
-    sweeper.sweep()
-    sweeper.sweep()
+    sweeper.sweep_stuck()
+    sweeper.sweep_stuck()
 
 
 def died(desk: Desk, key: str = "s-1", **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -66,7 +74,7 @@ def died(desk: Desk, key: str = "s-1", **more: Any) -> tuple[dict[str, Any], dic
 
 
 def test_who_chose_it_hears_what_is_stuck_and_that_it_is_over_each_once(
-    desk: Desk, hears: Callable[..., NoticeChannel], posted: list[dict[str, Any]]
+    desk: Desk, hears: Callable[..., NotificationChannel], posted: list[dict[str, Any]]
 ) -> None:
     hears()
     hears("webhook")
@@ -76,32 +84,43 @@ def test_who_chose_it_hears_what_is_stuck_and_that_it_is_over_each_once(
     (letter,) = mail.outbox
     handle = Session.objects.get(id=session["id"]).opened_position
     assert letter.to == ["team@example.org"]
-    assert letter.subject == f"Gatebook: Session s_{handle} of deploy-7 is stuck: Worker gone: lease expired"
+    assert (
+        letter.subject
+        == f"Gatebook: Session s_{handle} of deploy-7 is stuck: Worker gone: lease expired"
+    )
     assert f"/sessions/{session['id']}/" in letter.body
     assert TITLE not in letter.subject + str(letter.body)
     assert tick() == 0
     beat(desk.agent, lease)
-    sweeper.sweep()
+    sweeper.sweep_stuck()
     assert tick() == 2
     assert mail.outbox[1].subject.endswith(f"s_{handle} of deploy-7 is no longer stuck by rule S2")
     stuck, over = posted
-    assert (stuck["event"], stuck["session"], stuck["rule"]) == ("session.stuck", session["id"], "S2")
+    assert (stuck["event"], stuck["session"], stuck["rule"]) == (
+        "session.stuck",
+        session["id"],
+        "S2",
+    )
     assert set(stuck) == {"id", "event", "session", "rule", "position"}
     assert (over["event"], over["id"]) == ("session.recovered", f"over:{stuck['id']}")
     pass_by(121)  # the same again under one epoch: the board says so, people have heard
     look()
     assert tick() == 0
-    assert {(one.topic, one.state) for one in Notice.objects.all()} == {
+    assert {(one.topic, one.state) for one in Notification.objects.all()} == {
         ("session.stuck", "sent"),
         ("session.recovered", "sent"),
     }
 
 
 @pytest.mark.parametrize("owns", ["session", "agent"])
-def test_whose_it_is_hears_of_it_at_their_own_address_whatever_else_they_listen_to(desk: Desk, owns: str) -> None:
+def test_whose_it_is_hears_of_it_at_their_own_address_whatever_else_they_listen_to(
+    desk: Desk, owns: str
+) -> None:
     for name in ("viewer", "reviewer"):
         own: dict[str, Any] = {"person": desk.user(name), **SILENT}
-        channels.add(desk.project, "email", f"{name}@example.org", desk.user("administrator"), **own)
+        channels.add_channel(
+            desk.project, "email", f"{name}@example.org", desk.user("administrator"), **own
+        )
     if owns == "session":
         session, lease = died(desk, owner="viewer")
     else:
@@ -110,25 +129,31 @@ def test_whose_it_is_hears_of_it_at_their_own_address_whatever_else_they_listen_
         session, lease = died(desk)
     assert tick() == 1
     assert [letter.to for letter in mail.outbox] == [["viewer@example.org"]]
-    desk.agent.post(f"/sessions/{session['id']}/end", {"status": "completed", "lease_epoch": lease["epoch"]})
-    sweeper.sweep()
+    desk.agent.post(
+        f"/sessions/{session['id']}/end", {"status": "completed", "lease_epoch": lease["epoch"]}
+    )
+    sweeper.sweep_stuck()
     assert tick() == 1
     assert [letter.to for letter in mail.outbox] == [["viewer@example.org"]] * 2
 
 
-def test_what_is_over_before_it_was_told_is_told_to_nobody(desk: Desk, hears: Callable[..., NoticeChannel]) -> None:
+def test_what_is_over_before_it_was_told_is_told_to_nobody(
+    desk: Desk, hears: Callable[..., NotificationChannel]
+) -> None:
     hears()
     _session, lease = died(desk)
     outbox.deliver_due()
-    assert Notice.objects.get().state == "due"
+    assert Notification.objects.get().state == "due"
     beat(desk.agent, lease)
-    sweeper.sweep()
+    sweeper.sweep_stuck()
     assert tick() == 0
     assert mail.outbox == []
-    assert [one.state for one in Notice.objects.all()] == ["quiet"]
+    assert [one.state for one in Notification.objects.all()] == ["quiet"]
 
 
-def test_many_that_fall_silent_together_are_one_letter(desk: Desk, hears: Callable[..., NoticeChannel]) -> None:
+def test_many_that_fall_silent_together_are_one_letter(
+    desk: Desk, hears: Callable[..., NotificationChannel]
+) -> None:
     hears()
     made = [leased(desk.agent, f"s-{number}")[0] for number in range(3)]
     pass_by(121)
@@ -141,7 +166,7 @@ def test_many_that_fall_silent_together_are_one_letter(desk: Desk, hears: Callab
 
 
 def test_each_effect_of_which_nobody_knows_is_news_also_in_a_session_without_a_lease(
-    desk: Desk, hears: Callable[..., NoticeChannel]
+    desk: Desk, hears: Callable[..., NotificationChannel]
 ) -> None:
     hears()
     desk.rules("name: open\nrules:\n  - {id: all, title: All, match: {}, outcome: allow}\n")
@@ -154,7 +179,7 @@ def test_each_effect_of_which_nobody_knows_is_news_also_in_a_session_without_a_l
     assert mail.outbox[0].subject == "Gatebook: 2 alerts of stuck sessions"
     for effect in effects:
         desk.agent.acknowledge(effect)
-        sweeper.sweep()
+        sweeper.sweep_stuck()
         assert tick() == 1
         assert mail.outbox[-1].subject.endswith("is no longer stuck by rule S4")
     later = desk.plan("e-9", arguments={"n": 9})
@@ -167,9 +192,10 @@ def test_each_effect_of_which_nobody_knows_is_news_also_in_a_session_without_a_l
 
 @pytest.mark.parametrize("told", [True, False])
 def test_a_request_that_nobody_opened_is_told_of_once(
-    desk: Desk, hears: Callable[..., NoticeChannel], told: bool
+    desk: Desk, hears: Callable[..., NotificationChannel], told: bool
 ) -> None:
-    """Half of its time over is the alarm of the gate's channels and rule S6: one channel hears it by one of them."""
+    """Half of its time over is the alarm of the gate's channels and rule S6: one channel hears it
+    by one of them."""
     hears(requests=told)
     gate = risky(desk, "high")
     tick()
@@ -179,7 +205,7 @@ def test_a_request_that_nobody_opened_is_told_of_once(
         tick(gone)
     for _ in range(2):
         sweeps_go_on(gone)
-        sweeper.sweep(now_us() + gone * US)
+        sweeper.sweep_stuck(now_us() + gone * US)
     tick(gone)
     assert len(mail.outbox) == notices_before + 1
     assert ("no eligible reviewer" in mail.outbox[-1].subject) is told
@@ -189,7 +215,7 @@ def test_a_request_that_nobody_opened_is_told_of_once(
 @pytest.mark.parametrize("point", ["cut", "claim", "deliver", "mark"])
 def test_a_kill_at_any_point_tells_it_again_under_the_same_key(
     desk: Desk,
-    hears: Callable[..., NoticeChannel],
+    hears: Callable[..., NotificationChannel],
     posted: list[dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
     point: str,
@@ -197,10 +223,10 @@ def test_a_kill_at_any_point_tells_it_again_under_the_same_key(
     hears("webhook")
     session, _lease = died(desk)
     owner, name = {
-        "cut": (notices, "_write"),
-        "claim": (notices, "_claim"),
-        "deliver": (delivery, "deliver"),
-        "mark": (notices, "_mark"),
+        "cut": (notifications, "_write_notification"),
+        "claim": (notifications, "_claim_notification"),
+        "deliver": (delivery, "deliver_message"),
+        "mark": (notifications, "_mark"),
     }[point]
     whole = getattr(owner, name)
 
@@ -213,9 +239,9 @@ def test_a_kill_at_any_point_tells_it_again_under_the_same_key(
         patched.setattr(owner, name, half)
         with pytest.raises(Killed):
             tick()
-    sweeper.sweep()
+    sweeper.sweep_stuck()
     tick(61)
     tick(200)
     assert {body["id"] for body in posted} == {f"stuck:{session['id'].replace('-', '')}:S2:1"}
     assert len(posted) == (2 if point == "mark" else 1)
-    assert Notice.objects.get().state == "sent"
+    assert Notification.objects.get().state == "sent"

@@ -1,4 +1,5 @@
-"""What was recorded elsewhere and imported is never stuck: it is over, whatever it says, however it repeats itself."""
+"""What was recorded elsewhere and imported is never stuck: it is over, whatever it says, however it
+repeats itself."""
 
 import io
 
@@ -6,20 +7,21 @@ import pytest
 from django.core.management import call_command
 from django.db.models import BigIntegerField, F, Value
 
-from inquiry.models import StuckTransition
-from inquiry.stuck import limits, reading, sweeper
-from journal.clock import now_us
+from accounts.models import Project
+from db.clock import now_us
 from journal.models import Entry
 from ledger.models import Effect
-from sessions.models import Project, Session
+from monitoring.models import StuckEpisode
+from monitoring.stuck import limits, queries, sweeper
+from sessions.models import Session
+from tests.api.conftest import agent as agent
+from tests.api.conftest import application as application
+from tests.api.conftest import call as call
+from tests.api.conftest import importer as importer
+from tests.api.conftest import issue as issue
 from tests.importers.conftest import in_process as in_process
 from tests.importers.conftest import project as project
 from tests.importers.samples import FILES, RECORDED, format_of, needs_recordings, recorded_counts
-from tests.ingest.conftest import agent as agent
-from tests.ingest.conftest import application as application
-from tests.ingest.conftest import call as call
-from tests.ingest.conftest import importer as importer
-from tests.ingest.conftest import issue as issue
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("project", "in_process")]
 DAY_US = 86_400_000_000
@@ -29,31 +31,44 @@ SMALL = 200_000  # bytes of a file: a small sample, so that the test stays quick
 def look_for_days(project: Project) -> None:
     """Sweep now, and as if a day had passed, and again."""
     for later in (0, 5_000_000, DAY_US, DAY_US + 5_000_000):
-        sweeper.sweep(now_us() + later)
-        assert not StuckTransition.objects.exists()
-    assert reading.candidates(project.id, now_us() + 30 * DAY_US, limits.known(project.id)) == []
+        sweeper.sweep_stuck(now_us() + later)
+        assert not StuckEpisode.objects.exists()
+    assert (
+        queries.find_candidates(project.id, now_us() + 30 * DAY_US, limits.load_limits(project.id))
+        == []
+    )
 
 
-def test_imported_miniatures_are_never_stuck(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    call_command("import_trajectory", "claude-code", str(FILES / "claude-code.jsonl"), stdout=io.StringIO())
+def test_imported_miniatures_are_never_stuck(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call_command(
+        "import_trajectory", "claude-code", str(FILES / "claude-code.jsonl"), stdout=io.StringIO()
+    )
     call_command("import_trajectory", "pi", str(FILES / "pi.jsonl"), stdout=io.StringIO())
     # As if none of it had ever been answered.
     unanswered = Effect.objects.filter(state="acknowledged")
     assert unanswered.exists()
     deadline = F("received_us") + Value(1, output_field=BigIntegerField())
     unanswered.update(state="dispatched", outcome="", deadline_us=deadline)
-    monkeypatch.setattr(sweeper, "last_position", lambda: Entry.objects.latest("position").position)
+    monkeypatch.setattr(
+        sweeper, "load_settled_position", lambda: Entry.objects.latest("position").position
+    )
     look_for_days(project)
 
 
 @pytest.mark.once
 @needs_recordings
-def test_recorded_sessions_are_never_stuck(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recorded_sessions_are_never_stuck(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = [name for name in recorded_counts() if (RECORDED / name).stat().st_size <= SMALL]
     sample = {format_of(name): name for name in sorted(names, reverse=True)}
     assert len(sample) >= 2
     for kind, name in sample.items():
         call_command("import_trajectory", kind, str(RECORDED / name), stdout=io.StringIO())
     assert set(Session.objects.values_list("mode", flat=True)) == {"reported"}
-    monkeypatch.setattr(sweeper, "last_position", lambda: Entry.objects.latest("position").position)
+    monkeypatch.setattr(
+        sweeper, "load_settled_position", lambda: Entry.objects.latest("position").position
+    )
     look_for_days(project)

@@ -1,4 +1,5 @@
-"""The rules of stuck sessions as a pure function: each right after its deadline, and the false alarms of elsewhere."""
+"""The rules of stuck sessions as a pure function: each right after its deadline, and the false
+alarms of elsewhere."""
 
 from dataclasses import replace
 from itertools import product
@@ -7,16 +8,31 @@ from uuid import UUID
 
 import pytest
 
-from inquiry.stuck import following, loops
-from inquiry.stuck.following import Episode, follow
-from inquiry.stuck.rules import DEFAULT, LIVENESS, US, Limits, judge, status
-from inquiry.stuck.seen import EffectSeen, Fenced, GateSeen, HandoffSeen, LeaseSeen, Loop, Seen
+from monitoring.stuck import hysteresis, loops
+from monitoring.stuck.hysteresis import EpisodeState, next_step
+from monitoring.stuck.rule_inputs import (
+    EffectInput,
+    FencedWrites,
+    GateInput,
+    HandoffInput,
+    LeaseInput,
+    Loop,
+    RuleInput,
+)
+from monitoring.stuck.rules import (
+    DEFAULT_LIMITS,
+    LIVENESS,
+    US,
+    RuleLimits,
+    evaluate_rules,
+    stuck_reasons,
+)
 from sessions.models import ENDED, MODES, STATUSES
 
 pytestmark = pytest.mark.once
 T: Final = 1_790_000_000 * US
 ONE, TWO = UUID(int=1), UUID(int=2)
-LEASE: Final = LeaseSeen(
+LEASE: Final = LeaseInput(
     epoch=3,
     process="w-1",
     beat_at_us=T,
@@ -25,28 +41,38 @@ LEASE: Final = LeaseSeen(
     dead_at_us=T + 120 * US,
     wedged_at_us=T + 900 * US,
 )
-AT_WORK: Final = Seen(ONE, created_at_us=T, lease=LEASE)
-GATE: Final = GateSeen(TWO, "g_7", "git.push", T, T + 600 * US, "team-leads")
-CALL: Final = EffectSeen(TWO, "e_9", "mail.send", T + 300 * US, T)
-HANDOFF: Final = HandoffSeen(TWO, "h_5", T, T + 600 * US)
-BEATING: Final = replace(LEASE, beat_at_us=T + 10**6 * US, expires_at_us=T + 10**7 * US, dead_at_us=T + 10**7 * US)
+AT_WORK: Final = RuleInput(ONE, created_at_us=T, lease=LEASE)
+GATE: Final = GateInput(TWO, "g_7", "git.push", T, T + 600 * US, "team-leads")
+CALL: Final = EffectInput(TWO, "e_9", "mail.send", T + 300 * US, T)
+HANDOFF: Final = HandoffInput(TWO, "h_5", T, T + 600 * US)
+BEATING: Final = replace(
+    LEASE, beat_at_us=T + 10**6 * US, expires_at_us=T + 10**7 * US, dead_at_us=T + 10**7 * US
+)
 GIVEN_UP: Final = replace(LEASE, released_at_us=T)
 
 
-def rules(seen: Seen, now: int, limits: Limits = DEFAULT) -> list[str]:
-    return [one.rule for one in status(seen, now, limits)]
+def rules(seen: RuleInput, now: int, limits: RuleLimits = DEFAULT_LIMITS) -> list[str]:
+    return [one.rule for one in stuck_reasons(seen, now, limits)]
 
 
-def with_lease(lease: LeaseSeen, **more: Any) -> Seen:
+def with_lease(lease: LeaseInput, **more: Any) -> RuleInput:
     return replace(AT_WORK, lease=lease, **more)
 
 
 # What is stuck, by which rule, and the first moment at which the rule may not speak yet.
-CASES: Final[dict[str, tuple[Seen, str, int]]] = {
-    "never started": (Seen(ONE, created_at_us=T, start_by_us=T + 300 * US), "S1", T + 300 * US),
+CASES: Final[dict[str, tuple[RuleInput, str, int]]] = {
+    "never started": (
+        RuleInput(ONE, created_at_us=T, start_by_us=T + 300 * US),
+        "S1",
+        T + 300 * US,
+    ),
     "dead": (AT_WORK, "S2", T + 120 * US),
     "wedged": (with_lease(BEATING), "S3", T + 900 * US),
-    "no answer": (with_lease(replace(BEATING, wedged_at_us=T + 10**7 * US), effects=[CALL]), "S4", T + 300 * US),
+    "no answer": (
+        with_lease(replace(BEATING, wedged_at_us=T + 10**7 * US), effects=[CALL]),
+        "S4",
+        T + 300 * US,
+    ),
     "waits for people": (replace(AT_WORK, gates=[GATE]), "S6", T + 300 * US),
     "given up": (with_lease(GIVEN_UP), "S7", T + 600 * US),
     "handed off": (with_lease(GIVEN_UP, handoff=HANDOFF), "S7", T + 600 * US),
@@ -57,7 +83,7 @@ CASES: Final[dict[str, tuple[Seen, str, int]]] = {
 def test_a_rule_speaks_right_after_its_deadline_and_not_at_it(name: str) -> None:
     seen, rule, due = CASES[name]
     assert rules(seen, due) == []
-    after = status(seen, due + 1)
+    after = stuck_reasons(seen, due + 1)
     assert {one.rule for one in after} == {rule}
     assert {one.since_us for one in after} == {due}
     assert all(one.says and one.terms for one in after)
@@ -66,8 +92,10 @@ def test_a_rule_speaks_right_after_its_deadline_and_not_at_it(name: str) -> None
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("ended", ENDED)
 def test_an_end_wins_over_everything(name: str, ended: str) -> None:
-    seen = replace(CASES[name][0], status=ended, fenced=Fenced(1, 9, T), loop=Loop(calls=99, attempts=99))
-    assert judge(seen, T + 10**9 * US) == []
+    seen = replace(
+        CASES[name][0], status=ended, fenced=FencedWrites(1, 9, T), loop=Loop(calls=99, attempts=99)
+    )
+    assert evaluate_rules(seen, T + 10**9 * US) == []
 
 
 @pytest.mark.parametrize(("name", "mode"), [*product(CASES, MODES)])
@@ -95,8 +123,8 @@ def test_who_waits_for_people_is_never_called_dead(name: str) -> None:
 
 def test_a_request_is_amber_at_half_of_its_time_and_red_past_it() -> None:
     seen = replace(AT_WORK, gates=[GATE])
-    assert [one.grade for one in status(seen, T + 600 * US)] == ["amber"]
-    (red,) = status(seen, T + 600 * US + 1)
+    assert [one.grade for one in stuck_reasons(seen, T + 600 * US)] == ["amber"]
+    (red,) = stuck_reasons(seen, T + 600 * US + 1)
     assert red.grade == "red"
     assert "team-leads" in str(red.says)
 
@@ -137,7 +165,7 @@ def test_a_watchdog_that_beats_for_a_wedged_agent_does_not_hide_it() -> None:
 
 
 def test_a_heartbeat_after_completion_raises_nothing() -> None:
-    done = with_lease(replace(BEATING, epoch=4), status="completed", fenced=Fenced(3, 1, T))
+    done = with_lease(replace(BEATING, epoch=4), status="completed", fenced=FencedWrites(3, 1, T))
     assert rules(done, T + 10**6 * US) == []
 
 
@@ -160,16 +188,16 @@ def test_a_dead_session_that_nobody_takes_is_an_orphan_too() -> None:
 @pytest.mark.parametrize(
     ("name", "limits", "moves_by"),
     [
-        ("never started", Limits(start_s=30), -270),
-        ("never started", Limits(start_s=3600), 3300),
-        ("dead", Limits(dead_s=400), 400),
-        ("wedged", Limits(progress_s=60), -840),
-        ("wedged", Limits(progress_s=7200), 6300),
-        ("given up", Limits(orphan_s=60), -540),
-        ("handed off", Limits(orphan_s=3600), 3000),
+        ("never started", RuleLimits(start_s=30), -270),
+        ("never started", RuleLimits(start_s=3600), 3300),
+        ("dead", RuleLimits(dead_s=400), 400),
+        ("wedged", RuleLimits(progress_s=60), -840),
+        ("wedged", RuleLimits(progress_s=7200), 6300),
+        ("given up", RuleLimits(orphan_s=60), -540),
+        ("handed off", RuleLimits(orphan_s=3600), 3000),
     ],
 )
-def test_an_agent_may_have_limits_of_its_own(name: str, limits: Limits, moves_by: int) -> None:
+def test_an_agent_may_have_limits_of_its_own(name: str, limits: RuleLimits, moves_by: int) -> None:
     seen, rule, due = CASES[name]
     due += moves_by * US
     assert rules(seen, due, limits) == []
@@ -180,34 +208,47 @@ def test_loops_are_told_by_calls_by_attempts_and_by_beats() -> None:
     moving = replace(BEATING, wedged_at_us=T + 10**7 * US)
     for calls, attempts, expected in [(4, 0, []), (5, 0, ["S5"]), (0, 4, []), (0, 5, ["S5"])]:
         assert rules(with_lease(moving, loop=Loop(calls=calls, attempts=attempts)), T) == expected
-        reported = replace(AT_WORK, mode="reported", lease=None, loop=Loop(calls=calls, attempts=attempts))
+        reported = replace(
+            AT_WORK, mode="reported", lease=None, loop=Loop(calls=calls, attempts=attempts)
+        )
         assert rules(reported, T) == expected
     assert rules(with_lease(BEATING, loop=Loop(beats=30)), T + 900 * US) == []
     assert rules(with_lease(BEATING, loop=Loop(beats=30)), T + 901 * US) == ["S3", "S5"]
     assert rules(with_lease(BEATING, loop=Loop(beats=30), status="waiting"), T + 901 * US) == []
-    own = Limits(loop_calls=3, loop_attempts=8)
+    own = RuleLimits(loop_calls=3, loop_attempts=8)
     assert rules(with_lease(moving, loop=Loop(calls=3)), T, own) == ["S5"]
     assert rules(with_lease(moving, loop=Loop(attempts=7)), T, own) == []
 
 
 def test_a_stale_word_is_remembered_for_an_hour() -> None:
-    moving = with_lease(replace(BEATING, wedged_at_us=T + 10**7 * US), fenced=Fenced(2, 1, T))
-    (told,) = status(moving, T + 3600 * US)
+    moving = with_lease(replace(BEATING, wedged_at_us=T + 10**7 * US), fenced=FencedWrites(2, 1, T))
+    (told,) = stuck_reasons(moving, T + 3600 * US)
     assert (told.rule, told.epoch) == ("S8", 2)
-    assert status(moving, T + 3600 * US + 1) == []
+    assert stuck_reasons(moving, T + 3600 * US + 1) == []
 
 
 def test_every_term_says_its_value_and_what_it_is_measured_by() -> None:
     everything = with_lease(
-        BEATING, gates=[GATE], effects=[CALL], handoff=HANDOFF, loop=Loop(calls=2), fenced=Fenced(2, 1, T)
+        BEATING,
+        gates=[GATE],
+        effects=[CALL],
+        handoff=HANDOFF,
+        loop=Loop(calls=2),
+        fenced=FencedWrites(2, 1, T),
     )
-    for one in judge(everything, T):
+    for one in evaluate_rules(everything, T):
         assert one.terms, one.rule
         assert all(term.name and str(term.value) and str(term.threshold) for term in one.terms)
 
 
-def call(number: int, intent: str = "a", *, settled: bool = True, ending: tuple[str, str, str] = ("ok", "", "")) -> Any:
-    return loops.Call(UUID(int=number), number, "ci.run", intent, settled, ending, T)
+def call(
+    number: int,
+    intent: str = "a",
+    *,
+    settled: bool = True,
+    ending: tuple[str, str, str] = ("ok", "", ""),
+) -> Any:
+    return loops.LoopCall(UUID(int=number), number, "ci.run", intent, settled, ending, T)
 
 
 @pytest.mark.parametrize(
@@ -223,8 +264,10 @@ def call(number: int, intent: str = "a", *, settled: bool = True, ending: tuple[
         ([call(9, ""), call(8, "")], 0),
     ],
 )
-def test_only_equal_calls_with_equal_ends_in_a_row_repeat_themselves(calls: list[Any], length: int) -> None:
-    assert len(loops.run(calls)) == length
+def test_only_equal_calls_with_equal_ends_in_a_row_repeat_themselves(
+    calls: list[Any], length: int
+) -> None:
+    assert len(loops.repeated_run(calls)) == length
 
 
 @pytest.mark.parametrize(
@@ -247,16 +290,23 @@ def test_only_equal_calls_with_equal_ends_in_a_row_repeat_themselves(calls: list
 def test_two_evaluations_in_a_row_raise_and_one_sign_of_progress_clears(
     episode: str | None, holds: bool, held: bool, seen: int, step: str
 ) -> None:
-    known = None if episode is None else Episode(seen, episode == "raised")
-    assert follow(known, holds=holds, evaluation=7, held=held) == step
+    known = None if episode is None else EpisodeState(seen, episode == "raised")
+    assert next_step(known, holds=holds, evaluation=7, held=held) == step
 
 
 @pytest.mark.parametrize(
     ("silent_s", "every_s", "away"),
-    [(0, 5, False), (60, 5, False), (61, 5, True), (300, 300, False), (900, 300, False), (901, 300, True)],
+    [
+        (0, 5, False),
+        (60, 5, False),
+        (61, 5, True),
+        (300, 300, False),
+        (900, 300, False),
+        (901, 300, True),
+    ],
 )
 def test_an_outage_of_our_own_is_longer_than_the_grace_and_than_our_usual_way(
     silent_s: int, every_s: int, away: bool
 ) -> None:
-    assert following.outage(T, every_s * US, T + silent_s * US) == away
-    assert not following.outage(None, 0, T)
+    assert hysteresis.is_outage(T, every_s * US, T + silent_s * US) == away
+    assert not hysteresis.is_outage(None, 0, T)

@@ -1,20 +1,22 @@
-"""The sweeper itself: outages of our own, closed doors, kills, two at once, clocks set back, limits by a command."""
+"""The sweeper itself: outages of our own, closed doors, kills, two at once, clocks set back, limits
+by a command."""
 
 from typing import Any
 
 import pytest
 from django.core.management import call_command
 
-from inquiry import controls
-from inquiry.models import Pulse, StuckTransition
-from inquiry.stuck import pulses, sweeper, transitions
+from db.clock import now_us
 from journal import outbox
-from journal.clock import now_us
+from monitoring import job_heartbeats
+from monitoring.models import JobHeartbeat, StuckEpisode
+from monitoring.stuck import episodes, sweeper
+from recovery import controls
 from sessions.models import Session
-from tests.ingest.caller import Caller
+from tests.api.api_client import Caller
 from tests.pages.people import House
+from tests.recovery.stuck_helpers import US, beat, leased, open_rules, pass_by, sweeps_go_on
 from tests.recovery.test_stuck_watch import _settled, alerts, look, told, worker
-from tests.recovery.watching import US, beat, leased, open_rules, pass_by, sweeps_go_on
 
 __all__ = ["_settled", "worker"]
 pytestmark = pytest.mark.django_db
@@ -24,7 +26,9 @@ def test_three_dead_sessions_of_one_agent_are_a_silent_source(worker: Caller) ->
     made = [leased(worker, f"s-{n}") for n in range(3)]
     pass_by(121)
     look(2)
-    assert StuckTransition.objects.filter(rule="S10", session=None, raised_us__isnull=False).count() == 1
+    assert (
+        StuckEpisode.objects.filter(rule="S10", session=None, raised_us__isnull=False).count() == 1
+    )
     beat(worker, made[0][1])
     look()
     assert set(open_rules()) == {"S2"}
@@ -33,9 +37,9 @@ def test_three_dead_sessions_of_one_agent_are_a_silent_source(worker: Caller) ->
 def test_after_an_outage_of_our_own_alarms_are_held(worker: Caller, house: House) -> None:
     _session, lease = leased(worker)
     look()
-    Pulse.objects.update(every_us=5 * US)
+    JobHeartbeat.objects.update(every_us=5 * US)
     pass_by(600)  # we were all away
-    Pulse.objects.update(beat_us=now_us() - 600 * US)
+    JobHeartbeat.objects.update(beat_us=now_us() - 600 * US)
     assert look(2).held
     assert open_rules() == {"S2": False}
     page = house.client("viewer").get("/stuck/").content.decode()
@@ -43,7 +47,7 @@ def test_after_an_outage_of_our_own_alarms_are_held(worker: Caller, house: House
     assert "no heartbeat since" in page  # the status is as it is
     beat(worker, lease)
     look()
-    Pulse.objects.update(held_until_us=0)
+    JobHeartbeat.objects.update(held_until_us=0)
     look(2)
     assert told("session.stuck") == []
 
@@ -52,16 +56,20 @@ def test_alarms_are_held_while_the_doors_are_shut(worker: Caller) -> None:
     leased(worker)
     look()
     pass_by(300)
-    Pulse.objects.create(name="waker", beat_us=now_us() - 90 * US, every_us=10 * US)
+    JobHeartbeat.objects.create(name="waker", beat_us=now_us() - 90 * US, every_us=10 * US)
     assert look(3).held
-    pulses.beat("waker")  # the doors are open again, and everybody has a moment to come back
+    job_heartbeats.record_heartbeat(
+        "waker"
+    )  # the doors are open again, and everybody has a moment to come back
     assert look(3).held
-    Pulse.objects.update(held_until_us=now_us() - 1)
+    JobHeartbeat.objects.update(held_until_us=now_us() - 1)
     look(2)
     assert open_rules() == {"S2": True}
 
 
-def test_a_kill_between_entry_and_notice_loses_neither(worker: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_between_entry_and_notice_loses_neither(
+    worker: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
     leased(worker)
     pass_by(121)
     look()
@@ -70,7 +78,7 @@ def test_a_kill_between_entry_and_notice_loses_neither(worker: Caller, monkeypat
         raise SystemExit
 
     with monkeypatch.context() as patched:
-        patched.setattr(outbox, "put", killed)
+        patched.setattr(outbox, "queue_delivery", killed)
         with pytest.raises(SystemExit):
             look()
     assert (told("session.stuck"), alerts(), open_rules()) == ([], [], {"S2": False})
@@ -82,9 +90,15 @@ def test_two_sweepers_at_once_record_a_transition_once(worker: Caller) -> None:
     leased(worker)
     pass_by(121)
     look()
-    rows = list(StuckTransition.objects.all())
-    assert [transitions.raise_(rows, now_us()), transitions.raise_(rows, now_us())] == [1, 0]
-    assert [transitions.clear(rows, now_us()), transitions.clear(rows, now_us())] == [1, 0]
+    rows = list(StuckEpisode.objects.all())
+    assert [episodes.raise_episodes(rows, now_us()), episodes.raise_episodes(rows, now_us())] == [
+        1,
+        0,
+    ]
+    assert [episodes.clear_episodes(rows, now_us()), episodes.clear_episodes(rows, now_us())] == [
+        1,
+        0,
+    ]
     assert (len(told("session.stuck")), len(told("session.recovered")), len(alerts())) == (1, 1, 1)
 
 
@@ -100,7 +114,7 @@ def test_an_agent_may_have_limits_of_its_own_by_a_command(worker: Caller, house:
     assert open_rules()["S2"]
     call_command("stuck_limits", agent="deploy-7", limit="dead_s", value="default")
     assert [entry.kind for entry in told("stuck.limit_changed")] == ["stuck.limit_changed"] * 2
-    call_command("sweep")
+    call_command("sweep_stuck")
     assert Session.objects.count() == 1
 
 
@@ -108,8 +122,8 @@ def test_a_clock_that_is_set_back_between_two_sweeps_stops_no_alarm(worker: Call
     leased(worker)
     pass_by(300)
     at = now_us()
-    sweeper.sweep(at)
-    sweeper.sweep(at - 60 * US)
+    sweeper.sweep_stuck(at)
+    sweeper.sweep_stuck(at - 60 * US)
     assert open_rules() == {"S2": True}
     assert len(told("session.stuck")) == 1
 
@@ -118,11 +132,16 @@ def test_what_an_agent_reports_in_our_name_is_no_word_of_ours(worker: Caller, ho
     session, _lease = leased(worker)
     forged: list[dict[str, Any]] = [
         {"id": "f-1", "kind": "integrity.fenced", "lease_epoch": 7},
-        {"id": "f-2", "kind": "control.fired", "control": "state_drift", "sentence": "Trust nobody."},
+        {
+            "id": "f-2",
+            "kind": "control.fired",
+            "control": "state_drift",
+            "sentence": "Trust nobody.",
+        },
     ]
     assert worker.report([{**one, "session": session["id"]} for one in forged]).status_code == 200
     look(2)
     assert open_rules() == {}
-    assert controls.fired(Session.objects.get(id=session["id"]), 10) == []
-    (row,) = Session.objects.annotate(often=controls.how_often())
+    assert controls.load_fired_controls(Session.objects.get(id=session["id"]), 10) == []
+    (row,) = Session.objects.annotate(often=controls.finding_count_subquery())
     assert row.often is None

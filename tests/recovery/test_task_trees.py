@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sessions.models import Task
-from tests.ingest.caller import Caller, code
+from tests.api.api_client import Caller, code
 
 
 @pytest.fixture
@@ -39,7 +39,13 @@ def test_a_task_stands_under_none_that_is_below_it(agent: Caller, path: str) -> 
 def test_a_circle_that_is_reported_is_kept_and_ends_every_walk(agent: Caller, path: str) -> None:
     told = [("a", "b"), ("b", "a"), ("self", "self")]
     facts = [
-        {"id": f"f-{task}", "kind": "task.created", "session": "s-1", "task": task, "parent": parent}
+        {
+            "id": f"f-{task}",
+            "kind": "task.created",
+            "session": "s-1",
+            "task": task,
+            "parent": parent,
+        }
         for task, parent in told
     ]
     assert agent.report(facts).json()["accepted"] == 3
@@ -52,13 +58,20 @@ def test_a_circle_that_is_reported_is_kept_and_ends_every_walk(agent: Caller, pa
 def test_a_task_may_be_done_before_its_parts_and_says_so(agent: Caller, path: str) -> None:
     top = make(agent, path, "top")
     parts = [make(agent, path, f"part-{n}", parent="top") for n in range(3)]
-    items = [{"key": "a", "state": "done"}, {"key": "b", "state": "failed"}, {"key": "c", "state": "pending"}]
+    items = [
+        {"key": "a", "state": "done"},
+        {"key": "b", "state": "failed"},
+        {"key": "c", "state": "pending"},
+    ]
     agent.post(f"/tasks/{top['id']}/items", {"items": items})
     agent.post(f"/tasks/{parts[0]['id']}/done")
     agent.post(f"/tasks/{parts[1]['id']}/change", {"state": "cancelled"})
     done = agent.post(f"/tasks/{top['id']}/done").json()
     assert (done["state"], done["open_tasks"], done["open_items"]) == ("done", 1, 2)
-    assert "open_tasks" not in agent.post(f"/tasks/{parts[2]['id']}/change", {"state": "running"}).json()
+    assert (
+        "open_tasks"
+        not in agent.post(f"/tasks/{parts[2]['id']}/change", {"state": "running"}).json()
+    )
     last = agent.post(f"/tasks/{parts[2]['id']}/change", {"state": "done"}).json()
     assert (last["state"], last["open_tasks"], last["open_items"]) == ("done", 0, 0)
     assert agent.post(f"/tasks/{top['id']}/change", {"title": "x"}).json()["open_tasks"] == 0

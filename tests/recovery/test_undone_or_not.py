@@ -1,4 +1,5 @@
-"""Whether an attempt was undone, and so done twice or not: told by commands, then by reports in every order."""
+"""Whether an attempt was undone, and so done twice or not: told by commands, then by reports in
+every order."""
 
 from collections.abc import Sequence
 from itertools import permutations
@@ -6,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from inquiry.asof.cut import Cut
-from journal.clock import now_us
+from db.clock import now_us
+from investigation.history.moment import JournalCut
 from journal.models import Entry
 from ledger.models import Effect
+from tests.api.api_client import Caller
 from tests.approvals.test_asof_replay import differences, live, made_again
-from tests.ingest.caller import Caller
-from tests.ledger.story import Said
+from tests.ledger.fact_strategies import Said
 from tests.ledger.test_commands_then_reports import every_delivery
 from tests.ledger.test_convergence import stored, undone
 from tests.recovery.remote import dispatched, row
@@ -22,7 +23,9 @@ from tests.recovery.test_replays import worker
 __all__ = ["worker"]
 WENT_WRONG = Said("a", "undo", "effect.acknowledged", fields={"outcome": "error"})
 WENT_WELL = Said("b", "undo", "effect.acknowledged", fields={"outcome": "ok"})
-WENT_WRONG_TOO = Said("c", "undo", "effect.acknowledged", fields={"outcome": "error"})  # after it by its mark
+WENT_WRONG_TOO = Said(
+    "c", "undo", "effect.acknowledged", fields={"outcome": "error"}
+)  # after it by its mark
 WENT_WELL_LATER = Said("d", "undo", "effect.acknowledged", attempt=2, fields={"outcome": "ok"})
 FIRST = Said("e", "e-1", "effect.acknowledged", fields={"outcome": "ok"})
 SECOND = Said("f", "e-1", "effect.acknowledged", attempt=2, fields={"outcome": "ok"})
@@ -34,7 +37,8 @@ def report(worker: Caller, told: Sequence[Said]) -> None:
 
 
 def being_undone(worker: Caller, command: str) -> dict[str, Any]:
-    """The effect e-1, which may have happened, and its compensation, begun; `command` is the last about that."""
+    """The effect e-1, which may have happened, and its compensation, begun; `command` is the last
+    about that."""
     effect = dispatched(worker, "vm.start")
     undoing = undo(worker, effect)
     if command == "withdrawn":
@@ -70,13 +74,19 @@ def test_what_was_undone_is_told_by_the_facts_and_not_by_their_order(
             states.append(stored("s-1"))
     assert all(state == states[0] for state in states)
     effect = states[0]["effects"][0]
-    assert (effect["effect_key"], effect["undone"], effect["violates"]) == ("e-1", through, bool(violations))
+    assert (effect["effect_key"], effect["undone"], effect["violates"]) == (
+        "e-1",
+        through,
+        bool(violations),
+    )
     assert effect["state"] == ("acknowledged" if SECOND in told else "dispatched")
     of_it = [facts for named, facts, _ in states[0]["violations"] if named == effect["id"]]
     assert [facts.split('"')[3] for facts in of_it] == violations
 
 
-def test_an_undoing_of_which_reports_contradict_each_other_did_not_undo_what_was_done_twice(worker: Caller) -> None:
+def test_an_undoing_of_which_reports_contradict_each_other_did_not_undo_what_was_done_twice(
+    worker: Caller,
+) -> None:
     being_undone(worker, "")
     states = []
     for order in permutations([WENT_WELL, WENT_WRONG_TOO, FIRST, SECOND]):
@@ -89,14 +99,16 @@ def test_an_undoing_of_which_reports_contradict_each_other_did_not_undo_what_was
     assert [facts.split('"')[3] for _, facts, _ in states[0]["violations"]] == TWICE
 
 
-def test_an_undoing_that_turns_out_to_have_failed_takes_back_what_it_undid_and_no_more(worker: Caller) -> None:
+def test_an_undoing_that_turns_out_to_have_failed_takes_back_what_it_undid_and_no_more(
+    worker: Caller,
+) -> None:
     """A later one stands. And each moment is made again as it was shown."""
     effect = being_undone(worker, "")
-    moments: list[tuple[Cut, dict[str, Any]]] = []
+    moments: list[tuple[JournalCut, dict[str, Any]]] = []
 
     def shown(*told: Said) -> tuple[str, int]:
         report(worker, told)
-        cut = Cut(Entry.objects.latest("position").position, now_us())
+        cut = JournalCut(Entry.objects.latest("position").position, now_us())
         moments.append((cut, live(cut.at_us)))
         return row(worker, effect)[2], Effect.objects.get(id=effect["id"]).undone
 

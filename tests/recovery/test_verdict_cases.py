@@ -6,8 +6,15 @@ from typing import Any, Final
 
 import pytest
 
-from ledger import states, verdict_words, verdicts
-from ledger.verdicts import Case, Means, Verdict, is_safe, verdict
+from ledger import states
+from ledger.verdicts import labels, table
+from ledger.verdicts.table import (
+    ToolProperties,
+    Verdict,
+    VerdictInput,
+    decide_verdict,
+    is_safe_to_continue,
+)
 from tests.recovery.test_verdict_table import NOW, S, doubtful
 
 pytestmark = pytest.mark.once
@@ -20,7 +27,7 @@ STATES: Final = [
     ("failed", "error", "rejected"),
     ("failed", "unknown", "timeout"),
     ("failed", "unknown", "error"),
-    *[("acknowledged", outcome, "") for outcome in states.SAID_OUTCOMES],
+    *[("acknowledged", outcome, "") for outcome in states.REPORTED_OUTCOMES],
     ("compensated", "", ""),
     ("superseded", "", ""),
 ]
@@ -29,15 +36,27 @@ LEAVES: Final = [
     *[("pending", "ruling"), ("refused", "ruling"), ("refused", "expired"), ("observed", "import")],
     *[("held", ""), ("held", "returned"), ("bypassed", "policy")],
 ]
-PROBED: Final = [("", None, 0), ("hit", NOW, 0), ("several", NOW, 0), ("error", NOW, 1), ("error", NOW, 9)]
+PROBED: Final = [
+    ("", None, 0),
+    ("hit", NOW, 0),
+    ("several", NOW, 0),
+    ("error", NOW, 1),
+    ("error", NOW, 9),
+]
 MISSED: Final = [("miss", NOW, 0), ("miss", NOW - 61 * S, 0), ("miss", None, 0)]
 MEANS: Final = [
-    Means(tool_class, lifetime, window, probe, cancel_by)
+    ToolProperties(tool_class, lifetime, window, probe, cancel_by)
     for tool_class, (lifetime, window), probe, cancel_by in product(
-        states.TOOL_CLASSES, ((30, 3600), (300, 0)), (False, True), states.UNDOES
+        states.TOOL_CLASSES, ((30, 3600), (300, 0)), (False, True), states.UNDO_REFERENCES
     )
 ]
-FLAGS: Final = ("reference", "precondition", "later_on_resource", "earlier_in_doubt", "late_evidence")
+FLAGS: Final = (
+    "reference",
+    "precondition",
+    "later_on_resource",
+    "earlier_in_doubt",
+    "late_evidence",
+)
 OTHERS: Final[list[dict[str, Any]]] = [
     {},
     {"on_hold": True},
@@ -49,7 +68,7 @@ OTHERS: Final[list[dict[str, Any]]] = [
     {"keys_in_doubt": 2},
     {"first_us": None, "last_us": None},
     {"undoing_failed": True},
-    {"compensation": Case(leave="granted", leave_basis="policy")},
+    {"compensation": VerdictInput(leave="granted", leave_basis="policy")},
     {"resolution": "compensate", "resolved_attempt": 1},
     {"resolution": "not_happened", "resolved_attempt": 1},
     *[{name: True} for name in FLAGS],
@@ -57,9 +76,14 @@ OTHERS: Final[list[dict[str, Any]]] = [
 
 
 def every_case() -> Any:
-    """Every state under every leave, and everything that can be said of what is in doubt, a flag at a time."""
+    """Every state under every leave, and everything that can be said of what is in doubt, a flag at
+    a time."""
     for (state, outcome, reason), (leave, basis), other in product(STATES, LEAVES, OTHERS):
-        some = MEANS if state not in ("planned", "compensated", "superseded") and basis == "ruling" else MEANS[-1:]
+        some = (
+            MEANS
+            if state not in ("planned", "compensated", "superseded") and basis == "ruling"
+            else MEANS[-1:]
+        )
         for means, (probe, probed_us, errors) in product(some, [*PROBED, *MISSED]):
             said: dict[str, Any] = {
                 "attempts": 0 if state == "planned" else 1,
@@ -70,45 +94,60 @@ def every_case() -> Any:
                 "probe_errors": errors,
                 **other,
             }
-            yield Case(state, outcome, reason, leave, basis, means=means, **said)
+            yield VerdictInput(state, outcome, reason, leave, basis, means=means, **said)
 
 
 def test_every_case_has_one_answer_that_the_words_know_and_that_keeps_the_law() -> None:
     rows: set[str] = set()
     for case in every_case():
-        found = verdict(case, NOW)
-        assert found == verdict(case, NOW)
-        assert found.answer in verdicts.ANSWERS
-        assert found.reason in verdict_words.BY_NUMBER[found.row].reasons, (found, case)
-        assert verdicts.sentence(found)
+        found = decide_verdict(case, NOW)
+        assert found == decide_verdict(case, NOW)
+        assert found.answer in table.VERDICT_ANSWERS
+        assert found.reason in labels.ROW_BY_NUMBER[found.row].reasons, (found, case)
+        assert table.describe_verdict(found)
         rows.add(found.row)
         _keeps_the_law(case, found)
-    assert rows == {row.number for row in verdict_words.ROWS} - {"10"}  # which says: go on as if dispatched
+    assert rows == {row.number for row in labels.VERDICT_ROWS} - {
+        "10"
+    }  # which says: go on as if dispatched
 
 
-def _keeps_the_law(case: Case, found: Verdict) -> None:
+def _keeps_the_law(case: VerdictInput, found: Verdict) -> None:
     inner = found.row == "11"
     acts = found.answer in ("execute", "replay") and not inner
-    assert not (acts and (case.on_hold or case.lease_elsewhere or not case.same_intent)), (case, found)
+    assert not (acts and (case.on_hold or case.lease_elsewhere or not case.same_intent)), (
+        case,
+        found,
+    )
     assert not (acts and case.leave == "refused"), (case, found)
     assert not (acts and case.leave == "pending"), (case, found)
     assert not (found.answer == "execute" and not inner and case.leave != "granted"), (case, found)
     unknown = case.state in ("dispatched", "acknowledged") or case.outcome == "unknown"
     if found.answer == "replay" and unknown:
-        assert found.row in verdicts.REPLAYS
+        assert found.row in table.REPLAY_ROWS
         assert case.means.tool_class != "opaque"
         if case.probe == "miss" and found.row in ("18", "19", "21"):
-            assert (case.probed_us or 0) >= (case.last_us or NOW) + case.means.request_lifetime_s * S
-        if case.leave == "used" and case.leave_basis in ("ruling", "exemption") and not found.asks_leave:
-            assert found.row in verdicts.UNDER_USED_LEAVE
+            assert (case.probed_us or 0) >= (
+                case.last_us or NOW
+            ) + case.means.request_lifetime_s * S
+        if (
+            case.leave == "used"
+            and case.leave_basis in ("ruling", "exemption")
+            and not found.asks_leave
+        ):
+            assert found.row in table.ROWS_UNDER_USED_PERMISSION
     assert (found.reason == "UNDECIDABLE") <= (case.means.tool_class == "opaque")
-    needs_a_person = found.answer == "escalate" or (found.beneath or found.reason) in ("HELD", "GATE_PENDING")
-    assert is_safe(found) is not needs_a_person
+    needs_a_person = found.answer == "escalate" or (found.beneath or found.reason) in (
+        "HELD",
+        "GATE_PENDING",
+    )
+    assert is_safe_to_continue(found) is not needs_a_person
 
 
 @pytest.mark.parametrize("tool_class", states.TOOL_CLASSES)
 def test_more_knowledge_of_danger_never_makes_a_retry_legal(tool_class: str) -> None:
-    """A stop, a lease elsewhere, late evidence, a refusal or another intent never ends in running it."""
+    """A stop, a lease elsewhere, late evidence, a refusal or another intent never ends in running
+    it."""
     stops: list[dict[str, Any]] = [
         {"on_hold": True},
         {"lease_elsewhere": True},
@@ -118,13 +157,22 @@ def test_more_knowledge_of_danger_never_makes_a_retry_legal(tool_class: str) -> 
     ]
     for means in (one for one in MEANS if one.tool_class == tool_class):
         for probe, probed_us, errors in [*PROBED, *MISSED]:
-            case = replace(doubtful(tool_class), means=means, probe=probe, probed_us=probed_us, probe_errors=errors)
+            case = replace(
+                doubtful(tool_class),
+                means=means,
+                probe=probe,
+                probed_us=probed_us,
+                probe_errors=errors,
+            )
             for stop in stops:
-                assert verdict(replace(case, **stop), NOW).answer not in ("execute", "replay")
+                assert decide_verdict(replace(case, **stop), NOW).answer not in (
+                    "execute",
+                    "replay",
+                )
 
 
 def test_the_inputs_are_kept_without_what_nobody_said() -> None:
-    assert Case().as_dict() == {}
-    case = doubtful("keyed", key_window_s=60, compensation=Case(leave="pending"))
+    assert VerdictInput().as_dict() == {}
+    case = doubtful("keyed", key_window_s=60, compensation=VerdictInput(leave="pending"))
     assert case.as_dict()["means"] == {"tool_class": "keyed", "key_window_s": 60}
     assert case.as_dict()["compensation"] == {"leave": "pending"}

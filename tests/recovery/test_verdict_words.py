@@ -1,28 +1,37 @@
-"""Every verdict that the table can give has its words, and every row of the page is one that the table has."""
+"""Every verdict that the table can give has its words, and every row of the page is one that the
+table has."""
 
 from random import Random
 
 import pytest
 
-from ledger import verdict_words, verdicts
-from ledger.states import BASES, LEAVES, OUTCOME_OF_STATE, REASONS, RESOLUTIONS, STATES, TOOL_CLASSES
-from ledger.verdicts import Case, Means, Verdict
+from ledger.states import (
+    FAILURE_REASONS,
+    OUTCOME_OF_STATE,
+    PERMISSION_BASES,
+    PERMISSIONS,
+    RESOLUTIONS,
+    STATES,
+    TOOL_CLASSES,
+)
+from ledger.verdicts import labels, table
+from ledger.verdicts.table import ToolProperties, Verdict, VerdictInput
 
 pytestmark = pytest.mark.once
 NOW = 1_000_000_000
 
 
-def some(random: Random, *, deep: bool = True) -> Case:
+def some(random: Random, *, deep: bool = True) -> VerdictInput:
     """A case like those that there are, and some that there are not."""
     state = random.choice(STATES)
     moments = (None, NOW - 10**9, NOW - 10**6, NOW + 10**6)
     yes = (False, True)
-    return Case(
+    return VerdictInput(
         state=state,
         outcome=random.choice(OUTCOME_OF_STATE[state]),
-        failure_reason=random.choice(REASONS),
-        leave=random.choice(LEAVES),
-        leave_basis=random.choice(BASES),
+        failure_reason=random.choice(FAILURE_REASONS),
+        leave=random.choice(PERMISSIONS),
+        leave_basis=random.choice(PERMISSION_BASES),
         leave_until_us=random.choice(moments),
         same_intent=random.random() < 0.9,
         attempts=random.randrange(4),
@@ -35,12 +44,12 @@ def some(random: Random, *, deep: bool = True) -> Case:
         resolution=random.choice(RESOLUTIONS),
         resolved_attempt=random.randrange(4),
         late_evidence=random.random() < 0.2,
-        probe=random.choice(verdicts.PROBES),
+        probe=random.choice(table.PROBES),
         probed_us=random.choice(moments),
         probe_errors=random.randrange(7),
         on_hold=random.random() < 0.05,
         lease_elsewhere=random.random() < 0.05,
-        means=Means(
+        means=ToolProperties(
             tool_class=random.choice(TOOL_CLASSES),
             request_lifetime_s=300,
             key_window_s=random.choice((0, 100, 10_000)),
@@ -56,27 +65,27 @@ def some(random: Random, *, deep: bool = True) -> Case:
 def given() -> set[Verdict]:
     """The verdicts on eight thousand cases."""
     random = Random(4)
-    return {verdicts.verdict(some(random), NOW) for _ in range(8_000)}
+    return {table.decide_verdict(some(random), NOW) for _ in range(8_000)}
 
 
 def test_every_verdict_has_its_row_and_its_words(given: set[Verdict]) -> None:
     for found in given:
-        row = verdict_words.BY_NUMBER[found.row]
+        row = labels.ROW_BY_NUMBER[found.row]
         assert found.reason in row.reasons, found
-        assert verdict_words.WORDS[found.answer]
-        assert verdict_words.short(found)
-        assert verdict_words.because(found).endswith(".")
-        assert verdict_words.changes(found)
+        assert labels.ANSWER_LABELS[found.answer]
+        assert labels.short_reason(found)
+        assert labels.explain_verdict(found).endswith(".")
+        assert labels.describe_changes(found)
 
 
 def test_every_row_and_reason_of_the_page_can_be_given(given: set[Verdict]) -> None:
-    listed = {(row.number, reason) for row in verdict_words.ROWS for reason in row.reasons}
+    listed = {(row.number, reason) for row in labels.VERDICT_ROWS for reason in row.reasons}
     assert listed == {(found.row, found.reason) for found in given}
 
 
 def test_a_look_that_decided_says_what_it_found() -> None:
     said = {
-        answer: verdict_words.because(Verdict(answer, "PROBED_ABSENT", "21"))
+        answer: labels.explain_verdict(Verdict(answer, "PROBED_ABSENT", "21"))
         for answer in ("probe", "skip", "replay", "escalate")
     }
     assert said["skip"] == "A probe found it: it happened."

@@ -1,4 +1,5 @@
-"""Who may speak for a session, its effects, tasks and gates: every kind, lane, relation and state of the lease.
+"""Who may speak for a session, its effects, tasks and gates: every kind, lane, relation and state
+of the lease.
 
 The expected answers stand in the tables below; docs/decisions/0025-who-may-speak.md says why.
 """
@@ -12,33 +13,46 @@ import pytest
 from django.db import transaction
 from django.db.models import Model
 
+from accounts import agents
 from approvals.models import Gate
-from inquiry.asof import replay
-from inquiry.asof.cut import Cut
-from inquiry.stuck import loops
-from journal.clock import now_us
+from db.clock import now_us
+from investigation.history import effects
+from investigation.history.moment import JournalCut
 from journal.models import Entry
 from ledger.models import Attempt, Effect
-from sessions import agents
-from sessions.models import Artifact, Item, Session, Task
-from sessions.models_leases import Lease
-from sessions.models_state import Checkpoint, Decision, Handoff, ObservedFact
-from tests.approvals.story import Desk
-from tests.ingest.caller import Caller, code
+from monitoring.stuck import loops
+from sessions.models import (
+    Artifact,
+    Checkpoint,
+    Decision,
+    Handoff,
+    Item,
+    Lease,
+    ObservedFact,
+    Session,
+    Task,
+)
+from tests.api.api_client import Caller, code
+from tests.approvals.inbox_scenario import Desk
 from tests.ledger.test_convergence import undone
-from tests.pages.book import doors
-from tests.recovery.holding import expire, hold
+from tests.pages.sample_data import doors
+from tests.recovery.lease_helpers import expire, hold
 
 pytestmark = pytest.mark.django_db
 
-# relation -> what a command is answered and what a report does, by the lease: none, the session's own agent holds it,
-# another agent holds it, or it has expired. "-": there is no such case.
+# relation -> what a command is answered and what a report does, by the lease: none, the session's
+# own agent holds it, another agent holds it, or it has expired. "-": there is no such case.
 LEASES: Final = ("none", "own", "other", "expired")
 SPEAKS, LOST, OTHER = "speaks", "lease_lost", "other_agent"
 EXPECTED: Final[dict[str, tuple[str, str, str, str]]] = {
     "own": (SPEAKS, SPEAKS, LOST, SPEAKS),
     "mate": (SPEAKS, LOST, LOST, SPEAKS),
-    "holder": ("-", "-", SPEAKS, "-"),  # with its epoch; the operator has taken it out of the team since
+    "holder": (
+        "-",
+        "-",
+        SPEAKS,
+        "-",
+    ),  # with its epoch; the operator has taken it out of the team since
     "holder without epoch": ("-", "-", OTHER, "-"),
     "stale holder": ("-", OTHER, OTHER, OTHER),
     "stranger": (OTHER, OTHER, OTHER, OTHER),
@@ -50,7 +64,8 @@ CASES: Final = [
     for lease, found in zip(LEASES, row, strict=True)
     if found != "-"
 ]
-# Whoever has lost the lease still answers for its own attempts: late, so as evidence. "begun" is of the own agent.
+# Whoever has lost the lease still answers for its own attempts: late, so as evidence. "begun" is of
+# the own agent.
 ANSWERS: Final = ("acknowledge", "fail", "probe")
 OWN_REPORTS: Final = ("effect.acknowledged", "effect.failed", "effect.probed")
 # What was approved for one agent is not dispatched by another one, of whatever team.
@@ -58,9 +73,18 @@ BOUND: Final = "dispatch"
 
 _HASH: Final = {"type": "log", "sha256": "0" * 64, "size": 1, "media_type": "text/plain"}
 COMMANDS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
-    "plan": ("/effects", {"session": "s-1", "effect_key": "new", "tool": "file.read", "arguments": {"x": 1}}),
-    "dispatch": ("/effects/{granted}/dispatch", {"process": "p-9", "intent_digest": "{granted.digest}"}),
-    "acknowledge": ("/effects/{begun}/acknowledge", {"attempt": 1, "outcome": "ok", "external_reference": "forged"}),
+    "plan": (
+        "/effects",
+        {"session": "s-1", "effect_key": "new", "tool": "file.read", "arguments": {"x": 1}},
+    ),
+    "dispatch": (
+        "/effects/{granted}/dispatch",
+        {"process": "p-9", "intent_digest": "{granted.digest}"},
+    ),
+    "acknowledge": (
+        "/effects/{begun}/acknowledge",
+        {"attempt": 1, "outcome": "ok", "external_reference": "forged"},
+    ),
     "fail": ("/effects/{begun}/fail", {"attempt": 1, "reason": "rejected"}),
     "probe": ("/effects/{begun}/probe", {"attempt": 1, "found": "hit"}),
     "supersede": ("/effects/{asked}/supersede", {}),
@@ -105,7 +129,20 @@ REPORTS: Final[dict[str, dict[str, Any]]] = {
     "artifact.recorded": {"effect_key": "begun", **_HASH},
 }
 TABLES: Final[tuple[type[Model], ...]] = (
-    *(Session, Effect, Attempt, Gate, Task, Item, Lease, Artifact, Checkpoint, Decision, Handoff, ObservedFact),
+    *(
+        Session,
+        Effect,
+        Attempt,
+        Gate,
+        Task,
+        Item,
+        Lease,
+        Artifact,
+        Checkpoint,
+        Decision,
+        Handoff,
+        ObservedFact,
+    ),
 )
 
 
@@ -118,13 +155,19 @@ def rows() -> Rows:
 
 
 class World:
-    """A session of one agent with one of everything, others who speak in it, and the lease as a case wants it."""
+    """A session of one agent with one of everything, others who speak in it, and the lease as a
+    case wants it."""
 
     def __init__(self, desk: Desk, stack: ExitStack, lease: str, relation: str) -> None:
         self.owner, self.desk, self.relation = desk.agent, desk, relation
         self.speakers = {
-            name: stack.enter_context(doors(agents.ensure(desk.project, name), scope))
-            for name, scope in {"mate": "agent", "holder": "agent", "stranger": "agent", "importer": "import"}.items()
+            name: stack.enter_context(doors(agents.ensure_agent(desk.project, name), scope))
+            for name, scope in {
+                "mate": "agent",
+                "holder": "agent",
+                "stranger": "agent",
+                "importer": "import",
+            }.items()
         }
         self.team("crew", "deploy-7", "mate", "holder")
         self.ids = {"session": self.owner.session("s-1")["id"]}
@@ -149,13 +192,16 @@ class World:
         """Put agents into a team."""
         with transaction.atomic():
             for name in names:
-                agents.set_team(self.desk.project.agents.get(name=name), team)
+                agents.set_agent_team(self.desk.project.agents.get(name=name), team)
 
     def _work(self) -> None:
         plan = self.owner.plan
         asked, granted = plan("asked", arguments={"n": 1}), plan("granted", arguments={"n": 2})
         self.desk.answer(self.desk.gate(granted), "reviewer")
-        begun, done = plan("begun", tool="file.read"), plan("done", tool="file.read", arguments={"n": 3})
+        begun, done = (
+            plan("begun", tool="file.read"),
+            plan("done", tool="file.read", arguments={"n": 3}),
+        )
         self.owner.dispatch(begun, "p-o")
         self.owner.dispatch(done, "p-o")
         self.owner.acknowledge(done)
@@ -168,7 +214,9 @@ class World:
             "done": done["id"],
             "gate": str(self.desk.gate(asked).id),
             "task": self.owner.post(f"{at}/tasks", {"key": "t"}).json()["id"],
-            "decision": self.owner.post(f"{at}/decisions", {"key": "d", "choice": "left"}).json()["id"],
+            "decision": self.owner.post(f"{at}/decisions", {"key": "d", "choice": "left"}).json()[
+                "id"
+            ],
             "handoff": self.owner.post(f"{at}/handoffs").json()["id"],
         }
 
@@ -188,7 +236,14 @@ class World:
 
     def report(self, kind: str, **more: Any) -> dict[str, Any]:
         """Report a fact as the case's speaker does, and return the result of the item."""
-        item = {"id": f"f-{kind}", "kind": kind, "session": "s-1", **REPORTS[kind], **self.named, **more}
+        item = {
+            "id": f"f-{kind}",
+            "kind": kind,
+            "session": "s-1",
+            **REPORTS[kind],
+            **self.named,
+            **more,
+        }
         answer = self.speaker.report([item])
         assert answer.status_code == 200, answer.text
         (result,) = answer.json()["results"]
@@ -249,7 +304,11 @@ def _command(world: World, kind: str, standing: str, before: Rows, last: int) ->
         assert rows() == before, kind
         (trace,) = new
         facts = orjson.loads(trace.facts)
-        assert (trace.kind, facts["standing"], facts["kept"]) == ("integrity.fenced", standing, False), kind
+        assert (trace.kind, facts["standing"], facts["kept"]) == (
+            "integrity.fenced",
+            standing,
+            False,
+        ), kind
 
 
 def _report(world: World, kind: str, standing: str, before: Rows, last: int) -> None:
@@ -270,23 +329,49 @@ def _report(world: World, kind: str, standing: str, before: Rows, last: int) -> 
 
 @pytest.mark.parametrize("relation", ["stranger", "mate"])
 def test_a_book_with_claims_is_made_again_as_it_stood(build: Build, relation: str) -> None:
-    """As of a moment and then are one: a claim moves neither, and what an agent of the team reports moves both."""
+    """As of a moment and then are one: a claim moves neither, and what an agent of the team reports
+    moves both."""
     world = build(relation, "none")
     before = rows()
     for kind in REPORTS:
         world.report(kind)
     assert (rows() == before) is (relation == "stranger")
-    moment = Cut(Entry.objects.latest("position").position, now_us())
-    names = ("state", "outcome", "leave", "leave_basis", "external_reference", "attempt_count", "violates", "agent_id")
-    stood = {effect.id: [getattr(effect, name) for name in names] for effect in Effect.objects.all()}
+    moment = JournalCut(Entry.objects.latest("position").position, now_us())
+    names = (
+        "state",
+        "outcome",
+        "leave",
+        "leave_basis",
+        "external_reference",
+        "attempt_count",
+        "violates",
+        "agent_id",
+    )
+    stood = {
+        effect.id: [getattr(effect, name) for name in names] for effect in Effect.objects.all()
+    }
     session = Session.objects.get(key="s-1")
-    for key in Effect.objects.values_list("effect_key", flat=True):  # what is not told of since is not made again
-        fact = {"kind": "effect.acknowledged", "session": "s-1", "effect_key": key, "outcome": "error", "attempt": 7}
+    for key in Effect.objects.values_list(
+        "effect_key", flat=True
+    ):  # what is not told of since is not made again
+        fact = {
+            "kind": "effect.acknowledged",
+            "session": "s-1",
+            "effect_key": key,
+            "outcome": "error",
+            "attempt": 7,
+        }
         assert world.owner.report([{"id": f"since-{key}", **fact}]).status_code == 200
-    again = replay.effects(world.desk.project.id, list(stood), moment)
-    assert {key: [getattr(effect, name) for name in names] for key, effect in again.items()} == stood
-    then = replay.sessions(world.desk.project.id, [session.id], moment)[session.id]
-    assert (then.status, then.title, then.agent_id) == (session.status, session.title, session.agent_id)
+    again = effects.rebuild_effects(world.desk.project.id, list(stood), moment)
+    assert {
+        key: [getattr(effect, name) for name in names] for key, effect in again.items()
+    } == stood
+    then = effects.rebuild_sessions(world.desk.project.id, [session.id], moment)[session.id]
+    assert (then.status, then.title, then.agent_id) == (
+        session.status,
+        session.title,
+        session.agent_id,
+    )
 
 
 def test_a_stranger_takes_no_lease_and_is_handed_nothing(build: Build) -> None:
@@ -302,7 +387,9 @@ def test_a_stranger_takes_no_lease_and_is_handed_nothing(build: Build) -> None:
     assert stranger.post("/claims", claim).json()["claimed"]["session"] == session
 
 
-def test_a_worker_of_the_team_answers_for_its_own_attempt_after_it_lost_the_lease(build: Build) -> None:
+def test_a_worker_of_the_team_answers_for_its_own_attempt_after_it_lost_the_lease(
+    build: Build,
+) -> None:
     """Also when the operator has taken it out of the team by then."""
     world = build("stranger", "none")
     holder = world.speakers["holder"]
@@ -316,7 +403,13 @@ def test_a_worker_of_the_team_answers_for_its_own_attempt_after_it_lost_the_leas
     world.team("", "holder")
     told = {"attempt": 1, "outcome": "ok", "external_reference": "r-1"}
     with undone():
-        fact = {"id": "1", "kind": "effect.acknowledged", "session": "s-1", "effect_key": "mine", "outcome": "ok"}
+        fact = {
+            "id": "1",
+            "kind": "effect.acknowledged",
+            "session": "s-1",
+            "effect_key": "mine",
+            "outcome": "ok",
+        }
         assert "note" not in holder.report([fact]).json()["results"][0]
         assert Effect.objects.get(id=mine["id"]).state == "acknowledged"
     assert holder.post(f"/effects/{mine['id']}/acknowledge", told).status_code == 202
@@ -326,15 +419,21 @@ def test_a_worker_of_the_team_answers_for_its_own_attempt_after_it_lost_the_leas
     assert code(holder.post(f"/effects/{begun}/acknowledge", told)) == (403, "OTHER_AGENT")
 
 
-def test_a_session_that_others_only_named_belongs_to_whoever_speaks_for_it_first(build: Build) -> None:
+def test_a_session_that_others_only_named_belongs_to_whoever_speaks_for_it_first(
+    build: Build,
+) -> None:
     world = build("stranger", "none")
     naming = {"id": "1", "kind": "session.started", "session": "child", "parent": "to-come"}
     assert "note" not in world.speaker.report([naming]).json()["results"][0]
     spoken = {"id": "2", "kind": "effect.dispatched", "session": "to-come", "effect_key": "e"}
     assert "note" not in world.owner.report([spoken]).json()["results"][0]
     assert Session.objects.get(key="to-come").agent.name == "deploy-7"
-    assert world.speaker.report([spoken | {"id": "3"}]).json()["results"][0]["note"] == "other_agent"
-    assert "note" not in world.owner.report([spoken | {"id": "4", "attempt": 2}]).json()["results"][0]
+    assert (
+        world.speaker.report([spoken | {"id": "3"}]).json()["results"][0]["note"] == "other_agent"
+    )
+    assert (
+        "note" not in world.owner.report([spoken | {"id": "4", "attempt": 2}]).json()["results"][0]
+    )
 
 
 def test_claims_are_shown_on_the_pages_of_effect_and_session(build: Build, desk: Desk) -> None:
@@ -345,7 +444,10 @@ def test_claims_are_shown_on_the_pages_of_effect_and_session(build: Build, desk:
     world.report("effect.failed")
     for page in pages:
         assert "claims change nothing" in viewer.get(page).content.decode(), page
-    found = viewer.get("/audit/", {"q": f"event session:s_{Session.objects.get(key='s-1').opened_position} lane:claim"})
+    found = viewer.get(
+        "/audit/",
+        {"q": f"event session:s_{Session.objects.get(key='s-1').opened_position} lane:claim"},
+    )
     assert "effect.failed" in found.content.decode()
 
 
@@ -355,13 +457,18 @@ def test_what_was_done_before_is_answered_again_after_the_lease_was_lost(build: 
     done = world.owner.post(path, body, key="k")
     hold(world.speakers["mate"], "s-1", "p-m")
     again = world.owner.post(path, body, key="k")
-    assert (again.status_code, again.json(), again.headers["Idempotent-Replay"]) == (201, done.json(), "true")
+    assert (again.status_code, again.json(), again.headers["Idempotent-Replay"]) == (
+        201,
+        done.json(),
+        "true",
+    )
     assert code(world.owner.post(path, body)) == (409, "LEASE_LOST")
     assert code(world.owner.post(path, {"key": "other"}, key="k")) == (422, "key_reuse")
 
 
 def test_a_dispatch_under_the_key_and_process_of_another_agents_is_refused(build: Build) -> None:
-    """Keys are of their sender: the grant is repeated to the one that has it, and the other is told so at once."""
+    """Keys are of their sender: the grant is repeated to the one that has it, and the other is told
+    so at once."""
     world = build("mate", "none")
     mine = world.owner.plan("twice", tool="file.read", arguments={"n": 5})
     body = {"process": "p-1", "intent_digest": mine["intent_digest"]}
@@ -370,12 +477,16 @@ def test_a_dispatch_under_the_key_and_process_of_another_agents_is_refused(build
     assert granted.status_code == 200
     assert code(world.speaker.post(path, body, key="k")) == (409, "ALREADY_DISPATCHED")
     assert world.owner.post(path, body, key="k").json()["attempt"] == granted.json()["attempt"]
-    assert code(world.owner.post(path, body | {"preconditions": {"a": 1}}, key="k")) == (422, "key_reuse")
+    assert code(world.owner.post(path, body | {"preconditions": {"a": 1}}, key="k")) == (
+        422,
+        "key_reuse",
+    )
     assert Attempt.objects.filter(effect=mine["id"]).count() == 1
 
 
 def test_a_stranger_that_guesses_the_epoch_of_a_live_lease_moves_nothing(build: Build) -> None:
-    """Also in a session of mode leased, and for the session's own agent once another one holds the lease."""
+    """Also in a session of mode leased, and for the session's own agent once another one holds the
+    lease."""
     world = build("stranger", "none")
     session = world.owner.session("leased", mode="leased")["id"]
     hold(world.owner, "leased", "p-o")
@@ -385,17 +496,30 @@ def test_a_stranger_that_guesses_the_epoch_of_a_live_lease_moves_nothing(build: 
     before = rows()
     told = {"attempt": 1, "reason": "rejected"}
     for named in ({}, {"lease_epoch": 1}, {"lease_epoch": 2}):
-        assert code(world.speaker.post(f"/effects/{effect['id']}/fail", told | named)) == (403, "OTHER_AGENT")
+        assert code(world.speaker.post(f"/effects/{effect['id']}/fail", told | named)) == (
+            403,
+            "OTHER_AGENT",
+        )
         ended = world.speaker.post(f"/sessions/{session}/end", {"status": "failed", **named})
         assert code(ended) == (403, "OTHER_AGENT")
-        fact = {"id": f"f-{named}", "kind": "effect.failed", "session": "leased", "effect_key": "held", **told, **named}
+        fact = {
+            "id": f"f-{named}",
+            "kind": "effect.failed",
+            "session": "leased",
+            "effect_key": "held",
+            **told,
+            **named,
+        }
         assert world.speaker.report([fact]).json()["results"][0]["note"] == "other_agent"
         assert rows() == before
     holder = world.speakers["holder"]
     world.team("crew", "holder")
     hold(holder, "s-1", "p-h")
     end = {"status": "failed", "lease_epoch": 1}
-    assert code(world.owner.post(f"/sessions/{world.ids['session']}/end", end)) == (409, "LEASE_LOST")
+    assert code(world.owner.post(f"/sessions/{world.ids['session']}/end", end)) == (
+        409,
+        "LEASE_LOST",
+    )
     assert holder.post(f"/sessions/{world.ids['session']}/end", end).status_code == 200
 
 
@@ -409,16 +533,21 @@ def test_a_claim_is_no_progress_and_no_mark_on_the_timeline(build: Build, desk: 
         world.report(kind, occurred_us=1)
     assert viewer.get(page).json() == before
     assert Session.objects.get(id=session).seen_at_us == seen
-    assert not loops._progressed(Session.objects.get(id=session).id, first, first + 1000)
+    assert not loops._has_progressed(Session.objects.get(id=session).id, first, first + 1000)
     assert not Effect.objects.filter(effect_key="new").exists()
 
 
-def test_a_session_that_others_only_named_is_opened_by_the_agent_it_belongs_to(build: Build) -> None:
+def test_a_session_that_others_only_named_is_opened_by_the_agent_it_belongs_to(
+    build: Build,
+) -> None:
     world = build("stranger", "none")
     naming = {"id": "1", "kind": "session.started", "session": "child", "parent": "to-come"}
     assert world.speaker.report([naming]).status_code == 200
     wish = {"session": "to-come", "effect_key": "e", "tool": "file.read"}
-    assert code(world.owner.post("/effects", wish)) == (403, "OTHER_AGENT")  # it is to be opened first
+    assert code(world.owner.post("/effects", wish)) == (
+        403,
+        "OTHER_AGENT",
+    )  # it is to be opened first
     assert world.owner.post("/sessions", {"key": "to-come"}).status_code == 201
     assert Session.objects.get(key="to-come").agent.name == "deploy-7"
     assert world.owner.post("/effects", wish).status_code == 201

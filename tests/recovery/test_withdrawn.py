@@ -7,8 +7,8 @@ import pytest
 from approvals.models import Gate
 from journal.models import Entry
 from ledger.models import Effect
-from tests.approvals.story import Desk
-from tests.ingest.caller import Caller, code
+from tests.api.api_client import Caller, code
+from tests.approvals.inbox_scenario import Desk
 
 pytestmark = pytest.mark.django_db
 WORDS = "Withdrawn after its dispatch"
@@ -23,7 +23,12 @@ def worker(agent: Caller) -> Caller:
 
 def withdraw(agent: Caller, effect_key: str = "e-1", number: int = 1) -> None:
     """Report that an effect was withdrawn."""
-    fact = {"id": f"w-{effect_key}-{number}", "kind": "effect.superseded", "session": "s-1", "effect_key": effect_key}
+    fact = {
+        "id": f"w-{effect_key}-{number}",
+        "kind": "effect.superseded",
+        "session": "s-1",
+        "effect_key": effect_key,
+    }
     result = agent.report([fact]).json()["results"][0]
     assert (result["status"], "note" in result) == ("created", False)
 
@@ -65,7 +70,11 @@ def test_what_was_acknowledged_stays_acknowledged(worker: Caller) -> None:
     worker.acknowledge(effect, external_reference="r-1")
     assert [one["effect"] for one in resume(worker)["done"]] == [effect["id"]]
     withdraw(worker)
-    assert (stored().state, stored().outcome, stored().external_reference) == ("acknowledged", "ok", "r-1")
+    assert (stored().state, stored().outcome, stored().external_reference) == (
+        "acknowledged",
+        "ok",
+        "r-1",
+    )
     assert violations() == [VIOLATION]
     assert worker.plan()["answer"] == "done"
     assert [one["effect"] for one in resume(worker)["done"]] == [effect["id"]]
@@ -100,7 +109,9 @@ def test_what_was_rejected_is_withdrawn_by_command_without_a_mark(worker: Caller
     assert (late.status_code, stored().state, violations()) == (202, "acknowledged", [VIOLATION])
 
 
-def test_a_request_for_the_next_attempt_waits_on_and_the_page_says_what_was_reported(desk: Desk) -> None:
+def test_a_request_for_the_next_attempt_waits_on_and_the_page_says_what_was_reported(
+    desk: Desk,
+) -> None:
     planned = desk.plan()
     desk.answer(desk.gate(planned), "reviewer")
     desk.agent.dispatch(planned)
@@ -108,8 +119,15 @@ def test_a_request_for_the_next_attempt_waits_on_and_the_page_says_what_was_repo
     assert desk.plan()["answer"] == "ambiguous"
     withdraw(desk.agent)
     effect = desk.effect(planned)
-    assert (effect.state, effect.outcome, effect.leave) == ("failed", "unknown", desk.effect(planned).leave)
+    assert (effect.state, effect.outcome, effect.leave) == (
+        "failed",
+        "unknown",
+        desk.effect(planned).leave,
+    )
     assert not Gate.objects.filter(status="cancelled").exists()
     page = desk.house.client("viewer").get(f"/effects/{planned['id']}/").content.decode()
     assert WORDS in page
-    assert str(effect) in desk.house.client("viewer").get("/audit/", {"q": "is:violating"}).content.decode()
+    assert (
+        str(effect)
+        in desk.house.client("viewer").get("/audit/", {"q": "is:violating"}).content.decode()
+    )

@@ -2,9 +2,9 @@
 
 import pytest
 
-from sessions import agents, projects
-from sessions.models import Agent
-from tests.ingest.conftest import agent, application, call, importer, issue
+from accounts import agents, projects
+from accounts.models import Agent
+from tests.api.conftest import agent, application, call, importer, issue
 from tests.journal.committed import committed
 
 __all__ = ["agent", "application", "call", "committed", "importer", "issue"]
@@ -13,4 +13,4 @@ __all__ = ["agent", "application", "call", "committed", "importer", "issue"]
 @pytest.fixture
 def tester(db: None) -> Agent:
     """An agent of a project of its own, for verbs that are called without a door."""
-    return agents.ensure(projects.create("of the tests"), "tester")
+    return agents.ensure_agent(projects.create_project("of the tests"), "tester")

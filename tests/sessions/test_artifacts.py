@@ -9,12 +9,14 @@ from uuid import UUID
 
 import pytest
 
+from accounts import agents, projects
+from accounts.models import Agent
+from accounts.origin import RepeatedKey
 from journal.models import Entry
-from sessions import agents, artifacts, projects
+from sessions import artifacts
 from sessions.artifacts import WrongContent
-from sessions.models import Agent, Artifact, Session
-from sessions.origin import Repeated
-from tests.sessions.speaking import NOW_US, opened, origin
+from sessions.models import Artifact, Session
+from tests.sessions.command_factories import NOW_US, opened, origin
 
 pytestmark = pytest.mark.django_db
 CONTENT = b"a log\0with bytes\xff" * 1_000
@@ -36,26 +38,30 @@ def session(tester: Agent) -> Session:
 
 @pytest.fixture
 def artifact(tester: Agent, session: Session) -> Artifact:
-    return artifacts.record(origin(tester, "k"), session.id, None, values())
+    return artifacts.add_artifact(origin(tester, "k"), session.id, None, values())
 
 
 def files(project: UUID) -> list[Path]:
-    folder = artifacts.path(project, "0" * 64).parent.parent
+    folder = artifacts.artifact_path(project, "0" * 64).parent.parent
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
 def receive(artifact: Artifact, content: bytes = CONTENT) -> None:
-    artifacts.receive(artifact, (content[start : start + 999] for start in range(0, len(content), 999)))
-    artifacts.mark_stored(artifact, NOW_US)
+    artifacts.receive_content(
+        artifact, (content[start : start + 999] for start in range(0, len(content), 999))
+    )
+    artifacts.mark_content_stored(artifact, NOW_US)
 
 
-def test_an_artifact_is_recorded_once_under_its_key(tester: Agent, session: Session, artifact: Artifact) -> None:
+def test_an_artifact_is_recorded_once_under_its_key(
+    tester: Agent, session: Session, artifact: Artifact
+) -> None:
     entry = Entry.objects.get(kind="artifact.recorded")
     assert (entry.subject, entry.position) == (artifact.id, artifact.opened_position)
     assert entry.facts == f'{{"sha256":"{artifact.sha256}","size":{artifact.size}}}'
     assert (artifact.retention, artifact.stored_at_us) == ("standard", None)
-    with pytest.raises(Repeated):
-        artifacts.record(origin(tester, "k"), session.id, None, values())
+    with pytest.raises(RepeatedKey):
+        artifacts.add_artifact(origin(tester, "k"), session.id, None, values())
     assert Artifact.objects.count() == 1
 
 
@@ -85,7 +91,7 @@ def test_a_stream_that_breaks_off_leaves_nothing(artifact: Artifact) -> None:
         raise ConnectionResetError
 
     with pytest.raises(ConnectionResetError):
-        artifacts.receive(artifact, broken())
+        artifacts.receive_content(artifact, broken())
     assert files(artifact.project_id) == []
 
 
@@ -99,11 +105,13 @@ def test_too_many_bytes_are_refused_before_they_are_read(artifact: Artifact) -> 
             yield b"x" * 10_000
 
     with pytest.raises(WrongContent):
-        artifacts.receive(artifact, endless())
+        artifacts.receive_content(artifact, endless())
     assert taken <= artifact.size // 10_000 + 1
 
 
-def test_bytes_are_on_the_disk_before_they_have_their_name(artifact: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_are_on_the_disk_before_they_have_their_name(
+    artifact: Artifact, monkeypatch: pytest.MonkeyPatch
+) -> None:
     steps: list[str] = []
     fsync, replace = os.fsync, Path.replace
 
@@ -121,9 +129,11 @@ def test_bytes_are_on_the_disk_before_they_have_their_name(artifact: Artifact, m
     assert steps[steps.index("file") :] == ["file", "rename", "folder"]
 
 
-def test_equal_bytes_of_a_project_are_stored_once(tester: Agent, session: Session, artifact: Artifact) -> None:
+def test_equal_bytes_of_a_project_are_stored_once(
+    tester: Agent, session: Session, artifact: Artifact
+) -> None:
     receive(artifact)
-    second = artifacts.record(origin(tester), session.id, None, {**values(), "name": "again"})
+    second = artifacts.add_artifact(origin(tester), session.id, None, {**values(), "name": "again"})
     assert second.id != artifact.id
     assert second.stored_at_us is not None
     assert len(files(artifact.project_id)) == 1
@@ -131,16 +141,20 @@ def test_equal_bytes_of_a_project_are_stored_once(tester: Agent, session: Sessio
 
 def test_another_project_never_learns_that_bytes_are_known(artifact: Artifact) -> None:
     receive(artifact)
-    stranger = agents.ensure(projects.create("elsewhere"), "tester")
-    other = artifacts.record(origin(stranger), opened(stranger).id, None, values())
+    stranger = agents.ensure_agent(projects.create_project("elsewhere"), "tester")
+    other = artifacts.add_artifact(origin(stranger), opened(stranger).id, None, values())
     assert other.stored_at_us is None
     receive(other)
-    assert artifacts.path(other.project_id, other.sha256) != artifacts.path(artifact.project_id, artifact.sha256)
+    assert artifacts.artifact_path(other.project_id, other.sha256) != artifacts.artifact_path(
+        artifact.project_id, artifact.sha256
+    )
 
 
-def test_storing_marks_every_artifact_of_that_content(tester: Agent, session: Session, artifact: Artifact) -> None:
-    other = artifacts.record(origin(tester), session.id, None, values())
-    different = artifacts.record(origin(tester), session.id, None, values(b"something else"))
+def test_storing_marks_every_artifact_of_that_content(
+    tester: Agent, session: Session, artifact: Artifact
+) -> None:
+    other = artifacts.add_artifact(origin(tester), session.id, None, values())
+    different = artifacts.add_artifact(origin(tester), session.id, None, values(b"something else"))
     receive(artifact)
     stored = set(Artifact.objects.filter(stored_at_us=NOW_US).values_list("id", flat=True))
     assert stored == {artifact.id, other.id}

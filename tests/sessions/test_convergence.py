@@ -1,4 +1,5 @@
-"""Sessions, tasks and items are functions of facts too: any delivery of the same facts gives the same rows."""
+"""Sessions, tasks and items are functions of facts too: any delivery of the same facts gives the
+same rows."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -9,13 +10,15 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from journal import order
-from sessions import items, repositories, sessions, tasks
-from sessions.models import Agent, Item, Session, Task
-from tests.ingest.caller import Caller
+from accounts import repositories
+from accounts.models import Agent
+from journal import order_keys
+from sessions import items, sessions, tasks
+from sessions.models import Item, Session, Task
+from tests.api.api_client import Caller
 from tests.ledger.test_convergence import undone
-from tests.sessions.mates import one_team
-from tests.sessions.speaking import report, touched
+from tests.sessions.command_factories import report, touched
+from tests.sessions.team_helpers import one_team
 
 pytestmark = pytest.mark.django_db
 SOME = settings(
@@ -24,9 +27,18 @@ SOME = settings(
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-# The server's clocks, pointers into the journal, and counters of writes: they follow delivery and are no part of state.
+# The server's clocks, pointers into the journal, and counters of writes: they follow delivery and
+# are no part of state.
 NO_STATE: Final = {
-    *("id", "opened_position", "created_at_us", "updated_at_us", "seen_at_us", "changed_at_us", "version"),
+    *(
+        "id",
+        "opened_position",
+        "created_at_us",
+        "updated_at_us",
+        "seen_at_us",
+        "changed_at_us",
+        "version",
+    ),
     "start_by_us",
 }
 Fact = dict[str, Any]
@@ -40,7 +52,10 @@ def stored() -> list[list[Fact]]:
         Item.objects.order_by("task_id", "key"),
     )
     return [
-        [{name: value for name, value in row.items() if name not in NO_STATE} for row in table.values()]
+        [
+            {name: value for name, value in row.items() if name not in NO_STATE}
+            for row in table.values()
+        ]
         for table in tables
     ]
 
@@ -75,7 +90,10 @@ FACTS: Final = st.one_of(
         labels=st.just({"team": "x"}),
     ),
     st.fixed_dictionaries(
-        {"kind": st.just("session.ended"), "status": st.sampled_from(["completed", "failed", "cancelled"])}
+        {
+            "kind": st.just("session.ended"),
+            "status": st.sampled_from(["completed", "failed", "cancelled"]),
+        }
     ),
     _of("session.waiting"),
     _of("session.resumed"),
@@ -96,7 +114,9 @@ FACTS: Final = st.one_of(
     ),
     st.fixed_dictionaries({"kind": st.just("task.done"), "task": TASKS}),
     *(
-        st.fixed_dictionaries({"kind": st.just(kind), "task": TASKS, "item": st.sampled_from(["1", "2"])})
+        st.fixed_dictionaries(
+            {"kind": st.just(kind), "task": TASKS, "item": st.sampled_from(["1", "2"])}
+        )
         for kind in ("item.done", "item.failed")
     ),
 )
@@ -135,7 +155,9 @@ def check(caller: Caller, told: list[Fact], chance: random.Random) -> None:
 
 @SOME
 @given(told=stories(), chance=st.randoms(use_true_random=False))
-def test_the_door_gives_one_state_for_every_delivery(agent: Caller, told: list[Fact], chance: random.Random) -> None:
+def test_the_door_gives_one_state_for_every_delivery(
+    agent: Caller, told: list[Fact], chance: random.Random
+) -> None:
     with undone():
         _keep_the_repository()
         check(agent, told, chance)
@@ -143,9 +165,9 @@ def test_the_door_gives_one_state_for_every_delivery(agent: Caller, told: list[F
 
 def _keep_the_repository() -> None:
     """Its id is random, so it must be there before the facts that name it."""
-    from sessions import projects
+    from accounts import projects
 
-    repositories.ensure(projects.ensure_default(), "acme/x")
+    repositories.ensure_repository(projects.ensure_default_project(), "acme/x")
 
 
 def last_to_arrive(one: str, _other: str) -> bool:
@@ -157,8 +179,8 @@ def test_a_fold_that_believes_the_last_to_arrive_is_caught(
     agent: Caller, monkeypatch: pytest.MonkeyPatch, module: Any
 ) -> None:
     about = {"sessions": "session.", "tasks": "task."}[module.__name__.split(".")[1]]
-    assert module.earlier is order.earlier
-    monkeypatch.setattr(module, "earlier", last_to_arrive)
+    assert module.is_earlier_mark is order_keys.is_earlier_mark
+    monkeypatch.setattr(module, "is_earlier_mark", last_to_arrive)
 
     @settings(SOME, max_examples=200, derandomize=True, database=None, phases=[Phase.generate])
     @given(told=stories(), chance=st.randoms(use_true_random=False))
@@ -186,8 +208,10 @@ def test_the_verb_for_sessions_gives_one_state_in_all_orders(tester: Agent) -> N
         with undone():
             session = touched(tester)
             for position, (kind, key, values) in enumerate(facts, 2):
-                one = sessions.Report(session, "s", report(tester, key), kind, position, dict(values))
-                sessions.report([one], {})
+                one = sessions.SessionFact(
+                    session, "s", report(tester, key), kind, position, dict(values)
+                )
+                sessions.apply_session_facts([one], {})
             states.append(stored()[0])
     assert all(state == states[0] for state in states)
     (row,) = states[0]
@@ -207,7 +231,9 @@ def test_the_verb_for_tasks_gives_one_state_in_all_orders(tester: Agent) -> None
         with undone():
             session = touched(tester)
             for position, (kind, key, values) in enumerate(facts, 2):
-                tasks.apply([tasks.Report(session, "t", report(tester, key), kind, position, values)])
+                tasks.apply_task_facts(
+                    [tasks.TaskFact(session, "t", report(tester, key), kind, position, values)]
+                )
             states.append(stored()[1])
     assert all(state == states[0] for state in states)
     (row,) = states[0]
@@ -216,21 +242,30 @@ def test_the_verb_for_tasks_gives_one_state_in_all_orders(tester: Agent) -> None
 
 
 def test_the_verb_for_items_gives_one_state_in_all_orders(tester: Agent) -> None:
-    told = [("a", None, "failed"), ("b", 2, "done"), ("c", 1, "failed"), ("ä", None, "done"), ("z", None, "failed")]
+    told = [
+        ("a", None, "failed"),
+        ("b", 2, "done"),
+        ("c", 1, "failed"),
+        ("ä", None, "done"),
+        ("z", None, "failed"),
+    ]
     states = []
     for facts in permutations(told):
         with undone():
-            task = tasks.ensure(report(tester, "x"), touched(tester), "t", 1)
+            task = tasks.ensure_task(report(tester, "x"), touched(tester), "t", 1)
             for position, (key, sequence, state) in enumerate(facts, 2):
                 fact = report(tester, key, producer_seq=sequence)
-                items.apply([items.Report(task, "i", fact, state, position)])
+                items.apply_item_facts([items.ItemFact(task, "i", fact, state, position)])
             states.append(stored()[2])
     assert all(state == states[0] for state in states)
-    # The latest by code point, on both databases: "ä" sorts after "z" in no language, and in Unicode.
+    # The latest by code point, on both databases: "ä" sorts after "z" in no language, and in
+    # Unicode.
     assert states[0][0]["state"] == "done"
 
 
-def test_two_agents_reports_give_a_session_the_agent_of_its_start(call: Callable[..., Caller]) -> None:
+def test_two_agents_reports_give_a_session_the_agent_of_its_start(
+    call: Callable[..., Caller],
+) -> None:
     one, other = call("tester"), call("watcher")
     one_team("tester", "watcher")
     started = {"id": "1", "kind": "session.started", "session": "s", "title": "x"}

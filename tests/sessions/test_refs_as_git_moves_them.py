@@ -1,4 +1,5 @@
-"""Refs: what the product says that git moves is compared with what `git push` moves in real repositories."""
+"""Refs: what the product says that git moves is compared with what `git push` moves in real
+repositories."""
 
 import os
 import shutil
@@ -7,36 +8,136 @@ from pathlib import Path
 
 import pytest
 
-from sessions import refs
+from accounts import git_refs
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
 BRANCH = "main"
-# Spellings with which git pushes in a clone that stands on main, beside the branches dev and release/1, and the tag v1.
+# Spellings with which git pushes in a clone that stands on main, beside the branches dev and
+# release/1, and the tag v1.
 PUSHED = (
-    "main", "heads/main", "refs/heads/main", "+main", "+heads/main", "+refs/heads/main", "main:main", "+main:main",
-    "HEAD", "@", "+HEAD", "HEAD:main", "@:main", "+HEAD:main", "HEAD:refs/heads/main", "HEAD:heads/main", "main~1:main",
-    "HEAD^:main", "+HEAD^:main", "dev:main", "+dev:main", "dev:refs/heads/main", "refs/heads/dev:heads/main",
-    ":main", ":heads/main", ":refs/heads/main", "+:main", "--delete main", "-d main", "-d refs/heads/main",
-    "dev", "dev main", "main dev release/1", "release/1", "refs/heads/release/1:release/1", "main:new", "main:new/er",
-    "main:refs/heads/new", "main:refs/tags/new", "v1", "tags/v1", "refs/tags/v1", "tag v1", "v1:refs/tags/v2",
-    ":v0", ":refs/tags/v0", "main:refs/notes/x", "refs/remotes/origin/main", "remotes/origin/main", "origin/main",
-    ":", "+:", "--all", "--mirror", "--tags", "--follow-tags main", "--force main", "-f HEAD:main", "--force",
-    "refs/heads/*", "refs/heads/*:refs/heads/*", "+refs/heads/*:refs/heads/*", "refs/heads/r*:refs/heads/x*",
-    "refs/tags/*", "*:*", "*", "++main", "++main:main", "main:+main", "main^{commit}:main", "@{0}:main",
-    "v1^{}:main", "main main", "--force-with-lease main", "--atomic dev main", "main:Main", "main:máin",
-    "main:refs/for/main", "main:%6dain", "dev:HEAD", "main:@", "dev:heads/new", "main:", "main/", "main.lock", "main.",
-    "/main", "refs//heads/main", ".main", "ma in", "ma..in", "main:main:main", "^main", "refs/heads/main^0",
-    "--al", "--prune", "--branches", "@{-1}", "main@{upstream}", "FETCH_HEAD", "refs", "refs/main", "heads/",
-)  # fmt: skip
+    "main",
+    "heads/main",
+    "refs/heads/main",
+    "+main",
+    "+heads/main",
+    "+refs/heads/main",
+    "main:main",
+    "+main:main",
+    "HEAD",
+    "@",
+    "+HEAD",
+    "HEAD:main",
+    "@:main",
+    "+HEAD:main",
+    "HEAD:refs/heads/main",
+    "HEAD:heads/main",
+    "main~1:main",
+    "HEAD^:main",
+    "+HEAD^:main",
+    "dev:main",
+    "+dev:main",
+    "dev:refs/heads/main",
+    "refs/heads/dev:heads/main",
+    ":main",
+    ":heads/main",
+    ":refs/heads/main",
+    "+:main",
+    "--delete main",
+    "-d main",
+    "-d refs/heads/main",
+    "dev",
+    "dev main",
+    "main dev release/1",
+    "release/1",
+    "refs/heads/release/1:release/1",
+    "main:new",
+    "main:new/er",
+    "main:refs/heads/new",
+    "main:refs/tags/new",
+    "v1",
+    "tags/v1",
+    "refs/tags/v1",
+    "tag v1",
+    "v1:refs/tags/v2",
+    ":v0",
+    ":refs/tags/v0",
+    "main:refs/notes/x",
+    "refs/remotes/origin/main",
+    "remotes/origin/main",
+    "origin/main",
+    ":",
+    "+:",
+    "--all",
+    "--mirror",
+    "--tags",
+    "--follow-tags main",
+    "--force main",
+    "-f HEAD:main",
+    "--force",
+    "refs/heads/*",
+    "refs/heads/*:refs/heads/*",
+    "+refs/heads/*:refs/heads/*",
+    "refs/heads/r*:refs/heads/x*",
+    "refs/tags/*",
+    "*:*",
+    "*",
+    "++main",
+    "++main:main",
+    "main:+main",
+    "main^{commit}:main",
+    "@{0}:main",
+    "v1^{}:main",
+    "main main",
+    "--force-with-lease main",
+    "--atomic dev main",
+    "main:Main",
+    "main:máin",
+    "main:refs/for/main",
+    "main:%6dain",
+    "dev:HEAD",
+    "main:@",
+    "dev:heads/new",
+    "main:",
+    "main/",
+    "main.lock",
+    "main.",
+    "/main",
+    "refs//heads/main",
+    ".main",
+    "ma in",
+    "ma..in",
+    "main:main:main",
+    "^main",
+    "refs/heads/main^0",
+    "--al",
+    "--prune",
+    "--branches",
+    "@{-1}",
+    "main@{upstream}",
+    "FETCH_HEAD",
+    "refs",
+    "refs/main",
+    "heads/",
+)
 
 
 def run(folder: Path, *words: str) -> str:
     """Run git without any configuration of this machine."""
-    names = {f"GIT_{role}_{name}": "a@example.org" for role in ("AUTHOR", "COMMITTER") for name in ("NAME", "EMAIL")}
-    quiet = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull, "GIT_TERMINAL_PROMPT": "0"}
+    names = {
+        f"GIT_{role}_{name}": "a@example.org"
+        for role in ("AUTHOR", "COMMITTER")
+        for name in ("NAME", "EMAIL")
+    }
+    quiet = {
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_SYSTEM": os.devnull,
+        "GIT_TERMINAL_PROMPT": "0",
+    }
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), **names, **quiet}
-    done = subprocess.run(("git", *words), cwd=folder, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ("git", *words), cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
     return done.stdout if done.returncode == 0 else ""
 
 
@@ -47,10 +148,14 @@ def listed(bare: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a bare repository and a clone in which every branch and tag is newer than there."""
+    """A folder with a bare repository and a clone in which every branch and tag is newer than
+    there."""
     home = tmp_path_factory.mktemp("refs")
     run(home, "init", "-q", "--bare", "-b", BRANCH, "bare")
-    for name, value in (("receive.denyDeleteCurrent", "ignore"), ("receive.denyCurrentBranch", "ignore")):
+    for name, value in (
+        ("receive.denyDeleteCurrent", "ignore"),
+        ("receive.denyCurrentBranch", "ignore"),
+    ):
         run(home / "bare", "config", name, value)
     run(home, "clone", "-q", "bare", "clone")
     clone = home / "clone"
@@ -88,7 +193,7 @@ def allows(said: tuple[str, ...], text: str, ref: str) -> bool:
         head, star, tail = one.partition("*")
         if star and ref.startswith(head) and ref.endswith(tail):
             return True
-        if ref in refs.possible(one, text):
+        if ref in git_refs.possible_refs(one, text):
             return True
     return False
 
@@ -96,22 +201,35 @@ def allows(said: tuple[str, ...], text: str, ref: str) -> bool:
 @pytest.mark.once
 def test_git_moves_no_ref_that_is_not_named(origin: Path, tmp_path: Path) -> None:
     moved = {said: pushed(origin, tmp_path / str(at), said) for at, said in enumerate(PUSHED)}
-    named = {said: refs.moved(said, lambda: BRANCH) for said in PUSHED}
+    named = {said: git_refs.parse_moved_refs(said, lambda: BRANCH) for said in PUSHED}
     escaped = {
-        said: refs_ for said in PUSHED if (refs_ := {r for r in moved[said] if not allows(named[said], said, r)})
+        said: refs_
+        for said in PUSHED
+        if (refs_ := {r for r in moved[said] if not allows(named[said], said, r)})
     }
     assert escaped == {}
-    # The other way round: a ref that is named moves, where git moved anything and nothing stands for several.
+    # The other way round: a ref that is named moves, where git moved anything and nothing stands
+    # for several.
     other = {
         said: (moved[said], named[said])
         for said in PUSHED
-        if moved[said] and refs.is_clear(named[said]) and len(moved[said]) != len(named[said])
+        if moved[said]
+        and git_refs.are_refs_exact(named[said])
+        and len(moved[said]) != len(named[said])
     }
     assert other == {}
-    assert len([said for said in PUSHED if "refs/heads/main" in moved[said]]) > 40, "git moves main by each"
+    assert len([said for said in PUSHED if "refs/heads/main" in moved[said]]) > 40, (
+        "git moves main by each"
+    )
     classes = {
-        said: refs.class_of(named[said], ["main"], ["release/*"]) for said in PUSHED if "refs/heads/main" in moved[said]
+        said: git_refs.find_worst_class(named[said], ["main"], ["release/*"])
+        for said in PUSHED
+        if "refs/heads/main" in moved[said]
     }
     assert set(classes.values()) == {"production"}
-    guarded = [said for said in PUSHED if any(one.startswith("refs/heads/release") for one in moved[said])]
-    assert {refs.class_of(named[said], ["main"], ["release/*"]) for said in guarded} <= {"production", "protected"}
+    guarded = [
+        said for said in PUSHED if any(one.startswith("refs/heads/release") for one in moved[said])
+    ]
+    assert {
+        git_refs.find_worst_class(named[said], ["main"], ["release/*"]) for said in guarded
+    } <= {"production", "protected"}

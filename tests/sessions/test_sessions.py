@@ -4,34 +4,39 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from accounts.models import Agent
+from accounts.origin import RepeatedKey
 from journal.models import Entry
-from sessions import references, sessions
-from sessions.models import ENDED, Agent, Session
-from sessions.origin import Repeated
-from tests.sessions.speaking import NOW_US, opened, origin, report, touched
+from sessions import lookup, sessions
+from sessions.models import ENDED, Session
+from tests.sessions.command_factories import NOW_US, opened, origin, report, touched
 
 pytestmark = pytest.mark.django_db
 
 
 def _report(agent: Agent, kind: str, key: str, **values: object) -> None:
-    identity = references.identity(agent.project_id, "s")
-    sessions.report([sessions.Report(identity, "s", report(agent, key), kind, 1, dict(values))], {})
+    identity = lookup.derive_session_id(agent.project_id, "s")
+    sessions.apply_session_facts(
+        [sessions.SessionFact(identity, "s", report(agent, key), kind, 1, dict(values))], {}
+    )
 
 
 def test_a_session_is_opened_under_the_position_of_its_entry(tester: Agent) -> None:
-    session, created, agrees, _labelled = sessions.open_session(origin(tester, "k"), {"key": "s", "title": "build"})
+    session, created, agrees, _labelled = sessions.open_session(
+        origin(tester, "k"), {"key": "s", "title": "build"}
+    )
     assert (created, agrees) == (True, True)
     entry = Entry.objects.get(kind="session.started")
     assert session.opened_position == entry.position
-    assert entry.session == session.id == references.identity(tester.project_id, "s")
+    assert entry.session == session.id == lookup.derive_session_id(tester.project_id, "s")
     assert (session.mode, session.status, session.title) == ("one_shot", "running", "build")
 
 
 def test_the_key_of_an_opening_is_used_once(tester: Agent) -> None:
     sessions.open_session(origin(tester, "k"), {"key": "s"})
-    with pytest.raises(Repeated):
+    with pytest.raises(RepeatedKey):
         sessions.open_session(origin(tester, "k"), {"key": "s"})
-    with pytest.raises(Repeated):
+    with pytest.raises(RepeatedKey):
         sessions.open_session(origin(tester, "k"), {"key": "another"})
 
 
@@ -39,7 +44,9 @@ def test_a_reported_start_stands_and_a_command_hears_whether_it_agrees(tester: A
     touched(tester)
     _report(tester, "session.started", "a", title="reported", branch="main")
     for title, agrees in (("asked", False), ("reported", True)):
-        session, created, same, _labelled = sessions.open_session(origin(tester), {"key": "s", "title": title})
+        session, created, same, _labelled = sessions.open_session(
+            origin(tester), {"key": "s", "title": title}
+        )
         assert (session.title, created, same) == ("reported", False, agrees)
 
 
@@ -61,8 +68,8 @@ def test_the_first_end_by_command_stands_before_any_report(tester: Agent) -> Non
     session = opened(tester)
     _report(tester, "session.ended", "a", status="failed")
     assert Session.objects.get().status == "failed"
-    assert sessions.end(origin(tester, "zz"), session, "completed").status == "completed"
-    assert sessions.end(origin(tester, "aa"), session, "cancelled").status == "completed"
+    assert sessions.close_session(origin(tester, "zz"), session, "completed").status == "completed"
+    assert sessions.close_session(origin(tester, "aa"), session, "cancelled").status == "completed"
     _report(tester, "session.ended", "0", status="cancelled")
     assert Session.objects.get().status == "completed"
     assert Entry.objects.filter(kind="session.ended").count() == 2, "what came too late is kept"
@@ -70,14 +77,18 @@ def test_the_first_end_by_command_stands_before_any_report(tester: Agent) -> Non
 
 @pytest.mark.parametrize("status", ENDED)
 def test_an_ended_session_is_not_waiting(tester: Agent, status: str) -> None:
-    sessions.end(origin(tester), opened(tester), status)
+    sessions.close_session(origin(tester), opened(tester), status)
     _report(tester, "session.waiting", "z")
     assert Session.objects.get().status == status
 
 
 def test_of_words_about_a_living_session_the_latest_stands(tester: Agent) -> None:
     touched(tester)
-    for kind, key in (("session.suspended", "c"), ("session.waiting", "b"), ("session.resumed", "a")):
+    for kind, key in (
+        ("session.suspended", "c"),
+        ("session.waiting", "b"),
+        ("session.resumed", "a"),
+    ):
         _report(tester, kind, key)
     assert Session.objects.get().status == "suspended"
 
@@ -85,7 +96,9 @@ def test_of_words_about_a_living_session_the_latest_stands(tester: Agent) -> Non
 def test_touching_moves_the_clock_forward_only(tester: Agent) -> None:
     identity = touched(tester)
     for after_us in (50_000_000, 20_000_000):
-        sessions.touch(report(tester, "x", received_us=NOW_US + after_us), {identity: "s"}, 9)
+        sessions.touch_sessions(
+            report(tester, "x", received_us=NOW_US + after_us), {identity: "s"}, 9
+        )
     row = Session.objects.get()
     assert row.seen_at_us == NOW_US + 50_000_000
     assert row.opened_position == 1
@@ -95,44 +108,54 @@ def test_being_seen_moves_the_clock_once_a_second_and_never_back(tester: Agent) 
     session = touched(tester)
     told = []
     for after_us in (3_000_000, 3_999_999, 4_000_000, 2_000_000, 9_000_000):
-        sessions.seen(tester.project_id, session, NOW_US + after_us)
+        sessions.touch_session_nowait(tester.project_id, session, NOW_US + after_us)
         told.append(Session.objects.get().seen_at_us - NOW_US)
     assert told == [3_000_000, 3_000_000, 4_000_000, 4_000_000, 9_000_000]
 
 
 def test_a_session_is_found_by_id_and_by_key_within_its_project(tester: Agent) -> None:
     session = opened(tester, "s")
-    assert references.find(tester.project_id, "s") == references.find(tester.project_id, str(session.id)) == session
-    for project, reference in ((uuid4(), "s"), (uuid4(), str(session.id)), (tester.project_id, "t")):
-        with pytest.raises(references.NotFound):
-            references.find(project, reference)
+    assert (
+        lookup.load_session(tester.project_id, "s")
+        == lookup.load_session(tester.project_id, str(session.id))
+        == session
+    )
+    for project, reference in (
+        (uuid4(), "s"),
+        (uuid4(), str(session.id)),
+        (tester.project_id, "t"),
+    ):
+        with pytest.raises(lookup.SessionNotFound):
+            lookup.load_session(project, reference)
 
 
 def test_a_key_may_look_like_an_id(tester: Agent) -> None:
     key = "0198f2aa-0000-7000-8000-000000000001"
     session = opened(tester, key)
-    assert references.find(tester.project_id, key) == session
+    assert lookup.load_session(tester.project_id, key) == session
     assert session.id != UUID(key)
 
 
 def test_locking_counts_and_tells_whether_the_session_is_there(tester: Agent) -> None:
     session = opened(tester)
-    assert sessions.lock(tester.project_id, session.id, NOW_US, new_effects=2)
-    assert not sessions.lock(uuid4(), session.id, NOW_US, new_effects=2)
-    sessions.count_effects({session.id: 3})
+    assert sessions.lock_session_row(tester.project_id, session.id, NOW_US, new_effects=2)
+    assert not sessions.lock_session_row(uuid4(), session.id, NOW_US, new_effects=2)
+    sessions.add_effect_counts({session.id: 3})
     assert Session.objects.get().effect_count == 5
 
 
 def test_a_session_is_never_its_own_parent(tester: Agent) -> None:
     touched(tester)
-    identity = references.identity(tester.project_id, "s")
-    fact = sessions.Report(identity, "s", report(tester, "a"), "session.started", 1, {"parent": "s"})
-    sessions.report([fact], {"s": identity})
+    identity = lookup.derive_session_id(tester.project_id, "s")
+    fact = sessions.SessionFact(
+        identity, "s", report(tester, "a"), "session.started", 1, {"parent": "s"}
+    )
+    sessions.apply_session_facts([fact], {"s": identity})
     assert Session.objects.get().parent_id is None
 
 
 def test_who_and_what_an_opening_speaks_of_must_be_there(tester: Agent) -> None:
-    with pytest.raises(sessions.UnknownParent):
+    with pytest.raises(sessions.UnknownParentSession):
         opened(tester, "s", parent="nobody")
     with pytest.raises(sessions.UnknownOwner):
         opened(tester, "s", owner="nobody")

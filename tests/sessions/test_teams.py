@@ -1,4 +1,5 @@
-"""Teams: their members are the project's, every change is in the book, and only administrators make one."""
+"""Teams: their members are the project's, every change is in the book, and only administrators make
+one."""
 
 import json
 from typing import Any
@@ -7,11 +8,10 @@ import pytest
 from django.db import transaction
 from django.urls import reverse
 
+from accounts import people, projects, teams
+from accounts.models import ROLES, Membership, Team, TeamMember
+from db.errors import ChangeRefused
 from journal.models import Body, Entry
-from sessions import people, projects, teams
-from sessions.models import ROLES, Membership
-from sessions.models_teams import Team, TeamMember
-from sessions.refused import RefusedError
 from tests.pages.people import House
 
 pytestmark = pytest.mark.django_db
@@ -31,17 +31,19 @@ def test_a_team_is_made_and_peopled_on_its_page(house: House) -> None:
     assert post(house, "teams", name="leads").status_code == 302
     team = Team.objects.get()
     assert post(house, "add_to_team", team.pk, member=reviewer.pk).status_code == 302
-    assert teams.teams_of(house.project, reviewer.user) == {"leads"}
+    assert teams.load_team_names(house.project, reviewer.user) == {"leads"}
     page = house.client("administrator").get(reverse("teams")).content.decode()
     assert "<code>leads</code>" in page
     assert 'Remove<span class="away"> reviewer from leads</span>' in page
     assert post(house, "remove_from_team", team.pk, member=reviewer.pk).status_code == 302
-    assert teams.teams_of(house.project, reviewer.user) == set()
+    assert teams.load_team_names(house.project, reviewer.user) == set()
     assert said("admin.team_created")[0]["name"] == "leads"
     for kind in ("admin.team_member_added", "admin.team_member_removed"):
         [body] = said(kind)
         assert (body["team"], body["username"]) == ("leads", "reviewer")
-        assert Entry.objects.get(kind=kind).actor == people.pseudonym_of(house.members["administrator"].user)
+        assert Entry.objects.get(kind=kind).actor == people.ensure_pseudonym(
+            house.members["administrator"].user
+        )
 
 
 @pytest.mark.parametrize("name", ["", "Leads", "a b", "x" * 65, "-x"])
@@ -55,15 +57,15 @@ def test_a_name_is_given_once_in_a_project(house: House) -> None:
     again = post(house, "teams", name="leads")
     assert (again.status_code, Team.objects.count()) == (422, 1)
     assert "already a team" in again.content.decode()
-    teams.create(house.other, "leads")
+    teams.create_team(house.other, "leads")
 
 
 def test_only_members_of_the_project_belong_to_its_teams(house: House) -> None:
-    team = teams.create(house.project, "leads")
+    team = teams.create_team(house.project, "leads")
     assert post(house, "add_to_team", team.pk, member=house.neighbour.pk).status_code == 404
-    with pytest.raises(RefusedError), transaction.atomic():
-        teams.add(team, house.neighbour)
-    foreign = teams.create(house.other, "leads")
+    with pytest.raises(ChangeRefused), transaction.atomic():
+        teams.add_team_member(team, house.neighbour)
+    foreign = teams.create_team(house.other, "leads")
     member = house.members["reviewer"]
     for name in ("add_to_team", "remove_from_team", "dissolve_team"):
         assert post(house, name, foreign.pk, member=member.pk).status_code == 404
@@ -72,17 +74,17 @@ def test_only_members_of_the_project_belong_to_its_teams(house: House) -> None:
 
 def test_of_two_projects_each_knows_its_own_teams(house: House) -> None:
     reviewer = house.members["reviewer"]
-    elsewhere = people.add(house.other, "reviewer", "reviewer")
-    teams.add(teams.create(house.project, "leads"), reviewer)
-    teams.add(teams.create(house.other, "owners"), elsewhere)
-    assert teams.teams_of(house.project, reviewer.user) == {"leads"}
-    assert teams.teams_of(house.other, reviewer.user) == {"owners"}
+    elsewhere = people.add_project_member(house.other, "reviewer", "reviewer")
+    teams.add_team_member(teams.create_team(house.project, "leads"), reviewer)
+    teams.add_team_member(teams.create_team(house.other, "owners"), elsewhere)
+    assert teams.load_team_names(house.project, reviewer.user) == {"leads"}
+    assert teams.load_team_names(house.other, reviewer.user) == {"owners"}
 
 
 def test_who_leaves_the_project_leaves_its_teams_and_each_is_recorded(house: House) -> None:
     reviewer = house.members["reviewer"]
     for name in ("leads", "ops"):
-        teams.add(teams.create(house.project, name), reviewer)
+        teams.add_team_member(teams.create_team(house.project, name), reviewer)
     assert post(house, "remove_person", reviewer.pk).status_code == 302
     assert not Membership.objects.filter(pk=reviewer.pk).exists()
     assert not TeamMember.objects.exists()
@@ -90,8 +92,8 @@ def test_who_leaves_the_project_leaves_its_teams_and_each_is_recorded(house: Hou
 
 
 def test_a_team_is_dissolved_after_a_question(house: House) -> None:
-    team = teams.create(house.project, "leads")
-    teams.add(team, house.members["reviewer"])
+    team = teams.create_team(house.project, "leads")
+    teams.add_team_member(team, house.members["reviewer"])
     question = house.client("administrator").get(reverse("dissolve_team", args=[team.pk]))
     assert "It has 1 member." in question.content.decode()
     assert post(house, "dissolve_team", team.pk).status_code == 302
@@ -101,7 +103,7 @@ def test_a_team_is_dissolved_after_a_question(house: House) -> None:
 
 @pytest.mark.parametrize("role", ROLES[:-1])
 def test_only_administrators_keep_teams(house: House, role: str) -> None:
-    team = teams.create(house.project, "leads")
+    team = teams.create_team(house.project, "leads")
     client = house.client(role)
     for name, args in (("teams", []), ("add_to_team", [team.pk]), ("dissolve_team", [team.pk])):
         assert client.post(reverse(name, args=args), {"name": "mine"}).status_code == 403
@@ -110,4 +112,7 @@ def test_only_administrators_keep_teams(house: House, role: str) -> None:
 
 
 def test_a_team_without_a_project_of_its_own_is_nobodys(house: House) -> None:
-    assert teams.teams_of(projects.create("third"), house.members["reviewer"].user) == set()
+    assert (
+        teams.load_team_names(projects.create_project("third"), house.members["reviewer"].user)
+        == set()
+    )

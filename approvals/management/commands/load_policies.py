@@ -7,12 +7,13 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
-from approvals import policies, states
-from approvals.answerable import unanswerable
-from approvals.document import MAX_BYTES, DocumentError
+from accounts import projects
+from accounts.models import Project
+from approvals.gates import states
 from approvals.models import PolicySet
-from sessions import projects
-from sessions.models import Project
+from approvals.policies import policies
+from approvals.policies.policies_yaml import MAX_BYTES, DocumentError
+from approvals.policies.staffing_check import find_understaffed_rules
 
 
 class Command(BaseCommand):
@@ -31,10 +32,13 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", metavar="FILE", help="a policies.yaml")
         parser.add_argument(
-            "--project", default=projects.DEFAULT_NAME, metavar="NAME", help="default: %(default)s"
+            "--project",
+            default=projects.DEFAULT_PROJECT_NAME,
+            metavar="NAME",
+            help="default: %(default)s",
         )
         parser.add_argument(
-            "--activate", choices=states.MODES, metavar="MODE", help="observe or enforce"
+            "--activate", choices=states.POLICY_MODES, metavar="MODE", help="observe or enforce"
         )
         parser.add_argument(
             "--unless-active",
@@ -43,14 +47,14 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> str:
-        path, project = Path(options["file"]), project_named(options["project"])
-        text = text_of(path)
+        path, project = Path(options["file"]), require_project(options["project"])
+        text = read_policy_file(path)
         with transaction.atomic(durable=True):
-            if options["unless_active"] and policies.current(project) is not None:
+            if options["unless_active"] and policies.load_activation(project) is not None:
                 return ""
-            existing = policies.stored(project, text)
+            existing = policies.find_policy_set(project, text)
             try:
-                policy_set = policies.load(project, text)
+                policy_set = policies.load_policy_set(project, text)
             except DocumentError as fault:
                 raise CommandError(
                     f"{path}:{fault.line}: {fault.sentence} Nothing was loaded."
@@ -60,39 +64,39 @@ class Command(BaseCommand):
                 lines = [f"{project.name}: {policy_set} loaded, {rules} rules."]
             else:
                 lines = [f"{project.name}: this text is already loaded as {policy_set}."]
-            lines.append(activated(project, policy_set, options["activate"]))
+            lines.append(activate_if_requested(project, policy_set, options["activate"]))
             lines += [
                 f"Rule {rule}: {sentence}"
-                for rule, sentence in unanswerable(project, policy_set.rules)
+                for rule, sentence in find_understaffed_rules(project, policy_set.rules)
             ]
         return "\n".join(lines)
 
 
-def activated(project: Project, policy_set: PolicySet, mode: str | None) -> str:
+def activate_if_requested(project: Project, policy_set: PolicySet, mode: str | None) -> str:
     """Activate the set if a mode was given; report what is in force."""
-    before = policies.current(project)
+    before = policies.load_activation(project)
     if mode is None:
         return (
             f"In force: {before.policy_set}, mode {before.mode}."
             if before
             else "No rules are in force."
         )
-    after = policies.activate(project, policy_set, mode)
+    after = policies.activate_policy_set(project, policy_set, mode)
     if before is not None and before.pk == after.pk:
         return f"{policy_set} was already in force in mode {mode}."
     replaced = f"; before: {before.policy_set}, mode {before.mode}" if before else ""
     return f"In force now: {policy_set}, mode {mode}{replaced}."
 
 
-def project_named(name: str) -> Project:
+def require_project(name: str) -> Project:
     """Return the project called `name`. Raises CommandError."""
-    project = projects.named(name)
+    project = projects.find_project(name)
     if project is None:
         raise CommandError(f"There is no project {name!r}. Check --project.")
     return project
 
 
-def text_of(path: Path) -> str:
+def read_policy_file(path: Path) -> str:
     """Return the text of a policy file. Raises CommandError."""
     try:
         if path.stat().st_size > MAX_BYTES:

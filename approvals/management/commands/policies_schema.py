@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from approvals.schema import schema
+from approvals.policies.json_schema import build_policies_schema
 
 
 class Command(BaseCommand):
@@ -15,4 +15,4 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def handle(self, *args: Any, **options: Any) -> str:
-        return json.dumps(schema(), indent=2, ensure_ascii=False)
+        return json.dumps(build_policies_schema(), indent=2, ensure_ascii=False)

@@ -1,12 +1,12 @@
-"""A Gatebook in memory for your own tests: `FakeLedger`.
+"""A Gatebook in memory for your own tests: `FakeGatebook`.
 
-ledger = FakeLedger()
-with ledger.session("nightly") as s:
+server = FakeGatebook()
+with server.session("nightly") as s:
     s.perform("mail.send", {"to": "ada"}, send)
-assert ledger.states() == {"mail.send": "acknowledged"}
+assert server.states() == {"mail.send": "acknowledged"}
 """
 
-from gatebook_client.testing.fake import FakeLedger, Process
-from gatebook_client.testing.state import Crash
+from gatebook_client.testing.fake import FakeGatebook, Process
+from gatebook_client.testing.models import Crash
 
-__all__ = ["Crash", "FakeLedger", "Process"]
+__all__ = ["Crash", "FakeGatebook", "Process"]

@@ -1,8 +1,8 @@
-"""`FakeLedger`: Gatebook's answers for the simple cases, in memory, with a clock that you move.
+"""`FakeGatebook`: simple cases of Gatebook's answers, in memory, with a clock that you move.
 
-It can be made to ask people, to refuse, to be away, to lose an answer it has acted on, and to let the agent's process
-die before or after any of its steps. What it stores can be looked at. It is no judge of your policy or your tools: for
-that, use a real Gatebook.
+It can require approval, refuse, be unreachable, lose a response, and let the agent's process die
+before or after any step. Tests can inspect what it stores. It does not evaluate your policy or
+your tools: for that, use a real Gatebook.
 """
 
 import json
@@ -15,100 +15,109 @@ import httpx
 
 from gatebook_client.client import Client
 from gatebook_client.sessions import Session
-from gatebook_client.testing.desk import Desk, Refusal
-from gatebook_client.testing.state import US, Crash
-from gatebook_client.values import Json
+from gatebook_client.testing.endpoints import FakeEndpoints, Refusal
+from gatebook_client.testing.models import US, Crash
+from gatebook_client.types import Json
 
 BEFORE, AFTER = "before", "after"
 
 
 class Process(httpx.BaseTransport):
-    """One process of an agent, which can die; the ledger lives on."""
+    """One process of an agent, which can die; the server continues."""
 
-    def __init__(self, ledger: "FakeLedger") -> None:
-        self.ledger = ledger
+    def __init__(self, server: "FakeGatebook") -> None:
+        self.server = server
         self.dead = False
-        self._dies: tuple[str, str] | None = None
+        self._crash_at: tuple[str, str] | None = None
 
-    def dies(self, when: str, step: str) -> None:
-        """Die `before` or `after` the next step of that name: plan, dispatch, acknowledge, fail, probe, ….
+    def crash_at(self, when: str, step: str) -> None:
+        """Die `before` or `after` the next step of that name: plan, dispatch, acknowledge, ….
 
-        Before: the ledger does not hear of it. After: it did, and the process never learns of it.
+        Before: the server does not receive it. After: the server did, and the process never learns
+        of it.
         """
-        self._dies = when, step
+        self._crash_at = when, step
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Let the ledger answer, unless somebody is dead, away or loses the answer."""
+        """Return the server's answer, unless the process crashes or the server is unavailable."""
         step = step_of(request)
-        if self.dead and step == "beats":  # of a thread that in life would be gone too
-            raise httpx.ConnectError("nobody is there", request=request)
+        if self.dead and step == "beats":  # from the thread of the dead process
+            raise httpx.ConnectError("the process is dead", request=request)
         if self.dead:
             raise Crash
-        dies = self._dies is not None and self._dies[1] == step
-        if dies and self._dies == (BEFORE, step):
+        crashes = self._crash_at is not None and self._crash_at[1] == step
+        if crashes and self._crash_at == (BEFORE, step):
             self.dead = True
             raise Crash
-        response = self.ledger.answer(request, step)
-        if dies:
+        response = self.server.answer(request, step)
+        if crashes:
             self.dead = True
             raise Crash
         return response
 
 
-class FakeLedger(Desk):
+class FakeGatebook(FakeEndpoints):
     """A Gatebook in memory."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.steps: list[str] = []  # what was asked, in order: the names of the steps
-        self._away = 0
-        self._lost: list[str] = []
+        self.steps: list[str] = []  # names of the requested steps, in order
+        self._unavailable_requests = 0
+        self._lost_responses: list[str] = []
         self._refused: list[tuple[str, Refusal]] = []
 
-    # How a test uses it. ----------------------------------------------------------------------------------------------
+    # Methods for tests.
 
     def process(self) -> Process:
-        """A new process of an agent."""
+        """Return a new process of an agent."""
         return Process(self)
 
     def client(self, process: Process | None = None, **how: Any) -> Client:
-        """A client in that process, or a new one. Its sleeping moves the ledger's clock and takes no time."""
-        return Client("http://ledger", "token", transport=process or self.process(), sleep=self.sleep, **how)
+        """Return a client in that process, or in a new one.
+
+        Its sleeps move the server's clock and take no time.
+        """
+        return Client(
+            "http://fake", "token", transport=process or self.process(), sleep=self.sleep, **how
+        )
 
     def session(self, key: str = "", *, process: Process | None = None, **how: Any) -> Session:
-        """A session of a process, or of a new one; `how` as in `Client.session`, patience_s and waiting among it."""
-        mine = {name: how.pop(name) for name in ("patience_s", "waiting") if name in how}
-        return self.client(process, **({"patience_s": 1.0} | mine)).session(key, **how)
+        """Open a session in that process, or in a new one.
+
+        `how` as in `Client.session`, and patience_s and on_wait of `Client`.
+        """
+        client_options = {name: how.pop(name) for name in ("patience_s", "on_wait") if name in how}
+        return self.client(process, **({"patience_s": 1.0} | client_options)).session(key, **how)
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass at once; a breath of real time, so that other threads get on."""
+        """Move the clock at once, and yield briefly so that other threads run."""
         self.now_us += int(seconds * US)
         time.sleep(0.0005)
 
-    def away(self, requests: int = 1_000_000) -> None:
-        """Answer nobody, for so many requests; 0: be back."""
-        self._away = requests
+    def go_down(self, requests: int = 1_000_000) -> None:
+        """Be unreachable for so many requests; 0: answer again."""
+        self._unavailable_requests = requests
 
-    def lose_answer(self, step: str) -> None:
-        """Do the next step of that name, and lose the answer on its way."""
-        self._lost.append(step)
+    def lose_response(self, step: str) -> None:
+        """Execute the next step of that name, and lose its response."""
+        self._lost_responses.append(step)
 
-    def refuse(self, step: str, code: str, status: int = 409) -> None:
+    def refuse_next(self, step: str, code: str, status: int = 409) -> None:
         """Refuse the next step of that name."""
         self._refused.append((step, Refusal(status, code)))
 
     def states(self) -> dict[str, str]:
-        """The state of each effect, by its tool, the newest where several have one."""
+        """Return the state of each effect by its tool, the newest if several have one."""
         return {row.tool: row.state for row in self.effects.values()}
 
-    # What a process meets. --------------------------------------------------------------------------------------------
+    # Answers to requests.
 
     def answer(self, request: httpx.Request, step: str) -> httpx.Response:
-        """Answer one request, as Gatebook would."""
+        """Answer one request as Gatebook would."""
         with self.lock:
-            if self._away > 0:
-                self._away -= 1
-                raise httpx.ConnectError("the ledger is away", request=request)
+            if self._unavailable_requests > 0:
+                self._unavailable_requests -= 1
+                raise httpx.ConnectError("the server is unavailable", request=request)
             self.steps.append(step)
             try:
                 for refused in self._refused:
@@ -117,36 +126,52 @@ class FakeLedger(Desk):
                         raise refused[1]
                 response = self._serve(request)
             except Refusal as refusal:
-                problem = {"status": refusal.status, "code": refusal.code, "detail": refusal.sentence, **refusal.more}
+                problem = {
+                    "status": refusal.status,
+                    "code": refusal.code,
+                    "detail": refusal.sentence,
+                    **refusal.more,
+                }
                 response = httpx.Response(refusal.status, json=problem, request=request)
-            if step in self._lost:
-                self._lost.remove(step)
+            if step in self._lost_responses:
+                self._lost_responses.remove(step)
                 raise httpx.ReadError("the answer was lost", request=request)
             return response
 
     def _serve(self, request: httpx.Request) -> httpx.Response:
         split = urlsplit(str(request.url))
-        asked = {name: values[0] for name, values in parse_qs(split.query).items()}
+        params = {name: values[0] for name, values in parse_qs(split.query).items()}
         parts = split.path.removeprefix("/api/v1/").split("/")
-        body: Json = json.loads(request.content) if request.method == "POST" and request.content else {}
-        door: Callable[..., tuple[int, Json]] | None = getattr(self, name_of(request.method, parts), None)
-        if door is None:
+        body: Json = (
+            json.loads(request.content) if request.method == "POST" and request.content else {}
+        )
+        endpoint: Callable[..., tuple[int, Json]] | None = getattr(
+            self, name_of(request.method, parts), None
+        )
+        if endpoint is None:
             raise Refusal(
-                404, "not_found", f"This ledger in memory has no {request.method} {split.path}; use a real one."
+                404,
+                "not_found",
+                f"FakeGatebook has no {request.method} {split.path}; use a real one.",
             )
-        self.now_us += 1  # no two things happen at one moment
+        self.now_us += 1  # timestamps are unique
         key = request.headers.get("Idempotency-Key", "")
         if key in self.answers and parts[-1] not in ("effects", "dispatch"):
-            status, told = self.answers[key]
+            status, answer = self.answers[key]
         else:
-            status, told = door(*(part for part in parts if "-" in part), body=body, key=key, asked=asked)
+            status, answer = endpoint(
+                *(part for part in parts if "-" in part), body=body, key=key, params=params
+            )
             if key and request.method == "POST":
-                self.answers[key] = status, told
-        return httpx.Response(status, json=told, request=request)
+                self.answers[key] = status, answer
+        return httpx.Response(status, json=answer, request=request)
 
 
 def name_of(method: str, parts: list[str]) -> str:
-    """The method of `Desk` for a request: `post_effects_one_dispatch` for POST /effects/{id}/dispatch."""
+    """Return the method of `FakeEndpoints` for a request.
+
+    POST /effects/{id}/dispatch is `post_effects_one_dispatch`.
+    """
     return f"{method.lower()}_" + "_".join("one" if "-" in part else part for part in parts)
 
 
@@ -154,6 +179,8 @@ STEPS = {"post_effects": "plan", "post_sessions": "open"}
 
 
 def step_of(request: httpx.Request) -> str:
-    """The word for a request: plan, dispatch, acknowledge, fail, probe, verdict, beats, leases, …"""
+    """Return the step of a request: plan, dispatch, acknowledge, fail, probe, beats, leases."""
     parts = urlsplit(str(request.url)).path.removeprefix("/api/v1/").split("/")
-    return STEPS.get(name_of(request.method, parts), parts[-1] if "-" not in parts[-1] else parts[-2])
+    return STEPS.get(
+        name_of(request.method, parts), parts[-1] if "-" not in parts[-1] else parts[-2]
+    )

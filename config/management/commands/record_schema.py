@@ -6,13 +6,13 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
-from journal import inventory
+from db import schema_inventory
 
 
 class Command(BaseCommand):
     help = (
         "Migrates an empty database and records its tables, constraints and indexes in "
-        "journal/expected/. For developers: `make schema` does it on SQLite and on PostgreSQL."
+        "db/expected/. For developers: `make schema` does it on SQLite and on PostgreSQL."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -21,4 +21,4 @@ class Command(BaseCommand):
                 "The database is not empty. Run `make schema`, which makes databases of its own."
             )
         call_command("migrate", interactive=False, verbosity=0)
-        self.stdout.write(str(inventory.write(connection)))
+        self.stdout.write(str(schema_inventory.write_expected_inventory(connection)))

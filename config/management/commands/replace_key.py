@@ -6,13 +6,13 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
-from config import keys
+from accounts.audit_log import record_admin_entry
+from accounts.models import Project
+from config import secret_keys
 from journal import fingerprints
 from journal.entries import SYSTEM_SOURCE
-from sessions.models import Project
-from sessions.records import record
 
-LOST = {
+LOSSES = {
     "secret_key": (
         "Everybody is signed out, and open forms must be sent again. Nothing else is lost."
     ),
@@ -29,30 +29,30 @@ class Command(BaseCommand):
     help = "Replace a lost key by the one in use, or by a new one, and list what is lost with it."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("key", choices=fingerprints.KEYS)
+        parser.add_argument("key", choices=fingerprints.KEY_NAMES)
         parser.add_argument(
             "--accept-loss", action="store_true", help="do it; without this the loss is only listed"
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         name: str = options["key"]
-        if name not in fingerprints.recorded():
+        if name not in fingerprints.load_fingerprints():
             raise CommandError("Nothing is set up in this database. Run `manage.py setup`.")
-        if name not in fingerprints.foreign_keys():
+        if name not in fingerprints.find_changed_keys():
             raise CommandError(
                 f"The database was written with the key {name} in use; nothing to replace. "
-                f"To use another key, set {keys.KEY_VARIABLES[name]}, "
+                f"To use another key, set {secret_keys.KEY_VARIABLES[name]}, "
                 f"or move {settings.VAR_DIR / 'keys' / name} away, and run this again."
             )
         if not options["accept_loss"]:
-            raise CommandError(f"{LOST[name]} To continue, add --accept-loss.")
+            raise CommandError(f"{LOSSES[name]} To continue, add --accept-loss.")
         if name in settings.GATEBOOK_NEW_KEYS:
-            keys.store(settings.VAR_DIR / "keys", name, settings.GATEBOOK_NEW_KEYS[name])
+            secret_keys.store_key(settings.VAR_DIR / "keys", name, settings.GATEBOOK_NEW_KEYS[name])
         with transaction.atomic(durable=True):
-            fingerprints.replace(name)
+            fingerprints.replace_fingerprint(name)
             for project in Project.objects.order_by("created_at"):
                 facts = {"key": name}
-                record(
+                record_admin_entry(
                     project.id,
                     "admin.key_replaced",
                     actor=SYSTEM_SOURCE,
@@ -61,5 +61,5 @@ class Command(BaseCommand):
                     words=facts,
                 )
         self.stdout.write(
-            f"The key {name} is replaced. {LOST[name]} Restart Gatebook on every node."
+            f"The key {name} is replaced. {LOSSES[name]} Restart Gatebook on every node."
         )

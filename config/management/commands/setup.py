@@ -9,8 +9,9 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection, transaction
 from django.db.migrations.executor import MigrationExecutor
 
-from config import durability, installation, roles
-from sessions import people, projects
+from accounts import people, projects
+from config import checks, installation
+from db.postgres import grants
 
 ADMINISTRATOR = "admin"
 
@@ -22,7 +23,7 @@ class Command(BaseCommand):
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        for sentence in installation.refusals(must_exist=False):
+        for sentence in installation.find_installation_faults(must_exist=False):
             raise CommandError(sentence)
         # Also before `migrate` where no migration is due: triggers may name what another version's
         # tables lack.
@@ -32,23 +33,24 @@ class Command(BaseCommand):
         call_command("migrate", interactive=False, verbosity=0)
         _refuse_foreign_schema()
         if settings.APPLICATION_ROLE:
-            roles.grant(connection, settings.APPLICATION_ROLE)
+            grants.grant_application_role(connection, settings.APPLICATION_ROLE)
         try:
-            is_new = installation.settle()
+            is_new = installation.record_installation()
         except ValueError as reason:
             raise CommandError(str(reason)) from reason
         if is_new:
             self.stdout.write(
-                f"A new installation: {installation.place()}, files in {settings.VAR_DIR}"
+                f"A new installation: {installation.describe_database_location()}, files in "
+                f"{settings.VAR_DIR}"
             )
         call_command("collectstatic", interactive=False, verbosity=0)
         self._make_administrator()
 
     def _make_administrator(self) -> None:
         """Print the new administrator's sign-in once; nothing when an account exists."""
-        password = people.generated_password()
+        password = people.generate_password()
         with transaction.atomic(durable=True):
-            project = projects.ensure_default()
+            project = projects.ensure_default_project()
             # Any account counts: a renamed administrator must not be created again with a new
             # password.
             if get_user_model().objects.exists():
@@ -66,5 +68,5 @@ def _refuse_foreign_schema() -> None:
 
     Rewritten migrations count as applied by their names.
     """
-    for sentence in durability.foreign_schema(connection):
+    for sentence in checks.find_foreign_schema(connection):
         raise CommandError(sentence)

@@ -6,8 +6,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
+from db.clock import now_us
 from journal import erasures
-from journal.clock import now_us
 from journal.entries import SYSTEM_SOURCE
 from journal.models import Entry, Erasure
 
@@ -39,7 +39,7 @@ class Command(BaseCommand):
             raise CommandError(f"There is no entry at position {position}.")
         try:
             with transaction.atomic(durable=True):
-                erasures.erase(
+                erasures.erase_body(
                     entry.project, position, reason=reason, actor=SYSTEM_SOURCE, now_us=now_us()
                 )
         except erasures.NothingToErase as nothing:

@@ -7,8 +7,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
-from ledger import declarations, tools
-from sessions import projects
+from accounts import projects
+from ledger.tools import registry, tools_yaml
 
 
 class Command(BaseCommand):
@@ -24,7 +24,10 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", metavar="FILE", help="a tools.yaml")
         parser.add_argument(
-            "--project", default=projects.DEFAULT_NAME, metavar="NAME", help="default: %(default)s"
+            "--project",
+            default=projects.DEFAULT_PROJECT_NAME,
+            metavar="NAME",
+            help="default: %(default)s",
         )
         parser.add_argument(
             "--unless-declared",
@@ -34,21 +37,21 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> str:
         path = Path(options["file"])
-        project = projects.named(options["project"])
+        project = projects.find_project(options["project"])
         if project is None:
             raise CommandError(f"There is no project {options['project']!r}.")
         try:
-            declared = declarations.read(path.read_text(encoding="utf-8"))
+            declared = tools_yaml.parse_tools_yaml(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise CommandError(f"{path} cannot be read: {error.strerror}.") from error
         except UnicodeDecodeError as error:
             raise CommandError(f"{path} is not UTF-8 text.") from error
-        except declarations.FaultyFileError as fault:
+        except tools_yaml.ToolsFileError as fault:
             raise CommandError(f"{path}: {fault} Nothing was loaded.") from fault
         with transaction.atomic(durable=True):
             if options["unless_declared"] and project.tools.exists():
                 return ""
-            change = tools.declare(project, declared)
+            change = registry.declare_tools(project, declared)
         lines = [f"{project.name}: {len(declared)} tools declared."]
         if not change:
             lines.append("No changes.")

@@ -13,7 +13,9 @@ signal.alarm(300)
 url, token, world, *keys = sys.argv[1:]
 
 
-async def ask(client: httpx.AsyncClient, method: str, path: str, body: Any = None) -> httpx.Response:
+async def ask(
+    client: httpx.AsyncClient, method: str, path: str, body: Any = None
+) -> httpx.Response:
     """One request, under one key, until it is answered."""
     headers = {"Idempotency-Key": uuid.uuid4().hex}
     while True:

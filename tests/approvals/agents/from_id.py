@@ -1,4 +1,5 @@
-"""An agent's new process that knows one id and nothing else: `from_id.py URL TOKEN WORLD effects|gates ID`.
+"""An agent's new process that knows one id and nothing else: `from_id.py URL TOKEN WORLD
+effects|gates ID`.
 
 It needs no more than the standard library.
 """
@@ -24,7 +25,9 @@ def ask(method: str, path: str, body: Any = None) -> tuple[int, Any]:
     while True:
         connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
         try:
-            connection.request(method, f"/api/v1{path}", json.dumps(body) if body else None, headers)
+            connection.request(
+                method, f"/api/v1{path}", json.dumps(body) if body else None, headers
+            )
             answer = connection.getresponse()
             said = json.loads(answer.read())
         except (OSError, http.client.HTTPException):

@@ -1,4 +1,5 @@
-"""An agent in a plain loop over httpx: `loop.py URL TOKEN WORLD KEY [pause]` does one thing to the world, with leave.
+"""An agent in a plain loop over httpx: `loop.py URL TOKEN WORLD KEY [pause]` does one thing to the
+world, with leave.
 
 With `pause` it stands still once it has heard of its leave, before it uses it.
 """
@@ -14,7 +15,9 @@ import httpx
 
 signal.alarm(300)
 url, token, world, key, *how = sys.argv[1:]
-client = httpx.Client(base_url=f"{url}/api/v1", headers={"Authorization": f"Bearer {token}"}, timeout=60)
+client = httpx.Client(
+    base_url=f"{url}/api/v1", headers={"Authorization": f"Bearer {token}"}, timeout=60
+)
 
 
 def ask(method: str, path: str, body: Any = None) -> httpx.Response:
@@ -43,9 +46,17 @@ if how:
     sys.stdout.write("may\n")
     sys.stdout.flush()
     signal.pause()
-begun = ask("POST", f"/effects/{effect['id']}/dispatch", {"process": uuid.uuid4().hex, "arguments": {"line": key}})
+begun = ask(
+    "POST",
+    f"/effects/{effect['id']}/dispatch",
+    {"process": uuid.uuid4().hex, "arguments": {"line": key}},
+)
 if begun.status_code == 200:
     with Path(world).open("a") as file:
         file.write(f"{effect['id']}\n")
-    ask("POST", f"/effects/{effect['id']}/acknowledge", {"attempt": begun.json()["attempt"], "outcome": "ok"})
+    ask(
+        "POST",
+        f"/effects/{effect['id']}/acknowledge",
+        {"attempt": begun.json()["attempt"], "outcome": "ok"},
+    )
 sys.stdout.write(f"{begun.json().get('code', 'done')}\n")

@@ -1,7 +1,9 @@
-"""An agent that pushes to a bare remote by the client: `pushing.py URL TOKEN CLONE MARKS CALL [stand]`.
+"""An agent that pushes to a bare remote by the client: `pushing.py URL TOKEN CLONE MARKS CALL
+[stand]`.
 
-It writes a line to MARKS when it is about to push and when the push is over. With `stand` it then stops where that word
-says, for whoever kills it: `before` the push, `during` it (the remote's hook waits), or `after` it.
+It writes a line to MARKS when it is about to push and when the push is over. With `stand` it then
+stops where that word says, for whoever kills it: `before` the push, `during` it (the remote's hook
+waits), or `after` it.
 """
 
 import signal
@@ -25,31 +27,38 @@ def mark(word: str) -> None:
 
 def git(*arguments: str) -> str:
     """Run git in the clone."""
-    done = subprocess.run(["git", "-C", clone, *arguments], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["git", "-C", clone, *arguments], capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
 
 
 commit = git("rev-parse", "HEAD")
 
 
-def push(_remote_key: str) -> gatebook.Done:
+def push(_remote_key: str) -> gatebook.Result:
     """Push the commit."""
     mark("before")
     git("push", "--quiet", "origin", f"{commit}:refs/heads/main")
     mark("after")
-    return gatebook.Done(reference=commit)
+    return gatebook.Result(reference=commit)
 
 
-def pushed(_known: gatebook.Known) -> str | None:
+def pushed(_known: gatebook.AttemptInfo) -> str | None:
     """Where the remote's branch stands."""
     return commit if git("ls-remote", "origin", "refs/heads/main").startswith(commit) else None
 
 
-with gatebook.session(url, token, key=Path(marks).parent.name, ttl_s=5, wait_for_lease_s=60, ends=False) as s:
+with gatebook.session(
+    url, token, key=Path(marks).parent.name, ttl_s=5, wait_for_lease_s=60, end_on_exit=False
+) as s:
     s.register("git.push", probe=pushed)
     sys.stdout.write(f"{s.recover()}\n")
     done = s.perform(
-        "git.push", {"remote": "origin", "refspec": f"{commit}:refs/heads/main"}, push, call_id=call or "",
+        "git.push",
+        {"remote": "origin", "refspec": f"{commit}:refs/heads/main"},
+        push,
+        call_id=call or "",
         target={"repository": "acme/shop", "ref": "refs/heads/main"},
-    )  # fmt: skip
-    sys.stdout.write(f"{done.state} {done.outcome} {done.reference} {done.again}\n")
+    )
+    sys.stdout.write(f"{done.state} {done.outcome} {done.reference} {done.already_done}\n")

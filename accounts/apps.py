@@ -1,0 +1,20 @@
+"""Projects, people, agents and their tokens."""
+
+from django.apps import AppConfig
+
+
+class AccountsConfig(AppConfig):
+    name = "accounts"
+    label = "accounts"
+
+    def ready(self) -> None:
+        """Register the triggers of accounts and listen for sign-ins."""
+        from accounts import (
+            people,
+            sign_ins,  # noqa: F401 - imported for its signal receivers
+        )
+        from accounts import triggers as accounts_triggers
+        from db import triggers
+
+        triggers.register_triggers(accounts_triggers.ARCHIVE_TRIGGERS)
+        triggers.register_triggers(people.PASSWORD_TRIGGERS)

@@ -1,0 +1,373 @@
+"""The one writer of users, Person and Membership: accounts, pseudonyms and roles."""
+
+import secrets
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from django.contrib.auth.models import User
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from accounts import teams
+from accounts.audit_log import record_admin_entry
+from accounts.models import ROLES, Membership, Person, Project
+from db.errors import ChangeRefused
+from db.triggers import TriggerSet
+from journal.entries import SYSTEM_SOURCE
+
+
+def ensure_pseudonym(user: User) -> str:
+    """Return the only name of `user` in the journal, created on the first call.
+
+    It is created in the caller's transaction and never changes. `user` caches it, except where this
+    call created it, because that may be rolled back.
+    """
+    remembered: str | None = getattr(user, _REMEMBERED, None)
+    if remembered:
+        return remembered
+    loaded: Person | None = user._state.fields_cache.get("person")  # with select_related
+    if loaded is not None and remembered is None:
+        return loaded.pseudonym
+    person, created = Person.objects.get_or_create(
+        user=user, defaults={"pseudonym": f"p_{secrets.token_hex(8)}"}
+    )
+    if created:
+        setattr(user, _REMEMBERED, "")
+    elif remembered is None:
+        setattr(user, _REMEMBERED, person.pseudonym)
+    return person.pseudonym
+
+
+_REMEMBERED: Final = "_gatebook_pseudonym"  # absent: not read yet; "": never cached
+
+
+def has_username(username: str) -> bool:
+    """Return True when this installation has a user called `username`."""
+    return User.objects.filter(username=username).exists()
+
+
+def generate_password() -> str:
+    """Return a random password: 24 characters, about 119 bits, no look-alike letters."""
+    alphabet = "abcdefghijkmnpqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+    return "-".join("".join(secrets.choice(alphabet) for _ in range(6)) for _ in range(4))
+
+
+@transaction.atomic(savepoint=False)
+def create_administrator(
+    username: str, password: str, project: Project, *, actor: str = SYSTEM_SOURCE
+) -> User:
+    """Create a person who administers `project`. Raises RefusedError.
+
+    The password must satisfy the password rules.
+    """
+    if has_username(username):
+        raise ChangeRefused(f"There is already a person called {username!r}.")
+    return add_project_member(project, username, "administrator", password, actor=actor).user
+
+
+@transaction.atomic(savepoint=False)
+def add_project_member(
+    project: Project,
+    username: str,
+    role: str,
+    password: str | None = None,
+    *,
+    actor: str = SYSTEM_SOURCE,
+    must_replace: bool = False,
+) -> Membership:
+    """Give the person called `username` a role in `project`; return the membership.
+
+    A new name becomes a new person, who needs a `password`; an existing person keeps theirs. With
+    `must_replace` the owner must replace the password, because an administrator saw it. Without it
+    the password counts as the owner's: only the operator of the machine saw it (`manage.py setup`).
+    Raises RefusedError.
+    """
+    check_role(role)
+    user = User.objects.filter(username=username).first()
+    if user is not None and Membership.objects.filter(project=project, user=user).exists():
+        raise ChangeRefused(
+            f"{username} already belongs to {project.name}. Change the role instead."
+        )
+    if user is None:
+        user = create_user(username, password, actor=actor)
+        if must_replace:
+            Person.objects.filter(user=user).update(password_is_own=False)
+    membership = Membership.objects.create(project=project, user=user, role=role)
+    pseudonym = ensure_pseudonym(user)
+    _record(membership, "admin.member_added", actor, {"person": pseudonym, "role": role})
+    return membership
+
+
+@transaction.atomic(savepoint=False)
+def change_project_role(membership: Membership, role: str, *, actor: str) -> None:
+    """Give a member another role; the same role changes nothing.
+
+    Raises RefusedError when the project would lose its last administrator, or when the member has
+    been removed.
+    """
+    check_role(role)
+    _lock_member(membership)
+    before = membership.role
+    if before == role:
+        return
+    if before == "administrator":
+        _require_other_administrator(membership)
+    membership.role = role
+    membership.save(update_fields=["role"])
+    facts = {"person": ensure_pseudonym(membership.user), "role": role, "role_before": before}
+    _record(membership, "admin.member_changed", actor, facts)
+
+
+@transaction.atomic(savepoint=False)
+def remove_project_member(membership: Membership, *, actor: str) -> None:
+    """Remove a person from a project. What they did stays on record.
+
+    Raises RefusedError as change_role does.
+    """
+    _lock_member(membership)
+    if membership.role == "administrator":
+        _require_other_administrator(membership)
+    teams.remove_from_all_teams(membership, actor=actor)
+    facts = {"person": ensure_pseudonym(membership.user), "role_before": membership.role}
+    _record(membership, "admin.member_removed", actor, facts)
+    membership.delete()
+
+
+@transaction.atomic(savepoint=False)
+def reset_member_password(membership: Membership, by: User, *, actor: str) -> str:
+    """Give a member a generated password, return it, and end all their sign-ins.
+
+    Raises RefusedError for one's own password, and for a person who belongs to a project that `by`
+    does not administer: a password lets its setter sign in, and a project's administrator has no
+    access to other projects.
+    """
+    user = membership.user
+    if user.pk == by.pk:
+        raise ChangeRefused("This is your own account. Change your password under your name.")
+    administered = Membership.objects.filter(user=by, role="administrator").values("project")
+    elsewhere = Membership.objects.filter(user=user).exclude(project__in=administered)
+    if elsewhere.exists() or user.is_superuser:
+        raise ChangeRefused(
+            f"{user.get_username()} also belongs to a project that you do not administer. "
+            "Ask your operator to set the password: manage.py changepassword."
+        )
+    password = generate_password()
+    ensure_pseudonym(user)
+    user.set_password(password)
+    user.save(update_fields=["password"])
+    _record_given_password(user, actor)
+    _record(membership, "admin.password_reset", actor, {"person": ensure_pseudonym(user)})
+    return password
+
+
+@transaction.atomic(savepoint=False)
+def change_own_password(user: User, password: str) -> None:
+    """Store a person's own new password, which the form has checked.
+
+    Recorded in every project of the person.
+    """
+    person = ensure_pseudonym(user)
+    user.set_password(password)
+    _store_own_password(user)
+    for membership in Membership.objects.filter(user=user).select_related("user").order_by("id"):
+        _record(membership, "admin.password_changed", person, {"person": person})
+
+
+@transaction.atomic(savepoint=False)
+def rehash_password(user: User, password: str) -> None:
+    """Rehash the password that `user` just entered; who set it stays unchanged."""
+    is_own = has_own_password(user)
+    user.set_password(password)
+    if is_own:
+        _store_own_password(user)
+    else:
+        given = list(
+            Person.objects.filter(user=user).values("password_given_by", "password_given_at")
+        )
+        user.save(update_fields=["password"])
+        for values in given:
+            Person.objects.filter(user=user).update(**values)
+
+
+def has_own_password(user: User) -> bool:
+    """Return True when only `user` set their current password, as far as stored."""
+    return Person.objects.filter(user=user, password_is_own=True).exists()
+
+
+def load_password_giver(user: User) -> tuple[str, datetime] | None:
+    """Return who else last set the password of `user`, and when; None if nobody did.
+
+    The name is empty for a command on the server.
+    """
+    person = Person.objects.filter(user=user, password_given_at__isnull=False).first()
+    if person is None or person.password_given_at is None:
+        return None
+    giver = User.objects.filter(person__pseudonym=person.password_given_by).first()
+    return "" if giver is None else giver.get_username(), person.password_given_at
+
+
+def find_recent_password_giver(user: User, at_us: int) -> str:
+    """Return who else set the password of `user` within GIVEN_WITHIN before `at_us`.
+
+    That person may have acted in the user's name. Empty if nobody did.
+    """
+    person: Person | None = getattr(user, "person", None)
+    if (
+        person is None
+        or person.password_given_at is None
+        or person.password_given_by == SYSTEM_SOURCE
+    ):
+        return ""
+    if (
+        not timedelta()
+        <= datetime.fromtimestamp(at_us / 1_000_000, UTC) - person.password_given_at
+        <= RECENT_PASSWORD
+    ):
+        return ""
+    giver = User.objects.filter(person__pseudonym=person.password_given_by).first()
+    return "a command on the server" if giver is None else giver.get_username()
+
+
+def require_own_password(user: User) -> None:
+    """Raise RefusedError while another person knows the password of `user`.
+
+    That person may have signed in with it.
+    """
+    if not has_own_password(user):
+        raise ChangeRefused(OWN_PASSWORD_REQUIRED_TEXT)
+
+
+RECENT_PASSWORD: Final = timedelta(days=7)
+OWN_PASSWORD_REQUIRED_TEXT: Final = (
+    "Another person set your password. Change it under your name, Password, and try again."  # noqa: S105 - a text
+)
+
+
+@transaction.atomic(savepoint=False)
+def save_person_settings(user: User, **settings: Any) -> None:
+    """Store a person's own settings: `theme`, `clock`, `single_keys`. Not journalled."""
+    ensure_pseudonym(user)
+    Person.objects.filter(user=user).update(**settings)
+
+
+@transaction.atomic(savepoint=False)
+def give_first_password(user: User, password: str, *, actor: str) -> None:
+    """Give an unused account another first password."""
+    user.set_password(password)
+    user.save(update_fields=["password"])
+    _record_given_password(user, actor)
+
+
+def _store_own_password(user: User) -> None:
+    """Store the password set on `user` as their own; keep who set the last one."""
+    given = Person.objects.filter(user=user).values("password_given_by", "password_given_at").get()
+    user.save(update_fields=["password"])
+    Person.objects.filter(user=user).update(password_is_own=True, **given)
+
+
+def _record_given_password(user: User, actor: str) -> None:
+    """Record that `actor` set the password of `user`, and so knows it."""
+    Person.objects.filter(user=user).update(
+        password_is_own=actor == SYSTEM_SOURCE,
+        password_given_by=actor,
+        password_given_at=timezone.now(),
+    )
+
+
+@transaction.atomic(savepoint=False)
+def create_user(username: str, password: str | None, *, actor: str) -> User:
+    """Create an account without a project. Raises RefusedError."""
+    user = User(username=username)
+    try:
+        user.full_clean(exclude=["password"])
+        if password is None:
+            raise ChangeRefused(f"There is no person {username!r}. A new person needs a password.")
+        validate_password(password, user)
+    except ValidationError as error:
+        raise ChangeRefused(" ".join(error.messages)) from error
+    user.set_password(password)
+    user.save()
+    ensure_pseudonym(user)
+    _record_given_password(user, actor)
+    return user
+
+
+def check_role(role: str) -> None:
+    """Raise RefusedError for an unknown role."""
+    if role not in ROLES:
+        raise ChangeRefused(f"There is no role {role!r}. Choose one of {', '.join(ROLES)}.")
+
+
+def _lock_member(membership: Membership) -> None:
+    """Lock the member and the project's administrators; reload the member's role.
+
+    Locks in one order, so that two administrators who remove or demote each other cannot both
+    succeed, nor one whose own role has changed.
+    """
+    condition = Q(pk=membership.pk) | Q(role="administrator")
+    locked = (
+        Membership.objects.select_for_update()
+        .filter(condition, project=membership.project_id)
+        .order_by("id")
+    )
+    roles = {row.pk: row.role for row in locked}
+    if membership.pk not in roles:
+        raise ChangeRefused(f"{membership.user.get_username()} no longer belongs to the project.")
+    membership.role = roles[membership.pk]
+
+
+def _require_other_administrator(membership: Membership) -> None:
+    remaining = Membership.objects.filter(
+        project=membership.project_id, role="administrator"
+    ).exclude(pk=membership.pk)
+    if not remaining.exists():
+        raise ChangeRefused(
+            f"{membership.user.get_username()} is the last administrator of"
+            f" {membership.project.name}. Make another member an administrator first."
+        )
+
+
+def _record(membership: Membership, kind: str, actor: str, facts: dict[str, str]) -> None:
+    record_admin_entry(
+        membership.project_id,
+        kind,
+        actor=actor,
+        subject=membership.id,
+        facts=facts,
+        words={"username": membership.user.get_username(), **facts},
+    )
+
+
+# A password changed in any way (command, console, SQL) is not its owner's until they replace it.
+_GIVEN: Final = (
+    "UPDATE {schema}accounts_person SET password_is_own = FALSE, password_given_by = '',"
+    " password_given_at = CURRENT_TIMESTAMP WHERE user_id = NEW.id"
+)
+_CHANGED: Final = (
+    "AFTER UPDATE OF password ON auth_user FOR EACH ROW WHEN (NEW.password <> OLD.password)"
+)
+PASSWORD_TRIGGERS: Final = TriggerSet(
+    postgresql={
+        "password_changed_is_not_own": (
+            "auth_user",
+            f"{_CHANGED} EXECUTE FUNCTION agent_sessions_password_changed()",
+        )
+    },
+    functions=f"""
+CREATE OR REPLACE FUNCTION agent_sessions_password_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  {_GIVEN.replace("{schema}", "{schema}.")};
+  RETURN NULL;
+END $$;
+""",
+    sqlite={
+        "password_changed_is_not_own": (
+            "auth_user",
+            f"{_CHANGED} BEGIN {_GIVEN.replace('{schema}', '')}; END",
+        )
+    },
+    needs=("accounts_person",),
+)

@@ -1,0 +1,57 @@
+"""Triggers of archives, on both vendors: no agent can act in an archive.
+
+A project is an archive from its creation or never. An archive takes no agent token, and without a
+token no command and no report reaches it. Its pages therefore show only what another installation
+recorded.
+"""
+
+from db.triggers import TriggerSet
+
+_STAYS = "project_stays_what_it_is"
+_STAYS_SAYS = f"{_STAYS}: a project is an archive from the first or never"
+_NO_TOKEN = "archive_takes_no_token"  # noqa: S105 - the name of a trigger
+_NO_TOKEN_SAYS = f"{_NO_TOKEN}: an archive holds what bundles brought, and nobody acts there"
+_PROJECT = "accounts_project"
+_TOKEN = "accounts_agenttoken"  # noqa: S105 - the name of a table
+_IS_ARCHIVE = "(SELECT archive FROM {schema}accounts_project WHERE id = NEW.project_id)"
+
+ARCHIVE_TRIGGERS = TriggerSet(
+    postgresql={
+        _STAYS: (
+            _PROJECT,
+            f"BEFORE UPDATE OF archive ON {_PROJECT} FOR EACH ROW"
+            " WHEN (NEW.archive IS DISTINCT FROM OLD.archive)"
+            " EXECUTE FUNCTION agent_sessions_keep_archive()",
+        ),
+        _NO_TOKEN: (
+            _TOKEN,
+            f"BEFORE INSERT OR UPDATE OF project_id ON {_TOKEN} FOR EACH ROW"
+            " EXECUTE FUNCTION agent_sessions_refuse_token()",
+        ),
+    },
+    functions=f"""
+CREATE OR REPLACE FUNCTION agent_sessions_keep_archive() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION '{_STAYS_SAYS}' USING ERRCODE = 'check_violation';
+END $$;
+CREATE OR REPLACE FUNCTION agent_sessions_refuse_token() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF {_IS_ARCHIVE.replace("{schema}", "{schema}.")} THEN
+    RAISE EXCEPTION '{_NO_TOKEN_SAYS}' USING ERRCODE = 'check_violation';
+  END IF;
+  RETURN NEW;
+END $$;
+""",
+    sqlite={
+        _STAYS: (
+            _PROJECT,
+            f"BEFORE UPDATE OF archive ON {_PROJECT} WHEN NEW.archive IS NOT OLD.archive"
+            f" BEGIN SELECT RAISE(ABORT, '{_STAYS_SAYS}'); END",
+        ),
+        _NO_TOKEN: (
+            _TOKEN,
+            f"BEFORE INSERT ON {_TOKEN} WHEN {_IS_ARCHIVE.replace('{schema}', '')}"
+            f" BEGIN SELECT RAISE(ABORT, '{_NO_TOKEN_SAYS}'); END",
+        ),
+    },
+)

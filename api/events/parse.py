@@ -1,0 +1,164 @@
+"""Parses the items of a batch by the schema of their kind."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from accounts.origin import Origin
+from api.endpoint import Call, convert_to_struct
+from api.events.schemas import EVENT_SCHEMAS
+from api.plan_columns import build_plan_columns, compute_intent_digest, resolve_effect_key
+from api.problems import Problem
+from api.redaction import redact
+from api.redaction.patterns import Hints
+from api.schemas import core
+from api.schemas.probes import ReportedProbe
+from api.strictjson.canonical_json import to_canonical_text
+from api.strictjson.parser import ItemFault, Parsed
+from ledger.fold import apply
+from sessions.speakers import WriterStatus
+
+
+@dataclass(slots=True)
+class BatchItem:
+    """One readable item of a batch."""
+
+    index: int
+    envelope: core.Envelope
+    fields: Any
+    origin: Origin
+    redactions: int
+    session: UUID = field(default_factory=lambda: UUID(int=0))
+    session_key: str | None = None
+    effect: UUID | None = None
+    effect_key: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+    position: int = 0
+    standing: WriterStatus = WriterStatus.SPEAKS  # the sender's standing in the session
+
+    @property
+    def is_claim(self) -> bool:
+        """True if the item is recorded but changes no state."""
+        return self.origin.lane == "claim"
+
+
+def parse_items(
+    call: Call, parsed: Iterable[Parsed | ItemFault]
+) -> tuple[list[BatchItem], list[dict[str, Any]]]:
+    """Parse each item by the schema of its kind.
+
+    Returns the readable items, and a result for each rejected item.
+    """
+    items: list[BatchItem] = []
+    rejected_results: list[dict[str, Any]] = []
+    key = call.redaction_key
+    parsed = list(parsed)
+    hints = redact.select_hints(
+        item.text for item in parsed if key is not None and isinstance(item, Parsed)
+    )
+    agent = call.token.agent_name
+    for index, item in enumerate(parsed):
+        if isinstance(item, ItemFault):
+            rejected_results.append(
+                build_item_result(
+                    item.index, item.id, item.status, item.code, item.detail, item.pointer
+                )
+            )
+            continue
+        try:
+            items.append(_read_item(call, index, item, key, hints, agent))
+        except Problem as problem:
+            identity = item.value.get("id")
+            item_id = identity if isinstance(identity, str) and len(identity) <= 64 else None
+            rejected_results.append(
+                build_item_result(
+                    index, item_id, "invalid", problem.code, problem.detail, problem.pointer
+                )
+            )
+    return items, rejected_results
+
+
+def _read_item(
+    call: Call, index: int, item: Parsed, key: bytes | None, hints: Hints, agent: str
+) -> BatchItem:
+    value, text, redactions = item.value, item.text, 0
+    if key is not None and hints.in_text(text):
+        value, redactions = redact.redact_value(value, key)
+        if redactions:
+            text = to_canonical_text(value)
+    envelope = convert_to_struct(value, core.Envelope)
+    fields = convert_to_struct(value, EVENT_SCHEMAS.get(envelope.kind, core.OtherFact))
+    claimed_source = envelope.source or ""
+    is_own_source = (
+        not claimed_source
+        or claimed_source == agent
+        or claimed_source.startswith((f"{agent}/", f"{agent}:"))
+    )
+    origin = Origin(
+        project=call.project,
+        agent=call.token.agent,
+        source=claimed_source if claimed_source and is_own_source else agent,
+        actor=f"agent:{call.token.agent.hex}",
+        lane="evidence",
+        key=envelope.id,
+        text=text,
+        received_us=call.received_us,
+        claimed_source="" if is_own_source else claimed_source,
+        occurred_us=envelope.occurred_us,
+        producer_seq=envelope.producer_seq,
+        lease_epoch=envelope.lease_epoch,
+        imports=call.token.scope == "import",
+        team=call.token.team,
+    )
+    read_item = BatchItem(index, envelope, fields, origin, redactions)
+    if envelope.kind in apply.REPORTABLE_KINDS:
+        _read_effect(read_item)
+    elif envelope.effect_key:
+        read_item.effect_key = envelope.effect_key
+    return read_item
+
+
+def _read_effect(item: BatchItem) -> None:
+    fields = item.fields
+    if isinstance(fields, core.ReportedPlan):
+        digest = compute_intent_digest(fields.tool, fields.arguments, fields.free_text)
+        item.effect_key = resolve_effect_key(fields, digest)
+        item.values = {
+            "tool": fields.tool,
+            "intent_digest": digest,
+            **build_plan_columns(fields, item.redactions),
+        }
+        return
+    if not item.envelope.effect_key:
+        detail = "The effect key is missing. Send `effect_key` to name the effect of this fact."
+        raise Problem(422, "effect_key_missing", detail, pointer="/effect_key")
+    item.effect_key = item.envelope.effect_key
+    if isinstance(fields, core.ReportedDispatch):
+        item.values = {"process": fields.process or ""}
+    elif isinstance(fields, core.OutcomeFields):
+        item.values = {
+            "outcome": fields.outcome,
+            "external_reference": fields.external_reference or "",
+        }
+    elif isinstance(fields, core.FailFields):
+        item.values = {"reason": fields.reason}
+    elif isinstance(fields, ReportedProbe):
+        item.values = {"found": fields.found, "external_reference": fields.external_reference or ""}
+
+
+def build_item_result(
+    index: int,
+    identity: str | None,
+    status: str,
+    code: str | None,
+    detail: str | None,
+    pointer: str | None,
+) -> dict[str, Any]:
+    """Build the result of one item; with a `code` it is not retryable."""
+    result: dict[str, Any] = {"index": index, "id": identity, "status": status}
+    if code is not None:
+        result |= {"code": code, "detail": detail, "retryable": False}
+    if pointer is not None:
+        result["pointer"] = pointer
+    return result

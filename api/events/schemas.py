@@ -1,0 +1,13 @@
+"""Schema of each kind of reported fact."""
+
+from typing import Final
+
+import msgspec
+
+from api.schemas import core, probes, working_state
+
+EVENT_SCHEMAS: Final[dict[str, type[msgspec.Struct]]] = {
+    **core.REPORTED,
+    **probes.REPORTED,
+    **working_state.REPORTED,
+}

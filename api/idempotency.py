@@ -1,0 +1,91 @@
+"""The one writer of StoredResponse: stores and replays responses to commands."""
+
+from typing import Any, Final
+
+import orjson
+
+from accounts.origin import Origin
+from api.models import StoredResponse
+from api.reply import Reply
+from db import raw_sql
+from db.clock import now_us
+from db.raw_sql import vendor_id
+from journal import entries
+from journal.entries import AppendStatus
+from journal.models import Entry
+
+RESPONSE_RETENTION_US: Final = 7 * 24 * 3_600 * 1_000_000
+MAX_RESPONSE_CHARACTERS: Final = 1024
+
+
+def store_response(origin: Origin, status: int, body: dict[str, Any]) -> None:
+    """Store the response (at most 1 KiB) to a command in its transaction."""
+    text = orjson.dumps(body).decode()
+    if len(text) > MAX_RESPONSE_CHARACTERS:
+        return  # a replay rebuilds it from the journal
+    raw_sql.execute_write(
+        "INSERT INTO api_storedresponse (project, source, key, status, body, created_us) VALUES "
+        "(%s,"
+        " %s, %s, %s, %s, %s)"
+        " ON CONFLICT (project, source, key) DO NOTHING",
+        [vendor_id(origin.project), origin.source, origin.key, status, text, origin.received_us],
+    )
+
+
+def has_stored_response(origin: Origin) -> bool:
+    """Return whether the command succeeded and its response is stored."""
+    return StoredResponse.objects.filter(
+        project=origin.project, source=origin.source, key=origin.key
+    ).exists()
+
+
+def replay_response(origin: Origin, kind: str) -> Reply | None:
+    """Return the stored response for this command's key; None if the key is unused.
+
+    422 `key_reuse` if the key was used with other content.
+    """
+    appended = entries.compare_with_stored(origin.draft(kind), origin.received_us)
+    if appended is None:
+        return None
+    if appended.status is AppendStatus.CONFLICT:
+        detail = (
+            "This Idempotency-Key was used for another command. Use a new key for every command."
+        )
+        return Reply(422, {"code": "key_reuse", "detail": detail}, kept=False, replay=True)
+    answer = StoredResponse.objects.filter(
+        project=origin.project, source=origin.source, key=origin.key
+    ).first()
+    if answer is None:
+        return Reply(200, _rebuild_body(appended.position), kept=False, replay=True)
+    return Reply(answer.status, orjson.loads(answer.body), kept=False, replay=True)
+
+
+def _rebuild_body(position: int) -> dict[str, Any]:
+    """Build a response with the object's id for a command without a stored one."""
+    entry = Entry.objects.get(position=position)
+    detail = (
+        "This command succeeded; its response is no longer stored. Read the object for its"
+        " current state."
+    )
+    return {
+        "id": str(entry.subject or entry.effect or entry.session),
+        "position": position,
+        "detail": detail,
+    }
+
+
+def prune_responses(keep_us: int = RESPONSE_RETENTION_US) -> int:
+    """Delete stored responses older than `keep_us` in small batches; return how many.
+
+    The keys in the journal remain, so a command still runs only once.
+    """
+    deleted = 0
+    while True:
+        oldest = list(
+            StoredResponse.objects.filter(created_us__lt=now_us() - keep_us).values_list(
+                "id", flat=True
+            )[:500]
+        )
+        if not oldest:
+            return deleted
+        deleted += StoredResponse.objects.filter(id__in=oldest).delete()[0]

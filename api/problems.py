@@ -1,0 +1,76 @@
+"""Errors of the API as RFC 9457 problem documents (`application/problem+json`)."""
+
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from django.http import HttpResponse
+
+CONTENT_TYPE = "application/problem+json"
+
+
+class Problem(Exception):
+    """An API error: status, stable `code`, and a sentence that says what to do.
+
+    `pointer` is the JSON pointer (RFC 6901) of the faulty field, if there is one. `more` holds
+    additional members of the response, such as the offset of a syntax error. Raise it anywhere
+    below an endpoint; the endpoint turns it into a response.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        pointer: str | None = None,
+        headers: dict[str, str] | None = None,
+        more: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(f"{status} {code}: {detail}")
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.pointer = pointer
+        self.headers = headers or {}
+        self.more = more or {}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the response body.
+
+        `type` is about:blank, so `title` is the status phrase and `code` identifies the error.
+        """
+        body: dict[str, Any] = {
+            "type": "about:blank",
+            "title": _title(self.status),
+            "status": self.status,
+            "code": self.code,
+            "detail": _encodable(self.detail),
+        }
+        if self.pointer is not None:
+            body["pointer"] = _encodable(self.pointer)
+        return body | self.more
+
+
+def build_problem_response(problem: Problem) -> HttpResponse:
+    """Build the HTTP response of a problem. Never cached."""
+    answer = HttpResponse(
+        orjson.dumps(problem.as_dict()), status=problem.status, content_type=CONTENT_TYPE
+    )
+    answer["Cache-Control"] = "no-store"
+    answer["Content-Length"] = str(len(answer.content))  # otherwise the server sends chunks
+    for name, value in problem.headers.items():
+        answer[name] = value
+    return answer
+
+
+def _title(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Error"
+
+
+def _encodable(text: str) -> str:
+    # A pointer can contain the key that was rejected for a lone surrogate.
+    return text.encode("utf-8", "replace").decode("utf-8")

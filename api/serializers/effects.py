@@ -1,0 +1,118 @@
+"""Serializes effects and attempts, and refusals with their current verdict."""
+
+from typing import Any
+from uuid import UUID
+
+from api import lease_conflicts
+from api.problems import Problem
+from api.reply import Reply
+from api.serializers import verdicts
+from ledger import permission
+from ledger.commands import CommandResult
+from ledger.models import Attempt, Effect
+from ledger.permission import Refusal
+from ledger.store.rows import AttemptRow, EffectRow
+
+
+def effect_to_json(effect: Effect | EffectRow) -> dict[str, Any]:
+    """Serialize an effect: ids, state and permission, never its payload."""
+    body = {
+        "id": str(effect.id),
+        "handle": f"e_{effect.opened_position}",
+        "session": str(effect.session_id),
+        "effect_key": effect.effect_key,
+        "tool": effect.tool,
+        "state": effect.state,
+        "outcome": effect.outcome or None,
+        "leave": effect.leave,
+        "leave_basis": effect.leave_basis or None,
+        "gate": _gate_reference_to_json(effect),
+        "judged": effect.judged or None,
+        "judged_by": effect.judged_by or None,
+        "intent_digest": effect.intent_digest or None,
+        "attempt": effect.attempt_count or None,
+        "external_reference": effect.external_reference or None,
+        "answer": permission.agent_answer(
+            to_effect_row(effect) if isinstance(effect, Effect) else effect
+        ),
+    }
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _gate_reference_to_json(effect: Effect | EffectRow) -> dict[str, str] | None:
+    """Return the id and URL of the gate that decides on this effect's permission."""
+    if not effect.leave_ref or effect.leave_basis == "exemption":
+        return None
+    identity = UUID(hex=effect.leave_ref)
+    return {"id": str(identity), "wait": f"/api/v1/gates/{identity}?wait=45"}
+
+
+def to_effect_row(effect: Effect) -> EffectRow:
+    """Build an EffectRow with the columns that responses need."""
+    return EffectRow(
+        id=effect.id,
+        project_id=effect.project_id,
+        session_id=effect.session_id,
+        agent_id=effect.agent_id,
+        effect_key=effect.effect_key,
+        opened_position=effect.opened_position,
+        received_us=effect.received_us,
+        changed_us=effect.changed_us,
+        tool=effect.tool,
+        intent_digest=effect.intent_digest,
+        leave=effect.leave,
+        leave_basis=effect.leave_basis,
+        leave_ref=effect.leave_ref,
+        leave_until_us=effect.leave_until_us,
+        state=effect.state,
+        outcome=effect.outcome,
+        attempt_count=effect.attempt_count,
+        failure_reason=effect.failure_reason,
+        external_reference=effect.external_reference,
+        task_id=effect.task_id,
+        resource=effect.resource,
+        plan_position=effect.plan_position,
+        undone=effect.undone,
+        resolution=effect.resolution,
+        resolved_mark=effect.resolved_mark,
+    )
+
+
+def attempt_to_json(attempt: Attempt | AttemptRow) -> dict[str, Any]:
+    return {
+        "attempt": attempt.number,
+        "remote_key": attempt.remote_key,
+        "open": attempt.is_open,
+        "replaced": attempt.replaced,
+        "replaces": attempt.replaces,
+        "outcome": attempt.outcome or None,
+        "reason": attempt.failure_reason or None,
+        "external_reference": attempt.external_reference or None,
+        "dispatched_at_us": attempt.dispatched_at_us,
+        "acknowledged_at_us": attempt.acknowledged_at_us,
+        "failed_at_us": attempt.failed_at_us,
+    }
+
+
+def build_effect_refusal(answered: CommandResult, process: str | None = None) -> Reply:
+    """Build a refusal. The endpoint commits, so that a recorded refusal persists."""
+    refusal = answered.refusal or Refusal(
+        "WRONG_STATE", "The command does not apply in the effect's current state. Read the effect."
+    )
+    problem = Problem(answered.status, refusal.code, refusal.sentence)
+    effect = {
+        name: value for name, value in effect_to_json(answered.effect).items() if name != "tool"
+    }
+    reason: dict[str, Any] = {"reason": refusal.reason} if refusal.reason else {}
+    if refusal.code == "LEASE_LOST":
+        lease = lease_conflicts.load_fencing_lease(
+            answered.effect.project_id, answered.effect.session_id, answered.effect.task_id
+        )
+        reason = {} if lease is None else {"lease": lease_conflicts.lease_to_json(lease)}
+    body = problem.as_dict() | reason | {"effect": effect}
+    if answered.status == 409:
+        mismatch = refusal.code == "INTENT_MISMATCH"
+        body["verdict"] = verdicts.evaluate_verdict_json(
+            answered.effect.project_id, answered.effect, process, same_intent=not mismatch
+        )
+    return Reply(answered.status, body, kept=False)

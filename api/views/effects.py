@@ -1,0 +1,407 @@
+"""Endpoints for effects."""
+
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+from django.db.models import Q
+from django.http import HttpResponse
+
+from accounts.origin import Origin
+from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
+from api.pagination import build_page, parse_parameters
+from api.plan_columns import (
+    build_plan_columns,
+    build_target_columns,
+    compute_intent_digest,
+    resolve_effect_key,
+)
+from api.problems import Problem
+from api.reply import Reply
+from api.schemas import core
+from api.serializers import verdicts
+from api.serializers.effects import (
+    attempt_to_json,
+    build_effect_refusal,
+    effect_to_json,
+    to_effect_row,
+)
+from approvals import permission
+from approvals.dispatch_checks import DispatchArguments
+from approvals.policies.inputs import PlanPayload
+from db.clock import now_us
+from db.ids import derive_uuid
+from ledger import circuit_breakers, commands, resolutions, same_calls
+from ledger import permission as ledger_permission
+from ledger.commands import CommandResult, Plan
+from ledger.models import Effect
+from ledger.partial_indexes import HAS_BAD_OUTCOME, HAS_REFERENCE, IS_NOT_ACKNOWLEDGED
+from ledger.permission import Refusal
+from ledger.states import REPORTED_OUTCOMES, STATES
+from ledger.tools import cache
+from ledger.verdicts import evaluate
+from recovery import controls
+from sessions import capacity, heartbeats, lookup, sessions, speakers, tasks
+from sessions.models import Task
+
+
+def _record_plan(
+    call: Call,
+    fields: core.PlanFields,
+    origin: Origin,
+    reference: str,
+    compensates: Effect | None,
+) -> Reply:
+    digest = compute_intent_digest(fields.tool, fields.arguments, fields.free_text)
+    # The effect is counted in advance, so that the session is locked and written once. The count is
+    # corrected below if the effect is not new.
+    session = sessions.lock_session_by_reference(
+        call.project, reference, call.received_us, new_effects=1
+    )
+    if session is None:
+        raise _session_not_found()
+    values = build_plan_columns(fields, call.redactions) | build_target_columns(
+        call.project, session, fields.target, fields.arguments
+    )
+    if compensates is not None:
+        values |= {"compensates_id": compensates.id, "undoes": _get_compensated_part(compensates)}
+    if fields.parent_effect:
+        values["parent_effect_id"] = _find_effect(call.project, fields.parent_effect).id
+    task = _find_task(call.project, session, fields.task) if fields.task else None
+    if task is not None:
+        values["task_id"] = task.id
+    plan = Plan(session, resolve_effect_key(fields, digest), fields.tool, digest, values)
+    repository = (fields.target.repository or "") if fields.target is not None else ""
+    try:
+        answered = permission.plan_with_policy(
+            origin, plan, PlanPayload(fields.arguments, repository, fields.preconditions)
+        )
+    except capacity.PlansThrottled as paced:
+        raise Problem(
+            429, "PACED", paced.sentence, headers={"Retry-After": str(paced.retry_after_s)}
+        ) from None
+    except circuit_breakers.CircuitOpen as paused:
+        sentence, headers = paused.sentence, {"Retry-After": str(paused.retry_after_s)}
+        raise Problem(429, "BREAKER_OPEN", sentence, headers=headers) from None
+    if not answered.created:
+        sessions.add_effect_counts({session: -1})
+    elif task is not None and task.state == "done":
+        controls.check_session_controls(session, call.received_us)
+    return _build_reply(answered, kept=False, redactions=call.redactions)
+
+
+@post_command(core.PlanEffect, "effect.planned")
+def plan_effect(
+    call: Call, fields: core.PlanEffect, origin: Origin, _path: dict[str, UUID]
+) -> Reply:
+    """Plan an effect before it happens. The answer says whether to proceed."""
+    return _record_plan(call, fields, origin, fields.session, None)
+
+
+@post_command(core.CompensateEffect, "effect.planned", effect="compensates")
+def compensate_effect(
+    call: Call, fields: core.CompensateEffect, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Plan a compensation: an effect with its own permission. At most one may be open."""
+    session = _find_effect(call.project, str(path["effect"])).session_id
+    task = _find_task(call.project, session, fields.task).id if fields.task else None
+    speakers.require_writer(origin, session, "effect.planned", task=task, effect=path["effect"])
+    # The lock serializes compensations of the same effect.
+    sessions.lock_session_row(call.project, session, call.received_us, new_effects=0)
+    target = _find_effect(call.project, str(path["effect"]))
+    digest = compute_intent_digest(fields.tool, fields.arguments, fields.free_text)
+    compensation = derive_uuid(target.session_id, resolve_effect_key(fields, digest))
+    # A compensation that was only reported has no stored answer to return.
+    if target.compensations.filter(id=compensation, lane="command").exists():
+        return _record_plan(call, fields, origin, str(target.session_id), target)
+    if target.state in ("planned", "superseded", "compensated"):
+        detail = f"The effect is {target.state}. There is nothing to compensate."
+        return build_effect_refusal(
+            CommandResult(to_effect_row(target), 409, Refusal("WRONG_STATE", detail))
+        )
+    undecided = Q(state__in=("planned", "dispatched")) | Q(state="failed", outcome="unknown")
+    if target.compensations.filter(undecided, lane="command").exists():
+        return build_effect_refusal(
+            CommandResult(to_effect_row(target), 409, ledger_permission.COMPENSATION_OPEN)
+        )
+    return _record_plan(call, fields, origin, str(target.session_id), target)
+
+
+def _get_compensated_part(target: Effect) -> int | None:
+    """Return `undoes` of a compensation; None for the whole effect."""
+    verdict = evaluate.evaluate_effects(target.project_id, [target], now_us(), None)[
+        target.id
+    ].verdict
+    if verdict.answer != "compensate":
+        return None
+    return {"CANCEL_THEN_REDO": target.attempt_count, "DUPLICATE_FOUND": 0}.get(verdict.reason)
+
+
+@post_command(core.DispatchEffect, "effect.dispatched")
+def dispatch_effect(
+    call: Call, fields: core.DispatchEffect, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Use the permission. The agent may act only after a successful response."""
+    if fields.arguments is msgspec.UNSET and fields.intent_digest is None:
+        detail = (
+            "The intent is missing. Send `arguments`, or the `intent_digest` of the plan's"
+            " response."
+        )
+        raise Problem(422, "intent_missing", detail, pointer="/intent_digest")
+
+    def digest_of_call(tool: str) -> str:
+        """Return the digest of the call; empty if digest and arguments disagree."""
+        if fields.arguments is msgspec.UNSET:
+            return fields.intent_digest or ""
+        computed = compute_intent_digest(tool, fields.arguments, fields.free_text)
+        return computed if fields.intent_digest in (None, computed) else ""
+
+    sent = (
+        None
+        if fields.arguments is msgspec.UNSET
+        else DispatchArguments(fields.arguments, bool(fields.free_text))
+    )
+    try:
+        answered = permission.dispatch_with_policy(
+            origin,
+            path["effect"],
+            process=fields.process,
+            asked=digest_of_call,
+            preconditions=fields.preconditions,
+            whole=sent,
+            replays=fields.replays,
+        )
+    except LookupError:
+        raise _effect_not_found() from None
+    reply = _touch_and_reply(call, answered, kept=False, process=fields.process)
+    if answered.refusal is None:
+        # No request of this attempt may still be in flight after this many seconds.
+        lifetime_s = cache.load_tool(call.project, answered.effect.tool).request_lifetime_s
+        reply.body["request_lifetime_s"] = lifetime_s
+    return reply
+
+
+@post_command(core.AcknowledgeEffect, "effect.acknowledged")
+def acknowledge_effect(
+    call: Call, fields: core.AcknowledgeEffect, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Record the outcome of an attempt. A late one is kept as evidence (202).
+
+    Acknowledgements are never blocked.
+    """
+    try:
+        answered = permission.acknowledge_with_gates(
+            origin,
+            path["effect"],
+            attempt=fields.attempt,
+            outcome=fields.outcome,
+            external_reference=fields.external_reference or "",
+        )
+    except LookupError:
+        raise _effect_not_found() from None
+    return _touch_and_reply(call, answered)
+
+
+@post_command(core.FailEffect, "effect.failed")
+def fail_effect(
+    call: Call, fields: core.FailEffect, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Record that an attempt failed, and whether its outcome is known."""
+    try:
+        answered = commands.fail_attempt(
+            origin,
+            path["effect"],
+            attempt=fields.attempt,
+            reason=fields.reason,
+            observe=permission.classify_observation,
+        )
+    except LookupError:
+        raise _effect_not_found() from None
+    return _touch_and_reply(call, answered)
+
+
+@post_command(core.SupersedeEffect, "effect.superseded")
+def supersede_effect(
+    call: Call, _fields: core.SupersedeEffect, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Withdraw an effect that has not happened."""
+    try:
+        answered = permission.supersede_with_gates(origin, path["effect"])
+    except LookupError:
+        raise _effect_not_found() from None
+    return _touch_and_reply(call, answered)
+
+
+@get_endpoint
+def get_effect(call: Call, effect: UUID) -> HttpResponse:
+    """Return one effect with its newest attempts and latest human resolution."""
+    row = _find_effect(call.project, str(effect))
+    newest = list(row.attempts.order_by("-number")[: MAX_ATTEMPTS_SHOWN + 1])
+    total = len(newest) if len(newest) <= MAX_ATTEMPTS_SHOWN else row.attempts.count()
+    attempts = [attempt_to_json(attempt) for attempt in reversed(newest[:MAX_ATTEMPTS_SHOWN])]
+    resolved = resolutions.load_resolutions(row)
+    resolution = {"resolution": _resolution_to_json(resolved[0])} if resolved else {}
+    duplicates = same_calls.same_calls_to_json(same_calls.load_links_of_effects([row.id]), row.id)
+    return build_json_response(
+        200,
+        effect_to_json(row)
+        | {"attempts": attempts, "attempts_in_all": total}
+        | resolution
+        | duplicates,
+    )
+
+
+def _resolution_to_json(resolution: resolutions.Resolution) -> dict[str, Any]:
+    """Serialize a human resolution.
+
+    The person appears by pseudonym. The rationale stays in the journal entry at `position`.
+    """
+    return {
+        "answer": resolution.answer,
+        "by": resolution.actor,
+        "at_us": resolution.at_us,
+        "attempt": resolution.attempt,
+        "position": resolution.position,
+    }
+
+
+MAX_ATTEMPTS_SHOWN: Final = 100
+_FILTERS: Final = {
+    "state",
+    "tool",
+    "external_reference",
+    "effect_key",
+    "session",
+    "outcome",
+    "limit",
+    "after",
+}
+# Conditions that let a partial index serve a filter. Most effects are acknowledged with outcome
+# `ok`, so these values are not in the partial indexes.
+_INDEX_CONDITIONS: Final = {
+    "state": IS_NOT_ACKNOWLEDGED,
+    "external_reference": HAS_REFERENCE,
+    "outcome": HAS_BAD_OUTCOME,
+}
+_COMMON_VALUES: Final = (("state", "acknowledged"), ("outcome", "ok"))
+
+
+@get_endpoint
+def list_effects(call: Call) -> HttpResponse:
+    """List effects of the project, newest first. Filters match exactly."""
+    params = parse_parameters(call.request, _FILTERS)
+    rows = Effect.objects.filter(project=call.project)
+    for name, values in (("state", STATES), ("outcome", REPORTED_OUTCOMES)):
+        if name in params and params[name] not in values:
+            raise Problem(
+                422,
+                "invalid",
+                f"`{name}` is invalid. Send one of {', '.join(values)}.",
+                pointer=f"/{name}",
+            )
+    for name in ("state", "tool", "external_reference", "outcome"):
+        if name in params:
+            rows = rows.filter(**{name: params[name]})
+            if name in _INDEX_CONDITIONS and (name, params[name]) not in _COMMON_VALUES:
+                rows = rows.filter(_INDEX_CONDITIONS[name])
+    if "effect_key" in params and "session" not in params:
+        detail = "`effect_key` is unique only within a session. Send `session` too."
+        raise Problem(422, "session_missing", detail, pointer="/effect_key")
+    if "session" in params:
+        session, _session_key = lookup.resolve_session_references(
+            call.project, [params["session"]]
+        )[params["session"]]
+        rows = rows.filter(session=session)
+        if "effect_key" in params:
+            rows = rows.filter(id=derive_uuid(session, params["effect_key"]))
+    return build_json_response(200, build_page(rows, params, effect_to_json))
+
+
+effects_endpoint = dispatch_by_method(POST=plan_effect, GET=list_effects)
+
+
+def _build_reply(
+    answered: CommandResult, *, kept: bool = True, redactions: int = 0, process: str | None = None
+) -> Reply:
+    if answered.refusal is not None:
+        return build_effect_refusal(answered, process)
+    body = effect_to_json(answered.effect)
+    body["answer"] = ledger_permission.agent_answer(answered.effect, answered.open_effect)
+    if answered.attempt is not None:
+        body |= {"attempt": answered.attempt.number, "remote_key": answered.attempt.remote_key}
+    # Without an attempt the command is a plan; other commands name their attempt.
+    if body["answer"] == "ambiguous" and answered.attempt is None:
+        body |= _ambiguous_effect_to_json(answered)
+    elif answered.same_calls:
+        body |= _duplicates_to_json(answered)
+    if redactions:
+        body["redactions"] = redactions
+    return Reply(answered.status, body, kept=kept)
+
+
+def _ambiguous_effect_to_json(answered: CommandResult) -> dict[str, Any]:
+    """Return the effect that makes a plan ambiguous, with its verdict.
+
+    It is the planned effect itself, or another effect with the same intent.
+    """
+    effect_id = answered.open_effect
+    row = answered.effect if effect_id is None else Effect.objects.get(id=effect_id)
+    return {
+        "open_effect": str(row.id),
+        "verdict": verdicts.evaluate_verdict_json(answered.effect.project_id, row),
+    }
+
+
+def _duplicates_to_json(answered: CommandResult) -> dict[str, Any]:
+    """Return possible duplicates in other sessions, with the verdict on the first one."""
+    row = Effect.objects.get(id=answered.same_calls[0])
+    links = same_calls.load_links_of_effects([answered.effect.id])
+    verdict = verdicts.evaluate_verdict_json(answered.effect.project_id, row)
+    return {
+        "open_effect": str(row.id),
+        "verdict": verdict,
+        **same_calls.same_calls_to_json(links, answered.effect.id),
+    }
+
+
+def _touch_and_reply(
+    call: Call, answered: CommandResult, *, kept: bool = True, process: str | None = None
+) -> Reply:
+    """Build the reply to a command about a stored effect, and touch its session."""
+    effect = answered.effect
+    leased = sessions.touch_session_nowait(call.project, effect.session_id, call.received_us)
+    # A command without a lease epoch also counts as progress.
+    if leased and kept and call.lease_epoch is None and answered.status == 200:
+        heartbeats.record_progress(call.project, effect.session_id, task=effect.task_id)
+    return _build_reply(answered, kept=kept, process=process)
+
+
+def _find_effect(project: UUID, identity: str) -> Effect:
+    try:
+        effect = Effect.objects.filter(project=project, id=UUID(identity)).first()
+    except ValueError:
+        effect = None
+    if effect is None:
+        raise _effect_not_found()
+    return effect
+
+
+def _find_task(project: UUID, session: UUID, reference: str) -> Task:
+    stored = lookup.load_session(project, str(session))
+    task = tasks.find_task(stored, reference)
+    if task is None:
+        detail = "The session has no such task. Create it first, or omit `task`."
+        raise Problem(422, "task_unknown", detail, pointer="/task")
+    return task
+
+
+def _session_not_found() -> Problem:
+    return Problem(
+        404, "not_found", "The project has no such session. Open it first with POST /sessions."
+    )
+
+
+def _effect_not_found() -> Problem:
+    return Problem(
+        404, "not_found", "The project has no such effect. Plan it first with POST /effects."
+    )

@@ -1,0 +1,291 @@
+"""Endpoints for leases, heartbeats and claims."""
+
+from typing import Any, Final
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+
+from accounts.origin import Origin
+from api import lease_conflicts
+from api.endpoint import (
+    Call,
+    authenticate_request,
+    build_json_response,
+    convert_to_struct,
+    dispatch_by_method,
+    get_endpoint,
+    handle_errors,
+    parse_body_object,
+    post_command,
+    transact,
+)
+from api.pagination import build_page, parse_parameters
+from api.problems import Problem
+from api.reply import Reply
+from api.schemas import leases
+from sessions import claims, fencing, lease_queries, lookup, sessions, speakers
+from sessions import heartbeats as sessions_heartbeats
+from sessions import leases as sessions_leases
+from sessions.fencing import StaleEpoch
+from sessions.lease_queries import (
+    LEASE_STATES,
+    AppliedHeartbeat,
+    Heartbeat,
+    LeaseHeld,
+    LeaseLost,
+    LeaseSubject,
+)
+from sessions.models import ENDED, LEASE_KINDS, Session, Task
+from sessions.speakers import WriterStatus
+
+CLAIM_RETRY_AFTER_S: Final = 5
+
+
+@post_command(leases.AcquireLease, "lease.acquired")
+def acquire_lease(
+    call: Call, fields: leases.AcquireLease, origin: Origin, _path: dict[str, UUID]
+) -> Reply:
+    """Acquire a lease, or return 409 with the current lease."""
+    subject = _load_subject(call, fields)
+    if subject.session is not None:
+        standing = speakers.load_writer_status(origin, subject.session, subject.task)
+        # A lease held by another agent is answered with LEASE_HELD below.
+        if standing is WriterStatus.OTHER_AGENT:
+            speakers.reject_writer(
+                origin, subject.session, "lease.acquired", standing, task=subject.task
+            )
+    try:
+        lease, is_new = sessions_leases.acquire_or_renew_lease(
+            origin, subject, process=fields.process, ttl_s=fields.ttl_s, takeover=fields.takeover
+        )
+    except LeaseHeld as held:
+        problem = Problem(409, "LEASE_HELD", str(LeaseHeld.__doc__))
+        return Reply(
+            409,
+            problem.as_dict() | {"lease": lease_conflicts.lease_to_json(held.lease)},
+            kept=False,
+        )
+    except LeaseLost as lost:
+        return lease_conflicts.build_lease_lost(lost.lease)
+    return Reply(201 if is_new else 200, lease_conflicts.lease_to_json(lease), kept=False)
+
+
+@post_command(leases.RenewLease, "lease.renewed", lease="lease")
+def renew_lease(
+    call: Call, fields: leases.RenewLease, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Extend a lease by its time to live. A heartbeat, so it is not in the journal."""
+    if fields.ttl_s is not None:
+        sessions_leases.set_lease_ttl(
+            call.project, origin.agent, path["lease"], fields.epoch, fields.ttl_s
+        )
+    accepted = sessions_heartbeats.record_heartbeats(
+        call.project,
+        origin.agent,
+        [Heartbeat(path["lease"], fields.epoch, fields.progress)],
+        call.received_us,
+    )
+    if not accepted:
+        return _refuse_stale(call, origin, path["lease"], fields.epoch, "lease.renewed")
+    return Reply(
+        200,
+        lease_conflicts.lease_to_json(lease_queries.load_lease(call.project, path["lease"])),
+        kept=False,
+    )
+
+
+@post_command(leases.ReleaseLease, "lease.released", lease="lease")
+def release_lease(
+    call: Call, fields: leases.ReleaseLease, origin: Origin, path: dict[str, UUID]
+) -> Reply:
+    """Release a lease. The next holder gets a higher epoch."""
+    _lock_session_of(call, path["lease"])
+    try:
+        return Reply(
+            200,
+            lease_conflicts.lease_to_json(
+                sessions_leases.release_own_lease(origin, path["lease"], fields.epoch)
+            ),
+        )
+    except LeaseLost:
+        return _refuse_stale(call, origin, path["lease"], fields.epoch, "lease.released")
+
+
+@get_endpoint
+def get_lease(call: Call, lease: UUID) -> HttpResponse:
+    """Return one lease."""
+    parse_parameters(call.request, set())
+    try:
+        return build_json_response(
+            200, lease_conflicts.lease_to_json(lease_queries.load_lease(call.project, lease))
+        )
+    except LookupError:
+        raise _lease_not_found() from None
+
+
+@get_endpoint
+def list_leases(call: Call) -> HttpResponse:
+    """List leases of the project, the most recently acquired first."""
+    params = parse_parameters(call.request, {"session", "kind", "state", "limit", "after"})
+    rows = lease_queries.query_leases().filter(project=call.project)
+    for name, values in (("kind", LEASE_KINDS), ("state", LEASE_STATES)):
+        if name in params and params[name] not in values:
+            raise Problem(
+                422,
+                "invalid",
+                f"`{name}` is invalid. Send one of {', '.join(values)}.",
+                pointer=f"/{name}",
+            )
+    if "session" in params:
+        session, _key = lookup.resolve_session_references(call.project, [params["session"]])[
+            params["session"]
+        ]
+        rows = rows.filter(session=session)
+    if "kind" in params:
+        rows = rows.filter(kind=params["kind"])
+    if "state" in params:
+        rows = rows.filter(lease_queries.build_lease_state_filter(params["state"]))
+    return build_json_response(200, build_page(rows, params, lease_conflicts.lease_to_json))
+
+
+@handle_errors("POST")
+def post_heartbeats(request: HttpRequest) -> HttpResponseBase:
+    """Record heartbeats of several leases. Repeatable, so no Idempotency-Key."""
+    call = authenticate_request(request)
+    fields = convert_to_struct(parse_body_object(request).value, leases.Heartbeats)
+    heartbeats = [
+        Heartbeat(UUID(heartbeat.lease), heartbeat.epoch, heartbeat.progress, heartbeat.quiet_s)
+        for heartbeat in fields.beats
+    ]
+    results: list[dict[str, Any]] = []
+
+    def run() -> Reply:
+        accepted = sessions_heartbeats.record_heartbeats(
+            call.project, call.token.agent, heartbeats, call.received_us
+        )
+        results[:] = [_heartbeat_to_json(accepted, heartbeat) for heartbeat in heartbeats]
+        lost = {
+            (heartbeat.lease, heartbeat.epoch)
+            for heartbeat in heartbeats
+            if (heartbeat.lease, heartbeat.epoch) not in accepted
+        }
+        sessions_heartbeats.record_lost_heartbeats(
+            call.project, call.token.agent, sorted(lost), call.received_us
+        )
+        return Reply(200, {"results": results})
+
+    return build_json_response(200, transact(run, lambda: None).body)
+
+
+def _heartbeat_to_json(
+    accepted: dict[tuple[UUID, int], AppliedHeartbeat], heartbeat: Heartbeat
+) -> dict[str, Any]:
+    lease = accepted.get((heartbeat.lease, heartbeat.epoch))
+    if lease is None:
+        return {"lease": str(heartbeat.lease), "status": "lost", "expires_at_us": None}
+    return {"lease": str(heartbeat.lease), "status": "ok", "expires_at_us": lease.expires_at_us}
+
+
+@post_command(leases.Claim, "lease.acquired")
+def claim_work(call: Call, fields: leases.Claim, origin: Origin, _path: dict[str, UUID]) -> Reply:
+    """Lease the most urgent matching ready task or orphaned session, if any."""
+    criteria = claims.ClaimCriteria(
+        fields.process,
+        tuple(fields.kinds or ("session", "task")),
+        fields.repository,
+        fields.labels,
+        fields.ttl_s,
+    )
+    try:
+        lease = claims.claim_next_work(origin, criteria)
+    except LeaseLost as lost:
+        return lease_conflicts.build_lease_lost(lost.lease)
+    if lease is None:
+        return Reply(
+            200, {"claimed": None}, kept=False, headers={"Retry-After": str(CLAIM_RETRY_AFTER_S)}
+        )
+    claimed_work: dict[str, Any] = {"kind": lease.kind, "session": str(lease.session_id)}
+    if lease.task_id is not None:
+        claimed_work["task"] = str(lease.task_id)
+    resume = f"/api/v1/sessions/{lease.session_id}/resume"
+    return Reply(
+        200,
+        {"claimed": claimed_work, "lease": lease_conflicts.lease_to_json(lease), "resume": resume},
+        kept=False,
+    )
+
+
+leases_endpoint = dispatch_by_method(POST=acquire_lease, GET=list_leases)
+
+
+def _load_subject(call: Call, fields: leases.AcquireLease) -> LeaseSubject:
+    """Return the subject of the lease and lock its session. Problem 404."""
+    subject_fields = [
+        name for name in ("session", "task", "resource") if getattr(fields, name) is not None
+    ]
+    if len(subject_fields) != 1:
+        detail = (
+            "The subject of the lease is ambiguous or missing. Send exactly one of `session`,"
+            " `task` and `resource`."
+        )
+        raise Problem(422, "invalid", detail, pointer="/session")
+    if fields.resource is not None:
+        return LeaseSubject("resource", fields.resource)
+    if fields.task is not None:
+        task = (
+            Task.objects.select_related("session")
+            .filter(project=call.project, id=UUID(fields.task))
+            .first()
+        )
+        if task is None:
+            raise Problem(404, "not_found", "The project has no such task. Create it first.")
+        _refuse_ended(task.session.status)
+        return lease_queries.task_as_lease_subject(task)
+    session = sessions.lock_session_by_reference(
+        call.project, fields.session or "", call.received_us, new_effects=0
+    )
+    if session is None:
+        raise Problem(
+            404, "not_found", "The project has no such session. Open it first with POST /sessions."
+        )
+    if not fields.to_compensate:
+        _refuse_ended(
+            Session.objects.values_list("status", flat=True).get(id=session), _COMPENSATE_HINT
+        )
+    return lease_queries.session_as_lease_subject(session)
+
+
+_COMPENSATE_HINT: Final = " To compensate its effects, send `to_compensate`."
+
+
+def _refuse_ended(status: str, otherwise: str = "") -> None:
+    if status in ENDED:
+        detail = f"The session has ended. Open a session with another key.{otherwise}"
+        raise Problem(409, "SESSION_ENDED", detail)
+
+
+def _lock_session_of(call: Call, lease: UUID) -> None:
+    """Lock the session before its lease, the lock order of all commands."""
+    try:
+        row = lease_queries.load_lease(call.project, lease)
+    except LookupError:
+        raise _lease_not_found() from None
+    if row.session_id is not None:
+        sessions.lock_session_row(call.project, row.session_id, call.received_us, new_effects=0)
+
+
+def _refuse_stale(call: Call, origin: Origin, lease: UUID, epoch: int, kind: str) -> Reply:
+    try:
+        current = lease_queries.load_lease(call.project, lease)
+    except LookupError:
+        raise _lease_not_found() from None
+    fencing.record_fenced_command(
+        origin, current.session_id, StaleEpoch(epoch, current.epoch), kind=kind, subject=lease
+    )
+    return lease_conflicts.build_lease_lost(current)
+
+
+def _lease_not_found() -> Problem:
+    return Problem(
+        404, "not_found", "The project has no such lease. Acquire it first with POST /leases."
+    )

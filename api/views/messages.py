@@ -1,0 +1,159 @@
+"""Endpoints for messages between agents: send, list, read, mark as read."""
+
+from typing import Any, Final
+from uuid import UUID
+
+from django.http import HttpResponse
+
+from accounts.models import Agent
+from accounts.origin import Origin
+from api import lease_conflicts
+from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
+from api.pagination import MAX_LIMIT, parse_parameters, parse_whole_number
+from api.preconditions import check_preconditions, lock_session_of_call
+from api.problems import Problem
+from api.reply import Reply
+from api.schemas.messages import ReadMessage, SendMessage
+from sessions import lookup, messages
+from sessions.messages import MessageView
+from sessions.models import Message
+
+DEFAULT_MESSAGE_LIMIT: Final = 20
+
+
+@post_command(SendMessage, "message.sent")
+def send_message(call: Call, fields: SendMessage, origin: Origin, _path: dict[str, UUID]) -> Reply:
+    """Send a message to one agent of the project or to all agents."""
+    recipient = None
+    if fields.to != messages.SHARED_INBOX:
+        recipient = Agent.objects.filter(project=call.project, name=fields.to).first()
+        if recipient is None:
+            detail = (
+                "The project has no such agent. Send to one of its agents, or to"
+                f" `{messages.SHARED_INBOX}`."
+            )
+            raise Problem(422, "agent_unknown", detail, pointer="/to")
+    session = _find_session_id(call.project, fields.session) if fields.session else None
+    if (
+        session is not None
+        and (refuse := lease_conflicts.check_lease_epoch(origin, session, "message.sent"))
+        is not None
+    ):
+        return refuse
+    in_reply_to = UUID(fields.in_reply_to) if fields.in_reply_to else None
+    if in_reply_to is not None and not messages.can_reply_to_message(
+        call.project, call.token.agent, in_reply_to
+    ):
+        detail = "You have neither sent nor received this message. Omit `in_reply_to`."
+        raise Problem(422, "message_unknown", detail, pointer="/in_reply_to")
+    sent = messages.send_agent_message(
+        origin, recipient, session, in_reply_to, fields.subject, fields.body
+    )
+    return Reply(201, _message_brief(sent))
+
+
+@get_endpoint
+def list_messages(call: Call) -> HttpResponse:
+    """List messages in the agent's own inbox and the shared inbox, oldest first."""
+    params = parse_parameters(call.request, {"unread", "box", "session", "after", "limit"})
+    limit = parse_whole_number(params, "limit", DEFAULT_MESSAGE_LIMIT, MAX_LIMIT)
+    if params.get("unread", "1") not in ("0", "1"):
+        raise Problem(
+            422,
+            "invalid",
+            "`unread` is invalid. Send 1 (only unread messages) or 0 (all).",
+            pointer="/unread",
+        )
+    if params.get("box", "mine") not in messages.INBOXES:
+        raise Problem(
+            422,
+            "invalid",
+            f"`box` is invalid. Send one of {', '.join(messages.INBOXES)}.",
+            pointer="/box",
+        )
+    letters = messages.load_inbox(
+        call.project,
+        call.token.agent,
+        boxes=(params["box"],) if "box" in params else messages.INBOXES,
+        unread=params.get("unread") != "0",
+        session=_find_session_id(call.project, params["session"]) if "session" in params else None,
+        after=parse_whole_number(params, "after", 0, 2**63 - 1),
+        limit=limit + 1,
+    )
+    page_letters = letters[:limit]
+    next_cursor = str(page_letters[-1].message.opened_position) if len(letters) > limit else None
+    return build_json_response(
+        200, {"items": [message_to_json(letter) for letter in page_letters], "next": next_cursor}
+    )
+
+
+@get_endpoint
+def get_message(call: Call, message: UUID) -> HttpResponse:
+    """Return one message from the agent's own inbox or the shared inbox."""
+    (letter,) = messages.load_message_views([_find_message(call, message)], call.token.agent)
+    return build_json_response(200, message_to_json(letter))
+
+
+@post_command(ReadMessage, "message.read", message="message")
+def read_message(call: Call, fields: ReadMessage, origin: Origin, path: dict[str, UUID]) -> Reply:
+    """Mark a message as read. Repeating it changes nothing."""
+    message = _find_message(call, path["message"])
+    if fields.lease_epoch is not None and message.session_id is not None:
+        lock_session_of_call(call, message.session_id)
+        if (refuse := check_preconditions(call, origin, speaks=False)) is not None:
+            return refuse
+    read_at_us = messages.mark_message_read(origin, message)
+    return Reply(200, _message_brief(message) | {"read_at_us": read_at_us})
+
+
+messages_endpoint = dispatch_by_method(POST=send_message, GET=list_messages)
+
+
+def message_to_json(letter: MessageView) -> dict[str, Any]:
+    """Serialize a message. Its text is its sender's, not Gatebook's."""
+    message = letter.message
+    text = (
+        {"subject": letter.subject, "body": letter.body}
+        if letter.body is not None
+        else {"erased": True}
+    )
+    return _message_brief(message) | {
+        "from": _sender_to_json(message),
+        **text,
+        "session": str(message.session_id) if message.session_id else None,
+        "in_reply_to": str(message.in_reply_to_id) if message.in_reply_to_id else None,
+        "sent_at_us": message.sent_at_us,
+        "read_at_us": letter.read_at_us,
+    }
+
+
+def _message_brief(message: Message) -> dict[str, Any]:
+    box = "mine" if message.recipient_id else "shared"
+    return {"id": str(message.id), "handle": str(message), "box": box}
+
+
+def _sender_to_json(message: Message) -> dict[str, str]:
+    """Serialize the sender: an agent by name, a person anonymously, or a file."""
+    if message.from_agent is not None:
+        return {"kind": "agent", "agent": message.from_agent.name}
+    return {"kind": "person" if message.from_user_id is not None else "file"}
+
+
+def _find_message(call: Call, identity: UUID) -> Message:
+    message = messages.find_visible_message(call.project, call.token.agent, identity)
+    if message is None:
+        raise Problem(
+            404,
+            "not_found",
+            "Neither your inbox nor the shared inbox has this message. List messages with GET"
+            " /messages.",
+        )
+    return message
+
+
+def _find_session_id(project: UUID, reference: str) -> UUID:
+    try:
+        return lookup.load_session(project, reference).id
+    except lookup.SessionNotFound:
+        detail = "The project has no such session. Open it first with POST /sessions."
+        raise Problem(404, "not_found", detail) from None

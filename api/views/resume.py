@@ -1,0 +1,41 @@
+"""Endpoint for resuming a session."""
+
+from uuid import UUID
+
+from django.http import HttpResponse
+
+from api.endpoint import Call, get_endpoint
+from api.pagination import parse_parameters
+from api.problems import Problem
+from db.clock import now_us
+from recovery import resume, resume_json
+from sessions.models import Session
+
+MAX_PROCESS_CHARACTERS = 64
+
+
+@get_endpoint
+def get_resume(call: Call, session: UUID) -> HttpResponse:
+    """Return whether the session can be resumed safely, and its state, at most 32 KiB.
+
+    Changes nothing. `process` is the worker's name; while another worker's lease is active, the
+    controls tell it to wait. `safe` and `because` describe the state after that lease has ended.
+    """
+    params = parse_parameters(call.request, {"process"})
+    process = params.get("process")
+    if process is not None and len(process) > MAX_PROCESS_CHARACTERS:
+        detail = (
+            "`process` is too long. Send the name used for the lease or dispatch, at most"
+            f" {MAX_PROCESS_CHARACTERS} characters."
+        )
+        raise Problem(422, "invalid", detail, pointer="/process")
+    row = Session.objects.select_related("agent").filter(project=call.project, id=session).first()
+    if row is None:
+        raise Problem(
+            404, "not_found", "The project has no such session. Open it first with POST /sessions."
+        )
+    answer = resume.load_resume(row, now_us(), process=process, agent=call.token.agent)
+    response = HttpResponse(resume_json.resume_to_json(answer), content_type="application/json")
+    response["Content-Length"] = str(len(response.content))
+    response["Cache-Control"] = "no-store"
+    return response

@@ -1,0 +1,135 @@
+"""The search endpoint: one query in the search language, in the token's project."""
+
+from typing import Any, Final
+
+import structlog
+from django.conf import settings
+from django.http import HttpResponse
+
+from accounts.models import Project
+from api.endpoint import Call, build_json_response, get_endpoint
+from api.pagination import DEFAULT_LIMIT, MAX_LIMIT, parse_parameters, parse_whole_number
+from api.problems import Problem
+from display import access_log, time_limit
+from investigation.query import columns, execute, restrict_people
+from investigation.query.column import Reader
+from investigation.query.execute import ResultPage
+from investigation.query.parser.ast import QueryError
+from investigation.query.parser.scanner import MAX_CHARACTERS
+from journal import settled_position
+
+log = structlog.get_logger("gatebook.api")
+LATEST_POSITION: Final = 2**63 - 1
+
+
+@get_endpoint
+def get_search(call: Call) -> HttpResponse:
+    """Return one page of a query's rows, newest first, or its groups."""
+    params = parse_parameters(
+        call.request, {"q", "before", "after", "limit"}, {"q": MAX_CHARACTERS}
+    )
+    if "q" not in params:
+        raise Problem(
+            422,
+            "invalid",
+            "The parameter `q` is missing. Send a query, such as q=effect is:unknown.",
+            pointer="/q",
+        )
+    if "before" in params and "after" in params:
+        raise Problem(
+            422,
+            "parameters_exclude",
+            "`before` and `after` exclude each other. Send one of them.",
+            pointer="/after",
+        )
+    size = parse_whole_number(params, "limit", DEFAULT_LIMIT, MAX_LIMIT)
+    window: dict[str, int] = {}
+    for name in ("before", "after"):
+        if name in params:
+            window[name] = parse_whole_number(params, name, 0, LATEST_POSITION)
+    project = Project.objects.get(id=call.project)
+    reader = Reader(project, call.received_us, people=call.token.scope == "audit")
+    read_to = settled_position.load_settled_position()
+    try:
+        with time_limit.limit_search(call.token.agent.int, in_turn=True):
+            answer = _run_query(params["q"], reader, size, window)
+            body = _answer_to_json(answer, reader, read_to)
+    except QueryError as fault:
+        is_truncated = {"at": fault.at, "length": fault.length}
+        raise Problem(
+            422, "query_invalid", fault.sentence, pointer="/q", more=is_truncated
+        ) from None
+    except time_limit.NoSlot:
+        raise _NO_SLOT from None
+    except time_limit.TooManyQueries:
+        raise _TOO_MANY from None
+    except time_limit.QueryTimeout:
+        log.warning(
+            "search_stopped",
+            limit_s=settings.GATEBOOK_SEARCH_TIMEOUT_S,
+            agent=call.token.agent_name,
+        )
+        raise _SEARCH_TOO_LONG from None
+    access_log.record_search(
+        call.project,
+        f"agent:{call.token.agent.hex}",
+        params["q"],
+        entity=body["entity"],
+        found=len(body["groups"]["rows"] if body["groups"] else body["rows"]),
+        more=body["next"] is not None or bool(body["groups"] and body["groups"]["more"]),
+    )
+    return build_json_response(200, body)
+
+
+def _run_query(text: str, reader: Reader, size: int, window: dict[str, int]) -> ResultPage:
+    parsed = execute.compile_query(text, reader.project, reader.now_us)
+    if not reader.people:
+        restrict_people.reject_people_conditions(parsed.query, reader.project)
+    reader.follow(parsed.context)
+    rows = columns.prepare_rows(parsed.entity.name)
+    return execute.load_results(
+        parsed, rows, size=size, before=window.get("before"), after=window.get("after")
+    )
+
+
+def _answer_to_json(answer: ResultPage, reader: Reader, read_to: int) -> dict[str, Any]:
+    entity, groups = answer.asked.entity.name, answer.groups
+    # The next page continues where a search without an index stopped.
+    older = answer.older if answer.older is not None else answer.looked_back_to
+    return {
+        "entity": entity,
+        "rows": [columns.row_to_json(entity, row, reader) for row in answer.rows],
+        "groups": None
+        if groups is None
+        else {
+            "names": columns.group_column_names(groups),
+            "rows": columns.groups_to_json(groups),
+            "more": groups.more,
+        },
+        "notes": answer.asked.context.notes,
+        "indexes": [index.as_json for index in answer.asked.context.indexes.values()],
+        "next": None if older is None else str(older),
+        "newer": None if answer.newer is None else str(answer.newer),
+        "as_of": read_to,
+    }
+
+
+_SEARCH_TOO_LONG: Final = Problem(
+    422,
+    "search_too_long",
+    "The search took too long and was stopped. Narrow it by session, tool, or `since` and `until`.",
+    pointer="/q",
+)
+_NO_SLOT: Final = Problem(
+    429,
+    "no_place_to_search",
+    "The server is busy with other searches. Your search did not start. Try again.",
+    headers={"Retry-After": "2"},
+)
+_TOO_MANY: Final = Problem(
+    429,
+    "too_many_searches",
+    f"This agent already runs {time_limit.MAX_SEARCHES_PER_USER} searches. Wait until one has "
+    "finished.",
+    headers={"Retry-After": "1"},
+)

@@ -1,0 +1,275 @@
+"""The one writer of Gate: how a gate opens, changes status and ends.
+
+The permission of its effect follows. Every change is one conditional UPDATE on status and version.
+Rows are locked in the same order everywhere: session, effect, gate.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+from uuid import UUID
+
+import orjson
+from django.db.models import F
+
+from accounts.origin import Origin
+from approvals.digests import compute_preconditions_digest
+from approvals.gates import listener
+from approvals.gates.states import GATE_TRANSITIONS, PERMISSION_OF_STATUS, US
+from approvals.models import Gate
+from approvals.policies import inputs
+from approvals.policies.engine import Requirement
+from approvals.policies.inputs import PlanPayload
+from db import raw_sql
+from db.clock import now_us
+from journal import entries, outbox
+from ledger import permission
+from ledger.permission import Grant
+from ledger.store.rows import EffectRow
+
+
+class GateConflict(Exception):
+    """The gate changed between reading and locking; read it again."""
+
+
+@dataclass(slots=True)
+class GateDraft:
+    """A gate to write after its effect is written."""
+
+    id: UUID
+    origin: Origin
+    asked: PlanPayload
+    policy_set: UUID
+    rule: str
+    requirement: Requirement
+    digest: str
+
+
+def open_gate(request: GateDraft, effect: EffectRow, plan_position: int) -> None:
+    """Write the gate and its entry, and enqueue the notification."""
+    origin, now = request.origin, request.origin.received_us
+    parties = inputs.load_request_parties(effect.session_id, origin.agent)
+    severity = inputs.compute_severity(origin.project, effect)
+    requirement = request.requirement.strengthened(severity.reversibility, severity.risk)
+    facts: dict[str, Any] = {
+        "digest": request.digest,
+        "preconditions": compute_preconditions_digest(request.asked.preconditions),
+        "requirement": requirement.hash,
+        "minimum": requirement.minimum,
+        "deny_threshold": requirement.deny_threshold,
+        "decide_by_us": now + requirement.decide_within_s * US,
+        "leave_for_s": requirement.leave_for_s,
+        "policy_set": request.policy_set.hex,
+        "rule": request.rule,
+        "risk": severity.risk,
+        "reversibility": severity.reversibility,
+        "plan": plan_position,
+    }
+    if parties.on_behalf_of:
+        facts["on_behalf_of"] = parties.on_behalf_of
+    entry = entries.record_system_entry(
+        origin.project,
+        "gate.requested",
+        event_id=entries.keyed_digest("gate", request.id.hex),
+        text=_to_json(
+            {"kind": "gate.requested", "gate": request.id, **facts, "asks": requirement.as_dict()}
+        ),
+        received_us=now,
+        actor=origin.actor,
+        facts=_to_json(facts),
+        session=effect.session_id,
+        effect=effect.id,
+        subject=request.id,
+    )
+    Gate.objects.create(
+        id=request.id,
+        project_id=origin.project,
+        session_id=effect.session_id,
+        effect_id=effect.id,
+        agent_id=origin.agent,
+        opened_position=entry.position,
+        plan_position=plan_position,
+        digest=request.digest,
+        intent_digest=effect.intent_digest,
+        preconditions_digest=facts["preconditions"],
+        requirement=requirement.as_dict(),
+        requirement_hash=requirement.hash,
+        policy_set_id=request.policy_set,
+        rule=request.rule,
+        risk=severity.risk,
+        reversibility=severity.reversibility,
+        tool=effect.tool,
+        repository_name=request.asked.repository,
+        requester_id=parties.requester,
+        session_owner_id=parties.session_owner,
+        agent_owner_id=parties.agent_owner,
+        self_approval=requirement.self_approval,
+        minimum=requirement.minimum,
+        deny_threshold=requirement.deny_threshold,
+        step_up=requirement.step_up,
+        reason_of_yes=requirement.reason_of_yes,
+        requested_at_us=now,
+        decide_by_us=facts["decide_by_us"],
+        leave_for_s=requirement.leave_for_s,
+    )
+    outbox.queue_delivery(
+        origin.project,
+        entry=entry.position,
+        topic="gate.requested",
+        deduplication_key=f"gate.requested:{request.id.hex}",
+        due_at_us=now,
+    )
+
+
+def end_gate(
+    row: EffectRow,
+    gate: Gate,
+    status: str,
+    reason: str,
+    now: int,
+    actor: str = entries.SYSTEM_SOURCE,
+    more_facts: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    votes: int = 0,
+) -> None:
+    """Close a locked gate and update its effect's permission.
+
+    `more_facts` are stored in the journal entry; `votes` as of `change_gate_status`.
+    """
+    close_gate(gate, status, reason, now, actor, more_facts, votes=votes)
+    apply_gate_to_permission(row, gate, now)
+
+
+def apply_gate_to_permission(row: EffectRow, gate: Gate, now: int) -> None:
+    """Update the permission of a locked effect whose gate has ended."""
+    if row.leave in ("pending", "granted") and row.leave_ref == gate.id.hex:
+        leave, basis = PERMISSION_OF_STATUS[gate.status]
+        permission.store_grant(row, Grant(leave, basis, gate.id.hex), now)
+
+
+def approve_gate(row: EffectRow, gate: Gate, now: int, votes: int) -> None:
+    """Grant the permission: the quorum is complete.
+
+    Both rows are locked; the caller writes the entry of the decision. `votes` as of
+    `change_gate_status`.
+    """
+    until = now + gate.leave_for_s * US
+    change_gate_status(gate, "approved", votes=votes, decided_at_us=now, leave_until_us=until)
+    permission.store_grant(row, Grant(*PERMISSION_OF_STATUS["approved"], gate.id.hex, until), now)
+    entries.record_system_entry(
+        gate.project_id,
+        "effect.granted",
+        event_id=entries.keyed_digest("granted", gate.id.hex),
+        text=_to_json({"effect": row.id, "leave": "granted", "basis": "ruling", "gate": gate.id}),
+        received_us=now,
+        facts=_to_json({"leave": "granted", "basis": "ruling", "until_us": until}),
+        session=row.session_id,
+        effect=row.id,
+        subject=gate.id,
+    )
+    enqueue_gate_notification(gate, now)
+
+
+def extend_gate(row: EffectRow, gate: Gate, until: int) -> None:
+    """Extend the time to decide to `until`. Both rows are locked."""
+    touch_gate(gate, decide_by_us=until)
+    permission.store_grant(
+        row, Grant(*PERMISSION_OF_STATUS["pending"], gate.id.hex, until), now_us()
+    )
+
+
+def touch_gate(gate: Gate, **values: int) -> None:
+    """Change the deadline of an open, locked gate, or only count a vote as a version."""
+    if not Gate.objects.filter(id=gate.id, version=gate.version).update(
+        version=F("version") + 1, **values
+    ):
+        raise GateConflict
+    gate.version += 1
+    for name, value in values.items():
+        setattr(gate, name, value)
+
+
+def use_gate(gate: Gate, attempt: int, received_us: int) -> None:
+    """Record which attempt used the permission.
+
+    A dispatch received before the decision counts as used at the time of the decision.
+    """
+    now = max(received_us, gate.decided_at_us or 0)
+    change_gate_status(gate, "used", used_at_us=now, used_attempt=attempt, ended_at_us=now)
+    _record_gate_entry(gate, "gate.used", now, {"attempt": attempt})
+
+
+def close_gate(
+    gate: Gate,
+    status: str,
+    reason: str,
+    now: int,
+    actor: str,
+    more_facts: Mapping[str, Any],
+    *,
+    votes: int = 0,
+) -> None:
+    decided = (
+        {}
+        if gate.decided_at_us is not None or status in ("expired", "cancelled")
+        else {"decided_at_us": now}
+    )
+    change_gate_status(gate, status, votes=votes, ended_at_us=now, reason=reason, **decided)
+    if status not in ("denied", "denied_final"):
+        _record_gate_entry(gate, f"gate.{status}", now, {"reason": reason, **more_facts}, actor)
+    enqueue_gate_notification(gate, now)
+
+
+def enqueue_gate_notification(gate: Gate, now: int) -> None:
+    """Enqueue the notification of the gate's status."""
+    outbox.queue_delivery(
+        gate.project_id,
+        entry=gate.opened_position,
+        topic="gate.resolved",
+        deduplication_key=f"gate.resolved:{gate.id.hex}:{gate.status}",
+        due_at_us=now,
+    )
+
+
+def change_gate_status(gate: Gate, status: str, *, votes: int = 0, **values: Any) -> None:
+    """Change status by one conditional UPDATE on status and version; else raise Gone.
+
+    `votes` is how many votes came in that `touch_gate` was not called for: each counts as a
+    version.
+    """
+    if status not in GATE_TRANSITIONS.get(gate.status, ()):
+        raise GateConflict
+    version = gate.version + votes + 1
+    changed = {"status": status, "version": version, **values}
+    condition = [raw_sql.vendor_id(gate.id), gate.status, gate.version]
+    assigned = ", ".join(f"{name} = %s" for name in changed)
+    text = f"UPDATE approvals_gate SET {assigned} WHERE id = %s AND status = %s AND version = %s"
+    if not raw_sql.execute_write(text, [*changed.values(), *condition]):
+        raise GateConflict
+    gate.status, gate.version = status, version
+    if status != "used":  # the agent that used the permission does not wait for it
+        listener.announce_gates([gate.id])
+    for name, value in values.items():
+        setattr(gate, name, value)
+
+
+def _record_gate_entry(
+    gate: Gate, kind: str, now: int, facts: dict[str, Any], actor: str = entries.SYSTEM_SOURCE
+) -> None:
+    entries.record_system_entry(
+        gate.project_id,
+        kind,
+        event_id=entries.keyed_digest(kind, gate.id.hex),
+        text=_to_json({"kind": kind, "gate": gate.id, **facts}),
+        received_us=now,
+        actor=actor,
+        facts=_to_json(facts),
+        session=gate.session_id,
+        effect=gate.effect_id,
+        subject=gate.id,
+    )
+
+
+def _to_json(facts: dict[str, Any]) -> str:
+    return orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode()

@@ -1,0 +1,371 @@
+"""Queries of the approval lists: pending, for one person, decided, expired.
+
+Pending requests are ordered by reversibility (irreversible first), then by deadline. Pagination is
+by key, so pages stay correct while requests come and go.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, cast
+from uuid import UUID
+
+from django.db.models import (
+    Case,
+    Count,
+    Exists,
+    F,
+    IntegerField,
+    Max,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Value,
+    When,
+)
+
+from accounts.access import has_role
+from accounts.models import Membership, Project
+from accounts.teams import load_team_names
+from approvals import project_status
+from approvals.inbox.rows import InboxRow, load_inbox_rows
+from approvals.labels import REVERSIBILITY_RANKS
+from approvals.models import Gate, Vote
+from approvals.policies.requirement import Requirement
+from db import raw_sql
+from db.clock import now_us
+from db.compiled_query import CompiledQuerySet
+from ledger import violations as ledger_violations
+from ledger.models import Effect
+from ledger.store.rows import to_uuid
+
+LISTS: Final = ("pending", "mine", "decided", "expired")
+INBOX_PAGE_SIZE: Final = 50
+MAX_BATCH: Final = 25
+WINDOW_US: Final = 7 * 24 * 3600 * 1_000_000
+
+
+@dataclass(slots=True)
+class InboxPage:
+    """A page of rows; `further` is the key of the next page, empty on the last."""
+
+    rows: list[InboxRow] = field(default_factory=list)
+    further: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingMark:
+    """Number and newest position of pending requests.
+
+    As text, the mark a page polls with.
+    """
+
+    count: int
+    newest: int
+
+    def __str__(self) -> str:
+        return f"{self.count}-{self.newest}"
+
+
+def load_pending_mark(project: Project) -> PendingMark:
+    """Count the pending requests and find the newest."""
+    totals = project_status.select_pending_gates(project.id, now_us()).aggregate(
+        count=Count("*"), newest=Max("opened_position")
+    )
+    return PendingMark(totals["count"], totals["newest"] or 0)
+
+
+def parse_pending_mark(waits: str) -> PendingMark:
+    """Parse the pending requests that the page header has loaded."""
+    count, newest = map(int, waits.split("-"))
+    return PendingMark(count, newest)
+
+
+def find_new_requests(project: Project, since: str) -> tuple[int, PendingMark] | None:
+    """Return new requests since the mark `since` and what waits now.
+
+    None if unchanged.
+    """
+    now = load_pending_mark(project)
+    if since == str(now):
+        return None
+    newest = since.rpartition("-")[2]
+    if not newest.isascii() or not newest.isdigit() or len(newest) > 18:
+        return 0, now
+    return project_status.select_pending_gates(project.id, now_us()).filter(
+        opened_position__gt=int(newest)
+    ).count(), now
+
+
+class WeekFigures(NamedTuple):
+    """Last 7 days: requests that ended undecided, and whether violations occurred."""
+
+    unanswered: int
+    has_violations: bool
+
+
+def load_week_figures(project: Project) -> WeekFigures:
+    """Load the figures of the last 7 days.
+
+    Expired gates count before the sweeper ends them.
+    """
+    now = now_us()
+    *counts, has_violations = _WEEK.rows(project=project.pk, now=now, since=now - WINDOW_US)[0]
+    return WeekFigures(sum(count or 0 for count in counts), bool(has_violations))
+
+
+def _select_week(project: UUID, now: int, since: int) -> Any:
+    rows = Gate.objects.filter(project=project)
+    lists = [
+        rows.filter(**{f"{ended}__gte": since}).order_by()
+        for rows, ended in _undecided_queries(rows, now)
+    ]
+    counted = [
+        Subquery(rows.values("project").annotate(n=Count("*")).values("n")) for rows in lists
+    ]
+    return Project.objects.filter(pk=project).values_list(
+        *counted, Exists(_select_violations(project, since))
+    )
+
+
+_WEEK: Final = CompiledQuerySet(_select_week, project=UUID, now=int, since=int)
+
+
+def load_inbox_page(
+    membership: Membership, state: str, *, risk: str = "", repository: str = "", after: str = ""
+) -> InboxPage:
+    """Load a page of one list; `after` is `further` of the previous page.
+
+    An invalid key starts at the first page.
+    """
+    rows = Gate.objects.filter(project=membership.project)
+    if risk:
+        rows = rows.filter(risk=risk)
+    if repository:
+        rows = rows.filter(repository_name=repository)
+    if state == "pending" and not (risk or repository or after):
+        gate_ids, further = _cut_page(
+            raw_sql.fetch_rows(
+                _FIRST_PAGE_SQL,
+                [raw_sql.vendor_id(membership.project_id), now_us()] * len(REVERSIBILITY_RANKS),
+            )
+        )
+    elif state in ("pending", "mine"):
+        gate_ids, further = _pending_page(rows, membership, after, for_member=state == "mine")
+    elif state == "decided":
+        gate_ids, further = _merge_newest(
+            [(rows.filter(decided_at_us__isnull=False), "decided_at_us")], after
+        )
+    else:
+        gate_ids, further = _merge_newest(_undecided_queries(rows, now_us()), after)
+    return InboxPage(load_inbox_rows(gate_ids), further)
+
+
+def find_next_gate(membership: Membership, gate: Gate) -> UUID | None:
+    """Return the request after `gate` in the list of a person; None at its end."""
+    rows = Gate.objects.filter(project=membership.project)
+    after = f"{REVERSIBILITY_RANKS[gate.reversibility]}-{gate.decide_by_us}-{gate.opened_position}"
+    gate_ids, _ = _pending_page(rows, membership, after, for_member=True)
+    return gate_ids[0] if gate_ids else None
+
+
+def find_first_gate(membership: Membership) -> UUID | None:
+    """Return the first request that waits for a person."""
+    gate_ids, _ = _pending_page(
+        Gate.objects.filter(project=membership.project), membership, "", for_member=True
+    )
+    return gate_ids[0] if gate_ids else None
+
+
+def group_rows(rows: Iterable[InboxRow]) -> list[InboxRow]:
+    """Fold rows that may be decided together: same agent, tool, rule and repository."""
+    heads: dict[tuple[Any, ...], InboxRow] = {}
+    folded: list[InboxRow] = []
+    for row in rows:
+        shape = (row.gate.tool, row.gate.rule, row.gate.agent_id, row.gate.repository_name)
+        if row.groups and shape in heads:
+            heads[shape].like.append(row)
+            continue
+        if row.groups:
+            heads[shape] = row
+        folded.append(row)
+    return folded
+
+
+def load_recent_violations(project: Project, most: int = 5) -> list[tuple[Effect, list[str]]]:
+    """Load the newest effects of the last 7 days that ran unapproved or during a stop."""
+    effects = _select_violations(project.id, now_us() - WINDOW_US)
+    rows = list(effects.select_related("agent", "session").order_by("-opened_position")[:most])
+    labels = (
+        ledger_violations.load_violations(project.id, [effect.id for effect in rows])
+        if rows
+        else {}
+    )
+    return [(effect, labels.get(effect.id, [])) for effect in rows]
+
+
+def _select_violations(project: UUID, since: int) -> "QuerySet[Effect]":
+    return Effect.objects.filter(
+        ledger_violations.RAN_WITHOUT_APPROVAL,
+        project=project,
+        violates=True,
+        received_us__gte=since,
+    )
+
+
+def count_not_enforced(project: Project) -> int:
+    """Count plans of 7 days that an enforced policy would have held or refused."""
+    since = now_us() - WINDOW_US
+    effects = Effect.objects.filter(
+        project=project, judged__in=("ask", "deny"), enforced=False, received_us__gte=since
+    )
+    return effects.count()
+
+
+def load_last_decision_us(project: Project) -> int | None:
+    """Return the time of the last decision in a project, in microseconds."""
+    decided = Gate.objects.filter(project=project, decided_at_us__isnull=False)
+    last: int | None = decided.aggregate(last=Max("decided_at_us"))["last"]
+    return last
+
+
+_IS_UNDECIDED: Final = Q(decided_at_us__isnull=True, ended_at_us__isnull=False)
+
+
+def _undecided_queries(rows: "QuerySet[Gate]", now: int) -> list[tuple["QuerySet[Gate]", str]]:
+    """Return queries of gates that ended undecided, each with the column of its end.
+
+    Several queries, since each uses its own index. A gate past its deadline counts as ended before
+    the sweeper ends it.
+    """
+    ended = [
+        (rows.filter(_IS_UNDECIDED, status=status), "ended_at_us")
+        for status in ("expired", "cancelled")
+    ]
+    return [*ended, (rows.filter(status="pending", decide_by_us__lt=now), "decide_by_us")]
+
+
+_RANK: Final = Case(
+    *[When(reversibility=name, then=Value(rank)) for name, rank in REVERSIBILITY_RANKS.items()],
+    output_field=IntegerField(),
+)
+
+
+def _pending_page(
+    gates: "QuerySet[Gate]", membership: Membership, after: str, *, for_member: bool
+) -> tuple[list[UUID], str]:
+    if for_member and not has_role(membership, "reviewer"):
+        return [], ""
+    waiting: QuerySet[Gate] = gates.filter(status="pending", decide_by_us__gte=now_us())
+    rows: QuerySet[Any] = waiting.annotate(rank=_RANK)
+    if for_member:
+        user = membership.user
+        theirs = Q(requester=user) | Q(session_owner=user) | Q(agent_owner=user)
+        rows = rows.filter(~theirs | Q(self_approval=True))
+        rows = rows.filter(~Exists(Vote.objects.filter(gate=OuterRef("pk"), user=user)))
+        rows = rows.filter(requirement_hash__in=_answerable_hashes(waiting, membership))
+    key = _parse_key(after, 3)
+    if key is not None:
+        rank, until, position = key
+        rows = rows.filter(
+            Q(rank__gt=rank)
+            | Q(rank=rank, decide_by_us__gt=until)
+            | Q(rank=rank, decide_by_us=until, opened_position__gt=position)
+        )
+    ordered = rows.order_by("rank", "decide_by_us", "opened_position")
+    return _cut_page(
+        ordered.values_list("rank", "decide_by_us", "opened_position", "id")[: INBOX_PAGE_SIZE + 1]
+    )
+
+
+def _cut_page(listed: Iterable[tuple[Any, ...]]) -> tuple[list[UUID], str]:
+    """Cut rows (rank, deadline, position, id) to a page; return ids and next key."""
+    rows = list(listed)
+    further = (
+        "{}-{}-{}".format(*rows[INBOX_PAGE_SIZE - 1][:3]) if len(rows) > INBOX_PAGE_SIZE else ""
+    )
+    return [cast(UUID, to_uuid(identity)) for *_, identity in rows[:INBOX_PAGE_SIZE]], further
+
+
+# The first page of pending requests: the first rows of each rank, read in index order, then merged.
+# A single query over all ranks would sort every pending request.
+_FIRST_PAGE_SQL: Final = (
+    " UNION ALL ".join(
+        f"SELECT * FROM (SELECT {rank} AS rank, decide_by_us, opened_position, id"
+        f" FROM approvals_gate WHERE project_id = %s AND status = 'pending'"
+        f" AND reversibility = '{name}' AND decide_by_us >= %s"
+        f" ORDER BY decide_by_us, opened_position LIMIT {INBOX_PAGE_SIZE + 1}) AS of_{name}"
+        for name, rank in REVERSIBILITY_RANKS.items()
+    )
+    + f" ORDER BY 1, 2, 3 LIMIT {INBOX_PAGE_SIZE + 1}"
+)
+
+
+def _answerable_hashes(waiting: "QuerySet[Gate]", membership: Membership) -> list[str]:
+    """Return hashes of pending requirements that this person may satisfy."""
+    samples_by_hash = (
+        waiting.order_by().values_list("requirement_hash").annotate(sample=Max("opened_position"))
+    )
+    hashes = dict(samples_by_hash)
+    named_by_hash = {
+        digest: cached for digest in hashes if (cached := _named_cache.get(digest)) is not None
+    }
+    unknown = [position for digest, position in hashes.items() if digest not in named_by_hash]
+    if unknown:
+        samples = waiting.filter(opened_position__in=unknown).values_list(
+            "requirement_hash", "requirement"
+        )
+        needed = {digest: Requirement.of(requirement) for digest, requirement in samples}
+        read = {
+            digest: (frozenset(of.people), frozenset(of.teams)) for digest, of in needed.items()
+        }
+        if len(_named_cache) >= _MAX_CACHED:
+            _named_cache.clear()
+        _named_cache.update(read)
+        named_by_hash |= read  # not read back: another thread may have cleared the cache
+    name, teams = (
+        membership.user.get_username(),
+        load_team_names(membership.project, membership.user),
+    )
+    return [
+        digest
+        for digest, (people, of) in named_by_hash.items()
+        if not (people or of) or name in people or teams & of
+    ]
+
+
+_named_cache: dict[
+    str, tuple[frozenset[str], frozenset[str]]
+] = {}  # hash of a requirement -> named people and teams
+_MAX_CACHED: Final = 1000
+
+
+def _merge_newest(
+    lists: Iterable[tuple["QuerySet[Gate]", str]], after: str
+) -> tuple[list[UUID], str]:
+    """Merge the newest rows of several queries, by their column and position."""
+    key = _parse_key(after, 2)
+    merged: list[tuple[int, int, UUID]] = []
+    for rows, column in lists:
+        if key is not None:
+            below = {f"{column}__lte": key[0]}
+            same: dict[str, Any] = {column: key[0], "opened_position__gte": key[1]}
+            rows = rows.filter(Q(**below) & ~Q(**same))
+        ordered = rows.order_by(F(column).desc(), "-opened_position").values_list(
+            column, "opened_position", "id"
+        )
+        merged += ordered[: INBOX_PAGE_SIZE + 1]
+    merged.sort(reverse=True)
+    further = (
+        "{}-{}".format(*merged[INBOX_PAGE_SIZE - 1][:2]) if len(merged) > INBOX_PAGE_SIZE else ""
+    )
+    return [identity for *_, identity in merged[:INBOX_PAGE_SIZE]], further
+
+
+def _parse_key(text: str, parts: int) -> list[int] | None:
+    numbers = text.split("-")
+    if len(numbers) != parts or not all(
+        number.isascii() and number.isdigit() and len(number) <= 18 for number in numbers
+    ):
+        return None
+    return [int(number) for number in numbers]

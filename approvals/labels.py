@@ -1,0 +1,138 @@
+"""UI labels of statuses, reasons and answers."""
+
+from typing import Final
+
+from accounts import git_refs
+from approvals.policies.requirement import Requirement
+
+UNDO_LABELS: Final[dict[str, str]] = {
+    "read": "Nothing to undo.",
+    "reversible": "Yes, it can be put back.",
+    "compensable": "Not directly; a follow-up action can reverse the effect.",
+    "irreversible": "No automatic undo.",
+}
+TOOL_CLASS_LABELS: Final[dict[str, str]] = {
+    "read_only": "Declared read-only.",
+    "natural": "Safe to repeat: running it twice has the same result.",
+    "keyed": "The remote service recognizes repeated requests for some time.",
+    "joint": "The remote service keeps a record, so the outcome can be checked.",
+    "probeable": "The result can be checked with the remote service.",
+    "compensable": "Can be undone under its own effect key.",
+    "opaque": "If the agent crashes mid-way, a person has to check whether it happened.",
+}
+REVERSIBILITY_RANKS: Final[dict[str, int]] = {
+    "irreversible": 0,
+    "compensable": 1,
+    "reversible": 2,
+    "read": 3,
+}
+STEP_UP_LABELS: Final[dict[str, str]] = {
+    "none": "",
+    "reauth": "your password",
+    "typed_digest": "the intent code and your password",
+}
+# Status of a gate -> (label, CSS class, shape in the sprite)
+STATUS_LABELS: Final[dict[str, tuple[str, str, str]]] = {
+    "pending": ("awaiting approval", "is-awaiting", "awaiting"),
+    "approved": ("approved, not yet used", "is-ack", "decided"),
+    "used": ("approved and used", "is-ack", "decided"),
+    "denied": ("denied", "is-failed", "failed"),
+    "denied_final": ("denied for this session", "is-failed", "failed"),
+    "returned": ("changes requested", "is-compensated", "compensated"),
+    "expired": ("expired", "is-planned", "dash"),
+    "lapsed": ("approved, never used", "is-planned", "dash"),
+    "revoked": ("approved, then revoked", "is-failed", "stop"),
+    "cancelled": ("cancelled", "is-superseded", "superseded"),
+}
+END_REASON_LABELS: Final[dict[str, str]] = {
+    "by_agent": "The agent withdrew its request.",
+    "session_ended": "Its session ended.",
+    "superseded": "The effect was withdrawn.",
+    "bypassed": "The effect ran without approval.",
+    "happened": "An earlier attempt turned out to have happened, so no approval is needed.",
+    "denied_final": "The same action was denied for the session.",
+    "digest_mismatch": "The action no longer matched what people approved.",
+    "precondition_changed": "The stated preconditions no longer held.",
+    "requirement_changed": "The policy required more by then.",
+    "quorum_lost": "Not enough approvers could still vote.",
+    "by_person": "A person revoked the approval.",
+}
+UNCOUNTED_LABELS: Final[dict[str, str]] = {  # why an approval does not count
+    "no_reviewer": "no longer a reviewer of this project",
+    "not_asked": "no longer named by the rule",
+    "part_in_it": "now owns, requested or resolved this",
+}
+VOTE_ANSWER_LABELS: Final[
+    dict[str, tuple[str, str]]
+] = {  # answer -> (what the voter did, verb of the button)
+    "approve": ("approved", "Approve"),
+    "deny": ("denied", "Deny"),
+    "deny_final": ("denied for this session", "Deny for this session"),
+    "return": ("asked for changes", "Ask for changes"),
+}
+DECISION_LABELS: Final[dict[str, str]] = {  # status -> what the person did who decided it
+    "approved": "approved this request",
+    "used": "approved this request",
+    "denied": "denied this request",
+    "denied_final": "denied this request for the session",
+    "returned": "asked for changes to this request",
+}
+
+
+def format_age(since_us: int, now_us: int) -> str:
+    """Format an age in one unit: 11 min, 3 h, 2 d."""
+    seconds = max(0, (now_us - since_us) // 1_000_000)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+def describe_aftermath(status: str, state: str, leave: str) -> str:
+    """Describe an effect whose request ended unused; empty if its status says it."""
+    if state == "superseded":
+        return _WITHDRAWN.get(status, "The agent withdrew it.")
+    if state == "planned" and status in ("denied", "denied_final"):
+        return "Not run. The agent has not withdrawn it yet."
+    if state == "planned" and status == "returned" and leave != "pending":
+        return "Not run. The agent has not resubmitted yet."
+    if state == "planned":
+        return "Resubmitted." if leave == "pending" else "Not run."
+    return ""
+
+
+_WITHDRAWN: Final[dict[str, str]] = {
+    "denied": "The agent withdrew it after the denial.",
+    "denied_final": "The agent withdrew it after the denial.",
+    "returned": "The agent withdrew it after changes were requested.",
+    "cancelled": "It was withdrawn.",
+}
+
+
+def describe_moved_refs(stored: str) -> str:
+    """List the refs that git moves, of an effect's `describe_moved_refs`."""
+    if stored == git_refs.ANY_REF:
+        return "unknown; treat as any ref of the repository"
+    return ", ".join(f"all of {ref}" if "*" in ref else ref for ref in stored.split()) or "unknown"
+
+
+def describe_approvers(requirement: Requirement) -> str:
+    """Name whose approval counts: team-leads, or any reviewer."""
+    return " or ".join([*requirement.teams, *requirement.people]) or (
+        "reviewer" if requirement.minimum == 1 else "reviewers"
+    )
+
+
+def describe_needs(requirement: Requirement, parties: list[str]) -> str:
+    """Describe the requirement; `parties` are the people who may not approve."""
+    of = "of " if requirement.teams or requirement.people else ""
+    text = f"{requirement.minimum} {of}{describe_approvers(requirement)}"
+    if parties:
+        text += f" (not {' or '.join(parties)})"
+    if requirement.step_up != "none":
+        text += f"; with {STEP_UP_LABELS[requirement.step_up]}"
+    if requirement.rationale == "always":
+        text += "; with a reason"
+    if requirement.ticket:
+        text += f" that names {requirement.ticket}"
+    return text + "."

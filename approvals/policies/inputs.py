@@ -1,0 +1,263 @@
+"""Build policy inputs from a plan or a stored effect. Writes nothing."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db.models import Subquery
+
+from accounts import repositories
+from accounts.models import Agent, Repository
+from accounts.origin import Origin
+from approvals.gates.states import RISKS
+from approvals.models import Gate
+from approvals.policies import rate_counters
+from approvals.policies.engine import PlanRate, PolicyInput, compute_risk
+from db import long_numbers
+from db.clock import now_us
+from journal.models import Body
+from ledger.commands import Plan
+from ledger.models import Effect
+from ledger.states import REVERSIBILITIES
+from ledger.store.rows import EffectRow
+from ledger.tools import cache
+from sessions import sessions
+from sessions.models import Session
+
+
+@dataclass(slots=True)
+class PlanPayload:
+    """What a plan contains besides its columns, for rules and approvals."""
+
+    arguments: Any
+    repository: str = ""
+    preconditions: Mapping[str, Any] | None = None
+
+
+class Severity(NamedTuple):
+    """The severity of an effect, as the server knows it."""
+
+    reversibility: str
+    risk: str
+
+
+class LazySessionLabels(Mapping[str, str]):
+    """A session's labels, read only when a rule uses one."""
+
+    def __init__(self, session: UUID) -> None:
+        self._session = session
+        self._read: dict[str, str] | None = None
+
+    def _labels(self) -> dict[str, str]:
+        if self._read is None:
+            self._read = (
+                Session.objects.values_list("labels", flat=True).filter(id=self._session).first()
+                or {}
+            )
+        return self._read
+
+    def __getitem__(self, name: str) -> str:
+        return self._labels()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._labels())
+
+    def __len__(self) -> int:
+        return len(self._labels())
+
+
+def build_policy_input(
+    project: UUID,
+    session: UUID,
+    agent: str,
+    tool: str,
+    values: Mapping[str, Any],
+    payload: PlanPayload,
+    labels: LazySessionLabels | None = None,
+) -> PolicyInput:
+    """Build the policy input of a plan.
+
+    `values` holds the columns of its target; `labels` those of its session if known already.
+    """
+    declaration = cache.load_tool(project, tool)
+    environment, ref_class = values.get("environment") or "", values.get("ref_class") or ""
+    is_declared = declaration is not cache.UNDECLARED
+    return PolicyInput(
+        tool=tool,
+        repository=payload.repository,
+        ref=values.get("ref") or "",
+        ref_class=ref_class,
+        environment=environment,
+        resource=values.get("resource") or "",
+        tool_class=declaration.tool_class,
+        reversibility=declaration.reversibility,
+        declared=is_declared,
+        risk=compute_risk(declaration.reversibility, environment, ref_class, is_declared),
+        agent=agent,
+        labels=LazySessionLabels(session) if labels is None else labels,
+        arguments=payload.arguments,
+        moved_refs=values.get("moved_refs") or "",
+    )
+
+
+def build_stored_policy_input(row: EffectRow, agent: str, plan: Mapping[str, Any]) -> PolicyInput:
+    """Build the policy input of a stored effect that `agent` is about to dispatch.
+
+    Its arguments are those of `plan`.
+    """
+    repository = load_effect_repository(row)
+    target = get_target_columns(row)
+    target["ref_class"], _ = compute_current_ref_class(repository, row)
+    payload = PlanPayload(
+        plan.get("arguments", {}), repository.name if repository is not None else ""
+    )
+    return build_policy_input(row.project_id, row.session_id, agent, row.tool, target, payload)
+
+
+def refresh_ref_class(row: EffectRow) -> str:
+    """Store the current ref class of a replanned effect; return its repository's name."""
+    repository = load_effect_repository(row)
+    row.ref_class, row.ref_patterns_version = compute_current_ref_class(repository, row)
+    return repository.name if repository is not None else ""
+
+
+def load_effect_repository(row: EffectRow) -> Repository | None:
+    """Return the repository of a stored effect's target."""
+    return (
+        Repository.objects.filter(id=row.repository_id).first()
+        if row.repository_id is not None
+        else None
+    )
+
+
+def compute_current_ref_class(
+    repository: Repository | None, effect: EffectRow | Effect
+) -> tuple[str, int | None]:
+    """Return the class of an effect's ref by current patterns, and their version.
+
+    Without a repository or ref, the stored values.
+    """
+    if repository is None or not effect.ref:
+        return effect.ref_class, effect.ref_patterns_version
+    return repositories.classify_moved_refs(repository, effect.moved_refs)
+
+
+def load_plan_body(position: int | None) -> dict[str, Any]:
+    """Return the body of the plan at `position`; empty if missing or erased."""
+    text = (
+        Body.objects.values_list("text", flat=True).filter(entry=position).first()
+        if position
+        else None
+    )
+    body = long_numbers.parse_json(text) if text else {}
+    return body if isinstance(body, dict) else {}
+
+
+def load_on_behalf_of(session: UUID) -> str:
+    """Return the pseudonym of the member for whom a session works, or empty.
+
+    The session or one of its parents names the member.
+    """
+    name = sessions.find_requester(session)
+    if name is None:
+        return ""
+    return User.objects.values_list("person__pseudonym", flat=True).get(username=name)
+
+
+class RequestParties(NamedTuple):
+    """The accounts that have an interest in a request.
+
+    The requester (and their pseudonym), the session's owner and the agent's owner.
+    """
+
+    requester: int | None
+    on_behalf_of: str | None
+    session_owner: int | None
+    agent_owner: int | None
+
+
+def load_request_parties(session: UUID, agent: UUID) -> RequestParties:
+    """Return the parties of a session and of the agent that requests in it.
+
+    The agent need not be the one that opened the session.
+    """
+    agent_owner_query = Agent.objects.filter(id=agent).values("owner")
+    owner, agent_owner = Session.objects.values_list("owner", Subquery(agent_owner_query)).get(
+        id=session
+    )
+    name = sessions.find_requester(session)
+    if name is None:
+        return RequestParties(None, None, owner, agent_owner)
+    requester, pseudonym = User.objects.values_list("id", "person__pseudonym").get(username=name)
+    return RequestParties(requester, pseudonym, owner, agent_owner)
+
+
+def get_target_columns(row: EffectRow) -> dict[str, Any]:
+    """Return the columns of a stored effect's target, by name."""
+    names = ("repository_id", "ref", "moved_refs", "ref_class", "environment", "resource")
+    return {name: getattr(row, name) for name in names}
+
+
+def compute_severity(project: UUID, effect: EffectRow) -> Severity:
+    """Return the declared reversibility and the risk that follows from the target."""
+    declaration = cache.load_tool(project, effect.tool)
+    is_declared = declaration is not cache.UNDECLARED
+    risk = compute_risk(
+        declaration.reversibility, effect.environment, effect.ref_class, is_declared
+    )
+    return Severity(declaration.reversibility, risk)
+
+
+def compute_current_severity(gate: Gate, row: EffectRow | None = None) -> Severity:
+    """Return the worse of the severity at the gate's opening and now.
+
+    `row` is the gate's effect if it was read already.
+    """
+    effect = gate.effect if row is None else row
+    declaration = cache.load_tool(gate.project_id, gate.tool)
+    repository = (
+        None
+        if not effect.ref
+        else gate.effect.repository
+        if row is None
+        else load_effect_repository(row)
+    )
+    ref_class, _ = compute_current_ref_class(repository, effect)
+    risk = compute_risk(
+        declaration.reversibility,
+        effect.environment,
+        ref_class,
+        declaration is not cache.UNDECLARED,
+    )
+    return Severity(
+        max(gate.reversibility, declaration.reversibility, key=REVERSIBILITIES.index),
+        max(gate.risk, risk, key=RISKS.index),
+    )
+
+
+def make_plan_counter(origin: Origin, plan: Plan) -> Callable[[PlanRate], int]:
+    """Return a counter of recent plans; each call is one indexed count."""
+    return rate_counters.make_rate_counter(
+        origin.project,
+        origin.agent,
+        plan.session,
+        plan.tool,
+        origin.received_us,
+        intent=plan.intent_digest,
+    )
+
+
+def make_stored_plan_counter(row: EffectRow) -> Callable[[PlanRate], int]:
+    """Return a counter of the plans before a stored effect, as of now."""
+    at = row.opened_position
+    return rate_counters.make_rate_counter(
+        row.project_id,
+        row.agent_id,
+        row.session_id,
+        row.tool,
+        now_us(),
+        at,
+        intent=row.intent_digest,
+    )

@@ -1,0 +1,306 @@
+"""The one writer of PolicySet and Activation: load, activate and read policies."""
+
+import hashlib
+import threading
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import Max
+
+from accounts import projects
+from accounts.audit_log import record_admin_entry
+from accounts.models import Project
+from approvals.gates import states
+from approvals.models import Activation, PolicySet
+from approvals.policies import policies_yaml
+from approvals.policies.engine import (
+    CompiledPolicy,
+    PolicyDecision,
+    PolicyInput,
+    RateCounter,
+    compile_rules,
+    evaluate_rules,
+)
+from db import raw_sql
+from db.clock import now_us
+from db.errors import ChangeRefused
+from journal.entries import SYSTEM_SOURCE
+from ledger import same_calls
+from ledger import stops as ledger_stops
+from ledger.store.rows import to_uuid, vendor_id
+from sessions import fencing
+from sessions.models import ENDED
+
+_MAX_CACHED_SETS: Final = 64  # compiled sets cached by a process
+_cache_lock = threading.Lock()
+_compiled_sets: dict[UUID, tuple[str, CompiledPolicy]] = {}
+
+
+class ActivePolicy(NamedTuple):
+    """The active policy of a project. `name` is "house@3"; `mode` observe or enforce."""
+
+    policy_set: UUID
+    name: str
+    mode: str
+    compiled: CompiledPolicy
+
+    def judge(self, policy_input: PolicyInput, count: RateCounter) -> PolicyDecision:
+        """Decide `policy_input` by these rules."""
+        return evaluate_rules(self.compiled, policy_input, self.mode, count)
+
+
+class PlanContext(NamedTuple):
+    """What every plan and dispatch needs to know, loaded in one query.
+
+    `stops` is whether any stop is in force in the project. For the session, agent, tool, repository
+    and intent that were named: `final` is whether an action was denied for the session, `ended`
+    whether the session has ended, and `patterns` the version of the repository's ref patterns.
+    """
+
+    force: ActivePolicy | None
+    stops: bool
+    final: bool
+    ended: bool
+    patterns: int | None
+    paced: bool  # the agent's capacity report throttles some of its plans
+    broken: bool  # the tool's circuit breaker is open
+    fence: int | None = None  # the least lease epoch that may write the session or the task
+    leased: bool = False  # workers of the session must name their lease epoch
+    same_call: bool = False  # the intent may have happened in another session
+
+
+def load_active_policy(project: UUID) -> ActivePolicy | None:
+    """Return the active policy, or None if none was ever active (observe only)."""
+    return load_plan_context(project).force
+
+
+def load_plan_context(
+    project: UUID,
+    session: UUID | None = None,
+    repository: UUID | None = None,
+    *,
+    agent: UUID | None = None,
+    tool: str = "",
+    now_us: int = 0,
+    task: UUID | None = None,
+    intent: str = "",
+) -> PlanContext:
+    """Load the active policy and the context of a plan or dispatch in one query.
+
+    Rules never change once loaded, so each process compiles a set once.
+    """
+    identity, session_id = vendor_id(project), vendor_id(session or _NIL_UUID)
+    arguments = [
+        identity,
+        session_id,
+        session_id,
+        vendor_id(repository or _NIL_UUID),
+        vendor_id(agent or _NIL_UUID),
+        now_us,
+    ]
+    lease_place = fencing.fence_parameters(project, session or _NIL_UUID, task)
+    rows = raw_sql.fetch_rows(
+        _CONTEXT_SQL,
+        [
+            *arguments,
+            identity,
+            tool,
+            *lease_place,
+            session_id,
+            identity,
+            intent,
+            session_id,
+            identity,
+        ],
+    )
+    (
+        policy_set,
+        mode,
+        stops,
+        has_session_denial,
+        session_ended,
+        patterns,
+        paced,
+        broken,
+        fence,
+        worked,
+        same,
+    ) = rows[0]
+    leased, unknown = worked == "leased", bool(same and intent)
+    values = (
+        bool(stops),
+        bool(has_session_denial),
+        bool(session_ended),
+        patterns,
+        bool(paced),
+        bool(broken),
+        fence,
+        leased,
+        unknown,
+    )
+    policy_set_id = to_uuid(policy_set)
+    if policy_set_id is None:
+        return PlanContext(None, *values)
+    name, compiled = _load_compiled(policy_set_id)
+    return PlanContext(ActivePolicy(policy_set_id, name, mode, compiled), *values)
+
+
+_ENDED: Final = ", ".join(f"'{status}'" for status in ENDED)
+_NIL_UUID: Final = UUID(int=0)
+_CONTEXT_SQL: Final = (
+    "SELECT current.policy_set_id, current.mode,"
+    " EXISTS (SELECT 1 FROM ledger_stop WHERE project_id = %s AND lifted_at_us IS NULL),"
+    " EXISTS (SELECT 1 FROM approvals_gate WHERE session_id = %s AND status = 'denied_final'),"
+    f" EXISTS (SELECT 1 FROM agent_sessions_session WHERE id = %s AND status IN ({_ENDED})),"
+    " (SELECT patterns_version FROM accounts_repository WHERE id = %s),"
+    " EXISTS (SELECT 1 FROM agent_sessions_capacity WHERE agent_id = %s AND paced_until_us > %s),"
+    " EXISTS (SELECT 1 FROM ledger_breaker WHERE project_id = %s AND tool = %s AND opened_at_us"
+    " IS NOT NULL),"
+    f" {fencing.FENCE_SQL}, (SELECT mode FROM agent_sessions_session WHERE id = %s), EXISTS"
+    f" ({same_calls.UNKNOWN_CALLS_SQL})"
+    " FROM (SELECT 1) AS one"
+    " LEFT JOIN approvals_activation AS current ON current.project_id = %s AND current.is_current"
+)
+
+
+def find_policy_set(project: Project, text: str) -> PolicySet | None:
+    """Return the set that was loaded from exactly this text, if any."""
+    return (
+        PolicySet.objects.filter(project=project, sha256=_sha256(text)).order_by("version").last()
+    )
+
+
+@transaction.atomic(savepoint=False)
+def load_policy_set(project: Project, text: str, actor: str = SYSTEM_SOURCE) -> PolicySet:
+    """Store `text` as the next version under its name; return the set.
+
+    The same text again returns the existing set. Loading activates nothing. `actor` is a pseudonym,
+    or "gatebook" for a command. Raises DocumentError.
+    """
+    rules = policies_yaml.parse_policies(text)
+    _lock_project(project)
+    existing = find_policy_set(project, text)
+    if existing is not None:
+        return existing
+    earlier = PolicySet.objects.filter(project=project, name=rules["name"]).aggregate(
+        latest=Max("version")
+    )
+    policy_set = PolicySet.objects.create(
+        project=project,
+        name=rules["name"],
+        version=(earlier["latest"] or 0) + 1,
+        text=text,
+        sha256=_sha256(text),
+        rules=rules,
+        loaded_by=actor,
+        loaded_at_us=now_us(),
+    )
+    facts = {
+        "version": policy_set.version,
+        "rules": len(rules["rules"]),
+        "sha256": policy_set.sha256,
+    }
+    _record_policy_entry(
+        policy_set, "policy.loaded", actor, facts, {"name": policy_set.name, "text": text}
+    )
+    return policy_set
+
+
+@transaction.atomic(savepoint=False)
+def activate_policy_set(
+    project: Project,
+    policy_set: PolicySet,
+    mode: str,
+    user: User | None = None,
+    actor: str = SYSTEM_SOURCE,
+) -> Activation:
+    """Activate `policy_set` in `mode`; a repeated activation changes nothing.
+
+    Waits for concurrent plans and dispatches in the project (ledger/stops.py): each uses the old
+    rules or the new ones. Of two concurrent activations the later replaces the earlier. Raises
+    RefusedError.
+    """
+    projects.require_active_project(project)
+    if mode not in states.POLICY_MODES:
+        raise ChangeRefused(
+            f"Unknown mode {mode!r}. Choose one of {', '.join(states.POLICY_MODES)}."
+        )
+    if policy_set.project_id != project.id:
+        raise ChangeRefused(
+            "These rules belong to another project. Choose a version of this project."
+        )
+    ledger_stops.lock_exclusive(project.id)
+    before = load_activation(project)
+    if before is not None and (before.policy_set_id, before.mode) == (policy_set.id, mode):
+        return before
+    Activation.objects.filter(project=project, is_current=True).update(is_current=False)
+    activation = Activation.objects.create(
+        project=project,
+        policy_set=policy_set,
+        mode=mode,
+        user=user,
+        actor=actor,
+        activated_at_us=now_us(),
+    )
+    facts = {
+        "version": policy_set.version,
+        "mode": mode,
+        "mode_before": before.mode if before else "observe",
+        "policy_set_before": before.policy_set_id.hex if before else None,
+    }
+    _record_policy_entry(policy_set, "policy.activated", actor, facts, {"name": policy_set.name})
+    return activation
+
+
+def load_activation(project: Project) -> Activation | None:
+    """Return the current activation with its set; None if there never was one."""
+    return (
+        Activation.objects.select_related("policy_set", "user")
+        .filter(project=project, is_current=True)
+        .first()
+    )
+
+
+def load_project_mode(project: UUID) -> str:
+    """Return the project's mode: observe until rules are activated with enforce."""
+    policy = load_active_policy(project)
+    return policy.mode if policy is not None else "observe"
+
+
+def _load_compiled(policy_set: UUID) -> tuple[str, CompiledPolicy]:
+    rules = _compiled_sets.get(policy_set)
+    if rules is None:
+        row = PolicySet.objects.values_list("name", "version", "rules").get(pk=policy_set)
+        rules = (f"{row[0]}@{row[1]}", compile_rules(row[2]))
+        with _cache_lock:
+            if len(_compiled_sets) >= _MAX_CACHED_SETS:
+                _compiled_sets.clear()
+            _compiled_sets[policy_set] = rules
+    return rules
+
+
+def _lock_project(project: Project) -> None:
+    """Serialize loading per project without blocking agents.
+
+    A foreign key locks no more than the row's key.
+    """
+    Project.objects.select_for_update(no_key=True).only("id").get(pk=project.pk)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _record_policy_entry(
+    policy_set: PolicySet, kind: str, actor: str, facts: dict[str, Any], body_fields: dict[str, Any]
+) -> None:
+    record_admin_entry(
+        policy_set.project_id,
+        kind,
+        actor=actor,
+        subject=policy_set.id,
+        facts=facts,
+        words={**facts, **body_fields},
+    )

@@ -1,0 +1,140 @@
+"""What a rule requires for approval: who, how many, how. Pure; imports no Django."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from approvals.gates import states
+
+# Who may not approve an effect that they have an interest in.
+REQUEST_PARTIES: Final = ("requester", "session_owner", "agent_owner")
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """Distinct people who must approve, and how.
+
+    Empty `teams` and `people` mean every reviewer of the project.
+    """
+
+    teams: tuple[str, ...] = ()
+    people: tuple[str, ...] = ()  # user names
+    minimum: int = 1
+    distinct_from: tuple[str, ...] = REQUEST_PARTIES
+    step_up: str = "none"
+    deny_threshold: int = 1
+    rationale: str = "on_deny"
+    rationale_characters: int = 10
+    ticket: str = ""  # a glob that a word of the reason must match; empty for none
+    decide_within_s: int = states.DEFAULT_DECIDE_WITHIN_S
+    leave_for_s: int = states.DEFAULT_VALID_FOR_S
+    self_approval: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """Convert to JSON values."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+        }
+
+    @classmethod
+    def of(cls, stored: dict[str, Any]) -> "Requirement":
+        """Return the requirement that `as_dict` converted."""
+        values: dict[str, Any] = {}
+        for name, value in stored.items():
+            values[name] = tuple(value) if isinstance(value, list) else value
+        return cls(**values)
+
+    def strengthened(self, reversibility: str, risk: str) -> "Requirement":
+        """Return the same requirement, raised to the minimum for the severity.
+
+        Irreversible effects and those of high or critical risk need the typed code; irreversible
+        and critical ones a reason; and self-approval is possible for low risk only.
+        """
+        is_final = reversibility == "irreversible" or risk == "critical"
+        return replace(
+            self,
+            step_up="typed_digest" if is_final or risk in states.HIGH_RISKS else self.step_up,
+            rationale="always" if is_final else self.rationale,
+            self_approval=self.self_approval and risk == "low",
+        )
+
+    def met_by(self, step_up: str, reason_characters: int) -> "Requirement":
+        """Return what is met if every approval had at least this proof and reason length.
+
+        The ticket is not checked in reasons that were optional.
+        """
+        enough = not self.ticket and reason_characters >= max(
+            states.MIN_REASON_CHARS, self.rationale_characters
+        )
+        proved = max(self.step_up, step_up, key=states.STEP_UPS.index)
+        return replace(self, step_up=proved, rationale="always" if enough else self.rationale)
+
+    @property
+    def kept_away(self) -> tuple[str, ...]:
+        """The members of PARTIES who may not approve: all, unless self-approval is on."""
+        return self.distinct_from if self.self_approval else REQUEST_PARTIES
+
+    @property
+    def reason_of_yes(self) -> int:
+        """The minimum length of an approval's reason; 0 if none is needed."""
+        return (
+            max(states.MIN_REASON_CHARS, self.rationale_characters)
+            if self.rationale == "always"
+            else 0
+        )
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the canonical JSON, as 64 hex characters; permission is bound to it."""
+        text = json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def strictness(self) -> tuple[int, ...]:
+        """Sort key from the laxest: people, step-up, rationale, its length, ticket, rest.
+
+        It selects which of several requirements people must meet; only `is_stricter_requirement`
+        can tell whether one is laxer than another.
+        """
+        return (
+            self.minimum,
+            states.STEP_UPS.index(self.step_up),
+            states.RATIONALES.index(self.rationale),
+            self.rationale_characters,
+            int(bool(self.ticket)),
+            len(self.distinct_from),
+            -self.deny_threshold,
+            -self.leave_for_s,
+            -self.decide_within_s,
+        )
+
+
+DEFAULT_REQUIREMENT: Final = Requirement()
+
+
+def is_stricter_requirement(new: Requirement, old: Requirement) -> bool:
+    """True unless whatever met `old` provably meets `new`.
+
+    If true, an approval under `old` must be requested again. Two teams are different people as far
+    as can be proved, so only a longer list of teams is laxer.
+    """
+    wider = not (new.teams or new.people) or (
+        bool(old.teams or old.people)
+        and set(old.teams) <= set(new.teams)
+        and set(old.people) <= set(new.people)
+    )
+    return not (
+        wider
+        and new.minimum <= old.minimum
+        and set(new.distinct_from) <= set(old.distinct_from)
+        and states.STEP_UPS.index(new.step_up) <= states.STEP_UPS.index(old.step_up)
+        and new.deny_threshold >= old.deny_threshold
+        and states.RATIONALES.index(new.rationale) <= states.RATIONALES.index(old.rationale)
+        and new.rationale_characters <= old.rationale_characters
+        and new.ticket in ("", old.ticket)
+        and new.decide_within_s >= old.decide_within_s
+        and new.leave_for_s >= old.leave_for_s
+        and (new.self_approval or not old.self_approval)
+    )

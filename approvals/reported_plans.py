@@ -1,0 +1,71 @@
+"""Evaluate the active policy for reported plans, a batch at a time."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Any
+from uuid import UUID
+
+from accounts.origin import Origin
+from approvals.dispatch_checks import PolicyEvaluation
+from approvals.policies import inputs, rate_counters
+from approvals.policies.inputs import LazySessionLabels, PlanPayload
+from approvals.policies.policies import ActivePolicy
+from approvals.policies.rate_counters import BatchPlanCounter, EarlierPlans
+from ledger.models import Effect
+
+
+class ReportedPlanBatch:
+    """The plans of one batch, evaluated in their order of arrival.
+
+    Every plan is evaluated, also a repeated one: whether it counts is decided with its effect
+    (ledger/fold/repeated_plans.py). `plans` names the effect and the tool of each. The rows of
+    their sessions are locked, those of effects not yet.
+    """
+
+    def __init__(
+        self,
+        policy: ActivePolicy,
+        project: UUID,
+        agent: UUID,
+        at_us: int,
+        plans: Collection[tuple[UUID, str]],
+    ) -> None:
+        self._force = policy
+        self._labels: dict[UUID, LazySessionLabels] = {}
+        self._tally = BatchPlanCounter(project, agent, at_us)
+        # Counts before known effects, with the tool of their plan; None if no rule has a rate.
+        self._counted: dict[UUID, tuple[str, EarlierPlans]] | None = None
+        rate_counters.lock_rate_counts(project, policy.compiled, (tool for _, tool in plans))
+        if any(rule.rates for rule in policy.compiled.rules):
+            stored = Effect.objects.filter(project=project, id__in={effect for effect, _ in plans})
+            rows = stored.values_list("id", "tool", "opened_position")
+            self._counted = {
+                effect: (tool, EarlierPlans(position, Counter())) for effect, tool, position in rows
+            }
+
+    def judge(
+        self,
+        origin: Origin,
+        session: UUID,
+        effect: UUID,
+        tool: str,
+        values: Mapping[str, Any],
+        payload: PlanPayload,
+        intent: str,
+    ) -> dict[str, Any]:
+        """Return the policy columns of the next reported plan."""
+        labels = self._labels.setdefault(session, LazySessionLabels(session))
+        policy_input = inputs.build_policy_input(
+            origin.project, session, origin.source, tool, values, payload, labels
+        )
+        counted_before = self._counted.get(effect) if self._counted is not None else None
+        # A repeated report must not count its own effect; under another tool it is another plan.
+        before = (
+            counted_before[1] if counted_before is not None and counted_before[0] == tool else None
+        )
+        decision = self._force.judge(
+            policy_input, self._tally.counter(session, tool, before, intent=intent)
+        )
+        if self._counted is not None and counted_before is None:
+            self._counted[effect] = (tool, self._tally.planned(session, tool))
+        return PolicyEvaluation(self._force, policy_input, decision).columns

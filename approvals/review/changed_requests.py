@@ -1,0 +1,373 @@
+"""Find an earlier withdrawn or refused version of a request and diff the two.
+
+A reviewer who remembers the first version reads the second less closely, so the page lists the
+differences by name. Results here only add warnings.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import orjson
+from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Substr
+
+from approvals import labels
+from approvals.gates.states import MAX_VALID_FOR_S, US
+from approvals.models import Gate
+from approvals.review.warnings import REQUEST_IDENTITY
+from db import long_numbers
+from db.compiled_query import CompiledQuerySet
+from journal.models import Body, Entry
+from ledger import violations
+from ledger.models import Effect
+
+EARLIER_WINDOW_US: Final = 24 * 3600 * US  # from the end of the earlier request to the new one
+WITHDRAWAL_WINDOW_US: Final = (
+    600 * US
+)  # from the new request to a later withdrawal of the earlier one
+MOST_DIFFERENCES: Final = 12
+MOST_CONFLICTS: Final = 5
+_KNOWN: Final = 1_000  # newest candidates of each kind
+_MAX_EFFECTS: Final = 100  # newest effects of a session and tool, searched for conflicts
+_COMPARED_CHARACTERS: Final = 65_536  # compared characters of a refused plan
+_REFUSED_STATUSES: Final = ("denied", "denied_final", "returned", "revoked", "cancelled")
+_HARMLESS_REASONS: Final = ("happened",)
+_TARGET_FIELDS: Final = ("repository", "ref", "environment", "resource")
+_SHOWN_CHARACTERS: Final = 160  # characters of a value shown from its start
+_CONTEXT_CHARACTERS: Final = 24  # characters before the difference in a longer value
+_ABSENT: Final = object()
+
+
+class GateRequest(NamedTuple):
+    """A request to compare.
+
+    `same` is its intent and target, in the order of flags.ASK.
+    """
+
+    gate: UUID
+    position: int
+    session: UUID
+    agent: UUID
+    at_us: int
+    same: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRequest:
+    """The last earlier request that differs and was not approved.
+
+    `others`: more handles.
+    """
+
+    gate: UUID
+    position: int
+    status: str
+    reason: str
+    ended_at_us: int
+    session: UUID
+    agent: UUID
+    plan_position: int
+    effect: UUID
+    same: tuple[Any, ...]
+    arguments_differ: bool = True
+    others: tuple[str, ...] = ()
+
+    @property
+    def word(self) -> str:
+        """How it ended, as text."""
+        if self.status == "cancelled":
+            # Another agent may report the withdrawal of an effect; the journal names it.
+            return {"by_agent": "withdrawn by its agent", "superseded": "withdrawn"}.get(
+                self.reason, "cancelled"
+            )
+        return labels.STATUS_LABELS[self.status][0]
+
+    @property
+    def what(self) -> str:
+        """What differs, at least."""
+        return "other arguments" if self.arguments_differ else "another target"
+
+    def __str__(self) -> str:
+        return f"g_{self.position}"
+
+
+class Difference(NamedTuple):
+    """A name whose value changed, both values as text; None for an absent value."""
+
+    name: str
+    old: str | None
+    new: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A conflict or violation recorded for the tool of a request in its session.
+
+    `same` is True if the refused call had exactly the arguments of the request, None if that cannot
+    be compared.
+    """
+
+    words: str
+    effect: UUID
+    handle: str
+    position: int
+    at_us: int
+    own: bool
+    same: bool | None
+
+
+def find_earlier_requests(
+    project: UUID, listed: Iterable[GateRequest]
+) -> dict[UUID, EarlierRequest]:
+    """Find the earlier version of each request, by gate. Two queries.
+
+    Only the newest requests that ended in the window are compared, so an agent that requests and
+    withdraws all day slows no page.
+    """
+    requests = list(listed)
+    if not requests:
+        return {}
+    since, until = (
+        min(request.at_us for request in requests) - EARLIER_WINDOW_US,
+        max(request.at_us for request in requests) + WITHDRAWAL_WINDOW_US,
+    )
+    # Two lists, each read by its own index: ended after a decision, and ended without one. Other
+    # conditions are checked below: with them, SQLite would scan everything of an agent or session.
+    within: dict[str, Any] = {"project": project, "since": since, "until": until}
+    rows = _DECIDED_GATES.rows(**within, earliest=since - MAX_VALID_FOR_S * US) + _ALONE.rows(
+        **within
+    )
+    candidates = [
+        EarlierRequest(
+            **dict(zip(_EARLIER_FIELDS, row, strict=False)), same=row[len(_EARLIER_FIELDS) :]
+        )
+        for row in rows
+    ]
+    candidates.sort(key=lambda request: request.position)
+    earlier_by_gate = {}
+    for request in requests:
+        matches = [other for other in candidates if _is_earlier_version(other, request)]
+        if matches:
+            others = tuple(str(other) for other in matches[:-1][-MOST_CONFLICTS:])
+            earlier_by_gate[request.gate] = replace(
+                matches[-1], arguments_differ=matches[-1].same[1] != request.same[1], others=others
+            )
+    return earlier_by_gate
+
+
+def _ended_gates(project: UUID, since: int, until: int) -> "QuerySet[Gate]":
+    ended = Gate.objects.filter(
+        project=project, status__in=_REFUSED_STATUSES, ended_at_us__range=(since, until)
+    )
+    return ended.exclude(reason__in=_HARMLESS_REASONS)
+
+
+def _decided_gates(project: UUID, since: int, until: int, earliest: int) -> Any:
+    decided = _ended_gates(project, since, until).filter(decided_at_us__range=(earliest, until))
+    return decided.order_by("-decided_at_us").values_list(*_COLUMNS)[:_KNOWN]
+
+
+def _alone(project: UUID, since: int, until: int) -> Any:
+    alone = _ended_gates(project, since, until).filter(
+        decided_at_us__isnull=True, status="cancelled"
+    )
+    return alone.order_by("-ended_at_us").values_list(*_COLUMNS)[:_KNOWN]
+
+
+_DECIDED_GATES: Final = CompiledQuerySet(
+    _decided_gates, project=UUID, since=int, until=int, earliest=int
+)
+_ALONE: Final = CompiledQuerySet(_alone, project=UUID, since=int, until=int)
+
+
+def find_earlier_versions(gates: Sequence[Gate]) -> dict[UUID, EarlierRequest]:
+    """Find the earlier versions of gates of one project, whose effects are loaded."""
+    listed = [
+        GateRequest(
+            gate.id,
+            gate.opened_position,
+            gate.session_id,
+            gate.agent_id,
+            gate.requested_at_us,
+            tuple(getattr(gate.effect, name) for name in REQUEST_IDENTITY),
+        )
+        for gate in gates
+    ]
+    return find_earlier_requests(gates[0].project_id, listed) if gates else {}
+
+
+_EARLIER_FIELDS: Final = (
+    "gate",
+    "position",
+    "status",
+    "reason",
+    "ended_at_us",
+    "session",
+    "agent",
+    "plan_position",
+    "effect",
+)
+_COLUMNS: Final = (
+    "id",
+    "opened_position",
+    *_EARLIER_FIELDS[2:],
+    *(f"effect__{name}" for name in REQUEST_IDENTITY),
+)
+
+
+def _is_earlier_version(old: EarlierRequest, new: GateRequest) -> bool:
+    """Return True if `old` is an earlier, different version of `new`.
+
+    Both have the same tool, and the same session or the same agent and target.
+    """
+    return (
+        old.position < new.position
+        and old.ended_at_us >= new.at_us - EARLIER_WINDOW_US
+        and old.ended_at_us
+        <= new.at_us + (WITHDRAWAL_WINDOW_US if old.status == "cancelled" else 0)
+        and old.same[0] == new.same[0]
+        and old.same != new.same
+        and (
+            old.session == new.session or (old.agent == new.agent and old.same[2:] == new.same[2:])
+        )
+    )
+
+
+def diff_plans(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Difference]:
+    """List the differences of two plans' arguments and targets, by name."""
+    listed = list(_compare_values("", old.get("arguments", _ABSENT), new.get("arguments", _ABSENT)))
+    targets = [
+        target if isinstance(target, dict) else {}
+        for target in (old.get("target"), new.get("target"))
+    ]
+    for name in _TARGET_FIELDS:
+        listed += _compare_values(
+            f"target: {name}", *(target.get(name) or _ABSENT for target in targets)
+        )
+    return listed
+
+
+def _compare_values(name: str, old: Any, new: Any) -> Iterator[Difference]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in dict.fromkeys((*new, *old)):
+            yield from _compare_values(
+                f"{name}.{key}" if name else key, old.get(key, _ABSENT), new.get(key, _ABSENT)
+            )
+    elif _canonical(old) != _canonical(new):
+        yield Difference(name or "arguments", *_trim_common_start(old, new))
+
+
+def _canonical(value: Any) -> bytes | None:
+    return None if value is _ABSENT else long_numbers.to_json_bytes(value, orjson.OPT_SORT_KEYS)
+
+
+def _trim_common_start(old: Any, new: Any) -> tuple[str | None, str | None]:
+    """Format two values as text; long values lose their common beginning."""
+    was, now = (
+        None if value is _ABSENT else value if isinstance(value, str) else _value_to_json(value)
+        for value in (old, new)
+    )
+    if was is None or now is None or max(len(was), len(now)) <= _SHOWN_CHARACTERS:
+        return was, now
+    start = max(0, _count_common_start(was, now) - _CONTEXT_CHARACTERS)
+    return (f"…{was[start:]}", f"…{now[start:]}") if start else (was, now)
+
+
+def _count_common_start(before_text: str, after_text: str) -> int:
+    return sum(
+        1
+        for _ in takewhile(
+            lambda pair: pair[0] == pair[1], zip(before_text, after_text, strict=False)
+        )
+    )
+
+
+def _value_to_json(value: Any) -> str:
+    return long_numbers.to_json_bytes(value).decode()
+
+
+def load_conflicts(
+    gate: Gate, plan: Mapping[str, Any], earlier: EarlierRequest | None
+) -> list[Conflict]:
+    """List conflicts and violations of a gate's tool and session, newest first.
+
+    One query.
+    """
+    siblings = Effect.objects.filter(session=gate.session_id, tool=gate.tool).order_by(
+        "-opened_position"
+    )
+    scope = Q(effect__in=siblings.values("id")[:_MAX_EFFECTS]) | Q(effect=gate.effect_id)
+    entries = Entry.objects.filter(
+        scope if earlier is None else scope | Q(effect=earlier.effect),
+        project=gate.project_id,
+        kind__in=_CONFLICT_KINDS,
+        lane="system",
+    )
+    handle = Effect.objects.filter(id=OuterRef("effect")).values("opened_position")
+    body = (
+        Body.objects.filter(entry=OuterRef("position"))
+        .annotate(head=Substr("text", 1, _COMPARED_CHARACTERS))
+        .values("head")
+    )
+    read = entries.annotate(handle=Subquery(handle), head=Subquery(body)).order_by("-position")[
+        :MOST_CONFLICTS
+    ]
+    return [
+        Conflict(
+            _describe_conflict(entry.kind, orjson.loads(entry.facts)),
+            entry.effect or gate.effect_id,
+            f"e_{entry.handle}",
+            entry.position,
+            entry.received_us,
+            entry.effect == gate.effect_id,
+            _compare_arguments(entry.head, plan) if entry.kind == "integrity.conflict" else None,
+        )
+        for entry in read
+    ]
+
+
+def find_reused_keys(project: UUID, effects: Iterable[UUID]) -> set[UUID]:
+    """Return the effects whose keys were sent with other content. One query."""
+    listed = list(effects)
+    return (
+        {effect for (effect,) in _CONFLICTS.rows(project=project, effects=listed)}
+        if listed
+        else set()
+    )
+
+
+def _select_conflicts(project: UUID, effects: Sequence[UUID]) -> Any:
+    entries = Entry.objects.filter(
+        project=project, effect__in=effects, kind="integrity.conflict", lane="system"
+    )
+    return entries.values_list("effect")
+
+
+_CONFLICTS: Final = CompiledQuerySet(_select_conflicts, project=UUID, effects=[UUID])
+
+
+_CONFLICT_KINDS: Final = ("integrity.conflict", "integrity.violation")
+
+
+def _describe_conflict(kind: str, facts: Mapping[str, Any]) -> str:
+    if kind == "integrity.violation":
+        name = str(facts.get("violation", ""))
+        return violations.VIOLATION_LABELS.get(name, name)
+    if facts.get("refused") == "INTENT_MISMATCH":
+        return "A dispatch with a digest other than the planned one was refused."
+    return "Its key was sent again with other content, and refused."
+
+
+def _compare_arguments(head: str | None, plan: Mapping[str, Any]) -> bool | None:
+    try:
+        sent = long_numbers.parse_json(head or "")
+    except orjson.JSONDecodeError:
+        return None
+    return (
+        sent["arguments"] == plan.get("arguments")
+        if isinstance(sent, dict) and "arguments" in sent
+        else None
+    )

@@ -1,0 +1,109 @@
+"""Signed token of what a reviewer's page showed, and its access record."""
+
+from typing import Final, NamedTuple
+
+import orjson
+from django.core import signing
+from django.db import transaction
+
+from accounts.models import Membership
+from accounts.people import ensure_pseudonym
+from approvals.models import Gate, Vote
+from approvals.review.card import Card
+from approvals.voting.votes import ShownGate
+from db.clock import now_us
+from journal import entries
+from journal.entries import SYSTEM_SOURCE
+from journal.models import Entry
+
+_SALT: Final = "gatebook.shown"
+_MAX_AGE_S: Final = 12 * 3600  # the length of a sign-in
+
+
+class PageSnapshot(NamedTuple):
+    """A page as it was shown, stored with the vote and compared with later pages."""
+
+    gate: str
+    shown: ShownGate
+    decide_by_us: int
+    votes: int
+
+
+def sign_gate_snapshot(gate: Gate, membership: Membership, card: Card, votes: int) -> str:
+    """Return the token for the form of `gate` on the current page of `membership`."""
+    value = [
+        gate.id.hex,
+        gate.version,
+        gate.digest,
+        card.sha256,
+        card.complete,
+        now_us(),
+        gate.decide_by_us,
+        votes,
+    ]
+    return signing.dumps(value, salt=_salt(membership))
+
+
+def verify_gate_snapshot(token: str, gate: Gate, membership: Membership) -> PageSnapshot | None:
+    """Verify a token and return what its page showed.
+
+    Returns None for a token that is forged, too old, another user's or another gate's.
+    """
+    try:
+        value = signing.loads(token, salt=_salt(membership), max_age=_MAX_AGE_S)
+    except signing.BadSignature:
+        return None
+    seen = PageSnapshot(value[0], ShownGate(*value[1:6]), *value[6:])
+    return seen if seen.gate == gate.id.hex else None
+
+
+def diff_snapshot(seen: PageSnapshot, gate: Gate, card: Card) -> list[tuple[str, str, str]]:
+    """List what changed since the page was made: (name, as shown, now).
+
+    Times are microseconds as text, for `moment`.
+    """
+    changed = []
+    if seen.shown.digest != gate.digest:
+        changed.append(
+            ("Digest of the permission", seen.shown.digest[:11] + "…", gate.digest[:11] + "…")
+        )
+    if seen.shown.card_sha256 != card.sha256:
+        changed.append(
+            ("Facts of the request", seen.shown.card_sha256[:8] + "…", card.sha256[:8] + "…")
+        )
+    votes = Vote.objects.filter(gate=gate).count()
+    if seen.votes != votes:
+        changed.append(("Answers", str(seen.votes), str(votes)))
+    if seen.decide_by_us != gate.decide_by_us:
+        changed.append(("Open until", str(seen.decide_by_us), str(gate.decide_by_us)))
+    if not changed and seen.shown.version != gate.version:
+        changed.append(("Version", str(seen.shown.version), str(gate.version)))
+    return changed
+
+
+def record_gate_view(gate: Gate, membership: Membership) -> None:
+    """Record access.viewed for a person and a gate, once for each version of the gate."""
+    person = ensure_pseudonym(membership.user)
+    event_id = entries.keyed_digest("access.viewed", gate.id.hex, person, str(gate.version))
+    if Entry.objects.filter(
+        project=gate.project_id, source=SYSTEM_SOURCE, event_id=event_id
+    ).exists():
+        return
+    facts = {"version": gate.version}
+    with transaction.atomic(durable=True):
+        entries.record_system_entry(
+            gate.project_id,
+            "access.viewed",
+            event_id=event_id,
+            text=orjson.dumps({"kind": "access.viewed", "gate": gate.id, **facts}).decode(),
+            received_us=now_us(),
+            actor=person,
+            facts=orjson.dumps(facts).decode(),
+            session=gate.session_id,
+            effect=gate.effect_id,
+            subject=gate.id,
+        )
+
+
+def _salt(membership: Membership) -> str:
+    return f"{_SALT}.{membership.user_id}.{membership.project_id.hex}"

@@ -1,0 +1,212 @@
+"""Fact 6 of a gate page: decisions on similar requests, by degree of similarity.
+
+Decisions on something else must neither reassure nor warn, so requests that share only tool and
+repository are listed without their outcome.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from django.db.models import F, OuterRef, Subquery
+from django.db.models.functions import Substr
+
+from approvals.diff import destructive_pushes
+from approvals.digests import is_target_named
+from approvals.gates.deadlines import current_gate_status
+from approvals.models import Gate, Vote
+from approvals.policies.inputs import load_plan_body
+from approvals.review.warnings import (
+    REFUSED_STATUSES,
+    REFUSING_ANSWERS,
+    REQUEST_IDENTITY,
+    LastRefusal,
+    find_refusals_of_gates,
+)
+from db.clock import now_us
+from journal import summaries
+from journal.models import Body
+
+MAX_SIMILAR: Final = 5  # of each degree
+_MAX_CANDIDATES: Final = 40  # newest requests with the same tool and repository
+_PLAN_CHARACTERS: Final = 2048  # characters of a plan used to compute its kind
+_DEGREES: Final = (
+    "same arguments and target",
+    "same arguments, no target named",
+    "same arguments, another target",
+    "same target and kind of call",
+)
+_COMMANDS: Final = ("command", "cmd", "commands", "code", "script", "sql")
+_COMMAND_SEPARATORS: Final = re.compile(r"[;&|\n]+")
+_PROGRAM_PREFIX: Final = re.compile(r"(?:\w+=\S*\s+|sudo\s+|env\s+|time\s+|nohup\s+|\s+)*")
+_PROGRAMS_WITH_VERBS: Final = frozenset(
+    [
+        "apt",
+        "apt-get",
+        "aws",
+        "az",
+        "brew",
+        "cargo",
+        "docker",
+        "gcloud",
+        "gh",
+        "git",
+        "go",
+        "helm",
+        "kubectl",
+        "make",
+        "npm",
+        "pip",
+        "pnpm",
+        "systemctl",
+        "terraform",
+        "uv",
+        "yarn",
+    ]
+)
+_WORD: Final = re.compile(r"[A-Za-z][\w-]*")
+
+
+class SimilarGates(NamedTuple):
+    """Gates of one degree of similarity, newest first."""
+
+    words: str
+    gates: list[Gate]
+
+    @property
+    def counted(self) -> str:
+        """Counts by decision: 3 approved, 1 denied, 1 waiting."""
+        kinds = Counter(_STATUS_LABELS[gate.status] for gate in self.gates)
+        return ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+
+
+@dataclass(slots=True)
+class SimilarDecisions:
+    """Requests similar to one, most similar first.
+
+    `others` share only tool and repository. `again` is the last refusal of exactly this request, in
+    any session. `last_no` is its vote, or the last refusing vote on a similar request; `said` is
+    the reason of that vote.
+    """
+
+    alike: list[SimilarGates] = field(default_factory=list)
+    others: list[Gate] = field(default_factory=list)
+    last_no: Vote | None = None
+    said: str = ""
+    again: LastRefusal | None = None
+
+
+_STATUS_LABELS: Final = {
+    **dict.fromkeys(("approved", "used", "lapsed"), "approved"),
+    **dict.fromkeys(("denied", "denied_final"), "denied"),
+    **{name: name for name in ("returned", "expired", "revoked", "cancelled")},
+    "pending": "waiting",
+}
+
+
+def load_similar_decisions(gate: Gate, plan: Mapping[str, Any]) -> SimilarDecisions:
+    """Load decisions on requests similar to `gate` with body `plan`.
+
+    At most five queries.
+    """
+    same = tuple(getattr(gate.effect, name) for name in REQUEST_IDENTITY)
+    own = call_kind(gate.tool, plan)
+    result = SimilarDecisions()
+    degrees: list[list[Gate]] = [[] for _ in _DEGREES]
+    now = now_us()
+    for neighbour in _load_candidates(gate):
+        neighbour.status = current_gate_status(neighbour, now)
+        degree = _similarity_degree(same, own, neighbour)
+        (result.others if degree is None else degrees[degree]).append(neighbour)
+    result.alike = [
+        SimilarGates(words, gates[:MAX_SIMILAR])
+        for words, gates in zip(_DEGREES, degrees, strict=True)
+        if gates
+    ]
+    result.again = find_refusals_of_gates([gate]).get(gate.id)
+    refused = [
+        neighbour.id
+        for alike in result.alike
+        for neighbour in alike.gates
+        if neighbour.status in REFUSED_STATUSES
+    ]
+    if result.again is not None:
+        result.last_no = result.again.vote
+    elif refused:
+        noes = Vote.objects.filter(gate__in=refused, answer__in=REFUSING_ANSWERS).select_related(
+            "user"
+        )
+        result.last_no = noes.order_by("-voted_at_us").first()
+    if result.last_no is not None:
+        reason = load_plan_body(result.last_no.position).get("reason")
+        result.said = reason if isinstance(reason, str) else ""
+    return result
+
+
+def _load_candidates(gate: Gate) -> list[Any]:
+    plan = Body.objects.filter(entry=OuterRef("plan_position")).annotate(
+        head=Substr("text", 1, _PLAN_CHARACTERS)
+    )
+    near = Gate.objects.filter(
+        project=gate.project_id, tool=gate.tool, repository_name=gate.repository_name
+    )
+    annotated = near.exclude(id=gate.id).annotate(
+        head=Subquery(plan.values("head")),
+        **{f"effect_{name}": F(f"effect__{name}") for name in REQUEST_IDENTITY},
+    )
+    return list(annotated.order_by("-opened_position")[:_MAX_CANDIDATES])
+
+
+def _similarity_degree(same: tuple[Any, ...], own: object, other: Any) -> int | None:
+    """Return the degree of similarity, 0 the highest.
+
+    None if only the tool is the same.
+    """
+    its = tuple(getattr(other, f"effect_{name}") for name in REQUEST_IDENTITY)
+    named = is_target_named(same[2:])
+    if its == same:
+        return 0 if named else 1
+    if its[:2] == same[:2]:
+        return 2
+    if its[2:] != same[2:] or not named or not other.head:
+        return None
+    plan = summaries.parse_body(other.head) or summaries.parse_body(
+        summaries.close_truncated_json(other.head)
+    )
+    return 3 if call_kind(other.tool, plan) == own else None
+
+
+def call_kind(tool: str, plan: Mapping[str, Any]) -> object:
+    """Return the kind of a call: argument names, switches, programs, pushes."""
+    arguments = plan.get("arguments")
+    named = arguments if isinstance(arguments, dict) else {"": arguments}
+    switched = {name for name, value in named.items() if value is True}
+    runs = {word for name in (*_COMMANDS, "") for word in _iterate_programs(named.get(name))}
+    return (
+        frozenset(named),
+        switched,
+        runs,
+        destructive_pushes.describe_destructive_push(tool, arguments, plan.get("preconditions")),
+    )
+
+
+def _iterate_programs(value: Any) -> Iterator[str]:
+    """Yield each program of a command with verb and options: git push --force, rm -rf."""
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        value = " ".join(value)
+    if not isinstance(value, str):
+        return
+    for part in _COMMAND_SEPARATORS.split(value):
+        words = _PROGRAM_PREFIX.sub("", part, count=1).split()
+        if not words:
+            continue
+        program = words[0].rpartition("/")[2]
+        verb = (
+            next((word for word in words[1:] if _WORD.fullmatch(word)), "")
+            if program in _PROGRAMS_WITH_VERBS
+            else ""
+        )
+        options = sorted({word.partition("=")[0] for word in words[1:] if word.startswith("-")})
+        yield " ".join([program, verb, *options])

@@ -1,0 +1,522 @@
+"""Database triggers of gates, votes, permission, exemptions and stops.
+
+They keep, on both databases and for every writer, what a CHECK constraint cannot express. A gate
+changes status only as in approvals/gates/states.py, and what an approval covers never changes.
+People with an interest in the effect cannot approve it, nor can anyone without the required proof
+and reason. Votes never change. Permission by ruling needs an approved gate, and approval a quorum
+of people who may vote now. Only granted permission is used, and denied permission stays denied. A
+stop never changes, except that it is lifted once.
+"""
+
+from approvals.gates.states import GATE_TRANSITIONS, OPEN_STATUSES, STEP_UPS
+from approvals.voting.quorum import (
+    APPROVAL_COUNTS_SQL,
+    CAN_GRANT_SQL,
+    GRANTOR_COUNT_SQL,
+    HAS_INTEREST_SQL,
+    IS_ASKED_SQL,
+    IS_REVIEWER_SQL,
+    render_for_vendor,
+)
+from db.triggers import TriggerSet
+from ledger.verdicts.table import ROWS_UNDER_USED_PERMISSION
+
+_BOUND = (
+    "id",
+    "digest",
+    "intent_digest",
+    "preconditions_digest",
+    "requirement",
+    "requirement_hash",
+    "minimum",
+    "deny_threshold",
+    "effect_id",
+    "session_id",
+    "agent_id",
+    "project_id",
+    "risk",
+    "reversibility",
+    "self_approval",
+    "requester_id",
+    "session_owner_id",
+    "agent_owner_id",
+    "leave_for_s",
+    "requested_at_us",
+    "plan_position",
+    "opened_position",
+    "policy_set_id",
+    "rule",
+    "tool",
+    "repository_name",
+    "step_up",
+    "reason_of_yes",
+)
+_BOUND_CHANGED = " OR ".join(f"NEW.{name} IS {{distinct}} OLD.{name}" for name in _BOUND)
+_ACTIVATED = ("id", "project_id", "policy_set_id", "mode", "user_id", "actor", "activated_at_us")
+_ACTIVATED_CHANGED = " OR ".join(f"NEW.{name} IS {{distinct}} OLD.{name}" for name in _ACTIVATED)
+_GRANTED = (
+    "id",
+    "project_id",
+    "tool",
+    "rule",
+    "agent",
+    "repository",
+    "ref",
+    "environment",
+    "session_id",
+    "granted_by_id",
+    "opened_position",
+    "granted_at_us",
+    "minimum",
+    "ends_at_us",
+)
+_GRANTED_CHANGED = " OR ".join(f"NEW.{name} IS {{distinct}} OLD.{name}" for name in _GRANTED)
+_EXEMPTION_REVERTED = " OR ".join(
+    (
+        "NEW.uses < OLD.uses",
+        "(OLD.in_force_at_us IS NOT NULL AND NEW.in_force_at_us IS {distinct} OLD.in_force_at_us)",
+        "(OLD.revoked_at_us IS NOT NULL AND NEW.revoked_at_us IS {distinct} OLD.revoked_at_us)",
+        "(OLD.expired_position IS NOT NULL AND NEW.expired_position IS {distinct}"
+        " OLD.expired_position)",
+    )
+)
+_SET = ("id", "project_id", "scope", "subject", "set_by_id", "set_at_us", "opened_position")
+_SET_CHANGED = " OR ".join(f"NEW.{name} IS {{distinct}} OLD.{name}" for name in _SET)
+_LIFT_CHANGED = " OR ".join(
+    f"NEW.{name} IS {{distinct}} OLD.{name}" for name in ("lifted_at_us", "lifted_by_id")
+)
+_ALLOWED_MOVE = " OR ".join(
+    f"(OLD.status = '{before}' AND NEW.status IN ({', '.join(repr(status) for status in after)}))"
+    for before, after in GATE_TRANSITIONS.items()
+)
+_BAD_MOVE = f"NEW.status <> OLD.status AND NOT ({_ALLOWED_MOVE})"
+
+
+def _on_gate(condition: str) -> str:
+    """Return the SQL condition that a new vote's gate satisfies `condition`."""
+    subquery = "EXISTS (SELECT 1 FROM {schema}approvals_gate gate WHERE gate.id = NEW.gate_id AND "
+    return f"{subquery}{condition.replace('vote.', 'NEW.')})"
+
+
+_RANKS = " ".join(f"WHEN '{name}' THEN {rank}" for rank, name in enumerate(STEP_UPS))
+_UNPROVED = (
+    f"(CASE vote.step_up {_RANKS} END < CASE gate.step_up {_RANKS} END OR"
+    " vote.reason_characters < gate.reason_of_yes)"
+)
+# A password set by another person does not prove who is signed in.
+_NOT_OWN_SIGN_IN = (
+    "NOT EXISTS (SELECT 1 FROM {schema}accounts_person person WHERE person.user_id ="
+    " NEW.__user"
+    " AND person.password_is_own)"
+)
+_NOT_PENDING = (
+    "NOT EXISTS (SELECT 1 FROM {schema}approvals_gate gate WHERE gate.id = NEW.gate_id AND"
+    " gate.status = 'pending'"
+    " AND gate.digest = NEW.shown_digest)"
+)
+_OWN_NOT_FLAGGED = (
+    "(vote.own OR gate.self_approval) AND"
+    " vote.own <> COALESCE(vote.user_id IN (gate.requester_id, gate.session_owner_id,"
+    " gate.agent_owner_id), FALSE)"
+)
+_NO_QUORUM = (
+    "(SELECT COUNT(*) FROM {schema}approvals_vote vote WHERE vote.gate_id = NEW.id AND"
+    " vote.answer = 'approve'"
+    f" AND {APPROVAL_COUNTS_SQL.replace('gate.', 'NEW.')}) < NEW.minimum"
+)
+_NO_APPROVED_GATE = (
+    "NOT EXISTS (SELECT 1 FROM {schema}approvals_gate gate WHERE gate.effect_id = NEW.id AND"
+    " gate.status = 'approved')"
+)
+_GATE_PENDING = (
+    "EXISTS (SELECT 1 FROM {schema}approvals_gate gate WHERE gate.effect_id = NEW.id AND"
+    " gate.status = 'pending')"
+)
+# Permission requested after a clean rejection is for the next attempt. A late acknowledgement can
+# show that the earlier attempt happened after all: it restores the permission that the earlier
+# attempt used, and suspends that of the next one.
+_NEVER_GRANTED = (
+    "NEW.leave = 'used' AND OLD.leave NOT IN ('granted', 'used') AND OLD.leave_aside <>"
+    " 'granted' AND NOT"
+    " (NEW.state IN ('acknowledged', 'compensated', 'superseded') AND EXISTS (SELECT 1 FROM"
+    " {schema}ledger_attempt"
+    " attempt WHERE attempt.effect_id = NEW.id AND attempt.leave = 'used'))"
+)
+
+# Permission given by people is for one attempt. It covers the next one too in the rows of the
+# verdict table in which a second attempt cannot cause more than what they approved.
+_SECOND_USE = (
+    "NEW.number > 1 AND NEW.lane = 'command' AND NEW.leave = 'used' AND NOT (NEW.replaces IS"
+    " NOT NULL"
+    f" AND NEW.verdict_row IN ({', '.join(repr(row) for row in ROWS_UNDER_USED_PERMISSION)}))"
+)
+_NOT_APPROVED_AGAIN = (
+    "EXISTS (SELECT 1 FROM {schema}ledger_effect effect WHERE effect.id = NEW.effect_id"
+    " AND effect.leave_basis = 'ruling' AND NOT EXISTS (SELECT 1 FROM {schema}approvals_gate gate"
+    " WHERE gate.effect_id = effect.id AND gate.status = 'approved'))"
+)
+
+_NOT_REQUESTED = (
+    "NOT EXISTS (SELECT 1 FROM {schema}approvals_exemption exemption WHERE exemption.id ="
+    " NEW.exemption_id"
+    " AND exemption.in_force_at_us IS NULL AND exemption.revoked_at_us IS NULL AND"
+    f" {CAN_GRANT_SQL.replace('vote.', 'NEW.')})"
+)
+_TOO_FEW_GRANT = (
+    "NEW.in_force_at_us IS NOT NULL AND OLD.in_force_at_us IS NULL"
+    f" AND {GRANTOR_COUNT_SQL.replace('exemption.', 'NEW.')} < NEW.minimum"
+)
+_NO_VALID_EXEMPTION = (
+    "NEW.leave = 'granted' AND NEW.leave_basis = 'exemption' AND NOT NEW.imported AND NOT"
+    " EXISTS (SELECT 1"
+    " FROM {schema}approvals_exemption exemption WHERE exemption.project_id = NEW.project_id"
+    " AND REPLACE(CAST(exemption.id AS text), '-', '') = NEW.leave_ref AND"
+    " exemption.in_force_at_us IS NOT NULL"
+    f" AND exemption.revoked_at_us IS NULL AND {GRANTOR_COUNT_SQL} >= exemption.minimum)"
+)
+
+# name -> (table, event, condition, message). Conditions use NEW, and OLD where the event has it.
+_TRIGGERS: dict[str, tuple[str, str, str, str]] = {
+    "gate_moves_as_its_life_allows": (
+        "approvals_gate",
+        "UPDATE",
+        _BAD_MOVE,
+        "a gate moves only along its life",
+    ),
+    "gate_never_changes_what_it_binds": (
+        "approvals_gate",
+        "UPDATE",
+        _BOUND_CHANGED,
+        "what a gate binds is fixed when it opens",
+    ),
+    "gate_that_ended_never_changes": (
+        "approvals_gate",
+        "UPDATE",
+        "OLD.ended_at_us IS NOT NULL",
+        "what ended stays as it is",
+    ),
+    "gate_opens_pending": (
+        "approvals_gate",
+        "INSERT",
+        "NEW.status <> 'pending'",
+        "a gate opens pending",
+    ),
+    "gate_is_approved_by_its_quorum": (
+        "approvals_gate",
+        "UPDATE",
+        f"NEW.status = 'approved' AND OLD.status <> 'approved' AND {_NO_QUORUM}",
+        "an approval needs as many yeses that count as its quorum",
+    ),
+    "gate_never_goes": ("approvals_gate", "DELETE", "", "a gate is never deleted"),
+    "vote_is_of_nobody_with_a_part_in_it": (
+        "approvals_vote",
+        "INSERT",
+        f"NEW.answer = 'approve' AND {_on_gate(HAS_INTEREST_SQL)}",
+        "requester, session owner and agent owner do not approve",
+    ),
+    "yes_is_of_somebody_who_is_asked": (
+        "approvals_vote",
+        "INSERT",
+        f"NEW.answer = 'approve' AND {_on_gate(f'NOT ({IS_REVIEWER_SQL} AND {IS_ASKED_SQL})')}",
+        "only active reviewers whom the gate asks approve",
+    ),
+    "yes_proves_what_its_gate_asks": (
+        "approvals_vote",
+        "INSERT",
+        f"NEW.answer = 'approve' AND {_on_gate(_UNPROVED)}",
+        "a yes comes with the proof and the reason that the gate asks for",
+    ),
+    "vote_is_on_a_pending_gate_as_shown": (
+        "approvals_vote",
+        "INSERT",
+        _NOT_PENDING,
+        "a vote is on a pending gate, and on what it binds",
+    ),
+    "yes_to_ones_own_says_so": (
+        "approvals_vote",
+        "INSERT",
+        f"NEW.answer = 'approve' AND {_on_gate(_OWN_NOT_FLAGGED)}",
+        "a yes says whether it is to what the voter asked for or owns",
+    ),
+    "vote_is_under_ones_own_password": (
+        "approvals_vote",
+        "INSERT",
+        _NOT_OWN_SIGN_IN.replace("__user", "user_id"),
+        "nobody votes under a password that somebody else set",
+    ),
+    "vote_never_changes": ("approvals_vote", "UPDATE", "", "a vote is never changed"),
+    "vote_never_goes": ("approvals_vote", "DELETE", "", "a vote is never deleted"),
+    "leave_by_ruling_has_an_approved_gate": (
+        "ledger_effect",
+        "UPDATE",
+        "NEW.leave = 'granted' AND (NEW.leave_basis = 'ruling' OR OLD.leave = 'pending')"
+        " AND (OLD.leave <> 'granted' OR OLD.leave_basis <> NEW.leave_basis)"
+        f" AND {_NO_APPROVED_GATE}",
+        "leave by ruling needs an approved gate",
+    ),
+    "leave_by_ruling_is_never_born": (
+        "ledger_effect",
+        "INSERT",
+        "NEW.leave = 'granted' AND NEW.leave_basis = 'ruling'",
+        "an effect is not born with leave by ruling",
+    ),
+    "leave_waits_for_its_gate": (
+        "ledger_effect",
+        "UPDATE",
+        f"NEW.leave = 'granted' AND OLD.leave NOT IN ('granted', 'pending') AND {_GATE_PENDING}",
+        "no leave is given while people are asked for it",
+    ),
+    "leave_is_given_before_it_is_used": (
+        "ledger_effect",
+        "UPDATE",
+        _NEVER_GRANTED,
+        "only leave that was given is used",
+    ),
+    "leave_that_was_refused_stays_refused": (
+        "ledger_effect",
+        "UPDATE",
+        "OLD.leave = 'refused' AND NEW.leave IN ('held', 'pending', 'granted')",
+        "what was refused stays so, or ran all the same",
+    ),
+    "leave_set_aside_is_what_stood": (
+        "ledger_effect",
+        "UPDATE",
+        "NEW.leave_aside NOT IN ('', OLD.leave_aside, OLD.leave)",
+        "only leave that stands is set aside",
+    ),
+    # AFTER, because an upsert fires BEFORE INSERT triggers also for rows that it then updates.
+    "leave_by_ruling_serves_again_by_few_rows": (
+        "ledger_attempt",
+        "STORED",
+        f"{_SECOND_USE} AND {_NOT_APPROVED_AGAIN}",
+        "leave by ruling is for one attempt, and for its replay by rows that do nothing twice",
+    ),
+    # An effect cannot be deleted and inserted again with permission.
+    "effect_never_goes": ("ledger_effect", "DELETE", "", "an effect is never deleted"),
+    "attempt_never_goes": ("ledger_attempt", "DELETE", "", "an attempt is never deleted"),
+    "activation_only_ceases": (
+        "approvals_activation",
+        "UPDATE",
+        f"{_ACTIVATED_CHANGED} OR (NEW.is_current AND NOT OLD.is_current)",
+        "what was put in force stays on record; it can only cease to be the current one",
+    ),
+    "activation_never_goes": (
+        "approvals_activation",
+        "DELETE",
+        "",
+        "what was put in force stays on record",
+    ),
+    "exemption_never_changes_what_it_covers": (
+        "approvals_exemption",
+        "UPDATE",
+        f"{_GRANTED_CHANGED} OR {_EXEMPTION_REVERTED}",
+        "what an exemption covers and when it ends is fixed at the grant; a revocation stands"
+        " and uses only grow",
+    ),
+    "exemption_is_under_ones_own_password": (
+        "approvals_exemption",
+        "INSERT",
+        _NOT_OWN_SIGN_IN.replace("__user", "granted_by_id"),
+        "nobody exempts under a password that somebody else set",
+    ),
+    "exemption_opens_requested": (
+        "approvals_exemption",
+        "INSERT",
+        "NEW.in_force_at_us IS NOT NULL",
+        "an exemption is requested before it counts",
+    ),
+    "exemption_is_granted_by_enough_people": (
+        "approvals_exemption",
+        "UPDATE",
+        _TOO_FEW_GRANT,
+        "an exemption counts once enough operators granted it",
+    ),
+    "exemption_vote_is_of_an_operator": (
+        "approvals_exemptionvote",
+        "INSERT",
+        _NOT_REQUESTED,
+        "only active operators grant what is requested",
+    ),
+    "exemption_vote_is_under_ones_own_password": (
+        "approvals_exemptionvote",
+        "INSERT",
+        _NOT_OWN_SIGN_IN.replace("__user", "user_id"),
+        "nobody exempts under a password that somebody else set",
+    ),
+    "exemption_vote_never_changes": (
+        "approvals_exemptionvote",
+        "UPDATE",
+        "",
+        "who granted it is never changed",
+    ),
+    "exemption_vote_never_goes": (
+        "approvals_exemptionvote",
+        "DELETE",
+        "",
+        "who granted it is never deleted",
+    ),
+    "leave_by_exemption_has_one_that_stands": (
+        "ledger_effect",
+        "UPDATE",
+        f"(OLD.leave <> 'granted' OR OLD.leave_ref <> NEW.leave_ref) AND {_NO_VALID_EXEMPTION}",
+        "leave by exemption needs one that stands",
+    ),
+    "leave_by_exemption_is_born_of_one_that_stands": (
+        "ledger_effect",
+        "INSERT",
+        _NO_VALID_EXEMPTION,
+        "leave by exemption needs one that stands",
+    ),
+    "exemption_never_goes": ("approvals_exemption", "DELETE", "", "an exemption is never deleted"),
+    "hold_is_only_lifted_and_once": (
+        "ledger_stop",
+        "UPDATE",
+        f"{_SET_CHANGED} OR (OLD.lifted_at_us IS NOT NULL AND ({_LIFT_CHANGED}))",
+        "a stop stays as it was set, and as it was lifted",
+    ),
+    "hold_never_goes": ("ledger_stop", "DELETE", "", "a stop is never deleted"),
+    "policy_set_never_changes": (
+        "approvals_policyset",
+        "UPDATE",
+        "",
+        "rules are never changed once loaded",
+    ),
+    "policy_set_never_goes": ("approvals_policyset", "DELETE", "", "rules are never deleted"),
+}
+
+
+# Columns and partial condition of each unique key. INSERT OR REPLACE removes rows without firing
+# DELETE triggers on a connection without recursive_triggers, so triggers refuse to insert over a
+# row.
+_UNIQUE_KEYS: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
+    "approvals_gate": (
+        (("id",), ""),
+        (("rowid",), ""),
+        (("effect_id",), f"status IN ({', '.join(repr(status) for status in OPEN_STATUSES)})"),
+    ),
+    "approvals_vote": ((("id",), ""), (("rowid",), ""), (("gate_id", "user_id"), "")),
+    "approvals_policyset": (
+        (("id",), ""),
+        (("rowid",), ""),
+        (("project_id", "name", "version"), ""),
+    ),
+    "approvals_activation": ((("id",), ""), (("rowid",), ""), (("project_id",), "is_current")),
+    "approvals_exemption": (
+        (("id",), ""),
+        (("rowid",), ""),
+    ),
+    "approvals_exemptionvote": ((("id",), ""), (("rowid",), ""), (("exemption_id", "user_id"), "")),
+    "ledger_stop": (
+        (("id",), ""),
+        (("rowid",), ""),
+        (("project_id", "scope", "subject"), "lifted_at_us IS NULL"),
+    ),
+}
+# WHEN clauses of PostgreSQL triggers on effects: thousands are written at a time, so a trigger
+# function is called only for rows that could violate it.
+_WHEN_CLAUSES: dict[str, str] = {
+    "leave_by_ruling_has_an_approved_gate": "NEW.leave = 'granted'",
+    "leave_by_ruling_is_never_born": "NEW.leave = 'granted'",
+    "leave_waits_for_its_gate": "NEW.leave = 'granted'",
+    "leave_by_exemption_has_one_that_stands": "NEW.leave = 'granted' AND NEW.leave_basis ="
+    " 'exemption'",
+    "leave_by_exemption_is_born_of_one_that_stands": "NEW.leave = 'granted' AND NEW.leave_basis"
+    " = 'exemption'",
+    "leave_is_given_before_it_is_used": "NEW.leave = 'used' AND OLD.leave NOT IN ('granted',"
+    " 'used')",
+    "leave_that_was_refused_stays_refused": "OLD.leave = 'refused'",
+    "leave_set_aside_is_what_stood": "NEW.leave_aside <> ''",
+    "leave_by_ruling_serves_again_by_few_rows": _SECOND_USE,
+}
+
+
+_TIMING = {"STORED": "AFTER INSERT"}
+
+
+def _build_postgresql() -> tuple[dict[str, tuple[str, str]], str]:
+    triggers, functions = {}, []
+    for name, (table, event, condition, message) in _TRIGGERS.items():
+        test = render_for_vendor(condition, "postgresql").replace("{schema}", "{schema}.")
+        test = test.replace("{distinct}", "DISTINCT FROM") or "TRUE"
+        functions.append(f"""
+CREATE OR REPLACE FUNCTION {table}_{name}() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF {test} THEN
+    RAISE EXCEPTION '{name}: {message}' USING ERRCODE = 'check_violation';
+  END IF;
+  RETURN {"OLD" if event == "DELETE" else "NEW"};
+END $$;""")
+        of = (
+            " OF leave, leave_basis, leave_aside"
+            if (table, event) == ("ledger_effect", "UPDATE")
+            else ""
+        )
+        when = f" WHEN ({_WHEN_CLAUSES[name]})" if name in _WHEN_CLAUSES else ""
+        triggers[name] = (
+            table,
+            f"{_TIMING.get(event, f'BEFORE {event}')}{of} ON {table} FOR EACH ROW{when}"
+            f" EXECUTE FUNCTION {table}_{name}()",
+        )
+    for table in _UNIQUE_KEYS:
+        triggers[f"{table}_is_never_truncated"] = (
+            table,
+            f"BEFORE TRUNCATE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION"
+            " approvals_refuse_truncation()",
+        )
+    functions.append("""
+CREATE OR REPLACE FUNCTION approvals_refuse_truncation() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION '% is never truncated: what was decided stays on record', TG_TABLE_NAME
+    USING ERRCODE = 'restrict_violation';
+END $$;""")
+    return triggers, "".join(functions)
+
+
+def _build_no_replace_triggers() -> dict[str, tuple[str, str]]:
+    """Return triggers that refuse to insert over a row, with uniqueness errors."""
+    triggers = {}
+    for table, keys in _UNIQUE_KEYS.items():
+        for columns, being in keys:
+            same_values = [f"{name} = NEW.{name}" for name in columns] + (
+                [being, f"NEW.{being}"] if being else []
+            )
+            message = ", ".join(f"{table}.{name}" for name in columns)
+            triggers[f"{table}_{'_'.join(columns)}_is_never_replaced"] = (
+                table,
+                f"BEFORE INSERT ON {table} WHEN EXISTS (SELECT 1 FROM {table} WHERE"
+                f" {' AND '.join(same_values)})"
+                f" BEGIN SELECT RAISE(ABORT, 'UNIQUE constraint failed: {message}'); END",
+            )
+        triggers[f"{table}_keeps_its_rowid"] = (
+            table,
+            f"BEFORE UPDATE ON {table} WHEN NEW.rowid <> OLD.rowid"
+            f" BEGIN SELECT RAISE(ABORT, '{table}_keeps_its_rowid: UPDATE OR REPLACE would"
+            " remove another row'); END",
+        )
+    return triggers
+
+
+def _build_sqlite() -> dict[str, tuple[str, str]]:
+    triggers = _build_no_replace_triggers()
+    for name, (table, event, condition, message) in _TRIGGERS.items():
+        test = (
+            render_for_vendor(condition, "sqlite")
+            .replace("{schema}", "")
+            .replace("{distinct}", "NOT")
+        )
+        of = (
+            " OF leave, leave_basis, leave_aside"
+            if (table, event) == ("ledger_effect", "UPDATE")
+            else ""
+        )
+        when = f" WHEN {test}" if test else ""
+        moment = _TIMING.get(event, f"BEFORE {event}")
+        statement = (
+            f"{moment}{of} ON {table}{when} BEGIN SELECT RAISE(ABORT, '{name}: {message}'); END"
+        )
+        triggers[name] = (table, statement)
+    return triggers
+
+
+_POSTGRESQL, _FUNCTIONS = _build_postgresql()
+APPROVAL_TRIGGERS = TriggerSet(postgresql=_POSTGRESQL, functions=_FUNCTIONS, sqlite=_build_sqlite())

@@ -1,0 +1,300 @@
+"""Inbox and gate page. A GET records access.viewed and writes nothing else."""
+
+from typing import Any, Final
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+from django.views.decorators.vary import vary_on_headers
+
+from accounts.access import MemberRequest, has_role, member_required
+from accounts.project_status import load_project_status
+from approvals import labels, stops
+from approvals.diff import destructive_pushes
+from approvals.diff.from_arguments import Changes
+from approvals.gates import deadlines
+from approvals.gates.states import MIN_REASON_CHARS, OPEN_STATUSES, RISKS, US
+from approvals.inbox import queries, updates
+from approvals.models import Gate
+from approvals.policies import inputs
+from approvals.review import card, form_token, similar, warnings
+from approvals.review import context as review_context
+from approvals.views import drafts
+from approvals.voting import votes as voting_votes
+from db.clock import now_us
+from ledger import resolutions, same_calls, violations
+from ledger.resolutions import Resolution
+from sessions.models import ENDED
+
+DAY_US: Final = 86_400 * US  # newer requests need no date
+GATE_RELATIONS: Final = (
+    "effect",
+    "effect__repository",
+    "session",
+    "agent",
+    "policy_set",
+    "requester",
+    "session_owner",
+    "agent_owner",
+)
+
+
+@require_safe
+@member_required
+@vary_on_headers("HX-Request")
+def inbox_page(request: MemberRequest) -> HttpResponse:
+    """Show a list of requests and the opened one.
+
+    A poll (`since`) gets the news, or 204 if nothing changed.
+    """
+    project = request.membership.project
+    params = {
+        name: request.GET.get(name, "").replace("\0", "")[:200]
+        for name in ("state", "risk", "repo")
+    }
+    state = params["state"] if params["state"] in queries.LISTS else "pending"
+    if request.headers.get("HX-Request") == "true" and "since" in request.GET:
+        arrived = queries.find_new_requests(project, request.GET["since"])
+        if arrived is None:
+            return HttpResponse(status=204)
+        context = {
+            "arrived": arrived[0],
+            "waiting": arrived[1],
+            "since": request.GET["since"],
+            "list_query": _list_query(params),
+        }
+        return render(request, "approvals/_new_requests.html", context)
+    risk = params["risk"] if params["risk"] in RISKS else ""
+    # Read before the rows: a request that arrives in between is announced, never missed.
+    waiting = queries.parse_pending_mark(load_project_status(request).waits)
+    listed = queries.load_inbox_page(
+        request.membership,
+        state,
+        risk=risk,
+        repository=params["repo"],
+        after=request.GET.get("after", ""),
+    )
+    rows = queries.group_rows(listed.rows) if state in ("pending", "mine") else listed.rows
+    opened = _opened_gate(request)
+    observes = load_project_status(request).mode != "enforce"
+    week = queries.load_week_figures(project)
+    context = {
+        "state": state,
+        "still": "open" in request.GET,  # the script then opens no request by itself
+        "risk": risk,
+        "risks": RISKS,
+        "repo": params["repo"],
+        "repositories": project.repositories.order_by("name").values_list("name", flat=True)[:50],
+        "rows": rows,
+        "can_batch": any(entry.groups for row in rows for entry in (row, *row.like)),
+        "further": listed.further,
+        "after": request.GET.get("after", ""),
+        "waiting": waiting,
+        "since": str(waiting),
+        "polls": state in ("pending", "mine") and request.GET.get("live") != "off",
+        "list_query": _list_query(params | {"state": state}),
+        "unanswered": week.unanswered,
+        "violations": queries.load_recent_violations(project)
+        if state == "pending" and week.has_violations
+        else [],
+        "not_enforced": queries.count_not_enforced(project)
+        if state == "pending" and observes
+        else 0,
+        "stopped": stops.load_live_stops(project) if load_project_status(request).has_stops else [],
+        "last_decision": queries.load_last_decision_us(project) if not rows else None,
+        "may_rule": has_role(request.membership, "reviewer"),
+        "batch_most": queries.MAX_BATCH,
+        "now": now_us(),
+        **(gate_context(request, opened, in_pane=True) if opened is not None else {}),
+    }
+    return render(request, "approvals/inbox.html", context)
+
+
+@require_safe
+@member_required
+@vary_on_headers("HX-Request")
+def gate_page(request: MemberRequest, gate: UUID) -> HttpResponse:
+    """Show one request, and after the decision who decided and what happened.
+
+    A page that shows the request polls `since` its mark: 204 while nothing changed, otherwise the
+    current request.
+    """
+    gate_row = load_gate_of_request(request, gate)
+    if "asof" in request.GET:  # a page of a higher layer
+        return redirect(
+            f"{reverse('gate_asof', args=[gate_row.id])}?{urlencode({'asof': request.GET['asof']})}"
+        )
+    part = request.headers.get("HX-Request") == "true"
+    if part and request.GET.get("since") == updates.poll_mark(gate_row):
+        return HttpResponse(status=204)
+    in_pane = part and request.GET.get("in") != "page"
+    context = gate_context(request, gate_row, in_pane=in_pane)
+    if part and "since" in request.GET:
+        context["news"] = updates.describe_change(
+            gate_row, request.GET["since"], context["missing_approvals"]
+        )
+    return render(request, "approvals/_gate.html" if part else "approvals/gate.html", context)
+
+
+def load_gate_of_request(request: MemberRequest, gate: UUID) -> Gate:
+    """Load a gate of the current project with its status as of now. Raises Http404."""
+    firsts = {
+        "first_of_agent": warnings.FIRST_OF_AGENT,
+        "first_in_project": warnings.FIRST_IN_PROJECT,
+    }
+    named = same_calls.has_same_call(effect="effect_id", other="effect_id")
+    joined = Gate.objects.select_related(*GATE_RELATIONS).annotate(named=named, **firsts)
+    gate_row = joined.filter(project=request.membership.project, id=gate).first()
+    if gate_row is None:
+        raise Http404
+    gate_row.status = deadlines.current_gate_status(gate_row, now_us())
+    return gate_row
+
+
+def gate_context(
+    request: MemberRequest, gate: Gate, *, in_pane: bool = False, **more: Any
+) -> dict[str, Any]:
+    """Return the context of a gate page, with the token of its form.
+
+    Record access.viewed.
+    """
+    form_token.record_gate_view(gate, request.membership)
+    plan = inputs.load_plan_body(gate.plan_position)
+    shown = card.build_card(gate, plan)
+    votes = review_context.load_votes(gate, shown.sha256)
+    eligibility = voting_votes.check_eligibility(gate, request.membership)
+    own_vote = next((cast for cast in votes if cast.vote.user_id == request.user.pk), None)
+    requirement = voting_votes.load_current_requirement(gate)
+    draft = drafts.load_draft(request, gate, shown)
+    now = now_us()
+    approvals = sum(cast.vote.answer == "approve" and not cast.uncounted for cast in votes)
+    may_rule = has_role(request.membership, "reviewer")
+    undecided = gate.status == "pending" and own_vote is None
+    outside = warnings.find_outside_hours({gate.id: (gate.policy_set_id, gate.requested_at_us)})
+    may_deny = eligibility.refusal is None or eligibility.refusal[0] == "self_approval"
+    return {
+        "gate": gate,
+        "effect": gate.effect,
+        "card": shown,
+        "draft_reason": draft.reason,
+        "ticked": draft.ticked,
+        "list_filters": drafts.list_filters_of(request) if in_pane else "",
+        "next_gate": None if in_pane or undecided else _next_gate(request, gate),
+        "longest": _longest_argument(shown),
+        "has_full_changes": _is_abridged(shown.changes),
+        "status": labels.STATUS_LABELS[gate.status],
+        "why_ended": labels.END_REASON_LABELS.get(gate.reason, ""),
+        "earlier": review_context.load_earlier_version(gate, plan),
+        "destructive": destructive_pushes.describe_destructive_push(
+            gate.tool, plan.get("arguments"), plan.get("preconditions")
+        ),
+        "similar": similar.load_similar_decisions(gate, plan),
+        "outside": outside.get(gate.id),
+        "chain": (chain := review_context.load_neighbouring_steps(gate)),
+        "own_step": next((step for step in chain if step.effect.id == gate.effect_id), None),
+        "afterwards": labels.describe_aftermath(gate.status, gate.effect.state, gate.effect.leave),
+        "votes": votes,
+        "approvals": approvals,
+        "missing_approvals": max(0, gate.minimum - approvals),
+        "eligible_voters": labels.describe_approvers(requirement),
+        "own_vote": own_vote,
+        "eligibility": eligibility,
+        "may_rule": may_rule,
+        "may_deny": may_deny,
+        "can_vote": undecided and may_deny and may_rule,
+        "step_up": requirement.step_up,
+        "reason_needed": bool(requirement.reason_of_yes),
+        "least_reason": max(MIN_REASON_CHARS, requirement.rationale_characters),
+        "ticket": requirement.ticket,
+        "code": card.confirmation_code(shown.intent),
+        "token": form_token.sign_gate_snapshot(gate, request.membership, shown, len(votes)),
+        "requested_lately": now - gate.requested_at_us < DAY_US,
+        "left_s": max(0, (gate.decide_by_us - now) // US),
+        "permission_left_s": max(0, ((gate.leave_until_us or now) - now) // US),
+        "stop": stops.find_blocking_stop(gate),
+        "effect_violations": violations.load_effect_violations(gate.effect),
+        "resolution": _resolution(gate),
+        "same_calls": _same_calls(gate),
+        "revoked_by": review_context.load_actor_and_reason(gate, "gate.ruled")
+        if gate.status == "revoked"
+        else ("", ""),
+        "poll_url": _poll_url(gate, in_pane),
+        "ended": ENDED,
+        "in_pane": in_pane,
+        "heading": 2 if in_pane else 1,
+        "subheading": 3 if in_pane else 2,
+        **more,
+    }
+
+
+def _poll_url(gate: Gate, in_pane: bool) -> str:
+    """Return the URL that an open gate's page polls; empty for an ended gate."""
+    if gate.status not in OPEN_STATUSES:
+        return ""
+    query = urlencode({"since": updates.poll_mark(gate), "in": "pane" if in_pane else "page"})
+    return f"{reverse('gate', args=[gate.id])}?{query}"
+
+
+def _resolution(gate: Gate) -> Resolution | None:
+    """Return the "not happened" resolution that led to this retry, if any."""
+    if gate.effect.resolution != "not_happened":
+        return None
+    return next(
+        (
+            resolution
+            for resolution in resolutions.load_resolutions(gate.effect)
+            if resolution.position < gate.opened_position and resolution.answer == "not_happened"
+        ),
+        None,
+    )
+
+
+def _same_calls(gate: Gate) -> list[same_calls.SameCallLink]:
+    """Return effects of other sessions that may already have done the same.
+
+    At most one query.
+    """
+    if not gate.named:  # type: ignore[attr-defined]
+        return []
+    links = same_calls.load_links_of_effects([gate.effect_id]).get(gate.effect_id, [])
+    return [link for link in links if link.earlier]
+
+
+def _next_gate(request: MemberRequest, gate: Gate) -> Gate | None:
+    """Return the next request for this person after an answered one, or the first."""
+    gate_id = queries.find_next_gate(request.membership, gate) or queries.find_first_gate(
+        request.membership
+    )
+    return Gate.objects.filter(id=gate_id).first() if gate_id is not None else None
+
+
+def _longest_argument(shown: card.Card) -> dict[str, Any]:
+    """Return the longest argument of a long card and its number."""
+    if not shown.long or not shown.pieces:
+        return {}
+    number = max(range(len(shown.pieces)), key=lambda index: len(shown.pieces[index].text))
+    return {"number": number, "name": shown.pieces[number].name}
+
+
+def _is_abridged(changed: Changes) -> bool:
+    """Return True if fact 2 shows only a part: a diff, or commits that are cut."""
+    short = all(
+        len(commit.name) <= 12 and len(commit.title) <= 60 and len(commit.author) <= 20
+        for commit in changed.commits
+    )
+    return bool(changed.files) or len(changed.commits) > 6 or not short
+
+
+def _opened_gate(request: MemberRequest) -> Gate | None:
+    """Return the request named by `open`. Without one, the script opens the first."""
+    try:
+        return load_gate_of_request(request, UUID(request.GET.get("open", "")))
+    except (ValueError, Http404):
+        return None
+
+
+def _list_query(params: dict[str, str]) -> str:
+    return urlencode([(name, value) for name, value in params.items() if value])

@@ -1,0 +1,44 @@
+"""Request admission: the largest body per path, and whether its sender is known.
+
+This is the only module of the server that knows the application.
+"""
+
+import re
+from typing import Final
+
+from django.conf import settings
+from django.contrib.auth import SESSION_KEY
+from django.contrib.sessions.backends.db import SessionStore
+from django.db import DatabaseError, DataError, InterfaceError, connection
+from django.http import parse_cookie
+
+from accounts import tokens
+from api.endpoint import BATCH_BYTES
+
+AGENTS_PREFIX: Final = "/api/"
+_ARTIFACT_BYTES: Final = re.compile(r"/api/v1/artifacts/[^/]+/bytes", re.ASCII)
+
+
+def find_most_bytes(path: str) -> int:
+    """Return the largest body that any view at `path` reads."""
+    if _ARTIFACT_BYTES.fullmatch(path):
+        return max(settings.GATEBOOK_ARTIFACT_BYTES, BATCH_BYTES)
+    return BATCH_BYTES if path.startswith(AGENTS_PREFIX) else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+
+
+def is_known(path: str, authorization: str, cookie: str) -> bool:
+    """Return whether a request has a valid token or, for pages, a sign-in.
+
+    Checks no permissions. Runs in a thread of the application and closes its database connection.
+    """
+    try:
+        if path.startswith(AGENTS_PREFIX):
+            return tokens.authenticate_token(authorization) is not None
+        key = parse_cookie(cookie).get(settings.SESSION_COOKIE_NAME)
+        return bool(key) and SESSION_KEY in SessionStore(key)
+    except DataError:
+        return False  # no sign-in has a key that the database rejects
+    except (DatabaseError, InterfaceError):
+        return True  # the view will report the same fault
+    finally:
+        connection.close()

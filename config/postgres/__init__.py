@@ -1,1 +1,0 @@
-"""Django's PostgreSQL backend with a pool that outlives the server: ENGINE "config.postgres"."""

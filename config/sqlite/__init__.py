@@ -1,1 +1,0 @@
-"""Django's SQLite backend with a fair queue of writers: ENGINE "config.sqlite"."""

@@ -1,0 +1,198 @@
+"""Job heartbeats: background jobs record each run and its result.
+
+A job that is silent or keeps failing is shown on every page and by /readyz.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+import structlog
+
+log = structlog.get_logger("gatebook.jobs")
+
+
+class Job(NamedTuple):
+    """A periodic job; `always_shown` shows it on pages even while it is healthy."""
+
+    label: str
+    every_us: int
+    always_shown: bool = False
+
+
+_SECOND_US: Final = 1_000_000
+JOBS: Final = {
+    "sweeper": Job("Stuck checks", 5 * _SECOND_US, always_shown=True),
+    "outbox": Job("Event delivery", 5 * _SECOND_US, always_shown=True),
+    "waker": Job("Agent wake-ups", 5 * _SECOND_US, always_shown=True),
+    "words": Job("Search index", 3 * _SECOND_US, always_shown=True),
+    "alerts": Job("Saved-search alerts", 60 * _SECOND_US, always_shown=True),
+    "notices": Job("Notifications", 5 * _SECOND_US),
+    "gates": Job("Approval deadlines", 5 * _SECOND_US),
+    "exports": Job("Exports", 5 * _SECOND_US),
+    "pruning": Job("Clean-up", 3_600 * _SECOND_US),
+}
+# While these jobs are absent Gatebook is down: nothing is checked, or no heartbeat can arrive.
+_OUTAGE_JOBS: Final = ("sweeper", "waker")
+# A job is late when silent for longer than this and than three of its intervals.
+LATE_US: Final = 60_000_000
+CLOCK_ROW: Final = "clock"  # not a job: this row records how far the wall clock was set back
+CLOCK_STEP_US: Final = 5_000_000  # larger than the difference between clocks of several machines
+
+RunEnder = Callable[[str, BaseException | None], object]
+_keepers: list[Callable[[str], object]] = []
+_enders: list[RunEnder] = []
+
+
+class JobState(NamedTuple):
+    """The state of a job; a time is None if there was no such run.
+
+    `ahead_us` is positive if the last run is in the future, because the clock was set back.
+    """
+
+    name: str
+    word: str
+    ago_us: int | None
+    late: bool
+    succeeded_ago_us: int | None = None
+    failed_ago_us: int | None = None
+    error: str = ""
+    ahead_us: int = 0
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last finished run failed."""
+        return bool(self.error)
+
+    @property
+    def in_trouble(self) -> bool:
+        """Whether an operator should check it."""
+        return self.late or self.failing or bool(self.ahead_us)
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether page footers show it."""
+        return self.ago_us is not None and (JOBS[self.name].always_shown or self.in_trouble)
+
+
+class ClockStep(NamedTuple):
+    """A backward step of the wall clock: its size, age and remaining time."""
+
+    by_us: int
+    ago_us: int
+    left_us: int
+
+
+class _Heartbeat(NamedTuple):
+    name: str
+    beat_us: int
+    every_us: int
+    held_us: int
+    succeeded_us: int
+    failed_us: int
+    error: str
+
+
+def register_heartbeat_writer(
+    keeper: Callable[[str], object], ender: RunEnder | None = None
+) -> None:
+    """Register `keeper` for heartbeats and `ender` for results of runs."""
+    if keeper not in _keepers:
+        _keepers.append(keeper)
+    if ender is not None and ender not in _enders:
+        _enders.append(ender)
+
+
+def record_heartbeat(name: str) -> None:
+    """Record that the job runs; a failure to store this does not stop the job."""
+    for keeper in _keepers:
+        try:
+            keeper(name)
+        except Exception as error:  # the missing heartbeat reveals it
+            log.warning("heartbeat_lost", job=name, error=f"{type(error).__name__}: {error}"[:200])
+
+
+@contextmanager
+def record_run(name: str) -> Iterator[None]:
+    """Record the result of the run inside; also a decorator."""
+    try:
+        yield
+    except Exception as error:
+        _record_end(name, error)
+        raise
+    _record_end(name, None)
+
+
+def _record_end(name: str, error: BaseException | None) -> None:
+    for ender in _enders:
+        try:
+            ender(name, error)
+        except Exception as lost:  # must not hide the job's own exception
+            log.warning("heartbeat_lost", job=name, error=f"{type(lost).__name__}: {lost}"[:200])
+
+
+def evaluate_jobs(pulses: str, now_us: int) -> list[JobState]:
+    """Return the state of each job from the text that monitoring/job_heartbeats.py builds."""
+    heartbeats = {heartbeat.name: heartbeat for heartbeat in _parse_heartbeats(pulses)}
+    states = []
+    for name, job in JOBS.items():
+        heartbeat = heartbeats.get(name)
+        if heartbeat is None:
+            states.append(JobState(name, job.label, None, late=False))
+            continue
+        # A job that keeps failing runs without effect: only its successes count.
+        achieved_us = heartbeat.succeeded_us if heartbeat.error else heartbeat.beat_us
+        late = now_us - achieved_us > max(LATE_US, 3 * max(heartbeat.every_us, job.every_us))
+        ahead_us = heartbeat.beat_us - now_us
+        states.append(
+            JobState(
+                name,
+                job.label,
+                _ago(heartbeat.beat_us, now_us) or 0,
+                late,
+                _ago(heartbeat.succeeded_us, now_us),
+                _ago(heartbeat.failed_us, now_us),
+                heartbeat.error,
+                ahead_us if ahead_us > CLOCK_STEP_US else 0,
+            )
+        )
+    return states
+
+
+def find_clock_step(pulses: str, now_us: int) -> ClockStep | None:
+    """Return the last backward clock step, until the clock has caught up."""
+    for heartbeat in _parse_heartbeats(pulses):
+        if heartbeat.name == CLOCK_ROW and now_us < heartbeat.beat_us + heartbeat.every_us:
+            return ClockStep(
+                heartbeat.every_us,
+                max(now_us - heartbeat.beat_us, 0),
+                heartbeat.beat_us + heartbeat.every_us - now_us,
+            )
+    return None
+
+
+def alerts_paused_until(pulses: str) -> int:
+    """Return until when alerts are paused after downtime of Gatebook."""
+    return max(
+        [
+            0,
+            *(
+                heartbeat.held_us
+                for heartbeat in _parse_heartbeats(pulses)
+                if heartbeat.name in _OUTAGE_JOBS
+            ),
+        ]
+    )
+
+
+def _ago(at_us: int, now_us: int) -> int | None:
+    return max(now_us - at_us, 0) if at_us else None
+
+
+def _parse_heartbeats(pulses: str) -> list[_Heartbeat]:
+    heartbeats = []
+    for word in pulses.split():
+        name, beat_us, every_us, held_us, succeeded_us, failed_us, error = word.split(":")
+        times = (int(beat_us), int(every_us), int(held_us), int(succeeded_us), int(failed_us))
+        heartbeats.append(_Heartbeat(name, *times, error))
+    return heartbeats

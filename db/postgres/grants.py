@@ -1,0 +1,35 @@
+"""Grants for two PostgreSQL roles, owner and application.
+
+The owner migrates. The application adds to history and never changes it.
+
+With `DATABASE_OWNER_URL` set, `manage.py setup` runs as the owner and then grants the role of
+`DATABASE_URL` what it needs. Triggers reject changes of history anyway; the grants also keep a
+compromised application from dropping the triggers.
+"""
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from db import triggers
+
+# The application may delete bodies; a trigger requires an erasure that names them.
+ERASABLE = frozenset({"journal_body"})
+
+
+def grant_application_role(connection: BaseDatabaseWrapper, role: str) -> None:
+    """Grant `role` what the application needs, with append-only access to history.
+
+    Idempotent. Run it as the owner.
+    """
+    name = connection.ops.quote_name(role)
+    statements = [
+        f"GRANT USAGE ON SCHEMA public TO {name}",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {name}",
+        f"GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO {name}",
+        f"REVOKE INSERT, UPDATE, DELETE ON django_migrations FROM {name}",
+    ]
+    for table in triggers.APPEND_ONLY_TABLES:
+        kept = "UPDATE" if table in ERASABLE else "UPDATE, DELETE"
+        statements.append(f"REVOKE {kept} ON {connection.ops.quote_name(table)} FROM {name}")
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)

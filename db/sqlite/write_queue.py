@@ -1,0 +1,137 @@
+"""Fair queue of writers: SQLite allows one at a time, in no order of waiters.
+
+By itself SQLite polls: a person's form waited seconds behind importers that kept overtaking it.
+Here writers go first come, first served, except that people's requests, which are short, go before
+those of agents. One queue serves one database file in one process; SQLite's own lock and busy
+timeout separate processes.
+"""
+
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+# After so many people in a row a waiting agent writes, so that nobody starves.
+PEOPLE_IN_A_ROW = 3
+
+_asks_for = threading.local()
+
+
+@contextmanager
+def prioritize_person() -> Iterator[None]:
+    """Within this context the thread writes for a person, before agents."""
+    _asks_for.person = True
+    try:
+        yield
+    finally:
+        _asks_for.person = False
+
+
+class BlockedError(Exception):
+    """The turn did not come in time, or this thread would wait for itself."""
+
+
+@dataclass(eq=False)
+class QueuePlace:
+    """One connection's place in a queue of writers, from `take` to `leave`. Reusable."""
+
+    queue: "WriterQueue"
+    turn: threading.Event = field(default_factory=threading.Event)
+    thread: int = 0
+
+    @property
+    def held(self) -> bool:
+        """Return whether this place has the turn now."""
+        return self.queue.holder is self
+
+    def take(self, timeout_s: float) -> None:
+        """Wait for the turn at most `timeout_s` seconds; no-op when it is held already.
+
+        Raises BlockedError on timeout, and at once when this thread has the turn by another place.
+        """
+        if not self.held:
+            self.queue.take(self, timeout_s)
+
+    def leave(self) -> None:
+        """Pass the turn to the next waiter; no-op when it is not held.
+
+        Any thread may call it.
+        """
+        if self.held:
+            self.queue.leave(self)
+
+
+class WriterQueue:
+    """The current writer and the waiting ones, in their order of arrival."""
+
+    def __init__(self) -> None:
+        # Reentrant, because a collected connection releases its turn, and the collector may run at
+        # any allocation, also within this mutex. So nothing is allocated there between a check and
+        # what follows.
+        self.mutex = threading.RLock()
+        self.holder: QueuePlace | None = None
+        self.waiting: deque[QueuePlace] = deque()
+        self.people: deque[QueuePlace] = deque()
+        self.people_in_a_row = 0
+
+    def take(self, place: QueuePlace, timeout_s: float) -> None:
+        """See Place.take."""
+        place.thread = threading.get_ident()
+        place.turn.clear()
+        line = self.people if getattr(_asks_for, "person", False) else self.waiting
+        with self.mutex:
+            if self.holder is None:
+                self.holder = place
+                return
+            if self.holder.thread == place.thread:
+                raise BlockedError(
+                    "this thread is already writing through another connection to the same database"
+                )
+            line.append(place)
+        if place.turn.wait(timeout_s):
+            return
+        with self.mutex:
+            # The turn may have come after the timeout. Then it is ours and must not be lost.
+            if self.holder is not place:
+                line.remove(place)
+                raise BlockedError(f"waited {timeout_s:g} s for the turn to write")
+
+    def leave(self, place: QueuePlace) -> None:
+        """See Place.leave."""
+        with self.mutex:
+            if self.holder is not place:
+                return
+            self.holder = self._next()
+            if self.holder is not None:
+                self.holder.turn.set()
+
+    def _next(self) -> QueuePlace | None:
+        """Return the next writer. Call with the mutex held."""
+        if self.people and (self.people_in_a_row < PEOPLE_IN_A_ROW or not self.waiting):
+            self.people_in_a_row += 1
+            return self.people.popleft()
+        self.people_in_a_row = 0
+        return self.waiting.popleft() if self.waiting else None
+
+
+_queues: dict[str, WriterQueue] = {}
+_queues_mutex = threading.Lock()
+
+
+def get_writer_queue(name: str) -> WriterQueue:
+    """Return this process's queue for a database file; spellings of a path share it."""
+    key = name if name.startswith("file:") or name == ":memory:" else os.path.realpath(name)
+    with _queues_mutex:
+        return _queues.setdefault(key, WriterQueue())
+
+
+def _forget_after_fork() -> None:
+    # Threads do not survive a fork, so their turns and mutexes are never released in the child.
+    global _queues_mutex
+    _queues_mutex = threading.Lock()
+    _queues.clear()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

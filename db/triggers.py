@@ -1,0 +1,253 @@
+"""Database triggers on both vendors, first of all for the append-only journal.
+
+Missing ones are installed after every migration and flush: on SQLite a migration that adds a
+constraint rebuilds its table, which silently drops the table's triggers. The start-up check refuses
+a database where one is missing. Upper apps add triggers with `register_triggers`.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+
+@dataclass(frozen=True)
+class TriggerSet:
+    """Triggers by name for each vendor, and the functions that they call.
+
+    A trigger is its table and the rest of CREATE TRIGGER. Functions prefix tables with `{schema}.`,
+    so that no temporary table can replace one. `needs`: other tables that the triggers use.
+    """
+
+    postgresql: Mapping[str, tuple[str, str]]
+    functions: str
+    sqlite: Mapping[str, tuple[str, str]]
+    needs: tuple[str, ...] = ()
+
+    def triggers(self, connection: BaseDatabaseWrapper) -> Mapping[str, tuple[str, str]]:
+        """Return the triggers of the connection's vendor."""
+        return self.postgresql if connection.vendor == "postgresql" else self.sqlite
+
+
+APPEND_ONLY_TABLES = ("journal_entry", "journal_body", "journal_erasure")
+
+_FUNCTIONS = """
+CREATE OR REPLACE FUNCTION journal_refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'the journal is append-only: % on % is refused', TG_OP, TG_TABLE_NAME
+    USING ERRCODE = 'restrict_violation';
+END $$;
+CREATE OR REPLACE FUNCTION journal_refuse_unnamed_erasure() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF TG_OP = 'DELETE' AND EXISTS (SELECT 1 FROM {schema}.journal_erasure WHERE entry_id = OLD.entry_id) THEN
+    RETURN OLD;
+  END IF;
+  RAISE EXCEPTION 'the journal is append-only: a body goes only after an erasure names it (% on %)',
+    TG_OP, TG_TABLE_NAME USING ERRCODE = 'restrict_violation';
+END $$;
+CREATE OR REPLACE FUNCTION journal_refuse_erased_body() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF EXISTS (SELECT 1 FROM {schema}.journal_erasure WHERE entry_id
+      BETWEEN (SELECT min(entry_id) FROM added) AND (SELECT max(entry_id) FROM added)) THEN
+    IF EXISTS (SELECT 1 FROM {schema}.journal_erasure JOIN added USING (entry_id)) THEN
+      RAISE EXCEPTION 'the journal is append-only: the body of an erased entry never comes back'
+        USING ERRCODE = 'restrict_violation';
+    END IF;
+  END IF;
+  RETURN NULL;
+END $$;
+"""
+
+
+def _changes(table: str) -> str:
+    function = (
+        "journal_refuse_unnamed_erasure" if table == "journal_body" else "journal_refuse_change"
+    )
+    return f"BEFORE UPDATE OR DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION {function}()"
+
+
+def _truncation(table: str) -> str:
+    return f"BEFORE TRUNCATE ON {table} FOR EACH STATEMENT EXECUTE FUNCTION journal_refuse_change()"
+
+
+_POSTGRESQL = {
+    **{f"{table}_never_changes": (table, _changes(table)) for table in APPEND_ONLY_TABLES},
+    **{f"{table}_is_never_truncated": (table, _truncation(table)) for table in APPEND_ONLY_TABLES},
+    # Once per statement, by one range lookup: a lookup for every row would cost four times as much.
+    "journal_body_stays_erased": (
+        "journal_body",
+        "AFTER INSERT ON journal_body REFERENCING NEW TABLE AS added"
+        " FOR EACH STATEMENT EXECUTE FUNCTION journal_refuse_erased_body()",
+    ),
+}
+
+
+def _refused(table: str, verb: str) -> str:
+    return f"""BEFORE {verb} ON {table} BEGIN
+        SELECT RAISE(ABORT, 'the journal is append-only: {verb} on {table} is refused'); END"""
+
+
+# INSERT OR REPLACE would bypass the DELETE trigger on connections without recursive_triggers. So an
+# insert of an existing row is skipped (RAISE(IGNORE)): ON CONFLICT DO NOTHING works as usual, and
+# REPLACE does nothing.
+def _skipped(table: str, condition: str) -> str:
+    return f"BEFORE INSERT ON {table} WHEN {condition} BEGIN SELECT RAISE(IGNORE); END"
+
+
+_SQLITE = {
+    **{
+        f"{table}_never_changes": (table, _refused(table, "UPDATE")) for table in APPEND_ONLY_TABLES
+    },
+    **{
+        f"{table}_never_goes": (table, _refused(table, "DELETE"))
+        for table in ("journal_entry", "journal_erasure")
+    },
+    "journal_body_never_goes": (
+        "journal_body",
+        """BEFORE DELETE ON journal_body
+        WHEN NOT EXISTS (SELECT 1 FROM journal_erasure WHERE entry_id = OLD.entry_id) BEGIN
+        SELECT RAISE(ABORT, 'the journal is append-only: a body goes only after an erasure names it'); END""",
+    ),
+    "journal_body_stays_erased": (
+        "journal_body",
+        """AFTER INSERT ON journal_body
+        WHEN EXISTS (SELECT 1 FROM journal_erasure WHERE entry_id = NEW.entry_id) BEGIN
+        SELECT RAISE(ABORT, 'the journal is append-only: the body of an erased entry never comes back'); END""",
+    ),
+    "journal_entry_is_never_replaced": (
+        "journal_entry",
+        _skipped(
+            "journal_entry",
+            "EXISTS (SELECT 1 FROM journal_entry"
+            " WHERE project = NEW.project AND source = NEW.source AND id = NEW.id)"
+            " OR EXISTS (SELECT 1 FROM journal_entry WHERE position = NEW.position)",
+        ),
+    ),
+    **{
+        f"{table}_is_never_replaced": (
+            table,
+            _skipped(table, f"EXISTS (SELECT 1 FROM {table} WHERE entry_id = NEW.entry_id)"),
+        )
+        for table in ("journal_body", "journal_erasure")
+    },
+}
+
+_trigger_sets = [TriggerSet(_POSTGRESQL, _FUNCTIONS, _SQLITE)]
+
+
+def register_triggers(trigger_set: TriggerSet) -> None:
+    """Register the triggers of an upper app for installation and checks."""
+    if trigger_set not in _trigger_sets:
+        _trigger_sets.append(trigger_set)
+
+
+def trigger_tables(connection: BaseDatabaseWrapper) -> dict[str, str]:
+    """Return every trigger's name with its table."""
+    return {
+        name: table
+        for trigger_set in _trigger_sets
+        for name, (table, _) in trigger_set.triggers(connection).items()
+    }
+
+
+def find_missing_triggers(connection: BaseDatabaseWrapper) -> list[str]:
+    """Return the names of absent, disabled or modified triggers.
+
+    PostgreSQL prints statements in its own form, which changes between versions. So a trigger's
+    comment holds the digest of its source statement and of that printed form; function sources are
+    compared directly.
+    """
+    if connection.vendor == "postgresql":
+        return _missing_on_postgresql(connection)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+        present = dict(cursor.fetchall())
+    return [
+        name
+        for trigger_set in _trigger_sets
+        for name, (_, statement) in trigger_set.sqlite.items()
+        if present.get(name) != f"CREATE TRIGGER {name} {statement}"
+    ]
+
+
+def _missing_on_postgresql(connection: BaseDatabaseWrapper) -> list[str]:
+    with connection.cursor() as cursor:
+        # 'D' is disabled, 'R' fires only for replicas. A trigger on another table protects nothing.
+        cursor.execute(
+            "SELECT trigger.tgname, pg_class.relname,"
+            " obj_description(trigger.oid, 'pg_trigger'), called.prosrc,"
+            " pg_get_triggerdef(trigger.oid, TRUE), quote_ident(current_schema())"
+            " FROM pg_trigger trigger JOIN pg_class ON pg_class.oid = trigger.tgrelid"
+            " JOIN pg_proc called ON called.oid = trigger.tgfoid"
+            " WHERE NOT trigger.tgisinternal AND trigger.tgenabled IN ('O', 'A')"
+            " AND pg_table_is_visible(pg_class.oid)"
+        )
+        rows = cursor.fetchall()
+    present = {(row[0], row[1]): row[2:5] for row in rows}
+    schema = rows[0][5] if rows else ""
+    absent: list[str] = []
+    for trigger_set in _trigger_sets:
+        bodies = dict(_FUNCTION.findall(trigger_set.functions.replace("{schema}", schema)))
+        for name, (table, statement) in trigger_set.postgresql.items():
+            called = bodies.get(_CALLED.findall(statement)[-1])
+            comment, body, printed = present.get((name, table), ("", "", ""))
+            if comment != _digest(statement, printed) or called not in (None, body):
+                absent.append(name)
+    return absent
+
+
+_FUNCTION: Final = re.compile(
+    r"FUNCTION (\w+)\(\) RETURNS trigger LANGUAGE plpgsql AS \$\$(.*?)\$\$", re.DOTALL
+)
+_CALLED: Final = re.compile(r"EXECUTE FUNCTION (\w+)\(\)")
+
+
+def _digest(statement: str, printed: str) -> str:
+    return hashlib.sha256(f"{statement}\0{printed}".encode()).hexdigest()
+
+
+def install_triggers(connection: BaseDatabaseWrapper) -> None:
+    """Create missing triggers and update functions, for apps whose tables all exist."""
+    existing = set(connection.introspection.table_names())
+    absent = set(find_missing_triggers(connection))
+    with connection.cursor() as cursor:
+        for trigger_set in _trigger_sets:
+            triggers = trigger_set.triggers(connection)
+            if not {*trigger_set.needs, *(table for table, _ in triggers.values())} <= existing:
+                continue
+            if connection.vendor == "postgresql":
+                cursor.execute("SELECT quote_ident(current_schema())")
+                cursor.execute(trigger_set.functions.replace("{schema}", cursor.fetchone()[0]))
+            for name, (table, statement) in triggers.items():
+                if name in absent:
+                    # A disabled trigger, or one on another table, counts as missing.
+                    cursor.execute(f"DROP TRIGGER IF EXISTS {name}{_on(connection, table)}")
+                    cursor.execute(f"CREATE TRIGGER {name} {statement}")
+                    if connection.vendor == "postgresql":
+                        cursor.execute(
+                            "SELECT pg_get_triggerdef(oid, TRUE) FROM pg_trigger"
+                            f" WHERE tgname = '{name}' AND tgrelid = '{table}'::regclass"
+                        )
+                        digest = _digest(statement, cursor.fetchone()[0])
+                        cursor.execute(f"COMMENT ON TRIGGER {name} ON {table} IS '{digest}'")
+
+
+def drop_for_test_flush(connection: BaseDatabaseWrapper) -> None:
+    """Remove the triggers for a test's flush; post_migrate restores them."""
+    with connection.cursor() as cursor:
+        for name, table in trigger_tables(connection).items():
+            cursor.execute(f"DROP TRIGGER IF EXISTS {name}{_on(connection, table)}")
+
+
+def _on(connection: BaseDatabaseWrapper, table: str) -> str:
+    """Return the ON clause of DROP TRIGGER, which only PostgreSQL needs."""
+    return f" ON {table}" if connection.vendor == "postgresql" else ""
+
+
+def install_after_migrate(using: str, **_signal: Any) -> None:
+    """Handle `post_migrate`."""
+    install_triggers(connections[using])

@@ -1,0 +1,8 @@
+"""What several pages share: template tags, states, pagination, untrusted text."""
+
+from django.apps import AppConfig
+
+
+class DisplayConfig(AppConfig):
+    name = "display"
+    label = "display"

@@ -1,0 +1,78 @@
+"""Page addresses of rows, for pages, the agents' API and background jobs."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.conf import settings
+from django.urls import reverse
+
+from accounts.access import PROJECT_PARAMETER
+from accounts.models import Project
+
+
+@cache
+def _page_prefix(name: str) -> str:
+    """Return the address of an object's page without its id.
+
+    The URLs of the pages are used also from the agents' API.
+    """
+    nobody = UUID(int=0)
+    return reverse(name, args=[nobody], urlconf=settings.ROOT_URLCONF).removesuffix(f"{nobody}/")
+
+
+def _event_url(row: Any) -> str:
+    """Return the effect's page at this entry, else the session's page, else a search."""
+    if row.effect_position is not None:
+        return f"{_page_prefix('effect')}{row.effect}/?fact={row.position}"
+    if row.session_position is not None:
+        return f"{_page_prefix('session')}{row.session}/"
+    return f"{_search_url_prefix()}?q=event+position%3A{row.position}"
+
+
+@cache
+def _search_url_prefix() -> str:
+    return reverse("audit", urlconf=settings.ROOT_URLCONF)
+
+
+def search_url_for_project(text: str, project: Project) -> str:
+    """Return a search address that names the project.
+
+    The reader may be in another project.
+    """
+    return f"{_search_url_prefix()}?{urlencode({'q': text, PROJECT_PARAMETER: project.name})}"
+
+
+def absolute_url(path: str, project: Project) -> str:
+    """Return the full address of a row's page; that of a search names its project."""
+    of = (
+        f"&{urlencode({PROJECT_PARAMETER: project.name})}"
+        if path.startswith(f"{_search_url_prefix()}?")
+        else ""
+    )
+    return f"{settings.GATEBOOK_URL}{path}{of}"
+
+
+URL_OF_ROW: Final[dict[str, Callable[[Any], str]]] = {
+    "effect": lambda row: f"{_page_prefix('effect')}{row.pk}/",
+    "session": lambda row: f"{_page_prefix('session')}{row.pk}/",
+    "gate": lambda row: f"{_page_prefix('gate')}{row.pk}/",
+    "exemption": lambda row: f"{_page_prefix('exemption')}{row.pk}/",
+    "event": _event_url,
+}
+
+
+def search_url(text: str, **params: str) -> str:
+    """Return the address of the search for the query `text`.
+
+    Without a query if it is empty.
+    """
+    pairs = {**({"q": text} if text else {}), **params}
+    return _search_page_url() + (f"?{urlencode(pairs)}" if pairs else "")
+
+
+@cache
+def _search_page_url() -> str:
+    return reverse("audit")

@@ -1,0 +1,236 @@
+"""HTTP client of the importers: sends batches and artifacts, with retries."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import httpx
+import msgspec
+
+from importers.to_events import Payload
+from importers.trajectory import Json
+
+MAX_TRIES = 8
+MAX_RETRY_WAIT_S = 60.0
+FIRST_WAIT_S = 0.5
+_RETRY_STATUSES = (429, 503)
+
+
+class ImportRefusedError(Exception):
+    """An API error with its own sentence. `about` is an event id or a path."""
+
+    def __init__(self, about: str, sentence: str) -> None:
+        super().__init__(f"{about}: {sentence}")
+        self.about = about
+        self.sentence = sentence
+
+
+@dataclass(slots=True)
+class BatchCounts:
+    """Counts of the items of one or more batches."""
+
+    created: int = 0
+    known: int = 0
+
+
+class ImportClient:
+    """HTTP client of one Gatebook. `http` has the base URL and the token.
+
+    With `judge`, the server evaluates its active policy for every effect. Every request has a
+    stable id, so an import that failed can be repeated from the start.
+    """
+
+    def __init__(
+        self,
+        http: httpx.Client,
+        sleep: Callable[[float], None] = time.sleep,
+        *,
+        judge: bool = False,
+    ) -> None:
+        self._http = http
+        self._events = f"/api/v1/events{'?judge=true' if judge else ''}"
+        self._sleep = sleep
+        self._answered = False
+
+    def send(self, batch: list[bytes]) -> BatchCounts:
+        """Post encoded items; retry retryable ones a bounded number of times.
+
+        Raises RefusalError for the first item that is rejected or recorded only as a claim.
+        """
+        tally = BatchCounts()
+        waiting = batch
+        for attempt in range(MAX_TRIES):
+            answer = self._request(
+                "POST", self._events, b"[" + b",".join(waiting) + b"]", "application/json"
+            )
+            results = answer.get("results")
+            if not isinstance(results, list) or len(results) != len(waiting):
+                raise ImportRefusedError(
+                    "/api/v1/events", "The server answered without a result for every item."
+                )
+            retryable = []
+            for item, result in zip(waiting, results, strict=True):
+                status = result.get("status")
+                if result.get("note"):
+                    raise _build_item_refusal(result)
+                if status == "created":
+                    tally.created += 1
+                elif status == "duplicate":
+                    tally.known += 1
+                elif result.get("retryable") is True:
+                    retryable.append((item, result))
+                else:
+                    raise _build_item_refusal(result)
+            if not retryable:
+                return tally
+            if attempt == MAX_TRIES - 1:
+                raise _build_item_refusal(retryable[0][1])
+            self._sleep(_backoff_s(attempt))
+            waiting = [item for item, _ in retryable]
+        return tally
+
+    def store(self, payload: Payload) -> bool:
+        """Record and upload a payload as an artifact; return whether it is new."""
+        effect = self._effect_id(payload)
+        artifact = self._request(
+            "POST",
+            "/api/v1/artifacts",
+            msgspec.json.encode(
+                {
+                    "session": payload.session,
+                    "effect": effect,
+                    "type": payload.type,
+                    "name": f"{payload.type} of {payload.effect_key}",
+                    "sha256": payload.sha256,
+                    "size": len(payload.content),
+                    "media_type": payload.media_type,
+                }
+            ),
+            "application/json",
+            {"Idempotency-Key": payload.request_id},
+        )
+        if "id" not in artifact:
+            return False  # recorded by an earlier import, which has uploaded the bytes
+        path = f"/api/v1/artifacts/{artifact['id']}"
+        if self._request("GET", path).get("stored") is True:
+            return False
+        self._request("PUT", f"{path}/bytes", payload.content, "application/octet-stream")
+        return True
+
+    def judgements(self, session: str) -> Counter[tuple[str, str]]:
+        """Count the effects of a session by policy outcome (empty if none) and rule."""
+        counts: Counter[tuple[str, str]] = Counter()
+        query = {"session": session, "limit": "200"}
+        while True:
+            answer = self._request("GET", f"/api/v1/effects?{httpx.QueryParams(query)}")
+            for effect in answer.get("items") or []:
+                counts[effect.get("judged", ""), effect.get("judged_by", "")] += 1
+            if not answer.get("next"):
+                return counts
+            query["after"] = str(answer["next"])
+
+    def _effect_id(self, payload: Payload) -> str:
+        query = httpx.QueryParams(
+            {"session": payload.session, "effect_key": payload.effect_key, "limit": "1"}
+        )
+        answer = self._request("GET", f"/api/v1/effects?{query}")
+        for effect in answer.get("items") or []:
+            if effect.get("effect_key") == payload.effect_key:
+                return str(effect["id"])
+        raise ImportRefusedError(
+            payload.effect_key,
+            f"The server does not know this effect of session {payload.session}.",
+        )
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None = None,
+        media_type: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> dict[str, Json]:
+        headers = dict(headers or {})
+        if media_type is not None:
+            headers["Content-Type"] = media_type
+        for attempt in range(MAX_TRIES):
+            last = attempt == MAX_TRIES - 1
+            try:
+                response = self._http.request(method, path, content=content, headers=headers)
+            except httpx.TransportError as fault:
+                # Before the first response, a wrong URL is likelier than a restart of the server.
+                if last or not self._answered:
+                    why = str(fault) or type(fault).__name__
+                    raise ImportRefusedError(
+                        path, f"The server cannot be reached ({why})."
+                    ) from None
+                self._sleep(_backoff_s(attempt))
+                continue
+            self._answered = True
+            if response.status_code in _RETRY_STATUSES and not last:
+                self._sleep(_retry_delay_s(response, attempt))
+                continue
+            if not response.is_success:
+                raise ImportRefusedError(path, _error_sentence(response))
+            return _decode_object(response, path)
+        raise AssertionError("the last try returns or raises")
+
+
+def _decode_object(response: httpx.Response, path: str) -> dict[str, Json]:
+    try:
+        answer = msgspec.json.decode(response.content)
+    except msgspec.DecodeError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise ImportRefusedError(
+            path, "The server's response is not a JSON object. Check that --url is a Gatebook."
+        )
+    return answer
+
+
+def _build_item_refusal(result: dict[str, Json]) -> ImportRefusedError:
+    sentence = (
+        result.get("detail")
+        or result.get("code")
+        or result.get("status")
+        or "refused without a reason"
+    )
+    if result.get("status") == "conflict":
+        # The server's advice to send a new id does not apply to files.
+        sentence = (
+            "This session was already imported from a file with another beginning. Import the"
+            " complete, unchanged "
+            "file: a part of a file, or a file with changed earlier lines, looks like a"
+            " contradiction. Everything "
+            "sent so far remains, and the contradiction is kept as evidence."
+        )
+    if result.get("note") == "other_agent":
+        sentence = (
+            "This session belongs to another agent. Import the file as that agent, with --agent"
+            " or its token."
+        )
+    return ImportRefusedError(f"event {result.get('id')}", str(sentence))
+
+
+def _error_sentence(response: httpx.Response) -> str:
+    """Return the server's error sentence with the HTTP status."""
+    try:
+        problem = msgspec.json.decode(response.content)
+    except msgspec.DecodeError:
+        problem = None
+    detail = problem.get("detail") or problem.get("title") if isinstance(problem, dict) else None
+    return f"{detail or response.reason_phrase} (HTTP {response.status_code})"
+
+
+def _retry_delay_s(response: httpx.Response, attempt: int) -> float:
+    retry_after = response.headers.get("Retry-After", "")
+    seconds = float(retry_after) if retry_after.isascii() and retry_after.isdigit() else 0.0
+    # A server that is busy for long keeps sending the same short Retry-After.
+    return min(max(seconds, _backoff_s(attempt)), MAX_RETRY_WAIT_S)
+
+
+def _backoff_s(attempt: int) -> float:
+    return min(FIRST_WAIT_S * 2.0**attempt, MAX_RETRY_WAIT_S)

@@ -1,0 +1,360 @@
+"""`manage.py import_trajectory FORMAT FILE…`: import recorded trajectories."""
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from argparse import ArgumentParser
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.db import transaction
+from django.utils.module_loading import import_string
+
+from accounts import agents, projects, tokens
+from accounts.models import Agent, AgentToken
+from importers import READERS
+from importers.api_client import BatchCounts, ImportClient, ImportRefusedError
+from importers.files import BadInputError, Trajectories, TruncatedLine
+from importers.progress_bar import Progress
+from importers.to_events import TooLargeError, build_shipment, split_batches
+from journal.entries import SYSTEM_SOURCE
+
+TOKEN_VARIABLE = "GATEBOOK_TOKEN"  # noqa: S105 - the name of a variable
+TOKEN_LIFETIME = timedelta(minutes=10)
+TIMEOUT_S = 120.0
+EXIT_TRUNCATED = 3  # exit code if everything except a truncated last line was imported
+POLICY_LABELS = {"deny": "denied", "ask": "gated", "allow": "allowed", "": "not evaluated"}
+
+
+class Command(BaseCommand):
+    """Import recorded trajectories. A longer version of a file adds what is new."""
+
+    help = (
+        "Import recorded agent trajectories. All files are read before anything is sent."
+        " Importing a file again "
+        "adds nothing; a longer version of it adds only what is new. A truncated last line is"
+        " skipped, and the exit "
+        "code is then 3."
+    )
+    # System checks concern the code and take half of the start-up time.
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "format", metavar="FORMAT", choices=sorted(READERS), help=", ".join(sorted(READERS))
+        )
+        parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="plain or gzip")
+        parser.add_argument(
+            "--url",
+            help="another Gatebook, such as https://gatebook.example; default: this one",
+        )
+        parser.add_argument(
+            "--token", help=f"an import token for --url; default: ${TOKEN_VARIABLE}"
+        )
+        parser.add_argument(
+            "--project",
+            default=projects.DEFAULT_PROJECT_NAME,
+            help="without --url; default: %(default)s",
+        )
+        parser.add_argument(
+            "--agent",
+            default="importer",
+            metavar="NAME",
+            help="without --url: the reporting agent; default: %(default)s",
+        )
+
+        parser.add_argument(
+            "--json",
+            action="store_true",
+            help="print the counts of each file as JSON, one line per file",
+        )
+        parser.add_argument(
+            "--judge",
+            action="store_true",
+            help=(
+                "evaluate the active policy for every effect and print what would have needed"
+                " approval"
+            ),
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        # httpx would log every request into the progress bar.
+        logging.getLogger("httpx").setLevel(logging.WARNING)
+        files: list[Path] = options["files"]
+        url = options["url"]
+        token = options["token"] or os.environ.get(TOKEN_VARIABLE, "")
+        if url and not token:
+            raise CommandError(
+                f"--url requires a token of that Gatebook. Give --token or set {TOKEN_VARIABLE}."
+                " Its operator issues "
+                "one with `manage.py issue_token --agent NAME --scope import`."
+            )
+        # All files are read before anything is sent. Only the last one stays in memory.
+        trajectories, torn = Trajectories(), list[str]()
+        for file in files:
+            trajectories = _read_file(options["format"], file)
+        with _connect(url, token, options["project"], options["agent"]) as http:
+            client = ImportClient(http, judge=options["judge"])
+            sessions: dict[str, None] = {}
+            for file in files:
+                if len(files) > 1:
+                    trajectories = _read_file(options["format"], file)
+                counts = self._send(client, file, trajectories)
+                self.stdout.write(json.dumps(counts.as_json()) if options["json"] else str(counts))
+                torn += [f"{file}: {trajectories.torn}"] if trajectories.torn is not None else []
+                sessions |= dict.fromkeys(
+                    trajectory.key for trajectory in trajectories if trajectory.calls
+                )
+            if options["judge"]:
+                self.stdout.write(_format_policy_results(client, sessions, as_json=options["json"]))
+        if torn:
+            raise CommandError(
+                "Everything else was imported. "
+                + "\n".join([*torn, "Import the file again when it is complete."]),
+                returncode=EXIT_TRUNCATED,
+            )
+
+    def _send(self, client: ImportClient, file: Path, trajectories: Trajectories) -> "_Counts":
+        """Send the trajectories of one file and return its counts."""
+        try:
+            shipments = [build_shipment(trajectory) for trajectory in trajectories]
+        except TooLargeError as fault:
+            raise CommandError(f"{file}: {fault}") from fault
+        facts = [fact for shipment in shipments for fact in shipment.facts]
+        payloads = [payload for shipment in shipments for payload in shipment.payloads]
+        total, stored = BatchCounts(), 0
+        progress = Progress(sys.stderr, file.name, len(facts) + len(payloads))
+        try:
+            for batch in split_batches(facts):
+                tally = client.send(batch)
+                total.created += tally.created
+                total.known += tally.known
+                progress.advance(len(batch))
+            # Last, because an artifact belongs to an effect that the facts create.
+            for payload in payloads:
+                stored += client.store(payload)
+                progress.advance()
+        except ImportRefusedError as refusal:
+            raise CommandError(f"{file}: {refusal}") from refusal
+        finally:
+            progress.close()
+        calls = [call for trajectory in trajectories for call in trajectory.calls]
+        return _Counts(
+            file=str(file),
+            sessions=len(trajectories),
+            calls=len(calls),
+            without_result=sum(call.result is None for call in calls),
+            refused=sum(call.is_refused for call in calls),
+            facts_added=total.created,
+            facts_known=total.known,
+            artifacts=len(payloads),
+            artifacts_stored=stored,
+            torn=trajectories.torn,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """Counts of one file, total and new."""
+
+    file: str
+    sessions: int
+    calls: int
+    without_result: int
+    refused: int
+    facts_added: int
+    facts_known: int
+    artifacts: int
+    artifacts_stored: int
+    torn: TruncatedLine | None
+
+    def __str__(self) -> str:
+        refused = f", {self.refused:,} refused and not run" if self.refused else ""
+        return (
+            f"{self.file}: {_format_count(self.sessions, 'session')},"
+            f" {_format_count(self.calls, 'call')}"
+            f" ({self.without_result:,} without a result{refused});"
+            f" {_format_count(self.facts_added, 'fact')} added,"
+            f" {self.facts_known:,} already recorded; "
+            f"{_format_count(self.artifacts, 'artifact')}, {self.artifacts_stored:,} stored now"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the counts; `left_out` is line and size of a truncated last line."""
+        counts = {name: value for name, value in asdict(self).items() if name != "torn"}
+        return {**counts, "left_out": asdict(self.torn) if self.torn is not None else None}
+
+
+def _format_policy_results(client: ImportClient, sessions: Iterable[str], *, as_json: bool) -> str:
+    """Format the policy results of the sessions' effects as a table or JSON."""
+    counts: Counter[tuple[str, str]] = Counter()
+    try:
+        for session in sessions:
+            counts += client.judgements(session)
+    except ImportRefusedError as refusal:
+        raise CommandError(
+            f"Everything was imported, but the policy results cannot be read: {refusal}"
+        ) from refusal
+    if as_json:
+        rows = [
+            {"judged": judged, "judged_by": rule, "effects": n}
+            for (judged, rule), n in sorted(counts.items())
+        ]
+        return json.dumps({"judged": rows})
+    lines = [
+        "Evaluated by the active policy:",
+        f"{'effects':>10}  {'would have been':<17}  by rule",
+    ]
+    order = list(POLICY_LABELS)
+    for (judged, rule), number in sorted(
+        counts.items(), key=lambda item: (order.index(item[0][0]), -item[1], item[0])
+    ):
+        lines.append(f"{number:>10,}  {POLICY_LABELS[judged]:<17}  {_rule_label(rule)}".rstrip())
+    return "\n".join(lines) if counts else "There was no effect to evaluate."
+
+
+def _rule_label(judged_by: str) -> str:
+    """Return `house@3/push-to-production` unchanged, and describe `house@3/` in words."""
+    policy, _, rule = judged_by.partition("/")
+    return (
+        judged_by
+        if rule
+        else f"{policy}, no matching rule"
+        if policy
+        else "imported before without --judge"
+    )
+
+
+def _read_file(name: str, file: Path) -> Trajectories:
+    try:
+        return READERS[name](file)
+    except BadInputError as fault:
+        raise CommandError(f"{file}, line {fault.line}: {fault.reason}.") from fault
+    except OSError as fault:
+        raise CommandError(f"{file}: cannot be read: {fault.strerror or fault}.") from fault
+
+
+@contextmanager
+def _connect(
+    url: str | None, token: str, project_name: str, agent_name: str
+) -> Iterator[httpx.Client]:
+    """Yield an HTTP client for `url`, or for the application in this process."""
+    if url:
+        try:
+            http = httpx.Client(
+                base_url=url, headers=_authorization_header(token), timeout=TIMEOUT_S
+            )
+        except (httpx.InvalidURL, UnicodeEncodeError) as fault:
+            raise CommandError(f"--url or the token is invalid: {fault}.") from fault
+        with http:
+            yield http
+        return
+    project = projects.find_project(project_name)
+    if project is None:
+        raise CommandError(
+            f"There is no project {project_name!r}. Run `manage.py create_project NAME` first."
+        )
+    with transaction.atomic(durable=True):
+        try:
+            agent = agents.ensure_agent(project, agent_name)
+        except ValueError as fault:
+            raise CommandError(str(fault)) from fault
+    # Loaded by its setting, because this app must not import the configuration above it.
+    transport = httpx.WSGITransport(app=import_string(settings.WSGI_APPLICATION))
+    with (
+        _signals_raise(),
+        _TemporaryToken(agent) as temporary_token,
+        httpx.Client(
+            transport=transport,
+            base_url="http://localhost",
+            auth=temporary_token,
+            timeout=None,  # noqa: S113 - in process
+        ) as http,
+    ):
+        yield http
+
+
+class _TemporaryToken(httpx.Auth):
+    """A short-lived token, replaced during the import and revoked at its end.
+
+    After SIGKILL it remains valid for at most TOKEN_LIFETIME.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._token = ""
+        self._replace_at = 0.0
+
+    def __enter__(self) -> "_TemporaryToken":
+        self._replace()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with transaction.atomic(durable=True):
+            self._revoke()
+
+    def auth_flow(  # type: ignore[override]
+        self, request: httpx.Request
+    ) -> Iterator[httpx.Request]:
+        """Add a token to the request that is valid long enough."""
+        if time.monotonic() >= self._replace_at:
+            self._replace()
+        request.headers["Authorization"] = f"Bearer {self._token}"
+        yield request
+
+    def _replace(self) -> None:
+        issued_at = time.monotonic()
+        with transaction.atomic(durable=True):
+            self._revoke()
+            token = tokens.issue_token(
+                self._agent, scope="import", expires_in=TOKEN_LIFETIME, actor=SYSTEM_SOURCE
+            )
+        self._token, self._replace_at = token, issued_at + TOKEN_LIFETIME.total_seconds() / 2
+
+    def _revoke(self) -> None:
+        match = tokens.TOKEN_PATTERN.fullmatch(self._token)
+        issued = (
+            AgentToken.objects.filter(public_id=self._token.split("_")[1]).first()
+            if match
+            else None
+        )
+        if issued is not None:
+            tokens.revoke_agent_token(issued, actor=SYSTEM_SOURCE)
+
+
+@contextmanager
+def _signals_raise() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into SystemExit, so that the token is revoked."""
+
+    def stop(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _authorization_header(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def _format_count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,1 +1,0 @@
-"""Read-only pages: parse the query string, call queries, render a template."""

@@ -1,0 +1,21 @@
+"""Search, history, incidents and bundles."""
+
+from django.apps import AppConfig
+from django.db.models.signals import post_migrate
+
+
+class InvestigationConfig(AppConfig):
+    name = "investigation"
+    label = "investigation"
+
+    def ready(self) -> None:
+        """Register alert notifications and keep the search index in step with erased bodies."""
+        from db import triggers
+        from investigation.fulltext import store
+        from investigation.search import alert_notifications
+
+        alert_notifications.register_alert_notifications()
+        triggers.register_triggers(store.SEARCH_TEXT_TRIGGERS)
+        post_migrate.connect(
+            store.rebuild_empty_index, sender=self, dispatch_uid="investigation.fulltext"
+        )

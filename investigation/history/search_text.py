@@ -1,0 +1,53 @@
+"""The searchable texts of an effect as of a cut, without texts erased since."""
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from accounts.models import Repository
+from investigation.fulltext import extract
+from investigation.fulltext.extract import SearchableEffect
+from investigation.history import effects as history_effects
+from investigation.history import entries, rows
+from investigation.history.moment import JournalCut
+
+_AT_ONCE = 100  # Effects whose bodies are in memory together.
+
+
+def load_past_texts(
+    project: UUID, effects: Iterable[UUID], cut: JournalCut
+) -> dict[UUID, list[tuple[str, str]]]:
+    """Return pairs of label and agent text by effect id; later effects are absent."""
+    texts_by_id: dict[UUID, list[tuple[str, str]]] = {}
+    for part in entries.split_ids(effects):
+        past_effects = history_effects.rebuild_effects_with_attempts(project, part, cut)
+        names = rows.load_column(
+            Repository,
+            (past_effect.effect.repository_id for past_effect in past_effects.values()),
+            "name",
+        )
+        searchable = {
+            pk: _to_searchable(past_effect, names.get(past_effect.effect.repository_id, ""))
+            for pk, past_effect in past_effects.items()
+        }
+        ids = list(searchable)
+        for start in range(0, len(ids), _AT_ONCE):
+            texts_by_id |= extract.load_texts_of(
+                {pk: searchable[pk] for pk in ids[start : start + _AT_ONCE]}
+            )
+    return texts_by_id
+
+
+def _to_searchable(past_effect: history_effects.EffectAsOf, repository: str) -> SearchableEffect:
+    effect = past_effect.effect
+    named = {
+        name: getattr(effect, name)
+        for name in ("tool", "ref", "environment", "resource", "external_reference")
+    }
+    newest = sorted(past_effect.attempts, key=lambda attempt: -attempt.number)[
+        : extract.MAX_ATTEMPTS_READ
+    ]
+    return SearchableEffect(
+        {"id": effect.id, "plan_position": effect.plan_position, "repository": repository, **named},
+        [attempt.external_reference for attempt in newest],
+        [attempt.answer_position for attempt in newest if attempt.answer_position is not None],
+    )

@@ -1,0 +1,16 @@
+"""manage.py run_exports: write waiting exports, for installations without a job worker."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from investigation.search import exports
+
+
+class Command(BaseCommand):
+    """Write all waiting exports, then exit; run it every minute, or use the job worker."""
+
+    help = "Write waiting exports, restart interrupted ones, remove files older than a day."
+
+    def handle(self, *_args: Any, **_options: Any) -> None:
+        self.stdout.write(f"{exports.run_exports()} finished.")

@@ -1,0 +1,193 @@
+"""Values that are frequent among some matches and rare among the rest (lift analysis).
+
+The rest are the rows that the same query finds without one of its conditions and that do not meet
+that condition. Both sets are sampled like facets: the newest rows of each. The page states this.
+"""
+
+import operator
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from investigation.query import compiler, edit, execute, facets
+from investigation.query import edit as query_edit
+from investigation.query.execute import CompiledQuery
+from investigation.query.fields.base import Actor, Field
+from investigation.query.parser.ast import Term
+
+MAX_DIFFERENCES: Final = 10
+MIN_ROWS: Final = 2  # Values of fewer matches are chance.
+MIN_LIFT: Final = 1.2  # A smaller ratio is chance, too.
+_TIMES: Final = ("since", "until")
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysedCondition:
+    """A condition that can be analysed; both bounds of a time count as one."""
+
+    number: int  # Counted from 1.
+    condition: str
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A value, its counts in the set and in the rest, its lift, and the query with it.
+
+    `lift` is None if no row of the rest has the value; `weight` is the sort key.
+    """
+
+    label: str
+    value: str
+    inside: int
+    outside: int
+    lift: float | None
+    weight: float
+    text: str
+
+
+@dataclass(slots=True)
+class DistinguishingValues:
+    """The analysis of one condition.
+
+    `inside` and `outside` are the numbers of rows read; `more` is True if there are further rows.
+    """
+
+    condition: str
+    inside: int = 0
+    outside: int = 0
+    more: bool = False
+    rest: str = ""  # The query of the rest.
+    told: list[Difference] = field(default_factory=list)
+
+
+def analysable_conditions(compiled: CompiledQuery) -> list[AnalysedCondition]:
+    """Return the conditions that can be analysed."""
+    if compiled.query.grouping is not None:
+        return []
+    return [
+        AnalysedCondition(number, " ".join(texts))
+        for number, texts in enumerate(_list_conditions(compiled), 1)
+    ]
+
+
+def find_distinguishing_values(compiled: CompiledQuery, number: int) -> DistinguishingValues | None:
+    """Return what distinguishes the matches of condition `number`, or None. A few queries."""
+    conditions = _list_conditions(compiled)
+    if compiled.query.grouping is not None or not 1 <= number <= len(conditions):
+        return None
+    texts = conditions[number - 1]
+    nodes = [
+        piece.node for piece in query_edit.split_conditions(compiled.query) if piece.text in texts
+    ]
+    without = query_edit.remove_conditions(
+        compiled.query, lambda node: any(node is piece for piece in nodes)
+    )
+    rest = edit.add_condition(compiler.parse_query(without), f"-({' '.join(texts)})")
+    inside = facets.sample_matches(compiled)
+    outside = facets.sample_matches(
+        execute.compile_query(rest, compiled.context.project, compiled.context.now_us)
+    )
+    analysis = DistinguishingValues(
+        " ".join(texts), len(inside.times), len(outside.times), inside.more or outside.more, rest
+    )
+    named_fields = [compiled.entity.known(node.name) for node in nodes if isinstance(node, Term)]
+    for name, counted in inside.counted.items():
+        piece = compiled.entity.fields[name]
+        if analysis.outside and not any(piece is named_field for named_field in named_fields):
+            analysis.told += _find_field_differences(
+                compiled, piece, counted, outside.counted[name], analysis
+            )
+    analysis.told.sort(key=lambda difference: (-difference.weight, -difference.inside))
+    del analysis.told[MAX_DIFFERENCES:]
+    return analysis
+
+
+def _list_conditions(compiled: CompiledQuery) -> list[list[str]]:
+    plain: list[str] = []
+    times: list[str] = []
+    for piece in query_edit.split_conditions(compiled.query):
+        if piece.node is None:
+            continue
+        bounds = isinstance(piece.node, Term) and piece.node.name in _TIMES
+        (times if bounds else plain).append(piece.text)
+    return [*([piece] for piece in plain), *([times] if times else [])]
+
+
+def _find_field_differences(
+    compiled: CompiledQuery,
+    compared_field: Field,
+    counted: "Counter[Any]",
+    outside_counts: "Counter[Any]",
+    analysis: DistinguishingValues,
+) -> list[Difference]:
+    labels = (
+        facets.load_actor_names(compiled, counted)
+        if isinstance(compared_field, Actor)
+        else dict(compared_field.choices)
+    )
+    differences = []
+    for value, inside in counted.items():
+        outside = outside_counts.get(value, 0)
+        if (
+            value in ("", None)
+            or inside < MIN_ROWS
+            or inside * analysis.outside < MIN_LIFT * outside * analysis.inside
+        ):
+            continue
+        label = labels.get(value, str(value))
+        text = edit.narrow_to_value(
+            compiled.query,
+            compared_field,
+            label if isinstance(compared_field, Actor) else str(value),
+        )
+        lift = inside * analysis.outside / (outside * analysis.inside) if outside else None
+        # Add half a row to each side: of many rows the lift decides; of few rows it counts little
+        # that the rest has none.
+        weight = (inside + 0.5) / (analysis.inside + 1) * (analysis.outside + 1) / (outside + 0.5)
+        differences.append(
+            Difference(compared_field.label, label, inside, outside, lift, weight, text)
+        )
+    return differences
+
+
+MAX_CONDITIONS_TRIED: Final = 6  # Most conditions that are tried.
+EXCLUSION_COUNT_LIMIT: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ExcludedRows:
+    """A condition, the number of rows that match without it, and the query without it.
+
+    `count` is at most COUNTED; `more` is True if there are more.
+    """
+
+    condition: str
+    count: int
+    more: bool
+    text: str
+
+
+def find_excluding_conditions(compiled: CompiledQuery) -> list[ExcludedRows]:
+    """Return the conditions that exclude rows by themselves, the largest count first.
+
+    Runs one query for each of at most MOST conditions. Returns an empty list if no single condition
+    excludes all rows.
+    """
+    exclusions = []
+    now_us, project = compiled.context.now_us, compiled.context.project
+    for piece in [
+        exclusion
+        for exclusion in edit.split_conditions(compiled.query)
+        if exclusion.node is not None
+    ][:MAX_CONDITIONS_TRIED]:
+        text = (
+            edit.remove_conditions(compiled.query, partial(operator.is_, piece.node))
+            or compiled.entity.name
+        )
+        count, more = execute.count_matches(
+            execute.compile_query(text, project, now_us), EXCLUSION_COUNT_LIMIT
+        )
+        if count:
+            exclusions.append(ExcludedRows(piece.text, count, more, text))
+    return sorted(exclusions, key=lambda exclusion: -exclusion.count)

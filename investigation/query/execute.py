@@ -1,0 +1,470 @@
+"""Execute a query: one page of rows, newest first, or groups. Every read is bounded."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, Final
+from uuid import UUID
+
+from django.db.models import Q, QuerySet, Subquery
+
+from accounts.models import Project
+from db.compiled_query import CompiledQuerySet
+from display import keyset_pagination
+from investigation.fulltext import indexer
+from investigation.history.moment import JournalCut
+from investigation.query import compiler, grouping, past, past_grouping
+from investigation.query.entities import ENTITIES, Entity
+from investigation.query.fields.base import CompileContext, RowTest, intersect_tests
+from investigation.query.parser.ast import Query, Term
+from investigation.query.past import PastState
+from investigation.query.past_related import PastRelatedRows
+from journal.models import Entry
+
+PAGE_SIZE: Final = 50
+COUNT_LIMIT: Final = 10_000  # Larger counts are reported as "more than".
+# Most positions that one page reads when no index serves the query's fields.
+SLOW_WINDOW: Final = 300_000
+# Times that a query as of a moment is read again because rows changed while it was read.
+MAX_REREADS: Final = 3
+_ARMS: Final = 3  # Queries with more disjoint conditions run as a single query.
+# Positions are assigned in the transaction that follows the arrival of a request. That transaction
+# may wait for locks, and clocks may be set, but never by more than this.
+_SLACK_US: Final = 3_600_000_000
+LATEST_US: Final = 2**62
+RowLoader = Callable[[UUID, list[Any]], list[Any]]
+
+
+@dataclass(slots=True)
+class CompiledQuery:
+    """A parsed and compiled query. `test` selects the matching rows of `entity`."""
+
+    query: Query
+    entity: Entity
+    context: CompileContext
+    test: RowTest
+    parts: list[RowTest]  # All of these conditions must hold.
+    since_us: int | None
+    until_us: int | None
+    # Journal positions, once they were looked up.
+    between: tuple[int | None, int | None] | None = None
+    past: PastState | None = None  # Set for queries as of a moment.
+    others: PastRelatedRows | None = None  # Related rows as of that moment.
+
+    @property
+    def slow(self) -> bool:
+        """Return True if rows are many and no index serves any of the conditions."""
+        conditions = self.entity.many and self.query.condition is not None
+        return conditions and not any(part.indexed or part.walled for part in self.parts)
+
+    @property
+    def text(self) -> str:
+        return self.query.text
+
+
+@dataclass(slots=True)
+class ResultPage:
+    """One page of results, or all groups of a grouped query.
+
+    `older` and `newer` are the values to pass as `before` and `after`. `looked_back_to` is the
+    position where a slow search stopped, or None if it read everything.
+    """
+
+    asked: CompiledQuery
+    rows: list[Any] = field(default_factory=list)
+    older: int | None = None
+    newer: int | None = None
+    looked_back_to: int | None = None
+    groups: "grouping.GroupTable | None" = None
+
+
+def compile_query(
+    text: str, project: Project, now_us: int, upto: int | None = None
+) -> CompiledQuery:
+    """Parse a query and resolve every name in it. Raises Fault.
+
+    For a query as of a moment, rows that changed since then are rebuilt. `upto` runs a query
+    without `asof:` as of that position and `now_us`; only grouped rows are rebuilt in that case
+    (see streaming.py for the others).
+    """
+    query = compiler.parse_query(text)
+    entity = ENTITIES[query.entity]
+    context = CompileContext(project, now_us, grouped=query.grouping is not None)
+    cut = past.resolve_asof(query.asof, project, now_us) if query.asof is not None else None
+    if cut is not None:
+        past.reject_unrecorded_fields(query)
+    cut = JournalCut(upto, now_us) if cut is None and upto is not None else cut
+    others_then = (
+        PastRelatedRows(context, cut, whole=query.asof is None) if cut is not None else None
+    )
+    if cut is not None:
+        context.now_us, context.upto, context.as_of = cut.at_us, cut.position, others_then
+    word_nodes, terms = compiler.split_words(compiler.top_level_conditions(query), entity)
+    since_us, until_us = compiler.time_bounds(query, context)
+    repeated = any(isinstance(condition, Term) and condition.name == "again" for condition in terms)
+    # With time bounds, words and duplicates are searched within those bounds only.
+    between = (
+        _position_range(context.project, since_us, until_us) if word_nodes or repeated else None
+    )
+    context.lowest = between[0] if between is not None else None
+    parts = compiler.compile_conditions(terms, entity, context)
+    if word_nodes and between is not None:
+        upto_end = context.upto + 1 if context.upto is not None else None
+        ends = [end for end in (between[1], upto_end) if end is not None]
+        parts.append(
+            compiler.compile_words(word_nodes, context, (between[0], min(ends, default=None)))
+        )
+    if query.grouping is not None:
+        grouping.check_grouping(query.grouping, entity)
+    if any(
+        target is not None and target.compared_late
+        for target, _name, _at in past.named_fields(query)
+    ):
+        context.goes_by(indexer.duplicates_progress(project.id, context.upto))
+    context.notes += [condition.note for condition in context.indexes.values() if condition.note]
+    compiled = CompiledQuery(
+        query,
+        entity,
+        context,
+        intersect_tests(parts),
+        parts,
+        since_us,
+        until_us,
+        between,
+        others=others_then,
+    )
+    if cut is not None and (query.asof is not None or query.grouping is not None):
+        compiled.past = past.rebuild_matches(query, query.asof, entity, context, parts, cut)
+    elif cut is not None:
+        compiled.past = PastState(cut, cut.position)
+    return compiled
+
+
+def load_results(
+    compiled: CompiledQuery,
+    rows: "Callable[[QuerySet[Any]], QuerySet[Any]]",
+    *,
+    before: int | None = None,
+    after: int | None = None,
+    size: int = PAGE_SIZE,
+    by_id: RowLoader | None = None,
+) -> ResultPage:
+    """Return one page of the matches of `compiled`.
+
+    `rows` adds the display columns to a query of complete rows. `by_id`, if given, loads the same
+    rows of a project by their ids.
+    """
+
+    def read() -> ResultPage:
+        if compiled.query.grouping is not None:
+            return ResultPage(compiled, groups=_load_groups(compiled))
+        return _load_page(
+            compiled, rows, keyset_pagination.Window(before=before, after=after), size, by_id
+        )
+
+    page = read()
+    for _ in range(MAX_REREADS if compiled.past is not None else 0):
+        if not _rebuild_changed(compiled):  # Nothing changed while the page was read.
+            break
+        page = read()
+    return page
+
+
+def _rebuild_changed(compiled: CompiledQuery) -> bool:
+    """Rebuild the rows that changed during the read; return False if none did."""
+    assert compiled.past is not None  # noqa: S101 - asked as of a moment
+    changed_entries = past.find_changed_during_read(
+        compiled.past, compiled.entity, compiled.context.project.id
+    )
+    related_changed = refresh_related_rows(compiled)
+    if changed_entries:
+        past.add_changed(
+            compiled.past, changed_entries, compiled.entity, compiled.context, compiled.parts
+        )
+    return bool(changed_entries) or related_changed
+
+
+def refresh_related_rows(compiled: CompiledQuery) -> bool:
+    """Return True if related rows changed during the read, and rebuild the tests on them.
+
+    Raises Fault.
+    """
+    if compiled.others is None or not compiled.others.look():
+        return False
+    context, notes = compiled.context, list(compiled.context.notes)
+    _words, nodes = compiler.split_words(
+        compiler.top_level_conditions(compiled.query), compiled.entity
+    )
+    # The full-text test of effects comes last and is kept.
+    compiled.parts[: len(nodes)] = compiler.compile_conditions(nodes, compiled.entity, context)
+    compiled.test, context.notes[:] = intersect_tests(compiled.parts), notes
+    return True
+
+
+def _load_page(
+    compiled: CompiledQuery,
+    rows: "Callable[[QuerySet[Any]], QuerySet[Any]]",
+    window: keyset_pagination.Window,
+    size: int,
+    by_id: RowLoader | None,
+) -> ResultPage:
+    before, after = window.before, window.after
+    lowest = _lowest_position(compiled, before) if after is None else 0
+    all_rows = compiled.entity.of(compiled.context.project)
+    # Building a queryset that is never executed costs time as well.
+    all_rows = rows(all_rows) if by_id is None else all_rows
+    project = compiled.context.project.id
+    load_rows = (lambda ids: by_id(project, ids)) if by_id is not None else None
+    page = keyset_pagination.page_in_stages(
+        page_stages(compiled, lowest), all_rows, size, window, load_rows
+    )
+    page_answer = ResultPage(
+        compiled, past.apply_past_values(page.rows, compiled.past), page.older, page.newer
+    )
+    if lowest and page.older is None:
+        page_answer.looked_back_to = lowest
+    return page_answer
+
+
+def _load_groups(compiled: CompiledQuery) -> "grouping.GroupTable":
+    if compiled.past is None or compiled.entity.name == "event":  # Journal entries never change.
+        return grouping.load_groups(compiled, matching_rows(compiled))
+    unchanged = (
+        compiled.test.q & ~Q(pk__in=compiled.past.again) if compiled.past.again else compiled.test.q
+    )
+    return past_grouping.load_past_groups(
+        compiled,
+        _limit_positions(_project_rows(compiled).filter(unchanged), compiled),
+        lambda: matching_rows(compiled),
+    )
+
+
+def matching_rows(compiled: CompiledQuery) -> "QuerySet[Any]":
+    """Return all rows that match, unordered."""
+    condition = compiled.test.q
+    if compiled.past is not None:
+        condition = (
+            (condition & ~Q(pk__in=compiled.past.again)) | Q(pk__in=compiled.past.met)
+            if compiled.past.again
+            else condition
+        )
+    return _limit_positions(_project_rows(compiled).filter(condition), compiled)
+
+
+def disjoint_querysets(compiled: CompiledQuery) -> "list[QuerySet[Any]]":
+    """Return the matches as disjoint querysets, each of which one index can serve."""
+    return [arm for stage in page_stages(compiled) for arm in stage]
+
+
+def page_stages(compiled: CompiledQuery, lowest: int = 0) -> "list[list[QuerySet[Any]]]":
+    """Return the matches from position `lowest` on, as stages of disjoint querysets.
+
+    All rows of one stage are older than all rows of the stages before it.
+    """
+    rows = _limit_positions(_project_rows(compiled), compiled)
+    rows = rows.filter(opened_position__gte=lowest) if lowest else rows
+    falling = next((part for part in compiled.parts if part.falls), None)
+    other_parts = [part for part in compiled.parts if part is not falling]
+    alternatives = [part.arms or (part.q,) for part in other_parts]
+    count = 1
+    for choices in alternatives:
+        count *= len(choices)
+    is_single_query = count > _ARMS
+    disjoint = (
+        [rows.filter(intersect_tests(other_parts).q)]
+        if is_single_query
+        else [rows.filter(*chosen) for chosen in product(*alternatives)]
+    )
+    by_stage = (
+        [[arm.filter(q) for arm in disjoint] for q in falling.falls] if falling else [disjoint]
+    )
+    if compiled.past is None or not compiled.past.again:
+        return by_stage
+    # Changed rows may have any position.
+    unchanged = [
+        arm.exclude(pk__in=list(compiled.past.again)) for stage in by_stage for arm in stage
+    ]
+    rebuilt = _project_rows(compiled).filter(pk__in=compiled.past.met)
+    rebuilt = rebuilt.filter(opened_position__gte=lowest) if lowest else rebuilt
+    return [[*unchanged, *([rebuilt] if compiled.past.met else [])]]
+
+
+def count_matches(compiled: CompiledQuery, most: int = COUNT_LIMIT) -> tuple[int, bool]:
+    """Return the number of matches, at most `most`, and whether there are or may be more.
+
+    A slow search counts no further back than its first page reads.
+    """
+    only_part = compiled.parts[0] if len(compiled.parts) == 1 and compiled.past is None else None
+    if (
+        only_part is not None
+        and only_part.named is not None
+        and (only_part.named > most or not only_part.more)
+    ):
+        return min(only_part.named, most), only_part.named > most
+    total, lowest = 0, _lowest_position(compiled)
+    for part in disjoint_querysets(compiled):
+        if lowest:  # With this order, SQLite does not start at the oldest row of the time range.
+            part = part.filter(opened_position__gte=lowest).order_by("-opened_position")
+        # Use a column of the index: SQLite would fetch each row for its id, which takes 50 times as
+        # long.
+        total += (
+            part.values_list("opened_position")[: most + 1 - total].count() if total <= most else 0
+        )
+    return min(total, most), total > most or lowest > 0
+
+
+def load_newest_values(
+    compiled: CompiledQuery,
+    columns: tuple[str, ...],
+    most: int,
+    known_ids: "list[Any] | None" = None,
+) -> tuple[list[tuple[Any, ...]], bool]:
+    """Return values of the newest matches, at most `most`, and whether there are or may be more.
+
+    `known_ids` are the ids of all matches, if they are already known.
+    """
+    newest_rows: list[tuple[Any, ...]] = []
+    lowest = _lowest_position(compiled) if known_ids is None else 0
+    by_stage = (
+        page_stages(compiled, lowest)
+        if known_ids is None
+        else [[compiled.entity.of(compiled.context.project).filter(pk__in=known_ids)]]
+    )
+    for stage in by_stage:
+        stage_rows: list[tuple[Any, ...]] = []
+        for part in stage:
+            rows = part.order_by("-opened_position").values_list("opened_position", "pk", *columns)
+            stage_rows += rows[: most + 1 - len(newest_rows)]
+        newest_rows += (
+            stage_rows
+            if len(stage) == 1
+            else sorted(stage_rows, key=lambda row: row[0], reverse=True)
+        )
+        if len(newest_rows) > most:
+            break
+    rebuilt = compiled.past.again if compiled.past is not None else {}
+    names = past.RelatedValues(
+        [rebuilt[pk] for pk in compiled.past.met] if compiled.past is not None else []
+    )
+    values = [
+        past.past_values(row[2:], columns, rebuilt.get(row[1]), names) for row in newest_rows[:most]
+    ]
+    return values, len(newest_rows) > most or lowest > 0
+
+
+def _lowest_position(compiled: CompiledQuery, before: int | None = None) -> int:
+    """Return the position at which a slow search stops, or 0 for no limit."""
+    if not compiled.slow:
+        return 0
+    top = before if before is not None else newest_position(compiled) + 1
+    return max(top - SLOW_WINDOW, 0)
+
+
+def newest_position(compiled: CompiledQuery) -> int:
+    """Return the newest position of the project's rows, or 0 if there are none.
+
+    As of a moment, later rows do not count.
+    """
+    rows = compiled.entity.of(compiled.context.project).order_by("-opened_position")
+    if compiled.past is not None:
+        rows = rows.filter(opened_position__lte=compiled.past.cut.position)
+    return rows.values_list("opened_position", flat=True).first() or 0
+
+
+def _project_rows(compiled: CompiledQuery) -> "QuerySet[Any]":
+    # A test that is limited to the project by itself gets no project condition: SQLite would then
+    # scan the project.
+    walled = any(part.walled for part in compiled.parts) and (
+        compiled.past is None or not compiled.past.again
+    )
+    rows = compiled.entity.rows() if walled else compiled.entity.of(compiled.context.project)
+    return (
+        rows
+        if compiled.past is None
+        else rows.filter(opened_position__lte=compiled.past.cut.position)
+    )
+
+
+def _limit_positions(rows: "QuerySet[Any]", compiled: CompiledQuery) -> "QuerySet[Any]":
+    """Add a range of positions to a time range, so that an index can be used. One more query.
+
+    The range starts after the last entry that arrived too early and ends before the first that
+    arrived too late.
+    """
+    since, until = compiled.since_us, compiled.until_us
+    if (since is None and until is None) or _is_limited_to_project(compiled):
+        return rows
+    if compiled.between is None:
+        compiled.between = _position_range(compiled.context.project, since, until)
+    last_before, first_after = compiled.between
+    if last_before is not None:
+        rows = rows.filter(opened_position__gt=last_before)
+    if first_after is not None:
+        rows = rows.filter(opened_position__lt=first_after)
+    return rows
+
+
+def _position_range(
+    project: Project, since: int | None, until: int | None
+) -> tuple[int | None, int | None]:
+    """Return the positions that enclose all entries received in a time range.
+
+    None means unbounded.
+    """
+    if since is None and until is None:
+        return None, None
+    (bounds,) = _BOUNDS.rows(
+        project=project.id,
+        since=since - _SLACK_US if since is not None else 0,
+        until=until + _SLACK_US if until is not None else LATEST_US,
+    )
+    return (
+        bounds.last_before if since is not None else None,
+        bounds.first_after if until is not None else None,
+    )
+
+
+def _bounds(project: UUID, since: int, until: int) -> "QuerySet[Any]":
+    project_row = Project.objects.filter(id=project).only("id")
+    return project_row.annotate(
+        last_before=Subquery(_last_position_before(since)),
+        first_after=Subquery(_first_position_from(until)),
+    )
+
+
+def _is_limited_to_project(compiled: CompiledQuery) -> bool:
+    return any(part.walled for part in compiled.parts)
+
+
+def _last_position_before(us: int) -> "QuerySet[Any, Any]":
+    """Return the position of the last entry received before `us`. One index probe."""
+    return (
+        Entry.objects.filter(received_us__lt=us)
+        .order_by("-received_us", "-position")
+        .values("position")[:1]
+    )
+
+
+def _first_position_from(us: int) -> "QuerySet[Any, Any]":
+    """Return the position of the first entry received at `us` or later. One index probe."""
+    return (
+        Entry.objects.filter(received_us__gte=us)
+        .order_by("received_us", "position")
+        .values("position")[:1]
+    )
+
+
+_BOUNDS: Final = CompiledQuerySet(_bounds, project=UUID, since=int, until=int)
+
+__all__ = [
+    "CompiledQuery",
+    "ResultPage",
+    "compile_query",
+    "count_matches",
+    "disjoint_querysets",
+    "load_newest_values",
+    "load_results",
+    "matching_rows",
+    "newest_position",
+    "page_stages",
+]

@@ -1,0 +1,262 @@
+"""Facets of the matches: values of fields with their counts, and a histogram over time.
+
+The counts are exact for few matches; for many, they cover the newest ones, which the page states.
+Every click edits only the text of the query.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from accounts.models import Person
+from display import display_state
+from investigation.query import edit
+from investigation.query.entities import Entity
+from investigation.query.execute import COUNT_LIMIT, CompiledQuery, load_newest_values
+from investigation.query.fields.base import Actor, Field
+from investigation.query.fields.types import MultiValue
+from investigation.query.parser.values import US
+
+MAX_FACET_VALUES: Final = 8  # Values shown per facet.
+MAX_BARS: Final = 48
+_STEPS_S: Final = (
+    1,
+    2,
+    5,
+    10,
+    30,
+    60,
+    120,
+    300,
+    600,
+    1800,
+    3600,
+    7200,
+    21_600,
+    43_200,
+    86_400,
+    172_800,
+    604_800,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FacetValue:
+    """One value of a facet.
+
+    `text` is the query limited to this value or, if the value is already selected, without it.
+    """
+
+    value: str
+    label: str
+    count: int
+    text: str
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Facet:
+    """A field with its values, the most frequent first. `others` counts the values not shown."""
+
+    field: Field
+    values: list[FacetValue]
+    others: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """The matches of [from_us, to_us), split by the histogram's stacking field.
+
+    `text` is the query narrowed to the bar's time range.
+    """
+
+    from_us: int
+    to_us: int
+    parts: list[tuple[str, int]]
+    count: int
+    text: str
+
+
+@dataclass(slots=True)
+class Overview:
+    """Facets and histogram of the newest `count` matches.
+
+    `more` is True if there are further matches.
+    """
+
+    count: int = 0
+    more: bool = False
+    facets: list[Facet] = field(default_factory=list)
+    bars: list[Bar] = field(default_factory=list)
+
+    @property
+    def highest(self) -> int:
+        """Return the largest count of any bar."""
+        return max((bar.count for bar in self.bars), default=0)
+
+
+@dataclass(slots=True)
+class MatchSample:
+    """The newest matches with their value counts, times and shown states.
+
+    `counted` maps field names to counts.
+    """
+
+    counted: dict[str, "Counter[Any]"]
+    times: list[int]
+    words: list[str]
+    more: bool
+
+
+def sample_matches(compiled: CompiledQuery, known_ids: "list[Any] | None" = None) -> MatchSample:
+    """Read the newest COUNTED matches: one query for each index that serves them.
+
+    With `known_ids`, the ids of all matches, it is a single query.
+    """
+    entity = compiled.entity
+    facet_fields = [
+        facet_field
+        for facet_field in entity.fields.values()
+        if facet_field.facet and not isinstance(facet_field, MultiValue)
+    ]
+    columns = {
+        facet_field.name: facet_field.shows or facet_field.path for facet_field in facet_fields
+    }
+    time = entity.fields[entity.time].path
+    extra = _STATE_COLUMNS.get(entity.name, ())
+    newest_rows, more = load_newest_values(
+        compiled, (*columns.values(), time, *extra), COUNT_LIMIT, known_ids
+    )
+    time_index = len(columns)
+    split = list(columns).index(entity.split)
+    states = [
+        _shown_value(entity, row, split, time_index, compiled.context.now_us) for row in newest_rows
+    ]
+    counted = {
+        facet_field.name: Counter(
+            states if number == split else (row[number] for row in newest_rows)
+        )
+        for number, facet_field in enumerate(facet_fields)
+    }
+    return MatchSample(counted, [row[time_index] for row in newest_rows], states, more)
+
+
+def build_overview(compiled: CompiledQuery, known_ids: "list[Any] | None" = None) -> Overview:
+    """Return facets and histogram of the newest matches."""
+    sample = sample_matches(compiled, known_ids)
+    result = Overview(len(sample.times), sample.more)
+    if not sample.times:
+        return result
+    for name, counted in sample.counted.items():
+        facet_field = compiled.entity.fields[name]
+        facet = _build_facet(
+            compiled,
+            facet_field,
+            counted,
+            load_actor_names(compiled, counted) if isinstance(facet_field, Actor) else {},
+        )
+        if facet.values:
+            result.facets.append(facet)
+    result.bars = _build_bars(compiled, sample.times, sample.words, result.more)
+    return result
+
+
+# Further columns that the shown state depends on.
+_STATE_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
+    "session": ("mode",),
+    "effect": ("leave", "outcome", "deadline_us"),
+}
+
+
+class _StateColumns:
+    """The columns of an effect or session that its shown state depends on."""
+
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
+
+
+def _shown_value(entity: Entity, row: tuple[Any, ...], split: int, at: int, now_us: int) -> str:
+    """Return the value of the histogram's stacking field as pages show it."""
+    if entity.name == "effect":
+        leave, outcome, deadline_us = row[at + 1 : at + 4]
+        shape = _StateColumns(
+            state=row[split], leave=leave, outcome=outcome, deadline_us=deadline_us
+        )
+        return _STATE_KEYS[display_state.derive_shown_state(shape, now_us)]  # type: ignore[arg-type]
+    if entity.name == "session":
+        return (
+            "no_end_told"
+            if row[at + 1] == "reported" and row[split] == "running"
+            else str(row[split])
+        )
+    return str(row[split])
+
+
+_STATE_KEYS: Final = {word: key for key, word in display_state.STATES.items()}
+
+
+def load_actor_names(compiled: CompiledQuery, counted: "Counter[Any]") -> dict[str, str]:
+    """Return the names of people by pseudonym and of agents by id."""
+    project = compiled.context.project
+    actors = [str(actor) for actor, _ in counted.most_common(MAX_FACET_VALUES)]
+    people = Person.objects.filter(pseudonym__in=actors).values_list("pseudonym", "user__username")
+    agents = (
+        project.agents.values_list("id", "name")
+        if any(actor_name.startswith("agent:") for actor_name in actors)
+        else ()
+    )
+    return {**dict(people), **{f"agent:{key.hex}": name for key, name in agents}}
+
+
+def _build_facet(
+    compiled: CompiledQuery, facet_field: Field, counted: "Counter[Any]", names: dict[str, str]
+) -> Facet:
+    labels = names or dict(facet_field.choices)
+    total = [(value, number) for value, number in counted.most_common() if value not in ("", None)]
+    selected = edit.selected_values(compiled.query, facet_field)
+    values = []
+    for value, number in total[:MAX_FACET_VALUES]:
+        query_value = names.get(value, str(value))
+        chosen = value in selected or query_value in selected
+        text = (
+            edit.remove_field(compiled.query, facet_field)
+            if chosen
+            else edit.narrow_to_value(compiled.query, facet_field, query_value)
+        )
+        values.append(FacetValue(str(value), labels.get(value, str(value)), number, text, chosen))
+    return Facet(facet_field, values, max(len(total) - MAX_FACET_VALUES, 0))
+
+
+def _build_bars(
+    compiled: CompiledQuery, times: list[int], states: list[str], more: bool
+) -> list[Bar]:
+    """Return at most BARS equal time ranges over the matches, in whole seconds, minutes or days."""
+    first = min(times) if compiled.since_us is None or more else compiled.since_us
+    last = (
+        max(times)
+        if compiled.until_us is None or compiled.until_us > max(times)
+        else compiled.until_us - 1
+    )
+    # since:0001-01-01 would need bars before 1970, for which there are no years.
+    first = max(min(first, min(times)), 0)
+    span = last - first + 1
+    step = next((s for s in _STEPS_S if span <= s * US * (MAX_BARS - 1)), 0) * US
+    if not step:
+        weeks = 604_800 * US
+        step = -(-span // ((MAX_BARS - 1) * weeks)) * weeks
+    begin = first // step * step
+    number = (last - begin) // step + 1
+    stacked: list[Counter[str]] = [Counter() for _ in range(number)]
+    for us, state in zip(times, states, strict=True):
+        stacked[(us - begin) // step][state] += 1
+    order = [key for key, _ in compiled.entity.fields[compiled.entity.split].choices]
+    bars = []
+    for index, counter in enumerate(stacked):
+        start = begin + index * step
+        parts = sorted(
+            counter.items(),
+            key=lambda pair: order.index(pair[0]) if pair[0] in order else len(order),
+        )
+        text = edit.set_time_range(compiled.query, compiled.entity, start, start + step)
+        bars.append(Bar(start, start + step, parts, counter.total(), text))
+    return bars

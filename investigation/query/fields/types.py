@@ -1,0 +1,377 @@
+"""Field types: ordered values, names and handles of other rows, and multi-value fields."""
+
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.db.models import F, Model, Q, QuerySet, Value
+from django.db.models.expressions import Combinable
+from django.db.models.lookups import GreaterThanOrEqual, LessThan
+
+from accounts.models import Project
+from investigation.query.fields.base import (
+    NARROW_RANGE,
+    NO_ROWS,
+    CompileContext,
+    Field,
+    RowTest,
+    intersect_tests,
+)
+from investigation.query.parser import values
+from investigation.query.parser.ast import QueryError, QueryValue, Term
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered(Field):
+    """A field with an order: number, time or length.
+
+    With `minus`, the value is the difference from that column.
+    """
+
+    nullable: bool = True
+    minus: str = ""
+
+    operators: ClassVar[tuple[str, ...]] = ("", "=", ">", ">=", "<", "<=")
+
+    def is_textual(self) -> bool:
+        return False
+
+    def compared(self) -> Combinable | None:
+        return F(self.path) - F(self.minus) if self.minus else F(self.path)
+
+    def plain(self, row: Any) -> Any:
+        value = getattr(row, self.path)
+        if not self.minus:
+            return value
+        start = getattr(row, self.minus)
+        return None if value is None or start is None else value - start
+
+    def present(self) -> RowTest:
+        return RowTest(self._known(), lambda row: self.plain(row) is not None)
+
+    def edges(self, value: QueryValue, context: CompileContext) -> tuple[int, int]:
+        """Return the half-open interval that a value covers. Raises Fault."""
+        raise NotImplementedError
+
+    def _read(self, term: Term, context: CompileContext) -> RowTest:
+        if term.is_range:
+            low = self.edges(term.low, context)[0] if term.low else None
+            high = self.edges(term.high, context)[1] if term.high else None
+            if low is not None and high is not None and low >= high:
+                raise QueryError(
+                    term.at,
+                    term.end - term.at,
+                    "The range is empty because it ends before it starts. Swap its ends.",
+                )
+            return self.between([(low, high)])
+        if term.operator in ("", "="):
+            return self.between([self.edges(value, context) for value in term.values])
+        if len(term.values) != 1:
+            raise QueryError(
+                term.at, term.end - term.at, f"“{term.operator}” takes exactly one value."
+            )
+        low, high = self.edges(term.values[0], context)
+        interval = {">": (high, None), ">=": (low, None), "<": (None, low), "<=": (None, high)}[
+            term.operator
+        ]
+        return self.between([interval])
+
+    def between(self, intervals: Sequence[tuple[int | None, int | None]]) -> RowTest:
+        """Return the test that the value is in one of the half-open `intervals`."""
+        q, value = Q(), self.compared()
+        for low, high in intervals:
+            interval_q = self._known()
+            if low is not None:
+                interval_q &= (
+                    Q(GreaterThanOrEqual(value, Value(low)))
+                    if self.minus
+                    else Q(**{f"{self.path}__gte": low})
+                )
+            if high is not None:
+                interval_q &= (
+                    Q(LessThan(value, Value(high)))
+                    if self.minus
+                    else Q(**{f"{self.path}__lt": high})
+                )
+            q |= interval_q
+
+        def holds(row: Any) -> bool:
+            value = self.plain(row)
+            return value is not None and any(
+                (low is None or value >= low) and (high is None or value < high)
+                for low, high in intervals
+            )
+
+        return RowTest(q, holds, indexed=bool(self.index))
+
+    def _known(self) -> Q:
+        q = Q(**{f"{self.path}__isnull": False}) if self.nullable else Q()
+        return q & Q(**{f"{self.minus}__isnull": False}) if self.minus else q
+
+
+@dataclass(frozen=True, slots=True)
+class Number(Ordered):
+    """A whole number. Few rows are above `few_above`, and `few` names their partial index."""
+
+    few_above: int | None = None
+    few: Q = field(default_factory=Q)
+
+    kind: ClassVar[str] = "number"
+
+    def takes(self) -> str:
+        return "a whole number"
+
+    def edges(self, value: QueryValue, context: CompileContext) -> tuple[int, int]:
+        number = values.parse_whole_number(value)
+        return number, number + 1
+
+    def between(self, intervals: Sequence[tuple[int | None, int | None]]) -> RowTest:
+        """Return the test that the value is in one of the half-open `intervals`."""
+        test = super(Number, self).between(intervals)
+        if self.few_above is None:
+            widths = [
+                high - low if low is not None and high is not None else NARROW_RANGE + 1
+                for low, high in intervals
+            ]
+            return RowTest(
+                test.q, test.holds, indexed=bool(self.index) and max(widths) <= NARROW_RANGE
+            )
+        if not all(low is not None and low > self.few_above for low, _ in intervals):
+            return RowTest(test.q, test.holds)
+        return RowTest(self.few & test.q, test.holds, indexed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Time(Ordered):
+    """A time in microseconds.
+
+    An age alone means since then; a day or minute means all of it.
+    """
+
+    kind: ClassVar[str] = "time"
+
+    def takes(self) -> str:
+        return values.MOMENTS
+
+    def edges(self, value: QueryValue, context: CompileContext) -> tuple[int, int]:
+        interval = values.parse_time(value, context.now_us)
+        return interval.from_us, interval.to_us
+
+    def _read(self, term: Term, context: CompileContext) -> RowTest:
+        ages = [value for value in term.values if values.parse_time(value, context.now_us).is_age]
+        if not ages:
+            return super(Time, self)._read(term, context)
+        if term.operator or len(term.values) > 1:
+            sentence = (
+                f"An age cannot be combined with operators or other values. Use {self.name}:7d for "
+                f"the last seven days or -{self.name}:7d for the time before."
+            )
+            raise QueryError(term.at, term.end - term.at, sentence)
+        return self.between([(values.parse_time(ages[0], context.now_us).from_us, None)])
+
+
+@dataclass(frozen=True, slots=True)
+class Duration(Ordered):
+    """A length of time in microseconds, usually from the column `minus` to the column `path`."""
+
+    kind: ClassVar[str] = "length"
+
+    def takes(self) -> str:
+        return "a length of time, such as 500ms, 2s or 10m"
+
+    def edges(self, value: QueryValue, context: CompileContext) -> tuple[int, int]:
+        us = values.parse_duration(value)
+        return us, us + 1
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRow(Field):
+    """A reference to another row by its name, such as an agent, repository or person.
+
+    `known` returns (id, name) of all candidates.
+    """
+
+    known: "Callable[[Project], QuerySet[Any, Any]] | None" = None
+    column: str = "name"  # The name column of those rows.
+    called: str = ""  # What the rows are, for messages.
+    nullable: bool = True
+
+    kind: ClassVar[str] = "name"
+
+    def takes(self) -> str:
+        return f"the name of {self.called}"
+
+    def present(self) -> RowTest:
+        path = self.path
+        holds = None if "__" in path else lambda row: getattr(row, path) is not None
+        return RowTest(Q(**{f"{path}__isnull": False}), holds)
+
+    def ids(self, term: Term, context: CompileContext) -> list[Any]:
+        """Return the ids of the named rows. Adds a note for each unknown name."""
+        row_ids: list[Any] = []
+        for value in term.values:
+            name_key = (self.called, value.text, value.prefix)
+            if name_key not in context.names:
+                context.names[name_key] = self._find(value, context)
+            row_ids += context.names[name_key]
+        return row_ids
+
+    def _find(self, value: QueryValue, context: CompileContext) -> list[Any]:
+        assert self.known is not None  # noqa: S101 - the registry's own tests make sure
+        rows = self.known(context.project)
+        if value.prefix:
+            pairs = rows.filter(**{f"{self.column}__startswith": value.text}).values_list(
+                "pk", self.column
+            )
+            return [pk for pk, name in pairs if name.startswith(value.text)]
+        ids = list(rows.filter(**{self.column: value.text}).values_list("pk", flat=True)[:1])
+        if not ids:
+            names = list(rows.values_list(self.column, flat=True)[:500])
+            close = difflib.get_close_matches(value.text, names, n=1, cutoff=0.6)
+            suggestion = f"; did you mean “{close[0]}”?" if close else "."
+            context.notes.append(
+                f"“{value.text[:60]}” is not the name of {self.called} in this project{suggestion}"
+            )
+        return ids
+
+    def _read(self, term: Term, context: CompileContext) -> RowTest:
+        ids, path = self.ids(term, context), self.path
+        q = Q(**{path: ids[0]}) if len(ids) == 1 else Q(**{f"{path}__in": ids}) if ids else NO_ROWS
+        # Only the database can evaluate a column of another row.
+        holds = None if "__" in path else lambda row: getattr(row, path) in ids
+        return RowTest(q, holds, indexed=bool(self.index))
+
+
+@dataclass(frozen=True, slots=True)
+class Handle(Field):
+    """A row by its handle (s_41), id or key. `find` returns its id or None."""
+
+    find: "Callable[[Project, str], UUID | None] | None" = None
+    called: str = ""
+    nullable: bool = False
+    walled: bool = False
+
+    kind: ClassVar[str] = "handle"
+
+    def is_textual(self) -> bool:
+        return False
+
+    def takes(self) -> str:
+        return f"{self.called} by its handle, id or key"
+
+    def present(self) -> RowTest:
+        path = self.path
+        return RowTest(Q(**{f"{path}__isnull": False}), lambda row: getattr(row, path) is not None)
+
+    def _read(self, term: Term, context: CompileContext) -> RowTest:
+        assert self.find is not None  # noqa: S101 - the registry's own tests make sure
+        ids = []
+        for value in term.values:
+            name_key = (self.called, value.text, False)
+            if name_key not in context.names:
+                row_id = self.find(context.project, value.text)
+                context.names[name_key] = [] if row_id is None else [row_id]
+                if row_id is None:
+                    context.notes.append(
+                        f"There is no {self.called.split(' ', 1)[1]} “{value.text[:60]}” in this "
+                        "project."
+                    )
+            ids += context.names[name_key]
+        path = self.path
+        q = Q(**{path: ids[0]}) if len(ids) == 1 else Q(**{f"{path}__in": ids}) if ids else NO_ROWS
+        indexed = bool(self.index)
+        return RowTest(
+            q,
+            lambda row: getattr(row, path) in ids,
+            indexed=indexed,
+            walled=self.walled and bool(ids),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MultiValue(Field):
+    """A field of related rows, of which there may be several; it matches if any of them does.
+
+    `rows(project)` are all related rows of the project; `link` is their column with the entity's
+    id, and `inner` is the field of these rows.
+    """
+
+    rows: "Callable[[Project], QuerySet[Any]] | None" = None
+    link: str = ""
+    to: str = "pk"  # The entity's column that `link` refers to.
+    inner: Field | None = None
+    reach: str = ""  # The ORM path from the entity's row, for groups.
+    # Column with the journal position at which a related row was added.
+    told_at: str = "opened_position"
+    lasts: bool = False  # The related rows never change.
+    some: bool = False  # `rows` is a subset of the rows at `reach`:
+    left: tuple[tuple[str, Any], ...] = ()  # those for which these lookups hold.
+    # The entity's model, if no index leads from its row to the related rows.
+    of: "type[Model] | None" = None
+    entity: str = ""  # The name of their entity, if the related rows change.
+    only: RowTest | None = None  # The test that selects `rows` among all rows of that entity.
+
+    @property
+    def operators(self) -> tuple[str, ...]:  # type: ignore[override]
+        assert self.inner is not None  # noqa: S101 - the registry's own tests make sure
+        return self.inner.operators
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        return "" if self.inner is None else self.inner.kind
+
+    def is_textual(self) -> bool:
+        return self.inner is not None and self.inner.is_textual()
+
+    def takes(self) -> str:
+        return "" if self.inner is None else self.inner.takes()
+
+    def compared(self) -> Combinable | None:
+        return None
+
+    def present(self) -> RowTest:
+        assert self.inner is not None  # noqa: S101
+        return RowTest(self.among(Q()), None)
+
+    def reached(self, path: str) -> str:
+        """Return the ORM path of a column of the related rows."""
+        return f"{self.reach}__{path}"
+
+    def among(self, q: Q, context: CompileContext | None = None) -> Q:
+        """Return the condition that one of the related rows meets `q`."""
+        assert self.rows is not None  # noqa: S101
+        related = self.rows(context.project if context is not None else None)  # type: ignore[arg-type]
+        related = related.filter(q, **{f"{self.link}__isnull": False})
+        if context is not None and context.upto is not None:
+            related = related.filter(**{f"{self.told_at}__lte": context.upto})
+        return Q(**{f"{self.to}__in": related.order_by().values(self.link)})
+
+    def _read(self, term: Term, context: CompileContext) -> RowTest:
+        assert self.inner is not None  # noqa: S101
+        inner = self.inner.test(term, context)
+        past_test = self._as_of(inner, context)
+        return past_test or RowTest(
+            self.among(inner.q, context), None, indexed=bool(self.index), lasts=self.lasts
+        )
+
+    def _as_of(self, inner: RowTest, context: CompileContext) -> RowTest | None:
+        """Return the test on related rows as of a moment, or None if it is unknown."""
+        if not self.entity or context.as_of is None or self.rows is None:
+            return None
+        row_test = intersect_tests([inner, *([self.only] if self.only is not None else [])])
+        condition = context.as_of(self.entity, row_test)
+        if condition is None or not row_test.is_told:
+            return None
+        all_related = self.rows(context.project).model._default_manager.filter(
+            condition, project=context.project
+        )
+        related = all_related.filter(
+            **{f"{self.told_at}__lte": context.upto, f"{self.link}__isnull": False}
+        )
+        return RowTest(
+            Q(**{f"{self.to}__in": related.order_by().values(self.link)}),
+            indexed=bool(self.index),
+            lasts=True,
+        )

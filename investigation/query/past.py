@@ -1,0 +1,282 @@
+"""Queries as of a past moment.
+
+Rows that changed since the moment are rebuilt from the journal and tested in plain Python; all
+other rows are unchanged. Related rows are tested as of the same moment. If something is tested with
+its current value, a note says so.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from uuid import UUID
+
+from accounts.models import Project
+from investigation.fulltext import search as matching_words
+from investigation.fulltext.extract import words_of_texts
+from investigation.history import effects, entries, exemptions, gates, rows, search_text, sessions
+from investigation.history.effects import ChangeRange
+from investigation.history.moment import CutError, JournalCut, parse_cut
+from investigation.query.entities import ENTITIES, Entity
+from investigation.query.fields.base import CompileContext, Field, RowTest
+from investigation.query.parser.parser import (
+    And,
+    Node,
+    Not,
+    Or,
+    Query,
+    QueryError,
+    QueryValue,
+    Scope,
+    Term,
+)
+from journal import settled_position
+from journal.models import Entry
+
+# Finds the rows that changed since a cut, by entity; then, the functions that rebuild them.
+FIND_CHANGED: Final[
+    dict[str, Callable[[UUID, JournalCut, ChangeRange | None], frozenset[UUID]]]
+] = {
+    "effect": effects.find_changed_effects_since,
+    "session": effects.find_changed_sessions,
+    "gate": effects.find_changed_gates,
+    "exemption": effects.find_changed_exemptions,
+}
+_REBUILD: Final[dict[str, Callable[[UUID, Any, JournalCut], dict[UUID, Any]]]] = {
+    "effect": effects.rebuild_effects,
+    "session": sessions.rebuild_sessions,
+    "gate": gates.rebuild_stored_gates,
+    "exemption": exemptions.rebuild_exemptions,
+}
+MAX_CHANGED_DURING_READ: Final = 100_000  # Most rows that may change while all matches are read.
+TOO_MANY_CHANGES: Final = "Too much changed while searching. Run the search again."
+
+
+@dataclass(slots=True)
+class PastState:
+    """The rebuilt rows (`again`) that changed since the query's moment, and the ids that match.
+
+    Changes up to position `known_to` are included.
+    """
+
+    cut: JournalCut
+    known_to: int
+    again: dict[Any, Any] = field(default_factory=dict)
+    met: list[Any] = field(default_factory=list)
+
+
+def resolve_asof(value: QueryValue, project: Project, now_us: int) -> JournalCut:
+    """Return the cut that `asof:` names. Raises Fault."""
+    try:
+        return parse_cut(value.text, project.id, now_us)
+    except CutError as unfit:
+        raise QueryError(value.at, len(value.text), str(unfit)) from None
+
+
+def reject_unrecorded_fields(query: Query) -> None:
+    """Raise Fault at the first field of `query` that the journal does not record."""
+    for known_field, name, at in named_fields(query):
+        if known_field is not None and known_field.unkept:
+            raise QueryError(at, len(name), f"{known_field.unkept} Remove {name} or asof:.")
+
+
+def named_fields(query: Query) -> list[tuple[Field | None, str, int]]:
+    """Return every field of a condition or group, with its name and place in the text."""
+    entity = ENTITIES[query.entity]
+    fields = list(_condition_fields(query.condition, entity))
+    if query.grouping is not None:
+        figures = [
+            (aggregate.field, aggregate.at + len(aggregate.function) + 1)
+            for aggregate in query.grouping.aggregates
+        ]
+        fields += [(entity.known(name), name, at) for name, at in [*query.grouping.names, *figures]]
+    return fields
+
+
+def _condition_fields(node: Node | None, entity: Entity) -> Iterator[tuple[Field | None, str, int]]:
+    """Return every field of a condition, with its name and place in the text."""
+    if isinstance(node, And | Or):
+        for child in node.children:
+            yield from _condition_fields(child, entity)
+    elif isinstance(node, Not):
+        yield from _condition_fields(node.child, entity)
+    elif isinstance(node, Scope):
+        yield from _condition_fields(node.condition, ENTITIES[node.entity])
+    elif isinstance(node, Term):
+        yield entity.known(node.name), node.name, node.at
+        for value in node.values:
+            if value.form == "field" or node.name == "has":
+                yield entity.known(value.text), value.text, value.at
+
+
+def rebuild_matches(
+    query: Query,
+    moment_value: QueryValue | None,
+    entity: Entity,
+    context: CompileContext,
+    parts: Sequence[RowTest],
+    cut: JournalCut,
+) -> PastState:
+    """Rebuild what changed since the cut and test it. Raises Fault if too much has changed."""
+    past_state = PastState(cut, settled_position.load_settled_position())
+    if entity.name not in FIND_CHANGED:
+        return past_state  # Journal entries never change.
+    if not all(part.is_told for part in parts):
+        context.notes.append("Conditions on related rows use their current values.")
+    try:
+        past_state.again = _rebuild_changed_since(entity, context.project.id, cut)
+    except CutError as unfit:
+        at, length = (
+            (moment_value.at, len(moment_value.text))
+            if moment_value is not None
+            else (0, len(query.text))
+        )
+        raise QueryError(at, length, str(unfit)) from None
+    past_state.met = select_matching_ids(past_state.again, entity, context, parts)
+    return past_state
+
+
+def _rebuild_changed_since(entity: Entity, project: UUID, cut: JournalCut) -> dict[UUID, Any]:
+    """Return the changed rows as they were. Raises UnfitError if there are too many."""
+    return rebuild_rows(entity, project, FIND_CHANGED[entity.name](project, cut, None), cut)
+
+
+def find_changed_during_read(past: PastState, entity: Entity, project: UUID) -> dict[UUID, int]:
+    """Return the entity's rows that changed since the last call: ids with opening positions.
+
+    Call it after rows were read: a row that was read in a later state then has its entry in the
+    journal. Raises Fault.
+    """
+    if entity.name not in FIND_CHANGED or not has_entries_after(past.known_to):
+        return {}
+    last = settled_position.load_settled_position()
+    try:
+        ids = FIND_CHANGED[entity.name](
+            project, past.cut, ChangeRange(past.known_to, MAX_CHANGED_DURING_READ)
+        )
+    except CutError:
+        raise QueryError(0, 0, TOO_MANY_CHANGES) from None
+    past.known_to = last  # Later positions may still be committed: the next call starts there.
+    changed: dict[UUID, int] = {}
+    for part in entries.split_ids(ids - past.again.keys()):
+        changed |= dict(entity.rows().filter(pk__in=part).values_list("pk", "opened_position"))
+    return changed
+
+
+def has_entries_after(after: int) -> bool:
+    """Return True if the journal has entries after that position, settled or not."""
+    return Entry.objects.filter(position__gt=after).exists()
+
+
+def add_changed(
+    past: PastState,
+    ids: Collection[UUID],
+    entity: Entity,
+    context: CompileContext,
+    parts: Sequence[RowTest],
+) -> None:
+    """Add rows that changed during the read."""
+    rebuilt = rebuild_changed(entity, context.project.id, ids, past.cut)
+    past.again |= rebuilt
+    past.met += select_matching_ids(rebuilt, entity, context, parts)
+
+
+def rebuild_rows(
+    entity: Entity, project: UUID, ids: Collection[UUID], cut: JournalCut
+) -> dict[UUID, Any]:
+    """Return the entity's rows of `ids` in the state as of `cut`."""
+    return _REBUILD[entity.name](project, ids, cut)
+
+
+def rebuild_changed(
+    entity: Entity, project: UUID, ids: Collection[UUID], cut: JournalCut
+) -> dict[UUID, Any]:
+    """Rebuild rows that changed during the read. Raises Fault if there are too many."""
+    try:
+        return rebuild_rows(entity, project, ids, cut)
+    except CutError:
+        raise QueryError(0, 0, TOO_MANY_CHANGES) from None
+
+
+def select_matching_ids(
+    rebuilt: dict[Any, Any], entity: Entity, context: CompileContext, parts: Sequence[RowTest]
+) -> list[Any]:
+    """Return the ids of the rebuilt rows that meet all of `parts`."""
+    matching_ids = set(rebuilt)
+    for part in sorted(parts, key=lambda part: part.holds is None):  # Cheap tests run first.
+        matching_ids = _matching_subset(part, matching_ids, rebuilt, entity, context)
+    return list(matching_ids)
+
+
+def _matching_subset(
+    test: RowTest, among: set[Any], rebuilt: dict[Any, Any], entity: Entity, context: CompileContext
+) -> set[Any]:
+    """Return the ids of `among` that meet a test, evaluated in plain Python where possible."""
+    if not among:
+        return among
+    if test.holds is not None:
+        return {pk for pk in among if test.holds(rebuilt[pk])}
+    if test.words:
+        try:
+            texts_by_id = search_text.load_past_texts(
+                context.project.id, among, JournalCut(context.upto or 0, context.now_us)
+            )
+        except CutError as unfit:
+            raise QueryError(0, 0, str(unfit)) from None
+        return {
+            pk
+            for pk, text in texts_by_id.items()
+            if matching_words.has_all_terms(words_of_texts(text), test.words)
+        }
+    if test.of is None:
+        matching_rows = entity.of(context.project).filter(test.q, pk__in=list(among))
+        return set(matching_rows.values_list("pk", flat=True))
+    how, tests = test.of
+    if how == "any":
+        return {
+            pk for part in tests for pk in _matching_subset(part, among, rebuilt, entity, context)
+        }
+    matching_ids = among
+    for part in tests:
+        matching_ids = _matching_subset(part, matching_ids, rebuilt, entity, context)
+    return among - matching_ids if how == "not" else matching_ids
+
+
+def apply_past_values(current_rows: list[Any], past: PastState | None) -> list[Any]:
+    """Return the rows with the column values of the moment."""
+    return (
+        current_rows if past is None else rows.set_past_values(current_rows, past.again, past.cut)
+    )
+
+
+def past_values(
+    values: tuple[Any, ...], columns: Sequence[str], rebuilt_row: Any, names: "RelatedValues"
+) -> tuple[Any, ...]:
+    """Return a row's column values of the moment.
+
+    `rebuilt_row` is None if the row did not change.
+    """
+    if rebuilt_row is None:
+        return values
+    return tuple(names.value(rebuilt_row, name) for name in columns)
+
+
+class RelatedValues:
+    """Values of rebuilt rows in columns of other rows, such as `agent__name`.
+
+    Each value is looked up once.
+    """
+
+    def __init__(self, rebuilt: Collection[Any]) -> None:
+        self._made = rebuilt
+        self._known: dict[str, dict[Any, Any]] = {}
+
+    def value(self, row: Any, path: str) -> Any:
+        """Return the value at `path`: a column, or a column of a row that a column refers to."""
+        first, _, rest = path.partition("__")
+        if not rest:
+            return getattr(row, path)
+        link = row._meta.get_field(first)
+        if path not in self._known:
+            ids = (getattr(row_then, link.attname) for row_then in self._made)
+            self._known[path] = rows.load_column(link.related_model, ids, rest)
+        return self._known[path].get(getattr(row, link.attname))

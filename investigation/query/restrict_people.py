@@ -1,0 +1,69 @@
+"""Reject queries about people for tokens that may see decisions but not who made them."""
+
+from collections.abc import Iterator
+
+from accounts.models import Project
+from investigation.query.entities import ENTITIES, Entity
+from investigation.query.fields.base import Actor, Field
+from investigation.query.fields.types import MultiValue, NamedRow
+from investigation.query.parser.ast import And, Node, Not, Or, Query, QueryError, Scope, Term
+from investigation.query.registry.common import project_approvals, project_votes
+
+PEOPLE_SENTENCE = (
+    "asks about people, which this token may not read. Use a token with the scope audit."
+)
+
+
+def reject_people_conditions(query: Query, project: Project) -> None:
+    """Raise Fault at the first part of `query` that asks about people."""
+    entity = ENTITIES[query.entity]
+    for name, at in _find_people_names(query, entity):
+        raise QueryError(at, len(name), f"“{name[:60]}” {PEOPLE_SENTENCE}")
+    agent_names = {"gatebook", *project.agents.values_list("name", flat=True)}
+    for term in _walk_terms(query.condition, entity):
+        known_field = term[1].known(term[0].name)
+        for value in term[0].values if isinstance(known_field, Actor) else ():
+            if value.prefix or not (value.text in agent_names or value.text.startswith("agent:")):
+                raise QueryError(
+                    value.at, len(value.text), f"“{value.text[:60]}” {PEOPLE_SENTENCE}"
+                )
+
+
+def _find_people_names(query: Query, entity: Entity) -> Iterator[tuple[str, int]]:
+    """Return the names of fields and flags about people, with their places in the text."""
+    for term, term_entity in _walk_terms(query.condition, entity):
+        if _is_people_field(term_entity.known(term.name)):
+            yield term.name, term.at
+        for part in term.values:
+            value_field = (
+                term_entity.known(part.text) if part.form == "field" or term.name == "has" else None
+            )
+            if _is_people_field(value_field) or (
+                term.name == "is" and part.text == "self_approved"
+            ):
+                yield part.text, part.at
+    if query.grouping is not None:
+        figures = [(part.field, part.at) for part in query.grouping.aggregates]
+        for name, at in [*query.grouping.names, *figures]:
+            known_field = entity.known(name)
+            if _is_people_field(known_field) or isinstance(known_field, Actor):
+                yield name, at
+
+
+def _is_people_field(field: Field | None) -> bool:
+    if isinstance(field, MultiValue):
+        return field.rows in (project_votes, project_approvals)
+    return isinstance(field, NamedRow) and field.column == "username"
+
+
+def _walk_terms(node: Node | None, entity: Entity) -> Iterator[tuple[Term, Entity]]:
+    """Return every term with its entity."""
+    if isinstance(node, And | Or):
+        for child in node.children:
+            yield from _walk_terms(child, entity)
+    elif isinstance(node, Not):
+        yield from _walk_terms(node.child, entity)
+    elif isinstance(node, Scope):
+        yield from _walk_terms(node.condition, ENTITIES[node.entity])
+    elif isinstance(node, Term):
+        yield node, entity

@@ -1,0 +1,278 @@
+"""Stream the results of a query as CSV, NDJSON or a zip of both, in constant memory.
+
+An export is as of one journal position, taken before the first row is read. Rows opened later are
+not included; rows that change later are rebuilt from the journal (see query/streaming.py).
+
+CSV follows RFC 4180: UTF-8 without a byte order mark, CRLF, quotes where needed. A text that begins
+with = + - @ tab or CR gets a leading apostrophe so that no spreadsheet reads it as a formula;
+numbers stay numbers. NDJSON has one object per line, as in the API, unchanged.
+"""
+
+import csv
+import hashlib
+import io
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import IO, Any, Final
+
+import orjson
+
+from accounts.models import Project
+from display.index_progress import IndexProgress
+from investigation.models import FORMATS
+from investigation.query import columns, execute, stream
+from investigation.query.column import Reader, format_moment_us
+from investigation.query.execute import CompiledQuery
+from investigation.query.parser.ast import QueryError
+from investigation.query.permalink import make_ages_absolute, pin_query
+from journal import settled_position
+
+VERSION: Final = 1
+FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r")
+TYPES: Final = {
+    "csv": "text/csv; charset=utf-8",
+    "ndjson": "application/x-ndjson",
+    "bundle": "application/zip",
+}
+ENDINGS: Final = {"csv": "csv", "ndjson": "ndjson", "bundle": "zip"}
+_PIECE: Final = 65_536
+
+Limit = Callable[[], AbstractContextManager[Any]]
+
+
+@dataclass(slots=True)
+class ExportPlan:
+    """An export to write. `text` has no ages; `position` is the last journal position included."""
+
+    project: Project
+    text: str
+    format: str
+    position: int
+    now_us: int
+    who: str  # user name and pseudonym of the person
+    late: bool = False  # an index of the query had not reached `position` at the request
+
+    @property
+    def asked(self) -> CompiledQuery:
+        """The parsed query. Raises Fault."""
+        return execute.compile_query(self.text, self.project, self.now_us, self.position)
+
+
+def plan_export(project: Project, text: str, form: str, now_us: int, who: str) -> ExportPlan:
+    """Plan an export of `text` as of now. Raises Fault for a bad query, KeyError for a format."""
+    FORMATS[form]
+    if not text.strip():
+        raise QueryError(
+            0, 0, "The query is empty. Name what to export, for example effect or session."
+        )
+    export = ExportPlan(
+        project,
+        make_ages_absolute(text, now_us),
+        form,
+        settled_position.load_settled_position(),
+        now_us,
+        who,
+    )
+    export.late = bool(late_indexes(export.asked))
+    return export
+
+
+def late_indexes(search: CompiledQuery) -> list[IndexProgress]:
+    """List the indexes of a query that have not read the journal up to its position."""
+    return [index for index in search.context.indexes.values() if index.missing]
+
+
+def count_rows(export: ExportPlan) -> int:
+    """Count the rows of an export, or its groups."""
+    search = export.asked
+    if search.query.grouping is not None:
+        groups = execute.load_results(search, columns.prepare_rows(search.entity.name)).groups
+        return len(groups.rows) if groups is not None else 0
+    return execute.matching_rows(search).count()
+
+
+def export_pieces(
+    export: ExportPlan, tell: Callable[[int], None] = lambda _rows: None, limit: Limit = nullcontext
+) -> Iterator[bytes]:
+    """Yield the file in pieces. Calls `tell` with the rows done; reads rows within `limit()`.
+
+    Raises Fault if an index has not reached the export's position.
+    """
+    search = export.asked
+    for index in late_indexes(search):
+        raise QueryError(0, 0, f"{index.note} Export again when they are indexed.")
+    if export.format == "bundle":
+        yield from _bundle_pieces(export, search, _export_rows(export, search, tell, limit))
+        return
+    names, rows = _column_names(search, export), _export_rows(export, search, tell, limit)
+    if export.format == "csv":
+        yield _csv_line(names)
+    for chunk in rows:
+        yield b"".join(_to_csv(row) if export.format == "csv" else _to_ndjson(row) for row in chunk)
+
+
+def _column_names(search: CompiledQuery, export: ExportPlan) -> list[str]:
+    grouping = search.query.grouping
+    if grouping is not None:
+        return [*(name for name, _ in grouping.names), *map(str, grouping.aggregates)]
+    return [
+        column.name
+        for column in columns.visible_columns(
+            search.entity.name, Reader(export.project, export.now_us)
+        )
+    ]
+
+
+def _export_rows(
+    export: ExportPlan, search: CompiledQuery, tell: Callable[[int], None], limit: Limit
+) -> Iterator[list[dict[str, Any]]]:
+    entity, reader, done = search.entity.name, Reader(export.project, export.now_us), 0
+    reader.follow(search.context)
+    if search.query.grouping is not None:
+        with limit():
+            groups = execute.load_results(search, columns.prepare_rows(entity)).groups
+        names = _column_names(search, export)
+        json_rows = (
+            [dict(zip(names, row, strict=True)) for row in columns.groups_to_json(groups)]
+            if groups is not None
+            else []
+        )
+        tell(len(json_rows))
+        yield json_rows
+        return
+    chunks = stream.stream_matches(search, columns.prepare_rows(entity))
+    while True:
+        with limit():
+            chunk = next(chunks, None)
+            if chunk is None:
+                return
+            json_rows = [columns.row_to_json(entity, row, reader) for row in chunk]
+        done += len(json_rows)
+        tell(done)
+        yield json_rows
+
+
+def _to_ndjson(row: dict[str, Any]) -> bytes:
+    return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _to_csv(row: dict[str, Any]) -> bytes:
+    return _csv_line([columns.flatten_value(value) for value in row.values()])
+
+
+def _csv_line(values: list[Any]) -> bytes:
+    out = io.StringIO()
+    csv.writer(out).writerow([escape_formula(value) for value in values])
+    return out.getvalue().encode("utf-8", "backslashreplace")
+
+
+def escape_formula(value: Any) -> Any:
+    """Return a cell value that no spreadsheet reads as a formula."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULAS) else value
+
+
+class _ZipBuffer(io.RawIOBase):
+    """Write target of a zip file that buffers pieces until they are fetched."""
+
+    def __init__(self) -> None:
+        self.kept: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.kept.append(bytes(data))
+        return len(data)
+
+    def fetch(self) -> bytes:
+        """Return the bytes written since the last call."""
+        data = b"".join(self.kept)
+        self.kept.clear()
+        return data
+
+
+def _bundle_pieces(
+    export: ExportPlan, search: CompiledQuery, rows: Iterator[list[dict[str, Any]]]
+) -> Iterator[bytes]:
+    out, number = _ZipBuffer(), 0
+    hashes: dict[str, Any] = {}
+    # Rows are read once: the CSV goes to a temporary file and follows the NDJSON.
+    with (
+        tempfile.TemporaryFile() as csv_file,
+        zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file,
+    ):
+        csv_file.write(_csv_line(_column_names(search, export)))
+        kept = _PartDigest()
+        with file.open("rows.ndjson", "w", force_zip64=True) as part:
+            for chunk in rows:
+                number += len(chunk)
+                kept.add(part, b"".join(_to_ndjson(row) for row in chunk))
+                csv_file.write(b"".join(_to_csv(row) for row in chunk))
+                yield out.fetch()
+        hashes["rows.ndjson"] = kept.told()
+        csv_file.seek(0)
+        kept = _PartDigest()
+        with file.open("rows.csv", "w", force_zip64=True) as part:
+            while piece := csv_file.read(_PIECE):
+                kept.add(part, piece)
+                yield out.fetch()
+        hashes["rows.csv"] = kept.told()
+        kept = _PartDigest()
+        with file.open("query.txt", "w") as part:
+            kept.add(part, f"{export.text}\n".encode())
+        hashes["query.txt"] = kept.told()
+        file.writestr(
+            "about.json",
+            orjson.dumps(_about_json(export, search, number, hashes), option=orjson.OPT_INDENT_2),
+        )
+        yield out.fetch()
+    yield out.fetch()
+
+
+def _pinned_query(export: ExportPlan) -> str | None:
+    """Return the query that always finds the same rows; None if it cannot be pinned."""
+    try:
+        return pin_query(export.text, export.now_us, export.position)
+    except QueryError:
+        return None
+
+
+class _PartDigest:
+    """Size and hash of a part of the zip file."""
+
+    def __init__(self) -> None:
+        self.size, self.digest = 0, hashlib.sha256()
+
+    def add(self, part: IO[bytes], data: bytes) -> None:
+        """Write data to the part."""
+        part.write(data)
+        self.size += len(data)
+        self.digest.update(data)
+
+    def told(self) -> dict[str, Any]:
+        """Return size in bytes and SHA-256 of the part."""
+        return {"bytes": self.size, "sha256": self.digest.hexdigest()}
+
+
+def _about_json(
+    export: ExportPlan, search: CompiledQuery, number: int, hashes: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "gatebook_export": VERSION,
+        "project": {"id": str(export.project.id), "name": export.project.name},
+        "query": export.text,
+        "pinned": _pinned_query(export),
+        "entity": search.entity.name,
+        "as_of": export.position,
+        "indexes": [index.as_json for index in search.context.indexes.values()],
+        "asked_at": format_moment_us(export.now_us),
+        "asked_by": export.who,
+        "rows": number,
+        "columns": _column_names(search, export),
+        "files": hashes,
+    }

@@ -1,9 +1,0 @@
-"""Free text for database columns."""
-
-
-def column_text(text: str) -> str:
-    """Replace NUL, which PostgreSQL rejects, by its symbol.
-
-    Only for titles and the like; the body keeps every character.
-    """
-    return text.replace("\0", "\u2400")

@@ -1,0 +1,437 @@
+"""Fold: apply one fact to an effect and its attempts.
+
+State is a pure function of marks. A fact only sets marks, and each mark keeps the fact with the
+smallest order key, regardless of arrival (of acknowledgements: the smallest of those that know the
+outcome). So the same facts give the same state in every order of delivery, however often they are
+repeated; only the columns of `DELIVERY_COLUMNS` depend on delivery. Commands (after their
+compare-and-set), evidence and as-of views all use this module.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from journal.order_keys import attempt_of_resolution, is_command_mark, is_earlier_mark
+from ledger.fold import policy_result
+from ledger.fold.derive_state import derive_state as derive_state
+from ledger.fold.derive_state import is_retry_exhausted as is_retry_exhausted
+from ledger.fold.derive_state import outcome_determines_state
+from ledger.states import MOVED_PERMISSIONS
+from ledger.store.rows import AttemptRow, EffectRow
+
+# Server clocks and journal positions: not part of the state.
+DELIVERY_COLUMNS: Final = frozenset(
+    {
+        "received_us",
+        "heard_us",
+        "changed_us",
+        "deadline_us",
+        "opened_position",
+        "plan_position",
+        "answer_position",
+        "version",
+        "gave_way",
+    }
+)
+# The columns that a plan sets, with their values while no plan has set them.
+_PLAN_COLUMNS: Final = {
+    "tool",
+    "claimed_class",
+    "intent_digest",
+    "call_id",
+    "turn",
+    "task_id",
+    "repository_id",
+    "ref",
+    "ref_class",
+    "moved_refs",
+    "ref_patterns_version",
+    "environment",
+    "resource",
+    "parent_effect_id",
+    "compensates_id",
+    "undoes",
+    "redactions",
+    "judged",
+    "judged_by",
+    "judged_as",
+    "enforced",
+}
+_PLAN_DEFAULTS: Final = {
+    column.name: column.default for column in fields(EffectRow) if column.name in _PLAN_COLUMNS
+}
+
+
+class Observation(NamedTuple):
+    """The permission and basis of something that happened without a command."""
+
+    leave: str
+    basis: str
+
+
+# (current permission, from an import, outcome of an enforced policy or "") -> Observation
+Observe = Callable[[str, bool, str], Observation]
+# Bases of what happened without a command, from the weakest to the strongest. Any other basis is
+# that of a command or a ruling, and stays.
+_OBSERVED_BASES: Final = ("import", "observe", "policy")
+
+
+@dataclass(slots=True)
+class Fact:
+    """One fact about an effect. `values` holds the validated fields of its kind."""
+
+    kind: str
+    mark: str
+    lane: str
+    key: str
+    position: int
+    received_us: int
+    told_us: int | None
+    attempt: int
+    imports: bool = False
+    lease_epoch: int | None = None
+    agent: UUID | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+def fold_fact(
+    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
+) -> list[str]:
+    """Set the marks of `fact` on effect and attempts; return its own violations.
+
+    Call `settle` when all facts are applied. A fact of an unknown kind changes nothing.
+    """
+    effect.changed_us = max(effect.changed_us, fact.received_us)
+    handler = _HANDLERS.get(fact.kind)
+    if handler is None:
+        return []
+    key_reused = (
+        fact.kind == "effect.planned"
+        and bool(effect.planned_mark)
+        and fact.values["intent_digest"] != effect.intent_digest
+    )
+    found_twice = fact.kind == PROBED and fact.values.get("found") == "several"
+    contradicts = _contradicts_resolution(effect, fact)
+    effect.violates = effect.violates or key_reused or found_twice or contradicts
+    handler(effect, attempts, fact, observe)
+    if key_reused:
+        return ["key_reuse"]
+    if found_twice:
+        return ["found_twice"]
+    return ["rejected_after_all"] if contradicts else []
+
+
+def _contradicts_resolution(effect: EffectRow, fact: Fact) -> bool:
+    """True if a "rejected" report contradicts a human "happened" resolution."""
+    rejects: bool = fact.kind == "effect.failed" and fact.values["reason"] == "rejected"
+    return (
+        rejects
+        and effect.resolution == "happened"
+        and attempt_of_resolution(effect.resolved_mark) == fact.attempt
+    )
+
+
+def _is_resolved_as_happened(effect: EffectRow, attempt: int) -> bool:
+    """True if a person stated that this attempt happened."""
+    return (
+        effect.resolution == "happened" and attempt_of_resolution(effect.resolved_mark) == attempt
+    )
+
+
+def _planned(
+    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
+) -> None:
+    is_command, wins = fact.lane == "command", is_earlier_mark(fact.mark, effect.planned_mark)
+    columns, is_replan_by_command = fact.values, False
+    if effect.planned_mark:
+        judged = policy_result.resolve_policy_result(
+            effect, fact.values, wins=wins, by_command=is_command
+        )
+        if not wins and judged == policy_result.policy_result_of_effect(effect):
+            return
+        archive_replaced_plan(effect, plan_values(effect), fact.position)
+        # Values of the losing plan must not fill gaps of the winning one, except the policy result.
+        columns = (_PLAN_DEFAULTS | fact.values if wins else {}) | judged._asdict()
+        # A command that re-plans a reported effect requests permission for the next attempt only.
+        is_replan_by_command = is_command
+    effect.replanned = True
+    if wins:
+        effect.planned_mark = fact.mark
+        effect.planned_at_us = fact.told_us
+        effect.plan_position = fact.position
+        effect.lane = fact.lane
+        # Until a plan arrives, the agent is that of the first fact.
+        effect.agent_id = fact.agent or effect.agent_id
+    for name, value in columns.items():
+        setattr(effect, name, value)
+    if (
+        effect.leave_basis in _OBSERVED_BASES[1:]
+        and effect.leave in _UNCOMMANDED
+        and not is_replan_by_command
+    ):
+        # It happened before its plan arrived, so the policy outcome is known only now.
+        _apply_observation(effect, attempts, observe("held", False, effect.enforced_judgement))
+
+
+# What the journal keeps of a replaced plan: ids, enums and numbers, by column. Its texts are in its
+# body; its intent, time and agent are in its entry.
+ARCHIVED_PLAN_COLUMNS: Final = (
+    "task_id",
+    "repository_id",
+    "parent_effect_id",
+    "compensates_id",
+    "undoes",
+    "claimed_class",
+    "redactions",
+    "ref_class",
+    "ref_patterns_version",
+    "judged",
+    "judged_by",
+    "judged_as",
+    "enforced",
+)
+
+
+def plan_values(effect: EffectRow) -> dict[str, Any]:
+    """Return the current plan's values as the journal keeps them."""
+    columns = {name: getattr(effect, name) for name in ARCHIVED_PLAN_COLUMNS}
+    return {
+        name: value
+        for name, value in columns.items()
+        if value or (name == "undoes" and value is not None)
+    }
+
+
+def archive_replaced_plan(effect: EffectRow, replaced: dict[str, Any], position: int) -> None:
+    """Archive the plan that the one at `position` replaces (see effects.write)."""
+    effect.gave_way = [*(effect.gave_way or ()), {"by": position, **replaced}]
+
+
+_UNCOMMANDED: Final = ("observed", "bypassed")
+
+
+def _apply_observation(
+    effect: EffectRow, attempts: dict[int, AttemptRow], observation: Observation
+) -> None:
+    """Set the observed permission on effect and attempts made without a command."""
+    if effect.leave_basis == "exemption":
+        effect.leave_ref = ""
+    # `settle` decides at the end whether this is a violation.
+    effect.leave, effect.leave_basis = observation.leave, observation.basis
+    # Several attempts were reported at once: which of them had permission is unknown.
+    if effect.spent_by:
+        attempts[effect.spent_by].leave, effect.spent_by = observation.leave, 0
+    for row in attempts.values():
+        if row.leave in _UNCOMMANDED:
+            row.leave = observation.leave
+
+
+def may_change_every_attempt(effect: EffectRow, facts: Iterable[Fact]) -> bool:
+    """False if no fact can change the permission of attempts that it does not name.
+
+    That is the case when every attempt was observed, no import turns out to be live, and no plan
+    wins or gets a stricter policy outcome than the current one.
+    """
+    if effect.leave not in _UNCOMMANDED or effect.leave_aside:
+        return True
+    imported = effect.leave_basis == "import"
+    return any(
+        _may_change_policy_result(effect, fact)
+        if fact.kind == "effect.planned"
+        else imported and not fact.imports and fact.kind != "effect.superseded"
+        for fact in facts
+    )
+
+
+def _may_change_policy_result(effect: EffectRow, plan: Fact) -> bool:
+    if is_earlier_mark(plan.mark, effect.planned_mark):
+        return True
+    judged = policy_result.resolve_policy_result(
+        effect, plan.values, wins=False, by_command=plan.lane == "command"
+    )
+    return judged != policy_result.policy_result_of_effect(effect)
+
+
+def _attempt_of_fact(
+    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
+) -> AttemptRow:
+    """Return the attempt of a fact; a new one uses the effect's permission."""
+    row = attempts.get(fact.attempt)
+    if row is None and effect.leave_aside:
+        # A rejected attempt turned out to have happened: restore the permission for the next one.
+        effect.leave, effect.leave_until_us = effect.leave_aside, effect.leave_aside_until_us
+        effect.leave_aside, effect.leave_aside_until_us, effect.recalled = "", None, True
+    if effect.leave in _UNCOMMANDED and effect.leave_basis in _OBSERVED_BASES:
+        # Imported and live evidence of an effect arrive in any order: the stronger basis stays.
+        if effect.leave_basis == "import" and not fact.imports:
+            _apply_observation(effect, attempts, observe("held", False, effect.enforced_judgement))
+    elif row is not None:
+        # Permission requested after a rejection is for the next attempt: a late report on this
+        # attempt does not use it.
+        if effect.leave not in MOVED_PERMISSIONS and _will_set_state(effect, attempts, fact, row):
+            effect.leave_aside, effect.leave_aside_until_us = effect.leave, effect.leave_until_us
+            effect.leave = row.leave
+    elif effect.leave == "used" and fact.values.get("replaces"):
+        pass  # the verdict table allows a second attempt under the permission already used
+    elif effect.leave == "granted" and not effect.lapsed(fact.received_us):
+        effect.leave, effect.spent_by = "used", fact.attempt
+    elif effect.leave in ("granted", "used"):
+        # The permission expired or another attempt used it: a permission covers one attempt.
+        _apply_observation(
+            effect, attempts, observe("held", fact.imports, effect.enforced_judgement)
+        )
+    elif effect.leave not in MOVED_PERMISSIONS:
+        _apply_observation(
+            effect, attempts, observe(effect.leave, fact.imports, effect.enforced_judgement)
+        )
+    if row is None:
+        row = attempts[fact.attempt] = AttemptRow(
+            project_id=effect.project_id,
+            effect_id=effect.id,
+            number=fact.attempt,
+            remote_key=make_remote_key(effect.id, fact.attempt),
+            leave=effect.leave,
+        )
+    if not fact.imports:
+        row.heard_us = min(fact.received_us, row.heard_us or fact.received_us)
+    return row
+
+
+def _will_set_state(
+    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, row: AttemptRow
+) -> bool:
+    """True if this acknowledgement will determine the state (marks.tells)."""
+    if fact.kind != "effect.acknowledged":
+        return False
+    outcome = fact.values["outcome"] if _takes_precedence(effect, fact, row) else row.outcome
+    return outcome_determines_state(row, outcome, effect.undone, max(attempts))
+
+
+def _takes_precedence(effect: EffectRow, fact: Fact, row: AttemptRow) -> bool:
+    """True if this acknowledgement counts, whatever was reported before.
+
+    A known outcome takes precedence over "unknown", even a report over a command. Among equals the
+    first by its mark counts. Exception: among reports on a partial compensation (`undoes`), the
+    report that it went wrong counts.
+    """
+    knows: bool = fact.values["outcome"] != "unknown"
+    if row.acknowledged_mark and knows != (row.outcome != "unknown"):
+        return knows
+    commanded = fact.lane == "command" or is_command_mark(row.acknowledged_mark)
+    if (
+        effect.undoes
+        and knows
+        and row.acknowledged_mark
+        and fact.values["outcome"] != row.outcome
+        and not commanded
+    ):
+        return row.outcome == "ok"
+    return is_earlier_mark(fact.mark, row.acknowledged_mark)
+
+
+def _dispatched(
+    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
+) -> None:
+    row = _attempt_of_fact(effect, attempts, fact, observe)
+    if not is_earlier_mark(fact.mark, row.dispatched_mark):
+        return
+    row.dispatched_mark = fact.mark
+    row.dispatched_at_us = fact.told_us
+    row.lane = fact.lane
+    row.dispatch_key = fact.key
+    row.lease_epoch = fact.lease_epoch
+    row.process = fact.values.get("process") or ""
+    row.received_us = fact.received_us
+    if fact.values.get("replaces"):
+        row.replaces, row.verdict_row = fact.values["replaces"], fact.values["verdict_row"]
+        row.remote_key = fact.values["remote_key"]
+
+
+def _acknowledged(
+    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
+) -> None:
+    row = _attempt_of_fact(effect, attempts, fact, observe)
+    if not _takes_precedence(effect, fact, row):
+        return
+    row.acknowledged_mark = fact.mark
+    row.acknowledged_at_us = fact.told_us
+    row.outcome = fact.values["outcome"]
+    reference = effect.told_reference if _is_resolved_as_happened(effect, row.number) else ""
+    row.external_reference = reference or fact.values.get("external_reference") or ""
+    row.answer_position = fact.position
+
+
+def _failed(
+    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
+) -> None:
+    row = _attempt_of_fact(effect, attempts, fact, observe)
+    if not is_earlier_mark(fact.mark, row.failed_mark):
+        return
+    row.failed_mark = fact.mark
+    row.failed_at_us = fact.told_us
+    row.failure_reason = fact.values["reason"]
+    if not row.acknowledged_mark:
+        row.answer_position = fact.position
+
+
+def _probed(
+    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
+) -> None:
+    """Apply a probe: a hit acknowledges the attempt, other results move no mark."""
+    if fact.values.get("found") == "hit":
+        values = {"outcome": "ok", "external_reference": fact.values.get("external_reference")}
+        _acknowledged(
+            effect, attempts, replace(fact, kind="effect.acknowledged", values=values), observe
+        )
+
+
+def _superseded(
+    effect: EffectRow, _attempts: dict[int, AttemptRow], fact: Fact, _observe: Observe
+) -> None:
+    if is_earlier_mark(fact.mark, effect.superseded_mark):
+        effect.superseded_mark = fact.mark
+
+
+def _resolved(
+    effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, _observe: Observe
+) -> None:
+    """Apply a person's resolution; reports of agents never count as one."""
+    if fact.lane != "system":
+        return
+    answer, row = fact.values["answer"], attempts.get(fact.attempt)
+    if fact.mark > effect.resolved_mark:
+        effect.resolved_mark, effect.resolution = fact.mark, answer
+        effect.told_reference = (
+            fact.values.get("external_reference") or "" if answer == "happened" else ""
+        )
+    if row is None:
+        return
+    if answer == "not_happened" and is_earlier_mark(fact.mark, row.failed_mark):
+        row.failed_mark = fact.mark
+        row.failed_at_us = fact.told_us
+        row.failure_reason = "rejected"  # nothing happened, as after a clean rejection
+    if answer == "happened":
+        row.external_reference = fact.values.get("external_reference") or row.external_reference
+        if effect.leave not in MOVED_PERMISSIONS:  # requested later, for the next attempt
+            effect.leave_aside, effect.leave_aside_until_us = effect.leave, effect.leave_until_us
+            effect.leave = row.leave
+
+
+RESOLVED: Final = "effect.resolved"
+PROBED: Final = "effect.probed"
+_HANDLERS = {
+    PROBED: _probed,
+    RESOLVED: _resolved,
+    "effect.planned": _planned,
+    "effect.dispatched": _dispatched,
+    "effect.acknowledged": _acknowledged,
+    "effect.failed": _failed,
+    "effect.superseded": _superseded,
+}
+REPORTABLE_KINDS = frozenset(_HANDLERS) - {RESOLVED}  # what agents may report
+
+
+def make_remote_key(effect: UUID, attempt: int) -> str:
+    """Return the key that the remote sees for this attempt; every attempt has its own."""
+    return f"gbk-{effect.hex}-{attempt}"

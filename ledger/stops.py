@@ -1,0 +1,229 @@
+"""The one writer of Stop: stops of effects, sessions, agents, tools and projects.
+
+A dispatch takes the shared lock (`lock_shared`), setting or lifting a stop the exclusive one
+(`lock_exclusive`). So once `set_stop` is committed, no dispatch that checked earlier can still
+succeed.
+"""
+
+from collections.abc import Iterable
+from uuid import UUID
+
+import orjson
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+from django.db.models import Exists, Q
+
+from accounts import projects
+from accounts.models import Agent, Project
+from accounts.people import ensure_pseudonym
+from db import raw_sql
+from db.clock import now_us
+from db.errors import ChangeRefused
+from db.ids import new_uuid7
+from db.notify import ALL_LISTENERS, notify_listeners
+from journal import entries
+from ledger.models import Effect, Stop
+from ledger.states import STOP_SCOPES
+from sessions.models import Session
+
+MIN_REASON = 3
+MAX_REASON = 2000
+_LOCK = 0x6761  # the namespace of our advisory locks
+
+
+def lock_shared(project: UUID) -> None:
+    """Block stops and policy activations in this project until the transaction ends."""
+    if connection.vendor == "postgresql":  # SQLite has one writer at a time
+        raw_sql.fetch_rows(
+            "SELECT pg_advisory_xact_lock_shared(%s, %s)", [_LOCK, _lock_number(project)]
+        )
+
+
+def lock_exclusive(project: UUID) -> None:
+    """Block dispatches of the project until the transaction ends."""
+    if connection.vendor == "postgresql":
+        raw_sql.fetch_rows("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, _lock_number(project)])
+
+
+def _lock_number(project: UUID) -> int:
+    """Return the last 32 bits of a project's id as a signed number."""
+    return int.from_bytes(project.bytes[-4:], "big", signed=True)
+
+
+def find_stop(
+    project: UUID, session: UUID, agent: UUID, tool: str, effect: UUID | None
+) -> Stop | None:
+    """Return the stop that covers this effect, if any: the widest first."""
+    return find_covering_stop(load_stops(project), session, agent, tool, effect)
+
+
+def find_covering_stop(
+    stops: Iterable[Stop], session: UUID, agent: UUID, tool: str, effect: UUID | None
+) -> Stop | None:
+    """Return the widest of the loaded `stops` that covers this effect, if any."""
+    covers = {
+        "project": "",
+        "tool": tool,
+        "agent": agent.hex,
+        "session": session.hex,
+        "effect": effect.hex if effect is not None else None,
+    }
+    matching = [hold for hold in stops if covers[hold.scope] == hold.subject]
+    return min(matching, key=lambda hold: STOP_SCOPES.index(hold.scope), default=None)
+
+
+def load_stops(project: UUID) -> list[Stop]:
+    """Return every stop in force in the project, latest first."""
+    # Nearly every project has none, and every woken agent asks.
+    if not raw_sql.fetch_rows(_ANY, [raw_sql.vendor_id(project)]):
+        return []
+    return list(
+        Stop.objects.filter(project=project, lifted_at_us__isnull=True)
+        .select_related("set_by")
+        .order_by("-set_at_us")
+    )
+
+
+_ANY = "SELECT 1 FROM ledger_stop WHERE project_id = %s AND lifted_at_us IS NULL LIMIT 1"
+
+
+def has_stops(project: UUID, _now: int) -> Exists:
+    """Return a subquery: whether anything in the project is stopped."""
+    return Exists(Stop.objects.filter(project=project, lifted_at_us__isnull=True))
+
+
+def is_project_stopped(project: UUID, _now: int) -> Exists:
+    """Return a subquery: whether the entire project is stopped."""
+    return Exists(Stop.objects.filter(project=project, lifted_at_us__isnull=True, scope="project"))
+
+
+_ANY_SINCE = (
+    "SELECT 1 FROM ledger_stop"
+    " WHERE project_id = %s AND (lifted_at_us IS NULL OR lifted_at_us > %s) LIMIT 1"
+)
+
+
+def load_stops_since(project: UUID, at_us: int) -> list[Stop]:
+    """Return every stop of the project that was in force at `at_us` or was set later."""
+    # Nearly every project has none, and every report asks.
+    if not raw_sql.fetch_rows(_ANY_SINCE, [raw_sql.vendor_id(project), at_us]):
+        return []
+    return list(
+        Stop.objects.filter(
+            Q(lifted_at_us__isnull=True) | Q(lifted_at_us__gt=at_us), project=project
+        )
+    )
+
+
+@transaction.atomic(savepoint=False)
+def set_stop(project: Project, scope: str, subject: str, reason: str, user: User) -> Stop:
+    """Stop what `scope` and `subject` (hex id, tool name or "") name.
+
+    Repeating it returns the existing stop. Raises RefusedError for an empty reason, an unknown
+    subject, and in an archive, where nothing runs.
+    """
+    projects.require_active_project(project)
+    checked_reason = _validated_reason(reason)
+    if scope not in STOP_SCOPES:
+        raise ChangeRefused(
+            f"Scope {scope!r} cannot be stopped. Choose one of {', '.join(STOP_SCOPES)}."
+        )
+    if not _subject_exists(project, scope, subject):
+        raise ChangeRefused(f"This project has no such {scope}.")
+    lock_exclusive(project.id)
+    existing = Stop.objects.filter(
+        project=project, scope=scope, subject=subject, lifted_at_us__isnull=True
+    ).first()
+    if existing is not None:
+        return existing
+    identity, now = new_uuid7(), now_us()
+    position = _record(project.id, "hold.set", identity, scope, subject, checked_reason, user, now)
+    return Stop.objects.create(
+        id=identity,
+        project=project,
+        scope=scope,
+        subject=subject,
+        set_by=user,
+        set_at_us=now,
+        opened_position=position,
+    )
+
+
+@transaction.atomic(savepoint=False)
+def lift_stop(hold: Stop, reason: str, user: User) -> bool:
+    """End a stop; False if already lifted. Raises RefusedError without a reason."""
+    checked_reason = _validated_reason(reason)
+    lock_exclusive(hold.project_id)
+    now = now_us()
+    lifted = Stop.objects.filter(id=hold.id, lifted_at_us__isnull=True).update(
+        lifted_at_us=now, lifted_by=user
+    )
+    if lifted:
+        _record(
+            hold.project_id,
+            "hold.lifted",
+            hold.id,
+            hold.scope,
+            hold.subject,
+            checked_reason,
+            user,
+            now,
+        )
+    return bool(lifted)
+
+
+def _validated_reason(reason: str) -> str:
+    stripped = reason.strip()
+    if not MIN_REASON <= len(stripped) <= MAX_REASON:
+        raise ChangeRefused(
+            f"Give a reason of {MIN_REASON} to {MAX_REASON} characters; others will act on it."
+        )
+    return stripped
+
+
+def _subject_exists(project: Project, scope: str, subject: str) -> bool:
+    if scope == "project":
+        return subject == ""
+    if scope == "tool":
+        return 0 < len(subject) <= 100
+    try:
+        identity = UUID(hex=subject)
+    except ValueError:
+        return False
+    tables: dict[str, Iterable[object]] = {
+        "effect": Effect.objects.filter(project=project, id=identity)[:1],
+        "session": Session.objects.filter(project=project, id=identity)[:1],
+        "agent": Agent.objects.filter(project=project, id=identity)[:1],
+    }
+    return subject == identity.hex and bool(list(tables[scope]))
+
+
+def _record(
+    project: UUID,
+    kind: str,
+    hold: UUID,
+    scope: str,
+    subject: str,
+    reason: str,
+    user: User,
+    now: int,
+) -> int:
+    identity = UUID(hex=subject) if scope in ("effect", "session", "agent") else None
+    facts = {"scope": scope, "thing": identity.hex if identity is not None else ""}
+    appended = entries.record_system_entry(
+        project,
+        kind,
+        event_id=new_uuid7().hex,
+        text=orjson.dumps(
+            {"kind": kind, "scope": scope, "subject": subject, "reason": reason},
+            option=orjson.OPT_SORT_KEYS,
+        ).decode(),
+        received_us=now,
+        actor=ensure_pseudonym(user),
+        facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(),
+        session=identity if scope == "session" else None,
+        effect=identity if scope == "effect" else None,
+        subject=hold,
+    )
+    notify_listeners([ALL_LISTENERS])
+    return appended.position

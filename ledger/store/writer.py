@@ -1,0 +1,356 @@
+"""The one writer of Effect and Attempt: locks rows, folds facts, writes sets.
+
+The commands (ledger/commands.py) write through this module.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
+from uuid import UUID
+
+import orjson
+from django.db import connection
+
+from db import raw_sql
+from db.clock import now_us
+from journal import entries, outbox
+from journal.entries import Draft
+from ledger.fold import apply, compensation, policy_result, repeated_plans, stop_violations
+from ledger.fold.apply import Fact, Observe
+from ledger.models import Attempt, Effect
+from ledger.store.reader import ATTEMPT_COLUMNS as _ATTEMPT
+from ledger.store.reader import attempt_values, load_relevant_attempts
+from ledger.store.reader import effect_from_row as effect_from_row
+from ledger.store.reader import load_effects as load_effects
+from ledger.store.rows import (
+    AttemptRow,
+    EffectRow,
+    given_table,
+    row_columns,
+    rows_to_json,
+    rows_to_parameters,
+    typed_placeholders,
+)
+from ledger.tools import cache
+
+_EFFECT: Final = row_columns(EffectRow)
+_EFFECT_LIST: Final = ", ".join(_EFFECT)
+_ATTEMPT_LIST: Final = ", ".join(_ATTEMPT)
+
+
+# The columns that a move (dispatch, acknowledgement, failure …) may change. For a stored effect
+# with an unchanged plan only these are written, so that other indexes and foreign keys stay idle.
+_MOVING: Final = (
+    "leave",
+    "leave_basis",
+    "leave_ref",
+    "leave_until_us",
+    "leave_aside",
+    "leave_aside_until_us",
+    "state",
+    "outcome",
+    "attempt_count",
+    "failure_reason",
+    "external_reference",
+    "violates",
+    "dispatched_at_us",
+    "settled_at_us",
+    "changed_us",
+    "deadline_us",
+    "superseded_mark",
+    "resolved_mark",
+    "resolution",
+    "compensated",
+    "undone",
+    "version",
+)
+_FIXED: Final = {"id", "project_id", "session_id", "effect_key", "opened_position", "received_us"}
+_CHANGING: Final = tuple(name for name in _EFFECT if name not in _FIXED)
+
+
+# Each write has two statements: one for a single row, on either vendor, and one for a set of rows
+# as a JSON document, several times faster on PostgreSQL than row after row.
+_EFFECT_MARKS: Final = ", ".join(["%s"] * len(_EFFECT))
+_INSERT_ROW: Final = (
+    f"INSERT INTO ledger_effect ({_EFFECT_LIST}) VALUES ({_EFFECT_MARKS})"
+    " ON CONFLICT (id) DO NOTHING"
+)
+_INSERT_SET: Final = (
+    f"INSERT INTO ledger_effect ({_EFFECT_LIST}) SELECT {_EFFECT_LIST}"
+    f" FROM {given_table(EffectRow, _EFFECT)} ORDER BY id"
+    " ON CONFLICT (id) DO NOTHING"
+)
+_ATTEMPT_FIXED: Final = (
+    "project_id",
+    "effect_id",
+    "number",
+    "remote_key",
+    "replaces",
+    "verdict_row",
+)
+_ATTEMPT_ASSIGNED: Final = ", ".join(
+    f"{name} = excluded.{name}" for name in _ATTEMPT if name not in _ATTEMPT_FIXED
+)
+_ATTEMPT_CONFLICT: Final = f" ON CONFLICT (effect_id, number) DO UPDATE SET {_ATTEMPT_ASSIGNED}"
+_ATTEMPT_MARKS: Final = ", ".join(["%s"] * len(_ATTEMPT))
+_ATTEMPT_ROW: Final = (
+    f"INSERT INTO ledger_attempt ({_ATTEMPT_LIST}) VALUES ({_ATTEMPT_MARKS}){_ATTEMPT_CONFLICT}"
+)
+_ATTEMPT_SET: Final = (
+    f"INSERT INTO ledger_attempt ({_ATTEMPT_LIST}) SELECT {_ATTEMPT_LIST}"
+    f" FROM {given_table(AttemptRow, _ATTEMPT)} ORDER BY effect_id, number{_ATTEMPT_CONFLICT}"
+)
+
+
+def _update_statements(names: tuple[str, ...]) -> tuple[str, str]:
+    """Return the two statements that update `names`."""
+    marked = ", ".join(f"{name} = %s" for name in names)
+    taken = ", ".join(f"{name} = given.{name}" for name in names)
+    return (
+        f"UPDATE ledger_effect SET {marked} WHERE id = %s AND version = %s - 1",
+        f"UPDATE ledger_effect SET {taken} FROM {given_table(EffectRow, (*names, 'id'))}"
+        " WHERE ledger_effect.id = given.id AND ledger_effect.version = given.version - 1",
+    )
+
+
+_MOVED: Final = (*_MOVING, "id", "version")  # the version a second time, for the condition
+_MOVE: Final = _update_statements(_MOVING)
+# The most common pair on PostgreSQL, an effect and its moving attempt, in one atomic statement.
+_MOVE_AND_TRY: Final = (
+    f"WITH moved AS ({_MOVE[0]} RETURNING 1) INSERT INTO ledger_attempt ({_ATTEMPT_LIST})"
+    f" SELECT {typed_placeholders(AttemptRow, _ATTEMPT)} FROM moved{_ATTEMPT_CONFLICT}"
+)
+_REPLAN: Final = _update_statements(_CHANGING)
+
+
+@dataclass(slots=True)
+class FactReport:
+    """A fact and its effect, which may not be stored yet."""
+
+    effect: UUID
+    project: UUID
+    session: UUID
+    agent: UUID
+    effect_key: str
+    fact: Fact
+
+
+@dataclass(slots=True)
+class Violation:
+    """A violation, recorded as `integrity.violation`."""
+
+    effect: EffectRow
+    name: str
+
+
+class LostRace(Exception):
+    """Another writer stored the same new effect first; retry the transaction."""
+
+
+def record_reports(reports: Sequence[FactReport], observe: Observe) -> dict[UUID, EffectRow]:
+    """Fold recorded `reports` into their effects; return these by id.
+
+    Must run inside a transaction. Raises LostRace when another writer stored a new effect first:
+    the endpoint then retries the whole transaction, so nothing is lost.
+    """
+    grouped: dict[int, list[FactReport]] = {}  # by the id's integer: hashing a UUID is slow
+    for report in reports:
+        grouped.setdefault(report.effect.int, []).append(report)
+    by_effect = {group[0].effect: group for group in grouped.values()}
+    facts_by_effect = {
+        identity: [report.fact for report in group] for identity, group in by_effect.items()
+    }
+    rows = load_effects(by_effect)
+    attempts = load_relevant_attempts(rows, facts_by_effect)
+    repeated = repeated_plans.find_repeated_plans(rows, facts_by_effect)
+    compensations = compensation.compensation_effects(rows, attempts)
+    names: dict[UUID, list[str]] = {}
+    for identity, group in by_effect.items():
+        row = rows.get(identity)
+        if row is None:
+            row = rows[identity] = _new_row(group[0])
+        numbered = attempts.setdefault(identity, {})
+        violations = names[identity] = []
+        for fact in sorted(facts_by_effect[identity], key=_is_not_plan):
+            if fact.position in repeated:
+                fact.values |= policy_result.policy_result_of_effect(row)._asdict()
+            violations += apply.fold_fact(row, numbered, fact, observe) + check_claimed_class(
+                row, fact
+            )
+    for identity, violations in names.items():
+        violations += compensation.settle_effect(rows[identity], rows, attempts)
+    all_violations = [
+        Violation(rows[identity], name)
+        for identity, violations in names.items()
+        for name in dict.fromkeys(violations)
+    ]
+    all_violations += [
+        Violation(*pair) for pair in compensation.apply_compensations(rows, attempts, compensations)
+    ]
+    facts = [(report.effect, report.fact) for report in reports]
+    all_violations += [
+        Violation(row, stop_violations.STOP_VIOLATION)
+        for row in stop_violations.mark_stop_violations(rows, attempts, facts)
+    ]
+    write_effects(
+        rows.values(), [attempt for numbered in attempts.values() for attempt in numbered.values()]
+    )
+    record_violations(all_violations, now_us())
+    return rows
+
+
+def _is_not_plan(fact: Fact) -> bool:
+    """Sort the plans of a batch first, so that its other facts see them."""
+    return fact.kind != "effect.planned"
+
+
+def check_claimed_class(row: EffectRow, plan: Fact) -> list[str]:
+    """Return the violation of a plan that claims a laxer tool class than was declared."""
+    claimed = plan.values.get("claimed_class")
+    if not claimed:
+        return []
+    stricter = cache.load_tool(row.project_id, plan.values["tool"])
+    if stricter is cache.UNDECLARED or not cache.is_laxer_class(claimed, stricter.tool_class):
+        return []
+    row.violates = True
+    return ["class_claim"]
+
+
+def _new_row(report: FactReport) -> EffectRow:
+    return EffectRow(
+        id=report.effect,
+        project_id=report.project,
+        session_id=report.session,
+        agent_id=report.agent,
+        effect_key=report.effect_key,
+        opened_position=report.fact.position,
+        received_us=report.fact.received_us,
+        changed_us=report.fact.received_us,
+    )
+
+
+def write_effects(rows: Iterable[EffectRow], attempts: Iterable[AttemptRow]) -> None:
+    """Store rows with the next version, and their changed attempts. Raises LostRace.
+
+    A fact is about one attempt, and an effect may have many: unchanged ones are not written.
+    """
+    new: list[EffectRow] = []
+    moved: list[EffectRow] = []
+    replanned: list[EffectRow] = []
+    for row in sorted(rows, key=_by_id):
+        (new if row.version == 0 else replanned if row.replanned else moved).append(row)
+        row.version += 1
+    # The closing attempt is written before the opening one: at most one is open at any moment.
+    changed_attempts = sorted(
+        (row for row in attempts if row.stored != attempt_values(row)), key=_by_effect_and_number
+    )
+    if (
+        connection.vendor == "postgresql"
+        and len(moved) == len(changed_attempts) == 1
+        and not new
+        and not replanned
+    ):
+        written = raw_sql.execute_write(
+            _MOVE_AND_TRY,
+            [
+                *rows_to_parameters(moved, _MOVED)[0],
+                *rows_to_parameters(changed_attempts, _ATTEMPT)[0],
+            ],
+        )
+        changed_attempts = []
+    else:
+        written = _write_rows(_INSERT_ROW, _INSERT_SET, new, _EFFECT)
+        written += _write_rows(*_MOVE, moved, _MOVED)
+        written += _write_rows(*_REPLAN, replanned, (*_CHANGING, "id", "version"))
+    if written < len(new) + len(moved) + len(replanned):
+        raise LostRace  # before the attempts, whose trigger compares them with the stored effect
+    _write_rows(_ATTEMPT_ROW, _ATTEMPT_SET, changed_attempts, _ATTEMPT)
+    if replanned:
+        _archive_replaced_plans(replanned)
+
+
+def _archive_replaced_plans(rows: Iterable[EffectRow]) -> None:
+    """Record replaced plans in the journal before they are overwritten."""
+    drafts = []
+    for row in rows:
+        for plan in row.gave_way or ():
+            facts = orjson.dumps(plan, option=orjson.OPT_SORT_KEYS).decode()
+            drafts.append(
+                Draft(
+                    project=row.project_id,
+                    source=entries.SYSTEM_SOURCE,
+                    event_id=entries.keyed_digest("replanned", str(row.id), str(plan["by"])),
+                    kind=REPLANNED,
+                    lane="system",
+                    actor=entries.SYSTEM_SOURCE,
+                    text=facts,
+                    facts=facts,
+                    session=row.session_id,
+                    effect=row.id,
+                )
+            )
+        row.gave_way = None
+    if drafts:
+        entries.append_entries(drafts, now_us())
+
+
+REPLANNED: Final = "effect.replanned"
+_by_id: Final = attrgetter("id.int")
+_by_effect_and_number: Final = attrgetter("effect_id.int", "number")
+
+
+def _write_rows(
+    row_text: str,
+    set_text: str,
+    rows: Sequence[EffectRow] | Sequence[AttemptRow],
+    names: tuple[str, ...],
+) -> int:
+    """Write `rows` in the cheapest way, and return how many were written."""
+    if not rows:
+        return 0
+    if len(rows) == 1:
+        return raw_sql.execute_write(row_text, rows_to_parameters(rows, names)[0])
+    if connection.vendor == "postgresql":
+        return raw_sql.execute_write(set_text, [rows_to_json(rows, names)])
+    return raw_sql.execute_write_each(row_text, rows_to_parameters(rows, names))
+
+
+def import_effects(rows: Sequence[Effect], attempts: Sequence[Attempt]) -> None:
+    """Import effects of a bundle with their attempts; they never change afterwards.
+
+    Requires an archive. The database rejects them elsewhere, and any later change.
+    """
+    Effect.objects.bulk_create(rows, batch_size=200)
+    Attempt.objects.bulk_create(attempts, batch_size=200)
+
+
+def violation_facts(name: str) -> str:
+    """Return the facts of a violation's entry, in a form that queries can compare."""
+    return orjson.dumps({"violation": name}).decode()
+
+
+def record_violations(violations: Sequence[Violation], received_us: int) -> None:
+    """Record each violation once as an entry, and put it in the outbox."""
+    for violation in violations:
+        effect = violation.effect
+        event_id = entries.keyed_digest("violation", str(effect.id), violation.name)
+        appended = entries.record_system_entry(
+            effect.project_id,
+            "integrity.violation",
+            event_id=event_id,
+            text=orjson.dumps(
+                {"effect": effect.id, "violation": violation.name}, option=orjson.OPT_SORT_KEYS
+            ).decode(),
+            received_us=received_us,
+            facts=violation_facts(violation.name),
+            session=effect.session_id,
+            effect=effect.id,
+        )
+        outbox.queue_delivery(
+            effect.project_id,
+            entry=appended.position,
+            topic="integrity",
+            deduplication_key=event_id,
+            due_at_us=received_us,
+        )

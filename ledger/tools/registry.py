@@ -1,0 +1,148 @@
+"""The one writer of Tool, and the queries of the tools page."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from django.db import connection, transaction
+
+from accounts.audit_log import record_admin_entry
+from accounts.models import Project
+from journal.entries import SYSTEM_SOURCE, keyed_digest
+from ledger import circuit_breakers
+from ledger.models import Tool
+from ledger.states import DEFAULT_DEADLINE_S
+from ledger.tools.tools_yaml import ToolDeclaration
+
+_COLUMNS = (
+    "tool_class",
+    "reversibility",
+    "deadline_s",
+    "request_lifetime_s",
+    "description",
+    "breaker_failures",
+    "breaker_pause_s",
+    "key_window_s",
+    "probe",
+    "undo",
+    "max_attempts",
+    "max_probes",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChanges:
+    """The changes that `declare_tools` made, as sorted tool names."""
+
+    added: list[str]
+    changed: list[str]
+    removed: list[str]
+
+    def __bool__(self) -> bool:
+        """True if anything changed."""
+        return bool(self.added or self.changed or self.removed)
+
+
+@transaction.atomic(savepoint=False)
+def declare_tools(
+    project: Project, declarations: Iterable[ToolDeclaration], *, actor: str = SYSTEM_SOURCE
+) -> ToolChanges:
+    """Replace the project's declared tools by `declarations`, and record the changes.
+
+    A tool that is no longer declared becomes opaque and irreversible like any undeclared tool. That
+    is the strictest class, so a missing line never makes anything laxer. Dispatched effects keep
+    their deadline.
+    """
+    wanted = {declaration.name: declaration for declaration in declarations}
+    existing = {
+        tool.name: tool
+        for tool in Tool.objects.select_for_update().filter(project=project).order_by("name")
+    }
+    change = ToolChanges(
+        added=sorted(wanted.keys() - existing.keys()),
+        changed=sorted(
+            name
+            for name in wanted.keys() & existing.keys()
+            if _differs(existing[name], wanted[name])
+        ),
+        removed=sorted(existing.keys() - wanted.keys()),
+    )
+    if not change:
+        return change
+    before = _deadlines_before(existing, wanted)
+    for name in change.added:
+        Tool.objects.create(project=project, **asdict(wanted[name]))
+    for name in change.changed:
+        tool = existing[name]
+        for column in _COLUMNS:
+            setattr(tool, column, getattr(wanted[name], column))
+        tool.save()
+    Tool.objects.filter(project=project, name__in=change.removed).delete()
+    circuit_breakers.delete_breakers(
+        project.id, existing.keys() - {name for name in wanted if wanted[name].breaker_failures}
+    )
+    record_admin_entry(
+        project.id,
+        "admin.tools_loaded",
+        actor=actor,
+        subject=None,
+        facts={
+            "added": len(change.added),
+            "changed": len(change.changed),
+            "removed": len(change.removed),
+            "before": before,
+        },
+        words={"tools": [asdict(wanted[name]) for name in sorted(wanted)], **asdict(change)},
+    )
+    return change
+
+
+def tool_name_digest(name: str) -> str:
+    """Return the journal's pseudonym of a tool name: 16 hex digits."""
+    return keyed_digest("tool", name)[:16]
+
+
+def _deadlines_before(
+    existing: Mapping[str, Tool], wanted: Mapping[str, ToolDeclaration]
+) -> dict[str, int]:
+    """Return the old deadline of each tool whose deadline changes, in seconds."""
+    before = {name: tool.deadline_s for name, tool in existing.items()}
+    after = {name: declaration.deadline_s for name, declaration in wanted.items()}
+    return {
+        tool_name_digest(name): before.get(name, DEFAULT_DEADLINE_S)
+        for name in before.keys() | after.keys()
+        if before.get(name, DEFAULT_DEADLINE_S) != after.get(name, DEFAULT_DEADLINE_S)
+    }
+
+
+# One index step per tool (effect_by_tool) instead of a scan of all effects.
+_USED = """
+WITH RECURSIVE used(tool) AS (
+  SELECT min(tool) FROM ledger_effect WHERE project_id = %s
+  UNION ALL
+  SELECT (SELECT min(tool) FROM ledger_effect WHERE project_id = %s AND tool > used.tool)
+  FROM used
+  WHERE used.tool IS NOT NULL
+)
+SELECT tool FROM used
+WHERE tool <> '' AND NOT EXISTS (
+  SELECT 1 FROM ledger_tool WHERE project_id = %s AND name = used.tool
+)
+LIMIT %s
+"""
+
+
+def used_undeclared(project: Project, limit: int = 200) -> list[str]:
+    """Return the names of used but undeclared tools, sorted, at most `limit`."""
+    key = project.id if connection.vendor == "postgresql" else project.id.hex
+    with connection.cursor() as cursor:
+        cursor.execute(_USED, [key, key, key, limit])
+        return [str(row[0]) for row in cursor.fetchall()]
+
+
+def import_tools(rows: Sequence[Tool]) -> None:
+    """Import a bundle's declarations into its archive."""
+    Tool.objects.bulk_create(rows, batch_size=500)
+
+
+def _differs(tool: Tool, declaration: ToolDeclaration) -> bool:
+    return any(getattr(tool, column) != getattr(declaration, column) for column in _COLUMNS)

@@ -1,0 +1,15 @@
+"""Stuck sessions, job heartbeats and health."""
+
+from django.apps import AppConfig
+
+
+class MonitoringConfig(AppConfig):
+    name = "monitoring"
+    label = "monitoring"
+
+    def ready(self) -> None:
+        """Register what the page header shows, where heartbeats are stored, and stuck
+        notifications."""
+        from monitoring import project_status
+
+        project_status.register_stuck()

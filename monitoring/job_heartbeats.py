@@ -1,0 +1,182 @@
+"""The one writer of JobHeartbeat: heartbeats of Gatebook's own jobs. Pages show late jobs."""
+
+import re
+from typing import Final
+
+import structlog
+from django.db import connection, transaction
+from django.db.models import TextField
+from django.db.models.expressions import RawSQL
+
+from db import job_heartbeats, raw_sql
+from db.clock import now_us
+from db.job_heartbeats import (
+    CLOCK_ROW,
+    CLOCK_STEP_US,
+    ClockStep,
+    JobState,
+    evaluate_jobs,
+    find_clock_step,
+)
+from display.index_progress import STUCK, IndexProgress
+from monitoring.models import JobHeartbeat
+from monitoring.stuck.hysteresis import PAUSE_S, US, is_outage
+
+log = structlog.get_logger("gatebook.jobs")
+
+_COLUMNS: Final = (
+    "name",
+    "beat_us",
+    "every_us",
+    "held_until_us",
+    "succeeded_us",
+    "failed_us",
+    "error",
+)
+_ALL_SQL: Final = (
+    "SELECT {gather}(" + " || ':' || ".join(_COLUMNS) + ", ' ') FROM monitoring_jobheartbeat"
+)
+# These jobs write their heartbeat when a run ends; the others when it begins.
+_BEAT_AT_END: Final = frozenset({"outbox", "notices", "gates", "pruning"})
+
+_SWEEPER_SQL: Final = (
+    "SELECT (SELECT beat_us || ':' || every_us || ':' || position"
+    " FROM monitoring_jobheartbeat WHERE name = %s),"
+    " coalesce((SELECT max(position) FROM journal_entry), 0)"
+)
+
+
+@transaction.atomic
+def record_heartbeat(name: str, at_us: int | None = None, *, usual_s: int = 0) -> JobHeartbeat:
+    """Record that a job runs now and return its heartbeat; an outage pauses alerts for HOLD_S.
+
+    `usual_s` is the expected interval, used until a second heartbeat measures it.
+    """
+    row = _update_heartbeat(name, now_us() if at_us is None else at_us, usual_s)
+    row.save()
+    return row
+
+
+@transaction.atomic
+def record_run_end(name: str, error: BaseException | None) -> None:
+    """Record the end of a run. Stores only an error's type: every page and /readyz show it."""
+    now = now_us()
+    if name in _BEAT_AT_END:
+        row = _update_heartbeat(name, now, 0)
+    else:
+        row, _ = JobHeartbeat.objects.select_for_update().get_or_create(
+            name=name, defaults={"beat_us": now}
+        )
+    if error is None:
+        row.succeeded_us, row.error = now, ""
+    else:
+        row.failed_us, row.error = now, re.sub(r"\W", "", type(error).__name__)[:64]
+    row.save()
+
+
+def _update_heartbeat(name: str, now: int, usual_s: int) -> JobHeartbeat:
+    row = JobHeartbeat.objects.select_for_update().filter(name=name).first()
+    if row is None:
+        row, _ = JobHeartbeat.objects.get_or_create(
+            name=name, defaults={"beat_us": now, "every_us": usual_s * US}
+        )
+        return row
+    # Alerts never pause longer than HOLD_S, even if the clock was wrong when the pause began.
+    longest_us = now + PAUSE_S * US
+    row.held_until_us = (
+        longest_us
+        if is_outage(row.beat_us, row.every_us, now)
+        else min(row.held_until_us, longest_us)
+    )
+    if row.beat_us - now > CLOCK_STEP_US:
+        _note_clock_step(now, row.beat_us - now)
+    else:
+        row.every_us = max(now - row.beat_us, 0)
+    row.beat_us = now
+    row.beats += 1
+    return row
+
+
+def _note_clock_step(now: int, by_us: int) -> None:
+    """Record that the wall clock was set back by `by_us`; the first job of a step records it."""
+    row, made = JobHeartbeat.objects.select_for_update().get_or_create(
+        name=CLOCK_ROW, defaults={"beat_us": now, "every_us": by_us}
+    )
+    if not made:
+        if now + by_us <= row.beat_us + row.every_us + CLOCK_STEP_US:
+            return
+        row.beat_us, row.every_us = now, by_us
+        row.save()
+    log.warning(
+        "clock_moved",
+        by_s=-by_us // US,
+        detail="Deadlines and leases set before last longer by as much.",
+    )
+
+
+def record_job_heartbeat(name: str) -> None:
+    """Call `record_heartbeat`; registered for jobs of lower layers."""
+    record_heartbeat(name)
+
+
+def store_position(name: str, position: int) -> None:
+    """Store the journal position that a job has read up to."""
+    raw_sql.execute_write(
+        "UPDATE monitoring_jobheartbeat SET position = %s WHERE name = %s AND position < %s",
+        [position, name, position],
+    )
+
+
+def load_position(name: str) -> int:
+    """Return the journal position that a job has read up to; 0 for none."""
+    rows = raw_sql.fetch_rows(
+        "SELECT position FROM monitoring_jobheartbeat WHERE name = %s", [name]
+    )
+    return int(rows[0][0]) if rows else 0
+
+
+def reset_position(name: str) -> None:
+    """Make a job read the journal from its beginning again."""
+    JobHeartbeat.objects.filter(name=name).update(position=0)
+
+
+def is_job_silent(name: str, now: int) -> bool:
+    """Return whether a job that ran before is now silent for too long (see `outage`)."""
+    row = JobHeartbeat.objects.filter(name=name).first()
+    return row is not None and is_outage(row.beat_us, row.every_us, now)
+
+
+def load_sweeper_progress(at_us: int) -> IndexProgress:
+    """Return the sweeper's journal position and lateness at a moment. One query."""
+    ((pulse, last),) = raw_sql.fetch_rows(_SWEEPER_SQL, ["sweeper"])
+    beat_us, every_us, position = map(int, pulse.split(":")) if pulse else (None, 0, 0)
+    silent_us = (
+        -1 if beat_us is None else at_us - beat_us if is_outage(beat_us, every_us, at_us) else 0
+    )
+    return IndexProgress(STUCK, position, max(last, position), silent_us=silent_us)
+
+
+def load_pause_end() -> int:
+    """Return until when alerts pause after an outage; a past moment if they do not."""
+    return job_heartbeats.alerts_paused_until(raw_sql.fetch_rows(_heartbeats_sql())[0][0] or "")
+
+
+def heartbeats_column(*_project: object) -> RawSQL:
+    """Return all job heartbeats as one text column; db/job_heartbeats.py parses it."""
+    return RawSQL(f"({_heartbeats_sql()})", (), output_field=TextField())  # noqa: S611 - no user input
+
+
+def load_lateness() -> list[JobState]:
+    """Return the lateness of every job. One query."""
+    return evaluate_jobs(raw_sql.fetch_rows(_heartbeats_sql())[0][0] or "", now_us())
+
+
+def load_clock_step() -> ClockStep | None:
+    """Return the last backward step of the wall clock while it affects deadlines."""
+    return find_clock_step(raw_sql.fetch_rows(_heartbeats_sql())[0][0] or "", now_us())
+
+
+def _heartbeats_sql() -> str:
+    return _ALL_SQL.format(
+        gather="string_agg" if connection.vendor == "postgresql" else "group_concat"
+    )

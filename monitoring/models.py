@@ -1,0 +1,145 @@
+"""Tables of stuck detection: episodes, limits per agent, and heartbeats of jobs.
+
+Whether something is stuck is not stored but derived on read (monitoring/stuck).
+"""
+
+from django.conf import settings
+from django.db import models
+from django.db.models import F, Q
+
+from accounts.models import Agent, Project
+from db.ids import new_uuid7
+from monitoring.stuck.rules import RULES
+from sessions.models import Session
+
+
+class StuckEpisode(models.Model):
+    """One episode of a rule for a subject: seen, raised by the next evaluation, then cleared."""
+
+    id = models.UUIDField(primary_key=True, default=new_uuid7)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
+    session = models.ForeignKey(
+        Session, null=True, on_delete=models.PROTECT, related_name="+", db_index=False
+    )
+    rule = models.CharField(max_length=3)
+    subject = models.UUIDField()  # a session, effect, gate or handoff; an agent for S10
+    epoch = models.BigIntegerField(default=0)  # of the session's lease
+    since_us = models.BigIntegerField()  # when the rule first applied
+    seen_us = models.BigIntegerField()
+    seen_sweep = models.BigIntegerField()  # number of the evaluation that saw it first
+    raised_us = models.BigIntegerField(null=True)
+    raised_position = models.BigIntegerField(null=True)  # journal position of session.stuck
+    cleared_us = models.BigIntegerField(null=True)
+    cleared_position = models.BigIntegerField(null=True)  # … of session.recovered, if ever raised
+    says = models.JSONField(default=list)  # evidence of S5, S8 and S10, which no deadline reveals
+    needs_person = models.BooleanField(default=True)  # S4: verdict of the last evaluation
+
+    # Set by people.
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    snoozed_until_us = models.BigIntegerField(null=True)
+    snoozed_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    snoozed_position = models.BigIntegerField(null=True)  # of stuck.snoozed, with the reason
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["rule", "subject", "epoch"],
+                condition=Q(cleared_us__isnull=True),
+                name="stuck_episode_is_open_once",
+            ),
+            models.CheckConstraint(
+                condition=Q(rule__one_of=list(RULES)), name="stuck_rule_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(raised_us__isnull=True, raised_position__isnull=True)
+                | Q(
+                    raised_us__isnull=False,
+                    raised_us__gte=F("seen_us"),
+                    raised_position__isnull=False,
+                ),
+                name="stuck_is_raised_after_it_was_seen_and_in_the_journal",
+            ),
+            models.CheckConstraint(
+                condition=Q(cleared_position__isnull=True)
+                | Q(raised_us__isnull=False, cleared_us__isnull=False),
+                name="stuck_is_cleared_in_the_journal_after_it_was_raised",
+            ),
+            models.CheckConstraint(
+                condition=Q(snoozed_until_us__isnull=True)
+                | Q(snoozed_by__isnull=False, snoozed_position__isnull=False),
+                name="stuck_is_snoozed_by_a_person_with_a_reason",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["project", "since_us"],
+                name="stuck_open_by_age",
+                condition=Q(cleared_us__isnull=True),
+            ),
+            models.Index(
+                fields=["session", "since_us"],
+                name="stuck_by_session",
+                condition=Q(session__isnull=False),
+            ),
+            models.Index(
+                fields=["project", "rule", "raised_position"],
+                name="stuck_ever_by_rule",
+                condition=Q(raised_position__isnull=False),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.rule} {self.subject}"
+
+
+class StuckLimit(models.Model):
+    """A limit of the stuck rules that differs for one agent."""
+
+    id = models.BigAutoField(primary_key=True)
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
+    agent = models.ForeignKey(Agent, on_delete=models.PROTECT, related_name="+", db_index=False)
+    name = models.CharField(max_length=16)  # a field of monitoring.stuck.rules.Limits
+    value = models.IntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["agent", "name"], name="stuck_limit_is_set_once_per_agent"
+            ),
+            models.CheckConstraint(
+                condition=~Q(name="") & Q(value__gte=0), name="stuck_limit_names_a_length"
+            ),
+        ]
+        indexes = [models.Index(fields=["project"], name="stuck_limit_by_project")]
+
+    def __str__(self) -> str:
+        return f"{self.agent_id} {self.name}"
+
+
+class JobHeartbeat(models.Model):
+    """The heartbeat of a job of Gatebook: when it last ran, and its usual interval."""
+
+    name = models.CharField(primary_key=True, max_length=16)
+    beat_us = models.BigIntegerField()
+    every_us = models.BigIntegerField(default=0)  # between the last two heartbeats
+    beats = models.BigIntegerField(default=1)  # for the sweeper: the number of its evaluation
+    position = models.BigIntegerField(default=0)  # last journal position read by the job
+    held_until_us = models.BigIntegerField(default=0)  # no alert before this time, after an outage
+    succeeded_us = models.BigIntegerField(default=0)  # end of the last successful run; 0: none
+    failed_us = models.BigIntegerField(default=0)  # end of the last failed run; 0: none
+    # Type of the last error, empty after a successful run.
+    error = models.CharField(max_length=64, blank=True, default="")
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(beats__gte=1, every_us__gte=0), name="pulse_counts_up"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

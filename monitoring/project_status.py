@@ -1,0 +1,42 @@
+"""Stuck count for every page header, and registration of the stuck package."""
+
+from uuid import UUID
+
+from django.db.models import Count, Q, Subquery
+from django.db.models.functions import Coalesce
+
+from accounts import project_status
+from db import job_heartbeats as db_job_heartbeats
+from monitoring import job_heartbeats
+from monitoring.models import StuckEpisode
+from monitoring.stuck import notifications
+
+
+def count_raised_episodes(project: UUID, now: int) -> Coalesce:
+    """Count raised episodes that are neither cleared nor snoozed, as a query expression.
+
+    The board itself counts what is stuck now. S7 implies S2 and S5 implies S3: each item counts
+    once, as the board shows it once.
+    """
+    open_episodes = StuckEpisode.objects.filter(
+        project=project, cleared_us__isnull=True, raised_us__isnull=False
+    )
+    implied_by = {"S2": open_episodes.filter(rule="S7"), "S3": open_episodes.filter(rule="S5")}
+    counted = open_episodes
+    for rule, others in implied_by.items():
+        counted = counted.exclude(rule=rule, subject__in=others.values("subject"))
+    awake = counted.filter(
+        Q(snoozed_until_us__isnull=True) | Q(snoozed_until_us__lte=now)
+    ).order_by()
+    return Coalesce(Subquery(awake.values("project").annotate(n=Count("id")).values("n")), 0)
+
+
+def register_stuck() -> None:
+    """Register the stuck count, job heartbeats and notifications. Called once."""
+    project_status.register_status_columns(
+        stuck=count_raised_episodes, pulses=job_heartbeats.heartbeats_column
+    )
+    db_job_heartbeats.register_heartbeat_writer(
+        job_heartbeats.record_job_heartbeat, job_heartbeats.record_run_end
+    )
+    notifications.register_stuck_notifications()

@@ -1,0 +1,278 @@
+"""The one writer of StuckEpisode: episodes of stuck rules.
+
+An episode is seen, raised and cleared; people can assign and snooze it.
+A transition, its journal entry and its outbox row are one transaction: a crash leaves all or none,
+and the next evaluation completes what is missing.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import orjson
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+from django.db.models import OuterRef, Subquery
+
+from accounts.audit_log import record_admin_entry
+from accounts.people import ensure_pseudonym
+from db.clock import now_us
+from db.errors import ChangeRefused
+from db.ids import new_uuid7
+from display.effect_headline import Moment, Sentence
+from journal import entries, outbox
+from journal.entries import SYSTEM_SOURCE, Draft
+from journal.models import Body
+from monitoring.models import StuckEpisode
+from monitoring.stuck.rules import RULES_VERSION, RuleResult
+from sessions.models import ENDED, Session
+
+TOPIC: Final = "stuck"
+AT_ONCE: Final = 500  # transitions in one transaction
+LEAST_REASON: Final = 3
+MOST_REASON: Final = 2000
+LONGEST_SNOOZE_S: Final = 7 * 24 * 3600
+PER_SUBJECT_RULES: Final = frozenset({"S4", "S6"})  # an effect, a gate
+EpisodeKey = tuple[str, UUID, int]  # rule, subject, epoch
+
+
+class ActiveRule(NamedTuple):
+    """A rule that is true, with the ids to store."""
+
+    project: UUID
+    session: UUID | None
+    reason: RuleResult
+
+    @property
+    def key(self) -> EpisodeKey:
+        """The identity of the episode."""
+        return self.reason.rule, self.reason.subject, self.reason.epoch
+
+
+def episode_key(row: StuckEpisode) -> EpisodeKey:
+    """Return the identity of a stored episode, as `Seen.key`."""
+    return row.rule, row.subject, row.epoch
+
+
+def load_episodes(project: UUID) -> list[StuckEpisode]:
+    """Load the open episodes of a project, oldest first, with the text of a snooze. One query."""
+    rows = StuckEpisode.objects.filter(project=project, cleared_us__isnull=True).select_related(
+        "owner"
+    )
+    text = Subquery(Body.objects.filter(entry=OuterRef("snoozed_position")).values("text"))
+    return list(rows.annotate(snoozed_text=text).order_by("since_us", "id"))
+
+
+def store_episodes(held: Iterable[ActiveRule], evaluation: int, at_us: int) -> None:
+    """Store episodes that begin. Ignores those that another evaluation has stored."""
+    rows = [
+        StuckEpisode(
+            project_id=item.project,
+            session_id=item.session,
+            rule=item.reason.rule,
+            subject=item.reason.subject,
+            epoch=item.reason.epoch,
+            since_us=item.reason.since_us,
+            seen_us=at_us,
+            seen_sweep=evaluation,
+            says=sentence_to_json(item.reason.says),
+        )
+        for item in held
+    ]
+    StuckEpisode.objects.bulk_create(rows, batch_size=500, ignore_conflicts=True)
+
+
+def raise_episodes(rows: Sequence[StuckEpisode], at_us: int) -> int:
+    """Raise episodes, each once: entry, row and outbox row together. Return how many it raised."""
+    return sum(
+        _record_transition(rows[n : n + AT_ONCE], "session.stuck", at_us)
+        for n in range(0, len(rows), AT_ONCE)
+    )
+
+
+def clear_episodes(rows: Sequence[StuckEpisode], at_us: int) -> int:
+    """Clear raised episodes, each once. Return how many this call cleared."""
+    return sum(
+        _record_transition(rows[n : n + AT_ONCE], "session.recovered", at_us)
+        for n in range(0, len(rows), AT_ONCE)
+    )
+
+
+@transaction.atomic
+def _record_transition(rows: Sequence[StuckEpisode], kind: str, at_us: int) -> int:
+    raising = kind == "session.stuck"
+    open_episodes = StuckEpisode.objects.filter(
+        id__in=[row.id for row in rows], cleared_us__isnull=True, raised_us__isnull=raising
+    )
+    locked = list(
+        open_episodes.select_for_update(skip_locked=connection.vendor == "postgresql").order_by(
+            "id"
+        )
+    )
+    if not locked:
+        return 0
+    ended = {} if raising else _end_reasons(locked)
+    whys = ["" if raising else ended.get(row.session_id, PROGRESS) for row in locked]
+    fates = entries.append_entries(
+        [_draft(row, kind, at_us, why) for row, why in zip(locked, whys, strict=True)], at_us
+    )
+    moved = 0
+    for row, fate in zip(locked, fates, strict=True):
+        # With a clock that was set back, `raised` must still not precede `seen`.
+        values = {"raised": max(at_us, row.seen_us)} if raising else {"cleared": at_us}
+        ((word, at),) = values.items()
+        guard = {"cleared_us__isnull": True, "raised_us__isnull": raising}
+        change: dict[str, Any] = {f"{word}_us": at, f"{word}_position": fate.position}
+        moved += StuckEpisode.objects.filter(id=row.id, **guard).update(**change)
+        outbox.queue_delivery(
+            row.project_id,
+            entry=fate.position,
+            topic=TOPIC,
+            deduplication_key=alert_key(row) if raising else f"recovered:{row.id.hex}",
+            due_at_us=at_us,
+        )
+    return moved
+
+
+def _end_reasons(rows: Sequence[StuckEpisode]) -> dict[UUID | None, str]:
+    """Return how sessions ended, as the reason for clearing: a failed run made no progress."""
+    sessions = Session.objects.filter(id__in={row.session_id for row in rows}, status__in=ENDED)
+    return {
+        session: f"session_{status}" for session, status in sessions.values_list("id", "status")
+    }
+
+
+PROGRESS: Final = "progress"  # reason for clearing an episode whose session continues
+
+
+def alert_key(row: StuckEpisode) -> str:
+    """Return the deduplication key of an episode's alert."""
+    return build_alert_key(row.session_id, row.subject, row.rule, row.epoch)
+
+
+def build_alert_key(session: UUID | None, subject: UUID, rule: str, epoch: int) -> str:
+    """Build the deduplication key of an alert.
+
+    There is one per session, rule and epoch, however often the alert is raised. S10 has one per
+    agent. S4 and S6 have one per effect or gate: a second unknown effect is news, and a session
+    without a lease stays in epoch 0.
+    """
+    about = subject if session is None or rule in PER_SUBJECT_RULES else session
+    return f"stuck:{about.hex}:{rule}:{epoch}"
+
+
+def _draft(row: StuckEpisode, kind: str, at_us: int, why: str) -> Draft:
+    facts: dict[str, Any] = {
+        "rule": row.rule,
+        "rules": RULES_VERSION,
+        "epoch": row.epoch,
+        "since_us": row.since_us,
+    }
+    facts |= {"why": why} if why else {}
+    text = orjson.dumps(
+        {"kind": kind, "subject": row.subject, **facts}, option=orjson.OPT_SORT_KEYS
+    ).decode()
+    return Draft(
+        project=row.project_id,
+        source=SYSTEM_SOURCE,
+        event_id=entries.keyed_digest(kind, row.id.hex),
+        kind=kind,
+        lane="system",
+        actor=SYSTEM_SOURCE,
+        text=text,
+        facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(),
+        session=row.session_id,
+        subject=row.subject,
+    )
+
+
+def delete_unraised(rows: Collection[StuckEpisode], at_us: int) -> None:
+    """Delete episodes that ended before they were raised; no notification was sent."""
+    if rows:
+        unraised = StuckEpisode.objects.filter(
+            id__in=[row.id for row in rows], raised_us__isnull=True
+        )
+        unraised.filter(owner__isnull=True, snoozed_position__isnull=True).delete()
+        # Rows with an owner or a snooze stay.
+        unraised.filter(cleared_us__isnull=True).update(cleared_us=at_us)
+
+
+def update_episode(
+    row: StuckEpisode, *, says: Sentence | None = None, needs_person: bool | None = None
+) -> None:
+    """Store what an evaluation sees now and no deadline can reveal again."""
+    change: dict[str, Any] = {} if says is None else {"says": sentence_to_json(says)}
+    if needs_person is not None:
+        change["needs_person"] = needs_person
+    StuckEpisode.objects.filter(id=row.id).update(**change)
+
+
+@transaction.atomic(savepoint=False)
+def assign_owner(held: ActiveRule, owner: User | None, reason: str, by: User) -> None:
+    """Set the owner of an episode; None removes it. Raises RefusedError."""
+    words = _check_reason(reason)
+    row = _lock_episode(held)
+    StuckEpisode.objects.filter(id=row.id).update(owner=owner)
+    facts = _action_facts(held) | {"person": ensure_pseudonym(owner) if owner is not None else None}
+    _record_action("stuck.assigned", held, by, facts, words)
+
+
+@transaction.atomic(savepoint=False)
+def snooze_episode(held: ActiveRule, until_us: int | None, reason: str, by: User) -> None:
+    """Snooze an episode until a moment; None ends the snooze.
+
+    Raises RefusedError without a reason, or for an end in the past or more than seven days ahead.
+    """
+    words = _check_reason(reason)
+    now = now_us()
+    if until_us is not None and not now < until_us <= now + LONGEST_SNOOZE_S * 1_000_000:
+        raise ChangeRefused("The snooze end is out of range. Choose one within seven days.")
+    row = _lock_episode(held)
+    position = _record_action(
+        "stuck.snoozed", held, by, _action_facts(held) | {"until_us": until_us}, words
+    )
+    by_whom = by if until_us is not None else None
+    StuckEpisode.objects.filter(id=row.id).update(
+        snoozed_until_us=until_us, snoozed_by=by_whom, snoozed_position=position
+    )
+
+
+def _lock_episode(held: ActiveRule) -> StuckEpisode:
+    """Lock the open episode; create it if no evaluation has stored it yet."""
+    store_episodes([held], 0, now_us())
+    rule, subject, epoch = held.key
+    return StuckEpisode.objects.select_for_update().get(
+        rule=rule, subject=subject, epoch=epoch, cleared_us__isnull=True
+    )
+
+
+def _record_action(kind: str, held: ActiveRule, by: User, facts: dict[str, Any], words: str) -> int:
+    return record_admin_entry(
+        held.project,
+        kind,
+        actor=ensure_pseudonym(by),
+        subject=held.reason.subject,
+        facts=facts,
+        words={"reason": words, "id": new_uuid7().hex},
+    )
+
+
+def _action_facts(held: ActiveRule) -> dict[str, Any]:
+    return {"rule": held.reason.rule, "epoch": held.reason.epoch}
+
+
+def _check_reason(reason: str) -> str:
+    words = reason.strip()
+    if not LEAST_REASON <= len(words) <= MOST_REASON:
+        raise ChangeRefused(f"Enter a reason of {LEAST_REASON} to {MOST_REASON} characters.")
+    return words
+
+
+def sentence_to_json(says: Sentence) -> list[Any]:
+    """Convert a sentence to JSON."""
+    return [{"us": part.us} if isinstance(part, Moment) else part for part in says]
+
+
+def sentence_from_json(says: Sequence[Any]) -> Sentence:
+    """Convert JSON of `sentence_to_json` back to a sentence."""
+    return [Moment(part["us"]) if isinstance(part, dict) else str(part) for part in says]

@@ -1,0 +1,339 @@
+"""The one writer of Notification: notifications of gates, violations, stuck alerts.
+
+The outbox row, written in the transaction of its fact, becomes one notification per channel; a job
+sends those that are due. A notification is claimed for one minute before it is sent and marked as
+sent afterwards. A kill at any point sends it again: delivery is at least once, and receivers
+deduplicate by `key`. Nothing is sent for a gate that ended before its notification went out;
+recipients of a notification also get the decision.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Any, Final
+from uuid import UUID
+
+import structlog
+from django.db import transaction
+from django.db.models import BigIntegerField, ExpressionWrapper, F, Q, QuerySet
+
+from accounts.models import Membership
+from approvals.gates import deadlines
+from approvals.gates.states import RISKS
+from approvals.models import Gate, Vote
+from approvals.voting import votes
+from db import job_heartbeats
+from db.clock import now_us
+from db.text import to_column_text
+from journal import outbox
+from journal.models import Entry, Outbox
+from notifications import delivery, violations
+from notifications.delivery import NotificationItem, OutgoingMessage
+from notifications.models import Notification, NotificationChannel
+
+log = structlog.get_logger("gatebook.notice")
+
+US: Final = 1_000_000
+CLAIM_US: Final = 60 * US  # longer than any delivery takes
+MAX_DELIVERY_TRIES: Final = 24  # over most of a day
+MAX_UNSEEN_PER_RUN: Final = 100  # gates per run
+DIGEST_PERIODS_US: Final = {"medium": 15 * 60 * US, "low": 24 * 3_600 * US}
+# Topics of which one message to people carries many.
+DIGEST_TOPICS: Final = ("gate.requested", "session.stuck", "session.recovered", "alert.raised")
+PENDING_TOPICS: Final = ("gate.requested", "gate.unseen")
+
+
+def register_notification_senders() -> None:
+    """Register the outbox senders of gates and violations. Called once at startup."""
+    for topic, sender in (
+        ("gate.requested", _on_requested),
+        ("gate.resolved", _on_resolved),
+        ("integrity", _on_violation),
+    ):
+        outbox.register_sender(topic, sender)
+    delivery.text_builders["integrity"] = violations.build_violation_notification
+
+
+def _on_requested(row: Outbox) -> None:
+    gate = _load_gate(row)
+    for channel in _channels_for_risk(row.project, gate.risk).filter(requests=True):
+        _write_notification(
+            channel, "gate.requested", row, gate.id, _due_time_us(channel, gate.risk)
+        )
+
+
+@transaction.atomic
+def _on_resolved(row: Outbox) -> None:
+    gate = _load_gate(row)
+    expired = deadlines.current_gate_status(gate, now_us()) == "expired"
+    # Recipients of the request get the decision, whatever topics they chose; webhooks do not.
+    asked_before = Q(
+        notices__gate=gate.id, notices__topic="gate.requested", notices__tries__gt=0
+    ) & ~Q(kind="webhook")
+    listens = Q(expiries=True) if expired else Q(rulings=True)
+    listens &= Q(minimum_risk__in=RISKS[: RISKS.index(gate.risk) + 1])
+    theirs = Q(person__in=_concerned_users(gate), person__memberships__project=row.project)
+    channels = NotificationChannel.objects.filter(
+        listens | asked_before | theirs, project=row.project, enabled=True
+    ).distinct()
+    for channel in channels:
+        _write_notification(
+            channel, "gate.expired" if expired else "gate.resolved", row, gate.id, now_us()
+        )
+    waiting = Notification.objects.filter(
+        gate=gate.id, topic__in=PENDING_TOPICS, state="due", tries=0
+    )
+    waiting.update(state="quiet")
+
+
+def _concerned_users(gate: Gate) -> set[int]:
+    """Return requester and voters, who get the decision whatever their topics."""
+    voters = Vote.objects.filter(gate=gate).values_list("user", flat=True)
+    return {*voters, *([gate.requester_id] if gate.requester_id is not None else [])}
+
+
+def _on_violation(row: Outbox) -> None:
+    for channel in NotificationChannel.objects.filter(
+        project=row.project, enabled=True, breaches=True
+    ):
+        _write_notification(channel, "integrity", row, None, now_us())
+
+
+def notify_stuck(row: Outbox, owners: Collection[int], gate: UUID | None = None) -> None:
+    """Notify channels of stuck alerts and own addresses of `owners` (user ids).
+
+    For a waiting request (`gate`), skips recipients of its gate.unseen notification.
+    """
+    theirs = Q(person__in=owners, person__memberships__project=row.project)
+    listening = NotificationChannel.objects.filter(
+        Q(stuck=True) | theirs, project=row.project, enabled=True
+    )
+    if gate is not None:
+        unseen = Notification.objects.filter(
+            gate=gate, topic="gate.unseen", state__in=("due", "sent")
+        )
+        listening = listening.exclude(id__in=unseen.values("channel"))
+    for channel in listening.distinct():
+        _write_notification(channel, "session.stuck", row, None, now_us())
+
+
+@transaction.atomic
+def notify_recovered(row: Outbox, alert: str) -> None:
+    """Notify the recipients of `alert`, a stuck notification's key, of its end."""
+    notified = Q(notices__key=alert, notices__tries__gt=0)
+    for channel in NotificationChannel.objects.filter(
+        notified, project=row.project, enabled=True
+    ).distinct():
+        _write_notification(channel, "session.recovered", row, None, now_us(), key=f"over:{alert}")
+    waiting = Notification.objects.filter(
+        channel__project=row.project, key=alert, state="due", tries=0
+    )
+    waiting.update(state="quiet")
+
+
+def notify_channels(row: Outbox, topic: str, listening: QuerySet[NotificationChannel]) -> None:
+    """Write a notification of `topic` for each of the given channels."""
+    for channel in listening:
+        _write_notification(channel, topic, row, None, now_us())
+
+
+def write_test_notification(channel: NotificationChannel, position: int) -> None:
+    """Write a test notification; `position` is the entry that recorded the request."""
+    Notification.objects.create(
+        project_id=channel.project_id,
+        channel=channel,
+        topic="test",
+        key=f"test:{position}",
+        position=position,
+        due_at_us=now_us(),
+    )
+
+
+def _load_gate(row: Outbox) -> Gate:
+    """Load the gate of an outbox row, named in its key after the topic."""
+    return Gate.objects.get(project=row.project, id=UUID(hex=row.deduplication_key.split(":")[1]))
+
+
+def _channels_for_risk(project: UUID, risk: str) -> QuerySet[NotificationChannel]:
+    covered = RISKS[: RISKS.index(risk) + 1]
+    return NotificationChannel.objects.filter(
+        project=project, enabled=True, minimum_risk__in=covered
+    )
+
+
+def _due_time_us(channel: NotificationChannel, risk: str) -> int:
+    """Return when to send: now, or with the next digest for people and lower risks."""
+    now = now_us()
+    period = DIGEST_PERIODS_US.get(risk)
+    return now if period is None or channel.kind == "webhook" else (now // period + 1) * period
+
+
+def _write_notification(
+    channel: NotificationChannel,
+    topic: str,
+    row: Outbox,
+    gate: UUID | None,
+    due_at_us: int,
+    key: str = "",
+) -> None:
+    """Write a notification once per channel and key.
+
+    `key` defaults to the outbox row's.
+    """
+    values = {"topic": topic, "position": row.entry_id, "gate": gate, "due_at_us": due_at_us}
+    values["project_id"] = channel.project_id
+    Notification.objects.get_or_create(
+        channel=channel, key=key or row.deduplication_key, defaults=values
+    )
+
+
+@job_heartbeats.record_run("notices")
+def send_due_notifications(most: int = 200) -> int:
+    """Send due notifications and return how many were sent."""
+    _write_unseen()
+    # Digests are due at multiples of their period; all other first deliveries are due immediately.
+    at_once = ~Q(into_digest=0)
+    due = Notification.objects.alias(
+        into_digest=F("due_at_us") % min(DIGEST_PERIODS_US.values())
+    ).filter(outbox.due_condition(now_us(), claim_us=CLAIM_US, first=at_once), state="due")
+    sent = 0
+    for group in _grouped(
+        due.select_related("channel__project").order_by("due_at_us", "id")[:most]
+    ):
+        claimed = [notice for notice in group if _claim_notification(notice)]
+        if claimed:
+            sent += _send_group(claimed)
+    return sent
+
+
+def _grouped(due: Iterable[Notification]) -> Iterable[list[Notification]]:
+    """Group notifications into messages: digests for people, single for webhooks."""
+    groups: dict[tuple[object, ...], list[Notification]] = {}
+    for notice in due:
+        together = notice.topic in DIGEST_TOPICS and notice.channel.kind != "webhook"
+        groups.setdefault(
+            (notice.channel_id, notice.topic) if together else (notice.pk,), []
+        ).append(notice)
+    return groups.values()
+
+
+def _claim_notification(notice: Notification) -> bool:
+    """Claim a notification for one minute; False if another worker claimed it."""
+    unclaimed = Notification.objects.filter(id=notice.id, state="due", tries=notice.tries)
+    if not unclaimed.update(tries=F("tries") + 1, due_at_us=now_us() + CLAIM_US):
+        return False
+    notice.tries += 1
+    return True
+
+
+def _send_group(claimed: list[Notification]) -> int:
+    channel, stories = claimed[0].channel, []
+    for notice in list(claimed):
+        story = _build_item(notice) if channel.enabled else None
+        if story is None:
+            _mark(notice, state="quiet")
+            claimed.remove(notice)
+        else:
+            stories.append(story)
+    if not claimed:
+        return 0
+    to_file = channel.kind == "email" and delivery.is_mail_written_to_files()
+    try:
+        delivery.deliver_message(channel, OutgoingMessage(claimed[0].topic, stories))
+    except Exception as error:  # a failing receiver must not block others; this one is retried
+        log.warning(
+            "notice_failed", channel=str(channel.id), kind=channel.kind, error=type(error).__name__
+        )
+        for notice in claimed:
+            _mark(notice, **_failure_update(notice, error))
+        return 0
+    for notice in claimed:
+        _mark(notice, state="sent", sent_at_us=now_us(), to_file=to_file, last_error="")
+    return len(claimed)
+
+
+def _failure_update(notice: Notification, error: Exception) -> dict[str, Any]:
+    text = to_column_text((str(error) or type(error).__name__).encode(errors="replace").decode())[
+        :200
+    ]
+    if notice.tries >= MAX_DELIVERY_TRIES:
+        return {"state": "failed", "last_error": text}
+    return {"due_at_us": now_us() + outbox.delivery_delay_us(notice.tries), "last_error": text}
+
+
+def _mark(notice: Notification, **values: Any) -> None:
+    """Update a notification unless another worker has claimed it since."""
+    Notification.objects.filter(id=notice.id, state="due", tries=notice.tries).update(**values)
+
+
+def _build_item(notice: Notification) -> NotificationItem | None:
+    """Return the content of a notification; None if its subject has ended."""
+    if notice.gate is None:
+        entry = Entry.objects.get(position=notice.position)
+        teller = delivery.text_builders.get(notice.topic)
+        telling = teller(entry) if teller is not None else None
+        over = teller is not None and telling is None
+        return (
+            None
+            if over
+            else NotificationItem(notice.topic, notice.key, entry=entry, telling=telling)
+        )
+    gate = Gate.objects.select_related("agent", "effect").get(id=notice.gate)
+    status = deadlines.current_gate_status(gate, now_us())
+    if notice.topic in PENDING_TOPICS and status != "pending":
+        return None
+    return NotificationItem(notice.topic, notice.key, gate=gate, status=status)
+
+
+def _write_unseen() -> None:
+    """Notify once of gates past half of their time that no eligible person has opened."""
+    now = now_us()
+    # Without output_field Django types the sum as a 4-byte integer, which overflows on PostgreSQL.
+    both = ExpressionWrapper(
+        F("requested_at_us") + F("decide_by_us"), output_field=BigIntegerField()
+    )
+    # Only gates that a channel covers: the others would fill the limit forever.
+    heard = Q(pk__in=())
+    for number, risk in enumerate(RISKS):
+        listening = NotificationChannel.objects.filter(
+            enabled=True, requests=True, minimum_risk=risk
+        )
+        heard |= Q(project__in=listening.values("project"), risk__in=RISKS[number:])
+    half_gone = (
+        Gate.objects.alias(both_ends=both)
+        .filter(heard, status="pending", decide_by_us__gt=now, both_ends__lte=2 * now)
+        .exclude(id__in=Notification.objects.filter(topic="gate.unseen").values("gate"))
+        .order_by("decide_by_us", "id")
+    )
+    for gate in half_gone.select_related("effect")[:MAX_UNSEEN_PER_RUN]:
+        seen = _has_eligible_view(gate)
+        for channel in _channels_for_risk(gate.project_id, gate.risk).filter(requests=True):
+            Notification.objects.get_or_create(
+                channel=channel,
+                key=f"gate.unseen:{gate.id.hex}",
+                defaults={
+                    "project_id": channel.project_id,
+                    "topic": "gate.unseen",
+                    "position": gate.opened_position,
+                    "gate": gate.id,
+                    "due_at_us": now,
+                    "state": "quiet" if seen else "due",
+                },
+            )
+
+
+def _has_eligible_view(gate: Gate) -> bool:
+    looks = Entry.objects.filter(effect=gate.effect_id, kind="access.viewed", subject=gate.id)
+    names = set(looks.values_list("actor", flat=True))
+    people = Membership.objects.filter(project=gate.project_id, user__person__pseudonym__in=names)
+    return any(
+        votes.check_eligibility(gate, person).refusal is None
+        for person in people.select_related("user")
+    )
+
+
+def load_latest_notifications(project: UUID, most: int = 30) -> QuerySet[Notification]:
+    """Return the latest notifications of a project."""
+    return (
+        Notification.objects.filter(channel__project=project)
+        .select_related("channel")
+        .order_by("-id")[:most]
+    )

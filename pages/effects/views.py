@@ -1,0 +1,151 @@
+"""Effect page, raw bodies of its journal entries, and stored artifacts."""
+
+import re
+from typing import Any, Final
+from uuid import UUID
+
+from django.http import FileResponse, Http404, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from accounts.access import MemberRequest, has_role, member_required
+from accounts.project_status import load_project_status
+from db.clock import now_us
+from display import access_log, effect_headline
+from display.handles import parse_position
+from display.keyset_pagination import MAX_POSITION
+from display.page_params import parse_page_place
+from investigation.bundles import imported
+from ledger import resolutions, stops
+from ledger import violations as ledger_violations
+from pages.effects import data, lifecycle
+from pages.history import views
+from pages.incidents import data as incidents_data
+from sessions import artifacts
+
+# the headline already states this violation
+HEADLINE_VIOLATION: Final = ledger_violations.VIOLATION_LABELS["executed_without_leave"]
+
+
+@require_safe
+@member_required
+def effect_page_view(request: MemberRequest, effect: UUID) -> HttpResponse:
+    """Show everything known about one effect, starting with its headline sentence."""
+    row = load_effect_or_404(request, effect)
+    if "asof" in request.GET:
+        _record_view(request, "effect", row.opened_position, row)
+        return views.effect_as_of(request, row)
+    now = now_us()
+    place = parse_page_place(request.GET, (), ("fact",))
+    attempts, attempt_total = data.load_attempts_for_page(row)
+    compensations, children = data.load_related_effects(row)
+    gates, violations = (
+        data.load_gates_of_effect(row),
+        ledger_violations.load_effect_violations(row),
+    )
+    case, verdict = data.load_case_and_verdict(row, attempts, now)
+    people_asked = not resolutions.evaluate_prompt(case, verdict, row.deadline_us, now).refused
+    context = {
+        "effect": row,
+        "verdict": verdict,
+        "may_resolve": people_asked
+        and has_role(request.membership, "operator")
+        and not row.imported,
+        "said": resolutions.load_resolutions(row),
+        "compared": data.compare_with_review(row, attempts, gates, violations),
+        "known": effect_headline.effect_headline(row, attempts, attempt_total, now),
+        "life": lifecycle.life_stages(row, attempts, now),
+        "attempts": attempts,
+        "attempts_in_all": attempt_total,
+        "tool": data.load_tool_declaration(row),
+        "exchange": data.load_exchange(row, attempts),
+        "facts": data.load_entry_page(
+            row, place.window.before, parse_position(request.GET.get("fact", ""))
+        ),
+        "undoing": compensations,
+        "children": children,
+        "elsewhere": data.load_same_calls(row),
+        "artifacts": data.load_effect_artifacts(row),
+        "gates": gates,
+        "violates": bool(violations),
+        "breaches": [
+            words for words in violations if row.leave != "bypassed" or words != HEADLINE_VIOLATION
+        ],
+        "stop": stops.find_stop(row.project_id, row.session_id, row.agent_id, row.tool, row.id)
+        if load_project_status(request).has_stops
+        else None,
+        "is_over": row.state in ("acknowledged", "compensated", "superseded"),
+        "may_rule": has_role(request.membership, "reviewer") and not row.imported,
+        "bundle": imported.bundle_of_session(row.session) if row.imported else None,
+        "may_gather": has_role(request.membership, "reviewer"),
+        "incidents": incidents_data.incidents_of(row, "effect"),
+        "there": imported.original_handle(row) if row.imported else "",
+        "place": place,
+        "now": now,
+    }
+    page = render(request, "pages/effects/effect.html", context)
+    _record_view(request, "effect", row.opened_position, row)
+    return page
+
+
+@require_safe
+@member_required
+def raw_entry_body(request: MemberRequest, effect: UUID, position: int) -> HttpResponse:
+    """Return the stored text of one entry, byte for byte, as a plain-text download."""
+    row = load_effect_or_404(request, effect)
+    stored = data.load_stored_bodies(row, position) if position <= MAX_POSITION else []
+    if not stored:
+        raise Http404
+    if stored[0] is None:
+        return HttpResponse(
+            "This body was erased.\n", status=410, content_type="text/plain; charset=utf-8"
+        )
+    _record_view(request, "body", position, row)
+    response = HttpResponse(
+        stored[0].encode("utf-8", "surrogatepass"), content_type="text/plain; charset=utf-8"
+    )
+    response["Content-Disposition"] = f'attachment; filename="{row}-fact-{position}.txt"'
+    return response
+
+
+@require_safe
+@member_required
+def artifact_file(request: MemberRequest, artifact: UUID) -> HttpResponseBase:
+    """Return the stored bytes of an artifact as a download.
+
+    404 when only its hash is stored.
+    """
+    row = request.membership.project.artifacts.filter(
+        id=artifact, stored_at_us__isnull=False
+    ).first()
+    if row is None:
+        raise Http404
+    try:
+        file = artifacts.artifact_path(row.project_id, row.sha256).open("rb")
+    except OSError as error:
+        raise Http404 from error
+    of = (row.session_id, row.effect, row.id)
+    access_log.record_view(
+        row.project_id, access_log.access_actor(request), "artifact", row.opened_position, of
+    )
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", row.name).strip("._")[-80:]
+    response = FileResponse(
+        file, as_attachment=True, filename=f"{row}-{name}" if name else str(row)
+    )
+    response["Content-Type"] = "application/octet-stream"
+    return response
+
+
+def _record_view(request: MemberRequest, what: str, number: int, row: Any) -> None:
+    """Record in the journal that a person was shown data from an agent."""
+    of = (row.session_id, row.id, row.id)
+    access_log.record_view(row.project_id, access_log.access_actor(request), what, number, of)
+
+
+def load_effect_or_404(request: MemberRequest, effect_id: UUID) -> Any:
+    """Load an effect of the current project. Raises Http404."""
+    row = data.load_effect_for_page(request.membership.project, effect_id)
+    if row is None:
+        raise Http404
+    return row

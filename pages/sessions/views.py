@@ -1,0 +1,291 @@
+"""Session list, session page with timeline, and the longer lists of a session."""
+
+from typing import Any, Final
+from uuid import UUID
+
+from django.http import Http404, HttpResponse, QueryDict
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+from django.views.decorators.vary import vary_on_headers
+
+from accounts.access import MemberRequest, has_role, member_required
+from accounts.project_status import load_project_status
+from db.clock import now_us
+from display import display_state, effect_table, keyset_pagination
+from display.page_params import PagePlace, parse_page_place
+from display.time_limit import limit_view
+from investigation.bundles import imported
+from ledger import stops as ledger_stops
+from pages.history import views
+from pages.incidents import data
+from pages.sessions import data as sessions_data
+from pages.sessions import filters, five_questions
+from pages.sessions import handoffs as sessions_handoffs
+from pages.timeline import clock_skew
+from pages.timeline import views as lanes_views
+from recovery import controls, liveness, resume
+from sessions import handoffs
+from sessions.models import ITEM_STATES, Session
+
+SIZE: Final = 50
+SUGGESTIONS: Final = 50  # names offered for completion
+TIMELINE_FILTERS: Final = ("state", "outcome", "tool", "task", "problems")
+
+
+@require_safe
+@member_required
+@limit_view
+def sessions_page(request: MemberRequest) -> HttpResponse:
+    """List the sessions of the project, newest first.
+
+    The database filters and pages them.
+    """
+    project = request.membership.project
+    place = parse_page_place(request.GET, filters.SessionFilter.base_filters)
+    joined = project.sessions.select_related("agent", "repository", "parent").annotate(
+        **liveness.liveness_columns()
+    )
+    session_filter = filters.SessionFilter(request.GET, queryset=joined, request=request)
+    is_valid = session_filter.is_valid() and not any(
+        "\0" in value for value in request.GET.values()
+    )
+    page = (
+        keyset_pagination.load_keyset_page(session_filter.qs, SIZE, place.window)
+        if is_valid
+        else keyset_pagination.Page()
+    )
+    context = {
+        "filter": session_filter,
+        "page": page,
+        "place": place,
+        "narrowed": bool(place.filters),
+        "agents": project.agents.order_by("name").values_list("name", flat=True)[:SUGGESTIONS],
+        "repositories": project.repositories.order_by("name").values_list("name", flat=True)[
+            :SUGGESTIONS
+        ],
+    }
+    return render(request, "pages/sessions/sessions.html", context)
+
+
+@require_safe
+@member_required
+@limit_view
+def session_page_view(request: MemberRequest, session: UUID) -> HttpResponse:
+    """Show one session, its summary and its newest effects."""
+    row = _load_session_or_404(request, session)
+    if "asof" in request.GET:
+        return views.session_as_of(request, row)
+    now = now_us()
+    shown_timeline = _timeline_context(request, row, now)
+    stops = (
+        ledger_stops.load_stops(row.project_id) if load_project_status(request).has_stops else []
+    )
+    stop = ledger_stops.find_covering_stop(stops, row.id, row.agent_id, "", None)
+    answer = resume.judge_session(row, now, stops=stops)
+    is_active_project = not request.membership.project.archive
+    handoff = handoffs.load_unaccepted_handoff(row) if row.handoff_waits else None
+    context = {
+        **shown_timeline,
+        "resume": answer,
+        "controls": controls.active_findings(row, now, handoff)
+        if row.controls_fired or handoff
+        else [],
+        "handoff": sessions_handoffs.handoffs_for_page([handoff])[0]
+        if handoff is not None
+        else None,
+        "questions": five_questions.answer_summary_questions(row, shown_timeline["counts"], answer),
+        "may_resolve": is_active_project and has_role(request.membership, "operator"),
+        "may_export": is_active_project and has_role(request.membership, "operator"),
+        "bundle": None if is_active_project else imported.bundle_of_session(row),
+        **({} if shown_timeline["paged"] else _load_below_timeline(row)),
+        "elsewhere": sessions_data.load_same_calls_of_session(row),
+        "stop": stop,
+        "lease_is_over": _is_expired(row.lease_expires_at_us, now),
+        "may_rule": is_active_project and has_role(request.membership, "reviewer"),
+        "may_gather": has_role(request.membership, "reviewer"),
+        "incidents": data.incidents_of(row, "session"),
+    }
+    return render(request, "pages/sessions/session.html", context)
+
+
+@require_safe
+@member_required
+@vary_on_headers("HX-Request")
+@limit_view
+def session_timeline(request: MemberRequest, session: UUID) -> HttpResponse:
+    """Show the timeline page.
+
+    For a poll of an open page, its fragment, or 204 if nothing is new.
+    """
+    row = _load_session_or_404(request, session)
+    if "asof" in request.GET:
+        return views.timeline_as_of(request, row)
+    if request.headers.get("HX-Request") != "true":
+        view = lanes_views.parse_view(request.GET)
+        if view != "table":
+            return lanes_views.render_timeline(request, row, view)
+        return render(
+            request, "pages/timeline/timeline.html", _timeline_context(request, row, now_us())
+        )
+    since = request.GET.get("since", "")
+    if (
+        since.isascii()
+        and since.isdigit()
+        and len(since) < 19
+        and not effect_table.has_news(row, int(since))
+    ):
+        return HttpResponse(status=204)
+    return render(
+        request, "pages/timeline/_timeline.html", _timeline_context(request, row, now_us())
+    )
+
+
+@require_safe
+@member_required
+def session_tasks(request: MemberRequest, session: UUID) -> HttpResponse:
+    """List every task of a session, newest first."""
+    row = _load_session_or_404(request, session)
+    place = parse_page_place(request.GET, ())
+    page = keyset_pagination.load_keyset_page(
+        sessions_data.tasks_with_item_counts(row), SIZE, place.window
+    )
+    return render(
+        request, "pages/sessions/tasks.html", {"agent_session": row, "page": page, "place": place}
+    )
+
+
+@require_safe
+@member_required
+def session_artifacts(request: MemberRequest, session: UUID) -> HttpResponse:
+    """List every artifact of a session, newest first."""
+    row = _load_session_or_404(request, session)
+    place = parse_page_place(request.GET, ())
+    page = keyset_pagination.load_keyset_page(row.artifacts.all(), SIZE, place.window)
+    return render(
+        request,
+        "pages/sessions/artifacts.html",
+        {"agent_session": row, "page": page, "place": place},
+    )
+
+
+@require_safe
+@member_required
+def task_page(request: MemberRequest, task: UUID) -> HttpResponse:
+    """Show one task: its place in the tree and its items by state."""
+    row = (
+        request.membership.project.tasks.select_related("session", "parent").filter(id=task).first()
+    )
+    if row is None:
+        raise Http404
+    state = request.GET.get("state", "")
+    place = parse_page_place(request.GET, ("state",))
+    if state and state not in ITEM_STATES:
+        place.errors.append(
+            f"Unknown item state “{state[:20]}”. Use one of {', '.join(ITEM_STATES)}."
+        )
+        state = ""
+    context = {
+        "task": row,
+        "agent_session": row.session,
+        "counts": sessions_data.count_items(row),
+        "items": sessions_data.load_item_page(row, state, place.window),
+        "children": sessions_data.load_subtasks(row),
+        "place": place,
+        "state": state,
+    }
+    return render(request, "pages/sessions/task.html", context)
+
+
+def _load_below_timeline(row: Session) -> dict[str, Any]:
+    """Load what is below the timeline. Pages of older effects only link to it."""
+    children, more_children = sessions_data.load_sub_sessions(row)
+    artifacts, more_artifacts = sessions_data.load_session_artifacts(row)
+    tasks, more_tasks = sessions_data.load_task_tree(row)
+    return {
+        "children": children,
+        "more_children": more_children,
+        "artifacts": artifacts,
+        "more_artifacts": more_artifacts,
+        "tasks": tasks,
+        "more_tasks": more_tasks,
+    }
+
+
+def _is_expired(expires_at_us: int | None, now: int) -> bool:
+    return expires_at_us is not None and expires_at_us < now
+
+
+def _load_session_or_404(request: MemberRequest, session_id: UUID) -> Any:
+    row = sessions_data.load_session_for_page(request.membership.project, session_id)
+    if row is None:
+        raise Http404
+    return row
+
+
+def _timeline_context(request: MemberRequest, session: Any, now: int) -> dict[str, Any]:
+    """Return the context of the timeline fragment."""
+    place = parse_page_place(request.GET, (*TIMELINE_FILTERS, "clocks"), ("since", "live", "view"))
+    effect_filters = _parse_filters(request.GET, place)
+    paged = place.window != keyset_pagination.Window()
+    # Read before the rows: an entry committed in between is shown twice, not missed.
+    # An archive never changes.
+    since = None if paged or request.membership.project.archive else session.settled_to
+    if since is not None:
+        request.read_to = since
+    rows = effect_table.load_timeline_page(session, effect_filters, place.window, now)
+    three = request.GET.get("clocks") == "three"
+    skews = clock_skew.load_skews([session], wanted=three)
+    if three:
+        agent_times = clock_skew.load_agent_times(
+            [row.effect.plan_position for row in rows.rows if row.effect.plan_position]
+        )
+        for row in rows.rows:
+            row.corrected_us = clock_skew.corrected_us(
+                agent_times.get(row.effect.plan_position), skews[session.id]
+            )
+    return {
+        "three": three,
+        "skews": [("", skew) for skew in skews.values()],
+        "clocks_link": _clocks_link(request.GET, three=three),
+        "agent_session": session,
+        "counts": sessions_data.count_effects(session, now),
+        "timeline": rows,
+        "filters": effect_filters,
+        "place": place,
+        "states": display_state.STATES.items(),
+        "outcomes": effect_table.OUTCOMES,
+        "since": since,
+        "polls": since is not None and request.GET.get("live") != "off",
+        "paged": paged,
+        "view": "table",
+        "views": lanes_views.view_links(
+            _filters_only(request.GET), reverse("session_timeline", args=[session.id])
+        ),
+    }
+
+
+def _clocks_link(query: QueryDict, *, three: bool) -> str:
+    """Return the link that shows all three clocks, or hides the extra ones."""
+    params = query.copy()
+    for name in ("clocks", "since"):
+        params.pop(name, None)
+    if not three:
+        params["clocks"] = "three"
+    return f"?{params.urlencode()}#timeline"
+
+
+def _filters_only(query: QueryDict) -> QueryDict:
+    """Return the filters of the query string without the page window."""
+    params = QueryDict(mutable=True)
+    params.update({name: str(query[name]) for name in TIMELINE_FILTERS if query.get(name)})
+    return params
+
+
+def _parse_filters(query: QueryDict, place: PagePlace) -> effect_table.EffectFilters:
+    """Parse the filters; an invalid value adds an error and does not narrow the rows."""
+    effect_filters, errors = effect_table.parse_effect_filters(
+        {name: query.get(name, "") for name in TIMELINE_FILTERS}
+    )
+    place.errors += errors
+    return effect_filters

@@ -1,0 +1,126 @@
+"""Rows of effect tables, built in Python.
+
+A page repeats each up to a hundred times.
+
+A template looks up every name again for every cell, which took longer than the rest of the page.
+The cells use the same functions as templates (pages.py), so agent text is equally inert.
+"""
+
+from functools import lru_cache
+from typing import Final
+
+from django import template
+from django.utils.safestring import SafeString
+
+from db.clock import now_us
+from display.effect_table import EffectRow, Timeline
+from pages.search.data import SearchPage
+from pages.templatetags.pages import (
+    arguments_cell,
+    effect_cell,
+    in_session,
+    leave,
+    name,
+    page_of,
+    row_time,
+    state_of,
+    target,
+)
+from pages.templatetags.search import arguments_of
+from web.untrusted_text import format_markup
+
+register = template.Library()
+
+# Column name -> HTML of the cell, beside the head and the arguments of a row. A page has a thousand
+# of them, so they are short: no quotes around our own values, no class where the default fits.
+_CELLS: Final = {
+    "time": "<td role=cell data-label=Time>{}</td>",
+    "told": '<td role=cell data-label="Agent time">{}</td>',
+    "corrected": "<td role=cell data-label=Corrected>{}</td>",
+    "session": "<td role=cell data-label=Session>{}</td>",
+    "state": "<td role=cell data-label=State>{}</td>",
+    "tries": "<td role=cell data-label=Tries class=num>{}</td>",
+    "agent": "<td role=cell data-label=Agent class=clip>{}</td>",
+    "target": "<td role=cell data-label=Target class=clip>{}</td>",
+    "leave": "<td role=cell data-label=Permission>{}</td>",
+    "task": "<td role=cell data-label=Task class=clip>{}</td>",
+}
+
+
+@register.simple_tag
+def found_effects(page: SearchPage) -> SafeString:
+    """Return the table rows of the effects that a search returned."""
+    day, targets, asof, now = page.day, page.targets, page.asof, now_us()
+    form = _row("time", "session", "state", "agent", *(["target"] if targets else []), "leave")
+    rows = []
+    for row in page.rows:
+        effect = row.effect
+        cells = [
+            row_time(effect.received_us, day),
+            in_session(row, asof),
+            state_of(effect, now),
+            effect.agent_name,
+        ]
+        cells += [target(row)] if targets else []
+        rows.append(
+            format_markup(
+                form,
+                "",
+                effect_cell(row, asof),
+                arguments_of(row, page.snippets),
+                *cells,
+                leave(effect),
+            )
+        )
+    return SafeString("\n".join(rows))
+
+
+@register.simple_tag
+def timeline_effects(timeline: Timeline, three: bool) -> SafeString:
+    """Return the table rows of a page of a session's effects.
+
+    `three` shows all three clocks.
+    """
+    day, told_day, now = timeline.day, timeline.told_day, now_us()
+    shows_agent_time, tries, tasks = timeline.told or three, timeline.tries, timeline.tasks
+    columns_shown = {"time": True, "told": shows_agent_time, "corrected": three, "state": True}
+    columns_shown |= {"tries": tries, "leave": True, "task": tasks}
+    form = _row(*(column for column, is_shown in columns_shown.items() if is_shown))
+    rows = []
+    for row in timeline.rows:
+        effect = row.effect
+        cells: list[str] = [row_time(effect.received_us, day)]
+        cells += [row_time(effect.planned_at_us, told_day)] if shows_agent_time else []
+        cells += [row_time(row.corrected_us, "")] if three else []
+        cells += [state_of(effect, now)]
+        cells += [str(effect.attempt_count)] if tries else []
+        cells += [leave(effect)]
+        cells += [_task(row)] if tasks else []
+        marked = _MARKED if row.marked else ""
+        rows.append(format_markup(form, marked, effect_cell(row), arguments_cell(row), *cells))
+    return SafeString("\n".join(rows))
+
+
+_MARKED: Final = SafeString(' class="is-marked"')
+
+
+def _task(row: EffectRow) -> SafeString:
+    effect = row.effect
+    if not effect.task_id:
+        return SafeString("")
+    words = name(effect.task_title or effect.task_key, 24)
+    return format_markup(
+        '<a href="{}">t_{}</a> {}',
+        page_of(effect.task_id, "task"),
+        str(effect.task_position),
+        words,
+    )
+
+
+@lru_cache(maxsize=64)
+def _row(*columns: str) -> str:
+    """Return the format string of a row with these columns.
+
+    Class, head, arguments, then the cells.
+    """
+    return f"<tr role=row{{}}>{{}}{{}}{''.join(_CELLS[column] for column in columns)}</tr>"

@@ -1,0 +1,146 @@
+"""Template tags and filters of search results."""
+
+from functools import cache
+from typing import Any, Final
+from uuid import UUID
+
+from django import template
+from django.template.loader import get_template
+from django.utils.safestring import SafeString
+
+from approvals.models import Gate
+from display import urls_of_rows
+from display.effect_table import EffectRow
+from investigation.fulltext.snippets import Snippet
+from investigation.query import columns, docs
+from investigation.query.column import Reader
+from investigation.query.entities import ENTITIES
+from investigation.query.facets import Facet, FacetValue
+from pages.search.histogram import BAR_STYLES
+from pages.templatetags.pages import arguments_cell, name
+from web.templatetags.gatebook import elapsed, grouped, mark, moment, untrusted_line
+from web.untrusted_text import format_markup
+
+register = template.Library()
+_LONGEST: Final = 48
+_SNIPPET: Final = 240  # characters of a part
+
+
+@register.simple_tag
+def search_url(text: str, facets: bool = False) -> str:
+    """Return the URL of a search: `{% search_url "effect is:unknown" %}`."""
+    return urls_of_rows.search_url(text, **({"facets": "1"} if facets else {}))
+
+
+@register.simple_tag
+@cache
+def fields_of(name: str) -> SafeString:
+    """Render the fields of an entity as buttons that add an example. Cached for the process."""
+    entity = ENTITIES[name]
+    fields = [(field, docs.example_condition(entity, field)) for field in entity.fields.values()]
+    context = {"entity": entity, "fields": fields, "entities": ENTITIES.values()}
+    return SafeString(get_template("pages/search/_fields.html").render(context))
+
+
+@register.filter
+def figure(value: Any, kind: str) -> SafeString | str:
+    """Format a figure of a group: a count, a time, a duration, or a number."""
+    if value is None:
+        return format_markup('<span class="quiet">{}</span>', "—")
+    if kind == "time":
+        return moment(int(value))
+    if kind == "length":
+        return elapsed(int(value))
+    return grouped(int(value)) if int(value) == value else f"{value:,.1f}"
+
+
+@register.filter
+def in_code(words: str) -> SafeString:
+    """Render Gatebook's own text with code between backticks, as in docs/reference/search.md."""
+    parts = words.replace("\\|", "|").split("`")
+    return SafeString(
+        "".join(
+            format_markup("<code>{}</code>" if n % 2 else "{}", part)
+            for n, part in enumerate(parts)
+        )
+    )
+
+
+@register.filter
+def waited(gate: Gate, reader: Reader) -> str:
+    """Return how long a gate waited: to its decision, its end, or the moment shown."""
+    end_us = gate.decided_at_us or gate.ended_at_us or reader.now_us
+    return elapsed(max(end_us - gate.requested_at_us, 0))
+
+
+@register.simple_tag
+def arguments_of(row: EffectRow, snippets: dict[UUID, Snippet]) -> SafeString:
+    """Render the arguments of an effect, or the snippet that matches the searched words."""
+    snippet = snippets.get(row.effect.pk)
+    if snippet is None:
+        return arguments_cell(row)
+    cell = (
+        '<td role="cell" data-label="Text" class="gist is-snippet">'
+        '<span class="quiet">{}</span> {}</td>'
+    )
+    return format_markup(cell, snippet.label, snippet_line(snippet))
+
+
+def snippet_line(snippet: Snippet) -> SafeString:
+    """Render a snippet on one line with matches marked. Without a template, for speed."""
+    parts = ((untrusted_line(text, _SNIPPET), matched) for text, matched in snippet.parts)
+    marked = SafeString(
+        "".join(f"<mark>{text}</mark>" if matched else text for text, matched in parts)
+    )
+    return format_markup('<span class="snippet">{}</span>\n', marked)
+
+
+@register.filter
+def people_of(gate: Any, reader: Reader) -> SafeString:
+    """Render a gate's reviewers: who was asked, and each vote with its time since shown."""
+    parts = [format_markup('<span class="quiet">{}</span>', str(_ASKED.value(gate, reader)))]
+    for vote in columns.votes_as_of(gate, reader):
+        took = elapsed(vote.voted_at_us - vote.shown_at_us)
+        parts.append(
+            format_markup(
+                '; {} {} <span class="quiet">in {}</span>',
+                vote.username,
+                _ANSWERED[vote.answer],
+                took,
+            )
+        )
+    return SafeString("".join(parts))
+
+
+_ASKED: Final = next(column for column in columns.COLUMNS["gate"] if column.name == "asked")
+_ANSWERED: Final = {
+    "approve": "approved",
+    "deny": "denied",
+    "deny_final": "denied for the session",
+    "return": "asked for changes",
+}
+
+
+@register.simple_tag
+def look(entity: str, value: str, word: str) -> SafeString:
+    """Render a value of the field that splits the histogram, with its icon if it has one."""
+    shape = BAR_STYLES.get(entity, {}).get(value)
+    if shape is None:
+        return untrusted_line(word, _LONGEST)
+    return format_markup('<span class="state {}">{}{}</span>', shape[1], mark(shape[2]), shape[0])
+
+
+@register.simple_tag
+def facet_word(entity: str, facet: Facet, value: FacetValue, split: str) -> SafeString:
+    """Render one value of a facet."""
+    return (
+        look(entity, value.value, value.label)
+        if facet.field.name == split
+        else name(value.label, _LONGEST)
+    )
+
+
+@register.simple_tag
+def actor(row: Any, reader: Reader) -> SafeString:
+    """Render the actor of a journal entry: user name, agent name, or the raw actor."""
+    return name(reader.called(row.actor), _LONGEST)

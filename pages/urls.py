@@ -1,0 +1,119 @@
+"""The reading pages."""
+
+from django.urls import path
+
+from pages.bundles import views as bundles_views
+from pages.compare import views as compare_views
+from pages.effects import chain_views, resolve_views
+from pages.effects import views as effects_views
+from pages.history import views as history_views
+from pages.incidents import views as incidents_views
+from pages.journal import erase_views
+from pages.journal import views as journal_views
+from pages.messages import views
+from pages.search import alert_views, export_views, question_views, saved_query_views
+from pages.search import views as search_views
+from pages.sessions import resume_views, state_views
+from pages.sessions import views as sessions_views
+from pages.stuck import views as stuck_views
+
+urlpatterns = [
+    path("sessions/", sessions_views.sessions_page, name="sessions"),
+    path("sessions/<uuid:session>/", sessions_views.session_page_view, name="session"),
+    path(
+        "sessions/<uuid:session>/timeline/",
+        sessions_views.session_timeline,
+        name="session_timeline",
+    ),
+    path("sessions/<uuid:session>/resume/", resume_views.session_resume, name="session_resume"),
+    path("sessions/<uuid:session>/tasks/", sessions_views.session_tasks, name="session_tasks"),
+    path(
+        "sessions/<uuid:session>/decisions/",
+        state_views.session_decisions,
+        name="session_decisions",
+    ),
+    path(
+        "sessions/<uuid:session>/handoffs/", state_views.session_handoffs, name="session_handoffs"
+    ),
+    path("sessions/<uuid:session>/state/", state_views.session_state, name="session_state"),
+    path(
+        "sessions/<uuid:session>/artifacts/",
+        sessions_views.session_artifacts,
+        name="session_artifacts",
+    ),
+    path("sessions/<uuid:session>/export/", bundles_views.export_bundle, name="export_bundle"),
+    path("sessions/<uuid:session>/bundle/", bundles_views.session_bundle, name="session_bundle"),
+    path("sessions/<uuid:session>/why/", stuck_views.session_why, name="session_why"),
+    path("sessions/<uuid:session>/compare/", compare_views.session_compare, name="session_compare"),
+    path(
+        "sessions/<uuid:session>/diff/<uuid:other>/",
+        compare_views.session_diff,
+        name="session_diff",
+    ),
+    path("tasks/<uuid:task>/", sessions_views.task_page, name="task"),
+    path("effects/<uuid:effect>/", effects_views.effect_page_view, name="effect"),
+    path("effects/<uuid:effect>/chain/", chain_views.effect_chain, name="effect_chain"),
+    path("effects/<uuid:effect>/resolve/", resolve_views.resolve_effect_page, name="resolve"),
+    path(
+        "effects/<uuid:effect>/resolve/confirm/",
+        resolve_views.confirm_resolution,
+        name="resolve_confirm",
+    ),
+    path(
+        "effects/<uuid:effect>/facts/<int:position>/raw/",
+        effects_views.raw_entry_body,
+        name="raw_fact",
+    ),
+    path("imported-gates/<uuid:gate>/", bundles_views.imported_gate, name="imported_gate"),
+    path("artifacts/<uuid:artifact>/", effects_views.artifact_file, name="artifact"),
+    path("approvals/<uuid:gate>/asof/", history_views.gate_as_of, name="gate_asof"),
+    path(
+        "approvals/policies/exemptions/<uuid:exemption>/",
+        history_views.exemption_page,
+        name="exemption",
+    ),
+    path("incidents/", incidents_views.incidents_page, name="incidents"),
+    path("incidents/open/", incidents_views.open_incident, name="open_incident"),
+    path("incidents/add/", incidents_views.add_to_incident, name="add_to_incident"),
+    path("incidents/<uuid:incident>/", incidents_views.incident, name="incident"),
+    path("incidents/<uuid:incident>/note/", incidents_views.note_incident, name="note_incident"),
+    path(
+        "incidents/<uuid:incident>/change/", incidents_views.change_incident, name="change_incident"
+    ),
+    path(
+        "incidents/<uuid:incident>/members/",
+        incidents_views.add_member,
+        name="add_to_this_incident",
+    ),
+    path(
+        "incidents/<uuid:incident>/members/<uuid:member>/remove/",
+        incidents_views.remove_member,
+        name="remove_member_of_incident",
+    ),
+    path("journal/", journal_views.journal_page, name="journal"),
+    path("stuck/", stuck_views.stuck, name="stuck"),
+    path("stuck/<str:rule>/<uuid:subject>/", stuck_views.stuck_care, name="stuck_care"),
+    path("audit/", search_views.search_page, name="audit"),
+    path("audit/complete/", search_views.complete_query, name="audit_complete"),
+    path("audit/language/", search_views.search_language, name="audit_language"),
+    path("audit/questions/", question_views.questions_page, name="questions"),
+    path("audit/questions/<int:number>/", question_views.run_question, name="question"),
+    path("audit/link/", question_views.permalink_page, name="audit_link"),
+    path("audit/saved/", saved_query_views.saved_queries, name="saved_queries"),
+    path("audit/saved/<uuid:saved_query>/", saved_query_views.saved_query, name="saved_query"),
+    path(
+        "audit/saved/<uuid:saved_query>/alerts/",
+        alert_views.switch_alerts,
+        name="saved_query_alerts",
+    ),
+    path("audit/export/", export_views.export, name="export"),
+    path("audit/exports/<uuid:export>/", export_views.export_job, name="export_job"),
+    path("audit/exports/<uuid:export>/file/", export_views.export_file, name="export_file"),
+    path("go/", search_views.jump_to_id, name="go"),
+    path("sessions/<uuid:session>/messages/", views.session_messages, name="session_messages"),
+    path("sessions/<uuid:session>/messages/send/", views.send_to_session, name="send_to_session"),
+    path("messages/", views.shared_messages, name="shared_messages"),
+    path("agents/<uuid:agent>/messages/", views.agent_messages, name="agent_messages"),
+    path("agents/<uuid:agent>/messages/send/", views.send_to_agent, name="send_to_agent"),
+    path("entries/<int:position>/erase/", erase_views.erase_body, name="erase_body"),
+]

@@ -1,0 +1,338 @@
+"""Resume state of a session: whether it can resume safely, and what the next worker must know.
+
+`load_resume` collects it for the API and the page: verdicts of open effects, then unread messages,
+the working state and links to the history. Every part is bounded, so the cost is the same after a
+hundred effects and after a hundred thousand. Reads only.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from journal.summaries import select_plan_heads, summarize_plan_head
+from ledger import same_calls
+from ledger import stops as ledger_stops
+from ledger.models import Effect, Stop
+from ledger.same_calls import SameCallLink
+from ledger.tools import cache
+from ledger.verdicts import evaluate, table
+from ledger.verdicts.evaluate import Evaluation
+from recovery import controls
+from recovery.controls import ControlFinding
+from sessions import capacity, checkpoints, decisions, facts, handoffs, lease_queries, messages
+from sessions.models import ENDED, Session, Task
+
+MAX_JUDGED: Final = 500  # open effects with a verdict; with more the answer is "unknown"
+MAX_SHOWN: Final = 30
+MAX_DONE: Final = 15
+MAX_SEARCHED: Final = 200  # newest effects searched for completed ones
+MAX_TASKS: Final = 20
+MAX_MESSAGES: Final = 10
+MAX_DECISIONS: Final = 10
+_OPEN_TASKS: Final = ("running", "blocked", "pending")
+
+
+class OpenEffect(NamedTuple):
+    """An effect that a restart must settle, with its verdict. `gist` is text of the agent."""
+
+    effect: Any
+    judged: Evaluation
+    gist: str
+    beneath: Evaluation  # the verdict without another worker's live lease
+    elsewhere: Sequence[SameCallLink] = ()  # effects of other sessions with the same call
+
+    @property
+    def needs_person(self) -> bool:
+        """Whether only a person can settle the effect."""
+        return not table.is_safe_to_continue(self.beneath.verdict)
+
+    @property
+    def verdict_sentence(self) -> str:
+        """The verdict in one sentence."""
+        return table.describe_verdict(self.judged.verdict, str(self.effect))
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in one sentence, plus one for the same call in another session."""
+        text = self.verdict_sentence
+        for link in self.elsewhere[:1]:
+            when = "may have happened before" if link.earlier else "was made since"
+            text += f" The same call {when}: {link.other} in {link.other.session}."
+        return text
+
+
+class CompletedEffect(NamedTuple):
+    """A completed effect. `unheard` if nothing was begun after its outcome was known.
+
+    The worker may then have ended before it received the outcome, and a new call with the same
+    intent means this effect. `gist` is text of the agent.
+    """
+
+    effect: Effect
+    gist: str
+    unheard: bool
+
+    @property
+    def sentence(self) -> str:
+        """The outcome in one sentence, and that the effect must not be repeated."""
+        if self.effect.state == "compensated":
+            return f"{self.effect}: completed, then compensated."
+        if self.effect.outcome == "error":
+            return f"{self.effect}: ran with an error; it is not retried automatically."
+        return f"{self.effect}: completed; do not repeat it."
+
+
+@dataclass(slots=True)
+class ResumeState:
+    """The resume state. `because` are the open effects that need a person, most urgent first."""
+
+    session: Session
+    now_us: int
+    open: list[OpenEffect] = field(default_factory=list)
+    done: list[CompletedEffect] = field(default_factory=list)
+    too_many: bool = False
+    stopped: bool = False  # a stop is in force on the session, its agent or the project
+    lease: Any = None
+    decisions: list[Any] = field(default_factory=list)
+    handoff: Any = None
+    messages: list[Any] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)
+    checkpoint: Any = None
+    capacity: Any = None
+    facts: list[Any] = field(default_factory=list)
+    controls: list[ControlFinding] = field(default_factory=list)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the session has ended; its effects may still be open."""
+        return self.session.status in ENDED
+
+    @property
+    def begun(self) -> list[OpenEffect]:
+        """The open effects that were dispatched at least once."""
+        return [item for item in self.open if item.effect.state != "planned"]
+
+    @property
+    def because(self) -> list[OpenEffect]:
+        return [item for item in self.open if item.needs_person]
+
+    @property
+    def safe(self) -> bool:
+        """Whether no effect needs a person and no stop is in force; wait and probe are safe."""
+        return not self.because and not self.too_many and not self.stopped
+
+    @property
+    def until_us(self) -> int | None:
+        """When the last waiting effect can be checked again; None without one."""
+        waits = [item.judged.verdict for item in self.open if item.judged.verdict.answer == "wait"]
+        times = [item.until_us for item in waits if item.until_us is not None]
+        return max(times) if times else None
+
+    @property
+    def by_verdict(self) -> list[tuple[str, int]]:
+        """The number of open effects per verdict, in the order of the verdict table."""
+        counted = Counter(item.judged.verdict.answer for item in self.open)
+        return [(answer, counted[answer]) for answer in table.VERDICT_ANSWERS if counted[answer]]
+
+
+def judge_session(
+    session: Session,
+    now_us: int,
+    process: str | None = None,
+    *,
+    stops: Sequence[Stop] | None = None,
+) -> ResumeState:
+    """Load the session's open effects with their verdicts. A few queries for any session.
+
+    For a worker that names its `process`, the live lease of another process means wait; without a
+    name leases are ignored. Pass `stops` if the stops in force are already loaded.
+    """
+    result = ResumeState(session, now_us)
+    named = same_calls.has_same_call(**same_calls.OF_EFFECT)
+    settling = evaluate.effects_to_settle(session.id).annotate(
+        plan_head=select_plan_heads(), named=named
+    )
+    rows = list(settling.order_by("-opened_position")[: MAX_JUDGED + 1])
+    result.too_many = len(rows) > MAX_JUDGED
+    stops = ledger_stops.load_stops(session.project_id) if stops is None else stops
+    if rows:
+        checked = rows[:MAX_JUDGED]
+        unleased = judged = evaluate.evaluate_effects(
+            session.project_id, checked, now_us, process, stops=stops
+        )
+        if any(case.verdict.reason == "LEASE_HELD" for case in judged.values()):
+            unleased = evaluate.evaluate_effects(
+                session.project_id, checked, now_us, None, stops=stops
+            )
+        links = same_calls.load_links_of_effects([row.id for row in checked if row.named])
+        ordered = [
+            OpenEffect(
+                row,
+                judged[row.id],
+                summarize_plan_head(row.plan_head) or "",
+                unleased[row.id],
+                links.get(row.id, []),
+            )
+            for row in checked
+        ]
+        result.open = sorted(ordered, key=_urgency)
+    result.stopped = bool(
+        ledger_stops.find_covering_stop(stops, session.id, session.agent_id, "", None)
+    )
+    return result
+
+
+def load_resume(
+    session: Session, now_us: int, *, process: str | None = None, agent: UUID | None = None
+) -> ResumeState:
+    """Load the full resume state; messages are those of `agent`, by default the session's agent."""
+    result = judge_session(session, now_us, process)
+    asking = agent or session.agent_id
+    result.done = _load_completed(session)
+    result.decisions = decisions.load_open_decisions(session, MAX_DECISIONS)
+    result.handoff = handoffs.load_unaccepted_handoff(session)
+    result.messages = messages.load_unread_messages(
+        session.project_id, asking, session.id, MAX_MESSAGES
+    )[0]
+    result.tasks = list(
+        Task.objects.filter(session=session, state__in=_OPEN_TASKS).order_by(
+            "-priority", "opened_position"
+        )[:MAX_TASKS]
+    )
+    result.checkpoint = checkpoints.load_latest_checkpoint(session)
+    result.lease = lease_queries.load_session_leases([session.id]).get(session.id)
+    result.capacity = capacity.load_capacity(asking, session.id)
+    result.facts = facts.load_fresh_facts(session, now_us)
+    result.controls = controls.active_findings(session, now_us, result.handoff, result.facts)
+    return result
+
+
+def _load_completed(session: Session) -> list[CompletedEffect]:
+    """List the session's completed effects, latest first. Read-only calls may repeat: excluded."""
+    # All positions are above 0. The condition names both columns of effect_by_session: without
+    # statistics on a fresh session, PostgreSQL would use another index and sort all its rows.
+    newest = Effect.objects.filter(session=session, opened_position__gt=0).order_by(
+        "-opened_position"
+    )
+    rows = list(newest.only(*_COMPLETED_COLUMNS)[:MAX_SEARCHED])
+    happened = [
+        row
+        for row in rows
+        if row.state == "compensated" or (row.state, row.outcome) in _HAPPENED_STATES
+    ]
+    over = {row.intent_digest for row in happened}
+    begun = [
+        row
+        for row in rows
+        if row.state != "superseded" and (row.attempt_count or _shows_progress(row, over))
+    ]
+    last_us = max((row.received_us for row in begun), default=0)
+    happened = [
+        row
+        for row in happened
+        if cache.load_tool(row.project_id, row.tool).means.tool_class != "read_only"
+    ]
+    happened = sorted(happened, key=lambda row: row.changed_us, reverse=True)[:MAX_DONE]
+    named = (
+        Effect.objects.filter(id__in=[row.id for row in happened])
+        if happened
+        else Effect.objects.none()
+    )
+    heads = dict(named.annotate(head=select_plan_heads()).values_list("id", "head"))
+    heard = session.status == "completed"  # the worker then knew every outcome
+    return [
+        CompletedEffect(
+            row,
+            summarize_plan_head(heads.get(row.id)) or "",
+            not heard and row.changed_us > last_us,
+        )
+        for row in happened
+    ]
+
+
+def _shows_progress(planned: Effect, over: set[str]) -> bool:
+    """Return whether a permitted plan shows progress: repeating a completed intent does not."""
+    return bool(planned.leave_basis) and planned.intent_digest not in over
+
+
+_HAPPENED_STATES: Final = (("acknowledged", "ok"), ("acknowledged", "error"))
+_COMPLETED_COLUMNS: Final = (
+    "project_id",
+    "session_id",
+    "opened_position",
+    "effect_key",
+    "tool",
+    "intent_digest",
+    "state",
+    "outcome",
+    "attempt_count",
+    "leave",
+    "leave_basis",
+    "external_reference",
+    "received_us",
+    "changed_us",
+)
+
+
+def _urgency(item: OpenEffect) -> tuple[int, int]:
+    order = {
+        "escalate": 0,
+        "wait": 3,
+        "probe": 2,
+        "compensate": 2,
+        "ask": 4,
+        "replay": 5,
+        "execute": 6,
+        "skip": 7,
+    }
+    return (1 if item.needs_person else 10) * 10 + order.get(
+        item.judged.verdict.answer, 9
+    ), item.effect.opened_position
+
+
+def resume_sentence(state: ResumeState) -> str:
+    """Return the answer in words: "Yes." or "No, because of e_9f2.", and what to do.
+
+    For an ended session: how it ended, and what is still open.
+    """
+    if state.ended:
+        return f"The session has ended ({state.session.status}). {open_sentence(state)}"
+    return (
+        f"{_resume_answer(state)} Do not repeat the effects listed as done."
+        if state.done
+        else _resume_answer(state)
+    )
+
+
+def _resume_answer(state: ResumeState) -> str:
+    if state.stopped:
+        return "No, a person stopped it. Lift the stop first."
+    if state.too_many:
+        return f"Unknown: more than {MAX_JUDGED} effects are open. Settle some, then ask again."
+    blocking = [str(item.effect) for item in state.because]
+    if blocking:
+        named = ", ".join(blocking[:3]) + (
+            f" and {len(blocking) - 3} more" if len(blocking) > 3 else ""
+        )
+        return f"No, because of {named}."
+    if not state.open:
+        return "Yes. No effect is open."
+    return "Yes. The open effects can be settled without a person."
+
+
+def open_sentence(state: ResumeState) -> str:
+    """Return what an ended session left open, in words."""
+    never = len(state.open) - len(state.begun)
+    planned = f" {never} planned but never dispatched." if never else ""
+    if state.too_many:
+        return f"More than {MAX_JUDGED} of its effects are open."
+    people = [str(item.effect) for item in state.begun if item.needs_person]
+    settleable = len(state.begun) - len(people)
+    parts = [f"for a person {', '.join(people[:3])}"] if people else []
+    parts += [f"{len(people) - 3} more for a person"] if len(people) > 3 else []
+    parts += [f"{settleable} that can be settled without a person"] if settleable else []
+    return (
+        f"Still open: {', '.join(parts)}." if parts else "No dispatched effect is open."
+    ) + planned

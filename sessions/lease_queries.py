@@ -1,0 +1,158 @@
+"""Lease queries, and what a lease is on. Only sessions/leases.py writes."""
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from django.db.models import Q, QuerySet
+
+from db.fields import DatabaseNow
+from sessions.fencing import derive_lease_id
+from sessions.models import Lease, Task
+
+US: Final = 1_000_000
+DEFAULT_TTL_S: Final = 60
+MIN_TTL_S: Final = 5
+MAX_TTL_S: Final = 3600
+PROGRESS_WITHIN_S: Final = 900
+# A holder sends two heartbeats per TTL, so two TTLs are three heartbeats overdue.
+DEAD_AFTER_TTLS: Final = 2
+LEASE_STATES: Final = ("live", "expired", "released")
+
+
+class LeaseSubject(NamedTuple):
+    """What a lease is on. `name` is a session's or task's id, or a resource's name."""
+
+    kind: str
+    name: str
+    session: UUID | None = None
+    task: UUID | None = None
+
+    def identity(self, project: UUID) -> UUID:
+        """Return the id of the lease on this subject, stored or not."""
+        return derive_lease_id(project, self.kind, self.name)
+
+
+def session_as_lease_subject(session: UUID) -> LeaseSubject:
+    """Return a session as the subject of a lease."""
+    return LeaseSubject("session", str(session), session)
+
+
+def task_as_lease_subject(task: Task) -> LeaseSubject:
+    """Return a task as the subject of a lease."""
+    return LeaseSubject("task", str(task.id), task.session_id, task.id)
+
+
+class LeaseHeld(Exception):
+    """Another process holds this lease. Wait until it expires, or do other work."""
+
+    def __init__(self, lease: Lease) -> None:
+        super().__init__(str(lease.id))
+        self.lease = lease
+
+
+class LeaseLost(Exception):
+    """You no longer hold this lease. Stop this work and acquire the lease again."""
+
+    def __init__(self, lease: Lease) -> None:
+        super().__init__(str(lease.id))
+        self.lease = lease
+
+
+class Heartbeat(NamedTuple):
+    """A heartbeat on one lease.
+
+    `quiet_s` announces how long no heartbeat will come; 0 withdraws the announcement.
+    """
+
+    lease: UUID
+    epoch: int
+    progress: str | None = None
+    quiet_s: int | None = None
+
+
+class AppliedHeartbeat(NamedTuple):
+    """A heartbeat that counted.
+
+    `silent_us` is the length of the silence that it ended, where one was journalled.
+    """
+
+    lease: UUID
+    session: UUID | None
+    epoch: int
+    at_us: int
+    expires_at_us: int
+    progressed: bool
+    silent_us: int | None
+
+
+_NOW: Final = {"now_us": DatabaseNow()}
+
+
+def query_leases() -> QuerySet[Lease]:
+    """Return leases with their agents and the database's time, as `now_us`."""
+    return Lease.objects.select_related("agent").annotate(**_NOW)
+
+
+def load_session_leases(sessions: Iterable[UUID]) -> dict[UUID, Lease]:
+    """Return the leases on these sessions, live or not, by session. One query."""
+    leases = query_leases().filter(session__in=list(sessions), kind="session")
+    return {lease.session_id: lease for lease in leases if lease.session_id is not None}
+
+
+def is_lease_live(lease: Lease, now_us: int) -> bool:
+    """Return True for a lease that others cannot take over without `takeover`.
+
+    Compares with the database's time of the query where `query_leases` loaded the lease, else with
+    `now_us`.
+    """
+    return lease.released_at_us is None and lease.expires_at_us > getattr(lease, "now_us", now_us)
+
+
+def build_lease_state_filter(state: str) -> Q:
+    """Return the condition for leases that are live, expired or released now."""
+    if state == "released":
+        return Q(released_at_us__isnull=False)
+    live = Q(expires_at_us__gt=DatabaseNow())
+    return Q(released_at_us=None) & (live if state == "live" else ~live)
+
+
+def lease_state_to_json(lease: Lease, now_us: int) -> dict[str, Any]:
+    """Convert a lease to JSON, with its state at `now_us` (see `is_lease_live`).
+
+    All times are the database's.
+    """
+    state = (
+        "released"
+        if lease.released_at_us is not None
+        else "live"
+        if is_lease_live(lease, now_us)
+        else "expired"
+    )
+    return {
+        "id": str(lease.id),
+        "handle": f"l_{lease.opened_position}",
+        "kind": lease.kind,
+        "subject": lease.subject,
+        "session": str(lease.session_id) if lease.session_id else None,
+        "holder": lease.agent.name,
+        "process": lease.process,
+        "epoch": lease.epoch,
+        "ttl_s": lease.ttl_s,
+        "expires_at_us": lease.expires_at_us,
+        "beat_at_us": lease.beat_at_us,
+        "progress_at_us": lease.progress_at_us,
+        "quiet_until_us": lease.quiet_until_us,
+        "released_at_us": lease.released_at_us,
+        "state": state,
+        "takeovers": lease.takeovers,
+        "version": lease.version,
+    }
+
+
+def load_lease(project: UUID, lease: UUID) -> Lease:
+    """Return a project's lease by id. Raises LookupError."""
+    row = query_leases().filter(project=project, id=lease).first()
+    if row is None:
+        raise LookupError(lease)
+    return row

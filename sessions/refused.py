@@ -1,5 +1,0 @@
-"""The error of changes that are refused."""
-
-
-class RefusedError(ValueError):
-    """Nothing was changed. The message is a sentence for the person who asked."""

@@ -1,0 +1,52 @@
+"""The page that describes the API to people."""
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils.html import escape
+from playwright.sync_api import Page
+
+from accounts.models import Membership, Person, Project
+from api.openapi.document import ENDPOINTS, ERROR_DESCRIPTIONS, build_openapi_document
+from api.schemas.core import REPORTED
+from tests.api.api_client import Caller
+from tests.config.server import Server
+from tests.pages.test_frame_browser import enter, violations_wide_and_narrow
+
+
+def test_the_page_names_every_call_field_and_refusal(agent: Caller) -> None:
+    user = User.objects.create_user("ann")
+    Person.objects.create(user=user, pseudonym="p_ann", password_is_own=True)
+    Membership.objects.create(user=user, project=Project.objects.get(name="default"), role="viewer")
+    browser = Client()
+    assert browser.get("/docs/api/").status_code == 302
+    browser.force_login(user)
+    answer = browser.get("/docs/api/")
+    assert answer.status_code == 200
+    text = answer.content.decode()
+    for endpoint in ENDPOINTS:
+        assert f"<code>{endpoint.method.upper()} {endpoint.path}</code>" in text
+        if endpoint.shape is not None:
+            for field in build_openapi_document()["components"]["schemas"][endpoint.shape.__name__][
+                "properties"
+            ]:
+                assert f"<dt><code>{field}</code></dt>" in text
+    for status, sentence in ERROR_DESCRIPTIONS.items():
+        assert str(status) in text
+        assert escape(sentence) in text
+    for kind in REPORTED:
+        assert f"<code>{kind}</code>" in text
+    assert "any JSON value" in text
+    assert "object of repository, ref, environment, resource" in text
+    assert browser.post("/docs/api/").status_code == 405
+
+
+@pytest.mark.browser
+@pytest.mark.once
+def test_the_page_is_readable_by_everybody(live_server_process: Server, browser_page: Page) -> None:
+    complaints: list[str] = []
+    page = enter(browser_page, live_server_process, complaints)
+    page.goto(f"{live_server_process.url}/docs/api/")
+    page.locator("#planEffect summary").click()
+    assert violations_wide_and_narrow(page) == []
+    assert complaints == []

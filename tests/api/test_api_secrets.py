@@ -1,0 +1,289 @@
+"""Secrets and logs: what agents send by mistake is nowhere to be read afterwards, and no log can be
+forged."""
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from accounts.models import Membership, Project
+from config.logging import JSONFormatter
+from journal.models import Entry
+from ledger.models import Effect
+from sessions.models import Session
+from tests.api.api_client import Caller, code, new_key
+from tests.api.rows import text_at
+from tests.api.test_redaction import FURTHER, PLACES, SECRETS
+from tests.pages.people import House
+
+pytestmark = pytest.mark.once
+
+
+def database() -> str:
+    """Everything in every table, as text."""
+    found = [list(model._default_manager.values()) for model in apps.get_models()]
+    return "".join(repr(rows) for rows in found)
+
+
+def pages(project: str = "default") -> Iterator[str]:
+    """Every page without arguments that an administrator can read, and the first pages of every
+    effect and session."""
+    user = User.objects.create_user("root", password="a long one, this")
+    Membership.objects.create(
+        user=user, project=Project.objects.get(name=project), role="administrator"
+    )
+    browser = Client()
+    browser.force_login(user)
+    for path in _paths(get_resolver().url_patterns):
+        answer = browser.get(path, follow=True)
+        if answer.get("Content-Type", "").startswith("text/"):
+            yield b"".join(answer).decode()
+
+
+def _paths(patterns: list[URLPattern | URLResolver], prefix: str = "/") -> Iterator[str]:
+    for pattern in patterns:
+        route = prefix + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            yield from _paths(pattern.url_patterns, route)
+        elif "<" not in route:
+            yield route
+    if prefix == "/":
+        yield from (
+            f"/effects/{effect}/" for effect in Effect.objects.values_list("id", flat=True)[:30]
+        )
+        yield from (
+            f"/sessions/{session}/" for session in Session.objects.values_list("id", flat=True)
+        )
+
+
+@pytest.fixture
+def log() -> Iterator[StringIO]:
+    """All that is logged meanwhile, in the form it is logged in."""
+    written = StringIO()
+    handler = logging.StreamHandler(written)
+    handler.setFormatter(JSONFormatter())
+    client = logging.getLogger("httpx")  # the client's own log is not ours
+    client_level = client.level
+    client.setLevel(logging.WARNING)
+    loggers = [logging.getLogger(name) for name in ("", "django", "django.request", "gatebook.api")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    yield written
+    client.setLevel(client_level)
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+def test_a_secret_of_every_kind_in_every_place_is_nowhere_to_be_read(
+    agent: Caller, log: StringIO
+) -> None:
+    agent.session("s-1")
+    plain: list[str] = []
+    items = []
+    for kind, (text, secret) in SECRETS.items():
+        plain.append(secret)
+        for place, put in PLACES.items():
+            fields = put(text)
+            name = f"{kind}-{place}"
+            body = {"session": "s-1", "effect_key": name, "tool": "t", "turn": "1", **fields}
+            told = agent.post("/effects", body)
+            assert told.status_code == 201, told.text
+            assert told.json()["redactions"] >= 1, name
+            assert secret not in told.text
+            items.append({"id": name, "kind": "effect.planned", **body, "session": "s-2"})
+            if "arguments" in fields and place != "rationale":
+                # The intent is the same when the same arguments are sent again at the dispatch.
+                again = {"process": "p", "arguments": fields["arguments"]}
+                granted = agent.post(f"/effects/{told.json()['id']}/dispatch", again)
+                assert granted.status_code == 200, (name, granted.text)
+                result = {"attempt": 1, "outcome": "error", "result": text}
+                assert (
+                    agent.post(f"/effects/{told.json()['id']}/acknowledge", result).status_code
+                    == 200
+                )
+    for start in range(0, len(items), 100):
+        assert agent.report(items[start : start + 100]).status_code == 200
+    assert not Effect.objects.filter(session__key="s-2", redactions=0).exists()
+    everything = [database(), log.getvalue(), *pages()]
+    assert len(everything) > 8
+    for secret in plain:
+        for where, text in enumerate(everything):
+            assert secret not in text, (secret[:8], where)
+
+
+def test_a_secret_sent_as_a_key_or_a_name_is_stored_as_a_mark_and_the_key_still_works(
+    agent: Caller,
+) -> None:
+    session = agent.session("s-1")
+    forms = [text for text, _ in SECRETS.values()] + [text for _, text, _ in FURTHER]
+    keys = [
+        text for text in forms if re.fullmatch("[!-~]{1,64}", text) and not text.startswith("gbk_")
+    ]
+    assert len(keys) > 40
+    path = f"/sessions/{session['id']}/tasks"
+    for number, key in enumerate(keys):
+        told = agent.post(path, {"key": f"t-{number}", "title": "work"}, key=key)
+        assert told.status_code == 201, told.text
+        again = agent.post(path, {"key": f"t-{number}", "title": "work"}, key=key)
+        assert (again.headers["Idempotent-Replay"], again.json()) == ("true", told.json())
+        other = agent.post(path, {"key": "another", "title": "work"}, key=key)
+        assert code(other) == (422, "key_reuse")
+        assert agent.get("/events/receipt", id=key).json()["kind"] == "task.created"
+    secret = SECRETS["github"][0]
+    effect = agent.plan(
+        secret, session=agent.session(secret)["id"], arguments={"n": 1}, turn=secret
+    )
+    agent.dispatch(effect)
+    agent.acknowledge(effect, external_reference=secret)
+    agent.report([{"id": f"x-{secret}", "kind": "moon.risen", "session": secret}])
+    assert agent.get("/events/receipt", id=f"x-{secret}").status_code == 200
+    everything = database()
+    for key in [*keys, secret]:
+        assert key not in everything, key
+    assert (
+        agent.plan(secret, session=effect["session"], arguments={"n": 1}, turn=secret)["id"]
+        == effect["id"]
+    )
+
+
+def test_two_keys_with_secrets_are_two_keys(agent: Caller) -> None:
+    first, second = ("npm_" + "a1" * 18, "npm_" + "b2" * 18)
+    for number, key in enumerate((first, second)):
+        assert agent.post("/sessions", {"key": f"s-{number}"}, key=key).status_code == 201
+    ids = set(Entry.objects.filter(lane="command").values_list("event_id", flat=True))
+    assert len(ids) == 2
+    assert all(re.fullmatch(r"\[redacted:idempotency_key:[0-9a-f]{32}\]", one) for one in ids)
+
+
+def test_what_is_searched_for_is_on_record_without_its_secrets(house: House, agent: Caller) -> None:
+    agent.session("s-1")
+    secret = SECRETS["github"][0]
+    # By its words: those of an agent and of a person.
+    assert agent.get("/search", q=f"effect tool:{secret}").status_code == 200
+    page = house.client("viewer").get("/audit/", {"q": f"effect tool:{secret}"})
+    assert page.status_code == 200
+    searched = Entry.objects.filter(kind="access.searched")
+    assert searched.count() == 2
+    texts = [text_at(entry.position) for entry in searched]
+    assert all("[redacted:github:" in text for text in texts), texts
+    assert secret not in database()
+
+
+def test_equal_secrets_correlate_within_a_project_and_not_across(
+    agent: Caller, stranger: Caller
+) -> None:
+    secret = SECRETS["github"][0]
+    marks = []
+    for caller in (agent, stranger):
+        caller.session("s-1")
+        for number in range(2):
+            told = caller.plan(f"e-{number}", arguments={"n": number, "header": secret})
+            text = text_at(Effect.objects.get(id=told["id"]).plan_position)
+            marks.append(json.loads(text)["arguments"]["header"])
+    assert marks[0] == marks[1] != marks[2] == marks[3]
+    assert marks[0].startswith("[redacted:github:")
+
+
+def test_where_a_project_does_not_redact_nothing_is_taken_out(agent: Caller) -> None:
+    Project.objects.filter(name="default").update(redacts=False)
+    agent.session("s-1")
+    told = agent.plan("e", arguments={"header": SECRETS["github"][0]})
+    assert "redactions" not in told
+    assert SECRETS["github"][0] in database()
+
+
+def test_a_token_is_in_no_table_page_or_log(
+    agent: Caller, call: Callable[..., Caller], log: StringIO
+) -> None:
+    other = call("another")
+    session = agent.session("s-1", title=f"mine is {agent.token}", labels={"a": other.token})
+    task = agent.post(f"/sessions/{session['id']}/tasks", {"key": "t", "title": agent.token}).json()
+    agent.post(
+        f"/tasks/{task['id']}/items",
+        {"items": [{"key": agent.token, "state": "done", "detail": other.token}]},
+    )
+    effect = agent.plan(
+        "e", arguments={"curl": f"-H 'Authorization: Bearer {agent.token}'"}, why=other.token
+    )
+    agent.dispatch(effect)
+    agent.acknowledge(
+        effect, external_reference=f"https://x.example/?t={agent.token}", result=[agent.token]
+    )
+    agent.post(
+        f"/effects/{effect['id']}/fail", {"attempt": 1, "reason": "error", "detail": other.token}
+    )
+    agent.report(
+        [
+            {
+                "id": agent.token,
+                "kind": "moon.risen",
+                "session": agent.token,
+                agent.token: other.token,
+            }
+        ]
+    )
+    agent.raw("/events", f'{{"id": "{agent.token}"'.encode())
+    for refused in (
+        agent.post("/sessions", {"key": "s-2"}, key=agent.token),
+        agent.client.get(f"/sessions?token={agent.token}"),
+        agent.client.get(f"/sessions?x={agent.token}"),
+        agent.client.get(f"/{agent.token}"),
+        agent.client.get(
+            "/sessions",
+            headers={"User-Agent": agent.token, "Authorization": "Bearer " + agent.token[:-1]},
+        ),
+        agent.post("/effects", {"session": "s-1", agent.token: 1}),
+        agent.post(
+            "/effects", {"session": "s-1", "effect_key": "e", "tool": agent.token, "arguments": 2}
+        ),
+    ):
+        assert 400 <= refused.status_code < 500
+    everything = [database(), log.getvalue(), *pages()]
+    for token in (agent.token, other.token):
+        for where, text in enumerate(everything):
+            assert token not in text, where
+            assert token.split("_", 2)[2] not in text, where
+
+
+def test_no_request_can_forge_a_line_of_the_log(
+    agent: Caller, log: StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forged = '\r\n{"event": "forged", "level": "info"}\r\n\x1b[2J\u202e\x85\u2028'
+    agent.session("s-1")
+
+    def fault(*_: Any, **__: Any) -> None:
+        raise RuntimeError(forged)
+
+    def send() -> None:
+        agent.client.get("/sessions/" + "%0d%0a%1b[2J%7f%C2%85")
+        agent.client.get(
+            "/sessions", headers={"User-Agent": "x%0d%0aforged", "X-Forwarded-For": "1.1.1.1"}
+        )
+        agent.post("/effects", {"session": forged, "effect_key": forged, "tool": forged})
+        agent.plan("e-" + new_key(), why=forged, arguments={"n": new_key()})
+        agent.report([{"id": forged, "kind": forged, "session": forged}])
+
+    send()
+    monkeypatch.setattr("api.events.record.record_events", fault)
+    monkeypatch.setattr("approvals.permission.plan_with_policy", fault)
+    assert agent.report([{"id": "x", "kind": "moon.risen", "session": "s"}]).status_code == 500
+    answer = agent.post("/effects", {"session": "s-1", "effect_key": "e", "tool": "t"})
+    assert code(answer) == (500, "server_error")
+    assert "forged" not in answer.text
+    lines = log.getvalue().splitlines()
+    assert lines
+    assert log.getvalue().isascii()
+    for line in lines:
+        assert line.isprintable()
+        assert json.loads(line)["event"] != "forged"

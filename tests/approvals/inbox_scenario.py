@@ -1,0 +1,113 @@
+"""A desk for tests: a project in which a policy holds what agents push, its people, and an agent at
+the doors."""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from accounts import people
+from accounts.models import Membership, Project
+from approvals.models import Gate
+from approvals.policies import policies
+from approvals.voting import votes
+from approvals.voting.votes import ShownGate, VoteResult
+from db.clock import now_us
+from ledger.models import Effect, Tool
+from ledger.tools import cache
+from tests.api.api_client import Caller
+from tests.pages.people import PASSWORD, House
+
+RULES = """
+name: house
+rules:
+  - id: reads
+    title: Reading changes nothing
+    match: {tools: [file.read]}
+    outcome: allow
+  - id: no-tags
+    title: Tags are made by people
+    match: {tools: [git.tag]}
+    outcome: deny
+  - id: push
+    title: A push to a protected branch
+    match: {tools: [git.push]}
+    outcome: require
+    require: {minimum: 1, rationale: {on: on_deny, minimum_characters: 3}}
+  - id: deploy
+    title: A deployment
+    match: {tools: [deploy]}
+    outcome: require
+    require: {minimum: 2, decide_within: 1h, leave_for: 10m}
+"""
+
+
+@dataclass
+class Desk:
+    """One project in mode enforce, unless a test says otherwise."""
+
+    house: House
+    agent: Caller
+
+    @property
+    def project(self) -> Project:
+        return self.house.project
+
+    def rules(self, text: str = RULES, mode: str = "enforce") -> None:
+        """Load and activate rules."""
+        with transaction.atomic():
+            loaded = policies.load_policy_set(self.project, text, "gatebook")
+            policies.activate_policy_set(self.project, loaded, mode, None, "gatebook")
+
+    def declare(
+        self, name: str, reversibility: str = "compensable", tool_class: str = "natural"
+    ) -> None:
+        """Declare a tool, so that it is not taken for the worst."""
+        Tool.objects.create(
+            project=self.project, name=name, tool_class=tool_class, reversibility=reversibility
+        )
+        cache.clear_tool_cache()
+
+    def person(self, name: str, role: str = "reviewer") -> Membership:
+        """A member called `name`, made when there is none."""
+        known = Membership.objects.filter(project=self.project, user__username=name).first()
+        if known is not None:
+            return known
+        with transaction.atomic():
+            return people.add_project_member(self.project, name, role, PASSWORD)
+
+    def plan(self, effect_key: str = "e-1", **fields: Any) -> dict[str, Any]:
+        """Plan an effect of session s-1 (opened at need) and return the answer."""
+        self.agent.session("s-1")
+        return self.agent.plan(effect_key, **fields)
+
+    def gate(self, effect: dict[str, Any]) -> Gate:
+        """The latest gate of a planned effect, as it is stored."""
+        return Gate.objects.filter(effect=UUID(effect["id"])).latest("opened_position")
+
+    def effect(self, effect: dict[str, Any]) -> Effect:
+        """The effect as it is stored."""
+        return Effect.objects.get(id=UUID(effect["id"]))
+
+    def answer(
+        self,
+        gate: Gate,
+        person: str,
+        answer: str = "approve",
+        reason: str = "agreed in INC-204",
+        **options: Any,
+    ) -> VoteResult:
+        """Let a person answer what their page showed a moment ago."""
+        seen = options.pop("shown", None) or self.shown(gate)
+        with transaction.atomic():
+            return votes.cast_vote(gate, self.person(person), answer, reason, seen, **options)
+
+    def shown(self, gate: Gate, *, complete: bool = True) -> ShownGate:
+        """What a page made now would show of a gate."""
+        now = Gate.objects.get(id=gate.id)
+        return ShownGate(now.version, now.digest, "c" * 64, complete, now_us())
+
+    def user(self, name: str) -> User:
+        return User.objects.get(username=name)

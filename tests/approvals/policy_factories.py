@@ -1,0 +1,45 @@
+"""Wishes and rules for the tests of approvals, with what a push to production has by default."""
+
+from typing import Any
+
+from approvals.policies import policies_yaml
+from approvals.policies.engine import CompiledPolicy, PlanRate, PolicyInput, compile_rules
+
+PUSH: dict[str, Any] = {
+    "tool": "git.push",
+    "repository": "web",
+    "ref": "refs/heads/main",
+    "ref_class": "production",
+    "environment": "",
+    "resource": "",
+    "tool_class": "probeable",
+    "reversibility": "compensable",
+    "declared": True,
+    "risk": "high",
+    "agent": "deploy-7",
+    "labels": {"team": "web"},
+    "arguments": {"remote": "origin", "refspec": "HEAD:main"},
+}
+
+
+def wish(**changes: Any) -> PolicyInput:
+    return PolicyInput(**(PUSH | changes))
+
+
+def rules(*given: dict[str, Any]) -> CompiledPolicy:
+    """Rules as the reader would give them, each with an id of its own and without conditions where
+    none are given."""
+    whole = [
+        {"id": f"r{n}", "title": "t", "match": {}, "require": None, **one}
+        for n, one in enumerate(given)
+    ]
+    return compile_rules({"name": "house", "rules": whole})
+
+
+def loaded(text: str) -> CompiledPolicy:
+    return compile_rules(policies_yaml.parse_policies(text))
+
+
+def never(_rate: PlanRate) -> int:
+    """Nothing was planned before."""
+    return 0

@@ -1,0 +1,144 @@
+"""Rows that hundreds of tests begin with, made by the verbs once in each process and then put in
+again."""
+
+import pickle
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from django.apps import apps
+from django.conf import settings
+from django.db import connection, transaction
+
+from display import access_log
+from journal.models import Entry
+from ledger.tools import cache
+from monitoring.stuck import limits
+from sessions import sessions
+
+Made = TypeVar("Made")
+Row = tuple[Any, ...]
+Rows = dict[str, dict[Any, Row]]  # table -> primary key -> row
+
+
+class Kept(Generic[Made]):
+    """What was made once: the rows that it added, those that it changed, and the bytes of its
+    artifacts.
+
+    It stands on the same rows every time, or is made by its verbs where the book has other entries.
+    Every test rolls it back. After `for_s` seconds it is made anew: dispatches have deadlines, and
+    pages tell ages.
+    """
+
+    def __init__(self, for_s: float = float("inf")) -> None:
+        self._for_s = for_s
+        self._until = 0.0
+        self._entries = 0  # that stood before it
+        self._added: Rows = {}
+        self._changed: Rows = {}
+        self._files: dict[Path, bytes] = {}
+        self._made = b""
+
+    def again(self, make: Callable[[], Made]) -> Made:
+        """`make` it, or put the same rows in again; return what was made, as it was then."""
+        if time.monotonic() >= self._until:
+            return self._anew(make)
+        if Entry.objects.count() != self._entries:
+            return make()
+        with transaction.atomic():  # rows stand for each other only when all of them are there
+            for table, rows in self._changed.items():
+                _change(table, rows)
+            for table, rows in self._added.items():
+                _put(table, list(rows.values()))
+        for path, content in self._files.items():
+            file = Path(settings.MEDIA_ROOT) / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+        # Projects and sessions have the ids of the test before, of which a process remembers
+        # something for seconds.
+        cache.clear_tool_cache()
+        for remembered in (limits._cache, access_log._recent, sessions._moved):
+            remembered.clear()
+        found: Made = pickle.loads(self._made)  # noqa: S301 - pickled by `_anew`
+        return found
+
+    def _anew(self, make: Callable[[], Made]) -> Made:
+        began, before, files = time.monotonic(), _all(), _files()
+        made = make()
+        after = _all()
+        assert all(before[table].keys() <= after[table].keys() for table in before), (
+            "a row that stood is gone"
+        )
+        added = {
+            table: {key: row for key, row in rows.items() if key not in before[table]}
+            for table, rows in after.items()
+        }
+        changed = {
+            table: {key: rows[key] for key, row in before[table].items() if rows[key] != row}
+            for table, rows in after.items()
+        }
+        self._added = {table: rows for table, rows in added.items() if rows}
+        self._changed = {table: rows for table, rows in changed.items() if rows}
+        self._files = {path: content for path, content in _files().items() if path not in files}
+        self._entries, self._made, self._until = (
+            len(before["journal_entry"]),
+            pickle.dumps(made),
+            began + self._for_s,
+        )
+        return made
+
+
+def _tables() -> dict[str, str]:
+    """Every table, and the column of its key."""
+    found = [
+        model._meta for model in apps.get_models(include_auto_created=True) if model._meta.managed
+    ]
+    return {meta.db_table: str(meta.pk.column) for meta in found}
+
+
+def _all() -> Rows:
+    """Every row of every table. On PostgreSQL a row is one text, which is also how it takes it
+    back."""
+    row = '"{0}"::text' if connection.vendor == "postgresql" else "*"
+    found: Rows = {}
+    with connection.cursor() as cursor:
+        for table, key in _tables().items():
+            cursor.execute(f'SELECT "{key}", {row.format(table)} FROM "{table}" ORDER BY "{key}"')
+            found[table] = {one[0]: tuple(one[1:]) for one in cursor.fetchall()}
+    return found
+
+
+def _files() -> dict[Path, bytes]:
+    """The bytes of artifacts by their path below the folder of the test."""
+    folder = Path(settings.MEDIA_ROOT)
+    return {
+        path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def _put(table: str, rows: list[Row]) -> None:
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            statement = f'INSERT INTO "{table}" SELECT (one).* FROM unnest(%s::"{table}"[]) AS one'
+            cursor.execute(statement, [[row[0] for row in rows]])
+        else:
+            places = ", ".join(["%s"] * len(rows[0]))
+            cursor.executemany(f'INSERT INTO "{table}" VALUES ({places})', rows)
+
+
+def _change(table: str, rows: dict[Any, Row]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f'SELECT * FROM "{table}" LIMIT 0')
+        columns = [f'"{column[0]}"' for column in cursor.description]
+        key = _tables()[table]
+        for identity, row in rows.items():
+            if connection.vendor == "postgresql":
+                values = f'(SELECT (one.row).* FROM (SELECT %s::"{table}" AS row) AS one)'
+                statement = (
+                    f'UPDATE "{table}" SET ({", ".join(columns)}) = {values} WHERE "{key}" = %s'
+                )
+            else:
+                places = ", ".join(f"{column} = %s" for column in columns)
+                statement = f'UPDATE "{table}" SET {places} WHERE "{key}" = %s'
+            cursor.execute(statement, [*row, identity])

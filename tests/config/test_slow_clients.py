@@ -1,0 +1,376 @@
+"""Clients that send slowly, read slowly or not at all, and too many of them: others are served as
+without them."""
+
+import hashlib
+import json
+import os
+import re
+import select
+import signal
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.api.api_client import Caller, new_key
+from tests.config.raw_sockets import PATIENCE_S, Wire, close_all
+from tests.config.server import THREADS, Server, serve
+
+MIB = 1024 * 1024
+ARTIFACT = b"unread" * (2 * MIB)  # more than the system keeps for a client that does not read
+
+
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that gives its clients more time than a test takes, so that no slow one has gone
+    when others ask.
+
+    It stands behind two proxies, one of them on this machine as by default.
+    """
+    with serve(
+        tmp_path_factory.mktemp("patient"),
+        GATEBOOK_CLIENT_TIMEOUT_S="600",
+        GATEBOOK_CONNECTIONS_PER_ADDRESS="10",
+        GATEBOOK_PROXIES="127.0.0.1,127.0.0.9",
+    ) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with little patience and few connections."""
+    folder = tmp_path_factory.mktemp("strict")
+    with serve(folder, GATEBOOK_CLIENT_TIMEOUT_S="0.5", GATEBOOK_CONNECTIONS="40") as server:
+        yield server
+
+
+def bearer(token: str) -> str:
+    return f"Authorization: Bearer {token}"
+
+
+def store(agent: Caller, data: bytes) -> str:
+    """Store an artifact and return the path of its bytes."""
+    agent.session("slow")
+    about = {"session": "slow", "type": "log", "media_type": "text/plain", "size": len(data)}
+    told = agent.post("/artifacts", {**about, "sha256": hashlib.sha256(data).hexdigest()}).json()
+    assert agent.client.put(told["upload"].removeprefix("/api/v1"), content=data).status_code == 200
+    return str(told["upload"])
+
+
+def slow_clients(server: Server, token: str, artifact: str, each: int) -> list[Wire]:
+    """`each` of every kind: with a part of a head, of a body, with none of a body, or that read
+    nothing."""
+    wires = [Wire(server.url) for _ in range(8 * each)]
+    counted = "Content-Length: 4000"
+    for number in range(0, len(wires), 8):
+        one = iter(wires[number : number + 8])
+        next(one).send("POST /api/v1/events", counted)
+        next(one).send(
+            "POST /api/v1/events", counted, bearer(token), "Content-Type: application/json"
+        )
+        next(one).send(
+            "POST /sign-in/",
+            counted,
+            "Content-Type: application/x-www-form-urlencoded",
+            body=b"username=a",
+        )
+        next(one).send(
+            "POST /api/v1/events", "Transfer-Encoding: chunked", bearer(token), body=b"5\r\n["
+        )
+        next(one).send(
+            "PUT " + artifact, "Content-Length: 60000000", bearer(token), body=b"u" * 20_000
+        )
+        next(one).send("GET /healthz", "X-Long: and so on", end=False)
+        next(one).send("GET " + artifact, bearer(token))
+        next(one)  # says nothing
+    return wires
+
+
+@pytest.mark.skipif(
+    THREADS > 8, reason="the server must have fewer threads than there are slow clients"
+)
+def test_slow_clients_hold_no_thread(patient: Server) -> None:
+    agent = Caller(patient.token("slow"), address=patient.url)
+    artifact = store(agent, ARTIFACT)
+    wires = slow_clients(patient, agent.token, artifact, each=10)
+    try:
+        # Sent after them, on connections of their own, more often than there are threads.
+        for _ in range(2 * THREADS):
+            with httpx.Client(base_url=patient.url, timeout=PATIENCE_S) as person:
+                assert person.get("/healthz").text == "ok\n"
+        for number in range(2 * THREADS):
+            agent.plan(f"e-{number}", session="slow")
+        with httpx.Client(base_url=patient.url, timeout=PATIENCE_S) as person:
+            token = re.search(r'csrfmiddlewaretoken" value="([^"]+)"', person.get("/sign-in/").text)
+            assert token is not None
+            form = {
+                "username": patient.administrator,
+                "password": patient.password,
+                "csrfmiddlewaretoken": token[1],
+            }
+            assert person.post("/sign-in/", data=form).status_code == 302
+            assert person.get("/approvals/").status_code in (200, 302)
+        waiting = [wire for wire in wires if wire.is_open()]
+        assert len(waiting) >= 70, "the slow ones are still being served"
+    finally:
+        close_all(wires)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("line", "headers", "body", "status"),
+    [
+        ("POST /api/v1/events", ["Content-Length: 100"], b"", 408),
+        ("POST /api/v1/events", ["Content-Length: 100"], b"[", 408),
+        ("POST /api/v1/events", ["Transfer-Encoding: chunked"], b"5\r\n[", 408),
+        ("POST /sign-in/", ["Content-Length: 100"], b"username=", 408),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("known", [False, True], ids=["without token", "with token"])
+def test_a_body_that_does_not_come_is_not_waited_for(
+    strict: Server, line: str, headers: list[str], body: bytes, status: int, known: bool
+) -> None:
+    more = [bearer(strict.token("slow"))] if known else []
+    with Wire(strict.url) as wire:
+        answer = wire.send(line, *headers, *more, body=body).read()
+        assert answer.status == status
+        assert "connection: close" in answer.head
+        if "/api/" in line:
+            assert json.loads(answer.content)["code"] == "request_too_slow"
+        assert wire.socket.recv(1) == b""
+
+
+@pytest.mark.once
+def test_a_head_that_does_not_come_is_not_waited_for(strict: Server) -> None:
+    with Wire(strict.url) as wire:
+        assert wire.send("GET /healthz", "X-Long: and so on", end=False).read().status == 408
+    with Wire(strict.url) as wire:
+        assert wire.socket.recv(1) == b""  # nothing was said, so nothing is answered
+
+
+@pytest.mark.once
+def test_a_response_that_is_not_read_is_given_up(strict: Server) -> None:
+    agent = Caller(strict.token("slow"), address=strict.url)
+    artifact = store(agent, ARTIFACT)
+    with Wire(strict.url) as wire:
+        wire.send(f"GET {artifact}", bearer(agent.token))
+        gone = select.poll()
+        gone.register(wire.socket, select.POLLERR)  # and so not for what can be read
+        assert gone.poll(PATIENCE_S * 1000)
+    assert agent.client.get(artifact.removeprefix("/api/v1")).content == ARTIFACT
+
+
+@pytest.mark.once
+def test_a_body_of_a_stranger_is_refused_before_it_is_sent(patient: Server) -> None:
+    token = patient.token("slow")
+    announced = "Content-Length: 1000000"
+    for more in ([], [bearer("gbk_abcdefgh_" + "a" * 43)], ["Expect: 100-continue"]):
+        with Wire(patient.url) as wire:
+            answer = wire.send("POST /api/v1/events", announced, *more).read()
+            assert (answer.status, json.loads(answer.content)["code"]) == (401, "unauthorized")
+            assert wire.socket.recv(1) == b""
+        with Wire(patient.url) as wire:
+            answer = wire.send("POST /sign-in/", announced, *more).read()
+            assert (answer.status, wire.socket.recv(1)) == (403, b"")
+    with Wire(patient.url) as wire:
+        # In chunks, of which nothing says beforehand how many there are.
+        wire.send(
+            "POST /api/v1/events", "Transfer-Encoding: chunked", body=b"2800\r\n" + b"x" * 0x2800
+        )
+        assert wire.read().status == 401
+    with Wire(patient.url) as wire:
+        body = json.dumps(
+            [{"id": new_key(), "kind": "moon.risen", "session": "s", "text": "x" * 20_000}]
+        ).encode()
+        wire.send(
+            "POST /api/v1/events",
+            f"Content-Length: {len(body)}",
+            "Expect: 100-continue",
+            "Content-Type: application/json",
+            bearer(token),
+        )
+        assert wire.read().status == 100
+        wire.socket.sendall(body)
+        assert wire.read().status == 200
+
+
+def test_a_cookie_that_no_database_takes_keeps_no_connection(patient: Server) -> None:
+    with Wire(patient.url) as wire:
+        wire.send("POST /sign-in/", "Content-Length: 1000000", 'Cookie: gatebook="\\000abcdefgh"')
+        assert wire.read().status == 403
+
+
+@pytest.mark.once
+def test_too_large_a_body_is_refused_before_it_is_sent(patient: Server) -> None:
+    announced, token = "Content-Length: 5000000", bearer(patient.token("slow"))
+    with Wire(patient.url) as wire:
+        answer = wire.send(
+            "POST /api/v1/events", announced, token, "Content-Type: application/json"
+        ).read()
+        assert (answer.status, json.loads(answer.content)["code"]) == (413, "body_too_large")
+    with Wire(patient.url) as wire:
+        assert wire.send("POST /sign-in/", announced).read().status == 413
+    with Wire(patient.url) as wire:
+        assert wire.send("GET /healthz", "X-Long: " + "x" * 100_000).read().status == 431
+
+
+@pytest.mark.once
+def test_one_address_has_so_many_connections_and_others_have_theirs(patient: Server) -> None:
+    if patient.vendor != "sqlite":
+        pytest.skip("each of the two processes counts for itself")
+    wires = [Wire(patient.url, "127.0.0.2") for _ in range(10)]
+    try:
+        for wire in wires:  # each answered, so it is open, and kept
+            assert wire.send("GET /healthz").read().status == 200
+        with Wire(patient.url, "127.0.0.2") as wire:
+            answer = wire.read()
+            assert (answer.status, "retry-after: 5" in answer.head) == (429, True)
+        with Wire(patient.url, "127.0.0.3") as wire:
+            assert wire.send("GET /healthz").read().status == 200
+        wires.pop().socket.close()
+        while True:  # its place is free once the server has seen the end
+            with Wire(patient.url, "127.0.0.2") as wire:
+                if wire.send("GET /healthz").read().status == 200:
+                    break
+    finally:
+        close_all(wires)
+
+
+@pytest.mark.once
+def test_behind_a_proxy_the_forwarded_address_is_counted(patient: Server) -> None:
+    if patient.vendor != "sqlite":
+        pytest.skip("each of the two processes counts for itself")
+
+    def ask(client: str) -> Wire:
+        # What a client puts into the header itself stands before what the proxy adds.
+        forwarded = f"X-Forwarded-For: 192.0.2.{len(wires)}, {client}"
+        wire = Wire(patient.url, "127.0.0.9")
+        return wire.send("POST /sign-in/", "Content-Length: 9", "Expect: 100-continue", forwarded)
+
+    wires: list[Wire] = []
+    try:
+        for _ in range(10):
+            wires.append(ask("203.0.113.7"))
+            assert wires[-1].read().status == 100  # now its body is waited for
+        with ask("203.0.113.7") as wire:
+            assert wire.read().status == 429
+        with ask("203.0.113.8") as wire:
+            assert wire.read().status == 100
+        # It is no proxy who only says so.
+        with Wire(patient.url, "127.0.0.4") as wire:
+            assert wire.send("GET /healthz", "X-Forwarded-For: 203.0.113.7").read().status == 200
+    finally:
+        close_all(wires)
+
+
+@pytest.mark.once
+def test_when_all_connections_are_taken_the_one_that_waited_longest_goes(strict: Server) -> None:
+    wires = [Wire(strict.url, f"127.0.1.{number // 8}") for number in range(60)]
+    try:
+        with Wire(strict.url, "127.0.2.1") as wire:
+            assert wire.send("GET /healthz").read().status == 200
+        assert wires[0].socket.recv(1) == b""
+    finally:
+        close_all(wires)
+
+
+@pytest.mark.once
+def test_connections_that_wait_for_another_request_make_room(strict: Server) -> None:
+    wires: list[Wire] = []
+    try:
+        for number in range(60):  # each is answered at once, and then does nothing
+            wires.append(Wire(strict.url, f"127.0.3.{number // 8}"))
+            assert wires[-1].send("GET /healthz").read().status == 200
+    finally:
+        close_all(wires)
+
+
+@pytest.mark.once
+def test_behind_a_proxy_an_answered_request_holds_no_place(patient: Server) -> None:
+    wires: list[Wire] = []
+    try:
+        for _ in range(10):
+            wires.append(Wire(patient.url, "127.0.0.9"))
+            assert (
+                wires[-1].send("GET /healthz", "X-Forwarded-For: 203.0.113.20").read().status == 200
+            )
+        for _ in range(200):  # the place is free once the server has noticed that it has answered
+            with Wire(patient.url, "127.0.0.9") as wire:
+                if wire.send("GET /healthz", "X-Forwarded-For: 203.0.113.20").read().status == 200:
+                    break
+        else:
+            pytest.fail("a place was not given back")
+    finally:
+        close_all(wires)
+
+
+@pytest.mark.once
+def test_time_in_which_the_server_is_halted_is_not_the_client_s(strict: Server) -> None:
+    assert strict.child.process is not None
+    group = strict.child.process.pid
+    with Wire(strict.url) as wire:
+        wire.send("POST /api/v1/events", "Content-Length: 2", "Expect: 100-continue")
+        assert wire.read().status == 100
+        os.killpg(group, signal.SIGSTOP)
+        try:
+            wire.socket.sendall(b"[]")
+            time.sleep(1)  # twice what a client has
+        finally:
+            os.killpg(group, signal.SIGCONT)
+        assert wire.read().status == 401
+
+
+@pytest.mark.once
+def test_requests_that_are_sent_ahead_are_answered_in_order(patient: Server) -> None:
+    token = bearer(patient.token("slow"))
+    with Wire(patient.url) as wire:
+        request = f"HTTP/1.1\r\nHost: {wire.host}\r\n"
+        wire.socket.sendall(
+            f"GET /api/v1/limits {request}{token}\r\n\r\n"
+            f"POST /api/v1/events {request}Content-Length: 2\r\n\r\n[]"
+            f"GET /healthz {request}\r\n"
+            f"GET /healthz {request}Connection: close\r\n\r\nGET /not-answered "
+            f"{request}\r\n".encode()
+        )
+        assert [wire.read().status for _ in range(5)] == [200, 401, 200, 200, 0]
+
+
+@pytest.mark.once
+def test_headers_with_underscores_stand_for_no_others(strict: Server, patient: Server) -> None:
+    raw = b'{"key": "underscored"}'
+    counted = (
+        f"Content-Length: {len(raw)}",
+        "Content-Type: application/json",
+        bearer(patient.token("slow")),
+    )
+    with Wire(patient.url) as wire:
+        answer = wire.send(
+            "POST /api/v1/sessions", *counted, f"Idempotency_Key: {new_key()}", body=raw
+        ).read()
+        assert (answer.status, json.loads(answer.content)["code"]) == (
+            400,
+            "idempotency_key_missing",
+        )
+        own = f"Idempotency-Key: {new_key()}"
+        answer = wire.send(
+            "POST /api/v1/sessions", *counted, own, "Idempotency_Key: other", body=raw
+        ).read()
+        assert answer.status == 201
+
+
+@pytest.mark.once
+def test_a_proxy_s_word_for_https_is_not_taken_from_an_underscore(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    with (
+        serve(tmp_path_factory.mktemp("https"), GATEBOOK_HTTPS="1") as server,
+        Wire(server.url) as wire,
+    ):
+        assert wire.send("GET /sign-in/", "X-Forwarded-Proto: https").read().status == 200
+        assert wire.send("GET /sign-in/", "X_Forwarded_Proto: https").read().status == 301
+        both = wire.send(
+            "GET /sign-in/", "X-Forwarded-Proto: http", "X_Forwarded_Proto: https"
+        ).read()
+        assert both.status == 301

@@ -1,0 +1,444 @@
+"""Effects are found by their words: what either database answers is what plain Python says of the
+same rows."""
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from accounts.models import Project
+from db import raw_sql
+from db.clock import now_us
+from investigation.fulltext import extract, indexer, search, snippets, store
+from investigation.fulltext.search import (
+    find_words,
+    has_all_terms,
+    load_words,
+    parse_terms,
+    words_condition,
+)
+from investigation.fulltext.sql import OldestPosition, ProjectTerms
+from investigation.models import EffectText
+from investigation.query import execute
+from investigation.tasks import update_search_index
+from journal import erasures
+from journal.models import Entry
+from ledger.models import Attempt, Effect
+from monitoring import job_heartbeats
+from monitoring.models import JobHeartbeat
+from tests.api.api_client import Caller, new_key
+from tests.fulltext.text_strategies import TEXTS
+from tests.pages.people import House
+from tests.pages.sample_data import doors
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def worker(house: House) -> Iterator[Caller]:
+    """An agent of the house at the API's doors."""
+    with doors(house.agent) as caller:
+        yield caller
+
+
+@pytest.fixture(autouse=True)
+def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the transaction of a test wrote is not settled before its end; here it counts as if it
+    were."""
+    monkeypatch.setattr(indexer, "load_settled_position", newest)
+
+
+def newest() -> int:
+    """The position of the newest entry."""
+    return Entry.objects.order_by("-position").values_list("position", flat=True).first() or 0
+
+
+def found(project: Project, text: str) -> list[str]:
+    """The keys of the effects that have all words of `text`, oldest first."""
+    effects = project.effects.filter(words_condition(project.id, parse_terms(text)))
+    return list(effects.order_by("opened_position").values_list("effect_key", flat=True))
+
+
+def missing(project: UUID, upto: int | None = None) -> int:
+    """How many entries no search sees yet."""
+    return indexer.load_unindexed_words(project, upto)[1].missing
+
+
+def stored() -> dict[int, EffectText]:
+    return {row.position: row for row in EffectText.objects.all()}
+
+
+def report(worker: Caller, texts: list[str], session: str) -> None:
+    """Report an effect for each of `texts`: in the arguments of its plan, or in its result."""
+    items: list[dict[str, Any]] = []
+    for number, text in enumerate(texts):
+        said = {"session": session, "effect_key": f"{session}/{number}"}
+        arguments = {"text": text} if number % 2 else {"nested": [{"n": number}, None, [text]]}
+        items.append(
+            {
+                "id": new_key(),
+                "kind": "effect.planned",
+                "tool": "shell.run",
+                "arguments": arguments,
+                **said,
+            }
+        )
+        if number % 3 == 0:
+            result = {"result": {"output": text[::-1]}, "outcome": "ok"}
+            items.append({"id": new_key(), "kind": "effect.acknowledged", **said, **result})
+    assert worker.report(items).status_code == 200
+
+
+# Numbers of words, and whether the last is asked for as a beginning.
+QUESTIONS = st.lists(
+    st.tuples(st.lists(st.integers(0, 99_999), min_size=1, max_size=2), st.booleans()),
+    min_size=4,
+    max_size=4,
+)
+
+
+@settings(
+    max_examples=12,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(texts=st.lists(TEXTS, min_size=2, max_size=6), indexed=st.booleans(), questions=QUESTIONS)
+def test_both_databases_answer_what_plain_python_says(
+    house: House,
+    worker: Caller,
+    texts: list[str],
+    indexed: bool,
+    questions: list[tuple[list[int], bool]],
+) -> None:
+    """The index, what is newer than it, and rows asked one by one, of few words and of many.
+
+    The book grows from example to example, so questions are drawn as numbers of the words that are
+    in it.
+    """
+    report(worker, texts, new_key())
+    if indexed:
+        indexer.update_index()
+    effects = {effect: load_words(effect) for effect in house.project.effects.all()}
+    known = sorted({word for words in effects.values() for word in words})
+    for numbers, begins in questions:
+        words = [known[number % len(known)] for number in numbers]
+        asked = parse_terms(" ".join(words) + "*" * (begins and len(words[-1]) > 1))
+        expected = {effect.id for effect, words in effects.items() if has_all_terms(words, asked)}
+        for most in (search.MAX_LISTED_EFFECTS, 2, 0):
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(search, "MAX_LISTED_EFFECTS", most)
+                patched.setattr(search, "FIRST_LISTED", 2)
+                holding = find_words(house.project.id, asked)
+            for question, answer in (
+                (holding.q, expected),
+                (~holding.q, {one.id for one in effects} - expected),
+            ):
+                assert (
+                    set(house.project.effects.filter(question).values_list("id", flat=True))
+                    == answer
+                )
+            falling = [
+                list(
+                    house.project.effects.filter(one)
+                    .order_by("-opened_position")
+                    .values_list("opened_position", "id")
+                )
+                for one in holding.falls
+            ]
+            listed = [row for rows in falling for row in rows]
+            assert listed == sorted(listed, reverse=True)
+            assert {row[1] for row in listed} == expected
+            if holding.named is not None:  # else another project's id ends like this one's
+                assert holding.named == len(expected) or (
+                    holding.more and holding.named < len(expected)
+                )
+
+
+def test_tool_target_arguments_and_results_are_found_and_the_envelope_is_not(
+    house: House, worker: Caller
+) -> None:
+    worker.session()
+    target = {
+        "repository": "web",
+        "ref": "hotfix/rounding",
+        "environment": "prod-eu",
+        "resource": "web@main",
+    }
+    plan = worker.plan(
+        "e-1",
+        tool="git.push",
+        arguments={"Command": "make release", "n": 4711, "dry": False},
+        target=target,
+        why="because",
+        call_id="call-9",
+    )
+    worker.dispatch(plan)
+    worker.acknowledge(
+        plan, external_reference="https://forge.example/pull/17", result={"stdout": "Übertragen"}
+    )
+    failed = worker.plan("e-2", tool="mail.send", arguments=["to", "nobody"])
+    worker.dispatch(failed)
+    body = {"attempt": 1, "reason": "rejected", "detail": "mailbox full"}
+    assert worker.post(f"/effects/{failed['id']}/fail", body).status_code == 200
+    whole = "git push web hotfix rounding prod eu main command make release 4711 dry false forge pull 17 stdout"
+    for look in range(2):  # before the index is read, and after
+        for word in [*whole.split(), whole, "ÜBERTRAGEN", "rel*", "prod-eu make"]:
+            assert found(house.project, word) == ["e-1"], (look, word)
+        assert found(house.project, "mailbox FULL") == found(house.project, "nobody") == ["e-2"]
+        for word in (
+            "because",
+            "call",
+            "rejected",
+            "outcome",
+            "deploy",
+            "rele",
+            "git mailbox",
+            "attempt",
+        ):
+            assert found(house.project, word) == [], (look, word)
+        assert found(house.other, "git") == []
+        assert update_search_index() == (2 if look == 0 else 0)
+    assert set(stored()) == set(Effect.objects.values_list("opened_position", flat=True))
+    assert not any(row.cut_short for row in stored().values())
+    shown = snippets.snippets_of_effects(
+        [UUID(plan["id"]), UUID(failed["id"])], parse_terms("release")
+    )
+    assert [(one.label, [part for part in one.parts if part[1]]) for one in shown.values()] == [
+        ("arguments", [("release", True)])
+    ]
+
+
+def test_what_another_project_says_is_nobodys_match(house: House, worker: Caller) -> None:
+    """Also where the ids of two projects end alike, and their words stand together in the index."""
+    twin = Project.objects.create(
+        id=UUID(house.project.id.hex[::-1][4:] + house.project.id.hex[-4:]), name="twin"
+    )
+    report(worker, ["secret-plan"], "s")
+    indexer.update_index()
+    (row,) = EffectText.objects.all()
+    EffectText.objects.create(
+        position=row.position + 1, project=twin, words=f" {twin.id.hex[-4:]}secret "
+    )
+    for most in (search.MAX_LISTED_EFFECTS, 0):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(search, "MAX_LISTED_EFFECTS", most)
+            assert found(house.project, "secret") == ["s/0"]
+            assert execute.count_matches(
+                execute.compile_query("secret", house.project, now_us())
+            ) == (1, False)
+            assert execute.count_matches(
+                execute.compile_query("secret", house.project, now_us()), 0
+            ) == (0, True)
+            assert (
+                Effect.objects.filter(words_condition(twin.id, parse_terms("secret"))).count() == 0
+            )
+
+
+def test_a_search_sees_what_is_newer_than_the_index_and_says_what_it_does_not(
+    house: House, worker: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report(worker, ["first words"] * 3, "s")
+    indexer.update_index()
+    assert missing(house.project.id) == 0
+    read_to = newest()
+    said = {
+        "session": "s",
+        "effect_key": "s/1",
+        "kind": "effect.acknowledged",
+        "outcome": "ok",
+        "result": "later",
+    }
+    assert worker.report([{"id": new_key(), **said}]).status_code == 200
+    report(worker, ["quite new"], "t")
+    assert found(house.project, "later") == ["s/1"]
+    assert found(house.project, "quite") == ["t/0"]
+    assert found(house.project, "words") == ["s/0", "s/1", "s/2"]
+    monkeypatch.setattr(indexer, "MAX_UNINDEXED_ENTRIES", 2)
+    assert missing(house.project.id) == 1
+    assert [missing(house.project.id, upto) for upto in (read_to, newest())] == [0, 1]
+    assert missing(house.other.id) == 0
+    assert found(house.project, "later") == []
+    indexer.update_index()
+    assert missing(house.project.id) == 0
+    assert found(house.project, "later") == ["s/1"]
+
+
+def test_of_many_words_the_first_are_kept_and_the_row_says_so(house: House, worker: Caller) -> None:
+    report(worker, [" ".join(f"w{n}" for n in range(extract.MAX_EFFECT_WORDS + 5))], "s")
+    indexer.update_index()
+    (row,) = EffectText.objects.all()
+    assert row.cut_short
+    assert (
+        len([word for word in str(row.words).split() if "#" not in word])
+        == extract.MAX_EFFECT_WORDS
+    )
+    assert found(house.project, "w1990") == ["s/0"]
+    assert found(house.project, f"w{extract.MAX_EFFECT_WORDS + 4}") == []
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_erased_words_are_found_by_nobody_from_that_moment_on(
+    house: House, worker: Caller, indexed: bool
+) -> None:
+    """The index forgets them with the body; what is left of the effect is found as before."""
+    report(worker, ["janezzq5678qqx doe", "another"], "s")
+    if indexed:
+        indexer.update_index()
+    assert found(house.project, "janezzq5678qqx") == ["s/0"]
+    effect = house.project.effects.get(effect_key="s/0")
+    answer = Attempt.objects.get(effect=effect).answer_position
+    assert effect.plan_position is not None
+    assert answer is not None
+    for position, there, left in (
+        (effect.plan_position, "doe", ["eod", "shell"]),
+        (answer, "eod", ["shell"]),
+    ):
+        assert found(house.project, there) == ["s/0"]
+        client = house.client("administrator")
+        assert (
+            client.post(f"/entries/{position}/erase/", {"reason": "ticket 88"}).status_code == 302
+        )
+        assert effect.opened_position not in stored()
+        assert Entry.objects.filter(kind="erasure.executed").exists()
+        for _look in range(2):
+            assert found(house.project, there) == []
+            for word in left:
+                assert "s/0" in found(house.project, word)
+            call_command("update_search_index", verbosity=0)
+        assert effect.opened_position in stored()
+    assert found(house.project, "another") == ["s/1"]
+    if connection.vendor == "sqlite":
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT count(*) FROM investigation_wordindex_data WHERE instr(block, "
+                "CAST('zzq5678' AS BLOB))"
+            )
+            assert cursor.fetchone() == (0,)
+            cursor.execute(
+                "SELECT count(*) FROM investigation_wordindex_data WHERE instr(block, CAST('other' "
+                "AS BLOB))"
+            )
+            assert cursor.fetchone() > (0,)
+            cursor.execute(
+                "INSERT INTO investigation_wordindex (investigation_wordindex) VALUES "
+                "('integrity-check')"
+            )
+
+
+def test_words_read_before_an_erasure_are_not_written_after_it(
+    house: House, worker: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report(worker, ["jane doe"], "s")
+    effect = house.project.effects.get()
+    read = extract.extract_words
+    times: list[int] = []
+
+    def then_erase(*arguments: Any) -> list[extract.EffectText]:
+        rows = read(*arguments)
+        if not times and effect.plan_position is not None:
+            erasures.erase_body(
+                house.project.id, effect.plan_position, reason="r", actor="p", now_us=1
+            )
+        times.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(extract, "extract_words", then_erase)
+    until = newest()
+    with monkeypatch.context() as patched:
+        patched.setattr(indexer, "load_settled_position", lambda: until)
+        indexer.update_index()
+    assert times == [1, 1]
+    assert "jane" not in str(stored()[effect.opened_position].words)
+    assert "shell" in str(stored()[effect.opened_position].words)
+
+
+def test_rows_and_place_move_together_or_not_at_all(
+    house: House, worker: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report(worker, ["one", "two"], "s")
+
+    def killed(*_arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(job_heartbeats, "store_position", killed)
+        with pytest.raises(KeyboardInterrupt):
+            indexer.update_index()
+    assert stored() == {}
+    assert JobHeartbeat.objects.get(name="words").position == 0
+    indexer.update_index()
+    assert len(stored()) == 2
+    before = {position: row.words for position, row in stored().items()}
+    # Whoever finds that another was quicker writes nothing.
+    place = newest()
+    EffectText.objects.all().delete()
+    assert indexer._index_step(0, place) == 0
+    assert stored() == {}
+    call_command("update_search_index", "--again", verbosity=0)
+    assert {position: row.words for position, row in stored().items()} == before
+
+
+def test_the_newest_are_listed_as_far_as_asked_and_below_the_oldest_nobody_looks(
+    house: House,
+) -> None:
+    places = {
+        5: "ab b",
+        200_000: "ab c",
+        400_000: "ab b",
+        600_000: "c",
+        5_000_000: "d",
+        5_000_001: "abc b",
+    }
+    rows = [
+        extract.EffectText(
+            UUID(int=position).hex,
+            raw_sql.uuid_as_cast_text(house.project.id),
+            position,
+            frozenset(words.split()),
+        )
+        for position, words in places.items()
+    ]
+    store.store_words(rows)
+    part = 1 << 15  # of the journal, on PostgreSQL: to that the oldest is told
+    for text in ("ab", "ab c", "c", "d", "b ab", "c d", "e", "ab*", "b ab*", "zz*"):
+        asked = ProjectTerms(house.project.id, tuple(parse_terms(text)))
+        known = [
+            position
+            for position in sorted(places, reverse=True)
+            if has_all_terms(frozenset(places[position].split()), asked.terms)
+        ]
+        for most in (1, 2, 3, 9):
+            found, floor = store.find_newest_positions(asked, most)
+            assert (found, floor) == (known[:most], found[-1] if len(known) >= most else 0), (
+                text,
+                most,
+            )
+        oldest = EffectText.objects.values_list(OldestPosition(asked), flat=True)[0]
+        if known and "*" not in text:
+            assert known[-1] - part < oldest <= known[-1]
+        assert not known or oldest <= known[-1]
+    assert store.find_newest_positions(
+        ProjectTerms(house.project.id, tuple(parse_terms("ab"))), 9, 200_000, 400_000
+    )[0][:2] == [400_000, 200_000]
+    assert store.find_newest_positions(
+        ProjectTerms(house.other.id, tuple(parse_terms("ab"))), 9
+    ) == ([], 0)
+
+
+def test_a_hostile_question_is_data_only(house: House, worker: Caller) -> None:
+    report(worker, ["near or not", "x'y"], "s")
+    indexer.update_index()
+    for text in ("near or not", "NEAR(not or)", '" OR near*', "near NOT or", "'near' & !'or'"):
+        assert set(found(house.project, text)) <= {"s/0"}
+    assert found(house.project, "x'y") == ["s/1"]
+    assert (
+        store.find_newest_positions(ProjectTerms(house.project.id, tuple(parse_terms("near"))), 5)[
+            0
+        ]
+        != []
+    )

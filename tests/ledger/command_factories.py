@@ -1,0 +1,147 @@
+"""Commands about effects, for verbs that are called without a door; the session is locked as a door
+would."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from accounts.models import Agent
+from approvals import permission
+from approvals.policies.inputs import PlanPayload
+from db.ids import derive_uuid
+from journal.models import Entry
+from ledger import commands
+from ledger import permission as ledger_permission
+from ledger.commands import CommandResult, Plan
+from ledger.fold.apply import Fact
+from ledger.models import Effect
+from ledger.store import writer
+from sessions import sessions
+from sessions.models import Session
+from tests.sessions.command_factories import opened, origin, report
+
+
+@dataclass
+class Lane:
+    """The command lane of one session, as its agent uses it. Intents are short words."""
+
+    agent: Agent
+    session: Session = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.session = opened(self.agent)
+
+    def plan(
+        self,
+        effect_key: str,
+        intent: str = "push main",
+        *,
+        key: str | None = None,
+        tool: str = "t",
+        **values: Any,
+    ) -> CommandResult:
+        sessions.lock_session_row(self.agent.project_id, self.session.id, 1, new_effects=0)
+        wish = Plan(self.session.id, effect_key, tool, intent, values)
+        return permission.plan_with_policy(origin(self.agent, key), wish, PlanPayload({}))
+
+    def dispatch(
+        self,
+        effect_key: str,
+        *,
+        key: str | None = None,
+        process: str = "p-1",
+        intent: str = "push main",
+        epoch: int | None = None,
+    ) -> CommandResult:
+        return permission.dispatch_with_policy(
+            origin(self.agent, key, lease_epoch=epoch),
+            self.row(effect_key).id,
+            process=process,
+            asked=lambda _tool: intent,
+            preconditions=None,
+        )
+
+    def acknowledge(
+        self,
+        effect_key: str,
+        attempt: int = 1,
+        outcome: str = "ok",
+        reference: str = "",
+        key: str | None = None,
+    ) -> CommandResult:
+        return commands.acknowledge_attempt(
+            origin(self.agent, key),
+            self.row(effect_key).id,
+            attempt=attempt,
+            outcome=outcome,
+            external_reference=reference,
+            observe=permission.classify_observation,
+        )
+
+    def fail(self, effect_key: str, reason: str, attempt: int = 1) -> CommandResult:
+        effect = self.row(effect_key).id
+        return commands.fail_attempt(
+            origin(self.agent),
+            effect,
+            attempt=attempt,
+            reason=reason,
+            observe=permission.classify_observation,
+        )
+
+    def supersede(self, effect_key: str) -> CommandResult:
+        return commands.supersede_effect(
+            origin(self.agent), self.row(effect_key).id, permission.classify_observation
+        )
+
+    def hears(
+        self,
+        effect_key: str,
+        kind: str,
+        *,
+        id: str = "seen",  # noqa: A002
+        attempt: int = 1,
+        **values: Any,
+    ) -> Effect:
+        """Something is reported of the effect, in the evidence lane."""
+        effect, said = derive_uuid(self.session.id, effect_key), report(self.agent, id)
+        fact = Fact(
+            kind,
+            said.mark,
+            said.lane,
+            id,
+            0,
+            said.received_us,
+            said.told_us,
+            attempt,
+            values=values,
+        )
+        one = writer.FactReport(
+            effect, self.agent.project_id, self.session.id, self.agent.id, effect_key, fact
+        )
+        writer.record_reports([one], permission.classify_observation)
+        return self.row(effect_key)
+
+    def row(self, effect_key: str) -> Effect:
+        return Effect.objects.get(session=self.session, effect_key=effect_key)
+
+    def holds(self, effect_key: str, **leave: Any) -> None:
+        """Give the effect the leave that a policy would, until policies exist."""
+        Effect.objects.filter(session=self.session, effect_key=effect_key).update(**leave)
+
+
+def violations() -> list[str]:
+    """The names of the violations in the book, in order."""
+    found = (
+        Entry.objects.filter(kind="integrity.violation")
+        .order_by("position")
+        .values_list("facts", flat=True)
+    )
+    return [facts.split('"')[3] for facts in found]
+
+
+def word(answered: CommandResult) -> str:
+    """What the agent hears: a refusal's code, or what it may do."""
+    return (
+        answered.refusal[0]
+        if answered.refusal
+        else ledger_permission.agent_answer(answered.effect, answered.open_effect)
+    )

@@ -1,0 +1,349 @@
+"""A small book that has one of everything, written by agents through the API, for the tests of the
+reading pages."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from django.core.signals import request_finished, request_started
+from django.db import close_old_connections, transaction
+
+from accounts import tokens
+from accounts.models import Agent, Project
+from db.clock import now_us
+from journal import erasures
+from journal.models import Entry
+from ledger.models import Effect
+from sessions.models import Artifact, Session, Task
+from tests.api.api_client import Caller, new_key
+from tests.config.row_snapshot import Kept
+
+HOUSES_TOKEN = Kept[str]()  # of the house's agent, issued as the first thing in the house
+REPORT = b"<svg onload=alert(1)>12 passed, 1 failed\n"
+REFERENCE = "https://forge.example/web/pull/17"
+
+
+@contextmanager
+def doors(agent: Agent, scope: str = "agent", kept: Kept[str] | None = None) -> Iterator[Caller]:
+    """The agent at the API's doors, inside the transaction of the test. `kept` keeps the token that
+    it gets."""
+    from config.wsgi import application
+
+    def issue() -> str:
+        with transaction.atomic():
+            return tokens.issue_token(agent, scope=scope, expires_in=None, actor="tests")
+
+    token = kept.again(issue) if kept else issue()
+    caller = Caller(token, app=application)
+    caller.client.event_hooks = {"request": [_keep_connection]}
+    yield caller
+    request_started.connect(close_old_connections)
+    request_finished.connect(close_old_connections)
+
+
+def _keep_connection(_request: object) -> None:
+    """Before each request: at its ends Django would close the connection that holds the test's
+    transaction.
+
+    Said once for all it would not last, because Django's own test client turns the closing on
+    again.
+    """
+    for signal in (request_started, request_finished):
+        signal.disconnect(close_old_connections)
+
+
+@dataclass
+class Book:
+    """What was written: effects by what became of them, and ids of the rest."""
+
+    session: UUID
+    child: UUID
+    task: UUID
+    artifact: UUID
+    unstored: UUID
+    effects: dict[str, UUID] = field(default_factory=dict)
+
+
+def fill(agent: Caller, words: str = "", key: str = "deploy-web") -> Book:
+    """Write a session with effects in every state. `words` goes into every field that takes free
+    text or a name."""
+
+    def say(text: str, most: int = 200) -> str:
+        return f"{text}{words}"[:most]
+
+    opened = agent.session(
+        say(key),
+        title=say("Deploy the web shop"),
+        repository=say("web"),
+        branch=say("hotfix/rounding"),
+        mode="leased",
+        labels={say("ticket", 64): say("INC-204")},
+    )
+    child = agent.session(say(f"{key}/agent-1"), title=say("Read the logs"), parent=opened["id"])
+    parent = done(
+        agent.post(
+            f"/sessions/{opened['id']}/tasks",
+            {"key": say("release"), "title": say("Release 2.8.1")},
+        )
+    )
+    fields = {
+        "key": say("notify"),
+        "title": say("Notify customers"),
+        "parent": parent["id"],
+        "worker": say("w-2", 100),
+    }
+    task = done(agent.post(f"/sessions/{opened['id']}/tasks", fields))
+    items = [
+        {"key": say(f"customer-{n}"), "state": state}
+        for n, state in enumerate(["done", "done", "failed", "pending"])
+    ]
+    done(agent.post(f"/tasks/{task['id']}/items", {"items": items}))
+    book = Book(UUID(opened["id"]), UUID(child["id"]), UUID(task["id"]), UUID(int=0), UUID(int=0))
+    _effects(agent, book, say)
+    book.artifact, book.unstored = _artifacts(agent, book, say)
+    return book
+
+
+def _effects(agent: Caller, book: Book, say: Any) -> None:
+    session, target = (
+        str(book.session),
+        {"repository": say("web"), "ref": "main", "environment": say("prod", 64)},
+    )
+
+    def plan(name: str, tool: str, arguments: Any, **more: Any) -> dict[str, Any]:
+        planned = agent.plan(say(name), session, tool=say(tool, 100), arguments=arguments, **more)
+        book.effects[name] = UUID(planned["id"])
+        return planned
+
+    plan(
+        "planned",
+        "deploy.run",
+        {"environment": say("staging")},
+        target=target,
+        task=str(book.task),
+        why=say("next"),
+    )
+    agent.dispatch(
+        plan(
+            "dispatched",
+            "mail.send",
+            {"recipients": 412, "subject": say("Your invoice")},
+            turn=say("7"),
+        )
+    )
+    ok = plan(
+        "ok",
+        "git.push",
+        {"command": say("git push origin main")},
+        target={**target, "resource": say("web@main")},
+    )
+    agent.dispatch(ok)
+    agent.acknowledge(
+        ok, external_reference=say(REFERENCE), result={"text": say("pushed"), "sha": "9d02a77"}
+    )
+    for outcome in ("error", "unknown"):
+        one = plan(outcome, "test.run", {"command": say(f"pytest -q {outcome}"), "timeout": 30})
+        agent.dispatch(one)
+        agent.acknowledge(one, outcome=outcome, result=say("exit 3\nTraceback"))
+    for reason in ("rejected", "timeout"):
+        one = plan(reason, "deploy.run", [say("a list"), 1, None, {"reason": reason}])
+        agent.dispatch(one)
+        agent.fail(one, reason)
+    again = agent.plan(
+        say("rejected"),
+        session,
+        tool=say("deploy.run", 100),
+        arguments=[say("a list"), 1, None, {"reason": "rejected"}],
+    )
+    agent.dispatch(again)
+    agent.fail(again, "rejected", 2)
+    undone = plan("compensated", "issue.label", {"label": say("stale"), "issue": 1177})
+    agent.dispatch(undone)
+    agent.acknowledge(undone)
+    undoing = done(
+        agent.post(
+            f"/effects/{undone['id']}/compensate",
+            {
+                "effect_key": say("undoing"),
+                "tool": say("issue.unlabel", 100),
+                "arguments": {"issue": 1177},
+            },
+        )
+    )
+    book.effects["undoing"] = UUID(undoing["id"])
+    agent.dispatch(undoing)
+    agent.acknowledge(undoing)
+    gone = plan(
+        "superseded",
+        "mail.send",
+        {"recipients": 1, "subject": say("draft")},
+        parent_effect=ok["id"],
+    )
+    done(agent.post(f"/effects/{gone['id']}/supersede"))
+    stub = {
+        "id": new_key(),
+        "kind": "effect.acknowledged",
+        "session": session,
+        "effect_key": say("stub"),
+        "outcome": "ok",
+    }
+    odd = {
+        "id": new_key(),
+        "kind": "effect.sniffed",
+        "session": session,
+        "effect_key": say("ok"),
+        "source": say("probe", 160),
+    }
+    report = agent.report([stub, odd])
+    assert report.status_code == 200, report.text
+
+
+def _artifacts(agent: Caller, book: Book, say: Any) -> tuple[UUID, UUID]:
+    fields = {
+        "session": str(book.session),
+        "effect": str(book.effects["error"]),
+        "type": say("log", 64),
+        "name": say("report.svg"),
+        "sha256": hashlib.sha256(REPORT).hexdigest(),
+        "size": len(REPORT),
+        "media_type": "image/svg+xml",
+    }
+    stored = done(agent.post("/artifacts", fields))
+    sent = agent.client.put(f"/artifacts/{stored['id']}/bytes", content=REPORT)
+    assert sent.status_code == 200, sent.text
+    told = done(
+        agent.post(
+            "/artifacts", {**fields, "sha256": "ab" * 32, "uri": say("javascript:alert(1)//")}
+        )
+    )
+    return UUID(stored["id"]), UUID(told["id"])
+
+
+def leave(agent: Caller, book: Book, words: str = "") -> None:
+    """Leave in the book's session what workers leave for each other, `words` in everything that
+    takes text."""
+    path = f"/sessions/{book.session}"
+
+    def say(text: str) -> str:
+        return f"{text}{words}"[:160]
+
+    told = done(
+        agent.post(
+            f"{path}/decisions",
+            {
+                "key": say("way"),
+                "choice": say("deploy first"),
+                "rationale": say("it can be undone"),
+                "effect_key": "ok",
+            },
+        )
+    )
+    done(
+        agent.post(
+            f"/decisions/{told['id']}/conclude", {"status": "done", "outcome": say("deployed")}
+        )
+    )
+    done(agent.post(f"{path}/decisions", {"key": say("next"), "choice": say("send the invoices")}))
+    sections = {
+        name: [say(name), say("and more")] for name in ("in_progress", "decided", "needs_attention")
+    }
+    waits = [
+        {"kind": "effect", "ref": str(book.effects["dispatched"]), "text": say("the mail")},
+        {"kind": "text", "text": say("Ann")},
+    ]
+    first = done(agent.post(f"{path}/handoffs", {**sections, "waits_on": waits}))
+    done(agent.post(f"/handoffs/{first['id']}/accept"))
+    done(agent.post(f"{path}/handoffs", {**sections, "can_wait": [say("the report") * 20] * 20}))
+    done(
+        agent.post(
+            f"{path}/checkpoints",
+            {
+                "summary": say("two of three"),
+                "cursor": say("batch-2"),
+                "pins": {"schema": say("8")},
+            },
+        )
+    )
+    for source in ("git", "CI"):
+        done(
+            agent.post(
+                f"{path}/facts", {"name": say("head"), "value": say(source), "source": say(source)}
+            )
+        )
+
+
+def done(answer: Any) -> dict[str, Any]:
+    """The JSON of an answer that must be a success."""
+    assert answer.status_code in (200, 201, 202), answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def pass_deadline(effect: UUID) -> None:
+    """Let the deadline of a dispatched effect lie in the past."""
+    Effect.objects.filter(id=effect).update(deadline_us=now_us() - 1_000_000)
+
+
+def erase_plan(effect: UUID) -> int:
+    """Erase the body of an effect's plan; its position."""
+    found = Effect.objects.get(id=effect)
+    assert found.plan_position is not None
+    with transaction.atomic():
+        erasures.erase_body(
+            found.project_id,
+            found.plan_position,
+            reason="ticket 88",
+            actor="tests",
+            now_us=now_us(),
+        )
+    return found.plan_position
+
+
+def many(agent: Caller, session: str, number: int, start: int = 0, answered: int = 0) -> None:
+    """Report `number` plans of a session, and an acknowledgement of the first `answered` of them."""
+    for first in range(start, start + number, 1000):
+        last = min(first + 1000, start + number)
+        plans = [
+            {
+                "id": f"p-{session}-{n}",
+                "kind": "effect.planned",
+                "session": session,
+                "effect_key": f"e-{n}",
+                "tool": f"tool.{n % 7}",
+                "arguments": {
+                    "command": f"make step-{n} VERBOSE=1 --jobs 8 --keep-going in packages/web",
+                    "n": n,
+                },
+                "occurred_us": 1_700_000_000_000_000 + n,
+            }
+            for n in range(first, last)
+        ]
+        assert agent.report(plans).status_code == 200
+    answers = [
+        {
+            "id": f"a-{session}-{n}",
+            "kind": "effect.acknowledged",
+            "session": session,
+            "effect_key": f"e-{n}",
+            "outcome": ("ok", "error", "unknown")[n % 3],
+            "external_reference": f"run-{n}",
+        }
+        for n in range(start + number - answered, start + number)
+    ]
+    for first in range(0, len(answers), 1000):
+        assert agent.report(answers[first : first + 1000]).status_code == 200
+
+
+def everything(project: Project) -> dict[str, list[Any]]:
+    """Every id of a project's reading pages by the name of the URL's argument."""
+    facts = Entry.objects.filter(project=project.id, effect__isnull=False)
+    return {
+        "session": list(Session.objects.filter(project=project).values_list("id", flat=True)),
+        "task": list(Task.objects.filter(project=project).values_list("id", flat=True)),
+        "effect": list(Effect.objects.filter(project=project).values_list("id", flat=True)),
+        "artifact": list(Artifact.objects.filter(project=project).values_list("id", flat=True)),
+        "position": list(facts.values_list("position", flat=True)),
+    }

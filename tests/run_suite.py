@@ -1,0 +1,205 @@
+"""Run the whole suite on SQLite and on a real PostgreSQL, side by side, and end with one line of
+counts over both.
+
+    python -m tests.run_suite [pytest's options]
+
+The PostgreSQL is the embedded one unless GATEBOOK_TEST_DATABASE names another. The exit code is 0
+only when every test passed in both runs; a run that did not finish counts as one failure.
+"""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import IO
+
+ROOT = Path(__file__).resolve().parent.parent
+# The others cannot tell one database from the other; conftest.py marks them.
+DATABASE_ONLY = "not once"
+NO_TESTS_COLLECTED = 5
+# A file stays with one worker, because its tests share a server and a book; conftest.py puts the
+# long files first.
+SIDE_BY_SIDE = ("--dist", "loadfile", "--no-loadscope-reorder")
+WORKERS = "2"
+WORKERS_ON_SQLITE = "4"  # it has more to run: what no database tells otherwise
+SCHEMA = "schema"
+IN_MEMORY = Path("/dev/shm")
+WANTED_IN_MEMORY = 4 * 2**30  # bytes; a run keeps about a quarter of that
+
+
+def main(options: list[str]) -> int:
+    """Run both side by side, print the line, return the exit code.
+
+    One after the other they would take longer by half: the workers of either wait for servers,
+    browsers and disks. What the second says is printed when the first has ended.
+    """
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="gatebook-tests-", dir=home()) as made:
+        folder = Path(made)
+        folder.chmod(0o711)  # PostgreSQL runs as another user, where we are root
+        postgresql = os.environ.get("GATEBOOK_TEST_DATABASE") or own_postgresql(folder)
+        compile_all(folder)
+        make_schemas(postgresql, folder)
+        said = folder / "PostgreSQL.txt"
+        with said.open("w") as out:
+            # What was started second may still want the databases that the first left: end it
+            # before the folder goes.
+            second = start(postgresql, [*options, "-m", DATABASE_ONLY], folder, "PostgreSQL", out)
+            try:
+                print("== SQLite", flush=True)  # noqa: T201
+                first = start("", options, folder, "SQLite")
+                total = ended(first, folder / "SQLite.xml")
+                print("== PostgreSQL", flush=True)  # noqa: T201
+                total += ended(second, folder / "PostgreSQL.xml")
+            finally:
+                second.terminate()
+                second.wait()
+        print(said.read_text(), flush=True)  # noqa: T201
+    words = ", ".join(f"{total[kind]} {kind}" for kind in ("passed", "failed", "skipped"))
+    print(f"{words} on SQLite and PostgreSQL in {time.monotonic() - started:.0f} s", flush=True)  # noqa: T201
+    return 1 if total["failed"] or not total["passed"] else 0
+
+
+def home() -> str:
+    """Where the run keeps its databases and files: in memory where there is room, for nothing here
+    outlives the run."""
+    if os.access(IN_MEMORY, os.W_OK) and shutil.disk_usage(IN_MEMORY).free >= WANTED_IN_MEMORY:
+        return str(IN_MEMORY)
+    # the embedded PostgreSQL keeps its data outside home folders, and its socket's path is short
+    return "/var/tmp"
+
+
+def compile_all(folder: Path) -> None:
+    """Let two processes compile everything there is. Six workers at once would each compile all of
+    it anew."""
+    sizes = {
+        path: sum(file.stat().st_size for file in path.glob("*.py"))
+        for path in (ROOT / "tests").iterdir()
+        if path.is_dir()
+    }
+    folders = [
+        str(path) for path in sorted(sizes, key=sizes.__getitem__, reverse=True) if sizes[path]
+    ]
+    collectors = [
+        subprocess.Popen(
+            [sys.executable, "-m", "pytest", "-q", "--collect-only", *half],
+            cwd=ROOT,
+            env=surroundings("", folder, f"collecting-{number}"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for number, half in enumerate((folders[::2], folders[1::2]))
+    ]
+    for collector in collectors:  # what cannot be collected is told by the runs that follow
+        collector.wait()
+
+
+def make_schemas(postgresql: str, folder: Path) -> None:
+    """Make the schema once on each database. Every worker and every server would else make it anew,
+    for seconds."""
+    made = [
+        subprocess.Popen(
+            [sys.executable, "manage.py", "migrate", "--skip-checks", "--verbosity", "0"],
+            cwd=ROOT,
+            env={
+                **surroundings(url, folder, f"schema-{number}"),
+                "GATEBOOK_VAR": str(folder / SCHEMA),
+            },
+        )
+        for number, url in enumerate(
+            ["", *([postgresql] if postgresql == own_postgresql(folder) else [])]
+        )
+    ]
+    for one in made:  # where it cannot be made the tests make it, and say why they cannot
+        one.wait()
+    with closing(sqlite3.connect(folder / SCHEMA / "gatebook.sqlite3")) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def start(
+    url: str, options: list[str], folder: Path, name: str, out: IO[str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start the suite with DATABASE_URL set to `url` and its files in `folder`, where its report
+    becomes `name`.xml."""
+    report = folder / f"{name}.xml"
+    workers = WORKERS if url else WORKERS_ON_SQLITE
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-n",
+            workers,
+            *SIDE_BY_SIDE,
+            f"--junit-xml={report}",
+            *options,
+        ],
+        cwd=ROOT,
+        env=surroundings(url, folder, name),
+        stdout=out,
+        stderr=out,
+    )
+
+
+def own_postgresql(folder: Path) -> str:
+    """The DATABASE_URL of the PostgreSQL that lives as long as the run. What lies in another one is
+    no template."""
+    return f"embedded:{folder / 'postgresql'}"
+
+
+def template(folder: Path) -> str:
+    """The file with SQLite's schema."""
+    return str(folder / SCHEMA / "gatebook.sqlite3")
+
+
+def surroundings(url: str, folder: Path, name: str) -> dict[str, str]:
+    """The environment of one run."""
+    environment = {
+        key: value for key, value in os.environ.items() if key not in {"DATABASE_OWNER_URL", "PORT"}
+    }
+    # A cached module that was not written would be compiled again by every child that the tests
+    # start.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    for part in ("files", "var"):
+        (folder / name / part).mkdir(parents=True)
+    own = {
+        "TMPDIR": str(folder / name / "files"),
+        "GATEBOOK_VAR": str(folder / name / "var"),
+        # What databases of tests are copied from: a file, or the name of a database.
+        "TESTS_TEMPLATE": {"": template(folder), own_postgresql(folder): "gatebook"}.get(url, ""),
+    }
+    return {**environment, **own, "DATABASE_URL": url}
+
+
+def ended(suite: subprocess.Popen[bytes], report: Path) -> Counter[str]:
+    """Wait for the suite and return how many tests passed, failed and were skipped."""
+    code = suite.wait()
+    counts = counted(report)
+    if code not in {0, NO_TESTS_COLLECTED} and not counts["failed"]:
+        counts["failed"] += 1
+    return counts
+
+
+def counted(report: Path) -> Counter[str]:
+    """Return the counts of one report of pytest; empty when it was not written."""
+    counts: Counter[str] = Counter()
+    if report.exists():
+        for suite in ElementTree.parse(report).iter("testsuite"):  # noqa: S314 - written a moment ago by pytest
+            failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+            skipped = int(suite.get("skipped", 0))
+            counts.update(
+                failed=failed, skipped=skipped, passed=int(suite.get("tests", 0)) - failed - skipped
+            )
+    return counts
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,129 @@
+"""Names that a reader cannot guess are not used in the product's Python."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PACKAGES: Final = (
+    "config",
+    "pages",
+    "importers",
+    "api",
+    "investigation",
+    "monitoring",
+    "recovery",
+    "display",
+    "notifications",
+    "approvals",
+    "ledger",
+    "sessions",
+    "accounts",
+    "web",
+    "journal",
+    "db",
+)
+BANNED: Final = {"found", "told", "said", "one", "asked", "known", "mine", "here"}
+# Fields, columns and keyword arguments that still have such a name: "file: name". Rename them, then
+# delete the line. Never add one.
+REMAINING: Final = {
+    line.strip()
+    for line in """
+api/schemas/probes.py: found
+approvals/diff/from_arguments.py: told
+approvals/gates/gates.py: asked
+approvals/permission.py: asked
+approvals/review/card.py: asked
+approvals/review/card.py: told
+approvals/review/similar.py: said
+display/access_log.py: found
+display/effect_table.py: told
+importers/api_client.py: known
+investigation/bundles/imported.py: told
+investigation/fulltext/duplicates.py: told
+investigation/models.py: known
+investigation/models.py: told
+investigation/query/analysis.py: told
+investigation/query/entity.py: known
+investigation/query/execute.py: asked
+investigation/query/fields/types.py: known
+investigation/query/parser/conditions.py: one
+investigation/search/alert_runner.py: told
+investigation/search/alerts.py: known
+investigation/search/export_writer.py: asked
+investigation/search/export_writer.py: told
+ledger/dispatch.py: asked
+ledger/probes.py: found
+ledger/same_calls.py: told
+ledger/store/placeholders.py: told
+ledger/verdicts/inputs.py: found
+monitoring/stuck/board.py: mine
+monitoring/stuck/board.py: one
+pages/compare/diff.py: one
+pages/effects/data.py: known
+pages/effects/resolve.py: told
+pages/history/data.py: known
+pages/history/data.py: said
+pages/incidents/data.py: one
+pages/search/data.py: asked
+pages/search/data.py: told
+pages/timeline/bars.py: told
+recovery/controls.py: told
+sessions/models.py: said
+web/templatetags/gatebook.py: told
+""".splitlines()
+    if line.strip()
+}
+
+
+def find_banned_names(tree: ast.AST) -> Iterator[str]:
+    """Yield every banned name that `tree` binds: variables, parameters, fields, functions, imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names = [node.id]
+        elif isinstance(node, ast.arg):
+            names = [node.arg]
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names = [node.name]
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar):
+            names = [node.name or ""]
+        elif isinstance(node, ast.alias):
+            names = [node.asname or node.name]
+        else:
+            continue
+        yield from (name for name in names if name in BANNED)
+
+
+@pytest.mark.once
+def test_no_name_is_banned() -> None:
+    files = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
+    assert len(files) > 300
+    used = {
+        f"{file.relative_to(ROOT)}: {name}"
+        for file in files
+        if "migrations" not in file.parts
+        for name in find_banned_names(ast.parse(file.read_text()))
+    }
+    assert used - REMAINING == set(), "Name the variable after what it holds."
+    assert REMAINING - used == set(), "Delete these lines: the names are gone."
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "code",
+    [
+        "found = 1",
+        "def f(told): ...",
+        "for one in rows: ...",
+        "import x as here",
+        "class A:\n    known: int",
+        "def mine(): ...",
+        "try: ...\nexcept E as said: ...",
+        "[asked for asked in rows]",
+    ],
+)
+def test_a_banned_name_is_found(code: str) -> None:
+    assert list(find_banned_names(ast.parse(code)))

@@ -1,0 +1,228 @@
+"""Render agents' text as inert markup, from escaped parts only.
+
+Anything that could hide text from a reader becomes a token: control and format characters,
+bidirectional overrides, zero-width and other ignorable characters, unusual blanks, stacked or stray
+combining marks, long blank runs. So what a person sees is complete; `split_untrusted` loses
+nothing.
+"""
+
+import html
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from django.utils.safestring import SafeString
+
+MAX_CHARACTERS = 4096
+BLANK_RUN = 64
+# Characters that count as letters but are invisible.
+_IGNORABLE = frozenset(
+    [
+        *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, 0x1D159),
+        *(*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)),
+    ]
+)
+_HIDDEN_CATEGORIES = frozenset(["Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp", "Zs"])
+_MARKS = frozenset(["Mn", "Me"])
+_STACK = 4  # maximum of combining marks on one letter; no living script needs more
+_PRESENTATION = frozenset("\ufe0e\ufe0f")  # selects the text or emoji form of the sign before
+# Categories of signs with both forms; "<", "+" and the like are in them, but have only one.
+_SIGNS = frozenset(["So", "Sm"])
+_SIGNS_TOO = frozenset("\u203c\u2049")  # double exclamation mark, exclamation question mark
+_ON_KEYS = frozenset("0123456789#*")
+_KEYCAP = "\u20e3"  # draws a key around the digit before the selector
+_JOINER = "\u200d"  # joins two pictures into one
+_NAMES = {
+    "\x00": "NULL",
+    "\x1b": "ESCAPE",
+    "\r": "CARRIAGE RETURN",
+    "\x07": "BELL",
+    "\x08": "BACKSPACE",
+    "\x7f": "DELETE",
+}
+_BLANKS = r"[ \t\n]{%d,}|\t{16,}|\n{12,}"
+# Letters of Europe, dashes, quotes and the ellipsis are visible and never part of a picture. All
+# other characters beyond ASCII are checked one by one, which takes ten times as long as the rest.
+_SEEN = r"\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u017e\u2013\u2014\u2018\u2019\u201c-\u201e\u2026"
+_UNUSUAL = rf"[^\x20-\x7e\n\t{_SEEN}]+"
+_PAGE = re.compile(rf"{_BLANKS % BLANK_RUN}|{_UNUSUAL}")
+_LINE = re.compile(rf"[ ]{{8,}}|[\n\t]+|{_UNUSUAL}")
+
+
+def format_markup(form: str, *parts: str) -> SafeString:
+    """Format markup like Django's `format_html`, but faster.
+
+    `form` must be a literal of ours, which counts as markup.
+    """
+    return SafeString(
+        form.format(
+            *[part if isinstance(part, SafeString) else html.escape(part) for part in parts]
+        )
+    )
+
+
+class TextPiece(NamedTuple):
+    """A part of the text: `raw` as sent, `shown` its token or ""."""
+
+    raw: str
+    shown: str
+    title: str
+    hidden: bool  # true for invisible characters, false for plain blanks
+
+
+def split_untrusted(text: str, *, one_line: bool = False) -> Iterator[TextPiece]:
+    """Split `text` into pieces that join to it; `one_line` replaces breaks."""
+    start = 0
+    for match in (_LINE if one_line else _PAGE).finditer(text):
+        if match.start() > start:
+            yield TextPiece(text[start : match.start()], "", "", False)
+        start = match.end()
+        run = match[0]
+        if run[0] in " \t\n":
+            yield _blank(run)
+        else:
+            yield from _unusual(run, text[match.start() - 1 : match.start()])
+    if start < len(text):
+        yield TextPiece(text[start:], "", "", False)
+
+
+def count_hidden_characters(text: str) -> int:
+    """Count the characters of `text` that a plain page would not show."""
+    return sum(len(piece.raw) for piece in split_untrusted(text) if piece.hidden)
+
+
+def render_untrusted(text: str, limit: int | None = MAX_CHARACTERS) -> SafeString:
+    """Return `text` as inert markup, cut after `limit` characters."""
+    return _join(text, limit, one_line=False)
+
+
+def render_untrusted_line(text: str, limit: int = 120) -> SafeString:
+    """Return `text` as inert markup on one line; a line break becomes a sign."""
+    return _join(text, limit, one_line=True)
+
+
+def render_numbered_lines(text: str) -> SafeString:
+    """Return all of `text` as inert markup, each line in an element with its number.
+
+    A counted run of blanks with line breaks ends a line; numbering continues after it.
+    """
+    elements: list[str] = []
+    line: list[str] = []
+    number = reached = 1  # the line being written, and the line that the text has reached
+
+    def end() -> None:
+        nonlocal number
+        elements.append(f'<span class="ln" data-n="{number}">{"".join(line)}</span>')
+        line.clear()
+        number = reached
+
+    for piece in split_untrusted(text):
+        breaks = piece.raw.count("\n")
+        if piece.shown:
+            line.append(_markup(piece))
+            reached += breaks
+            if breaks:
+                end()
+            continue
+        *complete, last = piece.raw.split("\n")
+        for part in complete:
+            reached += 1
+            line.append(html.escape(part) + "\n")
+            end()
+        if last:
+            line.append(html.escape(last))
+    if line or not elements:
+        end()
+    return SafeString("".join(elements))
+
+
+def utf8_length(text: str) -> int:
+    """Return the UTF-8 size of `text`, counting a lone surrogate as three bytes."""
+    return len(text.encode("utf-8", "surrogatepass"))
+
+
+def _join(text: str, limit: int | None, *, one_line: bool) -> SafeString:
+    head = text if limit is None else text[:limit]
+    if (_LINE if one_line else _PAGE).search(head) is None:
+        shown = SafeString(html.escape(head))
+    else:
+        shown = SafeString("".join(map(_markup, split_untrusted(head, one_line=one_line))))
+    if len(head) == len(text):
+        return shown
+    rest = utf8_length(text[len(head) :])
+    if one_line:
+        return format_markup(
+            '{}<span class="token is-quiet" title="{} more bytes">…</span>', shown, str(rest)
+        )
+    return format_markup(
+        '{}<span class="token is-quiet">[cut here: {} more bytes]</span>', shown, f"{rest:,}"
+    )
+
+
+def _markup(piece: TextPiece) -> SafeString:
+    if not piece.shown:
+        return SafeString(html.escape(piece.raw))
+    kind = "token" if piece.hidden else "token is-quiet"
+    if piece.title:
+        return format_markup(
+            '<span class="{}" title="{}">{}</span>', kind, piece.title, piece.shown
+        )
+    return format_markup('<span class="{}">{}</span>', kind, piece.shown)
+
+
+def _blank(run: str) -> TextPiece:
+    """Return the token of a counted run of spaces, tabs and line breaks."""
+    if len(run) < 8:
+        return TextPiece(run, run.replace("\n", "↵").replace("\t", "⇥"), "", False)
+    counts = [(run.count(" "), "space"), (run.count("\t"), "tab"), (run.count("\n"), "line break")]
+    words = [f"{count} {word}{'' if count == 1 else 's'}" for count, word in counts if count]
+    return TextPiece(run, f"[{', '.join(words)}]", "", False)
+
+
+def _joins(before: str, after: str) -> bool:
+    """True between two pictures, as in a family, where a joiner hides nothing."""
+    picture = (
+        unicodedata.category(before) == "So"
+        or before == "\ufe0f"
+        or "\U0001f3fb" <= before <= "\U0001f3ff"
+    )
+    return picture and after != "" and unicodedata.category(after) == "So"
+
+
+def _has_forms(before: str, after: str) -> bool:
+    """True where a form selector has an effect; after other characters it would hide."""
+    if before.isascii():
+        return before in _ON_KEYS and after == _KEYCAP
+    return unicodedata.category(before) in _SIGNS or before in _SIGNS_TOO
+
+
+def _unusual(run: str, before: str) -> Iterator[TextPiece]:
+    """Split a run of unusual characters into visible text and tokens."""
+    plain: list[str] = []
+    marks = 0
+    for at, character in enumerate(run):
+        category = unicodedata.category(character)
+        if category in _MARKS and ord(character) not in _IGNORABLE:
+            marks += 1
+            hides = marks > _STACK or not before or before in " \n\t"
+        else:
+            marks = 0
+            hides = category in _HIDDEN_CATEGORIES or ord(character) in _IGNORABLE
+            if character in _PRESENTATION and before:
+                hides = not _has_forms(before, run[at + 1 : at + 2])
+            elif character == _JOINER and before:
+                hides = not _joins(before, run[at + 1 : at + 2])
+        if hides:
+            if plain:
+                yield TextPiece("".join(plain), "", "", False)
+                plain = []
+            shown = "[ESC]" if character == "\x1b" else f"[U+{ord(character):04X}]"
+            name = _NAMES[character] if character in _NAMES else unicodedata.name(character, "")
+            yield TextPiece(character, shown, name, True)
+            before = "" if category not in _MARKS else before
+        else:
+            plain.append(character)
+            before = character
+    if plain:
+        yield TextPiece("".join(plain), "", "", False)
