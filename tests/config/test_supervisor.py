@@ -44,7 +44,7 @@ def python(code: str, *arguments: str, vital: bool = True) -> Child:
 def alive(process: int) -> bool:
     try:
         return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
@@ -180,12 +180,17 @@ class House:
         return process
 
 
-def environment_of(process: int) -> bytes:
-    """The environment that a process began with; empty when it has ended."""
+def read_process_file(process: int, name: str) -> bytes:
+    """Return a file of /proc about a process; empty when the process has ended."""
     try:
-        return Path(f"/proc/{process}/environ").read_bytes()
+        return Path(f"/proc/{process}/{name}").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return b""
+
+
+def environment_of(process: int) -> bytes:
+    """The environment that a process began with; empty when it has ended."""
+    return read_process_file(process, "environ")
 
 
 def processes_of(supervisor: int) -> set[int]:
@@ -266,9 +271,7 @@ def test_the_house_closes_when_its_clock_dies(house: House, tmp_path: Path) -> N
         "only setup and migrate need the owner's role"
     )
     clock = next(
-        process
-        for process in children
-        if b"\0beat\0" in Path(f"/proc/{process}/cmdline").read_bytes()
+        process for process in children if b"\0beat\0" in read_process_file(process, "cmdline")
     )
     os.kill(clock, signal.SIGKILL)
     assert running.wait(60) == 1
