@@ -288,7 +288,7 @@ def transact(run: Callable[[], Reply], replay: Callable[[], Reply | None]) -> Re
                 if reply.replay and reply.status >= 400:
                     raise Problem(reply.status, reply.body["code"], reply.body["detail"]) from None
                 return reply
-        except OperationalError as error:
+        except DatabaseError as error:
             if not attempts_left or not retry.is_retry_requested(error):
                 raise
     raise UNAVAILABLE

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
 from accounts import agents, tokens
 from accounts.models import Project
@@ -16,6 +16,7 @@ from journal.models import Entry
 from ledger.models import Attempt, Effect
 from ledger.store import writer
 from ledger.store.rows import AttemptRow, EffectRow
+from sessions import sessions
 from sessions.models import Session
 from tests.api.api_client import Caller
 from tests.journal.committed import together
@@ -247,3 +248,23 @@ def test_of_agents_that_report_on_a_session_at_once_it_belongs_to_one(
     entries_told = Entry.objects.filter(kind="effect.dispatched")
     assert sorted(entries_told.values_list("lane", flat=True)) == [*["claim"] * 5, "evidence"]
     assert Attempt.objects.get().effect.agent.name == f"racer-{notes.index(None)}"
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one writer")
+def test_a_request_runs_again_when_another_wrote_its_row_first(
+    agent: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ON CONFLICT (id) does not cover a table's other unique indexes: PostgreSQL may refuse there."""
+    touch_sessions, refused = sessions.touch_sessions, []
+
+    def touch_late(*arguments: Any) -> None:
+        if not refused:
+            refused.append(arguments)
+            Project.objects.create(name="races")  # violates a unique index
+        touch_sessions(*arguments)
+
+    monkeypatch.setattr(sessions, "touch_sessions", touch_late)
+    fact = {"id": "g", "kind": "effect.dispatched", "session": "late", "effect_key": "late"}
+    assert agent.report([fact]).json()["results"][0]["status"] == "created"
+    assert refused
+    assert Entry.objects.filter(kind="effect.dispatched").count() == 1

@@ -3,15 +3,18 @@
 import re
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.db.models import Subquery
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
+from db.compiled_query import CompiledQuerySet
 from journal import settled_position
 from journal.models import Entry
 from ledger.models import Effect
+from pages.sessions import data as session_data
 from sessions.models import Artifact, Session, Task
 from tests.api.api_client import Caller
 from tests.pages.people import House
@@ -200,6 +203,12 @@ def test_the_timeline_says_nothing_until_there_is_news(
     # real horizon.
     newest = Subquery(Entry.objects.order_by("-position").values("position")[:1])
     monkeypatch.setattr(settled_position, "settled_position_column", lambda: newest)
+    # Compiled once per process: anew for this test, and anew after it.
+    monkeypatch.setattr(
+        session_data,
+        "_SESSION",
+        CompiledQuerySet(session_data._session_query, project=UUID, session=UUID),
+    )
     page = main(viewer.get(reverse("session", args=[book.session])))
     found = re.search(r'hx-get="([^"]+)"\s+hx-trigger="every 5s"', page)
     assert found

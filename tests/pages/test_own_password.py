@@ -123,7 +123,9 @@ def test_a_reset_says_who_did_it_and_its_password_opens_nothing_else(house: Hous
     assert "administrator set a password for you" in page
     assert "You have replaced it since" in page
     kinds = list(
-        Entry.objects.filter(kind__startswith="admin.password").values_list("kind", "actor")
+        Entry.objects.filter(kind__startswith="admin.password")
+        .order_by("position")
+        .values_list("kind", "actor")
     )
     person = people.ensure_pseudonym(house.members["reviewer"].user)
     by = people.ensure_pseudonym(house.members["administrator"].user)

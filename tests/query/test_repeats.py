@@ -184,7 +184,8 @@ def test_what_was_done_twice_is_found_in_one_session_and_in_two_and_leads_to_bot
         f"e_{Effect.objects.get(effect_key=key).opened_position}" for key in ("one-alone", "a")
     )
     more = [("bash", "", alone, 2, 1), ("forge.comment", PULL, comment, 2, 2)]
-    assert groups(book, question) == [told[0], *more, told[1]]
+    # Groups with as many rows are in the order of their text: e_101 is before e_92.
+    assert groups(book, question) == sorted([*told, *more])
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(duplicates, "MAX_LISTED_POSITIONS", 1)
         assert groups(book, link) == told
