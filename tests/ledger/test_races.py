@@ -255,7 +255,8 @@ def test_a_request_runs_again_when_another_wrote_its_row_first(
     agent: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ON CONFLICT (id) does not cover a table's other unique indexes: PostgreSQL may refuse there."""
-    touch_sessions, refused = sessions.touch_sessions, []
+    touch_sessions = sessions.touch_sessions
+    refused: list[Any] = []
 
     def touch_late(*arguments: Any) -> None:
         if not refused:
