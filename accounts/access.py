@@ -121,7 +121,9 @@ def role_required(
 
     def decorate(view: View[P]) -> Callable[Concatenate[HttpRequest, P], HttpResponseBase]:
         @wraps(view)
-        def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+        def checked_view(
+            request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs
+        ) -> HttpResponseBase:
             if not request.user.is_authenticated:
                 return redirect_to_sign_in(request)
             membership = attach_membership(request)
@@ -136,8 +138,8 @@ def role_required(
                 return render_role_missing(request, role)
             return view(cast(MemberRequest, request), *args, **kwargs)
 
-        guarded.required_role = role  # type: ignore[attr-defined]  # read by the role matrix of the tests
-        return guarded
+        checked_view.required_role = role  # type: ignore[attr-defined]  # read by the role matrix of the tests
+        return checked_view
 
     return decorate
 

@@ -380,7 +380,7 @@ def parse_body_object(request: HttpRequest) -> parser.Parsed:
 
 def _redact_body(call: Call, parsed: parser.Parsed) -> dict[str, Any]:
     key = call.redaction_key
-    if key is None or not redact.might_hold_secret(parsed.text):
+    if key is None or not redact.might_contain_secret(parsed.text):
         return parsed.value
     value, call.redactions = redact.redact_value(parsed.value, key)
     return cast(dict[str, Any], value)

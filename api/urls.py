@@ -60,7 +60,7 @@ urlpatterns = [
     path("leases/<lease:lease>", leases.get_lease),
     path("leases/<lease:lease>/renew", leases.renew_lease),
     path("leases/<lease:lease>/release", leases.release_lease),
-    path("beats", leases.post_heartbeats),
+    path("heartbeats", leases.post_heartbeats),
     path("claims", leases.claim_work),
     path("capacity", capacity.capacity_endpoint),
     path("messages", messages.messages_endpoint),

@@ -28,10 +28,10 @@ from approvals.policies.engine import (
 from approvals.policies.policies import ActivePolicy
 from approvals.voting import quorum
 from approvals.voting.quorum import ApprovalVote
-from ledger import permission
+from ledger import permissions
 from ledger import stops as ledger_stops
 from ledger.commands import Plan
-from ledger.permission import Grant, Refusal
+from ledger.permissions import Grant, Refusal
 from ledger.store.rows import EffectRow
 from ledger.tools import cache
 from sessions import fencing
@@ -42,15 +42,15 @@ class PolicyEvaluation(NamedTuple):
 
     force: ActivePolicy
     wish: PolicyInput
-    judgement: PolicyDecision
+    decision: PolicyDecision
 
     @property
     def columns(self) -> dict[str, Any]:
         return {
-            "judged": self.judgement.outcome,
-            "judged_by": f"{self.force.name}/{self.judgement.rule}",
-            "judged_as": f"{self.wish.tool_class}/{self.wish.reversibility}",
-            "enforced": self.force.mode == "enforce",
+            "policy_outcome": self.decision.outcome,
+            "policy_rule": f"{self.force.name}/{self.decision.rule}",
+            "policy_tool_class": f"{self.wish.tool_class}/{self.wish.reversibility}",
+            "policy_enforced": self.force.mode == "enforce",
         }
 
 
@@ -62,7 +62,7 @@ def find_session_denial(agent: UUID, plan: Plan) -> UUID | None:
     agent acts does not matter.
     """
     denied_gates = Gate.objects.filter(
-        session=plan.session, status="denied_final", agent=agent, tool=plan.tool
+        session=plan.session, status="denied_session", agent=agent, tool=plan.tool
     )
     rows = denied_gates.filter(intent_digest=plan.intent_digest).values_list(
         "id", *(f"effect__{name}" for name in BOUND_TARGET_COLUMNS)
@@ -79,7 +79,7 @@ def find_session_denial(agent: UUID, plan: Plan) -> UUID | None:
 
 
 STOPPED_REFUSAL: Final = Refusal(
-    "HELD", "A stop is in force; do not act. Dispatch again after it is lifted."
+    "STOPPED", "A stop is in force; do not act. Dispatch again after it is lifted."
 )
 
 
@@ -135,22 +135,22 @@ def check_dispatch(
     if stops and _is_stopped(origin, row):
         return STOPPED_REFUSAL
     now = origin.received_us
-    if row.leave == "pending" and permission.is_permission_expired(row, now):
+    if row.permission == "pending" and permissions.is_permission_expired(row, now):
         deadlines.settle_gate_of_effect(row, now)
-    if row.leave != "granted":
+    if row.permission != "granted":
         return None
     gate = None
-    if row.leave_basis == "ruling":
-        gate = Gate.objects.select_for_update().get(id=UUID(hex=row.leave_ref))
+    if row.permission_basis == "ruling":
+        gate = Gate.objects.select_for_update().get(id=UUID(hex=row.permission_ref))
         deadlines.settle_gate(row, gate, now)
         if gate.status != "approved":
             return None
-    elif permission.is_permission_expired(row, now):
-        permission.change_permission(row, Grant("held", "lapsed"), now)
+    elif permissions.is_permission_expired(row, now):
+        permissions.change_permission(row, Grant("none", "expired_unused"), now)
         return None
     if policy is not None and policy.mode == "enforce" and origin.agent != row.agent_id:
         return _OTHER_AGENT
-    if sent is not None and row.leave_basis != "observe":
+    if sent is not None and row.permission_basis != "observe":
         refusal = _check_arguments(row, sent)
         if refusal is not None:
             return refusal
@@ -201,7 +201,7 @@ def check_permission_reuse(
     )
     if policy is not None and policy.mode == "enforce" and origin.agent != row.agent_id:
         return _OTHER_AGENT
-    if sent is not None and row.leave_basis != "observe":
+    if sent is not None and row.permission_basis != "observe":
         refusal = _check_arguments(row, sent)
         if refusal is not None:
             return refusal
@@ -215,20 +215,20 @@ def check_permission_reuse(
         )
         if find_session_denial(row.agent_id, plan) is not None:
             return _SESSION_DENIED
-    is_exempted = row.leave_basis == "exemption"
+    is_exempted = row.permission_basis == "exemption"
     evaluation = _reevaluate_policy(origin, row, policy, patterns, always=is_exempted)
-    if row.leave_basis == "ruling":
+    if row.permission_basis == "ruling":
         return _check_used_gate(row, preconditions, evaluation)
     if is_exempted and not exemptions.is_exemption_valid(
-        UUID(hex=row.leave_ref), origin.received_us
+        UUID(hex=row.permission_ref), origin.received_us
     ):
         return _EXEMPTION_REVOKED
-    if evaluation is None or evaluation.judgement.outcome == "allow":
+    if evaluation is None or evaluation.decision.outcome == "allow":
         return None
     return (
         None
         if is_exempted
-        and _find_exemption(origin, row, evaluation, UUID(hex=row.leave_ref)) is not None
+        and _find_exemption(origin, row, evaluation, UUID(hex=row.permission_ref)) is not None
         else _PERMISSION_NEEDED
     )
 
@@ -236,7 +236,7 @@ def check_permission_reuse(
 def _check_used_gate(
     row: EffectRow, preconditions: Mapping[str, Any] | None, evaluation: PolicyEvaluation | None
 ) -> Refusal | None:
-    gate = Gate.objects.filter(id=UUID(hex=row.leave_ref), status="used").first()
+    gate = Gate.objects.filter(id=UUID(hex=row.permission_ref), status="used").first()
     if gate is None:
         return _PERMISSION_NEEDED
     refusal = _check_binding(row, gate, preconditions)
@@ -265,7 +265,7 @@ def _is_stopped(origin: Origin, row: EffectRow) -> bool:
 
 
 _OTHER_AGENT: Final = Refusal(
-    "NO_LEAVE",
+    "NO_PERMISSION",
     "The permission belongs to another agent. Plan your own effect to request it.",
     "digest_mismatch",
 )
@@ -285,7 +285,7 @@ _QUORUM_LOST: Final = Refusal(
     "quorum_lost",
 )
 _SESSION_DENIED: Final = Refusal(
-    "GATE_DENIED", "The action is denied for this session. Do not act.", "denied_final"
+    "GATE_DENIED", "The action is denied for this session. Do not act.", "denied_session"
 )
 
 
@@ -309,8 +309,8 @@ def _check_session_denial(row: EffectRow, gate: Gate | None, now: int) -> Refusa
     if denied_gate is None:
         return None
     if gate is not None:
-        gates.end_gate(row, gate, "revoked", "denied_final", now)
-    permission.change_permission(row, Grant("refused", "ruling", denied_gate.hex), now)
+        gates.end_gate(row, gate, "revoked", "denied_session", now)
+    permissions.change_permission(row, Grant("denied", "ruling", denied_gate.hex), now)
     return _SESSION_DENIED
 
 
@@ -386,10 +386,10 @@ def _revoke_if_stricter(
 def _requires_more_now(
     gate: Gate, approvals: Sequence[ApprovalVote], evaluation: PolicyEvaluation
 ) -> bool:
-    if evaluation.judgement.outcome != "ask":
-        return evaluation.judgement.outcome == "deny"
+    if evaluation.decision.outcome != "ask":
+        return evaluation.decision.outcome == "deny"
     severity = inputs.compute_current_severity(gate)
-    required = (evaluation.judgement.requirement or Requirement()).strengthened(
+    required = (evaluation.decision.requirement or Requirement()).strengthened(
         severity.reversibility, severity.risk
     )
     weakest_step_up = min((approval.step_up for approval in approvals), key=STEP_UPS.index)
@@ -410,18 +410,18 @@ def _check_automatic_permission(
 
     Such permission comes from a policy, an exemption or observe mode.
     """
-    now, is_exempted = origin.received_us, row.leave_basis == "exemption"
-    if is_exempted and not exemptions.is_exemption_valid(UUID(hex=row.leave_ref), now):
-        permission.change_permission(row, Grant("held", "revoked"), now)
+    now, is_exempted = origin.received_us, row.permission_basis == "exemption"
+    if is_exempted and not exemptions.is_exemption_valid(UUID(hex=row.permission_ref), now):
+        permissions.change_permission(row, Grant("none", "revoked"), now)
         return _EXEMPTION_REVOKED
     evaluation = _reevaluate_policy(origin, row, policy, patterns, context, always=is_exempted)
     if (
         evaluation is None
-        or evaluation.judgement.outcome == "allow"
+        or evaluation.decision.outcome == "allow"
         or (is_exempted and _is_still_exempted(origin, row, evaluation))
     ):
         return None
-    permission.change_permission(row, Grant("held", "revoked"), now)
+    permissions.change_permission(row, Grant("none", "revoked"), now)
     return _PERMISSION_NEEDED
 
 
@@ -431,11 +431,11 @@ def _is_still_exempted(origin: Origin, row: EffectRow, evaluation: PolicyEvaluat
     If it is another exemption than before, the permission moves to it, and that counts as one use.
     """
     exemption = _find_exemption(origin, row, evaluation)
-    if exemption is None or exemption.id.hex == row.leave_ref:
+    if exemption is None or exemption.id.hex == row.permission_ref:
         return exemption is not None
     if not exemptions.use_exemption(exemption, origin, row.id, row.session_id, row.attempt_count):
         return False
-    permission.change_permission(
+    permissions.change_permission(
         row,
         Grant("granted", "exemption", exemption.id.hex, exemption.ends_at_us),
         origin.received_us,
@@ -450,11 +450,11 @@ def _find_exemption(
 
     Its grantors must still be allowed to grant it and have no interest in the action.
     """
-    rules = evaluation.judgement.asking if evaluation.judgement.outcome == "ask" else ()
+    rules = evaluation.decision.asking if evaluation.decision.outcome == "ask" else ()
     retried_effect = row.id if row.attempt_count else None
     scope = (row.session_id, row.agent_id, origin.received_us, retried_effect)
     return exemptions.find_exemption(
-        row.project_id, evaluation.wish, rules, *scope, evaluation.judgement.suspension, only
+        row.project_id, evaluation.wish, rules, *scope, evaluation.decision.suspension, only
     )
 
 
@@ -474,8 +474,8 @@ def _reevaluate_policy(
     """
     if policy is None or policy.mode != "enforce":
         return None
-    same_rules = row.enforced and row.judged_by.startswith(f"{policy.name}/")
-    same_tool = row.judged_as == cache.load_tool(row.project_id, row.tool).judged_as
+    same_rules = row.policy_enforced and row.policy_rule.startswith(f"{policy.name}/")
+    same_tool = row.policy_tool_class == cache.load_tool(row.project_id, row.tool).policy_tool_class
     is_only_call = context is None or not context.same_call
     if (
         not always

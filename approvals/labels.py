@@ -13,9 +13,9 @@ UNDO_LABELS: Final[dict[str, str]] = {
 }
 TOOL_CLASS_LABELS: Final[dict[str, str]] = {
     "read_only": "Declared read-only.",
-    "natural": "Safe to repeat: running it twice has the same result.",
-    "keyed": "The remote service recognizes repeated requests for some time.",
-    "joint": "The remote service keeps a record, so the outcome can be checked.",
+    "idempotent": "Safe to repeat: running it twice has the same result.",
+    "idempotency_key": "The remote service recognizes repeated requests for some time.",
+    "transactional": "The remote service keeps a record, so the outcome can be checked.",
     "probeable": "The result can be checked with the remote service.",
     "compensable": "Can be undone under its own effect key.",
     "opaque": "If the agent crashes mid-way, a person has to check whether it happened.",
@@ -37,10 +37,10 @@ STATUS_LABELS: Final[dict[str, tuple[str, str, str]]] = {
     "approved": ("approved, not yet used", "is-ack", "decided"),
     "used": ("approved and used", "is-ack", "decided"),
     "denied": ("denied", "is-failed", "failed"),
-    "denied_final": ("denied for this session", "is-failed", "failed"),
-    "returned": ("changes requested", "is-compensated", "compensated"),
+    "denied_session": ("denied for this session", "is-failed", "failed"),
+    "changes_requested": ("changes requested", "is-compensated", "compensated"),
     "expired": ("expired", "is-planned", "dash"),
-    "lapsed": ("approved, never used", "is-planned", "dash"),
+    "expired_unused": ("approved, never used", "is-planned", "dash"),
     "revoked": ("approved, then revoked", "is-failed", "stop"),
     "cancelled": ("cancelled", "is-superseded", "superseded"),
 }
@@ -50,7 +50,7 @@ END_REASON_LABELS: Final[dict[str, str]] = {
     "superseded": "The effect was withdrawn.",
     "bypassed": "The effect ran without approval.",
     "happened": "An earlier attempt turned out to have happened, so no approval is needed.",
-    "denied_final": "The same action was denied for the session.",
+    "denied_session": "The same action was denied for the session.",
     "digest_mismatch": "The action no longer matched what people approved.",
     "precondition_changed": "The stated preconditions no longer held.",
     "requirement_changed": "The policy required more by then.",
@@ -67,15 +67,15 @@ VOTE_ANSWER_LABELS: Final[
 ] = {  # answer -> (what the voter did, verb of the button)
     "approve": ("approved", "Approve"),
     "deny": ("denied", "Deny"),
-    "deny_final": ("denied for this session", "Deny for this session"),
-    "return": ("asked for changes", "Ask for changes"),
+    "deny_session": ("denied for this session", "Deny for this session"),
+    "request_changes": ("asked for changes", "Ask for changes"),
 }
 DECISION_LABELS: Final[dict[str, str]] = {  # status -> what the person did who decided it
     "approved": "approved this request",
     "used": "approved this request",
     "denied": "denied this request",
-    "denied_final": "denied this request for the session",
-    "returned": "asked for changes to this request",
+    "denied_session": "denied this request for the session",
+    "changes_requested": "asked for changes to this request",
 }
 
 
@@ -88,23 +88,23 @@ def format_age(since_us: int, now_us: int) -> str:
     return f"{seconds} s"
 
 
-def describe_aftermath(status: str, state: str, leave: str) -> str:
+def describe_aftermath(status: str, state: str, permission: str) -> str:
     """Describe an effect whose request ended unused; empty if its status says it."""
     if state == "superseded":
         return _WITHDRAWN.get(status, "The agent withdrew it.")
-    if state == "planned" and status in ("denied", "denied_final"):
+    if state == "planned" and status in ("denied", "denied_session"):
         return "Not run. The agent has not withdrawn it yet."
-    if state == "planned" and status == "returned" and leave != "pending":
+    if state == "planned" and status == "changes_requested" and permission != "pending":
         return "Not run. The agent has not resubmitted yet."
     if state == "planned":
-        return "Resubmitted." if leave == "pending" else "Not run."
+        return "Resubmitted." if permission == "pending" else "Not run."
     return ""
 
 
 _WITHDRAWN: Final[dict[str, str]] = {
     "denied": "The agent withdrew it after the denial.",
-    "denied_final": "The agent withdrew it after the denial.",
-    "returned": "The agent withdrew it after changes were requested.",
+    "denied_session": "The agent withdrew it after the denial.",
+    "changes_requested": "The agent withdrew it after changes were requested.",
     "cancelled": "It was withdrawn.",
 }
 

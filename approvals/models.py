@@ -141,7 +141,7 @@ class Exemption(models.Model):
             ),
             models.Index(
                 fields=["ends_at_us"],
-                name="exemption_end_is_untold",
+                name="exemption_end_is_not_recorded",
                 condition=Q(revoked_at_us__isnull=True, expired_position__isnull=True),
             ),
         ]
@@ -242,16 +242,16 @@ class Gate(models.Model):
     # The minimum length of an approval's reason.
     reason_of_yes = models.IntegerField(default=0)
 
-    status = models.CharField(max_length=12, default="pending")
+    status = models.CharField(max_length=17, default="pending")
     # Why the gate ended, unless the status says it.
     reason = models.CharField(max_length=20, default="", blank=True)
     version = models.IntegerField(default=1)
     requested_at_us = models.BigIntegerField()
     decide_by_us = models.BigIntegerField()
-    leave_for_s = models.IntegerField(default=states.DEFAULT_VALID_FOR_S)
+    valid_for_s = models.IntegerField(default=states.DEFAULT_VALID_FOR_S)
     # When the gate was approved, denied or returned for changes.
     decided_at_us = models.BigIntegerField(null=True)
-    leave_until_us = models.BigIntegerField(null=True)
+    permission_until_us = models.BigIntegerField(null=True)
     used_at_us = models.BigIntegerField(null=True)
     used_attempt = models.IntegerField(null=True)
     ended_at_us = models.BigIntegerField(null=True)
@@ -305,8 +305,8 @@ class Gate(models.Model):
                 name="gate_is_decided_within_thirty_days",
             ),
             models.CheckConstraint(
-                condition=Q(leave_for_s__gte=1, leave_for_s__lte=states.MAX_VALID_FOR_S),
-                name="gate_leave_lasts_at_most_a_day",
+                condition=Q(valid_for_s__gte=1, valid_for_s__lte=states.MAX_VALID_FOR_S),
+                name="gate_permission_lasts_at_most_a_day",
             ),
             models.CheckConstraint(
                 condition=~Q(status__one_of=states.APPROVED_STATUSES)
@@ -315,8 +315,8 @@ class Gate(models.Model):
             ),
             models.CheckConstraint(
                 condition=~Q(status__one_of=states.APPROVED_STATUSES)
-                | Q(leave_until_us=F("decided_at_us") + F("leave_for_s") * states.US),
-                name="gate_leave_has_an_end",
+                | Q(permission_until_us=F("decided_at_us") + F("valid_for_s") * states.US),
+                name="gate_permission_has_an_end",
             ),
             models.CheckConstraint(
                 condition=~Q(status="expired") | Q(ended_at_us__gte=F("decide_by_us")),
@@ -325,11 +325,11 @@ class Gate(models.Model):
             models.CheckConstraint(
                 condition=~Q(status="used")
                 | Q(
-                    used_at_us__lte=F("leave_until_us"),
+                    used_at_us__lte=F("permission_until_us"),
                     used_attempt__isnull=False,
                     used_at_us__isnull=False,
                 ),
-                name="gate_is_used_while_its_leave_lasts",
+                name="gate_is_used_while_its_permission_lasts",
             ),
             models.CheckConstraint(
                 condition=Q(status="used") | Q(used_at_us__isnull=True, used_attempt__isnull=True),
@@ -359,14 +359,14 @@ class Gate(models.Model):
                 condition=Q(status="pending"),
             ),
             models.Index(
-                fields=["leave_until_us"],
+                fields=["permission_until_us"],
                 name="gate_approved_by_end",
                 condition=Q(status="approved"),
             ),
             models.Index(
                 fields=["session", "digest"],
                 name="gate_denied_for_good",
-                condition=Q(status="denied_final"),
+                condition=Q(status="denied_session"),
             ),
             models.Index(
                 fields=["project", "tool", "repository_name", "opened_position"],
@@ -402,7 +402,7 @@ class Vote(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="votes"
     )
     actor = models.CharField(max_length=64)  # the voter's pseudonym
-    answer = models.CharField(max_length=10)
+    answer = models.CharField(max_length=15)
     # The team that made the voter eligible.
     team = models.CharField(max_length=64, default="", blank=True)
     card_sha256 = models.CharField(max_length=64)  # of the card as rendered for the voter

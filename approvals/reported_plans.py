@@ -43,7 +43,7 @@ class ReportedPlanBatch:
                 effect: (tool, EarlierPlans(position, Counter())) for effect, tool, position in rows
             }
 
-    def judge(
+    def evaluate_plan(
         self,
         origin: Origin,
         session: UUID,
@@ -63,7 +63,7 @@ class ReportedPlanBatch:
         before = (
             counted_before[1] if counted_before is not None and counted_before[0] == tool else None
         )
-        decision = self._force.judge(
+        decision = self._force.evaluate(
             policy_input, self._tally.counter(session, tool, before, intent=intent)
         )
         if self._counted is not None and counted_before is None:

@@ -24,7 +24,7 @@ class StopView:
     `name` is its scope (for tools and sessions agent text); `url` its page, or empty.
     """
 
-    hold: Hold
+    row: Hold
     name: str
     url: str
     reason: str
@@ -43,15 +43,15 @@ def describe_stops(live_stops: Iterable[Hold]) -> list[StopView]:
     stops = list(live_stops)
     if not stops:
         return []
-    names = _load_names(stops[0].project_id, {(hold.scope, hold.subject) for hold in stops})
+    names = _load_names(stops[0].project_id, {(row.scope, row.subject) for row in stops})
     reasons = _load_reasons(stops)
     return [
         StopView(
-            hold,
-            *names.get((hold.scope, hold.subject), ("", "")),
-            reasons.get(hold.opened_position, ""),
+            row,
+            *names.get((row.scope, row.subject), ("", "")),
+            reasons.get(row.opened_position, ""),
         )
-        for hold in stops
+        for row in stops
     ]
 
 
@@ -99,7 +99,7 @@ def find_blocking_stop(gate: Gate) -> Hold | None:
 
 def _load_reasons(live_stops: Iterable[Hold]) -> dict[int, str]:
     """Return the reasons by position of the entry, without erased ones. One query."""
-    at = [hold.opened_position for hold in live_stops]
+    at = [row.opened_position for row in live_stops]
     bodies = dict(Body.objects.filter(entry__in=at).values_list("entry", "text"))
     bodies_by_position = {position: orjson.loads(text) for position, text in bodies.items()}
     return {

@@ -40,7 +40,7 @@ _BOUND = (
     "requester_id",
     "session_owner_id",
     "agent_owner_id",
-    "leave_for_s",
+    "valid_for_s",
     "requested_at_us",
     "plan_position",
     "opened_position",
@@ -136,23 +136,23 @@ _GATE_PENDING = (
 # show that the earlier attempt happened after all: it restores the permission that the earlier
 # attempt used, and suspends that of the next one.
 _NEVER_GRANTED = (
-    "NEW.leave = 'used' AND OLD.leave NOT IN ('granted', 'used') AND OLD.leave_aside <>"
+    "NEW.permission = 'used' AND OLD.permission NOT IN ('granted', 'used') AND OLD.saved_permission <>"
     " 'granted' AND NOT"
     " (NEW.state IN ('acknowledged', 'compensated', 'superseded') AND EXISTS (SELECT 1 FROM"
     " {schema}ledger_attempt"
-    " attempt WHERE attempt.effect_id = NEW.id AND attempt.leave = 'used'))"
+    " attempt WHERE attempt.effect_id = NEW.id AND attempt.permission = 'used'))"
 )
 
 # Permission given by people is for one attempt. It covers the next one too in the rows of the
 # verdict table in which a second attempt cannot cause more than what they approved.
 _SECOND_USE = (
-    "NEW.number > 1 AND NEW.lane = 'command' AND NEW.leave = 'used' AND NOT (NEW.replaces IS"
+    "NEW.number > 1 AND NEW.lane = 'command' AND NEW.permission = 'used' AND NOT (NEW.replaces IS"
     " NOT NULL"
     f" AND NEW.verdict_row IN ({', '.join(repr(row) for row in ROWS_UNDER_USED_PERMISSION)}))"
 )
 _NOT_APPROVED_AGAIN = (
     "EXISTS (SELECT 1 FROM {schema}ledger_effect effect WHERE effect.id = NEW.effect_id"
-    " AND effect.leave_basis = 'ruling' AND NOT EXISTS (SELECT 1 FROM {schema}approvals_gate gate"
+    " AND effect.permission_basis = 'ruling' AND NOT EXISTS (SELECT 1 FROM {schema}approvals_gate gate"
     " WHERE gate.effect_id = effect.id AND gate.status = 'approved'))"
 )
 
@@ -167,10 +167,10 @@ _TOO_FEW_GRANT = (
     f" AND {GRANTOR_COUNT_SQL.replace('exemption.', 'NEW.')} < NEW.minimum"
 )
 _NO_VALID_EXEMPTION = (
-    "NEW.leave = 'granted' AND NEW.leave_basis = 'exemption' AND NOT NEW.imported AND NOT"
+    "NEW.permission = 'granted' AND NEW.permission_basis = 'exemption' AND NOT NEW.imported AND NOT"
     " EXISTS (SELECT 1"
     " FROM {schema}approvals_exemption exemption WHERE exemption.project_id = NEW.project_id"
-    " AND REPLACE(CAST(exemption.id AS text), '-', '') = NEW.leave_ref AND"
+    " AND REPLACE(CAST(exemption.id AS text), '-', '') = NEW.permission_ref AND"
     " exemption.in_force_at_us IS NOT NULL"
     f" AND exemption.revoked_at_us IS NULL AND {GRANTOR_COUNT_SQL} >= exemption.minimum)"
 )
@@ -246,50 +246,50 @@ _TRIGGERS: dict[str, tuple[str, str, str, str]] = {
     ),
     "vote_never_changes": ("approvals_vote", "UPDATE", "", "a vote is never changed"),
     "vote_never_goes": ("approvals_vote", "DELETE", "", "a vote is never deleted"),
-    "leave_by_ruling_has_an_approved_gate": (
+    "permission_by_ruling_has_an_approved_gate": (
         "ledger_effect",
         "UPDATE",
-        "NEW.leave = 'granted' AND (NEW.leave_basis = 'ruling' OR OLD.leave = 'pending')"
-        " AND (OLD.leave <> 'granted' OR OLD.leave_basis <> NEW.leave_basis)"
+        "NEW.permission = 'granted' AND (NEW.permission_basis = 'ruling' OR OLD.permission = 'pending')"
+        " AND (OLD.permission <> 'granted' OR OLD.permission_basis <> NEW.permission_basis)"
         f" AND {_NO_APPROVED_GATE}",
-        "leave by ruling needs an approved gate",
+        "permission by ruling needs an approved gate",
     ),
-    "leave_by_ruling_is_never_born": (
+    "permission_by_ruling_is_never_inserted": (
         "ledger_effect",
         "INSERT",
-        "NEW.leave = 'granted' AND NEW.leave_basis = 'ruling'",
-        "an effect is not born with leave by ruling",
+        "NEW.permission = 'granted' AND NEW.permission_basis = 'ruling'",
+        "an effect is not born with permission by ruling",
     ),
-    "leave_waits_for_its_gate": (
+    "permission_waits_for_its_gate": (
         "ledger_effect",
         "UPDATE",
-        f"NEW.leave = 'granted' AND OLD.leave NOT IN ('granted', 'pending') AND {_GATE_PENDING}",
-        "no leave is given while people are asked for it",
+        f"NEW.permission = 'granted' AND OLD.permission NOT IN ('granted', 'pending') AND {_GATE_PENDING}",
+        "no permission is given while people are asked for it",
     ),
-    "leave_is_given_before_it_is_used": (
+    "permission_is_granted_before_it_is_used": (
         "ledger_effect",
         "UPDATE",
         _NEVER_GRANTED,
-        "only leave that was given is used",
+        "only permission that was given is used",
     ),
-    "leave_that_was_refused_stays_refused": (
+    "permission_that_was_denied_stays_denied": (
         "ledger_effect",
         "UPDATE",
-        "OLD.leave = 'refused' AND NEW.leave IN ('held', 'pending', 'granted')",
+        "OLD.permission = 'denied' AND NEW.permission IN ('none', 'pending', 'granted')",
         "what was refused stays so, or ran all the same",
     ),
-    "leave_set_aside_is_what_stood": (
+    "saved_permission_is_the_previous_one": (
         "ledger_effect",
         "UPDATE",
-        "NEW.leave_aside NOT IN ('', OLD.leave_aside, OLD.leave)",
-        "only leave that stands is set aside",
+        "NEW.saved_permission NOT IN ('', OLD.saved_permission, OLD.permission)",
+        "only permission that stands is set aside",
     ),
     # AFTER, because an upsert fires BEFORE INSERT triggers also for rows that it then updates.
-    "leave_by_ruling_serves_again_by_few_rows": (
+    "permission_by_ruling_is_reused_by_few_rows": (
         "ledger_attempt",
         "STORED",
         f"{_SECOND_USE} AND {_NOT_APPROVED_AGAIN}",
-        "leave by ruling is for one attempt, and for its replay by rows that do nothing twice",
+        "permission by ruling is for one attempt, and for its replay by rows that do nothing twice",
     ),
     # An effect cannot be deleted and inserted again with permission.
     "effect_never_goes": ("ledger_effect", "DELETE", "", "an effect is never deleted"),
@@ -355,26 +355,26 @@ _TRIGGERS: dict[str, tuple[str, str, str, str]] = {
         "",
         "who granted it is never deleted",
     ),
-    "leave_by_exemption_has_one_that_stands": (
+    "permission_by_exemption_has_a_valid_one": (
         "ledger_effect",
         "UPDATE",
-        f"(OLD.leave <> 'granted' OR OLD.leave_ref <> NEW.leave_ref) AND {_NO_VALID_EXEMPTION}",
-        "leave by exemption needs one that stands",
+        f"(OLD.permission <> 'granted' OR OLD.permission_ref <> NEW.permission_ref) AND {_NO_VALID_EXEMPTION}",
+        "permission by exemption needs one that stands",
     ),
-    "leave_by_exemption_is_born_of_one_that_stands": (
+    "permission_by_exemption_starts_with_a_valid_one": (
         "ledger_effect",
         "INSERT",
         _NO_VALID_EXEMPTION,
-        "leave by exemption needs one that stands",
+        "permission by exemption needs one that stands",
     ),
     "exemption_never_goes": ("approvals_exemption", "DELETE", "", "an exemption is never deleted"),
-    "hold_is_only_lifted_and_once": (
+    "stop_is_only_lifted_and_once": (
         "ledger_stop",
         "UPDATE",
         f"{_SET_CHANGED} OR (OLD.lifted_at_us IS NOT NULL AND ({_LIFT_CHANGED}))",
         "a stop stays as it was set, and as it was lifted",
     ),
-    "hold_never_goes": ("ledger_stop", "DELETE", "", "a stop is never deleted"),
+    "stop_is_never_deleted": ("ledger_stop", "DELETE", "", "a stop is never deleted"),
     "policy_set_never_changes": (
         "approvals_policyset",
         "UPDATE",
@@ -415,18 +415,18 @@ _UNIQUE_KEYS: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
 # WHEN clauses of PostgreSQL triggers on effects: thousands are written at a time, so a trigger
 # function is called only for rows that could violate it.
 _WHEN_CLAUSES: dict[str, str] = {
-    "leave_by_ruling_has_an_approved_gate": "NEW.leave = 'granted'",
-    "leave_by_ruling_is_never_born": "NEW.leave = 'granted'",
-    "leave_waits_for_its_gate": "NEW.leave = 'granted'",
-    "leave_by_exemption_has_one_that_stands": "NEW.leave = 'granted' AND NEW.leave_basis ="
+    "permission_by_ruling_has_an_approved_gate": "NEW.permission = 'granted'",
+    "permission_by_ruling_is_never_inserted": "NEW.permission = 'granted'",
+    "permission_waits_for_its_gate": "NEW.permission = 'granted'",
+    "permission_by_exemption_has_a_valid_one": "NEW.permission = 'granted' AND NEW.permission_basis ="
     " 'exemption'",
-    "leave_by_exemption_is_born_of_one_that_stands": "NEW.leave = 'granted' AND NEW.leave_basis"
+    "permission_by_exemption_starts_with_a_valid_one": "NEW.permission = 'granted' AND NEW.permission_basis"
     " = 'exemption'",
-    "leave_is_given_before_it_is_used": "NEW.leave = 'used' AND OLD.leave NOT IN ('granted',"
+    "permission_is_granted_before_it_is_used": "NEW.permission = 'used' AND OLD.permission NOT IN ('granted',"
     " 'used')",
-    "leave_that_was_refused_stays_refused": "OLD.leave = 'refused'",
-    "leave_set_aside_is_what_stood": "NEW.leave_aside <> ''",
-    "leave_by_ruling_serves_again_by_few_rows": _SECOND_USE,
+    "permission_that_was_denied_stays_denied": "OLD.permission = 'denied'",
+    "saved_permission_is_the_previous_one": "NEW.saved_permission <> ''",
+    "permission_by_ruling_is_reused_by_few_rows": _SECOND_USE,
 }
 
 
@@ -447,7 +447,7 @@ BEGIN
   RETURN {"OLD" if event == "DELETE" else "NEW"};
 END $$;""")
         of = (
-            " OF leave, leave_basis, leave_aside"
+            " OF permission, permission_basis, saved_permission"
             if (table, event) == ("ledger_effect", "UPDATE")
             else ""
         )
@@ -505,7 +505,7 @@ def _build_sqlite() -> dict[str, tuple[str, str]]:
             .replace("{distinct}", "NOT")
         )
         of = (
-            " OF leave, leave_basis, leave_aside"
+            " OF permission, permission_basis, saved_permission"
             if (table, event) == ("ledger_effect", "UPDATE")
             else ""
         )

@@ -22,18 +22,18 @@ class Job(NamedTuple):
 
 _SECOND_US: Final = 1_000_000
 JOBS: Final = {
-    "sweeper": Job("Stuck checks", 5 * _SECOND_US, always_shown=True),
+    "stuck_checks": Job("Stuck checks", 5 * _SECOND_US, always_shown=True),
     "outbox": Job("Event delivery", 5 * _SECOND_US, always_shown=True),
-    "waker": Job("Agent wake-ups", 5 * _SECOND_US, always_shown=True),
-    "words": Job("Search index", 3 * _SECOND_US, always_shown=True),
+    "gate_listener": Job("Agent wake-ups", 5 * _SECOND_US, always_shown=True),
+    "search_index": Job("Search index", 3 * _SECOND_US, always_shown=True),
     "alerts": Job("Saved-search alerts", 60 * _SECOND_US, always_shown=True),
-    "notices": Job("Notifications", 5 * _SECOND_US),
+    "notifications": Job("Notifications", 5 * _SECOND_US),
     "gates": Job("Approval deadlines", 5 * _SECOND_US),
     "exports": Job("Exports", 5 * _SECOND_US),
     "pruning": Job("Clean-up", 3_600 * _SECOND_US),
 }
 # While these jobs are absent Gatebook is down: nothing is checked, or no heartbeat can arrive.
-_OUTAGE_JOBS: Final = ("sweeper", "waker")
+_OUTAGE_JOBS: Final = ("stuck_checks", "gate_listener")
 # A job is late when silent for longer than this and than three of its intervals.
 LATE_US: Final = 60_000_000
 CLOCK_ROW: Final = "clock"  # not a job: this row records how far the wall clock was set back
@@ -85,7 +85,7 @@ class ClockStep(NamedTuple):
 
 class _Heartbeat(NamedTuple):
     name: str
-    beat_us: int
+    heartbeat_us: int
     every_us: int
     held_us: int
     succeeded_us: int
@@ -141,14 +141,14 @@ def evaluate_jobs(pulses: str, now_us: int) -> list[JobState]:
             states.append(JobState(name, job.label, None, late=False))
             continue
         # A job that keeps failing runs without effect: only its successes count.
-        achieved_us = heartbeat.succeeded_us if heartbeat.error else heartbeat.beat_us
+        achieved_us = heartbeat.succeeded_us if heartbeat.error else heartbeat.heartbeat_us
         late = now_us - achieved_us > max(LATE_US, 3 * max(heartbeat.every_us, job.every_us))
-        ahead_us = heartbeat.beat_us - now_us
+        ahead_us = heartbeat.heartbeat_us - now_us
         states.append(
             JobState(
                 name,
                 job.label,
-                _ago(heartbeat.beat_us, now_us) or 0,
+                _ago(heartbeat.heartbeat_us, now_us) or 0,
                 late,
                 _ago(heartbeat.succeeded_us, now_us),
                 _ago(heartbeat.failed_us, now_us),
@@ -162,11 +162,11 @@ def evaluate_jobs(pulses: str, now_us: int) -> list[JobState]:
 def find_clock_step(pulses: str, now_us: int) -> ClockStep | None:
     """Return the last backward clock step, until the clock has caught up."""
     for heartbeat in _parse_heartbeats(pulses):
-        if heartbeat.name == CLOCK_ROW and now_us < heartbeat.beat_us + heartbeat.every_us:
+        if heartbeat.name == CLOCK_ROW and now_us < heartbeat.heartbeat_us + heartbeat.every_us:
             return ClockStep(
                 heartbeat.every_us,
-                max(now_us - heartbeat.beat_us, 0),
-                heartbeat.beat_us + heartbeat.every_us - now_us,
+                max(now_us - heartbeat.heartbeat_us, 0),
+                heartbeat.heartbeat_us + heartbeat.every_us - now_us,
             )
     return None
 
@@ -192,7 +192,7 @@ def _ago(at_us: int, now_us: int) -> int | None:
 def _parse_heartbeats(pulses: str) -> list[_Heartbeat]:
     heartbeats = []
     for word in pulses.split():
-        name, beat_us, every_us, held_us, succeeded_us, failed_us, error = word.split(":")
-        times = (int(beat_us), int(every_us), int(held_us), int(succeeded_us), int(failed_us))
+        name, heartbeat_us, every_us, held_us, succeeded_us, failed_us, error = word.split(":")
+        times = (int(heartbeat_us), int(every_us), int(held_us), int(succeeded_us), int(failed_us))
         heartbeats.append(_Heartbeat(name, *times, error))
     return heartbeats

@@ -50,9 +50,9 @@ def shown_state_conditions(state: str, now_us: int) -> list[Q]:
         unheard = Q(HAS_BAD_OUTCOME, outcome=UNKNOWN) & ~Q(state__in=_CLOSED)
         return [unheard, _stored_state("dispatched", deadline_us__lt=now_us)]
     if state == AWAITING:
-        return [_stored_state("planned", leave="pending")]
+        return [_stored_state("planned", permission="pending")]
     if state == "planned":
-        return [_stored_state("planned") & ~Q(leave="pending")]
+        return [_stored_state("planned") & ~Q(permission="pending")]
     if state == "dispatched":
         return [
             _stored_state("dispatched") & (Q(deadline_us__isnull=True) | Q(deadline_us__gte=now_us))
@@ -93,12 +93,12 @@ def problem_conditions(now_us: int) -> list[Q]:
     """
     closed = Q(state__in=_CLOSED)
     late = _stored_state("dispatched", deadline_us__lt=now_us)
-    breach = Q(violates=True) & (Q(outcome__in=["", "ok"]) | closed) & ~late
+    violation = Q(violates=True) & (Q(outcome__in=["", "ok"]) | closed) & ~late
     return [
         Q(HAS_BAD_OUTCOME, outcome="error") & ~closed,
         Q(HAS_BAD_OUTCOME, outcome=UNKNOWN) & ~closed,
         late,
-        breach,
+        violation,
     ]
 
 

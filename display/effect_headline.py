@@ -13,10 +13,10 @@ from ledger.models import Attempt, Effect
 OUTCOME_UNKNOWN_TEXT: Final = " It may or may not have happened."
 # Permission of a planned effect -> what it waits for.
 _WAITS: Final = {
-    "held": "it has no permission yet, so it may not be dispatched",
+    "none": "it has no permission yet, so it may not be dispatched",
     "pending": "it waits for approval",
     "granted": "permission is granted; no dispatch was reported",
-    "refused": "permission was denied, so it may not be dispatched",
+    "denied": "permission was denied, so it may not be dispatched",
 }
 
 
@@ -41,7 +41,7 @@ class Headline:
     """
 
     state: str
-    looks: str
+    style: str
     words: str
     rest: Sentence
     detail: Sentence = field(default_factory=list)
@@ -58,10 +58,10 @@ def effect_headline(
     result = _SAY.get(effect.state, _planned_headline)(
         effect, attempts[-1] if attempts else None, now_us
     )
-    result.state, result.looks = state, result.looks or state
-    if effect.leave == "bypassed":  # takes precedence over the outcome
+    result.state, result.style = state, result.style or state
+    if effect.permission == "bypassed":  # takes precedence over the outcome
         lead = f" {result.words[:1].lower()}{result.words[1:]}"
-        result.words, result.rest, result.looks = (
+        result.words, result.rest, result.style = (
             "Ran without approval:",
             [lead, *result.rest],
             "failed",
@@ -84,12 +84,12 @@ def is_resolved_by_person_only(effect: Effect, last: Attempt) -> bool:
 
 
 def _headline(
-    words: str, *rest: Part | Sentence, detail: Sentence | None = None, looks: str = ""
+    words: str, *rest: Part | Sentence, detail: Sentence | None = None, style: str = ""
 ) -> Headline:
     flat: Sentence = []
     for part in rest:
         flat += part if isinstance(part, list) else [part]
-    return Headline("", looks, words, flat, detail or [])
+    return Headline("", style, words, flat, detail or [])
 
 
 def _at_time(us: int | None) -> Sentence:
@@ -97,7 +97,7 @@ def _at_time(us: int | None) -> Sentence:
 
 
 def _planned_headline(effect: Effect, _last: Attempt | None, _now: int) -> Headline:
-    waits = _WAITS.get(effect.leave, "no dispatch was reported")
+    waits = _WAITS.get(effect.permission, "no dispatch was reported")
     return _headline("Planned", _at_time(effect.planned_at_us), "; ", waits, ".")
 
 
@@ -135,7 +135,7 @@ def _acknowledged_headline(effect: Effect, last: Attempt | None, _now: int) -> H
         return _headline("Acknowledged", when, OUTCOME_UNKNOWN_TEXT)
     if effect.outcome == "error":
         ended: Sentence = ["It finished and reported an error."]
-        return _headline("Acknowledged", when, detail=ended, looks="failed")
+        return _headline("Acknowledged", when, detail=ended, style="failed")
     return _headline("Acknowledged", when)
 
 

@@ -32,8 +32,8 @@ EFFECT_TABLE_COLUMNS: Final = (
     "deadline_us",
     "state",
     "outcome",
-    "leave",
-    "leave_basis",
+    "permission",
+    "permission_basis",
     "attempt_count",
     "violates",
     "task",
@@ -92,7 +92,7 @@ class Timeline:
         return common_day(row.effect.received_us for row in self.rows)
 
     @property
-    def told(self) -> bool:
+    def has_agent_time(self) -> bool:
         """Return True if an agent time differs from the server time: then both are shown."""
         pairs = [(row.effect.planned_at_us, row.effect.received_us) for row in self.rows]
         return any(

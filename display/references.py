@@ -156,7 +156,7 @@ _OF_EFFECT: Final = {
         "tool",
         "state",
         "outcome",
-        "leave",
+        "permission",
         "deadline_us",
     )
 }
@@ -169,7 +169,7 @@ _OF_GATE: Final = {
         "tool",
         "status",
         "decide_by_us",
-        "leave_until_us",
+        "permission_until_us",
     )
 }
 _OF_ENTRY: Final = {name: name for name in ("position", "kind", "effect")}

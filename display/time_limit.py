@@ -149,7 +149,7 @@ def _limit_sqlite(until: float) -> Iterator[None]:
     open_file = connection.connection
     began = time.monotonic()
 
-    def look() -> bool:
+    def check_time() -> bool:
         """Return True if the statement must stop.
 
         Waiting for others extends the limit, up to twice the limit, unless a query waits for a
@@ -169,7 +169,7 @@ def _limit_sqlite(until: float) -> Iterator[None]:
         until += 0.0 if query_slots.has_waiting_queries() else began - checked_at
         return began > min(until, longest)
 
-    open_file.set_progress_handler(look, SQLITE_STEPS)
+    open_file.set_progress_handler(check_time, SQLITE_STEPS)
     try:
         yield
     finally:

@@ -34,7 +34,7 @@ def _event_url(row: Any) -> str:
 
 @cache
 def _search_url_prefix() -> str:
-    return reverse("audit", urlconf=settings.ROOT_URLCONF)
+    return reverse("search", urlconf=settings.ROOT_URLCONF)
 
 
 def search_url_for_project(text: str, project: Project) -> str:
@@ -75,4 +75,4 @@ def search_url(text: str, **params: str) -> str:
 
 @cache
 def _search_page_url() -> str:
-    return reverse("audit")
+    return reverse("search")

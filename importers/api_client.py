@@ -39,7 +39,7 @@ class BatchCounts:
 class ImportClient:
     """HTTP client of one Gatebook. `http` has the base URL and the token.
 
-    With `judge`, the server evaluates its active policy for every effect. Every request has a
+    With `evaluate_policies`, the server evaluates its active policy for every effect. Every request has a
     stable id, so an import that failed can be repeated from the start.
     """
 
@@ -48,10 +48,10 @@ class ImportClient:
         http: httpx.Client,
         sleep: Callable[[float], None] = time.sleep,
         *,
-        judge: bool = False,
+        evaluate_policies: bool = False,
     ) -> None:
         self._http = http
-        self._events = f"/api/v1/events{'?judge=true' if judge else ''}"
+        self._events = f"/api/v1/events{'?evaluate_policies=true' if evaluate_policies else ''}"
         self._sleep = sleep
         self._answered = False
 
@@ -127,7 +127,7 @@ class ImportClient:
         while True:
             answer = self._request("GET", f"/api/v1/effects?{httpx.QueryParams(query)}")
             for effect in answer.get("items") or []:
-                counts[effect.get("judged", ""), effect.get("judged_by", "")] += 1
+                counts[effect.get("policy_outcome", ""), effect.get("policy_rule", "")] += 1
             if not answer.get("next"):
                 return counts
             query["after"] = str(answer["next"])

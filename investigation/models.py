@@ -61,20 +61,20 @@ class Alert(models.Model):
     query = models.OneToOneField(SavedQuery, on_delete=models.CASCADE, related_name="alert")
     text = models.TextField()  # query at the last check; the saved query may have changed since
     place = models.BigIntegerField()  # journal position of the last check
-    looked_at_us = models.BigIntegerField()  # time of the last check
-    looks = models.BigIntegerField(default=0)
+    checked_at_us = models.BigIntegerField()  # time of the last check
+    checks = models.BigIntegerField(default=0)
     failures = models.IntegerField(default=0)  # in a row
     # Positions of rows known to match, 8 bytes each, most recent last.
     known = models.BinaryField(default=b"")
     turned_on_at_us = models.BigIntegerField()
-    told_position = models.BigIntegerField(null=True)  # journal entry of the last report
+    reported_position = models.BigIntegerField(null=True)  # journal entry of the last report
     stopped_at_us = models.BigIntegerField(null=True)
     stopped_because = models.CharField(max_length=300, default="", blank=True)
 
     class Meta:
         constraints = [
             models.CheckConstraint(
-                condition=Q(place__gte=0, looks__gte=0, failures__gte=0),
+                condition=Q(place__gte=0, checks__gte=0, failures__gte=0),
                 name="alert_only_moves_forward",
             ),
             models.CheckConstraint(
@@ -85,8 +85,8 @@ class Alert(models.Model):
         ]
         indexes = [
             models.Index(
-                fields=["failures", "looked_at_us"],
-                name="alert_to_look_at",
+                fields=["failures", "checked_at_us"],
+                name="alert_due_for_check",
                 condition=Q(stopped_at_us__isnull=True),
             )
         ]
@@ -146,7 +146,7 @@ class Export(models.Model):
     sha256 = models.CharField(max_length=64, default="", blank=True)
     error = models.CharField(max_length=300, default="", blank=True)
     asked_at_us = models.BigIntegerField()
-    beat_at_us = models.BigIntegerField(null=True)  # last heartbeat of the writer
+    heartbeat_at_us = models.BigIntegerField(null=True)  # last heartbeat of the writer
     ended_at_us = models.BigIntegerField(null=True)
 
     class Meta:
@@ -188,7 +188,7 @@ class ImportedBundle(models.Model):
     session = models.OneToOneField(Session, on_delete=models.PROTECT, related_name="+")
     sha256 = models.CharField(max_length=64)  # of the file
     version = models.IntegerField()  # of the format
-    told = models.JSONField()  # parts of the document without a table: bundles/shape.py, BESIDE
+    document = models.JSONField()  # parts of the document without a table: bundles/shape.py, BESIDE
     cut_position = models.BigIntegerField()  # in the journal of origin
     cut_us = models.BigIntegerField()  # server time at the origin
     imported_us = models.BigIntegerField()
@@ -213,7 +213,7 @@ class ImportedGate(models.Model):
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
     effect = models.ForeignKey(Effect, on_delete=models.PROTECT, related_name="+")
     opened_position = models.BigIntegerField()  # of the imported gate.requested: the handle g_<n>
-    told = models.JSONField()  # columns of the original gate, and its votes
+    document = models.JSONField()  # columns of the original gate, and its votes
 
     def __str__(self) -> str:
         return f"g_{self.opened_position}"
@@ -357,7 +357,7 @@ class FirstOccurrence(models.Model):
         Session, on_delete=models.PROTECT, related_name="+", db_index=False, db_constraint=False
     )
     position = models.BigIntegerField()  # The effect's opened_position.
-    told_position = models.BigIntegerField()  # Journal position at which the run became known.
+    reported_position = models.BigIntegerField()  # Journal position at which the run became known.
 
     class Meta:
         constraints = [
@@ -390,9 +390,9 @@ class RepeatedOccurrence(models.Model):
     position = models.BigIntegerField()  # The effect's opened_position.
     sort = models.CharField(max_length=6)
     digest = models.BigIntegerField()
-    told_position = models.BigIntegerField()  # Journal position at which the run became known.
+    reported_position = models.BigIntegerField()  # Journal position at which the run became known.
     # Journal position at which the duplicate became known.
-    again_position = models.BigIntegerField()
+    repeat_position = models.BigIntegerField()
     nth = models.IntegerField()
 
     class Meta:
@@ -401,10 +401,10 @@ class RepeatedOccurrence(models.Model):
                 fields=["position", "sort"], name="doing_is_repeated_once_per_effect"
             ),
             models.CheckConstraint(
-                condition=Q(sort__one_of=SORTS), name="repeated_doing_sort_is_known"
+                condition=Q(sort__one_of=SORTS), name="repeated_occurrence_sort_is_known"
             ),
             models.CheckConstraint(
-                condition=Q(nth__gte=1, again_position__gte=models.F("told_position")),
+                condition=Q(nth__gte=1, repeat_position__gte=models.F("reported_position")),
                 name="repeated_doing_is_counted_and_has_another",
             ),
         ]

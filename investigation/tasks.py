@@ -15,7 +15,7 @@ def update_search_index() -> int:
 @shared_task
 def run_alerts() -> int:
     """Evaluate saved-query alerts; return how many reported new matches."""
-    return alert_runner.run_alerts().told
+    return alert_runner.run_alerts().notified
 
 
 @shared_task

@@ -176,7 +176,7 @@ class Outbox(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["project", "deduplication_key"], name="outbox_says_a_thing_once"
+                fields=["project", "deduplication_key"], name="outbox_event_is_stored_once"
             ),
             models.CheckConstraint(condition=Q(tries__gte=0), name="outbox_tries_are_counted"),
         ]

@@ -15,7 +15,7 @@ _FAMILIES: Final = frozenset(
         "erasure",
         "exemption",
         "gate",
-        "hold",
+        "stop",
         "incident",
         "integrity",
         "lease",

@@ -7,7 +7,7 @@ from db import job_heartbeats
 from journal import outbox
 from journal.models import Outbox
 
-log = structlog.get_logger("gatebook.notice")
+log = structlog.get_logger("gatebook.notifications")
 
 
 def log_for_operator(row: Outbox) -> None:

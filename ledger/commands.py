@@ -19,10 +19,10 @@ from db.ids import derive_uuid
 from journal import entries
 from journal.entries import AppendStatus
 from journal.order_keys import is_command_mark, make_given_up_key
-from ledger import circuit_breakers, permission
+from ledger import circuit_breakers, permissions
 from ledger.fold import apply, compensation, stop_violations
 from ledger.fold.apply import Fact, Observe
-from ledger.permission import Grant, Refusal
+from ledger.permissions import Grant, Refusal
 from ledger.states import OPEN_STATES
 from ledger.store import reader, writer
 from ledger.store.reader import load_attempts
@@ -98,7 +98,7 @@ def plan_effect(
     if is_in_doubt or stored.state == "failed":
         needs_new_permission, unsettled = _retry_status(stored, origin.received_us)
     # A repeated delivery is not decided twice: the first decision and its outcome stay.
-    decided = appended[0].status is AppendStatus.DUPLICATE and bool(stored.leave_basis)
+    decided = appended[0].status is AppendStatus.DUPLICATE and bool(stored.permission_basis)
     if not needs_new_permission or decided or ambiguous is not None:
         # Settle first what may have happened, including attempts before a rejected last one.
         open_effect = stored.id if unsettled else None
@@ -121,7 +121,7 @@ def plan_effect(
     grant = decide(stored)
     if apply.plan_values(stored) != plan_fields:
         apply.archive_replaced_plan(stored, plan_fields, appended[0].position)
-    permission.change_permission(stored, grant, origin.received_us)
+    permissions.change_permission(stored, grant, origin.received_us)
     return CommandResult(
         stored, 200, open_effect=stored.id if unsettled else None, position=appended[0].position
     )
@@ -132,11 +132,11 @@ def is_permission_needed(row: EffectRow, now_us: int) -> bool:
 
     A denial applies to the effect, including a denial of an attempt after the first.
     """
-    is_expired = row.leave == "granted" and permission.is_permission_expired(row, now_us)
-    is_decided = row.leave in ("granted", "pending", "refused") and not is_expired
+    is_expired = row.permission == "granted" and permissions.is_permission_expired(row, now_us)
+    is_decided = row.permission in ("granted", "pending", "denied") and not is_expired
     rejected = row.state == "failed" and row.failure_reason == "rejected" and not is_decided
     rejected = rejected and not apply.is_retry_exhausted(row)
-    return rejected or (row.state == "planned" and (row.leave == "held" or is_expired))
+    return rejected or (row.state == "planned" and (row.permission == "none" or is_expired))
 
 
 def _retry_status(row: EffectRow, now_us: int) -> tuple[bool, bool]:
@@ -147,7 +147,9 @@ def _retry_status(row: EffectRow, now_us: int) -> tuple[bool, bool]:
     evaluation = evaluate.evaluate_effects(row.project_id, [row], now_us, None)[row.id]
     decision = evaluation.verdict
     # Row 11 is about the compensation, not about this effect.
-    needs_permission = decision.row != "11" and (decision.asks_leave or decision.answer == "ask")
+    needs_permission = decision.row != "11" and (
+        decision.needs_new_permission or decision.answer == "ask"
+    )
     return needs_permission, bool(evaluation.in_doubt)
 
 
@@ -162,12 +164,12 @@ def give_up_attempt(
     if last.failed_mark:
         return
     event_id = entries.keyed_digest("given_up", str(row.id), str(last.number))
-    facts = permission.facts_to_json({"reason": "error", "given_up": True})
+    facts = permissions.facts_to_json({"reason": "error", "given_up": True})
     appended = entries.record_system_entry(
         row.project_id,
         "effect.failed",
         event_id=event_id,
-        text=permission.facts_to_json(
+        text=permissions.facts_to_json(
             {"effect": row.id, "attempt": last.number, "reason": "error", "given_up": True}
         ),
         received_us=received_us,
@@ -199,14 +201,14 @@ def _plan_first(
     identity: UUID,
     ambiguous: UUID | None,
 ) -> CommandResult:
-    may_release = ambiguous is None and (stored is None or stored.leave == "held")
+    may_release = ambiguous is None and (stored is None or stored.permission == "none")
     facts: dict[str, Any] = {"intent": plan.intent_digest}
     grant = decide(stored) if may_release else None
     if grant is not None:
-        facts |= permission.grant_facts(grant, plan.values)
+        facts |= permissions.grant_facts(grant, plan.values)
     draft = origin.draft(
         "effect.planned",
-        facts=permission.facts_to_json(facts),
+        facts=permissions.facts_to_json(facts),
         session=plan.session,
         effect=identity,
     )
@@ -228,13 +230,18 @@ def _plan_first(
     attempts = load_attempts([identity])[identity] if stored.attempt_count else {}
     values = {"tool": plan.tool, "intent_digest": plan.intent_digest, **plan.values}
     if grant is not None:
-        stored.leave, stored.leave_basis, stored.leave_ref, stored.leave_until_us = grant
+        (
+            stored.permission,
+            stored.permission_basis,
+            stored.permission_ref,
+            stored.permission_until_us,
+        ) = grant
     apply_fact(
         stored, attempts, make_fact(origin, "effect.planned", appended.position, 1, values), observe
     )
     if grant is None and ambiguous is None and is_permission_needed(stored, origin.received_us):
         # Reported earlier, and rejected.
-        permission.change_permission(stored, decide(stored), origin.received_us)
+        permissions.change_permission(stored, decide(stored), origin.received_us)
     return CommandResult(
         stored,
         201 if created else 200,
@@ -288,13 +295,13 @@ def supersede_effect(
         "failed",
         "rejected",
     ):
-        return CommandResult(row, 409, permission.refuse_wrong_state(row))
+        return CommandResult(row, 409, permissions.refuse_wrong_state(row))
     if (
         row.attempt_count > 1
         and row.state == "failed"
         and evaluate.may_have_happened(row, origin.received_us)
     ):
-        return CommandResult(row, 409, permission.refuse_wrong_state(row))
+        return CommandResult(row, 409, permissions.refuse_wrong_state(row))
     refused = check(row) if check is not None else None
     if refused is not None:
         return CommandResult(row, 409, refused)
@@ -378,7 +385,7 @@ def _append(
 ) -> int:
     draft = origin.draft(
         kind,
-        facts=permission.facts_to_json(facts),
+        facts=permissions.facts_to_json(facts),
         session=row.session_id,
         effect=row.id,
         attempt=attempt,
@@ -394,11 +401,11 @@ def record_refusal(origin: Origin, row: EffectRow, refusal: str) -> None:
     entries.record_system_entry(
         row.project_id,
         "integrity.conflict",
-        event_id=entries.keyed_digest("refused", refusal, origin.source, origin.key, origin.text),
+        event_id=entries.keyed_digest("denied", refusal, origin.source, origin.key, origin.text),
         text=origin.text,
         received_us=origin.received_us,
         actor=origin.actor,
-        facts=permission.facts_to_json({"refused": refusal}),
+        facts=permissions.facts_to_json({"refused": refusal}),
         session=row.session_id,
         effect=row.id,
     )
@@ -444,8 +451,8 @@ def _still_open(
             is_in_doubt = evaluate.may_have_happened(row, now_us)
         is_retry = (
             row.state == "failed"
-            and row.leave in ("granted", "pending")
-            and not permission.is_permission_expired(row, now_us)
+            and row.permission in ("granted", "pending")
+            and not permissions.is_permission_expired(row, now_us)
         )
         if is_in_doubt or is_retry or row.state == "planned":
             candidates.append(

@@ -9,11 +9,11 @@ from accounts.origin import Origin, RepeatedKey
 from db.clock import now_us
 from journal import entries
 from journal.entries import AppendStatus
-from ledger import commands, permission
+from ledger import commands, permissions
 from ledger.commands import CommandResult, DispatchCheck
 from ledger.fold import apply, compensation
 from ledger.fold.apply import Observe
-from ledger.permission import Grant, Refusal
+from ledger.permissions import Grant, Refusal
 from ledger.store.rows import EffectRow
 from ledger.verdicts import evaluate, table
 from ledger.verdicts.evaluate import Evaluation
@@ -67,14 +67,14 @@ def dispatch_effect(
             origin.lease_epoch,
         )
         if not is_same_request and replays is None:
-            return CommandResult(row, 409, permission.ALREADY_DISPATCHED)
+            return CommandResult(row, 409, permissions.ALREADY_DISPATCHED)
         if is_same_request:
             draft = origin.draft(
                 "effect.dispatched", session=row.session_id, effect=row.id, attempt=current.number
             )
             repeated = entries.compare_with_stored(draft, origin.received_us)
             if repeated is None:  # another agent may have chosen the same key
-                return CommandResult(row, 409, permission.ALREADY_DISPATCHED)
+                return CommandResult(row, 409, permissions.ALREADY_DISPATCHED)
             if repeated.status is AppendStatus.CONFLICT:
                 raise RepeatedKey
             return CommandResult(row, 200, attempt=current)
@@ -87,24 +87,24 @@ def dispatch_effect(
             # The earlier permission no longer applies, so a new one must be requested.
             if refused is not None and refused.code == "GATE_GONE":
                 commands.give_up_attempt(row, attempts, origin.received_us, observe)
-                permission.change_permission(row, Grant("held", "revoked"), origin.received_us)
+                permissions.change_permission(row, Grant("none", "revoked"), origin.received_us)
         if refused is not None:
             return CommandResult(row, 409, refused)
     elif row.state != "planned":
-        return CommandResult(row, 409, permission.refuse_wrong_state(row))
-    if row.leave != "granted" and not following.again:
-        return CommandResult(row, 409, permission.refuse_without_permission(row))
+        return CommandResult(row, 409, permissions.refuse_wrong_state(row))
+    if row.permission != "granted" and not following.again:
+        return CommandResult(row, 409, permissions.refuse_without_permission(row))
     if row.compensates_id is not None and compensation.has_open_compensation(row):
-        return CommandResult(row, 409, permission.COMPENSATION_OPEN)
+        return CommandResult(row, 409, permissions.COMPENSATION_OPEN)
     number = row.attempt_count + 1
-    facts = permission.facts_to_json(following.facts) if following.facts else "{}"
+    facts = permissions.facts_to_json(following.facts) if following.facts else "{}"
     draft = origin.draft(
         "effect.dispatched", facts=facts, session=row.session_id, effect=row.id, attempt=number
     )
     appended = entries.append_entries([draft], origin.received_us)[0]
     if appended.status is AppendStatus.DUPLICATE:
         # This key opened an attempt that is closed now.
-        return CommandResult(row, 409, permission.ALREADY_DISPATCHED)
+        return CommandResult(row, 409, permissions.ALREADY_DISPATCHED)
     if appended.status is AppendStatus.CONFLICT:
         raise RepeatedKey
     fact = commands.make_fact(
@@ -135,7 +135,7 @@ class NextAttempt:
 
 FIRST_ATTEMPT: Final = NextAttempt()
 NEEDS_PERMISSION: Final = Refusal(
-    "NO_LEAVE",
+    "NO_PERMISSION",
     "Another attempt needs its own permission. Plan the effect again, then dispatch it.",
     "already_used",
 )
@@ -169,7 +169,7 @@ def decide_next_attempt(
         return NextAttempt(_refuse_unnamed(row))
     if replays != row.attempt_count or decision.answer != "replay":
         return NextAttempt(_refuse_replay(row, evaluation))
-    if decision.asks_leave:
+    if decision.needs_new_permission:
         return NextAttempt(NEEDS_PERMISSION)
     number = row.attempt_count + 1
     key = (
@@ -179,7 +179,7 @@ def decide_next_attempt(
     )
     values = {"replaces": replays, "verdict_row": decision.row, "remote_key": key}
     return NextAttempt(
-        facts=evidence | {"replaces": replays}, values=values, again=row.leave == "used"
+        facts=evidence | {"replaces": replays}, values=values, again=row.permission == "used"
     )
 
 
@@ -187,21 +187,21 @@ def _refuse_unnamed(row: EffectRow) -> Refusal:
     """Return the refusal of a second attempt that does not name the one it replaces."""
     if row.state not in ("planned", "failed"):
         return (
-            permission.ALREADY_DISPATCHED
+            permissions.ALREADY_DISPATCHED
             if row.attempt_count
-            else permission.refuse_wrong_state(row)
+            else permissions.refuse_wrong_state(row)
         )
     return (
-        permission.refuse_without_permission(row)
-        if row.leave != "granted"
-        else permission.ALREADY_DISPATCHED
+        permissions.refuse_without_permission(row)
+        if row.permission != "granted"
+        else permissions.ALREADY_DISPATCHED
     )
 
 
-def _refuse_replay(row: EffectRow, judged: Evaluation) -> Refusal:
-    reason = judged.verdict.reason
+def _refuse_replay(row: EffectRow, evaluation: Evaluation) -> Refusal:
+    reason = evaluation.verdict.reason
     if reason == "LEASE_HELD":
         return _LEASE_HELD
     if reason.startswith("GATE_"):
-        return permission.refuse_without_permission(row)
-    return permission.ALREADY_DISPATCHED
+        return permissions.refuse_without_permission(row)
+    return permissions.ALREADY_DISPATCHED

@@ -51,7 +51,7 @@ class Effect(models.Model):
     # From the winning plan; empty while only later facts have arrived.
     tool = models.CharField(max_length=100, default="", blank=True)
     # The agent's claim: shown, never used.
-    claimed_class = models.CharField(max_length=11, default="", blank=True)
+    claimed_class = models.CharField(max_length=15, default="", blank=True)
     intent_digest = models.CharField(max_length=67, default="", blank=True)  # v1:<64 hex>
     call_id = models.CharField(max_length=200, default="", blank=True)
     turn = models.CharField(max_length=200, default="", blank=True)
@@ -90,20 +90,20 @@ class Effect(models.Model):
     redactions = models.IntegerField(default=0)
     # The policy's outcome, its rule (set@version/rule), the tool's declaration at that time
     # (class/reversibility), and whether the outcome was enforced or only observed.
-    judged = models.CharField(max_length=5, default="", blank=True)
-    judged_by = models.CharField(max_length=96, default="", blank=True)
-    judged_as = models.CharField(max_length=24, default="", blank=True)
-    enforced = models.BooleanField(default=False)
+    policy_outcome = models.CharField(max_length=5, default="", blank=True)
+    policy_rule = models.CharField(max_length=96, default="", blank=True)
+    policy_tool_class = models.CharField(max_length=32, default="", blank=True)
+    policy_enforced = models.BooleanField(default=False)
 
-    # Permission to dispatch. `leave_ref` is opaque here.
-    leave = models.CharField(max_length=8, default="held")
-    leave_basis = models.CharField(max_length=9, default="", blank=True)
-    leave_ref = models.CharField(max_length=64, default="", blank=True)
-    leave_until_us = models.BigIntegerField(null=True)
+    # Permission to dispatch. `permission_ref` is opaque here.
+    permission = models.CharField(max_length=8, default="none")
+    permission_basis = models.CharField(max_length=17, default="", blank=True)
+    permission_ref = models.CharField(max_length=64, default="", blank=True)
+    permission_until_us = models.BigIntegerField(null=True)
     # The permission of the next attempt, suspended when a late report shows that an earlier one
     # happened. It applies if the next attempt ran as well.
-    leave_aside = models.CharField(max_length=8, default="", blank=True)
-    leave_aside_until_us = models.BigIntegerField(null=True)
+    saved_permission = models.CharField(max_length=8, default="", blank=True)
+    saved_permission_until_us = models.BigIntegerField(null=True)
 
     # What the fold derives from the marks.
     state = models.CharField(max_length=12, default="planned")
@@ -148,23 +148,24 @@ class Effect(models.Model):
             ),
             models.CheckConstraint(condition=~Q(effect_key=""), name="effect_has_a_key"),
             models.CheckConstraint(
-                condition=Q(leave__one_of=states.PERMISSIONS), name="effect_leave_is_known"
+                condition=Q(permission__one_of=states.PERMISSIONS),
+                name="effect_permission_is_known",
             ),
             models.CheckConstraint(
-                condition=Q(leave_basis__one_of=states.PERMISSION_BASES),
-                name="effect_leave_basis_is_known",
+                condition=Q(permission_basis__one_of=states.PERMISSION_BASES),
+                name="effect_permission_basis_is_known",
             ),
             models.CheckConstraint(
-                condition=Q(leave_aside__one_of=["", *states.IDLE_PERMISSIONS]),
-                name="effect_leave_aside_is_of_the_next_attempt",
+                condition=Q(saved_permission__one_of=["", *states.IDLE_PERMISSIONS]),
+                name="effect_saved_permission_is_of_the_next_attempt",
             ),
             models.CheckConstraint(
-                condition=Q(leave="held") | ~Q(leave_basis=""),
-                name="effect_leave_has_a_basis_once_it_is_not_held",
+                condition=Q(permission="none") | ~Q(permission_basis=""),
+                name="effect_permission_has_a_basis_unless_none",
             ),
             models.CheckConstraint(
-                condition=_pairs("leave", states.PERMISSIONS_OF_STATE),
-                name="effect_moves_only_with_leave",
+                condition=_pairs("permission", states.PERMISSIONS_OF_STATE),
+                name="effect_moves_only_with_permission",
             ),
             models.CheckConstraint(
                 condition=_pairs("outcome", states.OUTCOME_OF_STATE),
@@ -172,8 +173,8 @@ class Effect(models.Model):
             ),
             models.CheckConstraint(
                 # After an attempt only a gate takes permission back, and the basis names how.
-                condition=Q(attempt_count=0) | ~Q(leave="held") | ~Q(leave_basis=""),
-                name="effect_with_an_attempt_is_not_held",
+                condition=Q(attempt_count=0) | ~Q(permission="none") | ~Q(permission_basis=""),
+                name="effect_with_an_attempt_has_a_permission",
             ),
             models.CheckConstraint(
                 condition=Q(attempt_count__gte=0), name="effect_attempts_are_counted"
@@ -192,7 +193,8 @@ class Effect(models.Model):
                 condition=Q(undone__gte=0), name="effect_undone_attempts_are_counted"
             ),
             models.CheckConstraint(
-                condition=Q(judged__one_of=states.POLICY_OUTCOMES), name="effect_judgement_is_known"
+                condition=Q(policy_outcome__one_of=states.POLICY_OUTCOMES),
+                name="effect_policy_outcome_is_known",
             ),
             models.CheckConstraint(
                 condition=Q(failure_reason__one_of=states.FAILURE_REASONS),
@@ -279,13 +281,13 @@ class Effect(models.Model):
             ),
             models.Index(
                 fields=["project", "opened_position"],
-                name="effect_judged_to_need_leave",
-                condition=Q(judged__in=["ask", "deny"]),
+                name="effect_needing_permission",
+                condition=Q(policy_outcome__in=["ask", "deny"]),
             ),
             models.Index(
                 fields=["project", "intent_digest"],
                 name="effect_asked_about",
-                condition=~Q(leave_ref=""),
+                condition=~Q(permission_ref=""),
             ),
             models.Index(  # with everything that retries are grouped by: no row is fetched
                 fields=[
@@ -301,8 +303,8 @@ class Effect(models.Model):
             ),
             models.Index(
                 fields=["project", "opened_position"],
-                name="effect_without_leave",
-                condition=Q(leave="bypassed"),
+                name="effect_without_permission",
+                condition=Q(permission="bypassed"),
             ),
         ]
 
@@ -330,7 +332,7 @@ class Attempt(models.Model):
     process = models.CharField(max_length=64, default="", blank=True)
     lease_epoch = models.BigIntegerField(null=True)
     lane = models.CharField(max_length=8, default="evidence")  # of the dispatch
-    leave = models.CharField(max_length=8)  # the permission it ran under
+    permission = models.CharField(max_length=8)  # the permission it ran under
     is_open = models.BooleanField(default=False)  # dispatched, the highest, and without a report
     # A later attempt was dispatched while this one had no report.
     replaced = models.BooleanField(default=False)
@@ -364,8 +366,8 @@ class Attempt(models.Model):
             ),
             models.CheckConstraint(condition=Q(number__gte=1), name="attempt_numbers_start_at_one"),
             models.CheckConstraint(
-                condition=Q(leave__one_of=states.MOVED_PERMISSIONS),
-                name="attempt_moves_only_with_leave",
+                condition=Q(permission__one_of=states.MOVED_PERMISSIONS),
+                name="attempt_moves_only_with_permission",
             ),
             models.CheckConstraint(
                 condition=Q(replaces__isnull=True, verdict_row="")
@@ -375,8 +377,8 @@ class Attempt(models.Model):
                 name="attempt_replaces_by_a_row_of_the_table",
             ),
             models.CheckConstraint(
-                condition=Q(lane="evidence") | Q(lane="command", leave="used"),
-                name="command_dispatch_uses_its_leave",
+                condition=Q(lane="evidence") | Q(lane="command", permission="used"),
+                name="command_dispatch_uses_its_permission",
             ),
             models.CheckConstraint(
                 condition=Q(is_open=False)
@@ -447,7 +449,7 @@ class Stop(models.Model):
 
     id = models.UUIDField(primary_key=True, default=new_uuid7)
     project = models.ForeignKey(
-        Project, on_delete=models.PROTECT, related_name="holds", db_index=False
+        Project, on_delete=models.PROTECT, related_name="stops", db_index=False
     )
     scope = models.CharField(max_length=7)
     # The id (32 hex) of the effect, session or agent, or the tool's name.
@@ -466,19 +468,19 @@ class Stop(models.Model):
             models.UniqueConstraint(
                 fields=["project", "scope", "subject"],
                 condition=Q(lifted_at_us__isnull=True),
-                name="thing_is_held_once",
+                name="subject_is_stopped_once",
             ),
             models.CheckConstraint(
-                condition=Q(scope__in=states.STOP_SCOPES), name="hold_scope_is_known"
+                condition=Q(scope__in=states.STOP_SCOPES), name="stop_scope_is_known"
             ),
             models.CheckConstraint(
                 condition=Q(scope="project", subject="") | (~Q(scope="project") & ~Q(subject="")),
-                name="hold_names_what_it_stops",
+                name="stop_names_what_it_stops",
             ),
             models.CheckConstraint(
                 condition=Q(lifted_at_us__isnull=True, lifted_by__isnull=True)
                 | Q(lifted_at_us__isnull=False, lifted_by__isnull=False),
-                name="hold_is_lifted_by_a_person",
+                name="stop_is_lifted_by_a_person",
             ),
         ]
 
@@ -536,7 +538,7 @@ class Tool(models.Model):
         Project, on_delete=models.PROTECT, related_name="tools", db_index=False
     )
     name = models.CharField(max_length=100)
-    tool_class = models.CharField(max_length=11, default="opaque")
+    tool_class = models.CharField(max_length=15, default="opaque")
     reversibility = models.CharField(max_length=12, default="irreversible")
     deadline_s = models.IntegerField(default=states.DEFAULT_DEADLINE_S)
     request_lifetime_s = models.IntegerField(default=states.DEFAULT_REQUEST_LIFETIME_S)

@@ -13,7 +13,7 @@ from sessions import leases
 def effects_to_settle(session: UUID) -> "QuerySet[Effect]":
     """Return the session's effects that may have happened or may still happen.
 
-    Found by an index, whatever the number of effects. Three annotations spare `judge` queries.
+    Found by an index, whatever the number of effects. Three annotations spare `evaluate_policies` queries.
     """
     undoing = Effect.objects.filter(compensates=OuterRef("id"), lane="command")
     fenced = Entry.objects.filter(effect=OuterRef("id"), kind="integrity.fenced", lane="system")
@@ -47,5 +47,5 @@ OUTCOME_UNKNOWN: Final = (
 _MAY_HAVE_UNDONE: Final = Q(state="failed", attempt_count__gt=1) | Q(state="failed", undone__gt=0)
 # Known to have happened, and a person requested its compensation.
 _TO_COMPENSATE: Final = Q(state="acknowledged", resolution="compensate")
-_NOT_DISPATCHED: Final = Q(state="planned", leave__in=("granted", "pending", "held", "used"))
+_NOT_DISPATCHED: Final = Q(state="planned", permission__in=("granted", "pending", "none", "used"))
 NEEDS_SETTLING: Final = OUTCOME_UNKNOWN | _MAY_HAVE_UNDONE | _TO_COMPENSATE | _NOT_DISPATCHED

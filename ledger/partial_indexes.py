@@ -22,9 +22,9 @@ HAS_REFERENCE: Final = _condition("external_reference", "NOT (%(expressions)s = 
 # effect_by_resource
 HAS_RESOURCE: Final = _condition("resource", "NOT (%(expressions)s = '')")
 # effect_by_ref_class
-HAS_GUARDED_REF: Final = _condition("ref_class", "%(expressions)s IN ('production', 'protected')")
-# effect_judged_to_need_leave
-NEEDS_PERMISSION: Final = _condition("judged", "%(expressions)s IN ('ask', 'deny')")
+HAS_PROTECTED_REF: Final = _condition("ref_class", "%(expressions)s IN ('production', 'protected')")
+# effect_needing_permission
+NEEDS_PERMISSION: Final = _condition("policy_outcome", "%(expressions)s IN ('ask', 'deny')")
 # entry_of_control
 IS_OF_A_CONTROL: Final = _condition("kind", "%(expressions)s = 'control.fired'")
 # entry_of_claim
@@ -41,9 +41,9 @@ IS_OF_A_PERSON: Final = _condition("actor", "(%(expressions)s >= 'p_' AND %(expr
 IS_REPEATED: Final = _condition("nth", "%(expressions)s > 1")
 # effect_tried_again
 IS_RETRIED: Final = _condition("attempt_count", "%(expressions)s > 1")
-# effect_without_leave
-RAN_WITHOUT_PERMISSION: Final = _condition("leave", "%(expressions)s = 'bypassed'")
+# effect_without_permission
+RAN_WITHOUT_PERMISSION: Final = _condition("permission", "%(expressions)s = 'bypassed'")
 # effect_failed_by_tool
 HAS_FAILED: Final = _condition("state", "%(expressions)s = 'failed'")
 # effect_asked_about
-HAS_GATE_REFERENCE: Final = _condition("leave_ref", "NOT (%(expressions)s = '')")
+HAS_GATE_REFERENCE: Final = _condition("permission_ref", "NOT (%(expressions)s = '')")

@@ -6,11 +6,11 @@ from uuid import UUID
 from accounts.origin import Origin, RepeatedKey
 from journal import entries
 from journal.entries import AppendStatus
-from ledger import circuit_breakers, commands, permission
+from ledger import circuit_breakers, commands, permissions
 from ledger.commands import CommandResult
 from ledger.fold import apply
 from ledger.fold.apply import Observe
-from ledger.permission import Refusal
+from ledger.permissions import Refusal
 from sessions import fencing
 
 PROBE_RESULTS: Final = ("hit", "miss", "error", "several")
@@ -53,7 +53,7 @@ def record_probe(
     facts = probe_facts(attempt, found, origin.received_us, began_us, live=True)
     draft = origin.draft(
         apply.PROBED,
-        facts=permission.facts_to_json(facts),
+        facts=permissions.facts_to_json(facts),
         session=row.session_id,
         effect=row.id,
         attempt=attempt,

@@ -24,7 +24,7 @@ from journal.order_keys import make_resolution_key
 from ledger.fold import apply, compensation
 from ledger.fold.apply import Fact, Observation
 from ledger.models import Effect
-from ledger.permission import Refusal
+from ledger.permissions import Refusal
 from ledger.states import RESOLUTIONS
 from ledger.store import writer
 from ledger.store.reader import load_attempts
@@ -82,7 +82,7 @@ def evaluate_prompt(
     case: VerdictInput, decision: Verdict, deadline_us: int | None, now: int
 ) -> ResolvePrompt:
     """Return whether people may resolve `case`, given its verdict. Pure."""
-    unblocked = table.decide_verdict(replace(case, on_hold=False, lease_elsewhere=False), now)
+    unblocked = table.decide_verdict(replace(case, is_stopped=False, lease_elsewhere=False), now)
     if case.state in ("compensated", "superseded"):
         return ResolvePrompt(f"Nothing to resolve: the effect is {case.state}.")
     if case.state == "acknowledged" and case.outcome != "unknown":
@@ -328,7 +328,7 @@ def _apply_resolution(
     )
 
 
-def _never_observe(leave: str, imports: bool, judged: str) -> Observation:
+def _never_observe(permission: str, imports: bool, policy_outcome: str) -> Observation:
     """Raise: a resolution never observes permission."""
     raise AssertionError("a resolution observes nothing")
 

@@ -17,7 +17,7 @@ from ledger.store.rows import to_uuid
 from ledger.tools import cache
 
 MAX_LINKS: Final = 5  # effects that one plan is linked to, oldest first
-REPEATABLE_CLASSES: Final = ("read_only", "natural")
+REPEATABLE_CLASSES: Final = ("read_only", "idempotent")
 # The condition of the index effect_unknown_intent; parameters: project, intent, excluded session.
 UNKNOWN_CALLS_SQL: Final = (
     "SELECT id FROM ledger_effect"
@@ -33,7 +33,7 @@ class SameCallLink(NamedTuple):
     earlier: bool
     position: int
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Serialize for an API answer."""
         other = self.other
         return {
@@ -143,4 +143,4 @@ def same_calls_to_json(
 ) -> dict[str, Any]:
     """Return the links of an effect for an API answer, or nothing if there are none."""
     own_links = links.get(effect)
-    return {"same_calls": [own_link.told() for own_link in own_links]} if own_links else {}
+    return {"same_calls": [own_link.to_json() for own_link in own_links]} if own_links else {}

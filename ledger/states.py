@@ -7,10 +7,10 @@ from typing import Final
 
 MOVED_PERMISSIONS: Final = ("used", "observed", "bypassed")  # permission of something that happened
 IDLE_PERMISSIONS: Final = (
-    "held",
+    "none",
     "pending",
     "granted",
-    "refused",
+    "denied",
 )  # nothing may have happened under these
 PERMISSIONS: Final = IDLE_PERMISSIONS + MOVED_PERMISSIONS
 
@@ -55,8 +55,8 @@ PERMISSION_BASES: Final = (
     "import",
     "cancelled",
     "revoked",
-    "lapsed",
-    "returned",
+    "expired_unused",
+    "changes_requested",
     "expired",
 )
 # The policy's outcome for a plan; empty if no policy was evaluated.
@@ -65,9 +65,9 @@ STOP_SCOPES: Final = ("project", "tool", "agent", "session", "effect")
 
 TOOL_CLASSES: Final = (
     "read_only",
-    "natural",
-    "keyed",
-    "joint",
+    "idempotent",
+    "idempotency_key",
+    "transactional",
     "probeable",
     "compensable",
     "opaque",

@@ -68,8 +68,8 @@ def find_covering_stop(
         "session": session.hex,
         "effect": effect.hex if effect is not None else None,
     }
-    matching = [hold for hold in stops if covers[hold.scope] == hold.subject]
-    return min(matching, key=lambda hold: STOP_SCOPES.index(hold.scope), default=None)
+    matching = [stop for stop in stops if covers[stop.scope] == stop.subject]
+    return min(matching, key=lambda stop: STOP_SCOPES.index(stop.scope), default=None)
 
 
 def load_stops(project: UUID) -> list[Stop]:
@@ -137,7 +137,7 @@ def set_stop(project: Project, scope: str, subject: str, reason: str, user: User
     if existing is not None:
         return existing
     identity, now = new_uuid7(), now_us()
-    position = _record(project.id, "hold.set", identity, scope, subject, checked_reason, user, now)
+    position = _record(project.id, "stop.set", identity, scope, subject, checked_reason, user, now)
     return Stop.objects.create(
         id=identity,
         project=project,
@@ -150,21 +150,21 @@ def set_stop(project: Project, scope: str, subject: str, reason: str, user: User
 
 
 @transaction.atomic(savepoint=False)
-def lift_stop(hold: Stop, reason: str, user: User) -> bool:
+def lift_stop(stop: Stop, reason: str, user: User) -> bool:
     """End a stop; False if already lifted. Raises RefusedError without a reason."""
     checked_reason = _validated_reason(reason)
-    lock_exclusive(hold.project_id)
+    lock_exclusive(stop.project_id)
     now = now_us()
-    lifted = Stop.objects.filter(id=hold.id, lifted_at_us__isnull=True).update(
+    lifted = Stop.objects.filter(id=stop.id, lifted_at_us__isnull=True).update(
         lifted_at_us=now, lifted_by=user
     )
     if lifted:
         _record(
-            hold.project_id,
-            "hold.lifted",
-            hold.id,
-            hold.scope,
-            hold.subject,
+            stop.project_id,
+            "stop.lifted",
+            stop.id,
+            stop.scope,
+            stop.subject,
             checked_reason,
             user,
             now,
@@ -201,7 +201,7 @@ def _subject_exists(project: Project, scope: str, subject: str) -> bool:
 def _record(
     project: UUID,
     kind: str,
-    hold: UUID,
+    stop: UUID,
     scope: str,
     subject: str,
     reason: str,
@@ -223,7 +223,7 @@ def _record(
         facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(),
         session=identity if scope == "session" else None,
         effect=identity if scope == "effect" else None,
-        subject=hold,
+        subject=stop,
     )
     notify_listeners([ALL_LISTENERS])
     return appended.position

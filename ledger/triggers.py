@@ -7,12 +7,10 @@ updates, when the effect's permission may already be that of the next attempt.
 
 from db.triggers import TriggerSet
 
-_NEEDED = "attempt_needs_the_leave_of_its_effect"
-_KEPT = "attempt_keeps_its_leave"
-_FORGED = f"{_NEEDED}: an attempt is stored only under the leave that its effect stands under"
-_CHANGED = (
-    f"{_KEPT}: the leave that an attempt ran under, its number and its effect are never changed"
-)
+_NEEDED = "attempt_needs_the_permission_of_its_effect"
+_KEPT = "attempt_keeps_its_permission"
+_FORGED = f"{_NEEDED}: an attempt is stored only under the permission that its effect stands under"
+_CHANGED = f"{_KEPT}: the permission that an attempt ran under, its number and its effect are never changed"
 
 _NAMED = "attempt_names_what_it_replaces"
 _UNNAMED = (
@@ -31,12 +29,12 @@ _MAY_FOLLOW = "NEW.lane = 'command' AND NEW.number > 1 AND NEW.replaces IS NULL"
 # An attempt without a command may turn out to have needed permission once its plan arrives, or the
 # reverse.
 _OTHER = (
-    "(NEW.leave <> OLD.leave AND NOT"
-    " (NEW.leave IN ('observed', 'bypassed') AND OLD.leave IN ('observed', 'bypassed')))"
+    "(NEW.permission <> OLD.permission AND NOT"
+    " (NEW.permission IN ('observed', 'bypassed') AND OLD.permission IN ('observed', 'bypassed')))"
 )
 
 # Imported attempts ran under permissions of another Gatebook; their effect never changes.
-_UNDER = "AND (leave = NEW.leave OR imported)"
+_UNDER = "AND (permission = NEW.permission OR imported)"
 
 # Writers store the effect first, so the trigger reads what the attempt was folded with. The same
 # comparison rejects an attempt without an effect.
@@ -44,7 +42,7 @@ ATTEMPT_TRIGGERS = TriggerSet(
     postgresql={
         _NEEDED: (
             "ledger_attempt",
-            "AFTER INSERT ON ledger_attempt FOR EACH ROW EXECUTE FUNCTION ledger_need_leave()",
+            "AFTER INSERT ON ledger_attempt FOR EACH ROW EXECUTE FUNCTION ledger_need_permission()",
         ),
         _NAMED: (
             "ledger_attempt",
@@ -53,14 +51,14 @@ ATTEMPT_TRIGGERS = TriggerSet(
         ),
         _KEPT: (
             "ledger_attempt",
-            "AFTER UPDATE OF leave, number, effect_id ON ledger_attempt FOR EACH ROW"
+            "AFTER UPDATE OF permission, number, effect_id ON ledger_attempt FOR EACH ROW"
             f" WHEN ({_OTHER} OR NEW.number <> OLD.number"
             " OR NEW.effect_id IS DISTINCT FROM OLD.effect_id)"
-            " EXECUTE FUNCTION ledger_keep_leave()",
+            " EXECUTE FUNCTION ledger_keep_permission()",
         ),
     },
     functions=f"""
-CREATE OR REPLACE FUNCTION ledger_need_leave() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ledger_need_permission() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   IF NOT EXISTS (SELECT 1 FROM {{schema}}.ledger_effect WHERE id = NEW.effect_id {_UNDER}) THEN
     RAISE EXCEPTION '{_FORGED}' USING ERRCODE = 'check_violation';
@@ -74,7 +72,7 @@ BEGIN
   END IF;
   RETURN NULL;
 END $$;
-CREATE OR REPLACE FUNCTION ledger_keep_leave() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION ledger_keep_permission() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   RAISE EXCEPTION '{_CHANGED}' USING ERRCODE = 'check_violation';
 END $$;
@@ -94,7 +92,7 @@ END $$;
         ),
         _KEPT: (
             "ledger_attempt",
-            f"""AFTER UPDATE OF leave, number, effect_id ON ledger_attempt
+            f"""AFTER UPDATE OF permission, number, effect_id ON ledger_attempt
             WHEN {_OTHER} OR NEW.number <> OLD.number OR NEW.effect_id IS NOT OLD.effect_id BEGIN
             SELECT RAISE(ABORT, '{_CHANGED}'); END""",
         ),

@@ -13,8 +13,8 @@ from ledger.models import Effect
 from ledger.store.writer import violation_facts
 
 VIOLATION_LABELS: Final = {
-    "executed_without_leave": "Executed without approval.",
-    "executed_while_on_hold": "Executed during a stop.",
+    "executed_without_permission": "Executed without approval.",
+    "executed_while_stopped": "Executed during a stop.",
     "acknowledged_twice": "Acknowledged twice: it may have happened twice.",
     "found_twice": "A probe found it more than once: it happened twice.",
     "happened_after_all": "Resolved as not happened, but it happened.",
@@ -26,7 +26,7 @@ VIOLATION_LABELS: Final = {
 }
 VIOLATION_NOT_FOUND: Final = "Marked as a violation, but the journal entry was not found."
 # Effects that ran without approval or during a stop; use it on effects with violations only.
-RAN_WITHOUT_APPROVAL: Final = Q(leave="bypassed") | Exists(
+RAN_WITHOUT_APPROVAL: Final = Q(permission="bypassed") | Exists(
     Entry.objects.filter(
         effect=OuterRef("id"),
         kind="integrity.violation",

@@ -26,9 +26,9 @@ log = structlog.get_logger("gatebook.jobs")
 
 _COLUMNS: Final = (
     "name",
-    "beat_us",
+    "heartbeat_us",
     "every_us",
-    "held_until_us",
+    "paused_until_us",
     "succeeded_us",
     "failed_us",
     "error",
@@ -37,10 +37,10 @@ _ALL_SQL: Final = (
     "SELECT {gather}(" + " || ':' || ".join(_COLUMNS) + ", ' ') FROM monitoring_jobheartbeat"
 )
 # These jobs write their heartbeat when a run ends; the others when it begins.
-_BEAT_AT_END: Final = frozenset({"outbox", "notices", "gates", "pruning"})
+_HEARTBEAT_AT_END: Final = frozenset({"outbox", "notifications", "gates", "pruning"})
 
-_SWEEPER_SQL: Final = (
-    "SELECT (SELECT beat_us || ':' || every_us || ':' || position"
+_STUCK_JOB_SQL: Final = (
+    "SELECT (SELECT heartbeat_us || ':' || every_us || ':' || position"
     " FROM monitoring_jobheartbeat WHERE name = %s),"
     " coalesce((SELECT max(position) FROM journal_entry), 0)"
 )
@@ -61,11 +61,11 @@ def record_heartbeat(name: str, at_us: int | None = None, *, usual_s: int = 0) -
 def record_run_end(name: str, error: BaseException | None) -> None:
     """Record the end of a run. Stores only an error's type: every page and /readyz show it."""
     now = now_us()
-    if name in _BEAT_AT_END:
+    if name in _HEARTBEAT_AT_END:
         row = _update_heartbeat(name, now, 0)
     else:
         row, _ = JobHeartbeat.objects.select_for_update().get_or_create(
-            name=name, defaults={"beat_us": now}
+            name=name, defaults={"heartbeat_us": now}
         )
     if error is None:
         row.succeeded_us, row.error = now, ""
@@ -78,34 +78,34 @@ def _update_heartbeat(name: str, now: int, usual_s: int) -> JobHeartbeat:
     row = JobHeartbeat.objects.select_for_update().filter(name=name).first()
     if row is None:
         row, _ = JobHeartbeat.objects.get_or_create(
-            name=name, defaults={"beat_us": now, "every_us": usual_s * US}
+            name=name, defaults={"heartbeat_us": now, "every_us": usual_s * US}
         )
         return row
     # Alerts never pause longer than HOLD_S, even if the clock was wrong when the pause began.
     longest_us = now + PAUSE_S * US
-    row.held_until_us = (
+    row.paused_until_us = (
         longest_us
-        if is_outage(row.beat_us, row.every_us, now)
-        else min(row.held_until_us, longest_us)
+        if is_outage(row.heartbeat_us, row.every_us, now)
+        else min(row.paused_until_us, longest_us)
     )
-    if row.beat_us - now > CLOCK_STEP_US:
-        _note_clock_step(now, row.beat_us - now)
+    if row.heartbeat_us - now > CLOCK_STEP_US:
+        _note_clock_step(now, row.heartbeat_us - now)
     else:
-        row.every_us = max(now - row.beat_us, 0)
-    row.beat_us = now
-    row.beats += 1
+        row.every_us = max(now - row.heartbeat_us, 0)
+    row.heartbeat_us = now
+    row.heartbeats += 1
     return row
 
 
 def _note_clock_step(now: int, by_us: int) -> None:
     """Record that the wall clock was set back by `by_us`; the first job of a step records it."""
     row, made = JobHeartbeat.objects.select_for_update().get_or_create(
-        name=CLOCK_ROW, defaults={"beat_us": now, "every_us": by_us}
+        name=CLOCK_ROW, defaults={"heartbeat_us": now, "every_us": by_us}
     )
     if not made:
-        if now + by_us <= row.beat_us + row.every_us + CLOCK_STEP_US:
+        if now + by_us <= row.heartbeat_us + row.every_us + CLOCK_STEP_US:
             return
-        row.beat_us, row.every_us = now, by_us
+        row.heartbeat_us, row.every_us = now, by_us
         row.save()
     log.warning(
         "clock_moved",
@@ -143,15 +143,21 @@ def reset_position(name: str) -> None:
 def is_job_silent(name: str, now: int) -> bool:
     """Return whether a job that ran before is now silent for too long (see `outage`)."""
     row = JobHeartbeat.objects.filter(name=name).first()
-    return row is not None and is_outage(row.beat_us, row.every_us, now)
+    return row is not None and is_outage(row.heartbeat_us, row.every_us, now)
 
 
-def load_sweeper_progress(at_us: int) -> IndexProgress:
+def load_stuck_check_progress(at_us: int) -> IndexProgress:
     """Return the sweeper's journal position and lateness at a moment. One query."""
-    ((pulse, last),) = raw_sql.fetch_rows(_SWEEPER_SQL, ["sweeper"])
-    beat_us, every_us, position = map(int, pulse.split(":")) if pulse else (None, 0, 0)
+    ((job_heartbeat_text, last),) = raw_sql.fetch_rows(_STUCK_JOB_SQL, ["stuck_checks"])
+    heartbeat_us, every_us, position = (
+        map(int, job_heartbeat_text.split(":")) if job_heartbeat_text else (None, 0, 0)
+    )
     silent_us = (
-        -1 if beat_us is None else at_us - beat_us if is_outage(beat_us, every_us, at_us) else 0
+        -1
+        if heartbeat_us is None
+        else at_us - heartbeat_us
+        if is_outage(heartbeat_us, every_us, at_us)
+        else 0
     )
     return IndexProgress(STUCK, position, max(last, position), silent_us=silent_us)
 

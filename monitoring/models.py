@@ -124,11 +124,13 @@ class JobHeartbeat(models.Model):
     """The heartbeat of a job of Gatebook: when it last ran, and its usual interval."""
 
     name = models.CharField(primary_key=True, max_length=16)
-    beat_us = models.BigIntegerField()
+    heartbeat_us = models.BigIntegerField()
     every_us = models.BigIntegerField(default=0)  # between the last two heartbeats
-    beats = models.BigIntegerField(default=1)  # for the sweeper: the number of its evaluation
+    heartbeats = models.BigIntegerField(default=1)  # for the sweeper: the number of its evaluation
     position = models.BigIntegerField(default=0)  # last journal position read by the job
-    held_until_us = models.BigIntegerField(default=0)  # no alert before this time, after an outage
+    paused_until_us = models.BigIntegerField(
+        default=0
+    )  # no alert before this time, after an outage
     succeeded_us = models.BigIntegerField(default=0)  # end of the last successful run; 0: none
     failed_us = models.BigIntegerField(default=0)  # end of the last failed run; 0: none
     # Type of the last error, empty after a successful run.
@@ -137,7 +139,7 @@ class JobHeartbeat(models.Model):
     class Meta:
         constraints = [
             models.CheckConstraint(
-                condition=Q(beats__gte=1, every_us__gte=0), name="pulse_counts_up"
+                condition=Q(beats__gte=1, every_us__gte=0), name="job_heartbeat_counts_up"
             ),
         ]
 

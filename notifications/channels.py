@@ -20,7 +20,7 @@ from db.errors import ChangeRefused
 from notifications import outbound_http
 from notifications.models import NotificationChannel
 
-TOPIC_FLAGS = ("requests", "rulings", "expiries", "breaches", "stuck")
+TOPIC_FLAGS = ("requests", "rulings", "expiries", "violations", "stuck")
 
 
 def derive_webhook_secret(channel: UUID) -> str:

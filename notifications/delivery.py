@@ -31,10 +31,10 @@ _STATUS_TEXTS: Final = {
     "approved": "was approved",
     "used": "was approved and used by the agent",
     "denied": "was denied",
-    "denied_final": "was denied for the rest of the session",
-    "returned": "was returned for changes",
+    "denied_session": "was denied for the rest of the session",
+    "changes_requested": "was returned for changes",
     "expired": "expired without a decision",
-    "lapsed": "was approved but not used in time",
+    "expired_unused": "was approved but not used in time",
     "revoked": "was revoked",
     "cancelled": "was withdrawn",
     "pending": "needs approval",
@@ -139,7 +139,7 @@ def build_lines(story: NotificationItem) -> list[str]:
     if telling is not None:
         return [*telling.facts, _absolute_url(telling.path)]
     if gate is None:
-        return [_absolute_url("/audit/")]
+        return [_absolute_url("/search/")]
     place = [
         gate.repository_name,
         gate.effect.ref_class and f"a {gate.effect.ref_class} ref",

@@ -16,7 +16,9 @@ class NotificationChannel(models.Model):
     """
 
     id = models.UUIDField(primary_key=True, default=new_uuid7)
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="notice_channels")
+    project = models.ForeignKey(
+        Project, on_delete=models.PROTECT, related_name="notification_channels"
+    )
     kind = models.CharField(max_length=7)
     target = models.CharField(max_length=300)  # an e-mail address or a URL
     # Owner of the address: also notified of decisions on their own requests and votes.
@@ -28,7 +30,7 @@ class NotificationChannel(models.Model):
     rulings = models.BooleanField(default=True)  # decided by people, or withdrawn by the agent
     expiries = models.BooleanField(default=True)
     # Violations: without approval, twice, under a reused key.
-    breaches = models.BooleanField(default=True)
+    violations = models.BooleanField(default=True)
     stuck = models.BooleanField(default=True)  # stuck alerts and their end
     # Applies to gates; other topics have no risk.
     minimum_risk = models.CharField(max_length=8, default="low")
@@ -44,18 +46,22 @@ class NotificationChannel(models.Model):
             models.UniqueConstraint(
                 fields=["project", "kind", "target"],
                 condition=Q(removed_at_us__isnull=True),
-                name="notice_channel_is_there_once",
+                name="notification_channel_is_unique",
             ),
             models.CheckConstraint(
-                condition=Q(kind__in=states.CHANNEL_KINDS), name="notice_channel_kind_is_known"
+                condition=Q(kind__in=states.CHANNEL_KINDS),
+                name="notification_channel_kind_is_known",
             ),
-            models.CheckConstraint(condition=~Q(target=""), name="notice_channel_has_a_target"),
             models.CheckConstraint(
-                condition=Q(minimum_risk__in=states.RISKS), name="notice_channel_risk_is_known"
+                condition=~Q(target=""), name="notification_channel_has_a_target"
+            ),
+            models.CheckConstraint(
+                condition=Q(minimum_risk__in=states.RISKS),
+                name="notification_channel_risk_is_known",
             ),
             models.CheckConstraint(
                 condition=Q(removed_at_us__isnull=True) | Q(enabled=False),
-                name="notice_channel_removed_is_silent",
+                name="notification_channel_removed_is_silent",
             ),
         ]
 
@@ -77,7 +83,7 @@ class Notification(models.Model):
     id = models.BigAutoField(primary_key=True)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
     channel = models.ForeignKey(
-        NotificationChannel, on_delete=models.PROTECT, related_name="notices", db_index=False
+        NotificationChannel, on_delete=models.PROTECT, related_name="notifications", db_index=False
     )
     topic = models.CharField(max_length=17)
     key = models.CharField(max_length=160)
@@ -92,24 +98,30 @@ class Notification(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["channel", "key"], name="notice_is_written_once"),
+            models.UniqueConstraint(fields=["channel", "key"], name="notification_is_stored_once"),
             models.CheckConstraint(
-                condition=Q(topic__in=states.NOTIFICATION_TOPICS), name="notice_topic_is_known"
+                condition=Q(topic__in=states.NOTIFICATION_TOPICS),
+                name="notification_topic_is_known",
             ),
             models.CheckConstraint(
-                condition=Q(state__in=states.NOTIFICATION_STATES), name="notice_state_is_known"
+                condition=Q(state__in=states.NOTIFICATION_STATES),
+                name="notification_state_is_known",
             ),
             models.CheckConstraint(
                 condition=Q(state="sent", sent_at_us__isnull=False)
                 | (~Q(state="sent") & Q(sent_at_us__isnull=True)),
-                name="notice_sent_says_when",
+                name="notification_sent_has_a_time",
             ),
-            models.CheckConstraint(condition=Q(tries__gte=0), name="notice_tries_are_counted"),
+            models.CheckConstraint(
+                condition=Q(tries__gte=0), name="notification_tries_are_counted"
+            ),
         ]
         indexes = [
-            models.Index(fields=["due_at_us"], name="notice_due", condition=Q(state="due")),
-            models.Index(fields=["gate"], name="notice_of_gate", condition=Q(gate__isnull=False)),
-            models.Index(fields=["channel", "id"], name="notice_by_channel"),
+            models.Index(fields=["due_at_us"], name="notification_due", condition=Q(state="due")),
+            models.Index(
+                fields=["gate"], name="notification_of_gate", condition=Q(gate__isnull=False)
+            ),
+            models.Index(fields=["channel", "id"], name="notification_by_channel"),
         ]
 
     def __str__(self) -> str:

@@ -29,7 +29,7 @@ from notifications import delivery, violations
 from notifications.delivery import NotificationItem, OutgoingMessage
 from notifications.models import Notification, NotificationChannel
 
-log = structlog.get_logger("gatebook.notice")
+log = structlog.get_logger("gatebook.notifications")
 
 US: Final = 1_000_000
 CLAIM_US: Final = 60 * US  # longer than any delivery takes
@@ -66,7 +66,9 @@ def _on_resolved(row: Outbox) -> None:
     expired = deadlines.current_gate_status(gate, now_us()) == "expired"
     # Recipients of the request get the decision, whatever topics they chose; webhooks do not.
     asked_before = Q(
-        notices__gate=gate.id, notices__topic="gate.requested", notices__tries__gt=0
+        notifications__gate=gate.id,
+        notifications__topic="gate.requested",
+        notifications__tries__gt=0,
     ) & ~Q(kind="webhook")
     listens = Q(expiries=True) if expired else Q(rulings=True)
     listens &= Q(minimum_risk__in=RISKS[: RISKS.index(gate.risk) + 1])
@@ -92,7 +94,7 @@ def _concerned_users(gate: Gate) -> set[int]:
 
 def _on_violation(row: Outbox) -> None:
     for channel in NotificationChannel.objects.filter(
-        project=row.project, enabled=True, breaches=True
+        project=row.project, enabled=True, violations=True
     ):
         _write_notification(channel, "integrity", row, None, now_us())
 
@@ -118,7 +120,7 @@ def notify_stuck(row: Outbox, owners: Collection[int], gate: UUID | None = None)
 @transaction.atomic
 def notify_recovered(row: Outbox, alert: str) -> None:
     """Notify the recipients of `alert`, a stuck notification's key, of its end."""
-    notified = Q(notices__key=alert, notices__tries__gt=0)
+    notified = Q(notifications__key=alert, notifications__tries__gt=0)
     for channel in NotificationChannel.objects.filter(
         notified, project=row.project, enabled=True
     ).distinct():
@@ -185,7 +187,7 @@ def _write_notification(
     )
 
 
-@job_heartbeats.record_run("notices")
+@job_heartbeats.record_run("notifications")
 def send_due_notifications(most: int = 200) -> int:
     """Send due notifications and return how many were sent."""
     _write_unseen()
@@ -198,7 +200,7 @@ def send_due_notifications(most: int = 200) -> int:
     for group in _grouped(
         due.select_related("channel__project").order_by("due_at_us", "id")[:most]
     ):
-        claimed = [notice for notice in group if _claim_notification(notice)]
+        claimed = [notification for notification in group if _claim_notification(notification)]
         if claimed:
             sent += _send_group(claimed)
     return sent
@@ -207,30 +209,32 @@ def send_due_notifications(most: int = 200) -> int:
 def _grouped(due: Iterable[Notification]) -> Iterable[list[Notification]]:
     """Group notifications into messages: digests for people, single for webhooks."""
     groups: dict[tuple[object, ...], list[Notification]] = {}
-    for notice in due:
-        together = notice.topic in DIGEST_TOPICS and notice.channel.kind != "webhook"
+    for notification in due:
+        together = notification.topic in DIGEST_TOPICS and notification.channel.kind != "webhook"
         groups.setdefault(
-            (notice.channel_id, notice.topic) if together else (notice.pk,), []
-        ).append(notice)
+            (notification.channel_id, notification.topic) if together else (notification.pk,), []
+        ).append(notification)
     return groups.values()
 
 
-def _claim_notification(notice: Notification) -> bool:
+def _claim_notification(notification: Notification) -> bool:
     """Claim a notification for one minute; False if another worker claimed it."""
-    unclaimed = Notification.objects.filter(id=notice.id, state="due", tries=notice.tries)
+    unclaimed = Notification.objects.filter(
+        id=notification.id, state="due", tries=notification.tries
+    )
     if not unclaimed.update(tries=F("tries") + 1, due_at_us=now_us() + CLAIM_US):
         return False
-    notice.tries += 1
+    notification.tries += 1
     return True
 
 
 def _send_group(claimed: list[Notification]) -> int:
     channel, stories = claimed[0].channel, []
-    for notice in list(claimed):
-        story = _build_item(notice) if channel.enabled else None
+    for notification in list(claimed):
+        story = _build_item(notification) if channel.enabled else None
         if story is None:
-            _mark(notice, state="quiet")
-            claimed.remove(notice)
+            _mark(notification, state="quiet")
+            claimed.remove(notification)
         else:
             stories.append(story)
     if not claimed:
@@ -240,47 +244,57 @@ def _send_group(claimed: list[Notification]) -> int:
         delivery.deliver_message(channel, OutgoingMessage(claimed[0].topic, stories))
     except Exception as error:  # a failing receiver must not block others; this one is retried
         log.warning(
-            "notice_failed", channel=str(channel.id), kind=channel.kind, error=type(error).__name__
+            "notification_failed",
+            channel=str(channel.id),
+            kind=channel.kind,
+            error=type(error).__name__,
         )
-        for notice in claimed:
-            _mark(notice, **_failure_update(notice, error))
+        for notification in claimed:
+            _mark(notification, **_failure_update(notification, error))
         return 0
-    for notice in claimed:
-        _mark(notice, state="sent", sent_at_us=now_us(), to_file=to_file, last_error="")
+    for notification in claimed:
+        _mark(notification, state="sent", sent_at_us=now_us(), to_file=to_file, last_error="")
     return len(claimed)
 
 
-def _failure_update(notice: Notification, error: Exception) -> dict[str, Any]:
+def _failure_update(notification: Notification, error: Exception) -> dict[str, Any]:
     text = to_column_text((str(error) or type(error).__name__).encode(errors="replace").decode())[
         :200
     ]
-    if notice.tries >= MAX_DELIVERY_TRIES:
+    if notification.tries >= MAX_DELIVERY_TRIES:
         return {"state": "failed", "last_error": text}
-    return {"due_at_us": now_us() + outbox.delivery_delay_us(notice.tries), "last_error": text}
+    return {
+        "due_at_us": now_us() + outbox.delivery_delay_us(notification.tries),
+        "last_error": text,
+    }
 
 
-def _mark(notice: Notification, **values: Any) -> None:
+def _mark(notification: Notification, **values: Any) -> None:
     """Update a notification unless another worker has claimed it since."""
-    Notification.objects.filter(id=notice.id, state="due", tries=notice.tries).update(**values)
+    Notification.objects.filter(id=notification.id, state="due", tries=notification.tries).update(
+        **values
+    )
 
 
-def _build_item(notice: Notification) -> NotificationItem | None:
+def _build_item(notification: Notification) -> NotificationItem | None:
     """Return the content of a notification; None if its subject has ended."""
-    if notice.gate is None:
-        entry = Entry.objects.get(position=notice.position)
-        teller = delivery.text_builders.get(notice.topic)
+    if notification.gate is None:
+        entry = Entry.objects.get(position=notification.position)
+        teller = delivery.text_builders.get(notification.topic)
         telling = teller(entry) if teller is not None else None
         over = teller is not None and telling is None
         return (
             None
             if over
-            else NotificationItem(notice.topic, notice.key, entry=entry, telling=telling)
+            else NotificationItem(
+                notification.topic, notification.key, entry=entry, telling=telling
+            )
         )
-    gate = Gate.objects.select_related("agent", "effect").get(id=notice.gate)
+    gate = Gate.objects.select_related("agent", "effect").get(id=notification.gate)
     status = deadlines.current_gate_status(gate, now_us())
-    if notice.topic in PENDING_TOPICS and status != "pending":
+    if notification.topic in PENDING_TOPICS and status != "pending":
         return None
-    return NotificationItem(notice.topic, notice.key, gate=gate, status=status)
+    return NotificationItem(notification.topic, notification.key, gate=gate, status=status)
 
 
 def _write_unseen() -> None:

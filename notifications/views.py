@@ -32,7 +32,7 @@ TOPICS = [
     ("requests", "Requests that need approval"),
     ("rulings", "Decisions on requests"),
     ("expiries", "Requests that expired"),
-    ("breaches", "Violations: effects without permission"),
+    ("violations", "Violations: effects without permission"),
     ("stuck", "Stuck sessions"),
 ]
 
@@ -112,7 +112,7 @@ def notifications_page(request: MemberRequest) -> HttpResponse:
         except ChangeRefused as refusal:
             form.add_error("target", str(refusal))
         else:
-            response = redirect("notices")
+            response = redirect("notifications")
             if channel.kind == "webhook":
                 one_time_secret.store_secret_once(
                     request,
@@ -122,13 +122,13 @@ def notifications_page(request: MemberRequest) -> HttpResponse:
                     name=channel.shown,
                 )
             return response
-    rows = project.notice_channels.filter(removed_at_us__isnull=True).select_related(
+    rows = project.notification_channels.filter(removed_at_us__isnull=True).select_related(
         "created_by", "person"
     )
     context: dict[str, Any] = {
         "form": form,
         "channels": [_channel_row(channel) for channel in rows.order_by("kind", "target")],
-        "notices": notifications.load_latest_notifications(project.id),
+        "notifications": notifications.load_latest_notifications(project.id),
         "shown": one_time_secret.take_secret_once(request),
         "files": delivery.is_mail_written_to_files(),
         "hosts": sorted(settings.GATEBOOK_WEBHOOK_HOSTS),
@@ -158,7 +158,7 @@ def channel_page(request: MemberRequest, channel: UUID) -> HttpResponse:
                 **form.switches(),
             )
         messages.success(request, f"Saved the topics of {channel_row.shown}.")
-        return redirect("notices")
+        return redirect("notifications")
     return render(
         request,
         "notifications/channel.html",
@@ -178,7 +178,7 @@ def toggle_channel(request: MemberRequest, channel: UUID) -> HttpResponse:
         request,
         f"{channel_row.shown} is {'on' if channel_row.enabled else 'off'}.",
     )
-    return redirect("notices")
+    return redirect("notifications")
 
 
 @require_POST
@@ -189,7 +189,7 @@ def remove_channel(request: MemberRequest, channel: UUID) -> HttpResponse:
     with transaction.atomic(durable=True):
         channels.retire_channel(channel_row, request.user)
     messages.success(request, f"{channel_row.shown} is removed. Nothing more is sent to it.")
-    return redirect("notices")
+    return redirect("notifications")
 
 
 @require_POST
@@ -199,7 +199,7 @@ def send_test(request: MemberRequest, channel: UUID) -> HttpResponse:
     channel_row = _load_channel(request, channel)
     if not channel_row.enabled:
         messages.error(request, f"{channel_row.shown} is off. Turn it on first.")
-        return redirect("notices")
+        return redirect("notifications")
     with transaction.atomic(durable=True):
         notifications.write_test_notification(
             channel_row, channels.record_channel_test(channel_row, request.user)
@@ -208,12 +208,12 @@ def send_test(request: MemberRequest, channel: UUID) -> HttpResponse:
         request,
         f"Test sent to {channel_row.shown}. The list shows the result in a few seconds.",
     )
-    return redirect("notices")
+    return redirect("notifications")
 
 
 def _load_channel(request: MemberRequest, channel: UUID) -> NotificationChannel:
     return get_object_or_404(
-        request.membership.project.notice_channels, pk=channel, removed_at_us__isnull=True
+        request.membership.project.notification_channels, pk=channel, removed_at_us__isnull=True
     )
 
 

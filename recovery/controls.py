@@ -49,7 +49,7 @@ class ControlFinding:
     effect: UUID | None = None
     subject: UUID | None = None
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return the finding as JSON."""
         return {"control": self.control, "sentence": self.sentence, **self.about}
 
@@ -208,7 +208,7 @@ def _find_completion_blindness(session: Session) -> list[ControlFinding]:
             MAY_BE_OPEN, session=session, state__in=OPEN_EFFECTS, task__state="done"
         )
         .exclude(state="failed", outcome="error")
-        .exclude(leave="refused")
+        .exclude(permission="denied")
         .select_related("task")
         .order_by("-opened_position")
     )

@@ -24,7 +24,7 @@ from recovery.controls import ControlFinding
 from sessions import capacity, checkpoints, decisions, facts, handoffs, lease_queries, messages
 from sessions.models import ENDED, Session, Task
 
-MAX_JUDGED: Final = 500  # open effects with a verdict; with more the answer is "unknown"
+MAX_EVALUATED_EFFECTS: Final = 500  # open effects with a verdict; with more the answer is "unknown"
 MAX_SHOWN: Final = 30
 MAX_DONE: Final = 15
 MAX_SEARCHED: Final = 200  # newest effects searched for completed ones
@@ -38,7 +38,7 @@ class OpenEffect(NamedTuple):
     """An effect that a restart must settle, with its verdict. `gist` is text of the agent."""
 
     effect: Any
-    judged: Evaluation
+    evaluation: Evaluation
     gist: str
     beneath: Evaluation  # the verdict without another worker's live lease
     elsewhere: Sequence[SameCallLink] = ()  # effects of other sessions with the same call
@@ -51,7 +51,7 @@ class OpenEffect(NamedTuple):
     @property
     def verdict_sentence(self) -> str:
         """The verdict in one sentence."""
-        return table.describe_verdict(self.judged.verdict, str(self.effect))
+        return table.describe_verdict(self.evaluation.verdict, str(self.effect))
 
     @property
     def sentence(self) -> str:
@@ -126,18 +126,22 @@ class ResumeState:
     @property
     def until_us(self) -> int | None:
         """When the last waiting effect can be checked again; None without one."""
-        waits = [item.judged.verdict for item in self.open if item.judged.verdict.answer == "wait"]
+        waits = [
+            item.evaluation.verdict
+            for item in self.open
+            if item.evaluation.verdict.answer == "wait"
+        ]
         times = [item.until_us for item in waits if item.until_us is not None]
         return max(times) if times else None
 
     @property
     def by_verdict(self) -> list[tuple[str, int]]:
         """The number of open effects per verdict, in the order of the verdict table."""
-        counted = Counter(item.judged.verdict.answer for item in self.open)
+        counted = Counter(item.evaluation.verdict.answer for item in self.open)
         return [(answer, counted[answer]) for answer in table.VERDICT_ANSWERS if counted[answer]]
 
 
-def judge_session(
+def evaluate_session(
     session: Session,
     now_us: int,
     process: str | None = None,
@@ -154,15 +158,15 @@ def judge_session(
     settling = evaluate.effects_to_settle(session.id).annotate(
         plan_head=select_plan_heads(), named=named
     )
-    rows = list(settling.order_by("-opened_position")[: MAX_JUDGED + 1])
-    result.too_many = len(rows) > MAX_JUDGED
+    rows = list(settling.order_by("-opened_position")[: MAX_EVALUATED_EFFECTS + 1])
+    result.too_many = len(rows) > MAX_EVALUATED_EFFECTS
     stops = ledger_stops.load_stops(session.project_id) if stops is None else stops
     if rows:
-        checked = rows[:MAX_JUDGED]
-        unleased = judged = evaluate.evaluate_effects(
+        checked = rows[:MAX_EVALUATED_EFFECTS]
+        unleased = evaluation = evaluate.evaluate_effects(
             session.project_id, checked, now_us, process, stops=stops
         )
-        if any(case.verdict.reason == "LEASE_HELD" for case in judged.values()):
+        if any(case.verdict.reason == "LEASE_HELD" for case in evaluation.values()):
             unleased = evaluate.evaluate_effects(
                 session.project_id, checked, now_us, None, stops=stops
             )
@@ -170,7 +174,7 @@ def judge_session(
         ordered = [
             OpenEffect(
                 row,
-                judged[row.id],
+                evaluation[row.id],
                 summarize_plan_head(row.plan_head) or "",
                 unleased[row.id],
                 links.get(row.id, []),
@@ -188,7 +192,7 @@ def load_resume(
     session: Session, now_us: int, *, process: str | None = None, agent: UUID | None = None
 ) -> ResumeState:
     """Load the full resume state; messages are those of `agent`, by default the session's agent."""
-    result = judge_session(session, now_us, process)
+    result = evaluate_session(session, now_us, process)
     asking = agent or session.agent_id
     result.done = _load_completed(session)
     result.decisions = decisions.load_open_decisions(session, MAX_DECISIONS)
@@ -254,7 +258,7 @@ def _load_completed(session: Session) -> list[CompletedEffect]:
 
 def _shows_progress(planned: Effect, over: set[str]) -> bool:
     """Return whether a permitted plan shows progress: repeating a completed intent does not."""
-    return bool(planned.leave_basis) and planned.intent_digest not in over
+    return bool(planned.permission_basis) and planned.intent_digest not in over
 
 
 _HAPPENED_STATES: Final = (("acknowledged", "ok"), ("acknowledged", "error"))
@@ -268,8 +272,8 @@ _COMPLETED_COLUMNS: Final = (
     "state",
     "outcome",
     "attempt_count",
-    "leave",
-    "leave_basis",
+    "permission",
+    "permission_basis",
     "external_reference",
     "received_us",
     "changed_us",
@@ -288,7 +292,7 @@ def _urgency(item: OpenEffect) -> tuple[int, int]:
         "skip": 7,
     }
     return (1 if item.needs_person else 10) * 10 + order.get(
-        item.judged.verdict.answer, 9
+        item.evaluation.verdict.answer, 9
     ), item.effect.opened_position
 
 
@@ -310,7 +314,7 @@ def _resume_answer(state: ResumeState) -> str:
     if state.stopped:
         return "No, a person stopped it. Lift the stop first."
     if state.too_many:
-        return f"Unknown: more than {MAX_JUDGED} effects are open. Settle some, then ask again."
+        return f"Unknown: more than {MAX_EVALUATED_EFFECTS} effects are open. Settle some, then ask again."
     blocking = [str(item.effect) for item in state.because]
     if blocking:
         named = ", ".join(blocking[:3]) + (
@@ -327,7 +331,7 @@ def open_sentence(state: ResumeState) -> str:
     never = len(state.open) - len(state.begun)
     planned = f" {never} planned but never dispatched." if never else ""
     if state.too_many:
-        return f"More than {MAX_JUDGED} of its effects are open."
+        return f"More than {MAX_EVALUATED_EFFECTS} of its effects are open."
     people = [str(item.effect) for item in state.begun if item.needs_person]
     settleable = len(state.begun) - len(people)
     parts = [f"for a person {', '.join(people[:3])}"] if people else []

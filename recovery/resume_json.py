@@ -21,10 +21,10 @@ def resume_to_json(state: ResumeState) -> bytes:
     body = _resume_body(state)
     cut: list[str] = []
     text = orjson.dumps(body)
-    for path, whole in _SHRINK_STEPS:
+    for path, with_state in _SHRINK_STEPS:
         if len(text) <= MAX_BYTES:
             break
-        if _shrink_part(body, path, whole=whole):
+        if _shrink_part(body, path, with_state=with_state):
             cut += [".".join(path)] if ".".join(path) not in cut else []
             text = orjson.dumps({**body, "cut": cut})
     return text
@@ -64,7 +64,7 @@ _SHRINK_STEPS: Final = (
 )
 
 
-def _shrink_part(body: dict[str, Any], path: tuple[str, ...], *, whole: bool) -> bool:
+def _shrink_part(body: dict[str, Any], path: tuple[str, ...], *, with_state: bool) -> bool:
     """Remove half of the value at `path`, or all of it; return False if there is none."""
     inner: Any = body
     for name in path[:-1]:
@@ -74,7 +74,7 @@ def _shrink_part(body: dict[str, Any], path: tuple[str, ...], *, whole: bool) ->
     value = inner.get(path[-1])
     if not value or not isinstance(value, list | str | dict):
         return False
-    kept = 0 if whole else len(value) // 2
+    kept = 0 if with_state else len(value) // 2
     inner[path[-1]] = dict(list(value.items())[:kept]) if isinstance(value, dict) else value[:kept]
     return True
 
@@ -122,7 +122,7 @@ def _resume_body(state: ResumeState) -> dict[str, Any]:
             "capacity": _capacity_to_json(state.capacity, state.now_us),
             "facts": [_shorten(facts.fact_to_json(row, state.now_us)) for row in state.facts],
         },
-        "controls": [item.told() for item in state.controls],
+        "controls": [item.to_json() for item in state.controls],
         "history": {
             "effects": f"/api/v1/effects?session={session.id}",
             "tasks": f"{address}/tasks",
@@ -136,7 +136,7 @@ def _resume_body(state: ResumeState) -> dict[str, Any]:
 
 
 def _blocking_to_json(item: OpenEffect) -> dict[str, Any]:
-    verdict = item.judged.verdict
+    verdict = item.evaluation.verdict
     return {
         "effect": str(item.effect.id),
         "handle": str(item.effect),
@@ -145,7 +145,7 @@ def _blocking_to_json(item: OpenEffect) -> dict[str, Any]:
         "reason": verdict.reason,
         "sentence": item.sentence,
         **(
-            {"same_calls": [link.told() for link in item.elsewhere[:MAX_SAME_CALLS]]}
+            {"same_calls": [link.to_json() for link in item.elsewhere[:MAX_SAME_CALLS]]}
             if item.elsewhere
             else {}
         ),
@@ -172,18 +172,18 @@ def _done_to_json(item: CompletedEffect) -> dict[str, Any]:
 
 
 def _open_to_json(item: OpenEffect) -> dict[str, Any]:
-    verdict, effect = item.judged.verdict, item.effect
+    verdict, effect = item.evaluation.verdict, item.effect
     fields = {
         **_blocking_to_json(item),
         "effect_key": effect.effect_key,
         "gist": item.gist[:200],
         "state": derive_shown_state(effect, 0),
-        "leave": effect.leave,
+        "permission": effect.permission,
         "attempt": effect.attempt_count or None,
         "row": verdict.row,
         "until_us": verdict.until_us,
         "remote_key": verdict.remote_key or None,
-        "needs_leave": verdict.asks_leave or None,
+        "needs_permission": verdict.needs_new_permission or None,
         "intent_digest": effect.intent_digest or None,
     }
     return {name: value for name, value in fields.items() if value is not None}
@@ -219,7 +219,7 @@ def _lease_to_json(lease: Lease | None, now_us: int) -> dict[str, Any] | None:
         "live": lease_queries.is_lease_live(lease, now_us),
         "released": lease.released_at_us is not None,
         "expires_at_us": lease.expires_at_us,
-        "beat_at_us": lease.beat_at_us,
+        "heartbeat_at_us": lease.heartbeat_at_us,
         "progress_at_us": lease.progress_at_us,
     }
 
@@ -244,7 +244,7 @@ def _capacity_to_json(row: Capacity | None, now_us: int) -> dict[str, Any] | Non
 def _checkpoint_to_json(row: Any) -> dict[str, Any] | None:
     if row is None:
         return None
-    fields = checkpoints.checkpoint_to_json(row, whole=False)
+    fields = checkpoints.checkpoint_to_json(row, with_state=False)
     if isinstance(fields.get("summary"), str):
         fields["summary"] = fields["summary"][:_SUMMARY]
     return fields | {"state": f"/api/v1/checkpoints/{row.id}"}

@@ -117,7 +117,7 @@ def load_latest_checkpoint(session: UUID | Session) -> Any | None:
     return rows.order_by(CodePointOrder("mark").desc()).first()
 
 
-def checkpoint_to_json(row: Any, *, whole: bool = True) -> dict[str, Any]:
+def checkpoint_to_json(row: Any, *, with_state: bool = True) -> dict[str, Any]:
     """Convert a checkpoint to JSON, with its state if `whole`.
 
     Needs `text`, which is None once erased.
@@ -135,4 +135,4 @@ def checkpoint_to_json(row: Any, *, whole: bool = True) -> dict[str, Any]:
         "erased": row.text is None,
         "created_at_us": row.created_at_us,
     }
-    return document | ({"state": body.get("state")} if whole else {})
+    return document | ({"state": body.get("state")} if with_state else {})

@@ -57,23 +57,23 @@ def apply_field_fact(row: Session, fact: SessionFactLike, meant: Mapping[str, UU
             value = None if link is None or link == row.id else str(link)
             if value is None:
                 continue
-        entry = row.said.get(name)
+        entry = row.field_history.get(name)
         latest = fact.origin.latest_mark(fact.position)
         if name in LATEST_WINS_FIELDS and (entry is None or latest > entry[0]):
-            row.said[name] = [latest, to_column_text(value)]
+            row.field_history[name] = [latest, to_column_text(value)]
         elif name in FIRST_WINS_FIELDS and is_earlier_mark(
             fact.origin.mark, entry[0] if entry else ""
         ):
-            row.said[name] = [fact.origin.mark, value]
+            row.field_history[name] = [fact.origin.mark, value]
 
 
 def set_session_fields(row: Session, opened_as: str) -> None:
     """Set the columns from the field history. `opened_as` is the title of the opening."""
-    if "title" in row.said:
-        row.said["first_title"] = opened_as
+    if "title" in row.field_history:
+        row.field_history["first_title"] = opened_as
     for name in (*LATEST_WINS_FIELDS, *FIRST_WINS_FIELDS):
-        if name in row.said:
-            value = row.said[name][1]
+        if name in row.field_history:
+            value = row.field_history[name][1]
             setattr(
                 row,
                 f"{name}_id" if name in _LINKS else name,
@@ -83,4 +83,4 @@ def set_session_fields(row: Session, opened_as: str) -> None:
 
 def first_session_title(row: Session) -> str:
     """Return the title that the opening gave."""
-    return str(row.said.get("first_title", row.title))
+    return str(row.field_history.get("first_title", row.title))

@@ -50,7 +50,7 @@ _COUNT: Final = {
 
 
 def record_heartbeats(
-    project: UUID, agent: UUID, beats: Sequence[Heartbeat], received_us: int
+    project: UUID, agent: UUID, heartbeats: Sequence[Heartbeat], received_us: int
 ) -> dict[tuple[UUID, int], AppliedHeartbeat]:
     """Record heartbeats; return those that counted, by lease and epoch.
 
@@ -59,7 +59,7 @@ def record_heartbeats(
     Runs a constant number of statements for any number of heartbeats, plus the entries that end a
     silence.
     """
-    heard = leases.apply_heartbeats(project, agent, beats)
+    heard = leases.apply_heartbeats(project, agent, heartbeats)
     _add_counts((applied.lease, applied.at_us, 1, int(applied.progressed)) for applied in heard)
     leases.record_silence_ends(project, heard, received_us)
     return {(applied.lease, applied.epoch): applied for applied in heard}
@@ -84,11 +84,11 @@ def record_lost_heartbeats(
 
 
 def _build_lost_heartbeat(lease: Lease, epoch: int, agent: UUID) -> Draft:
-    facts = {"given": epoch, "present": lease.epoch, "kept": False, "kind": "lease.beat"}
+    facts = {"given": epoch, "present": lease.epoch, "kept": False, "kind": "lease.heartbeat"}
     return Draft(
         project=lease.project_id,
         source=SYSTEM_SOURCE,
-        event_id=entries.keyed_digest("beat", str(lease.id), str(epoch), agent.hex),
+        event_id=entries.keyed_digest("heartbeat", str(lease.id), str(epoch), agent.hex),
         kind="integrity.fenced",
         lane="system",
         actor=f"agent:{agent.hex}",
@@ -122,10 +122,10 @@ def _add_counts(counts: Iterable[tuple[UUID, int, int, int]]) -> None:
         {
             "lease": vendor_id(lease),
             "minute": at_us // _MINUTE_US,
-            "beats": beats,
+            "heartbeats": heartbeats,
             "progresses": progresses,
         }
-        for lease, at_us, beats, progresses in counts
+        for lease, at_us, heartbeats, progresses in counts
     ]
     if rows:
         raw_sql.execute_write(_COUNT[connection.vendor], [orjson.dumps(rows).decode()])

@@ -140,7 +140,7 @@ def lease_state_to_json(lease: Lease, now_us: int) -> dict[str, Any]:
         "epoch": lease.epoch,
         "ttl_s": lease.ttl_s,
         "expires_at_us": lease.expires_at_us,
-        "beat_at_us": lease.beat_at_us,
+        "heartbeat_at_us": lease.heartbeat_at_us,
         "progress_at_us": lease.progress_at_us,
         "quiet_until_us": lease.quiet_until_us,
         "released_at_us": lease.released_at_us,

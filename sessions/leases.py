@@ -143,7 +143,7 @@ def _insert_lease(origin: Origin, subject: LeaseSubject, process: str, ttl_s: in
 
 _INSERT: Final = """INSERT INTO agent_sessions_lease (
   id, project_id, kind, subject, session_id, task_id, agent_id, process, epoch, ttl_s,
-  acquired_at_us, beat_at_us, progress_at_us, progress_token, expires_at_us, dead_at_us,
+  acquired_at_us, heartbeat_at_us, progress_at_us, progress_token, expires_at_us, dead_at_us,
   wedged_at_us, takeovers, version, opened_position)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, 1, %s,
   {now}, {now}, {now}, '', {now} + %s, {now} + %s, {now} + %s, 0, 1, 0)
@@ -158,7 +158,7 @@ def _new_holder_columns(origin: Origin, process: str, ttl_s: int) -> dict[str, A
         "process": process,
         "ttl_s": ttl_s,
         "acquired_at_us": now,
-        "beat_at_us": now,
+        "heartbeat_at_us": now,
         "progress_at_us": now,
         "progress_token": "",
         "quiet_until_us": None,
@@ -305,8 +305,8 @@ _QUIET: Final = (
     "CASE WHEN given.quiet IS NULL THEN quiet_until_us"
     f" WHEN given.quiet > 0 THEN {{now}} + given.quiet * {US} END"
 )
-_BEAT: Final = f"""UPDATE agent_sessions_lease SET
-  beat_at_us = {{now}}, silent_since_us = NULL, quiet_until_us = {{quiet}},
+_HEARTBEAT: Final = f"""UPDATE agent_sessions_lease SET
+  heartbeat_at_us = {{now}}, silent_since_us = NULL, quiet_until_us = {{quiet}},
   expires_at_us = {{most}}({{now}} + ttl_s * {US}, COALESCE({{quiet}}, 0)),
   dead_at_us = {{most}}({{now}} + {DEAD_AFTER_TTLS} * ttl_s * {US}, COALESCE({{quiet}}, 0)),
   progress_token = CASE WHEN given.moved THEN given.token ELSE progress_token END,
@@ -315,11 +315,11 @@ _BEAT: Final = f"""UPDATE agent_sessions_lease SET
     CASE WHEN given.moved THEN {{now}} ELSE progress_at_us END + {PROGRESS_WITHIN_S * US},
     COALESCE({{quiet}}, 0))
 FROM {{given}} WHERE agent_sessions_lease.id = given.id AND agent_sessions_lease.epoch = given.epoch
-  AND released_at_us IS NULL RETURNING agent_sessions_lease.id, beat_at_us, expires_at_us"""
+  AND released_at_us IS NULL RETURNING agent_sessions_lease.id, heartbeat_at_us, expires_at_us"""
 
 
 def apply_heartbeats(
-    project: UUID, agent: UUID, beats: Sequence[Heartbeat]
+    project: UUID, agent: UUID, heartbeats: Sequence[Heartbeat]
 ) -> list[AppliedHeartbeat]:
     """Apply heartbeats to the deadlines of their leases, in two statements.
 
@@ -327,7 +327,7 @@ def apply_heartbeats(
     the order of their ids.
     """
     vendor = connection.vendor
-    named = list({beat.lease for beat in beats})
+    named = list({heartbeat.lease for heartbeat in heartbeats})
     among: Any = (
         named
         if vendor == "postgresql"
@@ -338,36 +338,37 @@ def apply_heartbeats(
     )
     stored = {_to_uuid(row[0]): row for row in rows}
     given: dict[UUID, dict[str, Any]] = {}
-    for beat in beats:
-        row = stored.get(beat.lease)
-        if row is None or row[1] != beat.epoch:
+    for heartbeat in heartbeats:
+        row = stored.get(heartbeat.lease)
+        if row is None or row[1] != heartbeat.epoch:
             continue
         changes = given.setdefault(
-            beat.lease, {"id": vendor_id(beat.lease), "epoch": beat.epoch, "moved": False}
+            heartbeat.lease,
+            {"id": vendor_id(heartbeat.lease), "epoch": heartbeat.epoch, "moved": False},
         )
-        if beat.progress is not None and beat.progress != row[4]:
-            changes |= {"moved": True, "token": beat.progress}
-        if beat.quiet_s is not None:
-            changes["quiet"] = beat.quiet_s
+        if heartbeat.progress is not None and heartbeat.progress != row[4]:
+            changes |= {"moved": True, "token": heartbeat.progress}
+        if heartbeat.quiet_s is not None:
+            changes["quiet"] = heartbeat.quiet_s
     if not given:
         return []
     now = clock.NOW_SQL[vendor]
-    text = _BEAT.format(
+    text = _HEARTBEAT.format(
         now=now, most=_MOST[vendor], given=_GIVEN[vendor], quiet=_QUIET.format(now=now)
     )
     applied = []
-    for identity, beat_at_us, expires_at_us in raw_sql.fetch_rows(
+    for identity, heartbeat_at_us, expires_at_us in raw_sql.fetch_rows(
         text, [orjson.dumps(list(given.values())).decode()]
     ):
         lease = _to_uuid(identity)
         _, epoch, session, silent, _ = stored[lease]
-        silence = None if silent is None else beat_at_us - silent
+        silence = None if silent is None else heartbeat_at_us - silent
         applied.append(
             AppliedHeartbeat(
                 lease,
                 None if session is None else _to_uuid(session),
                 epoch,
-                beat_at_us,
+                heartbeat_at_us,
                 expires_at_us,
                 given[lease]["moved"],
                 silence,
@@ -408,10 +409,12 @@ def record_silent_holders(most: int, received_us: int) -> int:
     )
     silent = list(overdue.order_by("expires_at_us")[:most])
     Lease.objects.filter(id__in=[lease.id for lease in silent]).update(
-        silent_since_us=F("beat_at_us")
+        silent_since_us=F("heartbeat_at_us")
     )
     drafts = [
-        _build_entry("session.silent", lease, {"since_us": lease.beat_at_us}, lease.beat_at_us)
+        _build_entry(
+            "session.silent", lease, {"since_us": lease.heartbeat_at_us}, lease.heartbeat_at_us
+        )
         for lease in silent
     ]
     entries.append_entries(drafts, received_us)

@@ -79,7 +79,7 @@ class Session(models.Model):
     started_mark = models.CharField(max_length=260, default="", blank=True)
     status_mark = models.CharField(max_length=260, default="", blank=True)
     # The field history: see sessions/field_history.py.
-    said = models.JSONField(db_default=Value({}, models.JSONField()), default=dict)
+    field_history = models.JSONField(db_default=Value({}, models.JSONField()), default=dict)
     fence = models.BigIntegerField(null=True)  # lowest epoch that may write; null: never leased
     # From when rules S1 and S7 apply; null while leased, or where no worker is expected.
     start_by_us = models.BigIntegerField(null=True)
@@ -151,7 +151,7 @@ class Task(models.Model):
     done_at_us = models.BigIntegerField(null=True)  # producer's clock where reported
     created_mark = models.CharField(max_length=260, default="", blank=True)
     # Per field the values of the first creation and of the latest change, with marks.
-    said = models.JSONField(default=dict)
+    field_history = models.JSONField(default=dict)
     done_mark = models.CharField(max_length=260, default="", blank=True)
     version = models.IntegerField(default=1)
 
@@ -430,7 +430,7 @@ class ObservedFact(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["session", "name", "source"], name="fact_is_told_once_per_source"
+                fields=["session", "name", "source"], name="fact_is_stored_once_per_source"
             ),
             models.CheckConstraint(
                 condition=~Q(name="") & ~Q(source=""), name="fact_has_a_name_and_a_source"
@@ -466,7 +466,7 @@ class Lease(models.Model):
     epoch = models.BigIntegerField(default=1)
     ttl_s = models.BigIntegerField()
     acquired_at_us = models.BigIntegerField()
-    beat_at_us = models.BigIntegerField()  # the last heartbeat
+    heartbeat_at_us = models.BigIntegerField()  # the last heartbeat
     progress_at_us = models.BigIntegerField()  # the last progress; heartbeats do not change it
     progress_token = models.CharField(max_length=200, default="", blank=True)
     quiet_until_us = models.BigIntegerField(null=True)  # announced by the holder
@@ -503,7 +503,9 @@ class Lease(models.Model):
                 condition=Q(ttl_s__gte=5, ttl_s__lte=3600), name="lease_lasts_seconds_to_an_hour"
             ),
             models.CheckConstraint(
-                condition=Q(expires_at_us__gte=F("beat_at_us"), dead_at_us__gte=F("expires_at_us")),
+                condition=Q(
+                    expires_at_us__gte=F("heartbeat_at_us"), dead_at_us__gte=F("expires_at_us")
+                ),
                 name="lease_expires_before_it_is_dead",
             ),
         ]
@@ -540,17 +542,19 @@ class HeartbeatMinute(models.Model):
         Lease, on_delete=models.PROTECT, related_name="minutes", db_index=False
     )
     minute = models.IntegerField()  # minutes since 1970
-    beats = models.IntegerField(default=0)
+    heartbeats = models.IntegerField(default=0)
     progresses = models.IntegerField(default=0)
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["lease", "minute"], name="beat_minute_is_counted_once"),
+            models.UniqueConstraint(
+                fields=["lease", "minute"], name="heartbeat_minute_is_counted_once"
+            ),
             models.CheckConstraint(
-                condition=Q(beats__gte=0, progresses__gte=0), name="beat_minute_counts_up"
+                condition=Q(beats__gte=0, progresses__gte=0), name="heartbeat_minute_counts_up"
             ),
         ]
-        indexes = [models.Index(fields=["minute"], name="beat_minute_by_time")]
+        indexes = [models.Index(fields=["minute"], name="heartbeat_minute_by_time")]
 
     def __str__(self) -> str:
         return f"{self.lease_id} {self.minute}"

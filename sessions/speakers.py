@@ -1,6 +1,6 @@
 """Who may write for a session. Writes nothing.
 
-See docs/decisions/0025-who-may-speak.md.
+See docs/decisions/0025-who-may-write.md.
 
 The session's agent, agents of its team and the holder of its live lease may. While another agent
 holds the lease, the session's own agent and its team may not: they have lost it. What any other

@@ -188,7 +188,7 @@ def apply_task_facts(reports: Sequence[TaskFact]) -> dict[tuple[UUID, str], Task
         _apply_fact(task, fact)
     for _key, task in sorted(tasks.items()):
         for name in _CREATED:
-            history = task.said.get(name, {})
+            history = task.field_history.get(name, {})
             setattr(
                 task,
                 name,
@@ -216,11 +216,11 @@ def _apply_fact(task: Task, fact: TaskFact) -> None:
             continue
         if name == "title":
             value = to_column_text(value)
-        entry = task.said.setdefault(name, {}).get(verb)
+        entry = task.field_history.setdefault(name, {}).get(verb)
         if verb == "changed" and (entry is None or latest > entry[0]):
-            task.said[name][verb] = [latest, value]
+            task.field_history[name][verb] = [latest, value]
         elif verb == "created" and (entry is None or mark < entry[0]):
-            task.said[name][verb] = [mark, value]
+            task.field_history[name][verb] = [mark, value]
     done = fact.kind == "task.done" or fact.values.get("state") == "done"
     if done and is_earlier_mark(mark, task.done_mark):
         task.done_mark, task.done_at_us = mark, fact.origin.told_us

@@ -150,9 +150,9 @@
     document.getElementById("stale")?.remove();
     const rows = document.querySelector("[data-polls], #news");
     if (!says || !rows) return;
-    const notice = Object.assign(document.createElement("p"), { id: "stale", className: "notice is-unknown", textContent: says });
-    notice.setAttribute("role", "status");
-    rows.before(notice);
+    const callout = Object.assign(document.createElement("p"), { id: "stale", className: "callout is-unknown", textContent: says });
+    callout.setAttribute("role", "status");
+    rows.before(callout);
   };
   document.addEventListener("htmx:beforeRequest", (event) => { if (polls(event) && document.hidden) event.preventDefault(); });
   // A refusal, or the sign-in page, in its place would take away what asks again.
@@ -277,11 +277,11 @@
     pane.inert = false;
     settle();
     if (!asked.how) remember("replaceState");
-    const notice = Object.assign(document.createElement("p"), { id: "unopened", className: "notice is-unknown" });
+    const callout = Object.assign(document.createElement("p"), { id: "unopened", className: "callout is-unknown" });
     const page = Object.assign(document.createElement("a"), { href: asked.url, textContent: "Open it as a page" });
-    notice.setAttribute("role", "alert");
-    notice.append("The request that you chose did not open: Gatebook did not answer, or could not show it. ", page);
-    (pane.querySelector(".gate > header") || pane).append(notice);
+    callout.setAttribute("role", "alert");
+    callout.append("The request that you chose did not open: Gatebook did not answer, or could not show it. ", page);
+    (pane.querySelector(".gate > header") || pane).append(callout);
   };
   pane && document.addEventListener("click", (event) => {
     const link = event.target.closest("a[data-gate]");
@@ -397,7 +397,7 @@
     if (document.activeElement === document.body) next?.focus({ preventScroll: true });
   });
   if (document.activeElement !== document.body || location.hash) return;
-  const said = document.querySelector("main ul.said");
+  const said = document.querySelector("main ul.flash");
   const next = document.querySelector("main [aria-invalid=true]") ?? document.querySelector("main [role=alert]")
     ?? document.querySelector(".confirm h1") ?? (said && document.querySelector("#pane .gate-title")) ?? said;
   if (!next) return;

@@ -35,7 +35,7 @@ MAIN_NAV = (
     NavItem("Approvals", "inbox", key="a"),
     NavItem("Stuck", "stuck", key="b", also=("/stuck/",)),
     NavItem("Sessions", "sessions", key="s", also=("/sessions/", "/tasks/")),
-    NavItem("Search", "audit", key="u", also=("/audit/", "/effects/", "/journal/")),
+    NavItem("Search", "search", key="u", also=("/search/", "/effects/", "/journal/")),
     NavItem("Incidents", "incidents", also=("/incidents/",)),
     NavItem("Policies", "policies", key="l", also=("/approvals/policies/",)),
     NavItem("Tools", "tools", key="t"),
@@ -47,7 +47,7 @@ ADMIN_NAV = (
     NavItem("Teams", "teams", "administrator", also=("/settings/teams/",)),
     NavItem("Tokens", "tokens", "administrator", key="k"),
     NavItem("Repositories", "repositories", "administrator", key="r"),
-    NavItem("Notifications", "notices", "administrator", key="n"),
+    NavItem("Notifications", "notifications", "administrator", key="n"),
 )
 
 

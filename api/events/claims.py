@@ -1,7 +1,7 @@
 """Claims: reported items whose agent may not write to their session.
 
 Claims have their own lane and change no state. Reports of an agent about its own attempts always
-count, even after another agent has taken the lease (docs/decisions/0025-who-may-speak.md).
+count, even after another agent has taken the lease (docs/decisions/0025-who-may-write.md).
 """
 
 from collections.abc import Iterable, Sequence

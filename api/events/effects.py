@@ -67,7 +67,7 @@ def build_effect_reports(call: Call, items: list[BatchItem]) -> list[FactReport]
 
 def _is_policy_evaluated(call: Call) -> bool:
     """Return whether reported plans are evaluated; imports only on request."""
-    return call.token.scope != "import" or call.request.GET.get("judge") == "true"
+    return call.token.scope != "import" or call.request.GET.get("evaluate_policies") == "true"
 
 
 def _fill_plans(call: Call, plans: list[BatchItem]) -> None:
@@ -92,7 +92,7 @@ def _evaluate_policy(
 ) -> dict[str, Any]:
     repository = (fields.target.repository or "") if fields.target is not None else ""
     payload = PlanPayload(fields.arguments, repository, fields.preconditions)
-    columns = batch.judge(
+    columns = batch.evaluate_plan(
         item.origin,
         item.session,
         effect,
@@ -102,7 +102,7 @@ def _evaluate_policy(
         item.values.get("intent_digest", ""),
     )
     # Imported effects ran before Gatebook could be asked, so they never count as a violation.
-    return columns | ({"enforced": False} if item.origin.imports else {})
+    return columns | ({"policy_enforced": False} if item.origin.imports else {})
 
 
 def _fill_plan(call: Call, item: BatchItem, targets: dict[bytes, dict[str, Any]]) -> None:

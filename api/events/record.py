@@ -17,7 +17,7 @@ from api.events import claims, effects, working_state
 from api.events.parse import BatchItem, build_item_result
 from api.schemas import core
 from api.schemas.probes import ReportedProbe
-from approvals import permission
+from approvals import gated_commands
 from approvals.gates import cancel
 from db.ids import derive_uuid
 from journal import entries
@@ -42,7 +42,7 @@ class AtomicBatchRejected(Exception):
 
 
 def record_events(
-    call: Call, batch: list[BatchItem], rejected_results: list[dict[str, Any]], *, whole: bool
+    call: Call, batch: list[BatchItem], rejected_results: list[dict[str, Any]], *, atomic: bool
 ) -> list[dict[str, Any]]:
     """Record the readable items and return a result for every item, in order.
 
@@ -74,7 +74,7 @@ def record_events(
             result |= {"note": item.standing.value, "detail": claims.CLAIM_NOTES[item.standing]}
         results.append(result)
     results.sort(key=lambda result: int(result["index"]))
-    if whole and any(result["status"] not in ("created", "duplicate") for result in results):
+    if atomic and any(result["status"] not in ("created", "duplicate") for result in results):
         raise AtomicBatchRejected(results)
     counted_items = [item for item in created if not item.is_claim]
     rows = (
@@ -179,8 +179,8 @@ def _apply_items(
     reports = effects.build_effect_reports(call, created)
     rows: Mapping[UUID, EffectRow] = {}
     if reports:
-        rows = writer.record_reports(reports, permission.classify_observation)
-        permission.end_gates_of_moved_effects(rows.values(), call.received_us)
+        rows = writer.record_reports(reports, gated_commands.classify_observation)
+        gated_commands.end_gates_of_moved_effects(rows.values(), call.received_us)
         fresh: dict[UUID, int] = {}
         for row in rows.values():
             if row.version == 1:

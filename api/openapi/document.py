@@ -335,7 +335,7 @@ ENDPOINTS: Final = (
         "postEvents",
         "Record a batch of facts after the event.",
         {200: "BatchAnswer", 207: "BatchAnswer"},
-        query=("atomic", "judge"),
+        query=("atomic", "evaluate_policies"),
         tag="evidence",
     ),
     Endpoint(
@@ -407,7 +407,7 @@ _ENUMS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("listMessages", "unread"): ("0", "1"),
     ("listMessages", "box"): INBOXES,
     ("postEvents", "atomic"): ("true", "false"),
-    ("postEvents", "judge"): ("true", "false"),
+    ("postEvents", "evaluate_policies"): ("true", "false"),
 }
 _ID: Final = {"type": "string", "format": "uuid"}
 

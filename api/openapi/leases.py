@@ -53,7 +53,7 @@ ENDPOINTS: Final = (
     ),
     Endpoint(
         "post",
-        "/beats",
+        "/heartbeats",
         "postBeats",
         "Send heartbeats for up to 1,000 leases.",
         {200: "BeatsAnswer"},
@@ -88,7 +88,7 @@ _LEASE: Final = build_object_schema(
         "epoch": _NUMBER,
         "ttl_s": _NUMBER,
         "expires_at_us": _NUMBER,
-        "beat_at_us": _NUMBER,
+        "heartbeat_at_us": _NUMBER,
         "progress_at_us": _NUMBER,
         "quiet_until_us": {"type": ["integer", "null"]},
         "released_at_us": {"type": ["integer", "null"]},

@@ -38,7 +38,7 @@ ANSWERS: Final[dict[str, Any]] = {
             "reason": _TEXT,
             "sentence": _TEXT,
             "safe": _BOOLEAN,
-            "needs_leave": _BOOLEAN,
+            "needs_permission": _BOOLEAN,
             "attempt": _NUMBER,
             "as_of_us": _NUMBER,
             "table_version": _NUMBER,

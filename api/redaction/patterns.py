@@ -30,7 +30,7 @@ class Kind(NamedTuple):
     folded: bool = False
 
     @property
-    def looks(self) -> tuple[Search, ...]:
+    def searches(self) -> tuple[Search, ...]:
         """A search function per hint; faster than `in`, which is slow for three letters."""
         return tuple(
             re.compile(pattern).search
@@ -600,15 +600,15 @@ _FOLDED = (
 )
 
 
-def matches_any(looks: Iterable[Search], text: str) -> bool:
+def matches_any(searches: Iterable[Search], text: str) -> bool:
     """Return whether any search matches. A plain loop is faster than `any`."""
-    for look in looks:  # noqa: SIM110
-        if look(text):
+    for search in searches:  # noqa: SIM110
+        if search(text):
             return True
     return False
 
 
-def may_hold_token(text: str) -> bool:
+def may_contain_token(text: str) -> bool:
     """Return whether the text may contain one of TOKENS."""
     return matches_any(ALL_HINTS.exact, text)
 
@@ -634,12 +634,12 @@ class Hints(NamedTuple):
         """Return the searches that match `text`; the others match no part of it."""
         lowered = text.lower()
         return Hints(
-            tuple(look for look in self.exact if look(text)),
-            tuple(look for look in self.folded if look(lowered)),
+            tuple(search for search in self.exact if search(text)),
+            tuple(search for search in self.folded if search(lowered)),
         )
 
 
-KIND_SEARCHES = tuple((kind, kind in TOKENS, kind.looks) for kind in KINDS)
+KIND_SEARCHES = tuple((kind, kind in TOKENS, kind.searches) for kind in KINDS)
 ALL_HINTS = Hints(
     tuple(re.compile(pattern, re.ASCII).search for pattern in _EXACT),
     tuple(re.compile(pattern, re.ASCII).search for pattern in _FOLDED),
@@ -668,7 +668,7 @@ def match_field_kind(name: str, siblings: Mapping[str, Any]) -> str | None:
     return kind
 
 
-def holds_secret(name: str) -> bool:
+def contains_secret(name: str) -> bool:
     """Return whether a member of this name holds its object's secret."""
     return name.lower().replace("_", "") in _VALUE_MEMBERS
 

@@ -23,14 +23,14 @@ from api.redaction.patterns import (
     KIND_SEARCHES,
     Accepts,
     Hints,
+    contains_secret,
     has_hint,
-    holds_secret,
     is_placeholder,
     is_secret_number,
     match_field_kind,
     match_token_kind,
     matches_any,
-    may_hold_token,
+    may_contain_token,
 )
 
 _MARK = "[redacted:"
@@ -39,7 +39,7 @@ _MOST_ROUNDS = 8
 _SCHEMES = ("bearer", "basic", "token")
 
 
-def might_hold_secret(text: str) -> bool:
+def might_contain_secret(text: str) -> bool:
     """Check cheaply; False means that `redact_value` changes nothing in the text."""
     return has_hint(text)
 
@@ -69,7 +69,7 @@ def derive_project_key(project: UUID) -> bytes:
 
 def redact_key(key: str, project_key: bytes) -> str:
     """Return a sender's id; if it contains a secret, a mark long enough to be unique."""
-    if not might_hold_secret(key) or not redact_value(key, project_key)[1]:
+    if not might_contain_secret(key) or not redact_value(key, project_key)[1]:
         return key
     digest = hmac.new(
         project_key, b"key" + key.encode("utf-8", "surrogatepass"), "sha256"
@@ -81,7 +81,10 @@ def redact_search(project: UUID, text: str) -> str:
     """Redact a search text, unless the project has turned redaction off."""
     from accounts.models import Project  # imported late: other programs redact without Django apps
 
-    if not might_hold_secret(text) or not Project.objects.filter(id=project, redacts=True).exists():
+    if (
+        not might_contain_secret(text)
+        or not Project.objects.filter(id=project, redacts=True).exists()
+    ):
         return text
     cleaned: str = redact_value(text, derive_project_key(project))[0]
     return cleaned
@@ -132,7 +135,7 @@ class _Redaction:
                 child,
                 match_field_kind(field, node)
                 or (named_kind if field == "value" else None)
-                or (above if above and holds_secret(field) else None),
+                or (above if above and contains_secret(field) else None),
             )
             for field, child in node.items()
         ]
@@ -158,9 +161,9 @@ class _Redaction:
         return text
 
     def _redact_once(self, text: str) -> str:
-        lowered, tokens = text.lower(), may_hold_token(text)
-        for kind, is_token, looks in KIND_SEARCHES:
-            if (tokens or not is_token) and matches_any(looks, lowered if kind.folded else text):
+        lowered, tokens = text.lower(), may_contain_token(text)
+        for kind, is_token, searches in KIND_SEARCHES:
+            if (tokens or not is_token) and matches_any(searches, lowered if kind.folded else text):
                 cleaned = kind.pattern.sub(self._build_replacer(kind.name, kind.accepts), text)
                 if cleaned != text:
                     text, lowered = cleaned, cleaned.lower()

@@ -49,7 +49,15 @@ TaskState = Literal["pending", "running", "blocked", "done", "failed", "cancelle
 ItemState = Literal["pending", "done", "failed"]
 Outcome = Literal["ok", "error", "unknown"]
 Reason = Literal["rejected", "timeout", "error"]
-ToolClass = Literal["read_only", "natural", "keyed", "joint", "probeable", "compensable", "opaque"]
+ToolClass = Literal[
+    "read_only",
+    "idempotent",
+    "idempotency_key",
+    "transactional",
+    "probeable",
+    "compensable",
+    "opaque",
+]
 
 
 class Strict(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

@@ -57,9 +57,9 @@ class HeartbeatEntry(Strict):
 
 
 class Heartbeats(Strict):
-    """POST /beats"""
+    """POST /heartbeats"""
 
-    beats: Annotated[list[HeartbeatEntry], Meta(min_length=1, max_length=1000)]
+    heartbeats: Annotated[list[HeartbeatEntry], Meta(min_length=1, max_length=1000)]
 
 
 class Claim(Strict):

@@ -7,10 +7,10 @@ from api import lease_conflicts
 from api.problems import Problem
 from api.reply import Reply
 from api.serializers import verdicts
-from ledger import permission
+from ledger import permissions
 from ledger.commands import CommandResult
 from ledger.models import Attempt, Effect
-from ledger.permission import Refusal
+from ledger.permissions import Refusal
 from ledger.store.rows import AttemptRow, EffectRow
 
 
@@ -24,15 +24,15 @@ def effect_to_json(effect: Effect | EffectRow) -> dict[str, Any]:
         "tool": effect.tool,
         "state": effect.state,
         "outcome": effect.outcome or None,
-        "leave": effect.leave,
-        "leave_basis": effect.leave_basis or None,
+        "permission": effect.permission,
+        "permission_basis": effect.permission_basis or None,
         "gate": _gate_reference_to_json(effect),
-        "judged": effect.judged or None,
-        "judged_by": effect.judged_by or None,
+        "policy_outcome": effect.policy_outcome or None,
+        "policy_rule": effect.policy_rule or None,
         "intent_digest": effect.intent_digest or None,
         "attempt": effect.attempt_count or None,
         "external_reference": effect.external_reference or None,
-        "answer": permission.agent_answer(
+        "answer": permissions.agent_answer(
             to_effect_row(effect) if isinstance(effect, Effect) else effect
         ),
     }
@@ -41,9 +41,9 @@ def effect_to_json(effect: Effect | EffectRow) -> dict[str, Any]:
 
 def _gate_reference_to_json(effect: Effect | EffectRow) -> dict[str, str] | None:
     """Return the id and URL of the gate that decides on this effect's permission."""
-    if not effect.leave_ref or effect.leave_basis == "exemption":
+    if not effect.permission_ref or effect.permission_basis == "exemption":
         return None
-    identity = UUID(hex=effect.leave_ref)
+    identity = UUID(hex=effect.permission_ref)
     return {"id": str(identity), "wait": f"/api/v1/gates/{identity}?wait=45"}
 
 
@@ -60,10 +60,10 @@ def to_effect_row(effect: Effect) -> EffectRow:
         changed_us=effect.changed_us,
         tool=effect.tool,
         intent_digest=effect.intent_digest,
-        leave=effect.leave,
-        leave_basis=effect.leave_basis,
-        leave_ref=effect.leave_ref,
-        leave_until_us=effect.leave_until_us,
+        permission=effect.permission,
+        permission_basis=effect.permission_basis,
+        permission_ref=effect.permission_ref,
+        permission_until_us=effect.permission_until_us,
         state=effect.state,
         outcome=effect.outcome,
         attempt_count=effect.attempt_count,

@@ -23,9 +23,9 @@ def evaluate_verdict_json(
     )
 
 
-def verdict_to_json(row: Effect | EffectRow, judged: Evaluation, now: int) -> dict[str, Any]:
+def verdict_to_json(row: Effect | EffectRow, evaluation: Evaluation, now: int) -> dict[str, Any]:
     """Serialize a verdict. Times are microseconds of the server clock."""
-    verdict = judged.verdict
+    verdict = evaluation.verdict
     handle = f"e_{row.opened_position}"
     body: dict[str, Any] = {
         "verdict": verdict.answer,
@@ -33,34 +33,35 @@ def verdict_to_json(row: Effect | EffectRow, judged: Evaluation, now: int) -> di
         "reason": verdict.reason,
         "sentence": table.describe_verdict(verdict, handle),
         "safe": table.is_safe_to_continue(verdict),
-        "needs_leave": verdict.asks_leave,
-        "attempt": judged.attempt if verdict.answer == "probe" else row.attempt_count,
+        "needs_permission": verdict.needs_new_permission,
+        "attempt": evaluation.attempt if verdict.answer == "probe" else row.attempt_count,
         "as_of_us": now,
         "table_version": table.TABLE_VERSION,
-        "inputs": judged.case.as_dict(),
+        "inputs": evaluation.case.as_dict(),
     }
     if verdict.until_us is not None:
         body["until_us"] = verdict.until_us
-    key = _remote_key(row, judged)
+    key = _remote_key(row, evaluation)
     if key:
         body["remote_key"] = key
-    if judged.in_doubt:
+    if evaluation.in_doubt:
         body["in_doubt"] = [
-            {"attempt": doubt.number, "remote_key": doubt.remote_key} for doubt in judged.in_doubt
+            {"attempt": doubt.number, "remote_key": doubt.remote_key}
+            for doubt in evaluation.in_doubt
         ]
-    if judged.compensation is not None:
-        body["compensation"] = str(judged.compensation)
+    if evaluation.compensation is not None:
+        body["compensation"] = str(evaluation.compensation)
     return body
 
 
-def _remote_key(row: Effect | EffectRow, judged: Evaluation) -> str:
+def _remote_key(row: Effect | EffectRow, evaluation: Evaluation) -> str:
     """Return the remote key to reuse, probe or cancel, or a replay's new key."""
-    if judged.verdict.row == "11":  # the compensation has its own keys
+    if evaluation.verdict.row == "11":  # the compensation has its own keys
         return ""
-    if judged.verdict.remote_key == "new":
+    if evaluation.verdict.remote_key == "new":
         return apply.make_remote_key(row.id, row.attempt_count + 1)
     return (
-        judged.remote_key
-        if judged.verdict.answer in ("replay", "probe", "compensate", "escalate")
+        evaluation.remote_key
+        if evaluation.verdict.answer in ("replay", "probe", "compensate", "escalate")
         else ""
     )

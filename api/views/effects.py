@@ -26,17 +26,16 @@ from api.serializers.effects import (
     effect_to_json,
     to_effect_row,
 )
-from approvals import permission
+from approvals import gated_commands
 from approvals.dispatch_checks import DispatchArguments
 from approvals.policies.inputs import PlanPayload
 from db.clock import now_us
 from db.ids import derive_uuid
-from ledger import circuit_breakers, commands, resolutions, same_calls
-from ledger import permission as ledger_permission
+from ledger import circuit_breakers, commands, permissions, resolutions, same_calls
 from ledger.commands import CommandResult, Plan
 from ledger.models import Effect
 from ledger.partial_indexes import HAS_BAD_OUTCOME, HAS_REFERENCE, IS_NOT_ACKNOWLEDGED
-from ledger.permission import Refusal
+from ledger.permissions import Refusal
 from ledger.states import REPORTED_OUTCOMES, STATES
 from ledger.tools import cache
 from ledger.verdicts import evaluate
@@ -73,7 +72,7 @@ def _record_plan(
     plan = Plan(session, resolve_effect_key(fields, digest), fields.tool, digest, values)
     repository = (fields.target.repository or "") if fields.target is not None else ""
     try:
-        answered = permission.plan_with_policy(
+        answered = gated_commands.plan_with_policy(
             origin, plan, PlanPayload(fields.arguments, repository, fields.preconditions)
         )
     except capacity.PlansThrottled as paced:
@@ -122,7 +121,7 @@ def compensate_effect(
     undecided = Q(state__in=("planned", "dispatched")) | Q(state="failed", outcome="unknown")
     if target.compensations.filter(undecided, lane="command").exists():
         return build_effect_refusal(
-            CommandResult(to_effect_row(target), 409, ledger_permission.COMPENSATION_OPEN)
+            CommandResult(to_effect_row(target), 409, permissions.COMPENSATION_OPEN)
         )
     return _record_plan(call, fields, origin, str(target.session_id), target)
 
@@ -162,7 +161,7 @@ def dispatch_effect(
         else DispatchArguments(fields.arguments, bool(fields.free_text))
     )
     try:
-        answered = permission.dispatch_with_policy(
+        answered = gated_commands.dispatch_with_policy(
             origin,
             path["effect"],
             process=fields.process,
@@ -190,7 +189,7 @@ def acknowledge_effect(
     Acknowledgements are never blocked.
     """
     try:
-        answered = permission.acknowledge_with_gates(
+        answered = gated_commands.acknowledge_with_gates(
             origin,
             path["effect"],
             attempt=fields.attempt,
@@ -213,7 +212,7 @@ def fail_effect(
             path["effect"],
             attempt=fields.attempt,
             reason=fields.reason,
-            observe=permission.classify_observation,
+            observe=gated_commands.classify_observation,
         )
     except LookupError:
         raise _effect_not_found() from None
@@ -226,7 +225,7 @@ def supersede_effect(
 ) -> Reply:
     """Withdraw an effect that has not happened."""
     try:
-        answered = permission.supersede_with_gates(origin, path["effect"])
+        answered = gated_commands.supersede_with_gates(origin, path["effect"])
     except LookupError:
         raise _effect_not_found() from None
     return _touch_and_reply(call, answered)
@@ -326,7 +325,7 @@ def _build_reply(
     if answered.refusal is not None:
         return build_effect_refusal(answered, process)
     body = effect_to_json(answered.effect)
-    body["answer"] = ledger_permission.agent_answer(answered.effect, answered.open_effect)
+    body["answer"] = permissions.agent_answer(answered.effect, answered.open_effect)
     if answered.attempt is not None:
         body |= {"attempt": answered.attempt.number, "remote_key": answered.attempt.remote_key}
     # Without an attempt the command is a plan; other commands name their attempt.

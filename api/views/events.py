@@ -41,7 +41,7 @@ def post_events(request: HttpRequest) -> HttpResponseBase:
     items, refused_results = parse.parse_items(call, parsed)
 
     def run() -> Reply:
-        results = record.record_events(call, items, refused_results, whole=atomic)
+        results = record.record_events(call, items, refused_results, atomic=atomic)
         return Reply(200, {"results": results})
 
     try:
@@ -63,22 +63,24 @@ def post_events(request: HttpRequest) -> HttpResponseBase:
 
 
 def _read_options(call: Call) -> bool:
-    """Return whether the batch is atomic. Problem if `judge` is not applicable."""
-    params = parse_parameters(call.request, {"atomic", "judge"})
-    for name in ("atomic", "judge"):
+    """Return whether the batch is atomic. Problem if `evaluate_policies` is not applicable."""
+    params = parse_parameters(call.request, {"atomic", "evaluate_policies"})
+    for name in ("atomic", "evaluate_policies"):
         if params.get(name, "false") not in ("true", "false"):
             raise Problem(
                 422, "invalid", f"`{name}` is invalid. Send true or false.", pointer=f"/{name}"
             )
-    if params.get("judge") == "true":
+    if params.get("evaluate_policies") == "true":
         if call.token.scope != "import":
             detail = (
-                "`judge` is only for tokens with scope `import`. Omit it; other reports are"
+                "`evaluate_policies` is only for tokens with scope `import`. Omit it; other reports are"
                 " always evaluated."
             )
-            raise Problem(422, "judge_is_for_imports", detail, pointer="/judge")
+            raise Problem(
+                422, "evaluate_policies_is_for_imports", detail, pointer="/evaluate_policies"
+            )
         if policies.load_active_policy(call.project) is None:
-            detail = "The project has no active policy. Activate one, or omit `judge`."
+            detail = "The project has no active policy. Activate one, or omit `evaluate_policies`."
             raise Problem(409, "no_policy", detail)
     return params.get("atomic") == "true"
 

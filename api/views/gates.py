@@ -62,12 +62,12 @@ _SHOWN_REASONS: Final = (
     "superseded",
     "bypassed",
     "happened",
-    "denied_final",
+    "denied_session",
 )
 _MESSAGE_ANSWERS: Final = {
     "denied": ("deny",),
-    "denied_final": ("deny_final",),
-    "returned": ("return",),
+    "denied_session": ("deny_session",),
+    "changes_requested": ("request_changes",),
 }
 
 
@@ -157,7 +157,7 @@ class _GateStates:
         self.changed = [body["id"] for body in bodies if _is_changed(body, since[UUID(body["id"])])]
         self.versions = {UUID(body["id"]): body["version"] for body in bodies}
         self.retry_after_s: int | None = 0
-        if any(body["held"] for body in bodies):
+        if any(body["stopped"] for body in bodies):
             self.retry_after_s = STOPPED_RETRY_AFTER_S
         elif all(body["status"] not in OPEN_STATUSES for body in bodies):
             self.retry_after_s = None
@@ -165,7 +165,7 @@ class _GateStates:
 
 def _is_changed(body: Mapping[str, Any], since: int) -> bool:
     """Return whether a gate is newer than `since`; -1 waits for a ruling."""
-    if body["held"] or body["status"] not in OPEN_STATUSES:
+    if body["stopped"] or body["status"] not in OPEN_STATUSES:
         return True
     return bool(body["status"] != "pending" if since < 0 else body["version"] > since)
 
@@ -202,7 +202,7 @@ def _wait_for_change(call: Call, since: Mapping[UUID, int], wait_s: int) -> _Gat
 def _next_deadline_s(bodies: Iterable[Mapping[str, Any]]) -> float:
     """Return the seconds until the next gate expires, which sends no notification."""
     ends = [
-        body["leave_until_us"] or body["decide_by_us"]
+        body["permission_until_us"] or body["decide_by_us"]
         for body in bodies
         if body["status"] in OPEN_STATUSES
     ]
@@ -237,7 +237,7 @@ def _gates_to_json(project: UUID, gates: list[Gate]) -> list[dict[str, Any]]:
     ]
 
 
-def _gate_to_json(gate: Gate, now: int, held: bool, message: str | None) -> dict[str, Any]:
+def _gate_to_json(gate: Gate, now: int, stopped: bool, message: str | None) -> dict[str, Any]:
     status = deadlines.current_gate_status(gate, now)
     reason = gate.reason if gate.reason in _SHOWN_REASONS else _REASON_BY_STATUS.get(status, status)
     body = {
@@ -248,13 +248,13 @@ def _gate_to_json(gate: Gate, now: int, held: bool, message: str | None) -> dict
         "tool": gate.tool,
         "status": status,
         "version": gate.version,
-        "proceed": status == "approved" and not held,
-        "held": held,
+        "proceed": status == "approved" and not stopped,
+        "stopped": stopped,
         "reason": reason,
         "risk": gate.risk,
         "requested_at_us": gate.requested_at_us,
         "decide_by_us": gate.decide_by_us,
-        "leave_until_us": gate.leave_until_us,
+        "permission_until_us": gate.permission_until_us,
     }
     return body if message is None else body | {"message": message}
 
@@ -291,13 +291,13 @@ def _status_condition(status: str, now: int) -> Q:
     """Return the condition for gates whose current status is `status`."""
     expired_conditions = {
         "expired": Q(status="pending", decide_by_us__lt=now),
-        "lapsed": Q(status="approved", leave_until_us__lt=now),
+        "expired_unused": Q(status="approved", permission_until_us__lt=now),
     }
     conditions: dict[str, Callable[[], Q]] = {
         "pending": lambda: Q(status="pending") & ~expired_conditions["expired"],
-        "approved": lambda: Q(status="approved") & ~expired_conditions["lapsed"],
+        "approved": lambda: Q(status="approved") & ~expired_conditions["expired_unused"],
         "expired": lambda: Q(status="expired") | expired_conditions["expired"],
-        "lapsed": lambda: Q(status="lapsed") | expired_conditions["lapsed"],
+        "expired_unused": lambda: Q(status="expired_unused") | expired_conditions["expired_unused"],
     }
     return conditions.get(status, lambda: Q(status=status))()
 

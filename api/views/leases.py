@@ -155,7 +155,7 @@ def post_heartbeats(request: HttpRequest) -> HttpResponseBase:
     fields = convert_to_struct(parse_body_object(request).value, leases.Heartbeats)
     heartbeats = [
         Heartbeat(UUID(heartbeat.lease), heartbeat.epoch, heartbeat.progress, heartbeat.quiet_s)
-        for heartbeat in fields.beats
+        for heartbeat in fields.heartbeats
     ]
     results: list[dict[str, Any]] = []
 

@@ -12,7 +12,7 @@ from api.reply import Reply
 from api.schemas import probes as schemas_probes
 from api.serializers import verdicts
 from api.serializers.effects import build_effect_refusal, effect_to_json
-from approvals import permission
+from approvals import gated_commands
 from ledger import probes, same_calls
 from ledger.models import Effect
 from sessions import sessions
@@ -48,13 +48,13 @@ def probe_effect(
             found=fields.found,
             external_reference=fields.external_reference or "",
             began_us=fields.began_us,
-            observe=permission.classify_observation,
+            observe=gated_commands.classify_observation,
         )
     except LookupError:
         raise _effect_not_found() from None
     if answered.refusal is not None:
         return build_effect_refusal(answered)
-    permission.end_gates_of_moved_effects([answered.effect], origin.received_us)
+    gated_commands.end_gates_of_moved_effects([answered.effect], origin.received_us)
     sessions.touch_session_nowait(call.project, answered.effect.session_id, call.received_us)
     verdict = verdicts.evaluate_verdict_json(call.project, answered.effect)
     return Reply(200, {"effect": effect_to_json(answered.effect), **verdict}, kept=False)

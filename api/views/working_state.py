@@ -75,7 +75,7 @@ def list_checkpoints(call: Call, session: UUID) -> HttpResponse:
     parse_parameters(call.request, set())
     rows = checkpoints.load_checkpoints(find_session(call.project, session))
     return build_json_response(
-        200, {"items": [checkpoints.checkpoint_to_json(row, whole=False) for row in rows]}
+        200, {"items": [checkpoints.checkpoint_to_json(row, with_state=False) for row in rows]}
     )
 
 

@@ -61,7 +61,7 @@ class Changes:
 
     files: tuple[FileDiff, ...] = ()
     commits: tuple[Commit, ...] = ()
-    told: tuple[str, ...] = ()
+    shown_names: tuple[str, ...] = ()
 
     @property
     def added(self) -> int:

@@ -7,7 +7,7 @@ from approvals.gates import deadlines, gates
 from approvals.gates.states import OPEN_STATUSES
 from approvals.models import Gate
 from journal import entries
-from ledger.permission import facts_to_json
+from ledger.permissions import facts_to_json
 from sessions import speakers
 
 

@@ -44,7 +44,7 @@ def current_gate_status(gate: Gate, now: int) -> str:
     if gate.status == "pending" and gate.decide_by_us < now:
         return "expired"
     if gate.status == "approved" and is_approval_expired(gate, now):
-        return "lapsed"
+        return "expired_unused"
     return gate.status
 
 
@@ -57,7 +57,7 @@ def settle_gate(row: EffectRow, gate: Gate, now: int) -> None:
 
 def settle_gate_of_effect(row: EffectRow, now: int) -> None:
     """Settle the gate of a locked effect whose permission is pending."""
-    settle_gate(row, Gate.objects.select_for_update().get(id=UUID(hex=row.leave_ref)), now)
+    settle_gate(row, Gate.objects.select_for_update().get(id=UUID(hex=row.permission_ref)), now)
 
 
 @transaction.atomic(durable=True)
@@ -74,7 +74,7 @@ def expire_due_gates(limit: int = 500) -> int:
     """Record passed deadlines, each gate in its own transaction; return how many."""
     now = now_us()
     undecided = Gate.objects.filter(status="pending", decide_by_us__lt=now)
-    unused = Gate.objects.filter(status="approved", leave_until_us__lt=now)
+    unused = Gate.objects.filter(status="approved", permission_until_us__lt=now)
     late = [
         gate for gates in (undecided, unused) for gate in gates.values_list("id", flat=True)[:limit]
     ]
@@ -83,10 +83,10 @@ def expire_due_gates(limit: int = 500) -> int:
 
 def settle_last_gate(row: EffectRow, now: int) -> None:
     """Record that an effect's last gate has expired, before a new decision."""
-    if row.leave_basis == "ruling" and row.leave_ref and row.leave == "granted":
+    if row.permission_basis == "ruling" and row.permission_ref and row.permission == "granted":
         gate = (
             Gate.objects.select_for_update()
-            .filter(id=UUID(hex=row.leave_ref), status__in=OPEN_STATUSES)
+            .filter(id=UUID(hex=row.permission_ref), status__in=OPEN_STATUSES)
             .first()
         )
         if gate is not None:
@@ -97,6 +97,6 @@ def is_approval_expired(gate: Gate, now: int) -> bool:
     """True if an approval expired unused."""
     return (
         gate.status in APPROVED_STATUSES
-        and gate.leave_until_us is not None
-        and gate.leave_until_us < now
+        and gate.permission_until_us is not None
+        and gate.permission_until_us < now
     )

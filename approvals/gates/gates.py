@@ -24,8 +24,8 @@ from approvals.policies.inputs import PlanPayload
 from db import raw_sql
 from db.clock import now_us
 from journal import entries, outbox
-from ledger import permission
-from ledger.permission import Grant
+from ledger import permissions
+from ledger.permissions import Grant
 from ledger.store.rows import EffectRow
 
 
@@ -59,7 +59,7 @@ def open_gate(request: GateDraft, effect: EffectRow, plan_position: int) -> None
         "minimum": requirement.minimum,
         "deny_threshold": requirement.deny_threshold,
         "decide_by_us": now + requirement.decide_within_s * US,
-        "leave_for_s": requirement.leave_for_s,
+        "valid_for_s": requirement.valid_for_s,
         "policy_set": request.policy_set.hex,
         "rule": request.rule,
         "risk": severity.risk,
@@ -111,7 +111,7 @@ def open_gate(request: GateDraft, effect: EffectRow, plan_position: int) -> None
         reason_of_yes=requirement.reason_of_yes,
         requested_at_us=now,
         decide_by_us=facts["decide_by_us"],
-        leave_for_s=requirement.leave_for_s,
+        valid_for_s=requirement.valid_for_s,
     )
     outbox.queue_delivery(
         origin.project,
@@ -143,9 +143,9 @@ def end_gate(
 
 def apply_gate_to_permission(row: EffectRow, gate: Gate, now: int) -> None:
     """Update the permission of a locked effect whose gate has ended."""
-    if row.leave in ("pending", "granted") and row.leave_ref == gate.id.hex:
-        leave, basis = PERMISSION_OF_STATUS[gate.status]
-        permission.store_grant(row, Grant(leave, basis, gate.id.hex), now)
+    if row.permission in ("pending", "granted") and row.permission_ref == gate.id.hex:
+        permission, basis = PERMISSION_OF_STATUS[gate.status]
+        permissions.store_grant(row, Grant(permission, basis, gate.id.hex), now)
 
 
 def approve_gate(row: EffectRow, gate: Gate, now: int, votes: int) -> None:
@@ -154,16 +154,18 @@ def approve_gate(row: EffectRow, gate: Gate, now: int, votes: int) -> None:
     Both rows are locked; the caller writes the entry of the decision. `votes` as of
     `change_gate_status`.
     """
-    until = now + gate.leave_for_s * US
-    change_gate_status(gate, "approved", votes=votes, decided_at_us=now, leave_until_us=until)
-    permission.store_grant(row, Grant(*PERMISSION_OF_STATUS["approved"], gate.id.hex, until), now)
+    until = now + gate.valid_for_s * US
+    change_gate_status(gate, "approved", votes=votes, decided_at_us=now, permission_until_us=until)
+    permissions.store_grant(row, Grant(*PERMISSION_OF_STATUS["approved"], gate.id.hex, until), now)
     entries.record_system_entry(
         gate.project_id,
         "effect.granted",
         event_id=entries.keyed_digest("granted", gate.id.hex),
-        text=_to_json({"effect": row.id, "leave": "granted", "basis": "ruling", "gate": gate.id}),
+        text=_to_json(
+            {"effect": row.id, "permission": "granted", "basis": "ruling", "gate": gate.id}
+        ),
         received_us=now,
-        facts=_to_json({"leave": "granted", "basis": "ruling", "until_us": until}),
+        facts=_to_json({"permission": "granted", "basis": "ruling", "until_us": until}),
         session=row.session_id,
         effect=row.id,
         subject=gate.id,
@@ -174,7 +176,7 @@ def approve_gate(row: EffectRow, gate: Gate, now: int, votes: int) -> None:
 def extend_gate(row: EffectRow, gate: Gate, until: int) -> None:
     """Extend the time to decide to `until`. Both rows are locked."""
     touch_gate(gate, decide_by_us=until)
-    permission.store_grant(
+    permissions.store_grant(
         row, Grant(*PERMISSION_OF_STATUS["pending"], gate.id.hex, until), now_us()
     )
 
@@ -216,7 +218,7 @@ def close_gate(
         else {"decided_at_us": now}
     )
     change_gate_status(gate, status, votes=votes, ended_at_us=now, reason=reason, **decided)
-    if status not in ("denied", "denied_final"):
+    if status not in ("denied", "denied_session"):
         _record_gate_entry(gate, f"gate.{status}", now, {"reason": reason, **more_facts}, actor)
     enqueue_gate_notification(gate, now)
 

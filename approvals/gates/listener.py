@@ -22,7 +22,7 @@ from django.db import connection, connections, transaction
 from db import job_heartbeats, notify
 from db.notify import ALL_LISTENERS, GATE_CHANNEL
 
-log = structlog.get_logger("gatebook.waker")
+log = structlog.get_logger("gatebook.gate_listener")
 
 POLL_INTERVAL_S: Final = 0.002  # on SQLite, and only while requests wait
 CONNECTION_CHECK_S: Final = 2.0  # a silently dead connection is detected after this time
@@ -78,7 +78,7 @@ class GateListener:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start listening, even without waiters, and record heartbeats every BEAT_EVERY_S.
+        """Start listening, even without waiters, and record heartbeats every HEARTBEAT_EVERY_S.
 
         For processes that serve HTTP: the heartbeat also shows that the web server is up.
         """
@@ -157,7 +157,7 @@ class GateListener:
 
     def _start_thread(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="waker", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="gate_listener", daemon=True)
             self._thread.start()
 
     def _record_heartbeat(self) -> None:
@@ -165,7 +165,7 @@ class GateListener:
         if not self._has_heartbeat or self._draining or time.monotonic() < self._next_heartbeat_at:
             return
         self._next_heartbeat_at = time.monotonic() + HEARTBEAT_INTERVAL_S
-        job_heartbeats.record_heartbeat("waker")
+        job_heartbeats.record_heartbeat("gate_listener")
         connection.close()
 
     def ring(self, gates: set[UUID] | None) -> None:
@@ -218,8 +218,8 @@ class GateListener:
             while not self._is_stopping:
                 self._record_heartbeat()
                 heard = {
-                    notice.payload
-                    for notice in own.notifies(timeout=CONNECTION_CHECK_S, stop_after=1)
+                    notify.payload
+                    for notify in own.notifies(timeout=CONNECTION_CHECK_S, stop_after=1)
                 }
                 if heard:
                     gates = set()

@@ -4,17 +4,24 @@ from typing import Final
 
 # Status -> next statuses. A status that is not a key is final.
 GATE_TRANSITIONS: Final[dict[str, tuple[str, ...]]] = {
-    "pending": ("approved", "denied", "denied_final", "returned", "expired", "cancelled"),
-    "approved": ("used", "lapsed", "revoked", "cancelled"),
+    "pending": (
+        "approved",
+        "denied",
+        "denied_session",
+        "changes_requested",
+        "expired",
+        "cancelled",
+    ),
+    "approved": ("used", "expired_unused", "revoked", "cancelled"),
 }
 OPEN_STATUSES: Final = tuple(GATE_TRANSITIONS)
 FINAL_STATUSES: Final = (
     "used",
     "denied",
-    "denied_final",
-    "returned",
+    "denied_session",
+    "changes_requested",
     "expired",
-    "lapsed",
+    "expired_unused",
     "revoked",
     "cancelled",
 )
@@ -22,7 +29,7 @@ GATE_STATUSES: Final = (*OPEN_STATUSES, *FINAL_STATUSES)
 APPROVED_STATUSES: Final = (
     "approved",
     "used",
-    "lapsed",
+    "expired_unused",
     "revoked",
 )  # the quorum approved at some time
 
@@ -30,15 +37,15 @@ APPROVED_STATUSES: Final = (
 PERMISSION_OF_STATUS: Final[dict[str, tuple[str, str]]] = {
     "pending": ("pending", "policy"),
     "approved": ("granted", "ruling"),
-    "denied": ("refused", "ruling"),
-    "denied_final": ("refused", "ruling"),
-    "expired": ("refused", "expired"),
-    "returned": ("held", "returned"),
-    "lapsed": ("held", "lapsed"),
-    "revoked": ("held", "revoked"),
-    "cancelled": ("held", "cancelled"),
+    "denied": ("denied", "ruling"),
+    "denied_session": ("denied", "ruling"),
+    "expired": ("denied", "expired"),
+    "changes_requested": ("none", "changes_requested"),
+    "expired_unused": ("none", "expired_unused"),
+    "revoked": ("none", "revoked"),
+    "cancelled": ("none", "cancelled"),
 }
-VOTE_ANSWERS: Final = ("approve", "deny", "deny_final", "return")
+VOTE_ANSWERS: Final = ("approve", "deny", "deny_session", "request_changes")
 RULE_OUTCOMES: Final = ("allow", "ask", "deny")  # from the laxest to the strictest
 POLICY_MODES: Final = ("observe", "enforce")
 STEP_UPS: Final = ("none", "reauth", "typed_digest")  # from the laxest to the strictest
@@ -56,7 +63,7 @@ GATE_END_REASONS: Final = (
     "superseded",  # the effect was withdrawn, or reported as withdrawn
     "bypassed",  # evidence shows that the effect ran without approval
     "happened",  # an earlier attempt turned out to have happened
-    "denied_final",  # the same action was denied for the session
+    "denied_session",  # the same action was denied for the session
     "digest_mismatch",
     "precondition_changed",
     "requirement_changed",

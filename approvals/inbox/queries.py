@@ -217,7 +217,10 @@ def count_not_enforced(project: Project) -> int:
     """Count plans of 7 days that an enforced policy would have held or refused."""
     since = now_us() - WINDOW_US
     effects = Effect.objects.filter(
-        project=project, judged__in=("ask", "deny"), enforced=False, received_us__gte=since
+        project=project,
+        policy_outcome__in=("ask", "deny"),
+        policy_enforced=False,
+        received_us__gte=since,
     )
     return effects.count()
 

@@ -41,8 +41,12 @@ from ledger.tools.cache import UNDECLARED
 from web.templatetags.gatebook import derive_shown_state
 
 # The answer that ended a gate of this status; gates of other statuses were approved.
-_DECIDING_ANSWERS: Final = {"denied": "deny", "denied_final": "deny_final", "returned": "return"}
-_OUTCOME_FIELDS: Final = ("state", "leave", "outcome", "deadline_us")
+_DECIDING_ANSWERS: Final = {
+    "denied": "deny",
+    "denied_session": "deny_session",
+    "changes_requested": "request_changes",
+}
+_OUTCOME_FIELDS: Final = ("state", "permission", "outcome", "deadline_us")
 _PLAN_CHARACTERS: Final = 16_384  # characters of a plan that a row reads
 
 
@@ -173,7 +177,9 @@ def load_inbox_rows(listed: Sequence[UUID]) -> list[InboxRow]:
                     deciders.get((gate.id, _DECIDING_ANSWERS.get(gate.status, "approve")), ())
                 ),
                 became=_effect_state(gate, now) if gate.status == "used" else "",
-                afterwards=describe_aftermath(gate.status, gate.effect_state, gate.effect_leave)
+                afterwards=describe_aftermath(
+                    gate.status, gate.effect_state, gate.effect_permission
+                )
                 if gate.status not in (*OPEN_STATUSES, "used")
                 else "",
                 votes=sum(
@@ -203,7 +209,7 @@ _GATE_COLUMNS: Final = (
     "requested_at_us",
     "decide_by_us",
     "decided_at_us",
-    "leave_until_us",
+    "permission_until_us",
     "session_id",
     "agent_id",
     "effect_id",

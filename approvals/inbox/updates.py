@@ -9,8 +9,8 @@ _DECIDING_ANSWERS = {  # status -> the answer of the vote that decided it
     "approved": "approve",
     "used": "approve",
     "denied": "deny",
-    "denied_final": "deny_final",
-    "returned": "return",
+    "denied_session": "deny_session",
+    "changes_requested": "request_changes",
 }
 
 

@@ -152,9 +152,9 @@ class Migration(migrations.Migration):
                 ("version", models.IntegerField(default=1)),
                 ("requested_at_us", models.BigIntegerField()),
                 ("decide_by_us", models.BigIntegerField()),
-                ("leave_for_s", models.IntegerField(default=600)),
+                ("valid_for_s", models.IntegerField(default=600)),
                 ("decided_at_us", models.BigIntegerField(null=True)),
-                ("leave_until_us", models.BigIntegerField(null=True)),
+                ("permission_until_us", models.BigIntegerField(null=True)),
                 ("used_at_us", models.BigIntegerField(null=True)),
                 ("used_attempt", models.IntegerField(null=True)),
                 ("ended_at_us", models.BigIntegerField(null=True)),
@@ -332,7 +332,7 @@ class Migration(migrations.Migration):
                     ("expired_position__isnull", True), ("revoked_at_us__isnull", True)
                 ),
                 fields=["ends_at_us"],
-                name="exemption_end_is_untold",
+                name="exemption_end_is_not_recorded",
             ),
         ),
         migrations.AddConstraint(
@@ -456,14 +456,14 @@ class Migration(migrations.Migration):
             model_name="gate",
             index=models.Index(
                 condition=models.Q(("status", "approved")),
-                fields=["leave_until_us"],
+                fields=["permission_until_us"],
                 name="gate_approved_by_end",
             ),
         ),
         migrations.AddIndex(
             model_name="gate",
             index=models.Index(
-                condition=models.Q(("status", "denied_final")),
+                condition=models.Q(("status", "denied_session")),
                 fields=["session", "digest"],
                 name="gate_denied_for_good",
             ),
@@ -522,7 +522,7 @@ class Migration(migrations.Migration):
                             "superseded",
                             "bypassed",
                             "happened",
-                            "denied_final",
+                            "denied_session",
                             "digest_mismatch",
                             "precondition_changed",
                             "requirement_changed",
@@ -636,8 +636,8 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="gate",
             constraint=models.CheckConstraint(
-                condition=models.Q(("leave_for_s__gte", 1), ("leave_for_s__lte", 86400)),
-                name="gate_leave_lasts_at_most_a_day",
+                condition=models.Q(("valid_for_s__gte", 1), ("valid_for_s__lte", 86400)),
+                name="gate_permission_lasts_at_most_a_day",
             ),
         ),
         migrations.AddConstraint(
@@ -645,7 +645,8 @@ class Migration(migrations.Migration):
             constraint=models.CheckConstraint(
                 condition=models.Q(
                     models.Q(
-                        ("status__one_of", ("approved", "used", "lapsed", "revoked")), _negated=True
+                        ("status__one_of", ("approved", "used", "expired_unused", "revoked")),
+                        _negated=True,
                     ),
                     ("decided_at_us__lte", models.F("decide_by_us")),
                     _connector="OR",
@@ -658,21 +659,22 @@ class Migration(migrations.Migration):
             constraint=models.CheckConstraint(
                 condition=models.Q(
                     models.Q(
-                        ("status__one_of", ("approved", "used", "lapsed", "revoked")), _negated=True
+                        ("status__one_of", ("approved", "used", "expired_unused", "revoked")),
+                        _negated=True,
                     ),
                     (
-                        "leave_until_us",
+                        "permission_until_us",
                         django.db.models.expressions.CombinedExpression(
                             models.F("decided_at_us"),
                             "+",
                             django.db.models.expressions.CombinedExpression(
-                                models.F("leave_for_s"), "*", models.Value(1000000)
+                                models.F("valid_for_s"), "*", models.Value(1000000)
                             ),
                         ),
                     ),
                     _connector="OR",
                 ),
-                name="gate_leave_has_an_end",
+                name="gate_permission_has_an_end",
             ),
         ),
         migrations.AddConstraint(
@@ -693,12 +695,12 @@ class Migration(migrations.Migration):
                     models.Q(("status", "used"), _negated=True),
                     models.Q(
                         ("used_at_us__isnull", False),
-                        ("used_at_us__lte", models.F("leave_until_us")),
+                        ("used_at_us__lte", models.F("permission_until_us")),
                         ("used_attempt__isnull", False),
                     ),
                     _connector="OR",
                 ),
-                name="gate_is_used_while_its_leave_lasts",
+                name="gate_is_used_while_its_permission_lasts",
             ),
         ),
         migrations.AddConstraint(
@@ -726,10 +728,10 @@ class Migration(migrations.Migration):
                             (
                                 "used",
                                 "denied",
-                                "denied_final",
-                                "returned",
+                                "denied_session",
+                                "changes_requested",
                                 "expired",
-                                "lapsed",
+                                "expired_unused",
                                 "revoked",
                                 "cancelled",
                             ),
@@ -783,7 +785,9 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="vote",
             constraint=models.CheckConstraint(
-                condition=models.Q(("answer__in", ("approve", "deny", "deny_final", "return"))),
+                condition=models.Q(
+                    ("answer__in", ("approve", "deny", "deny_session", "request_changes"))
+                ),
                 name="vote_answer_is_known",
             ),
         ),

@@ -133,7 +133,9 @@ class DryRun:
             )
             count = self._counter(row)
             before = (
-                policy.judge(policy_input, count) if policy else PolicyDecision("allow", "", None)
+                policy.evaluate(policy_input, count)
+                if policy
+                else PolicyDecision("allow", "", None)
             )
             after = evaluate_rules(self.draft, policy_input, self.mode, count)
             outcome_before, outcome_after = (

@@ -166,7 +166,7 @@ def _require() -> dict[str, Any]:
         "deny_threshold": people,
         "rationale": rationale,
         "decide_within": _LENGTH,
-        "leave_for": _LENGTH,
+        "valid_for": _LENGTH,
         "self_approval": {"type": "boolean"},
     }
     return _object({name: properties[name] for name in rules.REQUIRE_KEYS}, ())

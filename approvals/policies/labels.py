@@ -103,7 +103,7 @@ def describe_requirement(requirement: Requirement) -> str:
     if requirement.deny_threshold > 1:
         parts.append(f"{requirement.deny_threshold} denials to deny")
     parts.append(f"decide within {format_duration(requirement.decide_within_s)}")
-    parts.append(f"approval valid {format_duration(requirement.leave_for_s)}")
+    parts.append(f"approval valid {format_duration(requirement.valid_for_s)}")
     return " · ".join(parts)
 
 

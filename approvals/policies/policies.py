@@ -46,7 +46,7 @@ class ActivePolicy(NamedTuple):
     mode: str
     compiled: CompiledPolicy
 
-    def judge(self, policy_input: PolicyInput, count: RateCounter) -> PolicyDecision:
+    def evaluate(self, policy_input: PolicyInput, count: RateCounter) -> PolicyDecision:
         """Decide `policy_input` by these rules."""
         return evaluate_rules(self.compiled, policy_input, self.mode, count)
 
@@ -152,7 +152,7 @@ _NIL_UUID: Final = UUID(int=0)
 _CONTEXT_SQL: Final = (
     "SELECT current.policy_set_id, current.mode,"
     " EXISTS (SELECT 1 FROM ledger_stop WHERE project_id = %s AND lifted_at_us IS NULL),"
-    " EXISTS (SELECT 1 FROM approvals_gate WHERE session_id = %s AND status = 'denied_final'),"
+    " EXISTS (SELECT 1 FROM approvals_gate WHERE session_id = %s AND status = 'denied_session'),"
     f" EXISTS (SELECT 1 FROM agent_sessions_session WHERE id = %s AND status IN ({_ENDED})),"
     " (SELECT patterns_version FROM accounts_repository WHERE id = %s),"
     " EXISTS (SELECT 1 FROM agent_sessions_capacity WHERE agent_id = %s AND paced_until_us > %s),"

@@ -78,7 +78,7 @@ REQUIRE_KEYS: Final = (
     "deny_threshold",
     "rationale",
     "decide_within",
-    "leave_for",
+    "valid_for",
     "self_approval",
 )
 RATIONALE_KEYS: Final = ("on", "minimum_characters", "ticket")
@@ -363,10 +363,10 @@ def _require(node: Node, label: str, match: dict[str, Any]) -> Requirement:
         values["decide_within_s"] = yaml_reader.expect_duration(
             fields["decide_within"], f"decide_within in {label_of_require}", most
         )
-    if "leave_for" in fields:
-        values["leave_for_s"] = yaml_reader.expect_duration(
-            fields["leave_for"],
-            f"leave_for in {label_of_require}",
+    if "valid_for" in fields:
+        values["valid_for_s"] = yaml_reader.expect_duration(
+            fields["valid_for"],
+            f"valid_for in {label_of_require}",
             states.MAX_VALID_FOR_S,
         )
     if "rationale" in fields:

@@ -28,7 +28,7 @@ class Requirement:
     rationale_characters: int = 10
     ticket: str = ""  # a glob that a word of the reason must match; empty for none
     decide_within_s: int = states.DEFAULT_DECIDE_WITHIN_S
-    leave_for_s: int = states.DEFAULT_VALID_FOR_S
+    valid_for_s: int = states.DEFAULT_VALID_FOR_S
     self_approval: bool = False
 
     def as_dict(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ class Requirement:
             int(bool(self.ticket)),
             len(self.distinct_from),
             -self.deny_threshold,
-            -self.leave_for_s,
+            -self.valid_for_s,
             -self.decide_within_s,
         )
 
@@ -135,6 +135,6 @@ def is_stricter_requirement(new: Requirement, old: Requirement) -> bool:
         and new.rationale_characters <= old.rationale_characters
         and new.ticket in ("", old.ticket)
         and new.decide_within_s >= old.decide_within_s
-        and new.leave_for_s >= old.leave_for_s
+        and new.valid_for_s >= old.valid_for_s
         and (new.self_approval or not old.self_approval)
     )

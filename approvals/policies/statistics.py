@@ -34,7 +34,7 @@ class RuleStatistics:
     requests: int = 0
     approved: int = 0
     denied: int = 0
-    returned: int = 0
+    changes_requested: int = 0
     expired: int = 0
     waiting: int = 0
     quick: int = 0
@@ -107,10 +107,10 @@ class RuleMatchCounts:
 # The newest effects by the index effect_by_opening. An index on the rule would cost every effect an
 # entry for this page alone.
 _MATCHES_SQL: Final = """
-SELECT judged_by, judged, COUNT(*) FROM (
-  SELECT judged_by, judged FROM ledger_effect WHERE project_id = %s AND opened_position > %s
+SELECT policy_rule, policy_outcome, COUNT(*) FROM (
+  SELECT policy_rule, policy_outcome FROM ledger_effect WHERE project_id = %s AND opened_position > %s
   ORDER BY opened_position DESC LIMIT %s
-) AS lately WHERE judged_by <> '' GROUP BY judged_by, judged
+) AS lately WHERE policy_rule <> '' GROUP BY policy_rule, judged
 """
 
 
@@ -125,8 +125,8 @@ def count_rule_matches(project: Project, name: str, since_us: int) -> dict[str, 
         cursor.execute(
             _MATCHES_SQL, [vendor_id(project.id), find_position_before(since_us), MOST_EFFECTS]
         )
-        for judged_by, outcome, count in cursor.fetchall():
-            policy_set, _, rule = judged_by.partition("/")
+        for policy_rule, outcome, count in cursor.fetchall():
+            policy_set, _, rule = policy_rule.partition("/")
             if policy_set.partition("@")[0] == name:
                 setattr(by_rule[rule], outcome, getattr(by_rule[rule], outcome) + count)
     return by_rule
@@ -167,7 +167,7 @@ def load_rule_statistics(
                 "approved"
                 if status in APPROVED_STATUSES
                 else "denied"
-                if status == "denied_final"
+                if status == "denied_session"
                 else status
             )
             if column in _COUNTED_STATUSES:
@@ -188,7 +188,7 @@ def load_rule_statistics(
     return by_rule
 
 
-_COUNTED_STATUSES: Final = ("approved", "denied", "returned", "expired", "waiting")
+_COUNTED_STATUSES: Final = ("approved", "denied", "changes_requested", "expired", "waiting")
 _VOTE_FIELDS: Final = (
     "gate__rule",
     "gate__opened_position",

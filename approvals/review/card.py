@@ -56,7 +56,7 @@ class CallArgument:
     name: str
     text: str
     kind: str
-    told: bool = False
+    shown_above: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Card:
                 piece
                 for name in COMMAND_ARGUMENTS
                 for piece in self.pieces
-                if piece.name == name and not piece.told
+                if piece.name == name and not piece.shown_above
             ),
             None,
         )
@@ -131,7 +131,7 @@ class Card:
         return sum(map(_count_lines, self._iterate_texts()))
 
     def _iterate_texts(self) -> Iterator[str]:
-        yield from (piece.text for piece in self.pieces if not piece.told)
+        yield from (piece.text for piece in self.pieces if not piece.shown_above)
         yield from (row.text for file in self.changes.files for row in file.rows)
         for commit in self.changes.commits:
             yield f"{commit.name} {commit.title} {commit.author}"
@@ -163,7 +163,7 @@ def build_card(gate: Gate, plan: Mapping[str, Any] | None = None) -> Card:
     preconditions = preconditions if isinstance(preconditions, dict) else {}
     changed = extract_changes(arguments, preconditions)
     tool = Tool.objects.filter(project=gate.project_id, name=gate.tool).first()
-    pieces = _build_pieces(arguments, changed.told)
+    pieces = _build_pieces(arguments, changed.shown_names)
     claim = plan["why"] if isinstance(plan.get("why"), str) else ""
     verified = (
         _verify_arguments(gate.tool, arguments, plan, effect.intent_digest) if plan else "unknown"

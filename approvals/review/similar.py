@@ -94,14 +94,14 @@ class SimilarDecisions:
     alike: list[SimilarGates] = field(default_factory=list)
     others: list[Gate] = field(default_factory=list)
     last_no: Vote | None = None
-    said: str = ""
+    reason_text: str = ""
     again: LastRefusal | None = None
 
 
 _STATUS_LABELS: Final = {
-    **dict.fromkeys(("approved", "used", "lapsed"), "approved"),
-    **dict.fromkeys(("denied", "denied_final"), "denied"),
-    **{name: name for name in ("returned", "expired", "revoked", "cancelled")},
+    **dict.fromkeys(("approved", "used", "expired_unused"), "approved"),
+    **dict.fromkeys(("denied", "denied_session"), "denied"),
+    **{name: name for name in ("changes_requested", "expired", "revoked", "cancelled")},
     "pending": "waiting",
 }
 
@@ -141,7 +141,7 @@ def load_similar_decisions(gate: Gate, plan: Mapping[str, Any]) -> SimilarDecisi
         result.last_no = noes.order_by("-voted_at_us").first()
     if result.last_no is not None:
         reason = load_plan_body(result.last_no.position).get("reason")
-        result.said = reason if isinstance(reason, str) else ""
+        result.reason_text = reason if isinstance(reason, str) else ""
     return result
 
 

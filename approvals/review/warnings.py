@@ -18,8 +18,8 @@ from approvals.policies.working_hours import WorkingHours
 from db.compiled_query import CompiledQuerySet
 from ledger.models import Effect
 
-REFUSED_STATUSES: Final = ("denied", "denied_final", "returned")
-REFUSING_ANSWERS: Final = ("deny", "deny_final", "return")
+REFUSED_STATUSES: Final = ("denied", "denied_session", "changes_requested")
+REFUSING_ANSWERS: Final = ("deny", "deny_session", "request_changes")
 # Annotations for a query of gates. Earlier requests have any status; uses are effects of any kind.
 FIRST_OF_AGENT: Final = ~Exists(
     Gate.objects.filter(
@@ -71,7 +71,7 @@ class LastRefusal:
     @property
     def word(self) -> str:
         """How it was refused: denied, denied for this session, or returned."""
-        return "denied for this session" if self.status == "denied_final" else self.status
+        return "denied for this session" if self.status == "denied_session" else self.status
 
     def __str__(self) -> str:
         return f"g_{self.position}"
@@ -143,7 +143,7 @@ _EFFECT_FIELDS: Final = tuple(f"effect__{name}" for name in REQUEST_IDENTITY)
 
 def _select_refusals(project: UUID, digests: Sequence[str]) -> Any:
     gates = Gate.objects.filter(
-        ~Q(effect__leave_ref=""),  # selects the partial index
+        ~Q(effect__permission_ref=""),  # selects the partial index
         effect__project=project,
         effect__intent_digest__in=digests,
         status__in=REFUSED_STATUSES,

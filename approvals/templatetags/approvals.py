@@ -120,9 +120,9 @@ def reauthentication(vote: Vote) -> SafeString:
 
 _VOTE_STATES: Final = {  # answer -> class, shape in the sprite, text
     "approve": ("is-ack", "decided", "approved"),
-    "return": ("is-compensated", "compensated", "asked for changes"),
+    "request_changes": ("is-compensated", "compensated", "asked for changes"),
     "deny": ("is-failed", "failed", "denied"),
-    "deny_final": ("is-failed", "failed", "denied for this session"),
+    "deny_session": ("is-failed", "failed", "denied for this session"),
 }
 
 
@@ -176,9 +176,9 @@ def time_left(until_us: int) -> SafeString:
     The script counts down below one hour.
     """
     seconds = max(0, (until_us - now_us()) // _US)
-    look = ' class="soon"' if seconds < SOON_S else ""
+    style = ' class="soon"' if seconds < SOON_S else ""
     return format_markup(
-        '<span{} data-left="{}">{}</span>', SafeString(look), str(seconds), format_seconds(seconds)
+        '<span{} data-left="{}">{}</span>', SafeString(style), str(seconds), format_seconds(seconds)
     )
 
 
@@ -288,7 +288,7 @@ def diff_row(row: DiffRow) -> SafeString:
 @register.filter
 def step_state(effect: Effect) -> SafeString:
     """Render the state of an effect as a shape, for the list of neighbouring effects."""
-    shown = state_with(derive_shown_state(effect, now_us()), effect.outcome, effect.leave)
+    shown = state_with(derive_shown_state(effect, now_us()), effect.outcome, effect.permission)
     return format_markup("{}", SafeString(f'<span class="is-step">{shown}</span>'))
 
 

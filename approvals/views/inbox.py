@@ -195,7 +195,9 @@ def gate_context(
         "outside": outside.get(gate.id),
         "chain": (chain := review_context.load_neighbouring_steps(gate)),
         "own_step": next((step for step in chain if step.effect.id == gate.effect_id), None),
-        "afterwards": labels.describe_aftermath(gate.status, gate.effect.state, gate.effect.leave),
+        "afterwards": labels.describe_aftermath(
+            gate.status, gate.effect.state, gate.effect.permission
+        ),
         "votes": votes,
         "approvals": approvals,
         "missing_approvals": max(0, gate.minimum - approvals),
@@ -213,7 +215,7 @@ def gate_context(
         "token": form_token.sign_gate_snapshot(gate, request.membership, shown, len(votes)),
         "requested_lately": now - gate.requested_at_us < DAY_US,
         "left_s": max(0, (gate.decide_by_us - now) // US),
-        "permission_left_s": max(0, ((gate.leave_until_us or now) - now) // US),
+        "permission_left_s": max(0, ((gate.permission_until_us or now) - now) // US),
         "stop": stops.find_blocking_stop(gate),
         "effect_violations": violations.load_effect_violations(gate.effect),
         "resolution": _resolution(gate),

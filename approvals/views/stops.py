@@ -28,7 +28,7 @@ def stops_page(request: MemberRequest) -> HttpResponse:
     context = {
         "stops": stops.describe_stops(standing),
         "may_rule": has_role(request.membership, "reviewer"),
-        "project_is_stopped": any(hold.scope == "project" for hold in standing),
+        "project_is_stopped": any(stop.scope == "project" for stop in standing),
     }
     return render(request, "approvals/stops.html", context)
 
@@ -62,7 +62,7 @@ def stop_page(request: MemberRequest) -> HttpResponse:
             messages.success(
                 request, "Stopped. New dispatches are blocked until the stop is lifted."
             )
-            return redirect(url or "holds")
+            return redirect(url or "stops")
     context = {
         "scope": scope,
         "subject": subject,
@@ -77,15 +77,15 @@ def stop_page(request: MemberRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @role_required("reviewer")
-def lift_stop_page(request: MemberRequest, hold: UUID) -> HttpResponse:
+def lift_stop_page(request: MemberRequest, stop: UUID) -> HttpResponse:
     """Ask for a reason, then lift a stop."""
-    hold_row = get_object_or_404(request.membership.project.holds.select_related("set_by"), pk=hold)
+    stop_row = get_object_or_404(request.membership.project.stops.select_related("set_by"), pk=stop)
     error = ""
     if request.method == "POST":
         try:
             lifted = retry.run_with_retry(
                 lambda: ledger_stops.lift_stop(
-                    hold_row, request.POST.get("reason", ""), request.user
+                    stop_row, request.POST.get("reason", ""), request.user
                 )
             )
         except ChangeRefused as refusal:
@@ -93,9 +93,9 @@ def lift_stop_page(request: MemberRequest, hold: UUID) -> HttpResponse:
         else:
             text = "Lifted. Agents can dispatch again." if lifted else "Already lifted."
             messages.success(request, text)
-            return redirect("holds")
+            return redirect("stops")
     context = {
-        "stop": stops.describe_stops([hold_row])[0],
+        "stop": stops.describe_stops([stop_row])[0],
         "error": error,
         "reason": request.POST.get("reason", ""),
     }

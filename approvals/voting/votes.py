@@ -75,7 +75,7 @@ def cast_vote(
     step_up: str = "none",
     password_at_us: int | None = None,
 ) -> VoteResult:
-    """Vote on a gate: approve | deny | deny_final | return.
+    """Vote on a gate: approve | deny | deny_session | return.
 
     `step_up` is the strongest proof that the person just gave. `password_at_us` is when they typed
     the password it rests on, up to five minutes earlier.
@@ -179,7 +179,7 @@ def needs_reason(gate: Gate, answer: str) -> bool:
 
 def _requires_reason(requirement: Requirement, answer: str) -> bool:
     if answer != "approve":
-        return answer == "return" or requirement.rationale != "none"
+        return answer == "request_changes" or requirement.rationale != "none"
     return requirement.rationale == "always"
 
 
@@ -338,10 +338,10 @@ def _apply_votes(row: EffectRow, gate: Gate, vote: Vote, now: int) -> None:
             .values_list("answer", flat=True)
         )
     ruling = ""
-    if vote.answer == "return":
-        ruling = "returned"
+    if vote.answer == "request_changes":
+        ruling = "changes_requested"
     elif len(denials) >= gate.deny_threshold:
-        ruling = "denied_final" if "deny_final" in denials else "denied"
+        ruling = "denied_session" if "deny_session" in denials else "denied"
     elif sum(not approval.fault for approval in approvals) >= gate.minimum:
         ruling = "approved"
     if not ruling:
@@ -362,7 +362,7 @@ def _apply_votes(row: EffectRow, gate: Gate, vote: Vote, now: int) -> None:
         gates.approve_gate(row, gate, now, 1)
     else:
         gates.end_gate(row, gate, ruling, "", now, vote.actor, votes=1)
-    if ruling == "returned":
+    if ruling == "changes_requested":
         # For an agent that no longer waits. The reason is stored with the vote and not repeated.
         subject = f"{gate}: changes requested"
         text = f"{gate} needs changes. Read them at GET /api/v1/gates/{gate.id}, then plan again."

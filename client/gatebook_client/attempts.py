@@ -40,12 +40,12 @@ from gatebook_client.types import (
 )
 
 TIMEOUTS = (TimeoutError, subprocess.TimeoutExpired, httpx.TimeoutException)
-_REPLAN_CODES = ("GATE_PENDING", "GATE_GONE", "NO_LEAVE", "ALREADY_DISPATCHED", "key_reuse")
+_REPLAN_CODES = ("GATE_PENDING", "GATE_GONE", "NO_PERMISSION", "ALREADY_DISPATCHED", "key_reuse")
 _REFUSED_REASONS = (
     "denied",
-    "denied_final",
+    "denied_session",
     "expired",
-    "returned",
+    "changes_requested",
     "revoked",
     "cancelled",
     "by_agent",
@@ -134,10 +134,12 @@ class Attempts:
                 raise error.with_consequence(f"{request.name} was not begun.") from error
             except Refused as refusal:
                 self.raise_if_ended(refusal)
-                if refusal.code != "HELD" and refusal.status != 429:
+                if refusal.code != "STOPPED" and refusal.status != 429:
                     raise
                 if not wait_reported:
-                    request.on_wait("stop" if refusal.code == "HELD" else "pace", refusal.problem)
+                    request.on_wait(
+                        "stop" if refusal.code == "STOPPED" else "pace", refusal.problem
+                    )
                 wait_reported = True
                 pause_s = float(refusal.problem.get("retry_after_s") or waiting.PAUSE_S)
                 waiting.sleep_or_raise(

@@ -180,7 +180,7 @@ def _line(effect: Json) -> str:
     reference = str(effect.get("external_reference") or "")
     state = (
         f"{effect['handle']:>8}  {effect['state']:<12}  {effect.get('outcome') or '':<7}"
-        f"  {effect['leave']:<8}"
+        f"  {effect['permission']:<8}"
     )
     return f"{state}  {effect['tool']:<20}  {effect['effect_key']}  {reference}"
 
@@ -240,7 +240,7 @@ def _wait(client: Client, options: argparse.Namespace) -> int:
         if "gate" not in effect:
             _say(
                 f"The effect has no gate. Its state is {effect['state']}, its permission "
-                f"{effect['leave']}."
+                f"{effect['permission']}."
             )
             return 0 if effect["answer"] in ("proceed", "done") else REFUSED
     waiting.wait_for_permission(_Watcher(client), effect, until)

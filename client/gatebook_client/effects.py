@@ -49,7 +49,7 @@ def list_open_effects(effects: Attempts) -> list[Json]:
     planned = [
         effect
         for effect in _list_effects(effects, {"state": "planned"})
-        if effect.get("leave") in ("pending", "granted")
+        if effect.get("permission") in ("pending", "granted")
     ]
     by_id = {
         str(effect["id"]): effect
@@ -223,7 +223,7 @@ class Effects(Attempts):
         effect, answer = str(planned["id"]), planned.get("answer")
         if answer == "proceed":
             return self.dispatch(effect, request)
-        if answer == "wait" and planned.get("leave") == "pending":
+        if answer == "wait" and planned.get("permission") == "pending":
             request.on_wait("gate", planned)
             waiting.wait_for_permission(self.session, planned, request.until)
             return self.dispatch(effect, request)
@@ -244,7 +244,7 @@ class Effects(Attempts):
 
     def _permission_error(self, planned: Json) -> PermissionRefused:
         effect = str(planned["id"])
-        if planned.get("state") == "failed" and planned.get("leave") in ("used", "held"):
+        if planned.get("state") == "failed" and planned.get("permission") in ("used", "none"):
             return PermissionRefused(effect, "attempts_spent")
         if "gate" not in planned:
             return PermissionRefused(effect, "refused")
@@ -344,12 +344,12 @@ class Effects(Attempts):
 
         Return None if the effect must be planned again.
         """
-        if verdict.needs_leave:
+        if verdict.needs_permission:
             planned = self._plan(request, verdict.effect_json.get("effect_key"))
-            if planned.get("leave") == "pending":
+            if planned.get("permission") == "pending":
                 request.on_wait("gate", planned)
                 waiting.wait_for_permission(self.session, planned, request.until)
-            elif planned.get("leave") != "granted":
+            elif planned.get("permission") != "granted":
                 raise self._permission_error(planned)
         return self.dispatch(verdict.effect, request, replays=verdict.attempt)
 

@@ -61,10 +61,10 @@ class PermissionRefused(GatebookError):
 REFUSAL_SENTENCES = {
     "refused": "the policy refuses it",
     "denied": "denied",
-    "denied_final": "denied for the rest of this session",
-    "returned": "changes were requested",
+    "denied_session": "denied for the rest of this session",
+    "changes_requested": "changes were requested",
     "expired": "the approval request expired",
-    "lapsed": "approved, but the permission expired before it was used",
+    "expired_unused": "approved, but the permission expired before it was used",
     "revoked": "the permission was revoked before it was used",
     "cancelled": "the request was withdrawn",
     "requirement_changed": "the policy has become stricter since the approval",

@@ -139,8 +139,8 @@ class HeartbeatSender:
     def _send(self, leases: list[Lease]) -> None:
         sent_at = time.monotonic()
         response = self._wire.post(
-            "/beats",
-            {"beats": [lease.heartbeat_json() for lease in leases]},
+            "/heartbeats",
+            {"heartbeats": [lease.heartbeat_json() for lease in leases]},
             keyless=True,
             patience_s=0,
         )

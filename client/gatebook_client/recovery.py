@@ -151,7 +151,7 @@ def _settle(
                 return step("due", verdict.sentence or "waiting for approval; nothing was begun")
             elif verdict.answer == "wait":
                 verdict = effects.wait_for_verdict(verdict, request)
-            elif verdict.answer == "replay" and act is not None and not verdict.needs_leave:
+            elif verdict.answer == "replay" and act is not None and not verdict.needs_permission:
                 request.act = act
                 request.plan |= {
                     name: plan[name] for name in ("free_text", "preconditions") if plan.get(name)

@@ -15,7 +15,7 @@ from gatebook_client.types import Json
 
 # The columns shown for each entity; --json prints all fields.
 COLUMNS: Final = {
-    "effect": ("effect", "at", "session", "state", "outcome", "leave", "tool", "reference"),
+    "effect": ("effect", "at", "session", "state", "outcome", "permission", "tool", "reference"),
     "session": ("session", "at", "status", "agent", "effects", "key", "title"),
     "gate": ("gate", "at", "effect", "status", "tool", "asked", "reviewers"),
     "exemption": ("granted", "expires", "tool", "rule", "granter", "uses"),

@@ -464,5 +464,5 @@ class Session(WorkingState):
 def _open_reason(effect: Json) -> str:
     """Return why an effect is open, in a few words."""
     if effect.get("state") == "planned":
-        return "waits for people" if effect.get("leave") == "pending" else "may begin"
+        return "waits for people" if effect.get("permission") == "pending" else "may begin"
     return "unknown"

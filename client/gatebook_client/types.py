@@ -60,7 +60,7 @@ class Verdict:
     until_us: int | None = None
     attempt: int = 0
     remote_key: str = ""
-    needs_leave: bool = False
+    needs_permission: bool = False
     now_us: int | None = None
     compensation: str = ""  # the open effect that compensates this one
     effect_json: Json = field(default_factory=dict, compare=False)
@@ -84,7 +84,7 @@ class Verdict:
             until_us=answer_json.get("until_us"),
             attempt=int(answer_json.get("attempt") or effect_json.get("attempt") or 0),
             remote_key=str(answer_json.get("remote_key") or ""),
-            needs_leave=bool(answer_json.get("needs_leave")),
+            needs_permission=bool(answer_json.get("needs_permission")),
             now_us=answer_json.get("as_of_us"),
             compensation=str(answer_json.get("compensation") or ""),
             effect_json=effect_json,

@@ -37,7 +37,7 @@ def wait_for_permission(session: "EffectSession", effect: Json, until: float | N
                 f"{effect.get('tool') or 'The effect'} was not begun; it waits for permission."
             ) from error
         gate = response.body
-        if gate["status"] == "approved" and not gate.get("held"):
+        if gate["status"] == "approved" and not gate.get("stopped"):
             return
         if gate["status"] not in ("pending", "approved"):
             raise PermissionRefused(

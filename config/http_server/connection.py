@@ -587,7 +587,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- time -------------------------------------------------------------------------------------
 
-    def look(self, now: float) -> None:
+    def check_timeouts(self, now: float) -> None:
         """Act on a passed deadline, unless enough bytes moved in a state that moves bytes."""
         self.finish_answered()
         if now < self.deadline or self.lost:

@@ -65,7 +65,7 @@ class Worker:
             self.loop.add_signal_handler(number, self._stop)
         self._listening.setblocking(False)
         self.loop.add_reader(self._listening, self._accept)
-        looking = self.loop.create_task(self._look())
+        looking = self.loop.create_task(self._watch_timeouts())
         await self._over.wait()
         looking.cancel()
 
@@ -154,7 +154,7 @@ class Worker:
         if self._stopping and not self._connections:
             self._over.set()
 
-    async def _look(self) -> None:
+    async def _watch_timeouts(self) -> None:
         logged_at = self.now
         while True:
             await asyncio.sleep(CONNECTION_CHECK_EVERY_S)
@@ -169,7 +169,7 @@ class Worker:
             for connection in list(self._connections):
                 connection.deadline += late
                 try:
-                    connection.look(self.now)
+                    connection.check_timeouts(self.now)
                 except Exception as error:  # the deadlines of all others depend on this task
                     log.error("connection_failed", exc_info=error)
                     connection.transport.abort()

@@ -26,10 +26,10 @@ EFFECTS: Final = {
     "effect_by_compensated": "1000 1",
     "effect_by_resource": "300000 300000 500 1",
     "effect_violations": "1000 1000 1",
-    "effect_judged_to_need_leave": "50000 50000 1",
+    "effect_needing_permission": "50000 50000 1",
     "effect_asked_about": "50000 50000 2",
     "effect_tried_again": "20000 20000 1 1 1 1 1",
-    "effect_without_leave": "1000 1000 1",
+    "effect_without_permission": "1000 1000 1",
     # Created by SQLite for the primary key and for (session, effect_key).
     "sqlite_autoindex_ledger_effect_1": "1000000 1",
     "sqlite_autoindex_ledger_effect_2": "1000000 100 1",

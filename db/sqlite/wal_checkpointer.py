@@ -54,7 +54,7 @@ class WalCheckpointer:
         self._place = write_queue.QueuePlace(write_queue.get_writer_queue(database))
         self._seen = 0
 
-    def look(self) -> bool:
+    def checkpoint_if_due(self) -> bool:
         """Copy what can be copied, if the log is long and changed. Waits for no reader."""
         try:
             status = self._log.stat()
@@ -87,7 +87,7 @@ def _go_on(database: str) -> None:
         try:
             with closing(WalCheckpointer(database)) as checkpoints:
                 while not ending.wait(WAL_CHECK_EVERY_S):
-                    checkpoints.look()
+                    checkpoints.checkpoint_if_due()
         except (sqlite3.Error, write_queue.BlockedError) as error:
             log.warning("checkpoint_failed", error=str(error))
             ending.wait(WAL_CHECK_EVERY_S)

@@ -70,7 +70,7 @@ FULL = Size(
 )
 QUICK = Size(1, 5, 12, (2_000, 10_000), 3, 5, 250, 3, 5, 50, 1_000, 2_000)
 _spent: dict[str, int] = {}  # seconds, by database and part
-PARTS = ("batch", "command", "beats", "memory", "busy", "read", "resume", "gates", "upkeep")
+PARTS = ("batch", "command", "heartbeats", "memory", "busy", "read", "resume", "gates", "upkeep")
 
 
 def main() -> int:
@@ -101,7 +101,7 @@ def main() -> int:
     parts = asked.only or [
         part
         for part in PARTS
-        if not (asked.quick and part in ("memory", "beats", "resume", "upkeep"))
+        if not (asked.quick and part in ("memory", "heartbeats", "resume", "upkeep"))
     ]
     vendors = [
         vendor for vendor in VENDORS if not asked.database or vendor.startswith(asked.database)
@@ -138,7 +138,7 @@ def measure(
     `cluster` removed."""
     with ground(vendor, folder, cluster) as found:
         fresh = install(vendor, folder / "fresh", found)
-        if {"batch", "command", "beats", "memory", "busy"} & set(parts):
+        if {"batch", "command", "heartbeats", "memory", "busy"} & set(parts):
             _measure_writing(report, clone(fresh, "measured"), size, parts)
         if "gates" in parts:
             with _timed(vendor, "gates"), serve(clone(fresh, "desk")) as server:
@@ -169,7 +169,7 @@ def _measure_writing(
     report: Report, measured: Installation, size: Size, parts: Sequence[str]
 ) -> None:
     beside = batches.targets(measured) if "batch" in parts else []
-    if {"batch", "command", "beats"} & set(parts):
+    if {"batch", "command", "heartbeats"} & set(parts):
         with serve(measured) as server:
             if "batch" in parts:
                 with _timed(measured.vendor, "batch"):
@@ -182,8 +182,8 @@ def _measure_writing(
                 search.until_quiet(server)
                 with _timed(measured.vendor, "command"):
                     commands.measure(report, server, rounds=size.rounds, effects=size.effects)
-            if "beats" in parts:
-                with _timed(measured.vendor, "beats"):  # a minute; rounds differ by 2 %
+            if "heartbeats" in parts:
+                with _timed(measured.vendor, "heartbeats"):  # a minute; rounds differ by 2 %
                     heartbeats.measure(report, server, sessions=size.beating, rounds=1)
     # Memory is told of a server that has done nothing before. Only on SQLite do all writers wait
     # for each other.

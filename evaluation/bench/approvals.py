@@ -11,7 +11,7 @@ from evaluation.bench.reviewer_process import Deciders
 READS: Final = 40  # of the inbox
 TOOLS: Final = """
 tools:
-  bench.push: {class: natural, reversibility: compensable}
+  bench.push: {class: idempotent, reversibility: compensable}
   git.push: {class: probeable, reversibility: compensable}
 """
 

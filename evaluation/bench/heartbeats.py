@@ -41,9 +41,9 @@ def measure(report: Report, server: Server, *, sessions: int, rounds: int) -> No
     shares, latencies = [], []
     for number in range(rounds):
         before, started = server.cpu_s(), time.monotonic()
-        spent = clients.together([_beats(server.port, token, leases, number)])
+        spent = clients.together([_heartbeats(server.port, token, leases, number)])
         shares.append(100 * (server.cpu_s() - before) / (time.monotonic() - started))
-        latencies += spent.latencies["beats"]
+        latencies += spent.latencies["heartbeats"]
     name = f"{sessions} sessions beating every {EVERY_S} s"
     bar = BAR if sessions >= BARRED else None
     report.add(
@@ -121,7 +121,7 @@ def _leases(port: int, token: str, sessions: int) -> list[str]:
     return found
 
 
-def _beats(port: int, token: str, leases: Sequence[str], number: int) -> clients.Work:
+def _heartbeats(port: int, token: str, leases: Sequence[str], number: int) -> clients.Work:
     """Return the work of a minute: every lease beats twice, and of three beats one brings a new
     progress token."""
 
@@ -143,11 +143,11 @@ def _beats(port: int, token: str, leases: Sequence[str], number: int) -> clients
                 for index, lease in enumerate(part)
             ]
             sent = time.perf_counter()
-            results = agent.ask("/beats", {"beats": told})["results"]
+            results = agent.ask("/heartbeats", {"heartbeats": told})["results"]
             latencies.append(time.perf_counter() - sent)
             if any(one["status"] != "ok" for one in results):
                 raise RuntimeError("a beat was lost")
         time.sleep(max(0.0, started + 2 * EVERY_S - time.monotonic()))
-        return clients.Spent(time.monotonic() - started, {"beats": latencies})
+        return clients.Spent(time.monotonic() - started, {"heartbeats": latencies})
 
     return work

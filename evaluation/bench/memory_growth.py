@@ -20,7 +20,7 @@ RATIO_BAR: Final = 1.1
 TURN: Final = 6  # batches of one client in one turn, or one turn for all where there are fewer
 MEGABYTE: Final = 1024 * 1024
 READS: Final = 10  # of each page in a turn
-PAGES: Final = ("/sessions/", "/audit/", "/audit/?q=state:failed+tool:git.push")
+PAGES: Final = ("/sessions/", "/search/", "/search/?q=state:failed+tool:git.push")
 
 
 def measure(report: Report, server: Server, *, batches: int, effects: int, barred: bool) -> None:

@@ -47,7 +47,7 @@ QUESTIONS: Final = {
     4: "exemption granted:7d | group rule,granter | count, sum(uses)",
     5: "effect ref_class:production attempts:>0 since:7d",
     6: "effect is:unknown",
-    7: "effect leave:bypassed",
+    7: "effect permission:bypassed",
     8: "gate is:self_approved",
     9: "gate ruling:approved ruled_in:<2s | group approver | count | top 20",
     10: "exemption ( used:>@expires OR used:>@revoked )",
@@ -173,19 +173,21 @@ class _Reader:
         }
         for name, query in SEARCHES.items():
             self.pages[f"search: {name}"] = partial(
-                person.get, f"/audit/?{urlencode({'q': query})}"
+                person.get, f"/search/?{urlencode({'q': query})}"
             )
             asked = urlencode({"q": query or "effect"})  # the API takes no empty query
             self.pages[f"API search: {name}"] = partial(api.get, f"/api/v1/search?{asked}")
         for number, query in QUESTIONS.items():
             filled = query.format(effect=effect, person=installation.administrator)
             self.pages[f"question {number}"] = partial(
-                person.get, f"/audit/?{urlencode({'q': filled})}"
+                person.get, f"/search/?{urlencode({'q': filled})}"
             )
         for name, query in WORDS.items():
-            self.pages[f"words, {name}"] = partial(person.get, f"/audit/?{urlencode({'q': query})}")
+            self.pages[f"words, {name}"] = partial(
+                person.get, f"/search/?{urlencode({'q': query})}"
+            )
         everything = urlencode({"q": "tool:git.push", "part": "overview"})
-        self.pages["facets and bars"] = partial(person.get, f"/audit/?{everything}")
+        self.pages["facets and bars"] = partial(person.get, f"/search/?{everything}")
         for page in self.pages.values():  # once unmeasured, from every worker that may answer
             for _ in range(warm):
                 page()

@@ -40,7 +40,7 @@ with transaction.atomic():
     agent = agents.ensure_agent(project, "fleet")
     session = Session.objects.create(project=project, key="template", agent=agent, mode="leased", opened_position=1,
         created_at_us=now, seen_at_us=now)
-    times = {{name: now for name in ("acquired_at_us", "beat_at_us", "progress_at_us")}}
+    times = {{name: now for name in ("acquired_at_us", "heartbeat_at_us", "progress_at_us")}}
     dues = {{name: now + 3_600_000_000 for name in ("expires_at_us", "dead_at_us", "wedged_at_us")}}
     lease = Lease.objects.create(id=session.id, project=project, kind="session", subject=str(session.id),
         session=session, agent=agent, process="w", ttl_s=60, opened_position=1, **times, **dues)
@@ -55,7 +55,7 @@ copies = [
     (Session, "key = 'template'", {{"id": identity, "key": text, "opened_position": "i + 1"}}),
     (Lease, "session_id = (SELECT id FROM agent_sessions_session WHERE key = 'template')",
      {{"id": identity, "session_id": identity, "subject": text, "opened_position": "i + 1", "dead_at_us": late,
-      "expires_at_us": late, "beat_at_us": earlier, "progress_at_us": earlier}}),
+      "expires_at_us": late, "heartbeat_at_us": earlier, "progress_at_us": earlier}}),
 ]
 with connection.cursor() as cursor:
     if postgresql:  # the rows that are copied have kept the laws; a million times asked they take half an hour

@@ -42,7 +42,9 @@ PARTS: Final = (
     "meetings",
     "orders",
 )
-_SOME: Final = tuple(case for case in CASES if case.name in ("keyed", "probeable", "opaque"))
+_SOME: Final = tuple(
+    case for case in CASES if case.name in ("idempotency_key", "probeable", "opaque")
+)
 
 
 def main() -> int:

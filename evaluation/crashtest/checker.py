@@ -166,4 +166,4 @@ def _is_wrong(note: dict[str, Any], case: Case, standing: int, flying: int) -> b
 def _may_repeat(note: dict[str, Any], case: Case) -> bool:
     """Whether to ask again is right whatever became of the last request; inside its window the
     remote knows our key."""
-    return case.repeatable or (case.remote == "keyed" and note["reason"] == "KEY_LIVE")
+    return case.repeatable or (case.remote == "idempotency_key" and note["reason"] == "KEY_LIVE")

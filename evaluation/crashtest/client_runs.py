@@ -25,7 +25,7 @@ from evaluation.crashtest.server import House
 
 MOST_TURNS: Final = 12
 _US: Final = 1_000_000
-LOOKED_UP: Final = frozenset({"keyed", "joint", "probeable"})
+LOOKED_UP: Final = frozenset({"idempotency_key", "transactional", "probeable"})
 
 
 def by_killing(house: House, at: Oracle, cases: Sequence[Case], *, crashes: int = 1) -> Found:
@@ -141,7 +141,7 @@ class _Ticking(httpx.BaseTransport):
             say(self._house.person(PERSON), answer.json()["id"], "approve")
             self._choices.tick("a person has said yes")
         if request.method == "POST" and not request.url.path.endswith(
-            ("/beats", "/renew", "/release")
+            ("/heartbeats", "/renew", "/release")
         ):
             self._choices.tick(f"after {request.url.path}")
         return answer

@@ -95,8 +95,8 @@ def two_approvers(house: House, rounds: int) -> dict[str, int]:
         found["gates"] += 1
         found["rulings in all"] += sum(said)
         found["not one ruling"] += sum(said) != 1 or gate["status"] not in ("approved", "denied")
-        right = {"approved": "granted", "denied": "refused"}.get(gate["status"])
-        found["leave against the ruling"] += after["leave"] != right
+        right = {"approved": "granted", "denied": "denied"}.get(gate["status"])
+        found["leave against the ruling"] += after["permission"] != right
         used = _dispatch_at_once(house, after)
         found["used twice"] += used != (gate["status"] == "approved")
     return found
@@ -196,7 +196,7 @@ def stolen_leases(house: House, oracle: Oracle) -> dict[str, Any]:
     kinds of tools."""
     api, found, refused = Api(house.port, house.token, {}), Found(), 0
     log = oracle.log()
-    for case in (one for one in CASES if one.name in ("probeable", "keyed")):
+    for case in (one for one in CASES if one.name in ("probeable", "idempotency_key")):
         for places in itertools.combinations(range(5), 2):
             world = f"z-{secrets.token_hex(4)}"
             choices = Choices(0, 0)
@@ -248,7 +248,7 @@ def _lease(api: Api, session: str, process: str) -> tuple[str, int]:
 def expire(house: House, lease: str) -> None:
     """Let the lease run out: it goes by the database's clock, so its times are moved back in the
     rig's own database."""
-    sql = "UPDATE agent_sessions_lease SET expires_at_us = expires_at_us - {0}, beat_at_us = beat_at_us - {0} WHERE id = "
+    sql = "UPDATE agent_sessions_lease SET expires_at_us = expires_at_us - {0}, heartbeat_at_us = heartbeat_at_us - {0} WHERE id = "
     sql = sql.format(2 * TTL_S * _US)
     if house.vendor == "sqlite":
         with sqlite3.connect(house.folder / "gatebook.sqlite3", timeout=20) as connection:

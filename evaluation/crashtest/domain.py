@@ -7,17 +7,17 @@ LIFETIME_S: Final = 120  # how long a request may be under way
 WINDOW_S: Final = 600  # how long a remote knows our key
 DECLARED: Final[dict[str, dict[str, Any]]] = {
     "rig.read": {"class": "read_only"},
-    "rig.put": {"class": "natural", "reversibility": "reversible"},
-    "rig.pay": {"class": "keyed", "key_window_s": WINDOW_S, "probe": True},
-    "rig.commit": {"class": "joint", "reversibility": "reversible"},
+    "rig.put": {"class": "idempotent", "reversibility": "reversible"},
+    "rig.pay": {"class": "idempotency_key", "key_window_s": WINDOW_S, "probe": True},
+    "rig.commit": {"class": "transactional", "reversibility": "reversible"},
     "rig.push": {"class": "probeable"},
     "rig.gated": {"class": "probeable", "reversibility": "reversible"},
     "rig.book": {"class": "compensable", "undo": "key", "reversibility": "compensable"},
     "rig.order": {"class": "compensable", "undo": "reference", "reversibility": "compensable"},
     "rig.shell": {"class": "opaque"},
-    "rig.cancel": {"class": "natural", "reversibility": "reversible"},
+    "rig.cancel": {"class": "idempotent", "reversibility": "reversible"},
 }
-HARMLESS: Final = frozenset({"read_only", "natural"})  # done twice is as done once
+HARMLESS: Final = frozenset({"read_only", "idempotent"})  # done twice is as done once
 
 
 @dataclass(frozen=True)
@@ -34,16 +34,16 @@ class Case:
     def repeatable(self) -> bool:
         """Whether to ask for it again does no harm: it sets what is set, or the remote knows our
         key."""
-        return self.remote in HARMLESS or (self.remote == "keyed" and not self.away_s)
+        return self.remote in HARMLESS or (self.remote == "idempotency_key" and not self.away_s)
 
 
 CASES: Final = (
     Case("read_only", "rig.read", "read_only"),
-    Case("natural", "rig.put", "natural"),
-    Case("natural, guarded", "rig.put", "natural", preconditions=True),
-    Case("keyed", "rig.pay", "keyed"),
-    Case("keyed, window passed", "rig.pay", "keyed", away_s=2 * WINDOW_S),
-    Case("joint", "rig.commit", "joint"),
+    Case("idempotent", "rig.put", "idempotent"),
+    Case("natural, guarded", "rig.put", "idempotent", preconditions=True),
+    Case("idempotency_key", "rig.pay", "idempotency_key"),
+    Case("keyed, window passed", "rig.pay", "idempotency_key", away_s=2 * WINDOW_S),
+    Case("transactional", "rig.commit", "transactional"),
     Case("probeable", "rig.push", "probeable"),
     Case("probeable, with leave", "rig.gated", "probeable"),
     Case("compensable by key", "rig.book", "compensable"),
@@ -66,7 +66,9 @@ class Step:
     def undone(self, attempt: int) -> "Step":
         """The effect that undoes an attempt of it."""
         return Step(
-            self.name, f"{self.key}-undo-{attempt}", Case(self.case.name, "rig.cancel", "natural")
+            self.name,
+            f"{self.key}-undo-{attempt}",
+            Case(self.case.name, "rig.cancel", "idempotent"),
         )
 
 
@@ -80,7 +82,7 @@ class Verdict:
     until_us: int | None = None
     attempt: int = 0
     remote_key: str = ""
-    needs_leave: bool = False
+    needs_permission: bool = False
     view: str = ""
 
 

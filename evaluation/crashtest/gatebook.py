@@ -114,7 +114,7 @@ class Gatebook:
         }
         if step.case.preconditions:
             body["preconditions"] = {"etag": "7"}
-        if verdict.needs_leave:
+        if verdict.needs_permission:
             said = self._plan(step, f"{self._keys}-{step.key}-plan-{verdict.attempt + 1}")
             if said["answer"] != "proceed":
                 raise Refused(said)
@@ -172,7 +172,7 @@ class Gatebook:
         """The open gate of a step that waits for people; empty where it waits for nobody."""
         status, said = self._api.get(f"/effects/{self._ids[step.key]}")
         _expect(status == 200, "effect", status, said)
-        return str(said["gate"]["id"]) if said["leave"] == "pending" else ""
+        return str(said["gate"]["id"]) if said["permission"] == "pending" else ""
 
     def checkpoint(self, summary: dict[str, Any]) -> None:
         path, key = f"/sessions/{self._id}/checkpoints", f"{self._keys}-checkpoint-{self.process}"
@@ -211,7 +211,7 @@ class Gatebook:
             said.get("attempt") or effect.get("attempt") or 0,
             said.get("remote_key")
             or next((one["remote_key"] for one in said.get("in_doubt") or []), ""),
-            bool(said.get("needs_leave")),
+            bool(said.get("needs_permission")),
             f"{effect.get('state')} {effect.get('outcome')} {said.get('row')}",
         )
 

@@ -55,11 +55,11 @@ class Suite:
         return [
             ("events posted after the effect", self._telemetry),
             ("no fence before a probe is believed", self._crashes("probeable")),
-            ("a fresh key per attempt", self._crashes("keyed", fresh_key)),
+            ("a fresh key per attempt", self._crashes("idempotency_key", fresh_key)),
             ("approval used in another transaction", self._approval),
             ("acknowledgement without compare-and-set", self._acknowledged_twice),
             ("2xx before COMMIT", self._early),
-            ("skip on restart", self._crashes("joint", skips)),
+            ("skip on restart", self._crashes("transactional", skips)),
             ("blob rewritten in place", self._blob),
             ("a grant replayed to a new process", self._crashes("opaque", always=insists)),
             ("evidence leaves a grant unspent", self._evidence),

@@ -29,7 +29,7 @@ CREATE INDEX log_of_world ON log (world, seq);
 CREATE TRIGGER log_keeps BEFORE UPDATE ON log BEGIN SELECT RAISE(ABORT, 'append only'); END;
 CREATE TRIGGER log_keeps_all BEFORE DELETE ON log BEGIN SELECT RAISE(ABORT, 'append only'); END;
 """
-DEDUPLICATES: Final = frozenset({"keyed"})  # remotes that know a key again
+DEDUPLICATES: Final = frozenset({"idempotency_key"})  # remotes that know a key again
 
 
 class FakeRemote:

@@ -122,14 +122,14 @@ def _mutants() -> None:
         return looked(case, now_us, *rest)
 
     def keeps_grant(effect: Any, attempts: Any, fact: Any, observe: Any) -> Any:
-        before = effect.leave, effect.spent_by
+        before = effect.permission, effect.spent_by
         row = attempt(effect, attempts, fact, observe)
         if (
             _REQUEST.mutant == "evidence leaves a grant unspent"
             and fact.lane == "evidence"
             and before[0] == "granted"
         ):
-            effect.leave, effect.spent_by = before
+            effect.permission, effect.spent_by = before
         return row
 
     def uses_later(*arguments: Any) -> None:

@@ -210,7 +210,7 @@ def _wait(url: str, waits_for: str, told: Json) -> None:
         say(f"{told.get('detail')}; waiting until that is over")
 
 
-def _leave(_number: int, _frame: FrameType | None) -> None:
+def _permission(_number: int, _frame: FrameType | None) -> None:
     """Turn SIGTERM into an exit that removes the temporary folder."""
     raise SystemExit(143)
 
@@ -246,7 +246,7 @@ def main(arguments: list[str] | None = None) -> int:
     on stderr."""
     asked = _arguments(arguments)
     asked.url = asked.url.rstrip("/")
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, _permission)
     try:
         if asked.key:
             return _work(asked, Workshop(asked.keep))

@@ -353,7 +353,7 @@ class _Import:
             rows = self._build_rows(Effect, batch, effect)
             attempts = []
             for row, source_row in zip(rows, batch, strict=True):
-                row.leave_ref = self._map_permission_ref(row.leave_ref)
+                row.permission_ref = self._map_permission_ref(row.permission_ref)
                 row.undoes = row.undoes if row.compensates_id is not None else None
                 parents = {"project_id": self.project.id, "effect_id": row.id}
                 attempts += [
@@ -395,7 +395,7 @@ class _Import:
             session_id=self.session,
             sha256=sha256,
             version=document["version"],
-            told={name: document[name] for name in UNMAPPED_PARTS} | {"exemptions": exemptions},
+            document={name: document[name] for name in UNMAPPED_PARTS} | {"exemptions": exemptions},
             cut_position=cut["position"],
             cut_us=cut["at_us"],
             imported_us=self.now,
@@ -418,7 +418,7 @@ class _Import:
                     project=self.project,
                     effect_id=self.ids[source_row["effect"]],
                     opened_position=new_positions["opened_position"],
-                    told={
+                    document={
                         **source_row,
                         **new_positions,
                         "votes": votes,

@@ -106,8 +106,8 @@ def _query_entries(session: Session) -> "QuerySet[Any]":
 
 def _exemption_ids(session: Session) -> set[str]:
     """Return the exemptions that permitted effects of the session."""
-    rows = Effect.objects.filter(session=session, leave_basis="exemption").order_by()
-    return set(rows.values_list("leave_ref", flat=True).distinct())
+    rows = Effect.objects.filter(session=session, permission_basis="exemption").order_by()
+    return set(rows.values_list("permission_ref", flat=True).distinct())
 
 
 @dataclass
@@ -139,7 +139,7 @@ class SessionExport:
 
     def head(self) -> dict[str, Any]:
         """Return the parts of fixed size."""
-        session, judged = self.session, self.resume
+        session, evaluation = self.session, self.resume
         links = {name: getattr(session, name) for name in LINKS}
         repository = session.repository.name if session.repository is not None else None
         return {
@@ -161,16 +161,16 @@ class SessionExport:
             "owner": self.person(session.owner_id),
             "on_behalf_of": self.person(session.on_behalf_of_id),
             "resume": {
-                "safe": judged.safe,
-                "sentence": resume.resume_sentence(judged),
-                "open": len(judged.open),
+                "safe": evaluation.safe,
+                "sentence": resume.resume_sentence(evaluation),
+                "open": len(evaluation.open),
             },
         }
 
     @cached_property
     def resume(self) -> resume.ResumeState:
         """The resume state as of the cut."""
-        return resume.judge_session(self.session, self.cut.at_us)
+        return resume.evaluate_session(self.session, self.cut.at_us)
 
     def parts(self) -> list[tuple[str, Callable[[], Iterator[dict[str, Any]]]]]:
         """Return the lists of the document by name, in order."""
@@ -238,11 +238,11 @@ class SessionExport:
             attempts: dict[UUID, list[dict[str, Any]]] = {}
             for attempt in Attempt.objects.filter(effect__in=effects).order_by("effect", "number"):
                 attempts.setdefault(attempt.effect_id, []).append(exported_columns(attempt))
-            judged = evaluate.evaluate_effects(
+            evaluation = evaluate.evaluate_effects(
                 self.session.project_id, effects, self.cut.at_us, None
             )
             for effect in effects:
-                verdict = judged[effect.id].verdict
+                verdict = evaluation[effect.id].verdict
                 yield exported_columns(
                     effect,
                     id=effect.id,

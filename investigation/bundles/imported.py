@@ -43,7 +43,7 @@ def original_handle(effect: Effect) -> str:
 
 def list_imported_exemptions(bundle: ImportedBundle) -> list[dict[str, Any]]:
     """List the exemptions that the session used, each with `reason` (None: erased)."""
-    rows: list[dict[str, Any]] = bundle.told["exemptions"]
+    rows: list[dict[str, Any]] = bundle.document["exemptions"]
     at = [row["opened_position"] for row in rows]
     bodies = Body.objects.filter(entry_id__in=at, entry__project=bundle.project_id).values_list(
         "entry_id", "text"
@@ -60,7 +60,7 @@ def list_imported_gates(effect: Effect) -> list[Gate]:
 
 def to_unsaved_gate(row: ImportedGate) -> Gate:
     """Convert an imported gate to an unsaved Gate for display. It cannot be voted on or used."""
-    columns = {name: value for name, value in row.told.items() if name in _COLUMNS}
+    columns = {name: value for name, value in row.document.items() if name in _COLUMNS}
     return Gate(id=row.id, project_id=row.project_id, effect_id=row.effect_id, **columns)
 
 
@@ -87,7 +87,7 @@ class ImportedVote:
     who: str
     answer: str
     reason: str | None
-    told: Mapping[str, Any]
+    document: Mapping[str, Any]
     proof: str
 
 
@@ -105,7 +105,7 @@ class ImportedGateDetails:
 
 def load_gate_details(row: ImportedGate) -> ImportedGateDetails:
     """Build the page data of an imported gate. One query, for the reasons of votes."""
-    fields = row.told
+    fields = row.document
     votes = fields["votes"]
     bodies = dict(
         Body.objects.filter(
@@ -128,7 +128,7 @@ def load_gate_details(row: ImportedGate) -> ImportedGateDetails:
                 reason=parse_body(bodies[vote["position"]]).get("reason")
                 if vote["position"] in bodies
                 else None,
-                told=vote,
+                document=vote,
                 proof=STEP_UP_LABELS[vote["step_up"]],
             )
             for vote in votes

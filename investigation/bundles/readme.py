@@ -80,7 +80,7 @@ class UncertainEffects:
     unknown: list[str] = field(default_factory=list)
     against: list[str] = field(default_factory=list)
 
-    def look(self, row: dict[str, Any]) -> None:
+    def add_row(self, row: dict[str, Any]) -> None:
         """Collect the lines of one effect."""
         handle = f"e_{row['opened_position']} {escape_markdown(row['tool'])}".strip()
         verdict = f"Verdict: {row['verdict']['answer']}, {row['verdict']['reason']}."
@@ -93,7 +93,7 @@ class UncertainEffects:
         elif row["outcome"] == "unknown" and row["state"] not in _CLOSED:
             self.unknown.append(f"- {handle}: {row['state']}, outcome unknown. {verdict}")
         if row["violates"]:
-            self.against.append(f"- {handle}: {row['state']} with permission {row['leave']}.")
+            self.against.append(f"- {handle}: {row['state']} with permission {row['permission']}.")
 
 
 def effect_lines(rows: Iterable[dict[str, Any]], doubts: UncertainEffects) -> Iterator[str]:
@@ -104,14 +104,18 @@ def effect_lines(rows: Iterable[dict[str, Any]], doubts: UncertainEffects) -> It
     )
     yield "|---|---|---|---|---|---|---|---|"
     for row in rows:
-        doubts.look(row)
-        leave = f"{row['leave']}, {row['leave_basis']}" if row["leave_basis"] else row["leave"]
+        doubts.add_row(row)
+        permission = (
+            f"{row['permission']}, {row['permission_basis']}"
+            if row["permission_basis"]
+            else row["permission"]
+        )
         cells = (
             f"e_{row['opened_position']}",
             escape_markdown(row["tool"]) or "unknown",
             row["state"],
             row["outcome"] or "-",
-            leave,
+            permission,
             str(row["attempt_count"]),
             format_time(row["planned_at_us"]),
             escape_markdown(row["external_reference"]) or "-",

@@ -34,7 +34,7 @@ _EARLIER: Final = (
     " GROUP BY entry.effect"
 )
 _FIRSTS: Final = (
-    "SELECT first.digest, CAST(first.session_id AS text), first.position, first.told_position"
+    "SELECT first.digest, CAST(first.session_id AS text), first.position, first.reported_position"
     " FROM {} CROSS JOIN investigation_firstoccurrence first WHERE first.digest = wanted.key"
 )
 _EXISTING: Final = (
@@ -56,8 +56,8 @@ _COUNT_SQLITE: Final = (
     " (SELECT json_extract(value, '$[0]') AS session, json_extract(value, '$[1]') AS digest"
     " FROM json_each(%s)) AS wanted"
 )
-_FIRST_COLUMNS: Final = ("digest", "project_id", "session_id", "position", "told_position")
-_COLUMNS: Final = (*_FIRST_COLUMNS, "sort", "again_position", "nth")
+_FIRST_COLUMNS: Final = ("digest", "project_id", "session_id", "position", "reported_position")
+_COLUMNS: Final = (*_FIRST_COLUMNS, "sort", "repeat_position", "nth")
 # Column types on PostgreSQL.
 _KINDS: Final = ("bigint", "uuid", "uuid", "bigint", "bigint", "text", "bigint", "integer")
 
@@ -73,7 +73,7 @@ class Occurrence(NamedTuple):
     project: str  # as plain SQL gives it as text
     session: str
     place: int
-    told: int
+    reported_at: int
 
     @property
     def of_target(self) -> bool:
@@ -149,7 +149,7 @@ def find_occurrences(
             )
             occurrences.append(Occurrence(digest, "target", *common))
     return sorted(
-        occurrences, key=lambda effect_id: (effect_id.told, effect_id.place, effect_id.sort)
+        occurrences, key=lambda effect_id: (effect_id.reported_at, effect_id.place, effect_id.sort)
     )
 
 
@@ -163,8 +163,8 @@ def store_occurrences(occurrences: Sequence[Occurrence]) -> int:
     if not occurrences:
         return 0
     first_by_digest: dict[int, tuple[str, int, int]] = {
-        digest: (session, place, told_position)
-        for digest, session, place, told_position in _select_by_keys(
+        digest: (session, place, reported_position)
+        for digest, session, place, reported_position in _select_by_keys(
             _FIRSTS, {occurrence.digest for occurrence in occurrences}
         )
     }
@@ -187,7 +187,7 @@ def store_occurrences(occurrences: Sequence[Occurrence]) -> int:
             first_by_digest[occurrence.digest] = (
                 occurrence.session,
                 occurrence.place,
-                occurrence.told,
+                occurrence.reported_at,
             )
             firsts.append(
                 (
@@ -195,13 +195,13 @@ def store_occurrences(occurrences: Sequence[Occurrence]) -> int:
                     occurrence.project,
                     occurrence.session,
                     occurrence.place,
-                    occurrence.told,
+                    occurrence.reported_at,
                 )
             )
-        head_session, head_place, head_told = first_by_digest[occurrence.digest]
+        head_session, head_place, head_reported_at = first_by_digest[occurrence.digest]
         if head_place == occurrence.place or (occurrence.place, occurrence.of_target) in existing:
             continue
-        again_position = max(occurrence.told, head_told)
+        repeat_position = max(occurrence.reported_at, head_reported_at)
         if (head_place, occurrence.of_target) not in existing:
             repeated.append(
                 (
@@ -209,9 +209,9 @@ def store_occurrences(occurrences: Sequence[Occurrence]) -> int:
                     occurrence.project,
                     head_session,
                     head_place,
-                    head_told,
+                    head_reported_at,
                     occurrence.sort,
-                    again_position,
+                    repeat_position,
                     1,
                 )
             )
@@ -227,9 +227,9 @@ def store_occurrences(occurrences: Sequence[Occurrence]) -> int:
                 occurrence.project,
                 occurrence.session,
                 occurrence.place,
-                occurrence.told,
+                occurrence.reported_at,
                 occurrence.sort,
-                again_position,
+                repeat_position,
                 nth,
             )
         )

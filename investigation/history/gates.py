@@ -11,9 +11,9 @@ from investigation.history import entries as history_entries
 from investigation.history.entries import PastEntry
 from investigation.history.moment import JournalCut
 
-_ENDED: Final = ("returned", "expired", "lapsed", "used", "revoked", "cancelled")
+_ENDED: Final = ("changes_requested", "expired", "expired_unused", "used", "revoked", "cancelled")
 # Columns that only the end of a gate, or its ruling, sets.
-_OF_RULING: Final = {"decided_at_us": None, "leave_until_us": None}
+_OF_RULING: Final = {"decided_at_us": None, "permission_until_us": None}
 _OF_END: Final = {"ended_at_us": None, "used_at_us": None, "used_attempt": None, "reason": ""}
 
 
@@ -92,7 +92,7 @@ def _rebuild_gate(stored: Gate, entries: list[PastEntry]) -> Gate:
         version += verb in ("voted", "extended")
         if verb in ("requested", "extended"):
             decide_by_us = entry.facts["decide_by_us"]
-        elif verb == "ruled" and entry.facts["ruling"] in ("approved", "denied", "denied_final"):
+        elif verb == "ruled" and entry.facts["ruling"] in ("approved", "denied", "denied_session"):
             status, version = entry.facts["ruling"], version + 1
         elif verb in _ENDED:
             status, version = verb, version + 1

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from approvals import permission as approvals_permission
+from approvals import gated_commands
 from approvals.gates.states import PERMISSION_OF_STATUS
 from investigation.history.entries import PastEntry, group_batches
 from journal.entries import SYSTEM_SOURCE
@@ -20,17 +20,18 @@ from ledger.store.rows import AttemptRow, EffectRow
 # (see words.py).
 TEXT_PLACEHOLDER: Final = "\0"
 # Rulings that end a gate without an entry of their own.
-_ENDING_RULINGS: Final = ("denied", "denied_final")
+_ENDING_RULINGS: Final = ("denied", "denied_session")
 _ENDS: Final = tuple(
-    f"gate.{status}" for status in ("returned", "expired", "lapsed", "revoked", "cancelled")
+    f"gate.{status}"
+    for status in ("changes_requested", "expired", "expired_unused", "revoked", "cancelled")
 )
 _MISSING_PLAN_VALUES: Final = {
     "claimed_class": "",
     "redactions": 0,
     "ref_class": "",
-    "judged": "",
-    "judged_by": "",
-    "judged_as": "",
+    "policy_outcome": "",
+    "policy_rule": "",
+    "policy_tool_class": "",
 }
 
 
@@ -82,7 +83,7 @@ class EffectRebuilder:
                 if fact is not None:
                     facts.setdefault(entry.effect, []).append(fact)
                 else:
-                    self._leave(self.folded[entry.effect], entry)
+                    self._permission(self.folded[entry.effect], entry)
             if facts:
                 self._fold(facts, run[-1].position)
 
@@ -119,7 +120,7 @@ class EffectRebuilder:
             for fact in sorted(effect_facts, key=_plans_first):
                 folded.told_by[fact.mark] = fact.position
                 apply.fold_fact(
-                    folded.row, folded.attempts, fact, approvals_permission.classify_observation
+                    folded.row, folded.attempts, fact, gated_commands.classify_observation
                 )
                 if fact.kind == "effect.planned" and folded.row.planned_mark == fact.mark:
                     folded.plan = fact.position
@@ -201,8 +202,10 @@ class EffectRebuilder:
             or (entry.is_ours and not is_given_up)
         ):
             return None
-        if "leave" in entry.facts:  # Given in the transaction of the plan, before it was folded.
-            _set_permission(folded.row, entry.facts["leave"], entry.facts)
+        if (
+            "permission" in entry.facts
+        ):  # Given in the transaction of the plan, before it was folded.
+            _set_permission(folded.row, entry.facts["permission"], entry.facts)
         return Fact(
             kind=entry.kind,
             mark=make_given_up_key(entry.event_id) if is_given_up else entry.mark,
@@ -266,9 +269,9 @@ class EffectRebuilder:
             for name in plan_values
             if name.endswith("_id") and plan_values[name] is not None
         }
-        return plan_values | ids | {"enforced": bool(replaced_plan.get("enforced"))}
+        return plan_values | ids | {"policy_enforced": bool(replaced_plan.get("policy_enforced"))}
 
-    def _leave(self, folded: RebuiltEffect, entry: PastEntry) -> None:
+    def _permission(self, folded: RebuiltEffect, entry: PastEntry) -> None:
         """Apply a decision on permission: by the policy, by a gate, or by expiry of either."""
         row, entry_facts = folded.row, entry.facts
         is_own = entry.is_ours
@@ -278,17 +281,17 @@ class EffectRebuilder:
             row.changed_us = max(row.changed_us, entry.received_us)
             if entry.subject is not None:
                 _set_permission(
-                    row, entry_facts["leave"], {**entry_facts, "ref": entry.subject.hex}
+                    row, entry_facts["permission"], {**entry_facts, "ref": entry.subject.hex}
                 )
                 return
-            _set_permission(row, entry_facts["leave"], entry_facts)
-            row.judged, row.judged_by = (
-                entry_facts.get("judged", ""),
-                entry_facts.get("judged_by", ""),
+            _set_permission(row, entry_facts["permission"], entry_facts)
+            row.policy_outcome, row.policy_rule = (
+                entry_facts.get("policy_outcome", ""),
+                entry_facts.get("policy_rule", ""),
             )
-            row.judged_as, row.enforced = (
-                entry_facts.get("judged_as", ""),
-                bool(entry_facts.get("enforced")),
+            row.policy_tool_class, row.policy_enforced = (
+                entry_facts.get("policy_tool_class", ""),
+                bool(entry_facts.get("policy_enforced")),
             )
             if "plan" in entry_facts:
                 row.plan_position = entry_facts["plan"]
@@ -334,13 +337,16 @@ def _plans_first(fact: Fact) -> bool:
 
 
 def _set_permission(row: EffectRow, permission: str, basis_facts: Mapping[str, Any]) -> None:
-    row.leave, row.leave_basis = permission, basis_facts.get("basis", "")
-    row.leave_ref, row.leave_until_us = basis_facts.get("ref", ""), basis_facts.get("until_us")
+    row.permission, row.permission_basis = permission, basis_facts.get("basis", "")
+    row.permission_ref, row.permission_until_us = (
+        basis_facts.get("ref", ""),
+        basis_facts.get("until_us"),
+    )
 
 
 def _follow_gate(row: EffectRow, gate: UUID, status: str) -> None:
     """Set the permission after a gate has ended, like approvals.gates.gates."""
-    if row.leave in ("pending", "granted") and row.leave_ref == gate.hex:
+    if row.permission in ("pending", "granted") and row.permission_ref == gate.hex:
         permission, basis = PERMISSION_OF_STATUS[status]
         _set_permission(row, permission, {"basis": basis, "ref": gate.hex})
 

@@ -295,7 +295,7 @@ def _set_text(past: SessionAsOf, stored: Session, cut: JournalCut) -> None:
     if not changed_names:
         return
     past_values = copy.copy(past.session)
-    past_values.said = {}
+    past_values.field_history = {}
     for name in (*field_history.LATEST_WINS_FIELDS, *field_history.FIRST_WINS_FIELDS):
         setattr(past_values, _column_name(name), None if name in _LINKS else "")
     past_values.title = (
@@ -364,7 +364,7 @@ def _column_name(name: str) -> str:
 def _register_marks(stored: Session) -> list[tuple[str, tuple[str, Any]]]:
     return [
         (name, tuple(mark_value))
-        for name, mark_value in stored.said.items()
+        for name, mark_value in stored.field_history.items()
         if name in (*field_history.LATEST_WINS_FIELDS, *field_history.FIRST_WINS_FIELDS)
     ]
 

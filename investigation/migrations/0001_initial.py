@@ -319,8 +319,8 @@ class Migration(migrations.Migration):
                 ("position", models.BigIntegerField()),
                 ("sort", models.CharField(max_length=6)),
                 ("digest", models.BigIntegerField()),
-                ("told_position", models.BigIntegerField()),
-                ("again_position", models.BigIntegerField()),
+                ("reported_position", models.BigIntegerField()),
+                ("repeat_position", models.BigIntegerField()),
                 ("nth", models.IntegerField()),
                 (
                     "project",
@@ -386,12 +386,12 @@ class Migration(migrations.Migration):
                 ),
                 ("text", models.TextField()),
                 ("place", models.BigIntegerField()),
-                ("looked_at_us", models.BigIntegerField()),
+                ("checked_at_us", models.BigIntegerField()),
                 ("looks", models.BigIntegerField(default=0)),
                 ("failures", models.IntegerField(default=0)),
                 ("known", models.BinaryField(default=b"")),
                 ("turned_on_at_us", models.BigIntegerField()),
-                ("told_position", models.BigIntegerField(null=True)),
+                ("reported_position", models.BigIntegerField(null=True)),
                 ("stopped_at_us", models.BigIntegerField(null=True)),
                 ("stopped_because", models.CharField(blank=True, default="", max_length=300)),
                 (
@@ -490,7 +490,7 @@ class Migration(migrations.Migration):
                 ("sha256", models.CharField(blank=True, default="", max_length=64)),
                 ("error", models.CharField(blank=True, default="", max_length=300)),
                 ("asked_at_us", models.BigIntegerField()),
-                ("beat_at_us", models.BigIntegerField(null=True)),
+                ("heartbeat_at_us", models.BigIntegerField(null=True)),
                 ("ended_at_us", models.BigIntegerField(null=True)),
                 (
                     "asked_by",
@@ -560,7 +560,7 @@ class Migration(migrations.Migration):
             fields=[
                 ("digest", models.BigIntegerField(primary_key=True, serialize=False)),
                 ("position", models.BigIntegerField()),
-                ("told_position", models.BigIntegerField()),
+                ("reported_position", models.BigIntegerField()),
                 (
                     "project",
                     models.ForeignKey(
@@ -750,14 +750,14 @@ class Migration(migrations.Migration):
             model_name="repeatedoccurrence",
             constraint=models.CheckConstraint(
                 condition=models.Q(("sort__one_of", ("call", "read", "target"))),
-                name="repeated_doing_sort_is_known",
+                name="repeated_occurrence_sort_is_known",
             ),
         ),
         migrations.AddConstraint(
             model_name="repeatedoccurrence",
             constraint=models.CheckConstraint(
                 condition=models.Q(
-                    ("again_position__gte", models.F("told_position")), ("nth__gte", 1)
+                    ("repeat_position__gte", models.F("reported_position")), ("nth__gte", 1)
                 ),
                 name="repeated_doing_is_counted_and_has_another",
             ),
@@ -798,14 +798,14 @@ class Migration(migrations.Migration):
             model_name="alert",
             index=models.Index(
                 condition=models.Q(("stopped_at_us__isnull", True)),
-                fields=["failures", "looked_at_us"],
-                name="alert_to_look_at",
+                fields=["failures", "checked_at_us"],
+                name="alert_due_for_check",
             ),
         ),
         migrations.AddConstraint(
             model_name="alert",
             constraint=models.CheckConstraint(
-                condition=models.Q(("failures__gte", 0), ("looks__gte", 0), ("place__gte", 0)),
+                condition=models.Q(("failures__gte", 0), ("checks__gte", 0), ("place__gte", 0)),
                 name="alert_only_moves_forward",
             ),
         ),

@@ -58,7 +58,7 @@ class DistinguishingValues:
     outside: int = 0
     more: bool = False
     rest: str = ""  # The query of the rest.
-    told: list[Difference] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
 
 
 def analysable_conditions(compiled: CompiledQuery) -> list[AnalysedCondition]:
@@ -95,11 +95,11 @@ def find_distinguishing_values(compiled: CompiledQuery, number: int) -> Distingu
     for name, counted in inside.counted.items():
         piece = compiled.entity.fields[name]
         if analysis.outside and not any(piece is named_field for named_field in named_fields):
-            analysis.told += _find_field_differences(
+            analysis.differences += _find_field_differences(
                 compiled, piece, counted, outside.counted[name], analysis
             )
-    analysis.told.sort(key=lambda difference: (-difference.weight, -difference.inside))
-    del analysis.told[MAX_DIFFERENCES:]
+    analysis.differences.sort(key=lambda difference: (-difference.weight, -difference.inside))
+    del analysis.differences[MAX_DIFFERENCES:]
     return analysis
 
 

@@ -189,7 +189,7 @@ def refresh_related_rows(compiled: CompiledQuery) -> bool:
 
     Raises Fault.
     """
-    if compiled.others is None or not compiled.others.look():
+    if compiled.others is None or not compiled.others.is_current():
         return False
     context, notes = compiled.context, list(compiled.context.notes)
     _words, nodes = compiler.split_words(

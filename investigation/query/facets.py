@@ -164,7 +164,7 @@ def build_overview(compiled: CompiledQuery, known_ids: "list[Any] | None" = None
 # Further columns that the shown state depends on.
 _STATE_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "session": ("mode",),
-    "effect": ("leave", "outcome", "deadline_us"),
+    "effect": ("permission", "outcome", "deadline_us"),
 }
 
 
@@ -178,9 +178,9 @@ class _StateColumns:
 def _shown_value(entity: Entity, row: tuple[Any, ...], split: int, at: int, now_us: int) -> str:
     """Return the value of the histogram's stacking field as pages show it."""
     if entity.name == "effect":
-        leave, outcome, deadline_us = row[at + 1 : at + 4]
+        permission, outcome, deadline_us = row[at + 1 : at + 4]
         shape = _StateColumns(
-            state=row[split], leave=leave, outcome=outcome, deadline_us=deadline_us
+            state=row[split], permission=permission, outcome=outcome, deadline_us=deadline_us
         )
         return _STATE_KEYS[display_state.derive_shown_state(shape, now_us)]  # type: ignore[arg-type]
     if entity.name == "session":

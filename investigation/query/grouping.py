@@ -159,7 +159,7 @@ def counted_rows_condition(multi_field: Field, context: CompileContext | None = 
         return Q()
     counted = Q(**{multi_field.reached(lookup): value for lookup, value in multi_field.left})
     if multi_field.lasts and context is not None and context.upto is not None:
-        counted &= Q(**{f"{multi_field.reached(multi_field.told_at)}__lte": context.upto})
+        counted &= Q(**{f"{multi_field.reached(multi_field.reported_at)}__lte": context.upto})
     return counted
 
 

@@ -425,7 +425,7 @@ def _rebuild_related_rows(
             gates.rebuild_stored_gates, project.id, cut=cut
         )
     elif of.lasts:
-        make = model._default_manager.filter(**{f"{of.told_at}__lte": cut.position}).in_bulk
+        make = model._default_manager.filter(**{f"{of.reported_at}__lte": cut.position}).in_bulk
     else:
         return None
     pairs = list(rows.order_by().values_list("pk", f"{of.reach}__pk"))

@@ -55,7 +55,7 @@ class PastRelatedRows:
         matching_ids = past.select_matching_ids(rebuilt.then, entity, self._context, [test])
         return (test.q & ~Q(pk__listed=list(rebuilt.then))) | Q(pk__listed=matching_ids)
 
-    def look(self) -> bool:
+    def is_current(self) -> bool:
         """Rebuild what changed since the last call. Return True if anything did.
 
         Call it after rows were read, like past.changed_meanwhile; the conditions must then be

@@ -18,7 +18,7 @@ from journal.models import Body, Entry, Outbox
 from notifications import delivery, notifications
 from notifications.delivery import NotificationText
 
-log = structlog.get_logger("gatebook.notice")
+log = structlog.get_logger("gatebook.notifications")
 SINGULAR: Final = {
     "effect": "effect",
     "session": "session",
@@ -86,7 +86,7 @@ def _stopped_text(entry: Entry) -> NotificationText | None:
 
 
 def _build_text(entry: Entry, headline: str, lines: list[str], pinned: str) -> NotificationText:
-    path = f"/audit/saved/{entry.subject}/"
+    path = f"/search/saved/{entry.subject}/"
     if pinned:
         path = urls_of_rows.search_url_for_project(pinned, Project.objects.get(id=entry.project))
     return NotificationText(headline, lines, path, {"saved_query": str(entry.subject)})

@@ -73,8 +73,8 @@ class _LateError(Exception):
 class AlertRun:
     """Counts of one run: checks made, and checks that reported matches."""
 
-    looks: int = 0
-    told: int = 0
+    checks: int = 0
+    notified: int = 0
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ def run_alerts(most_s: float = RUN_LIMIT_S) -> AlertRun:
         AlertRun(),
     )
     waiting = Alert.objects.filter(stopped_at_us__isnull=True).order_by(
-        "failures", "looked_at_us", "id"
+        "failures", "checked_at_us", "id"
     )
     for pk in list(waiting.values_list("pk", flat=True)):
         if time.monotonic() > ends:
@@ -121,9 +121,9 @@ def run_alerts(most_s: float = RUN_LIMIT_S) -> AlertRun:
         alert = Alert.objects.select_related("query__project", "query__owner").filter(pk=pk).first()
         if alert is None or alert.stopped_at_us is not None:
             continue
-        done.looks += 1
+        done.checks += 1
         try:
-            done.told += _check_alert(alert, settled, named_rows)
+            done.notified += _check_alert(alert, settled, named_rows)
         except Exception as error:  # one query must not block the others
             log.exception("alert_failed", alert=str(alert.pk), error=type(error).__name__)
             alerts.record_failure(
@@ -192,9 +192,9 @@ def _check_alert(alert: Alert, settled: int, named_rows: _NamedRows) -> bool:
     try:
         with time_limit.limit_time():
             if saved.text != alert.text:
-                begun, look = _start_alert(saved), None
+                begun, check_result = _start_alert(saved), None
             else:
-                begun, look = None, _evaluate_alert(alert, settled, named_rows)
+                begun, check_result = None, _evaluate_alert(alert, settled, named_rows)
     except _LateError as late:
         log.info("alert_waits", alert=str(alert.pk), because=str(late))
         return False
@@ -209,12 +209,16 @@ def _check_alert(alert: Alert, settled: int, named_rows: _NamedRows) -> bool:
         return False
     if begun is not None:
         alerts.restart_alert(alert, begun)
-    return look is not None and alerts.store_check(alert, look) and bool(look.new)
+    return (
+        check_result is not None
+        and alerts.store_check(alert, check_result)
+        and bool(check_result.new)
+    )
 
 
 def _evaluate_alert(alert: Alert, settled: int, named_rows: _NamedRows) -> CheckResult:
     """Evaluate an alert's query and return the new matches."""
-    now, place = max(now_us(), alert.looked_at_us), alert.place
+    now, place = max(now_us(), alert.checked_at_us), alert.place
     search = _parse_query(alert.text, alert.query, now)
     words = search.context.indexes.get(WORDS)
     if words is not None and words.missing:
@@ -234,7 +238,7 @@ def _evaluate_alert(alert: Alert, settled: int, named_rows: _NamedRows) -> Check
     for part in _chunks([pk for pk, _position in of]):
         met = execute.matching_rows(search).filter(pk__listed=part)
         matching.update(met.values_list("opened_position", flat=True))
-    matching.update(_newly_matching_by_time(search, alert.looked_at_us))
+    matching.update(_newly_matching_by_time(search, alert.checked_at_us))
     before = alerts.known_positions(alert)
     new = sorted(matching.difference(before), reverse=True)
     known_positions = alerts.merge_known(before, {position for _pk, position in of}, list(matching))

@@ -121,7 +121,7 @@ def turn_on_alerts(
         query=row,
         text=start.text,
         place=start.place,
-        looked_at_us=start.at_us,
+        checked_at_us=start.at_us,
         known=array("q", start.known).tobytes(),
         turned_on_at_us=start.at_us,
     )
@@ -148,30 +148,34 @@ def turn_off_alerts(saved: SavedQuery, owner: User) -> bool:
 
 
 @transaction.atomic
-def store_check(alert: Alert, look: CheckResult) -> bool:
+def store_check(alert: Alert, check_result: CheckResult) -> bool:
     """Store a check and report new matches.
 
     Return False without reporting if the alert was turned off or another check came first.
     """
-    values: dict[str, Any] = {"place": look.place, "looked_at_us": look.at_us, "failures": 0}
-    known_bytes = array("q", look.known).tobytes()
+    values: dict[str, Any] = {
+        "place": check_result.place,
+        "checked_at_us": check_result.at_us,
+        "failures": 0,
+    }
+    known_bytes = array("q", check_result.known).tobytes()
     if known_bytes != bytes(alert.known):
         values["known"] = known_bytes
-    if not _unchanged(alert).update(looks=alert.looks + 1, **values):
+    if not _unchanged(alert).update(checks=alert.checks + 1, **values):
         return False
-    if look.new:
+    if check_result.new:
         facts = {
-            "entity": look.entity,
-            "found": len(look.new),
-            "more": look.more,
-            "first": list(look.new[:MAX_HANDLES]),
+            "entity": check_result.entity,
+            "found": len(check_result.new),
+            "more": check_result.more,
+            "first": list(check_result.new[:MAX_HANDLES]),
             "from": alert.place,
-            "upto": look.place,
+            "upto": check_result.place,
         }
         position = _record_alert(
-            alert, RAISED, facts, q=alert.text, name=alert.query.name, pinned=look.pinned
+            alert, RAISED, facts, q=alert.text, name=alert.query.name, pinned=check_result.pinned
         )
-        Alert.objects.filter(pk=alert.pk).update(told_position=position)
+        Alert.objects.filter(pk=alert.pk).update(reported_position=position)
         _enqueue_notification(alert, position, RAISED)
     return True
 
@@ -180,10 +184,10 @@ def store_check(alert: Alert, look: CheckResult) -> bool:
 def restart_alert(alert: Alert, start: AlertStart) -> None:
     """Continue with the changed query from now; present matches are not new."""
     _unchanged(alert).update(
-        looks=alert.looks + 1,
+        checks=alert.checks + 1,
         text=start.text,
         place=start.place,
-        looked_at_us=start.at_us,
+        checked_at_us=start.at_us,
         failures=0,
         known=array("q", start.known).tobytes(),
     )
@@ -195,14 +199,14 @@ def record_failure(alert: Alert, because: str) -> None:
     if alert.failures + 1 >= MAX_FAILURES:
         stop_alert(alert, because)
     else:
-        _unchanged(alert).update(looks=alert.looks + 1, failures=alert.failures + 1)
+        _unchanged(alert).update(checks=alert.checks + 1, failures=alert.failures + 1)
 
 
 @transaction.atomic
 def stop_alert(alert: Alert, because: str) -> None:
     """Stop an alert until its owner turns it on again, and notify its recipients once."""
     if _unchanged(alert).update(
-        looks=alert.looks + 1, stopped_at_us=now_us(), stopped_because=because[:300]
+        checks=alert.checks + 1, stopped_at_us=now_us(), stopped_because=because[:300]
     ):
         words = {"q": alert.text, "name": alert.query.name, "because": because[:300]}
         _enqueue_notification(
@@ -211,7 +215,7 @@ def stop_alert(alert: Alert, because: str) -> None:
 
 
 def _unchanged(alert: Alert) -> "QuerySet[Alert]":
-    return Alert.objects.filter(pk=alert.pk, looks=alert.looks, stopped_at_us__isnull=True)
+    return Alert.objects.filter(pk=alert.pk, checks=alert.checks, stopped_at_us__isnull=True)
 
 
 def _lock_query(saved: SavedQuery, owner: User) -> SavedQuery:
@@ -222,7 +226,7 @@ def _lock_query(saved: SavedQuery, owner: User) -> SavedQuery:
 
 
 def _enqueue_notification(alert: Alert, position: int, kind: str) -> None:
-    key = f"{kind}:{alert.pk.hex}:{alert.looks + 1}"
+    key = f"{kind}:{alert.pk.hex}:{alert.checks + 1}"
     outbox.queue_delivery(
         alert.project_id, entry=position, topic="alert", deduplication_key=key, due_at_us=now_us()
     )
@@ -234,7 +238,7 @@ def _record_alert(
     return entries.record_system_entry(
         alert.project_id,
         kind,
-        event_id=entries.keyed_digest(kind, alert.pk.hex, str(alert.looks)),
+        event_id=entries.keyed_digest(kind, alert.pk.hex, str(alert.checks)),
         text=orjson.dumps({"kind": kind, **facts, **words}, option=orjson.OPT_SORT_KEYS).decode(),
         received_us=now_us(),
         actor=actor,

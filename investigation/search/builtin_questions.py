@@ -109,7 +109,7 @@ AUDIT_QUESTIONS: Final = (
         7,
         "Executed without permission",
         "Effects that ran although a rule or a reviewer did not permit them.",
-        "effect leave:bypassed",
+        "effect permission:bypassed",
     ),
     Question(
         8,
@@ -197,7 +197,7 @@ INCIDENT_QUESTIONS: Final = (
         18,
         "Same action ran twice",
         "Calls that ran more than once, in one session or several (read-only tools excluded).",
-        "effect again:call state:[acknowledged,dispatched,unknown] tool:$tool $words since:$since"
+        "effect duplicate:call state:[acknowledged,dispatched,unknown] tool:$tool $words since:$since"
         " | group tool,resource,like | count, distinct(session) | top 50",
         (
             Parameter("tool", "Tool", optional=True, like="effect.tool"),
@@ -228,14 +228,14 @@ INCIDENT_QUESTIONS: Final = (
         20,
         "Ran without being held",
         "Effects that a rule would have held, but that ran in observe mode or were imported.",
-        "effect judged:[ask,deny] basis:[observe,import] attempts:>0 since:$since",
+        "effect policy_outcome:[ask,deny] basis:[observe,import] attempts:>0 since:$since",
         (_since_parameter("7d"),),
     ),
     Question(
         21,
         "Acted on more than once",
         "Effects of the same tool on the same resource, with any arguments. Most are intended.",
-        "effect again:target state:[acknowledged,dispatched,unknown] tool:$tool $words since:$since"
+        "effect duplicate:target state:[acknowledged,dispatched,unknown] tool:$tool $words since:$since"
         " | group tool,resource | count, distinct(intent), distinct(session) | top 50",
         (
             Parameter("tool", "Tool", optional=True, like="effect.tool"),

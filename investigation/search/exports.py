@@ -37,7 +37,7 @@ log = structlog.get_logger("gatebook.exports")
 US: Final = 1_000_000
 RETENTION: Final = timedelta(days=1)
 SILENT_US: Final = 60 * US  # a writer silent for longer counts as dead
-BEAT_S: Final = 1.0
+HEARTBEAT_S: Final = 1.0
 MAX_TRIES: Final = 3
 MAX_UNFINISHED: Final = 5  # unfinished exports per person
 
@@ -114,7 +114,7 @@ def _claim_export() -> Export | None:
     """Claim the next export; None if none waits or another process writes one."""
     now = now_us()
     # A heartbeat far ahead of the clock predates a clock change and proves nothing.
-    alive = Q(state="running", beat_at_us__range=(now - SILENT_US, now + SILENT_US))
+    alive = Q(state="running", heartbeat_at_us__range=(now - SILENT_US, now + SILENT_US))
     if Export.objects.filter(alive).exists():
         return None
     unfinished = Export.objects.filter(state__in=["waiting", "running"]).order_by(
@@ -132,7 +132,7 @@ def _claim_export() -> Export | None:
         free = Export.objects.filter(pk=export.pk, tries=export.tries).filter(
             Q(state="waiting") | (Q(state="running") & ~alive)
         )
-        if free.update(state="running", tries=export.tries + 1, beat_at_us=now, rows_done=0):
+        if free.update(state="running", tries=export.tries + 1, heartbeat_at_us=now, rows_done=0):
             export.tries += 1
             return export
     return None
@@ -191,7 +191,7 @@ def _pieces_with_heartbeat(export: Export, wanted: ExportPlan) -> Iterator[bytes
 
     def tell(rows: int) -> None:
         nonlocal last
-        if time.monotonic() - last >= BEAT_S:
+        if time.monotonic() - last >= HEARTBEAT_S:
             last = time.monotonic()
             _send_heartbeat(export, rows_done=rows)
         export.rows_done = rows
@@ -201,7 +201,7 @@ def _pieces_with_heartbeat(export: Export, wanted: ExportPlan) -> Iterator[bytes
 
 def _send_heartbeat(export: Export, **values: int) -> None:
     job_heartbeats.record_heartbeat("exports")
-    if not _claimed(export, export.tries).update(beat_at_us=now_us(), **values):
+    if not _claimed(export, export.tries).update(heartbeat_at_us=now_us(), **values):
         raise _LostError
 
 

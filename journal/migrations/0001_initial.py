@@ -239,7 +239,7 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="outbox",
             constraint=models.UniqueConstraint(
-                fields=("project", "deduplication_key"), name="outbox_says_a_thing_once"
+                fields=("project", "deduplication_key"), name="outbox_event_is_stored_once"
             ),
         ),
         migrations.AddConstraint(

@@ -53,10 +53,10 @@ _PLAN_COLUMNS: Final = {
     "compensates_id",
     "undoes",
     "redactions",
-    "judged",
-    "judged_by",
-    "judged_as",
-    "enforced",
+    "policy_outcome",
+    "policy_rule",
+    "policy_tool_class",
+    "policy_enforced",
 }
 _PLAN_DEFAULTS: Final = {
     column.name: column.default for column in fields(EffectRow) if column.name in _PLAN_COLUMNS
@@ -66,7 +66,7 @@ _PLAN_DEFAULTS: Final = {
 class Observation(NamedTuple):
     """The permission and basis of something that happened without a command."""
 
-    leave: str
+    permission: str
     basis: str
 
 
@@ -145,14 +145,14 @@ def _planned(
     is_command, wins = fact.lane == "command", is_earlier_mark(fact.mark, effect.planned_mark)
     columns, is_replan_by_command = fact.values, False
     if effect.planned_mark:
-        judged = policy_result.resolve_policy_result(
+        policy_outcome = policy_result.resolve_policy_result(
             effect, fact.values, wins=wins, by_command=is_command
         )
-        if not wins and judged == policy_result.policy_result_of_effect(effect):
+        if not wins and policy_outcome == policy_result.policy_result_of_effect(effect):
             return
         archive_replaced_plan(effect, plan_values(effect), fact.position)
         # Values of the losing plan must not fill gaps of the winning one, except the policy result.
-        columns = (_PLAN_DEFAULTS | fact.values if wins else {}) | judged._asdict()
+        columns = (_PLAN_DEFAULTS | fact.values if wins else {}) | policy_outcome._asdict()
         # A command that re-plans a reported effect requests permission for the next attempt only.
         is_replan_by_command = is_command
     effect.replanned = True
@@ -166,12 +166,12 @@ def _planned(
     for name, value in columns.items():
         setattr(effect, name, value)
     if (
-        effect.leave_basis in _OBSERVED_BASES[1:]
-        and effect.leave in _UNCOMMANDED
+        effect.permission_basis in _OBSERVED_BASES[1:]
+        and effect.permission in _UNCOMMANDED
         and not is_replan_by_command
     ):
         # It happened before its plan arrived, so the policy outcome is known only now.
-        _apply_observation(effect, attempts, observe("held", False, effect.enforced_judgement))
+        _apply_observation(effect, attempts, observe("none", False, effect.enforced_outcome))
 
 
 # What the journal keeps of a replaced plan: ids, enums and numbers, by column. Its texts are in its
@@ -186,10 +186,10 @@ ARCHIVED_PLAN_COLUMNS: Final = (
     "redactions",
     "ref_class",
     "ref_patterns_version",
-    "judged",
-    "judged_by",
-    "judged_as",
-    "enforced",
+    "policy_outcome",
+    "policy_rule",
+    "policy_tool_class",
+    "policy_enforced",
 )
 
 
@@ -215,16 +215,16 @@ def _apply_observation(
     effect: EffectRow, attempts: dict[int, AttemptRow], observation: Observation
 ) -> None:
     """Set the observed permission on effect and attempts made without a command."""
-    if effect.leave_basis == "exemption":
-        effect.leave_ref = ""
+    if effect.permission_basis == "exemption":
+        effect.permission_ref = ""
     # `settle` decides at the end whether this is a violation.
-    effect.leave, effect.leave_basis = observation.leave, observation.basis
+    effect.permission, effect.permission_basis = observation.permission, observation.basis
     # Several attempts were reported at once: which of them had permission is unknown.
     if effect.spent_by:
-        attempts[effect.spent_by].leave, effect.spent_by = observation.leave, 0
+        attempts[effect.spent_by].permission, effect.spent_by = observation.permission, 0
     for row in attempts.values():
-        if row.leave in _UNCOMMANDED:
-            row.leave = observation.leave
+        if row.permission in _UNCOMMANDED:
+            row.permission = observation.permission
 
 
 def may_change_every_attempt(effect: EffectRow, facts: Iterable[Fact]) -> bool:
@@ -233,9 +233,9 @@ def may_change_every_attempt(effect: EffectRow, facts: Iterable[Fact]) -> bool:
     That is the case when every attempt was observed, no import turns out to be live, and no plan
     wins or gets a stricter policy outcome than the current one.
     """
-    if effect.leave not in _UNCOMMANDED or effect.leave_aside:
+    if effect.permission not in _UNCOMMANDED or effect.saved_permission:
         return True
-    imported = effect.leave_basis == "import"
+    imported = effect.permission_basis == "import"
     return any(
         _may_change_policy_result(effect, fact)
         if fact.kind == "effect.planned"
@@ -247,10 +247,10 @@ def may_change_every_attempt(effect: EffectRow, facts: Iterable[Fact]) -> bool:
 def _may_change_policy_result(effect: EffectRow, plan: Fact) -> bool:
     if is_earlier_mark(plan.mark, effect.planned_mark):
         return True
-    judged = policy_result.resolve_policy_result(
+    policy_outcome = policy_result.resolve_policy_result(
         effect, plan.values, wins=False, by_command=plan.lane == "command"
     )
-    return judged != policy_result.policy_result_of_effect(effect)
+    return policy_outcome != policy_result.policy_result_of_effect(effect)
 
 
 def _attempt_of_fact(
@@ -258,32 +258,38 @@ def _attempt_of_fact(
 ) -> AttemptRow:
     """Return the attempt of a fact; a new one uses the effect's permission."""
     row = attempts.get(fact.attempt)
-    if row is None and effect.leave_aside:
+    if row is None and effect.saved_permission:
         # A rejected attempt turned out to have happened: restore the permission for the next one.
-        effect.leave, effect.leave_until_us = effect.leave_aside, effect.leave_aside_until_us
-        effect.leave_aside, effect.leave_aside_until_us, effect.recalled = "", None, True
-    if effect.leave in _UNCOMMANDED and effect.leave_basis in _OBSERVED_BASES:
+        effect.permission, effect.permission_until_us = (
+            effect.saved_permission,
+            effect.saved_permission_until_us,
+        )
+        effect.saved_permission, effect.saved_permission_until_us, effect.recalled = "", None, True
+    if effect.permission in _UNCOMMANDED and effect.permission_basis in _OBSERVED_BASES:
         # Imported and live evidence of an effect arrive in any order: the stronger basis stays.
-        if effect.leave_basis == "import" and not fact.imports:
-            _apply_observation(effect, attempts, observe("held", False, effect.enforced_judgement))
+        if effect.permission_basis == "import" and not fact.imports:
+            _apply_observation(effect, attempts, observe("none", False, effect.enforced_outcome))
     elif row is not None:
         # Permission requested after a rejection is for the next attempt: a late report on this
         # attempt does not use it.
-        if effect.leave not in MOVED_PERMISSIONS and _will_set_state(effect, attempts, fact, row):
-            effect.leave_aside, effect.leave_aside_until_us = effect.leave, effect.leave_until_us
-            effect.leave = row.leave
-    elif effect.leave == "used" and fact.values.get("replaces"):
+        if effect.permission not in MOVED_PERMISSIONS and _will_set_state(
+            effect, attempts, fact, row
+        ):
+            effect.saved_permission, effect.saved_permission_until_us = (
+                effect.permission,
+                effect.permission_until_us,
+            )
+            effect.permission = row.permission
+    elif effect.permission == "used" and fact.values.get("replaces"):
         pass  # the verdict table allows a second attempt under the permission already used
-    elif effect.leave == "granted" and not effect.lapsed(fact.received_us):
-        effect.leave, effect.spent_by = "used", fact.attempt
-    elif effect.leave in ("granted", "used"):
+    elif effect.permission == "granted" and not effect.is_expired(fact.received_us):
+        effect.permission, effect.spent_by = "used", fact.attempt
+    elif effect.permission in ("granted", "used"):
         # The permission expired or another attempt used it: a permission covers one attempt.
+        _apply_observation(effect, attempts, observe("none", fact.imports, effect.enforced_outcome))
+    elif effect.permission not in MOVED_PERMISSIONS:
         _apply_observation(
-            effect, attempts, observe("held", fact.imports, effect.enforced_judgement)
-        )
-    elif effect.leave not in MOVED_PERMISSIONS:
-        _apply_observation(
-            effect, attempts, observe(effect.leave, fact.imports, effect.enforced_judgement)
+            effect, attempts, observe(effect.permission, fact.imports, effect.enforced_outcome)
         )
     if row is None:
         row = attempts[fact.attempt] = AttemptRow(
@@ -291,7 +297,7 @@ def _attempt_of_fact(
             effect_id=effect.id,
             number=fact.attempt,
             remote_key=make_remote_key(effect.id, fact.attempt),
-            leave=effect.leave,
+            permission=effect.permission,
         )
     if not fact.imports:
         row.heard_us = min(fact.received_us, row.heard_us or fact.received_us)
@@ -413,9 +419,12 @@ def _resolved(
         row.failure_reason = "rejected"  # nothing happened, as after a clean rejection
     if answer == "happened":
         row.external_reference = fact.values.get("external_reference") or row.external_reference
-        if effect.leave not in MOVED_PERMISSIONS:  # requested later, for the next attempt
-            effect.leave_aside, effect.leave_aside_until_us = effect.leave, effect.leave_until_us
-            effect.leave = row.leave
+        if effect.permission not in MOVED_PERMISSIONS:  # requested later, for the next attempt
+            effect.saved_permission, effect.saved_permission_until_us = (
+                effect.permission,
+                effect.permission_until_us,
+            )
+            effect.permission = row.permission
 
 
 RESOLVED: Final = "effect.resolved"

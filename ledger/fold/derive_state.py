@@ -95,8 +95,8 @@ def derive_state(
         violations.append("withdrawn_after_dispatch")
     if effect.resolution == "abandoned" and known_attempts:
         violations.append("happened_after_abandoned")
-    if effect.leave == "bypassed":
-        violations.append("executed_without_leave")
+    if effect.permission == "bypassed":
+        violations.append("executed_without_permission")
     effect.violates = effect.violates or bool(violations)
     return violations
 

@@ -12,20 +12,22 @@ _STRICTNESS: Final = {"ask": 1, "deny": 2}
 class PolicyResult(NamedTuple):
     """The policy columns of a plan; the defaults apply where no policy was evaluated."""
 
-    judged: str = ""
-    judged_by: str = ""
-    judged_as: str = ""
-    enforced: bool = False
+    policy_outcome: str = ""
+    policy_rule: str = ""
+    policy_tool_class: str = ""
+    policy_enforced: bool = False
 
     @property
     def strictness(self) -> int:
         """How restrictive the policy's outcome is; 0 if it was not enforced."""
-        return _STRICTNESS.get(self.judged, 0) if self.enforced else 0
+        return _STRICTNESS.get(self.policy_outcome, 0) if self.policy_enforced else 0
 
 
 def policy_result_of_effect(effect: EffectRow) -> PolicyResult:
     """Return the current policy result of an effect."""
-    return PolicyResult(effect.judged, effect.judged_by, effect.judged_as, effect.enforced)
+    return PolicyResult(
+        effect.policy_outcome, effect.policy_rule, effect.policy_tool_class, effect.policy_enforced
+    )
 
 
 def policy_result_of_plan(plan: Mapping[str, Any]) -> PolicyResult:
@@ -53,5 +55,5 @@ def resolve_policy_result(
     return reported if wins else current
 
 
-def _strictness(judgement: PolicyResult) -> int:
-    return judgement.strictness
+def _strictness(result: PolicyResult) -> int:
+    return result.strictness

@@ -1,4 +1,4 @@
-"""Detect executions during a stop: violation `executed_while_on_hold`.
+"""Detect executions during a stop: violation `executed_while_stopped`.
 
 Only the server's clock counts, and times of agents are ignored; pages show both. An attempt without
 a command is known to have happened from its first report on. If a stop covered it at that moment,
@@ -15,7 +15,7 @@ from ledger import stops as ledger_stops
 from ledger.fold.apply import Fact
 from ledger.store.rows import AttemptRow, EffectRow
 
-STOP_VIOLATION: Final = "executed_while_on_hold"
+STOP_VIOLATION: Final = "executed_while_stopped"
 _MOVING: Final = ("effect.dispatched", "effect.acknowledged", "effect.failed", "effect.probed")
 
 

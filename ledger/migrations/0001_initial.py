@@ -38,16 +38,16 @@ class Migration(migrations.Migration):
                 ("lane", models.CharField(default="evidence", max_length=8)),
                 ("plan_position", models.BigIntegerField(null=True)),
                 ("redactions", models.IntegerField(default=0)),
-                ("judged", models.CharField(blank=True, default="", max_length=5)),
-                ("judged_by", models.CharField(blank=True, default="", max_length=96)),
-                ("judged_as", models.CharField(blank=True, default="", max_length=24)),
-                ("enforced", models.BooleanField(default=False)),
-                ("leave", models.CharField(default="held", max_length=8)),
-                ("leave_basis", models.CharField(blank=True, default="", max_length=9)),
-                ("leave_ref", models.CharField(blank=True, default="", max_length=64)),
-                ("leave_until_us", models.BigIntegerField(null=True)),
-                ("leave_aside", models.CharField(blank=True, default="", max_length=8)),
-                ("leave_aside_until_us", models.BigIntegerField(null=True)),
+                ("policy_outcome", models.CharField(blank=True, default="", max_length=5)),
+                ("policy_rule", models.CharField(blank=True, default="", max_length=96)),
+                ("policy_tool_class", models.CharField(blank=True, default="", max_length=24)),
+                ("policy_enforced", models.BooleanField(default=False)),
+                ("permission", models.CharField(default="held", max_length=8)),
+                ("permission_basis", models.CharField(blank=True, default="", max_length=9)),
+                ("permission_ref", models.CharField(blank=True, default="", max_length=64)),
+                ("permission_until_us", models.BigIntegerField(null=True)),
+                ("saved_permission", models.CharField(blank=True, default="", max_length=8)),
+                ("saved_permission_until_us", models.BigIntegerField(null=True)),
                 ("state", models.CharField(default="planned", max_length=12)),
                 ("outcome", models.CharField(blank=True, default="", max_length=7)),
                 ("attempt_count", models.IntegerField(default=0)),
@@ -150,7 +150,7 @@ class Migration(migrations.Migration):
                 ("process", models.CharField(blank=True, default="", max_length=64)),
                 ("lease_epoch", models.BigIntegerField(null=True)),
                 ("lane", models.CharField(default="evidence", max_length=8)),
-                ("leave", models.CharField(max_length=8)),
+                ("permission", models.CharField(max_length=8)),
                 ("is_open", models.BooleanField(default=False)),
                 ("replaced", models.BooleanField(default=False)),
                 ("outcome", models.CharField(blank=True, default="", max_length=7)),
@@ -270,7 +270,7 @@ class Migration(migrations.Migration):
                     models.ForeignKey(
                         db_index=False,
                         on_delete=django.db.models.deletion.PROTECT,
-                        related_name="holds",
+                        related_name="stops",
                         to="accounts.project",
                     ),
                 ),
@@ -480,15 +480,15 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="effect",
             index=models.Index(
-                condition=models.Q(("judged__in", ["ask", "deny"])),
+                condition=models.Q(("policy_outcome__in", ["ask", "deny"])),
                 fields=["project", "opened_position"],
-                name="effect_judged_to_need_leave",
+                name="effect_needing_permission",
             ),
         ),
         migrations.AddIndex(
             model_name="effect",
             index=models.Index(
-                condition=models.Q(("leave_ref", ""), _negated=True),
+                condition=models.Q(("permission_ref", ""), _negated=True),
                 fields=["project", "intent_digest"],
                 name="effect_asked_about",
             ),
@@ -511,9 +511,9 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="effect",
             index=models.Index(
-                condition=models.Q(("leave", "bypassed")),
+                condition=models.Q(("permission", "bypassed")),
                 fields=["project", "opened_position"],
-                name="effect_without_leave",
+                name="effect_without_permission",
             ),
         ),
         migrations.AddConstraint(
@@ -545,11 +545,11 @@ class Migration(migrations.Migration):
             constraint=models.CheckConstraint(
                 condition=models.Q(
                     (
-                        "leave__one_of",
+                        "permission__one_of",
                         ("held", "pending", "granted", "refused", "used", "observed", "bypassed"),
                     )
                 ),
-                name="effect_leave_is_known",
+                name="effect_permission_is_known",
             ),
         ),
         migrations.AddConstraint(
@@ -557,7 +557,7 @@ class Migration(migrations.Migration):
             constraint=models.CheckConstraint(
                 condition=models.Q(
                     (
-                        "leave_basis__one_of",
+                        "permission_basis__one_of",
                         (
                             "",
                             "ruling",
@@ -567,31 +567,33 @@ class Migration(migrations.Migration):
                             "import",
                             "cancelled",
                             "revoked",
-                            "lapsed",
-                            "returned",
+                            "expired_unused",
+                            "changes_requested",
                             "expired",
                         ),
                     )
                 ),
-                name="effect_leave_basis_is_known",
+                name="effect_permission_basis_is_known",
             ),
         ),
         migrations.AddConstraint(
             model_name="effect",
             constraint=models.CheckConstraint(
                 condition=models.Q(
-                    ("leave_aside__one_of", ["", "held", "pending", "granted", "refused"])
+                    ("saved_permission__one_of", ["", "held", "pending", "granted", "refused"])
                 ),
-                name="effect_leave_aside_is_of_the_next_attempt",
+                name="effect_saved_permission_is_of_the_next_attempt",
             ),
         ),
         migrations.AddConstraint(
             model_name="effect",
             constraint=models.CheckConstraint(
                 condition=models.Q(
-                    ("leave", "held"), models.Q(("leave_basis", ""), _negated=True), _connector="OR"
+                    ("permission", "held"),
+                    models.Q(("permission_basis", ""), _negated=True),
+                    _connector="OR",
                 ),
-                name="effect_leave_has_a_basis_once_it_is_not_held",
+                name="effect_permission_has_a_basis_unless_none",
             ),
         ),
         migrations.AddConstraint(
@@ -601,7 +603,7 @@ class Migration(migrations.Migration):
                     models.Q(
                         ("state__one_of", ["planned", "failed", "compensated", "superseded"]),
                         (
-                            "leave__one_of",
+                            "permission__one_of",
                             (
                                 "held",
                                 "pending",
@@ -615,11 +617,11 @@ class Migration(migrations.Migration):
                     ),
                     models.Q(
                         ("state__one_of", ["dispatched", "acknowledged"]),
-                        ("leave__one_of", ("used", "observed", "bypassed")),
+                        ("permission__one_of", ("used", "observed", "bypassed")),
                     ),
                     _connector="OR",
                 ),
-                name="effect_moves_only_with_leave",
+                name="effect_moves_only_with_permission",
             ),
         ),
         migrations.AddConstraint(
@@ -650,11 +652,11 @@ class Migration(migrations.Migration):
             constraint=models.CheckConstraint(
                 condition=models.Q(
                     ("attempt_count", 0),
-                    models.Q(("leave", "held"), _negated=True),
-                    models.Q(("leave_basis", ""), _negated=True),
+                    models.Q(("permission", "held"), _negated=True),
+                    models.Q(("permission_basis", ""), _negated=True),
                     _connector="OR",
                 ),
-                name="effect_with_an_attempt_is_not_held",
+                name="effect_with_an_attempt_has_a_permission",
             ),
         ),
         migrations.AddConstraint(
@@ -695,8 +697,8 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="effect",
             constraint=models.CheckConstraint(
-                condition=models.Q(("judged__one_of", ("", "allow", "ask", "deny"))),
-                name="effect_judgement_is_known",
+                condition=models.Q(("policy_outcome__one_of", ("", "allow", "ask", "deny"))),
+                name="effect_policy_outcome_is_known",
             ),
         ),
         migrations.AddConstraint(
@@ -764,8 +766,8 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="attempt",
             constraint=models.CheckConstraint(
-                condition=models.Q(("leave__one_of", ("used", "observed", "bypassed"))),
-                name="attempt_moves_only_with_leave",
+                condition=models.Q(("permission__one_of", ("used", "observed", "bypassed"))),
+                name="attempt_moves_only_with_permission",
             ),
         ),
         migrations.AddConstraint(
@@ -793,10 +795,10 @@ class Migration(migrations.Migration):
             constraint=models.CheckConstraint(
                 condition=models.Q(
                     ("lane", "evidence"),
-                    models.Q(("lane", "command"), ("leave", "used")),
+                    models.Q(("lane", "command"), ("permission", "used")),
                     _connector="OR",
                 ),
-                name="command_dispatch_uses_its_leave",
+                name="command_dispatch_uses_its_permission",
             ),
         ),
         migrations.AddConstraint(
@@ -873,7 +875,7 @@ class Migration(migrations.Migration):
             constraint=models.UniqueConstraint(
                 condition=models.Q(("lifted_at_us__isnull", True)),
                 fields=("project", "scope", "subject"),
-                name="thing_is_held_once",
+                name="subject_is_stopped_once",
             ),
         ),
         migrations.AddConstraint(
@@ -882,7 +884,7 @@ class Migration(migrations.Migration):
                 condition=models.Q(
                     ("scope__in", ("project", "tool", "agent", "session", "effect"))
                 ),
-                name="hold_scope_is_known",
+                name="stop_scope_is_known",
             ),
         ),
         migrations.AddConstraint(
@@ -896,7 +898,7 @@ class Migration(migrations.Migration):
                     ),
                     _connector="OR",
                 ),
-                name="hold_names_what_it_stops",
+                name="stop_names_what_it_stops",
             ),
         ),
         migrations.AddConstraint(
@@ -907,7 +909,7 @@ class Migration(migrations.Migration):
                     models.Q(("lifted_at_us__isnull", False), ("lifted_by__isnull", False)),
                     _connector="OR",
                 ),
-                name="hold_is_lifted_by_a_person",
+                name="stop_is_lifted_by_a_person",
             ),
         ),
         migrations.AddConstraint(
@@ -940,9 +942,9 @@ class Migration(migrations.Migration):
                         "tool_class__in",
                         (
                             "read_only",
-                            "natural",
-                            "keyed",
-                            "joint",
+                            "idempotent",
+                            "idempotency_key",
+                            "transactional",
                             "probeable",
                             "compensable",
                             "opaque",

@@ -9,14 +9,14 @@ from ledger.store.writer import FactReport
 
 
 def open_placeholders(
-    named: Mapping[UUID, FactReport], told: set[UUID], project: UUID, received_us: int
+    named: Mapping[UUID, FactReport], reported: set[UUID], project: UUID, received_us: int
 ) -> list[FactReport]:
     """Return reports of named effects; `told` have facts in this batch.
 
     An effect without facts gets an entry of its own: the entry of the naming plan opens the
     planned effect.
     """
-    unreported = named.keys() - told
+    unreported = named.keys() - reported
     unreported -= (
         set(Effect.objects.filter(id__in=unreported).values_list("id", flat=True))
         if unreported

@@ -57,10 +57,10 @@ def effect_from_row(values: Sequence[object]) -> EffectRow:
     if connection.vendor != "postgresql":
         for name in _EFFECT_UUIDS:
             setattr(row, name, to_uuid(getattr(row, name)))
-        row.violates, row.compensated, row.enforced = (
+        row.violates, row.compensated, row.policy_enforced = (
             bool(row.violates),
             bool(row.compensated),
-            bool(row.enforced),
+            bool(row.policy_enforced),
         )
     return row
 

@@ -43,16 +43,16 @@ class EffectRow:
     lane: str = "evidence"
     plan_position: int | None = None
     redactions: int = 0
-    judged: str = ""
-    judged_by: str = ""
-    judged_as: str = ""
-    enforced: bool = False
-    leave: str = "held"
-    leave_basis: str = ""
-    leave_ref: str = ""
-    leave_until_us: int | None = None
-    leave_aside: str = ""
-    leave_aside_until_us: int | None = None
+    policy_outcome: str = ""
+    policy_rule: str = ""
+    policy_tool_class: str = ""
+    policy_enforced: bool = False
+    permission: str = "none"
+    permission_basis: str = ""
+    permission_ref: str = ""
+    permission_until_us: int | None = None
+    saved_permission: str = ""
+    saved_permission_until_us: int | None = None
     state: str = "planned"
     outcome: str = ""
     attempt_count: int = 0
@@ -80,13 +80,13 @@ class EffectRow:
     gave_way: list[dict[str, Any]] | None = None
 
     @property
-    def enforced_judgement(self) -> str:
+    def enforced_outcome(self) -> str:
         """The policy's outcome for the plan if it was enforced, otherwise empty."""
-        return self.judged if self.enforced else ""
+        return self.policy_outcome if self.policy_enforced else ""
 
-    def lapsed(self, now_us: int) -> bool:
+    def is_expired(self, now_us: int) -> bool:
         """True if the permission or its request has expired; no entry marks the expiry."""
-        return self.leave_until_us is not None and self.leave_until_us < now_us
+        return self.permission_until_us is not None and self.permission_until_us < now_us
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class AttemptRow:
     effect_id: UUID
     number: int
     remote_key: str
-    leave: str
+    permission: str
     replaces: int | None = None
     verdict_row: str = ""
     process: str = ""

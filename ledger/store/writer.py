@@ -42,12 +42,12 @@ _ATTEMPT_LIST: Final = ", ".join(_ATTEMPT)
 # The columns that a move (dispatch, acknowledgement, failure …) may change. For a stored effect
 # with an unchanged plan only these are written, so that other indexes and foreign keys stay idle.
 _MOVING: Final = (
-    "leave",
-    "leave_basis",
-    "leave_ref",
-    "leave_until_us",
-    "leave_aside",
-    "leave_aside_until_us",
+    "permission",
+    "permission_basis",
+    "permission_ref",
+    "permission_until_us",
+    "saved_permission",
+    "saved_permission_until_us",
     "state",
     "outcome",
     "attempt_count",

@@ -49,7 +49,7 @@ class CachedDeclaration(NamedTuple):
         )
 
     @property
-    def judged_as(self) -> str:
+    def policy_tool_class(self) -> str:
         """The tool class as rules see it and effects store it."""
         return f"{self.tool_class}/{self.reversibility}"
 

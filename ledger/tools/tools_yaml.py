@@ -164,7 +164,7 @@ def _recovery(values: dict[str, Node], about: str, tool_class: str) -> _Recovery
         recovery["key_window_s"] = _seconds(
             values["key_window_s"], about, "key_window_s", MAX_KEY_WINDOW_S
         )
-        if tool_class != "keyed":
+        if tool_class != "idempotency_key":
             raise ToolsFileError(
                 f"Line {_line(values['key_window_s'])}: {about} has key_window_s but is not keyed."
             )

@@ -110,10 +110,12 @@ def may_have_happened(row: AnyEffect, now_us: int) -> bool:
 def _is_open(compensation: AnyEffect) -> bool:
     """True while a compensation may still happen: planned and not denied, or in doubt."""
     if compensation.state == "planned":
-        return compensation.leave != "refused"
+        return compensation.permission != "denied"
     if compensation.state == "failed" and compensation.failure_reason == "rejected":
         means = cache.load_tool(compensation.project_id, compensation.tool).means
-        return compensation.attempt_count < means.max_attempts and compensation.leave != "refused"
+        return (
+            compensation.attempt_count < means.max_attempts and compensation.permission != "denied"
+        )
     return is_in_doubt(compensation)
 
 
@@ -122,10 +124,10 @@ class _VerdictFacts:
     """What was loaded for a set of effects."""
 
     attempts: dict[UUID, list[AnyAttempt]]
-    looks: dict[UUID, list[Probe]]
+    probes: dict[UUID, list[Probe]]
     late: set[UUID]
     overtaken: set[UUID]
-    guarded: set[UUID]
+    conditional: set[UUID]
     stops: Sequence[Stop]
     leases: Mapping[UUID, Lease]
     acquired: Mapping[tuple[UUID, int], int]
@@ -146,18 +148,18 @@ class _VerdictFacts:
         ]
         attempts = inputs.load_newest_attempts(doubtful)
         means = {row.id: cache.load_tool(project, row.tool).means for row in doubtful}
-        natural = [row for row in doubtful if means[row.id].tool_class == "natural"]
+        idempotent = [row for row in doubtful if means[row.id].tool_class == "idempotent"]
         acquired_leases = inputs.load_leases(
             [row for row in effects if getattr(row, "has_lease", True)]
         )
         return cls(
             attempts=attempts,
-            looks=inputs.load_probes([row.id for row in doubtful if means[row.id].probe]),
+            probes=inputs.load_probes([row.id for row in doubtful if means[row.id].probe]),
             late=inputs.load_late_reports(
                 [row.id for row in doubtful if getattr(row, "has_fenced", True)]
             ),
-            overtaken=inputs.find_overtaken(natural, attempts),
-            guarded=inputs.load_guarded(natural),
+            overtaken=inputs.find_overtaken(idempotent, attempts),
+            conditional=inputs.load_conditional_effects(idempotent),
             stops=ledger_stops.load_stops(project) if stops is None else stops,
             leases=acquired_leases,
             acquired=inputs.load_next_acquisitions(attempts, acquired_leases),
@@ -176,7 +178,7 @@ def _evaluate_effect(
     means = cache.load_tool(row.project_id, row.tool).means
     attempts = facts.attempts.get(row.id, [])
     lease = facts.leases.get(row.id)
-    probes = _valid_probes(facts.looks.get(row.id, []), compensations)
+    probes = _valid_probes(facts.probes.get(row.id, []), compensations)
     ends_by_number = {
         attempt.number: _window_end_of(
             attempt, lease, facts.acquired, now_us, means.request_lifetime_s
@@ -199,9 +201,9 @@ def _evaluate_effect(
         state=row.state,
         outcome=row.outcome,
         failure_reason=row.failure_reason,
-        leave=row.leave,
-        leave_basis=row.leave_basis,
-        leave_until_us=row.leave_until_us,
+        permission=row.permission,
+        permission_basis=row.permission_basis,
+        permission_until_us=row.permission_until_us,
         same_intent=same_intent,
         attempts=row.attempt_count,
         earlier_in_doubt=crowded
@@ -212,7 +214,7 @@ def _evaluate_effect(
         else None,
         last_us=_last_sent(window_ends, means.request_lifetime_s),
         reference=bool(row.external_reference),
-        precondition=row.id in facts.guarded,
+        precondition=row.id in facts.conditional,
         later_on_resource=row.id in facts.overtaken,
         resolution=row.resolution,
         resolved_attempt=attempt_of_resolution(row.resolved_mark),
@@ -220,7 +222,7 @@ def _evaluate_effect(
         probe=last_probe.found if last_probe is not None else "",
         probed_us=last_probe.began_us if last_probe is not None else None,
         probe_errors=_count_errors(target, attempts, probes),
-        on_hold=_is_stopped(row, facts.stops),
+        is_stopped=_is_stopped(row, facts.stops),
         lease_elsewhere=lease_elsewhere,
         lease_until_us=lease.expires_at_us if lease is not None and lease_elsewhere else None,
         means=means,
@@ -407,7 +409,7 @@ def _window_end_of(
             and lease.released_at_us is None
             and not leases.is_lease_live(lease, now_us)
         ):
-            last_signs.append(lease.beat_at_us)
+            last_signs.append(lease.heartbeat_at_us)
     return max(last_signs) + lifetime_s * US
 
 
@@ -422,7 +424,7 @@ def _is_stopped(row: AnyEffect, stops: Sequence[Stop]) -> bool:
 def _has_failed(compensation: AnyEffect) -> bool:
     """True if a compensation was denied, failed, or has no attempts left."""
     if compensation.state == "planned":
-        return compensation.leave == "refused"
+        return compensation.permission == "denied"
     if compensation.state == "acknowledged":
         return compensation.outcome == "error"
     return compensation.state == "failed" and not _is_open(compensation)

@@ -254,7 +254,7 @@ def _ids(text: str, effects: Sequence[UUID]) -> set[UUID]:
     }
 
 
-def load_guarded(effects: Sequence[AnyEffect]) -> set[UUID]:
+def load_conditional_effects(effects: Sequence[AnyEffect]) -> set[UUID]:
     """Return the effects whose plan has preconditions; an erased plan has none."""
     positions = {row.plan_position: row.id for row in effects if row.plan_position is not None}
     if not positions:

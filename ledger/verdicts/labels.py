@@ -27,7 +27,7 @@ VERDICT_ROWS: Final = (
     VerdictRow(
         "0",
         "Its effect, session, agent, tool or project is stopped",
-        ("HELD",),
+        ("STOPPED",),
         "wait",
         "Someone lifts the stop.",
     ),
@@ -72,7 +72,7 @@ VERDICT_ROWS: Final = (
     VerdictRow(
         "6b",
         "Planned, and permission was revoked, expired unused, or never requested",
-        ("GATE_GONE", "NO_LEAVE"),
+        ("GATE_GONE", "NO_PERMISSION"),
         "request permission again",
         "Planning it again.",
     ),
@@ -132,7 +132,7 @@ VERDICT_ROWS: Final = (
     VerdictRow(
         "14",
         "Dispatched, and it sets a state under a precondition",
-        ("GUARDED_PUT",),
+        ("CONDITIONAL_PUT",),
         "replay with the precondition",
         "Its answer.",
     ),
@@ -146,7 +146,7 @@ VERDICT_ROWS: Final = (
     VerdictRow(
         "16",
         "As row 15, but a later effect on the resource exists",
-        ("STALE_PUT", "FENCE_UNKNOWN"),
+        ("STALE_PUT", "IN_FLIGHT_UNKNOWN"),
         "probe, otherwise a person decides",
         _LOOK,
     ),
@@ -160,28 +160,28 @@ VERDICT_ROWS: Final = (
     VerdictRow(
         "18",
         "Dispatched, and the remote has forgotten our key",
-        ("KEY_EXPIRED", "FENCE_UNKNOWN"),
+        ("KEY_EXPIRED", "IN_FLIGHT_UNKNOWN"),
         "probe, otherwise a person decides",
         _LOOK,
     ),
     VerdictRow(
         "19",
         "Dispatched, and the remote's record decides",
-        ("REF_PROBE", "FENCE_UNKNOWN"),
+        ("REF_PROBE", "IN_FLIGHT_UNKNOWN"),
         "probe: if found, skip; if absent after the in-flight window, replay",
         _LOOK,
     ),
     VerdictRow(
         "20",
         "Dispatched, not found by a probe, and a request may still be in flight",
-        ("FENCE_WAIT",),
+        ("IN_FLIGHT_WAIT",),
         "wait",
         "The end of the in-flight window: before it, an earlier request may still arrive.",
     ),
     VerdictRow(
         "21",
         "Dispatched, and it can be probed by our key",
-        ("PROBED_ABSENT", "FENCE_UNKNOWN"),
+        ("PROBED_ABSENT", "IN_FLIGHT_UNKNOWN"),
         "probe: if found, skip; if absent after the in-flight window, replay with the same"
         " remote key",
         _LOOK,
@@ -237,7 +237,7 @@ ANSWER_LABELS: Final = {
 }
 # The reason -> a short label, and the reason in one sentence.
 _REASONS: Final = {
-    "HELD": ("stopped", "A person has stopped it."),
+    "STOPPED": ("stopped", "A person has stopped it."),
     "LEASE_HELD": ("lease held", "Another worker holds a live lease on the work."),
     "NOT_DISPATCHED": (
         "not dispatched",
@@ -252,7 +252,7 @@ _REASONS: Final = {
         "Its permission was given for something else, or is used.",
     ),
     "GATE_GONE": ("permission gone", "Its permission or its request no longer applies."),
-    "NO_LEAVE": ("no permission", "It has no permission."),
+    "NO_PERMISSION": ("no permission", "It has no permission."),
     "DONE": ("done", "It happened, and its outcome is known."),
     "CLOSED": ("closed", "It was undone or withdrawn."),
     "REJECTED_CLEAN": ("did not happen", "Its last attempt did not happen."),
@@ -264,7 +264,7 @@ _REASONS: Final = {
     "RESOLVED": ("a person asked", "A person requested its compensation."),
     "EVIDENCE": ("late evidence", "A worker that had lost its lease reported that it happened."),
     "HARMLESS": ("changes nothing", "Its tool changes nothing, so it may run again."),
-    "GUARDED_PUT": ("precondition", "It sets a state, and its plan has a precondition."),
+    "CONDITIONAL_PUT": ("precondition", "It sets a state, and its plan has a precondition."),
     "PUT_LATEST": ("nothing newer", "It sets a state, and nothing later touched the resource."),
     "STALE_PUT": ("overtaken", "It sets a state, and a later effect on the same resource exists."),
     "KEY_LIVE": (
@@ -273,14 +273,14 @@ _REASONS: Final = {
     ),
     "KEY_EXPIRED": ("key forgotten", "The remote has forgotten its key."),
     "REF_PROBE": ("probe it", "The remote's record decides."),
-    "FENCE_WAIT": ("in flight", "It was not found, and an earlier request may still arrive."),
+    "IN_FLIGHT_WAIT": ("in flight", "It was not found, and an earlier request may still arrive."),
     "PROBED_ABSENT": ("probe it", "It can be probed by its key."),
     "PROBE_FAILED": ("probes fail", "The probe failed."),
     "DUPLICATE_FOUND": ("found twice", "A probe found more than one."),
     "CANCEL_THEN_REDO": ("undo, then again", "Its known key or reference can undo it."),
     "REF_LOST": ("reference unknown", "Only a reference could undo it, and none was reported."),
     "UNDO_FAILED": ("undo failed", "Its compensation failed, and none is open."),
-    "FENCE_UNKNOWN": (
+    "IN_FLIGHT_UNKNOWN": (
         "time unknown",
         "It was not found, and its dispatch time is unknown: it may still arrive.",
     ),

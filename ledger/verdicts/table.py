@@ -25,13 +25,13 @@ PROBES: Final = ("", "hit", "miss", "several", "error")
 # The key is not used in the last minute of the remote's window: clocks differ, requests travel.
 MARGIN_S: Final = 60
 _PROBE_PAUSE_S: Final = 15  # doubled after each failure, at most one hour
-_GONE: Final = ("cancelled", "revoked", "lapsed", "returned")
+_GONE: Final = ("cancelled", "revoked", "expired_unused", "changes_requested")
 # A permission that people gave for one attempt covers a second one by these rows only.
 ROWS_UNDER_USED_PERMISSION: Final = ("13", "14", "17", "21")
 # The rows that allow an attempt in place of one whose outcome is unknown.
 REPLAY_ROWS: Final = ("13", "14", "15", "17", "18", "19", "21")
 _GIVEN_BY_PEOPLE: Final = ("ruling", "exemption")
-PROBEABLE_CLASSES: Final = ("joint", "probeable")
+PROBEABLE_CLASSES: Final = ("transactional", "probeable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,9 @@ class VerdictInput:
     state: str = "planned"
     outcome: str = ""
     failure_reason: str = ""
-    leave: str = "held"
-    leave_basis: str = ""
-    leave_until_us: int | None = None
+    permission: str = "none"
+    permission_basis: str = ""
+    permission_until_us: int | None = None
     same_intent: bool = True  # the permission covers the intent that is to run
     attempts: int = 0
     earlier_in_doubt: bool = False  # an attempt before the last may have happened
@@ -80,7 +80,7 @@ class VerdictInput:
     probe: str = ""  # the result of the last probe
     probed_us: int | None = None  # that probe began at this time or later; None: unknown
     probe_errors: int = 0  # consecutive failed probes
-    on_hold: bool = False
+    is_stopped: bool = False
     lease_elsewhere: bool = False  # another worker's lease on the work is live
     lease_until_us: int | None = None
     means: ToolProperties = ToolProperties()
@@ -116,14 +116,14 @@ class Verdict(NamedTuple):
     row: str
     until_us: int | None = None
     remote_key: str = ""  # of a replay: "same" or "new"
-    asks_leave: bool = False  # the replay needs its own permission first
+    needs_new_permission: bool = False  # the replay needs its own permission first
     beneath: str = ""  # row 11: the reason of the compensation's verdict
 
 
 def decide_verdict(case: VerdictInput, now_us: int) -> Verdict:
     """Return the first matching row of the table; every case has a verdict."""
-    if case.on_hold:
-        return Verdict("wait", "HELD", "0")
+    if case.is_stopped:
+        return Verdict("wait", "STOPPED", "0")
     if case.lease_elsewhere:
         return Verdict("wait", "LEASE_HELD", "1", case.lease_until_us)
     if case.state == "planned":
@@ -158,25 +158,27 @@ _COMPENSATE: Final = Verdict("compensate", "RESOLVED", "11b")
 def _decide_undispatched(case: VerdictInput, now_us: int) -> Verdict:
     """Rows 2 to 6b: nothing has happened, and the permission decides."""
     expired = _is_expired(case, now_us)
-    if case.leave == "pending":
+    if case.permission == "pending":
         if expired:
             return Verdict("skip", "GATE_EXPIRED", "4")
-        return Verdict("wait", "GATE_PENDING", "3", case.leave_until_us)
-    if case.leave == "refused":
+        return Verdict("wait", "GATE_PENDING", "3", case.permission_until_us)
+    if case.permission == "denied":
         return Verdict(
-            "skip", "GATE_EXPIRED" if case.leave_basis == "expired" else "GATE_DENIED", "4"
+            "skip", "GATE_EXPIRED" if case.permission_basis == "expired" else "GATE_DENIED", "4"
         )
-    if case.leave == "granted":
+    if case.permission == "granted":
         # A permission of a policy rule also covers only the planned intent.
         if not case.same_intent:
             return Verdict("escalate", "INTENT_MISMATCH", "6")
         if expired:
             return Verdict("ask", "GATE_GONE", "6b")
-        if case.leave_basis == "ruling":
-            return Verdict("execute", "APPROVED", "5", case.leave_until_us)
-        return Verdict("execute", "NOT_DISPATCHED", "2", case.leave_until_us)
-    if case.leave == "held":
-        return Verdict("ask", "GATE_GONE" if case.leave_basis in _GONE else "NO_LEAVE", "6b")
+        if case.permission_basis == "ruling":
+            return Verdict("execute", "APPROVED", "5", case.permission_until_us)
+        return Verdict("execute", "NOT_DISPATCHED", "2", case.permission_until_us)
+    if case.permission == "none":
+        return Verdict(
+            "ask", "GATE_GONE" if case.permission_basis in _GONE else "NO_PERMISSION", "6b"
+        )
     return Verdict("escalate", "INTENT_MISMATCH", "6")  # the permission was used for another effect
 
 
@@ -188,9 +190,9 @@ def _decide_rejected(case: VerdictInput, now_us: int) -> Verdict:
     is_resolved = case.resolution == "not_happened"
     if case.attempts >= (case.resolved_attempt + 1 if is_resolved else case.means.max_attempts):
         return Verdict("skip", "ATTEMPTS_SPENT", "9b")
-    if case.leave in ("pending", "granted", "refused") or case.leave_basis in _GONE:
+    if case.permission in ("pending", "granted", "denied") or case.permission_basis in _GONE:
         return _decide_undispatched(case, now_us)  # permission for the next attempt was requested
-    return Verdict("replay", "REJECTED_CLEAN", "9", remote_key="new", asks_leave=True)
+    return Verdict("replay", "REJECTED_CLEAN", "9", remote_key="new", needs_new_permission=True)
 
 
 def _decide_uncertain(case: VerdictInput, now_us: int) -> Verdict:
@@ -198,19 +200,19 @@ def _decide_uncertain(case: VerdictInput, now_us: int) -> Verdict:
     means = case.means
     if means.tool_class == "read_only":
         return Verdict("replay", "HARMLESS", "13", remote_key="same")
-    if means.tool_class == "natural":
+    if means.tool_class == "idempotent":
         # A precondition that rejects a repetition may have met our own first write: probe first.
         if case.precondition and case.failure_reason != "rejected":
-            return Verdict("replay", "GUARDED_PUT", "14", remote_key="same")
+            return Verdict("replay", "CONDITIONAL_PUT", "14", remote_key="same")
         if not case.precondition and not case.later_on_resource:
             return Verdict("replay", "PUT_LATEST", "15", remote_key="same")
         return _decide_by_probe(case, now_us, "STALE_PUT", "16")
-    if means.tool_class == "keyed":
+    if means.tool_class == "idempotency_key":
         live_until = _moment_after(case.first_us, means.key_window_s - MARGIN_S)
         if case.keys_in_doubt == 1 and live_until is not None and now_us < live_until:
             return Verdict("replay", "KEY_LIVE", "17", live_until, remote_key="same")
         return _decide_by_probe(case, now_us, "KEY_EXPIRED", "18")
-    if means.tool_class == "joint" or (means.tool_class == "probeable" and case.reference):
+    if means.tool_class == "transactional" or (means.tool_class == "probeable" and case.reference):
         return _decide_by_probe(case, now_us, "REF_PROBE", "19")
     if means.tool_class == "probeable":
         return _decide_by_probe(case, now_us)
@@ -248,11 +250,11 @@ def _decide_by_probe(
         return Verdict("probe", reason, row)
     window_end = _moment_after(case.last_us, means.request_lifetime_s)
     if window_end is None:  # the dispatch time is unknown, so the in-flight window has no end
-        return Verdict("escalate", "FENCE_UNKNOWN", row)
+        return Verdict("escalate", "IN_FLIGHT_UNKNOWN", row)
     if case.probed_us is not None and case.probed_us >= window_end:
         return _decide_after_absence(case, reason, row)
     if now_us < window_end:
-        return Verdict("wait", "FENCE_WAIT", "20", window_end)
+        return Verdict("wait", "IN_FLIGHT_WAIT", "20", window_end)
     return Verdict("probe", reason, row)
 
 
@@ -262,7 +264,7 @@ def _decide_after_absence(case: VerdictInput, reason: str, row: str) -> Verdict:
         return Verdict("escalate", reason, row)
     if row == "18":  # the remote has forgotten our key: use another, with a window of its own
         return Verdict("replay", reason, row, remote_key="new")
-    if case.means.tool_class == "joint":
+    if case.means.tool_class == "transactional":
         return Verdict("replay", reason, row, remote_key="same")
     return Verdict("replay", "PROBED_ABSENT", "21", remote_key="same")
 
@@ -272,23 +274,29 @@ def _apply_permission(decision: Verdict, case: VerdictInput, now_us: int) -> Ver
     if not case.same_intent:
         return Verdict("escalate", "INTENT_MISMATCH", "6")
     expired = _is_expired(case, now_us)
-    if case.leave == "pending" and not expired:
-        return Verdict("wait", "GATE_PENDING", "3", case.leave_until_us)
+    if case.permission == "pending" and not expired:
+        return Verdict("wait", "GATE_PENDING", "3", case.permission_until_us)
     # A denial or an expired request. The effect may have happened, unlike one not yet begun.
-    if case.leave in ("pending", "refused"):
-        was_expired = case.leave == "pending" or case.leave_basis == "expired"
+    if case.permission in ("pending", "denied"):
+        was_expired = case.permission == "pending" or case.permission_basis == "expired"
         return Verdict("escalate", "GATE_EXPIRED" if was_expired else "GATE_DENIED", "4")
-    if case.leave == "granted" and not expired:
+    if case.permission == "granted" and not expired:
         return decision
-    serves = case.leave_basis not in _GIVEN_BY_PEOPLE or decision.row in ROWS_UNDER_USED_PERMISSION
-    return decision if case.leave == "used" and serves else decision._replace(asks_leave=True)
+    serves = (
+        case.permission_basis not in _GIVEN_BY_PEOPLE or decision.row in ROWS_UNDER_USED_PERMISSION
+    )
+    return (
+        decision
+        if case.permission == "used" and serves
+        else decision._replace(needs_new_permission=True)
+    )
 
 
 def is_safe_to_continue(decision: Verdict) -> bool:
     """True if work can continue without a person: no escalation, gate or stop."""
     return decision.answer != "escalate" and (decision.beneath or decision.reason) not in (
         "GATE_PENDING",
-        "HELD",
+        "STOPPED",
     )
 
 
@@ -302,14 +310,16 @@ def describe_verdict(decision: Verdict, handle: str = "The effect") -> str:
         words += " A person must resolve it." if decision.row != "6" else ""
     elif decision.answer == "replay":
         words += f" Dispatch it again with `replays` and the {decision.remote_key} remote key"
-        words += ", after planning it again to get permission." if decision.asks_leave else "."
+        words += (
+            ", after planning it again to get permission." if decision.needs_new_permission else "."
+        )
     elif decision.answer == "probe":
         words += " Check the remote, and report what you found."
     return f"{handle}: {words}"
 
 
 _SENTENCES: Final = {
-    "HELD": "stopped by a person; wait until the stop is lifted.",
+    "STOPPED": "stopped by a person; wait until the stop is lifted.",
     "LEASE_HELD": "another worker holds the lease; do not act while it is live.",
     "NOT_DISPATCHED": "not dispatched yet; dispatch it, then act.",
     "GATE_PENDING": "waiting for approval; wait.",
@@ -318,7 +328,7 @@ _SENTENCES: Final = {
     "APPROVED": "approved; dispatch it, then act.",
     "INTENT_MISMATCH": "the permission is for another intent; plan a new effect.",
     "GATE_GONE": "its permission no longer applies; plan it again, or withdraw it.",
-    "NO_LEAVE": "it has no permission; plan it again, or withdraw it.",
+    "NO_PERMISSION": "it has no permission; plan it again, or withdraw it.",
     "DONE": "it is done; do not do it again.",
     "CLOSED": "it is closed; do nothing.",
     "REJECTED_CLEAN": "it was rejected, and nothing happened.",
@@ -330,25 +340,27 @@ _SENTENCES: Final = {
         " acknowledge it, and do not do it again."
     ),
     "HARMLESS": "it changes nothing.",
-    "GUARDED_PUT": "its precondition protects it.",
+    "CONDITIONAL_PUT": "its precondition protects it.",
     "PUT_LATEST": "it sets an absolute state, and nothing newer touched the same resource.",
     "STALE_PUT": "something newer touched the same resource, or may have.",
     "KEY_LIVE": "the remote still knows its key, and does nothing twice under that key.",
     "KEY_EXPIRED": "the remote may have forgotten its key.",
     "REF_PROBE": "the remote keeps a record by which you can find it.",
-    "FENCE_WAIT": "not found, but a request may still be in flight; wait, then check again.",
+    "IN_FLIGHT_WAIT": "not found, but a request may still be in flight; wait, then check again.",
     "PROBED_ABSENT": "you can check whether it happened.",
     "PROBE_FAILED": "the probe failed.",
     "DUPLICATE_FOUND": "found more than once; compensate the extra ones.",
     "CANCEL_THEN_REDO": "its outcome is unknown; compensate it, then do it again.",
     "REF_LOST": "only a reference could undo it, and that reference is unknown.",
-    "FENCE_UNKNOWN": ("not found, but its dispatch time is unknown, so it may still be in flight."),
+    "IN_FLIGHT_UNKNOWN": (
+        "not found, but its dispatch time is unknown, so it may still be in flight."
+    ),
     "UNDECIDABLE": "its outcome is unknown and cannot be checked; do not do it again.",
 }
 
 
 def _is_expired(case: VerdictInput, now_us: int) -> bool:
-    return case.leave_until_us is not None and case.leave_until_us < now_us
+    return case.permission_until_us is not None and case.permission_until_us < now_us
 
 
 def _moment_after(start_us: int | None, seconds: int) -> int | None:

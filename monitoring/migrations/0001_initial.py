@@ -20,11 +20,11 @@ class Migration(migrations.Migration):
             name="JobHeartbeat",
             fields=[
                 ("name", models.CharField(max_length=16, primary_key=True, serialize=False)),
-                ("beat_us", models.BigIntegerField()),
+                ("heartbeat_us", models.BigIntegerField()),
                 ("every_us", models.BigIntegerField(default=0)),
-                ("beats", models.BigIntegerField(default=1)),
+                ("heartbeats", models.BigIntegerField(default=1)),
                 ("position", models.BigIntegerField(default=0)),
-                ("held_until_us", models.BigIntegerField(default=0)),
+                ("paused_until_us", models.BigIntegerField(default=0)),
                 ("succeeded_us", models.BigIntegerField(default=0)),
                 ("failed_us", models.BigIntegerField(default=0)),
                 ("error", models.CharField(blank=True, default="", max_length=64)),
@@ -33,7 +33,7 @@ class Migration(migrations.Migration):
                 "constraints": [
                     models.CheckConstraint(
                         condition=models.Q(("beats__gte", 1), ("every_us__gte", 0)),
-                        name="pulse_counts_up",
+                        name="job_heartbeat_counts_up",
                     )
                 ],
             },

@@ -35,7 +35,7 @@ class Cause:
     key: str
     title: str
     rule: str
-    looks: str
+    style: str
     shape: str
     remark: str = ""
 

@@ -34,12 +34,12 @@ def next_step(
     return "raise"
 
 
-def is_outage(beat_us: int | None, every_us: int, now_us: int) -> bool:
+def is_outage(heartbeat_us: int | None, every_us: int, now_us: int) -> bool:
     """Return whether a job was silent longer than the grace and three usual intervals.
 
     `every_us` is its previous interval: a sweep that cron starts every ten minutes is not late
     after nine.
     """
-    if beat_us is None:
+    if heartbeat_us is None:
         return False
-    return now_us - beat_us > max(GRACE_S * US, 3 * every_us)
+    return now_us - heartbeat_us > max(GRACE_S * US, 3 * every_us)

@@ -23,7 +23,7 @@ MAX_EFFECTS_READ: Final = 12  # effects read of a session
 AT_ONCE: Final = 200  # sessions checked in one sweep
 MAX_ENTRIES_READ: Final = 20_000  # entries read in one sweep
 MINUTES: Final = 15
-BEATS: Final = 30  # in MINUTES, with one token
+MIN_HEARTBEATS: Final = 30  # in MINUTES, with one token
 FENCED_KIND: Final = "integrity.fenced"
 _BETWEEN: Final = 500  # entries searched for progress
 # Entry kinds that show progress. Effects are excluded: repeating effects are the loop itself.
@@ -111,7 +111,8 @@ def find_loops(sessions: Collection[UUID], limits: RuleLimits = DEFAULT_LIMITS) 
     )
     # The latest effect decides: a session that left it has also left the earlier ones.
     latest = {
-        row.session_id: row for row in tried.exclude(leave_basis="import").order_by("changed_us")
+        row.session_id: row
+        for row in tried.exclude(permission_basis="import").order_by("changed_us")
     }
     for session, row in latest.items():
         if not _has_moved_on(row):
@@ -157,7 +158,7 @@ _OWN_ENTRIES: Final = Entry.objects.exclude(lane="claim")
 def _find_repeated_calls(session: UUID, limits: RuleLimits) -> Loop | None:
     newest = (
         Effect.objects.filter(session=session)
-        .exclude(leave_basis="import")
+        .exclude(permission_basis="import")
         .order_by("-opened_position")
     )
     calls = [_to_call(row) for row in newest[: max(MAX_EFFECTS_READ, limits.loop_calls + 2)]]
@@ -237,10 +238,14 @@ def find_constant_tokens(sessions: Collection[UUID], now_us: int) -> dict[UUID, 
     minutes = HeartbeatMinute.objects.filter(
         lease__in=leases, minute__gt=now_us // (60 * US) - MINUTES
     )
-    sums = minutes.values("lease").annotate(heard=Sum("beats"), moved=Sum("progresses")).order_by()
+    sums = (
+        minutes.values("lease")
+        .annotate(heard=Sum("heartbeats"), moved=Sum("progresses"))
+        .order_by()
+    )
     loops = {}
     for row in sums:
         lease = leases[row["lease"]]
-        if lease.session_id is not None and row["heard"] >= BEATS and not row["moved"]:
-            loops[lease.session_id] = Loop(beats=row["heard"], since_us=lease.progress_at_us)
+        if lease.session_id is not None and row["heard"] >= MIN_HEARTBEATS and not row["moved"]:
+            loops[lease.session_id] = Loop(heartbeats=row["heard"], since_us=lease.progress_at_us)
     return loops

@@ -22,7 +22,7 @@ from notifications import delivery, notifications
 from notifications.delivery import NotificationText
 from sessions.models import Session
 
-log = structlog.get_logger("gatebook.notice")
+log = structlog.get_logger("gatebook.notifications")
 
 
 def register_stuck_notifications() -> None:

@@ -83,7 +83,7 @@ def find_candidates(project: UUID, now_us: int, limits: ProjectLimits) -> list[U
         held.filter(dead_at_us__lt=due).values_list("project", "session"),
         held.filter(wedged_at_us__lt=due).values_list("project", "session"),
         Handoff.objects.filter(accept_by_us__lt=due).values_list("project", "session"),
-        overdue.exclude(leave_basis=_IMPORTED).values_list("project", "session"),
+        overdue.exclude(permission_basis=_IMPORTED).values_list("project", "session"),
         _unknown_outcomes().filter(project=project).values_list("project", "session"),
         half_expired.values_list("project", "session"),
         open_episodes.values_list("project", "session"),
@@ -172,7 +172,7 @@ def _unknown_outcomes() -> Any:
 def _load_effects(sessions: list[UUID]) -> Iterable[Effect]:
     """Load dispatched effects without an answer, and effects answered as unknown."""
     released = Effect.objects.filter(_OPEN, session__in=sessions, state="dispatched").exclude(
-        leave_basis=_IMPORTED
+        permission_basis=_IMPORTED
     )
     return released.union(_unknown_outcomes().filter(session__in=sessions), all=True)
 
@@ -183,7 +183,7 @@ def _lease_input(lease: Lease | None) -> LeaseInput | None:
     return LeaseInput(
         epoch=lease.epoch,
         process=lease.process,
-        beat_at_us=lease.beat_at_us,
+        heartbeat_at_us=lease.heartbeat_at_us,
         progress_at_us=lease.progress_at_us,
         expires_at_us=lease.expires_at_us,
         dead_at_us=lease.dead_at_us,

@@ -11,7 +11,7 @@ class LeaseInput:
 
     epoch: int
     process: str
-    beat_at_us: int
+    heartbeat_at_us: int
     progress_at_us: int
     expires_at_us: int
     dead_at_us: int
@@ -63,7 +63,7 @@ class Loop:
     tool: str = ""
     calls: int = 0
     attempts: int = 0
-    beats: int = 0  # in the last 15 minutes, with one progress token
+    heartbeats: int = 0  # in the last 15 minutes, with one progress token
     since_us: int = 0
 
 

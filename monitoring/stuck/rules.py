@@ -160,12 +160,14 @@ def _worker_gone(seen: RuleInput, lease: LeaseInput, now: int, limits: RuleLimit
     terms = [
         _status_term(seen, "running", "waiting"),
         _deadline_term("lease runs until", lease.expires_at_us, now),
-        RuleTerm("last heartbeat", Moment(lease.beat_at_us), "three heartbeats overdue", due < now),
+        RuleTerm(
+            "last heartbeat", Moment(lease.heartbeat_at_us), "three heartbeats overdue", due < now
+        ),
         _deadline_term("dead from", due, now),
         _quiet_term(lease, now),
         _pending_term(seen),
     ]
-    says: Sentence = ["no heartbeat since ", Moment(lease.beat_at_us), ", lease expired "]
+    says: Sentence = ["no heartbeat since ", Moment(lease.heartbeat_at_us), ", lease expired "]
     says += [Moment(lease.expires_at_us), "; any worker can take over"]
     return RuleResult("S2", seen.id, "session", lease.epoch, due, terms, says)
 
@@ -196,7 +198,7 @@ def _no_progress(seen: RuleInput, lease: LeaseInput, now: int, limits: RuleLimit
     ]
     says: Sentence = [
         "heartbeats arrive, the last ",
-        Moment(lease.beat_at_us),
+        Moment(lease.heartbeat_at_us),
         "; no progress since ",
     ]
     says += [Moment(lease.progress_at_us), f", threshold {_format_seconds(limits.progress_s)}"]
@@ -288,12 +290,12 @@ def _looping(seen: RuleInput, loop: Loop, now: int, limits: RuleLimits) -> RuleR
             "attempts at one effect", str(loop.attempts), f"at least {limits.loop_attempts}", True
         )
         says: Sentence = [f"{loop.attempts} attempts at ", loop.name]
-    elif loop.beats:
+    elif loop.heartbeats:
         term = RuleTerm(
-            "heartbeats with one progress token", str(loop.beats), "no other token", True
+            "heartbeats with one progress token", str(loop.heartbeats), "no other token", True
         )
         says = [
-            f"{loop.beats} heartbeats in 15 minutes, progress token constant since ",
+            f"{loop.heartbeats} heartbeats in 15 minutes, progress token constant since ",
             Moment(loop.since_us),
         ]
         if seen.lease is not None:  # waiting or one long call also keeps the token

@@ -29,7 +29,7 @@ from recovery import controls
 from sessions import leases
 from sessions.models import Lease
 
-NAME: Final = "sweeper"
+NAME: Final = "stuck_checks"
 MAX_SILENCES: Final = 1_000  # expired leases recorded in the journal by one sweep
 VERDICT_BATCH: Final = 200  # effects whose verdict is computed at once
 MIN_SILENT_LEASES: Final = 3  # S10: leases of one agent, all dead
@@ -58,15 +58,17 @@ def sweep_stuck(at_us: int | None = None) -> SweepResult:
     """Evaluate every rule once and record transitions. Two evaluations in a row raise."""
     now = now_us() if at_us is None else at_us
     # Without the web server no agent can send heartbeats, and after a restart all need a moment.
-    web_is_down = job_heartbeats.is_job_silent("waker", now)
-    pulse = job_heartbeats.record_heartbeat(NAME, now)
+    web_is_down = job_heartbeats.is_job_silent("gate_listener", now)
+    job_heartbeat = job_heartbeats.record_heartbeat(NAME, now)
     done = SweepResult(held=web_is_down or now < job_heartbeats.load_pause_end())
     with transaction.atomic():
         leases.record_silent_holders(MAX_SILENCES, now)
     settled = load_settled_position()
-    window = loops.read_window(pulse.position or max(settled - loops.MAX_ENTRIES_READ, 0), settled)
+    window = loops.read_window(
+        job_heartbeat.position or max(settled - loops.MAX_ENTRIES_READ, 0), settled
+    )
     for project in Project.objects.filter(archive=False).values_list("id", flat=True):
-        _sweep_project(project, window, now, pulse.beats, done)
+        _sweep_project(project, window, now, job_heartbeat.heartbeats, done)
     controls.sweep_stale_handoffs(now)
     job_heartbeats.store_position(NAME, window.until)
     return done

@@ -27,7 +27,7 @@ class Migration(migrations.Migration):
                 ("requests", models.BooleanField(default=True)),
                 ("rulings", models.BooleanField(default=True)),
                 ("expiries", models.BooleanField(default=True)),
-                ("breaches", models.BooleanField(default=True)),
+                ("violations", models.BooleanField(default=True)),
                 ("stuck", models.BooleanField(default=True)),
                 ("minimum_risk", models.CharField(default="low", max_length=8)),
                 ("enabled", models.BooleanField(default=True)),
@@ -54,7 +54,7 @@ class Migration(migrations.Migration):
                     "project",
                     models.ForeignKey(
                         on_delete=django.db.models.deletion.PROTECT,
-                        related_name="notice_channels",
+                        related_name="notification_channels",
                         to="accounts.project",
                     ),
                 ),
@@ -88,7 +88,7 @@ class Migration(migrations.Migration):
                     models.ForeignKey(
                         db_index=False,
                         on_delete=django.db.models.deletion.PROTECT,
-                        related_name="notices",
+                        related_name="notifications",
                         to="notifications.notificationchannel",
                     ),
                 ),
@@ -99,28 +99,28 @@ class Migration(migrations.Migration):
             constraint=models.UniqueConstraint(
                 condition=models.Q(("removed_at_us__isnull", True)),
                 fields=("project", "kind", "target"),
-                name="notice_channel_is_there_once",
+                name="notification_channel_is_unique",
             ),
         ),
         migrations.AddConstraint(
             model_name="notificationchannel",
             constraint=models.CheckConstraint(
                 condition=models.Q(("kind__in", ("email", "slack", "webhook"))),
-                name="notice_channel_kind_is_known",
+                name="notification_channel_kind_is_known",
             ),
         ),
         migrations.AddConstraint(
             model_name="notificationchannel",
             constraint=models.CheckConstraint(
                 condition=models.Q(("target", ""), _negated=True),
-                name="notice_channel_has_a_target",
+                name="notification_channel_has_a_target",
             ),
         ),
         migrations.AddConstraint(
             model_name="notificationchannel",
             constraint=models.CheckConstraint(
                 condition=models.Q(("minimum_risk__in", ("low", "medium", "high", "critical"))),
-                name="notice_channel_risk_is_known",
+                name="notification_channel_risk_is_known",
             ),
         ),
         migrations.AddConstraint(
@@ -129,29 +129,31 @@ class Migration(migrations.Migration):
                 condition=models.Q(
                     ("removed_at_us__isnull", True), ("enabled", False), _connector="OR"
                 ),
-                name="notice_channel_removed_is_silent",
+                name="notification_channel_removed_is_silent",
             ),
         ),
         migrations.AddIndex(
             model_name="notification",
             index=models.Index(
-                condition=models.Q(("state", "due")), fields=["due_at_us"], name="notice_due"
+                condition=models.Q(("state", "due")), fields=["due_at_us"], name="notification_due"
             ),
         ),
         migrations.AddIndex(
             model_name="notification",
             index=models.Index(
-                condition=models.Q(("gate__isnull", False)), fields=["gate"], name="notice_of_gate"
+                condition=models.Q(("gate__isnull", False)),
+                fields=["gate"],
+                name="notification_of_gate",
             ),
         ),
         migrations.AddIndex(
             model_name="notification",
-            index=models.Index(fields=["channel", "id"], name="notice_by_channel"),
+            index=models.Index(fields=["channel", "id"], name="notification_by_channel"),
         ),
         migrations.AddConstraint(
             model_name="notification",
             constraint=models.UniqueConstraint(
-                fields=("channel", "key"), name="notice_is_written_once"
+                fields=("channel", "key"), name="notification_is_stored_once"
             ),
         ),
         migrations.AddConstraint(
@@ -174,14 +176,14 @@ class Migration(migrations.Migration):
                         ),
                     )
                 ),
-                name="notice_topic_is_known",
+                name="notification_topic_is_known",
             ),
         ),
         migrations.AddConstraint(
             model_name="notification",
             constraint=models.CheckConstraint(
                 condition=models.Q(("state__in", ("due", "sent", "quiet", "failed"))),
-                name="notice_state_is_known",
+                name="notification_state_is_known",
             ),
         ),
         migrations.AddConstraint(
@@ -194,13 +196,13 @@ class Migration(migrations.Migration):
                     ),
                     _connector="OR",
                 ),
-                name="notice_sent_says_when",
+                name="notification_sent_has_a_time",
             ),
         ),
         migrations.AddConstraint(
             model_name="notification",
             constraint=models.CheckConstraint(
-                condition=models.Q(("tries__gte", 0)), name="notice_tries_are_counted"
+                condition=models.Q(("tries__gte", 0)), name="notification_tries_are_counted"
             ),
         ),
     ]

@@ -71,18 +71,18 @@ def imported_gate(request: MemberRequest, gate: UUID) -> HttpResponse:
     gate_row = imported.load_imported_gate(request.membership.project.id, gate)
     if gate_row is None:
         raise Http404
-    position = gate_row.told["plan_position"]
+    position = gate_row.document["plan_position"]
     plan = data.load_plan_at(gate_row.effect, position)
     context = {
         "effect": gate_row.effect,
-        "told": imported.load_gate_details(gate_row),
+        "details": imported.load_gate_details(gate_row),
         "plan_position": position,
         "arguments": entry_bodies.split_arguments(plan.get("arguments"))
         if plan is not None
         else [],
         "plan_erased": plan is None,
         "bundle": imported.bundle_of_session(gate_row.effect.session),
-        "there": gate_row.told["handle"],
+        "there": gate_row.document["handle"],
     }
     return render(request, "pages/bundles/imported_gate.html", context)
 

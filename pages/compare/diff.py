@@ -16,7 +16,7 @@ MAX_EFFECTS: Final = (
 TIME_FACTOR: Final = 2.0  # times that differ by this factor …
 MIN_DIFFERENCE_US: Final = 1_000_000  # … and by this much count as different
 MIN_COLLAPSED: Final = 5  # this many equal calls in a row become one row
-ASPECTS: Final = ("outcome", "leave", "attempts", "waiting", "reviewers", "duration")
+ASPECTS: Final = ("outcome", "permission", "attempts", "waiting", "reviewers", "duration")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def differing_aspects(call: Call, other: Call) -> tuple[str, ...]:
     """
     unlike = {
         "outcome": (call.state, call.effect.outcome) != (other.state, other.effect.outcome),
-        "leave": call.effect.leave != other.effect.leave,
+        "permission": call.effect.permission != other.effect.permission,
         "attempts": call.effect.attempt_count != other.effect.attempt_count,
         "waiting": _differ_in_time(call.waited_us, other.waited_us),
         "reviewers": set(call.reviewers) != set(other.reviewers),
@@ -175,14 +175,14 @@ def count_lines(compared: Iterable[ComparisonLine]) -> Counter[str]:
 
 
 def collapse_equal_lines(
-    compared: Iterable[ComparisonLine], *, whole: bool = False
+    compared: Iterable[ComparisonLine], *, show_all: bool = False
 ) -> list[ComparisonRow]:
     """Return rows; FOLDED or more equal lines become one, unless `whole` is set."""
     rows: list[ComparisonRow] = []
     at = 0
     for alike, run in groupby(compared, key=lambda line: line.sign == "="):
         run_lines = list(run)
-        if alike and len(run_lines) >= MIN_COLLAPSED and not whole:
+        if alike and len(run_lines) >= MIN_COLLAPSED and not show_all:
             rows.append(ComparisonRow(at, run_lines))
         else:
             rows += [ComparisonRow(at + n, [single]) for n, single in enumerate(run_lines)]

@@ -56,10 +56,10 @@ def session_diff(request: MemberRequest, session: UUID, other: UUID) -> HttpResp
         return JsonResponse(
             _comparison_to_json(comparison), json_dumps_params={"ensure_ascii": False}
         )
-    all_rows = request.GET.get("whole") == "1"
+    all_rows = request.GET.get("all") == "1"
     only = request.GET.get("only") == "differences"
     lines = [line for line in comparison.lines if line.sign != "="] if only else comparison.lines
-    rows = diff.collapse_equal_lines(lines, whole=all_rows)
+    rows = diff.collapse_equal_lines(lines, show_all=all_rows)
     start = _parse_start(request.GET.get("from", ""))
     page_rows = rows[start : start + ROWS_PER_PAGE]
     data.add_call_summaries(row.first for row in page_rows if len(row.lines) == 1)
@@ -76,7 +76,7 @@ def session_diff(request: MemberRequest, session: UUID, other: UUID) -> HttpResp
         "later": start + ROWS_PER_PAGE if len(rows) > start + ROWS_PER_PAGE else None,
         "whole": all_rows,
         "only": only,
-        "kept": "whole=1&" if all_rows else "only=differences&" if only else "",
+        "kept": "all=1&" if all_rows else "only=differences&" if only else "",
         "both": counts["="] + counts["≠"],
         "counts": {
             "alike": counts["="],

@@ -181,10 +181,10 @@ KNOWN_KINDS: Final[dict[str, frozenset[str]]] = {
             "gate.ruled",
             "gate.extended",
             "gate.used",
-            "gate.returned",
+            "gate.changes_requested",
             "gate.revoked",
             "gate.expired",
-            "gate.lapsed",
+            "gate.expired_unused",
             "gate.cancelled",
             "effect.named",
             "effect.granted",
@@ -193,8 +193,8 @@ KNOWN_KINDS: Final[dict[str, frozenset[str]]] = {
             "effect.resolved",
             "effect.failed",
             "exemption.used",
-            "hold.set",
-            "hold.lifted",
+            "stop.set",
+            "stop.lifted",
             "access.viewed",
             "erasure.executed",
             "integrity.conflict",
@@ -361,7 +361,7 @@ def load_gates_of_effect(effect: Effect) -> list[Gate]:
     """
     if effect.imported:
         return imported.list_imported_gates(effect)
-    if not effect.leave_ref and effect.judged not in ("ask", "deny"):
+    if not effect.permission_ref and effect.policy_outcome not in ("ask", "deny"):
         return []  # it never had a gate
     rows = list(Gate.objects.filter(effect=effect.id).order_by("-opened_position")[:MAX_RELATED])
     now = now_us()
@@ -387,9 +387,9 @@ def load_case_and_verdict(
         state=effect.state,
         outcome=effect.outcome,
         failure_reason=effect.failure_reason,
-        leave=effect.leave,
-        leave_basis=effect.leave_basis,
-        leave_until_us=effect.leave_until_us,
+        permission=effect.permission,
+        permission_basis=effect.permission_basis,
+        permission_until_us=effect.permission_until_us,
         attempts=effect.attempt_count,
         means=cache.load_tool(effect.project_id, effect.tool).means,
     )
@@ -417,7 +417,7 @@ def compare_with_review(
         )
     if not tried:
         return ReviewComparison("", False, "not run yet")
-    if effect.leave == "bypassed":
+    if effect.permission == "bypassed":
         return ReviewComparison("NOT REVIEWED", True, "no one reviewed this before it ran")
     if any(gate.status == "used" for gate in held):
         return ReviewComparison("equal", False, "ran exactly as reviewers were shown")

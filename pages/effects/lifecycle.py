@@ -27,16 +27,16 @@ def life_stages(effect: Effect, tried: list[Attempt], now_us: int) -> list[Stage
     result = []
     if effect.planned_mark:
         result.append(Stage("planned", "planned", effect.planned_at_us))
-    if effect.leave != "held":
-        waits = effect.leave == "pending"
-        looks = (
+    if effect.permission != "none":
+        waits = effect.permission == "pending"
+        style = (
             "awaiting"
             if waits
             else "failed"
-            if effect.leave in ("refused", "bypassed")
+            if effect.permission in ("denied", "bypassed")
             else "decided"
         )
-        result.append(Stage(f"permission {effect.leave}", looks, None, open=waits))
+        result.append(Stage(f"permission {effect.permission}", style, None, open=waits))
     last = tried[-1] if tried else None
     if last is not None:
         if last.dispatched_mark:

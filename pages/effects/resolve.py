@@ -66,7 +66,7 @@ class LaterEvidence:
     """
 
     entry: Entry
-    told: str
+    sentence_of_doubt: str
     detail: str
     began_us: int | None  # of a probe
 

@@ -26,7 +26,7 @@ from db.clock import now_us
 from display import effect_headline
 from ledger import resolutions, violations
 from ledger.models import Effect
-from ledger.permission import Refusal
+from ledger.permissions import Refusal
 from ledger.resolutions import ResolutionInput
 from ledger.tools import cache
 from pages.effects import data
@@ -217,7 +217,7 @@ def _render_form(
         "refused": refused,
         "wrong": _FIELD_OF.get(refused.code, refused.code) if refused is not None else "",
         "differences": differences,
-        "said": resolutions.load_resolutions(row),
+        "resolutions": resolutions.load_resolutions(row),
         "heard": effects_resolve.load_later_evidence(row),
         "attempts": attempts,
         "attempts_in_all": attempt_total,
@@ -227,7 +227,7 @@ def _render_form(
         "undoing": compensations,
         "children": children,
         "gates": data.load_gates_of_effect(row),
-        "breaches": violations.load_effect_violations(row),
+        "violations": violations.load_effect_violations(row),
         "token": effects_resolve.sign_snapshot(row, verdict, request.membership),
         "least": resolutions.MIN_RATIONALE,
         "most": resolutions.MAX_RATIONALE,

@@ -25,7 +25,7 @@ from pages.incidents import data as incidents_data
 from sessions import artifacts
 
 # the headline already states this violation
-HEADLINE_VIOLATION: Final = ledger_violations.VIOLATION_LABELS["executed_without_leave"]
+HEADLINE_VIOLATION: Final = ledger_violations.VIOLATION_LABELS["executed_without_permission"]
 
 
 @require_safe
@@ -52,7 +52,7 @@ def effect_page_view(request: MemberRequest, effect: UUID) -> HttpResponse:
         "may_resolve": people_asked
         and has_role(request.membership, "operator")
         and not row.imported,
-        "said": resolutions.load_resolutions(row),
+        "resolutions": resolutions.load_resolutions(row),
         "compared": data.compare_with_review(row, attempts, gates, violations),
         "known": effect_headline.effect_headline(row, attempts, attempt_total, now),
         "life": lifecycle.life_stages(row, attempts, now),
@@ -69,8 +69,10 @@ def effect_page_view(request: MemberRequest, effect: UUID) -> HttpResponse:
         "artifacts": data.load_effect_artifacts(row),
         "gates": gates,
         "violates": bool(violations),
-        "breaches": [
-            words for words in violations if row.leave != "bypassed" or words != HEADLINE_VIOLATION
+        "violations": [
+            words
+            for words in violations
+            if row.permission != "bypassed" or words != HEADLINE_VIOLATION
         ],
         "stop": stops.find_stop(row.project_id, row.session_id, row.agent_id, row.tool, row.id)
         if load_project_status(request).has_stops

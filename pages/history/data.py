@@ -56,8 +56,8 @@ class EffectPageThen:
     exchange: Exchange
     facts: EffectEntryPage
     gates: list[Gate]
-    breaches: list[str]
-    said: list[Resolution]
+    violations: list[str]
+    resolutions_until: list[Resolution]
     related: list[EffectRowThen]
     artifacts: list[Artifact]
     lost: frozenset[str]
@@ -97,8 +97,10 @@ def load_past_effect_page(
         exchange=exchange,
         facts=facts,
         gates=past_gates,
-        breaches=violations,
-        said=[row for row in resolutions.load_resolutions(row) if row.position <= cut.position],
+        violations=violations,
+        resolutions_until=[
+            row for row in resolutions.load_resolutions(row) if row.position <= cut.position
+        ],
         related=_load_related(project.id, row, cut),
         artifacts=data.load_effect_artifacts(row, cut.position),
         lost=past.lost,

@@ -137,13 +137,13 @@ def load_details(
         incident=incident, removed_position__isnull=True
     ).select_related("added_by")
     members: QuerySet[Any] = rows.annotate(
-        text=text_at("added_position"), told=references.referenced_object_json()
+        text=text_at("added_position"), reference_json=references.referenced_object_json()
     )
     things_by_kind: dict[str, list[Any]] = {kind: [] for kind in references.KINDS}
     for one in members.order_by("added_position"):
         thing = (
-            references.model_from_reference_json(one.kind, one.told)
-            if one.told is not None
+            references.model_from_reference_json(one.kind, one.reference_json)
+            if one.reference_json is not None
             else None
         )
         if thing is not None and one.kind == GATE:

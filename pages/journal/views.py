@@ -27,7 +27,7 @@ def journal_page(request: MemberRequest) -> HttpResponse:
         "found": page,
         "error": bool(text) and at is None,
         "text": text[:40],
-        "beside": ENTRIES_PER_SIDE,
+        "session_events": ENTRIES_PER_SIDE,
         "far": MAX_DISTANCE,
         "is_administrator": request.membership.role == "administrator",
     }

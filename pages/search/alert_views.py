@@ -51,8 +51,8 @@ def alert_context(query: SavedQuery) -> dict[str, Any]:
     alert = Alert.objects.filter(query=query).first()
     chosen = alerts.chosen_channels(alert) if alert is not None else set()
     entry = (
-        Entry.objects.filter(position=alert.told_position).first()
-        if alert and alert.told_position
+        Entry.objects.filter(position=alert.reported_position).first()
+        if alert and alert.reported_position
         else None
     )
     facts = orjson.loads(entry.facts) if entry is not None else None

@@ -100,7 +100,7 @@ class SearchPage:
     apart: DistinguishingValues | None = None
     drawing: "histogram.HistogramDrawing | None" = None
     kept: list[ExcludedRows] = field(default_factory=list)
-    told: str = ""
+    interpretation: str = ""
     groups: "list[GroupRow]" = field(default_factory=list)
     reader: Reader | None = None
     # By effect: where the searched words occur.
@@ -331,7 +331,7 @@ def run_search(page: SearchPage, project: Project, now_us: int) -> None:
 def _explain_no_results(page: SearchPage, compiled: CompiledQuery) -> None:
     if page.count or compiled.query.condition is None:
         return
-    page.told, page.kept = (
+    page.interpretation, page.kept = (
         describe.describe_query(compiled.query),
         query_analysis.find_excluding_conditions(compiled),
     )

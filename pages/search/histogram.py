@@ -137,13 +137,13 @@ def _severity_rank(look: str) -> int:
 
 
 def _build_row(
-    bar: Bar, heads: list[str], looks: Mapping[str, tuple[str, str, str]]
+    bar: Bar, heads: list[str], styles: Mapping[str, tuple[str, str, str]]
 ) -> HistogramRow:
     counts = dict(bar.parts)
     return HistogramRow(
         bar.from_us,
         bar.to_us,
-        [(looks[key][0], counts.get(key, 0)) for key in heads],
+        [(styles[key][0], counts.get(key, 0)) for key in heads],
         bar.count,
         bar.text,
     )

@@ -52,7 +52,7 @@ def run_question(request: MemberRequest, number: int) -> HttpResponse:
         text = builtin_questions.fill_question(chosen, values)
     except ParameterError as missing:
         return _render_questions(request, values, number, missing)
-    return redirect(f"{reverse('audit')}?{urlencode({'q': text})}")
+    return redirect(f"{reverse('search')}?{urlencode({'q': text})}")
 
 
 @require_safe

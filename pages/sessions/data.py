@@ -47,7 +47,7 @@ MAX_DEPTH: Final = 6  # indented levels of the task tree
 LEASE_COLUMNS: Final = (
     "process",
     "epoch",
-    "beat_at_us",
+    "heartbeat_at_us",
     "progress_at_us",
 )  # columns besides those that liveness reads
 

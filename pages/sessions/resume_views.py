@@ -35,7 +35,7 @@ def session_resume(request: MemberRequest, session: UUID) -> HttpResponse:
         "handoff": handoffs.handoffs_for_page([answer.handoff])[0]
         if answer.handoff is not None
         else None,
-        "checkpoint": checkpoints.checkpoint_to_json(answer.checkpoint, whole=False)
+        "checkpoint": checkpoints.checkpoint_to_json(answer.checkpoint, with_state=False)
         if answer.checkpoint is not None
         else None,
         "facts": [

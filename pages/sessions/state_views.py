@@ -71,7 +71,7 @@ def session_state(request: MemberRequest, session: UUID) -> HttpResponse:
         for row in page.rows
     ]
     stored_checkpoints = [
-        checkpoints.checkpoint_to_json(row, whole=False)
+        checkpoints.checkpoint_to_json(row, with_state=False)
         for row in checkpoints.load_checkpoints(session_row)
     ]
     return render(

@@ -7,7 +7,7 @@ from django import template
 from django.utils.safestring import SafeString
 
 from pages.compare.diff import Call, ComparisonLine
-from pages.templatetags.pages import leave, state_of
+from pages.templatetags.pages import permission, state_of
 from web.templatetags.gatebook import elapsed
 from web.untrusted_text import format_markup
 
@@ -71,7 +71,7 @@ def _reviewers_cell(call: Call) -> SafeString:
 
 _ASPECTS: Final[dict[str, Callable[[Call], SafeString]]] = {
     "outcome": lambda call: state_of(call.effect),
-    "leave": lambda call: leave(call.effect),
+    "permission": lambda call: permission(call.effect),
     "attempts": _attempts_cell,
     "waiting": lambda call: _duration_cell(call.waited_us),
     "reviewers": _reviewers_cell,

@@ -19,9 +19,9 @@ from pages.templatetags.pages import (
     arguments_cell,
     effect_cell,
     in_session,
-    leave,
     name,
     page_of,
+    permission,
     row_time,
     state_of,
     target,
@@ -42,7 +42,7 @@ _CELLS: Final = {
     "tries": "<td role=cell data-label=Tries class=num>{}</td>",
     "agent": "<td role=cell data-label=Agent class=clip>{}</td>",
     "target": "<td role=cell data-label=Target class=clip>{}</td>",
-    "leave": "<td role=cell data-label=Permission>{}</td>",
+    "permission": "<td role=cell data-label=Permission>{}</td>",
     "task": "<td role=cell data-label=Task class=clip>{}</td>",
 }
 
@@ -51,7 +51,7 @@ _CELLS: Final = {
 def found_effects(page: SearchPage) -> SafeString:
     """Return the table rows of the effects that a search returned."""
     day, targets, asof, now = page.day, page.targets, page.asof, now_us()
-    form = _row("time", "session", "state", "agent", *(["target"] if targets else []), "leave")
+    form = _row("time", "session", "state", "agent", *(["target"] if targets else []), "permission")
     rows = []
     for row in page.rows:
         effect = row.effect
@@ -69,7 +69,7 @@ def found_effects(page: SearchPage) -> SafeString:
                 effect_cell(row, asof),
                 arguments_of(row, page.snippets),
                 *cells,
-                leave(effect),
+                permission(effect),
             )
         )
     return SafeString("\n".join(rows))
@@ -82,9 +82,13 @@ def timeline_effects(timeline: Timeline, three: bool) -> SafeString:
     `three` shows all three clocks.
     """
     day, told_day, now = timeline.day, timeline.told_day, now_us()
-    shows_agent_time, tries, tasks = timeline.told or three, timeline.tries, timeline.tasks
+    shows_agent_time, tries, tasks = (
+        timeline.has_agent_time or three,
+        timeline.tries,
+        timeline.tasks,
+    )
     columns_shown = {"time": True, "told": shows_agent_time, "corrected": three, "state": True}
-    columns_shown |= {"tries": tries, "leave": True, "task": tasks}
+    columns_shown |= {"tries": tries, "permission": True, "task": tasks}
     form = _row(*(column for column, is_shown in columns_shown.items() if is_shown))
     rows = []
     for row in timeline.rows:
@@ -94,7 +98,7 @@ def timeline_effects(timeline: Timeline, three: bool) -> SafeString:
         cells += [row_time(row.corrected_us, "")] if three else []
         cells += [state_of(effect, now)]
         cells += [str(effect.attempt_count)] if tries else []
-        cells += [leave(effect)]
+        cells += [permission(effect)]
         cells += [_task(row)] if tasks else []
         marked = _MARKED if row.marked else ""
         rows.append(format_markup(form, marked, effect_cell(row), arguments_cell(row), *cells))

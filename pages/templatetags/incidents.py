@@ -27,8 +27,8 @@ _VERBS: Final = {
 @register.filter
 def incident_state(word: str) -> SafeString:
     """Render an incident's state with icon and colour."""
-    look, shape = _STATES.get(word, ("is-planned", "dash"))
-    return format_markup('<span class="state {}">{}{}</span>', look, mark(shape), word)
+    style, shape = _STATES.get(word, ("is-planned", "dash"))
+    return format_markup('<span class="state {}">{}{}</span>', style, mark(shape), word)
 
 
 @register.filter

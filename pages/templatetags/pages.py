@@ -60,9 +60,9 @@ def _name(text: str, limit: int) -> SafeString:
 
 
 @lru_cache(maxsize=256)
-def _leave(leave: str, basis: str) -> SafeString:
-    text = f"{leave}, {basis}" if basis else leave
-    if leave == "bypassed":
+def _permission(permission: str, basis: str) -> SafeString:
+    text = f"{permission}, {basis}" if basis else permission
+    if permission == "bypassed":
         return format_markup('<span class="flag is-danger">{}{}</span>', mark("warn"), text)
     return format_markup("{}", text)
 
@@ -106,7 +106,7 @@ def state_of(effect: Effect, now: int | None = None) -> SafeString:
     """Return the `state` tag with the outcome of an acknowledged effect."""
     word = derive_shown_state(effect, now_us() if now is None else now)
     has_answer = effect.state == "acknowledged" and effect.outcome != "unknown"
-    return state_with(word, effect.outcome if has_answer else "", effect.leave)
+    return state_with(word, effect.outcome if has_answer else "", effect.permission)
 
 
 @register.filter
@@ -202,12 +202,12 @@ def target(row: EffectRow) -> SafeString:
 
 
 @register.filter
-def leave(effect: Effect) -> SafeString:
+def permission(effect: Effect) -> SafeString:
     """Return the permission with its basis.
 
     Effects that ran without permission are flagged.
     """
-    return _leave(effect.leave, effect.leave_basis)
+    return _permission(effect.permission, effect.permission_basis)
 
 
 @register.filter
@@ -268,16 +268,16 @@ def sentence(parts: Sentence) -> SafeString:
 @register.filter
 def state_class(word: str) -> str:
     """Return the CSS class with the colour of a shown state."""
-    return _look(word)[0]
+    return _find_style(word)[0]
 
 
 @register.filter
 def state_shape(word: str) -> str:
     """Return the sprite shape of a shown state."""
-    return _look(word)[1]
+    return _find_style(word)[1]
 
 
-def _look(word: str) -> tuple[str, str]:
+def _find_style(word: str) -> tuple[str, str]:
     return (
         ("is-awaiting", "decided")
         if word == "decided"
@@ -291,11 +291,11 @@ def verdict_chip(verdict: Verdict) -> SafeString:
 
     Verb and reason of a verdict, linked to its row of the table.
     """
-    word, look = verdicts_labels.ANSWER_LABELS[verdict.answer]
+    word, style = verdicts_labels.ANSWER_LABELS[verdict.answer]
     chip = '<a class="chip {}" href="{}#row-{}"><b>{}</b> {}{}</a>'
     return format_markup(
         chip,
-        look,
+        style,
         _table(),
         verdict.row,
         word,
@@ -371,9 +371,9 @@ def untrusted_excerpt(piece: Excerpt, label: str) -> dict[str, object]:
 @register.simple_tag
 def agent_value(piece: Excerpt) -> SafeString:
     """Return an argument value as agent text; a value with several lines gets a box."""
-    look = "agent untrusted" if "\n" in piece.text or len(piece.text) > _ONE_LINE else "untrusted"
+    style = "agent untrusted" if "\n" in piece.text or len(piece.text) > _ONE_LINE else "untrusted"
     return format_markup(
-        '<code class="{}" hx-disable hx-ignore dir="ltr">{}</code>', look, _excerpt(piece)
+        '<code class="{}" hx-disable hx-ignore dir="ltr">{}</code>', style, _excerpt(piece)
     )
 
 

@@ -116,13 +116,13 @@ _ASKED: Final = next(column for column in columns.COLUMNS["gate"] if column.name
 _ANSWERED: Final = {
     "approve": "approved",
     "deny": "denied",
-    "deny_final": "denied for the session",
-    "return": "asked for changes",
+    "deny_session": "denied for the session",
+    "request_changes": "asked for changes",
 }
 
 
 @register.simple_tag
-def look(entity: str, value: str, word: str) -> SafeString:
+def style(entity: str, value: str, word: str) -> SafeString:
     """Render a value of the field that splits the histogram, with its icon if it has one."""
     shape = BAR_STYLES.get(entity, {}).get(value)
     if shape is None:
@@ -134,7 +134,7 @@ def look(entity: str, value: str, word: str) -> SafeString:
 def facet_word(entity: str, facet: Facet, value: FacetValue, split: str) -> SafeString:
     """Render one value of a facet."""
     return (
-        look(entity, value.value, value.label)
+        style(entity, value.value, value.label)
         if facet.field.name == split
         else name(value.label, _LONGEST)
     )

@@ -97,7 +97,7 @@ class TimelineWindow:
 
     clock: str
     bars: list[Bar] = field(default_factory=list)  # oldest first
-    beside: list[SessionEvent] = field(default_factory=list)
+    session_events: list[SessionEvent] = field(default_factory=list)
     gaps: list[SequenceGap] = field(default_factory=list)
     # (start of the minute, heartbeats, progress reports).
     minutes: list[tuple[int, int, int]] = field(default_factory=list)
@@ -123,7 +123,7 @@ class TimelineWindow:
         return bar.effect.session_id if self.across else bar.lane
 
     @property
-    def told(self) -> bool:
+    def has_agent_time(self) -> bool:
         """Return True if the first entry of any bar has an agent time."""
         return any(bar.steps[0].agent_us is not None for bar in self.bars)
 

@@ -110,5 +110,5 @@ def _filtered_querysets(
 
 def _is_open(row: Effect) -> bool:
     return row.state in OPEN_STATES and (
-        row.state == "dispatched" or (row.state == "planned" and row.leave == "pending")
+        row.state == "dispatched" or (row.state == "planned" and row.permission == "pending")
     )

@@ -139,7 +139,7 @@ def open_effects_before(session: Session, low: int) -> "QuerySet[Effect]":
 
     An effect is open while dispatched or waiting for approval.
     """
-    waits = Q(state="dispatched") | Q(state="planned", leave="pending")
+    waits = Q(state="dispatched") | Q(state="planned", permission="pending")
     return Effect.objects.filter(
         MAY_BE_OPEN, waits, session=session, state__in=OPEN_STATES, opened_position__lt=low
     )
@@ -176,7 +176,7 @@ def add_bars_and_events(
         lane="evidence", kind__in=GATEBOOK_ONLY_KINDS
     )
     event_rows = session_entries.order_by("-position").values(*ENTRY_COLUMNS)[:MAX_EVENTS]
-    timeline_window.beside = [
+    timeline_window.session_events = [
         session_event(entry, timeline_window.clock, timeline_window.skews.get(session.id))
         for entry in reversed(event_rows)
     ]
@@ -209,7 +209,7 @@ def _load_heartbeat_minutes(
 ) -> list[tuple[int, int, int]]:
     """Return the heartbeats and progress reports per minute within the window."""
     moments = [step.server_us for bar in timeline_window.bars for step in bar.steps] + [
-        event.at_us for event in timeline_window.beside
+        event.at_us for event in timeline_window.session_events
     ]
     if not moments or timeline_window.clock != "server":
         return []
@@ -218,9 +218,12 @@ def _load_heartbeat_minutes(
     )
     if not timeline_window.is_newest:
         rows = rows.filter(minute__lte=max(moments) // MINUTE_US)
-    counted = rows.order_by("-minute").values_list("minute", "beats", "progresses")[:MAX_EVENTS]
+    counted = rows.order_by("-minute").values_list("minute", "heartbeats", "progresses")[
+        :MAX_EVENTS
+    ]
     return [
-        (minute * MINUTE_US, beats, progresses) for minute, beats, progresses in reversed(counted)
+        (minute * MINUTE_US, heartbeats, progresses)
+        for minute, heartbeats, progresses in reversed(counted)
     ]
 
 

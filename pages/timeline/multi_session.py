@@ -76,7 +76,7 @@ def load_multi_session_window(
     entries = lanes.add_bars(window_shown, effects)
     if entries:
         until_position = None if whole and window_shown.is_newest else entries[-1]["position"]
-        window_shown.beside = _load_session_events(
+        window_shown.session_events = _load_session_events(
             window_shown, sessions, entries[0]["position"], until_position
         )
     return window_shown

@@ -108,7 +108,7 @@ def draw_timeline(
     `address` returns an effect's page; `running`: the session is still running.
     """
     moments = [step.at_us for bar in lanes.bars for step in bar.steps] + [
-        event.at_us for event in lanes.beside
+        event.at_us for event in lanes.session_events
     ]
     moments += [starts_us for starts_us, _, _ in lanes.minutes[:1]] if not moments else []
     if not moments:
@@ -126,7 +126,7 @@ def draw_timeline(
     top = 22
     heads: list[str] = []
     folded = 0
-    silences = find_silences(lanes.beside, ends)
+    silences = find_silences(lanes.session_events, ends)
     top = _draw_leases(canvas, lanes, silences, top, ends)
     top = _draw_heartbeats(canvas, lanes, silences, top, starts, ends)
     for lane in group_by_lane(lanes):
@@ -294,7 +294,7 @@ def _draw_leases(
 
     A crash is at the expiry of the lease.
     """
-    spans = lease_spans(lanes.beside, ends_us)
+    spans = lease_spans(lanes.session_events, ends_us)
     if not spans and not silences:
         return top
     _draw_lane_head(canvas, top, "lease")
@@ -347,12 +347,14 @@ def _draw_heartbeats(
     if not lanes.minutes:
         return top
     _draw_lane_head(canvas, top, "heartbeats", "per minute")
-    max_beats = max(beats for _, beats, _ in lanes.minutes) or 1
-    for minute_us, beats, moved in lanes.minutes:
+    max_heartbeats = max(heartbeats for _, heartbeats, _ in lanes.minutes) or 1
+    for minute_us, heartbeats, moved in lanes.minutes:
         x = canvas.x(min(max(minute_us + MINUTE_US // 2, starts_us), ends_us))
-        height = round(3 + 13 * beats / max_beats, 1)
-        form = '<rect class="beat" x="{}" y="{}" width="3" height="{}"><title>{}</title></rect>'
-        parts = f"{beats} heartbeat{'' if beats == 1 else 's'}, {moved} with progress"
+        height = round(3 + 13 * heartbeats / max_heartbeats, 1)
+        form = (
+            '<rect class="heartbeat" x="{}" y="{}" width="3" height="{}"><title>{}</title></rect>'
+        )
+        parts = f"{heartbeats} heartbeat{'' if heartbeats == 1 else 's'}, {moved} with progress"
         canvas.add(form, round(x - 1.5, 1), round(top + 24 - height, 1), height, parts)
         if moved:
             canvas.add(
@@ -375,7 +377,7 @@ def _draw_heartbeats(
 def _draw_events(canvas: _Canvas, lanes: TimelineWindow, top: int) -> int:
     """Draw session events; a mark has a label where that overlaps nothing."""
     marks: list[tuple[float, str, str]] = []
-    for event in lanes.beside:
+    for event in lanes.session_events:
         if event.kind in _MARKS:
             x, (shape, word) = canvas.x(event.at_us), _MARKS[event.kind]
             if not marks or x - marks[-1][0] >= MIN_MARK_DISTANCE:

@@ -283,16 +283,16 @@ class Silence:
     heard: bool
 
 
-def lease_spans(beside: Sequence[SessionEvent], ends_us: int) -> list[LeaseSpan]:
+def lease_spans(session_events: Sequence[SessionEvent], ends_us: int) -> list[LeaseSpan]:
     """Return the leases, each until its release, its loss or the next acquisition.
 
     A holder that fell silent and never returned crashed when its lease expired; a holder that lost
     its lease otherwise crashed at that moment.
     """
-    unheard = [event for event in find_silences(beside, ends_us) if not event.heard]
+    unheard = [event for event in find_silences(session_events, ends_us) if not event.heard]
     spans: list[LeaseSpan] = []
     since: SessionEvent | None = None
-    for event in [*beside, None]:
+    for event in [*session_events, None]:
         if event is not None and not event.kind.startswith("lease."):
             continue
         if since is not None:
@@ -308,14 +308,14 @@ def lease_spans(beside: Sequence[SessionEvent], ends_us: int) -> list[LeaseSpan]
     return spans
 
 
-def find_silences(beside: Sequence[SessionEvent], ends_us: int) -> list[Silence]:
+def find_silences(session_events: Sequence[SessionEvent], ends_us: int) -> list[Silence]:
     """Return times of silence.
 
     From the last heartbeat until the next, or the end of the lease.
     """
     silences: list[Silence] = []
     since: int | None = None
-    for event in [*beside, SessionEvent(ends_us, _END, 0, "{}", None)]:
+    for event in [*session_events, SessionEvent(ends_us, _END, 0, "{}", None)]:
         if since is not None and (event.kind in _SILENCE_ENDS):
             silences.append(Silence(since, max(event.at_us, since), event.kind == "session.heard"))
             since = None

@@ -222,7 +222,7 @@ def timeline_to_json(window: TimelineWindow) -> dict[str, Any]:
     """
     events = [
         {"position": event.position, "kind": event.kind, "at_us": event.at_us}
-        for event in window.beside
+        for event in window.session_events
     ]
     corrections = [
         {
@@ -239,7 +239,7 @@ def timeline_to_json(window: TimelineWindow) -> dict[str, Any]:
         "older": window.older,
         "newer": window.newer,
         "effects": [_bar_to_json(bar, window) for bar in window.bars],
-        "beside": events,
+        "session_events": events,
     }
 
 

@@ -46,7 +46,7 @@ class Migration(migrations.Migration):
                 ("started_mark", models.CharField(blank=True, default="", max_length=260)),
                 ("status_mark", models.CharField(blank=True, default="", max_length=260)),
                 (
-                    "said",
+                    "field_history",
                     models.JSONField(db_default=models.Value({}, models.JSONField()), default=dict),
                 ),
                 ("fence", models.BigIntegerField(null=True)),
@@ -453,7 +453,7 @@ class Migration(migrations.Migration):
                 ("updated_at_us", models.BigIntegerField()),
                 ("done_at_us", models.BigIntegerField(null=True)),
                 ("created_mark", models.CharField(blank=True, default="", max_length=260)),
-                ("said", models.JSONField(default=dict)),
+                ("field_history", models.JSONField(default=dict)),
                 ("done_mark", models.CharField(blank=True, default="", max_length=260)),
                 ("version", models.IntegerField(default=1)),
                 (
@@ -496,7 +496,7 @@ class Migration(migrations.Migration):
                 ("epoch", models.BigIntegerField(default=1)),
                 ("ttl_s", models.BigIntegerField()),
                 ("acquired_at_us", models.BigIntegerField()),
-                ("beat_at_us", models.BigIntegerField()),
+                ("heartbeat_at_us", models.BigIntegerField()),
                 ("progress_at_us", models.BigIntegerField()),
                 ("progress_token", models.CharField(blank=True, default="", max_length=200)),
                 ("quiet_until_us", models.BigIntegerField(null=True)),
@@ -581,7 +581,7 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(primary_key=True, serialize=False)),
                 ("minute", models.IntegerField()),
-                ("beats", models.IntegerField(default=0)),
+                ("heartbeats", models.IntegerField(default=0)),
                 ("progresses", models.IntegerField(default=0)),
                 (
                     "lease",
@@ -594,14 +594,14 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
-                "indexes": [models.Index(fields=["minute"], name="beat_minute_by_time")],
+                "indexes": [models.Index(fields=["minute"], name="heartbeat_minute_by_time")],
                 "constraints": [
                     models.UniqueConstraint(
-                        fields=("lease", "minute"), name="beat_minute_is_counted_once"
+                        fields=("lease", "minute"), name="heartbeat_minute_is_counted_once"
                     ),
                     models.CheckConstraint(
                         condition=models.Q(("beats__gte", 0), ("progresses__gte", 0)),
-                        name="beat_minute_counts_up",
+                        name="heartbeat_minute_counts_up",
                     ),
                 ],
             },
@@ -770,7 +770,7 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="observedfact",
             constraint=models.UniqueConstraint(
-                fields=("session", "name", "source"), name="fact_is_told_once_per_source"
+                fields=("session", "name", "source"), name="fact_is_stored_once_per_source"
             ),
         ),
         migrations.AddConstraint(
@@ -1169,7 +1169,7 @@ class Migration(migrations.Migration):
             constraint=models.CheckConstraint(
                 condition=models.Q(
                     ("dead_at_us__gte", models.F("expires_at_us")),
-                    ("expires_at_us__gte", models.F("beat_at_us")),
+                    ("expires_at_us__gte", models.F("heartbeat_at_us")),
                 ),
                 name="lease_expires_before_it_is_dead",
             ),

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from api.redaction.patterns import KINDS
-from api.redaction.redact import might_hold_secret, redact_value
+from api.redaction.redact import might_contain_secret, redact_value
 from api.strictjson.canonical_json import to_canonical_text
 from tests.api.test_redaction import FURTHER, KEY, SECRETS
 
@@ -90,7 +90,7 @@ def recorded(folder: Path) -> Iterator[Any]:
 def false_alarms(folder: Path) -> None:
     items = [(item, to_canonical_text(item)) for item in recorded(folder)]
     began = time.process_time()
-    held = [might_hold_secret(text) for _, text in items]
+    held = [might_contain_secret(text) for _, text in items]
     filtered = time.process_time()
     kinds: Counter[str] = Counter()
     changed = 0

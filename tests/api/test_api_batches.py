@@ -28,7 +28,7 @@ def test_a_whole_story_is_kept_and_posted(agent: Caller) -> None:
     assert session.parent is not None
     assert session.parent.key == "above"
     effect = Effect.objects.get()
-    assert (effect.state, effect.outcome, effect.leave, effect.leave_basis) == (
+    assert (effect.state, effect.outcome, effect.permission, effect.permission_basis) == (
         "acknowledged",
         "ok",
         "observed",

@@ -42,7 +42,7 @@ def test_unknown_kinds_and_fields_are_kept_and_move_nothing(agent: Caller) -> No
             "kind": "effect.granted",
             "session": "s-1",
             "effect_key": "e",
-            "leave": "granted",
+            "permission": "granted",
         },
         {"id": "u-5", "kind": "lease.lost", "session": "s-1", "lease_epoch": 7},
     ]
@@ -183,16 +183,22 @@ def test_a_command_is_not_displaced_by_a_report(agent: Caller) -> None:
     )
     assert agent.report(rivals).json()["accepted"] == 3
     effect = Effect.objects.get()
-    assert (effect.outcome, effect.external_reference, effect.leave) == ("ok", "by command", "used")
+    assert (effect.outcome, effect.external_reference, effect.permission) == (
+        "ok",
+        "by command",
+        "used",
+    )
     assert Attempt.objects.get().process == "p-1"
     assert Session.objects.get().title == "by command"
 
 
-def test_a_planned_effect_that_was_reported_to_have_run_has_spent_its_leave(agent: Caller) -> None:
+def test_a_planned_effect_that_was_reported_to_have_run_has_spent_its_permission(
+    agent: Caller,
+) -> None:
     agent.session("s-1")
     planned = agent.plan("e")
     agent.report(told([{"kind": "effect.dispatched", "effect_key": "e"}]))
-    assert Effect.objects.get().leave == "used"
+    assert Effect.objects.get().permission == "used"
     refused = agent.post(
         f"/effects/{planned['id']}/dispatch",
         {"process": "p", "intent_digest": planned["intent_digest"]},
@@ -224,9 +230,13 @@ def test_an_import_is_observed_with_its_own_basis_and_unredacted(
         Effect.objects.get(session__key="live"),
         Effect.objects.get(session__key="imported"),
     )
-    assert (imported.leave, imported.leave_basis, imported.redactions) == ("observed", "import", 0)
+    assert (imported.permission, imported.permission_basis, imported.redactions) == (
+        "observed",
+        "import",
+        0,
+    )
     assert secret in text_at(imported.plan_position)
-    assert (live.leave, live.leave_basis, live.redactions) == ("observed", "observe", 1)
+    assert (live.permission, live.permission_basis, live.redactions) == ("observed", "observe", 1)
     assert secret not in text_at(live.plan_position)
 
 

@@ -39,14 +39,14 @@ def test_a_plan_is_written_down_and_released(agent: Caller) -> None:
     answer = agent.post("/effects", {**body, "turn": "7", "why": "the tests passed"})
     assert answer.status_code == 201
     told = answer.json()
-    assert (told["state"], told["leave"], told["leave_basis"], told["answer"]) == (
+    assert (told["state"], told["permission"], told["permission_basis"], told["answer"]) == (
         "planned",
         "granted",
         "observe",
         "proceed",
     )
     stored = row(told)
-    assert (stored.state, stored.leave, stored.lane, stored.tool) == (
+    assert (stored.state, stored.permission, stored.lane, stored.tool) == (
         "planned",
         "granted",
         "command",
@@ -113,9 +113,12 @@ def test_a_second_open_effect_of_one_intent_is_ambiguous_unless_they_are_sibling
     sibling = agent.plan("e-2", turn="1")
     assert sibling["answer"] == "proceed"
     other = agent.plan("e-3", turn="2")
-    assert (other["answer"], other["leave"]) == ("ambiguous", "held")
+    assert (other["answer"], other["permission"]) == ("ambiguous", "none")
     assert other["open_effect"] in (first["id"], sibling["id"])
-    assert code(agent.post(f"/effects/{other['id']}/dispatch", _grant(other))) == (409, "NO_LEAVE")
+    assert code(agent.post(f"/effects/{other['id']}/dispatch", _grant(other))) == (
+        409,
+        "NO_PERMISSION",
+    )
     for effect in (first, sibling):
         agent.dispatch(effect)
         agent.acknowledge(effect)
@@ -141,17 +144,17 @@ def _grant(effect: dict[str, Any], process: str = "p-1") -> dict[str, Any]:
     return {"process": process, "intent_digest": effect["intent_digest"]}
 
 
-def test_a_dispatch_uses_the_leave_and_opens_the_attempt(agent: Caller) -> None:
+def test_a_dispatch_uses_the_permission_and_opens_the_attempt(agent: Caller) -> None:
     effect = agent.plan()
     told = agent.dispatch(effect)
-    assert (told["state"], told["leave"], told["attempt"]) == ("dispatched", "used", 1)
+    assert (told["state"], told["permission"], told["attempt"]) == ("dispatched", "used", 1)
     attempt = Attempt.objects.get()
     assert (attempt.remote_key, attempt.process, attempt.is_open) == (
         told["remote_key"],
         "p-1",
         True,
     )
-    assert (attempt.lane, attempt.leave) == ("command", "used")
+    assert (attempt.lane, attempt.permission) == ("command", "used")
     assert row(effect).deadline_us is not None
 
 
@@ -180,7 +183,7 @@ def test_a_dispatch_key_grants_nothing_once_its_attempt_is_closed(agent: Caller)
     path = f"/effects/{effect['id']}/dispatch"
     agent.dispatch(effect, key=key)
     agent.fail(effect, "rejected")
-    assert agent.plan()["leave"] == "granted"  # asked again after a clean rejection
+    assert agent.plan()["permission"] == "granted"  # asked again after a clean rejection
     replayed = agent.post(path, _grant(effect), key=key)
     assert code(replayed) == (409, "ALREADY_DISPATCHED")
     second = agent.dispatch(effect)

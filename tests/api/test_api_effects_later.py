@@ -68,7 +68,7 @@ def test_a_reported_compensation_is_asked_for_like_a_new_one(agent: Caller) -> N
         )
     agent.post(f"/effects/{other.json()['id']}/supersede")
     taken = agent.post(path, {**undo, "effect_key": "told-1"}, key="k")
-    assert (taken.status_code, taken.json()["leave"]) == (200, "granted")
+    assert (taken.status_code, taken.json()["permission"]) == (200, "granted")
     assert agent.post(path, {**undo, "effect_key": "told-1"}, key="k").status_code == 200
     report(
         "told-2", {"kind": "effect.dispatched"}, {"kind": "effect.acknowledged", "outcome": "ok"}

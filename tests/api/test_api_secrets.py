@@ -171,7 +171,7 @@ def test_what_is_searched_for_is_on_record_without_its_secrets(house: House, age
     secret = SECRETS["github"][0]
     # By its words: those of an agent and of a person.
     assert agent.get("/search", q=f"effect tool:{secret}").status_code == 200
-    page = house.client("viewer").get("/audit/", {"q": f"effect tool:{secret}"})
+    page = house.client("viewer").get("/search/", {"q": f"effect tool:{secret}"})
     assert page.status_code == 200
     searched = Entry.objects.filter(kind="access.searched")
     assert searched.count() == 2
@@ -276,7 +276,7 @@ def test_no_request_can_forge_a_line_of_the_log(
 
     send()
     monkeypatch.setattr("api.events.record.record_events", fault)
-    monkeypatch.setattr("approvals.permission.plan_with_policy", fault)
+    monkeypatch.setattr("approvals.gated_commands.plan_with_policy", fault)
     assert agent.report([{"id": "x", "kind": "moon.risen", "session": "s"}]).status_code == 500
     answer = agent.post("/effects", {"session": "s-1", "effect_key": "e", "tool": "t"})
     assert code(answer) == (500, "server_error")

@@ -208,7 +208,7 @@ BASES: dict[str, dict[str, Any]] = {
     "/leases": {"resource": "r-9", "process": "p"},
     "/leases/{lease}/renew": {"epoch": 1},
     "/leases/{lease}/release": {"epoch": 1},
-    "/beats": {"beats": [{"lease": str(UUID(int=1)), "epoch": 1}]},
+    "/heartbeats": {"heartbeats": [{"lease": str(UUID(int=1)), "epoch": 1}]},
     "/claims": {"process": "p"},
     "/effects/{effect}/probe": {"attempt": 1, "found": "hit"},
     "/sessions/{session}/tasks": {"key": "t-9"},

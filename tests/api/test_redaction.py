@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.redaction.patterns import KINDS
-from api.redaction.redact import might_hold_secret, redact_value
+from api.redaction.redact import might_contain_secret, redact_value
 from api.strictjson.canonical_json import to_canonical_text
 
 KEY = b"the project's own key, 32 bytes."
@@ -203,7 +203,7 @@ PLACES: dict[str, Callable[[str], Any]] = {
 def test_a_secret_of_every_kind_is_gone_from_every_place(kind: str, place: str) -> None:
     text, secret = SECRETS[kind]
     value = PLACES[place](text)
-    assert might_hold_secret(to_canonical_text(value))
+    assert might_contain_secret(to_canonical_text(value))
     redacted, count = redact_value(value, KEY)
     written = json.dumps(redacted)
     assert secret not in written
@@ -221,7 +221,7 @@ def test_a_secret_of_every_further_form_is_gone_from_every_place(
         PLACES[place](text),
         {"arguments": json.dumps(PLACES[place](f"first\n{text}\nlast"))},
     ):
-        assert might_hold_secret(to_canonical_text(value))
+        assert might_contain_secret(to_canonical_text(value))
         redacted, count = redact_value(value, KEY)
         assert secret not in json.dumps(redacted)
         assert count >= 1
@@ -277,7 +277,7 @@ TELLING += [
 @pytest.mark.parametrize("field", TELLING)
 def test_a_field_named_like_a_secret_loses_its_text(field: str) -> None:
     value = {"outer": [{field: "correct horse"}]}
-    assert might_hold_secret(to_canonical_text(value))
+    assert might_contain_secret(to_canonical_text(value))
     redacted, count = redact_value(value, KEY)
     assert count == 1
     assert re.fullmatch(r"\[redacted:[a-z_]+:[0-9a-f]{12}\]", redacted["outer"][0][field])
@@ -296,7 +296,7 @@ def test_numbers_and_nested_values_under_a_telling_name_are_cleaned() -> None:
         "account_key": "battery staple",
         "headers": [{"name": "Authorization", "value": {"raw": "correct horse"}}],
     }
-    assert might_hold_secret(to_canonical_text(value))
+    assert might_contain_secret(to_canonical_text(value))
     redacted, count = redact_value(value, KEY)
     written = json.dumps(redacted)
     for secret in ("correct horse", "battery staple", "one more", "12345678", "4711"):
@@ -463,7 +463,7 @@ def test_redacting_twice_changes_nothing_and_clean_looking_text_is_clean(text: s
     for value in ({"text": text}, {"token": text}, {text: "x"}):
         once, count = redact_value(value, KEY)
         assert redact_value(once, KEY) == (once, 0)
-        if not might_hold_secret(to_canonical_text(value)):
+        if not might_contain_secret(to_canonical_text(value)):
             assert count == 0
 
 

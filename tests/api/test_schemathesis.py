@@ -43,7 +43,7 @@ OF_THE_WORLD = {
     "content_differs",
     "key_reuse",
     "batch_refused",
-    "judge_is_for_imports",
+    "evaluate_policies_is_for_imports",
     "query_invalid",
     "parameters_exclude",
 }

@@ -40,7 +40,7 @@ rules:
     title: A deployment
     match: {tools: [deploy]}
     outcome: require
-    require: {minimum: 2, decide_within: 1h, leave_for: 10m}
+    require: {minimum: 2, decide_within: 1h, valid_for: 10m}
 """
 
 
@@ -62,7 +62,7 @@ class Desk:
             policies.activate_policy_set(self.project, loaded, mode, None, "gatebook")
 
     def declare(
-        self, name: str, reversibility: str = "compensable", tool_class: str = "natural"
+        self, name: str, reversibility: str = "compensable", tool_class: str = "idempotent"
     ) -> None:
         """Declare a tool, so that it is not taken for the worst."""
         Tool.objects.create(

@@ -98,7 +98,7 @@ class Shelf:
     def ask(self, name: str, tool: str, arguments: Any, **more: Any) -> dict[str, Any]:
         """Plan an effect that must be held, and return the answer."""
         planned = self.agent.plan(name, "desk", tool=tool, arguments=arguments, **more)
-        assert planned["leave"] == "pending", planned
+        assert planned["permission"] == "pending", planned
         self.asked[name] = planned
         return planned
 

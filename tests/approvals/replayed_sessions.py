@@ -1,11 +1,11 @@
-"""What the book says of leave, gates and attempts, replayed by other code than wrote it: from facts
+"""What the book says of permission, gates and attempts, replayed by other code than wrote it: from facts
 alone."""
 
 import json
 from typing import Any
 from uuid import UUID
 
-from approvals import permission
+from approvals import gated_commands
 from approvals.gates.states import PERMISSION_OF_STATUS
 from approvals.models import Gate
 from journal.models import Entry
@@ -16,7 +16,7 @@ from ledger.states import MOVED_PERMISSIONS
 from ledger.store.rows import EffectRow
 
 MOVES = ("effect.dispatched", "effect.acknowledged", "effect.failed")
-ENDS = ("returned", "expired", "lapsed", "used", "revoked", "cancelled")
+ENDS = ("changes_requested", "expired", "expired_unused", "used", "revoked", "cancelled")
 
 
 class Book:
@@ -43,14 +43,14 @@ class Book:
 
 
 def basis_of(told: list[Entry], attempt: int) -> str:
-    """On what the leave rests under which an attempt of an effect ran: the last word about leave
+    """On what the permission rests under which an attempt of an effect ran: the last word about leave
     before it."""
     ran = next(entry.position for entry in told if entry.attempt == attempt and entry.kind in MOVES)
     basis = ""
     for entry in told:
         if entry.position < ran and entry.kind in ("effect.planned", "effect.granted"):
             facts = json.loads(entry.facts)
-            basis = facts["basis"] if facts.get("leave") == "granted" else basis
+            basis = facts["basis"] if facts.get("permission") == "granted" else basis
     return basis
 
 
@@ -71,16 +71,16 @@ def set_aside_for(told: list[Entry], attempt: int, ended: list[Gate]) -> Gate | 
     in_time = (
         one
         for one in ended
-        if (one.ended_at_us or 0) <= ran.received_us <= (one.leave_until_us or 0)
+        if (one.ended_at_us or 0) <= ran.received_us <= (one.permission_until_us or 0)
     )
     return next(
         (one for one in in_time if one.id.hex == ref and one.opened_position < ran.position), None
     )
 
 
-def leave_of(told: list[Entry]) -> str:
+def permission_of(told: list[Entry]) -> str:
     """What leave an effect stands under; two words with | between where only the policy knows."""
-    word, until = "held", None
+    word, until = "none", None
     aside: tuple[str, int | None] | None = (
         None  # what stood for the attempt after one that had happened after all
     )
@@ -90,11 +90,11 @@ def leave_of(told: list[Entry]) -> str:
         facts = json.loads(entry.facts)
         if (
             entry.kind in ("effect.planned", "effect.granted", "effect.withheld")
-            and "leave" in facts
+            and "permission" in facts
         ):
-            if facts["leave"] in MOVED_PERMISSIONS:
+            if facts["permission"] in MOVED_PERMISSIONS:
                 continue  # says on what it rests; that it is so is replayed here
-            word, until = facts["leave"], facts.get("until_us")
+            word, until = facts["permission"], facts.get("until_us")
         elif entry.kind == "gate.requested":
             word = "pending"
         elif (
@@ -118,7 +118,7 @@ def leave_of(told: list[Entry]) -> str:
                     "used"
                     if spent
                     else "bypassed"
-                    if word in ("pending", "refused")
+                    if word in ("pending", "denied")
                     else "observed|bypassed"
                 )
                 ran[entry.attempt] = word
@@ -150,7 +150,7 @@ def status_of(told: list[Entry]) -> str:
 
 
 def folded(effect: Effect, told: list[Entry]) -> tuple[EffectRow, dict[int, Any]]:
-    """An effect made again from its entries, as evidence that was imported: leave is told
+    """An effect made again from its entries, as evidence that was imported: permission is told
     elsewhere."""
     row = EffectRow(
         effect.id,
@@ -161,8 +161,8 @@ def folded(effect: Effect, told: list[Entry]) -> tuple[EffectRow, dict[int, Any]
         1,
         1,
         1,
-        leave="observed",
-        leave_basis="import",
+        permission="observed",
+        permission_basis="import",
     )
     attempts: dict[int, Any] = {}
     for entry in reversed([one for one in told if one.kind in apply.REPORTABLE_KINDS]):
@@ -185,6 +185,6 @@ def folded(effect: Effect, told: list[Entry]) -> tuple[EffectRow, dict[int, Any]
             True,
             values=values,
         )
-        apply.fold_fact(row, attempts, said, permission.classify_observation)
+        apply.fold_fact(row, attempts, said, gated_commands.classify_observation)
     apply.derive_state(row, attempts, 300)
     return row, attempts

@@ -30,7 +30,7 @@ class Reviewer:
         """Look at the gate's page, then send its form with `answer`, as the script would."""
         seen = more.pop("seen", None) or self.seen(gate)
         fields = {"answer": answer, "reason": reason, "seen": seen, "settled": "1", **more}
-        return self.client.post(reverse("gate_answer", args=[gate.id]), fields)
+        return self.client.post(reverse("gate_vote", args=[gate.id]), fields)
 
     def confirm(self, gate: Gate, **more: str) -> Any:
         """Look at the confirm page of an answer that was begun, then send its form."""

@@ -111,7 +111,9 @@ def test_the_three_pages_show_what_stood_then_and_nothing_that_acts(desk: Desk) 
 
 @pytest.mark.usefixtures("settled")
 def test_a_dispatch_is_unknown_as_of_a_time_past_its_deadline(desk: Desk) -> None:
-    Tool.objects.create(project=desk.project, name="file.read", tool_class="natural", deadline_s=60)
+    Tool.objects.create(
+        project=desk.project, name="file.read", tool_class="idempotent", deadline_s=60
+    )
     cache.clear_tool_cache()
     planned = desk.plan(tool="file.read")
     desk.agent.dispatch(planned)

@@ -93,7 +93,7 @@ NEVER_CHANGES: Final[dict[type[models.Model], set[str]]] = {
             "step_up",
             "reason_of_yes",
             "requested_at_us",
-            "leave_for_s",
+            "valid_for_s",
         ),
     },
     Vote: {column.attname for column in Vote._meta.concrete_fields},  # a vote is never changed
@@ -110,7 +110,7 @@ WITHOUT_A_FACT: Final[dict[type[models.Model], dict[str, str]]] = {
         "seen_at_us": "beats move it too, and are not journalled; as of then it is the last fact's",
         "fence": "guards writers; no page shows it",
         "start_by_us": "guards the stuck rules; no page shows it",
-        "said": "order keys beside the words that their own columns show",
+        "field_history": "order keys beside the words that their own columns show",
     },
     Gate: {},
     Vote: {},
@@ -136,10 +136,10 @@ class Told(Life):
 
     # --- what the other machine asserts after every step is its own matter
 
-    def leave_and_gates_agree(self) -> None: ...
+    def permission_and_gates_agree(self) -> None: ...
     def votes_stand_behind_every_ruling(self) -> None: ...
-    def every_attempt_has_its_own_leave(self) -> None: ...
-    def the_book_tells_leave_and_gates(self) -> None: ...
+    def every_attempt_has_its_own_permission(self) -> None: ...
+    def the_book_tells_permission_and_gates(self) -> None: ...
     def the_book_folds_to_the_rows(self) -> None: ...
 
     def post(self, agent: int, path: str, body: Any = None) -> None:
@@ -263,7 +263,7 @@ class Told(Life):
     @rule(deadline_s=st.sampled_from([30, 300, 3000]))
     def declare(self, deadline_s: int) -> None:
         told = [
-            ToolDeclaration(name, "natural", "compensable", deadline_s)
+            ToolDeclaration(name, "idempotent", "compensable", deadline_s)
             for name in ("git.push", "deploy")
         ]
         with transaction.atomic():
@@ -446,10 +446,10 @@ def test_reports_that_contradict_each_other_are_folded_again_as_they_were(quiet:
 
     @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
     @given(stories(rich=True, most=12), st.randoms(use_true_random=False), st.booleans())
-    def delivered(told: list[Said], chance: random.Random, judged: bool) -> None:
+    def delivered(told: list[Said], chance: random.Random, policy_outcome: bool) -> None:
         savepoint = transaction.savepoint()
         try:
-            if judged:
+            if policy_outcome:
                 quiet.rules(SHUT)
             moments = []
             for batch in deliveries(told, chance):

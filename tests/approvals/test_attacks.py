@@ -1,4 +1,4 @@
-"""Ways round a gate, each tried once: what was asked for one thing, for one agent, once, is leave
+"""Ways round a gate, each tried once: what was asked for one thing, for one agent, once, is permission
 for nothing else."""
 
 from collections.abc import Iterator
@@ -47,14 +47,14 @@ def fact(identity: str, kind: str, effect_key: str = "e-1", **fields: Any) -> di
 
 
 def approved(desk: Desk, effect_key: str = "e-1", **fields: Any) -> dict[str, Any]:
-    """An effect with leave by ruling."""
+    """An effect with permission by ruling."""
     planned = desk.plan(effect_key, **fields)
     assert desk.answer(desk.gate(planned), "reviewer").refusal is None
     return planned
 
 
 def rejected(desk: Desk, planned: dict[str, Any]) -> None:
-    """Dispatch what has leave, and let the remote say no."""
+    """Dispatch what has permission, and let the remote say no."""
     assert dispatch(desk, planned).status_code == 200
     desk.agent.fail(planned, "rejected", desk.effect(planned).attempt_count)
 
@@ -106,15 +106,15 @@ def test_what_policy_allowed_is_not_replaced_by_a_report_that_sorts_before(desk:
     assert Effect.objects.get().tool == "file.read"
 
 
-def test_leave_that_one_agent_has_is_not_used_by_another(desk: Desk, second: Caller) -> None:
+def test_permission_that_one_agent_has_is_not_used_by_another(desk: Desk, second: Caller) -> None:
     """Else whoever answers for the second could say yes to what their own agent then does."""
     planned = approved(desk)
-    assert code(dispatch(desk, planned, second)) == (409, "NO_LEAVE")
+    assert code(dispatch(desk, planned, second)) == (409, "NO_PERMISSION")
     assert not Attempt.objects.exists()
     assert dispatch(desk, planned).status_code == 200
 
 
-def test_leave_that_policy_gives_one_agent_is_not_used_by_another(
+def test_permission_that_policy_gives_one_agent_is_not_used_by_another(
     desk: Desk, second: Caller
 ) -> None:
     desk.rules(ALLOW.replace("match: {}", "match: {agents: [deploy-7]}"))
@@ -133,31 +133,33 @@ def test_what_another_agent_reported_can_be_asked_and_done(desk: Desk, second: C
     assert dispatch(desk, planned).status_code == 200
 
 
-def test_one_leave_covers_one_attempt_and_a_second_one_reported_ran_without(desk: Desk) -> None:
+def test_one_permission_covers_one_attempt_and_a_second_one_reported_ran_without(
+    desk: Desk,
+) -> None:
     planned = approved(desk)
     rejected(desk, planned)
     desk.agent.report([fact("d", "effect.dispatched", attempt=2)])
     effect = desk.effect(planned)
-    assert (effect.leave, effect.violates) == ("bypassed", True)
-    assert list(Attempt.objects.order_by("number").values_list("leave", flat=True)) == [
+    assert (effect.permission, effect.violates) == ("bypassed", True)
+    assert list(Attempt.objects.order_by("number").values_list("permission", flat=True)) == [
         "used",
         "bypassed",
     ]
 
 
-def test_two_attempts_reported_at_once_do_not_share_leave(desk: Desk) -> None:
+def test_two_attempts_reported_at_once_do_not_share_permission(desk: Desk) -> None:
     planned = approved(desk)
     answer = desk.agent.report(
         [fact("c", "effect.dispatched", attempt=1), fact("d", "effect.dispatched", attempt=2)]
     )
     assert answer.status_code == 200
     gate = desk.gate(planned)
-    assert (gate.status, gate.reason, desk.effect(planned).leave) == (
+    assert (gate.status, gate.reason, desk.effect(planned).permission) == (
         "cancelled",
         "bypassed",
         "bypassed",
     )
-    assert set(Attempt.objects.values_list("leave", flat=True)) == {"bypassed"}
+    assert set(Attempt.objects.values_list("permission", flat=True)) == {"bypassed"}
 
 
 # --- whose word counts ------------------------------------------------------------------------------------------------
@@ -195,18 +197,20 @@ def facts(effect: dict[str, Any], kind: str) -> list[str]:
     return list(found.values_list("facts", flat=True))
 
 
-def test_the_book_says_by_which_rule_leave_was_given(desk: Desk) -> None:
-    assert '"judged_by":"house@1/reads"' in facts(desk.plan(tool="file.read"), "effect.planned")[0]
+def test_the_book_says_by_which_rule_permission_was_given(desk: Desk) -> None:
+    assert (
+        '"policy_rule":"house@1/reads"' in facts(desk.plan(tool="file.read"), "effect.planned")[0]
+    )
 
 
-def test_the_book_says_that_leave_was_taken_back(desk: Desk) -> None:
+def test_the_book_says_that_permission_was_taken_back(desk: Desk) -> None:
     planned = desk.plan(tool="file.read")
     desk.rules(RULES.replace("outcome: allow", "outcome: deny"))
     assert code(dispatch(desk, planned)) == (409, "GATE_GONE")
-    assert desk.effect(planned).leave == "held"
+    assert desk.effect(planned).permission == "none"
     (told,) = facts(planned, "effect.withheld")
     assert told.startswith('{"basis":"revoked",')
-    assert '"leave":"held"' in told
+    assert '"permission":"held"' in told
 
 
 def test_the_book_says_what_a_gate_asks_and_until_when(desk: Desk) -> None:
@@ -219,7 +223,7 @@ def test_the_book_says_what_a_gate_asks_and_until_when(desk: Desk) -> None:
         f'"policy_set":"{gate.policy_set_id.hex}"',  # type: ignore[union-attr]
     ):
         assert one in requested
-    assert f'"until_us":{gate.leave_until_us}' in facts(planned, "effect.granted")[0]
+    assert f'"until_us":{gate.permission_until_us}' in facts(planned, "effect.granted")[0]
 
 
 def test_nothing_is_used_before_it_was_decided(desk: Desk) -> None:

@@ -22,11 +22,11 @@ pytestmark = pytest.mark.django_db
 # --- policy, clocks, exemptions ---------------------------------------------------------------------------------------
 
 
-def test_leave_by_rules_in_between_is_no_leave_by_the_first_ones(desk: Desk) -> None:
+def test_permission_by_rules_in_between_is_no_permission_by_the_first_ones(desk: Desk) -> None:
     """The plan was judged by the first rules; leave came from the second; the first are in force
     again."""
     planned = desk.plan()
-    desk.answer(desk.gate(planned), "reviewer", "return", "squash first")
+    desk.answer(desk.gate(planned), "reviewer", "request_changes", "squash first")
     desk.rules(ALLOW)
     assert desk.plan()["answer"] == "proceed"
     desk.rules()
@@ -37,7 +37,7 @@ def test_a_gate_of_rules_in_between_is_measured_by_the_first_ones(desk: Desk) ->
     strict = RULES.replace("minimum: 1", "minimum: 2")
     desk.rules(strict)
     planned = desk.plan()
-    desk.answer(desk.gate(planned), "reviewer", "return", "squash first")
+    desk.answer(desk.gate(planned), "reviewer", "request_changes", "squash first")
     desk.rules()
     approved(desk)
     desk.rules(strict)
@@ -53,20 +53,20 @@ def test_what_was_planned_while_observing_and_then_returned_ran_without_approval
     planned = quiet.plan()
     quiet.rules()
     assert code(dispatch(quiet, planned)) == (409, "GATE_GONE")
-    quiet.answer(quiet.gate(quiet.plan()), "reviewer", "return", "squash first")
+    quiet.answer(quiet.gate(quiet.plan()), "reviewer", "request_changes", "squash first")
     quiet.agent.report([fact("d", "effect.dispatched")])
     effect = quiet.effect(planned)
-    assert (effect.leave, effect.violates) == ("bypassed", True)
+    assert (effect.permission, effect.violates) == ("bypassed", True)
 
 
 @pytest.mark.parametrize("mode", ["enforce", "observe"])
 def test_denied_for_good_outlives_a_laxer_policy(desk: Desk, mode: str) -> None:
     planned = desk.plan("e-1")
-    desk.answer(desk.gate(planned), "reviewer", "deny_final", "never in this session")
+    desk.answer(desk.gate(planned), "reviewer", "deny_session", "never in this session")
     desk.agent.post(f"/effects/{planned['id']}/supersede")
     desk.rules(ALLOW, mode)
     again = desk.plan("e-2")
-    assert (again["answer"], again["leave"]) == ("blocked", "refused")
+    assert (again["answer"], again["permission"]) == ("blocked", "denied")
 
 
 def test_denied_for_good_reaches_what_asks_the_same_beside_it(desk: Desk) -> None:
@@ -74,18 +74,18 @@ def test_denied_for_good_reaches_what_asks_the_same_beside_it(desk: Desk) -> Non
     let go for it."""
     one, other = desk.plan("e-1", turn="t-1"), desk.plan("e-2", turn="t-1")
     desk.answer(desk.gate(other), "administrator")
-    desk.answer(desk.gate(one), "reviewer", "deny_final", "never in this session")
+    desk.answer(desk.gate(one), "reviewer", "deny_session", "never in this session")
     assert dispatch(desk, other).status_code == 409
     assert not Attempt.objects.exists()
 
 
-def test_leave_that_had_lapsed_is_not_used_by_a_report(desk: Desk) -> None:
+def test_permission_that_had_lapsed_is_not_used_by_a_report(desk: Desk) -> None:
     planned = approved(desk)
-    with time_machine.travel((desk.gate(planned).leave_until_us or 0) / US + 1, tick=False):
+    with time_machine.travel((desk.gate(planned).permission_until_us or 0) / US + 1, tick=False):
         desk.agent.report([fact("d", "effect.dispatched")])
     effect = desk.effect(planned)
-    assert (desk.gate(planned).status, effect.leave, effect.violates) == (
-        "lapsed",
+    assert (desk.gate(planned).status, effect.permission, effect.violates) == (
+        "expired_unused",
         "bypassed",
         True,
     )
@@ -95,7 +95,7 @@ def test_a_deadline_that_had_passed_is_not_told_as_a_cancellation(desk: Desk) ->
     planned = desk.plan()
     with time_machine.travel(desk.gate(planned).decide_by_us / US + 1, tick=False):
         desk.agent.report([fact("d", "effect.dispatched")])
-    assert (desk.gate(planned).status, desk.effect(planned).leave) == ("expired", "bypassed")
+    assert (desk.gate(planned).status, desk.effect(planned).permission) == ("expired", "bypassed")
 
 
 def exempted(desk: Desk, **scope: Any) -> Any:
@@ -114,7 +114,7 @@ def exempted(desk: Desk, **scope: Any) -> Any:
 def test_an_exemption_from_one_rule_is_none_from_another_that_came_later(desk: Desk) -> None:
     exempted(desk, rule="push")
     planned = desk.plan()
-    assert planned["leave_basis"] == "exemption"
+    assert planned["permission_basis"] == "exemption"
     desk.rules(RULES.replace("id: push", "id: freeze"))
     assert code(dispatch(desk, planned)) == (409, "GATE_GONE")
 
@@ -151,7 +151,11 @@ def test_a_late_word_on_the_attempt_before_ends_the_gate_for_the_next(
         desk.agent.report([fact("a", "effect.acknowledged", outcome="ok")])
     second.refresh_from_db()
     effect = desk.effect(planned)
-    assert (effect.state, effect.leave, effect.leave_ref) == ("acknowledged", "used", first.id.hex)
+    assert (effect.state, effect.permission, effect.permission_ref) == (
+        "acknowledged",
+        "used",
+        first.id.hex,
+    )
     assert (second.status, second.used_attempt) == ("cancelled", None)
     assert not Gate.objects.filter(status__in=OPEN_STATUSES).exists()
 
@@ -170,20 +174,24 @@ def test_an_attempt_that_was_only_observed_ends_the_gate_for_the_next_too(quiet:
     planned = quiet.plan()
     assert planned["answer"] == "wait"
     quiet.agent.report([fact("a", "effect.acknowledged", outcome="ok")])
-    assert quiet.effect(planned).leave == "observed"
+    assert quiet.effect(planned).permission == "observed"
     assert quiet.gate(planned).status == "cancelled"
 
 
 @pytest.mark.parametrize("lane", ["command", "evidence"])
 @pytest.mark.parametrize("decided", [False, True])
-def test_what_is_withdrawn_keeps_no_leave(desk: Desk, lane: str, decided: bool) -> None:
+def test_what_is_withdrawn_keeps_no_permission(desk: Desk, lane: str, decided: bool) -> None:
     planned = approved(desk) if decided else desk.plan()
     if lane == "command":
         desk.agent.post(f"/effects/{planned['id']}/supersede")
     else:
         desk.agent.report([fact("s", "effect.superseded")])
     effect = desk.effect(planned)
-    assert (effect.state, effect.leave, effect.leave_basis) == ("superseded", "held", "cancelled")
+    assert (effect.state, effect.permission, effect.permission_basis) == (
+        "superseded",
+        "none",
+        "cancelled",
+    )
     assert desk.gate(planned).status == "cancelled"
 
 

@@ -40,8 +40,8 @@ def test_edits_are_read_in_the_shapes_of_many_agents(arguments: Any, signs: str)
 )
 def test_commits_that_say_more_are_shown_whole_with_the_arguments(more: dict[str, Any]) -> None:
     plain = {"sha": "4be1c9e", "title": "fix", "author": "bob"}
-    assert extract_changes({"commits": [plain]}).told == ("commits",)
-    assert extract_changes({"commits": [plain | more]}).told == ()
+    assert extract_changes({"commits": [plain]}).shown_names == ("commits",)
+    assert extract_changes({"commits": [plain | more]}).shown_names == ()
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
@@ -81,9 +81,11 @@ def lines(text: str) -> list[str]:
         ({"file_path": "a", "edits": [{"new_string": "y"}], "new_string": "EVIL"}, ("edits",)),
     ],
 )
-def test_only_what_the_rows_show_counts_as_told(arguments: Any, told: tuple[str, ...]) -> None:
+def test_only_what_the_rows_show_counts_as_told(
+    arguments: Any, shown_names: tuple[str, ...]
+) -> None:
     found = extract_changes(arguments)
-    assert found.told == told
+    assert found.shown_names == shown_names
     assert "EVIL" not in "".join(row.text for file in found.files for row in file.rows)
 
 
@@ -99,8 +101,8 @@ def test_every_argument_that_is_told_stands_in_the_rows(
 ) -> None:
     for arguments in (named, named | {"edits": listed}):
         found = extract_changes(arguments)
-        texts = [arguments[name] for name in found.told if name != "edits"]
-        if "edits" in found.told:
+        texts = [arguments[name] for name in found.shown_names if name != "edits"]
+        if "edits" in found.shown_names:
             texts += [value for one in listed for value in one.values()]
         rows = [(row.sign, row.text) for file in found.files for row in file.rows]
         for text in texts:
@@ -115,7 +117,7 @@ def test_each_edit_stands_under_the_path_that_it_names() -> None:
     ]
     found = extract_changes({"file_path": "README.md", "edits": edits})
     assert [file.path for file in found.files] == ["README.md", "/etc/sudoers"]
-    assert found.told == ()  # fact 1 shows the list too, with the path in it
+    assert found.shown_names == ()  # fact 1 shows the list too, with the path in it
 
 
 GIT = "diff --git a/a.py b/a.py\n"
@@ -179,7 +181,7 @@ MARKED = "*** Begin Patch\n{}\n*** End Patch\n"
 def test_a_patch_is_summed_up_by_what_it_would_do(patch: str, files: list[tuple[str, str]]) -> None:
     found = extract_changes({"input": patch})
     assert [(file.path, file.counted) for file in found.files] == files
-    assert found.told == (("input",) if files else ())
+    assert found.shown_names == (("input",) if files else ())
 
 
 @pytest.mark.parametrize(
@@ -217,13 +219,13 @@ def test_a_patch_is_summed_up_by_what_it_would_do(patch: str, files: list[tuple[
 )
 def test_what_only_resembles_a_patch_stays_with_the_arguments(text: str) -> None:
     found = extract_changes({"input": text})
-    assert (found.told, found.files) == ((), ())
+    assert (found.shown_names, found.files) == ((), ())
 
 
 def test_what_a_program_is_fed_is_no_patch() -> None:
     patch = f"--- a\n+++ b\n{BODY}"
-    assert extract_changes({"patch": patch, "path": "."}).told == ("patch",)
-    assert extract_changes({"patch": patch, "command": "psql prod"}).told == ()
+    assert extract_changes({"patch": patch, "path": "."}).shown_names == ("patch",)
+    assert extract_changes({"patch": patch, "command": "psql prod"}).shown_names == ()
 
 
 LINES = st.text(st.sampled_from("ab +-*@\\/\t"), max_size=12) | st.sampled_from(
@@ -260,7 +262,7 @@ def test_every_line_of_a_patch_is_signed_as_it_was_sent(
     files: list[list[tuple[str, str]]], form: Any
 ) -> None:
     found = extract_changes({"patch": form(files)})
-    assert found.told == ("patch",)
+    assert found.shown_names == ("patch",)
     assert [file.path for file in found.files] == [f"f{number}" for number in range(len(files))]
     for file, rows in zip(found.files, files, strict=True):
         assert [(row.sign, row.text) for row in file.rows if row.sign != "@"] == rows
@@ -296,8 +298,8 @@ def test_a_line_too_many_or_too_few_is_never_passed_over(
     at %= len(sent)
     sent[at : at + (more is None)] = [] if more is None else [more]
     found = extract_changes({"patch": "\n".join(sent)})
-    assert more != "DROP TABLE users;" or found.told == ()
-    if found.told:
+    assert more != "DROP TABLE users;" or found.shown_names == ()
+    if found.shown_names:
         rows = [row for file in found.files for row in file.rows]
         shown = [row.text if row.sign == "@" else row.sign + row.text for row in rows]
         assert shown == [line or " " for line in sent]
@@ -314,7 +316,7 @@ def test_an_edit_that_is_dear_to_compare_is_two_texts() -> None:
     for file in found.files:
         assert [(row.sign, row.text) for row in file.rows] == [("-", old), ("+", new)]
         assert (file.added, file.removed) == (1400, 1400)
-    assert found.told == ("edits",)
+    assert found.shown_names == ("edits",)
 
 
 def test_an_ordinary_edit_of_thousands_of_lines_is_a_diff() -> None:

@@ -64,7 +64,7 @@ def test_nothing_is_cut_off_nor_wider_than_its_page(
     shelf.agent.acknowledge(mistaken, outcome="error")
     session = shelf.server.url + f"/sessions/{planned['session']}/"
     effect = shelf.server.url + f"/effects/{planned['id']}/"
-    audit = shelf.server.url + "/audit/?q="
+    audit = shelf.server.url + "/search/?q="
     pages = [
         *(session, session + "resume/", effect, effect + "resolve/", effect + "chain/"),
         *(audit + kind for kind in ("effect", "gate", "session", "event")),

@@ -21,7 +21,7 @@ RULES = "name: all\nrules:\n  - {id: all, title: Everything, match: {}, outcome:
 WRITERS, WRITTEN = 3, 15
 PLAN = {"tool": "file.edit"}
 BOOK = """
-SELECT g.status, e.leave, (SELECT count(*) FROM approvals_vote v WHERE v.gate_id = g.id),
+SELECT g.status, e.permission, (SELECT count(*) FROM approvals_vote v WHERE v.gate_id = g.id),
     (SELECT array_agg(kind ORDER BY position) FROM journal_entry j WHERE j.subject = g.id AND j.kind LIKE 'gate.%%')
 FROM approvals_gate g JOIN ledger_effect e ON e.id = g.effect_id WHERE g.id = %s
 """

@@ -200,7 +200,7 @@ def test_a_stop_is_set_once_and_lifted_once(desk: Desk, asked: list[bool]) -> No
     asked.clear()
     answer = deadlocked(asked, lift)
     assert answer.status_code == 302
-    told = [Entry.objects.filter(kind=kind).count() for kind in ("hold.set", "hold.lifted")]
+    told = [Entry.objects.filter(kind=kind).count() for kind in ("stop.set", "stop.lifted")]
     assert told == [Stop.objects.count()] * 2
 
 

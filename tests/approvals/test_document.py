@@ -76,7 +76,7 @@ def test_every_field_of_a_requirement_is_read() -> None:
     more = (
         "require: {teams: [leads, ops], people: [ada], minimum: 2,"
         " distinct_from: [agent_owner, requester, session_owner],"
-        " step_up: typed_digest, deny_threshold: 3, decide_within: 2h, leave_for: 90,"
+        " step_up: typed_digest, deny_threshold: 3, decide_within: 2h, valid_for: 90,"
         " rationale: {on: always, minimum_characters: 25, ticket: 'INC-*'}}"
     )
     required = Requirement.of(only(rule(more=more))["require"])
@@ -90,7 +90,7 @@ def test_every_field_of_a_requirement_is_read() -> None:
         rationale_characters=25,
         ticket="INC-*",
         decide_within_s=7200,
-        leave_for_s=90,
+        valid_for_s=90,
     )
     assert required.hash == Requirement.of(required.as_dict()).hash != DEFAULT_REQUIREMENT.hash
 
@@ -254,8 +254,8 @@ def test_one_may_approve_ones_own_only_where_no_more_than_low_risk_can_match() -
         (rule(more="require: {step_up: password}"), 7, "choose one of none"),
         (rule(more="require: {decide_within: 31d}"), 7, "at most 2592000"),
         (rule(more="require: {decide_within: 1:30}"), 7, "such as 10m"),
-        (rule(more="require: {leave_for: 2d}"), 7, "at most 86400"),
-        (rule(more="require: {leave_for: 0}"), 7, "such as 10m"),
+        (rule(more="require: {valid_for: 2d}"), 7, "at most 86400"),
+        (rule(more="require: {valid_for: 0}"), 7, "such as 10m"),
         (rule(more="require: {rationale: {minimum_characters: 5}}"), 7, "no `on`"),
         (rule(more="require: {rationale: {on: none, ticket: X-*}}"), 7, "remove its other keys"),
         (
@@ -293,9 +293,9 @@ def test_more_rules_than_anybody_reads_are_refused() -> None:
 
 
 def test_no_gate_can_be_asked_for_longer_than_the_schema_lets_it_stand() -> None:
-    longest = only(rule(more="require: {decide_within: 30d, leave_for: 24h}"))["require"]
+    longest = only(rule(more="require: {decide_within: 30d, valid_for: 24h}"))["require"]
     assert longest["decide_within_s"] == states.MAX_DECIDE_WITHIN_S
-    assert longest["leave_for_s"] == states.MAX_VALID_FOR_S
+    assert longest["valid_for_s"] == states.MAX_VALID_FOR_S
 
 
 def test_the_schema_for_editors_is_the_readers() -> None:

@@ -88,9 +88,9 @@ def test_what_was_planned_before_is_told_as_it_stands(desk: Desk) -> None:
     # The gate went with its session, and asking again would open another.
     refused = plan(desk, "e-2")
     assert code(refused) == (409, "SESSION_ENDED")
-    assert (refused.json()["effect"]["id"], refused.json()["effect"]["leave"]) == (
+    assert (refused.json()["effect"]["id"], refused.json()["effect"]["permission"]) == (
         push["id"],
-        "held",
+        "none",
     )
     assert list(Gate.objects.values_list("status", "reason")) == [("cancelled", "session_ended")]
 
@@ -106,7 +106,7 @@ def test_a_clean_rejection_is_not_tried_again_there(desk: Desk) -> None:
 
 @pytest.mark.parametrize("decided", [False, True])
 @pytest.mark.parametrize("how", ["command", "evidence"])
-def test_its_end_takes_gates_and_leave_by_ruling_with_it(
+def test_its_end_takes_gates_and_permission_by_ruling_with_it(
     desk: Desk, how: str, decided: bool
 ) -> None:
     planned = desk.plan()
@@ -115,10 +115,10 @@ def test_its_end_takes_gates_and_leave_by_ruling_with_it(
         desk.answer(gate, "reviewer")
     end(desk, how)
     stored, effect = Gate.objects.get(), desk.effect(planned)
-    assert (stored.status, stored.reason, effect.leave, effect.leave_basis) == (
+    assert (stored.status, stored.reason, effect.permission, effect.permission_basis) == (
         "cancelled",
         "session_ended",
-        "held",
+        "none",
         "cancelled",
     )
     body = {"process": "p-1", "intent_digest": planned["intent_digest"]}

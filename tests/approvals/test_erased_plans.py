@@ -72,7 +72,7 @@ def test_rules_let_nothing_pass_whose_arguments_were_erased(
     planned = (
         approved(desk, arguments=arguments) if basis == "ruling" else desk.plan(arguments=arguments)
     )
-    assert desk.effect(planned).leave_basis == basis
+    assert desk.effect(planned).permission_basis == basis
     desk.rules(NO_FORCE)
     if not erased:
         assert dispatch(desk, planned).status_code == 200
@@ -81,13 +81,15 @@ def test_rules_let_nothing_pass_whose_arguments_were_erased(
     refused = dispatch(desk, planned)
     assert (code(refused), refused.json()["reason"]) == ((409, "GATE_GONE"), "requirement_changed")
     assert not Attempt.objects.exists()
-    assert desk.effect(planned).leave == "held"
+    assert desk.effect(planned).permission == "none"
     assert (
         desk.plan(arguments=arguments)["answer"] == "blocked"
     )  # asked again the rules see it, and deny
 
 
-def test_a_plan_that_was_erased_is_leave_by_digest_while_nothing_else_changed(desk: Desk) -> None:
+def test_a_plan_that_was_erased_is_permission_by_digest_while_nothing_else_changed(
+    desk: Desk,
+) -> None:
     planned = approved(desk)
     erase_plan(desk, planned)
     assert dispatch(desk, planned).status_code == 200

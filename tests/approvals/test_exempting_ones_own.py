@@ -71,7 +71,7 @@ def test_whoever_has_a_part_in_it_exempts_it_at_low_risk_alone(
     exempt(quiet, grantor)
     after = quiet.agent.plan("after", arguments={"n": 2}, **fields)
     passes = relation == "none" or risk == "low"
-    assert (after["answer"], after["leave_basis"]) == (
+    assert (after["answer"], after["permission_basis"]) == (
         ("proceed", "exemption") if passes else ("wait", "policy")
     )
     assert (
@@ -96,7 +96,8 @@ def test_nobody_exempts_a_reported_session_below_one_that_works_for_them(
     assert quiet.agent.plan("e-1", "below", **fields)["answer"] == "wait"
     exempt(quiet, "administrator")
     assert (
-        quiet.agent.plan("e-2", "below", arguments={"n": 2}, **fields)["leave_basis"] == "exemption"
+        quiet.agent.plan("e-2", "below", arguments={"n": 2}, **fields)["permission_basis"]
+        == "exemption"
     )
 
 
@@ -105,14 +106,14 @@ def test_the_exemption_of_somebody_else_covers_it_all_the_same(quiet: Desk) -> N
     fields = declared(quiet, "critical")
     for grantor in GRANTORS:
         exempt(quiet, grantor)
-    assert quiet.plan(**fields)["leave_basis"] == "exemption"
+    assert quiet.plan(**fields)["permission_basis"] == "exemption"
     used = dict(Exemption.objects.values_list("granted_by__username", "uses"))
     assert used == {"operator": 0, "administrator": 1}
 
 
 @pytest.mark.parametrize("risk", RISKS)
 @pytest.mark.parametrize("mode", ["enforce", "observe"])
-def test_leave_of_an_exemption_ends_when_its_grantor_comes_to_own_the_agent(
+def test_permission_of_an_exemption_ends_when_its_grantor_comes_to_own_the_agent(
     quiet: Desk, risk: str, mode: str
 ) -> None:
     fields = declared(quiet, risk)
@@ -120,7 +121,7 @@ def test_leave_of_an_exemption_ends_when_its_grantor_comes_to_own_the_agent(
     with doors(agents.ensure_agent(quiet.project, "build-9")) as agent:
         agent.session("s-1")
         planned = agent.plan(**fields)
-        assert planned["leave_basis"] == "exemption"
+        assert planned["permission_basis"] == "exemption"
         if mode == "observe":
             quiet.rules(RULES, mode)  # whoever plans now is let go without any exemption
         owned = {"agent": "build-9", "owner": "administrator", "expires": "1d", "scope": "agent"}

@@ -104,9 +104,11 @@ def test_no_way_to_permission_asks_less_than_the_rule(
     ways = ("policy", "exempted", "ruled", "batch", "observed", "replayed")
     for way in ways:
         desk.declare(f"act.{way}", reversibility)
-    # Row 17 of the verdicts: the remote recognises its key, so that leave that was used serves once
+    # Row 17 of the verdicts: the remote recognises its key, so that permission that was used serves once
     # more.
-    Tool.objects.filter(name="act.replayed").update(tool_class="keyed", key_window_s=86_400)
+    Tool.objects.filter(name="act.replayed").update(
+        tool_class="idempotency_key", key_window_s=86_400
+    )
     cache.clear_tool_cache()
 
     def planned(way: str, key: str) -> dict[str, Any]:
@@ -152,7 +154,7 @@ def test_no_way_to_permission_asks_less_than_the_rule(
     # Let go while the project observed, started when the rules count.
     desk.rules(RULE.format(minimum=minimum, step_up=step_up, exemptible=exemptible), "observe")
     observed = planned("observed", "observed")
-    assert observed["leave_basis"] == "observe"
+    assert observed["permission_basis"] == "observe"
     desk.rules(RULE.format(minimum=minimum, step_up=step_up, exemptible=exemptible))
     assert not runs(observed)
 
@@ -211,7 +213,7 @@ def test_two_people_grant_what_suspends_a_rule_of_two(desk: Desk) -> None:
     )
     names = [desk.user(name).person.pseudonym for name in ("operator", "administrator")]
     assert list(told) == [("exemption.requested", names[0]), ("exemption.granted", names[1])]
-    assert desk.plan("e-2", tool="act", arguments={"n": 2})["leave_basis"] == "exemption"
+    assert desk.plan("e-2", tool="act", arguments={"n": 2})["permission_basis"] == "exemption"
     assert other.post(url, {"code": code_in(page), "password": PASSWORD}).status_code == 302
     assert ExemptionVote.objects.count() == 2
 
@@ -234,7 +236,7 @@ def test_an_exemption_from_a_rule_that_grew_stricter_suspends_it_no_more(desk: D
     desk.rules(TWO.replace("minimum: 2", "minimum: 1"))
     exempt(desk, "operator")
     early = desk.plan("e-1", tool="act", arguments={"n": 1})
-    assert early["leave_basis"] == "exemption"
+    assert early["permission_basis"] == "exemption"
     desk.rules(TWO)
     assert code(dispatch(desk, early)) == (409, "GATE_GONE")
     assert desk.plan("e-2", tool="act", arguments={"n": 2})["answer"] == "wait"
@@ -250,7 +252,7 @@ def test_it_dies_with_the_right_to_grant_it(desk: Desk, how: str, who: str) -> N
     assert confirm(granted, desk, "rita")
     planned = desk.plan("e-1", tool="act", arguments={"n": 1})
     other = desk.plan("e-2", tool="act", arguments={"n": 2})
-    assert (planned["leave_basis"], other["leave_basis"]) == ("exemption", "exemption")
+    assert (planned["permission_basis"], other["permission_basis"]) == ("exemption", "exemption")
     assert dispatch(desk, planned).status_code == 200
     client = desk.house.client("administrator")
     page = reverse("exemption", args=[granted.id])
@@ -387,9 +389,13 @@ def test_the_schema_keeps_it(desk: Desk) -> None:
     planned = desk.plan("e-1", tool="act", arguments={"n": 1})
     effect = Effect.objects.filter(id=desk.effect(planned).id)
     Gate.objects.update(status="cancelled", ended_at_us=now)
-    effect.update(leave="held", leave_basis="cancelled")
-    let_go = {"leave": "granted", "leave_basis": "exemption", "leave_ref": requested.id.hex}
-    cases.append(("leave_by_exemption_has_one_that_stands", lambda: effect.update(**let_go)))
+    effect.update(permission="none", permission_basis="cancelled")
+    let_go = {
+        "permission": "granted",
+        "permission_basis": "exemption",
+        "permission_ref": requested.id.hex,
+    }
+    cases.append(("permission_by_exemption_has_a_valid_one", lambda: effect.update(**let_go)))
     for law, broken in cases:
         with pytest.raises((DatabaseError, IntegrityError), match=law), transaction.atomic():
             broken()

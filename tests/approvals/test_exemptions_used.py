@@ -49,17 +49,17 @@ def uses() -> dict[str, int]:
 def test_another_exemption_that_covers_what_asks_now_is_used(desk: Desk) -> None:
     granted(desk, "push")
     planned = desk.plan()
-    assert (planned["leave_basis"], uses()) == ("exemption", {"push": 1})
+    assert (planned["permission_basis"], uses()) == ("exemption", {"push": 1})
     other = granted(desk, "freeze", 30)
     desk.rules(FROZEN)
     assert dispatch(desk, planned).status_code == 200
     effect = desk.effect(planned)
-    assert (effect.leave, effect.leave_basis, effect.leave_ref) == (
+    assert (effect.permission, effect.permission_basis, effect.permission_ref) == (
         "used",
         "exemption",
         other.id.hex,
     )
-    assert effect.leave_until_us == other.ends_at_us
+    assert effect.permission_until_us == other.ends_at_us
     assert uses() == {"push": 1, "freeze": 1}
     assert not Gate.objects.exists()
 
@@ -69,7 +69,7 @@ def test_the_same_exemption_that_still_covers_what_asks_is_used_once(desk: Desk)
     planned = desk.plan()
     desk.rules(FROZEN)
     assert dispatch(desk, planned).status_code == 200
-    assert (desk.effect(planned).leave_ref, uses()) == (whole.id.hex, {"": 1})
+    assert (desk.effect(planned).permission_ref, uses()) == (whole.id.hex, {"": 1})
 
 
 def test_an_exemption_that_covers_nothing_that_asks_now_is_not_used(desk: Desk) -> None:

@@ -40,7 +40,7 @@ CHANNEL: Final[dict[str, Any]] = {
     "kind": "email",
     "target": "team@example.org",
     "minimum_risk": "high",
-    "topics": ["requests", "breaches"],
+    "topics": ["requests", "violations"],
 }
 
 # Doors whose address names nothing of a project: the page's query, what is typed, and a word of it.
@@ -48,10 +48,10 @@ DOORS: Final[dict[str, tuple[str, dict[str, str], dict[str, Any], str]]] = {
     "an exemption": ("grant_exemption", {}, {"tool": "*", "hours": "4", "reason": REASON}, REASON),
     "a stop of all": ("stop", ALL, {**ALL, "reason": REASON}, REASON),
     "a stop of a tool": ("stop", TOOL, {**TOOL, "reason": REASON}, REASON),
-    "rehearsing": (
+    "dry run": (
         "policy_draft",
         {},
-        {"text": DRAFT, "days": "7", "mode": "enforce", "do": "rehearse"},
+        {"text": DRAFT, "days": "7", "mode": "enforce", "do": "dry_run"},
         "Nobody",
     ),
     "loading": (
@@ -60,7 +60,7 @@ DOORS: Final[dict[str, tuple[str, dict[str, str], dict[str, Any], str]]] = {
         {"text": DRAFT, "days": "7", "mode": "enforce", "do": "load"},
         "Nobody pushes",
     ),
-    "a channel": ("notices", {}, CHANNEL, "team@example.org"),
+    "a channel": ("notifications", {}, CHANNEL, "team@example.org"),
     "a token": ("tokens", {}, {"agent": "night-1", "expires": "1d", "scope": "agent"}, "night-1"),
     "a person": ("people", {}, {"username": "zoe", "role": "reviewer"}, "zoe"),
     "a team": ("teams", {}, {"name": "leads"}, "leads"),
@@ -116,7 +116,7 @@ def test_a_form_that_was_opened_in_one_project_does_nothing_in_another(
     assert rows() == before
     switch(client, desk.project)
     assert client.post(reverse(door), sent).status_code == (
-        200 if what in ("rehearsing", "an exemption") else 302
+        200 if what in ("dry run", "an exemption") else 302
     )
 
 
@@ -124,7 +124,7 @@ def things(desk: Desk, gate: Gate) -> dict[str, dict[str, Any]]:
     """Doors whose address names a thing of the project "default", with what is typed there."""
     house = desk.house
     return {
-        reverse("gate_answer", args=[gate.id]): {
+        reverse("gate_vote", args=[gate.id]): {
             "answer": "deny",
             "reason": REASON,
             "settled": "1",
@@ -165,7 +165,7 @@ def test_every_form_of_a_page_names_its_project(desk: Desk, gate: Gate) -> None:
     pages = [
         url_of(gate),
         reverse("inbox"),
-        reverse("notices"),
+        reverse("notifications"),
         reverse("teams"),
         reverse("people"),
     ]

@@ -30,7 +30,7 @@ def kinds(gate: Gate) -> list[str]:
 
 def test_a_push_waits_is_approved_used_and_done(desk: Desk) -> None:
     planned = desk.plan()
-    assert (planned["answer"], planned["leave"]) == ("wait", "pending")
+    assert (planned["answer"], planned["permission"]) == ("wait", "pending")
     gate = desk.gate(planned)
     assert planned["gate"]["id"] == str(gate.id)
     assert gate.status == "pending"
@@ -39,23 +39,27 @@ def test_a_push_waits_is_approved_used_and_done(desk: Desk) -> None:
     assert desk.answer(gate, "reviewer").refusal is None
     gate.refresh_from_db()
     effect = desk.effect(planned)
-    assert (gate.status, effect.leave, effect.leave_basis) == ("approved", "granted", "ruling")
+    assert (gate.status, effect.permission, effect.permission_basis) == (
+        "approved",
+        "granted",
+        "ruling",
+    )
     assert (
-        effect.leave_until_us
-        == gate.leave_until_us
-        == (gate.decided_at_us or 0) + gate.leave_for_s * US
+        effect.permission_until_us
+        == gate.permission_until_us
+        == (gate.decided_at_us or 0) + gate.valid_for_s * US
     )
 
     assert dispatch(desk, planned).status_code == 200
     gate.refresh_from_db()
     effect.refresh_from_db()
-    assert (gate.status, gate.used_attempt, effect.leave, effect.state) == (
+    assert (gate.status, gate.used_attempt, effect.permission, effect.state) == (
         "used",
         1,
         "used",
         "dispatched",
     )
-    assert Attempt.objects.get(effect=effect).leave == "used"
+    assert Attempt.objects.get(effect=effect).permission == "used"
     assert kinds(gate) == [
         "gate.requested",
         "gate.voted",
@@ -70,17 +74,21 @@ def test_a_push_waits_is_approved_used_and_done(desk: Desk) -> None:
 def test_what_policy_allows_goes_at_once_and_its_rule_is_kept(desk: Desk) -> None:
     planned = desk.plan(tool="file.read")
     effect = desk.effect(planned)
-    assert (planned["answer"], effect.leave_basis) == ("proceed", "policy")
-    assert (effect.judged, effect.judged_by, effect.enforced) == ("allow", "house@1/reads", True)
+    assert (planned["answer"], effect.permission_basis) == ("proceed", "policy")
+    assert (effect.policy_outcome, effect.policy_rule, effect.policy_enforced) == (
+        "allow",
+        "house@1/reads",
+        True,
+    )
     assert dispatch(desk, planned).status_code == 200
     assert not Gate.objects.exists()
 
 
 def test_what_policy_denies_is_refused_and_opens_no_gate(desk: Desk) -> None:
     planned = desk.plan(tool="git.tag")
-    assert (planned["answer"], planned["leave"], planned["leave_basis"]) == (
+    assert (planned["answer"], planned["permission"], planned["permission_basis"]) == (
         "blocked",
-        "refused",
+        "denied",
         "policy",
     )
     assert code(dispatch(desk, planned)) == (409, "GATE_DENIED")
@@ -90,7 +98,7 @@ def test_what_policy_denies_is_refused_and_opens_no_gate(desk: Desk) -> None:
 def test_an_unmatched_mutating_tool_is_held(desk: Desk) -> None:
     planned = desk.plan(tool="mail.send")
     gate = desk.gate(planned)
-    assert (planned["leave"], gate.rule, gate.reversibility) == ("pending", "", "irreversible")
+    assert (planned["permission"], gate.rule, gate.reversibility) == ("pending", "", "irreversible")
     assert (
         gate.requirement["step_up"] == "typed_digest"
     )  # nobody knows that tool: the worst is assumed
@@ -99,7 +107,12 @@ def test_an_unmatched_mutating_tool_is_held(desk: Desk) -> None:
 def test_a_project_that_observes_lets_go_and_counts_what_it_would_have_held(quiet: Desk) -> None:
     quiet.rules(mode="observe")
     effect = quiet.effect(quiet.plan())
-    assert (effect.leave, effect.leave_basis, effect.judged, effect.enforced) == (
+    assert (
+        effect.permission,
+        effect.permission_basis,
+        effect.policy_outcome,
+        effect.policy_enforced,
+    ) == (
         "granted",
         "observe",
         "ask",
@@ -109,34 +122,34 @@ def test_a_project_that_observes_lets_go_and_counts_what_it_would_have_held(quie
 
 
 @pytest.mark.parametrize(
-    ("answer", "status", "leave"),
+    ("answer", "status", "permission"),
     [
-        ("deny", "denied", "refused"),
-        ("deny_final", "denied_final", "refused"),
-        ("return", "returned", "held"),
+        ("deny", "denied", "denied"),
+        ("deny_session", "denied_session", "denied"),
+        ("request_changes", "changes_requested", "none"),
     ],
 )
 def test_a_no_ends_the_gate_and_the_agent_hears_which(
-    desk: Desk, answer: str, status: str, leave: str
+    desk: Desk, answer: str, status: str, permission: str
 ) -> None:
     planned = desk.plan()
     gate = desk.gate(planned)
     desk.answer(gate, "reviewer", answer, "rewrites released history")
     gate.refresh_from_db()
     effect = desk.effect(planned)
-    assert (gate.status, effect.leave) == (status, leave)
+    assert (gate.status, effect.permission) == (status, permission)
     assert dispatch(desk, planned).status_code == 409
     assert desk.effect(planned).state == "planned"
 
 
 def test_denied_for_good_refuses_the_same_for_the_rest_of_the_session(desk: Desk) -> None:
     planned = desk.plan("e-1")
-    desk.answer(desk.gate(planned), "reviewer", "deny_final", "never on a Friday")
+    desk.answer(desk.gate(planned), "reviewer", "deny_session", "never on a Friday")
     desk.agent.post(f"/effects/{planned['id']}/supersede")
     again = desk.plan("e-2")
-    assert (again["answer"], again["leave"], again["gate"]["id"]) == (
+    assert (again["answer"], again["permission"], again["gate"]["id"]) == (
         "blocked",
-        "refused",
+        "denied",
         planned["gate"]["id"],
     )
     other = desk.plan("e-3", arguments={"ref": "topic"})
@@ -147,7 +160,7 @@ def test_denied_for_good_refuses_the_same_for_the_rest_of_the_session(desk: Desk
 def test_what_was_returned_may_be_asked_again(desk: Desk) -> None:
     planned = desk.plan()
     first = desk.gate(planned)
-    desk.answer(first, "reviewer", "return", "squash first, please")
+    desk.answer(first, "reviewer", "request_changes", "squash first, please")
     assert desk.agent.get(f"/effects/{planned['id']}").json()["answer"] == "blocked"
     again = desk.plan()
     second = desk.gate(again)
@@ -177,13 +190,13 @@ def test_the_sweeper_ends_what_is_late_once(desk: Desk) -> None:
     desk.answer(approved, "reviewer")
     approved.refresh_from_db()
     with time_machine.travel(
-        max(gate.decide_by_us, approved.leave_until_us or 0) / US + 1, tick=False
+        max(gate.decide_by_us, approved.permission_until_us or 0) / US + 1, tick=False
     ):
         assert deadlines.expire_due_gates() == 2
         assert deadlines.expire_due_gates() == 0
     assert dict(Gate.objects.values_list("id", "status")) == {
         gate.id: "expired",
-        approved.id: "lapsed",
+        approved.id: "expired_unused",
     }
     for one in (gate, approved):
         assert Outbox.objects.filter(
@@ -191,26 +204,29 @@ def test_the_sweeper_ends_what_is_late_once(desk: Desk) -> None:
         ).exists()
 
 
-def test_leave_that_lapsed_is_not_used_and_may_be_asked_again(desk: Desk) -> None:
+def test_permission_that_lapsed_is_not_used_and_may_be_asked_again(desk: Desk) -> None:
     planned = desk.plan()
     gate = desk.gate(planned)
     desk.answer(gate, "reviewer")
     gate.refresh_from_db()
-    with time_machine.travel((gate.leave_until_us or 0) / US + 1, tick=False):
+    with time_machine.travel((gate.permission_until_us or 0) / US + 1, tick=False):
         assert desk.agent.get(f"/effects/{planned['id']}").json()["answer"] == "wait"
         assert code(dispatch(desk, planned)) == (409, "GATE_GONE")
         assert desk.plan()["answer"] == "wait"
-    assert [one.status for one in Gate.objects.order_by("opened_position")] == ["lapsed", "pending"]
+    assert [one.status for one in Gate.objects.order_by("opened_position")] == [
+        "expired_unused",
+        "pending",
+    ]
 
 
-def test_leave_is_used_once(desk: Desk) -> None:
+def test_permission_is_used_once(desk: Desk) -> None:
     planned = desk.plan()
     desk.answer(desk.gate(planned), "reviewer")
     assert dispatch(desk, planned).status_code == 200
     assert code(dispatch(desk, planned, process="p-2")) == (409, "ALREADY_DISPATCHED")
     desk.agent.fail(planned, "rejected")
-    assert code(dispatch(desk, planned)) == (409, "NO_LEAVE")
-    assert desk.plan()["answer"] == "wait"  # a new attempt needs new leave
+    assert code(dispatch(desk, planned)) == (409, "NO_PERMISSION")
+    assert desk.plan()["answer"] == "wait"  # a new attempt needs new permission
     assert Gate.objects.count() == 2
 
 
@@ -269,14 +285,14 @@ def test_preconditions_are_bound(desk: Desk) -> None:
         "precondition_changed",
     )
     gate = Gate.objects.get()
-    assert (gate.status, gate.reason, desk.effect(planned).leave) == (
+    assert (gate.status, gate.reason, desk.effect(planned).permission) == (
         "revoked",
         "precondition_changed",
-        "held",
+        "none",
     )
 
 
-def test_a_stricter_policy_takes_leave_back_and_an_unrelated_edit_does_not(desk: Desk) -> None:
+def test_a_stricter_policy_takes_permission_back_and_an_unrelated_edit_does_not(desk: Desk) -> None:
     first, second = desk.plan("e-1"), desk.plan("e-2", arguments={"ref": "topic"})
     for planned in (first, second):
         desk.answer(desk.gate(planned), "reviewer")
@@ -288,7 +304,7 @@ def test_a_stricter_policy_takes_leave_back_and_an_unrelated_edit_does_not(desk:
     assert desk.gate(second).status == "revoked"
 
 
-def test_leave_by_observing_ends_when_the_project_enforces(quiet: Desk) -> None:
+def test_permission_by_observing_ends_when_the_project_enforces(quiet: Desk) -> None:
     planned = quiet.plan()
     assert planned["answer"] == "proceed"
     quiet.rules()
@@ -315,7 +331,7 @@ def test_a_session_that_ends_takes_its_gates_with_it(desk: Desk) -> None:
         == 200
     )
     gate = Gate.objects.get()
-    assert (gate.status, gate.reason, desk.effect(planned).leave_basis) == (
+    assert (gate.status, gate.reason, desk.effect(planned).permission_basis) == (
         "cancelled",
         "session_ended",
         "cancelled",
@@ -332,14 +348,14 @@ def test_what_ran_while_people_looked_ran_without_approval(desk: Desk) -> None:
         [fact("d", "effect.dispatched"), fact("a", "effect.acknowledged", outcome="ok")]
     )
     effect, gate = desk.effect(planned), Gate.objects.get()
-    assert (effect.state, effect.leave, effect.violates) == ("acknowledged", "bypassed", True)
+    assert (effect.state, effect.permission, effect.violates) == ("acknowledged", "bypassed", True)
     assert (gate.status, gate.reason) == ("cancelled", "bypassed")
     assert Entry.objects.filter(kind="integrity.violation", effect=effect.id).count() == 1
 
 
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("late_plan", [True, False])
-def test_what_is_only_reported_and_needed_leave_ran_without_approval(
+def test_what_is_only_reported_and_needed_permission_ran_without_approval(
     desk: Desk, together: bool, late_plan: bool
 ) -> None:
     facts = [
@@ -352,8 +368,12 @@ def test_what_is_only_reported_and_needed_leave_ran_without_approval(
     for batch in [facts] if together else [[one] for one in facts]:
         assert desk.agent.report(batch).status_code == 200
     effect = Effect.objects.get()
-    assert (effect.leave, effect.leave_basis, effect.violates) == ("bypassed", "policy", True)
-    assert Attempt.objects.get().leave == "bypassed"
+    assert (effect.permission, effect.permission_basis, effect.violates) == (
+        "bypassed",
+        "policy",
+        True,
+    )
+    assert Attempt.objects.get().permission == "bypassed"
     assert Entry.objects.filter(kind="integrity.violation").count() == 1
 
 
@@ -365,12 +385,16 @@ def test_what_is_only_reported_and_allowed_is_observed(desk: Desk) -> None:
         ]
     )
     effect = Effect.objects.get()
-    assert (effect.leave, effect.leave_basis, effect.violates) == ("observed", "policy", False)
+    assert (effect.permission, effect.permission_basis, effect.violates) == (
+        "observed",
+        "policy",
+        False,
+    )
 
 
-def test_evidence_uses_leave_that_was_given(desk: Desk) -> None:
+def test_evidence_uses_permission_that_was_given(desk: Desk) -> None:
     planned = desk.plan()
     desk.answer(desk.gate(planned), "reviewer")
     desk.agent.report([fact("d", "effect.dispatched")])
     gate = Gate.objects.get()
-    assert (gate.status, gate.used_attempt, desk.effect(planned).leave) == ("used", 1, "used")
+    assert (gate.status, gate.used_attempt, desk.effect(planned).permission) == ("used", 1, "used")

@@ -8,7 +8,7 @@ import pytest
 import time_machine
 from django.db import transaction
 
-from approvals import exemptions, permission
+from approvals import exemptions, gated_commands
 from approvals.gates.states import US
 from db.clock import now_us
 from ledger import commands
@@ -60,7 +60,7 @@ def waits_for_the_row(patch: pytest.MonkeyPatch, wait: Wait) -> None:
 
 def waits_for_another_try(patch: pytest.MonkeyPatch, wait: Wait) -> None:
     """The first try finds its clock in order, and loses a race."""
-    dispatched, tries = permission.dispatch_with_policy, iter([True])
+    dispatched, tries = gated_commands.dispatch_with_policy, iter([True])
 
     def slow(*arguments: Any, **named: Any) -> Any:
         if next(tries, False):
@@ -68,7 +68,7 @@ def waits_for_another_try(patch: pytest.MonkeyPatch, wait: Wait) -> None:
             raise LostRace
         return dispatched(*arguments, **named)
 
-    patch.setattr(permission, "dispatch_with_policy", slow)
+    patch.setattr(gated_commands, "dispatch_with_policy", slow)
 
 
 def dispatch(
@@ -86,8 +86,8 @@ def dispatch(
     return caller.post(f"/effects/{effect['id']}/dispatch", body)
 
 
-def with_leave(desk: Desk, basis: str) -> tuple[dict[str, Any], int]:
-    """An effect that has leave, and when that ends."""
+def with_permission(desk: Desk, basis: str) -> tuple[dict[str, Any], int]:
+    """An effect that has permission, and when that ends."""
     if basis == "exemption":
         with transaction.atomic():
             exemptions.create_exemption(
@@ -102,8 +102,8 @@ def with_leave(desk: Desk, basis: str) -> tuple[dict[str, Any], int]:
     if basis == "ruling":
         assert desk.answer(desk.gate(planned), "reviewer").refusal is None
     effect = desk.effect(planned)
-    assert (effect.leave, effect.leave_basis) == ("granted", basis)
-    return planned, effect.leave_until_us or 0
+    assert (effect.permission, effect.permission_basis) == ("granted", basis)
+    return planned, effect.permission_until_us or 0
 
 
 WHERE = pytest.mark.parametrize("where", ["the body", "the row", "another try"])
@@ -111,23 +111,23 @@ WHERE = pytest.mark.parametrize("where", ["the body", "the row", "another try"])
 
 @WHERE
 @pytest.mark.parametrize("basis", ["ruling", "exemption"])
-def test_leave_that_ends_while_a_dispatch_waits_is_not_used(
+def test_permission_that_ends_while_a_dispatch_waits_is_not_used(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, basis: str, where: str
 ) -> None:
-    planned, until = with_leave(desk, basis)
+    planned, until = with_permission(desk, basis)
     with time_machine.travel(now_us() / US, tick=False) as clock:
         late = dispatch(desk, planned, where, monkeypatch, lambda: clock.move_to(until / US + 1))
     assert code(late) == (409, "GATE_GONE")
     assert not Attempt.objects.exists()
     effect = desk.effect(planned)
-    assert (effect.leave, effect.leave_basis) == ("held", "lapsed")
+    assert (effect.permission, effect.permission_basis) == ("none", "expired_unused")
 
 
 @WHERE
 def test_a_dispatch_that_waited_is_of_the_moment_when_it_came_through(
     desk: Desk, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    planned, until = with_leave(desk, "ruling")
+    planned, until = with_permission(desk, "ruling")
     late = (until // US - 1) * US
     with time_machine.travel(now_us() / US, tick=False) as clock:
         done = dispatch(desk, planned, where, monkeypatch, lambda: clock.move_to(late / US))

@@ -10,7 +10,7 @@ from django.urls import reverse
 from approvals.models import Gate, Vote
 from tests.approvals.inbox_scenario import Desk
 from tests.approvals.reviewer import Reviewer, url_of
-from tests.approvals.test_desk_facts import fact
+from tests.approvals.test_inbox_facts import fact
 
 LOOKS_LIKE_A_PATCH = "--- nightly cleanup\nDROP TABLE users;\n"
 DELETING = "*** Begin Patch\n*** Delete File: src/ledger.py\n*** End Patch"

@@ -1,7 +1,7 @@
 """A gate's life as a machine: agents, people, operators, reports and the clock in any order, and
 what must hold always.
 
-After every step rows, laws of leave and the book are compared; what the book says is replayed here
+After every step rows, laws of permission and the book are compared; what the book says is replayed here
 by other code than wrote it, from facts alone.
 """
 
@@ -39,7 +39,7 @@ from tests.approvals.replayed_sessions import (
     Book,
     basis_of,
     folded,
-    leave_of,
+    permission_of,
     set_aside_for,
     status_of,
 )
@@ -104,16 +104,16 @@ class Life(RuleBasedStateMachine):
             self.acknowledge((key, 0), effect.attempt_count, "ok")
         elif effect.state == "dispatched":
             self.fail((key, 0), effect.attempt_count, answer)
-        elif effect.leave == "granted":
+        elif effect.permission == "granted":
             self.dispatch(0, (key, 0))
-        elif effect.leave == "pending" and gate is not None:
+        elif effect.permission == "pending" and gate is not None:
             for person in ("reviewer", "administrator"):
                 self.desk.answer(gate, person)
         else:
             self.plan(0, key, effect.tool)
 
     def go(self, way: tuple[str, int]) -> str:
-        """Let an effect go as far as `way` says, through rejected attempts and leave for the next;
+        """Let an effect go as far as `way` says, through rejected attempts and permission for the next;
         return its key."""
         for _ in range(way[1]):
             self.go_on(way[0], "rejected")
@@ -224,7 +224,7 @@ class Life(RuleBasedStateMachine):
     @rule(
         way=WAYS,
         person=PEOPLE,
-        answer=st.sampled_from(["approve", "approve", "approve", "deny", "return"]),
+        answer=st.sampled_from(["approve", "approve", "approve", "deny", "request_changes"]),
     )
     def answer(self, way: tuple[str, int], person: str, answer: str) -> None:
         key = self.go(way)
@@ -235,7 +235,7 @@ class Life(RuleBasedStateMachine):
     def deny_for_good(self, way: tuple[str, int]) -> None:
         key = self.go(way)
         if gate := self.gate(key):
-            self.desk.answer(gate, "reviewer", "deny_final")
+            self.desk.answer(gate, "reviewer", "deny_session")
 
     @rule(way=WAYS, person=PEOPLE, verb=st.sampled_from(["revoke", "extend"]))
     def change(self, way: tuple[str, int], person: str, verb: str) -> None:
@@ -296,18 +296,18 @@ class Life(RuleBasedStateMachine):
     # --- what holds always
 
     @invariant()
-    def leave_and_gates_agree(self) -> None:
+    def permission_and_gates_agree(self) -> None:
         opened: dict[UUID, dict[str, str]] = {}
         for gate in Gate.objects.filter(status__in=OPEN_STATUSES):
             opened.setdefault(gate.effect_id, {})[gate.id.hex] = gate.status
         for effect in Effect.objects.all():
             stands = opened.get(effect.id, {})
-            if effect.leave == "pending":
-                assert stands == {effect.leave_ref: "pending"}
-            elif (effect.leave, effect.leave_basis) == ("granted", "ruling"):
-                assert stands == {effect.leave_ref: "approved"}
+            if effect.permission == "pending":
+                assert stands == {effect.permission_ref: "pending"}
+            elif (effect.permission, effect.permission_basis) == ("granted", "ruling"):
+                assert stands == {effect.permission_ref: "approved"}
             else:
-                assert stands == {}, (effect.leave, effect.leave_basis, effect.state)
+                assert stands == {}, (effect.permission, effect.permission_basis, effect.state)
 
     @invariant()
     def votes_stand_behind_every_ruling(self) -> None:
@@ -318,16 +318,16 @@ class Life(RuleBasedStateMachine):
             no = [vote for vote in votes if vote.answer.startswith("deny")]
             assert len({vote.user_id for vote in votes}) == len(votes)
             assert yes.isdisjoint({gate.requester_id, gate.session_owner_id, gate.agent_owner_id})
-            if gate.status in APPROVED_STATUSES or gate.used_attempt or gate.leave_until_us:
+            if gate.status in APPROVED_STATUSES or gate.used_attempt or gate.permission_until_us:
                 assert len(yes) >= gate.minimum
-            if gate.status in ("denied", "denied_final"):
+            if gate.status in ("denied", "denied_session"):
                 assert len(no) >= gate.deny_threshold
             if gate.status == "pending":
                 assert len(yes) < gate.minimum
                 assert len(no) < gate.deny_threshold
 
     @invariant()
-    def every_attempt_has_its_own_leave(self) -> None:
+    def every_attempt_has_its_own_permission(self) -> None:
         self.book.read_on()
         spent = list(Gate.objects.filter(status="used"))
         used = {(gate.effect_id, gate.used_attempt or 0): gate for gate in spent}
@@ -339,26 +339,30 @@ class Life(RuleBasedStateMachine):
         for key, attempt in attempts.items():
             basis = basis_of(self.book.of(attempt.effect_id), attempt.number)
             if attempt.lane == "command":
-                assert attempt.leave == "used"
-            if attempt.leave == "used":
+                assert attempt.permission == "used"
+            if attempt.permission == "used":
                 aside = set_aside_for(self.book.of(attempt.effect_id), attempt.number, happened)
                 assert (key in used) + (aside is not None) == (basis == "ruling"), basis
                 assert basis in ("ruling", "policy", "exemption", "observe")
             else:
                 assert key not in used
         for key, gate in used.items():
-            assert attempts[key].leave == "used"
-            assert (gate.decided_at_us or 0) <= (gate.used_at_us or 0) <= (gate.leave_until_us or 0)
-        for effect in Effect.objects.filter(leave="bypassed"):
+            assert attempts[key].permission == "used"
+            assert (
+                (gate.decided_at_us or 0)
+                <= (gate.used_at_us or 0)
+                <= (gate.permission_until_us or 0)
+            )
+        for effect in Effect.objects.filter(permission="bypassed"):
             assert effect.violates
             assert "integrity.violation" in [entry.kind for entry in self.book.of(effect.id)]
 
     @invariant()
-    def the_book_tells_leave_and_gates(self) -> None:
+    def the_book_tells_permission_and_gates(self) -> None:
         self.book.read_on()
         for effect in Effect.objects.all():
-            told = leave_of(self.book.of(effect.id))
-            assert effect.leave in told.split("|"), (told, effect.leave)
+            told = permission_of(self.book.of(effect.id))
+            assert effect.permission in told.split("|"), (told, effect.permission)
         for gate in Gate.objects.all():
             assert status_of(self.book.about(gate.id)) == gate.status
 
@@ -389,7 +393,7 @@ def life(desk: Desk) -> Iterator[type[Life]]:
         yield Life
 
 
-def test_leave_gates_attempts_and_the_book_agree_after_every_step(life: type[Life]) -> None:
+def test_permission_gates_attempts_and_the_book_agree_after_every_step(life: type[Life]) -> None:
     run_state_machine_as_test(
         life,
         settings=settings(

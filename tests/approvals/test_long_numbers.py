@@ -97,8 +97,8 @@ def test_a_rule_compares_its_digits(desk: Desk) -> None:
     rest = "{id: rest, title: x, match: {}, outcome: allow}"
     desk.rules(f"name: house\nrules: [{rule}, {rest}]")
     desk.agent.session()
-    assert planned(desk.agent, 2**53 - 1, "at")["leave"] == "granted"
-    assert planned(desk.agent, 2**64 + 1, "above")["leave"] == "refused"
+    assert planned(desk.agent, 2**53 - 1, "at")["permission"] == "granted"
+    assert planned(desk.agent, 2**64 + 1, "above")["permission"] == "denied"
 
 
 def test_a_number_of_more_than_64_digits_is_refused(agent: Caller) -> None:

@@ -97,7 +97,7 @@ def test_of_equal_rules_that_ask_the_earlier_is_named() -> None:
 @pytest.mark.parametrize(
     ("declared", "tool_class", "mode", "expected"),
     [
-        (True, "natural", "enforce", "ask"),
+        (True, "idempotent", "enforce", "ask"),
         (True, "opaque", "enforce", "ask"),
         (True, "read_only", "enforce", "allow"),
         (False, "opaque", "enforce", "ask"),

@@ -24,7 +24,7 @@ REQUIREMENTS = st.builds(
     rationale_characters=st.integers(0, 20),
     ticket=st.sampled_from(["", "INC-*"]),
     deny_threshold=st.integers(1, 2),
-    leave_for_s=st.sampled_from([60, 600]),
+    valid_for_s=st.sampled_from([60, 600]),
     decide_within_s=st.sampled_from([60, 3600]),
     self_approval=st.booleans(),
 )
@@ -72,7 +72,7 @@ BEFORE = st.integers(0, 5)
 MODE = st.sampled_from(states.POLICY_MODES)
 
 
-def judged(
+def policy_outcome(
     given_: list[dict[str, Any]], one: PolicyInput, mode: str, before: int
 ) -> PolicyDecision:
     return evaluate_rules(rules(*given_), one, mode, lambda _rate: before)
@@ -97,7 +97,10 @@ def test_a_rule_more_that_denies_never_loosens(
     before: int,
 ) -> None:
     with_it = [*given_[:at], more, *given_[at:]]
-    assert rank(judged(with_it, one, mode, before))[0] >= rank(judged(given_, one, mode, before))[0]
+    assert (
+        rank(policy_outcome(with_it, one, mode, before))[0]
+        >= rank(policy_outcome(given_, one, mode, before))[0]
+    )
 
 
 @given(RULES, rule_of(("require",)), st.integers(0, 5), WISHES, MODE, BEFORE)
@@ -110,7 +113,9 @@ def test_a_rule_more_that_asks_never_loosens(
     before: int,
 ) -> None:
     with_it = [*given_[:at], more, *given_[at:]]
-    assert rank(judged(with_it, one, mode, before)) >= rank(judged(given_, one, mode, before))
+    assert rank(policy_outcome(with_it, one, mode, before)) >= rank(
+        policy_outcome(given_, one, mode, before)
+    )
 
 
 @given(RULES, st.randoms(use_true_random=False), WISHES, MODE, BEFORE)
@@ -119,7 +124,9 @@ def test_the_order_of_rules_changes_no_outcome(
 ) -> None:
     shuffled = list(given_)
     chance.shuffle(shuffled)
-    assert rank(judged(shuffled, one, mode, before)) == rank(judged(given_, one, mode, before))
+    assert rank(policy_outcome(shuffled, one, mode, before)) == rank(
+        policy_outcome(given_, one, mode, before)
+    )
 
 
 @given(RULES, rule_of(("allow", "deny", "require")), WISHES, MODE)
@@ -127,7 +134,7 @@ def test_an_error_never_lets_pass(
     given_: list[dict[str, Any]], faulty: dict[str, Any], one: PolicyInput, mode: str
 ) -> None:
     faulty = faulty | {"match": {"arguments": [{"path": "remote", "gt": 5}]}}
-    judgement = judged([*given_, faulty], one, mode, 5)
+    judgement = policy_outcome([*given_, faulty], one, mode, 5)
     assert (
         judgement.outcome
         == ("deny" if one.reversibility == "irreversible" else judgement.outcome)
@@ -146,7 +153,7 @@ def test_the_same_question_has_the_same_answer(
     )
     assert (
         evaluate_rules(compiled, one, mode, lambda _rate: before).outcome
-        == judged(given_, one, mode, before).outcome
+        == policy_outcome(given_, one, mode, before).outcome
     )
 
 
@@ -164,7 +171,7 @@ def test_the_same_question_has_the_same_answer(
         {"rationale_characters": 11},
         {"ticket": "CHG-*"},
         {"decide_within_s": 60},
-        {"leave_for_s": 60},
+        {"valid_for_s": 60},
         {"self_approval": False},
         {"distinct_from": ("requester", "session_owner", "agent_owner")},
     ],
@@ -177,7 +184,7 @@ def test_each_field_can_make_a_requirement_stricter(change: dict[str, Any]) -> N
         "deny_threshold": 2,
         "ticket": "INC-*",
         "decide_within_s": 3600,
-        "leave_for_s": 600,
+        "valid_for_s": 600,
         "self_approval": True,
         "distinct_from": ("requester",),
     }
@@ -198,7 +205,7 @@ def test_each_field_can_make_a_requirement_stricter(change: dict[str, Any]) -> N
         {"teams": ("leads", "ops")},
         {"people": ("ada",)},
         {"teams": ()},
-        {"leave_for_s": 6000},
+        {"valid_for_s": 6000},
         {"distinct_from": ()},
     ],
 )

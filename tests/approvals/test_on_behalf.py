@@ -216,14 +216,14 @@ def test_what_is_done_for_somebody_is_found(desk: Desk) -> None:
     found, others = Gate.objects.order_by("opened_position").values_list(
         "effect__opened_position", flat=True
     )
-    html = reader.get(reverse("audit"), {"q": "on_behalf_of:viewer"}).content.decode()
+    html = reader.get(reverse("search"), {"q": "on_behalf_of:viewer"}).content.decode()
     assert (f"e_{found}" in html, f"e_{others}" in html) == (True, False)
     html = reader.get(reverse("sessions"), {"on_behalf_of": "viewer"}).content.decode()
     opened = dict(Session.objects.values_list("key", "opened_position"))
     assert (f'id="s_{opened["s-1"]}"' in html, f'id="s_{opened["s-2"]}"' in html) == (True, False)
 
 
-def test_leave_is_for_whom_it_was_asked(desk: Desk) -> None:
+def test_permission_is_for_whom_it_was_asked(desk: Desk) -> None:
     """A session that is told to be for somebody else meanwhile is no longer what people said yes
     to."""
     planned = desk.plan()
@@ -239,7 +239,7 @@ def test_leave_is_for_whom_it_was_asked(desk: Desk) -> None:
         (409, "INTENT_MISMATCH"),
         "digest_mismatch",
     )
-    assert (Gate.objects.get().status, desk.effect(planned).leave) == ("revoked", "held")
+    assert (Gate.objects.get().status, desk.effect(planned).permission) == ("revoked", "none")
     again = desk.gate(desk.plan())
     assert again.digest != gate.digest
     assert again.requester == desk.user("reviewer")
@@ -249,12 +249,12 @@ def test_denied_for_good_stays_denied_whomever_it_is_for(desk: Desk) -> None:
     """A session of which only reports are known may still be described: that frees it of nothing."""
     desk.agent.report([{"id": "f-1", "kind": "moon.risen", "session": "s-1"}])
     denied = desk.agent.plan()
-    desk.answer(desk.gate(denied), "reviewer", "deny_final", "never on a Friday")
+    desk.answer(desk.gate(denied), "reviewer", "deny_session", "never on a Friday")
     desk.agent.post(f"/effects/{denied['id']}/supersede")
     desk.agent.session("s-1", on_behalf_of="viewer")
     assert Session.objects.get().on_behalf_of == desk.user("viewer")
     again = desk.agent.plan("e-2")
-    assert (again["answer"], again["leave"]) == ("blocked", "refused")
+    assert (again["answer"], again["permission"]) == ("blocked", "denied")
     assert Gate.objects.count() == 1
 
 

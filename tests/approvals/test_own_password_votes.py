@@ -15,7 +15,7 @@ from ledger import resolutions
 from ledger.models import Effect
 from ledger.resolutions import ResolutionInput
 from tests.approvals.inbox_scenario import Desk
-from tests.approvals.test_gate_laws import vote
+from tests.approvals.test_gate_triggers import vote
 from tests.recovery.resolver import mail
 
 __all__ = ["mail"]
@@ -34,7 +34,7 @@ def give_password(desk: Desk, name: str) -> None:
         people.reset_member_password(desk.person(name), by, actor=people.ensure_pseudonym(by))
 
 
-@pytest.mark.parametrize("answer", ["approve", "deny", "deny_final", "return"])
+@pytest.mark.parametrize("answer", ["approve", "deny", "deny_session", "request_changes"])
 def test_a_vote_under_a_given_password_is_refused_by_the_verb(
     desk: Desk, gate: Gate, answer: str
 ) -> None:
@@ -71,7 +71,7 @@ def test_an_administrator_is_not_a_second_reviewer_by_a_reset(desk: Desk) -> Non
     assert desk.answer(gate, "administrator").refusal is None
     give_password(desk, "reviewer")
     client = desk.house.client("reviewer")  # as the administrator, who was shown the password
-    for url in (reverse("gate", args=[gate.id]), reverse("gate_answer", args=[gate.id])):
+    for url in (reverse("gate", args=[gate.id]), reverse("gate_vote", args=[gate.id])):
         for method in ("get", "post"):
             answer = getattr(client, method)(url, {"answer": "approve", "settled": "1"})
             assert (answer.status_code, answer["Location"]) == (302, reverse("password"))
@@ -90,7 +90,7 @@ def test_a_yes_given_before_a_reset_still_counts(desk: Desk, gate: Gate) -> None
 
 
 @pytest.mark.parametrize("verb", ["revoke_approval", "extend_deadline"])
-def test_nor_is_leave_taken_back_or_prolonged(desk: Desk, gate: Gate, verb: str) -> None:
+def test_nor_is_permission_taken_back_or_prolonged(desk: Desk, gate: Gate, verb: str) -> None:
     if verb == "revoke_approval":
         desk.answer(gate, "administrator")
     give_password(desk, "reviewer")

@@ -91,7 +91,7 @@ def test_nor_does_it_run_because_an_attempt_before_was_let_go_and_failed(
             )
         for _ in range(2):
             again = desk.plan()
-            assert (again["answer"], again["leave"]) == ("blocked", "refused")
+            assert (again["answer"], again["permission"]) == ("blocked", "denied")
         assert code(dispatch(desk, planned)) == (
             409,
             "GATE_DENIED" if no == "denied" else "GATE_EXPIRED",
@@ -239,7 +239,7 @@ def test_aisvs_9_2_4_an_approval_is_one_of_its_kind_and_is_used_once(desk: Desk)
 def test_aisvs_9_2_5_an_approval_expires_and_is_refused_afterwards(desk: Desk) -> None:
     planned = desk.plan()
     desk.answer(desk.gate(planned), "reviewer")
-    until = desk.gate(planned).leave_until_us or 0
+    until = desk.gate(planned).permission_until_us or 0
     with time_machine.travel(until / 1e6 + 1, tick=False):
         assert code(dispatch(desk, planned)) == (409, "GATE_GONE")
     assert not Attempt.objects.exists()
@@ -264,5 +264,5 @@ def test_what_runs_without_approval_is_found_and_said(desk: Desk) -> None:
     done = {"id": "d", "kind": "effect.dispatched", "session": "s-1", "effect_key": "e-1"}
     assert desk.agent.report([done]).status_code == 200
     effect = Effect.objects.get(id=planned["id"])
-    assert (effect.leave, effect.violates) == ("bypassed", True)
+    assert (effect.permission, effect.violates) == ("bypassed", True)
     assert Entry.objects.filter(kind="integrity.violation", effect=effect.id).exists()

@@ -26,7 +26,7 @@ def plan(desk: Desk, key: str) -> dict[str, Any]:
 
 
 def returned(desk: Desk, gate: Gate) -> None:
-    desk.answer(gate, "reviewer", "return", "squash it first")
+    desk.answer(gate, "reviewer", "request_changes", "squash it first")
 
 
 def cancelled(desk: Desk, gate: Gate) -> None:
@@ -52,12 +52,12 @@ def test_it_opens_no_gate_and_another_key_does(
     entries = Entry.objects.count()
     for _ in range(2):
         again = plan(desk, "K1")
-        assert (again["answer"], again["leave"]) == ("blocked", before.leave)
+        assert (again["answer"], again["permission"]) == ("blocked", before.permission)
     assert (Gate.objects.count(), Entry.objects.count()) == (1, entries)
     assert desk.effect(first).version == before.version
 
     anew = plan(desk, "K2")
-    assert (anew["answer"], anew["leave"]) == ("wait", "pending")
+    assert (anew["answer"], anew["permission"]) == ("wait", "pending")
     at = Entry.objects.get(event_id="K2").position
     assert desk.effect(first).plan_position == desk.gate(anew).plan_position == at
     desk.agent.post(f"/gates/{desk.gate(anew).id}/cancel")
@@ -67,24 +67,24 @@ def test_it_opens_no_gate_and_another_key_does(
     assert desk.effect(first).plan_position == at, "and never goes back"
 
 
-def test_leave_that_lapsed_is_not_asked_for_by_the_request_that_it_was_for(desk: Desk) -> None:
+def test_permission_that_lapsed_is_not_asked_for_by_the_request_that_it_was_for(desk: Desk) -> None:
     desk.agent.session("s-1")
     gate = desk.gate(plan(desk, "K1"))
     desk.answer(gate, "reviewer")
-    with time_machine.travel(now_us() / US + gate.leave_for_s + 2, tick=False):
+    with time_machine.travel(now_us() / US + gate.valid_for_s + 2, tick=False):
         assert plan(desk, "K1")["answer"] == "wait"
-        assert desk.agent.get(f"/gates/{gate.id}").json()["status"] == "lapsed"
+        assert desk.agent.get(f"/gates/{gate.id}").json()["status"] == "expired_unused"
         assert Gate.objects.count() == 1
         assert plan(desk, "K2")["answer"] == "wait"
     assert Gate.objects.count() == 2
 
 
 def test_what_was_never_decided_is_decided_when_it_comes_again(desk: Desk) -> None:
-    """It was ambiguous, and no leave was asked for; now it is not."""
+    """It was ambiguous, and no permission was asked for; now it is not."""
     desk.agent.session("s-1")
     other = desk.agent.plan("e-0")
     assert plan(desk, "K1")["answer"] == "ambiguous"
     desk.agent.post(f"/effects/{other['id']}/supersede")
     decided = plan(desk, "K1")
-    assert (decided["answer"], decided["leave"]) == ("wait", "pending")
+    assert (decided["answer"], decided["permission"]) == ("wait", "pending")
     assert desk.gate(decided).plan_position == Entry.objects.get(event_id="K1").position

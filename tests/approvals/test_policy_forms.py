@@ -32,7 +32,7 @@ def test_a_set_shows_its_text_as_it_was_loaded_with_hidden_characters(desk: Desk
 def test_a_draft_is_rehearsed_and_nothing_is_written(desk: Desk) -> None:
     desk.plan("push", arguments={"n": 1})
     before = (Entry.objects.count(), PolicySet.objects.count())
-    answer = post(desk, "policy_draft", text=DRAFT, days="7", mode="enforce", do="rehearse")
+    answer = post(desk, "policy_draft", text=DRAFT, days="7", mode="enforce", do="dry_run")
     assert answer.status_code == 200
     text = answer.content.decode()
     handle = Effect.objects.get()
@@ -60,7 +60,7 @@ def test_a_draft_is_loaded_and_not_put_in_force(desk: Desk) -> None:
     assert PolicySet.objects.count() == 2
 
 
-@pytest.mark.parametrize("do", ["rehearse", "load"])
+@pytest.mark.parametrize("do", ["dry_run", "load"])
 def test_a_faulty_draft_comes_back_with_its_line(desk: Desk, do: str) -> None:
     answer = post(desk, "policy_draft", text=DRAFT + "rulez: []\n", days="7", mode="enforce", do=do)
     assert answer.status_code == 422

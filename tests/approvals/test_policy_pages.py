@@ -236,7 +236,7 @@ rules:
       rate: {over: 5, within_s: 90m, per: agent}
       session_effects_over: 9
     outcome: require
-    require: {teams: [leads], people: [ada], minimum: 2, step_up: reauth, deny_threshold: 2, leave_for: 45,
+    require: {teams: [leads], people: [ada], minimum: 2, step_up: reauth, deny_threshold: 2, valid_for: 45,
       rationale: {on: always, minimum_characters: 25, ticket: 'INC-*'}}
 """
     [rule] = parse_policies(text)["rules"]

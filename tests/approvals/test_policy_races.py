@@ -129,7 +129,7 @@ def test_of_many_sessions_that_plan_at_once_no_more_pass_than_the_rate_lets(
     callers = [beside(desk) for _ in range(MANY)]
     done = together(
         *(
-            lambda one=one, n=n: one.plan(f"e-{n}", f"s-{n}")["leave"]
+            lambda one=one, n=n: one.plan(f"e-{n}", f"s-{n}")["permission"]
             for n, one in enumerate(callers)
         )
     )

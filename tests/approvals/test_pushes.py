@@ -7,7 +7,7 @@ import pytest
 from approvals.diff.destructive_pushes import describe_destructive_push
 from tests.approvals.inbox_scenario import Desk
 from tests.approvals.reviewer import Reviewer, url_of
-from tests.approvals.test_desk_flags import entry, words
+from tests.approvals.test_inbox_flags import entry, words
 
 FORCED = ("forced push",)
 DELETED = ("deletes a ref",)

@@ -1,4 +1,4 @@
-"""Whose yes counts: people who may still rule when the quorum is counted, and again when its leave
+"""Whose yes counts: people who may still rule when the quorum is counted, and again when its permission
 is used."""
 
 from collections.abc import Callable
@@ -108,11 +108,11 @@ def say_yes(desk: Desk, gate: Gate, name: str) -> str:
 @pytest.mark.once  # that either database counts so is tried below
 @pytest.mark.parametrize("how", LEAVING)
 def test_who_may_no_longer_rule_does_not_count(desk: Desk, team: Team, how: str) -> None:
-    rules, leave, fault = LEAVING[how]
+    rules, permission, fault = LEAVING[how]
     _, gate = asked(desk, rules)
     desk.person("dot", "administrator")
     desk.answer(gate, "ann")
-    leave(desk, "ann")
+    permission(desk, "ann")
     if how == "the team is gone":
         again = teams.create_team(desk.project, "leads")
         for name in ("ben", "cid"):
@@ -152,22 +152,24 @@ def test_a_no_stands_whoever_gave_it(desk: Desk, team: Team) -> None:
 @pytest.mark.parametrize(
     "how", [how for how in LEAVING if how != "on whose behalf"]
 )  # which the digest binds
-def test_leave_whose_quorum_no_longer_stands_is_not_used(desk: Desk, team: Team, how: str) -> None:
-    rules, leave, fault = LEAVING[how]
+def test_permission_whose_quorum_no_longer_stands_is_not_used(
+    desk: Desk, team: Team, how: str
+) -> None:
+    rules, permission, fault = LEAVING[how]
     planned, gate = asked(desk, rules)
     for name in ("ann", "ben"):
         desk.answer(gate, name)
-    leave(desk, "ann")
+    permission(desk, "ann")
     assert "Not enough of these votes still count" in Reviewer(desk, "administrator").page(
         url_of(gate)
     )
     refused = dispatch(desk, planned)
     assert (code(refused), refused.json()["reason"]) == ((409, "GATE_GONE"), "quorum_lost")
     stored, effect = Gate.objects.get(id=gate.id), desk.effect(planned)
-    assert (stored.status, stored.reason, effect.leave, effect.leave_basis) == (
+    assert (stored.status, stored.reason, effect.permission, effect.permission_basis) == (
         "revoked",
         "quorum_lost",
-        "held",
+        "none",
         "revoked",
     )
     assert f'"{fault}"' in Entry.objects.get(kind="gate.revoked", subject=gate.id).facts
@@ -177,7 +179,7 @@ def test_leave_whose_quorum_no_longer_stands_is_not_used(desk: Desk, team: Team,
     assert (again["answer"], again["gate"]["id"] != planned["gate"]["id"]) == ("wait", True)
 
 
-def test_leave_that_more_people_gave_than_were_needed_outlives_one_of_them(
+def test_permission_that_more_people_gave_than_were_needed_outlives_one_of_them(
     desk: Desk, team: Team
 ) -> None:
     """One yes did not count when the two others were enough; whether it counts later changes
@@ -261,19 +263,19 @@ def approve(gate: Gate) -> Callable[[], Any]:
     values = {
         "status": "approved",
         "decided_at_us": now,
-        "leave_until_us": now + gate.leave_for_s * US,
+        "permission_until_us": now + gate.valid_for_s * US,
     }
     return lambda: Gate.objects.filter(id=gate.id).update(**values)
 
 
 @pytest.mark.parametrize("how", LEAVING)
 def test_the_database_counts_as_the_code_does(desk: Desk, team: Team, how: str) -> None:
-    rules, leave, fault = LEAVING[how]
+    rules, permission, fault = LEAVING[how]
     _, gate = asked(desk, rules)
     vote(desk, gate, "ann")()
     vote(desk, gate, "ben")()
     user = desk.user("ann")
-    leave(desk, "ann")
+    permission(desk, "ann")
     stands = {one.user: one.fault for one in quorum.load_approvals([gate.id])[gate.id]}
     assert stands[user.pk] == fault
     refused("gate_is_approved_by_its_quorum", approve(gate))

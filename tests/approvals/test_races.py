@@ -98,14 +98,14 @@ def agree(gate: Gate) -> Gate:
     gate.refresh_from_db()
     effect = Effect.objects.get(id=gate.effect_id)
     told = Counter(Entry.objects.filter(subject=gate.id).values_list("kind", flat=True))
-    leave = {
+    permission = {
         "approved": "granted",
         "used": "used",
-        "revoked": "held",
-        "denied": "refused",
-        "expired": "refused",
+        "revoked": "none",
+        "denied": "denied",
+        "expired": "denied",
     }
-    assert effect.leave == leave[gate.status]
+    assert effect.permission == permission[gate.status]
     assert (
         Attempt.objects.filter(effect=effect).count()
         == told["gate.used"]
@@ -264,7 +264,7 @@ def test_the_end_of_a_session_against_plans_in_it_leaves_nothing_open(desk: Desk
         assert gates_of.count() == 5 - len(refused)
         assert set(gates_of.values_list("status", "reason")) <= {("cancelled", "session_ended")}
         assert not Effect.objects.filter(
-            session__key=session, leave__in=("pending", "granted")
+            session__key=session, permission__in=("pending", "granted")
         ).exists()
 
 
@@ -279,7 +279,7 @@ def test_the_end_of_a_session_against_an_approval_leaves_no_leave(desk: Desk) ->
         gate.refresh_from_db()
         assert (gate.status, gate.reason) == ("cancelled", "session_ended")
         assert (gate.decided_at_us is None) == (outcome.refusal is not None)
-        assert Effect.objects.get(id=gate.effect_id).leave == "held"
+        assert Effect.objects.get(id=gate.effect_id).permission == "none"
 
 
 def test_who_leaves_against_the_vote_that_would_complete_a_quorum(desk: Desk) -> None:
@@ -288,8 +288,8 @@ def test_who_leaves_against_the_vote_that_would_complete_a_quorum(desk: Desk) ->
         effect, gate = planned(desk, f"e{round_}", tool="deploy")
         first = desk.person(f"first{round_}")
         assert desk.answer(gate, f"first{round_}").refusal is None
-        leave = partial(people.change_project_role, first, "viewer", actor="tests")
-        outcome, left = together(decider(desk, gate, "reviewer", "approve"), leave)
+        permission = partial(people.change_project_role, first, "viewer", actor="tests")
+        outcome, left = together(decider(desk, gate, "reviewer", "approve"), permission)
         assert left is None
         assert outcome.refusal is None
         gate.refresh_from_db()
@@ -308,8 +308,8 @@ def test_who_leaves_against_the_use_of_what_they_approved(desk: Desk) -> None:
         effect, gate = planned(desk, f"u{round_}")
         name = f"leaver{round_}"
         assert desk.answer(gate, name).refusal is None
-        leave = partial(people.remove_project_member, desk.person(name), actor="tests")
-        started, left = together(starter(desk, effect), leave)
+        permission = partial(people.remove_project_member, desk.person(name), actor="tests")
+        started, left = together(starter(desk, effect), permission)
         assert left is None
         stored = agree(gate)
         if started.status_code == 200:
@@ -335,8 +335,8 @@ def test_once_a_stop_is_set_no_start_gets_through(desk: Desk) -> None:
         stop = partial(stops.set_stop, desk.project, "project", "", "all hands off", user)
         *answers, held = together(*(starter(desk, effect) for effect in effects[:5]), stop)
         assert isinstance(held, Stop)
-        assert code(starter(desk, effects[5])()) == (409, "HELD")
-        none_started_after("hold.set", answers, "HELD")
+        assert code(starter(desk, effects[5])()) == (409, "STOPPED")
+        none_started_after("stop.set", answers, "STOPPED")
         assert stops.lift_stop(held, "go on", user)
         assert starter(desk, effects[5])().status_code == 200
 
@@ -352,4 +352,4 @@ def test_once_a_stricter_policy_is_in_force_no_start_gets_through(desk: Desk) ->
     assert activation.policy_set_id == strict.id
     none_started_after("policy.activated", answers, "GATE_GONE")
     assert code(starter(desk, effects[9])()) == (409, "GATE_GONE")
-    assert Effect.objects.get(id=effects[9]["id"]).leave == "held"
+    assert Effect.objects.get(id=effects[9]["id"]).permission == "none"

@@ -224,11 +224,11 @@ def test_what_was_denied_for_the_session_stays_denied_in_another_spelling(desk: 
         )
 
     denied = push("e-1", "main")
-    desk.answer(desk.gate(denied), "reviewer", "deny_final", "never in this session")
+    desk.answer(desk.gate(denied), "reviewer", "deny_session", "never in this session")
     for at, ref in enumerate(("refs/heads/main", "+main", "HEAD", "dev:main")):
         desk.agent.post(f"/effects/{denied['id']}/supersede")
         denied = push(f"again-{at}", ref)
-        assert denied["leave"] == "refused", ref
+        assert denied["permission"] == "denied", ref
     desk.agent.post(f"/effects/{denied['id']}/supersede")
     assert push("other", "topic")["answer"] == "wait"
 

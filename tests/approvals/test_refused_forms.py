@@ -22,10 +22,10 @@ def test_the_address_of_a_refused_answer_leads_to_the_request_with_the_reason(
     answer = rita.answer(gate, "deny", WORDS, seen="stale")
     assert answer.status_code == 409
     assert shows(answer.content.decode())
-    back = rita.client.get(reverse("gate_answer", args=[gate.id]))
+    back = rita.client.get(reverse("gate_vote", args=[gate.id]))
     assert (back.status_code, back["Location"]) == (302, url_of(gate))
     assert shows(rita.page(url_of(gate)).partition('id="reason"')[2].partition("</textarea>")[0])
-    clock = {"clock": "local", "next": reverse("gate_answer", args=[gate.id])}
+    clock = {"clock": "local", "next": reverse("gate_vote", args=[gate.id])}
     switched = rita.client.post(reverse("clock"), clock, follow=True)
     assert switched.status_code == 200
     assert shows(switched.content.decode())
@@ -59,7 +59,7 @@ def test_the_reason_of_a_refused_revocation_is_kept(desk: Desk, rita: Reviewer, 
     assert "Your draft reason" not in rita.page(url_of(gate))
 
 
-@pytest.mark.parametrize("door", ["gate_answer", "gate_extend"])
+@pytest.mark.parametrize("door", ["gate_vote", "gate_extend"])
 def test_the_addresses_of_answers_lead_to_the_request(
     rita: Reviewer, gate: Gate, door: str
 ) -> None:

@@ -267,7 +267,7 @@ def test_what_became_impossible_to_approve_is_another_outcome_and_is_warned_of(
     member.user.save()
     assert replayed(quiet, draft(2))[1] != []
 
-    fields = {"text": draft(9), "days": "7", "mode": "enforce", "do": "rehearse"}
+    fields = {"text": draft(9), "days": "7", "mode": "enforce", "do": "dry_run"}
     page = (
         quiet.house.client("administrator").post(reverse("policy_draft"), fields).content.decode()
     )

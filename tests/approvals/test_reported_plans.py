@@ -55,9 +55,9 @@ def often(desk: Desk, match: str) -> None:
     )
 
 
-def judged(*keys: str) -> list[str]:
+def policy_outcome(*keys: str) -> list[str]:
     """What each effect was judged."""
-    found = dict(Effect.objects.values_list("effect_key", "judged"))
+    found = dict(Effect.objects.values_list("effect_key", "policy_outcome"))
     return [found[key] for key in keys]
 
 
@@ -72,15 +72,15 @@ def test_a_batch_reads_labels_and_counts_once_however_many_plans_it_has(desk: De
         desk, [planned("first"), planned("second", "s-2")]
     )  # what a process remembers afterwards
     assert queries(desk, few) == queries(desk, many)
-    assert set(Effect.objects.values_list("judged_by", flat=True)) == {"house@2/rest"}
+    assert set(Effect.objects.values_list("policy_rule", flat=True)) == {"house@2/rest"}
 
 
 @pytest.mark.parametrize("per", PER)
 def test_the_plans_of_a_batch_count_one_another(desk: Desk, per: str) -> None:
     often(desk, f"tools: [git.push], rate: {{over: 2, within_s: 1h, per: {per}}}")
     assert desk.agent.report([planned(f"e-{n}") for n in range(4)]).status_code == 200
-    assert judged("e-0", "e-1", "e-2", "e-3") == ["allow", "allow", "ask", "ask"]
-    assert desk.plan("e-4")["leave"] == "pending"
+    assert policy_outcome("e-0", "e-1", "e-2", "e-3") == ["allow", "allow", "ask", "ask"]
+    assert desk.plan("e-4")["permission"] == "pending"
 
 
 def test_what_another_rate_counts_is_left_out(desk: Desk) -> None:
@@ -93,7 +93,13 @@ def test_what_another_rate_counts_is_left_out(desk: Desk) -> None:
         planned("e-4", "s-2"),
     ]
     assert desk.agent.report(batch).status_code == 200
-    assert judged("e-0", "e-1", "e-2", "e-3", "e-4") == ["allow", "allow", "allow", "ask", "ask"]
+    assert policy_outcome("e-0", "e-1", "e-2", "e-3", "e-4") == [
+        "allow",
+        "allow",
+        "allow",
+        "ask",
+        "ask",
+    ]
 
 
 def test_an_effect_counts_once_however_often_its_plan_is_told(desk: Desk) -> None:
@@ -110,7 +116,7 @@ def test_an_effect_counts_once_however_often_its_plan_is_told(desk: Desk) -> Non
         planned(key, told=" too") | {"source": "deploy-7/hook"} for key in ("e-0", "e-1", "e-2")
     ]
     assert desk.agent.report(batch).status_code == 200
-    assert judged("e-0", "e-1", "e-2") == ["allow", "allow", "ask"]
+    assert policy_outcome("e-0", "e-1", "e-2") == ["allow", "allow", "ask"]
 
 
 PLACES = (
@@ -138,7 +144,7 @@ def tell(desk: Desk, *facts: dict[str, Any]) -> None:
 
 def stands() -> tuple[str, str, bool]:
     """What leave the one effect ran under, by which rule it was judged, and whether it is a breach."""
-    return Effect.objects.values_list("leave", "judged_by", "violates").get()
+    return Effect.objects.values_list("permission", "policy_rule", "violates").get()
 
 
 @pytest.mark.parametrize(
@@ -153,7 +159,7 @@ def stands() -> tuple[str, str, bool]:
 def test_of_plans_of_one_effect_the_strictest_judgement_stands_however_they_are_told(
     desk: Desk, one: str, other: str, rule: str
 ) -> None:
-    """Which of them ran nobody can say, so what ran without leave never passes in silence."""
+    """Which of them ran nobody can say, so what ran without permission never passes in silence."""
     desk.rules(PLACES)
     desk.agent.session("s-1")
     states = []
@@ -164,11 +170,19 @@ def test_of_plans_of_one_effect_the_strictest_judgement_stands_however_they_are_
             states.append(stored("s-1"))
     assert all(state == states[0] for state in states)
     (row,) = states[0]["effects"]
-    assert (row["environment"], row["judged_by"], row["enforced"]) == (one, f"house@2/{rule}", True)
-    assert (row["leave"], row["leave_basis"], row["violates"]) == ("bypassed", "policy", True)
-    assert [attempt["leave"] for attempt in states[0]["attempts"]] == ["bypassed"]
+    assert (row["environment"], row["policy_rule"], row["policy_enforced"]) == (
+        one,
+        f"house@2/{rule}",
+        True,
+    )
+    assert (row["permission"], row["permission_basis"], row["violates"]) == (
+        "bypassed",
+        "policy",
+        True,
+    )
+    assert [attempt["permission"] for attempt in states[0]["attempts"]] == ["bypassed"]
     assert [facts.split('"')[3] for _, facts, _ in states[0]["violations"]] == [
-        "executed_without_leave"
+        "executed_without_permission"
     ]
 
 
@@ -223,7 +237,7 @@ def test_as_of_a_moment_the_judgement_is_that_of_the_plans_told_until_then(desk:
         tell(desk, fact)
         cut = JournalCut(Entry.objects.latest("position").position, now_us())
         moments.append((cut, live(cut.at_us)))
-    assert [shown["effect e-0"]["judged_by"] for _, shown in moments] == [
+    assert [shown["effect e-0"]["policy_rule"] for _, shown in moments] == [
         f"house@2/{rule}" for rule in ("rest", "rest", "stage", "live", "live")
     ]
     for cut, shown in moments:

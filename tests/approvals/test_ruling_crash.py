@@ -42,7 +42,7 @@ from approvals.models import Gate, Vote
 from journal.models import Entry
 gate = Gate.objects.select_related("effect").get(id="{gate}")
 kinds = list(Entry.objects.filter(subject=gate.id).order_by("position").values_list("kind", flat=True))
-print(json.dumps([gate.status, gate.effect.leave, Vote.objects.filter(gate=gate).count(), kinds]))
+print(json.dumps([gate.status, gate.effect.permission, Vote.objects.filter(gate=gate).count(), kinds]))
 """
 RULES = "name: crash\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
 PENDING = ["pending", "pending", 0, ["gate.requested"]]

@@ -58,9 +58,9 @@ def subject(desk: Desk, scope: str, effect: dict[str, Any]) -> str:
 def test_a_stop_holds_what_it_covers_until_it_is_lifted(quiet: Desk, scope: str) -> None:
     planned = quiet.plan()
     hold = put(quiet, scope, subject(quiet, scope, planned))
-    assert code(dispatched(quiet, planned)) == (409, "HELD")
+    assert code(dispatched(quiet, planned)) == (409, "STOPPED")
     if scope != "effect":
-        assert code(asked(quiet)) == (409, "HELD")
+        assert code(asked(quiet)) == (409, "STOPPED")
     assert not Attempt.objects.exists()
     assert lift(quiet, hold)
     assert dispatched(quiet, planned).status_code == 200
@@ -94,7 +94,7 @@ def test_a_repeated_grant_is_held_too(quiet: Desk) -> None:
     planned = quiet.plan()
     assert dispatched(quiet, planned, key="k").status_code == 200
     hold = put(quiet, "session", subject(quiet, "session", planned))
-    assert code(dispatched(quiet, planned, key="k")) == (409, "HELD")
+    assert code(dispatched(quiet, planned, key="k")) == (409, "STOPPED")
     lift(quiet, hold)
     assert dispatched(quiet, planned, key="k").status_code == 200
 
@@ -103,7 +103,7 @@ def test_people_may_approve_what_is_stopped_and_it_still_waits(desk: Desk) -> No
     planned = desk.plan()
     hold = put(desk, "tool", "git.push")
     desk.answer(desk.gate(planned), "reviewer")
-    assert code(dispatched(desk, planned)) == (409, "HELD")
+    assert code(dispatched(desk, planned)) == (409, "STOPPED")
     lift(desk, hold)
     assert dispatched(desk, planned).status_code == 200
 
@@ -115,7 +115,7 @@ def test_who_stopped_it_and_why_is_in_the_book(quiet: Desk) -> None:
     lift(quiet, hold)
     assert not lift(quiet, hold)
     kinds = list(Entry.objects.filter(subject=hold.id).order_by("position"))
-    assert [entry.kind for entry in kinds] == ["hold.set", "hold.lifted"]
+    assert [entry.kind for entry in kinds] == ["stop.set", "stop.lifted"]
     assert "it deletes too much" in Body.objects.get(entry=kinds[0]).text
     assert "deletes" not in kinds[0].facts
 

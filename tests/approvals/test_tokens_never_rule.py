@@ -17,7 +17,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 
 from api.urls import urlpatterns as agents_doors
 from approvals.models import Gate
-from tests.api.test_api_doors import BODIES
+from tests.api.test_api_endpoints import BODIES
 from tests.approvals.inbox_scenario import Desk
 
 pytestmark = pytest.mark.django_db
@@ -144,8 +144,8 @@ def test_nothing_that_an_agent_may_send_approves_its_gate(desk: Desk) -> None:
         body = {
             **BODIES.get(path, {}),
             "status": "approved",
-            "leave": "granted",
-            "leave_basis": "ruling",
+            "permission": "granted",
+            "permission_basis": "ruling",
         }
         for sent in (BODIES.get(path, {}), body):
             desk.agent.post(path.format_map(named), sent)
@@ -154,7 +154,7 @@ def test_nothing_that_an_agent_may_send_approves_its_gate(desk: Desk) -> None:
         "gate.ruled",
         "gate.used",
         "effect.granted",
-        "hold.lifted",
+        "stop.lifted",
         "policy.activated",
     )
     for number, kind in enumerate(kinds):
@@ -169,4 +169,4 @@ def test_nothing_that_an_agent_may_send_approves_its_gate(desk: Desk) -> None:
     stored = Gate.objects.get(id=gate.id)
     assert stored.status != "approved"
     assert stored.decided_at_us is None
-    assert stored.effect.leave not in ("granted", "used")
+    assert stored.effect.permission not in ("granted", "used")

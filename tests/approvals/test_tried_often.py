@@ -35,10 +35,10 @@ def dispatched(*attempts: int) -> list[dict[str, Any]]:
 
 
 def leaves() -> list[str]:
-    return list(Attempt.objects.order_by("number").values_list("leave", flat=True))
+    return list(Attempt.objects.order_by("number").values_list("permission", flat=True))
 
 
-def test_a_plan_that_comes_late_shows_under_which_leave_each_of_them_ran(desk: Desk) -> None:
+def test_a_plan_that_comes_late_shows_under_which_permission_each_of_them_ran(desk: Desk) -> None:
     desk.agent.report(dispatched(1, 2, 3, 4))
     assert leaves() == ["observed"] * 4
     desk.agent.report([PLAN])
@@ -71,4 +71,4 @@ def test_a_plan_that_comes_late_shows_which_of_them_ran_while_its_tool_was_stopp
     desk.agent.report([PLAN])
     assert Effect.objects.get().violates
     told = Entry.objects.filter(kind="integrity.violation").values_list("facts", flat=True)
-    assert '{"violation":"executed_while_on_hold"}' in told
+    assert '{"violation":"executed_while_stopped"}' in told

@@ -14,7 +14,7 @@ WEB: dict[str, Any] = {"repository": "web", "ref": "main", "environment": "stagi
 
 
 @pytest.mark.parametrize(
-    ("denied", "asked", "refused"),
+    ("denied", "asked", "denied"),
     [
         (WEB, WEB, True),
         (WEB, None, True),
@@ -37,7 +37,7 @@ def test_a_no_for_the_session_reaches_what_may_be_the_same(
         return desk.plan(key, **({"target": target} if target is not None else {}))
 
     first = plan("e-1", denied)
-    desk.answer(desk.gate(first), "reviewer", "deny_final", "never in this session")
+    desk.answer(desk.gate(first), "reviewer", "deny_session", "never in this session")
     desk.agent.post(f"/effects/{first['id']}/supersede")
     again = plan("e-2", asked)
     assert again["answer"] == ("blocked" if refused else "wait")

@@ -147,7 +147,7 @@ def test_many_gates_in_one_request_and_the_first_news_ends_it(
     with agent() as client, ThreadPoolExecutor(1) as pool:
         body = {"gates": dict.fromkeys(gates, 1), "wait": WAIT_S}
         waiting = pool.submit(client.post, "/gates/wait", json=body)
-        people.rule(gates[77], "return")
+        people.rule(gates[77], "request_changes")
         answer = waiting.result()
     assert answer.status_code == 200
     assert answer.json()["changed"] == [gates[77]]
@@ -164,7 +164,7 @@ def test_a_hold_set_while_waiting_is_heard(
         people.do("hold", people.do("session_of", gate))
         took_s, answer = waiting.result()
     assert took_s < WOKEN_WITHIN_S
-    assert answer.json()["held"] is True
+    assert answer.json()["stopped"] is True
     assert answer.json()["proceed"] is False
     assert answer.headers["Retry-After"] == "5"
 

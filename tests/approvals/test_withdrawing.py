@@ -42,7 +42,7 @@ def test_no_stranger_withdraws_what_another_agent_asked_for(desk: Desk, decided:
     with doors(agents.ensure_agent(desk.project, "stranger")) as stranger:
         assert code(supersede(stranger, planned)) == (403, "OTHER_AGENT")
     effect = desk.effect(planned)
-    assert (effect.state, effect.leave) == ("planned", "granted" if decided else "pending")
+    assert (effect.state, effect.permission) == ("planned", "granted" if decided else "pending")
     assert Gate.objects.get().version == before.version
     assert not Entry.objects.filter(kind="effect.superseded").exists()
     assert Entry.objects.filter(kind="integrity.fenced", effect=effect.id).count() == 1
@@ -63,7 +63,7 @@ def test_an_agent_of_the_team_withdraws_what_another_asked_for(
         else second.post(f"/gates/{gate.id}/cancel")
     )
     assert answer.status_code == 200, answer.text
-    assert (desk.gate(planned).status, desk.effect(planned).leave) == ("cancelled", "held")
+    assert (desk.gate(planned).status, desk.effect(planned).permission) == ("cancelled", "none")
 
 
 def test_what_nobody_is_asked_about_any_agent_of_the_team_withdraws(

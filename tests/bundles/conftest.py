@@ -21,7 +21,7 @@ from tests.api.api_client import new_key
 from tests.approvals.confirm_helpers import proved
 from tests.approvals.inbox_scenario import Desk
 from tests.pages.people import House
-from tests.pages.sample_data import Book, doors, fill, leave
+from tests.pages.sample_data import Book, doors, fill, permission
 
 RULES = """
 name: house
@@ -78,7 +78,7 @@ def origin(house: House) -> Iterator[Origin]:
         desk = Desk(house, agent)
         agent.session("deploy-web", **OPENED, on_behalf_of="viewer")
         found = Origin(desk, fill(agent))
-        leave(agent, found.book)
+        permission(agent, found.book)
         _rule(found)
         yield found
 
@@ -103,7 +103,7 @@ def _rule(origin: Origin) -> None:
         arguments = EDIT if key == "edit" else {"n": key, "command": f"{tool} <b>{key}</b>\u202e"}
         planned = agent.plan(key, session, tool=tool, arguments=arguments, why=f"because of {key}")
         origin.book.effects[key] = origin.effect(key).id
-        if planned["leave"] == "pending":
+        if planned["permission"] == "pending":
             origin.gates[key] = desk.gate(planned)
         for person in {"two": ("ann", "bob"), "unanswered": ("ann",)}.get(key, ()):
             assert (

@@ -137,8 +137,8 @@ FORGED: list[tuple[str, Callable[[Held], Held]]] = [
     ),
     ("names task", told(lambda one: effect(one, "ok").update(task=one["origin"]["session"]))),
     (
-        "effect_moves_only_with_leave",
-        told(lambda one: effect(one, "ok").update(leave="pending", leave_basis="policy")),
+        "effect_moves_only_with_permission",
+        told(lambda one: effect(one, "ok").update(permission="pending", permission_basis="policy")),
     ),
     ("belongs to no artifact of the session", told(lambda one: one["artifacts"].clear())),
 ]

@@ -163,9 +163,9 @@ def test_an_imported_session_shows_the_same_pages_and_nothing_of_it_can_be_done(
             re.sub(r"<[^>]*>", "", second).split()
         )
         assert "Resolve" not in second
-        assert (one.state, one.outcome, one.leave, one.leave_basis, one.violates) == (
-            *(origin.effect(key).state, origin.effect(key).outcome, origin.effect(key).leave),
-            *(origin.effect(key).leave_basis, origin.effect(key).violates),
+        assert (one.state, one.outcome, one.permission, one.permission_basis, one.violates) == (
+            *(origin.effect(key).state, origin.effect(key).outcome, origin.effect(key).permission),
+            *(origin.effect(key).permission_basis, origin.effect(key).violates),
         )
     lanes = reverse("session_timeline", args=[session.id]) + "?view=json&clock=server"
     first = there.get(
@@ -203,7 +203,7 @@ def _nothing_can_be_done(
 
     assert "harbour drill" in here.get(reverse("session_bundle", args=[bundle.session_id])).text
     two = Effect.objects.get(session=bundle.session, effect_key="two")
-    assert (two.imported, two.leave, two.leave_basis) == (True, "used", "ruling")
+    assert (two.imported, two.permission, two.permission_basis) == (True, "used", "ruling")
     page = here.get(reverse("effect", args=[two.id])).text
     [link] = re.findall(r'href="(/imported-gates/[^"]+)"', page)
     gate = here.get(link).text
@@ -215,7 +215,7 @@ def _nothing_can_be_done(
     assert client_of("neighbour").get(link).status_code == 404  # the wall
     assert (
         here.post(
-            reverse("gate_answer", args=[link.split("/")[2]]), {"answer": "approve"}
+            reverse("gate_vote", args=[link.split("/")[2]]), {"answer": "approve"}
         ).status_code
         == 404
     )

@@ -19,16 +19,24 @@ from tests.api.api_client import NO_TLS
 from tests.config.server import Server
 
 FENCE_S = 1
-CLASSES = ["read_only", "natural", "keyed", "joint", "probeable", "compensable", "opaque"]
+CLASSES = [
+    "read_only",
+    "idempotent",
+    "idempotency_key",
+    "transactional",
+    "probeable",
+    "compensable",
+    "opaque",
+]
 TOOLS = f"""
 tools:
   read_only: {{class: read_only}}
-  natural: {{class: natural}}
-  keyed: {{class: keyed, key_window_s: 3600}}
-  joint: {{class: joint, request_lifetime_s: {FENCE_S}}}
+  natural: {{class: idempotent}}
+  keyed: {{class: idempotency_key, key_window_s: 3600}}
+  joint: {{class: transactional, request_lifetime_s: {FENCE_S}}}
   probeable: {{class: probeable, request_lifetime_s: {FENCE_S}}}
   compensable: {{class: compensable, undo: key}}
-  compensable.undo: {{class: natural}}
+  compensable.undo: {{class: idempotent}}
   found: {{class: compensable, undo: reference, probe: true, request_lifetime_s: {FENCE_S}}}
 """
 STEPS = [("before", "plan"), ("after", "plan"), ("before", "dispatch"), ("after", "dispatch")]
@@ -44,7 +52,7 @@ class Mortal(httpx.HTTPTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         step = step_of(request)
-        if self.dead and step == "beats":
+        if self.dead and step == "heartbeats":
             raise httpx.ConnectError("dead", request=request)
         if self.dead or (step, self.when) == (self.step, "before"):
             self.dead = True
@@ -64,7 +72,7 @@ class World:
     done: list[str] = field(default_factory=list)
 
     def act(self, remote_key: str) -> gatebook.Result:
-        if self.tool != "keyed" or remote_key not in self.done:
+        if self.tool != "idempotency_key" or remote_key not in self.done:
             self.done.append(remote_key)
         return gatebook.Result(reference=f"r-{remote_key}")
 
@@ -181,7 +189,7 @@ SAME, NEW = ("", ""), ("call-1", "call-2")
 CASES = [pytest.param(tool, SAME, False, id=f"{tool}-same-names") for tool in CLASSES]
 CASES += [
     pytest.param(tool, NEW, True, id=f"{tool}-new-call-ids-after-recovery", marks=pytest.mark.once)
-    for tool in ("keyed", "probeable", "compensable", "opaque")
+    for tool in ("idempotency_key", "probeable", "compensable", "opaque")
 ]
 
 
@@ -206,6 +214,6 @@ def test_killed_at_every_step_it_is_done_exactly_once_or_a_person_decides(
             done = s.perform(tool, {"to": "ada"}, world.act, call_id=calls[1])
             assert done.ok, when
             assert s.resume()["safe"], when
-        if tool not in ("read_only", "natural"):  # which may be done once more without harm
+        if tool not in ("read_only", "idempotent"):  # which may be done once more without harm
             assert len(world.done) == 1, when
         assert world.done, when

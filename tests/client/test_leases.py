@@ -35,25 +35,25 @@ def beating() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "gatebook-heartbeats"}
 
 
-def beat(s: gatebook.Session) -> None:
+def heartbeat(s: gatebook.Session) -> None:
     assert s._heartbeats is not None
     s._heartbeats.send()
 
 
 @pytest.mark.once
-def test_beats_go_on_by_themselves_and_tell_of_progress_only_what_the_agent_did(
+def test_heartbeats_go_on_by_themselves_and_tell_of_progress_only_what_the_agent_did(
     ledger: FakeGatebook,
 ) -> None:
     client, before_it = ledger.client(), beating()
     client.heartbeats = Hasty(client.http)
     s = client.session("a", end_on_exit=False)
-    wait_until(lambda: ledger.steps.count("beats") >= 3)
+    wait_until(lambda: ledger.steps.count("heartbeats") >= 3)
     assert held(ledger) == ""
     s.perform(*MAIL, lambda _key: None)
     wait_until(lambda: held(ledger).startswith("1 "))
-    before = ledger.steps.count("beats")
+    before = ledger.steps.count("heartbeats")
     wait_until(
-        lambda: ledger.steps.count("beats") >= before + 3
+        lambda: ledger.steps.count("heartbeats") >= before + 3
     )  # hanging, it is alive and does not get on
     assert held(ledger).startswith("1 ")
     s.progress("page 17")
@@ -75,8 +75,8 @@ class Hasty(HeartbeatSender):
 def test_one_request_beats_for_all_sessions_of_a_client(ledger: FakeGatebook) -> None:
     client = ledger.client()
     sessions = [client.session(key, end_on_exit=False) for key in ("a", "b", "c")]
-    beat(sessions[0])
-    assert ledger.steps.count("beats") == 1
+    heartbeat(sessions[0])
+    assert ledger.steps.count("heartbeats") == 1
     for s in sessions:
         s.close()
 
@@ -139,10 +139,10 @@ def test_a_lost_lease_is_lost_to_everything_that_would_begin_something(
 
 
 @pytest.mark.once
-def test_a_beat_that_hears_of_the_loss_stops_the_next_step(ledger: FakeGatebook) -> None:
+def test_a_heartbeat_that_hears_of_the_loss_stops_the_next_step(ledger: FakeGatebook) -> None:
     with ledger.session("a", end_on_exit=False) as s:
         taken = ledger.session("a", takeover=True)
-        beat(s)
+        heartbeat(s)
         with pytest.raises(gatebook.LeaseLost):
             s.check_active()
         taken.close()
@@ -205,7 +205,7 @@ def test_who_slept_between_dispatch_and_act_does_not_act_any_more(
     ledger: FakeGatebook, leased: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
-    ledger.declare_tool("mail.send", "keyed")
+    ledger.declare_tool("mail.send", "idempotency_key")
     process = Sleepy(ledger)
     s = ledger.session(
         "a", process=process, mode="leased" if leased else "one_shot", end_on_exit=False
@@ -287,7 +287,7 @@ def test_a_worker_that_wakes_after_its_lease_was_taken_begins_nothing_and_what_i
     assert len(done) == 1
 
 
-def test_beats_keep_a_lease_of_the_real_server_alive_longer_than_its_life(
+def test_heartbeats_keep_a_lease_of_the_real_server_alive_longer_than_its_life(
     live_server_process: Server,
 ) -> None:
     server = live_server_process
@@ -301,12 +301,12 @@ def test_beats_keep_a_lease_of_the_real_server_alive_longer_than_its_life(
         def moved() -> bool:
             (now,) = client.http.get("/leases", session=s.id).body["items"]
             return bool(
-                now["beat_at_us"] > told["beat_at_us"]
+                now["heartbeat_at_us"] > told["heartbeat_at_us"]
                 and now["progress_at_us"] > told["progress_at_us"]
             )
 
         wait_until(moved)
-        beat(s)  # a busy machine may have kept the thread from it for most of the lease's life
+        heartbeat(s)  # a busy machine may have kept the thread from it for most of the lease's life
         with pytest.raises(gatebook.LeaseHeld):
             gatebook.session(server.url, token, key="kept")
     assert client.http.get("/leases", session=s.id).body["items"][0]["state"] == "released"

@@ -13,7 +13,7 @@ from tests.config.server import Server
 from tests.evaluation.test_demo_agent import POLICY, a_project, rule
 
 MAIN = {"repository": "acme/shop", "ref": "refs/heads/main"}
-# Setting a state may be repeated, but under leave for one attempt people are asked about the next.
+# Setting a state may be repeated, but under permission for one attempt people are asked about the next.
 DELETE = ("git.branch.delete", {"remote": "origin", "ref": "refs/heads/main"})
 
 
@@ -54,7 +54,7 @@ def test_what_people_let_go_once_they_are_asked_about_again_before_it_is_done_ag
     assert (len(done), len(set(asked))) == (1, 2)
 
 
-@pytest.mark.parametrize("answer", ["deny", "return"])
+@pytest.mark.parametrize("answer", ["deny", "request_changes"])
 def test_a_no_is_a_no_and_says_why(live_server_process: Server, token: str, answer: str) -> None:
     server, done = live_server_process, list[str]()
     waiting, asked = answering(server, answer)
@@ -64,7 +64,7 @@ def test_a_no_is_a_no_and_says_why(live_server_process: Server, token: str, answ
         pytest.raises(gatebook.PermissionRefused, match="not today") as no,
     ):
         s.perform(*DELETE, done.append, target=MAIN)
-    assert no.value.status == {"deny": "denied", "return": "returned"}[answer]
+    assert no.value.status == {"deny": "denied", "request_changes": "changes_requested"}[answer]
     assert (done, len(asked)) == ([], 1)
 
 

@@ -33,7 +33,7 @@ class World:
 @pytest.fixture
 def ledger() -> FakeGatebook:
     ledger = FakeGatebook()
-    ledger.declare_tool("mail.send", "probeable", fence_s=60)
+    ledger.declare_tool("mail.send", "probeable", request_lifetime_s=60)
     return ledger
 
 
@@ -157,7 +157,7 @@ def test_people_say_yes_and_it_is_done(ledger: FakeGatebook) -> None:
     assert heard == ["gate"]
 
 
-@pytest.mark.parametrize("status", ["denied", "returned"])
+@pytest.mark.parametrize("status", ["denied", "changes_requested"])
 def test_people_say_no_and_it_is_not_done_however_often_it_is_asked(
     ledger: FakeGatebook, status: str
 ) -> None:
@@ -186,8 +186,8 @@ def test_a_wait_for_people_can_be_given_an_end(ledger: FakeGatebook) -> None:
 
 def test_a_stop_by_a_person_is_waited_out(ledger: FakeGatebook) -> None:
     world = World()
-    ledger.refuse_next("plan", "HELD")
-    ledger.refuse_next("dispatch", "HELD")
+    ledger.refuse_next("plan", "STOPPED")
+    ledger.refuse_next("dispatch", "STOPPED")
     ledger.refuse_next("plan", "PACED", 429)
     with ledger.session("a") as s:
         assert s.perform(*MAIL, world.act).ok

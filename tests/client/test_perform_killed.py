@@ -81,7 +81,7 @@ def test_a_tool_that_can_only_be_taken_back_is_taken_back_and_done_anew(
     ledger: FakeGatebook,
 ) -> None:
     ledger.declare_tool("mail.send", "compensable")
-    ledger.declare_tool("mail.send.undo", "natural")
+    ledger.declare_tool("mail.send.undo", "idempotent")
     world = World()
     crash(ledger, world, ("before", "acknowledge"))
 
@@ -102,8 +102,8 @@ def test_a_tool_that_can_only_be_taken_back_is_taken_back_and_done_anew(
 def test_recover_does_again_what_it_was_told_how_to_and_leaves_the_rest_to_the_program(
     ledger: FakeGatebook,
 ) -> None:
-    ledger.declare_tool("mail.send", "keyed")
-    ledger.declare_tool("page.put", "natural")
+    ledger.declare_tool("mail.send", "idempotency_key")
+    ledger.declare_tool("page.put", "idempotent")
     world = World()
     process = ledger.process()
     s = ledger.session("a", process=process, ttl_s=5)

@@ -43,13 +43,13 @@ def test_a_long_log_is_copied_and_a_short_one_is_left(
     path = tmp_path / "book.sqlite3"
     with closing(wal_checkpointer.WalCheckpointer(str(path))) as copying:
         book.execute("INSERT INTO line VALUES ('a short one')")
-        assert not copying.look()
+        assert not copying.checkpoint_if_due()
         for number in range(20):
             book.execute("INSERT INTO line VALUES (?)", [f"line {number} " + "x" * 20_000])
         assert b"line 19 " not in path.read_bytes()
-        assert copying.look()
+        assert copying.checkpoint_if_due()
         assert b"line 19 " in path.read_bytes()
-        assert not copying.look()  # nothing was written since
+        assert not copying.checkpoint_if_due()  # nothing was written since
         book.execute("INSERT INTO line VALUES ('the next')")
         assert frames(book) < 5  # the log is begun anew
 
@@ -68,7 +68,7 @@ def test_what_came_meanwhile_is_copied_in_a_turn_of_its_own(
             take(timeout_s)
 
         monkeypatch.setattr(copying._place, "take", comes_first)
-        assert copying.look()
+        assert copying.checkpoint_if_due()
         assert not copying._place.held
         assert b"written while it copied" in path.read_bytes()
         book.execute("INSERT INTO line VALUES ('the next')")
@@ -88,7 +88,7 @@ def test_while_somebody_reads_the_rest_is_copied_afterwards(
         found = reading.execute("SELECT text FROM line")
         found.fetchone()
         book.execute("INSERT INTO line VALUES (?)", ["after " + "y" * 20_000])
-        assert copying.look()  # and waits for nobody
+        assert copying.checkpoint_if_due()  # and waits for nobody
         written = log.stat().st_mtime_ns
         text = path.read_bytes()
         assert b"line 0 " in text
@@ -98,7 +98,7 @@ def test_while_somebody_reads_the_rest_is_copied_afterwards(
             log.stat().st_mtime_ns == written
         ):  # the clock of a file system may stand for milliseconds
             book.execute("INSERT INTO line VALUES ('one more')")
-        assert copying.look()
+        assert copying.checkpoint_if_due()
         assert b"after yyy" in path.read_bytes()
 
 

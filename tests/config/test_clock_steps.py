@@ -161,7 +161,7 @@ def test_alarms_are_not_held_for_as_long_as_the_clock_was_set_back(
     set_back: Callable[[int], None],
 ) -> None:
     sweeper.sweep_stuck()
-    JobHeartbeat.objects.filter(name="sweeper").update(held_until_us=now_us() + 120 * US)
+    JobHeartbeat.objects.filter(name="stuck_checks").update(paused_until_us=now_us() + 120 * US)
     set_back(HOURS * 3600)
     assert sweeper.sweep_stuck().held
     assert job_heartbeats.load_pause_end() <= now_us() + 120 * US
@@ -194,7 +194,7 @@ def test_a_failed_delivery_waits_no_longer_than_it_can(
     assert outbox.deliver_due() > 0
 
 
-def test_notices_are_sent_once_after_the_step_and_digests_wait_for_their_hour(
+def test_notifications_are_sent_once_after_the_step_and_digests_wait_for_their_hour(
     desk: Desk,
     hears: Callable[..., NotificationChannel],
     posted: list[Any],
@@ -215,7 +215,7 @@ def test_notices_are_sent_once_after_the_step_and_digests_wait_for_their_hour(
     ]
 
 
-def test_a_notice_that_another_worker_claimed_is_not_sent_twice(
+def test_a_notification_that_another_worker_claimed_is_not_sent_twice(
     desk: Desk, hears: Callable[..., NotificationChannel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hears("webhook")
@@ -235,7 +235,7 @@ def test_an_export_whose_maker_was_killed_is_taken_up_after_the_step(
     house: House, set_back: Callable[[int], None]
 ) -> None:
     export = exports.request_export(house.members["operator"], "effect", "csv")
-    Export.objects.filter(pk=export.pk).update(state="running", tries=1, beat_at_us=now_us())
+    Export.objects.filter(pk=export.pk).update(state="running", tries=1, heartbeat_at_us=now_us())
     assert exports.run_exports() == 0, "its maker may be alive"
     set_back(HOURS * 3600)
     assert exports.run_exports() == 1
@@ -304,9 +304,9 @@ def test_a_job_that_always_fails_is_not_shown_as_done(
     ("task", "name"),
     [
         ("journal.tasks.deliver_outbox", "outbox"),
-        ("notifications.tasks.send_notifications", "notices"),
+        ("notifications.tasks.send_notifications", "notifications"),
         ("approvals.tasks.expire_gates", "gates"),
-        ("monitoring.tasks.sweep_stuck", "sweeper"),
+        ("monitoring.tasks.sweep_stuck", "stuck_checks"),
         ("investigation.tasks.update_search_index", "words"),
         ("investigation.tasks.run_alerts", "alerts"),
         ("investigation.tasks.run_exports", "exports"),
@@ -318,5 +318,5 @@ def test_every_periodic_job_records_how_it_ended(task: str, name: str) -> None:
     celery.app.loader.import_default_modules()
     celery.app.tasks[task]()
     pulse = JobHeartbeat.objects.get(name=name)
-    assert pulse.succeeded_us >= pulse.beat_us > 0
+    assert pulse.succeeded_us >= pulse.heartbeat_us > 0
     assert (pulse.failed_us, pulse.error) == (0, "")

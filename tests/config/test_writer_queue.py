@@ -199,7 +199,7 @@ def test_a_turn_that_arrives_as_the_wait_ends_is_not_lost() -> None:
     second_thread = in_thread(second.take, 5)
     while not line.waiting:
         time.sleep(0.001)
-    # What `leave` does, without waking the waiter: its wait runs out although the turn is already
+    # What `permission` does, without waking the waiter: its wait runs out although the turn is already
     # its own.
     with line.mutex:
         line.holder = line.waiting.popleft()

@@ -23,7 +23,7 @@ rules:
   - {id: the-rest, title: Everything else, match: {tools: ["*"]}, outcome: allow}
 """
 # What the section on crashes says is declared.
-TOOLS = "tools: {bill.pay: {class: keyed, key_window_s: 86400}, repo.push: {class: probeable}}"
+TOOLS = "tools: {bill.pay: {class: idempotency_key, key_window_s: 86400}, repo.push: {class: probeable}}"
 NAME = re.compile(r"<([a-z]+)>")
 
 

@@ -67,8 +67,8 @@ def test_what_is_left_out_is_what_the_page_says() -> None:
         rows["rationale"]
         == f"{DEFAULT_REQUIREMENT.rationale}, {DEFAULT_REQUIREMENT.rationale_characters}"
     )
-    assert (rows["decide_within"], rows["leave_for"]) == ("1h", "10m")
-    assert (DEFAULT_REQUIREMENT.decide_within_s, DEFAULT_REQUIREMENT.leave_for_s) == (3600, 600)
+    assert (rows["decide_within"], rows["valid_for"]) == ("1h", "10m")
+    assert (DEFAULT_REQUIREMENT.decide_within_s, DEFAULT_REQUIREMENT.valid_for_s) == (3600, 600)
     assert rows["self_approval"] == str(DEFAULT_REQUIREMENT.self_approval).lower()
 
 

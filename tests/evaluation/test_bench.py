@@ -47,7 +47,7 @@ TINY = Size(
 )
 # Each database proves what can only go wrong there, and starts as few servers as that takes.
 PARTS = {
-    "sqlite": ("batch", "command", "beats", "memory", "busy", "resume", "gates", "upkeep"),
+    "sqlite": ("batch", "command", "heartbeats", "memory", "busy", "resume", "gates", "upkeep"),
     "postgresql": ("read",),
 }
 NAMED = {
@@ -221,7 +221,7 @@ def test_the_queries_of_a_page_are_told_apart_from_what_the_server_does_beside()
     page = ['SELECT "django_session"."session_key"', 'SELECT "ledger_effect"."id"']
     tick = [
         'SELECT "monitoring_jobheartbeat"."name"',
-        'UPDATE "monitoring_jobheartbeat" SET "beat_us" = $1',
+        'UPDATE "monitoring_jobheartbeat" SET "heartbeat_us" = $1',
     ]
     anew = [*page, 'SELECT "ledger_tool"."name"', 'UPDATE "django_session" SET "session_data" = $1']
     for asked in (

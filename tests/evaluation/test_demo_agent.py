@@ -183,10 +183,10 @@ def test_every_effect_came_to_the_end_it_should(job: Job) -> None:
         "push-tag": "failed",
     }
     assert {ends[key] for key in ends.keys() - errors - others.keys()} == {("acknowledged", "ok")}
-    assert {effect["leave"] for key, effect in job.effects.items() if key != "write-changelog"} == {
-        "used"
-    }
-    assert job.effects["write-changelog"]["leave"] == "granted"
+    assert {
+        effect["permission"] for key, effect in job.effects.items() if key != "write-changelog"
+    } == {"used"}
+    assert job.effects["write-changelog"]["permission"] == "granted"
 
 
 def test_every_effect_names_the_rule_that_let_it_go_and_one_was_asked_for(job: Job) -> None:
@@ -194,19 +194,21 @@ def test_every_effect_names_the_rule_that_let_it_go_and_one_was_asked_for(job: J
 import json
 from ledger.models import Effect
 rows = Effect.objects.filter(session_id="{job.session["id"]}")
-print(json.dumps({{row.effect_key: [row.judged, row.judged_by, row.leave_basis] for row in rows}}))
+print(json.dumps({{row.effect_key: [row.policy_outcome, row.policy_rule, row.permission_basis] for row in rows}}))
 """
-    judged = json.loads(job.server.run(code))
-    assert judged.pop("push-main") == ["ask", "demo@1/push-to-production", "ruling"]
-    assert {(outcome, basis) for outcome, _, basis in judged.values()} == {("allow", "policy")}
+    policy_outcome = json.loads(job.server.run(code))
+    assert policy_outcome.pop("push-main") == ["ask", "demo@1/push-to-production", "ruling"]
+    assert {(outcome, basis) for outcome, _, basis in policy_outcome.values()} == {
+        ("allow", "policy")
+    }
     assert (
-        judged["push-branch"][1]
-        == judged["push-tag"][1]
-        == judged["delete-branch"][1]
+        policy_outcome["push-branch"][1]
+        == policy_outcome["push-tag"][1]
+        == policy_outcome["delete-branch"][1]
         == "demo@1/push-elsewhere"
     )
-    assert judged["compare"][1] == "demo@1/harmless-commands"
-    assert judged["read-tariff"][1] == "demo@1/work-at-home"
+    assert policy_outcome["compare"][1] == "demo@1/harmless-commands"
+    assert policy_outcome["read-tariff"][1] == "demo@1/work-at-home"
 
 
 def test_its_gate_was_approved_by_a_person_and_used_once(job: Job) -> None:

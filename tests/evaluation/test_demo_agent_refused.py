@@ -53,7 +53,7 @@ def test_denied_it_withdraws_the_push_says_why_and_leaves_no_folder(
     with Running("--url", job.server.url, "--token", job.token, temporary=tmp_path) as agent:
         job.rule(agent.gate(), "deny", "not on the day of a regatta")
         push = given_up(job, agent)
-    assert push["leave"] == "refused"
+    assert push["permission"] == "denied"
     assert "denied: “not on the day of a regatta”" in agent.said
     assert "push-next" not in agent.said
     assert list(tmp_path.iterdir()) == []
@@ -61,9 +61,9 @@ def test_denied_it_withdraws_the_push_says_why_and_leaves_no_folder(
 
 def test_sent_back_it_withdraws_the_push(job: Job) -> None:
     with Running("--url", job.server.url, "--token", job.token) as agent:
-        job.rule(agent.gate(), "return", "first a test for 0 km")
+        job.rule(agent.gate(), "request_changes", "first a test for 0 km")
         push = given_up(job, agent)
-    assert push["leave_basis"] == "returned"
+    assert push["permission_basis"] == "changes_requested"
     assert "changes were requested: “first a test for 0 km”" in agent.said
 
 
@@ -88,7 +88,11 @@ def test_stopped_by_a_person_it_does_not_use_what_was_approved_until_the_stop_is
         job.server.run(STOP.format(gate=gate, stop=True))
         job.rule(gate, "approve")
         waiting = job.get(f"/gates/{gate}").json()
-        assert (waiting["status"], waiting["held"], waiting["proceed"]) == ("approved", True, False)
+        assert (waiting["status"], waiting["stopped"], waiting["proceed"]) == (
+            "approved",
+            True,
+            False,
+        )
         job.server.run(STOP.format(gate=gate, stop=False))
         assert "acknowledged" in agent.until("push-main")
         assert agent.end()[0] == 0

@@ -39,9 +39,9 @@ NAMED = {case.name: case for case in CASES}
 # The classes of the table. In one setting each; the longer tiers try the others too.
 ONE_OF_EACH = [
     "read_only",
-    "natural",
-    "keyed",
-    "joint",
+    "idempotent",
+    "idempotency_key",
+    "transactional",
     "probeable",
     "compensable by key",
     "opaque",

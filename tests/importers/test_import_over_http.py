@@ -172,7 +172,7 @@ def test_an_import_that_was_killed_is_completed_by_running_it_again(
     effects = importing.effects()
     assert len({effect["effect_key"] for effect in effects}) == len(effects) == CALLS
     assert {effect["state"] for effect in effects} == {"acknowledged"}
-    assert {effect["leave"] for effect in effects} == {"observed"}
+    assert {effect["permission"] for effect in effects} == {"observed"}
 
 
 def test_a_large_result_comes_back_from_the_api_byte_for_byte(

@@ -90,7 +90,9 @@ def test_calls_become_effects_and_missing_results_stay_dispatched() -> None:
 
 def test_an_import_is_observed_and_its_sessions_reported() -> None:
     _import("claude-code", FILES / "claude-code.jsonl", FILES / "claude-code-subagent.jsonl")
-    assert set(Effect.objects.values_list("leave", "leave_basis")) == {("observed", "import")}
+    assert set(Effect.objects.values_list("permission", "permission_basis")) == {
+        ("observed", "import")
+    }
     session = Session.objects.get(key=MAIN)
     assert (session.mode, session.status, session.branch) == ("reported", "running", "count-better")
     assert session.title == "Make the abacus count better please"

@@ -8,5 +8,7 @@ __all__ = ["committed"]
 
 # Each database has statements, and ways round a trigger, that the other does not know.
 collect_ignore = [
-    "test_law_on_postgresql.py" if connection.vendor == "sqlite" else "test_law_on_sqlite.py",
+    "test_triggers_on_postgresql.py"
+    if connection.vendor == "sqlite"
+    else "test_triggers_on_sqlite.py",
 ]

@@ -1,7 +1,7 @@
 """The append-only law, attacked by SQL: what stands in the journal, its bodies and its erasures
 never changes.
 
-What only one database understands is tried in test_law_on_sqlite.py and test_law_on_postgresql.py.
+What only one database understands is tried in test_triggers_on_sqlite.py and test_triggers_on_postgresql.py.
 """
 
 from typing import Any

@@ -78,15 +78,18 @@ RECOVERY: Final[dict[str, Case]] = {
     "lease_epoch_begins_at_one": check(Lease, {"epoch": 0}, {"epoch": 1}),
     "lease_lasts_seconds_to_an_hour": check(Lease, {"ttl_s": 4}, {"ttl_s": 5}, {"ttl_s": 3601}),
     "lease_expires_before_it_is_dead": check(
-        Lease, {"expires_at_us": 4}, {"expires_at_us": 3}, {"beat_at_us": 3, "progress_at_us": 3}
+        Lease,
+        {"expires_at_us": 4},
+        {"expires_at_us": 3},
+        {"heartbeat_at_us": 3, "progress_at_us": 3},
     ),
-    "beat_minute_is_counted_once": same(
+    "heartbeat_minute_is_counted_once": same(
         HeartbeatMinute,
         lambda w: {"lease": w.lease, "minute": 7},
         lambda w: {"lease": w.write(Lease)},
     ),
-    "beat_minute_counts_up": check(
-        HeartbeatMinute, {"beats": -1}, {"beats": 1}, {"progresses": -1}
+    "heartbeat_minute_counts_up": check(
+        HeartbeatMinute, {"heartbeats": -1}, {"heartbeats": 1}, {"progresses": -1}
     ),
     # messages and capacities
     "message_has_one_sender": Case(
@@ -157,7 +160,7 @@ RECOVERY: Final[dict[str, Case]] = {
         {"accepted_mark": "m"},
         {**ACCEPTED, "accept_by_us": 3},
     ),
-    "fact_is_told_once_per_source": same(
+    "fact_is_stored_once_per_source": same(
         ObservedFact, lambda _: {"name": "x"}, lambda _: {"source": "a person"}
     ),
     "fact_has_a_name_and_a_source": check(ObservedFact, {"name": ""}, {}, {"source": ""}),
@@ -211,9 +214,11 @@ RECOVERY: Final[dict[str, Case]] = {
     "doing_is_repeated_once_per_effect": same(
         RepeatedOccurrence, lambda _: {"position": 7}, lambda _: {"sort": "target"}
     ),
-    "repeated_doing_sort_is_known": check(RepeatedOccurrence, {"sort": "word"}, {"sort": "read"}),
+    "repeated_occurrence_sort_is_known": check(
+        RepeatedOccurrence, {"sort": "word"}, {"sort": "read"}
+    ),
     "repeated_doing_is_counted_and_has_another": check(
-        RepeatedOccurrence, {"nth": 0}, {"nth": 2}, {"again_position": 1}
+        RepeatedOccurrence, {"nth": 0}, {"nth": 2}, {"repeat_position": 1}
     ),
     "bundle_is_imported_once": same(
         ImportedBundle,
@@ -221,5 +226,7 @@ RECOVERY: Final[dict[str, Case]] = {
         lambda w: {"sha256": "e" * 64, "session": w.write(Session)},
     ),
     "bundle_versions_start_at_one": check(ImportedBundle, {"version": 0}, {"version": 1}),
-    "pulse_counts_up": check(JobHeartbeat, {"beats": 0}, {"beats": 1}, {"every_us": -1}),
+    "job_heartbeat_counts_up": check(
+        JobHeartbeat, {"heartbeats": 0}, {"heartbeats": 1}, {"every_us": -1}
+    ),
 }

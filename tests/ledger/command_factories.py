@@ -5,12 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from accounts.models import Agent
-from approvals import permission
+from approvals import gated_commands
 from approvals.policies.inputs import PlanPayload
 from db.ids import derive_uuid
 from journal.models import Entry
-from ledger import commands
-from ledger import permission as ledger_permission
+from ledger import commands, permissions
 from ledger.commands import CommandResult, Plan
 from ledger.fold.apply import Fact
 from ledger.models import Effect
@@ -41,7 +40,7 @@ class Lane:
     ) -> CommandResult:
         sessions.lock_session_row(self.agent.project_id, self.session.id, 1, new_effects=0)
         wish = Plan(self.session.id, effect_key, tool, intent, values)
-        return permission.plan_with_policy(origin(self.agent, key), wish, PlanPayload({}))
+        return gated_commands.plan_with_policy(origin(self.agent, key), wish, PlanPayload({}))
 
     def dispatch(
         self,
@@ -52,7 +51,7 @@ class Lane:
         intent: str = "push main",
         epoch: int | None = None,
     ) -> CommandResult:
-        return permission.dispatch_with_policy(
+        return gated_commands.dispatch_with_policy(
             origin(self.agent, key, lease_epoch=epoch),
             self.row(effect_key).id,
             process=process,
@@ -74,7 +73,7 @@ class Lane:
             attempt=attempt,
             outcome=outcome,
             external_reference=reference,
-            observe=permission.classify_observation,
+            observe=gated_commands.classify_observation,
         )
 
     def fail(self, effect_key: str, reason: str, attempt: int = 1) -> CommandResult:
@@ -84,12 +83,12 @@ class Lane:
             effect,
             attempt=attempt,
             reason=reason,
-            observe=permission.classify_observation,
+            observe=gated_commands.classify_observation,
         )
 
     def supersede(self, effect_key: str) -> CommandResult:
         return commands.supersede_effect(
-            origin(self.agent), self.row(effect_key).id, permission.classify_observation
+            origin(self.agent), self.row(effect_key).id, gated_commands.classify_observation
         )
 
     def hears(
@@ -117,15 +116,15 @@ class Lane:
         one = writer.FactReport(
             effect, self.agent.project_id, self.session.id, self.agent.id, effect_key, fact
         )
-        writer.record_reports([one], permission.classify_observation)
+        writer.record_reports([one], gated_commands.classify_observation)
         return self.row(effect_key)
 
     def row(self, effect_key: str) -> Effect:
         return Effect.objects.get(session=self.session, effect_key=effect_key)
 
-    def holds(self, effect_key: str, **leave: Any) -> None:
-        """Give the effect the leave that a policy would, until policies exist."""
-        Effect.objects.filter(session=self.session, effect_key=effect_key).update(**leave)
+    def holds(self, effect_key: str, **permission: Any) -> None:
+        """Give the effect the permission that a policy would, until policies exist."""
+        Effect.objects.filter(session=self.session, effect_key=effect_key).update(**permission)
 
 
 def violations() -> list[str]:
@@ -143,5 +142,5 @@ def word(answered: CommandResult) -> str:
     return (
         answered.refusal[0]
         if answered.refusal
-        else ledger_permission.agent_answer(answered.effect, answered.open_effect)
+        else permissions.agent_answer(answered.effect, answered.open_effect)
     )

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from approvals import permission
+from approvals import gated_commands
 from db.ids import derive_uuid
 from journal.order_keys import make_order_key
 from ledger.fold import apply
@@ -184,7 +184,7 @@ def folded(
         for said in batch:
             position += 1
             apply.fold_fact(
-                effect, attempts, said.fact(SESSION, position), permission.classify_observation
+                effect, attempts, said.fact(SESSION, position), gated_commands.classify_observation
             )
         apply.derive_state(effect, attempts, DEADLINE_S)
     return effect, attempts

@@ -48,7 +48,7 @@ class World:
     task: Task = field(init=False)
     entry: Entry = field(init=False)
     effect: Effect = field(init=False)
-    used: Effect = field(init=False)  # one whose leave was used
+    used: Effect = field(init=False)  # one whose permission was used
     rules: PolicySet = field(init=False)
     gate: Gate = field(init=False)
 
@@ -103,10 +103,13 @@ class World:
         self.write(Person, user=membership.user, password_is_own=True)
         return membership.user
 
-    def under(self, leave: str) -> Row:
-        """The columns of an attempt that ran under `leave`, with an effect that stands under it
+    def under(self, permission: str) -> Row:
+        """The columns of an attempt that ran under `permission`, with an effect that stands under it
         too."""
-        return {"leave": leave, "effect": self.write(Effect, leave=leave, leave_basis="observe")}
+        return {
+            "permission": permission,
+            "effect": self.write(Effect, permission=permission, permission_basis="observe"),
+        }
 
     def write(self, model: Any, **columns: Any) -> Any:
         """INSERT one row: the lawful columns of its table, and `columns` in their place."""
@@ -207,7 +210,7 @@ LAWFUL: Final[dict[type[models.Model], Callable[[World], Row]]] = {
         "effect": w.used,
         "number": w.new(),
         "remote_key": "gbk-1",
-        "leave": "used",
+        "permission": "used",
         "dispatched_mark": "m",
     },
     Stop: lambda w: {
@@ -274,7 +277,7 @@ LAWFUL: Final[dict[type[models.Model], Callable[[World], Row]]] = {
         "tool": "git.push",
         "requested_at_us": 1,
         "decide_by_us": 9_000_000,
-        "leave_for_s": 2,
+        "valid_for_s": 2,
     },
     Vote: lambda w: {
         "project": w.project,

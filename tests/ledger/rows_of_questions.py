@@ -34,7 +34,7 @@ QUESTIONS: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] 
         "query": w.write(SavedQuery),
         "text": "effect",
         "place": 5,
-        "looked_at_us": 5,
+        "checked_at_us": 5,
         "turned_on_at_us": 5,
     },
     AlertChannel: lambda w: {"alert": w.write(Alert), "channel": w.write(NotificationChannel)},

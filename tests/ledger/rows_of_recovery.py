@@ -44,7 +44,7 @@ def _doing(world: "World") -> dict[str, Any]:
         "project": world.project,
         "session": world.session,
         "position": world.new(),
-        "told_position": 2,
+        "reported_position": 2,
     }
 
 
@@ -58,7 +58,7 @@ RECOVERY: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] =
         "process": "p",
         "ttl_s": 60,
         "acquired_at_us": 1,
-        "beat_at_us": 1,
+        "heartbeat_at_us": 1,
         "progress_at_us": 1,
         "expires_at_us": 2,
         "dead_at_us": 3,
@@ -147,14 +147,14 @@ RECOVERY: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] =
         "other_session": w.write(Session),
         "position": w.new(),
     },
-    JobHeartbeat: lambda w: {"name": f"chore {w.new()}", "beat_us": 1},
+    JobHeartbeat: lambda w: {"name": f"chore {w.new()}", "heartbeat_us": 1},
     EffectText: lambda w: {"project": w.project, "position": w.new(), "words": " 0000push "},
     FirstOccurrence: lambda w: {**_doing(w), "digest": w.new()},
     RepeatedOccurrence: lambda w: {
         **_doing(w),
         "sort": "call",
         "digest": 1,
-        "again_position": 3,
+        "repeat_position": 3,
         "nth": 1,
     },
 }

@@ -14,17 +14,17 @@ pytestmark = pytest.mark.django_db
 # --- plan -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_plan_is_released_and_its_entry_says_with_which_leave(lane: Lane) -> None:
+def test_a_plan_is_released_and_its_entry_says_with_which_permission(lane: Lane) -> None:
     answered = lane.plan("e")
     assert (answered.status, answered.created, word(answered)) == (201, True, "proceed")
     row = lane.row("e")
-    assert (row.state, row.leave, row.leave_basis, row.lane, row.version) == (
+    assert (row.state, row.permission, row.permission_basis, row.lane, row.version) == (
         *("planned", "granted", "observe", "command"),
         1,
     )
     entry = Entry.objects.get(kind="effect.planned")
     assert entry.position == row.plan_position == row.opened_position
-    assert entry.facts == '{"basis":"observe","intent":"push main","leave":"granted"}'
+    assert entry.facts == '{"basis":"observe","intent":"push main","permission":"granted"}'
 
 
 def test_planned_again_the_answer_is_the_present_one(lane: Lane) -> None:
@@ -63,8 +63,8 @@ def test_a_second_open_effect_of_one_intent_is_ambiguous_and_held(lane: Lane) ->
     first = lane.plan("e").effect
     answered = lane.plan("f")
     assert (word(answered), answered.open_effect) == ("ambiguous", first.id)
-    assert lane.row("f").leave == "held"
-    assert word(lane.dispatch("f")) == "NO_LEAVE"
+    assert lane.row("f").permission == "none"
+    assert word(lane.dispatch("f")) == "NO_PERMISSION"
     assert Entry.objects.get(effect=answered.effect.id).facts == '{"intent":"push main"}'
 
 
@@ -130,19 +130,21 @@ def test_what_was_rejected_may_be_tried_again_whatever_was_planned_of_its_intent
         lane.plan(name)
     lane.fail("e", "rejected")
     assert word(lane.plan("e")) == "proceed"
-    assert lane.plan("a").open_effect == lane.row("e").id, "what has leave comes before what waits"
+    assert lane.plan("a").open_effect == lane.row("e").id, (
+        "what has permission comes before what waits"
+    )
 
 
 # --- dispatch ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_dispatch_uses_the_leave_and_opens_the_attempt(lane: Lane) -> None:
+def test_a_dispatch_uses_the_permission_and_opens_the_attempt(lane: Lane) -> None:
     lane.plan("e")
     attempt = lane.dispatch("e", key="d", epoch=4).attempt
     assert attempt is not None
     row, stored = lane.row("e"), Attempt.objects.get()
-    assert (row.state, row.leave, row.attempt_count) == ("dispatched", "used", 1)
-    assert (stored.lane, stored.leave, stored.is_open, stored.process) == (
+    assert (row.state, row.permission, row.attempt_count) == ("dispatched", "used", 1)
+    assert (stored.lane, stored.permission, stored.is_open, stored.process) == (
         "command",
         "used",
         True,
@@ -193,24 +195,24 @@ def test_other_arguments_than_planned_leave_a_trace_and_the_key_free(lane: Lane)
     trace = Entry.objects.get(kind="integrity.conflict")
     assert (trace.effect, trace.facts) == (lane.row("e").id, '{"refused":"INTENT_MISMATCH"}')
     assert Body.objects.filter(entry=trace).exists()
-    assert lane.row("e").leave == "granted"
+    assert lane.row("e").permission == "granted"
     assert lane.dispatch("e", key="d").status == 200
 
 
 @pytest.mark.parametrize(
-    ("leave", "code"),
-    [("held", "NO_LEAVE"), ("pending", "GATE_PENDING"), ("refused", "GATE_DENIED")],
+    ("permission", "code"),
+    [("none", "NO_PERMISSION"), ("pending", "GATE_PENDING"), ("denied", "GATE_DENIED")],
 )
-def test_without_leave_nothing_is_dispatched(lane: Lane, leave: str, code: str) -> None:
+def test_without_leave_nothing_is_dispatched(lane: Lane, permission: str, code: str) -> None:
     lane.plan("e")
-    lane.holds("e", leave=leave, leave_basis="policy")
+    lane.holds("e", permission=permission, permission_basis="policy")
     refused = lane.dispatch("e")
     assert (refused.status, word(refused)) == (409, code)
     assert (lane.row("e").state, Attempt.objects.count()) == ("planned", 0)
-    if leave == "refused":
+    if permission == "denied":
         return  # and stays so
-    lane.holds("e", leave="held")  # only a gate leads from pending to granted
-    lane.holds("e", leave="granted")
+    lane.holds("e", permission="none")  # only a gate leads from pending to granted
+    lane.holds("e", permission="granted")
     assert lane.dispatch("e").status == 200
 
 
@@ -281,7 +283,7 @@ def test_after_a_clean_rejection_a_plan_grants_a_second_attempt_under_a_new_remo
     lane.plan("e")
     first = lane.dispatch("e").attempt
     assert word(lane.fail("e", "rejected")) == "blocked"
-    assert word(lane.dispatch("e")) == "NO_LEAVE", "leave is for one attempt"
+    assert word(lane.dispatch("e")) == "NO_PERMISSION", "permission is for one attempt"
     assert word(lane.plan("e")) == "proceed"
     second = lane.dispatch("e").attempt
     assert first is not None
@@ -310,18 +312,18 @@ def test_a_rejected_effect_asked_again_hears_of_another_open_one(lane: Lane) -> 
     assert word(other) == "proceed"
     again = lane.plan("e")
     assert (word(again), again.open_effect) == ("ambiguous", other.effect.id)
-    assert word(lane.dispatch("e")) == "NO_LEAVE"
+    assert word(lane.dispatch("e")) == "NO_PERMISSION"
 
 
-def test_leave_asked_for_again_is_not_spent_by_a_late_word_on_the_rejected_attempt(
+def test_permission_asked_for_again_is_not_spent_by_a_late_word_on_the_rejected_attempt(
     lane: Lane,
 ) -> None:
     lane.plan("e")
     lane.dispatch("e")
     lane.fail("e", "rejected")
     lane.plan("e")
-    assert lane.hears("e", "effect.failed", id="1", reason="rejected").leave == "granted"
-    assert lane.hears("e", "effect.dispatched", id="2").leave == "granted"
+    assert lane.hears("e", "effect.failed", id="1", reason="rejected").permission == "granted"
+    assert lane.hears("e", "effect.dispatched", id="2").permission == "granted"
     assert lane.dispatch("e").status == 200
 
 
@@ -331,5 +333,5 @@ def test_a_late_acknowledgement_of_the_rejected_attempt_closes_the_effect(lane: 
     lane.fail("e", "rejected")
     lane.plan("e")
     row = lane.hears("e", "effect.acknowledged", outcome="ok")
-    assert (row.state, row.leave) == ("acknowledged", "used")
+    assert (row.state, row.permission) == ("acknowledged", "used")
     assert word(lane.dispatch("e")) == "ALREADY_DISPATCHED"

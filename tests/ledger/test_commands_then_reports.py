@@ -33,10 +33,10 @@ def rejected_and_planned_again(agent: Caller) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("told", [SECOND[:1], SECOND[1:2], SECOND[2:], SECOND[::2], SECOND[:2]])
-def test_leave_for_the_next_attempt_is_spent_by_it_whenever_the_one_before_turns_out_to_have_happened(
+def test_permission_for_the_next_attempt_is_spent_by_it_whenever_the_one_before_turns_out_to_have_happened(
     agent: Caller, told: list[Said]
 ) -> None:
-    assert rejected_and_planned_again(agent)["leave"] == "granted"
+    assert rejected_and_planned_again(agent)["permission"] == "granted"
     states = []
     for order in permutations([LATE, AGAIN, *told]):
         for batches in ([order], [[said] for said in order]):
@@ -46,20 +46,20 @@ def test_leave_for_the_next_attempt_is_spent_by_it_whenever_the_one_before_turns
                 states.append(stored("s"))
     assert all(state == states[0] for state in states)
     (effect,) = states[0]["effects"]
-    assert (effect["leave"], effect["leave_basis"], effect["leave_aside"]) == (
+    assert (effect["permission"], effect["permission_basis"], effect["saved_permission"]) == (
         "used",
         "observe",
         "",
     )
-    assert [row["leave"] for row in states[0]["attempts"]] == ["used", "used"]
-    assert "executed_without_leave" not in str(states[0]["violations"])
+    assert [row["permission"] for row in states[0]["attempts"]] == ["used", "used"]
+    assert "executed_without_permission" not in str(states[0]["violations"])
 
 
-def test_leave_that_was_set_aside_is_for_one_attempt(agent: Caller) -> None:
+def test_permission_that_was_set_aside_is_for_one_attempt(agent: Caller) -> None:
     rejected_and_planned_again(agent)
     for said in (LATE, SECOND[0], Said("f", "e-1", "effect.dispatched", attempt=3)):
         post(agent, [said])
-    leaves = Attempt.objects.order_by("number").values_list("leave", flat=True)
+    leaves = Attempt.objects.order_by("number").values_list("permission", flat=True)
     assert list(leaves) == ["used", "used", "observed"]
 
 

@@ -99,34 +99,38 @@ def test_only_an_acknowledged_compensation_compensates(lane: Lane, step: str) ->
 # --- what must not be, and is said aloud ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("leave", ["pending", "refused"])
+@pytest.mark.parametrize("permission", ["pending", "denied"])
 @pytest.mark.parametrize("kind", ["effect.dispatched", "effect.acknowledged", "effect.failed"])
 def test_what_ran_while_people_had_not_allowed_it_is_bypassed_and_a_violation(
-    lane: Lane, leave: str, kind: str
+    lane: Lane, permission: str, kind: str
 ) -> None:
     lane.plan("e")
-    lane.holds("e", leave=leave, leave_basis="policy")
+    lane.holds("e", permission=permission, permission_basis="policy")
     told: dict[str, dict[str, Any]] = {
         "effect.acknowledged": {"outcome": "ok"},
         "effect.failed": {"reason": "error"},
     }
     for repetition in ("1", "2"):
         row = lane.hears("e", kind, id=repetition, **told.get(kind, {}))
-    assert (row.leave, row.violates, Attempt.objects.get().leave) == ("bypassed", True, "bypassed")
-    assert violations() == ["executed_without_leave"]
+    assert (row.permission, row.violates, Attempt.objects.get().permission) == (
+        "bypassed",
+        True,
+        "bypassed",
+    )
+    assert violations() == ["executed_without_permission"]
 
 
 def test_what_was_merely_reported_is_observed_and_no_violation(lane: Lane) -> None:
     lane.plan("e")
     assert word(lane.plan("f")) == "ambiguous"
     row = lane.hears("f", "effect.dispatched")
-    assert (row.leave, row.leave_basis, row.violates) == ("observed", "observe", False)
+    assert (row.permission, row.permission_basis, row.violates) == ("observed", "observe", False)
     assert violations() == []
 
 
-def test_a_granted_effect_that_ran_elsewhere_has_spent_its_leave(lane: Lane) -> None:
+def test_a_granted_effect_that_ran_elsewhere_has_spent_its_permission(lane: Lane) -> None:
     lane.plan("e")
-    assert lane.hears("e", "effect.dispatched").leave == "used"
+    assert lane.hears("e", "effect.dispatched").permission == "used"
     assert word(lane.dispatch("e")) == "ALREADY_DISPATCHED"
     assert violations() == []
 
@@ -146,10 +150,12 @@ def test_two_acknowledged_attempts_are_a_violation_once(lane: Lane) -> None:
 
 
 def test_a_claim_laxer_than_the_declaration_is_a_violation_and_never_believed(lane: Lane) -> None:
-    registry.declare_tools(lane.agent.project, [ToolDeclaration("deploy", "keyed", "irreversible")])
+    registry.declare_tools(
+        lane.agent.project, [ToolDeclaration("deploy", "idempotency_key", "irreversible")]
+    )
     cache.clear_tool_cache()
     lane.plan("e", "1", tool="deploy", claimed_class="opaque")
-    lane.plan("f", "2", tool="deploy", claimed_class="keyed")
+    lane.plan("f", "2", tool="deploy", claimed_class="idempotency_key")
     lane.plan("g", "3", tool="undeclared", claimed_class="read_only")
     assert violations() == []
     lane.plan("h", "4", tool="deploy", claimed_class="read_only")
@@ -160,7 +166,7 @@ def test_a_claim_laxer_than_the_declaration_is_a_violation_and_never_believed(la
 
 def test_a_violation_is_put_in_the_outbox_with_its_entry(lane: Lane) -> None:
     lane.plan("e")
-    lane.holds("e", leave="refused", leave_basis="ruling")
+    lane.holds("e", permission="denied", permission_basis="ruling")
     lane.hears("e", "effect.dispatched")
     notice = Outbox.objects.get()
     assert notice.topic == "integrity"

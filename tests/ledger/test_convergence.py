@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from accounts import agents, projects, repositories
 from accounts.models import Agent
 from accounts.origin import Origin
-from approvals import permission
+from approvals import gated_commands
 from db.ids import derive_uuid
 from journal import entries
 from journal.entries import AppendStatus, Draft
@@ -89,7 +89,7 @@ def stored(session: str, *, clock: bool = False) -> dict[str, Any]:
             else dispatches.values_list("effect__effect_key", "effect__deadline_us", "received_us")
         ),
         "violations": sorted(violations.values_list("effect", "facts", "event_id")),
-        "notices": Outbox.objects.count(),
+        "notifications": Outbox.objects.count(),
         "counted": Session.objects.get(id=identity).effect_count,
     }
 
@@ -101,7 +101,7 @@ def stored(session: str, *, clock: bool = False) -> dict[str, Any]:
 def tester() -> Agent:
     project = projects.create_project("convergence")
     registry.declare_tools(
-        project, [ToolDeclaration("git.push", "keyed", "reversible", 60, 60, "")]
+        project, [ToolDeclaration("git.push", "idempotency_key", "reversible", 60, 60, "")]
     )
     return agents.ensure_agent(project, "tester")
 
@@ -141,7 +141,7 @@ def record(tester: Agent, batch: Sequence[Said]) -> None:
             )
             for key, one in spoken
         ]
-    writer.record_reports(reports, permission.classify_observation)
+    writer.record_reports(reports, gated_commands.classify_observation)
 
 
 def opened(tester: Agent) -> None:
@@ -324,7 +324,7 @@ def test_the_door_gives_one_state_for_every_delivery(
     with undone():
         repositories.ensure_repository(project, "acme/x")  # its id is random
         registry.declare_tools(
-            project, [ToolDeclaration("git.push", "keyed", "reversible", 60, 60, "")]
+            project, [ToolDeclaration("git.push", "idempotency_key", "reversible", 60, 60, "")]
         )
 
         def after(batches: Sequence[Sequence[Said]]) -> dict[str, Any]:
@@ -394,11 +394,11 @@ def test_imported_and_live_evidence_meet_in_either_order(agent: Caller, importer
         with undone():
             for caller, item in order:
                 assert caller.report([item]).status_code == 200
-            states.append(Effect.objects.values("state", "leave", "leave_basis").get())
+            states.append(Effect.objects.values("state", "permission", "permission_basis").get())
     assert (
         states[0]
         == states[1]
-        == {"state": "acknowledged", "leave": "observed", "leave_basis": "observe"}
+        == {"state": "acknowledged", "permission": "observed", "permission_basis": "observe"}
     )
 
 
@@ -431,7 +431,7 @@ def test_separate_commits_give_the_state_of_one_batch(
             "turn",
             "planned_mark",
             "compensated",
-            "leave",
+            "permission",
             "violates",
         )
         states.append(list(rows.values(*columns)))

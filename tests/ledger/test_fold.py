@@ -113,7 +113,7 @@ def test_what_the_fold_makes_is_what_the_schema_allows(told: list[Said]) -> None
     assert sum(row.is_open for row in attempts.values()) <= 1
     assert effect.attempt_count == max(attempts, default=0)
     if effect.state in ("dispatched", "acknowledged", "failed"):
-        assert effect.leave == "observed"
+        assert effect.permission == "observed"
     for row in attempts.values():
         assert row.is_open <= (row.number == effect.attempt_count)
         assert not (row.is_open and row.replaced)

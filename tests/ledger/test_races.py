@@ -57,8 +57,8 @@ def test_of_two_processes_planning_one_intent_exactly_one_proceeds(agent: Caller
             agent, *(("/effects", {**intent, "effect_key": key}, None) for key in keys)
         )
         assert sorted(answer.json()["answer"] for answer in answers) == ["ambiguous", "proceed"]
-        leaves = Effect.objects.filter(effect_key__in=keys).values_list("leave", flat=True)
-        assert sorted(leaves) == ["granted", "held"]
+        leaves = Effect.objects.filter(effect_key__in=keys).values_list("permission", flat=True)
+        assert sorted(leaves) == ["granted", "none"]
 
 
 def test_sixteen_processes_planning_under_one_key_make_one_effect_with_one_grant(
@@ -211,8 +211,8 @@ def test_whoever_loses_the_race_for_a_new_effect_hears_of_the_race_and_not_of_th
         opened_position=won.opened_position,
         received_us=NOW_US,
         changed_us=NOW_US,
-        leave="observed",
-        leave_basis="observe",
+        permission="observed",
+        permission_basis="observe",
     )
     attempts = [
         AttemptRow(won.project_id, won.id, number, "gbk", "observed", dispatched_mark="m")
@@ -220,7 +220,7 @@ def test_whoever_loses_the_race_for_a_new_effect_hears_of_the_race_and_not_of_th
     ]
     with pytest.raises(writer.LostRace):
         writer.write_effects([lost], attempts)
-    assert list(Attempt.objects.values_list("number", "leave")) == [(1, "used")]
+    assert list(Attempt.objects.values_list("number", "permission")) == [(1, "used")]
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["new", "named before"])

@@ -63,7 +63,7 @@ def test_the_migrations_say_what_the_tables_say() -> None:
         (
             "PERMISSIONS_OF_STATE",
             {**states.PERMISSIONS_OF_STATE, "dispatched": states.PERMISSIONS},
-            "effect_moves_only_with_leave",
+            "effect_moves_only_with_permission",
         ),
         (
             "OUTCOME_OF_STATE",
@@ -73,16 +73,20 @@ def test_the_migrations_say_what_the_tables_say() -> None:
         (
             "MOVED_PERMISSIONS",
             (*states.MOVED_PERMISSIONS, "granted"),
-            "attempt_moves_only_with_leave",
+            "attempt_moves_only_with_permission",
         ),
-        ("PERMISSIONS", (*states.PERMISSIONS, "assumed"), "effect_leave_is_known"),
-        ("PERMISSION_BASES", (*states.PERMISSION_BASES, "hope"), "effect_leave_basis_is_known"),
+        ("PERMISSIONS", (*states.PERMISSIONS, "assumed"), "effect_permission_is_known"),
+        (
+            "PERMISSION_BASES",
+            (*states.PERMISSION_BASES, "hope"),
+            "effect_permission_basis_is_known",
+        ),
         ("FAILURE_REASONS", (*states.FAILURE_REASONS, "mood"), "effect_reason_is_known"),
         ("OUTCOMES", (*states.OUTCOMES, "fine"), "attempt_outcome_is_known"),
         ("RESOLUTIONS", (*states.RESOLUTIONS, "ignored"), "effect_resolution_is_known"),
         ("TOOL_CLASSES", (*states.TOOL_CLASSES, "magic"), "tool_class_is_known"),
         ("REVERSIBILITIES", (*states.REVERSIBILITIES, "maybe"), "tool_reversibility_is_known"),
-        ("STOP_SCOPES", (*states.STOP_SCOPES, "planet"), "hold_scope_is_known"),
+        ("STOP_SCOPES", (*states.STOP_SCOPES, "planet"), "stop_scope_is_known"),
     ],
 )
 def test_editing_a_table_of_the_fold_asks_for_a_migration(

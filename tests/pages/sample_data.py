@@ -222,8 +222,8 @@ def _artifacts(agent: Caller, book: Book, say: Any) -> tuple[UUID, UUID]:
     return UUID(stored["id"]), UUID(told["id"])
 
 
-def leave(agent: Caller, book: Book, words: str = "") -> None:
-    """Leave in the book's session what workers leave for each other, `words` in everything that
+def permission(agent: Caller, book: Book, words: str = "") -> None:
+    """Leave in the book's session what workers permission for each other, `words` in everything that
     takes text."""
     path = f"/sessions/{book.session}"
 

@@ -43,7 +43,7 @@ def asof(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def pages(desk: Desk, asof: str) -> dict[str, str]:
     effect = Effect.objects.get(effect_key="running")
-    held = Effect.objects.get(leave="pending")
+    held = Effect.objects.get(permission="pending")
     then = f"?asof={quote(asof)}"
     lanes = f"{reverse('session_timeline', args=[effect.session_id])}{then}&view=lanes"
     return {
@@ -52,7 +52,7 @@ def pages(desk: Desk, asof: str) -> dict[str, str]:
         "gate": reverse("gate_asof", args=[desk.gate({"id": str(held.id)}).id]) + then,
         "lanes": lanes,
         **{
-            query: f"{reverse('audit')}?q={quote(f'{query} asof:{asof}')}"
+            query: f"{reverse('search')}?q={quote(f'{query} asof:{asof}')}"
             for query in (
                 "effect",
                 "session",
@@ -85,7 +85,7 @@ def test_every_page_of_the_past_names_its_moment_to_the_script(
         main = shown(client, url).partition("<main")[2].partition("</main>")[0]
         (said,) = {one.partition('"')[0] for one in main.split('data-as-of="')[1:]}
         assert abs(datetime.fromisoformat(said) - MOMENT) < timedelta(milliseconds=1), name
-    for url in (reverse("audit"), reverse("sessions")):
+    for url in (reverse("search"), reverse("sessions")):
         assert "data-as-of" not in shown(client, url)
 
 
@@ -95,7 +95,7 @@ def test_ages_count_from_the_moment_that_the_page_shows(
 ) -> None:
     script = (settings.BASE_DIR / "static" / "gatebook.js").read_text()
     told: dict[str, Any] = {name: shown(client, url) for name, url in pages(desk, asof).items()}
-    now = shown(client, f"{reverse('audit')}?q=tool:file.read")
+    now = shown(client, f"{reverse('search')}?q=tool:file.read")
     for name in ("effect", "session", "gate", "effect tool:file.read", "event"):
         browser_page.set_content(told[name])
         browser_page.add_script_tag(content=script)

@@ -26,7 +26,7 @@ def test_the_box_completes_and_only_enter_searches(
         live_server_process,
     )
     page.on("console", lambda one: said.append(one.text))
-    page.goto(f"{live_server_process.url}/audit/?q=session:completed")
+    page.goto(f"{live_server_process.url}/search/?q=session:completed")
     expect(page.locator("svg.histogram a").first).to_be_attached()
     expect(
         page.get_by_role("navigation", name="Facets").get_by_role("link", name="tool.3")
@@ -65,7 +65,7 @@ def test_the_box_completes_and_only_enter_searches(
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     # A link is copied where the browser can.
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page.goto(f"{live_server_process.url}/audit/link/?q=session:completed")
+    page.goto(f"{live_server_process.url}/search/link/?q=session:completed")
     page.get_by_role("button", name="Copy").click()
     expect(page.get_by_role("button", name="Copied")).to_be_visible()
     assert (

@@ -31,7 +31,7 @@ def viewer(house: House) -> Client:
 
 def page_of(viewer: Client, text: str, **more: str) -> str:
     """The page that answers a query."""
-    answer = viewer.get("/audit/", {"q": text, **more})
+    answer = viewer.get("/search/", {"q": text, **more})
     assert answer.status_code == 200, (text, answer.content)
     return answer.content.decode()
 
@@ -98,11 +98,11 @@ def test_facets_and_bars_only_edit_the_query(
     assert 'class="histogram"' not in plain  # of many rows they come after the page
     (part,) = re.findall(r'hx-get="([^"]+)"', plain.partition("<main")[2])
     fragment = viewer.get(
-        "/audit/" + unescape(part), headers={"HX-Request": "true"}
+        "/search/" + unescape(part), headers={"HX-Request": "true"}
     ).content.decode()
     assert "<tbody" not in fragment.partition("</details>")[2]
     assert "<html" not in fragment
-    assert "<html" in viewer.get("/audit/" + unescape(part)).content.decode()
+    assert "<html" in viewer.get("/search/" + unescape(part)).content.decode()
     whole = page_of(viewer, "session:long", facets="1")
     for page in (fragment, whole):
         bars = [
@@ -125,7 +125,7 @@ def test_facets_and_bars_only_edit_the_query(
     (chosen,) = re.findall(
         r'<a href="([^"]+)"\s+aria-current="true">\s*<span>[^×]*tool\.3', narrowed
     )
-    assert unescape(chosen) == "/audit/?q=session%3Along+state%3A%5Backnowledged%2Cunknown%5D"
+    assert unescape(chosen) == "/search/?q=session%3Along+state%3A%5Backnowledged%2Cunknown%5D"
     bar = next(one for one in links(whole.partition('<svg class="histogram"')[2]) if "since" in one)
     assert "<b>60 effects</b>" in viewer.get(bar).content.decode()
 
@@ -137,21 +137,21 @@ def test_nothing_says_what_was_read_and_which_condition_is_to_blame(
     assert "Effects where tool is mail.send and state is failed and not agent is deploy-7." in page
     assert "No single condition excludes all results." in page
     page = page_of(
-        viewer, "(tool:mail.send AND state:failed) AND (leave:bypassed OR tool:none) since:7d"
+        viewer, "(tool:mail.send AND state:failed) AND (permission:bypassed OR tool:none) since:7d"
     )
     blamed = page.partition('class="words section found-nothing"')[2]
-    assert links(blamed) == ["/audit/?q=effect"]  # of two conditions neither is to blame alone
-    fixed = viewer.get("/audit/", {"q": "state:failed OR stat:unknown"}).content.decode()
-    assert "/audit/?q=state%3Afailed+OR+state%3Aunknown" in links(fixed)
+    assert links(blamed) == ["/search/?q=effect"]  # of two conditions neither is to blame alone
+    fixed = viewer.get("/search/", {"q": "state:failed OR stat:unknown"}).content.decode()
+    assert "/search/?q=state%3Afailed+OR+state%3Aunknown" in links(fixed)
     page = page_of(viewer, "tool:mail.send AND state:failed AND since:7d")
     blamed = page.partition('class="words section found-nothing"')[2]
     assert links(blamed) == [
-        "/audit/?q=tool%3Amail.send+since%3A7d",
-        "/audit/?q=state%3Afailed+since%3A7d",
+        "/search/?q=tool%3Amail.send+since%3A7d",
+        "/search/?q=state%3Afailed+since%3A7d",
     ]
     page = page_of(viewer, "agent:nobody")
     assert "“nobody” is not the name of an agent in this project" in page
-    answer = viewer.get("/audit/", {"q": "tool:a | group agent", "add": "state:[failed,unknown]"})
+    answer = viewer.get("/search/", {"q": "tool:a | group agent", "add": "state:[failed,unknown]"})
     assert unescape(answer.headers["Location"]).endswith(
         "tool%3Aa+state%3A%5Bfailed%2Cunknown%5D+%7C+group+agent"
     )
@@ -187,7 +187,7 @@ def test_the_box_is_completed_where_the_cursor_stands(
     for typed, first, became in COMPLETED:
         before, _, after = typed.rpartition("|")
         page = viewer.get(
-            "/audit/complete/", {"q": before + after, "at": str(len(before))}
+            "/search/complete/", {"q": before + after, "at": str(len(before))}
         ).content.decode()
         options = [unescape(one) for one in re.findall(r'data-text="([^"]*)"', page)]
         assert options[:1] == [first], (typed, options)
@@ -195,13 +195,13 @@ def test_the_box_is_completed_where_the_cursor_stands(
         begun, ended = (int(number) for number in re.findall(r'data-(?:from|to)="(\d+)"', page))
         assert (before + after)[:begun] + options[0] + (before + after)[ended:] == became
     for typed in ("repository:", "agent:", "gate requester:"):
-        page = viewer.get("/audit/complete/", {"q": typed, "at": str(len(typed))}).content.decode()
+        page = viewer.get("/search/complete/", {"q": typed, "at": str(len(typed))}).content.decode()
         assert not re.search("ledger|build-4|neighbour", page)  # of another project
         assert "<script" not in page
         assert "\u202e" not in re.sub(r'data-text="[^"]*"', "", page)
     for odd in ("\0", "((((", '"', "x" * 3000, "tool:[", "|||", "a..", "@@"):
-        assert viewer.get("/audit/complete/", {"q": odd, "at": "77777"}).status_code == 200
-        assert viewer.get("/audit/complete/", {"q": odd, "at": "-1"}).status_code == 200
+        assert viewer.get("/search/complete/", {"q": odd, "at": "77777"}).status_code == 200
+        assert viewer.get("/search/complete/", {"q": odd, "at": "-1"}).status_code == 200
 
 
 def test_words_are_marked_where_they_stand(viewer: Client, agent: Caller, book: Book) -> None:
@@ -272,4 +272,4 @@ def test_as_of_a_moment_facets_bars_and_links_are_of_that_moment(
     assert (
         "#dispatched" in page_of(viewer, "tool:deploy.run", facets="1").partition('id="facets"')[2]
     )
-    assert "/audit/?q=tool%3Adeploy.run&facets=1" in links(page)  # back to now
+    assert "/search/?q=tool%3Adeploy.run&facets=1" in links(page)  # back to now

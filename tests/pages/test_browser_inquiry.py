@@ -12,7 +12,7 @@ from playwright.sync_api import Page, Route, expect
 from tests.api.api_client import Caller
 from tests.approvals.live_fixture import still
 from tests.config.server import Server
-from tests.pages.sample_data import REFERENCE, Book, fill, leave
+from tests.pages.sample_data import REFERENCE, Book, fill, permission
 from tests.pages.test_frame_browser import enter, violations_wide_and_narrow
 
 pytestmark = pytest.mark.browser
@@ -72,9 +72,9 @@ class Shelf:
             f"/effects/{book.effects['compensated']}/chain/?view=lanes",
             f"/sessions/{self.book.session}/diff/{self.hostile.session}/",
             f"{self.incidents[book.session]}?view=table",
-            "/audit/?q=environment:prod+ref_class:production",
-            "/audit/?q=session&facets=1",
-            "/audit/?q=tool:git.push+state:odd",
+            "/search/?q=environment:prod+ref_class:production",
+            "/search/?q=session&facets=1",
+            "/search/?q=tool:git.push+state:odd",
             "/go/",
             "/go/?id=nothing",
         ]
@@ -85,8 +85,8 @@ def shelf(live_server_process: Server) -> Shelf:
     """Two books in the running house."""
     agent = Caller(live_server_process.token("deploy-7"), address=live_server_process.url)
     book, hostile = fill(agent), fill(agent, HOSTILE, "hostile")
-    leave(agent, book)
-    leave(agent, hostile, HOSTILE)
+    permission(agent, book)
+    permission(agent, hostile, HOSTILE)
     incidents = {}
     for one, words in ((book, ""), (hostile, HOSTILE)):
         incidents[one.session] = live_server_process.run(
@@ -198,7 +198,7 @@ def test_the_box_goes_to_a_reference(
     shelf: Shelf, browser_page: Page, complaints: list[str]
 ) -> None:
     page = signed_in(browser_page, shelf, complaints)
-    page.goto(f"{shelf.server.url}/audit/")
+    page.goto(f"{shelf.server.url}/search/")
     page.keyboard.press("/")
     expect(page.locator("#go")).to_be_focused()
     page.keyboard.type(REFERENCE)

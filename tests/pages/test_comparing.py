@@ -60,7 +60,7 @@ def test_every_call_of_both_stands_in_one_line_and_in_order(
 
 def call(number: int, intent: str, **more: Any) -> Call:
     effect = SimpleNamespace(
-        id=number, tool="t", intent_digest=intent, outcome="ok", attempt_count=1, leave="used"
+        id=number, tool="t", intent_digest=intent, outcome="ok", attempt_count=1, permission="used"
     )
     return Call(effect, "acknowledged", **more)
 
@@ -128,7 +128,7 @@ def test_two_sessions_are_laid_side_by_side(house: House, agent: Caller) -> None
     assert "6 calls in both sessions" in " ".join(page.replace("</b>", "").split())
     assert "&lt;script&gt;a" in page
     assert "<script>a" not in page
-    assert f"{MIN_COLLAPSED} calls alike" not in viewer.get(url, {"whole": "1"}).text
+    assert f"{MIN_COLLAPSED} calls alike" not in viewer.get(url, {"all": "1"}).text
     assert (
         "file.read" not in viewer.get(url, {"only": "differences"}).text.partition('id="calls"')[2]
     )
@@ -166,7 +166,7 @@ def test_waiting_and_reviewers_are_compared(house: House, agent: Caller) -> None
     sessions = [Session.objects.get(key=key) for key in effects]
     url = reverse("session_diff", args=[one.id for one in sessions])
     (line,) = house.client("viewer").get(url, {"view": "json"}).json()["lines"]
-    assert line["differs"] == ["leave", "reviewers"]
+    assert line["differs"] == ["permission", "reviewers"]
     assert (line["left"]["reviewers"], line["right"]["reviewers"]) == (["rita"], ["carol"])
     assert gate.decided_at_us is not None
     assert line["left"]["waited_us"] == gate.decided_at_us - gate.requested_at_us

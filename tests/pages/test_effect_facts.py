@@ -49,7 +49,7 @@ def lived(desk: Desk) -> dict[str, Any]:
     gate = desk.gate(planned)
     with transaction.atomic():
         votes.extend_deadline(gate, desk.person("rita"))
-    desk.answer(gate, "rita", "return", "name the ticket first")
+    desk.answer(gate, "rita", "request_changes", "name the ticket first")
     planned = desk.plan()
     desk.agent.post(f"/gates/{desk.gate(planned).id}/cancel")
     planned = desk.plan()
@@ -86,8 +86,8 @@ def test_what_people_and_gatebook_say_of_an_effect_is_known(desk: Desk) -> None:
         "gate.revoked",
     } <= told
     assert {
-        "hold.set",
-        "hold.lifted",
+        "stop.set",
+        "stop.lifted",
         "exemption.used",
         "effect.granted",
         "effect.acknowledged",
@@ -97,7 +97,7 @@ def test_what_people_and_gatebook_say_of_an_effect_is_known(desk: Desk) -> None:
 
 def test_the_same_words_reported_by_an_agent_move_nothing_and_it_is_said(desk: Desk) -> None:
     effect = desk.plan()
-    kinds = ("gate.cancelled", "gate.ruled", "effect.granted", "hold.lifted")
+    kinds = ("gate.cancelled", "gate.ruled", "effect.granted", "stop.lifted")
     items = [
         {"id": new_key(), "kind": kind, "session": "s-1", "effect_key": "e-1"} for kind in kinds
     ]

@@ -77,17 +77,17 @@ def test_an_effect_without_a_plan_says_what_is_missing(viewer: Client, book: Boo
     assert "plan not arrived" in words(viewer.get(reverse("session", args=[book.session])))
 
 
-def test_a_breach_of_leave_stands_out(viewer: Client, book: Book) -> None:
+def test_a_violation_of_permission_stands_out(viewer: Client, book: Book) -> None:
     Effect.objects.filter(id=book.effects["ok"]).update(
-        leave="bypassed", leave_basis="policy", violates=True
+        permission="bypassed", permission_basis="policy", violates=True
     )
     row = writer.load_effects([book.effects["ok"]])[book.effects["ok"]]
-    writer.record_violations([writer.Violation(row, "executed_without_leave")], now_us())
+    writer.record_violations([writer.Violation(row, "executed_without_permission")], now_us())
     page = effect_page(viewer, book, "ok")
     assert "Ran without approval: acknowledged" in page
     assert "Executed without approval." not in page  # said once
     assert "1 violation" in words(viewer.get(reverse("session", args=[book.session])))
-    assert "bypassed, policy" in words(viewer.get("/audit/?q=leave:bypassed"))
+    assert "bypassed, policy" in words(viewer.get("/search/?q=permission:bypassed"))
 
 
 def test_every_fact_is_there_and_its_body_byte_for_byte(viewer: Client, book: Book) -> None:

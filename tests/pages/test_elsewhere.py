@@ -136,10 +136,12 @@ def test_of_a_project_of_strangers_and_of_what_is_somebodys_alone_nothing_is_tol
 def test_a_link_to_a_search_says_which_project_it_is_of(
     house: House, book: Book, agent: Caller, both: Client
 ) -> None:
-    shown = page(house.client("viewer"), f"{reverse('audit_link')}?q=effect+tool:git.push+since:7d")
+    shown = page(
+        house.client("viewer"), f"{reverse('search_link')}?q=effect+tool:git.push+since:7d"
+    )
     address = html.unescape(re.findall(r"<textarea[^>]*>([^<]+)</textarea>", shown)[0])
     assert parse_qs(urlsplit(address).query)[PROJECT_PARAMETER] == ["default"]
-    path = f"{reverse('audit')}?{urlsplit(address).query}"
+    path = f"{reverse('search')}?{urlsplit(address).query}"
     there = page(house.client("viewer"), path)
     assert "<b>1 effect</b>" in there or "effects</b>" in there
 
@@ -151,10 +153,10 @@ def test_a_link_to_a_search_says_which_project_it_is_of(
     assert rows.findall(found) == rows.findall(there) != []
     stranger = page(house.client("neighbour"), path, 404)
     assert "default" not in stranger.partition("<main")[2].partition("<footer")[0]
-    assert page(both, reverse("audit"))  # in "default" now, where it was opened
+    assert page(both, reverse("search"))  # in "default" now, where it was opened
 
 
 def test_the_switch_leads_nowhere_else(house: House, both: Client) -> None:
     for path in ("https://evil.example/", "//evil.example/", "javascript:alert(1)", ""):
         assert switch(both, house.project, next=path) == reverse("home")
-    assert switch(both, house.project, next="/audit/?q=effect") == "/audit/?q=effect"
+    assert switch(both, house.project, next="/search/?q=effect") == "/search/?q=effect"

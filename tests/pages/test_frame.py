@@ -113,7 +113,7 @@ def test_the_journal_belongs_to_the_room_of_the_audit(house: House) -> None:
     rail = (
         page(house.client("viewer"), "/journal/").partition('id="rail"')[2].partition("</nav>")[0]
     )
-    assert re.findall(r'href="([^"]+)"\s+aria-current', rail) == ["/audit/"]
+    assert re.findall(r'href="([^"]+)"\s+aria-current', rail) == ["/search/"]
 
 
 def test_every_page_of_a_project_says_that_it_observes_and_how_fresh_it_is(house: House) -> None:
@@ -255,8 +255,8 @@ def test_an_unknown_host_is_a_400() -> None:
 @pytest.mark.parametrize(
     ("columns", "word"),
     [
-        ({"state": "planned", "leave": "granted"}, "planned"),
-        ({"state": "planned", "leave": "pending"}, "awaiting approval"),
+        ({"state": "planned", "permission": "granted"}, "planned"),
+        ({"state": "planned", "permission": "pending"}, "awaiting approval"),
         ({"state": "dispatched", "deadline_us": None}, "dispatched"),
         ({"state": "dispatched", "deadline_us": 9}, "dispatched"),
         ({"state": "dispatched", "deadline_us": 5}, "unknown"),

@@ -66,12 +66,12 @@ def pages(book: Book) -> list[str]:
         reverse("task", args=[book.task]),
         reverse("effect", args=[book.effects["ok"]]),
         reverse("effect", args=[book.effects["rejected"]]),
-        "/audit/",
-        "/audit/?q=state:[failed,unknown]+tool:deploy.run+since:7d+until:0m",
-        "/audit/?q=agent:deploy-7+environment:prod+since:7d&facets=1",
-        "/audit/?q=key:ok+leave:used",
-        "/audit/?q=event",
-        "/audit/?q=session+agent:deploy-7+|+group+status,agent",
+        "/search/",
+        "/search/?q=state:[failed,unknown]+tool:deploy.run+since:7d+until:0m",
+        "/search/?q=agent:deploy-7+environment:prod+since:7d&facets=1",
+        "/search/?q=key:ok+permission:used",
+        "/search/?q=event",
+        "/search/?q=session+agent:deploy-7+|+group+status,agent",
         "/go/?id=nothing",
         "/go/?id=00000000-0000-4000-8000-000000000000",
         f"/go/?id={'0' * 64}",
@@ -219,7 +219,7 @@ def test_a_session_of_five_thousand_effects_is_a_light_page(
     number, content = asked(viewer, reverse("session", args=[book.session]) + f"?at={oldest}")
     assert number <= MOST
     assert f'id="{oldest}"'.encode() in content
-    assert len(asked(viewer, "/audit/")[1]) < 100_000
+    assert len(asked(viewer, "/search/")[1]) < 100_000
     # As the benchmark writes them: every row with a task, an agent's clock far from ours, and its
     # tries.
     (batch,) = Writer("measured", sessions=1, rich=True).mixed(1)
@@ -282,7 +282,7 @@ def test_hidden_characters_are_shown(viewer: Client, agent: Caller, book: Book) 
     for url in (
         reverse("effect", args=[effect["id"]]),
         reverse("session", args=[book.session]),
-        "/audit/",
+        "/search/",
     ):
         page = viewer.get(url).content.decode()
         assert "[U+202E]" in page
@@ -291,7 +291,7 @@ def test_hidden_characters_are_shown(viewer: Client, agent: Caller, book: Book) 
             assert character not in page
 
 
-LISTS = ("/sessions/", "/audit/", "/go/", "SESSION", "TIMELINE", "TASK", "EFFECT")
+LISTS = ("/sessions/", "/search/", "/go/", "SESSION", "TIMELINE", "TASK", "EFFECT")
 VALUES = st.one_of(
     st.sampled_from(
         [
@@ -342,7 +342,7 @@ QUERIES = st.lists(
                         "session",
                         "repository",
                         "ref",
-                        "leave",
+                        "permission",
                         "until",
                     ),
                     *("text", "parent", "fact", "since"),

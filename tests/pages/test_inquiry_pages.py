@@ -321,17 +321,17 @@ def test_every_url_with_an_id_is_not_found_across_the_wall(house: House, book: B
             "a neighbour's handle leads nowhere"
         )
     assert str(theirs.session) not in viewer.get("/sessions/").content.decode()
-    assert "neighbour" not in words(viewer.get("/audit/"))
+    assert "neighbour" not in words(viewer.get("/search/"))
     other_key = Session.objects.filter(project=house.other).first()
     assert other_key is not None
-    assert "There is no session" in words(viewer.get("/audit/", {"q": f"session:{other_key}"}))
+    assert "There is no session" in words(viewer.get("/search/", {"q": f"session:{other_key}"}))
 
 
 def test_strangers_are_sent_to_sign_in(client: Client, book: Book) -> None:
     for url in (
         "/sessions/",
         f"/sessions/{book.session}/",
-        "/audit/",
+        "/search/",
         "/go/?id=e_1",
         f"/artifacts/{book.artifact}/",
     ):

@@ -29,7 +29,7 @@ def viewer(house: House) -> Client:
 
 def page_of(viewer: Client, text: str, **more: str) -> str:
     """The page that answers a query."""
-    answer = viewer.get("/audit/", {"q": text, **more})
+    answer = viewer.get("/search/", {"q": text, **more})
     assert answer.status_code == 200, (text, answer.content)
     return answer.content.decode()
 
@@ -54,7 +54,7 @@ NARROWED = [
     ("state:planned session:deploy-web", {"planned"}),
     ("repository:web ref_class:production", {"planned", "ok"}),
     ("ref:main environment:prod", {"planned", "ok"}),
-    ("leave:granted", {"planned", "superseded"}),
+    ("permission:granted", {"planned", "superseded"}),
     (f"reference:{REFERENCE}", {"ok"}),
     ("key:rejected", {"rejected"}),
     ("is:violating", set()),
@@ -71,7 +71,7 @@ def test_a_query_narrows(viewer: Client, book: Book) -> None:
     effect = Effect.objects.get(id=book.effects["ok"])
     assert found(viewer, book, f"intent:{effect.intent_digest}") == {"ok"}
     for typed in (f" {effect} ", str(effect.id), REFERENCE):  # nothing but an id goes there
-        assert viewer.get("/audit/", {"q": typed}).headers["Location"] == f"/effects/{effect.id}/"
+        assert viewer.get("/search/", {"q": typed}).headers["Location"] == f"/effects/{effect.id}/"
 
 
 # What is asked, the sentence about it, and the character (from 1) that it is about; 0 for the query
@@ -98,7 +98,7 @@ def test_nonsense_is_told_where_it_stands_and_nothing_is_searched(
 ) -> None:
     for asked, sentence, character in NONSENSE:
         with explained() as plans:
-            answer = viewer.get(f"/audit/?{asked}")
+            answer = viewer.get(f"/search/?{asked}")
         page = unescape(re.sub(r"<span[^>]*>|</span>", "", answer.content.decode()))
         assert answer.status_code == 400, asked
         assert sentence in page, asked
@@ -110,7 +110,7 @@ def test_nonsense_is_told_where_it_stands_and_nothing_is_searched(
         )
         text = parse_qs(asked).get("q", [""])[0]
         assert f'value="{text}"' in page or "\0" in text, asked
-    page = viewer.get("/audit/?q=tool:x state:odd").content.decode()
+    page = viewer.get("/search/?q=tool:x state:odd").content.decode()
     assert re.search(r"<mark\s*><span", page)
     assert ">odd</span></mark>" in page
 
@@ -149,7 +149,10 @@ def test_pages_of_a_search_meet_without_gap_or_overlap(
     viewer: Client, agent: Caller, book: Book
 ) -> None:
     many(agent, "long", 130, answered=130)
-    for query in ("/audit/?q=session:long", "/audit/?q=session:long+state:[unknown,acknowledged]"):
+    for query in (
+        "/search/?q=session:long",
+        "/search/?q=session:long+state:[unknown,acknowledged]",
+    ):
         url, seen = query, []
         for _ in range(9):
             page = viewer.get(url).content.decode()
@@ -158,14 +161,14 @@ def test_pages_of_a_search_meet_without_gap_or_overlap(
             older = re.search(r'rel="next" href="([^"]+)"', page)
             if older is None:
                 break
-            url = "/audit/" + unescape(older[1])
+            url = "/search/" + unescape(older[1])
         numbers = [int(handle[2:]) for handle in seen]
         assert len(numbers) == len(set(numbers)) == 130
         assert numbers == sorted(numbers, reverse=True)
         newer = re.search(r'rel="prev" href="([^"]+)"', page)
         assert newer
         back = re.findall(
-            r'id="e_(\d+)"', viewer.get("/audit/" + unescape(newer[1])).content.decode()
+            r'id="e_(\d+)"', viewer.get("/search/" + unescape(newer[1])).content.decode()
         )
         assert [int(one) for one in back] == numbers[50:100]
 
@@ -175,7 +178,7 @@ def test_a_search_by_slow_fields_says_how_far_it_looked(
 ) -> None:
     monkeypatch.setattr(execute, "SLOW_WINDOW", 5)
     first = Effect.objects.order_by("opened_position")[0].opened_position
-    url, names, pages, before = "/audit/?q=environment:prod", set[str](), 0, first
+    url, names, pages, before = "/search/?q=environment:prod", set[str](), 0, first
     while (
         before >= first
     ):  # below there is nothing, and on PostgreSQL positions begin where the last test ended
@@ -189,7 +192,7 @@ def test_a_search_by_slow_fields_says_how_far_it_looked(
         if further is None:
             break
         pages, before = pages + 1, int(further[2])
-        url = "/audit/" + unescape(further[1])
+        url = "/search/" + unescape(further[1])
     assert names == {"planned", "ok"}
     assert pages > 3
 

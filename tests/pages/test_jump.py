@@ -95,7 +95,7 @@ def test_what_names_nothing_says_what_was_tried(viewer: Client, book: Book) -> N
 def test_an_intent_digest_leads_to_a_search(viewer: Client, book: Book) -> None:
     effect = Effect.objects.get(id=book.effects["error"])
     page = viewer.get("/go/", {"id": effect.intent_digest}).content.decode()
-    link = re.search(r'href="(/audit/\?q=intent[^"]+)"', page)
+    link = re.search(r'href="(/search/\?q=intent[^"]+)"', page)
     assert link
     assert f"/effects/{effect.id}/" in viewer.get(link[1]).content.decode()
 

@@ -221,13 +221,13 @@ def test_a_session_without_effects_says_so(viewer: Client, agent: Caller) -> Non
         assert "No effect has been planned" in lanes(viewer, UUID(opened["id"]), view=view)
 
 
-def test_leases_beats_and_what_a_worker_left_stand_beside_the_effects(
+def test_leases_heartbeats_and_what_a_worker_left_stand_beside_the_effects(
     viewer: Client, agent: Caller
 ) -> None:
     opened = agent.session("leased", mode="leased")
     lease = agent.post("/leases", {"session": opened["id"], "process": "w1"}).json()
-    beat = {"beats": [{"lease": lease["id"], "epoch": lease["epoch"], "progress": "1"}]}
-    assert agent.client.post("/beats", json=beat).status_code == 200
+    heartbeat = {"heartbeats": [{"lease": lease["id"], "epoch": lease["epoch"], "progress": "1"}]}
+    assert agent.client.post("/heartbeats", json=heartbeat).status_code == 200
     agent.plan("one", "leased", lease_epoch=lease["epoch"])
     written = agent.post(
         f"/sessions/{opened['id']}/checkpoints",

@@ -27,8 +27,8 @@ def fact(kind: str, at_s: int, **facts: int) -> SessionEvent:
     return SessionEvent(at_s * 1_000_000, kind, at_s, json.dumps(facts), 1)
 
 
-def test_a_silence_begins_with_the_last_beat_and_ends_where_somebody_else_takes_over() -> None:
-    beside = [
+def test_a_silence_begins_with_the_last_heartbeat_and_ends_where_somebody_else_takes_over() -> None:
+    session_events = [
         fact("lease.acquired", 0, ttl_s=60),
         fact("session.silent", 190, since_us=100_000_000),
         fact("session.heard", 200),
@@ -40,31 +40,36 @@ def test_a_silence_begins_with_the_last_beat_and_ends_where_somebody_else_takes_
     end = 700_000_000
     silences = [
         (one.starts_us // 10**6, one.ends_us // 10**6, one.heard)
-        for one in find_silences(beside, end)
+        for one in find_silences(session_events, end)
     ]
     assert silences == [(100, 200, True), (300, 450, False), (500, 700, False)]
     # Each crashed when its lease ran out unheard, not when that was found out.
-    assert [one.crash_us for one in lease_spans(beside, end)] == [360_000_000, 560_000_000]
-    drawn = draw_timeline(TimelineWindow("server", beside=beside, now_us=end), str, running=True)
+    assert [one.crash_us for one in lease_spans(session_events, end)] == [360_000_000, 560_000_000]
+    drawn = draw_timeline(
+        TimelineWindow("server", session_events=session_events, now_us=end), str, running=True
+    )
     assert drawn is not None
     assert drawn.inner.count('class="fenced"') == 3
     last_bar, first_crash = drawn.inner.rindex('class="lease"'), drawn.inner.index('class="crash"')
     assert last_bar < first_crash  # no later holder's bar covers it
 
 
-def test_a_minute_of_beats_stands_within_what_is_shown() -> None:
+def test_a_minute_of_heartbeats_stands_within_what_is_shown() -> None:
     """A minute began before its first fact, and the present one is not over."""
     acquired = SessionEvent(45 * 10**6, "lease.acquired", 1, "{}", 1)
     found = TimelineWindow(
-        "server", beside=[acquired], minutes=[(0, 2, 0), (60 * 10**6, 1, 0)], now_us=70 * 10**6
+        "server",
+        session_events=[acquired],
+        minutes=[(0, 2, 0), (60 * 10**6, 1, 0)],
+        now_us=70 * 10**6,
     )
     drawn = draw_timeline(found, str, running=True)
     assert drawn is not None
-    lease, *beats = [
+    lease, *heartbeats = [
         float(x) for x in re.findall(r'class="(?:lease|beat)" x="([\d.]+)"', drawn.inner)
     ]
     present = float(re.findall(r'class="now" x1="([\d.]+)"', drawn.inner)[0])
-    assert [lease - 1.5 <= x <= present for x in beats] == [True, True]
+    assert [lease - 1.5 <= x <= present for x in heartbeats] == [True, True]
 
 
 def test_names_of_marks_meet_no_other_mark_and_stay_in_the_drawing() -> None:
@@ -73,7 +78,7 @@ def test_names_of_marks_meet_no_other_mark_and_stay_in_the_drawing() -> None:
         SessionEvent(at * 10**6, "checkpoint.written", at, "{}", 1) for at in (300, 340, 360, 990)
     ]
     drawn = draw_timeline(
-        TimelineWindow("server", beside=[acquired, *marks], now_us=10**9), str, running=True
+        TimelineWindow("server", session_events=[acquired, *marks], now_us=10**9), str, running=True
     )
     assert drawn is not None
     lane = drawn.inner.partition(">events<")[2]

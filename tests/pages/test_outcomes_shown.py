@@ -32,7 +32,7 @@ def told(house: House) -> dict[str, dict[str, str]]:
         bypassed = agent.plan("by", arguments={"ref": "by"})
         report(agent, bypassed)
         waits = agent.plan("waits", arguments={"ref": "waits"})
-    assert desk.effect(bypassed).leave == "bypassed"
+    assert desk.effect(bypassed).permission == "bypassed"
     return {"error": failed, "bypassed": bypassed, "waits": waits}
 
 
@@ -55,7 +55,7 @@ def report(agent: Caller, effect: dict[str, str]) -> None:
     assert "refused" not in answer.text, answer.text
 
 
-def test_no_list_gives_an_error_or_a_breach_the_mark_of_success(
+def test_no_list_gives_an_error_or_a_violation_the_mark_of_success(
     house: House, told: dict[str, dict[str, str]]
 ) -> None:
     viewer = house.client("viewer")
@@ -66,7 +66,7 @@ def test_no_list_gives_an_error_or_a_breach_the_mark_of_success(
         reverse("session_timeline", args=[session]),
         reverse("session_resume", args=[session]),
         reverse("effect_chain", args=[told["waits"]["id"]]),
-        reverse("audit") + "?q=effect",
+        reverse("search") + "?q=effect",
         reverse("session", args=[session]) + "?asof=0s",
     ]
     for name, tool in (("error", "test.run"), ("bypassed", "git.push")):

@@ -108,15 +108,21 @@ def test_the_tools_of_other_projects_stay(house: House) -> None:
             "tools:\n  a: {class: read_only, reversibility: reversible}",
             "Use `read` with `read_only`",
         ),
-        ("tools:\n  a: {class: opaque}\n  a: {class: keyed}", "Line 3: `tools` has `a` twice"),
+        (
+            "tools:\n  a: {class: opaque}\n  a: {class: idempotency_key}",
+            "Line 3: `tools` has `a` twice",
+        ),
         (
             "tools:\n  a: {class: opaque, key_window_s: 60}",
             "Line 2: .*key_window_s but is not keyed",
         ),
-        ("tools:\n  a: {class: keyed, key_window_s: 0}", "Line 2: .*1 to 31536000 seconds"),
+        (
+            "tools:\n  a: {class: idempotency_key, key_window_s: 0}",
+            "Line 2: .*1 to 31536000 seconds",
+        ),
         ("tools:\n  a: {class: probeable, probe: false}", "Line 2: .*which requires `probe`"),
         (
-            "tools:\n  a: {class: natural, probe: sometimes}",
+            "tools:\n  a: {class: idempotent, probe: sometimes}",
             "Line 2: probe of tool 'a' must be true or false",
         ),
         ("tools:\n  a: {class: opaque, probe: true}", "Line 2: .*is opaque but has probe"),
@@ -125,9 +131,12 @@ def test_the_tools_of_other_projects_stay(house: House) -> None:
             "tools:\n  a: {class: compensable, undo: regret}",
             "Line 2: .*Choose one of key, reference",
         ),
-        ("tools:\n  a: {class: keyed, max_attempts: 0}", "Line 2: .*max_attempts 0. Use 1 to 100"),
         (
-            "tools:\n  a: {class: keyed, max_probes: many}",
+            "tools:\n  a: {class: idempotency_key, max_attempts: 0}",
+            "Line 2: .*max_attempts 0. Use 1 to 100",
+        ),
+        (
+            "tools:\n  a: {class: idempotency_key, max_probes: many}",
             "Line 2: max_probes of tool 'a' must be a whole number",
         ),
         ("tools:\n  1: {class: opaque}", "Line 2: every key of `tools` must be text"),

@@ -108,7 +108,7 @@ def test_a_draft_comes_into_force_without_javascript(
     page.get_by_role("link", name="in force…").click()
     page.get_by_label("Enforce").check()
     page.get_by_role("button", name="in force").click()
-    expect(page.locator(".said")).to_contain_text("is in force now, in mode enforce.")
+    expect(page.locator(".flash")).to_contain_text("is in force now, in mode enforce.")
     expect(
         page.get_by_text("once 7 were planned within 1 h with this tool by the agent")
     ).to_be_visible()
@@ -132,10 +132,10 @@ def test_an_exemption_is_granted_and_revoked_without_javascript(
     page.get_by_label("to confirm").fill(code_in(page.content()))
     page.get_by_label("Your password").fill(server.password)
     page.get_by_role("button", name="Grant exemption").click()
-    expect(page.locator(".said")).to_contain_text("until the exemption ends.")
+    expect(page.locator(".flash")).to_contain_text("until the exemption ends.")
     page.get_by_role("link", name="Revoke the exemption of deploy.*").click()
     page.get_by_role("button", name="End exemption").click()
-    expect(page.locator(".said")).to_contain_text("The rules require approval again")
+    expect(page.locator(".flash")).to_contain_text("The rules require approval again")
     expect(page.get_by_role("link", name="Revoke the exemption of deploy.*")).to_have_count(0)
 
 

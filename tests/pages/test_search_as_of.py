@@ -20,7 +20,7 @@ QUERIES = (
     "state:planned",
     "state:dispatched OR state:unknown",
     "outcome:ok -tool:git.push",
-    "attempts:>0 leave:used",
+    "attempts:>0 permission:used",
     "attempts:>0 since:30d",
     "changed_at:1h",
     "is:violating OR has:reference",
@@ -103,12 +103,12 @@ def test_the_page_shows_the_moment_and_refuses_one_that_has_not_come(
 ) -> None:
     viewer: Client = house.client("viewer")
     position = Entry.objects.order_by("-position").values_list("position", flat=True)[0]
-    page = viewer.get("/audit/", {"q": f"state:planned asof:#{position}"})
+    page = viewer.get("/search/", {"q": f"state:planned asof:#{position}"})
     assert page.status_code == 200
     assert "/effects/" in page.content.decode()
     with pytest.raises(QueryError, match="does not exist yet"):
         execute.compile_query(f"asof:#{position + 10**12}", house.project, now_us())
-    refused = viewer.get("/audit/", {"q": "state:planned asof:2126-01-01"})
+    refused = viewer.get("/search/", {"q": "state:planned asof:2126-01-01"})
     assert refused.status_code == 400
     assert "is in the future" in refused.content.decode()
     with pytest.raises(
@@ -116,7 +116,7 @@ def test_the_page_shows_the_moment_and_refuses_one_that_has_not_come(
     ):  # a link with it would show something else tomorrow
         execute.compile_query(f"asof:#{position}@2h", house.project, now_us())
     for since in ("999999w", "0001-01-01"):
-        for name in ("audit", "audit_link"):
+        for name in ("audit", "search_link"):
             assert viewer.get(reverse(name), {"q": f"effect since:{since}"}).status_code == 200
 
 
@@ -128,7 +128,7 @@ def test_a_page_says_so_when_too_much_changes_while_it_is_read(
 
     monkeypatch.setattr(past, "find_changed_during_read", too_much)
     answer = house.client("viewer").get(
-        "/audit/", {"q": f"effect asof:#{settled_position.load_settled_position()}"}
+        "/search/", {"q": f"effect asof:#{settled_position.load_settled_position()}"}
     )
     assert answer.status_code == 400
     assert "Too much changed while searching" in answer.content.decode()

@@ -29,7 +29,7 @@ def endless(*_: Any, **__: Any) -> Any:
 PAGES: dict[
     str, tuple[str, Any, str]
 ] = {  # page -> its address, and what is made endless behind it
-    "audit": ("/audit/?q=tool:mail.send", execute, "page_stages"),
+    "audit": ("/search/?q=tool:mail.send", execute, "page_stages"),
     "sessions": ("/sessions/?status=running", filters.SessionFilter, "is_valid"),
     "session": ("/sessions/{session}/?tool=mail.send", effect_table, "load_timeline_page"),
     "timeline": ("/sessions/{session}/timeline/", effect_table, "load_timeline_page"),
@@ -75,11 +75,11 @@ def test_the_question_still_stands_in_the_form(
 ) -> None:
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.3
     monkeypatch.setattr(execute, "disjoint_querysets", endless)
-    answer = house.client("viewer").get("/audit/?q=tool:mail.send state:failed since:7d")
+    answer = house.client("viewer").get("/search/?q=tool:mail.send state:failed since:7d")
     assert 'value="tool:mail.send state:failed since:7d"' in answer.text
     assert "No results" not in answer.text
     assert (
-        'href="/audit/?q=tool%3Amail.send+state%3Afailed+since%3A1h"' in answer.text
+        'href="/search/?q=tool%3Amail.send+state%3Afailed+since%3A1h"' in answer.text
     )  # narrower, by a click
 
 
@@ -136,7 +136,7 @@ def test_one_person_cannot_take_all_the_connections(house: House, book: Book) ->
     with ExitStack() as stack:
         for _ in range(time_limit.MAX_SEARCHES_PER_USER):
             stack.enter_context(time_limit.limit_search(person))
-        for page in ("/audit/?q=tool:mail.send", "/sessions/"):
+        for page in ("/search/?q=tool:mail.send", "/sessions/"):
             answer = client.get(page)
             assert answer.status_code == 429
             assert "8 searches running" in answer.text
@@ -151,16 +151,16 @@ def test_queries_of_others_take_two_places_and_nobody_takes_both(
     settings.GATEBOOK_SEARCH_PLACES = 2
     client, author = house.client("viewer"), 10**9
     monkeypatch.setattr(query_slots, "_running", {author})  # one of another's runs
-    assert client.get("/audit/?q=tool:mail.send").status_code == 200
+    assert client.get("/search/?q=tool:mail.send").status_code == 200
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.2
     with pytest.raises(time_limit.NoSlot), time_limit.limit_search(author, in_turn=True):
         raise AssertionError("an author has one place")
     query_slots._running.add(author + 1)
-    answer = client.get("/audit/?q=tool:mail.send")
+    answer = client.get("/search/?q=tool:mail.send")
     assert answer.status_code == 429
     assert "The server is busy with other searches" in answer.text
     assert 'value="tool:mail.send"' in answer.text
-    bars = client.get("/audit/?q=tool:mail.send&part=overview", headers={"HX-Request": "true"})
+    bars = client.get("/search/?q=tool:mail.send&part=overview", headers={"HX-Request": "true"})
     assert (bars.status_code, "Load histogram and facets" in bars.text) == (
         422,
         True,
@@ -171,7 +171,7 @@ def test_queries_of_others_take_two_places_and_nobody_takes_both(
         client.get(f"/sessions/{book.session}/").status_code == 200
     )  # pages do not wait for queries
     query_slots._running.discard(author)
-    assert client.get("/audit/?q=tool:mail.send").status_code == 200
+    assert client.get("/search/?q=tool:mail.send").status_code == 200
     assert query_slots._running == {author + 1}
 
 
@@ -212,7 +212,7 @@ def test_processes_share_the_places(
 ) -> None:
     settings.GATEBOOK_SEARCH_PLACES = 2
     client, author = house.client("viewer"), house.members["viewer"].user.pk
-    page = "/audit/?q=tool:mail.send"
+    page = "/search/?q=tool:mail.send"
     with ThreadPoolExecutor(1) as other:  # whose connection is another, as another process's is
 
         def hold(statement: str, *parameters: int) -> list[Any]:

@@ -41,7 +41,8 @@ def test_whose_connection_is_lost_lets_the_processor_go_too(
 
 
 @pytest.mark.parametrize(
-    ("processors", "said", "number"), [(1, 0, 1), (2, 0, 1), (3, 0, 2), (64, 0, 2), (2, 5, 5)]
+    ("processors", "field_history", "number"),
+    [(1, 0, 1), (2, 0, 1), (3, 0, 2), (64, 0, 2), (2, 5, 5)],
 )
 def test_searches_leave_a_processor_to_those_who_write(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, processors: int, said: int, number: int
@@ -76,7 +77,7 @@ def test_long_reads_share_one_processor(
             return begun
 
         long = waiting()
-        for page in ("/audit/?q=tool:mail.send", f"/sessions/{book.session}/"):
+        for page in ("/search/?q=tool:mail.send", f"/sessions/{book.session}/"):
             assert client.get(page).status_code == 200
         clock.now = 119.0
         other.leave()

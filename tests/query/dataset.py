@@ -160,7 +160,7 @@ def _effect(
     random: Random, n: int, position: int, session: Session, repositories: list[Any]
 ) -> Effect:
     state = random.choice(states.STATES)
-    leave = random.choice(states.PERMISSIONS_OF_STATE[state])
+    permission = random.choice(states.PERMISSIONS_OF_STATE[state])
     planned = random.choice([None, START_US + n * 60 * US])
     dispatched = None if state in ("planned", "superseded") else START_US + n * 60 * US + 5
     settled = (
@@ -182,8 +182,8 @@ def _effect(
         environment=random.choice(["", "prod", "main"]),
         state=state,
         outcome=random.choice(states.OUTCOME_OF_STATE[state]),
-        leave=leave,
-        leave_basis=random.choice(["observe", "policy"]),
+        permission=permission,
+        permission_basis=random.choice(["observe", "policy"]),
         attempt_count=random.choice([1, 1, 2, 5]) if dispatched else 0,
         resolution="" if dispatched or state not in ("acknowledged", "failed") else "happened",
         external_reference=random.choice(["", "", "https://forge.example/pull/17", "a..b"]),

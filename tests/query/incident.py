@@ -20,7 +20,7 @@ from tests.approvals.confirm_helpers import proved
 from tests.approvals.inbox_scenario import RULES, Desk
 
 US = 1_000_000
-LEAVE_S = 600  # of an exemption: far longer than any test takes, and shorter than a gate waits
+PERMISSION_S = 600  # of an exemption: far longer than any test takes, and shorter than a gate waits
 PULL = "https://forge.example/web/pull/17"
 ISSUE = "https://forge.example/web/issues/4"
 NOTES = """  - id: notes
@@ -96,7 +96,7 @@ def tell(desk: Desk) -> Told:
     own = plan("own", tool="note.write", arguments={"text": "mine"})
     assert desk.answer(desk.gate(own), "reviewer").refusal is None
     plan("waiting", tool="git.push", arguments={"ref": "c"})
-    # Run without leave; other arguments reported than those that were approved.
+    # Run without permission; other arguments reported than those that were approved.
     plan("ran", tool="git.push", arguments={"ref": "d"}, target=TARGET)
     other = {
         "kind": "effect.planned",
@@ -112,7 +112,7 @@ def tell(desk: Desk) -> Told:
             tool="deploy",
             rule="deploy",
             reason="a release is going on",
-            ends_at_us=now_us() + LEAVE_S * US,
+            ends_at_us=now_us() + PERMISSION_S * US,
             user=desk.user("administrator"),
             **proved(),
         )
@@ -125,7 +125,7 @@ def tell(desk: Desk) -> Told:
             tool="git.push",
             rule="push",
             reason="a release is going on",
-            ends_at_us=now_us() + LEAVE_S * US,
+            ends_at_us=now_us() + PERMISSION_S * US,
             user=desk.person("dan", "operator").user,
             **proved(),
         )
@@ -140,8 +140,8 @@ def tell(desk: Desk) -> Told:
     report(desk, late)
     plan("later", tool="deploy", arguments={"version": 2})
     with time_machine.travel(
-        time.time() + 2 * LEAVE_S
-    ):  # when its leave is over, and the ledger takes the exemption away
+        time.time() + 2 * PERMISSION_S
+    ):  # when its permission is over, and the ledger takes the exemption away
         report(desk, {"kind": "effect.dispatched", "effect_key": "later", "attempt": 1})
     # A key that came again with other content, and a writer without its lease.
     item = {
@@ -182,7 +182,7 @@ def go_on(told: Told) -> None:
             tool="git.push",
             rule="push",
             reason="another release",
-            ends_at_us=now_us() + LEAVE_S * US,
+            ends_at_us=now_us() + PERMISSION_S * US,
             user=desk.user("administrator"),
             **proved(),
         )

@@ -150,7 +150,7 @@ def test_a_new_match_is_told_once_to_its_owner_and_old_ones_never(
     assert Outbox.objects.get(topic="alert").deduplication_key == Notification.objects.get().key
     address = str(letter.body).split()[-1]
     assert re.search(r"asof%3A%23\d+%402", address)
-    found = house.client("operator").get(address[address.index("/audit/") :]).content.decode()
+    found = house.client("operator").get(address[address.index("/search/") :]).content.decode()
     assert handle(new) in found
     assert "planned" in found.partition("<tbody")[2]  # as it stood then
     page = unescape(
@@ -225,7 +225,7 @@ def test_gates_exemptions_sessions_and_words_are_watched_as_well(desk: Desk, wat
     call_command("update_search_index", verbosity=0)  # what is not read yet is not passed over
     assert told() == [("operator@example.org", "Gatebook: 1 new effect: “Words”")]
     desk.answer(gate, "reviewer", "deny", "not today")
-    assert alert_runner.run_alerts().told == 0
+    assert alert_runner.run_alerts().notified == 0
     known = {one.query_id: list(alerts.known_positions(one)) for one in Alert.objects.all()}
     assert (known[gates.pk], len(known[words.pk])) == ([], 1)
 
@@ -233,7 +233,7 @@ def test_gates_exemptions_sessions_and_words_are_watched_as_well(desk: Desk, wat
 def test_what_was_done_again_is_told_of_when_it_was_compared(
     house: House, agent: Caller, watch: Watch
 ) -> None:
-    for text in ("effect again:call", "session repeats:>=2"):
+    for text in ("effect duplicate:call", "session repeats:>=2"):
         watch(text, text)
     agent.session("s-1")
     for key in ("one", "two"):
@@ -292,7 +292,7 @@ def test_a_kill_between_loses_nothing_and_tells_nothing_twice(
     assert Alert.objects.values().get() == before
     assert not Entry.objects.filter(kind="alert.raised").exists()
     look = alert_runner.run_alerts()
-    assert (look.looks, look.told) == (1, 1)  # and killed before anybody sent it
+    assert (look.checks, look.told) == (1, 1)  # and killed before anybody sent it
     stale = Alert(**before)
     assert not alerts.store_check(
         stale, alerts.CheckResult(before["place"] + 9, now_us(), "effect", [], [1])

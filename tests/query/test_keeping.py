@@ -109,10 +109,10 @@ def test_a_link_holds_no_age_and_names_the_position(house: House, agent: Caller)
             == meant
         )
     assert pin_query(words, later) == words
-    shown = page(house.client("viewer").get(reverse("audit_link"), {"q": text}))
+    shown = page(house.client("viewer").get(reverse("search_link"), {"q": text}))
     assert "asof:#" in shown
     assert "since:7d" not in shown.partition("readonly")[2].partition("</textarea>")[0]
-    wrong = house.client("viewer").get(reverse("audit_link"), {"q": "effect ("})
+    wrong = house.client("viewer").get(reverse("search_link"), {"q": "effect ("})
     assert "No permalink was created" in page(wrong, 422)
 
 
@@ -231,12 +231,12 @@ def test_a_job_is_made_once_survives_its_maker_and_is_fetched_by_whom_it_belongs
 
     # Whoever began it was killed a moment ago: nobody takes it up yet, and later from the
     # beginning.
-    Export.objects.update(state="running", tries=1, beat_at_us=now_us(), rows_done=2)
+    Export.objects.update(state="running", tries=1, heartbeat_at_us=now_us(), rows_done=2)
     assert exports.run_exports() == 0
     polled = viewer.get(url, HTTP_HX_REQUEST="true")
     assert 'hx-get="' in page(polled)
     assert "<html" not in page(polled)
-    Export.objects.update(beat_at_us=now_us() - 61 * US)
+    Export.objects.update(heartbeat_at_us=now_us() - 61 * US)
     assert exports.run_exports() == 1
     job.refresh_from_db()
     assert (job.state, job.tries, job.rows_done, job.rows_in_all) == ("done", 2, 3, 3)
@@ -267,7 +267,7 @@ def test_a_job_is_made_once_survives_its_maker_and_is_fetched_by_whom_it_belongs
     assert not exports.export_path(job).exists()
     viewer.post(reverse("export"), {"q": "effect", "format": "csv", "do": "later"})
     Export.objects.filter(state="waiting").update(
-        state="running", tries=3, beat_at_us=now_us() - 61 * US
+        state="running", tries=3, heartbeat_at_us=now_us() - 61 * US
     )
     assert exports.run_exports() == 0
     assert Export.objects.get(format="csv").state == "failed"

@@ -99,7 +99,7 @@ def test_every_answer_by_words_says_how_far_they_are_indexed(
 ) -> None:
     viewer = house.client("viewer")
     read_to = job_heartbeats.load_position(indexer.JOB_NAME)
-    shown = page(viewer.get(reverse("audit"), {"q": query}))
+    shown = page(viewer.get(reverse("search"), {"q": query}))
     assert re.search(lagging, shown)
     answer = search(agent, query)
     (late,) = answer["indexes"]
@@ -116,14 +116,14 @@ def test_every_answer_by_words_says_how_far_they_are_indexed(
     call_command("search", query, project=house.project.name, stdout=io.StringIO(), stderr=said)
     assert re.search(lagging, said.getvalue())
     part = viewer.get(
-        reverse("audit"), {"q": query, "part": "overview"}, headers={"HX-Request": "true"}
+        reverse("search"), {"q": query, "part": "overview"}, headers={"HX-Request": "true"}
     )
     assert re.search(lagging, page(part))
     assert ("part=overview" in shown) == (
         "noted=1" in shown
     )  # a page that has said so asks for a part that does not
     noted = {"q": query, "part": "overview", "noted": "1"}
-    part = viewer.get(reverse("audit"), noted, headers={"HX-Request": "true"})
+    part = viewer.get(reverse("search"), noted, headers={"HX-Request": "true"})
     assert not re.search(lagging, page(part))
     assert re.search(lagging, page(viewer.get(reverse("export"), {"q": query})))
     last = Entry.objects.order_by("-position").values_list("position", flat=True)[0]
@@ -133,7 +133,7 @@ def test_every_answer_by_words_says_how_far_they_are_indexed(
     assert not any("indexed" in note for note in answer["notes"])
     (read,) = answer["indexes"]
     assert (read["missing"], read["complete"]) == (0, True)
-    assert "are indexed up to" not in page(viewer.get(reverse("audit"), {"q": query}))
+    assert "are indexed up to" not in page(viewer.get(reverse("search"), {"q": query}))
 
 
 def test_an_answer_that_goes_by_no_index_names_none(agent: Caller, lagging: str) -> None:
@@ -198,7 +198,7 @@ def test_saved_queries_and_shipped_questions_say_it_too(
     operator = house.client("operator")
     operator.post(reverse("saved_queries"), {"name": "Invoices", "q": "invoice"})
     shown = page(operator.get(reverse("saved_query", args=[SavedQuery.objects.get().pk])))
-    (address,) = set(re.findall(r'href="(/audit/\?q=invoice)"', shown))
+    (address,) = set(re.findall(r'href="(/search/\?q=invoice)"', shown))
     assert re.search(lagging, page(operator.get(address)))
     twice = page(operator.get(reverse("question", args=[18]), {"words": "invoice"}, follow=True))
     assert re.search(lagging, twice)
@@ -206,7 +206,7 @@ def test_saved_queries_and_shipped_questions_say_it_too(
 
 
 @pytest.mark.parametrize(
-    "query", ["again:call", "session repeats:>=2", "session | group key | max(repeats)"]
+    "query", ["duplicate:call", "session repeats:>=2", "session | group key | max(repeats)"]
 )
 def test_answers_by_repeated_calls_say_how_far_those_are_indexed(agent: Caller, query: str) -> None:
     agent.session("s-1")
@@ -234,8 +234,8 @@ def test_answers_by_the_check_for_stuck_sessions_say_when_it_last_ran(
     call_command("sweep_stuck", stdout=io.StringIO())
     answer = search(agent, query)
     assert ([one["complete"] for one in answer["indexes"]], answer["notes"]) == ([True], [])
-    JobHeartbeat.objects.filter(name="sweeper").update(
-        beat_us=now_us() - 720_000_000, every_us=5_000_000
+    JobHeartbeat.objects.filter(name="stuck_checks").update(
+        heartbeat_us=now_us() - 720_000_000, every_us=5_000_000
     )
     answer = search(agent, query)
     assert [(one["index"], one["complete"]) for one in answer["indexes"]] == [("stuck", False)]
@@ -268,7 +268,7 @@ def test_an_export_of_words_is_made_when_they_are_indexed_up_to_its_position(
     assert "are indexed up to" not in page(viewer.get(asked["Location"]))
 
 
-@pytest.mark.parametrize("query", ["invoice", "again:call", "invoice | group tool | count"])
+@pytest.mark.parametrize("query", ["invoice", "duplicate:call", "invoice | group tool | count"])
 def test_a_download_becomes_a_file_made_in_the_background_while_the_index_lags(
     house: House, agent: Caller, lagging: str, query: str
 ) -> None:
@@ -282,7 +282,7 @@ def test_a_download_becomes_a_file_made_in_the_background_while_the_index_lags(
     now = viewer.post(reverse("export"), sent)
     assert now.status_code == 200
     assert b"".join(cast("Any", now).streaming_content) == made
-    assert len(made.splitlines()) == (16 if query == "invoice" else query != "again:call")
+    assert len(made.splitlines()) == (16 if query == "invoice" else query != "duplicate:call")
 
 
 def test_an_export_fails_with_a_sentence_where_the_index_cannot_be_read_on(
@@ -315,7 +315,7 @@ def test_an_alert_waits_for_the_index_and_then_tells_each_match_once(
     for _ in range(2):  # the index does not run
         assert told() == []
         alert = Alert.objects.get()
-        assert (alert.place, alert.looked_at_us) == (before.place, before.looked_at_us)
+        assert (alert.place, alert.checked_at_us) == (before.place, before.checked_at_us)
     indexer.update_index()
     assert told() == [("operator@example.org", "Gatebook: 12 new effects: “Watched”")]
     report(agent, ["last"])
@@ -350,7 +350,7 @@ def test_an_alert_of_repeated_calls_begins_where_they_are_indexed(
     did(agent, "b", "s-1")
     indexer.update_index()
     did(agent, "c", "s-1")
-    watch("again:call")
+    watch("duplicate:call")
     assert Alert.objects.get().place == job_heartbeats.load_position(indexer.JOB_NAME)
     assert told() == []
     indexer.update_index()

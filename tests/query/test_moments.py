@@ -67,11 +67,11 @@ OF_OTHERS: Final = (
     "effect none(gate: status:used) has:dispatched_at",
     "effect (ruling:approved OR state:failed)",
     "effect wait:>0ms -outcome:ok",
-    "effect approved_intent:v1* -leave:pending",
+    "effect approved_intent:v1* -permission:pending",
     "session failing_tool:file.read OR is:ended",
     "session is:unknown",
     "session is:violating",
-    "gate any(effect: leave:granted any(session: status:waiting))",
+    "gate any(effect: permission:granted any(session: status:waiting))",
 )
 
 
@@ -80,7 +80,7 @@ def steps(told: Told) -> Iterator[Callable[[], Any]]:
     an end."""
     desk, agent = told.desk, told.desk.agent
     lease = hold(agent, "leased")
-    beat = {"lease": lease["id"], "epoch": lease["epoch"]}
+    heartbeat = {"lease": lease["id"], "epoch": lease["epoch"]}
     user = desk.user("administrator")
 
     def another_plan() -> None:
@@ -101,9 +101,11 @@ def steps(told: Told) -> Iterator[Callable[[], Any]]:
             assert exemptions.end_exemption(told.exemption, user)
 
     yield lambda: agent.dispatch(told.effects["child"])
-    yield lambda: agent.client.post("/beats", json={"beats": [beat]}).raise_for_status()
+    yield lambda: agent.client.post(
+        "/heartbeats", json={"heartbeats": [heartbeat]}
+    ).raise_for_status()
     yield lambda: agent.acknowledge(
-        told.effects["child"], outcome="error", result={"said": "a word of later"}
+        told.effects["child"], outcome="error", result={"field_history": "a word of later"}
     )
     yield lambda: desk.answer(desk.gate(told.effects["waiting"]), "administrator")
     yield lambda: report(
@@ -162,7 +164,7 @@ def linked(told: Told, now: int) -> dict[str, tuple[str, dict[str, str]]]:
     asof = JournalCut(settled_position.load_settled_position(), now).text
     found = {}
     for text in (*ROWS, *GROUPED[1:5], GROUPED[8], "effect later", "effect nothing"):
-        found[text] = (reverse("audit"), {"q": pin_query(text, now), "facets": "1"})
+        found[text] = (reverse("search"), {"q": pin_query(text, now), "facets": "1"})
     for session in Session.objects.filter(key__in=["s-1", "leased"]):
         found[f"session {session.key}"] = (reverse("session", args=[session.id]), {"asof": asof})
         for view in ("lanes", "compact", "json"):
@@ -194,7 +196,7 @@ def refuses_what_nobody_can_know(story: Told) -> None:
             pin_query(text, now)
         assert text[refused.value.at :].startswith("seen_at")
     answer = story.desk.house.client("viewer").get(
-        reverse("audit_link"), {"q": "session seen_at:1h"}
+        reverse("search_link"), {"q": "session seen_at:1h"}
     )
     assert answer.status_code == 422
     assert "Remove seen_at" in answer.content.decode()

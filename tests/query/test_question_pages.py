@@ -58,28 +58,28 @@ def test_each_question_is_a_page_of_its_answer(told: Told) -> None:
             name: told.handle(text) if text in told.effects else text
             for name, text in GIVEN.get(number, {}).items()
         }
-        answer = client.get(f"/audit/questions/{number}/", given, follow=True)
+        answer = client.get(f"/search/questions/{number}/", given, follow=True)
         page = answer.content.decode()
         assert answer.status_code == 200, number
-        assert answer.redirect_chain[0][0].startswith("/audit/?q="), number
+        assert answer.redirect_chain[0][0].startswith("/search/?q="), number
         asked.add(answer.redirect_chain[0][0])
         for words in says(number):
             assert words in page, (number, words)
-        for url in re.findall(r'data-label="(?!From)[^"]+"><a href="(/audit/\?q=[^"]+)"', page):
+        for url in re.findall(r'data-label="(?!From)[^"]+"><a href="(/search/\?q=[^"]+)"', page):
             rows = client.get(unescape(url)).content.decode()  # a group leads to its rows
             assert re.search(r"<b>[1-9][0-9]* (?:effect|gate|exemption)s?</b>", rows), url
             asked.add(unescape(url))
     viewer = ensure_pseudonym(told.desk.user("viewer"))
     assert Entry.objects.filter(kind="access.searched", actor=viewer).count() == len(asked)
-    assert client.get("/audit/?q=stat:x").status_code == 400  # nothing was searched
-    begun = client.get("/audit/questions/").content.decode()
+    assert client.get("/search/?q=stat:x").status_code == 400  # nothing was searched
+    begun = client.get("/search/questions/").content.decode()
     for (
         word,
         number,
     ) in (
         builtin_questions.STARTING_POINTS
     ):  # what people know leads to the question that finds it, also from incidents
-        way = f'<a href="/audit/questions/#q{number}">{word}</a>'
+        way = f'<a href="/search/questions/#q{number}">{word}</a>'
         assert (way in begun, f'<li id="q{number}">' in begun) == (True, True), word
         assert way in client.get("/incidents/").content.decode()
     assert Entry.objects.filter(kind="access.searched", actor=viewer).count() == len(asked)
@@ -88,7 +88,7 @@ def test_each_question_is_a_page_of_its_answer(told: Told) -> None:
 def test_an_exemption_used_after_its_end_leads_to_what_ran_after_it(told: Told) -> None:
     client, exemption = told.desk.house.client("viewer"), told.exemption
     assert exemption is not None
-    found = client.get("/audit/questions/10/", follow=True).content.decode()
+    found = client.get("/search/questions/10/", follow=True).content.decode()
     assert "2 ran" in found
     page, handle = reverse("exemption", args=[exemption.id]), f"x_{exemption.opened_position}"
     assert f'href="{page}">{handle}' in found
@@ -112,7 +112,7 @@ def test_an_exemption_used_after_its_end_leads_to_what_ran_after_it(told: Told) 
     used = client.get(reverse("exemption", args=[in_time.id])).content.decode()
     assert told.handle("in-time") in used
     assert "after the exemption ended" not in " ".join(used.split())
-    # As of the moment at which leave was given, nothing had run; before the grant it was not there.
+    # As of the moment at which permission was given, nothing had run; before the grant it was not there.
     given = (
         Entry.objects.filter(kind="exemption.used", subject=exemption.id)
         .order_by("-position")[0]
@@ -127,13 +127,13 @@ def test_an_exemption_used_after_its_end_leads_to_what_ran_after_it(told: Told) 
     with transaction.atomic():
         assert exemptions.end_exemption(in_time, told.desk.user("administrator"))
         Effect.objects.filter(effect_key="in-time").update(dispatched_at_us=now_us())
-    both = client.get("/audit/questions/10/", follow=True).content.decode()
+    both = client.get("/search/questions/10/", follow=True).content.decode()
     assert ["2 ran" in both, "1 ran" in both, "<b>2 exemptions</b>" in both] == [True] * 3
     page = " ".join(client.get(reverse("exemption", args=[in_time.id])).content.decode().split())
     assert "1 ran after the exemption ended" in page
 
 
-def test_what_ran_where_a_project_only_observes_is_found_without_a_breach(
+def test_what_ran_where_a_project_only_observes_is_found_without_a_violation(
     house: House, agent: Caller
 ) -> None:
     desk = Desk(house, agent)
@@ -145,13 +145,13 @@ def test_what_ran_where_a_project_only_observes_is_found_without_a_breach(
     told = [{"kind": "effect.planned", **push, **of}, {"kind": "effect.dispatched", **of}]
     assert agent.report([{"id": new_key(), **one} for one in told]).status_code == 200
     client = house.client("viewer")
-    page = client.get("/audit/").content.decode()
+    page = client.get("/search/").content.decode()
     (link,) = re.findall(r'href="([^"]+)">See what the rules would have blocked</a>', page)
     found = client.get(link, follow=True).content.decode()
     assert "<b>2 effects</b>" in found
     for key, there in (("commanded", True), ("told", True), ("planned", False)):
         assert (f">{Effect.objects.get(effect_key=key)}</a>" in found) is there, key
-    nothing = client.get("/audit/questions/7/", follow=True).content.decode()
+    nothing = client.get("/search/questions/7/", follow=True).content.decode()
     assert "No results" in nothing
     for way in ("saved", "link", "export"):  # which is an answer to be kept, too
-        assert f'href="/audit/{way}/?q=effect%20leave%3Abypassed"' in nothing
+        assert f'href="/search/{way}/?q=effect%20leave%3Abypassed"' in nothing

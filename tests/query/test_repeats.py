@@ -157,9 +157,9 @@ def test_what_was_done_twice_is_found_in_one_session_and_in_two_and_leads_to_bot
     )
     aimed = builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[21], {})
     assert groups(book, aimed) == [("forge.comment", PULL, 2, 2, 2)]
-    assert rows(book, "again:target") == ["b", "a"]
-    assert sorted(rows(book, "again:call state:acknowledged")) == ["m", "n", "x", "x"]
-    assert sorted(rows(book, "has:again -again:call")) == ["a", "b"]
+    assert rows(book, "duplicate:target") == ["b", "a"]
+    assert sorted(rows(book, "duplicate:call state:acknowledged")) == ["m", "n", "x", "x"]
+    assert sorted(rows(book, "has:duplicate -duplicate:call")) == ["a", "b"]
     # In the browser: the question, a group, the effects, and from the chain of either the other
     # one.
     page = asked(viewer, 21, tool="forge.comment")
@@ -189,8 +189,10 @@ def test_what_was_done_twice_is_found_in_one_session_and_in_two_and_leads_to_bot
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(duplicates, "MAX_LISTED_POSITIONS", 1)
         assert groups(book, link) == told
-        assert groups(book, "effect -again:call has:again | group tool") == [("forge.comment", 1)]
-        assert rows(book, "has:again -again:call") == ["b"]
+        assert groups(book, "effect -duplicate:call has:duplicate | group tool") == [
+            ("forge.comment", 1)
+        ]
+        assert rows(book, "has:duplicate -duplicate:call") == ["b"]
     # Neighbours do not count.
     assert not RepeatedOccurrence.objects.exclude(project=book.project).exists()
     assert set(FirstOccurrence.objects.values_list("project", flat=True)) == {book.project.id}
@@ -293,11 +295,11 @@ def test_a_call_that_was_refused_before_it_ran_was_not_done(book: Desk) -> None:
     assert agent.report(refused).status_code == 200
     did(agent, "ran", "s-1", "bash", arguments={"command": "make"})
     indexer.update_index()
-    assert rows(book, "has:again") == []
+    assert rows(book, "has:duplicate") == []
     late = {"id": new_key(), "kind": "effect.acknowledged", "attempt": 1, "outcome": "ok", **of}
     assert agent.report([late]).status_code == 200  # it ran after all
     indexer.update_index()
-    assert rows(book, "again:call") == ["ran", "refused"]
+    assert rows(book, "duplicate:call") == ["ran", "refused"]
 
 
 def test_the_same_call_in_nearly_the_same_words_is_the_same_and_another_is_not(book: Desk) -> None:
@@ -355,7 +357,7 @@ def test_the_same_call_in_nearly_the_same_words_is_the_same_and_another_is_not(b
     then = f"asof:#{settled_position.load_settled_position()}"
     agent.dispatch(planned)  # of which the chore reads nothing but that it runs
     indexer.update_index()
-    assert sorted(rows(book, "again:call")) == sorted([*(f"{s}-{n}" for s, n in ids), "slow"])
+    assert sorted(rows(book, "duplicate:call")) == sorted([*(f"{s}-{n}" for s, n in ids), "slow"])
     for most in (
         duplicates.MAX_LISTED_POSITIONS,
         1,

@@ -48,7 +48,7 @@ def claims(agent: Caller) -> None:
     """An agent that reports an entry of every such kind, of its session and of an effect in it."""
     agent.session("s-1")
     agent.plan("k-1")
-    facts = {"violation": "executed_without_leave", "ruling": "approved"}
+    facts = {"violation": "executed_without_permission", "ruling": "approved"}
     items = [
         {"id": new_key(), "kind": kind, "session": "s-1", **about, **facts}
         for kind in CLAIMED
@@ -68,7 +68,7 @@ FINDINGS = (
     builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[12], {}),
     "event is:fenced",
     "event is:violating",
-    "event violation:executed_without_leave",
+    "event violation:executed_without_permission",
     "effect is:fenced",
     "effect is:violating",
     "session is:fenced",

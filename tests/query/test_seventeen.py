@@ -142,7 +142,7 @@ def test_each_question_finds_what_it_asks_for_by_an_index(told: Told) -> None:
         **named, **at, raised_us=2, raised_position=settled_position.load_settled_position()
     )
     stuck = pin_query("session is:stuck", now_us())
-    job_heartbeats.record_heartbeat("sweeper")
+    job_heartbeats.record_heartbeat("stuck_checks")
     go_on(told)
     StuckEpisode.objects.filter(id=episode.id).update(
         cleared_us=3, cleared_position=settled_position.load_settled_position()
@@ -173,10 +173,10 @@ def test_each_question_finds_what_it_asks_for_by_an_index(told: Told) -> None:
         assert found(told, number, links[number]) == rows[number], number
     viewer = told.desk.house.client("viewer")
     for text, shown in ((links[2], False), (f"gate id:{rows[2][0]['gate']}", True)):
-        page = viewer.get(reverse("audit"), {"q": text}).content.decode()
+        page = viewer.get(reverse("search"), {"q": text}).content.decode()
         assert (rows[2][0]["gate"] in page, "administrator approved" in page) == (True, shown)
     # An address that nobody gave as a reference is looked for as words.
-    sent = viewer.get(reverse("audit"), {"q": ISSUE})
+    sent = viewer.get(reverse("search"), {"q": ISSUE})
     assert (sent.status_code, sent.headers["Location"]) == (302, links_to.search_url(f'"{ISSUE}"'))
     # Neither do they need what agents sent: a role that may not read it finds the same.
     asked = [
@@ -278,9 +278,9 @@ def test_every_column_that_can_hold_a_whole_text_is_withheld_from_an_audit_or_re
 # more than the project.
 _FEW: Final = (
     "effect_violations",
-    "effect_without_leave",
+    "effect_without_permission",
     "effect_tried_again",
-    "effect_judged_to_need_leave",
+    "effect_needing_permission",
 )
 
 

@@ -251,7 +251,7 @@ def _always(text: str, holds: Callable[[Row], bool]) -> Callable[[Random], Made]
 
 def shown(row: Row) -> str:
     """The state that pages show of an effect, by its name in queries."""
-    if row["state"] == "planned" and row["leave"] == "pending":
+    if row["state"] == "planned" and row["permission"] == "pending":
         return "awaiting"
     if (
         row["state"] == "dispatched"
@@ -298,7 +298,7 @@ _TERMS: Final[dict[str, list[Callable[[Random], Made]]]] = {
         _text("repo", "repository", ("web0", "web1")),
         _text("intent", "intent_digest", ("v1:1", "v1:2")),
         _choice("ref_class", _equal("ref_class", "production", "protected", "other")),
-        _choice("leave", _equal("leave", "held", "pending", "used", "bypassed")),
+        _choice("permission", _equal("permission", "none", "pending", "used", "bypassed")),
         _number("attempts", "attempt_count", 6),
         _length("took", "dispatched_at_us", "settled_at_us"),
         _time("at", "received_us"),

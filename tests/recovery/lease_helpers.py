@@ -21,7 +21,7 @@ def pass_time(lease: dict[str, Any], seconds: int) -> None:
     times = (
         *(
             "acquired_at_us",
-            "beat_at_us",
+            "heartbeat_at_us",
             "progress_at_us",
             "expires_at_us",
             "dead_at_us",

@@ -14,12 +14,12 @@ from tests.api.api_client import Caller
 TOOLS = """
 tools:
   page.read: {class: read_only}
-  file.put: {class: natural, reversibility: reversible}
-  file.put.seen: {class: natural, reversibility: reversible, probe: true, request_lifetime_s: 1}
-  pay.keyed: {class: keyed, reversibility: compensable, key_window_s: 86400}
-  pay.short: {class: keyed, key_window_s: 60, probe: true, request_lifetime_s: 1}
-  pay.blind: {class: keyed, key_window_s: 60}
-  git.commit: {class: joint, request_lifetime_s: 1}
+  file.put: {class: idempotent, reversibility: reversible}
+  file.put.seen: {class: idempotent, reversibility: reversible, probe: true, request_lifetime_s: 1}
+  pay.keyed: {class: idempotency_key, reversibility: compensable, key_window_s: 86400}
+  pay.short: {class: idempotency_key, key_window_s: 60, probe: true, request_lifetime_s: 1}
+  pay.blind: {class: idempotency_key, key_window_s: 60}
+  git.commit: {class: transactional, request_lifetime_s: 1}
   git.push: {class: probeable, request_lifetime_s: 1}
   git.push.slow: {class: probeable, request_lifetime_s: 600, max_probes: 2, undo: reference}
   vm.start: {class: compensable, undo: key, max_attempts: 2}

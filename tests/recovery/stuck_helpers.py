@@ -17,7 +17,7 @@ _CLOCKS: Final[dict[Any, tuple[str, ...]]] = {
     Lease: (
         *(
             "acquired_at_us",
-            "beat_at_us",
+            "heartbeat_at_us",
             "progress_at_us",
             "expires_at_us",
             "dead_at_us",
@@ -26,7 +26,7 @@ _CLOCKS: Final[dict[Any, tuple[str, ...]]] = {
         "quiet_until_us",
     ),
     Handoff: ("created_at_us", "accept_by_us", "accepted_at_us"),
-    Effect: ("received_us", "changed_us", "deadline_us", "leave_until_us", "dispatched_at_us"),
+    Effect: ("received_us", "changed_us", "deadline_us", "permission_until_us", "dispatched_at_us"),
     Attempt: ("received_us", "heard_us", "dispatched_at_us"),
     StuckEpisode: ("since_us", "seen_us", "raised_us", "snoozed_until_us"),
 }
@@ -57,7 +57,7 @@ def pass_by(seconds: int, agent: str = "") -> None:
 
 def sweeps_go_on(seconds: int) -> None:
     """Let our own chores have run until a moment ago, whatever has passed: there was no outage."""
-    JobHeartbeat.objects.update(held_until_us=0, every_us=seconds * US)
+    JobHeartbeat.objects.update(paused_until_us=0, every_us=seconds * US)
 
 
 def leased(agent: Caller, key: str = "s-1", **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -68,10 +68,11 @@ def leased(agent: Caller, key: str = "s-1", **more: Any) -> tuple[dict[str, Any]
     return session, answer.json()
 
 
-def beat(agent: Caller, lease: dict[str, Any], **more: Any) -> dict[str, Any]:
+def heartbeat(agent: Caller, lease: dict[str, Any], **more: Any) -> dict[str, Any]:
     """One beat of a lease's holder, and what the door says of it."""
     answer = agent.client.post(
-        "/beats", json={"beats": [{"lease": lease["id"], "epoch": lease["epoch"], **more}]}
+        "/heartbeats",
+        json={"heartbeats": [{"lease": lease["id"], "epoch": lease["epoch"], **more}]},
     )
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()["results"][0]

@@ -96,7 +96,7 @@ def test_failures_in_a_row_open_it_and_only_planning_pauses(at_work: Caller) -> 
     assert plan(at_work, "other", "plain").status_code == 201
     assert (
         plan(at_work, "ready").json()["answer"] == "proceed"
-    )  # it has leave, and asks how it stands
+    )  # it has permission, and asks how it stands
     at_work.dispatch(waiting)
     at_work.acknowledge(running)
     assert (
@@ -249,7 +249,7 @@ def test_the_tools_page_tells_how_it_stands(house: House, at_work: Caller) -> No
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence"),
+    ("field_history", "sentence"),
     [
         ("5", "must be a mapping"),
         ("{failures: 5}", "has no `pause_s`"),

@@ -243,7 +243,7 @@ def test_no_two_workers_ever_get_one_orphaned_session_or_one_lease(
     live_server_process.run(
         "from sessions.models import Lease\n"
         f"Lease.objects.filter(id__in={[lease['id'] for lease in leases]!r})"
-        ".update(beat_at_us=0, expires_at_us=1, dead_at_us=2)"
+        ".update(heartbeat_at_us=0, expires_at_us=1, dead_at_us=2)"
     )
     got = at_once(
         agent,

@@ -54,8 +54,8 @@ def told(agent: Caller, session: UUID) -> list[dict[str, Any]]:
 
 def is_shown(viewer: Client, session: UUID, words: str) -> bool:
     page = viewer.get(reverse("session", args=[session])).content.decode()
-    whole = viewer.get(reverse("session_resume", args=[session])).content.decode()
-    return words in page and words in whole
+    with_state = viewer.get(reverse("session_resume", args=[session])).content.decode()
+    return words in page and words in with_state
 
 
 def test_a_handoff_that_is_too_long_to_be_read(

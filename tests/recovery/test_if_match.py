@@ -117,7 +117,7 @@ def test_what_is_reported_of_items_is_a_change_of_their_task(
     assert Item.objects.get().state == "done"
 
 
-def test_a_plan_or_a_beat_is_no_change_of_a_session(
+def test_a_plan_or_a_heartbeat_is_no_change_of_a_session(
     agent: Caller, rows: dict[str, dict[str, Any]]
 ) -> None:
     agent.dispatch(agent.plan())

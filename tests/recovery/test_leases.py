@@ -40,7 +40,7 @@ def test_a_lease_is_taken_once_and_the_same_process_is_told_of_it_again(agent: C
         1,
         "live",
     )
-    assert lease["expires_at_us"] == lease["beat_at_us"] + 60_000_000
+    assert lease["expires_at_us"] == lease["heartbeat_at_us"] + 60_000_000
 
     again = agent.post("/leases", {"session": session["id"], "process": "p-1"})
     assert (again.status_code, again.json()["epoch"], again.json()["id"]) == (200, 1, lease["id"])
@@ -134,7 +134,7 @@ def test_a_lease_is_renewed_and_released_under_its_epoch_alone(agent: Caller) ->
     at = f"/leases/{lease['id']}"
     renewed = agent.post(f"{at}/renew", {"epoch": 1, "ttl_s": 600, "progress": "step 2"})
     assert renewed.status_code == 200, renewed.text
-    assert renewed.json()["expires_at_us"] - renewed.json()["beat_at_us"] == 600_000_000
+    assert renewed.json()["expires_at_us"] - renewed.json()["heartbeat_at_us"] == 600_000_000
     assert renewed.json()["progress_at_us"] >= lease["progress_at_us"]
     assert code(agent.post(f"{at}/renew", {"epoch": 2})) == (409, "LEASE_LOST")
     lost = agent.post(f"{at}/release", {"epoch": 0})
@@ -243,9 +243,11 @@ def test_an_ended_session_lets_go_of_its_leases_and_takes_no_new_one(agent: Call
     assert agent.post(f"/sessions/{session['id']}/end", {"status": "completed"}).status_code == 200
     assert agent.get(f"/leases/{lease['id']}").json()["state"] == "released"
     assert code(agent.post("/leases", {"session": "s-1", "process": "p"})) == (409, "SESSION_ENDED")
-    beat = agent.client.post("/beats", json={"beats": [{"lease": lease["id"], "epoch": 1}]}).json()
+    heartbeat = agent.client.post(
+        "/heartbeats", json={"heartbeats": [{"lease": lease["id"], "epoch": 1}]}
+    ).json()
     assert (
-        beat["results"][0]["status"] == "lost"
+        heartbeat["results"][0]["status"] == "lost"
     )  # a beat that arrives after the end raises nobody from the dead
     assert kinds(session["id"])[-1] == "lease.released"
 
@@ -258,7 +260,7 @@ def test_an_ended_session_lets_go_of_its_leases_and_takes_no_new_one(agent: Call
         "subject = 'another'",
         "kind = 'resource'",
         "ttl_s = 1",
-        "expires_at_us = beat_at_us - 1",
+        "expires_at_us = heartbeat_at_us - 1",
         "dead_at_us = expires_at_us - 1",
     ],
 )
@@ -283,6 +285,6 @@ def test_the_longest_lease_is_taken_over_for_as_long(agent: Caller) -> None:
     lease = hold(agent, session["id"], ttl_s=3_600)
     expire(lease)
     again = hold(agent, session["id"], "p-2", ttl_s=3_600)
-    assert again["expires_at_us"] - again["beat_at_us"] == 3_600_000_000
+    assert again["expires_at_us"] - again["heartbeat_at_us"] == 3_600_000_000
     row = Lease.objects.get()
-    assert row.dead_at_us - row.beat_at_us == DEAD_AFTER_TTLS * 3_600_000_000
+    assert row.dead_at_us - row.heartbeat_at_us == DEAD_AFTER_TTLS * 3_600_000_000

@@ -117,10 +117,10 @@ def test_a_zombie_is_refused_wherever_it_commands(zombie: Zombie) -> None:
     assert {answer.json()["lease"]["epoch"] for answer in refused.values()} == {2}
     assert (Effect.objects.count(), Attempt.objects.count(), Task.objects.count()) == before
     assert Session.objects.get(id=session).effect_count == 2
-    beat = agent.client.post(
-        "/beats", json={"beats": [{"lease": zombie.lease["id"], "epoch": 1}]}
+    heartbeat = agent.client.post(
+        "/heartbeats", json={"heartbeats": [{"lease": zombie.lease["id"], "epoch": 1}]}
     ).json()
-    assert beat == {
+    assert heartbeat == {
         "results": [{"lease": zombie.lease["id"], "status": "lost", "expires_at_us": None}]
     }
     traces = fenced()
@@ -318,10 +318,10 @@ def test_work_moves_one_clock_and_beats_the_other(agent: Caller) -> None:
     start = {"process": "p", "intent_digest": effect["intent_digest"], "lease_epoch": 1}
     wish = {"session": "s-1", "effect_key": "f", "tool": "t", "lease_epoch": 1}
     answer = {"attempt": 1, "outcome": "ok", "lease_epoch": 1}
-    beat = {"beats": [{"lease": lease["id"], "epoch": 1}]}
+    heartbeat = {"heartbeats": [{"lease": lease["id"], "epoch": 1}]}
     checkpoint = {"summary": "x", "lease_epoch": 1}
     steps: list[tuple[str, Callable[[], Any], bool]] = [
-        ("beat", lambda: agent.client.post("/beats", json=beat), False),
+        ("beat", lambda: agent.client.post("/heartbeats", json=heartbeat), False),
         ("renewal", lambda: agent.post(f"/leases/{lease['id']}/renew", {"epoch": 1}), False),
         ("reading", lambda: agent.get(f"/effects/{effect['id']}"), False),
         ("plan", lambda: agent.post("/effects", wish), True),
@@ -440,7 +440,7 @@ def test_requests_of_a_dead_worker_are_dead_as_long_after_the_first_who_came_nex
         assert hold(agent, session["id"], f"p-{number}")["epoch"] == number
         probe(agent, effect, "miss", lease_epoch=number)
         told = verdict(agent, effect, f"p-{number}")
-        assert (told["row"], told["reason"]) == ("20", "FENCE_WAIT")
+        assert (told["row"], told["reason"]) == ("20", "IN_FLIGHT_WAIT")
         ends.append(told["until_us"])
     first = Entry.objects.get(kind="lease.acquired", lease_epoch=2)
     assert ends == [first.received_us + 600_000_000] * 4

@@ -96,7 +96,7 @@ def test_every_page_says_that_the_worker_is_gone_while_a_request_waits(
         reverse("session", args=[session["id"]]) + "timeline/?view=lanes",
         reverse("session_diff", args=[session["id"], child["id"]]),
         reverse("sessions") + "?text=Worker",
-        reverse("audit") + "?q=session+mode:leased",
+        reverse("search") + "?q=session+mode:leased",
     ]
     for url in pages:
         assert "running" in states(text(client, url)), url
@@ -106,7 +106,7 @@ def test_every_page_says_that_the_worker_is_gone_while_a_request_waits(
         html = text(client, url)
         # Facets of a search count what is stored.
         found = states(
-            html.rpartition("<tbody")[2].partition("</tbody>")[0] if "/audit/" in url else html
+            html.rpartition("<tbody")[2].partition("</tbody>")[0] if "/search/" in url else html
         )
         assert "worker gone" in found, url
         assert "running" not in found, url

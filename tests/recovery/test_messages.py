@@ -195,7 +195,7 @@ def test_a_request_that_is_returned_is_told_to_its_agent(house: House) -> None:
         desk.rules()
         desk.declare("git.push")
         gate = desk.gate(desk.plan(arguments={"ref": "main"}))
-        desk.answer(gate, "reviewer", "return", "squash the commits of bob first")
+        desk.answer(gate, "reviewer", "request_changes", "squash the commits of bob first")
         (item,) = caller.get("/messages").json()["items"]
         assert (item["from"], item["session"]) == ({"kind": "person"}, str(gate.session_id))
         assert f"/api/v1/gates/{gate.id}" in item["body"]

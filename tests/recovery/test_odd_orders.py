@@ -62,7 +62,7 @@ def test_what_is_being_undone_is_not_done_again_although_its_undoing_may_be(
         assert replay(worker, undoing).status_code == 200
 
 
-def test_leave_that_its_undoing_lacks_is_not_asked_for_what_is_undone(quiet: Desk) -> None:
+def test_permission_that_its_undoing_lacks_is_not_asked_for_what_is_undone(quiet: Desk) -> None:
     declare(quiet.project)
     effect = quiet.plan(tool="pay.keyed", arguments={})
     quiet.agent.dispatch(effect)
@@ -73,7 +73,7 @@ def test_leave_that_its_undoing_lacks_is_not_asked_for_what_is_undone(quiet: Des
     assert (said["verdict"], said["row"]) == ("ask", "11")
     quiet.plan(tool="pay.keyed", arguments={})
     stored = Effect.objects.get(id=effect["id"])
-    assert (stored.state, stored.leave) == ("dispatched", "used")
+    assert (stored.state, stored.permission) == ("dispatched", "used")
 
 
 def test_an_undoing_that_is_itself_undone_is_judged_by_that(quiet: Desk) -> None:
@@ -85,7 +85,7 @@ def test_an_undoing_that_is_itself_undone_is_judged_by_that(quiet: Desk) -> None
     assert row(quiet.agent, effect) == ("compensate", "11", "COMP_RESUME")
     quiet.rules()
     second = undo(quiet.agent, first, "git.push", "undo of undo")
-    assert second["leave"] == "pending"
+    assert second["permission"] == "pending"
     found = verdict(quiet.agent, effect)
     assert (found["verdict"], found["row"], found["safe"]) == ("wait", "11", False)
     assert found["compensation"] == first["id"]
@@ -161,7 +161,7 @@ def test_what_a_person_wants_undone_is_told_whoever_resumes_also_when_it_is_know
     assert (told["effect"], told["verdict"]) == (effect["id"], "compensate")
     desk.rules()
     refused = undo(desk.agent, effect, "git.tag")
-    assert refused["leave"] == "refused"
+    assert refused["permission"] == "denied"
     assert row(desk.agent, effect) == ("escalate", "11b", "UNDO_FAILED")
     found = resume(desk.agent, effect)
     assert (found["safe"], found["because"][0]["effect"]) == (False, effect["id"])

@@ -57,7 +57,7 @@ def test_a_miss_before_the_fence_waits_and_one_begun_after_it_proves_the_absence
     assert sent is not None
     assert (told["verdict"], told["reason"], told["until_us"]) == (
         "wait",
-        "FENCE_WAIT",
+        "IN_FLIGHT_WAIT",
         sent + 600 * S,
     )
     assert code(replay(worker, effect)) == (409, "ALREADY_DISPATCHED")
@@ -66,7 +66,7 @@ def test_a_miss_before_the_fence_waits_and_one_begun_after_it_proves_the_absence
     age(other, 601)
     assert row(worker, other) == ("probe", "21", "PROBED_ABSENT")
     told = probe(worker, other, "miss")
-    assert (told["verdict"], told["row"], told["needs_leave"]) == ("replay", "21", False)
+    assert (told["verdict"], told["row"], told["needs_permission"]) == ("replay", "21", False)
     assert told["remote_key"] == Attempt.objects.get(effect=other["id"]).remote_key
     assert replay(worker, other).json()["remote_key"] == told["remote_key"]
 
@@ -86,7 +86,7 @@ def test_a_look_begun_before_the_fence_never_proves_an_absence_however_late_it_i
 def test_a_clock_that_runs_ahead_makes_no_look_younger(worker: Caller) -> None:
     effect = dispatched(worker, "git.push.slow")
     told = probe(worker, effect, "miss", began_us=now_us() + 3600 * S)
-    assert told["reason"] == "FENCE_WAIT"
+    assert told["reason"] == "IN_FLIGHT_WAIT"
     facts = json.loads(Entry.objects.get(kind="effect.probed").facts)
     assert facts["began_us"] == Entry.objects.get(kind="effect.probed").received_us
 
@@ -107,7 +107,7 @@ def test_a_look_for_an_earlier_attempt_says_nothing_of_a_later_one(worker: Calle
     assert replay(worker, effect).status_code == 200
     told = verdict(worker, effect)
     assert (told["verdict"], told["attempt"]) in (("wait", 2), ("probe", 2))
-    assert told["reason"] in ("FENCE_WAIT", "PROBED_ABSENT")
+    assert told["reason"] in ("IN_FLIGHT_WAIT", "PROBED_ABSENT")
     assert code(replay(worker, effect, 2, "p-3")) == (409, "ALREADY_DISPATCHED")
 
 
@@ -120,10 +120,14 @@ def test_after_as_many_failed_looks_as_the_operator_allows_a_person_is_asked(
     assert told["until_us"] > told["as_of_us"]
     told = probe(worker, effect, "error")
     assert (told["verdict"], told["row"], told["reason"]) == ("escalate", "22", "PROBE_FAILED")
-    assert probe(worker, effect, "miss")["reason"] == "FENCE_WAIT"  # the row of failures has ended
+    assert (
+        probe(worker, effect, "miss")["reason"] == "IN_FLIGHT_WAIT"
+    )  # the row of failures has ended
 
 
-def test_what_is_found_several_times_is_a_breach_and_its_extras_are_undone(worker: Caller) -> None:
+def test_what_is_found_several_times_is_a_violation_and_its_extras_are_undone(
+    worker: Caller,
+) -> None:
     effect = dispatched(worker, "git.push.slow")  # undo: reference
     told = probe(worker, effect, "several")
     assert (told["verdict"], told["row"], told["reason"]) == ("compensate", "23", "DUPLICATE_FOUND")

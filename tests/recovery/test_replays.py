@@ -1,4 +1,4 @@
-"""An attempt in doubt is replaced only as the verdict table says, once, and under the leave that
+"""An attempt in doubt is replaced only as the verdict table says, once, and under the permission that
 the row asks for."""
 
 import json
@@ -47,7 +47,7 @@ def test_a_keyed_effect_is_replayed_under_the_same_remote_key_and_the_old_attemp
     effect = dispatched(worker, "pay.keyed")
     said = verdict(worker, effect)
     assert (said["verdict"], said["row"], said["reason"]) == ("replay", "17", "KEY_LIVE")
-    assert (said["needs_leave"], said["attempt"]) == (False, 1)
+    assert (said["needs_permission"], said["attempt"]) == (False, 1)
     answer = replay(worker, effect)
     assert answer.status_code == 200, answer.text
     assert (answer.json()["attempt"], answer.json()["remote_key"]) == (2, said["remote_key"])
@@ -72,7 +72,7 @@ def test_what_was_acted_upon_is_kept_with_its_inputs_and_the_version_of_the_tabl
         2,
         1,
     )
-    assert facts["inputs"]["means"] == {"tool_class": "keyed", "key_window_s": 86400}
+    assert facts["inputs"]["means"] == {"tool_class": "idempotency_key", "key_window_s": 86400}
     assert facts["inputs"]["state"] == "dispatched"
 
 
@@ -188,8 +188,8 @@ def test_a_clean_rejection_is_planned_again_and_runs_under_a_new_remote_key(work
     effect = dispatched(worker, "git.push")
     worker.fail(effect, "rejected")
     said = verdict(worker, effect)
-    assert (said["verdict"], said["row"], said["needs_leave"]) == ("replay", "9", True)
-    assert code(replay(worker, effect)) == (409, "NO_LEAVE")
+    assert (said["verdict"], said["row"], said["needs_permission"]) == ("replay", "9", True)
+    assert code(replay(worker, effect)) == (409, "NO_PERMISSION")
     assert worker.plan("e-1", tool="git.push")["answer"] == "proceed"
     assert row(worker, effect)[:2] == ("execute", "2")
     answer = worker.dispatch(effect, "p-2")
@@ -197,7 +197,7 @@ def test_a_clean_rejection_is_planned_again_and_runs_under_a_new_remote_key(work
     assert attempts(effect)[1].replaces is None
 
 
-def test_no_attempt_more_than_the_operator_allows_is_given_leave(worker: Caller) -> None:
+def test_no_attempt_more_than_the_operator_allows_is_given_permission(worker: Caller) -> None:
     effect = dispatched(worker, "vm.start")  # max_attempts: 2
     worker.fail(effect, "rejected")
     worker.plan("e-1", tool="vm.start")
@@ -264,7 +264,7 @@ def test_a_guarded_state_is_set_again_and_a_guard_that_then_says_no_asks_for_a_l
     effect = dispatched(
         worker, "file.put.seen", preconditions={"etag": "a"}, target={"resource": "x"}
     )
-    assert row(worker, effect) == ("replay", "14", "GUARDED_PUT")
+    assert row(worker, effect) == ("replay", "14", "CONDITIONAL_PUT")
     assert replay(worker, effect, preconditions={"etag": "a"}).status_code == 200
     worker.fail(effect, "rejected", 2)
     assert row(worker, effect) == ("probe", "16", "STALE_PUT")
@@ -279,7 +279,7 @@ def test_a_stop_holds_every_replay_and_says_so_in_the_verdict(
     with transaction.atomic():
         stops.set_stop(project, "tool", "pay.keyed", "look at it first", user)
     refused = replay(worker, effect)
-    assert code(refused) == (409, "HELD")
+    assert code(refused) == (409, "STOPPED")
     assert (refused.json()["verdict"]["row"], refused.json()["verdict"]["verdict"]) == ("0", "wait")
     assert len(attempts(effect)) == 1
 
@@ -319,7 +319,7 @@ def test_no_statement_past_the_code_opens_an_attempt_after_one_in_doubt_without_
         "number": 2,
         "remote_key": "another",
         "lane": "command",
-        "leave": "used",
+        "permission": "used",
         "dispatched_mark": "m",
     }
     with (

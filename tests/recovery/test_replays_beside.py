@@ -64,7 +64,7 @@ def test_undone_and_planned_again_it_is_dispatched_as_the_verdict_says_whoever_a
         worker.acknowledge(undo)
         assert [one.is_open for one in attempts(effect)] == [False]
         assert (
-            worker.plan(f"e-{number}", tool="vm.start", arguments={"n": number})["leave"]
+            worker.plan(f"e-{number}", tool="vm.start", arguments={"n": number})["permission"]
             == "granted"
         )
         assert row(worker, effect)[:2] == ("execute", "2")
@@ -107,7 +107,7 @@ def test_a_repeated_intent_after_a_crash_is_ambiguous_and_carries_the_verdict_of
     again = worker.post("/effects", {"session": "s-1", "call_id": "call-2", **asked}).json()
     assert (again["answer"], again["open_effect"]) == ("ambiguous", first["id"])
     assert (again["verdict"]["row"], again["verdict"]["verdict"]) == ("17", "replay")
-    assert again["leave"] == "held"
+    assert again["permission"] == "none"
     same = worker.post("/effects", {"session": "s-1", "call_id": "call-1", **asked}).json()
     assert (same["answer"], same["open_effect"], same["verdict"]["row"]) == (
         "ambiguous",
@@ -162,4 +162,4 @@ def test_two_reported_attempts_in_doubt_have_two_keys_and_neither_guards_the_oth
         1,
     )  # the older one may have happened all the same
     found = probe(worker, effect, "miss", attempt=1)
-    assert (found["verdict"], found["row"], found["needs_leave"]) == ("replay", "18", True)
+    assert (found["verdict"], found["row"], found["needs_permission"]) == ("replay", "18", True)

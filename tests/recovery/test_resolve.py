@@ -195,7 +195,7 @@ def test_it_did_not_happen_is_good_for_exactly_one_attempt(
     assert now(mail).attempt_count == 2
 
 
-def test_replay_once_is_never_leave(desk: Desk) -> None:
+def test_replay_once_is_never_permission(desk: Desk) -> None:
     """Where a policy holds it, others are asked; whoever said that it did not happen cannot approve
     it."""
     planned = desk.plan("push", arguments={"ref": "main"})
@@ -205,10 +205,10 @@ def test_replay_once_is_never_leave(desk: Desk) -> None:
     desk.agent.dispatch(planned)
     Effect.objects.filter(id=planned["id"]).update(deadline_us=now_us() - 1)
     effect = desk.effect(planned)
-    assert effect.leave == "used"
+    assert effect.permission == "used"
     adam = Resolver(desk, "administrator")  # who has no other part in it
     adam.say(effect, "not_happened", insists="1")
-    assert now(effect).leave == "used"  # of the first attempt
+    assert now(effect).permission == "used"  # of the first attempt
     again = desk.agent.plan("push", arguments={"ref": "main"})
     assert again["answer"] == "wait"
     gate = desk.gate(planned)
@@ -309,7 +309,7 @@ def test_abandon_supersedes_for_good(mail: Effect, olga: Resolver, quiet: Desk) 
 
 
 @pytest.mark.parametrize(
-    ("answer", "late", "breach"),
+    ("answer", "late", "violation"),
     [
         ("not_happened", ("acknowledge", {"attempt": 1, "outcome": "ok"}), "happened_after_all"),
         ("happened", ("fail", {"attempt": 1, "reason": "rejected"}), "rejected_after_all"),
@@ -321,14 +321,14 @@ def test_a_late_word_against_a_person_is_a_violation_that_shows(
     quiet: Desk,
     answer: str,
     late: tuple[str, dict[str, object]],
-    breach: str,
+    violation: str,
 ) -> None:
     olga.say(mail, answer)
     assert quiet.agent.post(f"/effects/{mail.id}/{late[0]}", late[1]).status_code == 202
     row = now(mail)
     assert (row.state, row.outcome, row.violates) == ("acknowledged", "ok", True)
     assert [orjson.loads(one.facts)["violation"] for one in told(mail, "integrity.violation")] == [
-        breach
+        violation
     ]
     page = olga.client.get(reverse("effect", args=[mail.id])).content.decode()
     assert "Resolved as " in page
@@ -399,7 +399,7 @@ def test_what_moved_meanwhile_is_shown_and_the_form_is_there_again(
 def test_a_request_that_still_waits_ends_with_the_word(
     desk: Desk, answer: str, reason: str
 ) -> None:
-    """Rejected, it was said, and leave for another attempt asked for; then an earlier word: it
+    """Rejected, it was said, and permission for another attempt asked for; then an earlier word: it
     timed out."""
     planned = desk.plan("push", arguments={"ref": "main"})
     desk.answer(desk.gate(planned), "carol")
@@ -412,8 +412,8 @@ def test_a_request_that_still_waits_ends_with_the_word(
     Resolver(desk).say(desk.effect(planned), answer, insists="1")
     gate, effect = desk.gate(planned), desk.effect(planned)
     assert (gate.status, gate.reason) == ("cancelled", reason)
-    assert (effect.state, effect.leave) == (
-        ("acknowledged", "used") if answer == "happened" else ("superseded", "held")
+    assert (effect.state, effect.permission) == (
+        ("acknowledged", "used") if answer == "happened" else ("superseded", "none")
     )
 
 

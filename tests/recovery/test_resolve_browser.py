@@ -95,7 +95,7 @@ def test_an_effect_is_resolved_without_javascript(
     page.get_by_role("button", name="It happened").click()
     expect(page.get_by_text("it happened.")).to_be_visible()
     expect(page.locator("#verdict")).to_contain_text("SKIP done")
-    expect(page.locator("#said")).to_contain_text("https://mail.example/log?id=77")
+    expect(page.locator("#resolutions")).to_contain_text("https://mail.example/log?id=77")
     assert page.locator("#said a").count() == 0
     page.get_by_role("link", name="SKIP done").click()
     expect(page.locator("#row-7")).to_contain_text("Acknowledged, and its outcome is known")

@@ -10,10 +10,10 @@ import pytest
 from ledger.resolutions import ANSWERS, ResolvePrompt, evaluate_prompt
 from ledger.verdicts import table
 from ledger.verdicts.table import ToolProperties, VerdictInput
-from tests.recovery.test_verdict_words import NOW, some
+from tests.recovery.test_verdict_texts import NOW, some
 
 pytestmark = pytest.mark.once
-LOST = VerdictInput(state="dispatched", leave="used", leave_basis="observe", attempts=1)
+LOST = VerdictInput(state="dispatched", permission="used", permission_basis="observe", attempts=1)
 
 
 def asked(case: VerdictInput, deadline_us: int | None = NOW - 1) -> ResolvePrompt:
@@ -26,7 +26,7 @@ def asked(case: VerdictInput, deadline_us: int | None = NOW - 1) -> ResolvePromp
         ({}, "", ""),
         ({"state": "failed", "outcome": "unknown", "failure_reason": "timeout"}, "", ""),
         ({"state": "acknowledged", "outcome": "unknown"}, "", ""),
-        ({"on_hold": True}, "", ""),  # what was is no matter of what may be
+        ({"is_stopped": True}, "", ""),  # what was is no matter of what may be
         ({"lease_elsewhere": True}, "", "holds the lease"),
         ({"means": ToolProperties(tool_class="read_only")}, "", "can settle this without a person"),
         (
@@ -53,7 +53,7 @@ def asked(case: VerdictInput, deadline_us: int | None = NOW - 1) -> ResolvePromp
         ({"state": "superseded"}, "Nothing to resolve", ""),
         ({"state": "compensated"}, "Nothing to resolve", ""),
         ({"compensation": LOST}, "compensation is open", ""),
-        ({"state": "planned", "attempts": 0, "leave": "granted"}, "never dispatched", ""),
+        ({"state": "planned", "attempts": 0, "permission": "granted"}, "never dispatched", ""),
     ],
 )
 def test_of_what_people_are_asked(changes: dict[str, Any], refused: str, against: str) -> None:
@@ -73,7 +73,7 @@ def test_while_an_answer_may_be_on_its_way() -> None:
 
 
 def test_of_what_was_never_dispatched_one_can_only_let_go() -> None:
-    spent = VerdictInput(state="planned", leave="used", leave_basis="ruling")
+    spent = VerdictInput(state="planned", permission="used", permission_basis="ruling")
     assert table.decide_verdict(spent, NOW).answer == "escalate"
     assert asked(spent).only == ("abandoned",)
 

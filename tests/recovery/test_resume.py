@@ -269,7 +269,7 @@ def test_a_stop_is_a_no_even_where_nothing_is_open(
 def test_nobody_says_yes_where_more_is_open_than_is_looked_at(
     agent: Caller, viewer: Client, session: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recovery.resume.MAX_JUDGED", 3)
+    monkeypatch.setattr("recovery.resume.MAX_EVALUATED_EFFECTS", 3)
     for number in range(4):
         dispatched(agent, session, "file.read", f"r{number}")
     found = resumed(agent, session)

@@ -58,7 +58,7 @@ def test_what_an_ended_session_left_open_is_named_and_who_settles_it(
 def test_nobody_counts_what_is_open_of_an_ended_session_beyond_what_is_judged(
     agent: Caller, session: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resume, "MAX_JUDGED", 1)
+    monkeypatch.setattr(resume, "MAX_EVALUATED_EFFECTS", 1)
     for key in ("a", "b"):
         dispatched(agent, session, "mail.send", key)
     done(agent.post(f"/sessions/{session}/end", {"status": "cancelled"}))

@@ -147,7 +147,7 @@ def test_a_rule_asks_people_as_long_as_it_is_unknown_and_lets_it_pass_otherwise(
     again = agent.plan("other", "second", tool="mail.send")
     assert (again["answer"], again["open_effect"]) == ("wait", first["id"])
     assert Gate.objects.get().requirement["minimum"] == 2
-    assert again["judged_by"].endswith("/all")
+    assert again["policy_rule"].endswith("/all")
     client.force_login(desk.person("rita").user)
     page = client.get(f"/approvals/{again['gate']['id']}/").text
     assert "The same call in another session:" in page
@@ -165,7 +165,9 @@ def test_a_rule_asks_people_as_long_as_it_is_unknown_and_lets_it_pass_otherwise(
     assert agent.plan("other", "third", tool="mail.send")["answer"] == "proceed"
 
 
-def test_leave_of_a_rule_is_gone_when_another_session_begins_the_same_first(desk: Desk) -> None:
+def test_permission_of_a_rule_is_gone_when_another_session_begins_the_same_first(
+    desk: Desk,
+) -> None:
     agent = desk.agent
     desk.rules(RULES)
     agent.session("first")

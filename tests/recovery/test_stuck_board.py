@@ -20,7 +20,7 @@ from sessions.models import Lease, Session
 from tests.api.api_client import Caller, code
 from tests.pages.people import House
 from tests.pages.sample_data import doors
-from tests.recovery.stuck_helpers import US, beat, leased, open_rules, pass_by, sweeps_go_on
+from tests.recovery.stuck_helpers import US, heartbeat, leased, open_rules, pass_by, sweeps_go_on
 
 pytestmark = pytest.mark.django_db
 
@@ -125,7 +125,7 @@ def test_a_lease_is_released_by_a_person_with_a_reason_and_the_old_worker_is_fen
     entry = Entry.objects.get(kind="lease.released")
     assert entry.actor == house.members["reviewer"].user.person.pseudonym
     assert "INC-204" in Body.objects.get(entry=entry).text
-    assert beat(worker, lease)["status"] == "lost"
+    assert heartbeat(worker, lease)["status"] == "lost"
     stale = worker.post(
         f"/sessions/{session['id']}/decisions", {"key": "d", "choice": "x", "lease_epoch": 1}
     )
@@ -143,7 +143,7 @@ def test_what_a_person_took_from_its_holder_is_handed_to_the_next_who_asks(
     dead, lease = leased(worker, "dead")
     _session, other = leased(worker, "given up")
     pass_by(121)
-    beat(worker, other)
+    heartbeat(worker, other)
     worker.post(f"/leases/{other['id']}/release", {"epoch": other["epoch"]})
     sent = {"do": "release", "reason": "its host is gone"}
     assert house.client("reviewer").post(care("S2", dead["id"]), sent).status_code == 302
@@ -181,7 +181,7 @@ def test_a_lease_that_changed_hands_meanwhile_is_not_released(house: House, work
     client.get(f"{url}?do=release")
     taken = worker.post("/leases", {"session": session["id"], "process": "w-2"}).json()
     assert client.post(url, {"do": "release", "reason": "w-1 is gone"}).status_code == 409
-    assert beat(worker, taken)["status"] == "ok"
+    assert heartbeat(worker, taken)["status"] == "ok"
 
 
 def test_who_looks_after_it_is_said_with_a_reason(house: House, worker: Caller) -> None:
@@ -277,7 +277,7 @@ def test_the_lateness_of_our_own_chores_is_on_every_page_and_told_to_machines(ho
     viewer = house.client("viewer")
     assert re.search(r"Stuck checks [\d.]+ m?s ago", shown(viewer, "/tools/"))
     # Of minutes the seconds are told too, and a busy machine takes one of them for a page.
-    JobHeartbeat.objects.update(beat_us=now_us() - 5 * 3600 * US, every_us=5 * US)
+    JobHeartbeat.objects.update(heartbeat_us=now_us() - 5 * 3600 * US, every_us=5 * US)
     assert "Stuck checks late, last ran 5 h ago" in shown(viewer, "/tools/")
     told = b"ready, degraded: sweeper\nsweeper: late, last ran 5 h ago\n"
     assert Client().get("/readyz").content == told
@@ -309,7 +309,7 @@ def many(house: House, number: int) -> None:
 
 def dead(session: Session, now: int) -> Any:
     gone: dict[str, int] = dict.fromkeys(
-        ("acquired_at_us", "beat_at_us", "progress_at_us"), now - 300 * US
+        ("acquired_at_us", "heartbeat_at_us", "progress_at_us"), now - 300 * US
     )
     return Lease(
         id=session.id,

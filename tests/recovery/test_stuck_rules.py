@@ -35,7 +35,7 @@ ONE, TWO = UUID(int=1), UUID(int=2)
 LEASE: Final = LeaseInput(
     epoch=3,
     process="w-1",
-    beat_at_us=T,
+    heartbeat_at_us=T,
     progress_at_us=T,
     expires_at_us=T + 60 * US,
     dead_at_us=T + 120 * US,
@@ -46,7 +46,7 @@ GATE: Final = GateInput(TWO, "g_7", "git.push", T, T + 600 * US, "team-leads")
 CALL: Final = EffectInput(TWO, "e_9", "mail.send", T + 300 * US, T)
 HANDOFF: Final = HandoffInput(TWO, "h_5", T, T + 600 * US)
 BEATING: Final = replace(
-    LEASE, beat_at_us=T + 10**6 * US, expires_at_us=T + 10**7 * US, dead_at_us=T + 10**7 * US
+    LEASE, heartbeat_at_us=T + 10**6 * US, expires_at_us=T + 10**7 * US, dead_at_us=T + 10**7 * US
 )
 GIVEN_UP: Final = replace(LEASE, released_at_us=T)
 
@@ -151,7 +151,7 @@ def test_a_healthy_run_is_not_reaped() -> None:
         now = T + hours * 3600 * US
         moving = replace(
             LEASE,
-            beat_at_us=now - US,
+            heartbeat_at_us=now - US,
             progress_at_us=now - US,
             expires_at_us=now + 59 * US,
             dead_at_us=now + 119 * US,
@@ -204,7 +204,7 @@ def test_an_agent_may_have_limits_of_its_own(name: str, limits: RuleLimits, move
     assert set(rules(seen, due + 1, limits)) == {rule}
 
 
-def test_loops_are_told_by_calls_by_attempts_and_by_beats() -> None:
+def test_loops_are_told_by_calls_by_attempts_and_by_heartbeats() -> None:
     moving = replace(BEATING, wedged_at_us=T + 10**7 * US)
     for calls, attempts, expected in [(4, 0, []), (5, 0, ["S5"]), (0, 4, []), (0, 5, ["S5"])]:
         assert rules(with_lease(moving, loop=Loop(calls=calls, attempts=attempts)), T) == expected
@@ -212,9 +212,11 @@ def test_loops_are_told_by_calls_by_attempts_and_by_beats() -> None:
             AT_WORK, mode="reported", lease=None, loop=Loop(calls=calls, attempts=attempts)
         )
         assert rules(reported, T) == expected
-    assert rules(with_lease(BEATING, loop=Loop(beats=30)), T + 900 * US) == []
-    assert rules(with_lease(BEATING, loop=Loop(beats=30)), T + 901 * US) == ["S3", "S5"]
-    assert rules(with_lease(BEATING, loop=Loop(beats=30), status="waiting"), T + 901 * US) == []
+    assert rules(with_lease(BEATING, loop=Loop(heartbeats=30)), T + 900 * US) == []
+    assert rules(with_lease(BEATING, loop=Loop(heartbeats=30)), T + 901 * US) == ["S3", "S5"]
+    assert (
+        rules(with_lease(BEATING, loop=Loop(heartbeats=30), status="waiting"), T + 901 * US) == []
+    )
     own = RuleLimits(loop_calls=3, loop_attempts=8)
     assert rules(with_lease(moving, loop=Loop(calls=3)), T, own) == ["S5"]
     assert rules(with_lease(moving, loop=Loop(attempts=7)), T, own) == []

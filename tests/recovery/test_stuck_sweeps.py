@@ -15,7 +15,7 @@ from recovery import controls
 from sessions.models import Session
 from tests.api.api_client import Caller
 from tests.pages.people import House
-from tests.recovery.stuck_helpers import US, beat, leased, open_rules, pass_by, sweeps_go_on
+from tests.recovery.stuck_helpers import US, heartbeat, leased, open_rules, pass_by, sweeps_go_on
 from tests.recovery.test_stuck_watch import _settled, alerts, look, told, worker
 
 __all__ = ["_settled", "worker"]
@@ -29,7 +29,7 @@ def test_three_dead_sessions_of_one_agent_are_a_silent_source(worker: Caller) ->
     assert (
         StuckEpisode.objects.filter(rule="S10", session=None, raised_us__isnull=False).count() == 1
     )
-    beat(worker, made[0][1])
+    heartbeat(worker, made[0][1])
     look()
     assert set(open_rules()) == {"S2"}
 
@@ -39,15 +39,15 @@ def test_after_an_outage_of_our_own_alarms_are_held(worker: Caller, house: House
     look()
     JobHeartbeat.objects.update(every_us=5 * US)
     pass_by(600)  # we were all away
-    JobHeartbeat.objects.update(beat_us=now_us() - 600 * US)
+    JobHeartbeat.objects.update(heartbeat_us=now_us() - 600 * US)
     assert look(2).held
     assert open_rules() == {"S2": False}
     page = house.client("viewer").get("/stuck/").content.decode()
     assert "Gatebook was down. Alerts are paused until" in page
     assert "no heartbeat since" in page  # the status is as it is
-    beat(worker, lease)
+    heartbeat(worker, lease)
     look()
-    JobHeartbeat.objects.update(held_until_us=0)
+    JobHeartbeat.objects.update(paused_until_us=0)
     look(2)
     assert told("session.stuck") == []
 
@@ -56,18 +56,20 @@ def test_alarms_are_held_while_the_doors_are_shut(worker: Caller) -> None:
     leased(worker)
     look()
     pass_by(300)
-    JobHeartbeat.objects.create(name="waker", beat_us=now_us() - 90 * US, every_us=10 * US)
+    JobHeartbeat.objects.create(
+        name="gate_listener", heartbeat_us=now_us() - 90 * US, every_us=10 * US
+    )
     assert look(3).held
     job_heartbeats.record_heartbeat(
-        "waker"
+        "gate_listener"
     )  # the doors are open again, and everybody has a moment to come back
     assert look(3).held
-    JobHeartbeat.objects.update(held_until_us=now_us() - 1)
+    JobHeartbeat.objects.update(paused_until_us=now_us() - 1)
     look(2)
     assert open_rules() == {"S2": True}
 
 
-def test_a_kill_between_entry_and_notice_loses_neither(
+def test_a_kill_between_entry_and_notification_loses_neither(
     worker: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leased(worker)

@@ -17,7 +17,7 @@ from tests.api.api_client import Caller
 from tests.approvals.inbox_scenario import Desk
 from tests.pages.people import House
 from tests.pages.sample_data import doors
-from tests.recovery.stuck_helpers import US, beat, leased, open_rules, pass_by, sweeps_go_on
+from tests.recovery.stuck_helpers import US, heartbeat, leased, open_rules, pass_by, sweeps_go_on
 
 pytestmark = pytest.mark.django_db
 
@@ -118,7 +118,7 @@ def test_the_second_sweep_after_death_raises_one_alert_for_an_epoch(worker: Call
     assert look().raised == 1
     assert look(3).raised == 0
     assert (len(told("session.stuck")), len(alerts())) == (1, 1)
-    assert beat(worker, lease, progress="back")["status"] == "ok"  # nobody had taken it
+    assert heartbeat(worker, lease, progress="back")["status"] == "ok"  # nobody had taken it
     assert look().cleared == 1
     pass_by(121)
     sweeps_go_on(121)
@@ -138,7 +138,7 @@ def test_a_flicker_between_two_sweeps_is_told_to_nobody(worker: Caller) -> None:
     _session, lease = leased(worker)
     pass_by(121)
     look()
-    beat(worker, lease)
+    heartbeat(worker, lease)
     look()
     pass_by(121)
     sweeps_go_on(121)
@@ -159,7 +159,7 @@ def test_finished_sessions_are_never_stuck_and_a_late_heartbeat_changes_nothing(
     )
     assert ended.status_code == 200, ended.text
     assert look().cleared == 3
-    assert beat(worker, lease)["status"] == "lost"
+    assert heartbeat(worker, lease)["status"] == "lost"
     pass_by(10_000)
     sweeps_go_on(10_000)
     look(2)
@@ -170,19 +170,19 @@ def test_a_watchdog_cannot_hide_a_wedged_agent_and_progress_clears_it_at_once(
     worker: Caller,
 ) -> None:
     _session, lease = leased(worker)
-    beat(worker, lease, progress="page 3")
+    heartbeat(worker, lease, progress="page 3")
     for _minute in range(16):
         pass_by(60)
-        beat(worker, lease)
+        heartbeat(worker, lease)
     sweeps_go_on(1000)
     look(2)
     assert open_rules() == {"S3": True}
-    beat(worker, lease, progress="page 4")
+    heartbeat(worker, lease, progress="page 4")
     look()
     assert open_rules() == {}
 
 
-def test_beats_with_one_token_for_a_quarter_of_an_hour_are_a_loop(worker: Caller) -> None:
+def test_heartbeats_with_one_token_for_a_quarter_of_an_hour_are_a_loop(worker: Caller) -> None:
     session, lease = leased(worker)
     done = worker.post(
         f"/effects/{do(worker, session, 'e-0', lease)['id']}/acknowledge",
@@ -194,7 +194,7 @@ def test_beats_with_one_token_for_a_quarter_of_an_hour_are_a_loop(worker: Caller
         for _ in range(
             4
         ):  # more than it takes: a minute of the clock may end between any two of them
-            beat(worker, lease, progress="page 3")
+            heartbeat(worker, lease, progress="page 3")
     sweeps_go_on(1000)
     look(2)
     assert open_rules() == {"S3": True, "S5": True}
@@ -202,7 +202,7 @@ def test_beats_with_one_token_for_a_quarter_of_an_hour_are_a_loop(worker: Caller
 
 def test_announced_quiet_keeps_the_alarm_away_until_it_is_over(worker: Caller) -> None:
     _session, lease = leased(worker)
-    beat(worker, lease, quiet_s=600)
+    heartbeat(worker, lease, quiet_s=600)
     pass_by(570)
     look(2)
     assert open_rules() == {}
@@ -303,7 +303,7 @@ def test_a_handoff_that_nobody_accepts_is_an_orphan_until_it_is_accepted(worker:
     written = worker.post(f"/sessions/{session['id']}/handoffs", body)
     assert written.status_code == 201, written.text
     pass_by(601)
-    beat(worker, lease)
+    heartbeat(worker, lease)
     look(2)
     assert open_rules() == {"S7": True}
     worker.post(f"/handoffs/{written.json()['id']}/accept", {"lease_epoch": lease["epoch"]})

@@ -33,8 +33,8 @@ STATES: Final = [
 ]
 LEAVES: Final = [
     *product(("granted", "used"), ("policy", "ruling", "exemption", "observe")),
-    *[("pending", "ruling"), ("refused", "ruling"), ("refused", "expired"), ("observed", "import")],
-    *[("held", ""), ("held", "returned"), ("bypassed", "policy")],
+    *[("pending", "ruling"), ("denied", "ruling"), ("denied", "expired"), ("observed", "import")],
+    *[("none", ""), ("none", "changes_requested"), ("bypassed", "policy")],
 ]
 PROBED: Final = [
     ("", None, 0),
@@ -59,16 +59,16 @@ FLAGS: Final = (
 )
 OTHERS: Final[list[dict[str, Any]]] = [
     {},
-    {"on_hold": True},
+    {"is_stopped": True},
     {"lease_elsewhere": True},
     {"same_intent": False},
-    {"leave_until_us": NOW - 1},
-    {"leave_until_us": NOW + 1},
+    {"permission_until_us": NOW - 1},
+    {"permission_until_us": NOW + 1},
     {"attempts": 3},
     {"keys_in_doubt": 2},
     {"first_us": None, "last_us": None},
     {"undoing_failed": True},
-    {"compensation": VerdictInput(leave="granted", leave_basis="policy")},
+    {"compensation": VerdictInput(permission="granted", permission_basis="policy")},
     {"resolution": "compensate", "resolved_attempt": 1},
     {"resolution": "not_happened", "resolved_attempt": 1},
     *[{name: True} for name in FLAGS],
@@ -78,7 +78,7 @@ OTHERS: Final[list[dict[str, Any]]] = [
 def every_case() -> Any:
     """Every state under every leave, and everything that can be said of what is in doubt, a flag at
     a time."""
-    for (state, outcome, reason), (leave, basis), other in product(STATES, LEAVES, OTHERS):
+    for (state, outcome, reason), (permission, basis), other in product(STATES, LEAVES, OTHERS):
         some = (
             MEANS
             if state not in ("planned", "compensated", "superseded") and basis == "ruling"
@@ -94,7 +94,7 @@ def every_case() -> Any:
                 "probe_errors": errors,
                 **other,
             }
-            yield VerdictInput(state, outcome, reason, leave, basis, means=means, **said)
+            yield VerdictInput(state, outcome, reason, permission, basis, means=means, **said)
 
 
 def test_every_case_has_one_answer_that_the_words_know_and_that_keeps_the_law() -> None:
@@ -115,13 +115,16 @@ def test_every_case_has_one_answer_that_the_words_know_and_that_keeps_the_law() 
 def _keeps_the_law(case: VerdictInput, found: Verdict) -> None:
     inner = found.row == "11"
     acts = found.answer in ("execute", "replay") and not inner
-    assert not (acts and (case.on_hold or case.lease_elsewhere or not case.same_intent)), (
+    assert not (acts and (case.is_stopped or case.lease_elsewhere or not case.same_intent)), (
         case,
         found,
     )
-    assert not (acts and case.leave == "refused"), (case, found)
-    assert not (acts and case.leave == "pending"), (case, found)
-    assert not (found.answer == "execute" and not inner and case.leave != "granted"), (case, found)
+    assert not (acts and case.permission == "denied"), (case, found)
+    assert not (acts and case.permission == "pending"), (case, found)
+    assert not (found.answer == "execute" and not inner and case.permission != "granted"), (
+        case,
+        found,
+    )
     unknown = case.state in ("dispatched", "acknowledged") or case.outcome == "unknown"
     if found.answer == "replay" and unknown:
         assert found.row in table.REPLAY_ROWS
@@ -131,14 +134,14 @@ def _keeps_the_law(case: VerdictInput, found: Verdict) -> None:
                 case.last_us or NOW
             ) + case.means.request_lifetime_s * S
         if (
-            case.leave == "used"
-            and case.leave_basis in ("ruling", "exemption")
-            and not found.asks_leave
+            case.permission == "used"
+            and case.permission_basis in ("ruling", "exemption")
+            and not found.needs_new_permission
         ):
             assert found.row in table.ROWS_UNDER_USED_PERMISSION
     assert (found.reason == "UNDECIDABLE") <= (case.means.tool_class == "opaque")
     needs_a_person = found.answer == "escalate" or (found.beneath or found.reason) in (
-        "HELD",
+        "STOPPED",
         "GATE_PENDING",
     )
     assert is_safe_to_continue(found) is not needs_a_person
@@ -149,10 +152,10 @@ def test_more_knowledge_of_danger_never_makes_a_retry_legal(tool_class: str) -> 
     """A stop, a lease elsewhere, late evidence, a refusal or another intent never ends in running
     it."""
     stops: list[dict[str, Any]] = [
-        {"on_hold": True},
+        {"is_stopped": True},
         {"lease_elsewhere": True},
         {"late_evidence": True},
-        {"leave": "refused"},
+        {"permission": "denied"},
         {"same_intent": False},
     ]
     for means in (one for one in MEANS if one.tool_class == tool_class):
@@ -173,6 +176,8 @@ def test_more_knowledge_of_danger_never_makes_a_retry_legal(tool_class: str) -> 
 
 def test_the_inputs_are_kept_without_what_nobody_said() -> None:
     assert VerdictInput().as_dict() == {}
-    case = doubtful("keyed", key_window_s=60, compensation=VerdictInput(leave="pending"))
-    assert case.as_dict()["means"] == {"tool_class": "keyed", "key_window_s": 60}
-    assert case.as_dict()["compensation"] == {"leave": "pending"}
+    case = doubtful(
+        "idempotency_key", key_window_s=60, compensation=VerdictInput(permission="pending")
+    )
+    assert case.as_dict()["means"] == {"tool_class": "idempotency_key", "key_window_s": 60}
+    assert case.as_dict()["compensation"] == {"permission": "pending"}

@@ -21,7 +21,7 @@ HOUR: Final = 3600 * S
 
 
 def doubtful(tool_class: str, **fields: Any) -> VerdictInput:
-    """An effect dispatched a minute ago under leave that rules gave, of which nothing was heard."""
+    """An effect dispatched a minute ago under permission that rules gave, of which nothing was heard."""
     of_tool = {
         name: fields.pop(name)
         for name in list(fields)
@@ -29,7 +29,9 @@ def doubtful(tool_class: str, **fields: Any) -> VerdictInput:
     }
     of_tool["probe"] = fields.pop("looks", False)
     said = {"first_us": NOW - 60 * S, "last_us": NOW - 60 * S, **fields}
-    base = VerdictInput(state="dispatched", leave="used", leave_basis="policy", attempts=1)
+    base = VerdictInput(
+        state="dispatched", permission="used", permission_basis="policy", attempts=1
+    )
     return replace(base, means=ToolProperties(tool_class=tool_class, **of_tool), **said)
 
 
@@ -39,8 +41,12 @@ def asked(case: VerdictInput, now_us: int = NOW) -> tuple[str, str, str]:
 
 
 def test_row_0_a_hold_goes_before_everything() -> None:
-    assert asked(doubtful("read_only", on_hold=True, lease_elsewhere=True)) == ("0", "wait", "HELD")
-    assert asked(VerdictInput(state="acknowledged", outcome="ok", on_hold=True))[0] == "0"
+    assert asked(doubtful("read_only", is_stopped=True, lease_elsewhere=True)) == (
+        "0",
+        "wait",
+        "STOPPED",
+    )
+    assert asked(VerdictInput(state="acknowledged", outcome="ok", is_stopped=True))[0] == "0"
 
 
 def test_row_1_another_worker_that_is_alive_is_left_to_its_work() -> None:
@@ -55,7 +61,7 @@ def test_row_1_another_worker_that_is_alive_is_left_to_its_work() -> None:
 
 @pytest.mark.parametrize("basis", ["observe", "policy", "exemption"])
 def test_row_2_what_needs_no_ruling_is_run(basis: str) -> None:
-    assert asked(VerdictInput(leave="granted", leave_basis=basis)) == (
+    assert asked(VerdictInput(permission="granted", permission_basis=basis)) == (
         "2",
         "execute",
         "NOT_DISPATCHED",
@@ -63,7 +69,7 @@ def test_row_2_what_needs_no_ruling_is_run(basis: str) -> None:
 
 
 def test_row_3_people_are_waited_for_until_their_time_is_over() -> None:
-    case = VerdictInput(leave="pending", leave_basis="ruling", leave_until_us=NOW)
+    case = VerdictInput(permission="pending", permission_basis="ruling", permission_until_us=NOW)
     assert decide_verdict(case, NOW) == Verdict("wait", "GATE_PENDING", "3", NOW)
     assert asked(case, NOW + 1) == ("4", "skip", "GATE_EXPIRED")
 
@@ -72,30 +78,34 @@ def test_row_3_people_are_waited_for_until_their_time_is_over() -> None:
     ("basis", "reason"), [("ruling", "GATE_DENIED"), ("expired", "GATE_EXPIRED")]
 )
 def test_row_4_what_was_refused_is_skipped(basis: str, reason: str) -> None:
-    assert asked(VerdictInput(leave="refused", leave_basis=basis)) == ("4", "skip", reason)
+    assert asked(VerdictInput(permission="denied", permission_basis=basis)) == ("4", "skip", reason)
 
 
-def test_row_5_what_people_approved_is_run_while_their_leave_lasts() -> None:
-    case = VerdictInput(leave="granted", leave_basis="ruling", leave_until_us=NOW)
+def test_row_5_what_people_approved_is_run_while_their_permission_lasts() -> None:
+    case = VerdictInput(permission="granted", permission_basis="ruling", permission_until_us=NOW)
     assert asked(case) == ("5", "execute", "APPROVED")
     assert asked(case, NOW + 1) == ("6b", "ask", "GATE_GONE")
 
 
 @pytest.mark.parametrize("basis", ["ruling", "policy"])
-def test_row_6_another_intent_is_never_run_also_where_rules_gave_leave(basis: str) -> None:
-    case = VerdictInput(leave="granted", leave_basis=basis, same_intent=False)
+def test_row_6_another_intent_is_never_run_also_where_rules_gave_permission(basis: str) -> None:
+    case = VerdictInput(permission="granted", permission_basis=basis, same_intent=False)
     assert asked(case) == ("6", "escalate", "INTENT_MISMATCH")
-    assert asked(VerdictInput(leave="used", leave_basis="ruling")) == (
+    assert asked(VerdictInput(permission="used", permission_basis="ruling")) == (
         "6",
         "escalate",
         "INTENT_MISMATCH",
     )
 
 
-@pytest.mark.parametrize("basis", ["cancelled", "revoked", "lapsed", "returned"])
+@pytest.mark.parametrize("basis", ["cancelled", "revoked", "expired_unused", "changes_requested"])
 def test_row_6b_leave_that_is_gone_is_asked_for_again(basis: str) -> None:
-    assert asked(VerdictInput(leave="held", leave_basis=basis)) == ("6b", "ask", "GATE_GONE")
-    assert asked(VerdictInput(leave="held")) == ("6b", "ask", "NO_LEAVE")
+    assert asked(VerdictInput(permission="none", permission_basis=basis)) == (
+        "6b",
+        "ask",
+        "GATE_GONE",
+    )
+    assert asked(VerdictInput(permission="none")) == ("6b", "ask", "NO_PERMISSION")
 
 
 @pytest.mark.parametrize("outcome", ["ok", "error"])
@@ -120,31 +130,36 @@ REJECTED: Final = VerdictInput(
     state="failed",
     outcome="error",
     failure_reason="rejected",
-    leave="used",
-    leave_basis="policy",
+    permission="used",
+    permission_basis="policy",
     attempts=1,
 )
 
 
-def test_row_9_a_clean_rejection_is_tried_again_under_leave_and_a_key_of_its_own() -> None:
+def test_row_9_a_clean_rejection_is_tried_again_under_permission_and_a_key_of_its_own() -> None:
     found = decide_verdict(REJECTED, NOW)
-    assert found == Verdict("replay", "REJECTED_CLEAN", "9", remote_key="new", asks_leave=True)
+    assert found == Verdict(
+        "replay", "REJECTED_CLEAN", "9", remote_key="new", needs_new_permission=True
+    )
 
 
 @pytest.mark.parametrize(
-    ("leave", "basis", "row", "answer"),
+    ("permission", "basis", "row", "answer"),
     [
         ("pending", "ruling", "3", "wait"),
         ("granted", "ruling", "5", "execute"),
         ("granted", "policy", "2", "execute"),
-        ("refused", "ruling", "4", "skip"),
-        ("held", "returned", "6b", "ask"),
+        ("denied", "ruling", "4", "skip"),
+        ("none", "changes_requested", "6b", "ask"),
     ],
 )
-def test_row_9_where_leave_was_asked_for_anew_that_leave_decides(
-    leave: str, basis: str, row: str, answer: str
+def test_row_9_where_permission_was_asked_for_anew_that_permission_decides(
+    permission: str, basis: str, row: str, answer: str
 ) -> None:
-    assert asked(replace(REJECTED, leave=leave, leave_basis=basis))[:2] == (row, answer)
+    assert asked(replace(REJECTED, permission=permission, permission_basis=basis))[:2] == (
+        row,
+        answer,
+    )
 
 
 def test_row_9b_no_more_attempts_than_the_operator_allows() -> None:
@@ -171,7 +186,7 @@ def test_row_9_a_rejection_says_nothing_of_an_earlier_attempt_that_may_have_happ
     assert asked(case) == ("26", "escalate", "UNDECIDABLE")
     probed = replace(case, means=ToolProperties("probeable"))
     assert asked(probed)[:2] == ("21", "probe")
-    keyed = replace(case, means=ToolProperties("keyed", key_window_s=3600))
+    keyed = replace(case, means=ToolProperties("idempotency_key", key_window_s=3600))
     assert asked(keyed)[:2] == ("17", "replay")
     assert asked(replace(keyed, attempts=3)) == ("9b", "escalate", "ATTEMPTS_SPENT")
 
@@ -187,7 +202,9 @@ def test_row_10_an_unknown_end_is_as_good_as_none(tool_class: str) -> None:
 
 
 def test_row_11_an_open_compensation_speaks_for_what_it_undoes() -> None:
-    undoing = VerdictInput(leave="pending", leave_basis="ruling", leave_until_us=NOW + S)
+    undoing = VerdictInput(
+        permission="pending", permission_basis="ruling", permission_until_us=NOW + S
+    )
     found = decide_verdict(doubtful("compensable", cancel_by="key", compensation=undoing), NOW)
     assert (found.row, found.answer, found.reason, found.beneath) == (
         "11",
@@ -218,13 +235,17 @@ def test_row_12_late_evidence_stops_every_retry() -> None:
 
 
 def test_row_13_what_changes_nothing_runs_again() -> None:
-    found = decide_verdict(doubtful("read_only", leave_basis="ruling"), NOW)
+    found = decide_verdict(doubtful("read_only", permission_basis="ruling"), NOW)
     assert found == Verdict("replay", "HARMLESS", "13", remote_key="same")
 
 
 def test_row_14_a_guarded_state_is_set_again_unless_its_guard_said_no_since() -> None:
-    case = doubtful("natural", precondition=True, later_on_resource=True, leave_basis="ruling")
-    assert decide_verdict(case, NOW) == Verdict("replay", "GUARDED_PUT", "14", remote_key="same")
+    case = doubtful(
+        "idempotent", precondition=True, later_on_resource=True, permission_basis="ruling"
+    )
+    assert decide_verdict(case, NOW) == Verdict(
+        "replay", "CONDITIONAL_PUT", "14", remote_key="same"
+    )
     refused = replace(
         case,
         state="failed",
@@ -237,15 +258,15 @@ def test_row_14_a_guarded_state_is_set_again_unless_its_guard_said_no_since() ->
 
 
 def test_row_15_a_state_is_set_again_where_nothing_newer_touched_it() -> None:
-    case = doubtful("natural")
+    case = doubtful("idempotent")
     assert decide_verdict(case, NOW) == Verdict("replay", "PUT_LATEST", "15", remote_key="same")
-    assert decide_verdict(replace(case, leave_basis="ruling"), NOW).asks_leave
+    assert decide_verdict(replace(case, permission_basis="ruling"), NOW).needs_new_permission
 
 
 def test_row_16_a_state_that_something_newer_touched_is_looked_at_and_never_set_again() -> None:
-    case = doubtful("natural", later_on_resource=True)
+    case = doubtful("idempotent", later_on_resource=True)
     assert asked(case) == ("16", "escalate", "STALE_PUT")
-    seen = replace(case, means=ToolProperties("natural", probe=True, request_lifetime_s=10))
+    seen = replace(case, means=ToolProperties("idempotent", probe=True, request_lifetime_s=10))
     assert asked(seen) == ("16", "probe", "STALE_PUT")
     assert asked(replace(seen, probe="hit", probed_us=NOW)) == ("16", "skip", "STALE_PUT")
     assert asked(replace(seen, probe="miss", probed_us=NOW)) == ("16", "escalate", "STALE_PUT")
@@ -253,18 +274,22 @@ def test_row_16_a_state_that_something_newer_touched_is_looked_at_and_never_set_
 
 def test_row_17_the_window_of_a_key_counts_from_its_first_use_less_a_margin() -> None:
     case = doubtful(
-        "keyed", key_window_s=3600, leave_basis="ruling", first_us=NOW - HOUR + 61 * S, last_us=NOW
+        "idempotency_key",
+        key_window_s=3600,
+        permission_basis="ruling",
+        first_us=NOW - HOUR + 61 * S,
+        last_us=NOW,
     )
     assert decide_verdict(case, NOW) == Verdict(
         "replay", "KEY_LIVE", "17", NOW + S, remote_key="same"
     )
     assert asked(case, NOW + S) == ("18", "escalate", "KEY_EXPIRED")
     assert asked(replace(case, first_us=None))[0] == "18"
-    assert asked(replace(case, means=ToolProperties("keyed", key_window_s=60)))[0] == "18"
+    assert asked(replace(case, means=ToolProperties("idempotency_key", key_window_s=60)))[0] == "18"
 
 
 def test_row_18_with_two_keys_in_doubt_the_newer_one_guards_nothing() -> None:
-    assert asked(doubtful("keyed", key_window_s=3600, keys_in_doubt=2)) == (
+    assert asked(doubtful("idempotency_key", key_window_s=3600, keys_in_doubt=2)) == (
         "18",
         "escalate",
         "KEY_EXPIRED",
@@ -272,27 +297,31 @@ def test_row_18_with_two_keys_in_doubt_the_newer_one_guards_nothing() -> None:
 
 
 def test_row_18_a_forgotten_key_is_looked_for_and_another_one_used() -> None:
-    case = doubtful("keyed", looks=True, request_lifetime_s=10)
+    case = doubtful("idempotency_key", looks=True, request_lifetime_s=10)
     assert asked(case) == ("18", "probe", "KEY_EXPIRED")
     assert asked(replace(case, probe="miss"))[1] == "probe"  # nobody knows when that look began
     after = replace(case, probe="miss", probed_us=NOW)
     assert decide_verdict(after, NOW) == Verdict("replay", "KEY_EXPIRED", "18", remote_key="new")
-    assert decide_verdict(replace(after, leave_basis="ruling"), NOW).asks_leave
+    assert decide_verdict(replace(after, permission_basis="ruling"), NOW).needs_new_permission
 
 
 def test_row_19_a_record_beside_the_effect_decides() -> None:
-    case = doubtful("joint", request_lifetime_s=10)
+    case = doubtful("transactional", request_lifetime_s=10)
     assert asked(case) == ("19", "probe", "REF_PROBE")
     assert asked(replace(case, probe="hit", probed_us=NOW)) == ("19", "skip", "REF_PROBE")
-    found = decide_verdict(replace(case, probe="miss", probed_us=NOW, leave_basis="ruling"), NOW)
-    assert found == Verdict("replay", "REF_PROBE", "19", remote_key="same", asks_leave=True)
+    found = decide_verdict(
+        replace(case, probe="miss", probed_us=NOW, permission_basis="ruling"), NOW
+    )
+    assert found == Verdict(
+        "replay", "REF_PROBE", "19", remote_key="same", needs_new_permission=True
+    )
     assert asked(doubtful("probeable", reference=True)) == ("19", "probe", "REF_PROBE")
 
 
 def test_row_20_not_found_before_the_fence_is_no_answer() -> None:
     case = doubtful("probeable", request_lifetime_s=300, probe="miss", probed_us=NOW - S)
     fence = NOW - 60 * S + 300 * S
-    assert decide_verdict(case, NOW) == Verdict("wait", "FENCE_WAIT", "20", fence)
+    assert decide_verdict(case, NOW) == Verdict("wait", "IN_FLIGHT_WAIT", "20", fence)
     assert asked(case, fence) == (
         "21",
         "probe",
@@ -300,12 +329,14 @@ def test_row_20_not_found_before_the_fence_is_no_answer() -> None:
     )  # begun before the fence it proves nothing for good
     assert asked(replace(case, probed_us=fence - 1), fence)[1] == "probe"
     assert asked(replace(case, probed_us=fence), fence) == ("21", "replay", "PROBED_ABSENT")
-    assert asked(replace(case, last_us=None)) == ("21", "escalate", "FENCE_UNKNOWN")
+    assert asked(replace(case, last_us=None)) == ("21", "escalate", "IN_FLIGHT_UNKNOWN")
 
 
-def test_row_21_absent_after_the_fence_is_replayed_under_the_same_key_and_the_same_leave() -> None:
+def test_row_21_absent_after_the_fence_is_replayed_under_the_same_key_and_the_same_permission() -> (
+    None
+):
     case = doubtful(
-        "probeable", request_lifetime_s=30, probe="miss", probed_us=NOW, leave_basis="ruling"
+        "probeable", request_lifetime_s=30, probe="miss", probed_us=NOW, permission_basis="ruling"
     )
     assert decide_verdict(case, NOW) == Verdict("replay", "PROBED_ABSENT", "21", remote_key="same")
     assert asked(replace(case, probe="hit")) == ("21", "skip", "PROBED_ABSENT")
@@ -363,26 +394,26 @@ def test_row_26_where_nobody_can_know_a_person_is_asked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("leave", "basis", "row", "answer"),
+    ("permission", "basis", "row", "answer"),
     [
         ("pending", "ruling", "3", "wait"),
-        ("refused", "ruling", "4", "escalate"),
+        ("denied", "ruling", "4", "escalate"),
         ("granted", "ruling", "15", "replay"),
-        ("held", "revoked", "15", "replay"),
+        ("none", "revoked", "15", "replay"),
         ("observed", "observe", "15", "replay"),
     ],
 )
-def test_a_replay_that_needs_leave_of_its_own_waits_for_it(
-    leave: str, basis: str, row: str, answer: str
+def test_a_replay_that_needs_permission_of_its_own_waits_for_it(
+    permission: str, basis: str, row: str, answer: str
 ) -> None:
     case = doubtful(
-        "natural",
+        "idempotent",
         state="failed",
         outcome="unknown",
         failure_reason="error",
-        leave=leave,
-        leave_basis=basis,
+        permission=permission,
+        permission_basis=basis,
     )
     found = decide_verdict(case, NOW)
     assert (found.row, found.answer) == (row, answer)
-    assert found.asks_leave is (leave in ("held", "observed"))
+    assert found.needs_new_permission is (permission in ("none", "observed"))

@@ -1,7 +1,7 @@
 """Who may speak for a session, its effects, tasks and gates: every kind, lane, relation and state
 of the lease.
 
-The expected answers stand in the tables below; docs/decisions/0025-who-may-speak.md says why.
+The expected answers stand in the tables below; docs/decisions/0025-who-may-write.md says why.
 """
 
 from collections.abc import Callable, Iterator
@@ -291,7 +291,7 @@ def _command(world: World, kind: str, standing: str, before: Rows, last: int) ->
     new = Entry.objects.filter(position__gt=last).order_by("position")
     late = standing == LOST and world.relation == "own" and kind in ANSWERS
     if standing == SPEAKS and kind == BOUND and world.relation != "own":
-        assert code(answer) == (409, "NO_LEAVE"), kind
+        assert code(answer) == (409, "NO_PERMISSION"), kind
         assert rows() == before
     elif standing == SPEAKS or late:
         assert answer.status_code in ((202, 200) if late else (200, 201)), (kind, answer.text)
@@ -340,8 +340,8 @@ def test_a_book_with_claims_is_made_again_as_it_stood(build: Build, relation: st
     names = (
         "state",
         "outcome",
-        "leave",
-        "leave_basis",
+        "permission",
+        "permission_basis",
         "external_reference",
         "attempt_count",
         "violates",
@@ -445,7 +445,7 @@ def test_claims_are_shown_on_the_pages_of_effect_and_session(build: Build, desk:
     for page in pages:
         assert "claims change nothing" in viewer.get(page).content.decode(), page
     found = viewer.get(
-        "/audit/",
+        "/search/",
         {"q": f"event session:s_{Session.objects.get(key='s-1').opened_position} lane:claim"},
     )
     assert "effect.failed" in found.content.decode()

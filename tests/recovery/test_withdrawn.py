@@ -119,15 +119,15 @@ def test_a_request_for_the_next_attempt_waits_on_and_the_page_says_what_was_repo
     assert desk.plan()["answer"] == "ambiguous"
     withdraw(desk.agent)
     effect = desk.effect(planned)
-    assert (effect.state, effect.outcome, effect.leave) == (
+    assert (effect.state, effect.outcome, effect.permission) == (
         "failed",
         "unknown",
-        desk.effect(planned).leave,
+        desk.effect(planned).permission,
     )
     assert not Gate.objects.filter(status="cancelled").exists()
     page = desk.house.client("viewer").get(f"/effects/{planned['id']}/").content.decode()
     assert WORDS in page
     assert (
         str(effect)
-        in desk.house.client("viewer").get("/audit/", {"q": "is:violating"}).content.decode()
+        in desk.house.client("viewer").get("/search/", {"q": "is:violating"}).content.decode()
     )

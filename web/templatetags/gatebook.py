@@ -54,14 +54,14 @@ class EffectLike(Protocol):
     """The attributes of an effect that `state` reads."""
 
     state: str
-    leave: str
+    permission: str
     outcome: str
     deadline_us: int | None
 
 
 def derive_shown_state(effect: EffectLike, now: int) -> str:
     """Return the shown state at `now` (microseconds), which may be derived."""
-    if effect.state == "planned" and effect.leave == "pending":
+    if effect.state == "planned" and effect.permission == "pending":
         return "awaiting approval"
     if effect.state == "dispatched" and effect.deadline_us is not None and effect.deadline_us < now:
         return "unknown"
@@ -70,9 +70,9 @@ def derive_shown_state(effect: EffectLike, now: int) -> str:
     return effect.state
 
 
-def state_style(word: str, outcome: str, leave: str = "") -> tuple[str, str]:
+def state_style(word: str, outcome: str, permission: str = "") -> tuple[str, str]:
     """Return class and shape of a state; errors are shown as no success."""
-    if word == "acknowledged" and leave == "bypassed":
+    if word == "acknowledged" and permission == "bypassed":
         return "is-failed", "warn"
     if word == "acknowledged" and outcome == "error":
         return "is-failed", "failed"
@@ -92,9 +92,11 @@ def mark(shape: str) -> SafeString:
 
 
 @register.simple_tag
-def state(effect: EffectLike, *, told: bool = False) -> SafeString:
+def state(effect: EffectLike, *, detailed: bool = False) -> SafeString:
     """`{% state effect %}`: shape, label and colour of the shown state."""
-    return state_with(derive_shown_state(effect, now_us()), effect.outcome, effect.leave, told=told)
+    return state_with(
+        derive_shown_state(effect, now_us()), effect.outcome, effect.permission, detailed=detailed
+    )
 
 
 @register.simple_tag
@@ -106,10 +108,12 @@ def state_word(word: str) -> SafeString:
 
 @register.simple_tag
 @lru_cache(maxsize=256)
-def state_with(word: str, outcome: str, leave: str = "", *, told: bool = True) -> SafeString:
+def state_with(
+    word: str, outcome: str, permission: str = "", *, detailed: bool = True
+) -> SafeString:
     """Render a state with its outcome next to it (`told`); an error has its own shape."""
-    shown = _state(word, state_style(word, outcome, leave))
-    if not told or not outcome or word in ("unknown", "failed"):
+    shown = _state(word, state_style(word, outcome, permission))
+    if not detailed or not outcome or word in ("unknown", "failed"):
         return shown
     return format_markup("{} {}", shown, outcome)
 

@@ -53,12 +53,12 @@ class FakeEndpoints(FakeWorkingState):
         tool: str,
         tool_class: str = "opaque",
         *,
-        fence_s: int = 300,
+        request_lifetime_s: int = 300,
         max_attempts: int = 3,
         needs_approval: bool = False,
     ) -> None:
         """Declare a tool, as `tools.yaml` does; `needs_approval` opens a gate for its plans."""
-        self.tools[tool] = FakeTool(tool_class, fence_s, max_attempts, needs_approval)
+        self.tools[tool] = FakeTool(tool_class, request_lifetime_s, max_attempts, needs_approval)
 
     def answer_gates(self, status: str = "approved", message: str = "") -> None:
         """Answer every pending gate: approved, denied or returned."""
@@ -67,7 +67,7 @@ class FakeEndpoints(FakeWorkingState):
                 if gate.status == "pending":
                     gate.status, gate.version, gate.message = status, gate.version + 1, message
                     row = self.effects[gate.effect]
-                    row.leave = {"approved": "granted", "denied": "refused"}.get(status, "held")
+                    row.permission = {"approved": "granted", "denied": "denied"}.get(status, "none")
 
     def by_key(self, effect_key: str) -> FakeEffect:
         """Return the effect with that key. Raises StopIteration."""
@@ -139,7 +139,9 @@ class FakeEndpoints(FakeWorkingState):
             if row.state in ("acknowledged", "compensated") and not row.unknown
         }
         begun = [
-            row for row in rows if row.attempts or (row.leave != "held" and row.intent not in over)
+            row
+            for row in rows
+            if row.attempts or (row.permission != "none" and row.intent not in over)
         ]
         return all(row.begun < done.changed for row in begun)
 
@@ -181,10 +183,10 @@ class FakeEndpoints(FakeWorkingState):
         held.released, held.released_us = True, self.now_us
         return 200, held.to_json()
 
-    def post_beats(self, *, body: Json, **_more: Any) -> StatusAndBody:
+    def post_heartbeats(self, *, body: Json, **_more: Any) -> StatusAndBody:
         """Renew many leases."""
         results = []
-        for heartbeat in body["beats"]:
+        for heartbeat in body["heartbeats"]:
             try:
                 held = self._held(heartbeat["lease"], heartbeat["epoch"])
                 held.progress = heartbeat.get("progress", held.progress)
@@ -208,7 +210,7 @@ class FakeEndpoints(FakeWorkingState):
             "declared": declared is not None,
             "class": tool.tool_class,
         }
-        return 200, answer | {"request_lifetime_s": tool.fence_s}
+        return 200, answer | {"request_lifetime_s": tool.request_lifetime_s}
 
     # Effects.
 
@@ -246,8 +248,8 @@ class FakeEndpoints(FakeWorkingState):
             if others
             else ""
         )
-        fresh = (own.state == "planned" and own.leave == "held") or (
-            own.rejected and own.leave == "used"
+        fresh = (own.state == "planned" and own.permission == "none") or (
+            own.rejected and own.permission == "used"
         )
         if fresh and not other and len(own.attempts) < self._tool(own).max_attempts:
             self._ask(own)
@@ -260,15 +262,15 @@ class FakeEndpoints(FakeWorkingState):
         is_open = row.unknown or (
             row.state == "planned" and not (row.waits and own.number < row.number)
         )
-        is_open = is_open or (row.rejected and row.leave in ("granted", "pending"))
+        is_open = is_open or (row.rejected and row.permission in ("granted", "pending"))
         return is_open and not siblings and row.intent == digest
 
     def _tool(self, row: FakeEffect) -> FakeTool:
         return self.tools.get(row.tool, FakeTool())
 
     def _ask(self, row: FakeEffect) -> None:
-        row.leave = "pending" if self._tool(row).needs_approval else "granted"
-        if row.leave == "pending":
+        row.permission = "pending" if self._tool(row).needs_approval else "granted"
+        if row.permission == "pending":
             gate = FakeGate(new_id(), row.id)
             self.gates[gate.id], row.gate = gate, gate.id
 
@@ -293,8 +295,10 @@ class FakeEndpoints(FakeWorkingState):
         replays = row.unknown and body.get("replays") == (last.number if last is not None else 0)
         if row.unknown and not (replays and now["verdict"] == "replay"):
             raise Refusal(409, "ALREADY_DISPATCHED", effect=row.to_json(), verdict=now)
-        if not row.unknown and row.leave != "granted":
-            code = {"pending": "GATE_PENDING", "refused": "GATE_DENIED"}.get(row.leave, "NO_LEAVE")
+        if not row.unknown and row.permission != "granted":
+            code = {"pending": "GATE_PENDING", "denied": "GATE_DENIED"}.get(
+                row.permission, "NO_PERMISSION"
+            )
             raise Refusal(409, code, effect=row.to_json(), verdict=now)
         same = replays and last is not None
         remote_key = (
@@ -307,13 +311,13 @@ class FakeEndpoints(FakeWorkingState):
         row.attempts.append(
             FakeAttempt(len(row.attempts) + 1, remote_key, body["process"], key, self.now_us)
         )
-        row.state, row.outcome, row.reason, row.leave = "dispatched", "", "", "used"
+        row.state, row.outcome, row.reason, row.permission = "dispatched", "", "", "used"
         if row.gate:
             self.gates[row.gate].status = "used"
         return 200, self._granted(row)
 
     def _granted(self, row: FakeEffect) -> Json:
-        last, lifetime_s = row.attempts[-1], self._tool(row).fence_s
+        last, lifetime_s = row.attempts[-1], self._tool(row).request_lifetime_s
         return row.to_json() | {
             "attempt": last.number,
             "remote_key": last.remote_key,
@@ -354,7 +358,7 @@ class FakeEndpoints(FakeWorkingState):
         """Record the result of a probe."""
         row = self.effects[effect]
         last = row.attempts[body["attempt"] - 1]
-        last.probe_result, last.looked_us = body["found"], body.get("began_us", 0)
+        last.probe_result, last.probed_us = body["found"], body.get("began_us", 0)
         last.errors = last.errors + 1 if last.probe_result == "error" else 0
         if last.probe_result == "hit":
             last.open = False

@@ -41,7 +41,7 @@ class Process(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Return the server's answer, unless the process crashes or the server is unavailable."""
         step = step_of(request)
-        if self.dead and step == "beats":  # from the thread of the dead process
+        if self.dead and step == "heartbeats":  # from the thread of the dead process
             raise httpx.ConnectError("the process is dead", request=request)
         if self.dead:
             raise Crash

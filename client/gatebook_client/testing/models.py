@@ -8,7 +8,7 @@ from gatebook_client.effect_keys import digest_of
 from gatebook_client.types import Json
 
 US = 1_000_000
-FENCED = ("probeable", "joint")
+FENCED = ("probeable", "transactional")
 MAX_ERRORS = 5
 
 
@@ -21,7 +21,7 @@ class FakeTool:
     """A tool as an operator declares it."""
 
     tool_class: str = "opaque"
-    fence_s: int = 300
+    request_lifetime_s: int = 300
     max_attempts: int = 3
     needs_approval: bool = False  # by people
 
@@ -37,7 +37,7 @@ class FakeAttempt:
     at_us: int
     open: bool = True
     probe_result: str = ""
-    looked_us: int = 0
+    probed_us: int = 0
     errors: int = 0
     reference: str = ""
 
@@ -54,7 +54,7 @@ class FakeEffect:
     arguments: Any
     turn: str
     state: str = "planned"
-    leave: str = "held"
+    permission: str = "none"
     outcome: str = ""
     reason: str = ""
     reference: str = ""
@@ -73,7 +73,7 @@ class FakeEffect:
     @property
     def waits(self) -> bool:
         """Whether it was planned, and has no permission yet."""
-        return self.state == "planned" and self.leave == "held"
+        return self.state == "planned" and self.permission == "none"
 
     @property
     def unknown(self) -> bool:
@@ -95,7 +95,9 @@ class FakeEffect:
             return "done"
         if open_effect:
             return "ambiguous"
-        return {"granted": "proceed", "pending": "wait", "held": "wait"}.get(self.leave, "blocked")
+        return {"granted": "proceed", "pending": "wait", "none": "wait"}.get(
+            self.permission, "blocked"
+        )
 
     def to_json(self) -> Json:
         """Return the effect object of the API."""
@@ -108,7 +110,7 @@ class FakeEffect:
             "tool": self.tool,
             "state": self.state,
             "outcome": self.outcome or None,
-            "leave": self.leave,
+            "permission": self.permission,
             "intent_digest": self.intent,
             "gate": {"id": self.gate, "wait": f"/api/v1/gates/{self.gate}?wait=45"}
             if self.gate
@@ -138,7 +140,7 @@ class FakeGate:
             "status": self.status,
             "version": self.version,
             "message": self.message,
-            "held": False,
+            "stopped": False,
             "proceed": self.status == "approved",
         }
 
@@ -193,7 +195,7 @@ def verdict(row: FakeEffect, tool: FakeTool, now_us: int) -> Json:
         "until_us": until_us,
         "attempt": last.number if last is not None else 0,
         "remote_key": last.remote_key if last is not None else "",
-        "needs_leave": reason == "REJECTED_CLEAN",
+        "needs_permission": reason == "REJECTED_CLEAN",
         "as_of_us": now_us,
     }
 
@@ -202,7 +204,8 @@ def _decide(row: FakeEffect, tool: FakeTool, now_us: int) -> tuple[str, str, int
     if row.state == "planned":
         leaves = {"granted": ("execute", "NOT_DISPATCHED"), "pending": ("wait", "GATE_PENDING")}
         return *leaves.get(
-            row.leave, ("skip", "GATE_DENIED") if row.leave == "refused" else ("ask", "NO_LEAVE")
+            row.permission,
+            ("skip", "GATE_DENIED") if row.permission == "denied" else ("ask", "NO_PERMISSION"),
         ), None
     if row.rejected:
         spent = len(row.attempts) >= tool.max_attempts
@@ -210,18 +213,22 @@ def _decide(row: FakeEffect, tool: FakeTool, now_us: int) -> tuple[str, str, int
     if not row.unknown:
         return "skip", "CLOSED" if row.state in ("superseded", "compensated") else "DONE", None
     last = row.attempts[-1]
-    if tool.tool_class in ("read_only", "natural", "keyed"):
-        replays = {"read_only": "HARMLESS", "natural": "PUT_LATEST", "keyed": "KEY_LIVE"}
+    if tool.tool_class in ("read_only", "idempotent", "idempotency_key"):
+        replays = {
+            "read_only": "HARMLESS",
+            "idempotent": "PUT_LATEST",
+            "idempotency_key": "KEY_LIVE",
+        }
         return "replay", replays[tool.tool_class], None
     if tool.tool_class == "compensable":
         return "compensate", "CANCEL_THEN_REDO", None
     if tool.tool_class not in FENCED:
         return "escalate", "UNDECIDABLE", None
-    fence_us = last.at_us + tool.fence_s * US
+    window_end_us = last.at_us + tool.request_lifetime_s * US
     if last.probe_result == "several":
         return "escalate", "DUPLICATE_FOUND", None
     if last.probe_result == "error":
-        again_us = last.looked_us + 15 * US * 2**last.errors
+        again_us = last.probed_us + 15 * US * 2**last.errors
         if last.errors >= MAX_ERRORS:
             return "escalate", "PROBE_FAILED", None
         return (
@@ -229,8 +236,8 @@ def _decide(row: FakeEffect, tool: FakeTool, now_us: int) -> tuple[str, str, int
             if now_us < again_us
             else ("probe", "PROBED_ABSENT", None)
         )
-    if last.probe_result == "miss" and last.looked_us >= fence_us:
+    if last.probe_result == "miss" and last.probed_us >= window_end_us:
         return "replay", "PROBED_ABSENT", None
-    if last.probe_result == "miss" and now_us < fence_us:
-        return "wait", "FENCE_WAIT", fence_us
+    if last.probe_result == "miss" and now_us < window_end_us:
+        return "wait", "IN_FLIGHT_WAIT", window_end_us
     return "probe", "PROBED_ABSENT", None

@@ -43,7 +43,7 @@ class Command(BaseCommand):
         where = f"{bundle.session} in the project {bundle.project.name}"
         if not result.is_new:
             return f"This file is already imported as {where}. Nothing was changed."
-        origin = bundle.told["origin"]
+        origin = bundle.document["origin"]
         lines = (
             f"Imported as {where}: {origin['handle']} of {origin['project_name']}, up to position"
             f" {bundle.cut_position} of the source.\n"

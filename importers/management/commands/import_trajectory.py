@@ -81,7 +81,7 @@ class Command(BaseCommand):
             help="print the counts of each file as JSON, one line per file",
         )
         parser.add_argument(
-            "--judge",
+            "--evaluate-policies",
             action="store_true",
             help=(
                 "evaluate the active policy for every effect and print what would have needed"
@@ -106,7 +106,7 @@ class Command(BaseCommand):
         for file in files:
             trajectories = _read_file(options["format"], file)
         with _connect(url, token, options["project"], options["agent"]) as http:
-            client = ImportClient(http, judge=options["judge"])
+            client = ImportClient(http, evaluate_policies=options["evaluate_policies"])
             sessions: dict[str, None] = {}
             for file in files:
                 if len(files) > 1:
@@ -117,7 +117,7 @@ class Command(BaseCommand):
                 sessions |= dict.fromkeys(
                     trajectory.key for trajectory in trajectories if trajectory.calls
                 )
-            if options["judge"]:
+            if options["evaluate_policies"]:
                 self.stdout.write(_format_policy_results(client, sessions, as_json=options["json"]))
         if torn:
             raise CommandError(
@@ -209,31 +209,33 @@ def _format_policy_results(client: ImportClient, sessions: Iterable[str], *, as_
         ) from refusal
     if as_json:
         rows = [
-            {"judged": judged, "judged_by": rule, "effects": n}
-            for (judged, rule), n in sorted(counts.items())
+            {"policy_outcome": policy_outcome, "policy_rule": rule, "effects": n}
+            for (policy_outcome, rule), n in sorted(counts.items())
         ]
-        return json.dumps({"judged": rows})
+        return json.dumps({"policy_outcome": rows})
     lines = [
         "Evaluated by the active policy:",
         f"{'effects':>10}  {'would have been':<17}  by rule",
     ]
     order = list(POLICY_LABELS)
-    for (judged, rule), number in sorted(
+    for (policy_outcome, rule), number in sorted(
         counts.items(), key=lambda item: (order.index(item[0][0]), -item[1], item[0])
     ):
-        lines.append(f"{number:>10,}  {POLICY_LABELS[judged]:<17}  {_rule_label(rule)}".rstrip())
+        lines.append(
+            f"{number:>10,}  {POLICY_LABELS[policy_outcome]:<17}  {_rule_label(rule)}".rstrip()
+        )
     return "\n".join(lines) if counts else "There was no effect to evaluate."
 
 
-def _rule_label(judged_by: str) -> str:
+def _rule_label(policy_rule: str) -> str:
     """Return `house@3/push-to-production` unchanged, and describe `house@3/` in words."""
-    policy, _, rule = judged_by.partition("/")
+    policy, _, rule = policy_rule.partition("/")
     return (
-        judged_by
+        policy_rule
         if rule
         else f"{policy}, no matching rule"
         if policy
-        else "imported before without --judge"
+        else "imported before without --evaluate-policies"
     )
 
 

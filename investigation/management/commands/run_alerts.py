@@ -15,4 +15,4 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **_options: Any) -> None:
         done = alert_runner.run_alerts()
-        self.stdout.write(f"{done.looks} checked, {done.told} with new matches.")
+        self.stdout.write(f"{done.checks} checked, {done.notified} with new matches.")

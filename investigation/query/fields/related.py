@@ -27,7 +27,7 @@ class RelatedRows(Field):
     `kin` returns their ids and a sentence about omitted rows, or "".
     """
 
-    kin: "Callable[[Project, str], tuple[list[UUID], str]] | None" = None
+    load_related: "Callable[[Project, str], tuple[list[UUID], str]] | None" = None
     called: str = ""
 
     kind: ClassVar[str] = "handle"
@@ -45,12 +45,12 @@ class RelatedRows(Field):
         return RowTest(Q(), lambda _row: True)
 
     def _read(self, term: Term, context: CompileContext) -> RowTest:
-        assert self.kin is not None  # noqa: S101 - the registry's own tests make sure
+        assert self.load_related is not None  # noqa: S101 - the registry's own tests make sure
         ids: list[UUID] = []
         for value in term.values:
             name_key = (self.name, value.text, False)
             if name_key not in context.names:
-                related_ids, left_out = self.kin(context.project, value.text)
+                related_ids, left_out = self.load_related(context.project, value.text)
                 context.names[name_key] = related_ids
                 not_found = f"“{value.text[:60]}” was not found. {self.name} takes {self.called}."
                 context.notes += (

@@ -304,7 +304,7 @@ class MultiValue(Field):
     inner: Field | None = None
     reach: str = ""  # The ORM path from the entity's row, for groups.
     # Column with the journal position at which a related row was added.
-    told_at: str = "opened_position"
+    reported_at: str = "opened_position"
     lasts: bool = False  # The related rows never change.
     some: bool = False  # `rows` is a subset of the rows at `reach`:
     left: tuple[tuple[str, Any], ...] = ()  # those for which these lookups hold.
@@ -345,7 +345,7 @@ class MultiValue(Field):
         related = self.rows(context.project if context is not None else None)  # type: ignore[arg-type]
         related = related.filter(q, **{f"{self.link}__isnull": False})
         if context is not None and context.upto is not None:
-            related = related.filter(**{f"{self.told_at}__lte": context.upto})
+            related = related.filter(**{f"{self.reported_at}__lte": context.upto})
         return Q(**{f"{self.to}__in": related.order_by().values(self.link)})
 
     def _read(self, term: Term, context: CompileContext) -> RowTest:
@@ -368,7 +368,7 @@ class MultiValue(Field):
             condition, project=context.project
         )
         related = all_related.filter(
-            **{f"{self.told_at}__lte": context.upto, f"{self.link}__isnull": False}
+            **{f"{self.reported_at}__lte": context.upto, f"{self.link}__isnull": False}
         )
         return RowTest(
             Q(**{f"{self.to}__in": related.order_by().values(self.link)}),

@@ -165,19 +165,19 @@ def session_status_test(status: str, _context: CompileContext) -> RowTest:
 
 
 def policy_outcome_test(word: str, _context: CompileContext) -> RowTest:
-    if word == "not_held":
+    if word == "not_enforced":
         return RowTest(
-            Q(NEEDS_PERMISSION, enforced=False),
-            lambda row: row.judged in ("ask", "deny") and not row.enforced,
+            Q(NEEDS_PERMISSION, policy_enforced=False),
+            lambda row: row.policy_outcome in ("ask", "deny") and not row.policy_enforced,
         )
-    q = Q(judged=word) if word == "allow" else Q(NEEDS_PERMISSION, judged=word)
-    return RowTest(q, lambda row: row.judged == word)
+    q = Q(policy_outcome=word) if word == "allow" else Q(NEEDS_PERMISSION, policy_outcome=word)
+    return RowTest(q, lambda row: row.policy_outcome == word)
 
 
 RULINGS: Final = {
     "approved": gate_states.APPROVED_STATUSES,
-    "denied": ("denied", "denied_final"),
-    "returned": ("returned",),
+    "denied": ("denied", "denied_session"),
+    "changes_requested": ("changes_requested",),
     "none": ("pending", "expired", "cancelled"),
 }
 
@@ -189,7 +189,7 @@ def ruling_test(word: str, _context: CompileContext) -> RowTest:
 
 def stuck_test(rule: "str | None", column: str = "subject") -> Callable[[CompileContext], RowTest]:
     def test(context: CompileContext) -> RowTest:
-        context.goes_by(job_heartbeats.load_sweeper_progress(context.now_us))
+        context.goes_by(job_heartbeats.load_stuck_check_progress(context.now_us))
         raised = StuckEpisode.objects.filter(project=context.project, raised_us__isnull=False)
         if context.upto is None:
             raised = raised.filter(cleared_us__isnull=True)
@@ -338,7 +338,7 @@ def reviewer_field(link: str, reach: str, **more: Any) -> MultiValue:
         "Reviewer",
         "a person who voted",
         rows=project_votes,
-        told_at="position",
+        reported_at="position",
         lasts=True,
         link=link,
         reach=reach,
@@ -354,7 +354,7 @@ def approver_field(link: str, reach: str) -> MultiValue:
         "Approver",
         "a person who approved",
         rows=project_approvals,
-        told_at="position",
+        reported_at="position",
         lasts=True,
         link=link,
         reach=reach,

@@ -55,7 +55,7 @@ class DuplicateChoice(Choice):
             project=context.project, sort__in=self.keys(term)
         ).order_by()
         if context.upto is not None:
-            rows = rows.filter(again_position__lte=context.upto)
+            rows = rows.filter(repeat_position__lte=context.upto)
         if context.lowest is not None:
             rows = rows.filter(position__gt=context.lowest)
         positions = list(rows.values_list("position", flat=True)[: MAX_LISTED_POSITIONS + 1])
@@ -72,7 +72,7 @@ class DuplicateChoice(Choice):
 
 def duplicate_field() -> DuplicateChoice:
     return DuplicateChoice(
-        "again",
+        "duplicate",
         "Duplicate",
         "it ran, and so did a similar effect in any session; excludes read_only tools",
         choices=DUPLICATE_SORTS,
@@ -114,7 +114,7 @@ class SameCall(RelatedRows):
                 )
         repeated = duplicates.same_occurrences(source_positions, *_CALL_SORTS).order_by()
         if context.upto is not None:
-            repeated = repeated.filter(again_position__lte=context.upto)
+            repeated = repeated.filter(repeat_position__lte=context.upto)
         positions = (
             list(repeated.values_list("position", flat=True)[: MAX_LISTED_POSITIONS + 1])
             if source_positions
@@ -146,9 +146,9 @@ def repeats_field() -> MultiValue:
     return MultiValue(
         "repeats",
         "Repeats",
-        "how often the session made the same call (see again:call), from 2 on",
+        "how often the session made the same call (see duplicate:call), from 2 on",
         rows=_repeated_calls,
-        told_at="told_position",
+        reported_at="reported_position",
         lasts=True,
         link="session_id",
         reach="repeated_doings",
@@ -162,7 +162,7 @@ def repeats_field() -> MultiValue:
 
 def looped_test(context: CompileContext) -> RowTest:
     """Return the test for sessions that were ever reported as looping."""
-    context.goes_by(job_heartbeats.load_sweeper_progress(context.now_us))
+    context.goes_by(job_heartbeats.load_stuck_check_progress(context.now_us))
     raised = StuckEpisode.objects.filter(
         project=context.project, rule="S5", raised_position__isnull=False
     )

@@ -107,7 +107,7 @@ GATE: Final = Entity(
             "Voted within",
             "time from the page shown to the vote, for any voter",
             rows=project_votes,
-            told_at="position",
+            reported_at="position",
             lasts=True,
             link="gate_id",
             reach="votes",
@@ -124,7 +124,7 @@ GATE: Final = Entity(
         Time("decide_by", "Decide by", path="decide_by_us", nullable=False),
         Time("decided_at", "Decided", path="decided_at_us", index="gate_by_decision"),
         Time("used_at", "Permission used", path="used_at_us"),
-        Time("leave_until", "Permission expires", path="leave_until_us"),
+        Time("permission_until", "Permission expires", path="permission_until_us"),
         Time("ended_at", "Ended", path="ended_at_us"),
         Duration(
             "wait",
@@ -189,10 +189,10 @@ def exemption_uses(project: Project) -> "QuerySet[Any]":
     exemption ended counts, although the ledger then removed the exemption from it. Without a
     reported time, an effect ran when Gatebook received the report.
     """
-    # leave_ref holds an id without hyphens.
+    # permission_ref holds an id without hyphens.
     exemption_ref = Replace(Cast(OuterRef("subject"), CharField()), Value("-"), Value(""))
-    permitted = Q(leave_basis="exemption", leave_ref=exemption_ref) | Q(
-        leave__in=("observed", "bypassed")
+    permitted = Q(permission_basis="exemption", permission_ref=exemption_ref) | Q(
+        permission__in=("observed", "bypassed")
     )
     used_effects = Effect.objects.filter(
         permitted, id=OuterRef("effect"), project=OuterRef("project")
@@ -258,7 +258,7 @@ EXEMPTION: Final = Entity(
             "Used",
             "when an effect ran that the exemption allowed",
             rows=exemption_uses,
-            told_at="position",
+            reported_at="position",
             link="subject",
             inner=Time("used", "Used", path="ran_us"),
             of=Exemption,

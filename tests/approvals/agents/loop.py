@@ -1,7 +1,7 @@
 """An agent in a plain loop over httpx: `loop.py URL TOKEN WORLD KEY [pause]` does one thing to the
-world, with leave.
+world, with permission.
 
-With `pause` it stands still once it has heard of its leave, before it uses it.
+With `pause` it stands still once it has heard of its permission, before it uses it.
 """
 
 import signal

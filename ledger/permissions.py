@@ -1,0 +1,154 @@
+"""Permission: grants, refusals, and what an agent may do now.
+
+The approvals app decides about permission. `basis` and `ref` are opaque to the ledger.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+import orjson
+
+from db.clock import now_us
+from journal import entries
+from ledger.store import writer
+from ledger.store.rows import EffectRow
+
+
+class Grant(NamedTuple):
+    """Permission for one attempt, as approvals decided. `ref` is opaque to the ledger."""
+
+    permission: str
+    basis: str
+    ref: str = ""
+    until_us: int | None = None
+
+
+class Refusal(NamedTuple):
+    """A code of protocol.md, its message, and the reason from approvals.md."""
+
+    code: str
+    sentence: str
+    reason: str = ""
+
+
+def is_permission_expired(row: EffectRow, now_us: int) -> bool:
+    """True if permission was granted and has expired; no entry marks the expiry."""
+    return row.is_expired(now_us)
+
+
+def store_grant(row: EffectRow, grant: Grant, received_us: int) -> None:
+    """Store `grant` on a locked effect; the caller records the entry with the reason."""
+    row.permission, row.permission_basis, row.permission_ref, row.permission_until_us = grant
+    row.changed_us = max(row.changed_us, received_us)
+    writer.write_effects([row], [])
+
+
+def change_permission(row: EffectRow, grant: Grant, received_us: int) -> None:
+    """Store `grant` on a locked effect, and record the change in the journal."""
+    kind = "effect.withheld" if grant.permission in _WITHHELD else "effect.granted"
+    record = grant_facts(grant, {name: getattr(row, name) for name in _POLICY_COLUMNS})
+    facts = facts_to_json(
+        record | ({"plan": row.plan_position} if row.plan_position is not None else {})
+    )
+    entries.record_system_entry(
+        row.project_id,
+        kind,
+        event_id=entries.keyed_digest("granted", str(row.id), str(row.version)),
+        text=facts_to_json({"effect": row.id, **orjson.loads(facts)}),
+        received_us=received_us,
+        facts=facts,
+        session=row.session_id,
+        effect=row.id,
+    )
+    store_grant(row, grant, received_us)
+
+
+_WITHHELD: Final = ("none", "pending", "denied")
+_POLICY_COLUMNS: Final = ("policy_outcome", "policy_rule", "policy_tool_class", "policy_enforced")
+
+
+def grant_facts(grant: Grant, judgement: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the journal facts of a grant and its policy result, without empty values."""
+    record = {
+        "permission": grant.permission,
+        "basis": grant.basis,
+        "ref": grant.ref,
+        "until_us": grant.until_us,
+    }
+    record |= {name: judgement.get(name) for name in _POLICY_COLUMNS}
+    return {name: value for name, value in record.items() if value}
+
+
+COMPENSATION_OPEN: Final = Refusal(
+    "COMPENSATION_OPEN",
+    "Another compensation of this effect is open; finish or supersede it first.",
+)
+ALREADY_DISPATCHED: Final = Refusal(
+    "ALREADY_DISPATCHED",
+    "Already dispatched by another process or idempotency key. Do not act."
+    " If you know the outcome, acknowledge or fail that attempt.",
+    "already_used",
+)
+_GONE: Final = ("cancelled", "revoked", "expired_unused", "changes_requested")
+
+
+def refuse_wrong_state(row: EffectRow) -> Refusal:
+    """Return the refusal of a command that the current state does not allow."""
+    sentence = (
+        f"This command does not apply in state {row.state}."
+        " Read the effect and decide from its current state."
+    )
+    return Refusal("WRONG_STATE", sentence)
+
+
+def refuse_without_permission(row: EffectRow) -> Refusal:
+    """Return the refusal that fits the effect's permission."""
+    if row.permission == "pending":
+        return Refusal("GATE_PENDING", "Approval is pending. Wait, then retry.", "not_resolved")
+    if row.permission == "denied" and row.permission_basis == "expired":
+        sentence = (
+            "The approval request expired. Do not act. Supersede the effect or plan a new one."
+        )
+        return Refusal("GATE_EXPIRED", sentence, "expired")
+    if row.permission == "denied":
+        sentence = "Approval was denied. Do not act. Supersede the effect or plan a new one."
+        return Refusal("GATE_DENIED", sentence, "denied")
+    if row.permission_basis in _GONE:
+        sentence = (
+            f"The permission no longer applies ({row.permission_basis}). Do not act."
+            " Plan the effect again to request approval."
+        )
+        return Refusal("GATE_GONE", sentence, row.permission_basis)
+    sentence = "This effect has no permission. Plan it again, and act only on `proceed`."
+    return Refusal("NO_PERMISSION", sentence, "not_resolved")
+
+
+def agent_answer(effect: EffectRow, open_effect: UUID | None = None) -> str:
+    """Return what the agent may do now: proceed | wait | blocked | done | ambiguous.
+
+    Depends on state and permission only, and on `open_effect`: the effect to settle first.
+    """
+    if effect.state in ("compensated", "superseded"):
+        return "done"
+    if effect.state == "acknowledged":
+        return "ambiguous" if effect.outcome == "unknown" else "done"
+    if effect.state == "dispatched" or (effect.state == "failed" and effect.outcome == "unknown"):
+        return "ambiguous"
+    if open_effect is not None:
+        return "ambiguous"
+    if effect.permission == "granted":
+        return "wait" if is_permission_expired(effect, now_us()) else "proceed"
+    if effect.permission == "pending":
+        return (
+            "blocked" if is_permission_expired(effect, now_us()) else "wait"
+        )  # an expired request blocks
+    gone = effect.permission == "none" and effect.permission_basis in _GONE
+    return (
+        "blocked" if gone or effect.permission == "denied" or effect.state == "failed" else "wait"
+    )
+
+
+def facts_to_json(facts: dict[str, Any]) -> str:
+    """Serialize facts for the journal: JSON with sorted keys."""
+    return orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode()

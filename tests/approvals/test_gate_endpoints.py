@@ -1,0 +1,266 @@
+"""What agents are told of gates: the present status, why, the words meant for them, and never who."""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+import time_machine
+
+from approvals.gates.states import US
+from approvals.models import Gate
+from db.clock import now_us
+from journal.models import Entry
+from ledger import stops
+from tests.api.api_client import code
+from tests.approvals.inbox_scenario import Desk
+from tests.pages.sample_data import doors
+
+pytestmark = pytest.mark.django_db
+HOUR = 3_600
+
+
+def asked(desk: Desk, gate: Gate | dict[str, Any], **query: Any) -> dict[str, Any]:
+    """What the agent is told of a gate."""
+    identity = gate.id if isinstance(gate, Gate) else gate["id"]
+    answer = desk.agent.get(f"/gates/{identity}", **query)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def denied(desk: Desk, gate: Gate) -> None:
+    desk.answer(gate, "reviewer", "deny", "the branch is frozen")
+
+
+def denied_for_good(desk: Desk, gate: Gate) -> None:
+    desk.answer(gate, "reviewer", "deny_session", "never on a Friday")
+
+
+def returned(desk: Desk, gate: Gate) -> None:
+    desk.answer(gate, "reviewer", "request_changes", "squash it first")
+
+
+def approved(desk: Desk, gate: Gate) -> None:
+    desk.answer(gate, "reviewer", reason="")
+
+
+def nothing(_desk: Desk, _gate: Gate) -> None:
+    """Nobody rules."""
+
+
+@pytest.mark.parametrize(
+    ("happens", "status", "reason", "message"),
+    [
+        (nothing, "pending", "not_resolved", None),
+        (approved, "approved", None, None),
+        (denied, "denied", "denied", "the branch is frozen"),
+        (denied_for_good, "denied_session", "denied_session", "never on a Friday"),
+        (returned, "changes_requested", "changes_requested", "squash it first"),
+    ],
+)
+def test_each_answer_of_people_is_told_with_its_reason_and_without_their_names(
+    desk: Desk,
+    happens: Callable[[Desk, Gate], None],
+    status: str,
+    reason: str | None,
+    message: str | None,
+) -> None:
+    gate = desk.gate(desk.plan())
+    happens(desk, gate)
+    told = asked(desk, gate)
+    assert (told["status"], told["reason"], told.get("message")) == (status, reason, message)
+    assert told["proceed"] is (status == "approved")
+    assert told["id"] == str(gate.id)
+    assert told["handle"] == f"g_{gate.opened_position}"
+    assert told["version"] == Gate.objects.get(id=gate.id).version
+    people = desk.person("reviewer")
+    text = desk.agent.get(f"/gates/{gate.id}").text
+    assert "reviewer" not in text
+    assert people.user.person.pseudonym not in text
+
+
+def test_a_deadline_that_passed_counts_though_nothing_wrote_it_down(desk: Desk) -> None:
+    gate = desk.gate(desk.plan())
+    with time_machine.travel(now_us() / US + HOUR + 1, tick=False):
+        told = asked(desk, gate)
+        assert (told["status"], told["reason"], told["proceed"]) == ("expired", "expired", False)
+        for status, number in (("pending", 0), ("expired", 1)):
+            assert len(desk.agent.get("/gates", status=status).json()["items"]) == number
+    assert Gate.objects.get(id=gate.id).status == "pending", "the row itself was not touched"
+
+
+def test_permission_that_was_not_used_in_time_is_lapsed(desk: Desk) -> None:
+    gate = desk.gate(desk.plan())
+    approved(desk, gate)
+    with time_machine.travel(now_us() / US + HOUR, tick=False):
+        told = asked(desk, gate)
+        assert (told["status"], told["reason"], told["proceed"]) == (
+            "expired_unused",
+            "expired_unused",
+            False,
+        )
+        for status, number in (("approved", 0), ("expired_unused", 1)):
+            assert len(desk.agent.get("/gates", status=status).json()["items"]) == number
+
+
+def test_permission_that_was_used_is_no_permission_any_more(desk: Desk) -> None:
+    effect = desk.plan()
+    approved(desk, desk.gate(effect))
+    desk.agent.dispatch(effect)
+    told = asked(desk, desk.gate(effect))
+    assert (told["status"], told["reason"], told["proceed"]) == ("used", "already_used", False)
+
+
+def test_a_hold_stops_what_was_approved_and_lifting_it_lets_it_go(desk: Desk) -> None:
+    gate = desk.gate(desk.plan())
+    approved(desk, gate)
+    hold = stops.set_stop(
+        desk.project, "tool", "git.push", "stop all pushes", desk.user("operator")
+    )
+    assert (asked(desk, gate)["held"], asked(desk, gate)["proceed"]) == (True, False)
+    stops.lift_stop(hold, "they may go on", desk.user("operator"))
+    assert (asked(desk, gate)["held"], asked(desk, gate)["proceed"]) == (False, True)
+
+
+def test_a_hold_on_something_else_stops_nothing(desk: Desk) -> None:
+    gate = desk.gate(desk.plan())
+    approved(desk, gate)
+    stops.set_stop(desk.project, "tool", "deploy", "stop all deployments", desk.user("operator"))
+    assert (asked(desk, gate)["held"], asked(desk, gate)["proceed"]) == (False, True)
+
+
+@pytest.mark.parametrize(("since", "news"), [(0, True), (1, False), (2, False)])
+def test_many_gates_say_which_of_them_are_news(desk: Desk, since: int, news: bool) -> None:
+    gate = desk.gate(desk.plan())
+    answer = desk.agent.client.post("/gates/wait", json={"gates": {str(gate.id): since}})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["changed"] == ([str(gate.id)] if news else [])
+    assert answer.json()["gates"] == [asked(desk, gate)]
+    assert answer.headers["Retry-After"] == ("0" if news else "1")
+
+
+def test_an_ended_gate_is_always_news_and_there_is_nothing_to_come_again_for(desk: Desk) -> None:
+    gate = desk.gate(desk.plan())
+    denied(desk, gate)
+    answer = desk.agent.get(f"/gates/{gate.id}", wait=55, since=99)
+    assert answer.json()["status"] == "denied"
+    assert "Retry-After" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "query", [{"wait": 56}, {"wait": -1}, {"wait": "x"}, {"since": -1}, {"colour": "red"}]
+)
+def test_a_question_that_cannot_be_is_refused(desk: Desk, query: dict[str, Any]) -> None:
+    gate = desk.gate(desk.plan())
+    assert code(desk.agent.get(f"/gates/{gate.id}", **query))[0] == 422
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"gates": {}},
+        {"gates": {"x": 1}},
+        {"gates": {str(UUID(int=7)): -1}},
+        {"gates": {str(UUID(int=7)): 1}, "wait": 56},
+        {"gates": {str(UUID(int=number)): 1 for number in range(101)}},
+        {"gates": {str(UUID(int=7)): 1}, "approve": True},
+    ],
+)
+def test_a_question_about_many_that_cannot_be_is_refused(desk: Desk, body: dict[str, Any]) -> None:
+    assert code(desk.agent.client.post("/gates/wait", json=body)) == (422, "invalid")
+
+
+def test_a_gate_of_another_project_is_not_there(desk: Desk) -> None:
+    gate = desk.gate(desk.plan())
+    with doors(desk.house.other_token.agent) as stranger:
+        assert code(stranger.get(f"/gates/{gate.id}", wait=55)) == (404, "not_found")
+        assert code(stranger.client.post("/gates/wait", json={"gates": {str(gate.id): 0}})) == (
+            404,
+            "not_found",
+        )
+        assert code(stranger.post(f"/gates/{gate.id}/cancel")) == (404, "not_found")
+        assert stranger.get("/gates").json()["items"] == []
+    assert Gate.objects.get(id=gate.id).status == "pending"
+
+
+def test_one_foreign_gate_among_many_is_named_and_nothing_is_told(desk: Desk) -> None:
+    gate = desk.gate(desk.plan())
+    other = UUID(int=7)
+    answer = desk.agent.client.post(
+        "/gates/wait", json={"gates": {str(gate.id): 0, str(other): 0}, "wait": 55}
+    )
+    assert code(answer) == (404, "not_found")
+    assert answer.json()["pointer"] == f"/gates/{other}"
+
+
+def test_the_agent_that_asked_withdraws_it_and_no_stranger(desk: Desk) -> None:
+    from accounts import agents
+
+    effect = desk.plan()
+    gate = desk.gate(effect)
+    with doors(agents.ensure_agent(desk.project, "another")) as another:
+        assert another.get(f"/gates/{gate.id}").status_code == 200, "agents of a project may look"
+        assert code(another.post(f"/gates/{gate.id}/cancel")) == (403, "OTHER_AGENT")
+    assert Gate.objects.get(id=gate.id).status == "pending"
+    told = desk.agent.post(f"/gates/{gate.id}/cancel")
+    assert told.status_code == 200
+    assert (told.json()["status"], told.json()["reason"]) == ("cancelled", "by_agent")
+    assert desk.effect(effect).permission == "held"
+
+
+def test_what_people_decided_is_not_withdrawn(desk: Desk) -> None:
+    gate = desk.gate(desk.plan())
+    denied(desk, gate)
+    told = desk.agent.post(f"/gates/{gate.id}/cancel").json()
+    assert told["status"] == "denied"
+    assert Gate.objects.get(id=gate.id).status == "denied"
+
+
+def test_gates_are_listed_by_session_and_status(desk: Desk) -> None:
+    first, second = (
+        desk.gate(desk.plan("e-1")),
+        desk.gate(desk.plan("e-2", arguments={"ref": "other"})),
+    )
+    denied(desk, first)
+    ids = {str(gate.id): gate for gate in (first, second)}
+    listed = desk.agent.get("/gates", session="s-1").json()["items"]
+    assert [gate["id"] for gate in listed] == list(reversed(ids))
+    assert [gate["id"] for gate in desk.agent.get("/gates", status="denied").json()["items"]] == [
+        str(first.id)
+    ]
+    assert (
+        desk.agent.get("/gates", status="denied").json()["items"][0]["message"]
+        == "the branch is frozen"
+    )
+    assert desk.agent.get("/gates", session="s-9").json()["items"] == []
+    assert code(desk.agent.get("/gates", status="open")) == (422, "invalid")
+
+
+def test_what_has_not_changed_is_304_to_whoever_says_what_they_have(desk: Desk) -> None:
+    gate = desk.gate(desk.plan())
+    tag = desk.agent.get(f"/gates/{gate.id}").headers["ETag"]
+    again = desk.agent.client.get(f"/gates/{gate.id}", headers={"If-None-Match": tag})
+    assert (again.status_code, again.headers["ETag"], again.content) == (304, tag, b"")
+    approved(desk, gate)
+    assert (
+        desk.agent.client.get(f"/gates/{gate.id}", headers={"If-None-Match": tag}).status_code
+        == 200
+    )
+
+
+def test_a_cancellation_is_the_agents_own_fact_and_its_key_is_used_once(desk: Desk) -> None:
+    first, second = (
+        desk.gate(desk.plan("e-1")),
+        desk.gate(desk.plan("e-2", arguments={"ref": "topic"})),
+    )
+    told = desk.agent.post(f"/gates/{first.id}/cancel", key="k-1")
+    again = desk.agent.post(f"/gates/{first.id}/cancel", key="k-1")
+    assert (told.status_code, again.status_code, again.json()) == (200, 200, told.json())
+    assert again.headers["idempotent-replay"] == "true"
+    entry = Entry.objects.get(kind="gate.cancelled")
+    assert (entry.source, entry.event_id, entry.subject) == ("deploy-7", "k-1", first.id)
+    assert code(desk.agent.post(f"/gates/{second.id}/cancel", key="k-1")) == (422, "key_reuse")
+    second.refresh_from_db()
+    assert second.status == "pending"

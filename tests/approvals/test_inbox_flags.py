@@ -1,0 +1,277 @@
+"""What stands out on the desk: asked again after a no, a tool that is new, an hour at which nobody
+works."""
+
+import re
+from datetime import UTC, datetime
+from html import unescape
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.urls import reverse
+
+from accounts import agents
+from accounts.models import Project
+from approvals import project_status
+from approvals.inbox import queries
+from approvals.labels import REVERSIBILITY_RANKS
+from approvals.models import Gate
+from approvals.policies.working_hours import WEEKDAYS, WorkingHours
+from approvals.review import warnings
+from db.clock import now_us
+from ledger.models import Effect
+from tests.approvals.inbox_scenario import RULES, Desk
+from tests.approvals.reviewer import Reviewer, url_of
+from tests.pages.sample_data import doors
+
+ALWAYS = "{zone: Europe/Berlin, days: [mon, tue, wed, thu, fri, sat, sun], from: 00:00, to: 24:00}"
+AGAIN = "asked again"
+
+
+def entry(rita: Reviewer, gate: Gate) -> str:
+    """The words of a gate in the inbox."""
+    html = rita.page(reverse("inbox"))
+    found = next(
+        one for one in html.split('<li class="entry') if f'href="{url_of(gate)}" data-gate' in one
+    )
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", "", found)))
+
+
+def words(rita: Reviewer, gate: Gate) -> str:
+    """The words of a gate's own page."""
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", "", rita.page(url_of(gate)))))
+
+
+def ask(desk: Desk, session: str, **fields: object) -> Gate:
+    """A push in another session, the same each time unless `fields` say otherwise."""
+    desk.agent.session(session)
+    asked = {
+        "arguments": {"command": "git push origin main"},
+        "target": {"repository": "web", "ref": "main"},
+    }
+    return desk.gate(desk.agent.plan(f"e-{session}", session, **(asked | fields)))
+
+
+@pytest.mark.parametrize(
+    ("answer", "field_history"),
+    [
+        ("deny", "denied"),
+        ("deny_session", "denied for this session"),
+        ("request_changes", "changes_requested"),
+    ],
+)
+def test_the_same_asked_again_in_another_session_names_who_said_no_and_when(
+    desk: Desk, rita: Reviewer, answer: str, said: str
+) -> None:
+    first = ask(desk, "s-1")
+    desk.answer(first, "carol", answer, "rewrites released history")
+    second = ask(desk, "s-2")
+    assert f"{AGAIN}: {said} by carol 0 s ago" in re.sub(
+        r"\d+ s ago", "0 s ago", entry(rita, second)
+    )
+    assert f'<a class="flag" href="{url_of(first)}">' in rita.page(reverse("inbox"))
+    told = words(rita, second)
+    assert f"Asked again: {said} by carol" in told
+    assert f"in {first}: “rewrites released history”." in told
+    assert "in all" not in told
+    assert f"Asked again: {said} by you" in words(Reviewer(desk, "carol"), second)
+
+
+def test_what_is_asked_again_is_never_decided_among_others(desk: Desk, rita: Reviewer) -> None:
+    desk.declare("close", "reversible")
+    same: dict[str, Any] = {"tool": "close", "target": {"repository": "web"}}
+    first = ask(desk, "s-1", **same)
+    desk.answer(first, "carol", "deny", "still needed")
+    both = [ask(desk, "s-2", **same), ask(desk, "s-3", **same, arguments={"issue": 7})]
+    assert 'name="gate"' not in rita.page(reverse("inbox"))
+    rita.client.post(reverse("batch"), {"gate": [str(one.id) for one in both]})
+    html = rita.page(reverse("batch_confirm"), 409)
+    assert f"{both[0]}: the same request was refused before." in html
+    assert f"{both[1]}: resubmitted with changes." in html
+
+
+def test_every_no_before_is_counted_and_the_last_is_told(desk: Desk, rita: Reviewer) -> None:
+    first, second = ask(desk, "s-1"), ask(desk, "s-2")
+    desk.answer(second, "carol", "deny", "not on a Friday")
+    desk.answer(first, "reviewer", "deny", "nor on a Saturday")
+    third = ask(desk, "s-3")
+    told = words(rita, third)
+    assert "Asked again: denied by carol" in told  # of the request that came last
+    assert "Refused 2 times in all." in told
+    assert "Asked again" not in words(rita, first)
+    assert "Asked again: denied by you" in words(
+        rita, second
+    )  # when it was asked, the first was open: it is told since
+
+
+def test_the_same_effect_planned_again_after_a_no_is_asked_again(
+    desk: Desk, rita: Reviewer
+) -> None:
+    first = ask(desk, "s-1")
+    desk.answer(first, "reviewer", "request_changes", "name the commit")
+    second = ask(desk, "s-1")
+    assert (second.effect_id, second.id != first.id) == (first.effect_id, True)
+    assert f"{AGAIN}: returned by you" in entry(rita, second)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"arguments": {"command": "git push origin next"}},
+        {"target": {"repository": "api", "ref": "main"}},
+        {"target": {"repository": "web", "ref": "next"}},
+        {"target": {"repository": "web", "ref": "main", "environment": "staging"}},
+        {"tool": "deploy"},
+    ],
+)
+def test_another_intent_or_target_is_not_the_same(
+    desk: Desk, rita: Reviewer, other: dict[str, object]
+) -> None:
+    desk.answer(ask(desk, "s-1"), "reviewer", "deny", "never this")
+    assert AGAIN not in entry(rita, ask(desk, "s-2", **other))
+
+
+def test_what_was_approved_expired_or_refused_elsewhere_is_no_no(
+    desk: Desk, rita: Reviewer
+) -> None:
+    desk.answer(ask(desk, "s-1"), "reviewer")
+    late = ask(desk, "s-2")
+    Gate.objects.filter(id=late.id).update(
+        status="expired", decide_by_us=late.requested_at_us + 1, ended_at_us=now_us()
+    )
+    asked = ask(desk, "s-3")
+    assert AGAIN not in entry(rita, asked)
+    same = tuple(getattr(asked.effect, name) for name in warnings.REQUEST_IDENTITY)
+    asks = [warnings.RequestIdentity(asked.id, asked.opened_position, same)]
+    desk.answer(ask(desk, "s-4"), "reviewer", "deny", "never this")
+    last = ask(desk, "s-5")
+    assert last.id in warnings.find_refusals_of_gates([last])
+    assert warnings.find_last_refusals(desk.project.id, asks) == {}  # that no came later
+    assert (
+        warnings.find_last_refusals(
+            desk.house.other.id, [warnings.RequestIdentity(last.id, last.opened_position, same)]
+        )
+        == {}
+    )
+
+
+def test_a_tool_is_new_once_in_the_project_and_once_for_each_agent(
+    desk: Desk, rita: Reviewer
+) -> None:
+    first = ask(desk, "s-1")
+    assert "new tool" in entry(rita, first)
+    assert "New tool in this project: the journal has no earlier effect of this tool." in words(
+        rita, first
+    )
+    second = ask(desk, "s-2")
+    assert "new tool" not in entry(rita, second)
+    assert "has requested approval for this tool before." in words(rita, second)
+    with transaction.atomic():
+        other = agents.ensure_agent(desk.project, "fresh-hand", None)
+    with doors(other) as caller:
+        third = ask(Desk(desk.house, caller), "s-3")
+    assert "agent’s first request for this tool" in entry(rita, third)
+    assert (
+        "First request of this agent: fresh-hand never requested approval for this tool before."
+        in words(rita, third)
+    )
+
+
+def test_what_was_only_reported_makes_a_tool_known(desk: Desk, rita: Reviewer) -> None:
+    desk.agent.session("s-1")
+    report = {
+        "id": "r-1",
+        "kind": "effect.planned",
+        "session": "s-1",
+        "effect_key": "seen",
+        "tool": "git.push",
+    }
+    assert desk.agent.report([report | {"arguments": {}}]).status_code == 200
+    assert "new tool" not in entry(rita, ask(desk, "s-2"))
+
+
+def hours_without_today() -> str:
+    """Hours of a day that is neither today nor next to it, wherever one is."""
+    day = WEEKDAYS[(datetime.now(UTC).weekday() + 3) % 7]
+    return f"{{zone: Europe/Berlin, days: [{day}], from: 08:00, to: 18:00}}"
+
+
+def test_what_is_asked_outside_the_working_hours_says_so(desk: Desk, rita: Reviewer) -> None:
+    within = ask(desk, "s-1")
+    assert "outside hours" not in entry(rita, within)  # no hours are told: nothing is guessed
+    desk.rules(RULES.replace("name: house", f"name: house\nhours: {ALWAYS}"))
+    within = ask(desk, "s-2")
+    assert "outside hours" not in entry(rita, within)
+    desk.rules(RULES.replace("name: house", f"name: house\nhours: {hours_without_today()}"))
+    late = ask(desk, "s-3")
+    assert re.search(r"outside hours, (Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d\d:\d\d", entry(rita, late))
+    assert re.search(r"outside hours \(\w{3} \d\d:\d\d, Europe/Berlin\)", words(rita, late))
+    assert "outside hours" not in entry(rita, within)  # each goes by the rules that asked
+    assert "08:00 to 18:00, Europe/Berlin" in rita.page(reverse("policies"))
+    assert "08:00 to 18:00, Europe/Berlin" in rita.page(
+        reverse("policy_set", args=[late.policy_set_id])
+    )
+
+
+@pytest.mark.parametrize(
+    ("moment", "outside"),
+    [
+        ("2026-11-20T07:00+00:00", ""),  # Friday, 08:00 in Berlin
+        ("2026-11-20T06:59:59+00:00", "Fri 07:59"),
+        ("2026-11-20T16:59:59+00:00", ""),
+        ("2026-11-20T17:00+00:00", "Fri 18:00"),
+        ("2026-11-21T09:00+00:00", "Sat 10:00"),
+        ("2026-11-22T23:30+00:00", "Mon 00:30"),  # Sunday still, in Greenwich
+        ("2026-07-17T06:00+00:00", ""),  # in summer eight o'clock comes an hour earlier
+        ("2026-07-17T16:00+00:00", "Fri 18:00"),
+    ],
+)
+def test_hours_are_those_of_the_zone(moment: str, outside: str) -> None:
+    told = {
+        "zone": "Europe/Berlin",
+        "days": ["mon", "tue", "wed", "thu", "fri"],
+        "from": "08:00",
+        "to": "18:00",
+    }
+    hours = WorkingHours.of({"hours": told})
+    assert hours is not None
+    assert hours.outside(int(datetime.fromisoformat(moment).timestamp() * 1_000_000)) == outside
+    assert str(hours) == "Mon to Fri, 08:00 to 18:00, Europe/Berlin"
+    assert WorkingHours.of({}) is WorkingHours.of({"hours": None}) is None
+
+
+def test_the_desk_reads_by_its_indexes(desk: Desk) -> None:
+    if connection.vendor != "sqlite":
+        pytest.skip("PostgreSQL goes by what it has seen of the rows")
+
+    def plan(rows: object) -> str:
+        return str(rows.explain())  # type: ignore[attr-defined]
+
+    rows = Gate.objects.filter(project=desk.project)
+    waiting = "gate_waiting (project_id=? AND reversibility=? AND decide_by_us>?)"
+    assert waiting in plan(
+        Project.objects.annotate(
+            waits=project_status.build_pending_gates_subquery(desk.project.id, 1)
+        )
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"EXPLAIN QUERY PLAN {queries._FIRST_PAGE_SQL}",
+            [desk.project.id.hex, 1] * len(REVERSIBILITY_RANKS),
+        )
+        steps = [str(row[-1]) for row in cursor.fetchall() if "approvals_gate" in str(row[-1])]
+    assert len(steps) == len(REVERSIBILITY_RANKS)
+    assert all(waiting in one for one in steps), steps
+    assert "gate_by_decision" in plan(
+        rows.filter(decided_at_us__isnull=False).order_by("-decided_at_us")[:50]
+    )
+    assert "gate_unanswered" in plan(rows.filter(queries._IS_UNDECIDED, status="expired"))
+    firsts = plan(
+        rows.annotate(agent_is=warnings.FIRST_OF_AGENT, project_is=warnings.FIRST_IN_PROJECT)
+    )
+    assert "gate_by_agent" in firsts
+    assert "effect_by_tool" in firsts
+    refused = Effect.objects.exclude(permission_ref="").filter(
+        project=desk.project, intent_digest__in=["v1:0"]
+    )
+    assert "effect_asked_about" in plan(refused)

@@ -1,0 +1,194 @@
+"""What the desk costs: queries that do not grow with what waits, and light pages."""
+
+import re
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from approvals.inbox import queries as inbox_queries
+from approvals.models import Gate
+from db.ids import new_uuid7
+from ledger.models import Effect
+from tests.approvals.inbox_scenario import Desk
+from tests.pages.plans import explained
+
+# of a page with a card, a no before and a withdrawal, whose words it tells; a list asks fewer
+MOST = 22
+
+
+def asked(client: Client, url: str) -> tuple[int, int]:
+    """How many queries a page asks, and its bytes."""
+    client.get(url)  # the look is recorded once
+    with CaptureQueriesContext(connection) as queries:
+        answer = client.get(url)
+    assert answer.status_code == 200
+    return len(queries), len(answer.content)
+
+
+def multiply(gate: Gate, number: int) -> None:
+    """Let `number` more requests like `gate` wait, each of an effect of its own."""
+    effect, row = Effect.objects.get(id=gate.effect_id), Gate.objects.get(id=gate.id)
+    kinds = ("irreversible", "compensable", "reversible")
+    effects, gates = [], []
+    for n in range(number):
+        effect.pk, effect.effect_key = UUID(int=n + 1), f"copy-{n}"
+        effect.opened_position += 1
+        effects.append(
+            Effect(
+                **{
+                    one.attname: getattr(effect, one.attname)
+                    for one in Effect._meta.concrete_fields
+                }
+            )
+        )
+        row.id, row.effect_id = new_uuid7(), effect.pk
+        row.opened_position += 1
+        row.decide_by_us -= 1
+        row.reversibility = kinds[n % 3]
+        row.step_up, row.reason_of_yes = ("typed_digest", 10) if n % 3 == 0 else ("none", 0)
+        gates.append(
+            Gate(**{one.attname: getattr(row, one.attname) for one in Gate._meta.concrete_fields})
+        )
+    Effect.objects.bulk_create(effects, batch_size=200)
+    Gate.objects.bulk_create(gates, batch_size=200)
+
+
+@pytest.mark.usefixtures("remembered")
+def test_pages_ask_as_many_queries_for_many_requests_as_for_few(desk: Desk) -> None:
+    arguments = {"command": "git push origin main"}
+    desk.agent.session("s-0")
+    desk.answer(desk.gate(desk.agent.plan("e-0", "s-0", arguments=arguments)), "carol", "deny")
+    withdrawn = desk.plan("e-1", arguments={"command": "git push origin next"})
+    assert desk.agent.post(f"/effects/{withdrawn['id']}/supersede").status_code == 200
+    gate = desk.gate(desk.plan("e-2", arguments=arguments))
+    client = desk.house.client("reviewer")
+    urls = [reverse("inbox"), reverse("inbox") + "?state=mine", reverse("gate", args=[gate.id])]
+    before = [asked(client, url)[0] for url in urls]
+    multiply(gate, 200)
+    after = [asked(client, url) for url in urls]
+    assert [queries for queries, _ in after] == before
+    assert max(before) <= MOST, before
+    assert max(size for _, size in after) < 100_000
+    html = client.get(reverse("inbox")).content
+    assert html.count(b"asked again:\ndenied by carol") == inbox_queries.INBOX_PAGE_SIZE
+    assert (
+        html.count(b"resubmitted\nwith other arguments: withdrawn") == inbox_queries.INBOX_PAGE_SIZE
+    )
+
+
+# Tables that grow with what agents do.
+GROWING = [
+    *(
+        "journal_entry",
+        "journal_outbox",
+        "ledger_effect",
+        "ledger_attempt",
+        "approvals_gate",
+        "approvals_vote",
+    ),
+    *(
+        "agent_sessions_session",
+        "agent_sessions_task",
+        "agent_sessions_item",
+        "agent_sessions_artifact",
+    ),
+]
+WALK = re.compile(r"INDEX (\w+) \(project(?:_id)?=\?\)")
+NEWEST = re.compile(
+    r'WHERE "\w+"\."project_id" = %s ORDER BY (?:2|"\w+"\."opened_position") DESC LIMIT'
+)  # a list in order
+
+
+def whole() -> set[str]:
+    """The indexes that begin with the project and leave none of its rows out."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT known.name FROM sqlite_master AS grown, pragma_index_list(grown.name) AS known,"
+            " pragma_index_info(known.name) AS held WHERE NOT known.partial AND held.seqno = 0"
+            " AND held.name IN ('project', 'project_id') AND grown.name IN "
+            f"({', '.join(['%s'] * len(GROWING))})",
+            GROWING,
+        )
+        return {name for (name,) in cursor.fetchall()}
+
+
+def walked(plans: dict[str, str]) -> dict[str, str]:
+    """The statements that read a project from end to end for the few rows they ask for."""
+    known = whole()
+    assert len(known) > len(GROWING)
+    return {
+        sql: plan
+        for sql, plan in plans.items()
+        if known & set(WALK.findall(plan)) and not NEWEST.search(sql)
+    }
+
+
+def test_sqlite_walks_no_project_for_what_it_is_asked(desk: Desk) -> None:
+    """Each reads a few rows; an index that begins with the project would lead through all there are
+    in it."""
+    if connection.vendor != "sqlite":
+        pytest.skip("PostgreSQL goes by what it has seen of the rows")
+    agent = desk.agent
+    desk.answer(
+        desk.gate(desk.plan("e-1", arguments={"command": "git push origin next"})), "carol", "deny"
+    )
+    gate = desk.gate(desk.plan("e-2", arguments={"command": "git push origin main"}))
+    effect, session, position = str(gate.effect_id), str(gate.session_id), gate.opened_position
+    Effect.objects.filter(id=effect).update(violates=True)
+    told = {"type": "log", "sha256": "ab" * 32, "size": 1, "media_type": "text/plain"}
+    artifact = agent.post("/artifacts", {"session": "s-1", "effect": effect, **told}).json()["id"]
+    task = agent.post(f"/sessions/{session}/tasks", {"key": "t"}).json()["id"]
+    agents = [
+        "/limits",
+        "/effects",
+        "/sessions",
+        "/gates",
+        "/events/receipt?id=x",
+        "/effects?external_reference=x",
+        "/effects?state=planned",
+    ]
+    agents += [
+        "/effects?outcome=error",
+        "/effects?effect_key=e-1&session=s-1",
+        "/effects?session=s-1",
+    ]
+    agents += [
+        "/sessions?key=s-1",
+        "/gates?session=s-1",
+        f"/sessions/{session}/tasks",
+        f"/tasks/{task}/items",
+    ]
+    agents += [
+        f"/effects/{effect}",
+        f"/sessions/{session}",
+        f"/artifacts/{artifact}",
+        f"/gates/{gate.id}",
+    ]
+    ids = [effect, session, artifact, task, gate.id, "ab" * 32, "s-1", "e-1", "nothing", position]
+    ids += [f"{letter}_{position}" for letter in "estag"]
+    pages = [reverse("effect", args=[effect]), reverse("gate", args=[gate.id])]
+    pages += [
+        reverse(name, args=[session]) for name in ("session", "session_tasks", "session_artifacts")
+    ]
+    pages += [reverse("inbox"), reverse("inbox") + "?state=decided", "/sessions/", "/search/"]
+    pages += [reverse("task", args=[task]), *(f"{reverse('go')}?id={one}" for one in ids)]
+    client = desk.house.client("reviewer")
+    with explained() as plans:
+        assert {client.get(page).status_code for page in pages} == {200, 302}
+        assert {agent.get(path).status_code for path in agents} <= {200, 404}
+    assert walked(plans) == {}
+    assert len(plans) > len(pages) + len(agents)
+
+
+def test_sqlite_walks_no_project_for_a_batch_that_names_its_sessions_by_ids(desk: Desk) -> None:
+    if connection.vendor != "sqlite":
+        pytest.skip("PostgreSQL goes by what it has seen of the rows")
+    facts = [{"id": f"f-{n}", "kind": "session.noted", "session": str(uuid4())} for n in range(200)]
+    with explained() as plans:
+        assert desk.agent.report(facts).json()["accepted"] == len(facts)
+    assert [sql for sql in plans if 'FROM "agent_sessions_session"' in sql]
+    assert walked(plans) == {}

@@ -1,0 +1,155 @@
+"""The laws of permission, and of effects and attempts that have it, broken once each straight in the
+database."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from approvals.models import Gate
+from ledger.models import Attempt, Effect
+from tests.approvals.inbox_scenario import Desk
+from tests.approvals.test_gate_triggers import gate, refused
+
+__all__ = ["gate"]
+pytestmark = pytest.mark.django_db
+
+
+def test_permission_by_ruling_needs_an_approved_gate(desk: Desk, gate: Gate) -> None:
+    forged = {"permission": "granted", "permission_basis": "ruling"}
+    law = "permission_by_ruling_has_an_approved_gate"
+    refused(law, lambda: Effect.objects.update(**forged))
+    refused(law, lambda: Effect.objects.update(permission="granted", permission_basis="policy"))
+    effect = Effect.objects.get()
+    effect.pk, effect.effect_key, effect.permission, effect.permission_basis = (
+        gate.id,
+        "forged",
+        "granted",
+        "ruling",
+    )
+    refused("permission_by_ruling_is_never_inserted", lambda: effect.save(force_insert=True))
+
+
+DISPATCHED = {"permission": "used", "state": "dispatched", "attempt_count": 1}
+
+
+def forge(**values: Any) -> Callable[[], Any]:
+    return lambda: Effect.objects.update(**values)
+
+
+@pytest.mark.parametrize("answer", ["", "request_changes", "deny"])
+def test_permission_is_used_only_after_it_was_given(desk: Desk, gate: Gate, answer: str) -> None:
+    """Pending, held or refused: the row that an attempt by command needs does not come to be."""
+    if answer:
+        desk.answer(gate, "reviewer", answer, "not now")
+    law = "permission_is_granted_before_it_is_used"
+    refused(law, forge(**DISPATCHED))
+    refused(law, forge(permission="used"))
+    refused(law, forge(permission="used", state="acknowledged", outcome="ok", attempt_count=1))
+    Effect.objects.update(
+        **{**DISPATCHED, "permission": "observed"}
+    )  # what was merely reported is never refused
+
+
+def test_permission_that_was_given_is_used(desk: Desk, gate: Gate) -> None:
+    desk.answer(gate, "reviewer")
+    assert forge(**DISPATCHED)() == 1
+
+
+def rejected(desk: Desk, planned: dict[str, Any]) -> Gate:
+    """Let a planned effect go, have it rejected cleanly and ask anew: the second gate."""
+    desk.answer(desk.gate(planned), "reviewer")
+    desk.agent.dispatch(planned)
+    desk.agent.fail(planned, "rejected")
+    assert desk.plan()["permission"] == "pending"
+    return desk.gate(planned)
+
+
+def test_permission_for_the_next_attempt_is_given_before_it_is_used_too(desk: Desk) -> None:
+    planned = desk.plan()
+    rejected(desk, planned)
+    refused("permission_is_granted_before_it_is_used", forge(**DISPATCHED | {"attempt_count": 2}))
+    late = desk.agent.post(f"/effects/{planned['id']}/acknowledge", {"attempt": 1, "outcome": "ok"})
+    assert (
+        late.status_code == 202
+    )  # the first attempt happened after all, under the permission that it had
+    assert desk.effect(planned).permission == "used"
+
+
+def test_permission_that_was_set_aside_is_used_by_the_attempt_it_was_for(quiet: Desk) -> None:
+    """The first attempt was only reported, seemed rejected, and had happened: the next has its
+    leave all the same."""
+    quiet.agent.session("s-1")
+    fact = {"session": "s-1", "effect_key": "e-1"}
+    told: list[list[tuple[str, int, dict[str, str]]]] = [
+        [("dispatched", 1, {}), ("failed", 1, {"reason": "rejected"})],
+        [("acknowledged", 1, {"outcome": "ok"})],
+        [("dispatched", 2, {})],
+    ]
+    for batch in told:
+        items = [
+            {
+                "id": f"{kind} {attempt}",
+                "kind": f"effect.{kind}",
+                "attempt": attempt,
+                **fact,
+                **fields,
+            }
+            for kind, attempt, fields in batch
+        ]
+        answer = quiet.agent.report(items)
+        assert answer.status_code == 200, answer.text
+        quiet.plan()  # asks anew after the rejection; afterwards it changes nothing
+    assert list(Attempt.objects.order_by("number").values_list("permission", flat=True)) == [
+        "observed",
+        "used",
+    ]
+
+
+def test_effects_and_attempts_are_never_deleted(desk: Desk, gate: Gate) -> None:
+    desk.answer(gate, "reviewer")
+    desk.agent.dispatch(desk.plan())
+    refused("attempt_never_goes", lambda: Attempt.objects.all()._raw_delete("default"))
+    refused("effect_never_goes", lambda: Effect.objects.all()._raw_delete("default"))
+
+
+def test_only_permission_that_stood_is_set_aside(desk: Desk, gate: Gate) -> None:
+    law = "saved_permission_is_the_previous_one"
+    refused(law, forge(saved_permission="granted"))
+    refused(
+        f"{law}|permission_is_granted_before_it_is_used",
+        forge(**DISPATCHED, saved_permission="granted"),
+    )
+    forge(saved_permission="pending")()
+    refused("permission_is_granted_before_it_is_used", forge(**DISPATCHED))
+
+
+@pytest.mark.parametrize(
+    "disguise", [{}, {"state": "failed", "failure_reason": "rejected", "outcome": "error"}]
+)
+def test_what_was_refused_stays_refused(desk: Desk, gate: Gate, disguise: dict[str, Any]) -> None:
+    desk.answer(gate, "reviewer", "deny", "not now")
+    forge(**disguise, attempt_count=len(disguise) // 3)()
+    for permission in ("granted", "pending", "held"):
+        refused(
+            "permission_that_was_denied_stays_denied",
+            forge(permission=permission, permission_basis="policy"),
+        )
+    assert not Attempt.objects.exists()
+
+
+def test_what_was_refused_after_a_rejection_stays_refused_too(desk: Desk) -> None:
+    planned = desk.plan()
+    desk.answer(rejected(desk, planned), "reviewer", "deny", "not twice")
+    assert desk.plan()["permission"] == "denied"
+    refused(
+        "permission_that_was_denied_stays_denied",
+        forge(permission="granted", permission_basis="policy"),
+    )
+
+
+def test_no_permission_is_given_while_people_are_asked_for_it(gate: Gate) -> None:
+    forge(permission="held", permission_basis="cancelled")()
+    refused("permission_waits_for_its_gate", forge(permission="granted", permission_basis="policy"))
+    Gate.objects.update(status="cancelled", ended_at_us=gate.requested_at_us)
+    assert forge(permission="granted", permission_basis="policy")() == 1

@@ -1,0 +1,290 @@
+"""What was reported although a stop covered it is told once as a breach; nothing else is, in any
+order of the facts."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import permutations
+from typing import Any, Final
+
+import pytest
+from django.db import transaction
+from django.urls import reverse
+
+from accounts import agents
+from journal.models import Entry, Outbox
+from ledger import stops
+from ledger import violations as violations_found
+from ledger.models import Attempt, Effect, Stop
+from tests.api.api_client import Caller, code, new_key
+from tests.approvals.inbox_scenario import Desk
+from tests.approvals.reviewer import Reviewer, url_of
+from tests.pages.sample_data import doors
+from tests.sessions.team_helpers import one_team
+
+SAID: Final = "Executed during a stop."
+MORE: Final[dict[str, dict[str, Any]]] = {
+    "planned": {"tool": "git.push", "arguments": {"ref": "main"}},
+    "dispatched": {},
+    "acknowledged": {"outcome": "ok"},
+    "failed": {"reason": "rejected"},
+}
+TOLD: Final = '{"violation":"executed_while_stopped"}'
+
+
+def stop(desk: Desk, scope: str = "project", subject: str = "") -> Stop:
+    with transaction.atomic():
+        return stops.set_stop(desk.project, scope, subject, "it loops", desk.user("reviewer"))
+
+
+def lift(desk: Desk, hold: Stop) -> None:
+    with transaction.atomic():
+        assert stops.lift_stop(hold, "it was me", desk.user("reviewer"))
+
+
+def fact(kind: str, effect_key: str = "e-1", **fields: Any) -> dict[str, Any]:
+    return (
+        {"id": new_key(), "kind": f"effect.{kind}", "session": "s-1", "effect_key": effect_key}
+        | MORE[kind]
+        | fields
+    )
+
+
+def report(caller: Caller, *facts: dict[str, Any]) -> None:
+    assert caller.report(list(facts)).json()["accepted"] == len(facts)
+
+
+def violations() -> list[str]:
+    """The keys of the effects of which the book says it, once for each time."""
+    named = Entry.objects.filter(kind="integrity.violation", facts=TOLD).order_by("position")
+    keys = dict(Effect.objects.values_list("id", "effect_key"))
+    return [keys[one] for one in named.values_list("effect", flat=True) if one]
+
+
+@pytest.fixture
+def beside(quiet: Desk) -> Iterator[Callable[..., Caller]]:
+    """Another client at the doors: the second agent of the team, or an importer in the first one's
+    name."""
+    with ExitStack() as stack:
+
+        def made(scope: str = "agent") -> Caller:
+            agent = (
+                quiet.house.agent
+                if scope == "import"
+                else agents.ensure_agent(quiet.project, "second")
+            )
+            if scope != "import":
+                one_team("deploy-7", "second")
+            return stack.enter_context(doors(agent, scope))
+
+        yield made
+
+
+def test_it_is_told_once_and_shown_wherever_violations_are(quiet: Desk) -> None:
+    stop(quiet)
+    report(quiet.agent, fact("dispatched"))
+    report(quiet.agent, fact("acknowledged"))
+    report(quiet.agent, fact("planned"))
+    effect = Effect.objects.get()
+    assert (violations(), effect.violates, effect.permission) == (["e-1"], True, "observed")
+    entry = Entry.objects.get(kind="integrity.violation")
+    assert (entry.lane, entry.effect, entry.session) == ("system", effect.id, effect.session_id)
+    assert Outbox.objects.filter(topic="integrity", entry=entry).count() == 1
+    rita = Reviewer(quiet)
+    assert SAID in rita.page(reverse("effect", args=[effect.id]))
+    assert "1 violation" in rita.page(reverse("session", args=[effect.session_id]))
+    assert str(effect) in rita.page(reverse("search"), q="is:violating")
+    inbox = rita.page(reverse("inbox"))
+    assert inbox.index(f"<b>{SAID}</b>") < inbox.index(reverse("effect", args=[effect.id]))
+    assert "Executed without approval" not in inbox
+
+
+def test_what_had_permission_and_was_refused_as_held_is_said_on_its_permalink(desk: Desk) -> None:
+    planned = desk.plan()
+    gate = desk.gate(planned)
+    desk.answer(gate, "reviewer")
+    stop(desk, "agent", desk.house.agent.id.hex)
+    refused = desk.agent.post(
+        f"/effects/{planned['id']}/dispatch",
+        {"process": "p", "intent_digest": planned["intent_digest"]},
+    )
+    assert code(refused) == (409, "STOPPED")
+    assert violations() == []
+    report(desk.agent, fact("acknowledged"))
+    assert (desk.effect(planned).permission, desk.gate(planned).status, violations()) == (
+        "used",
+        "used",
+        ["e-1"],
+    )
+    assert SAID in Reviewer(desk).page(url_of(gate))
+
+
+def test_without_permission_and_while_on_hold_are_both_told(desk: Desk) -> None:
+    planned = desk.plan()
+    stop(desk)
+    report(desk.agent, fact("dispatched"))
+    named = Entry.objects.filter(kind="integrity.violation").values_list("facts", flat=True)
+    assert sorted(named) == [TOLD, '{"violation":"executed_without_permission"}']
+    page = Reviewer(desk).page(url_of(desk.gate(planned)))
+    assert "Executed without approval." in page
+    assert SAID in page
+
+
+@pytest.mark.parametrize("answer", ["acknowledged", "failed"])
+@pytest.mark.parametrize("by_command", [True, False])
+def test_the_outcome_of_what_was_dispatched_before_is_no_violation(
+    quiet: Desk, answer: str, by_command: bool
+) -> None:
+    planned = quiet.plan()
+    if by_command:
+        quiet.agent.dispatch(planned)
+    else:
+        report(quiet.agent, fact("dispatched"))
+    stop(quiet)
+    report(
+        quiet.agent,
+        fact(answer),
+        fact("dispatched", producer_seq=1),
+        fact("planned", producer_seq=0),
+    )
+    quiet.agent.post(f"/effects/{planned['id']}/acknowledge", {"attempt": 1, "outcome": "ok"})
+    assert (violations(), Effect.objects.get().violates) == ([], False)
+
+
+def test_another_attempt_of_what_was_dispatched_before_is_one(quiet: Desk) -> None:
+    quiet.agent.dispatch(quiet.plan())
+    stop(quiet)
+    report(quiet.agent, fact("failed"), fact("dispatched", attempt=2))
+    assert violations() == ["e-1"]
+
+
+def test_agents_clocks_acquit_nobody_and_accuse_nobody(quiet: Desk) -> None:
+    quiet.agent.session()
+    hold = stop(quiet)
+    report(quiet.agent, fact("dispatched", "backdated", occurred_us=hold.set_at_us - 3_600_000_000))
+    assert violations() == ["backdated"]
+    lift(quiet, hold)
+    report(quiet.agent, fact("dispatched", "admitted", occurred_us=hold.set_at_us + 1))
+    assert violations() == ["backdated"]
+
+
+def test_imports_tell_of_the_past(quiet: Desk, beside: Callable[..., Caller]) -> None:
+    importing = beside("import")
+    stop(quiet)
+    report(importing, fact("planned"), fact("dispatched"), fact("acknowledged"))
+    assert (violations(), Attempt.objects.get().heard_us) == ([], None)
+    report(quiet.agent, fact("acknowledged", producer_seq=9))  # … until somebody reports it as done
+    assert violations() == ["e-1"]
+
+
+@pytest.mark.parametrize("scope", ["effect", "session", "agent", "tool", "project"])
+def test_a_stop_covers_what_it_names_and_nothing_else(
+    quiet: Desk, beside: Callable[..., Caller], scope: str
+) -> None:
+    quiet.agent.session("s-2")
+    planned = quiet.plan()
+    effect = quiet.effect(planned)
+    subjects = {
+        "effect": effect.id.hex,
+        "session": effect.session_id.hex,
+        "agent": effect.agent_id.hex,
+        "tool": "git.push",
+        "project": "",
+    }
+    stop(quiet, scope, subjects[scope])
+    second = beside()
+    report(second, fact("dispatched", "beside", session="s-2"))
+    report(second, fact("planned", "beside", session="s-2", tool="file.read"))
+    report(quiet.agent, fact("dispatched"))
+    assert violations() == ([] if scope != "project" else ["beside"]) + ["e-1"]
+
+
+ORDERS: Final = list(permutations(("planned", "dispatched", "acknowledged")))
+SPANS: Final = [
+    (put, lifted) for put in range(4) for lifted in range(put + 1, 5)
+]  # before the nth fact; 4 is never
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("scope", ["tool", "session", "project"])
+@pytest.mark.parametrize("order", ORDERS)
+def test_in_every_order_it_is_a_violation_if_the_attempt_was_first_heard_of_meanwhile(
+    quiet: Desk, order: tuple[str, ...], scope: str
+) -> None:
+    """The tool is only known once the plan is heard: what it tells is then held against the stops
+    of that moment."""
+    expected = []
+    for put, lifted in SPANS:
+        key = f"{put}-{lifted}"
+        session = quiet.agent.session(f"s-{key}")
+        tool = f"tool-{key}"
+        subject = {"tool": tool, "session": session["id"].replace("-", ""), "project": ""}[scope]
+        hold = None
+        for number, kind in enumerate(order):
+            if number == put:
+                hold = stop(quiet, scope, subject)
+            if number == lifted and hold is not None:
+                lift(quiet, hold)
+                hold = None
+            more = {"tool": tool} if kind == "planned" else {}
+            report(quiet.agent, fact(kind, key, session=f"s-{key}", **more))
+        if hold is not None:
+            lift(quiet, hold)
+        heard = min(order.index(kind) for kind in ("dispatched", "acknowledged"))
+        if put <= heard < lifted:
+            expected.append(key)
+    assert sorted(violations()) == sorted(expected)
+    assert sorted(
+        Effect.objects.filter(violates=True).values_list("effect_key", flat=True)
+    ) == sorted(expected)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_one_batch_in_any_order_is_told_alike(quiet: Desk, order: tuple[str, ...]) -> None:
+    stop(quiet, "tool", "git.push")
+    report(quiet.agent, *(fact(kind) for kind in order))
+    assert violations() == ["e-1"]
+
+
+@pytest.mark.parametrize("held", ["planner", "reporter", "neither"])
+@pytest.mark.parametrize("plan_first", [True, False])
+def test_a_stopped_agent_is_neither_to_plan_nor_to_do(
+    quiet: Desk, beside: Callable[..., Caller], held: str, plan_first: bool
+) -> None:
+    second = beside()
+    agent_ids = {agent.name: agent.id for agent in quiet.project.agents.all()}
+    named = {"planner": agent_ids["deploy-7"], "reporter": agent_ids["second"]}
+    if held in named:
+        stop(quiet, "agent", named[held].hex)
+    said = [(quiet.agent, fact("planned")), (second, fact("dispatched"))]
+    for caller, one in said if plan_first else reversed(said):
+        report(caller, one)
+    assert violations() == ([] if held == "neither" else ["e-1"])
+
+
+def test_a_command_that_plans_what_was_reported_tells_its_tool(quiet: Desk) -> None:
+    quiet.agent.session()
+    hold = stop(quiet, "tool", "git.push")
+    report(quiet.agent, fact("failed"))
+    assert violations() == []  # nobody knows yet with which tool
+    lift(quiet, hold)
+    planned = quiet.plan()
+    assert (violations(), planned["state"]) == (["e-1"], "failed")
+
+
+def test_a_stopped_agent_starts_nothing_that_another_planned(
+    quiet: Desk, beside: Callable[..., Caller]
+) -> None:
+    second = beside()
+    planned = quiet.plan()
+    stop(quiet, "agent", quiet.project.agents.get(name="second").id.hex)
+    body = {"process": "p", "intent_digest": planned["intent_digest"]}
+    assert code(second.post(f"/effects/{planned['id']}/dispatch", body)) == (409, "STOPPED")
+    assert quiet.agent.post(f"/effects/{planned['id']}/dispatch", body).status_code == 200
+
+
+def test_a_violation_whose_entry_is_not_there_is_not_guessed_at(quiet: Desk) -> None:
+    planned = quiet.plan("e-1")
+    Effect.objects.filter(id=planned["id"]).update(violates=True)
+    assert violations_found.load_effect_violations(Effect.objects.get(id=planned["id"])) == [
+        violations_found.VIOLATION_NOT_FOUND
+    ]

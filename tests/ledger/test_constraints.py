@@ -1,0 +1,383 @@
+"""The law that stands in the schema: each constraint is broken once by a direct write, beside a
+write that keeps it.
+
+The models are walked, so a constraint that nobody tries here fails the suite.
+"""
+
+from itertools import product
+from typing import Any, Final
+
+import pytest
+from django.apps import apps
+from django.db import DatabaseError, IntegrityError, connection, models, transaction
+
+from accounts.models import Person, Project
+from approvals.models import ExemptionVote, Gate, Vote
+from investigation.models import AlertChannel, IncidentEntry
+from journal.models import Body, Fingerprint
+from ledger import states
+from ledger.models import Attempt, Effect
+from monitoring.models import JobHeartbeat
+from sessions.models import HeartbeatMinute, Item, MessageFile, MessageRead, Session, Task
+from tests.ledger.constraint_cases import CASES
+from tests.ledger.rows_by_hand import LAWFUL, Row, World
+
+pytestmark = pytest.mark.django_db
+SQLITE: Final = connection.vendor == "sqlite"
+ROOMS: Final = (
+    "journal",
+    "accounts",
+    "agent_sessions",
+    "ledger",
+    "approvals",
+    "notifications",
+    "monitoring",
+    "investigation",
+    "api",
+)
+
+
+def our_models() -> list[type[models.Model]]:
+    """Every table of Gatebook's own."""
+    return [model for label in ROOMS for model in apps.get_app_config(label).get_models()]
+
+
+def constraints() -> dict[str, models.BaseConstraint]:
+    """Every named constraint of those tables."""
+    return {
+        constraint.name: constraint
+        for model in our_models()
+        for constraint in model._meta.constraints
+    }
+
+
+def test_every_constraint_is_tried_and_every_table_has_a_lawful_row() -> None:
+    assert set(CASES) == set(constraints())
+    assert set(LAWFUL) == set(our_models())
+    for name, case in CASES.items():
+        assert name in {constraint.name for constraint in case.model._meta.constraints}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def write(world: World, model: type[models.Model], columns: Row) -> None:
+    """One direct write in a savepoint of its own."""
+    with transaction.atomic():
+        world.write(model, **columns)
+
+
+def _move(world: World, model: type[models.Model], columns: Row, *before: Row) -> None:
+    """Write a row, then change it step by step, the last time to `columns`; an approval gets the
+    vote it needs."""
+    gate = world.write(model)
+    if columns.get("status") != "expired":
+        world.write(Vote, gate=gate, answer="approve", user=world.new_reviewer())
+    for step in (*before, columns):
+        with transaction.atomic():
+            Gate.objects.filter(id=gate.id).update(**step)
+
+
+def _column(field: Any) -> str:
+    return str(field.column)
+
+
+def named(error: IntegrityError, name: str) -> bool:
+    """Whether the database said which law was broken. SQLite names the columns of a uniqueness
+    instead."""
+    constraint = constraints()[name]
+    if connection.vendor == "sqlite" and isinstance(constraint, models.UniqueConstraint):
+        meta = CASES[name].model._meta
+        columns = ", ".join(
+            f"{meta.db_table}.{_column(meta.get_field(column))}" for column in constraint.fields
+        )
+        return str(error) == f"UNIQUE constraint failed: {columns}"
+    return name in str(error)
+
+
+# What speaks before a constraint and is taken away here, so that the constraint itself is heard.
+AHEAD: Final[dict[str, dict[str, list[str]]]] = {
+    "sqlite": {
+        # a trigger passes over an entry that is in the book already
+        "entry_id_is_used_once_per_source": ["DROP TRIGGER journal_entry_is_never_replaced"],
+        # a trigger refuses a second lease under the name of its id
+        "lease_is_one_per_subject": ["DROP TRIGGER lease_is_never_replaced"],
+    },
+    "postgresql": {
+        # an unknown kind breaks two constraints, of which the first by alphabet is named
+        "lease_kind_is_known": [
+            "ALTER TABLE agent_sessions_lease DROP CONSTRAINT lease_is_on_what_its_kind_says"
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_the_schema_refuses_what_breaks_it_and_takes_what_keeps_it(world: World, name: str) -> None:
+    case = CASES[name]
+    with connection.cursor() as cursor:
+        for statement in AHEAD[connection.vendor].get(name, ()):
+            cursor.execute(statement)
+    if case.first is not None:
+        write(world, case.model, case.first(world))
+    put = write if case.steps is None else _move
+    put(world, case.model, case.right(world), *(case.steps or ()))
+    for wrong in (case.wrong(world), *case.also(world)):
+        with pytest.raises(IntegrityError) as refused:
+            put(world, case.model, wrong, *(case.steps or ()))
+        assert named(refused.value, name), (wrong, refused.value)
+
+
+@pytest.mark.parametrize(("state", "permission"), list(product(states.STATES, states.PERMISSIONS)))
+def test_a_state_stands_only_under_the_leaves_of_the_table(
+    world: World, state: str, permission: str
+) -> None:
+    row = {
+        "state": state,
+        "permission": permission,
+        "permission_basis": "observe",
+        "resolution": "happened",  # so that no attempt is needed
+        "outcome": states.OUTCOME_OF_STATE[state][0],
+    }
+    if permission in states.PERMISSIONS_OF_STATE[state]:
+        write(world, Effect, row)
+        return
+    with pytest.raises(IntegrityError, match="effect_moves_only_with_permission"):
+        write(world, Effect, row)
+
+
+@pytest.mark.parametrize(("state", "outcome"), list(product(states.STATES, states.OUTCOMES)))
+def test_a_state_has_only_the_outcomes_of_the_table(world: World, state: str, outcome: str) -> None:
+    row = {
+        "state": state,
+        "permission": "used",
+        "permission_basis": "observe",
+        "attempt_count": 1,
+        "outcome": outcome,
+    }
+    if outcome in states.OUTCOME_OF_STATE[state]:
+        write(world, Effect, row)
+        return
+    with pytest.raises(IntegrityError, match="effect_outcome_fits_its_state"):
+        write(world, Effect, row)
+
+
+@pytest.mark.parametrize("permission", states.IDLE_PERMISSIONS)
+@pytest.mark.parametrize("state", ["dispatched", "acknowledged"])
+def test_an_effect_that_was_forgotten_can_never_move(
+    world: World, permission: str, state: str
+) -> None:
+    """Code that forgets approvals gets an effect that fails closed, by UPDATE too; only what was
+    granted is used."""
+    write(
+        world, Effect, {"effect_key": "e", "permission": permission, "permission_basis": "observe"}
+    )
+    moving = {"state": state, "attempt_count": 1, "outcome": states.OUTCOME_OF_STATE[state][0]}
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Effect.objects.filter(effect_key="e").update(**moving)
+    if permission != "granted":
+        with (
+            pytest.raises(IntegrityError, match="permission_is_granted_before_it_is_used"),
+            transaction.atomic(),
+        ):
+            Effect.objects.filter(effect_key="e").update(**moving, permission="used")
+        return
+    assert Effect.objects.filter(effect_key="e").update(**moving, permission="used") == 1
+
+
+@pytest.mark.parametrize("permission", states.IDLE_PERMISSIONS)
+@pytest.mark.parametrize("mark", ["dispatched_mark", "acknowledged_mark", "failed_mark"])
+def test_no_attempt_is_marked_without_permission(world: World, permission: str, mark: str) -> None:
+    row: dict[str, Any] = {"dispatched_mark": "", mark: "m"}
+    with pytest.raises(IntegrityError, match="attempt_moves_only_with_permission"):
+        write(world, Attempt, {**row, **world.under(permission)})
+    write(world, Attempt, {**row, **world.under("observed")})
+
+
+@pytest.mark.parametrize(
+    ("claimed", "permission"), list(product(states.MOVED_PERMISSIONS, states.PERMISSIONS))
+)
+def test_an_attempt_is_stored_only_under_the_permission_of_its_effect(
+    world: World, claimed: str, permission: str
+) -> None:
+    """What an attempt says of its own permission is not believed: a forged one beside an effect without
+    permission is refused."""
+    row = {**world.under(permission), "permission": claimed}
+    if claimed == permission:
+        write(world, Attempt, row)
+        return
+    with pytest.raises(IntegrityError, match="attempt_needs_the_permission_of_its_effect"):
+        write(world, Attempt, row)
+
+
+def _insert(
+    verb: str, conflict: str = "", *, effect: Effect, permission: str, number: int = 1
+) -> None:
+    """An attempt by plain SQL: `verb` INTO …, ending with `conflict`."""
+    effect_id, project_id = effect.id, effect.project_id
+    identities = (
+        [effect_id, project_id]
+        if connection.vendor == "postgresql"
+        else [effect_id.hex, project_id.hex]
+    )
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(
+            f"{verb} INTO ledger_attempt (effect_id, project_id, number, leave, remote_key, "
+            "process, lane, is_open,"
+            " replaced, outcome, failure_reason, external_reference, dispatch_key, "
+            "dispatched_mark, acknowledged_mark,"
+            " failed_mark, verdict_row)"
+            " VALUES (%s, %s, %s, %s, 'gbk-1', '', 'evidence', false, false, '', '', '', '', 'm', "
+            "'', '', '')"
+            f" {conflict}",
+            [*identities, number, permission],
+        )
+
+
+UPSERT: Final = (
+    "ON CONFLICT (effect_id, number) DO UPDATE SET leave = excluded.permission, replaced = true"
+)
+WAYS: Final = [
+    *[("INSERT", ""), ("INSERT", "ON CONFLICT DO NOTHING"), ("INSERT", UPSERT)],
+    *(
+        [(verb, "") for verb in ("INSERT OR REPLACE", "INSERT OR IGNORE", "REPLACE")]
+        if SQLITE
+        else []
+    ),
+]
+
+
+@pytest.mark.parametrize(("verb", "conflict"), WAYS)
+def test_no_way_of_inserting_gets_a_forged_attempt_in(
+    world: World, verb: str, conflict: str
+) -> None:
+    granted = world.under("granted")["effect"]
+    with pytest.raises(IntegrityError, match="attempt_needs_the_permission_of_its_effect"):
+        _insert(verb, conflict, effect=granted, permission="used")
+    _insert(verb, conflict, effect=world.used, permission="used")
+    assert list(Attempt.objects.values_list("effect", "permission")) == [(world.used.id, "used")]
+
+
+def test_the_permission_number_and_effect_of_an_attempt_are_never_changed(world: World) -> None:
+    observed = world.under("observed")["effect"]
+    write(world, Attempt, {"effect": observed, "permission": "observed", "number": 1})
+    attempts = Attempt.objects.filter(effect=observed)
+    for change in (
+        {"permission": "used"},
+        {"effect": world.used},
+        {"permission": "used", "effect": world.used},
+        {"number": 2},
+    ):
+        with (
+            pytest.raises(IntegrityError, match="attempt_keeps_its_permission"),
+            transaction.atomic(),
+        ):
+            attempts.update(**change)
+    with pytest.raises(IntegrityError, match="attempt_keeps_its_permission"):
+        _insert("INSERT", UPSERT, effect=observed, permission="used")
+    with transaction.atomic():  # heard only now: it would have needed leave
+        _insert("INSERT", UPSERT, effect=observed, permission="bypassed")
+    assert attempts.update(permission="observed") == 1
+    assert (
+        attempts.update(permission="observed", outcome="ok") == 1
+    )  # said again, as every upsert says it
+
+
+def test_an_attempt_of_an_earlier_permission_may_be_written_again(world: World) -> None:
+    """After a clean rejection the permission speaks of the next attempt; a late word on the first still
+    comes in."""
+    write(world, Attempt, {"effect": world.used, "number": 1})
+    Effect.objects.filter(id=world.used.id).update(permission="granted")
+    _insert("INSERT", UPSERT, effect=world.used, permission="used")
+    assert Attempt.objects.get(effect=world.used).replaced
+    with pytest.raises(IntegrityError, match="attempt_needs_the_permission_of_its_effect"):
+        _insert("INSERT", UPSERT, effect=world.used, permission="used", number=2)
+
+
+@pytest.mark.parametrize("state", states.STATES)
+def test_only_planned_and_dispatched_compensations_count_as_open(world: World, state: str) -> None:
+    open_one = {"compensates": world.effect, "lane": "command"}
+    row = {"state": state, "permission": "used", "permission_basis": "observe", "attempt_count": 1}
+    write(world, Effect, {**open_one, **row, "outcome": states.OUTCOME_OF_STATE[state][0]})
+    if state in ("planned", "dispatched"):
+        with pytest.raises(IntegrityError):
+            write(world, Effect, open_one)
+        write(
+            world, Effect, {**open_one, **row, "attempt_count": 2}
+        )  # a report of a later attempt is never refused
+        write(
+            world, Effect, {**open_one, "lane": "evidence"}
+        )  # what was merely reported is never refused
+    else:
+        write(world, Effect, open_one)
+
+
+# A table without a column for the project belongs to the installation, or its rows hang on a row
+# that has one. Whoever adds a table here says which.
+OF_THE_INSTALLATION: Final = {
+    Project,  # the wall itself
+    Fingerprint,  # of its keys
+    Person,  # may be a member of many projects
+    JobHeartbeat,  # of our own chores, which run once for all projects
+}
+HANGS_ON: Final[dict[type[models.Model], str]] = {
+    Body: "entry",  # one text of one entry
+    HeartbeatMinute: "lease",  # a count of one lease's beats, written by every one of them
+    AlertChannel: "alert",  # who is to hear of one alert
+    MessageRead: "message",  # one agent's reading of one message
+    IncidentEntry: "incident",  # where one thing that was said of one incident stands
+    ExemptionVote: "exemption",  # that one person granted one exemption
+    # one file of one message; found by its folder, whose mark is of no project
+    MessageFile: "message",
+}
+
+
+@pytest.mark.parametrize("model", our_models(), ids=lambda model: model._meta.db_table)
+def test_every_table_carries_its_project_or_hangs_on_a_row_that_does(
+    model: type[models.Model],
+) -> None:
+    ways = {
+        "carries": _carries_project(model),
+        "installation": model in OF_THE_INSTALLATION,
+        "hangs": model in HANGS_ON,
+    }
+    assert list(ways.values()).count(True) == 1, ways
+    if ways["hangs"]:
+        parent = model._meta.get_field(HANGS_ON[model])
+        assert not parent.null
+        assert _carries_project(parent.related_model)
+
+
+def _carries_project(model: Any) -> bool:
+    """Whether no row of the table is without a project."""
+    columns = {one.name: one for one in model._meta.concrete_fields}
+    return "project" in columns and not columns["project"].null
+
+
+def _write_and_check(model: type[models.Model], row: Row) -> None:
+    """Insert, and look at once at what PostgreSQL would otherwise look at on commit."""
+    model._default_manager.create(**row)
+    connection.check_constraints()
+
+
+@pytest.mark.parametrize(
+    ("model", "column", "absent"),
+    [
+        (Session, "agent_id", "agent"),
+        (Effect, "session_id", "session"),
+        (Task, "session_id", "session"),
+        (Attempt, "effect_id", "effect"),
+        (Item, "task_id", "task"),
+        (Body, "entry_id", "entry"),
+    ],
+)
+def test_what_a_row_refers_to_must_be_there(
+    world: World, model: type[models.Model], column: str, absent: str
+) -> None:
+    missing = 10**9 if absent == "entry" else Effect(id=world.project.id).id
+    lawful = LAWFUL[model](world)
+    lawful.pop(absent)
+    with pytest.raises(DatabaseError), transaction.atomic():
+        _write_and_check(model, {**lawful, column: missing})

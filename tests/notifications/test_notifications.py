@@ -1,0 +1,291 @@
+"""Who is told of gates and breaches, when and in which words."""
+
+import hashlib
+import hmac
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import time_machine
+from django.core import mail
+
+from accounts import people
+from approvals.gates import deadlines
+from approvals.gates.states import US
+from approvals.models import Gate
+from approvals.review import form_token
+from db.clock import now_us
+from journal import outbox
+from journal.models import Entry
+from notifications import channels, delivery, notifications
+from notifications.models import Notification, NotificationChannel
+from tests.approvals.inbox_scenario import Desk
+from tests.approvals.notification_helpers import (
+    ADDRESS,
+    SECRET_ARGUMENT,
+    _outside,
+    hears,
+    posted,
+    risky,
+    tick,
+)
+
+__all__ = ["_outside", "hears", "posted"]
+
+
+def test_a_request_of_high_risk_is_told_at_once_in_words_of_the_server(
+    desk: Desk, hears: Callable[..., NotificationChannel]
+) -> None:
+    hears()
+    gate = risky(desk, "high")
+    assert tick() == 1
+    (letter,) = mail.outbox
+    assert letter.to == ["team@example.org"]
+    assert (
+        letter.subject
+        == f"Gatebook: high: tool-high by deploy-7 (g_{gate.opened_position}) needs approval"
+    )
+    assert f"/approvals/{gate.id}/" in letter.body
+    assert "Decide by" in letter.body
+    assert SECRET_ARGUMENT not in letter.subject + str(letter.body)
+    assert tick() == 0
+    assert len(mail.outbox) == 1
+
+
+def test_a_message_to_a_chat_is_plain_text_whatever_a_tool_is_called(
+    desk: Desk, hears: Callable[..., NotificationChannel], posted: list[Any]
+) -> None:
+    hears("slack")
+    desk.rules("name: house\nrules:\n  - {id: all, title: All, match: {}, outcome: require}\n")
+    desk.plan(tool="<!channel> <https://evil.example|click>", arguments={"note": SECRET_ARGUMENT})
+    assert tick() == 1
+    ((url, body, _headers),) = posted
+    assert url == ADDRESS
+    assert "&lt;!channel&gt;" in body["text"]
+    assert "<" not in body["text"]
+    assert body["mrkdwn"] is False
+    assert SECRET_ARGUMENT not in json.dumps(body)
+
+
+def test_a_program_gets_ids_and_a_signature_that_it_can_check(
+    desk: Desk, hears: Callable[..., NotificationChannel], posted: list[Any]
+) -> None:
+    channel = hears("webhook")
+    gate = risky(desk, "low")
+    tick()
+    desk.answer(gate, "reviewer")
+    tick()
+    asked, ruled = posted
+    assert asked[1] == {
+        "id": f"gate.requested:{gate.id.hex}",
+        "event": "gate.requested",
+        "gate": str(gate.id),
+        "version": 1,
+    }
+    _url, body, headers = ruled
+    assert body["event"] == "gate.resolved"
+    assert body["gate"] == str(gate.id)
+    assert body["version"] == Gate.objects.get(id=gate.id).version
+    seconds, told = re.fullmatch(r"t=(\d+),v1=([0-9a-f]{64})", headers[delivery.SIGNATURE]).groups()  # type: ignore[union-attr]
+    secret, text = (
+        channels.derive_webhook_secret(channel.id),
+        json.dumps(body, separators=(",", ":")),
+    )
+    assert (
+        hmac.new(secret.encode(), f"{seconds}.{text}".encode(), hashlib.sha256).hexdigest() == told
+    )
+
+
+@pytest.mark.parametrize(("risk", "after_s"), [("critical", 0), ("high", 0), ("medium", 15 * 60)])
+def test_how_soon_people_are_told_follows_the_risk(
+    desk: Desk, hears: Callable[..., NotificationChannel], risk: str, after_s: int
+) -> None:
+    hears()
+    risky(desk, risk)
+    with time_machine.travel((now_us() // US // 900 + 1) * 900 + 1, tick=False):
+        if after_s:
+            assert tick() == 0
+            assert tick(after_s - 2) == 0
+        assert tick(after_s) == 1
+
+
+def test_lesser_requests_come_together_in_one_letter(
+    desk: Desk, hears: Callable[..., NotificationChannel]
+) -> None:
+    hears()
+    made = [risky(desk, "medium", f"e-{number}") for number in range(3)]
+    assert tick() == 0
+    assert tick(15 * 60) == 3
+    (letter,) = mail.outbox
+    assert "3 requests need approval" in letter.subject
+    assert all(f"/approvals/{gate.id}/" in letter.body for gate in made)
+
+
+def test_a_gate_that_ended_before_anybody_was_told_is_not_told_of(
+    desk: Desk, hears: Callable[..., NotificationChannel]
+) -> None:
+    hears(rulings=False)
+    gate = risky(desk, "medium")
+    tick()
+    desk.answer(gate, "reviewer", "deny")
+    assert tick(15 * 60) == 0
+    assert mail.outbox == []
+    assert Notification.objects.get().state == "quiet"
+
+
+def test_a_gate_that_ended_while_its_notification_was_due_is_not_told_of(
+    desk: Desk, hears: Callable[..., NotificationChannel]
+) -> None:
+    hears(rulings=False)
+    gate = risky(desk, "high")
+    outbox.deliver_due()
+    desk.answer(gate, "reviewer", "deny")
+    assert notifications.send_due_notifications() == 0
+    assert Notification.objects.get().state == "quiet"
+
+
+@pytest.mark.parametrize(("answer", "words"), [("approve", "was approved"), ("deny", "was denied")])
+def test_who_was_asked_hears_how_it_ended_though_they_do_not_listen_for_rulings(
+    desk: Desk, hears: Callable[..., NotificationChannel], answer: str, words: str
+) -> None:
+    hears(rulings=False)
+    gate = risky(desk, "high")
+    tick()
+    assert desk.answer(gate, "reviewer", answer, step_up="typed_digest").refusal is None
+    assert tick() == 1
+    assert mail.outbox[1].subject.endswith(f"(g_{gate.opened_position}) {words}")
+
+
+@pytest.mark.parametrize("answer", ["approve", "deny", "request_changes"])
+def test_whose_it_is_and_who_voted_hear_what_became_of_it(
+    desk: Desk, hears: Callable[..., NotificationChannel], answer: str
+) -> None:
+    silent = dict.fromkeys(channels.TOPIC_FLAGS, False) | {"minimum_risk": "critical"}
+    desk.agent.session("s-1", on_behalf_of="viewer")
+    for name in ("viewer", "reviewer", "administrator", "operator"):
+        hears(target=f"{name}@example.org", person=desk.user(name), **silent)
+    hears(target="off@example.org", **silent)
+    gate = risky(desk, "medium")
+    assert tick(15 * 60) == 0
+    assert desk.answer(gate, "reviewer", answer, "agreed in INC-204").refusal is None
+    assert tick() == 2
+    assert {letter.to[0] for letter in mail.outbox} == {
+        "viewer@example.org",
+        "reviewer@example.org",
+    }
+    assert tick() == 0
+
+
+def test_whose_it_is_hears_that_it_expired(
+    desk: Desk, hears: Callable[..., NotificationChannel]
+) -> None:
+    desk.agent.session("s-1", on_behalf_of="viewer")
+    hears(person=desk.user("viewer"), **dict.fromkeys(channels.TOPIC_FLAGS, False))
+    risky(desk, "medium")
+    with time_machine.travel(now_us() / US + 3_700, tick=False):
+        deadlines.expire_due_gates()
+        tick()
+    assert mail.outbox[0].subject.endswith("expired without a decision")
+
+
+def test_who_left_the_project_hears_nothing_of_it(
+    desk: Desk, hears: Callable[..., NotificationChannel]
+) -> None:
+    desk.agent.session("s-1", on_behalf_of="viewer")
+    hears(person=desk.user("viewer"), **dict.fromkeys(channels.TOPIC_FLAGS, False))
+    gate = risky(desk, "medium")
+    people.remove_project_member(desk.person("viewer"), actor="tests")
+    desk.answer(gate, "reviewer")
+    assert tick() == 0
+
+
+def test_expiry_is_told_to_who_listens_for_it(
+    desk: Desk, hears: Callable[..., NotificationChannel], posted: list[Any]
+) -> None:
+    hears("webhook", requests=False, rulings=False)
+    risky(desk, "high")
+    with time_machine.travel(now_us() / US + 3_700, tick=False):
+        deadlines.expire_due_gates()
+        tick()
+    ((_url, body, _headers),) = posted
+    assert body["event"] == "gate.expired"
+
+
+def test_lesser_risks_than_asked_for_are_not_told(
+    desk: Desk, hears: Callable[..., NotificationChannel]
+) -> None:
+    hears(minimum_risk="high")
+    risky(desk, "medium", "e-1")
+    risky(desk, "high", "e-2")
+    tick()
+    tick(15 * 60)
+    assert [letter.subject.split(": ")[1] for letter in mail.outbox] == ["high"]
+
+
+def test_what_ran_without_permission_is_told_at_once(
+    desk: Desk, hears: Callable[..., NotificationChannel]
+) -> None:
+    hears()
+    effect = desk.plan()
+    desk.agent.report(
+        [
+            {
+                "id": "ran",
+                "kind": "effect.acknowledged",
+                "session": "s-1",
+                "effect_key": "e-1",
+                "outcome": "ok",
+            }
+        ]
+    )
+    assert desk.effect(effect).permission == "bypassed"
+    tick()
+    stored = desk.effect(effect)
+    (letter,) = (one for one in mail.outbox if "Executed without approval" in one.subject)
+    assert (
+        letter.subject
+        == f"Gatebook: Executed without approval: git.push by {desk.house.agent.name} ({stored})"
+    )
+    violation = Entry.objects.get(kind="integrity.violation", effect=stored.id)
+    assert f"used git.push, in {stored.session}." in letter.body
+    assert f"/effects/{stored.id}/?fact={violation.position}#p{violation.position}\n" in letter.body
+
+
+def test_nobody_looked_for_half_of_its_time_and_that_is_told_once(
+    desk: Desk, hears: Callable[..., NotificationChannel]
+) -> None:
+    hears()
+    risky(desk, "high")
+    tick()
+    assert tick(1_790) == 0
+    assert tick(1_810) == 1
+    assert "no eligible reviewer has opened it" in mail.outbox[1].subject
+    assert tick(1_900) == 0
+
+
+def test_many_that_nobody_asked_to_hear_of_do_not_stand_before_one_that_somebody_did(
+    desk: Desk, hears: Callable[..., NotificationChannel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifications, "MAX_UNSEEN_PER_RUN", 2)
+    hears(minimum_risk="critical")
+    for number in range(3):
+        risky(desk, "high", f"h-{number}")
+    critical = risky(desk, "critical", "c-1")
+    tick()
+    assert tick(1_810) == 1
+    assert Notification.objects.get(topic="gate.unseen").gate == critical.id
+
+
+@pytest.mark.parametrize(
+    ("person", "role", "told"), [("reviewer", "reviewer", 0), ("viewer", "viewer", 1)]
+)
+def test_only_a_look_of_somebody_who_may_rule_counts(
+    desk: Desk, hears: Callable[..., NotificationChannel], person: str, role: str, told: int
+) -> None:
+    hears()
+    gate = risky(desk, "high")
+    tick()
+    form_token.record_gate_view(gate, desk.person(person, role))
+    assert tick(1_810) == told

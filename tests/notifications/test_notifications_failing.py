@@ -1,0 +1,198 @@
+"""What becomes of a notice when something fails, is killed or is done twice, and which channels
+there can be."""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import time_machine
+from django.core import mail
+from django.core.management import call_command
+from django.db import transaction
+
+from approvals.gates.states import US
+from approvals.models import Gate
+from db.clock import now_us
+from db.errors import ChangeRefused
+from journal import outbox
+from journal.models import Outbox
+from notifications import channels, delivery, notifications, outbound_http
+from notifications.models import Notification, NotificationChannel
+from tests.approvals.inbox_scenario import Desk
+from tests.approvals.notification_helpers import Killed, _outside, hears, posted, risky, tick
+
+__all__ = ["_outside", "hears", "posted"]
+
+
+def test_a_failure_is_kept_tried_again_and_takes_no_gate_with_it(
+    desk: Desk, hears: Callable[..., NotificationChannel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hears("webhook")
+
+    def away(*_arguments: Any) -> None:
+        raise outbound_http.DeliveryFailed("hooks.example.org answered 500.")
+
+    monkeypatch.setattr(outbound_http, "post_webhook", away)
+    gate = risky(desk, "high")
+    with time_machine.travel(
+        now_us() / US, tick=False
+    ):  # its thirty seconds are those between the ticks
+        assert tick() == 0
+        notice = Notification.objects.get()
+        assert (notice.state, notice.tries, notice.last_error) == (
+            "due",
+            1,
+            "hooks.example.org answered 500.",
+        )
+        assert Gate.objects.get(id=gate.id).status == "pending"
+        assert tick(29) == 0
+        assert Notification.objects.get().tries == 1, "half a minute is the least between two tries"
+        monkeypatch.setattr(outbound_http, "post_webhook", lambda *_: None)
+        assert tick(31) == 1
+    assert (Notification.objects.get().state, Notification.objects.get().last_error) == ("sent", "")
+
+
+def test_a_notification_that_never_arrives_is_given_up_and_says_so(
+    desk: Desk, hears: Callable[..., NotificationChannel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hears("webhook", requests=False)
+
+    def away(*_arguments: Any) -> None:
+        raise outbound_http.AddressRefused(
+            "hooks.example.org leads to 10.0.0.1, which is no public address."
+        )
+
+    monkeypatch.setattr(outbound_http, "post_webhook", away)
+    desk.answer(risky(desk, "high"), "reviewer", "deny")
+    for hour in range(notifications.MAX_DELIVERY_TRIES + 5):
+        tick(3_700 * hour)
+    notice = Notification.objects.get()
+    assert (notice.state, notice.tries) == ("failed", notifications.MAX_DELIVERY_TRIES)
+    assert "no public address" in notice.last_error
+
+
+def test_a_broken_channel_does_not_silence_the_others(
+    desk: Desk, hears: Callable[..., NotificationChannel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hears("webhook")
+    hears("email")
+
+    def away(*_arguments: Any) -> None:
+        raise RuntimeError("anything at all")
+
+    monkeypatch.setattr(outbound_http, "post_webhook", away)
+    risky(desk, "high")
+    assert tick() == 1
+    assert len(mail.outbox) == 1
+
+
+@pytest.mark.parametrize("point", ["cut", "claim", "deliver", "mark"])
+def test_a_kill_at_any_point_sends_it_again_under_the_same_key(
+    desk: Desk,
+    hears: Callable[..., NotificationChannel],
+    posted: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
+) -> None:
+    hears("webhook")
+    gate = risky(desk, "high")
+    owner, name = {
+        "cut": (notifications, "_write_notification"),
+        "claim": (notifications, "_claim_notification"),
+        "deliver": (delivery, "deliver_message"),
+        "mark": (notifications, "_mark"),
+    }[point]
+    whole = getattr(owner, name)
+
+    def half(*arguments: Any, **values: Any) -> None:
+        if point == "claim":
+            whole(*arguments, **values)
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, half)
+        with pytest.raises(Killed):
+            tick()
+    tick(61)
+    tick(200)
+    keys = {body["id"] for _url, body, _headers in posted}
+    assert keys == {f"gate.requested:{gate.id.hex}"}
+    assert len(posted) == (2 if point == "mark" else 1)
+    assert Notification.objects.get().state == "sent"
+
+
+def test_two_workers_send_a_notification_once(
+    desk: Desk,
+    hears: Callable[..., NotificationChannel],
+    posted: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hears("webhook")
+    risky(desk, "high")
+    outbox.deliver_due()
+    whole = notifications._grouped
+
+    def overtaken(due: Any) -> Any:
+        found = list(whole(due))
+        with monkeypatch.context() as patched:
+            patched.setattr(notifications, "_grouped", whole)
+            assert notifications.send_due_notifications() == 1, "the other worker is quicker"
+        return found
+
+    monkeypatch.setattr(notifications, "_grouped", overtaken)
+    assert notifications.send_due_notifications() == 0
+    assert len(posted) == 1
+
+
+def test_a_channel_that_is_off_or_of_another_project_hears_nothing(
+    desk: Desk, hears: Callable[..., NotificationChannel]
+) -> None:
+    off = hears()
+    channels.update_channel(off, desk.user("administrator"), enabled=False)
+    everything: dict[str, Any] = dict.fromkeys(channels.TOPIC_FLAGS, True)
+    channels.add_channel(
+        desk.house.other, "email", "other@example.org", desk.house.neighbour.user, **everything
+    )
+    risky(desk, "high")
+    tick()
+    assert mail.outbox == []
+    assert not Notification.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "target"),
+    [
+        ("email", "nobody"),
+        ("email", "a@example.org\nBcc: b@example.org"),
+        ("webhook", "http://hooks.example.org/"),
+        ("webhook", "https://10.0.0.1/"),
+        ("slack", "https://elsewhere.example.org/"),
+        ("pager", "x"),
+    ],
+)
+def test_an_address_that_cannot_be_is_refused(
+    hears: Callable[..., NotificationChannel], kind: str, target: str
+) -> None:
+    with pytest.raises(ChangeRefused), transaction.atomic():
+        hears(kind, target)
+    assert not NotificationChannel.objects.exists()
+
+
+def test_the_secret_of_a_webhook_stands_in_no_table(
+    hears: Callable[..., NotificationChannel],
+) -> None:
+    channel = hears("webhook")
+    stored = str(list(NotificationChannel.objects.values())) + str(list(Outbox.objects.values()))
+    assert channels.derive_webhook_secret(channel.id) not in stored
+
+
+def test_the_command_does_the_same_from_one_process(
+    desk: Desk, hears: Callable[..., NotificationChannel]
+) -> None:
+    hears()
+    risky(desk, "high")
+    outbox.deliver_due()
+    said = io.StringIO()
+    call_command("send_notifications", stdout=said)
+    assert said.getvalue() == "1 sent\n"

@@ -1,0 +1,155 @@
+"""No mail or chat program makes a link, an address or markup of an agent's words, in any kind of
+notice (S32)."""
+
+import re
+from typing import Any, Final
+
+import pytest
+from django.core import mail
+from django.utils.html import urlize
+
+from accounts.models import Agent, Repository
+from approvals.gates import states
+from approvals.models import Gate
+from db.clock import now_us
+from db.ids import new_uuid7
+from journal.entries import record_system_entry
+from journal.models import Entry
+from notifications import delivery
+from notifications.delivery import NotificationItem, OutgoingMessage
+from notifications.models import NotificationChannel
+from tests.api.api_client import new_key
+from tests.approvals.inbox_scenario import Desk
+
+pytestmark = pytest.mark.django_db
+WORDS: Final = (
+    "https://evil.example/x",
+    "evil.example",
+    "www.evil.example/a?b",
+    "someone@evil.example",
+    "mailto:a@evil.example",
+    "[click](https://evil.example)",
+    "<https://evil.example|here>",
+    "<!channel>",
+    "@here",
+    "*bold*",
+    "_it_",
+    "`code`",
+    "~gone~",
+    "evil。example",
+    "evil．example",
+    "10.0.0.1:8000/x",
+    "tel:+4912345",
+    "ftp://evil.example",
+    "a.b.c.zip",
+    "javascript:alert(1)",
+    "[x]: http://evil.example",
+    "//evil.example",
+    "x://evil.example",
+    "deploy.app",
+)
+OURS: Final = re.compile(r"^https?://(?:testserver|localhost|127\.0\.0\.1)[^ ]*$", re.M)
+# What the linkers and markups of mail and chat programs look for, written wider than any of them
+# is.
+LIVE: Final = (
+    re.compile(r"\w[.。．｡][^\W\d_]"),  # evil.example
+    re.compile(r"\w:/?/?\S"),  # https://, mailto:, tel:
+    re.compile(r"@"),
+    re.compile(r"\]\("),
+    re.compile(r"(?<!\[)[*`~](?!\])"),
+)
+
+
+def texts(desk: Desk, story: NotificationItem) -> list[str]:
+    """What a story becomes as mail (subject and body) and in a chat."""
+    channel = NotificationChannel(
+        id=new_uuid7(), kind="email", target="a@example.org", project=desk.project
+    )
+    message = OutgoingMessage(story.topic, [story])
+    mail.outbox.clear()
+    delivery.deliver_message(channel, message)
+    return [
+        str(mail.outbox[0].subject),
+        str(mail.outbox[0].body),
+        delivery.build_slack_text(message),
+    ]
+
+
+def entry_of(desk: Desk, kind: str, **columns: Any) -> Entry:
+    facts = columns.pop("facts")
+    appended = record_system_entry(
+        desk.project.id,
+        kind,
+        event_id=new_key(),
+        text="{}",
+        received_us=now_us(),
+        facts=facts,
+        **columns,
+    )
+    return Entry.objects.get(position=appended.position)
+
+
+def stories(desk: Desk, gate: Gate) -> list[NotificationItem]:
+    """One story of every topic, and of every status of a gate."""
+    found = [NotificationItem("test", "k")]
+    for topic in ("gate.requested", "gate.unseen"):
+        found.append(NotificationItem(topic, "k", gate=gate, status="pending"))
+    for status in delivery._STATUS_TEXTS:
+        found.append(
+            NotificationItem(
+                "gate.expired" if status == "expired" else "gate.resolved",
+                "k",
+                gate=gate,
+                status=status,
+            )
+        )
+    of_session: dict[str, Any] = {"session": gate.session_id, "subject": gate.session_id}
+    rule = '{"rule": "S2", "epoch": 1, "since_us": 1, "alert": "a"}'
+    violation = entry_of(
+        desk, "integrity.violation", facts='{"violation": "key_reuse"}', effect=gate.effect_id
+    )
+    cleared = entry_of(desk, "session.recovered", facts=rule, **of_session)
+    for topic, entry in (("integrity", violation), ("session.recovered", cleared)):
+        found.append(
+            NotificationItem(topic, "k", entry=entry, telling=delivery.text_builders[topic](entry))
+        )
+    return found
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_no_word_of_an_agent_is_live_in_any_notification(desk: Desk, word: str) -> None:
+    planned = desk.plan(
+        tool=word, target={"repository": word, "ref": "main", "environment": word, "resource": word}
+    )
+    Agent.objects.update(name=word)
+    Repository.objects.filter(name=word).update(name=word)
+    gate = Gate.objects.select_related("agent", "effect").get(id=desk.gate(planned).id)
+    told = stories(desk, gate)
+    # What only alerts and stuck things tell is made by other functions, of the same words.
+    assert {one.topic for one in told} | {"session.stuck", "alert.raised", "alert.stopped"} == set(
+        states.NOTIFICATION_TOPICS
+    )
+    for story in told:
+        for text in texts(desk, story):
+            rest = OURS.sub("", text).replace("Gatebook: ", "")
+            rest = re.sub(
+                r"\d\d:\d\d UTC|^(low|medium|high|critical): |(?<=[a-z]): (?=[a-z\[])",
+                "",
+                rest,
+                flags=re.M,
+            )
+            for live in LIVE:
+                assert live.search(rest) is None, (story.topic, text)
+            assert "<a " not in urlize(rest), (story.topic, text)
+
+
+def test_a_tool_that_the_operator_declared_keeps_its_name(desk: Desk) -> None:
+    gate = Gate.objects.select_related("agent", "effect").get(id=desk.gate(desk.plan()).id)
+    assert "git.push by deploy-7" in delivery.build_headline(
+        OutgoingMessage(
+            "gate.requested", [NotificationItem("gate.requested", "k", gate, "pending")]
+        )
+    )
+    assert delivery.defang_text("git.push") == "git[.]push"
+    for plain in ("deploy-7", "mcp__git__push", "acme/shop", "release 1", "a_b", "Fritz & Co"):
+        assert delivery.defang_text(plain) == plain

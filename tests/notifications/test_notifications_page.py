@@ -1,0 +1,223 @@
+"""The page of those who hear of gates outside of the pages."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest_django import Settings
+
+from journal.models import Body, Entry
+from notifications import notifications
+from notifications.models import Notification, NotificationChannel
+from tests.pages.people import House
+
+pytestmark = pytest.mark.django_db
+PAGE = "/settings/notifications/"
+TOPICS = ["requests", "rulings", "expiries", "violations"]
+
+
+@pytest.fixture(autouse=True)
+def _allowed(settings: Settings) -> None:
+    settings.GATEBOOK_WEBHOOK_HOSTS = frozenset({"hooks.example.org"})
+
+
+def added(
+    house: House, kind: str = "email", target: str = "team@example.org", **fields: object
+) -> NotificationChannel:
+    sent = {"kind": kind, "target": target, "minimum_risk": "high", "topics": TOPICS, **fields}
+    answer = house.client("administrator").post(PAGE, sent)
+    assert answer.status_code == 302, answer.content.decode()
+    return NotificationChannel.objects.get(target=target, removed_at_us=None)
+
+
+def test_a_channel_is_added_and_who_did_it_is_on_record(house: House) -> None:
+    channel = added(house, topics=["requests"])
+    assert (channel.requests, channel.rulings, channel.minimum_risk, channel.enabled) == (
+        True,
+        False,
+        "high",
+        True,
+    )
+    entry = Entry.objects.get(kind="admin.channel_added")
+    assert entry.subject == channel.id
+    assert entry.actor == house.members["administrator"].user.person.pseudonym
+    assert "team@example.org" not in entry.facts
+    assert "team@example.org" in house.client("administrator").get(PAGE).content.decode()
+
+
+def test_a_channel_may_be_a_members_own(house: House) -> None:
+    channel = added(house, person="viewer")
+    assert channel.person == house.members["viewer"].user
+    facts = Entry.objects.get(kind="admin.channel_added").facts
+    assert house.members["viewer"].user.person.pseudonym in facts
+    client = house.client("administrator")
+    assert '<span class="quiet">of viewer</span>' in client.get(PAGE).content.decode()
+    sent = {
+        "kind": "email",
+        "target": "n@example.org",
+        "minimum_risk": "low",
+        "topics": TOPICS,
+        "person": "neighbour",
+    }
+    refused = client.post(PAGE, sent)
+    assert refused.status_code == 422
+    assert "Select a valid choice" in refused.content.decode()
+    assert NotificationChannel.objects.count() == 1
+
+
+def test_the_secret_of_a_webhook_is_shown_once(house: House) -> None:
+    from notifications import channels
+
+    client = house.client("administrator")
+    sent = {
+        "kind": "webhook",
+        "target": "https://hooks.example.org/",
+        "minimum_risk": "low",
+        "topics": TOPICS,
+    }
+    page = client.post(PAGE, sent, follow=True).content.decode()
+    secret = channels.derive_webhook_secret(NotificationChannel.objects.get().id)
+    assert secret in page
+    assert secret not in client.get(PAGE).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("sent", "sentence"),
+    [
+        ({"target": "nobody"}, "This is not an e-mail address."),
+        ({"kind": "webhook", "target": "https://10.0.0.1/"}, "not an allowed host"),
+        ({"kind": "slack", "target": "http://hooks.example.org/"}, "begins with https://"),
+        ({"target": ""}, "This field is required."),
+        ({"minimum_risk": "none"}, "Select a valid choice"),
+    ],
+)
+def test_a_refused_channel_leaves_the_form_as_typed(
+    house: House, sent: dict[str, str], sentence: str
+) -> None:
+    fields: dict[str, Any] = {
+        "kind": "email",
+        "target": "team@example.org",
+        "minimum_risk": "low",
+        "topics": TOPICS,
+    }
+    fields |= sent
+    answer = house.client("administrator").post(PAGE, fields)
+    assert answer.status_code == 422
+    assert sentence in answer.content.decode().replace("&#x27;", "'")
+    assert fields["target"] in answer.content.decode()
+    assert not NotificationChannel.objects.exists()
+
+
+def test_the_same_address_is_there_once(house: House) -> None:
+    added(house)
+    sent = {"kind": "email", "target": "team@example.org", "minimum_risk": "low", "topics": TOPICS}
+    answer = house.client("administrator").post(PAGE, sent)
+    assert answer.status_code == 422
+    assert NotificationChannel.objects.count() == 1
+
+
+def test_a_channel_is_changed_turned_off_and_removed(house: House) -> None:
+    channel, client = added(house), house.client("administrator")
+    client.post(f"{PAGE}{channel.id}/", {"minimum_risk": "critical", "topics": ["violations"]})
+    channel.refresh_from_db()
+    assert (channel.minimum_risk, channel.requests, channel.violations) == ("critical", False, True)
+    client.post(f"{PAGE}{channel.id}/switch/")
+    channel.refresh_from_db()
+    assert channel.enabled is False
+    client.post(f"{PAGE}{channel.id}/remove/")
+    channel.refresh_from_db()
+    assert channel.removed_at_us is not None
+    assert client.get(f"{PAGE}{channel.id}/").status_code == 404
+    assert (
+        "team@example.org"
+        not in client.get(PAGE).content.decode().partition("Latest notifications")[0]
+    )
+    added(house)
+    kinds = (
+        Entry.objects.filter(kind__startswith="admin.channel")
+        .order_by("position")
+        .values_list("kind", flat=True)
+    )
+    words = ["added", "changed", "changed", "removed", "added"]
+    assert list(kinds) == [f"admin.channel_{word}" for word in words]
+
+
+def test_a_test_goes_the_way_of_every_notification(house: House) -> None:
+    channel, client = added(house), house.client("administrator")
+    answer = client.post(f"{PAGE}{channel.id}/test/", follow=True)
+    assert "Test sent to" in answer.content.decode()
+    notice = Notification.objects.get()
+    assert (notice.topic, notice.state) == ("test", "due")
+
+
+def test_the_secret_part_of_a_chat_s_address_is_shown_nowhere(house: House) -> None:
+    path = "services/T000/B000/abcdefghijklmnop"
+    channel, client = (
+        added(house, "slack", f"https://hooks.example.org/{path}"),
+        house.client("administrator"),
+    )
+    for page in (PAGE, f"{PAGE}{channel.id}/"):
+        text = client.get(page).content.decode()
+        assert "hooks.example.org/…mnop" in text
+        assert path not in text
+    assert path not in Body.objects.get(entry__kind="admin.channel_added").text
+
+
+@pytest.mark.parametrize("verb", ["", "switch/", "remove/", "test/"])
+def test_a_channel_of_another_project_is_not_found(house: House, verb: str) -> None:
+    channel = added(house)
+    other = house.client("neighbour")
+    assert other.post(f"{PAGE}{channel.id}/{verb}", {"minimum_risk": "low"}).status_code == 404
+    channel.refresh_from_db()
+    assert (channel.enabled, channel.removed_at_us, channel.minimum_risk) == (True, None, "high")
+    assert not Notification.objects.exists()
+
+
+@pytest.mark.parametrize("role", ["viewer", "reviewer", "operator"])
+def test_only_administrators_choose_who_hears(house: House, role: str) -> None:
+    channel = added(house)
+    client = house.client(role)
+    assert client.get(PAGE).status_code == 403
+    for verb in ("", "switch/", "remove/", "test/"):
+        assert client.post(f"{PAGE}{channel.id}/{verb}", {"minimum_risk": "low"}).status_code == 403
+    assert NotificationChannel.objects.get().enabled
+
+
+def test_what_a_receiver_says_is_shown_inert(house: House) -> None:
+    channel = added(house)
+    said = "<script>alert(1)</script>\u202e answered 500."
+    Notification.objects.create(
+        project=house.project,
+        channel=channel,
+        topic="test",
+        key="k",
+        position=1,
+        due_at_us=1,
+        tries=1,
+        last_error=said,
+    )
+    page = house.client("administrator").get(PAGE).content.decode()
+    assert "<script>alert" not in page
+    assert "U+202E" in page
+    assert "retrying" in page
+
+
+@pytest.mark.parametrize("has_server", [False, True])
+def test_mail_that_became_a_file_is_not_called_sent(
+    house: House, settings: Settings, tmp_path: Path, has_server: bool
+) -> None:
+    backend = "locmem" if has_server else "filebased"
+    settings.EMAIL_BACKEND = f"django.core.mail.backends.{backend}.EmailBackend"
+    settings.EMAIL_FILE_PATH = tmp_path
+    channel = added(house)
+    client = house.client("administrator")
+    assert client.post(f"{PAGE}{channel.id}/test/").status_code == 302
+    assert notifications.send_due_notifications() == 1
+    assert len(list(tmp_path.iterdir())) == (0 if has_server else 1)
+    settings.EMAIL_BACKEND = (
+        "django.core.mail.backends.smtp.EmailBackend"  # a server that came later
+    )
+    rows = client.get(PAGE).content.decode().partition("Latest notifications")[2]
+    assert ("written to a file, no mail server is configured" in rows) is not has_server
+    assert (">sent<" in rows) is has_server
+    assert ('#ack"' in rows) is has_server

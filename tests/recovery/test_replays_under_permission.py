@@ -1,0 +1,202 @@
+"""Permission that people gave is for one attempt: it serves again by few rows, for the same intent, as
+things are now."""
+
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, transaction
+
+from accounts import agents, tokens
+from approvals.models import Gate
+from ledger.models import Attempt
+from tests.api.api_client import Caller, code
+from tests.approvals.conftest import quiet as quiet
+from tests.approvals.inbox_scenario import Desk
+from tests.recovery.remote import declare, replay, row, verdict
+from tests.sessions.team_helpers import one_team
+
+pytestmark = pytest.mark.django_db
+HELD = """
+name: house
+rules:
+  - {id: all, title: All, match: {}, outcome: require, require: {minimum: 1}}
+"""
+STRICTER = HELD.replace("minimum: 1", "minimum: 2")
+LAX = "name: house\nrules:\n  - {id: all, title: All, match: {}, outcome: allow}\n"
+DENIED = "name: house\nrules:\n  - {id: all, title: All, match: {}, outcome: deny}\n"
+
+
+@pytest.fixture
+def desk(quiet: Desk) -> Desk:
+    """A desk where people rule on everything, with the tools of these tests."""
+    quiet.rules(HELD)
+    declare(quiet.project)
+    return quiet
+
+
+def crashed(desk: Desk, tool: str, **fields: Any) -> dict[str, Any]:
+    """An effect that people approved and that was dispatched, and nothing more is heard of it."""
+    effect = desk.plan(tool=tool, **fields)
+    gate = Gate.objects.filter(effect=effect["id"]).first()
+    if gate is not None:
+        assert desk.answer(gate, "reviewer").refusal is None
+    desk.agent.dispatch(effect)
+    return effect
+
+
+def numbers(effect: dict[str, Any]) -> list[tuple[int, str, str]]:
+    found = Attempt.objects.filter(effect=effect["id"]).order_by("number")
+    return [(one.number, one.verdict_row, one.permission) for one in found]
+
+
+def test_a_row_that_does_nothing_twice_uses_the_same_permission_again(desk: Desk) -> None:
+    effect = crashed(desk, "pay.keyed")
+    assert verdict(desk.agent, effect)["needs_permission"] is False
+    assert replay(desk.agent, effect).status_code == 200
+    assert numbers(effect) == [(1, "", "used"), (2, "17", "used")]
+    gate = desk.gate(effect)
+    assert (gate.status, gate.used_attempt) == ("used", 1)
+    assert Gate.objects.count() == 1
+
+
+def test_any_other_row_asks_people_again_and_uses_what_they_then_give(desk: Desk) -> None:
+    effect = crashed(desk, "file.put", target={"resource": "x"})
+    said = verdict(desk.agent, effect)
+    assert (said["verdict"], said["row"], said["needs_permission"]) == ("replay", "15", True)
+    assert code(replay(desk.agent, effect)) == (409, "NO_PERMISSION")
+    again = desk.plan(tool="file.put", target={"resource": "x"})
+    assert (again["answer"], again["permission"]) == ("ambiguous", "pending")
+    assert again["verdict"]["reason"] == "GATE_PENDING"
+    assert code(replay(desk.agent, effect)) == (409, "GATE_PENDING")
+    assert desk.answer(desk.gate(effect), "reviewer").refusal is None
+    assert row(desk.agent, effect) == ("replay", "15", "PUT_LATEST")
+    assert verdict(desk.agent, effect)["needs_permission"] is False
+    assert replay(desk.agent, effect).status_code == 200
+    assert numbers(effect) == [(1, "", "used"), (2, "15", "used")]
+    gates = list(Gate.objects.order_by("opened_position").values_list("status", "used_attempt"))
+    assert gates == [("used", 1), ("used", 2)]
+    assert desk.agent.acknowledge(effect, 2)["state"] == "acknowledged"
+    assert desk.effect(effect).violates is False
+
+
+def test_the_word_of_whoever_acted_counts_also_after_permission_was_asked_for_anew(
+    desk: Desk,
+) -> None:
+    effect = crashed(desk, "file.put", target={"resource": "x"})
+    desk.plan(tool="file.put", target={"resource": "x"})
+    late = desk.agent.post(f"/effects/{effect['id']}/acknowledge", {"attempt": 1, "outcome": "ok"})
+    assert (late.status_code, late.json()["state"]) == (202, "acknowledged")
+    assert row(desk.agent, effect) == ("skip", "7", "DONE")
+    assert desk.gate(effect).status == "cancelled"
+
+
+def test_what_people_refuse_is_not_replayed_and_stays_in_doubt(desk: Desk) -> None:
+    effect = crashed(desk, "file.put", target={"resource": "x"})
+    desk.plan(tool="file.put", target={"resource": "x"})
+    assert desk.answer(desk.gate(effect), "reviewer", "deny").refusal is None
+    assert row(desk.agent, effect) == ("escalate", "4", "GATE_DENIED")
+    assert code(replay(desk.agent, effect)) == (409, "GATE_DENIED")
+    assert len(numbers(effect)) == 1
+
+
+def test_a_repeated_plan_asks_nobody_while_the_table_does_not(desk: Desk) -> None:
+    effect = crashed(desk, "pay.keyed")
+    again = desk.plan(tool="pay.keyed")
+    assert (again["answer"], again["permission"]) == ("ambiguous", "used")
+    assert desk.effect(effect).state == "dispatched"
+    assert Gate.objects.count() == 1
+
+
+def test_rules_that_grew_stricter_ask_again_before_the_same_permission_serves(desk: Desk) -> None:
+    effect = crashed(desk, "pay.keyed")
+    desk.rules(STRICTER)
+    refused = replay(desk.agent, effect)
+    assert (code(refused), refused.json()["reason"]) == ((409, "GATE_GONE"), "requirement_changed")
+    assert refused.json()["verdict"]["needs_permission"] is True
+    assert desk.gate(effect).status == "used"
+    again = desk.plan(tool="pay.keyed")
+    assert again["permission"] == "pending"
+    assert desk.answer(desk.gate(effect), "reviewer").refusal is None
+    assert code(replay(desk.agent, effect)) == (409, "GATE_PENDING")
+    desk.person("second")
+    assert desk.answer(desk.gate(effect), "second").refusal is None
+    assert replay(desk.agent, effect).status_code == 200
+    assert (
+        Attempt.objects.get(effect=effect["id"], number=2).remote_key
+        == verdict(desk.agent, effect)["remote_key"]
+    )
+
+
+def test_permission_that_rules_gave_serves_by_every_row_until_they_would_not_give_it(
+    desk: Desk,
+) -> None:
+    desk.rules(LAX)
+    effect = crashed(desk, "file.put", target={"resource": "x"})
+    assert verdict(desk.agent, effect)["needs_permission"] is False
+    desk.rules(DENIED)
+    refused = replay(desk.agent, effect)
+    assert (code(refused), refused.json()["reason"]) == ((409, "GATE_GONE"), "requirement_changed")
+    assert desk.plan(tool="file.put", target={"resource": "x"})["permission"] == "denied"
+    assert row(desk.agent, effect)[2] == "GATE_DENIED"
+
+
+def test_an_approver_who_left_takes_their_yes_along(desk: Desk) -> None:
+    effect = crashed(desk, "pay.keyed")
+    member = desk.person("reviewer")
+    member.user.is_active = False
+    member.user.save()
+    refused = replay(desk.agent, effect)
+    assert (code(refused), refused.json()["reason"]) == ((409, "GATE_GONE"), "quorum_lost")
+
+
+def test_other_preconditions_are_not_what_people_saw(desk: Desk) -> None:
+    effect = desk.plan(tool="file.put", preconditions={"etag": "a"})
+    desk.answer(desk.gate(effect), "reviewer")
+    body = {
+        "process": "p-1",
+        "intent_digest": effect["intent_digest"],
+        "preconditions": {"etag": "a"},
+    }
+    assert desk.agent.post(f"/effects/{effect['id']}/dispatch", body).status_code == 200
+    assert row(desk.agent, effect) == ("replay", "14", "CONDITIONAL_PUT")
+    refused = replay(desk.agent, effect, preconditions={"etag": "b"})
+    assert (code(refused), refused.json()["reason"]) == (
+        (409, "INTENT_MISMATCH"),
+        "precondition_changed",
+    )
+    assert replay(desk.agent, effect, preconditions={"etag": "a"}).status_code == 200
+
+
+def test_permission_given_to_one_agent_serves_no_other(desk: Desk) -> None:
+    effect = crashed(desk, "pay.keyed")
+    with transaction.atomic():
+        token = tokens.issue_token(
+            agents.ensure_agent(desk.project, "another"), expires_in=None, actor="tests"
+        )
+    one_team("deploy-7", "another")
+    other = Caller(token, app=desk.agent.client._transport.app)  # type: ignore[attr-defined]
+    assert code(replay(other, effect)) == (409, "NO_PERMISSION")
+
+
+def test_no_statement_past_the_code_uses_permission_by_ruling_again_by_another_row(
+    desk: Desk,
+) -> None:
+    effect = crashed(desk, "pay.keyed")
+    first = Attempt.objects.get(effect=effect["id"])
+    Attempt.objects.filter(id=first.id).update(is_open=False, replaced=True)
+    columns = {
+        "project_id": first.project_id,
+        "effect_id": first.effect_id,
+        "number": 2,
+        "remote_key": "another",
+        "lane": "command",
+        "permission": "used",
+        "dispatched_mark": "m",
+        "replaces": 1,
+    }
+    with (
+        pytest.raises(IntegrityError, match="permission_by_ruling_is_reused_by_few_rows"),
+        transaction.atomic(),
+    ):
+        Attempt.objects.create(**columns, verdict_row="15")
+    Attempt.objects.create(**columns, verdict_row="17")
