@@ -136,11 +136,11 @@ _GATE_PENDING = (
 # show that the earlier attempt happened after all: it restores the permission that the earlier
 # attempt used, and suspends that of the next one.
 _NEVER_GRANTED = (
-    "NEW.permission = 'used' AND OLD.permission NOT IN ('granted', 'used') AND OLD.saved_permission <>"
-    " 'granted' AND NOT"
-    " (NEW.state IN ('acknowledged', 'compensated', 'superseded') AND EXISTS (SELECT 1 FROM"
-    " {schema}ledger_attempt"
-    " attempt WHERE attempt.effect_id = NEW.id AND attempt.permission = 'used'))"
+    "NEW.permission = 'used' AND OLD.permission NOT IN ('granted', 'used')"
+    " AND OLD.saved_permission <> 'granted' AND NOT"
+    " (NEW.state IN ('acknowledged', 'compensated', 'superseded')"
+    " AND EXISTS (SELECT 1 FROM {schema}ledger_attempt attempt"
+    " WHERE attempt.effect_id = NEW.id AND attempt.permission = 'used'))"
 )
 
 # Permission given by people is for one attempt. It covers the next one too in the rows of the
@@ -152,7 +152,8 @@ _SECOND_USE = (
 )
 _NOT_APPROVED_AGAIN = (
     "EXISTS (SELECT 1 FROM {schema}ledger_effect effect WHERE effect.id = NEW.effect_id"
-    " AND effect.permission_basis = 'ruling' AND NOT EXISTS (SELECT 1 FROM {schema}approvals_gate gate"
+    " AND effect.permission_basis = 'ruling'"
+    " AND NOT EXISTS (SELECT 1 FROM {schema}approvals_gate gate"
     " WHERE gate.effect_id = effect.id AND gate.status = 'approved'))"
 )
 
@@ -249,7 +250,8 @@ _TRIGGERS: dict[str, tuple[str, str, str, str]] = {
     "permission_by_ruling_has_an_approved_gate": (
         "ledger_effect",
         "UPDATE",
-        "NEW.permission = 'granted' AND (NEW.permission_basis = 'ruling' OR OLD.permission = 'pending')"
+        "NEW.permission = 'granted'"
+        " AND (NEW.permission_basis = 'ruling' OR OLD.permission = 'pending')"
         " AND (OLD.permission <> 'granted' OR OLD.permission_basis <> NEW.permission_basis)"
         f" AND {_NO_APPROVED_GATE}",
         "permission by ruling needs an approved gate",
@@ -258,13 +260,14 @@ _TRIGGERS: dict[str, tuple[str, str, str, str]] = {
         "ledger_effect",
         "INSERT",
         "NEW.permission = 'granted' AND NEW.permission_basis = 'ruling'",
-        "an effect is not born with permission by ruling",
+        "an effect is not inserted with permission by ruling",
     ),
     "permission_waits_for_its_gate": (
         "ledger_effect",
         "UPDATE",
-        f"NEW.permission = 'granted' AND OLD.permission NOT IN ('granted', 'pending') AND {_GATE_PENDING}",
-        "no permission is given while people are asked for it",
+        "NEW.permission = 'granted' AND OLD.permission NOT IN ('granted', 'pending')"
+        f" AND {_GATE_PENDING}",
+        "no permission is granted while a gate is pending",
     ),
     "permission_is_granted_before_it_is_used": (
         "ledger_effect",
@@ -358,14 +361,15 @@ _TRIGGERS: dict[str, tuple[str, str, str, str]] = {
     "permission_by_exemption_has_a_valid_one": (
         "ledger_effect",
         "UPDATE",
-        f"(OLD.permission <> 'granted' OR OLD.permission_ref <> NEW.permission_ref) AND {_NO_VALID_EXEMPTION}",
-        "permission by exemption needs one that stands",
+        "(OLD.permission <> 'granted' OR OLD.permission_ref <> NEW.permission_ref)"
+        f" AND {_NO_VALID_EXEMPTION}",
+        "permission by exemption needs a valid exemption",
     ),
     "permission_by_exemption_starts_with_a_valid_one": (
         "ledger_effect",
         "INSERT",
         _NO_VALID_EXEMPTION,
-        "permission by exemption needs one that stands",
+        "permission by exemption needs a valid exemption",
     ),
     "exemption_never_goes": ("approvals_exemption", "DELETE", "", "an exemption is never deleted"),
     "stop_is_only_lifted_and_once": (
@@ -414,16 +418,16 @@ _UNIQUE_KEYS: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
 }
 # WHEN clauses of PostgreSQL triggers on effects: thousands are written at a time, so a trigger
 # function is called only for rows that could violate it.
+_GRANTED_BY_EXEMPTION = "NEW.permission = 'granted' AND NEW.permission_basis = 'exemption'"
 _WHEN_CLAUSES: dict[str, str] = {
     "permission_by_ruling_has_an_approved_gate": "NEW.permission = 'granted'",
     "permission_by_ruling_is_never_inserted": "NEW.permission = 'granted'",
     "permission_waits_for_its_gate": "NEW.permission = 'granted'",
-    "permission_by_exemption_has_a_valid_one": "NEW.permission = 'granted' AND NEW.permission_basis ="
-    " 'exemption'",
-    "permission_by_exemption_starts_with_a_valid_one": "NEW.permission = 'granted' AND NEW.permission_basis"
-    " = 'exemption'",
-    "permission_is_granted_before_it_is_used": "NEW.permission = 'used' AND OLD.permission NOT IN ('granted',"
-    " 'used')",
+    "permission_by_exemption_has_a_valid_one": _GRANTED_BY_EXEMPTION,
+    "permission_by_exemption_starts_with_a_valid_one": _GRANTED_BY_EXEMPTION,
+    "permission_is_granted_before_it_is_used": (
+        "NEW.permission = 'used' AND OLD.permission NOT IN ('granted', 'used')"
+    ),
     "permission_that_was_denied_stays_denied": "OLD.permission = 'denied'",
     "saved_permission_is_the_previous_one": "NEW.saved_permission <> ''",
     "permission_by_ruling_is_reused_by_few_rows": _SECOND_USE,

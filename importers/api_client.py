@@ -39,8 +39,8 @@ class BatchCounts:
 class ImportClient:
     """HTTP client of one Gatebook. `http` has the base URL and the token.
 
-    With `evaluate_policies`, the server evaluates its active policy for every effect. Every request has a
-    stable id, so an import that failed can be repeated from the start.
+    With `evaluate_policies`, the server evaluates its active policy for every effect. Every request
+    has a stable id, so an import that failed can be repeated from the start.
     """
 
     def __init__(

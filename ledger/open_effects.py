@@ -13,7 +13,7 @@ from sessions import leases
 def effects_to_settle(session: UUID) -> "QuerySet[Effect]":
     """Return the session's effects that may have happened or may still happen.
 
-    Found by an index, whatever the number of effects. Three annotations spare `evaluate_policies` queries.
+    Found by an index. Three annotations spare the evaluation queries.
     """
     undoing = Effect.objects.filter(compensates=OuterRef("id"), lane="command")
     fenced = Entry.objects.filter(effect=OuterRef("id"), kind="integrity.fenced", lane="system")

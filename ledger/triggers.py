@@ -9,8 +9,8 @@ from db.triggers import TriggerSet
 
 _NEEDED = "attempt_needs_the_permission_of_its_effect"
 _KEPT = "attempt_keeps_its_permission"
-_FORGED = f"{_NEEDED}: an attempt is stored only under the permission that its effect stands under"
-_CHANGED = f"{_KEPT}: the permission that an attempt ran under, its number and its effect are never changed"
+_FORGED = f"{_NEEDED}: an attempt is stored only under the permission of its effect"
+_CHANGED = f"{_KEPT}: the permission, number and effect of an attempt never change"
 
 _NAMED = "attempt_names_what_it_replaces"
 _UNNAMED = (

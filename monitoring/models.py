@@ -139,7 +139,7 @@ class JobHeartbeat(models.Model):
     class Meta:
         constraints = [
             models.CheckConstraint(
-                condition=Q(beats__gte=1, every_us__gte=0), name="job_heartbeat_counts_up"
+                condition=Q(heartbeats__gte=1, every_us__gte=0), name="job_heartbeat_counts_up"
             ),
         ]
 

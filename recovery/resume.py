@@ -314,7 +314,8 @@ def _resume_answer(state: ResumeState) -> str:
     if state.stopped:
         return "No, a person stopped it. Lift the stop first."
     if state.too_many:
-        return f"Unknown: more than {MAX_EVALUATED_EFFECTS} effects are open. Settle some, then ask again."
+        most = MAX_EVALUATED_EFFECTS
+        return f"Unknown: more than {most} effects are open. Settle some, then ask again."
     blocking = [str(item.effect) for item in state.because]
     if blocking:
         named = ", ".join(blocking[:3]) + (

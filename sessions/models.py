@@ -551,7 +551,7 @@ class HeartbeatMinute(models.Model):
                 fields=["lease", "minute"], name="heartbeat_minute_is_counted_once"
             ),
             models.CheckConstraint(
-                condition=Q(beats__gte=0, progresses__gte=0), name="heartbeat_minute_counts_up"
+                condition=Q(heartbeats__gte=0, progresses__gte=0), name="heartbeat_minute_counts_up"
             ),
         ]
         indexes = [models.Index(fields=["minute"], name="heartbeat_minute_by_time")]

@@ -26,7 +26,7 @@ PACKAGES: Final = (
     "journal",
     "db",
 )
-BANNED: Final = {"found", "told", "field_history", "one", "asked", "known", "mine", "here"}
+BANNED: Final = {"found", "told", "said", "one", "asked", "known", "mine", "here"}
 # Fields, columns and keyword arguments that still have such a name: "file: name". Rename them, then
 # delete the line. Never add one.
 REMAINING: Final = {

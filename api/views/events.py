@@ -73,8 +73,8 @@ def _read_options(call: Call) -> bool:
     if params.get("evaluate_policies") == "true":
         if call.token.scope != "import":
             detail = (
-                "`evaluate_policies` is only for tokens with scope `import`. Omit it; other reports are"
-                " always evaluated."
+                "`evaluate_policies` is only for tokens with scope `import`. Omit it; other reports"
+                " are always evaluated."
             )
             raise Problem(
                 422, "evaluate_policies_is_for_imports", detail, pointer="/evaluate_policies"

@@ -108,9 +108,9 @@ class RuleMatchCounts:
 # entry for this page alone.
 _MATCHES_SQL: Final = """
 SELECT policy_rule, policy_outcome, COUNT(*) FROM (
-  SELECT policy_rule, policy_outcome FROM ledger_effect WHERE project_id = %s AND opened_position > %s
-  ORDER BY opened_position DESC LIMIT %s
-) AS lately WHERE policy_rule <> '' GROUP BY policy_rule, judged
+  SELECT policy_rule, policy_outcome FROM ledger_effect
+  WHERE project_id = %s AND opened_position > %s ORDER BY opened_position DESC LIMIT %s
+) AS lately WHERE policy_rule <> '' GROUP BY policy_rule, policy_outcome
 """
 
 

@@ -27,8 +27,8 @@ def of_deciders(part: Part, rounds: int) -> None:
 
 
 def of_users(part: Part, rounds: int) -> None:
-    """Whether of many processes of an agent that use one leave at once exactly one may act."""
-    part.say(f"{rounds} rounds of all users of a leave")
+    """Whether of many processes of an agent that use one permission at once exactly one may act."""
+    part.say(f"{rounds} rounds of all users of a permission")
     taken, users = part.take(rounds), reviewer_process.PEOPLE
     part.people.do("rule_many", [(gate.id, 0.0) for gate in taken])
     answers: list[list[int]] = [[] for _ in taken]
@@ -48,7 +48,7 @@ def of_users(part: Part, rounds: int) -> None:
             done.result()
     spent_s = time.monotonic() - began
     wrong = sum(sorted(told) != [200] + [409] * (users - 1) for told in answers)
-    name = f"{users} users of one leave"
+    name = f"{users} users of one permission"
     part.report.add(part.vendor, f"{name}, {rounds} rounds: not exactly one", "", [wrong], bar=0)
     part.report.add(part.vendor, f"{name}: a round", "ms", [1000 * spent_s / rounds])
 

@@ -84,7 +84,7 @@ def two_approvers(house: House, rounds: int) -> dict[str, int]:
         "gates": 0,
         "rulings in all": 0,
         "not one ruling": 0,
-        "leave against the ruling": 0,
+        "permission against the ruling": 0,
         "used twice": 0,
     }
     for turn in range(rounds):
@@ -96,7 +96,7 @@ def two_approvers(house: House, rounds: int) -> dict[str, int]:
         found["rulings in all"] += sum(said)
         found["not one ruling"] += sum(said) != 1 or gate["status"] not in ("approved", "denied")
         right = {"approved": "granted", "denied": "denied"}.get(gate["status"])
-        found["leave against the ruling"] += after["permission"] != right
+        found["permission against the ruling"] += after["permission"] != right
         used = _dispatch_at_once(house, after)
         found["used twice"] += used != (gate["status"] == "approved")
     return found

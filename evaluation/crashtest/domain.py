@@ -45,7 +45,7 @@ CASES: Final = (
     Case("keyed, window passed", "rig.pay", "idempotency_key", away_s=2 * WINDOW_S),
     Case("transactional", "rig.commit", "transactional"),
     Case("probeable", "rig.push", "probeable"),
-    Case("probeable, with leave", "rig.gated", "probeable"),
+    Case("probeable, with permission", "rig.gated", "probeable"),
     Case("compensable by key", "rig.book", "compensable"),
     Case("compensable by reference", "rig.order", "compensable"),
     Case("opaque", "rig.shell", "opaque"),

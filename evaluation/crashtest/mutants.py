@@ -150,7 +150,7 @@ class Suite:
         )
 
     def _evidence(self, name: str) -> str:
-        """What was reported as done used the leave: nobody is told to do it again."""
+        """What was reported as done used the permission: nobody is told to do it again."""
         api, session = self._api(name), f"m-{secrets.token_hex(4)}"
         api.post("/sessions", {"key": session}, f"{session}-open")
         plan = {"session": session, "effect_key": "e", "tool": "rig.push", "arguments": {}}
@@ -166,7 +166,7 @@ class Suite:
                 raise Unexpected(f"evidence was answered {status}: {json.dumps(said)[:300]}")
         body = {"process": "p", "intent_digest": effect["intent_digest"]}
         status, said = api.post(f"/effects/{effect['id']}/dispatch", body, f"{session}-d")
-        return "" if status == 409 else f"dispatched anew under the leave that was spent: {status}"
+        return "" if status == 409 else f"dispatched anew under the permission that was spent: {status}"
 
     def _orders(self, name: str) -> str:
         states = delivery_orders.deliver(self._api(name), delivery_orders.every()[::20])

@@ -104,7 +104,7 @@ def _met(place: str, told: dict[str, Any]) -> Iterator[tuple[str, str, int, int]
         )
         words = "a lease is taken from a worker that wakes up later; any of the five counters"
         yield place, words, zombie["runs"], sum(zombie[counter] for counter in COUNTERS)
-        bad = gates["not one ruling"] + gates["leave against the ruling"] + gates["used twice"]
+        bad = gates["not one ruling"] + gates["permission against the ruling"] + gates["used twice"]
         yield (
             place,
             "two people vote on a gate at once; not exactly one ruling, or used twice",
@@ -183,7 +183,7 @@ def _broken_databases(databases: dict[str, Any]) -> Iterator[str]:
                 yield f"{vendor}, {name}: {counted or 'UNDECIDABLE of a tool that can be known'}"
         if met:
             gates, herd = met["two approvers"], met["eight threads"]
-            if gates["not one ruling"] + gates["leave against the ruling"] + gates["used twice"]:
+            if gates["not one ruling"] + gates["permission against the ruling"] + gates["used twice"]:
                 yield f"{vendor}, two approvers: {gates}"
             if herd["told twice"] + herd["told nobody"]:
                 yield f"{vendor}, eight threads: {herd}"

@@ -197,8 +197,8 @@ INCIDENT_QUESTIONS: Final = (
         18,
         "Same action ran twice",
         "Calls that ran more than once, in one session or several (read-only tools excluded).",
-        "effect duplicate:call state:[acknowledged,dispatched,unknown] tool:$tool $words since:$since"
-        " | group tool,resource,like | count, distinct(session) | top 50",
+        "effect duplicate:call state:[acknowledged,dispatched,unknown] tool:$tool $words"
+        " since:$since | group tool,resource,like | count, distinct(session) | top 50",
         (
             Parameter("tool", "Tool", optional=True, like="effect.tool"),
             Parameter(
@@ -235,8 +235,8 @@ INCIDENT_QUESTIONS: Final = (
         21,
         "Acted on more than once",
         "Effects of the same tool on the same resource, with any arguments. Most are intended.",
-        "effect duplicate:target state:[acknowledged,dispatched,unknown] tool:$tool $words since:$since"
-        " | group tool,resource | count, distinct(intent), distinct(session) | top 50",
+        "effect duplicate:target state:[acknowledged,dispatched,unknown] tool:$tool $words"
+        " since:$since | group tool,resource | count, distinct(intent), distinct(session) | top 50",
         (
             Parameter("tool", "Tool", optional=True, like="effect.tool"),
             Parameter(

@@ -43,7 +43,7 @@ class Book:
 
 
 def basis_of(told: list[Entry], attempt: int) -> str:
-    """On what the permission rests under which an attempt of an effect ran: the last word about leave
+    """On what the permission rests under which an attempt of an effect ran: the last word about permission
     before it."""
     ran = next(entry.position for entry in told if entry.attempt == attempt and entry.kind in MOVES)
     basis = ""
@@ -79,7 +79,7 @@ def set_aside_for(told: list[Entry], attempt: int, ended: list[Gate]) -> Gate | 
 
 
 def permission_of(told: list[Entry]) -> str:
-    """What leave an effect stands under; two words with | between where only the policy knows."""
+    """What permission an effect stands under; two words with | between where only the policy knows."""
     word, until = "none", None
     aside: tuple[str, int | None] | None = (
         None  # what stood for the attempt after one that had happened after all

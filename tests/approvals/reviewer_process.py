@@ -44,7 +44,7 @@ def open_gates(agent, number, decide_within_s=3600, risk="high"):
             gate = new_uuid7()
             effect = Effect.objects.create(id=new_uuid7(), project=reviewer.project, session=session, agent=agent,
                 effect_key=f"e-{n}", tool="git.push", opened_position=now + n, received_us=now, changed_us=now,
-                intent_digest="v1:" + "0" * 64, leave="pending", permission_basis="policy", permission_ref=gate.hex)
+                intent_digest="v1:" + "0" * 64, permission="pending", permission_basis="policy", permission_ref=gate.hex)
             entry = entries.record_system_entry(reviewer.project_id, "gate.requested", event_id=gate.hex, text="{}", received_us=now)
             Gate.objects.create(id=gate, project=reviewer.project, session=session, effect=effect, agent=agent,
                 opened_position=entry.position, plan_position=now, digest="v1:" + "1" * 64,

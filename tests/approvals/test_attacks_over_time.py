@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 
 
 def test_permission_by_rules_in_between_is_no_permission_by_the_first_ones(desk: Desk) -> None:
-    """The plan was judged by the first rules; leave came from the second; the first are in force
+    """The plan was judged by the first rules; permission came from the second; the first are in force
     again."""
     planned = desk.plan()
     desk.answer(desk.gate(planned), "reviewer", "request_changes", "squash first")

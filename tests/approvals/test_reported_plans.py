@@ -143,7 +143,7 @@ def tell(desk: Desk, *facts: dict[str, Any]) -> None:
 
 
 def stands() -> tuple[str, str, bool]:
-    """What leave the one effect ran under, by which rule it was judged, and whether it is a breach."""
+    """What permission the one effect ran under, by which rule it was judged, and whether it is a breach."""
     return Effect.objects.values_list("permission", "policy_rule", "violates").get()
 
 

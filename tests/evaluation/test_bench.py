@@ -63,7 +63,7 @@ NAMED = {
         "ruling to agent, 3 idle waiters: p95",
         "5 rulings 0 to 2 s after the wait began: lost",
         "4 deciders, 1 rounds: not exactly one",
-        "4 users of one leave, 1 rounds: not exactly one",
+        "4 users of one permission, 1 rounds: not exactly one",
         "revoke against use, 5 rounds: both or neither",
         "2 rulings around a fall of the server: lost",
         "evidence: p99 with 3 waiters against none",

@@ -23,7 +23,7 @@ AGAIN = Said("e", "e-1", "effect.failed", fields={"reason": "rejected"})
 
 
 def rejected_and_planned_again(agent: Caller) -> dict[str, Any]:
-    """The effect e-1, whose attempt was rejected, or so it seemed, and for whose next one leave
+    """The effect e-1, whose attempt was rejected, or so it seemed, and for whose next one permission
     stands."""
     agent.session("s")
     effect = agent.plan(session="s")

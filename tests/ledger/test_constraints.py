@@ -224,7 +224,7 @@ def _insert(
     )
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
-            f"{verb} INTO ledger_attempt (effect_id, project_id, number, leave, remote_key, "
+            f"{verb} INTO ledger_attempt (effect_id, project_id, number, permission, remote_key, "
             "process, lane, is_open,"
             " replaced, outcome, failure_reason, external_reference, dispatch_key, "
             "dispatched_mark, acknowledged_mark,"
@@ -237,7 +237,7 @@ def _insert(
 
 
 UPSERT: Final = (
-    "ON CONFLICT (effect_id, number) DO UPDATE SET leave = excluded.permission, replaced = true"
+    "ON CONFLICT (effect_id, number) DO UPDATE SET permission = excluded.permission, replaced = true"
 )
 WAYS: Final = [
     *[("INSERT", ""), ("INSERT", "ON CONFLICT DO NOTHING"), ("INSERT", UPSERT)],
@@ -277,7 +277,7 @@ def test_the_permission_number_and_effect_of_an_attempt_are_never_changed(world:
             attempts.update(**change)
     with pytest.raises(IntegrityError, match="attempt_keeps_its_permission"):
         _insert("INSERT", UPSERT, effect=observed, permission="used")
-    with transaction.atomic():  # heard only now: it would have needed leave
+    with transaction.atomic():  # heard only now: it would have needed permission
         _insert("INSERT", UPSERT, effect=observed, permission="bypassed")
     assert attempts.update(permission="observed") == 1
     assert (

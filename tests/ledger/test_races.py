@@ -197,7 +197,7 @@ def test_a_position_is_never_handed_out_twice_by_two_writers(agent: Caller) -> N
 
 @pytest.mark.django_db
 def test_whoever_loses_the_race_for_a_new_effect_hears_of_the_race_and_not_of_the_law() -> None:
-    """The loser's attempt was folded under another leave than the winner's effect has; the
+    """The loser's attempt was folded under another permission than the winner's effect has; the
     transaction runs again."""
     world = World()
     world.write(Attempt, number=1)

@@ -292,7 +292,7 @@ def test_a_kill_between_loses_nothing_and_tells_nothing_twice(
     assert Alert.objects.values().get() == before
     assert not Entry.objects.filter(kind="alert.raised").exists()
     look = alert_runner.run_alerts()
-    assert (look.checks, look.told) == (1, 1)  # and killed before anybody sent it
+    assert (look.checks, look.notified) == (1, 1)  # and killed before anybody sent it
     stale = Alert(**before)
     assert not alerts.store_check(
         stale, alerts.CheckResult(before["place"] + 9, now_us(), "effect", [], [1])

@@ -45,7 +45,7 @@ ROWS: Final = (
 GROUPED: Final = (
     "effect | group state | count",
     "effect | group tool,state | count, distinct(agent), max(attempts), avg(attempts)",
-    "effect attempts:>0 | group leave | p50(took), sum(attempts), count",
+    "effect attempts:>0 | group permission | p50(took), sum(attempts), count",
     "effect | group session | p95(attempts), min(at), distinct(state)",
     "effect | group reviewer | count, max(attempts)",
     "effect | group ruling | count, max(wait)",

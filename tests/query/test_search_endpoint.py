@@ -38,7 +38,7 @@ def test_pages_faults_the_wall_and_who_is_told_of_whom(told: Told) -> None:
     assert {"effect", "url", "state", "at", "session_key"} <= seen[0].keys()
     back = asked(agent, f"at:{seen[0]['at']} id:{seen[0]['effect']}")
     assert [row["effect"] for row in back["rows"]] == [seen[0]["effect"]]
-    groups = asked(agent, "effect | group leave | count")["groups"]
+    groups = asked(agent, "effect | group permission | count")["groups"]
     assert groups["names"] == ["permission", "count"]
     assert dict(groups["rows"])["bypassed"] == 2
 

@@ -76,7 +76,7 @@ OTHERS: Final[list[dict[str, Any]]] = [
 
 
 def every_case() -> Any:
-    """Every state under every leave, and everything that can be said of what is in doubt, a flag at
+    """Every state under every permission, and everything that can be said of what is in doubt, a flag at
     a time."""
     for (state, outcome, reason), (permission, basis), other in product(STATES, LEAVES, OTHERS):
         some = (
