@@ -16,6 +16,7 @@ from accounts.views import (
 urlpatterns = [
     path("", home.home_page, name="home"),
     path("help/", home.help_page, name="help"),
+    path("help/glossary/", home.glossary_page, name="glossary"),
     path("counts/", home.navigation_counts, name="counts"),
     path("project/", home.switch_project, name="switch_project"),
     path("sign-in/", sign_in.sign_in_page, name="sign_in"),

@@ -1,4 +1,4 @@
-"""Views of the layout: home, project switcher, clock, navigation counts, help."""
+"""Views of the layout: home, project switcher, clock, navigation counts, help, glossary."""
 
 from urllib.parse import urlsplit
 from uuid import UUID
@@ -11,7 +11,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST, require_safe
 from django.views.decorators.vary import vary_on_headers
 
-from accounts import invitations, people
+from accounts import glossary, invitations, people
 from accounts.access import (
     MemberRequest,
     attach_membership,
@@ -85,6 +85,14 @@ def help_page(request: HttpRequest) -> HttpResponse:
     if request.user.is_authenticated:
         attach_membership(request)
     return render(request, "accounts/help.html", {"example": UNTRUSTED_EXAMPLE})
+
+
+@require_safe
+def glossary_page(request: HttpRequest) -> HttpResponse:
+    """Explain the terms, also to anonymous users."""
+    if request.user.is_authenticated:
+        attach_membership(request)
+    return render(request, "accounts/glossary.html", {"terms": glossary.load_glossary()})
 
 
 def safe_local_path(request: HttpRequest, path: str) -> str:
