@@ -28,7 +28,7 @@ class ProjectStatus(NamedTuple):
     has_stops: bool = False
     is_stopped: bool = False  # a stop covers the whole project
     stuck: int = 0  # problems that are neither cleared nor snoozed
-    pulses: str | None = None  # heartbeats of background jobs, as db/job_heartbeats.py reads them
+    job_texts: str | None = None  # heartbeats of background jobs, for db/job_heartbeats.py
     position: int = 0  # the journal's last position; rows read later are not older
 
     @property

@@ -131,9 +131,9 @@ def _record_end(name: str, error: BaseException | None) -> None:
             log.warning("heartbeat_lost", job=name, error=f"{type(lost).__name__}: {lost}"[:200])
 
 
-def evaluate_jobs(pulses: str, now_us: int) -> list[JobState]:
+def evaluate_jobs(job_texts: str, now_us: int) -> list[JobState]:
     """Return the state of each job from the text that monitoring/job_heartbeats.py builds."""
-    heartbeats = {heartbeat.name: heartbeat for heartbeat in _parse_heartbeats(pulses)}
+    heartbeats = {heartbeat.name: heartbeat for heartbeat in _parse_heartbeats(job_texts)}
     states = []
     for name, job in JOBS.items():
         heartbeat = heartbeats.get(name)
@@ -159,9 +159,9 @@ def evaluate_jobs(pulses: str, now_us: int) -> list[JobState]:
     return states
 
 
-def find_clock_step(pulses: str, now_us: int) -> ClockStep | None:
+def find_clock_step(job_texts: str, now_us: int) -> ClockStep | None:
     """Return the last backward clock step, until the clock has caught up."""
-    for heartbeat in _parse_heartbeats(pulses):
+    for heartbeat in _parse_heartbeats(job_texts):
         if heartbeat.name == CLOCK_ROW and now_us < heartbeat.heartbeat_us + heartbeat.every_us:
             return ClockStep(
                 heartbeat.every_us,
@@ -171,14 +171,14 @@ def find_clock_step(pulses: str, now_us: int) -> ClockStep | None:
     return None
 
 
-def alerts_paused_until(pulses: str) -> int:
+def alerts_paused_until(job_texts: str) -> int:
     """Return until when alerts are paused after downtime of Gatebook."""
     return max(
         [
             0,
             *(
                 heartbeat.held_us
-                for heartbeat in _parse_heartbeats(pulses)
+                for heartbeat in _parse_heartbeats(job_texts)
                 if heartbeat.name in _OUTAGE_JOBS
             ),
         ]
@@ -189,9 +189,9 @@ def _ago(at_us: int, now_us: int) -> int | None:
     return max(now_us - at_us, 0) if at_us else None
 
 
-def _parse_heartbeats(pulses: str) -> list[_Heartbeat]:
+def _parse_heartbeats(job_texts: str) -> list[_Heartbeat]:
     heartbeats = []
-    for word in pulses.split():
+    for word in job_texts.split():
         name, heartbeat_us, every_us, held_us, succeeded_us, failed_us, error = word.split(":")
         times = (int(heartbeat_us), int(every_us), int(held_us), int(succeeded_us), int(failed_us))
         heartbeats.append(_Heartbeat(name, *times, error))

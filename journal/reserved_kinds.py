@@ -31,7 +31,7 @@ _KINDS: Final = frozenset(
         "effect.resolved",
         "effect.named",
         "session.silent",
-        "session.heard",
+        "session.silence_ended",
         "session.resumed",
         "session.stuck",
         "session.recovered",

@@ -34,7 +34,7 @@ def count_raised_episodes(project: UUID, now: int) -> Coalesce:
 def register_stuck() -> None:
     """Register the stuck count, job heartbeats and notifications. Called once."""
     project_status.register_status_columns(
-        stuck=count_raised_episodes, pulses=job_heartbeats.heartbeats_column
+        stuck=count_raised_episodes, job_texts=job_heartbeats.heartbeats_column
     )
     db_job_heartbeats.register_heartbeat_writer(
         job_heartbeats.record_job_heartbeat, job_heartbeats.record_run_end

@@ -305,15 +305,15 @@ def _write_unseen() -> None:
         F("requested_at_us") + F("decide_by_us"), output_field=BigIntegerField()
     )
     # Only gates that a channel covers: the others would fill the limit forever.
-    heard = Q(pk__in=())
+    has_subscriber = Q(pk__in=())
     for number, risk in enumerate(RISKS):
         listening = NotificationChannel.objects.filter(
             enabled=True, requests=True, minimum_risk=risk
         )
-        heard |= Q(project__in=listening.values("project"), risk__in=RISKS[number:])
+        has_subscriber |= Q(project__in=listening.values("project"), risk__in=RISKS[number:])
     half_gone = (
         Gate.objects.alias(both_ends=both)
-        .filter(heard, status="pending", decide_by_us__gt=now, both_ends__lte=2 * now)
+        .filter(has_subscriber, status="pending", decide_by_us__gt=now, both_ends__lte=2 * now)
         .exclude(id__in=Notification.objects.filter(topic="gate.unseen").values("gate"))
         .order_by("decide_by_us", "id")
     )

@@ -44,7 +44,7 @@ _COUNT: Final = {
     " SELECT lease, minute, beats, progresses FROM json_to_recordset(%s::json)"
     f" AS given(lease uuid, minute int, beats int, progresses int) ORDER BY lease{_COUNTED}",
     "sqlite": "INSERT INTO agent_sessions_heartbeatminute (lease_id, minute, beats, progresses)"
-    " SELECT value ->> 'lease', value ->> 'minute', value ->> 'beats', value ->> 'progresses'"
+    " SELECT value ->> 'lease', value ->> 'minute', value ->> 'heartbeats', value ->> 'progresses'"
     f" FROM json_each(%s) WHERE TRUE{_COUNTED}",
 }
 
@@ -59,10 +59,12 @@ def record_heartbeats(
     Runs a constant number of statements for any number of heartbeats, plus the entries that end a
     silence.
     """
-    heard = leases.apply_heartbeats(project, agent, heartbeats)
-    _add_counts((applied.lease, applied.at_us, 1, int(applied.progressed)) for applied in heard)
-    leases.record_silence_ends(project, heard, received_us)
-    return {(applied.lease, applied.epoch): applied for applied in heard}
+    applied_heartbeats = leases.apply_heartbeats(project, agent, heartbeats)
+    _add_counts(
+        (applied.lease, applied.at_us, 1, int(applied.progressed)) for applied in applied_heartbeats
+    )
+    leases.record_silence_ends(project, applied_heartbeats, received_us)
+    return {(applied.lease, applied.epoch): applied for applied in applied_heartbeats}
 
 
 def record_lost_heartbeats(

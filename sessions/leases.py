@@ -421,9 +421,11 @@ def record_silent_holders(most: int, received_us: int) -> int:
     return len(silent)
 
 
-def record_silence_ends(project: UUID, heard: Sequence[AppliedHeartbeat], received_us: int) -> None:
+def record_silence_ends(
+    project: UUID, applied_heartbeats: Sequence[AppliedHeartbeat], received_us: int
+) -> None:
     """Journal the ends of silences."""
-    ended = [heartbeat for heartbeat in heard if heartbeat.silent_us is not None]
+    ended = [heartbeat for heartbeat in applied_heartbeats if heartbeat.silent_us is not None]
     if not ended:
         return
     rows = {
@@ -434,7 +436,7 @@ def record_silence_ends(project: UUID, heard: Sequence[AppliedHeartbeat], receiv
     }
     drafts = [
         _build_entry(
-            "session.heard",
+            "session.silence_ended",
             rows[heartbeat.lease],
             {"silent_us": heartbeat.silent_us},
             heartbeat.at_us,

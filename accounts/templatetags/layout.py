@@ -116,7 +116,7 @@ def waiting_first(context: dict[str, Any]) -> str:
     return f"({waiting}) " if waiting else ""
 
 
-@register.inclusion_tag("_mode.html", takes_context=True)
+@register.inclusion_tag("_project_banner.html", takes_context=True)
 def mode_of_project(context: dict[str, Any]) -> dict[str, bool]:
     """Return the project-wide states: stopped, observe mode, archive."""
     standing = load_project_status(context["request"])
@@ -136,6 +136,6 @@ def as_of(context: dict[str, Any]) -> dict[str, object]:
         "version": settings.GATEBOOK_VERSION,
         "now": datetime.now(UTC),
         "position": getattr(context["request"], "read_to", standing.position),
-        "chores": job_heartbeats.evaluate_jobs(standing.pulses or "", now_us()),
-        "clock": job_heartbeats.find_clock_step(standing.pulses or "", now_us()),
+        "jobs": job_heartbeats.evaluate_jobs(standing.job_texts or "", now_us()),
+        "clock": job_heartbeats.find_clock_step(standing.job_texts or "", now_us()),
     }

@@ -217,16 +217,16 @@ class GateListener:
             self._mark_connected()
             while not self._is_stopping:
                 self._record_heartbeat()
-                heard = {
+                payloads = {
                     notify.payload
                     for notify in own.notifies(timeout=CONNECTION_CHECK_S, stop_after=1)
                 }
-                if heard:
+                if payloads:
                     gates = set()
-                    for payload in heard - {ALL_LISTENERS}:
+                    for payload in payloads - {ALL_LISTENERS}:
                         with contextlib.suppress(ValueError):
                             gates.add(UUID(payload))
-                    self.ring(None if ALL_LISTENERS in heard else gates)
+                    self.ring(None if ALL_LISTENERS in payloads else gates)
                 else:
                     own.execute("SELECT 1")
 
@@ -236,7 +236,7 @@ class GateListener:
         try:
             own.execute("PRAGMA query_only = ON")
             seen: Any = None
-            holds = _load_stops(own)
+            stops = _load_stops(own)
             self._mark_connected()
             while not self._is_stopping:
                 watched = self._watched_gates()
@@ -247,9 +247,9 @@ class GateListener:
                 (version,) = own.execute("PRAGMA data_version").fetchone()
                 if version != seen:
                     seen = version
-                    now, held_before = _load_versions(own, watched), holds
-                    holds = _load_stops(own)
-                    self._wake_outdated(None if holds != held_before else now)
+                    now, stops_before = _load_versions(own, watched), stops
+                    stops = _load_stops(own)
+                    self._wake_outdated(None if stops != stops_before else now)
                 # Thousands of watched gates take longer to read and must not use a full CPU core.
                 time.sleep(max(POLL_INTERVAL_S, 2 * (time.monotonic() - began)))
         finally:

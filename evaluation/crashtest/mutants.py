@@ -166,7 +166,11 @@ class Suite:
                 raise Unexpected(f"evidence was answered {status}: {json.dumps(said)[:300]}")
         body = {"process": "p", "intent_digest": effect["intent_digest"]}
         status, said = api.post(f"/effects/{effect['id']}/dispatch", body, f"{session}-d")
-        return "" if status == 409 else f"dispatched anew under the permission that was spent: {status}"
+        return (
+            ""
+            if status == 409
+            else f"dispatched anew under the permission that was spent: {status}"
+        )
 
     def _orders(self, name: str) -> str:
         states = delivery_orders.deliver(self._api(name), delivery_orders.every()[::20])

@@ -183,7 +183,11 @@ def _broken_databases(databases: dict[str, Any]) -> Iterator[str]:
                 yield f"{vendor}, {name}: {counted or 'UNDECIDABLE of a tool that can be known'}"
         if met:
             gates, herd = met["two approvers"], met["eight threads"]
-            if gates["not one ruling"] + gates["permission against the ruling"] + gates["used twice"]:
+            if (
+                gates["not one ruling"]
+                + gates["permission against the ruling"]
+                + gates["used twice"]
+            ):
                 yield f"{vendor}, two approvers: {gates}"
             if herd["told twice"] + herd["told nobody"]:
                 yield f"{vendor}, eight threads: {herd}"

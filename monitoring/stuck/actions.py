@@ -40,7 +40,7 @@ def is_subject_of_project(project: Project, subject: UUID) -> bool:
 
 
 def run_action(
-    do: str, row: StuckRow, held: ActiveRule, sent: Mapping[str, str], membership: Membership
+    do: str, row: StuckRow, active_rule: ActiveRule, sent: Mapping[str, str], membership: Membership
 ) -> str:
     """Carry out the action of a form and return the message to show.
 
@@ -48,34 +48,34 @@ def run_action(
     """
     by, reason = membership.user, sent.get("reason", "")
     if do == "release":
-        return _release_lease(row, held, reason, by)
+        return _release_lease(row, active_rule, reason, by)
     if do == "assign":
         name = sent.get("person", "")
         chosen = User.objects.filter(username=name, memberships__project=membership.project).first()
         if name and chosen is None:
             raise ChangeRefused("Unknown owner. Choose a member of this project, or nobody.")
-        retry.run_with_retry(lambda: episodes.assign_owner(held, chosen, reason, by))
+        retry.run_with_retry(lambda: episodes.assign_owner(active_rule, chosen, reason, by))
         return f"Assigned to {name}." if name else "Owner removed."
     if do == "unfold":
-        retry.run_with_retry(lambda: episodes.snooze_episode(held, None, reason, by))
+        retry.run_with_retry(lambda: episodes.snooze_episode(active_rule, None, reason, by))
         return "Snooze ended. The row is on the board again."
     length = ENDS_S.get(sent.get("end", ""))
     if length is None:
         raise ChangeRefused("No snooze length is selected. Choose one.")
     retry.run_with_retry(
-        lambda: episodes.snooze_episode(held, now_us() + length * 1_000_000, reason, by)
+        lambda: episodes.snooze_episode(active_rule, now_us() + length * 1_000_000, reason, by)
     )
     return "Snoozed. Deadlines keep running."
 
 
-def _release_lease(row: StuckRow, held: ActiveRule, reason: str, by: User) -> str:
+def _release_lease(row: StuckRow, active_rule: ActiveRule, reason: str, by: User) -> str:
     """Release the lease if it still has the epoch that the page showed."""
     words = reason.strip()
     if not episodes.LEAST_REASON <= len(words) <= episodes.MOST_REASON:
         raise ChangeRefused(
             f"Enter a reason of {episodes.LEAST_REASON} to {episodes.MOST_REASON} characters."
         )
-    project, epoch, subject = held.project, row.reason.epoch, row.reason.subject
+    project, epoch, subject = active_rule.project, row.reason.epoch, row.reason.subject
     if not retry.run_with_retry(
         lambda: leases.release_lease_for_person(project, subject, epoch, words, by)
     ):

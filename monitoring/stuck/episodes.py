@@ -63,7 +63,7 @@ def load_episodes(project: UUID) -> list[StuckEpisode]:
     return list(rows.annotate(snoozed_text=text).order_by("since_us", "id"))
 
 
-def store_episodes(held: Iterable[ActiveRule], evaluation: int, at_us: int) -> None:
+def store_episodes(active_rules: Iterable[ActiveRule], evaluation: int, at_us: int) -> None:
     """Store episodes that begin. Ignores those that another evaluation has stored."""
     rows = [
         StuckEpisode(
@@ -77,7 +77,7 @@ def store_episodes(held: Iterable[ActiveRule], evaluation: int, at_us: int) -> N
             seen_sweep=evaluation,
             says=sentence_to_json(item.reason.says),
         )
-        for item in held
+        for item in active_rules
     ]
     StuckEpisode.objects.bulk_create(rows, batch_size=500, ignore_conflicts=True)
 
@@ -208,17 +208,19 @@ def update_episode(
 
 
 @transaction.atomic(savepoint=False)
-def assign_owner(held: ActiveRule, owner: User | None, reason: str, by: User) -> None:
+def assign_owner(active_rule: ActiveRule, owner: User | None, reason: str, by: User) -> None:
     """Set the owner of an episode; None removes it. Raises RefusedError."""
     words = _check_reason(reason)
-    row = _lock_episode(held)
+    row = _lock_episode(active_rule)
     StuckEpisode.objects.filter(id=row.id).update(owner=owner)
-    facts = _action_facts(held) | {"person": ensure_pseudonym(owner) if owner is not None else None}
-    _record_action("stuck.assigned", held, by, facts, words)
+    facts = _action_facts(active_rule) | {
+        "person": ensure_pseudonym(owner) if owner is not None else None
+    }
+    _record_action("stuck.assigned", active_rule, by, facts, words)
 
 
 @transaction.atomic(savepoint=False)
-def snooze_episode(held: ActiveRule, until_us: int | None, reason: str, by: User) -> None:
+def snooze_episode(active_rule: ActiveRule, until_us: int | None, reason: str, by: User) -> None:
     """Snooze an episode until a moment; None ends the snooze.
 
     Raises RefusedError without a reason, or for an end in the past or more than seven days ahead.
@@ -227,9 +229,9 @@ def snooze_episode(held: ActiveRule, until_us: int | None, reason: str, by: User
     now = now_us()
     if until_us is not None and not now < until_us <= now + LONGEST_SNOOZE_S * 1_000_000:
         raise ChangeRefused("The snooze end is out of range. Choose one within seven days.")
-    row = _lock_episode(held)
+    row = _lock_episode(active_rule)
     position = _record_action(
-        "stuck.snoozed", held, by, _action_facts(held) | {"until_us": until_us}, words
+        "stuck.snoozed", active_rule, by, _action_facts(active_rule) | {"until_us": until_us}, words
     )
     by_whom = by if until_us is not None else None
     StuckEpisode.objects.filter(id=row.id).update(
@@ -237,28 +239,30 @@ def snooze_episode(held: ActiveRule, until_us: int | None, reason: str, by: User
     )
 
 
-def _lock_episode(held: ActiveRule) -> StuckEpisode:
+def _lock_episode(active_rule: ActiveRule) -> StuckEpisode:
     """Lock the open episode; create it if no evaluation has stored it yet."""
-    store_episodes([held], 0, now_us())
-    rule, subject, epoch = held.key
+    store_episodes([active_rule], 0, now_us())
+    rule, subject, epoch = active_rule.key
     return StuckEpisode.objects.select_for_update().get(
         rule=rule, subject=subject, epoch=epoch, cleared_us__isnull=True
     )
 
 
-def _record_action(kind: str, held: ActiveRule, by: User, facts: dict[str, Any], words: str) -> int:
+def _record_action(
+    kind: str, active_rule: ActiveRule, by: User, facts: dict[str, Any], words: str
+) -> int:
     return record_admin_entry(
-        held.project,
+        active_rule.project,
         kind,
         actor=ensure_pseudonym(by),
-        subject=held.reason.subject,
+        subject=active_rule.reason.subject,
         facts=facts,
         words={"reason": words, "id": new_uuid7().hex},
     )
 
 
-def _action_facts(held: ActiveRule) -> dict[str, Any]:
-    return {"rule": held.reason.rule, "epoch": held.reason.epoch}
+def _action_facts(active_rule: ActiveRule) -> dict[str, Any]:
+    return {"rule": active_rule.reason.rule, "epoch": active_rule.reason.epoch}
 
 
 def _check_reason(reason: str) -> str:

@@ -18,9 +18,9 @@ class EpisodeState:
 
 
 def next_step(
-    episode: EpisodeState | None, *, holds: bool, evaluation: int, held: bool = False
+    episode: EpisodeState | None, *, holds: bool, evaluation: int, is_paused: bool = False
 ) -> EpisodeStep:
-    """Return the step of evaluation number `evaluation`; `held` suppresses raising.
+    """Return the step of evaluation number `evaluation`; `is_paused` suppresses raising.
 
     An episode whose rule is no longer true is cleared or forgotten at once. So an unraised episode
     that still exists was also true in the previous evaluation.
@@ -29,7 +29,7 @@ def next_step(
         return "see" if holds else ""
     if not holds:
         return "clear" if episode.raised else "forget"
-    if episode.raised or held or evaluation <= episode.seen:
+    if episode.raised or is_paused or evaluation <= episode.seen:
         return ""
     return "raise"
 

@@ -230,8 +230,10 @@ def _has_progressed(session: UUID, first: int, last: int) -> bool:
 
 def find_constant_tokens(sessions: Collection[UUID], now_us: int) -> dict[UUID, Loop]:
     """Find sessions whose heartbeats kept one progress token for MINUTES. Two queries."""
-    held = Lease.objects.filter(session__in=sessions, kind="session", released_at_us__isnull=True)
-    suspects = held.filter(wedged_at_us__lt=now_us).exclude(progress_token="")
+    open_leases = Lease.objects.filter(
+        session__in=sessions, kind="session", released_at_us__isnull=True
+    )
+    suspects = open_leases.filter(wedged_at_us__lt=now_us).exclude(progress_token="")
     leases = {suspect.id: suspect for suspect in suspects}
     if not leases:
         return {}
@@ -240,12 +242,14 @@ def find_constant_tokens(sessions: Collection[UUID], now_us: int) -> dict[UUID, 
     )
     sums = (
         minutes.values("lease")
-        .annotate(heard=Sum("heartbeats"), moved=Sum("progresses"))
+        .annotate(received=Sum("heartbeats"), moved=Sum("progresses"))
         .order_by()
     )
     loops = {}
     for row in sums:
         lease = leases[row["lease"]]
-        if lease.session_id is not None and row["heard"] >= MIN_HEARTBEATS and not row["moved"]:
-            loops[lease.session_id] = Loop(heartbeats=row["heard"], since_us=lease.progress_at_us)
+        if lease.session_id is not None and row["received"] >= MIN_HEARTBEATS and not row["moved"]:
+            loops[lease.session_id] = Loop(
+                heartbeats=row["received"], since_us=lease.progress_at_us
+            )
     return loops

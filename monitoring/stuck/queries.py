@@ -68,7 +68,7 @@ def find_candidates(project: UUID, now_us: int, limits: ProjectLimits) -> list[U
     condition, the planner prefers the project's index and scans all of its sessions.
     """
     due = now_us + limits.sooner_us
-    held = Lease.objects.filter(kind="session", released_at_us__isnull=True)
+    leases = Lease.objects.filter(kind="session", released_at_us__isnull=True)
     overdue = Effect.objects.filter(
         IS_NOT_ACKNOWLEDGED, project=project, state="dispatched", deadline_us__lt=now_us
     )
@@ -80,8 +80,8 @@ def find_candidates(project: UUID, now_us: int, limits: ProjectLimits) -> list[U
     )
     queries: list[Any] = [
         Session.objects.filter(start_by_us__lt=due).values_list("project", "id"),
-        held.filter(dead_at_us__lt=due).values_list("project", "session"),
-        held.filter(wedged_at_us__lt=due).values_list("project", "session"),
+        leases.filter(dead_at_us__lt=due).values_list("project", "session"),
+        leases.filter(wedged_at_us__lt=due).values_list("project", "session"),
         Handoff.objects.filter(accept_by_us__lt=due).values_list("project", "session"),
         overdue.exclude(permission_basis=_IMPORTED).values_list("project", "session"),
         _unknown_outcomes().filter(project=project).values_list("project", "session"),

@@ -42,7 +42,7 @@ class SweepResult:
     stuck: int = 0
     raised: int = 0
     cleared: int = 0
-    held: bool = False  # alerts are paused after an outage of Gatebook
+    is_paused: bool = False  # alerts are paused after an outage of Gatebook
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ def sweep_stuck(at_us: int | None = None) -> SweepResult:
     # Without the web server no agent can send heartbeats, and after a restart all need a moment.
     web_is_down = job_heartbeats.is_job_silent("gate_listener", now)
     job_heartbeat = job_heartbeats.record_heartbeat(NAME, now)
-    done = SweepResult(held=web_is_down or now < job_heartbeats.load_pause_end())
+    done = SweepResult(is_paused=web_is_down or now < job_heartbeats.load_pause_end())
     with transaction.atomic():
         leases.record_silent_holders(MAX_SILENCES, now)
     settled = load_settled_position()
@@ -92,7 +92,7 @@ def _sweep_project(
     overdue = queries.find_candidates(project, now, limits)
     found_loops = loops.find_constant_tokens(overdue, now) | found_loops
     among = {*overdue, *found_loops, *found_fenced}
-    held: dict[stuck_episodes.EpisodeKey, ActiveRule] = {}
+    active_rules: dict[stuck_episodes.EpisodeKey, ActiveRule] = {}
     ordered = sorted(among, key=lambda session: session.int)
     for start in range(0, len(ordered), queries.MOST):
         part = ordered[start : start + queries.MOST]
@@ -101,26 +101,26 @@ def _sweep_project(
         ):
             for reason in item.reasons:
                 seen = ActiveRule(project, item.session.id, reason)
-                held[seen.key] = seen
-    for silent in _find_silent_agents(project, list(held.values()), now):
-        held[silent.key] = silent
-    done.stuck += len(held)
-    _record_transitions(held, episodes, now, evaluation, done)
-    _store_verdicts(project, held, now)
+                active_rules[seen.key] = seen
+    for silent in _find_silent_agents(project, list(active_rules.values()), now):
+        active_rules[silent.key] = silent
+    done.stuck += len(active_rules)
+    _record_transitions(active_rules, episodes, now, evaluation, done)
+    _store_verdicts(project, active_rules, now)
 
 
 def _record_transitions(
-    held: dict[stuck_episodes.EpisodeKey, ActiveRule],
+    active_rules: dict[stuck_episodes.EpisodeKey, ActiveRule],
     episodes: Sequence[StuckEpisode],
     now: int,
     evaluation: int,
     done: SweepResult,
 ) -> None:
     steps, row_by_key = _Steps(), {episode_key(row): row for row in episodes}
-    for key, seen in held.items():
+    for key, seen in active_rules.items():
         row = row_by_key.get(key)
         episode = None if row is None else EpisodeState(row.seen_sweep, row.raised_us is not None)
-        step = next_step(episode, holds=True, evaluation=evaluation, held=done.held)
+        step = next_step(episode, holds=True, evaluation=evaluation, is_paused=done.is_paused)
         if row is None:
             steps.see.append(seen)
         elif step == "raise":
@@ -132,7 +132,7 @@ def _record_transitions(
         ):
             stuck_episodes.update_episode(row, says=seen.reason.says)
     for key, row in row_by_key.items():
-        if key not in held:
+        if key not in active_rules:
             (steps.clear if row.raised_us is not None else steps.forget).append(row)
     stuck_episodes.store_episodes(steps.see, evaluation, now)
     done.raised += stuck_episodes.raise_episodes(steps.rise, now)
@@ -150,10 +150,14 @@ def _choose_sessions(sessions: Iterable[UUID | None], evaluation: int) -> list[U
     ]
 
 
-def _find_silent_agents(project: UUID, held: Iterable[ActiveRule], now: int) -> list[ActiveRule]:
+def _find_silent_agents(
+    project: UUID, active_rules: Iterable[ActiveRule], now: int
+) -> list[ActiveRule]:
     """S10: find agents that hold several leases, all of them dead."""
     dead = {
-        item.session: item for item in held if item.reason.rule == "S2" and item.session is not None
+        item.session: item
+        for item in active_rules
+        if item.reason.rule == "S2" and item.session is not None
     }
     if len(dead) < MIN_SILENT_LEASES:
         return []
@@ -182,10 +186,10 @@ def _find_silent_agents(project: UUID, held: Iterable[ActiveRule], now: int) -> 
 
 
 def _store_verdicts(
-    project: UUID, held: dict[stuck_episodes.EpisodeKey, ActiveRule], now: int
+    project: UUID, active_rules: dict[stuck_episodes.EpisodeKey, ActiveRule], now: int
 ) -> None:
     """Store on each unknown outcome whether its current verdict needs a person."""
-    unknown = {key[1]: key for key in held if key[0] == "S4"}
+    unknown = {key[1]: key for key in active_rules if key[0] == "S4"}
     if not unknown:
         return
     rows = {row.subject: row for row in stuck_episodes.load_episodes(project) if row.rule == "S4"}

@@ -245,16 +245,16 @@ def _render_incident(
 ) -> HttpResponse:
     """Render the incident; after an error without the timeline, whose links need its own URL."""
     query, now = request.GET, now_us()
-    before = handles.parse_position(query.get("said_before", ""))
-    held = data.load_details(request.membership.project, incident_row, now, before)
-    shown = {} if form else _timeline_context(query, held, now)
+    before = handles.parse_position(query.get("history_before", ""))
+    details = data.load_details(request.membership.project, incident_row, now, before)
+    shown = {} if form else _timeline_context(query, details, now)
     if not form and shown["view"] == "json":
-        answer = _incident_to_json(incident_row, held) | views.timeline_to_json(shown["lanes"])
+        answer = _incident_to_json(incident_row, details) | views.timeline_to_json(shown["lanes"])
         return JsonResponse(answer, json_dumps_params={"ensure_ascii": False})
     sent = _form_values(request)
     context = {
         "incident": incident_row,
-        "held": held,
+        "details": details,
         "states": INCIDENT_STATES,
         "owners": data.list_owners(request.membership.project) if _may_act(request) else [],
         "may_act": _may_act(request),
@@ -270,13 +270,13 @@ def _render_incident(
     return render(request, "pages/incidents/incident.html", context, status=status)
 
 
-def _timeline_context(query: QueryDict, held: IncidentDetails, now: int) -> dict[str, Any]:
+def _timeline_context(query: QueryDict, details: IncidentDetails, now: int) -> dict[str, Any]:
     """Return the template context of the timeline of all members."""
     view = views.parse_view(query, "compact")
-    view_query = views.parse_timeline_params(query, view, ("said_before",))
+    view_query = views.parse_timeline_params(query, view, ("history_before",))
     timeline = multi_session.load_multi_session_window(
-        held.sessions,
-        held.effects,
+        details.sessions,
+        details.effects,
         view_query.filters,
         view_query.place.window,
         now,
@@ -292,7 +292,7 @@ def _current_values(incident_row: Any) -> dict[str, str]:
     return {"title": incident_row.title or "", "state": incident_row.state, "owner": owner}
 
 
-def _incident_to_json(incident_row: Any, held: IncidentDetails) -> dict[str, Any]:
+def _incident_to_json(incident_row: Any, details: IncidentDetails) -> dict[str, Any]:
     return {
         "incident": str(incident_row),
         "id": str(incident_row.id),
@@ -309,7 +309,7 @@ def _incident_to_json(incident_row: Any, held: IncidentDetails) -> dict[str, Any
                 "why": item.why,
                 "added_by": item.who,
             }
-            for item in held.members
+            for item in details.members
         ],
         "history": [
             {
@@ -322,7 +322,7 @@ def _incident_to_json(incident_row: Any, held: IncidentDetails) -> dict[str, Any
                 "title": item.title,
                 "erased": item.erased,
             }
-            for item in held.history
+            for item in details.history
         ],
     }
 

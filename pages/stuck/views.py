@@ -72,7 +72,7 @@ def stuck(request: MemberRequest) -> HttpResponse:
         "further": start + board.PAGE
         if cause and groups and groups[0].count > start + board.PAGE
         else None,
-        "held_until": _pause_end(standing.pulses, now),
+        "paused_until": _pause_end(standing.job_texts, now),
         "rules": RULES_VERSION,
         "now": now,
         "may_act": has_role(request.membership, "reviewer"),

@@ -139,7 +139,7 @@ SESSION_EVENT_KINDS: Final = frozenset(
         "lease.released",
         "lease.lost",
         "session.silent",
-        "session.heard",
+        "session.silence_ended",
         "session.resumed",
         "session.started",
         "session.ended",
@@ -168,7 +168,7 @@ GATEBOOK_ONLY_KINDS: Final = frozenset(
         "lease.released",
         "lease.lost",
         "session.silent",
-        "session.heard",
+        "session.silence_ended",
         "session.resumed",
         "session.stuck",
         "session.recovered",
@@ -183,7 +183,7 @@ GATEBOOK_ONLY_KINDS: Final = frozenset(
 MULTI_SESSION_EVENT_KINDS: Final = frozenset(
     kind
     for kind in SESSION_EVENT_KINDS
-    if not kind.startswith("lease.") and kind not in ("session.silent", "session.heard")
+    if not kind.startswith("lease.") and kind not in ("session.silent", "session.silence_ended")
 )
 
 FOLD_LABELS: Final = {"tool": "Same tool", "same": "Same call", "none": "Nothing"}

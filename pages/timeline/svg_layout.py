@@ -276,11 +276,11 @@ class LeaseSpan:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A time without heartbeats; `heard` if the same holder sent one again."""
+    """A time without heartbeats; `is_ended` if the same holder sent one again."""
 
     starts_us: int
     ends_us: int
-    heard: bool
+    is_ended: bool
 
 
 def lease_spans(session_events: Sequence[SessionEvent], ends_us: int) -> list[LeaseSpan]:
@@ -289,7 +289,9 @@ def lease_spans(session_events: Sequence[SessionEvent], ends_us: int) -> list[Le
     A holder that fell silent and never returned crashed when its lease expired; a holder that lost
     its lease otherwise crashed at that moment.
     """
-    unheard = [event for event in find_silences(session_events, ends_us) if not event.heard]
+    open_silences = [
+        event for event in find_silences(session_events, ends_us) if not event.is_ended
+    ]
     spans: list[LeaseSpan] = []
     since: SessionEvent | None = None
     for event in [*session_events, None]:
@@ -297,7 +299,9 @@ def lease_spans(session_events: Sequence[SessionEvent], ends_us: int) -> list[Le
             continue
         if since is not None:
             stops = ends_us if event is None else event.at_us
-            silent = next((each for each in unheard if since.at_us <= each.starts_us < stops), None)
+            silent = next(
+                (each for each in open_silences if since.at_us <= each.starts_us < stops), None
+            )
             crash = None
             if silent is not None:
                 crash = min(silent.starts_us + _event_number(since, "ttl_s") * _S, stops)
@@ -317,7 +321,9 @@ def find_silences(session_events: Sequence[SessionEvent], ends_us: int) -> list[
     since: int | None = None
     for event in [*session_events, SessionEvent(ends_us, _END, 0, "{}", None)]:
         if since is not None and (event.kind in _SILENCE_ENDS):
-            silences.append(Silence(since, max(event.at_us, since), event.kind == "session.heard"))
+            silences.append(
+                Silence(since, max(event.at_us, since), event.kind == "session.silence_ended")
+            )
             since = None
         if (
             event.kind == "session.silent"
@@ -328,7 +334,7 @@ def find_silences(session_events: Sequence[SessionEvent], ends_us: int) -> list[
 
 _END: Final = "the end of the window"
 _SILENCE_ENDS: Final = (
-    "session.heard",
+    "session.silence_ended",
     "lease.acquired",
     "lease.released",
     "lease.lost",

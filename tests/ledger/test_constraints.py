@@ -236,9 +236,7 @@ def _insert(
         )
 
 
-UPSERT: Final = (
-    "ON CONFLICT (effect_id, number) DO UPDATE SET permission = excluded.permission, replaced = true"
-)
+UPSERT: Final = "ON CONFLICT (effect_id, number) DO UPDATE SET permission = excluded.permission, replaced = true"
 WAYS: Final = [
     *[("INSERT", ""), ("INSERT", "ON CONFLICT DO NOTHING"), ("INSERT", UPSERT)],
     *(

@@ -31,7 +31,7 @@ def test_a_silence_begins_with_the_last_heartbeat_and_ends_where_somebody_else_t
     session_events = [
         fact("lease.acquired", 0, ttl_s=60),
         fact("session.silent", 190, since_us=100_000_000),
-        fact("session.heard", 200),
+        fact("session.silence_ended", 200),
         fact("session.silent", 420, since_us=300_000_000),
         fact("lease.lost", 450),
         fact("lease.acquired", 450, ttl_s=60),

@@ -179,19 +179,19 @@ def test_silence_is_told_when_it_begins_and_when_it_ends(agent: Caller) -> None:
         for row in Lease.objects.filter(id__in=[a["id"], b["id"]])
     }
     assert {entry["since_us"] for entry in told("session.silent")} == set(last.values())
-    assert told("session.heard") == []
+    assert told("session.silence_ended") == []
     heartbeat(agent, of(a))
-    (heard,) = told("session.heard")
+    (heard,) = told("session.silence_ended")
     assert heard["silent_us"] >= 70_000_000
     assert (
         agent.post("/leases", {"session": "b", "process": "p-1"}).status_code == 200
     )  # nobody had taken it
-    assert len(told("session.heard")) == 2
+    assert len(told("session.silence_ended")) == 2
     assert told("lease.lost") == []
     pass_time(a, 70)
     assert sweep() == 1  # another silence of the same lease
     assert hold(agent, "a", "p-2")["epoch"] == 2
-    assert len(told("session.heard")) == 2
+    assert len(told("session.silence_ended")) == 2
     assert [one["why"] for one in told("lease.lost")] == ["expired"]
 
 

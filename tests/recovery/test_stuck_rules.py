@@ -273,7 +273,7 @@ def test_only_equal_calls_with_equal_ends_in_a_row_repeat_themselves(
 
 
 @pytest.mark.parametrize(
-    ("episode", "holds", "held", "seen", "step"),
+    ("episode", "holds", "is_paused", "seen", "step"),
     [
         (None, False, False, 0, ""),
         (None, True, False, 0, "see"),
@@ -290,10 +290,10 @@ def test_only_equal_calls_with_equal_ends_in_a_row_repeat_themselves(
     ],
 )
 def test_two_evaluations_in_a_row_raise_and_one_sign_of_progress_clears(
-    episode: str | None, holds: bool, held: bool, seen: int, step: str
+    episode: str | None, holds: bool, is_paused: bool, seen: int, step: str
 ) -> None:
     known = None if episode is None else EpisodeState(seen, episode == "raised")
-    assert next_step(known, holds=holds, evaluation=7, held=held) == step
+    assert next_step(known, holds=holds, evaluation=7, is_paused=is_paused) == step
 
 
 @pytest.mark.parametrize(

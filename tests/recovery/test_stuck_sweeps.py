@@ -34,13 +34,13 @@ def test_three_dead_sessions_of_one_agent_are_a_silent_source(worker: Caller) ->
     assert set(open_rules()) == {"S2"}
 
 
-def test_after_an_outage_of_our_own_alarms_are_held(worker: Caller, house: House) -> None:
+def test_after_an_outage_of_our_own_alerts_are_paused(worker: Caller, house: House) -> None:
     _session, lease = leased(worker)
     look()
     JobHeartbeat.objects.update(every_us=5 * US)
     pass_by(600)  # we were all away
     JobHeartbeat.objects.update(heartbeat_us=now_us() - 600 * US)
-    assert look(2).held
+    assert look(2).is_paused
     assert open_rules() == {"S2": False}
     page = house.client("viewer").get("/stuck/").content.decode()
     assert "Gatebook was down. Alerts are paused until" in page
@@ -52,18 +52,18 @@ def test_after_an_outage_of_our_own_alarms_are_held(worker: Caller, house: House
     assert told("session.stuck") == []
 
 
-def test_alarms_are_held_while_the_doors_are_shut(worker: Caller) -> None:
+def test_alerts_are_paused_while_endpoints_are_closed(worker: Caller) -> None:
     leased(worker)
     look()
     pass_by(300)
     JobHeartbeat.objects.create(
         name="gate_listener", heartbeat_us=now_us() - 90 * US, every_us=10 * US
     )
-    assert look(3).held
+    assert look(3).is_paused
     job_heartbeats.record_heartbeat(
         "gate_listener"
     )  # the doors are open again, and everybody has a moment to come back
-    assert look(3).held
+    assert look(3).is_paused
     JobHeartbeat.objects.update(paused_until_us=now_us() - 1)
     look(2)
     assert open_rules() == {"S2": True}

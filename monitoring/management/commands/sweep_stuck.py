@@ -16,4 +16,6 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **_options: Any) -> None:
         done = sweeper.sweep_stuck()
         words = f"{done.stuck} stuck, {done.raised} raised, {done.cleared} cleared."
-        self.stdout.write(f"{words} Alerts are paused: Gatebook was down." if done.held else words)
+        self.stdout.write(
+            f"{words} Alerts are paused: Gatebook was down." if done.is_paused else words
+        )
