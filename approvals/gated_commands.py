@@ -1,141 +1,216 @@
 """Service functions that grant or deny permission to plan and dispatch effects.
 
-`plan`, `dispatch_with_policy`, `supersede_with_gates` and `acknowledge_with_gates` are the
-commands; `classify_observation` classifies effects that were only reported;
-`end_gates_of_moved_effects` closes the gates of effects that happened without waiting. Votes of
-people are written by approvals/voting/votes.py.
+`plan_with_policy`, `dispatch_with_policy`, `supersede_with_gates` and `acknowledge_with_gates` are
+the commands. They load, decide (plan_decision.py, dispatch_decision.py) and write.
+`classify_observation` classifies effects that were only reported; `end_gates_of_moved_effects`
+closes the gates of effects that happened without waiting. Votes of people are written by
+approvals/voting/votes.py.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from dataclasses import replace
 from uuid import UUID
 
 import orjson
 from django.db.models import Q
 
 from accounts.origin import Origin
-from approvals import dispatch_checks, exemptions
-from approvals.digests import compute_approval_digest
-from approvals.dispatch_checks import (
-    ENDED_SESSION_HINT,
-    STOPPED_REFUSAL,
-    DispatchArguments,
+from approvals import exemptions
+from approvals.dispatch_context import (
     DispatchContext,
-    PolicyEvaluation,
-    find_session_denial,
+    DispatchRequest,
+    PermissionUse,
+    load_attempt_context,
+    load_dispatch_context,
+    load_permission_use,
+)
+from approvals.dispatch_decision import (
+    INTENT_CHANGED,
+    QUORUM_LOST,
+    WITHDRAWN,
+    AttemptDecision,
+    PermissionDecision,
+    decide_attempt,
+    decide_permission_use,
+    find_dispatch_refusal,
 )
 from approvals.gates import deadlines, gates
 from approvals.gates.gates import GateDraft
-from approvals.gates.states import OPEN_STATUSES, PERMISSION_OF_STATUS, US
+from approvals.gates.states import OPEN_STATUSES
 from approvals.models import Gate
-from approvals.policies import inputs, policies, rate_counters
-from approvals.policies.engine import Requirement, evaluate_rules
+from approvals.plan_context import (
+    PermissionContext,
+    PlanContext,
+    load_permission_context,
+    load_plan_context,
+)
+from approvals.plan_decision import KEY_REUSED, PlanDecision, decide_plan, find_plan_refusal
 from approvals.policies.inputs import PlanPayload
-from approvals.policies.policies import ActivePolicy
-from db.ids import derive_uuid, new_uuid7
+from approvals.voting import quorum
 from journal.models import Entry
-from journal.order_keys import is_command_mark
 from ledger import circuit_breakers, commands, permissions, same_calls
 from ledger import dispatch as ledger_dispatch
 from ledger import stops as ledger_stops
-from ledger.commands import CommandResult, Plan
+from ledger.circuit_breakers import CircuitOpen
+from ledger.commands import CommandResult, Plan, PlannedEffect
 from ledger.fold.apply import Observation
 from ledger.models import Attempt
 from ledger.permissions import Grant, Refusal
 from ledger.states import MOVED_PERMISSIONS
-from ledger.store import writer
+from ledger.store.reader import load_attempts
 from ledger.store.rows import EffectRow
-from sessions import capacity, fencing, heartbeats, speakers
+from ledger.verdicts import evaluate
+from sessions import fencing, heartbeats, speakers
+from sessions.capacity import PlansThrottled
 
 
 def plan_with_policy(origin: Origin, plan: Plan, payload: PlanPayload) -> CommandResult:
     """Plan an effect and decide its permission; open a gate where people must approve.
 
-    Raises capacity.Paced and breakers.Paused; nothing is stored then.
+    Raises PlansThrottled and CircuitOpen; nothing is stored then.
     """
-    identity = derive_uuid(plan.session, plan.effect_key)
-    agent, tool, now_us = origin.agent, plan.tool, origin.received_us
-    task: UUID | None = plan.values.get("task_id")
-    speakers.require_writer(origin, plan.session, "effect.planned", task=task, effect=identity)
-    context = policies.load_plan_context(
-        origin.project,
-        plan.session,
-        agent=agent,
-        tool=tool,
-        now_us=now_us,
-        task=task,
-        intent=plan.intent_digest,
-    )
-    policy, stops, has_session_denial, session_ended, *_rest = context
-    stale_lease = fencing.compare_epoch(origin.lease_epoch, context.fence, needed=context.leased)
-    if stale_lease is not None:
-        fencing.record_fenced_command(origin, plan.session, stale_lease, kind="effect.planned")
-        sentence = (
-            f"{stale_lease.sentence} {ENDED_SESSION_HINT}"
-            if session_ended
-            else stale_lease.sentence
-        )
-        return _refuse_plan(identity, origin, plan, Refusal("LEASE_LOST", sentence))
-    if (
-        session_ended
-        and plan.values.get("compensates_id") is None
-        and _needs_permission(identity, origin)
-    ):
-        return _refuse_plan(identity, origin, plan, SESSION_ENDED_REFUSAL)
-    if (
-        stops
-        and ledger_stops.find_stop(origin.project, plan.session, agent, tool, identity) is not None
-    ):
-        return _refuse_plan(identity, origin, plan, STOPPED_REFUSAL)
-    if (context.paced or context.broken) and _needs_permission(identity, origin):
-        _check_pace(origin, plan, identity)
-    requests: list[GateDraft] = []
-    evaluation = _evaluate_policy(policy, origin, plan, payload) if policy is not None else None
-    if evaluation is not None:
-        plan.values |= evaluation.columns
+    context = load_plan_context(origin, plan)
+    refusal = find_plan_refusal(plan, context)
+    if refusal is not None:
+        return _write_plan_refusal(origin, plan, context, refusal)
+    permission_context = load_permission_context(origin, plan, payload, context)
+    decision = decide_plan(permission_context)
+    return _write_plan(origin, plan, context, permission_context, decision)
 
-    def decide(row: EffectRow | None) -> Grant:
-        current_evaluation = evaluation
-        if row is not None:
-            deadlines.settle_last_gate(row, origin.received_us)
-        if row is not None and is_command_mark(row.planned_mark):
-            # A repeated plan keeps the accepted target, whatever target the repetition names.
-            # Permission is decided for the agent that plans now, by the current rules and ref
-            # patterns, and these are stored with the effect.
-            payload.repository = inputs.refresh_ref_class(row)
-            plan.values, row.agent_id = inputs.get_target_columns(row), origin.agent
-            if policy is not None:
-                current_evaluation = _evaluate_policy(policy, origin, plan, payload)
-                for name, value in current_evaluation.columns.items():
-                    setattr(row, name, value)
-        denied_gate = find_session_denial(origin.agent, plan) if has_session_denial else None
-        if denied_gate is not None:
-            return Grant("denied", "ruling", denied_gate.hex)
-        if current_evaluation is None or current_evaluation.force.mode == "observe":
-            return Grant("granted", "observe")
-        return _decide_permission(
-            origin,
-            plan,
-            payload,
-            current_evaluation,
-            requests,
-            row.attempt_count if row is not None else 0,
-        )
 
-    result = commands.plan_effect(origin, plan, decide, classify_observation)
-    if context.broken and result.position and result.effect.permission in ("granted", "pending"):
-        circuit_breakers.admit_trial(result.effect, now_us)
-    for request in requests:
-        gates.open_gate(request, result.effect, result.position)
-    if result.effect.permission == "pending" and permissions.is_permission_expired(
-        result.effect, origin.received_us
-    ):
-        deadlines.settle_gate_of_effect(result.effect, origin.received_us)
-    if context.fence is not None and result.created:
-        heartbeats.record_progress(origin.project, plan.session, origin.lease_epoch, task)
-    if context.same_call and result.position:
+def _write_plan_refusal(
+    origin: Origin,
+    plan: Plan,
+    context: PlanContext,
+    refusal: Refusal | PlansThrottled | CircuitOpen,
+) -> CommandResult:
+    """Record a refused plan where its refusal leaves a trace."""
+    if isinstance(refusal, Exception):
+        raise refusal
+    if context.stale_lease is not None:
+        fencing.record_fenced_command(
+            origin, plan.session, context.stale_lease, kind="effect.planned"
+        )
+    row = context.effect.row
+    if row is None:
+        row = EffectRow(
+            context.effect.id,
+            origin.project,
+            plan.session,
+            origin.agent,
+            plan.effect_key,
+            0,
+            origin.received_us,
+            origin.received_us,
+            tool=plan.tool,
+            intent_digest=plan.intent_digest,
+        )
+    if refusal is not KEY_REUSED:
+        return CommandResult(row, 409, refusal)
+    commands.record_refusal(origin, row, "key_reuse")
+    return CommandResult(row, 422, refusal)
+
+
+def _write_plan(
+    origin: Origin,
+    plan: Plan,
+    context: PlanContext,
+    permission_context: PermissionContext,
+    decision: PlanDecision,
+) -> CommandResult:
+    """Write the plan, its permission and the gate, and what else follows from the plan."""
+    write = _write_repeated_plan if context.effect.is_repeated else _write_first_plan
+    result, gate = write(origin, plan, context.effect, permission_context, decision)
+    row, command = result.effect, context.command
+    if command.circuit_open and result.position and row.permission in ("granted", "pending"):
+        circuit_breakers.admit_trial(row, origin.received_us)
+    if gate is not None:
+        gates.open_gate(gate, origin, permission_context.payload, row, result.position)
+    if row.permission == "pending" and permissions.is_permission_expired(row, origin.received_us):
+        deadlines.settle_gate_of_effect(row, origin.received_us)
+    if command.fence is not None and result.created:
+        heartbeats.record_progress(
+            origin.project, plan.session, origin.lease_epoch, plan.values.get("task_id")
+        )
+    if command.same_call and result.position:
         _link_same_calls(result, result.position)
     return result
+
+
+def _write_first_plan(
+    origin: Origin,
+    plan: Plan,
+    effect: PlannedEffect,
+    context: PermissionContext,
+    decision: PlanDecision,
+) -> tuple[CommandResult, GateDraft | None]:
+    """Write the first accepted plan of an effect; return the gate to open.
+
+    An effect that was reported before gets the permission only after its state is known.
+    """
+    row, now_us = effect.row, origin.received_us
+    if decision.grant is not None and (row is None or row.permission == "none"):
+        decision = _claim_exemption(origin, plan.session, effect, context, decision)
+        result = commands.record_first_plan(
+            origin, plan, effect, decision.columns, decision.grant, classify_observation
+        )
+        return result, decision.gate
+    result = commands.record_first_plan(
+        origin, plan, effect, decision.columns, None, classify_observation
+    )
+    if decision.grant is None or not commands.is_permission_needed(result.effect, now_us):
+        return result, None
+    decision = _claim_exemption(origin, plan.session, effect, context, decision)
+    return result, _change_permission(result.effect, decision, now_us)
+
+
+def _write_repeated_plan(
+    origin: Origin,
+    plan: Plan,
+    effect: PlannedEffect,
+    context: PermissionContext,
+    decision: PlanDecision,
+) -> tuple[CommandResult, GateDraft | None]:
+    """Write a repeated plan, which may request permission again; return the gate to open."""
+    row, now_us = effect.row, origin.received_us
+    if row is None:
+        raise AssertionError("A repeated plan has a stored effect.")
+    position = commands.record_repeated_plan(origin, row)
+    if decision.grant is None or position is None:
+        return CommandResult(row, open_effect=effect.open_effect), None
+    result = CommandResult(row, open_effect=effect.open_effect, position=position)
+    if evaluate.is_in_doubt(row):
+        attempts = load_attempts([row.id])[row.id]
+        commands.give_up_attempt(row, attempts, now_us, classify_observation)
+        # An attempt before the last happened, so no permission is needed.
+        if row.state == "acknowledged":
+            return result, None
+    deadlines.settle_last_gate(row, now_us)
+    decision = _claim_exemption(origin, plan.session, effect, context, decision)
+    commands.replan_effect(row, position, decision.columns)
+    return result, _change_permission(row, decision, now_us)
+
+
+def _change_permission(row: EffectRow, decision: PlanDecision, now_us: int) -> GateDraft | None:
+    if decision.grant is not None:
+        permissions.change_permission(row, decision.grant, now_us)
+    return decision.gate
+
+
+def _claim_exemption(
+    origin: Origin,
+    session: UUID,
+    effect: PlannedEffect,
+    context: PermissionContext,
+    decision: PlanDecision,
+) -> PlanDecision:
+    """Count the use of an exemption; decide without it if it has ended since it was loaded."""
+    attempt_count = effect.row.attempt_count if effect.row is not None else 0
+    if decision.exemption is None or exemptions.use_exemption(
+        decision.exemption, origin, effect.id, session, attempt_count
+    ):
+        return decision
+    return decide_plan(replace(context, exemption=None))
 
 
 def _link_same_calls(result: CommandResult, position: int) -> None:
@@ -155,30 +230,6 @@ def _link_same_calls(result: CommandResult, position: int) -> None:
         result.same_calls = tuple(same_call_effects)
 
 
-def _check_pace(origin: Origin, plan: Plan, identity: UUID) -> None:
-    """Raise Paced if the agent reported low capacity, Paused if the tool is failing."""
-    paced = capacity.find_throttle(origin.agent, plan.session, origin.received_us)
-    if paced is not None:
-        raise paced
-    circuit_breakers.check_breaker(origin.project, plan.tool, identity, origin.received_us)
-
-
-def _evaluate_policy(
-    policy: ActivePolicy, origin: Origin, plan: Plan, payload: PlanPayload
-) -> PolicyEvaluation:
-    rate_counters.lock_rate_counts(origin.project, policy.compiled, [plan.tool])
-    policy_input = inputs.build_policy_input(
-        origin.project, plan.session, origin.source, plan.tool, plan.values, payload
-    )
-    return PolicyEvaluation(
-        policy,
-        policy_input,
-        evaluate_rules(
-            policy.compiled, policy_input, policy.mode, inputs.make_plan_counter(origin, plan)
-        ),
-    )
-
-
 def classify_observation(permission: str, is_import: bool, policy_outcome: str) -> Observation:
     """Classify an effect that happened without a command.
 
@@ -196,81 +247,128 @@ def classify_observation(permission: str, is_import: bool, policy_outcome: str) 
     return Observation("observed", "policy" if policy_outcome else "observe")
 
 
-def dispatch_with_policy(
-    origin: Origin,
-    effect: UUID,
-    *,
-    process: str,
-    asked: Callable[[str], str],
-    preconditions: Mapping[str, Any] | None,
-    whole: DispatchArguments | None = None,
-    replays: int | None = None,
-) -> CommandResult:
+def dispatch_with_policy(origin: Origin, request: DispatchRequest) -> CommandResult:
     """Use the permission and its gate, and open the next attempt, in one transaction.
 
-    `whole` holds the arguments about to be used, if they were sent; `replays` is the attempt of
-    unknown outcome that the next one replaces. Raises LookupError when the project has no such
-    effect.
+    Raises LookupError when the project has no such effect.
     """
     ledger_stops.lock_shared(origin.project)
-    context = DispatchContext()
+    context = load_dispatch_context(origin, request)
+    row = context.row
+    refusal = find_dispatch_refusal(context)
+    if refusal is not None:
+        return _write_dispatch_refusal(origin, context, refusal)
+    gate = deadlines.settle_permission(row, origin.received_us)
+    if row.permission == "granted":
+        use = load_permission_use(origin, request, context, gate)
+        permission_decision = decide_permission_use(request, context, use)
+        refusal = _write_permission_use(origin, request, context, use, permission_decision)
+        if refusal is not None:
+            return CommandResult(row, 409, refusal)
+    attempt_context = load_attempt_context(origin, request, context)
+    decision = decide_attempt(request, context, attempt_context)
+    return _write_attempt(origin, request, context, gate, decision)
 
-    def check(row: EffectRow) -> Refusal | None:
-        return dispatch_checks.check_dispatch(origin, row, preconditions, whole, context)
 
-    def check_reuse(row: EffectRow) -> Refusal | None:
-        return dispatch_checks.check_permission_reuse(origin, row, preconditions, whole)
-
-    result = ledger_dispatch.dispatch_effect(
-        origin,
-        effect,
-        process=process,
-        asked=asked,
-        check=check,
-        again=check_reuse,
-        observe=classify_observation,
-        replays=replays,
-    )
-    if result.attempt is None or result.refusal is not None:
-        return result
-    if context.gate is not None:
-        gates.use_gate(context.gate, result.attempt.number, origin.received_us)
-    if context.fence is not None and result.created:
-        heartbeats.record_progress(
-            origin.project, result.effect.session_id, origin.lease_epoch, result.effect.task_id
+def _write_dispatch_refusal(
+    origin: Origin, context: DispatchContext, refusal: Refusal
+) -> CommandResult:
+    """Record a refused dispatch where its refusal leaves a trace."""
+    row = context.row
+    if refusal is INTENT_CHANGED:
+        commands.record_refusal(origin, row, refusal.code)
+    elif context.stale_lease is not None:
+        fencing.record_fenced_command(
+            origin, row.session_id, context.stale_lease, kind="effect.dispatched", effect=row.id
         )
-    if context.same_call:
+    return CommandResult(row, 409, refusal)
+
+
+def _write_permission_use(
+    origin: Origin,
+    request: DispatchRequest,
+    context: DispatchContext,
+    use: PermissionUse,
+    decision: PermissionDecision,
+) -> Refusal | None:
+    """Write what becomes of a permission before its use; return why it cannot be used."""
+    row, now_us = context.row, origin.received_us
+    if decision.exemption is not None and not exemptions.use_exemption(
+        decision.exemption, origin, row.id, row.session_id, row.attempt_count
+    ):  # it has ended since it was loaded
+        decision = decide_permission_use(request, context, replace(use, exemption=None))
+    refusal = decision.refusal
+    if decision.revokes_gate and use.gate is not None and refusal is not None:
+        facts = quorum.build_uncounted_facts(use.approvals) if refusal is QUORUM_LOST else {}
+        gates.end_gate(row, use.gate, "revoked", refusal.reason, now_us, more_facts=facts)
+    if decision.grant is not None:
+        permissions.change_permission(row, decision.grant, now_us)
+    return refusal
+
+
+def _write_attempt(
+    origin: Origin,
+    request: DispatchRequest,
+    context: DispatchContext,
+    gate: Gate | None,
+    decision: AttemptDecision,
+) -> CommandResult:
+    """Open the next attempt, or repeat the answer about the present one."""
+    row, attempts, command = context.row, context.attempts, context.command
+    if decision.refusal is not None:
+        if decision.withdraws:
+            commands.give_up_attempt(row, attempts, origin.received_us, classify_observation)
+            permissions.change_permission(row, WITHDRAWN, origin.received_us)
+        return CommandResult(row, 409, decision.refusal)
+    result = (
+        ledger_dispatch.repeat_dispatch(origin, row, attempts[row.attempt_count])
+        if decision.is_repeated
+        else ledger_dispatch.record_dispatch(
+            origin, row, attempts, request.process, decision.attempt, classify_observation
+        )
+    )
+    if result.attempt is None:
+        return result
+    if gate is not None:
+        gates.use_gate(gate, result.attempt.number, origin.received_us)
+    if command.fence is not None and result.created:
+        heartbeats.record_progress(origin.project, row.session_id, origin.lease_epoch, row.task_id)
+    if command.same_call:
         _link_same_calls(result, result.position)
     return result
 
 
 def supersede_with_gates(origin: Origin, effect: UUID) -> CommandResult:
-    """Withdraw an effect that has not happened, and its open gate with it."""
-    open_gates: list[Gate] = []
-
-    def check(row: EffectRow) -> Refusal | None:
-        stale_lease = fencing.check_epoch(
-            origin.project, row.session_id, origin.lease_epoch, row.task_id
+    """Withdraw an effect that has not happened, and its open gate. Raises LookupError."""
+    row, attempts = commands.lock_effect(origin, effect)
+    speakers.require_writer(
+        origin,
+        row.session_id,
+        "effect.superseded",
+        task=row.task_id,
+        effect=row.id,
+        also=commands.planning_agent(row),
+    )
+    refusal = commands.find_supersede_refusal(row, origin.received_us)
+    if refusal is not None:
+        return CommandResult(row, 409, refusal)
+    stale_lease = fencing.check_epoch(
+        origin.project, row.session_id, origin.lease_epoch, row.task_id
+    )
+    if stale_lease is not None:
+        fencing.record_fenced_command(
+            origin, row.session_id, stale_lease, kind="effect.superseded", effect=row.id
         )
-        if stale_lease is not None:
-            fencing.record_fenced_command(
-                origin, row.session_id, stale_lease, kind="effect.superseded", effect=row.id
-            )
-            return Refusal("LEASE_LOST", stale_lease.sentence)
-        for gate in Gate.objects.select_for_update().filter(
-            effect=row.id, status__in=OPEN_STATUSES
-        ):
-            deadlines.settle_gate(row, gate, origin.received_us)
-            if gate.status in OPEN_STATUSES:
-                open_gates.append(gate)
-        return None
-
-    result = commands.supersede_effect(origin, effect, classify_observation, check)
-    if result.refusal is None:
-        for gate in open_gates:
-            gates.end_gate(
-                result.effect, gate, "cancelled", "superseded", origin.received_us, origin.actor
-            )
+        return CommandResult(row, 409, Refusal("LEASE_LOST", stale_lease.sentence))
+    open_gates = list(
+        Gate.objects.select_for_update().filter(effect=row.id, status__in=OPEN_STATUSES)
+    )
+    for gate in open_gates:
+        deadlines.settle_gate(row, gate, origin.received_us)
+    result = commands.record_superseded(origin, row, attempts, classify_observation)
+    for gate in open_gates:
+        if gate.status in OPEN_STATUSES:
+            gates.end_gate(row, gate, "cancelled", "superseded", origin.received_us, origin.actor)
     return result
 
 
@@ -377,80 +475,3 @@ def _permission_of_attempt(row: EffectRow) -> Grant:
             "observe",
         ),
     )
-
-
-def _decide_permission(
-    origin: Origin,
-    plan: Plan,
-    payload: PlanPayload,
-    evaluation: PolicyEvaluation,
-    requests: list[GateDraft],
-    attempt_count: int,
-) -> Grant:
-    policy, policy_input, decision = evaluation
-    if decision.outcome == "allow":
-        return Grant("granted", "policy")
-    if decision.outcome == "deny":
-        return Grant("denied", "policy")
-    identity = derive_uuid(plan.session, plan.effect_key)
-    retried_effect = identity if attempt_count else None
-    exemption = exemptions.find_exemption(
-        origin.project,
-        policy_input,
-        decision.asking,
-        plan.session,
-        origin.agent,
-        origin.received_us,
-        retried_effect,
-        decision.suspension,
-    )
-    if exemption is not None and exemptions.use_exemption(
-        exemption, origin, identity, plan.session, attempt_count
-    ):
-        return Grant("granted", "exemption", exemption.id.hex, exemption.ends_at_us)
-    requirement = decision.requirement or Requirement()
-    on_behalf_of = inputs.load_on_behalf_of(plan.session)
-    digest = compute_approval_digest(
-        plan.session, origin.agent, plan.tool, plan.intent_digest, plan.values, on_behalf_of
-    )
-    request = GateDraft(
-        new_uuid7(), origin, payload, policy.policy_set, decision.rule, requirement, digest
-    )
-    requests.append(request)
-    return Grant(
-        *PERMISSION_OF_STATUS["pending"],
-        request.id.hex,
-        origin.received_us + requirement.decide_within_s * US,
-    )
-
-
-SESSION_ENDED_REFUSAL: Final = Refusal(
-    "SESSION_ENDED",
-    "The session has ended. Open a new session to plan effects. You can still acknowledge or"
-    " compensate earlier effects; if the session was leased, acquire a lease with `to_compensate`"
-    " first.",
-)
-
-
-def _needs_permission(identity: UUID, origin: Origin) -> bool:
-    """True if a plan would request permission and not only return the effect's state."""
-    row = writer.load_effects([identity]).get(identity)
-    return row is None or commands.is_permission_needed(row, origin.received_us)
-
-
-def _refuse_plan(identity: UUID, origin: Origin, plan: Plan, refusal: Refusal) -> CommandResult:
-    row = writer.load_effects([identity]).get(identity)
-    if row is None:
-        row = EffectRow(
-            identity,
-            origin.project,
-            plan.session,
-            origin.agent,
-            plan.effect_key,
-            0,
-            origin.received_us,
-            origin.received_us,
-            tool=plan.tool,
-            intent_digest=plan.intent_digest,
-        )
-    return CommandResult(row, 409, refusal)

@@ -6,10 +6,9 @@ from typing import Any
 from uuid import UUID
 
 from accounts.origin import Origin
-from approvals.dispatch_checks import PolicyEvaluation
 from approvals.policies import inputs, rate_counters
 from approvals.policies.inputs import LazySessionLabels, PlanPayload
-from approvals.policies.policies import ActivePolicy
+from approvals.policies.policies import ActivePolicy, PolicyEvaluation
 from approvals.policies.rate_counters import BatchPlanCounter, EarlierPlans
 from ledger.models import Effect
 

@@ -89,11 +89,10 @@ def _close_breaker(breaker: Breaker, row: EffectRow, attempt: AttemptRow, now_us
         _record_change(breaker, "closed", row, now_us)
 
 
-def check_breaker(project: UUID, tool: str, effect: UUID, now_us: int) -> None:
-    """Raise Paused if `effect` would not be admitted now; changes nothing."""
+def find_pause(project: UUID, tool: str, effect: UUID, now_us: int) -> CircuitOpen | None:
+    """Return what pauses plans of `tool` now, or None if `effect` would be admitted."""
     breaker = Breaker.objects.filter(project=project, tool=tool, opened_at_us__isnull=False).first()
-    if breaker is not None:
-        _raise_if_paused(breaker, effect, now_us)
+    return None if breaker is None else _find_pause_of(breaker, effect, now_us)
 
 
 def admit_trial(row: EffectRow, now_us: int) -> None:
@@ -105,22 +104,25 @@ def admit_trial(row: EffectRow, now_us: int) -> None:
     )
     if breaker is None:
         return
-    _raise_if_paused(breaker, row.id, now_us)
+    pause = _find_pause_of(breaker, row.id, now_us)
+    if pause is not None:
+        raise pause
     limits = cache.load_tool(row.project_id, row.tool)
     breaker.trial = row.id
     breaker.trial_until_us = now_us + max(limits.breaker_pause_s or 0, limits.deadline_s) * US
     breaker.save()
 
 
-def _raise_if_paused(breaker: Breaker, effect: UUID, now_us: int) -> None:
+def _find_pause_of(breaker: Breaker, effect: UUID, now_us: int) -> CircuitOpen | None:
     if breaker.trial == effect:
-        return
+        return None
     until_us = max(
         _pause_end(breaker, breaker.until_us, now_us),
         _pause_end(breaker, breaker.trial_until_us, now_us),
     )
-    if now_us < until_us:
-        raise CircuitOpen(breaker.tool, breaker.failures, until_us, now_us)
+    if now_us >= until_us:
+        return None
+    return CircuitOpen(breaker.tool, breaker.failures, until_us, now_us)
 
 
 def _pause_end(breaker: Breaker, until_us: int | None, now_us: int) -> int:

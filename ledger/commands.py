@@ -6,7 +6,7 @@ returned, so that the endpoint commits it; an exception leaves nothing. `Repeate
 journal already holds the command's key.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
@@ -32,13 +32,8 @@ from sessions import fencing, heartbeats, speakers
 from sessions.fencing import StaleEpoch
 from sessions.speakers import WriterStatus
 
-# Decides the permission of an effect that needs one; the row is None for a new effect.
-PermissionDecider = Callable[[EffectRow | None], Grant]
-# Checks a locked effect before its permission is used.
-DispatchCheck = Callable[[EffectRow], Refusal | None]
 
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Plan:
     """An intention, parsed and resolved by the endpoint."""
 
@@ -46,7 +41,7 @@ class Plan:
     effect_key: str
     tool: str
     intent_digest: str
-    values: dict[str, Any]  # the other columns that a plan sets, by name
+    values: Mapping[str, Any]  # the other columns that a plan sets, by name
 
 
 @dataclass(slots=True)
@@ -66,65 +61,48 @@ class CommandResult:
 _PLANNED_LIST: Final = ", ".join(row_columns(EffectRow))
 
 
-def plan_effect(
-    origin: Origin, plan: Plan, decide: PermissionDecider, observe: Observe
-) -> CommandResult:
-    """Record an intention; only the grant of `decide` releases the effect.
+@dataclass(frozen=True, slots=True)
+class PlannedEffect:
+    """The effect of a plan as it is stored, locked. `row` is None for a new effect."""
 
-    `decide` is called only when permission is needed. The caller must have locked the session row,
-    so that two plans of one intent see each other.
+    id: UUID
+    row: EffectRow | None = None
+    is_undecided: bool = True  # permission for its next attempt was not even requested yet
+    asks_permission: bool = True  # this plan requests permission, if it may be recorded
+    open_effect: UUID | None = None  # the effect to settle first
+
+    @property
+    def is_repeated(self) -> bool:
+        """True if an earlier plan was accepted."""
+        return self.row is not None and is_command_mark(self.row.planned_mark)
+
+
+def load_planned_effect(plan: Plan, now_us: int) -> PlannedEffect:
+    """Lock the effect of a plan and the open effects of its intent. One query for a new effect.
+
+    The caller must have locked the session row, so that two plans of one intent see each other.
     """
     identity = derive_uuid(plan.session, plan.effect_key)
-    stored, others = _related(identity, plan)
-    if stored is not None and stored.planned_mark and stored.intent_digest != plan.intent_digest:
-        record_refusal(origin, stored, "key_reuse")
-        sentence = (
-            "This effect key belongs to another tool or other arguments."
-            " Use a new key for a new intent."
-        )
-        return CommandResult(stored, 422, Refusal("key_reuse", sentence))
-    ambiguous = _still_open(stored, others, plan, origin.received_us)
-    if stored is None or not is_command_mark(stored.planned_mark):
-        return _plan_first(origin, plan, decide, observe, stored, identity, ambiguous)
-    origin.lane = "evidence"  # a repeated plan is stored, but the accepted plan stays in force
-    appended = entries.append_entries(
-        [origin.draft("effect.planned", session=stored.session_id, effect=identity)],
-        origin.received_us,
+    row, others = _load_related(identity, plan)
+    ambiguous = _find_open_effect(row, others, plan, now_us)
+    if row is None:
+        return PlannedEffect(identity, None, True, ambiguous is None, ambiguous)
+    is_undecided, unsettled = is_permission_needed(row, now_us), False
+    if not is_command_mark(row.planned_mark):
+        return PlannedEffect(identity, row, is_undecided, ambiguous is None, ambiguous)
+    needs_permission = is_undecided
+    if is_same_intent(row, plan) and (evaluate.is_in_doubt(row) or row.state == "failed"):
+        needs_permission, unsettled = _retry_status(row, now_us)
+    # Settle first what may have happened, including attempts before a rejected last one.
+    open_effect = identity if unsettled else ambiguous if needs_permission else None
+    return PlannedEffect(
+        identity, row, is_undecided, needs_permission and ambiguous is None, open_effect
     )
-    if appended[0].status is AppendStatus.CONFLICT:
-        raise RepeatedKey
-    is_in_doubt = evaluate.is_in_doubt(stored)
-    needs_new_permission, unsettled = is_permission_needed(stored, origin.received_us), False
-    if is_in_doubt or stored.state == "failed":
-        needs_new_permission, unsettled = _retry_status(stored, origin.received_us)
-    # A repeated delivery is not decided twice: the first decision and its outcome stay.
-    decided = appended[0].status is AppendStatus.DUPLICATE and bool(stored.permission_basis)
-    if not needs_new_permission or decided or ambiguous is not None:
-        # Settle first what may have happened, including attempts before a rejected last one.
-        open_effect = stored.id if unsettled else None
-        if not unsettled and needs_new_permission:
-            open_effect = ambiguous
-        return CommandResult(stored, 200, open_effect=open_effect)
-    if is_in_doubt:
-        give_up_attempt(stored, load_attempts([stored.id])[stored.id], origin.received_us, observe)
-        # An attempt before the last happened, so no permission is needed.
-        if stored.state == "acknowledged":
-            return CommandResult(
-                stored,
-                200,
-                open_effect=stored.id if unsettled else None,
-                position=appended[0].position,
-            )
-    # Values outside the intent (free text, preconditions) are replaced by those of this plan.
-    stored.plan_position, stored.replanned = appended[0].position, True
-    plan_fields = apply.plan_values(stored)
-    grant = decide(stored)
-    if apply.plan_values(stored) != plan_fields:
-        apply.archive_replaced_plan(stored, plan_fields, appended[0].position)
-    permissions.change_permission(stored, grant, origin.received_us)
-    return CommandResult(
-        stored, 200, open_effect=stored.id if unsettled else None, position=appended[0].position
-    )
+
+
+def is_same_intent(row: EffectRow, plan: Plan) -> bool:
+    """False if the effect key was used for another tool or other arguments."""
+    return not row.planned_mark or row.intent_digest == plan.intent_digest
 
 
 def is_permission_needed(row: EffectRow, now_us: int) -> bool:
@@ -192,33 +170,34 @@ def give_up_attempt(
     apply_fact(row, attempts, given_up, observe)
 
 
-def _plan_first(
+def record_first_plan(
     origin: Origin,
     plan: Plan,
-    decide: PermissionDecider,
+    effect: PlannedEffect,
+    columns: Mapping[str, Any],
+    grant: Grant | None,
     observe: Observe,
-    stored: EffectRow | None,
-    identity: UUID,
-    ambiguous: UUID | None,
 ) -> CommandResult:
-    may_release = ambiguous is None and (stored is None or stored.permission == "none")
+    """Record the first accepted plan of an effect, which may have been reported before.
+
+    `columns` are those of the policy result. Only `grant` releases the effect.
+    """
     facts: dict[str, Any] = {"intent": plan.intent_digest}
-    grant = decide(stored) if may_release else None
     if grant is not None:
-        facts |= permissions.grant_facts(grant, plan.values)
+        facts |= permissions.grant_facts(grant, columns)
     draft = origin.draft(
         "effect.planned",
         facts=permissions.facts_to_json(facts),
         session=plan.session,
-        effect=identity,
+        effect=effect.id,
     )
     appended = entries.append_entries([draft], origin.received_us)[0]
     if appended.status is not AppendStatus.CREATED:
         raise RepeatedKey
-    created = stored is None
-    if stored is None:
-        stored = EffectRow(
-            id=identity,
+    row = effect.row
+    if row is None:
+        row = EffectRow(
+            id=effect.id,
             project_id=origin.project,
             session_id=plan.session,
             agent_id=origin.agent,
@@ -227,28 +206,48 @@ def _plan_first(
             received_us=origin.received_us,
             changed_us=origin.received_us,
         )
-    attempts = load_attempts([identity])[identity] if stored.attempt_count else {}
-    values = {"tool": plan.tool, "intent_digest": plan.intent_digest, **plan.values}
+    attempts = load_attempts([row.id])[row.id] if row.attempt_count else {}
+    values = {"tool": plan.tool, "intent_digest": plan.intent_digest, **plan.values, **columns}
     if grant is not None:
-        (
-            stored.permission,
-            stored.permission_basis,
-            stored.permission_ref,
-            stored.permission_until_us,
-        ) = grant
-    apply_fact(
-        stored, attempts, make_fact(origin, "effect.planned", appended.position, 1, values), observe
-    )
-    if grant is None and ambiguous is None and is_permission_needed(stored, origin.received_us):
-        # Reported earlier, and rejected.
-        permissions.change_permission(stored, decide(stored), origin.received_us)
+        row.permission, row.permission_basis, row.permission_ref, row.permission_until_us = grant
+    fact = make_fact(origin, "effect.planned", appended.position, 1, values)
+    apply_fact(row, attempts, fact, observe)
+    created = effect.row is None
     return CommandResult(
-        stored,
+        row,
         201 if created else 200,
         created=created,
-        open_effect=ambiguous,
+        open_effect=effect.open_effect,
         position=appended.position,
     )
+
+
+def record_repeated_plan(origin: Origin, row: EffectRow) -> int | None:
+    """Record a repeated plan as evidence, because the accepted plan stays in force.
+
+    Return the position of its entry; None for a repeated delivery that was decided before.
+    """
+    origin.lane = "evidence"
+    draft = origin.draft("effect.planned", session=row.session_id, effect=row.id)
+    appended = entries.append_entries([draft], origin.received_us)[0]
+    if appended.status is AppendStatus.CONFLICT:
+        raise RepeatedKey
+    is_decided = appended.status is AppendStatus.DUPLICATE and bool(row.permission_basis)
+    return None if is_decided else appended.position
+
+
+def replan_effect(row: EffectRow, position: int, columns: Mapping[str, Any]) -> None:
+    """Set the columns of the plan at `position`, and archive the replaced ones.
+
+    Values outside the intent (free text, preconditions) are replaced by those of this plan. The
+    caller stores the row.
+    """
+    replaced = apply.plan_values(row)
+    row.plan_position, row.replanned = position, True
+    for name, value in columns.items():
+        setattr(row, name, value)
+    if apply.plan_values(row) != replaced:
+        apply.archive_replaced_plan(row, replaced, position)
 
 
 def acknowledge_attempt(
@@ -275,36 +274,20 @@ def fail_attempt(
     )
 
 
-def supersede_effect(
-    origin: Origin, effect: UUID, observe: Observe, check: DispatchCheck | None = None
-) -> CommandResult:
-    """Withdraw an effect that has not happened; one that may have happened gets 409.
+def find_supersede_refusal(row: EffectRow, now_us: int) -> Refusal | None:
+    """Return why a locked effect cannot be withdrawn: it may have happened. None if it can be."""
+    is_rejected = row.state == "failed" and row.failure_reason == "rejected"
+    if row.state not in ("planned", "superseded") and not is_rejected:
+        return permissions.refuse_wrong_state(row)
+    if is_rejected and row.attempt_count > 1 and evaluate.may_have_happened(row, now_us):
+        return permissions.refuse_wrong_state(row)
+    return None
 
-    `check` may refuse the withdrawal.
-    """
-    row, attempts = lock_effect(origin, effect)
-    speakers.require_writer(
-        origin,
-        row.session_id,
-        "effect.superseded",
-        task=row.task_id,
-        effect=row.id,
-        also=planning_agent(row),
-    )
-    if row.state not in ("planned", "superseded") and (row.state, row.failure_reason) != (
-        "failed",
-        "rejected",
-    ):
-        return CommandResult(row, 409, permissions.refuse_wrong_state(row))
-    if (
-        row.attempt_count > 1
-        and row.state == "failed"
-        and evaluate.may_have_happened(row, origin.received_us)
-    ):
-        return CommandResult(row, 409, permissions.refuse_wrong_state(row))
-    refused = check(row) if check is not None else None
-    if refused is not None:
-        return CommandResult(row, 409, refused)
+
+def record_superseded(
+    origin: Origin, row: EffectRow, attempts: dict[int, AttemptRow], observe: Observe
+) -> CommandResult:
+    """Record that a locked effect was withdrawn."""
     position = _append(origin, "effect.superseded", row, None, {})
     apply_fact(row, attempts, make_fact(origin, "effect.superseded", position, 1, {}), observe)
     return CommandResult(row, 200)
@@ -411,7 +394,7 @@ def record_refusal(origin: Origin, row: EffectRow, refusal: str) -> None:
     )
 
 
-def _related(identity: UUID, plan: Plan) -> tuple[EffectRow | None, list[EffectRow]]:
+def _load_related(identity: UUID, plan: Plan) -> tuple[EffectRow | None, list[EffectRow]]:
     """Load the effect and open effects of its intent and session, in one query."""
     lock = " FOR UPDATE" if connection.vendor == "postgresql" else ""
     states = ", ".join(f"'{state}'" for state in OPEN_STATES)
@@ -428,7 +411,7 @@ def _related(identity: UUID, plan: Plan) -> tuple[EffectRow | None, list[EffectR
     return stored, [row for row in rows if row.id != identity]
 
 
-def _still_open(
+def _find_open_effect(
     stored: EffectRow | None, related: list[EffectRow], plan: Plan, now_us: int
 ) -> UUID | None:
     """Return the effect of the same intent that must be settled first, if any.

@@ -27,7 +27,7 @@ from api.serializers.effects import (
     to_effect_row,
 )
 from approvals import gated_commands
-from approvals.dispatch_checks import DispatchArguments
+from approvals.dispatch_context import DispatchArguments, DispatchRequest
 from approvals.policies.inputs import PlanPayload
 from db.clock import now_us
 from db.ids import derive_uuid
@@ -148,7 +148,7 @@ def dispatch_effect(
         )
         raise Problem(422, "intent_missing", detail, pointer="/intent_digest")
 
-    def digest_of_call(tool: str) -> str:
+    def compute_digest_of_call(tool: str) -> str:
         """Return the digest of the call; empty if digest and arguments disagree."""
         if fields.arguments is msgspec.UNSET:
             return fields.intent_digest or ""
@@ -160,16 +160,16 @@ def dispatch_effect(
         if fields.arguments is msgspec.UNSET
         else DispatchArguments(fields.arguments, bool(fields.free_text))
     )
+    request = DispatchRequest(
+        path["effect"],
+        fields.process,
+        compute_digest_of_call,
+        fields.preconditions,
+        sent,
+        fields.replays,
+    )
     try:
-        answered = gated_commands.dispatch_with_policy(
-            origin,
-            path["effect"],
-            process=fields.process,
-            asked=digest_of_call,
-            preconditions=fields.preconditions,
-            whole=sent,
-            replays=fields.replays,
-        )
+        answered = gated_commands.dispatch_with_policy(origin, request)
     except LookupError:
         raise _effect_not_found() from None
     reply = _touch_and_reply(call, answered, kept=False, process=fields.process)

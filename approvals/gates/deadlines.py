@@ -11,6 +11,8 @@ from approvals.gates.states import APPROVED_STATUSES, OPEN_STATUSES
 from approvals.models import Gate
 from db.clock import now_us
 from db.compiled_query import CompiledQuerySet
+from ledger import permissions
+from ledger.permissions import Grant
 from ledger.store import writer
 from ledger.store.rows import EffectRow
 
@@ -58,6 +60,22 @@ def settle_gate(row: EffectRow, gate: Gate, now: int) -> None:
 def settle_gate_of_effect(row: EffectRow, now: int) -> None:
     """Settle the gate of a locked effect whose permission is pending."""
     settle_gate(row, Gate.objects.select_for_update().get(id=UUID(hex=row.permission_ref)), now)
+
+
+def settle_permission(row: EffectRow, now: int) -> Gate | None:
+    """Record that a locked effect's permission has expired, or the request for it.
+
+    Return the gate that grants the permission, locked; None without one.
+    """
+    if row.permission == "pending" and permissions.is_permission_expired(row, now):
+        settle_gate_of_effect(row, now)
+    elif row.permission == "granted" and row.permission_basis == "ruling":
+        gate = Gate.objects.select_for_update().get(id=UUID(hex=row.permission_ref))
+        settle_gate(row, gate, now)
+        return gate if gate.status == "approved" else None
+    elif row.permission == "granted" and permissions.is_permission_expired(row, now):
+        permissions.change_permission(row, Grant("held", "expired_unused"), now)
+    return None
 
 
 @transaction.atomic(durable=True)

@@ -14,7 +14,7 @@ import orjson
 from django.db.models import F
 
 from accounts.origin import Origin
-from approvals.digests import compute_preconditions_digest
+from approvals.digests import compute_approval_digest, compute_preconditions_digest
 from approvals.gates import listener
 from approvals.gates.states import GATE_TRANSITIONS, PERMISSION_OF_STATUS, US
 from approvals.models import Gate
@@ -33,35 +33,42 @@ class GateConflict(Exception):
     """The gate changed between reading and locking; read it again."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class GateDraft:
-    """A gate to write after its effect is written."""
+    """A gate to open: its id, and the rule that requires approval."""
 
     id: UUID
-    origin: Origin
-    asked: PlanPayload
     policy_set: UUID
     rule: str
     requirement: Requirement
-    digest: str
 
 
-def open_gate(request: GateDraft, effect: EffectRow, plan_position: int) -> None:
-    """Write the gate and its entry, and enqueue the notification."""
-    origin, now = request.origin, request.origin.received_us
+def open_gate(
+    draft: GateDraft, origin: Origin, payload: PlanPayload, effect: EffectRow, plan_position: int
+) -> None:
+    """Write the gate of a written effect and its entry, and enqueue the notification."""
+    now = origin.received_us
     parties = inputs.load_request_parties(effect.session_id, origin.agent)
     severity = inputs.compute_severity(origin.project, effect)
-    requirement = request.requirement.strengthened(severity.reversibility, severity.risk)
+    requirement = draft.requirement.strengthened(severity.reversibility, severity.risk)
+    digest = compute_approval_digest(
+        effect.session_id,
+        origin.agent,
+        effect.tool,
+        effect.intent_digest,
+        inputs.get_target_columns(effect),
+        parties.on_behalf_of or "",
+    )
     facts: dict[str, Any] = {
-        "digest": request.digest,
-        "preconditions": compute_preconditions_digest(request.asked.preconditions),
+        "digest": digest,
+        "preconditions": compute_preconditions_digest(payload.preconditions),
         "requirement": requirement.hash,
         "minimum": requirement.minimum,
         "deny_threshold": requirement.deny_threshold,
         "decide_by_us": now + requirement.decide_within_s * US,
         "valid_for_s": requirement.valid_for_s,
-        "policy_set": request.policy_set.hex,
-        "rule": request.rule,
+        "policy_set": draft.policy_set.hex,
+        "rule": draft.rule,
         "risk": severity.risk,
         "reversibility": severity.reversibility,
         "plan": plan_position,
@@ -71,36 +78,36 @@ def open_gate(request: GateDraft, effect: EffectRow, plan_position: int) -> None
     entry = entries.record_system_entry(
         origin.project,
         "gate.requested",
-        event_id=entries.keyed_digest("gate", request.id.hex),
+        event_id=entries.keyed_digest("gate", draft.id.hex),
         text=_to_json(
-            {"kind": "gate.requested", "gate": request.id, **facts, "asks": requirement.as_dict()}
+            {"kind": "gate.requested", "gate": draft.id, **facts, "asks": requirement.as_dict()}
         ),
         received_us=now,
         actor=origin.actor,
         facts=_to_json(facts),
         session=effect.session_id,
         effect=effect.id,
-        subject=request.id,
+        subject=draft.id,
     )
     Gate.objects.create(
-        id=request.id,
+        id=draft.id,
         project_id=origin.project,
         session_id=effect.session_id,
         effect_id=effect.id,
         agent_id=origin.agent,
         opened_position=entry.position,
         plan_position=plan_position,
-        digest=request.digest,
+        digest=digest,
         intent_digest=effect.intent_digest,
         preconditions_digest=facts["preconditions"],
         requirement=requirement.as_dict(),
         requirement_hash=requirement.hash,
-        policy_set_id=request.policy_set,
-        rule=request.rule,
+        policy_set_id=draft.policy_set,
+        rule=draft.rule,
         risk=severity.risk,
         reversibility=severity.reversibility,
         tool=effect.tool,
-        repository_name=request.asked.repository,
+        repository_name=payload.repository,
         requester_id=parties.requester,
         session_owner_id=parties.session_owner,
         agent_owner_id=parties.agent_owner,
@@ -117,7 +124,7 @@ def open_gate(request: GateDraft, effect: EffectRow, plan_position: int) -> None
         origin.project,
         entry=entry.position,
         topic="gate.requested",
-        deduplication_key=f"gate.requested:{request.id.hex}",
+        deduplication_key=f"gate.requested:{draft.id.hex}",
         due_at_us=now,
     )
 

@@ -27,7 +27,7 @@ from sessions import sessions
 from sessions.models import Session
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class PlanPayload:
     """What a plan contains besides its columns, for rules and approvals."""
 
@@ -116,11 +116,12 @@ def build_stored_policy_input(row: EffectRow, agent: str, plan: Mapping[str, Any
     return build_policy_input(row.project_id, row.session_id, agent, row.tool, target, payload)
 
 
-def refresh_ref_class(row: EffectRow) -> str:
-    """Store the current ref class of a replanned effect; return its repository's name."""
+def load_current_target(row: EffectRow) -> tuple[dict[str, Any], str]:
+    """Return the target columns of an effect with the current ref class, and its repository."""
     repository = load_effect_repository(row)
-    row.ref_class, row.ref_patterns_version = compute_current_ref_class(repository, row)
-    return repository.name if repository is not None else ""
+    ref_class, version = compute_current_ref_class(repository, row)
+    target = get_target_columns(row) | {"ref_class": ref_class, "ref_patterns_version": version}
+    return target, repository.name if repository is not None else ""
 
 
 def load_effect_repository(row: EffectRow) -> Repository | None:

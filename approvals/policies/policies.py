@@ -51,21 +51,42 @@ class ActivePolicy(NamedTuple):
         return evaluate_rules(self.compiled, policy_input, self.mode, count)
 
 
-class PlanContext(NamedTuple):
+class PolicyEvaluation(NamedTuple):
+    """The policy result for one input, and the columns that its effect stores."""
+
+    policy: ActivePolicy
+    policy_input: PolicyInput
+    decision: PolicyDecision
+
+    @property
+    def is_asking(self) -> bool:
+        """True if people must approve and the policy is enforced."""
+        return self.policy.mode == "enforce" and self.decision.outcome == "ask"
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        return {
+            "policy_outcome": self.decision.outcome,
+            "policy_rule": f"{self.policy.name}/{self.decision.rule}",
+            "policy_tool_class": f"{self.policy_input.tool_class}/{self.policy_input.reversibility}",
+            "policy_enforced": self.policy.mode == "enforce",
+        }
+
+
+class CommandContext(NamedTuple):
     """What every plan and dispatch needs to know, loaded in one query.
 
-    `stops` is whether any stop is in force in the project. For the session, agent, tool, repository
-    and intent that were named: `final` is whether an action was denied for the session, `ended`
-    whether the session has ended, and `patterns` the version of the repository's ref patterns.
+    `has_stops` is about the project, the rest about the session, agent, tool, repository and intent
+    that were named.
     """
 
-    force: ActivePolicy | None
-    stops: bool
-    final: bool
-    ended: bool
-    patterns: int | None
-    paced: bool  # the agent's capacity report throttles some of its plans
-    broken: bool  # the tool's circuit breaker is open
+    policy: ActivePolicy | None
+    has_stops: bool = False
+    has_session_denial: bool = False  # an action was denied for the session
+    session_ended: bool = False
+    patterns_version: int | None = None  # of the repository's ref patterns
+    is_throttled: bool = False  # the agent's capacity report throttles some of its plans
+    circuit_open: bool = False  # the tool's circuit breaker is open
     fence: int | None = None  # the least lease epoch that may write the session or the task
     leased: bool = False  # workers of the session must name their lease epoch
     same_call: bool = False  # the intent may have happened in another session
@@ -73,10 +94,10 @@ class PlanContext(NamedTuple):
 
 def load_active_policy(project: UUID) -> ActivePolicy | None:
     """Return the active policy, or None if none was ever active (observe only)."""
-    return load_plan_context(project).force
+    return load_command_context(project).policy
 
 
-def load_plan_context(
+def load_command_context(
     project: UUID,
     session: UUID | None = None,
     repository: UUID | None = None,
@@ -86,65 +107,47 @@ def load_plan_context(
     now_us: int = 0,
     task: UUID | None = None,
     intent: str = "",
-) -> PlanContext:
+) -> CommandContext:
     """Load the active policy and the context of a plan or dispatch in one query.
 
     Rules never change once loaded, so each process compiles a set once.
     """
-    identity, session_id = vendor_id(project), vendor_id(session or _NIL_UUID)
-    arguments = [
-        identity,
+    project_id, session_id = vendor_id(project), vendor_id(session or _NIL_UUID)
+    parameters = [
+        project_id,
         session_id,
         session_id,
         vendor_id(repository or _NIL_UUID),
         vendor_id(agent or _NIL_UUID),
         now_us,
+        project_id,
+        tool,
+        *fencing.fence_parameters(project, session or _NIL_UUID, task),
+        session_id,
+        project_id,
+        intent,
+        session_id,
+        project_id,
     ]
-    lease_place = fencing.fence_parameters(project, session or _NIL_UUID, task)
-    rows = raw_sql.fetch_rows(
-        _CONTEXT_SQL,
-        [
-            *arguments,
-            identity,
-            tool,
-            *lease_place,
-            session_id,
-            identity,
-            intent,
-            session_id,
-            identity,
-        ],
-    )
-    (
-        policy_set,
-        mode,
-        stops,
-        has_session_denial,
-        session_ended,
-        patterns,
-        paced,
-        broken,
-        fence,
-        worked,
-        same,
-    ) = rows[0]
-    leased, unknown = worked == "leased", bool(same and intent)
-    values = (
+    (row,) = raw_sql.fetch_rows(_CONTEXT_SQL, parameters)
+    policy_set, mode, stops, denial, ended, patterns, throttled, broken, fence, work, same = row
+    policy_set_id = to_uuid(policy_set)
+    policy = None
+    if policy_set_id is not None:
+        name, compiled = _load_compiled(policy_set_id)
+        policy = ActivePolicy(policy_set_id, name, mode, compiled)
+    return CommandContext(
+        policy,
         bool(stops),
-        bool(has_session_denial),
-        bool(session_ended),
+        bool(denial),
+        bool(ended),
         patterns,
-        bool(paced),
+        bool(throttled),
         bool(broken),
         fence,
-        leased,
-        unknown,
+        work == "leased",
+        bool(same and intent),
     )
-    policy_set_id = to_uuid(policy_set)
-    if policy_set_id is None:
-        return PlanContext(None, *values)
-    name, compiled = _load_compiled(policy_set_id)
-    return PlanContext(ActivePolicy(policy_set_id, name, mode, compiled), *values)
 
 
 _ENDED: Final = ", ".join(f"'{status}'" for status in ENDED)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from api.openapi import document
-from approvals import dispatch_checks
+from approvals import plan_decision
 from tests.api.api_client import new_key
 from tests.config.server import ROOT, Server
 
@@ -142,7 +142,7 @@ def test_every_call_and_every_code_is_spoken_of() -> None:
     # Faults that another code stands for before they are answered.
     assert raised - told == {"number_out_of_range", "not_json"}
     assert {code for code in told if code.isupper()} <= raised | {
-        dispatch_checks.STOPPED_REFUSAL.code,
+        plan_decision.STOPPED_REFUSAL.code,
         "PACED",
         "LEASE_LOST",
     }

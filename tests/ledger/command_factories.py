@@ -6,6 +6,7 @@ from typing import Any
 
 from accounts.models import Agent
 from approvals import gated_commands
+from approvals.dispatch_context import DispatchRequest
 from approvals.policies.inputs import PlanPayload
 from db.ids import derive_uuid
 from journal.models import Entry
@@ -53,10 +54,7 @@ class Lane:
     ) -> CommandResult:
         return gated_commands.dispatch_with_policy(
             origin(self.agent, key, lease_epoch=epoch),
-            self.row(effect_key).id,
-            process=process,
-            asked=lambda _tool: intent,
-            preconditions=None,
+            DispatchRequest(self.row(effect_key).id, process, lambda _tool: intent),
         )
 
     def acknowledge(
@@ -87,9 +85,7 @@ class Lane:
         )
 
     def supersede(self, effect_key: str) -> CommandResult:
-        return commands.supersede_effect(
-            origin(self.agent), self.row(effect_key).id, gated_commands.classify_observation
-        )
+        return gated_commands.supersede_with_gates(origin(self.agent), self.row(effect_key).id)
 
     def hears(
         self,

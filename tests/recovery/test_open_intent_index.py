@@ -31,7 +31,7 @@ def test_the_guard_of_open_intents_reads_by_its_index(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(raw_sql, "fetch_rows", kept)
     identity = uuid.uuid4()
-    commands._related(identity, Plan(identity, "e", "t", "v1:0", {}))
+    commands._load_related(identity, Plan(identity, "e", "t", "v1:0", {}))
     assert any("effect_open_intent" in line for line in asked), asked
     assert not any(line.startswith("SCAN") for line in asked), asked
 
