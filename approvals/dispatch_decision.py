@@ -75,7 +75,7 @@ _PERMISSION_NEEDED: Final = Refusal(
     "The effect now needs approval. Plan it again to request it.",
     "requirement_changed",
 )
-WITHDRAWN: Final = Grant("held", "revoked")
+WITHDRAWN: Final = Grant("none", "revoked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def decide_permission_use(
     """
     refusal = _find_common_refusal(request, context, use)
     if refusal is _SESSION_DENIED and use.denied_gate is not None:
-        grant = Grant("refused", "ruling", use.denied_gate.hex)
+        grant = Grant("denied", "ruling", use.denied_gate.hex)
         return PermissionDecision(refusal, grant, revokes_gate=use.gate is not None)
     if refusal is not None:
         return PermissionDecision(refusal)

@@ -77,12 +77,12 @@ def decide_plan(context: PermissionContext) -> PlanDecision:
     if not context.asks_permission:
         return PlanDecision(columns)
     if context.denied_gate is not None:
-        return PlanDecision(columns, Grant("refused", "ruling", context.denied_gate.hex))
+        return PlanDecision(columns, Grant("denied", "ruling", context.denied_gate.hex))
     if evaluation is None or evaluation.policy.mode == "observe":
         return PlanDecision(columns, Grant("granted", "observe"))
     if not evaluation.is_asking:
         is_allowed = evaluation.decision.outcome == "allow"
-        return PlanDecision(columns, Grant("granted" if is_allowed else "refused", "policy"))
+        return PlanDecision(columns, Grant("granted" if is_allowed else "denied", "policy"))
     exemption = context.exemption
     if exemption is not None:
         grant = Grant("granted", "exemption", exemption.id.hex, exemption.ends_at_us)

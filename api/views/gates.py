@@ -85,7 +85,7 @@ def get_gate(request: HttpRequest, gate: UUID | str) -> HttpResponseBase:
         call, since, parse_whole_number(params, "wait", 0, MAX_LONG_POLL_S, least=0)
     )
     (body,) = state.bodies
-    tag = f'"{body["version"]}-{body["status"]}{"-held" if body["held"] else ""}"'
+    tag = f'"{body["version"]}-{body["status"]}{"-stopped" if body["stopped"] else ""}"'
     unchanged = tag in request.META.get("HTTP_IF_NONE_MATCH", "")
     response = HttpResponse(status=304) if unchanged else build_json_response(200, body)
     response["ETag"] = tag

@@ -74,7 +74,7 @@ def settle_permission(row: EffectRow, now: int) -> Gate | None:
         settle_gate(row, gate, now)
         return gate if gate.status == "approved" else None
     elif row.permission == "granted" and permissions.is_permission_expired(row, now):
-        permissions.change_permission(row, Grant("held", "expired_unused"), now)
+        permissions.change_permission(row, Grant("none", "expired_unused"), now)
     return None
 
 

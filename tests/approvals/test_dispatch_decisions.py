@@ -39,7 +39,7 @@ NOW: Final = 1_000_000_000_000_000
 S: Final = 1_000_000
 SESSION, EFFECT, GATE, DENIED, AGENT, OTHER, PROJECT = (UUID(int=number) for number in range(1, 8))
 USED, NEWER = (Exemption(id=UUID(int=number), ends_at_us=NOW + 5 * S) for number in (11, 12))
-WITHDRAWN: Final = Grant("held", "revoked")
+WITHDRAWN: Final = Grant("none", "revoked")
 REQUEST: Final = DispatchRequest(EFFECT, "p-1", lambda _tool: "v1:1")
 POLICY: Final = evaluation("allow").policy
 ENFORCED: Final = CommandContext(POLICY)
@@ -245,11 +245,11 @@ REUSE: Final = AttemptContext(verdict=SAME_KEY, reuse=PermissionUse())
 @pytest.mark.parametrize(
     ("request_", "loaded", "attempt", "code", "withdraws"),
     [
-        (REQUEST, context("held", ""), AttemptContext(), "NO_PERMISSION", False),
+        (REQUEST, context("none", ""), AttemptContext(), "NO_PERMISSION", False),
         (REQUEST, context("pending"), AttemptContext(), "GATE_PENDING", False),
         (REQUEST, context("denied", "ruling"), AttemptContext(), "GATE_DENIED", False),
         (REQUEST, context("denied", "expired"), AttemptContext(), "GATE_EXPIRED", False),
-        (REQUEST, context("held", "expired_unused"), AttemptContext(), "GATE_GONE", False),
+        (REQUEST, context("none", "expired_unused"), AttemptContext(), "GATE_GONE", False),
         (REQUEST, context(state="superseded"), AttemptContext(), "WRONG_STATE", False),
         (
             REQUEST, context(), AttemptContext(has_open_compensation=True), "COMPENSATION_OPEN",
