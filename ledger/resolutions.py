@@ -126,9 +126,9 @@ def record_resolution(
 ) -> ResolutionResult:
     """Record a person's resolution of the last attempt. Must run inside a transaction.
 
-    Refusals: stale_view (the effect changed since the page was made), not_asked, insist,
-    rationale_required, reference, own_password. Raises LookupError when the project has no such
-    effect.
+    Refusals: own_password, stale_view (the effect changed since the page was made), not_asked,
+    answer, insist, rationale_required, reference, evidence. Raises LookupError when the project has
+    no such effect.
     """
     row = writer.load_effects([effect]).get(effect)
     if row is None or row.project_id != project:
@@ -139,14 +139,13 @@ def record_resolution(
         return ResolutionResult(row, Refusal("not_asked", IMPORTED_EFFECT))
     if not has_own_password(user):
         return ResolutionResult(row, Refusal("own_password", OWN_PASSWORD_REQUIRED_TEXT))
-    case, decision = evaluate_effect(stored, now)
-    refusal = _check_resolution(
-        row, resolution, evaluate_prompt(case, decision, row.deadline_us, now)
-    )
+    case, verdict = evaluate_effect(stored, now)
+    prompt = evaluate_prompt(case, verdict, row.deadline_us, now)
+    refusal = decide_resolution(row.version, prompt, resolution)
     if refusal is not None:
         return ResolutionResult(row, refusal)
     attempts = load_attempts([effect]).get(effect, {})
-    position = _record(row, resolution, decision, user, now)
+    position = _record(row, resolution, verdict, user, now)
     _apply_resolution(row, attempts, position, resolution, now)
     return ResolutionResult(row, None, position)
 
@@ -215,26 +214,25 @@ def _from_entry(entry: Any) -> Resolution:
     )
 
 
-def _check_resolution(
-    row: EffectRow, resolution: ResolutionInput, prompt: ResolvePrompt
+def decide_resolution(
+    version: int, prompt: ResolvePrompt, resolution: ResolutionInput
 ) -> Refusal | None:
-    if row.version != resolution.seen_version:
+    """Return why `resolution` of an effect with `version` is refused, or None. Pure."""
+    if version != resolution.seen_version:
         return Refusal(
             "stale_view",
-            "The effect changed since this page was loaded. Review the changes, then answer.",
+            "The effect changed after this page was loaded. Check the changes, then answer.",
         )
     if prompt.refused:
         return Refusal("not_asked", prompt.refused)
     if resolution.answer not in prompt.only:
-        return Refusal(
-            "not_asked", f"This answer does not apply. Choose {' or '.join(prompt.only)}."
-        )
+        return Refusal("answer", "Choose one of the answers.")
     if prompt.against and not resolution.insists:
-        return Refusal("insist", f"{prompt.against} Confirm that you answer anyway, or wait.")
-    return check_resolution_texts(resolution)
+        return Refusal("insist", f"{prompt.against} Tick “Record my answer anyway”, or wait.")
+    return _check_texts(resolution)
 
 
-def check_resolution_texts(resolution: ResolutionInput) -> Refusal | None:
+def _check_texts(resolution: ResolutionInput) -> Refusal | None:
     """Return the refusal of an invalid rationale, reference or evidence, if any."""
     if not MIN_RATIONALE <= len(resolution.rationale) <= MAX_RATIONALE:
         sentence = (

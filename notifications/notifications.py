@@ -19,7 +19,7 @@ from accounts.models import Membership
 from approvals.gates import deadlines
 from approvals.gates.states import RISKS
 from approvals.models import Gate, Vote
-from approvals.voting import votes
+from approvals.voting.eligibility import check_eligibility
 from db import job_heartbeats
 from db.clock import now_us
 from db.text import to_column_text
@@ -339,8 +339,7 @@ def _has_eligible_view(gate: Gate) -> bool:
     names = set(looks.values_list("actor", flat=True))
     people = Membership.objects.filter(project=gate.project_id, user__person__pseudonym__in=names)
     return any(
-        votes.check_eligibility(gate, person).refusal is None
-        for person in people.select_related("user")
+        check_eligibility(gate, person).refusal is None for person in people.select_related("user")
     )
 
 

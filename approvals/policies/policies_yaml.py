@@ -15,11 +15,11 @@ from yaml.nodes import Node, ScalarNode
 
 from accounts.models import REF_CLASSES
 from approvals.gates import states
-from approvals.policies import yaml_reader
 from approvals.policies.predicates import ARGUMENT_OPERATORS, ORDER_OPERATORS
 from approvals.policies.requirement import DEFAULT_REQUIREMENT, REQUEST_PARTIES, Requirement
 from approvals.policies.working_hours import WEEKDAYS, parse_clock_time
-from approvals.policies.yaml_reader import DocumentError, make_document_error
+from db import yaml_reader
+from db.yaml_reader import DocumentError, make_document_error
 from ledger.states import REVERSIBILITIES
 
 __all__ = ["DocumentError", "parse_policies"]

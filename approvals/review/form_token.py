@@ -1,23 +1,25 @@
-"""Signed token of what a reviewer's page showed, and its access record."""
+"""The vote form: the signed token of what a reviewer's page showed, and its access record."""
 
 from typing import Final, NamedTuple
 
 import orjson
-from django.core import signing
 from django.db import transaction
 
 from accounts.models import Membership
 from accounts.people import ensure_pseudonym
+from approvals.confirmation import AnswerForm
 from approvals.models import Gate, Vote
 from approvals.review.card import Card
-from approvals.voting.votes import ShownGate
+from approvals.voting.votes import MAX_VOTE_REASON, ShownGate
 from db.clock import now_us
 from journal import entries
 from journal.entries import SYSTEM_SOURCE
 from journal.models import Entry
 
-_SALT: Final = "gatebook.shown"
-_MAX_AGE_S: Final = 12 * 3600  # the length of a sign-in
+TICK_NAMES: Final = ("hidden_seen", "all_read")
+VOTE_FORM: Final = AnswerForm(
+    "vote", ("answer", "reason", "seen", *TICK_NAMES), MAX_VOTE_REASON + 1, ("from", "list")
+)
 
 
 class PageSnapshot(NamedTuple):
@@ -41,7 +43,7 @@ def sign_gate_snapshot(gate: Gate, membership: Membership, card: Card, votes: in
         gate.decide_by_us,
         votes,
     ]
-    return signing.dumps(value, salt=_salt(membership))
+    return VOTE_FORM.sign_page(value, membership)
 
 
 def verify_gate_snapshot(token: str, gate: Gate, membership: Membership) -> PageSnapshot | None:
@@ -49,9 +51,8 @@ def verify_gate_snapshot(token: str, gate: Gate, membership: Membership) -> Page
 
     Returns None for a token that is forged, too old, another user's or another gate's.
     """
-    try:
-        value = signing.loads(token, salt=_salt(membership), max_age=_MAX_AGE_S)
-    except signing.BadSignature:
+    value = VOTE_FORM.verify_page(token, membership)
+    if value is None:
         return None
     seen = PageSnapshot(value[0], ShownGate(*value[1:6]), *value[6:])
     return seen if seen.gate == gate.id.hex else None
@@ -103,7 +104,3 @@ def record_gate_view(gate: Gate, membership: Membership) -> None:
             effect=gate.effect_id,
             subject=gate.id,
         )
-
-
-def _salt(membership: Membership) -> str:
-    return f"{_SALT}.{membership.user_id}.{membership.project_id.hex}"

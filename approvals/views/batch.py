@@ -21,9 +21,11 @@ from approvals.inbox import rows as inbox_rows
 from approvals.models import Gate, Vote
 from approvals.policies import inputs
 from approvals.review import card, form_token
+from approvals.review.form_token import VOTE_FORM
 from approvals.views.inbox import GATE_RELATIONS
-from approvals.views.vote import MAX_FIELD, run_vote
+from approvals.views.vote import run_vote
 from approvals.voting import votes as voting_votes
+from approvals.voting.eligibility import load_current_requirement
 from db.clock import now_us
 from ledger import stops as ledger_stops
 
@@ -90,7 +92,7 @@ def _load_kept(request: MemberRequest) -> dict[str, Any]:
 
 
 def _store_kept(request: MemberRequest, ids: list[str], reason: str) -> None:
-    request.session[_SESSION_KEY] = {"ids": ids, "reason": reason[:MAX_FIELD]}
+    request.session[_SESSION_KEY] = {"ids": ids, "reason": reason[: VOTE_FORM.max_characters]}
 
 
 def _load_chosen(request: MemberRequest) -> list[Gate]:
@@ -122,7 +124,7 @@ def _why_not_together(chosen: list[Gate]) -> str:
     if not all(
         inbox_rows.is_batchable(
             inputs.compute_current_severity(gate),
-            voting_votes.load_current_requirement(gate).step_up,
+            load_current_requirement(gate).step_up,
         )
         for gate in chosen
     ):

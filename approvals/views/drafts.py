@@ -1,23 +1,19 @@
-"""Drafts of answers, kept in the session until they are recorded or refused.
+"""Drafts of votes on a gate page: the kept reason, the ticks that still hold, the list's filters.
 
-A draft holds the fields of the form (`FIELD_NAMES`), so that they survive the confirm page and an
-extension of the deadline. A draft without an `answer` has no confirm page.
+A draft without an `answer` has no confirm page.
 """
 
-import hashlib
 from typing import Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
-import orjson
 from django.http import HttpRequest, QueryDict
 
 from accounts.access import MemberRequest
 from approvals.models import Gate
 from approvals.review import form_token
 from approvals.review.card import Card
+from approvals.review.form_token import TICK_NAMES, VOTE_FORM
 
-TICK_NAMES: Final = ("hidden_seen", "all_read")
-FIELD_NAMES: Final = ("answer", "reason", "seen", *TICK_NAMES, "from", "list")
 FILTER_NAMES: Final = ("state", "risk", "repo")
 
 
@@ -28,34 +24,22 @@ class AnswerDraft(NamedTuple):
     ticked: frozenset[str]
 
 
-def draft_key(gate: Gate) -> str:
-    """Return the session key of the draft for `gate`."""
-    return f"answer:{gate.id.hex}"
-
-
 def keep_reason(request: MemberRequest, gate: Gate, reason: str) -> None:
     """Keep only the reason of a refused answer; an empty reason removes the draft."""
-    request.session.pop(draft_key(gate), None)
+    VOTE_FORM.discard_draft(request, gate.id)
     if reason.strip():
-        request.session[draft_key(gate)] = dict.fromkeys(FIELD_NAMES, "") | {"reason": reason}
+        draft = dict.fromkeys(VOTE_FORM.fields, "") | {"reason": reason}
+        VOTE_FORM.store_draft(request, gate.id, draft)
 
 
 def kept_reason(request: MemberRequest, gate: Gate) -> str:
     """Return the kept reason."""
-    draft: dict[str, str] = request.session.get(draft_key(gate)) or {}
-    return draft.get("reason", "")
+    return (VOTE_FORM.load_draft(request, gate.id) or {}).get("reason", "")
 
 
-def draft_digest(draft: dict[str, str]) -> str:
-    """Hash an answer, to tell it from others on the same gate, as 64 hex characters."""
-    return hashlib.sha256(
-        orjson.dumps([draft[name] for name in ("answer", "reason", "seen", *TICK_NAMES)])
-    ).hexdigest()
-
-
-def load_draft(request: MemberRequest, gate: Gate, card: Card) -> AnswerDraft:
+def load_initial_values(request: MemberRequest, gate: Gate, card: Card) -> AnswerDraft:
     """Return the kept draft. Ticks count only for the card they were made on."""
-    draft = request.session.get(draft_key(gate))
+    draft = VOTE_FORM.load_draft(request, gate.id)
     if draft is None:
         return AnswerDraft("", frozenset())
     shown = form_token.verify_gate_snapshot(draft["seen"], gate, request.membership)

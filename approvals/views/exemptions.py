@@ -1,6 +1,5 @@
 """Exemption pages: list, grant, confirm, revoke."""
 
-import hmac
 from typing import Any, Final
 from uuid import UUID
 
@@ -12,11 +11,10 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_safe
 
 from accounts.access import MemberRequest, has_role, member_required, role_required
-from approvals import exemptions
+from approvals import confirmation, exemptions
 from approvals.gates.states import STEP_UPS
 from approvals.models import Exemption
 from approvals.policies import policies
-from approvals.voting import reauthentication
 from db.clock import now_us
 from db.errors import ChangeRefused
 from sessions.models import Session
@@ -195,19 +193,13 @@ def _check_step_up(request: MemberRequest, code: str) -> dict[str, str] | None:
     """
     if "code" not in request.POST:
         return {}
-    if not hmac.compare_digest(request.POST["code"].strip().lower().encode(), code.encode()):
-        return {"code": reauthentication.WRONG_CODE}
-    if reauthentication.is_recently_proved(request) or reauthentication.check_password(
-        request, request.POST.get("password", "")
-    ):
-        return None
-    return {"password": reauthentication.WRONG_PASSWORD}
+    return confirmation.check_step_up(request, STEP_UPS[-1], code) or None
 
 
 def _step_up_values(request: MemberRequest) -> dict[str, Any]:
     return {
         "step_up": STEP_UPS[-1],
-        "password_at_us": reauthentication.password_given_at_us(request),
+        "password_at_us": confirmation.password_given_at_us(request),
     }
 
 
@@ -217,7 +209,7 @@ def _render_confirm(
     context |= {
         "code": code,
         "errors": errors,
-        "password": not reauthentication.is_recently_proved(request),
+        "password": not confirmation.is_recently_proved(request),
     }
     return render(
         request, "approvals/confirm_exemption.html", context, status=422 if errors else 200

@@ -23,7 +23,7 @@ from approvals.policies import inputs
 from approvals.review import card, form_token, similar, warnings
 from approvals.review import context as review_context
 from approvals.views import drafts
-from approvals.voting import votes as voting_votes
+from approvals.voting.eligibility import check_eligibility, load_current_requirement
 from db.clock import now_us
 from ledger import resolutions, same_calls, violations
 from ledger.resolutions import Resolution
@@ -165,10 +165,10 @@ def gate_context(
     plan = inputs.load_plan_body(gate.plan_position)
     shown = card.build_card(gate, plan)
     votes = review_context.load_votes(gate, shown.sha256)
-    eligibility = voting_votes.check_eligibility(gate, request.membership)
+    eligibility = check_eligibility(gate, request.membership)
     own_vote = next((cast for cast in votes if cast.vote.user_id == request.user.pk), None)
-    requirement = voting_votes.load_current_requirement(gate)
-    draft = drafts.load_draft(request, gate, shown)
+    requirement = load_current_requirement(gate)
+    draft = drafts.load_initial_values(request, gate, shown)
     now = now_us()
     approvals = sum(cast.vote.answer == "approve" and not cast.uncounted for cast in votes)
     may_rule = has_role(request.membership, "reviewer")

@@ -2,12 +2,11 @@
 
 Every vote is a POST with a signed token of what the page showed. It ends in a redirect, or in a
 page that shows what changed. A vote that needs a step-up, or comes from a page without script,
-goes through the confirm page. The draft is kept in the user's session until then.
+goes through the confirm page. `approvals/confirmation.py` keeps its draft until then.
 """
 
-import hmac
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from django.contrib import messages
@@ -17,23 +16,22 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from accounts.access import MemberRequest, role_required
-from approvals import labels
+from approvals import confirmation, labels
 from approvals.gates import gates
 from approvals.gates.states import VOTE_ANSWERS
 from approvals.inbox import queries
 from approvals.models import Gate
+from approvals.policies.engine import Requirement
 from approvals.review import card, form_token
-from approvals.review.form_token import PageSnapshot
+from approvals.review.form_token import TICK_NAMES, VOTE_FORM, PageSnapshot
 from approvals.views import drafts
 from approvals.views.inbox import gate_context, load_gate_of_request
-from approvals.voting import reauthentication, votes
+from approvals.voting import votes
+from approvals.voting.eligibility import load_current_requirement
 from approvals.voting.votes import VoteResult
 from db import retry
 from web.untrusted_text import format_markup
 
-MAX_FIELD: Final = (
-    votes.MAX_VOTE_REASON + 1
-)  # one character more than rulings accepts, so that it refuses
 STALE_VOTE_FORM: Final = (
     "stale_view",
     "This form is not yours or is older than 12 hours. Review the request below, then answer.",
@@ -44,12 +42,7 @@ CHANGED_GATE: Final = (
 )
 VOTE_DRAFT_GONE: Final = (
     "stale_view",
-    "This draft was already submitted or discarded in another tab. "
-    "The page below shows what is recorded.",
-)
-OTHER_DRAFT: Final = (
-    "Nothing was recorded. You began another answer after this page, perhaps in a second window. "
-    "Your latest answer is shown here."
+    f"{confirmation.DRAFT_GONE} The page below shows what is recorded.",
 )
 HIDDEN_NOT_SEEN: Final = (
     "not_seen",
@@ -59,6 +52,25 @@ LINES_NOT_READ: Final = (
     "not_seen",
     "To approve, tick that you have read all lines.",
 )
+
+
+class DraftContext(NamedTuple):
+    """A draft and what decides whether its form is acceptable now.
+
+    `shown` is None if the token of the page is not valid. `ended` is why the gate takes no votes.
+    """
+
+    gate: Gate
+    draft: dict[str, str]
+    shown: PageSnapshot | None
+    card: card.Card
+    requirement: Requirement
+    ended: tuple[str, str] | None
+
+    @property
+    def step_up(self) -> str:
+        """The step-up that the answer needs; only approvals need any."""
+        return self.requirement.step_up if self.draft["answer"] == "approve" else "none"
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -71,14 +83,14 @@ def vote_page(request: MemberRequest, gate: UUID) -> HttpResponse:
     gate_row = load_gate_of_request(request, gate)
     if request.method != "POST":
         return redirect("gate", gate=gate_row.id)
-    draft = _read_draft(request)
-    refused = _validate_draft(request, gate_row, draft)
-    if refused is not None:
-        return refused
-    if not request.POST.get("settled") or _required_step_up(gate_row, draft) != "none":
-        request.session[drafts.draft_key(gate_row)] = draft
+    context = load_draft_context(request, gate_row, VOTE_FORM.read_draft(request))
+    refusal = decide_vote_draft(context)
+    if refusal is not None:
+        return _render_draft_refusal(request, context, refusal)
+    if not request.POST.get("settled") or context.step_up != "none":
+        VOTE_FORM.store_draft(request, gate_row.id, context.draft)
         return redirect("gate_confirm", gate=gate_row.id)
-    return _record_vote(request, gate_row, draft, "none")
+    return _record_vote(request, context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -86,27 +98,26 @@ def vote_page(request: MemberRequest, gate: UUID) -> HttpResponse:
 def confirm_vote_page(request: MemberRequest, gate: UUID) -> HttpResponse:
     """Show what would run and ask to confirm, with code and password if required."""
     gate_row = load_gate_of_request(request, gate)
-    draft = request.session.get(drafts.draft_key(gate_row))
+    draft = VOTE_FORM.load_draft(request, gate_row.id)
     if draft is None or not draft["answer"]:  # no draft, or only a kept reason
-        return (
-            redirect("gate", gate=gate_row.id)
-            if request.method != "POST"
-            else render_refusal(request, gate_row.id, VOTE_DRAFT_GONE)
-        )
+        if request.method != "POST":
+            return redirect("gate", gate=gate_row.id)
+        return render_refusal(request, gate_row.id, VOTE_DRAFT_GONE)
+    context = load_draft_context(request, gate_row, draft)
+    refusal = decide_vote_draft(context)
     if request.method != "POST":
-        return (
-            _validate_draft(request, gate_row, draft) if gate_row.status != "pending" else None
-        ) or _render_confirm(request, gate_row, draft, {})
-    if request.POST.get("seen_draft", "") != drafts.draft_digest(draft):
-        return _render_confirm(request, gate_row, draft, {}, other=OTHER_DRAFT)
-    refused = _validate_draft(request, gate_row, draft)
-    if refused is not None:
-        return refused
-    step_up = _required_step_up(gate_row, draft)
-    errors = _check_step_up(request, gate_row, step_up)
+        # A changed request is refused after the POST: the confirm page shows what would run now.
+        if refusal is not None and gate_row.status != "pending":
+            return _render_draft_refusal(request, context, refusal)
+        return _render_confirm(request, context)
+    if not VOTE_FORM.is_shown_draft(request, draft):
+        return _render_confirm(request, context, other=True)
+    if refusal is not None:
+        return _render_draft_refusal(request, context, refusal)
+    errors = confirmation.check_step_up(request, context.step_up, _code(gate_row))
     if errors:
-        return _render_confirm(request, gate_row, draft, errors)
-    return _record_vote(request, gate_row, draft, step_up)
+        return _render_confirm(request, context, errors=errors)
+    return _record_vote(request, context)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -116,7 +127,7 @@ def extend_page(request: MemberRequest, gate: UUID) -> HttpResponse:
     gate_row = load_gate_of_request(request, gate)
     if request.method != "POST":
         return redirect("gate", gate=gate_row.id)
-    draft = _read_draft(request) | {"answer": ""}
+    draft = VOTE_FORM.read_draft(request) | {"answer": ""}
     outcome = run_vote(lambda: votes.extend_deadline(gate_row, request.membership))
     if outcome.refusal is not None:
         return render_refusal(
@@ -127,7 +138,7 @@ def extend_page(request: MemberRequest, gate: UUID) -> HttpResponse:
             ticked=_ticked_names(draft),
         )
     if draft["reason"] or _ticked_names(draft):
-        request.session[drafts.draft_key(gate_row)] = draft
+        VOTE_FORM.store_draft(request, gate_row.id, draft)
     messages.success(request, "Extended by 15 minutes.")
     if request.POST.get("from") == "inbox":
         return redirect(f"{_list_url(request.POST.get('list', ''))}open={gate_row.id}")
@@ -150,7 +161,7 @@ def revoke_page(request: MemberRequest, gate: UUID) -> HttpResponse:
     outcome = run_vote(lambda: votes.revoke_approval(gate_row, request.membership, reason))
     if outcome.refusal is not None:
         return render_refusal(request, gate_row.id, outcome.refusal, reason=reason)
-    request.session.pop(drafts.draft_key(gate_row), None)
+    VOTE_FORM.discard_draft(request, gate_row.id)
     messages.success(request, "Approval revoked. The agent is informed at its next request.")
     return redirect("gate", gate=gate_row.id)
 
@@ -166,8 +177,8 @@ def render_refusal(
     refused: tuple[str, str],
     *,
     reason: str = "",
-    differences: Any = (),
-    ticked: Any = (),
+    differences: Sequence[tuple[str, str, str]] = (),
+    ticked: Sequence[str] = (),
 ) -> HttpResponse:
     """Render the current gate page with refusal, differences and typed reason.
 
@@ -176,122 +187,116 @@ def render_refusal(
     gate_row = load_gate_of_request(request, gate)
     if refused is not VOTE_DRAFT_GONE:  # sent without a reason
         drafts.keep_reason(request, gate_row, reason)
-    more = {"refused": refused, "differences": differences, "reason": reason, "ticked": ticked}
+    more: dict[str, Any] = {
+        "refused": refused,
+        "differences": differences,
+        "reason": reason,
+        "ticked": ticked,
+    }
     return render(
         request, "approvals/gate.html", gate_context(request, gate_row, **more), status=409
     )
 
 
-def _validate_draft(
-    request: MemberRequest, gate: Gate, draft: dict[str, str]
-) -> HttpResponse | None:
-    """Refuse an answer that fails a check of its form: token, ticks, missing reason."""
-    shown = form_token.verify_gate_snapshot(draft["seen"], gate, request.membership)
-    refused, differences = None, []
-    now = card.build_card(gate)
-    if shown is None or draft["answer"] not in VOTE_ANSWERS:
-        refused = STALE_VOTE_FORM
-    elif gate.status != "pending":
-        # Refuse before asking for code and password: people who give them expect a recorded vote.
-        refused = votes.explain_ended_gate(gate)
-    elif gate.status == "pending" and _is_stale(shown, gate, now):
-        refused, differences = CHANGED_GATE, form_token.diff_snapshot(shown, gate, now)
-    elif draft["answer"] == "approve" and now.hidden and not draft["hidden_seen"]:
-        refused = HIDDEN_NOT_SEEN
-    elif draft["answer"] == "approve" and now.long and not draft["all_read"]:
-        refused = LINES_NOT_READ
-    elif (
-        gate.status == "pending"
-        and not draft["reason"].strip()
-        and votes.needs_reason(gate, draft["answer"])
-    ):
-        refused = (
-            "rationale_required",
-            f"Add a reason to {labels.VOTE_ANSWER_LABELS[draft['answer']][1].lower()}.",
-        )
-    if refused is None:
-        return None
-    ticked = () if refused in (STALE_VOTE_FORM, CHANGED_GATE) else _ticked_names(draft)
-    return render_refusal(
-        request, gate.id, refused, reason=draft["reason"], differences=differences, ticked=ticked
+def load_draft_context(request: MemberRequest, gate: Gate, draft: dict[str, str]) -> DraftContext:
+    """Load what decides whether a draft is acceptable, as of now and without locks."""
+    return DraftContext(
+        gate=gate,
+        draft=draft,
+        shown=form_token.verify_gate_snapshot(draft["seen"], gate, request.membership),
+        card=card.build_card(gate),
+        requirement=load_current_requirement(gate),
+        ended=votes.explain_ended_gate(gate) if gate.status != "pending" else None,
     )
 
 
-def _read_draft(request: MemberRequest) -> dict[str, str]:
-    """Return the submitted fields of the form."""
-    return {name: request.POST.get(name, "")[:MAX_FIELD] for name in drafts.FIELD_NAMES}
+def decide_vote_draft(context: DraftContext) -> tuple[str, str] | None:
+    """Refuse a draft that fails a check of its form: token, ticks, missing reason. Pure.
+
+    A draft about an ended gate is refused before the step-up: people who give code and password
+    expect a recorded vote.
+    """
+    gate, draft, shown, current_card, requirement, ended = context
+    if shown is None or draft["answer"] not in VOTE_ANSWERS:
+        return STALE_VOTE_FORM
+    if ended is not None:
+        return ended
+    page = shown.shown
+    if (page.version, page.digest, page.card_sha256) != (
+        gate.version,
+        gate.digest,
+        current_card.sha256,
+    ):
+        return CHANGED_GATE
+    if draft["answer"] == "approve" and current_card.hidden and not draft["hidden_seen"]:
+        return HIDDEN_NOT_SEEN
+    if draft["answer"] == "approve" and current_card.long and not draft["all_read"]:
+        return LINES_NOT_READ
+    if not draft["reason"].strip() and votes.is_reason_required(requirement, draft["answer"]):
+        label = labels.VOTE_ANSWER_LABELS[draft["answer"]][1].lower()
+        return "rationale_required", f"Add a reason to {label}."
+    return None
+
+
+def _render_draft_refusal(
+    request: MemberRequest, context: DraftContext, refusal: tuple[str, str]
+) -> HttpResponse:
+    """Render the refusal of a draft, with what changed; ticks count only for the same page."""
+    differences = (
+        form_token.diff_snapshot(context.shown, context.gate, context.card)
+        if refusal is CHANGED_GATE and context.shown is not None
+        else ()
+    )
+    return render_refusal(
+        request,
+        context.gate.id,
+        refusal,
+        reason=context.draft["reason"],
+        differences=differences,
+        ticked=() if refusal in (STALE_VOTE_FORM, CHANGED_GATE) else _ticked_names(context.draft),
+    )
 
 
 def _ticked_names(draft: dict[str, str]) -> list[str]:
-    return [name for name in drafts.TICK_NAMES if draft[name]]
+    return [name for name in TICK_NAMES if draft[name]]
 
 
-def _is_stale(shown: PageSnapshot, gate: Gate, now: card.Card) -> bool:
-    page = shown.shown
-    return (page.version, page.digest, page.card_sha256) != (gate.version, gate.digest, now.sha256)
-
-
-def _required_step_up(gate: Gate, draft: dict[str, str]) -> str:
-    """Return the step-up this answer needs; only approvals need any."""
-    return votes.load_current_requirement(gate).step_up if draft["answer"] == "approve" else "none"
-
-
-def _check_step_up(request: MemberRequest, gate: Gate, step_up: str) -> dict[str, str]:
-    """Return what is wrong with code or password, by field; the code is checked first."""
-    if step_up == "none":
-        return {}
-    code = request.POST.get("code", "").strip().lower()
-    if step_up == "typed_digest" and not hmac.compare_digest(
-        code.encode(), card.confirmation_code(gate.effect.intent_digest).encode()
-    ):
-        return {"code": reauthentication.WRONG_CODE}
-    if reauthentication.is_recently_proved(request) or reauthentication.check_password(
-        request, request.POST.get("password", "")
-    ):
-        return {}
-    return {"password": reauthentication.WRONG_PASSWORD}
+def _code(gate: Gate) -> str:
+    return card.confirmation_code(gate.effect.intent_digest)
 
 
 def _render_confirm(
     request: MemberRequest,
-    gate: Gate,
-    draft: dict[str, str],
-    errors: dict[str, str],
+    context: DraftContext,
     *,
-    other: str = "",
+    errors: dict[str, str] | None = None,
+    other: bool = False,
 ) -> HttpResponse:
-    """Render the confirm page.
-
-    It names its draft, since a second window may begin another.
-    """
-    step_up = _required_step_up(gate, draft)
-    gate_url = reverse("gate", args=[gate.id])
-    context = {
-        "gate": gate,
-        "effect": gate.effect,
-        "card": card.build_card(gate),
-        "draft": draft,
-        "verb": labels.VOTE_ANSWER_LABELS[draft["answer"]][1],
-        "typing": step_up == "typed_digest",
-        "password": step_up != "none" and not reauthentication.is_recently_proved(request),
-        "code": card.confirmation_code(gate.effect.intent_digest),
-        "back": f"{_list_url(draft['list'])}open={gate.id}"
-        if draft["from"] == "inbox"
-        else gate_url,
-        "errors": errors,
-        "typed": request.POST.get("code", "")[:8] if not other else "",
-        "digest": drafts.draft_digest(draft),
-        "other": other,
-    }
-    return render(
-        request, "approvals/confirm.html", context, status=409 if other else 422 if errors else 200
+    gate, draft = context.gate, context.draft
+    return confirmation.render_confirm_page(
+        request,
+        "approvals/confirm.html",
+        VOTE_FORM,
+        draft,
+        context.step_up,
+        _code(gate),
+        {
+            "gate": gate,
+            "effect": gate.effect,
+            "card": context.card,
+            "verb": labels.VOTE_ANSWER_LABELS[draft["answer"]][1],
+            "back": f"{_list_url(draft['list'])}open={gate.id}"
+            if draft["from"] == "inbox"
+            else reverse("gate", args=[gate.id]),
+        },
+        errors=errors,
+        other=other,
     )
 
 
-def _record_vote(
-    request: MemberRequest, gate: Gate, draft: dict[str, str], step_up: str
-) -> HttpResponse:
-    shown = form_token.verify_gate_snapshot(draft["seen"], gate, request.membership)
+def _record_vote(request: MemberRequest, context: DraftContext) -> HttpResponse:
+    """Cast the vote of an accepted draft, and answer with the next request or the refusal."""
+    gate, draft, shown, step_up = context.gate, context.draft, context.shown, context.step_up
     if shown is None:
         return render_refusal(request, gate.id, STALE_VOTE_FORM, reason=draft["reason"])
     next_gate = queries.find_next_gate(request.membership, gate)
@@ -303,12 +308,12 @@ def _record_vote(
             draft["reason"],
             shown.shown,
             step_up=step_up,
-            password_at_us=reauthentication.password_given_at_us(request)
+            password_at_us=confirmation.password_given_at_us(request)
             if step_up != "none"
             else None,
         )
     )
-    request.session.pop(drafts.draft_key(gate), None)
+    VOTE_FORM.discard_draft(request, gate.id)
     if outcome.refusal is not None:
         now = load_gate_of_request(request, gate.id)
         differences = (
@@ -319,6 +324,14 @@ def _record_vote(
         return render_refusal(
             request, gate.id, outcome.refusal, reason=draft["reason"], differences=differences
         )
+    return redirect_to_next_gate(request, context, outcome, next_gate)
+
+
+def redirect_to_next_gate(
+    request: MemberRequest, context: DraftContext, outcome: VoteResult, next_gate: UUID | None
+) -> HttpResponse:
+    """Report the recorded vote, and go to the next request of the list or back to the gate."""
+    gate, draft = context.gate, context.draft
     position = outcome.vote.position if outcome.vote is not None else 0
     gate_url = reverse("gate", args=[gate.id])
     message = format_markup(

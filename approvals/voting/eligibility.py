@@ -1,9 +1,10 @@
 """Who may vote on a gate, read from the database for every vote."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from django.contrib.auth.models import User
 from django.db.models import Exists, OuterRef, QuerySet
 
 from accounts import teams
@@ -15,6 +16,7 @@ from approvals.policies.engine import Requirement
 from approvals.policies.requirement import REQUEST_PARTIES
 from db.compiled_query import CompiledQuerySet
 from ledger import resolutions
+from ledger.models import Effect
 from ledger.store.rows import EffectRow
 
 
@@ -50,29 +52,56 @@ def _membership_lock_query(membership: UUID) -> "QuerySet[Membership]":
 _MEMBERSHIP_LOCK: Final = CompiledQuerySet(_membership_lock_query, membership=UUID)
 
 
-def check_eligibility(
-    gate: Gate,
-    membership: Membership,
-    requirement: Requirement | None = None,
-    row: EffectRow | None = None,
-) -> Eligibility:
-    """Return whether this person's approval would count.
+@dataclass(frozen=True, slots=True)
+class Voter:
+    """A person and what connects them with a gate, as the database has it now."""
 
-    By their role, the teams or people that the rule names, and interests in the effect.
-    `requirement` is the present one and `row` the effect, if they were read already.
+    user_id: int
+    username: str
+    is_reviewer: bool
+    parties: tuple[int | None, ...]  # at the gate's opening, in the order of REQUEST_PARTIES
+    has_resolved: bool = False  # an earlier attempt of the effect
+    teams: frozenset[str] = frozenset()
+
+
+def check_eligibility(gate: Gate, membership: Membership) -> Eligibility:
+    """Return whether this person's approval would count."""
+    requirement = load_current_requirement(gate)
+    return decide_eligibility(load_voter(gate, membership, requirement, gate.effect), requirement)
+
+
+def load_voter(
+    gate: Gate, membership: Membership, requirement: Requirement, effect: Effect | EffectRow
+) -> Voter:
+    """Load what decides the eligibility of a person. At most two queries.
+
+    Reads no teams of a person who is excluded anyway.
     """
-    if not is_gate_reviewer(gate, membership):
-        return Eligibility(NOT_A_REVIEWER)
-    requirement = load_current_requirement(gate, row) if requirement is None else requirement
     user = membership.user
-    interest = _find_interest(gate, user, requirement, row)
-    if interest:
-        return Eligibility(("self_approval", interest))
+    voter = Voter(
+        user.pk,
+        user.get_username(),
+        is_gate_reviewer(gate, membership),
+        (gate.requester_id, gate.session_owner_id, gate.agent_owner_id),
+    )
+    if voter.is_reviewer and "requester" in requirement.kept_away:
+        voter = replace(voter, has_resolved=resolutions.is_resolved_by(effect, user))
+    if requirement.teams and _find_exclusion(voter, requirement) is None:
+        names = teams.load_team_names(membership.project, user)
+        voter = replace(voter, teams=frozenset(names))
+    return voter
+
+
+def decide_eligibility(voter: Voter, requirement: Requirement) -> Eligibility:
+    """Decide by the person's role, interests in the effect, and the teams or people asked. Pure."""
+    exclusion = _find_exclusion(voter, requirement)
+    if exclusion is not None:
+        return Eligibility(exclusion)
     if not requirement.teams and not requirement.people:
         return Eligibility(None)
-    if user.get_username() in requirement.people:
+    if voter.username in requirement.people:
         return Eligibility(None)
-    shared_teams = sorted(teams.load_team_names(membership.project, user) & set(requirement.teams))
+    shared_teams = sorted(voter.teams & set(requirement.teams))
     if not shared_teams:
         names = ", ".join([*requirement.teams, *requirement.people])
         return Eligibility(("not_eligible", f"Only {names} can approve this request."))
@@ -99,15 +128,14 @@ _RESOLVER_REASON: Final = (
 )
 
 
-def _find_interest(gate: Gate, user: User, requirement: Requirement, row: EffectRow | None) -> str:
-    """Return why this person may not approve: an interest at opening time, or empty."""
-    if "requester" in requirement.kept_away and resolutions.is_resolved_by(
-        gate.effect if row is None else row, user
-    ):
-        return _RESOLVER_REASON
-    return explain_interest(
-        user, requirement, gate.requester_id, gate.session_owner_id, gate.agent_owner_id
-    )
+def _find_exclusion(voter: Voter, requirement: Requirement) -> tuple[str, str] | None:
+    """Return why this person may not approve, whoever is asked: role or interest at opening."""
+    if not voter.is_reviewer:
+        return NOT_A_REVIEWER
+    if voter.has_resolved and "requester" in requirement.kept_away:
+        return "self_approval", _RESOLVER_REASON
+    interest = explain_interest(voter.user_id, requirement, voter.parties)
+    return ("self_approval", interest) if interest else None
 
 
 def _current_parties_query(gate: UUID, user: int) -> Any:
@@ -123,13 +151,15 @@ def _current_parties_query(gate: UUID, user: int) -> Any:
 CURRENT_PARTIES: Final = CompiledQuerySet(_current_parties_query, gate=UUID, user=int)
 
 
-def explain_interest(user: User, requirement: Requirement, *parties: int | None) -> str:
+def explain_interest(user_id: int, requirement: Requirement, parties: Sequence[int | None]) -> str:
     """Return why this person, if one of `parties`, may not approve; else empty.
 
-    `parties` are in the order of PARTIES.
+    `parties` are in the order of REQUEST_PARTIES.
     """
     own_parties = [
-        party for party, user_id in zip(REQUEST_PARTIES, parties, strict=True) if user_id == user.pk
+        party
+        for party, party_id in zip(REQUEST_PARTIES, parties, strict=True)
+        if party_id == user_id
     ]
     return next(
         (_INTEREST_REASONS[party] for party in own_parties if party in requirement.kept_away), ""

@@ -1,10 +1,11 @@
 """The one writer of Vote: what people vote on a gate, and what follows from it.
 
-A vote is bound to what the voter's page showed. Every check runs again with the rows locked; the
-database repeats the most important ones.
+A vote is bound to what the voter's page showed. It is decided with the rows locked, whatever the
+page checked before; the database repeats the most important checks. Read `cast_vote` first: it
+loads a `VoteContext`, decides without the database, and writes the `VoteDecision`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -16,6 +17,7 @@ from django.db import IntegrityError, transaction
 from accounts.models import Membership
 from accounts.people import OWN_PASSWORD_REQUIRED_TEXT, ensure_pseudonym, has_own_password
 from approvals.gates import deadlines, gates
+from approvals.gates.deadlines import LockedGate
 from approvals.gates.states import MAX_DECIDE_WITHIN_S, MIN_REASON_CHARS, STEP_UPS, US, VOTE_ANSWERS
 from approvals.inbox import updates
 from approvals.models import Gate, Vote
@@ -25,21 +27,33 @@ from approvals.voting.eligibility import (
     CURRENT_PARTIES,
     NOT_A_REVIEWER,
     Eligibility,
+    Voter,
+    decide_eligibility,
     explain_interest,
     is_gate_reviewer,
+    load_current_requirement,
+    load_voter,
     lock_membership,
 )
-from approvals.voting.eligibility import check_eligibility as check_eligibility
-from approvals.voting.eligibility import load_current_requirement as load_current_requirement
+from approvals.voting.quorum import ApprovalVote
 from db import raw_sql
 from db.clock import now_us
 from db.ids import new_uuid7
 from journal import entries
-from ledger.store.rows import EffectRow
 from sessions import messages
 
 MAX_VOTE_REASON: Final = 4000
 DEADLINE_EXTENSION_S: Final = 15 * 60
+OWN_PASSWORD_REQUIRED: Final = ("own_password", OWN_PASSWORD_REQUIRED_TEXT)
+_REASON_REQUIRED: Final = (
+    "rationale_required",
+    f"Give a reason of {MIN_REASON_CHARS} to {MAX_VOTE_REASON} characters.",
+)
+_VOTER_CONSTRAINTS: Final = (
+    "gate_is_approved_by_its_quorum",
+    "yes_is_of_somebody_who_is_asked",
+    "vote_is_of_nobody_with_a_part_in_it",
+)
 
 
 class ShownGate(NamedTuple):
@@ -53,6 +67,60 @@ class ShownGate(NamedTuple):
     card_sha256: str
     complete: bool
     at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ballot:
+    """What a person votes: approve | deny | deny_session | return.
+
+    `step_up` is the strongest proof that the person just gave. `password_at_us` is when they typed
+    the password it rests on, up to five minutes earlier.
+    """
+
+    answer: str
+    reason: str
+    shown: ShownGate
+    step_up: str = "none"
+    password_at_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VoteContext:
+    """What decides a vote, read with the effect, the gate and the membership locked.
+
+    `ended` is why the gate takes no votes. `parties` have an interest in the effect now, in the
+    order of REQUEST_PARTIES; `voter` has those at the gate's opening. `approvals` and `denials` are
+    the votes so far.
+    """
+
+    voter: Voter
+    has_own_password: bool
+    requirement: Requirement
+    version: int
+    digest: str
+    minimum: int
+    deny_threshold: int
+    ended: tuple[str, str] | None = None
+    parties: tuple[int | None, ...] = (None, None, None)
+    has_voted: bool = False
+    approvals: tuple[ApprovalVote, ...] = ()
+    denials: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VoteDecision:
+    """What follows from a ballot; nothing if `refusal` is set.
+
+    The voter approves through `team`, if the rule asks teams. `ruling` is the gate's next status,
+    empty while it needs more votes; `votes` and `uncounted` explain it in the journal.
+    """
+
+    refusal: tuple[str, str] | None = None
+    team: str = ""
+    own: bool = False  # an approval by a person with an interest, where the rule permits it
+    ruling: str = ""
+    votes: int = 0
+    uncounted: tuple[ApprovalVote, ...] = ()
 
 
 @dataclass(slots=True)
@@ -75,56 +143,239 @@ def cast_vote(
     step_up: str = "none",
     password_at_us: int | None = None,
 ) -> VoteResult:
-    """Vote on a gate: approve | deny | deny_session | return.
-
-    `step_up` is the strongest proof that the person just gave. `password_at_us` is when they typed
-    the password it rests on, up to five minutes earlier.
+    """Vote on a gate; the other parameters are those of `Ballot`.
 
     A refused vote changes nothing. Its code is one of not_resolved (the gate has ended), expired,
     stale_view, not_eligible, own_password, self_approval, duplicate_vote, rationale_required,
-    step_up_required. Raises gates.Gone when the gate or the people changed concurrently: run the
+    step_up_required. Raises GateConflict when the gate or the people changed concurrently: run the
     transaction again.
     """
-    row, locked, at_us = deadlines.lock_gate(gate)
+    ballot = Ballot(answer, reason.strip(), shown, step_up, password_at_us)
+    locked = deadlines.lock_gate(gate)
     current_membership = lock_membership(membership)
     if current_membership is None:
-        return VoteResult(locked, NOT_A_REVIEWER)
-    if not has_own_password(current_membership.user):
-        return VoteResult(locked, OWN_PASSWORD_REQUIRED)
-    requirement = load_current_requirement(locked, row)
-    eligibility = check_eligibility(locked, current_membership, requirement, row)
-    refusal = _find_refusal(
-        locked, current_membership, eligibility, requirement, answer, reason.strip(), shown, step_up
+        return VoteResult(locked.gate, NOT_A_REVIEWER)
+    context = load_vote_context(locked, current_membership)
+    decision = decide_vote(context, ballot)
+    if decision.refusal is not None:
+        return VoteResult(locked.gate, decision.refusal)
+    vote = write_vote(locked, current_membership.user, ballot, decision)
+    return VoteResult(locked.gate, vote=vote)
+
+
+def load_vote_context(locked: LockedGate, membership: Membership) -> VoteContext:
+    """Load what decides the vote of a locked member on a locked gate.
+
+    The votes so far are read only while the gate is pending.
+    """
+    row, gate, _at_us = locked
+    requirement = load_current_requirement(gate, row)
+    context = VoteContext(
+        voter=load_voter(gate, membership, requirement, row),
+        has_own_password=has_own_password(membership.user),
+        requirement=requirement,
+        version=gate.version,
+        digest=gate.digest,
+        minimum=gate.minimum,
+        deny_threshold=gate.deny_threshold,
     )
+    if gate.status != "pending":
+        return replace(context, ended=explain_ended_gate(gate))
+    *parties, has_voted = CURRENT_PARTIES.rows(gate=gate.id, user=membership.user_id)[0]
+    denials = Vote.objects.filter(gate=gate).exclude(answer="approve")
+    return replace(
+        context,
+        parties=tuple(parties),
+        has_voted=has_voted,
+        approvals=tuple(quorum.load_approvals([gate.id])[gate.id]),
+        # The first denial ends the gate, unless the rule wants more.
+        denials=tuple(denials.values_list("answer", flat=True)) if gate.deny_threshold > 1 else (),
+    )
+
+
+def decide_vote(context: VoteContext, ballot: Ballot) -> VoteDecision:
+    """Decide whether a ballot counts and what the gate becomes. Pure.
+
+    A ruling needs the quorum: denials come before approvals, and only approvals that still count.
+    """
+    eligibility = decide_eligibility(context.voter, context.requirement)
+    refusal = _find_refusal(context, ballot, eligibility)
     if refusal is not None:
-        return VoteResult(locked, refusal)
-    try:
-        vote = _insert_vote(
-            locked,
-            current_membership,
-            eligibility.team,
-            answer,
-            reason.strip(),
-            shown,
-            step_up,
-            password_at_us,
-            at_us,
+        return VoteDecision(refusal)
+    approves = ballot.answer == "approve"
+    counted = sum(not approval.fault for approval in context.approvals) + approves
+    denials = context.denials if approves else (*context.denials, ballot.answer)
+    ruling = ""
+    if ballot.answer == "request_changes":
+        ruling = "changes_requested"
+    elif len(denials) >= context.deny_threshold:
+        ruling = "denied_session" if "deny_session" in denials else "denied"
+    elif counted >= context.minimum:
+        ruling = "approved"
+    return VoteDecision(
+        team=eligibility.team,
+        own=approves and context.voter.user_id in context.voter.parties,
+        ruling=ruling,
+        votes=len(context.approvals) + approves + len(denials),
+        uncounted=tuple(approval for approval in context.approvals if approval.fault),
+    )
+
+
+def _find_refusal(
+    context: VoteContext, ballot: Ballot, eligibility: Eligibility
+) -> tuple[str, str] | None:
+    if not context.has_own_password:
+        return OWN_PASSWORD_REQUIRED
+    if ballot.answer not in VOTE_ANSWERS:
+        return "not_eligible", f"Choose one of {', '.join(VOTE_ANSWERS)}."
+    if context.ended is not None:
+        return context.ended
+    approves = ballot.answer == "approve"
+    # People with an interest in the request may still deny it.
+    if eligibility.refusal is not None and (approves or eligibility.refusal[0] != "self_approval"):
+        return eligibility.refusal
+    if approves and (
+        interest := explain_interest(context.voter.user_id, context.requirement, context.parties)
+    ):
+        return "self_approval", interest
+    if context.has_voted:
+        return (
+            "duplicate_vote",
+            "You have already voted on this request. Another reviewer must vote.",
         )
-        _apply_votes(row, locked, vote, at_us)
+    if (ballot.shown.version, ballot.shown.digest) != (context.version, context.digest):
+        return (
+            "stale_view",
+            "This request changed after your page loaded. Review the changes, then vote.",
+        )
+    if approves and not ballot.shown.complete:
+        return (
+            "stale_view",
+            "Your page did not show everything that would run. Open the full arguments, then vote.",
+        )
+    return _find_missing_proof(context.requirement, ballot)
+
+
+def _find_missing_proof(requirement: Requirement, ballot: Ballot) -> tuple[str, str] | None:
+    """Return what is missing of reason or proof, as a refusal."""
+    if len(ballot.reason) > MAX_VOTE_REASON:
+        return "rationale_required", f"A reason has at most {MAX_VOTE_REASON} characters."
+    if is_reason_required(requirement, ballot.answer):
+        min_length = max(MIN_REASON_CHARS, requirement.rationale_characters)
+        if len(ballot.reason) < min_length:
+            return "rationale_required", f"Give a reason of at least {min_length} characters."
+        if requirement.ticket and not any(
+            fnmatchcase(token.strip(".,;:()"), requirement.ticket)
+            for token in ballot.reason.split()
+        ):
+            return (
+                "rationale_required",
+                f"Name a ticket like {requirement.ticket} in the reason.",
+            )
+    if ballot.answer == "approve" and STEP_UPS.index(ballot.step_up) < STEP_UPS.index(
+        requirement.step_up
+    ):
+        names = {
+            "reauth": "your password",
+            "typed_digest": "the intent code and your password",
+        }
+        return "step_up_required", f"To approve this, give {names[requirement.step_up]}."
+    return None
+
+
+def is_reason_required(requirement: Requirement, answer: str) -> bool:
+    """True if this answer needs a reason by the rule or the effect."""
+    if answer != "approve":
+        return answer == "request_changes" or requirement.rationale != "none"
+    return requirement.rationale == "always"
+
+
+def write_vote(locked: LockedGate, user: User, ballot: Ballot, decision: VoteDecision) -> Vote:
+    """Store the vote, and move the gate and its effect's permission as decided."""
+    try:
+        vote = _insert_vote(locked, user, ballot, decision)
+        _apply_ruling(locked, vote, decision)
     except IntegrityError as error:
-        # Counting voters does not lock them: one left between this check and the trigger's.
+        # Counting voters does not lock them: one left between the count and the trigger's.
         if any(law in str(error) for law in _VOTER_CONSTRAINTS):
             raise gates.GateConflict from error
         raise
-    return VoteResult(locked, vote=vote)
+    return vote
 
 
-OWN_PASSWORD_REQUIRED: Final = ("own_password", OWN_PASSWORD_REQUIRED_TEXT)
-_VOTER_CONSTRAINTS: Final = (
-    "gate_is_approved_by_its_quorum",
-    "yes_is_of_somebody_who_is_asked",
-    "vote_is_of_nobody_with_a_part_in_it",
+def _insert_vote(locked: LockedGate, user: User, ballot: Ballot, decision: VoteDecision) -> Vote:
+    """Write the vote and its entry."""
+    gate, shown = locked.gate, ballot.shown
+    identity = new_uuid7()
+    facts = {
+        "vote": ballot.answer,
+        "card": shown.card_sha256,
+        "shown_version": shown.version,
+        "step_up": ballot.step_up,
+    }
+    if ballot.password_at_us is not None:
+        facts["password_at_us"] = ballot.password_at_us
+    position = _record_vote_entry(
+        gate, "gate.voted", user, facts, {"reason": ballot.reason}, identity.hex
+    )
+    vote = Vote(
+        id=identity,
+        project_id=gate.project_id,
+        gate=gate,
+        user=user,
+        actor=ensure_pseudonym(user),
+        answer=ballot.answer,
+        team=decision.team,
+        card_sha256=shown.card_sha256,
+        shown_version=shown.version,
+        shown_digest=shown.digest,
+        shown_at_us=shown.at_us,
+        view_complete=shown.complete,
+        step_up=ballot.step_up,
+        password_at_us=ballot.password_at_us,
+        reason_characters=len(ballot.reason),
+        position=position,
+        voted_at_us=max(locked.at_us, shown.at_us),
+        own=decision.own,
+    )
+    values = [getattr(vote, name) for name in _VOTE_COLUMNS]
+    raw_sql.execute_write(
+        _INSERT_VOTE_SQL,
+        [raw_sql.vendor_id(value) if isinstance(value, UUID) else value for value in values],
+    )
+    return vote
+
+
+_VOTE_COLUMNS: Final = [field.attname for field in Vote._meta.concrete_fields]  # also its columns
+_INSERT_VOTE_SQL: Final = (
+    f"INSERT INTO approvals_vote ({', '.join(_VOTE_COLUMNS)})"
+    f" VALUES ({', '.join(['%s'] * len(_VOTE_COLUMNS))})"
 )
+
+
+def _apply_ruling(locked: LockedGate, vote: Vote, decision: VoteDecision) -> None:
+    """Move the gate as decided, and inform the agent that no longer waits."""
+    row, gate, now = locked
+    if not decision.ruling:
+        gates.touch_gate(gate)
+        return
+    facts = {
+        "ruling": decision.ruling,
+        "votes": decision.votes,
+        **quorum.build_uncounted_facts(decision.uncounted),
+    }
+    _record_vote_entry(gate, "gate.ruled", vote.user, facts, {})
+    if decision.ruling == "approved":
+        gates.approve_gate(row, gate, now, 1)
+    else:
+        gates.end_gate(row, gate, decision.ruling, "", now, vote.actor, votes=1)
+    if decision.ruling == "changes_requested":
+        # The reason is stored with the vote and not repeated.
+        subject = f"{gate}: changes requested"
+        text = f"{gate} needs changes. Read them at GET /api/v1/gates/{gate.id}, then plan again."
+        messages.send_person_message(
+            vote.user, gate.agent, gate.session, subject, text, gate.id.hex
+        )
 
 
 @transaction.atomic(savepoint=False)
@@ -172,203 +423,12 @@ def extend_deadline(
     return VoteResult(locked)
 
 
-def needs_reason(gate: Gate, answer: str) -> bool:
-    """True if this answer needs a reason by the rule or the effect."""
-    return _requires_reason(load_current_requirement(gate), answer)
-
-
-def _requires_reason(requirement: Requirement, answer: str) -> bool:
-    if answer != "approve":
-        return answer == "request_changes" or requirement.rationale != "none"
-    return requirement.rationale == "always"
-
-
-def _find_refusal(
-    gate: Gate,
-    membership: Membership,
-    eligibility: Eligibility,
-    requirement: Requirement,
-    answer: str,
-    reason: str,
-    shown: ShownGate,
-    step_up: str,
-) -> tuple[str, str] | None:
-    if answer not in VOTE_ANSWERS:
-        return "not_eligible", f"Choose one of {', '.join(VOTE_ANSWERS)}."
-    if gate.status != "pending":
-        return explain_ended_gate(gate)
-    # People with an interest in the request may still deny it.
-    if eligibility.refusal is not None and (
-        answer == "approve" or eligibility.refusal[0] != "self_approval"
-    ):
-        return eligibility.refusal
-    *parties, has_voted = CURRENT_PARTIES.rows(gate=gate.id, user=membership.user_id)[0]
-    if answer == "approve" and (
-        interest := explain_interest(membership.user, requirement, *parties)
-    ):
-        return "self_approval", interest
-    if has_voted:
-        return (
-            "duplicate_vote",
-            "You have already voted on this request. Another reviewer must vote.",
-        )
-    if (shown.version, shown.digest) != (gate.version, gate.digest):
-        return (
-            "stale_view",
-            "This request changed after your page loaded. Review the changes, then vote.",
-        )
-    if answer == "approve" and not shown.complete:
-        return (
-            "stale_view",
-            "Your page did not show everything that would run. Open the full arguments, then vote.",
-        )
-    return _find_missing_proof(requirement, answer, reason, step_up)
-
-
-def _find_missing_proof(
-    requirement: Requirement, answer: str, reason: str, step_up: str
-) -> tuple[str, str] | None:
-    """Return what is missing of reason or proof, as a refusal."""
-    if len(reason) > MAX_VOTE_REASON:
-        return "rationale_required", f"A reason has at most {MAX_VOTE_REASON} characters."
-    if _requires_reason(requirement, answer):
-        min_length = max(MIN_REASON_CHARS, requirement.rationale_characters)
-        if len(reason) < min_length:
-            return "rationale_required", f"Give a reason of at least {min_length} characters."
-        if requirement.ticket and not any(
-            fnmatchcase(token.strip(".,;:()"), requirement.ticket) for token in reason.split()
-        ):
-            return (
-                "rationale_required",
-                f"Name a ticket like {requirement.ticket} in the reason.",
-            )
-    if answer == "approve" and STEP_UPS.index(step_up) < STEP_UPS.index(requirement.step_up):
-        names = {
-            "reauth": "your password",
-            "typed_digest": "the intent code and your password",
-        }
-        return "step_up_required", f"To approve this, give {names[requirement.step_up]}."
-    return None
-
-
 def explain_ended_gate(gate: Gate) -> tuple[str, str]:
     """Return why `gate` does not take the answer: who decided what, and when."""
     code = "expired" if gate.status == "expired" else "not_resolved"
     return code, updates.describe_end(
         gate
     ) or "This request is not approved yet, so there is nothing to revoke."
-
-
-_REASON_REQUIRED: Final = (
-    "rationale_required",
-    f"Give a reason of {MIN_REASON_CHARS} to {MAX_VOTE_REASON} characters.",
-)
-
-
-def _insert_vote(
-    gate: Gate,
-    membership: Membership,
-    team: str,
-    answer: str,
-    reason: str,
-    shown: ShownGate,
-    step_up: str,
-    password_at_us: int | None,
-    at_us: int,
-) -> Vote:
-    identity = new_uuid7()
-    facts = {
-        "vote": answer,
-        "card": shown.card_sha256,
-        "shown_version": shown.version,
-        "step_up": step_up,
-    }
-    if password_at_us is not None:
-        facts["password_at_us"] = password_at_us
-    position = _record_vote_entry(
-        gate, "gate.voted", membership.user, facts, {"reason": reason}, identity.hex
-    )
-    vote = Vote(
-        id=identity,
-        project_id=gate.project_id,
-        gate=gate,
-        user=membership.user,
-        actor=ensure_pseudonym(membership.user),
-        answer=answer,
-        team=team,
-        card_sha256=shown.card_sha256,
-        shown_version=shown.version,
-        shown_digest=shown.digest,
-        shown_at_us=shown.at_us,
-        view_complete=shown.complete,
-        step_up=step_up,
-        password_at_us=password_at_us,
-        reason_characters=len(reason),
-        position=position,
-        voted_at_us=max(at_us, shown.at_us),
-        own=answer == "approve" and membership.user_id in _party_ids(gate),
-    )
-    values = [getattr(vote, name) for name in _VOTE_COLUMNS]
-    raw_sql.execute_write(
-        _INSERT_VOTE_SQL,
-        [raw_sql.vendor_id(value) if isinstance(value, UUID) else value for value in values],
-    )
-    return vote
-
-
-_VOTE_COLUMNS: Final = [field.attname for field in Vote._meta.concrete_fields]  # also its columns
-_INSERT_VOTE_SQL: Final = (
-    f"INSERT INTO approvals_vote ({', '.join(_VOTE_COLUMNS)})"
-    f" VALUES ({', '.join(['%s'] * len(_VOTE_COLUMNS))})"
-)
-
-
-def _party_ids(gate: Gate) -> tuple[int | None, ...]:
-    return gate.requester_id, gate.session_owner_id, gate.agent_owner_id
-
-
-def _apply_votes(row: EffectRow, gate: Gate, vote: Vote, now: int) -> None:
-    """Move the gate if its votes are enough; denials come before approvals."""
-    approvals = quorum.load_approvals([gate.id])[gate.id]
-    denials = [vote.answer] if vote.answer != "approve" else []
-    if gate.deny_threshold > 1:  # else the first denial ends the gate
-        denials = list(
-            Vote.objects.filter(gate=gate)
-            .exclude(answer="approve")
-            .values_list("answer", flat=True)
-        )
-    ruling = ""
-    if vote.answer == "request_changes":
-        ruling = "changes_requested"
-    elif len(denials) >= gate.deny_threshold:
-        ruling = "denied_session" if "deny_session" in denials else "denied"
-    elif sum(not approval.fault for approval in approvals) >= gate.minimum:
-        ruling = "approved"
-    if not ruling:
-        gates.touch_gate(gate)
-        return
-    _record_vote_entry(
-        gate,
-        "gate.ruled",
-        vote.user,
-        {
-            "ruling": ruling,
-            "votes": len(approvals) + len(denials),
-            **quorum.build_uncounted_facts(approvals),
-        },
-        {},
-    )
-    if ruling == "approved":
-        gates.approve_gate(row, gate, now, 1)
-    else:
-        gates.end_gate(row, gate, ruling, "", now, vote.actor, votes=1)
-    if ruling == "changes_requested":
-        # For an agent that no longer waits. The reason is stored with the vote and not repeated.
-        subject = f"{gate}: changes requested"
-        text = f"{gate} needs changes. Read them at GET /api/v1/gates/{gate.id}, then plan again."
-        messages.send_person_message(
-            vote.user, gate.agent, gate.session, subject, text, gate.id.hex
-        )
 
 
 def _record_vote_entry(

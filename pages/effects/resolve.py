@@ -1,23 +1,26 @@
-"""Data and form token of the page that resolves an effect."""
+"""Data and form of the page that resolves an effect."""
 
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
-from uuid import UUID
 
-from django.core import signing
 from django.db.models.functions import Substr
 
 from accounts.models import Membership
+from approvals.confirmation import AnswerForm
 from display import entry_bodies
 from journal import summaries
 from journal.models import Entry
+from ledger import resolutions
 from ledger.fold.apply import RESOLVED
 from ledger.models import Effect
 from ledger.verdicts import labels as verdicts_labels
 from ledger.verdicts.table import Verdict
 
-_SALT: Final = "gatebook.resolve"
-_MAX_AGE_S: Final = 12 * 3600  # as long as a login session
+RESOLUTION_FORM: Final = AnswerForm(
+    "resolve",
+    ("answer", "rationale", "reference", "evidence", "insists", "seen"),
+    resolutions.MAX_RATIONALE + 1,
+)
 MAX_EVIDENCE: Final = 20
 
 # Answer -> its title, its phrase within a sentence, and its consequence.
@@ -125,7 +128,7 @@ def _take_snapshot(effect: Effect, verdict: Verdict) -> EffectSnapshot:
 
 def sign_snapshot(effect: Effect, verdict: Verdict, membership: Membership) -> str:
     """Return the token for the form of `effect` as the member's page shows it now."""
-    return signing.dumps(list(_take_snapshot(effect, verdict)), salt=_signing_salt(membership))
+    return RESOLUTION_FORM.sign_page(_take_snapshot(effect, verdict), membership)
 
 
 def verify_snapshot(token: str, effect: Effect, membership: Membership) -> EffectSnapshot | None:
@@ -133,12 +136,10 @@ def verify_snapshot(token: str, effect: Effect, membership: Membership) -> Effec
 
     None if the token is invalid, expired or for another object.
     """
-    try:
-        snapshot = EffectSnapshot(
-            *signing.loads(token, salt=_signing_salt(membership), max_age=_MAX_AGE_S)
-        )
-    except signing.BadSignature:
+    values = RESOLUTION_FORM.verify_page(token, membership)
+    if values is None:
         return None
+    snapshot = EffectSnapshot(*values)
     return snapshot if snapshot.effect == effect.id.hex else None
 
 
@@ -158,8 +159,3 @@ def snapshot_differences(
         if seen.version != now.version
         else changes
     )
-
-
-def _signing_salt(membership: Membership) -> str:
-    project: UUID = membership.project_id
-    return f"{_SALT}.{membership.user_id}.{project.hex}"

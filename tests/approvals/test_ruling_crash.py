@@ -24,7 +24,7 @@ from accounts.models import Membership
 place, identity = sys.argv[1:]
 die = lambda: os.kill(os.getpid(), signal.SIGKILL)
 if place == "between the vote and the ruling":
-    votes._apply_votes = lambda *_: die()
+    votes._apply_ruling = lambda *_: die()
 if place == "between the ruling and the commit":
     approve = gates.approve_gate
     gates.approve_gate = lambda *found: (approve(*found), die())

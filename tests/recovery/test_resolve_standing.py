@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from ledger.resolutions import ANSWERS, ResolvePrompt, evaluate_prompt
+from ledger.resolutions import (
+    ANSWERS,
+    ResolutionInput,
+    ResolvePrompt,
+    decide_resolution,
+    evaluate_prompt,
+)
 from ledger.verdicts import table
 from ledger.verdicts.table import ToolProperties, VerdictInput
 from tests.recovery.test_verdict_texts import NOW, some
@@ -100,3 +106,28 @@ def test_where_the_table_ends_at_a_person_one_is_asked() -> None:
             ended += 1
             assert not asked(case).refused, case
     assert ended > 200
+
+
+@pytest.mark.parametrize(
+    ("prompt", "changes", "code"),
+    [
+        (ResolvePrompt(), {}, None),
+        (ResolvePrompt(), {"seen_version": 3}, "stale_view"),
+        (ResolvePrompt("Its outcome is known."), {}, "not_asked"),
+        (ResolvePrompt("Its outcome is known."), {"seen_version": 3}, "stale_view"),
+        (ResolvePrompt(), {"answer": "perhaps"}, "answer"),
+        (ResolvePrompt(only=("abandoned",)), {}, "answer"),
+        (ResolvePrompt(against="A report may still arrive."), {}, "insist"),
+        (ResolvePrompt(against="A report may still arrive."), {"insists": True}, None),
+        (ResolvePrompt(), {"rationale": "because"}, "rationale_required"),
+        (ResolvePrompt(), {"rationale": "x" * 4001}, "rationale_required"),
+        (ResolvePrompt(), {"reference": "two\nlines"}, "reference"),
+        (ResolvePrompt(), {"evidence": "x" * 4001}, "evidence"),
+    ],
+)
+def test_a_resolution_is_refused_with_a_code(
+    prompt: ResolvePrompt, changes: dict[str, Any], code: str | None
+) -> None:
+    resolution = replace(ResolutionInput("happened", "seen in the provider's log", 4), **changes)
+    refusal = decide_resolution(4, prompt, resolution)
+    assert (refusal and refusal.code) == code

@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
 from accounts import projects
+from db.yaml_reader import DocumentError
 from ledger.tools import registry, tools_yaml
 
 
@@ -46,7 +47,7 @@ class Command(BaseCommand):
             raise CommandError(f"{path} cannot be read: {error.strerror}.") from error
         except UnicodeDecodeError as error:
             raise CommandError(f"{path} is not UTF-8 text.") from error
-        except tools_yaml.ToolsFileError as fault:
+        except DocumentError as fault:
             raise CommandError(f"{path}: {fault} Nothing was loaded.") from fault
         with transaction.atomic(durable=True):
             if options["unless_declared"] and project.tools.exists():

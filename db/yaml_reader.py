@@ -1,7 +1,7 @@
 """Strict reader of YAML nodes: every fault names its line.
 
 YAML has surprises: `no` is false, `1:30` is ninety, a second key silently wins, an alias repeats
-another value. Each is refused, because a rule must mean what it looks like.
+another value. Each is refused, because a rule or a declaration must mean what it looks like.
 """
 
 import difflib
@@ -22,7 +22,7 @@ _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 class DocumentError(ValueError):
-    """The text cannot be read as rules.
+    """The text cannot be read.
 
     `line` counts from 1; `sentence` says what is wrong and what would be right.
     """
@@ -33,7 +33,7 @@ class DocumentError(ValueError):
 
 
 class _Loader(yaml.SafeLoader):
-    """A loader that refuses aliases: a rule contains its values."""
+    """A loader that refuses aliases: a document contains its values."""
 
     def compose_node(self, parent: Node | None, index: int) -> Node | None:
         if self.check_event(yaml.AliasEvent):
