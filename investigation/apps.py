@@ -11,8 +11,8 @@ class InvestigationConfig(AppConfig):
     def ready(self) -> None:
         """Register alert notifications and keep the search index in step with erased bodies."""
         from db import triggers
+        from investigation.alerts import alert_notifications
         from investigation.fulltext import store
-        from investigation.search import alert_notifications
 
         alert_notifications.register_alert_notifications()
         triggers.register_triggers(store.SEARCH_TEXT_TRIGGERS)

@@ -2,8 +2,9 @@
 
 from celery import shared_task
 
+from investigation.alerts import alert_runner
+from investigation.exports import exports
 from investigation.fulltext import indexer
-from investigation.search import alert_runner, exports
 
 
 @shared_task

@@ -14,8 +14,9 @@ from accounts.access import MemberRequest, render_link_of_other_project
 from accounts.models import Membership
 from accounts.views import errors
 from approvals.models import Exemption, Gate
+from investigation.exports import exports
 from investigation.models import ImportedGate, Incident
-from investigation.search import exports, saved_queries
+from investigation.saved_queries import saved_queries
 from ledger.models import Effect
 from sessions.models import Artifact, Session, Task
 

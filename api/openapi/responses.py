@@ -6,7 +6,7 @@ from api.openapi import leases, resume, verdicts, working_state
 from api.openapi.endpoint import build_object_schema
 from approvals.gates.states import GATE_STATUSES, RISKS
 from display.index_progress import REPEATS, STUCK, WORDS
-from investigation.query.entities import NAMES as QUERIED
+from investigation.query.entity_registry import NAMES as QUERIED
 from ledger import resolutions
 from ledger.states import PERMISSION_BASES, PERMISSIONS, STATES, TOOL_CLASSES
 from sessions.messages import INBOXES

@@ -11,8 +11,8 @@ from api.endpoint import Call, build_json_response, get_endpoint
 from api.pagination import DEFAULT_LIMIT, MAX_LIMIT, parse_parameters, parse_whole_number
 from api.problems import Problem
 from display import access_log, time_limit
-from investigation.query import columns, execute, restrict_people
-from investigation.query.column import Reader
+from investigation.query import execute, restrict_people, result_columns
+from investigation.query.column_types import Reader
 from investigation.query.execute import ResultPage
 from investigation.query.parser.ast import QueryError
 from investigation.query.parser.scanner import MAX_CHARACTERS
@@ -48,11 +48,21 @@ def get_search(call: Call) -> HttpResponse:
         if name in params:
             window[name] = parse_whole_number(params, name, 0, LATEST_POSITION)
     project = Project.objects.get(id=call.project)
-    reader = Reader(project, call.received_us, people=call.token.scope == "audit")
+    people = call.token.scope == "audit"
     read_to = settled_position.load_settled_position()
     try:
         with time_limit.limit_search(call.token.agent.int, in_turn=True):
-            answer = _run_query(params["q"], reader, size, window)
+            compiled = execute.compile_query(params["q"], project, call.received_us)
+            if not people:
+                restrict_people.reject_people_conditions(compiled.query, project)
+            answer = execute.load_results(
+                compiled,
+                result_columns.prepare_rows(compiled.entity.name),
+                size=size,
+                before=window.get("before"),
+                after=window.get("after"),
+            )
+            reader = Reader.of_context(compiled.context, people=people)
             body = _answer_to_json(answer, reader, read_to)
     except QueryError as fault:
         is_truncated = {"at": fault.at, "length": fault.length}
@@ -81,33 +91,22 @@ def get_search(call: Call) -> HttpResponse:
     return build_json_response(200, body)
 
 
-def _run_query(text: str, reader: Reader, size: int, window: dict[str, int]) -> ResultPage:
-    parsed = execute.compile_query(text, reader.project, reader.now_us)
-    if not reader.people:
-        restrict_people.reject_people_conditions(parsed.query, reader.project)
-    reader.follow(parsed.context)
-    rows = columns.prepare_rows(parsed.entity.name)
-    return execute.load_results(
-        parsed, rows, size=size, before=window.get("before"), after=window.get("after")
-    )
-
-
 def _answer_to_json(answer: ResultPage, reader: Reader, read_to: int) -> dict[str, Any]:
-    entity, groups = answer.asked.entity.name, answer.groups
+    entity, groups = answer.compiled.entity.name, answer.groups
     # The next page continues where a search without an index stopped.
     older = answer.older if answer.older is not None else answer.looked_back_to
     return {
         "entity": entity,
-        "rows": [columns.row_to_json(entity, row, reader) for row in answer.rows],
+        "rows": [result_columns.row_to_json(entity, row, reader) for row in answer.rows],
         "groups": None
         if groups is None
         else {
-            "names": columns.group_column_names(groups),
-            "rows": columns.groups_to_json(groups),
+            "names": result_columns.group_column_names(groups),
+            "rows": result_columns.groups_to_json(groups),
             "more": groups.more,
         },
-        "notes": answer.asked.context.notes,
-        "indexes": [index.as_json for index in answer.asked.context.indexes.values()],
+        "notes": answer.notes,
+        "indexes": [index.as_json for index in answer.compiled.indexes],
         "next": None if older is None else str(older),
         "newer": None if answer.newer is None else str(answer.newer),
         "as_of": read_to,

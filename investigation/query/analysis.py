@@ -6,15 +6,14 @@ that condition. Both sets are sampled like facets: the newest rows of each. The 
 
 import operator
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
 from investigation.query import compiler, edit, execute, facets
-from investigation.query import edit as query_edit
 from investigation.query.execute import CompiledQuery
 from investigation.query.fields.base import Actor, Field
-from investigation.query.parser.ast import Term
+from investigation.query.parser.ast import Query, Term
 
 MAX_DIFFERENCES: Final = 10
 MIN_ROWS: Final = 2  # Values of fewer matches are chance.
@@ -46,7 +45,7 @@ class Difference:
     text: str
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class DistinguishingValues:
     """The analysis of one condition.
 
@@ -61,26 +60,24 @@ class DistinguishingValues:
     differences: list[Difference] = field(default_factory=list)
 
 
-def analysable_conditions(compiled: CompiledQuery) -> list[AnalysedCondition]:
+def analysable_conditions(query: Query) -> list[AnalysedCondition]:
     """Return the conditions that can be analysed."""
-    if compiled.query.grouping is not None:
+    if query.grouping is not None:
         return []
     return [
         AnalysedCondition(number, " ".join(texts))
-        for number, texts in enumerate(_list_conditions(compiled), 1)
+        for number, texts in enumerate(_list_conditions(query), 1)
     ]
 
 
 def find_distinguishing_values(compiled: CompiledQuery, number: int) -> DistinguishingValues | None:
     """Return what distinguishes the matches of condition `number`, or None. A few queries."""
-    conditions = _list_conditions(compiled)
+    conditions = _list_conditions(compiled.query)
     if compiled.query.grouping is not None or not 1 <= number <= len(conditions):
         return None
     texts = conditions[number - 1]
-    nodes = [
-        piece.node for piece in query_edit.split_conditions(compiled.query) if piece.text in texts
-    ]
-    without = query_edit.remove_conditions(
+    nodes = [piece.node for piece in edit.split_conditions(compiled.query) if piece.text in texts]
+    without = edit.remove_conditions(
         compiled.query, lambda node: any(node is piece for piece in nodes)
     )
     rest = edit.add_condition(compiler.parse_query(without), f"-({' '.join(texts)})")
@@ -92,21 +89,21 @@ def find_distinguishing_values(compiled: CompiledQuery, number: int) -> Distingu
         " ".join(texts), len(inside.times), len(outside.times), inside.more or outside.more, rest
     )
     named_fields = [compiled.entity.known(node.name) for node in nodes if isinstance(node, Term)]
+    differences: list[Difference] = []
     for name, counted in inside.counted.items():
         piece = compiled.entity.fields[name]
         if analysis.outside and not any(piece is named_field for named_field in named_fields):
-            analysis.differences += _find_field_differences(
+            differences += _find_field_differences(
                 compiled, piece, counted, outside.counted[name], analysis
             )
-    analysis.differences.sort(key=lambda difference: (-difference.weight, -difference.inside))
-    del analysis.differences[MAX_DIFFERENCES:]
-    return analysis
+    differences.sort(key=lambda difference: (-difference.weight, -difference.inside))
+    return replace(analysis, differences=differences[:MAX_DIFFERENCES])
 
 
-def _list_conditions(compiled: CompiledQuery) -> list[list[str]]:
+def _list_conditions(query: Query) -> list[list[str]]:
     plain: list[str] = []
     times: list[str] = []
-    for piece in query_edit.split_conditions(compiled.query):
+    for piece in edit.split_conditions(query):
         if piece.node is None:
             continue
         bounds = isinstance(piece.node, Term) and piece.node.name in _TIMES

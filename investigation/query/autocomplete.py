@@ -14,7 +14,7 @@ from typing import Any, Final
 from accounts.models import Project
 from display import display_state
 from investigation.query import edit, grouping
-from investigation.query.entities import DEFAULT, ENTITIES, NAMES, Entity
+from investigation.query.entity_registry import DEFAULT, ENTITIES, NAMES, Entity
 from investigation.query.fields.base import Actor, Field, Text
 from investigation.query.fields.types import Handle, MultiValue, NamedRow, Ordered
 from investigation.query.parser import values

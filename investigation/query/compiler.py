@@ -12,7 +12,7 @@ from typing import Any, Final
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
 from investigation.fulltext import search
-from investigation.query.entities import DEFAULT, ENTITIES, NAMES, Entity
+from investigation.query.entity_registry import DEFAULT, ENTITIES, NAMES, Entity
 from investigation.query.fields.base import (
     CompileContext,
     Field,

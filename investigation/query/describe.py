@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from investigation.query.entities import ENTITIES, Entity
+from investigation.query.entity_registry import ENTITIES, Entity
 from investigation.query.parser import values
 from investigation.query.parser.ast import (
     And,

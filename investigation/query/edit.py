@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from investigation.query import compiler
-from investigation.query.entities import ENTITIES, Entity
+from investigation.query.entity_registry import ENTITIES, Entity
 from investigation.query.fields.base import Field
 from investigation.query.parser.ast import And, Node, Not, Or, Query, Term
 

@@ -1,7 +1,7 @@
 """Execute a query: one page of rows, newest first, or groups. Every read is bounded."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, Final
 from uuid import UUID
@@ -11,14 +11,15 @@ from django.db.models import Q, QuerySet, Subquery
 from accounts.models import Project
 from db.compiled_query import CompiledQuerySet
 from display import keyset_pagination
+from display.index_progress import IndexProgress
 from investigation.fulltext import indexer
 from investigation.history.moment import JournalCut
-from investigation.query import compiler, grouping, past, past_grouping
-from investigation.query.entities import ENTITIES, Entity
+from investigation.query import as_of, as_of_grouping, compiler, grouping
+from investigation.query.as_of import PastState
+from investigation.query.as_of_related import PastRelatedRows
+from investigation.query.entity_registry import ENTITIES, Entity
 from investigation.query.fields.base import CompileContext, RowTest, intersect_tests
 from investigation.query.parser.ast import Query, Term
-from investigation.query.past import PastState
-from investigation.query.past_related import PastRelatedRows
 from journal.models import Entry
 
 PAGE_SIZE: Final = 50
@@ -35,21 +36,27 @@ LATEST_US: Final = 2**62
 RowLoader = Callable[[UUID, list[Any]], list[Any]]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class CompiledQuery:
-    """A parsed and compiled query. `test` selects the matching rows of `entity`."""
+    """A parsed and compiled query. All of `parts` select the matching rows of `entity`."""
 
     query: Query
     entity: Entity
     context: CompileContext
-    test: RowTest
-    parts: list[RowTest]  # All of these conditions must hold.
-    since_us: int | None
-    until_us: int | None
-    # Journal positions, once they were looked up.
-    between: tuple[int | None, int | None] | None = None
+    parts: tuple[RowTest, ...]
+    notes: tuple[str, ...] = ()  # They do not stop the query.
+    indexes: tuple[IndexProgress, ...] = ()  # The indexes that the results depend on.
+    since_us: int | None = None
+    until_us: int | None = None
+    # Journal positions that enclose the time range; (None, None) if they were not looked up.
+    between: tuple[int | None, int | None] = (None, None)
     past: PastState | None = None  # Set for queries as of a moment.
-    others: PastRelatedRows | None = None  # Related rows as of that moment.
+    related: PastRelatedRows | None = None  # Related rows as of that moment.
+
+    @property
+    def test(self) -> RowTest:
+        """Return the test that all conditions hold."""
+        return intersect_tests(self.parts)
 
     @property
     def slow(self) -> bool:
@@ -62,7 +69,7 @@ class CompiledQuery:
         return self.query.text
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ResultPage:
     """One page of results, or all groups of a grouped query.
 
@@ -70,74 +77,87 @@ class ResultPage:
     position where a slow search stopped, or None if it read everything.
     """
 
-    asked: CompiledQuery
+    compiled: CompiledQuery
     rows: list[Any] = field(default_factory=list)
     older: int | None = None
     newer: int | None = None
     looked_back_to: int | None = None
     groups: "grouping.GroupTable | None" = None
 
+    @property
+    def notes(self) -> list[str]:
+        """Return the notes for readers of the results."""
+        return [*self.compiled.notes, *(self.groups.notes if self.groups is not None else ())]
+
 
 def compile_query(
     text: str, project: Project, now_us: int, upto: int | None = None
 ) -> CompiledQuery:
-    """Parse a query and resolve every name in it. Raises Fault.
+    """Parse a query and compile it. Raises Fault."""
+    return compile_parsed_query(compiler.parse_query(text), project, now_us, upto)
+
+
+def compile_parsed_query(
+    query: Query, project: Project, now_us: int, upto: int | None = None
+) -> CompiledQuery:
+    """Resolve every name in a query, and compile its conditions to tests. Raises Fault.
 
     For a query as of a moment, rows that changed since then are rebuilt. `upto` runs a query
     without `asof:` as of that position and `now_us`; only grouped rows are rebuilt in that case
-    (see streaming.py for the others).
+    (see stream.py for the others).
     """
-    query = compiler.parse_query(text)
     entity = ENTITIES[query.entity]
-    context = CompileContext(project, now_us, grouped=query.grouping is not None)
-    cut = past.resolve_asof(query.asof, project, now_us) if query.asof is not None else None
+    cut = as_of.resolve_asof(query.asof, project, now_us) if query.asof is not None else None
     if cut is not None:
-        past.reject_unrecorded_fields(query)
+        as_of.reject_unrecorded_fields(query)
     cut = JournalCut(upto, now_us) if cut is None and upto is not None else cut
-    others_then = (
-        PastRelatedRows(context, cut, whole=query.asof is None) if cut is not None else None
-    )
+    context, related = CompileContext(project, now_us, grouped=query.grouping is not None), None
     if cut is not None:
-        context.now_us, context.upto, context.as_of = cut.at_us, cut.position, others_then
+        related = PastRelatedRows(project, cut, whole=query.asof is None)
+        context = replace(context, now_us=cut.at_us, upto=cut.position, as_of=related)
     word_nodes, terms = compiler.split_words(compiler.top_level_conditions(query), entity)
     since_us, until_us = compiler.time_bounds(query, context)
     repeated = any(isinstance(condition, Term) and condition.name == "again" for condition in terms)
+    between: tuple[int | None, int | None] = (None, None)
     # With time bounds, words and duplicates are searched within those bounds only.
-    between = (
-        _position_range(context.project, since_us, until_us) if word_nodes or repeated else None
-    )
-    context.lowest = between[0] if between is not None else None
+    if word_nodes or repeated:
+        between = _position_range(project, since_us, until_us)
+    context = replace(context, lowest=between[0])
     parts = compiler.compile_conditions(terms, entity, context)
-    if word_nodes and between is not None:
+    if word_nodes:
         upto_end = context.upto + 1 if context.upto is not None else None
         ends = [end for end in (between[1], upto_end) if end is not None]
         parts.append(
             compiler.compile_words(word_nodes, context, (between[0], min(ends, default=None)))
         )
+    elif not repeated and not any(part.walled for part in parts):
+        between = _position_range(project, since_us, until_us)
     if query.grouping is not None:
         grouping.check_grouping(query.grouping, entity)
     if any(
         target is not None and target.compared_late
-        for target, _name, _at in past.named_fields(query)
+        for target, _name, _at in as_of.named_fields(query)
     ):
         context.goes_by(indexer.duplicates_progress(project.id, context.upto))
-    context.notes += [condition.note for condition in context.indexes.values() if condition.note]
-    compiled = CompiledQuery(
+    context.notes.extend(index.note for index in context.indexes.values() if index.note)
+    past: PastState | None = None
+    if cut is not None and (query.asof is not None or query.grouping is not None):
+        past = as_of.rebuild_matches(query, query.asof, entity, context, parts, cut)
+    elif cut is not None:
+        past = PastState(cut, cut.position)
+    return CompiledQuery(
         query,
         entity,
         context,
-        intersect_tests(parts),
-        parts,
+        tuple(parts),
+        tuple(context.notes),
+        tuple(context.indexes.values()),
         since_us,
         until_us,
         between,
-        others=others_then,
+        past,
+        related,
     )
-    if cut is not None and (query.asof is not None or query.grouping is not None):
-        compiled.past = past.rebuild_matches(query, query.asof, entity, context, parts, cut)
-    elif cut is not None:
-        compiled.past = PastState(cut, cut.position)
-    return compiled
 
 
 def load_results(
@@ -152,53 +172,63 @@ def load_results(
     """Return one page of the matches of `compiled`.
 
     `rows` adds the display columns to a query of complete rows. `by_id`, if given, loads the same
-    rows of a project by their ids.
+    rows of a project by their ids. As of a moment, the returned page has the compiled query with
+    the rows that changed during the read.
     """
-
-    def read() -> ResultPage:
-        if compiled.query.grouping is not None:
-            return ResultPage(compiled, groups=_load_groups(compiled))
-        return _load_page(
-            compiled, rows, keyset_pagination.Window(before=before, after=after), size, by_id
-        )
-
-    page = read()
+    window = keyset_pagination.Window(before=before, after=after)
     for _ in range(MAX_REREADS if compiled.past is not None else 0):
-        if not _rebuild_changed(compiled):  # Nothing changed while the page was read.
-            break
-        page = read()
-    return page
+        page = _load_once(compiled, rows, window, size, by_id)
+        rebuilt = _rebuild_changed(compiled)
+        if rebuilt is None:
+            return page
+        compiled = rebuilt
+    return _load_once(compiled, rows, window, size, by_id)
 
 
-def _rebuild_changed(compiled: CompiledQuery) -> bool:
-    """Rebuild the rows that changed during the read; return False if none did."""
+def _load_once(
+    compiled: CompiledQuery,
+    rows: "Callable[[QuerySet[Any]], QuerySet[Any]]",
+    window: keyset_pagination.Window,
+    size: int,
+    by_id: RowLoader | None,
+) -> ResultPage:
+    if compiled.query.grouping is not None:
+        return ResultPage(compiled, groups=_load_groups(compiled))
+    return _load_page(compiled, rows, window, size, by_id)
+
+
+def _rebuild_changed(compiled: CompiledQuery) -> CompiledQuery | None:
+    """Return the query with the rows that changed during the read, or None if none did."""
     assert compiled.past is not None  # noqa: S101 - asked as of a moment
-    changed_entries = past.find_changed_during_read(
-        compiled.past, compiled.entity, compiled.context.project.id
-    )
-    related_changed = refresh_related_rows(compiled)
-    if changed_entries:
-        past.add_changed(
-            compiled.past, changed_entries, compiled.entity, compiled.context, compiled.parts
-        )
-    return bool(changed_entries) or related_changed
+    project = compiled.context.project
+    past, changed = as_of.find_changed_during_read(compiled.past, compiled.entity, project.id)
+    refreshed = refresh_related_rows(compiled)
+    if not changed and refreshed is compiled:
+        return None
+    if changed:
+        past = as_of.add_changed(past, changed, compiled.entity, project, refreshed.parts)
+    return replace(refreshed, past=past)
 
 
-def refresh_related_rows(compiled: CompiledQuery) -> bool:
-    """Return True if related rows changed during the read, and rebuild the tests on them.
+def refresh_related_rows(compiled: CompiledQuery) -> CompiledQuery:
+    """Return the query with new tests on related rows if any changed during the read.
 
-    Raises Fault.
+    Returns the same query if none changed. Raises Fault.
     """
-    if compiled.others is None or not compiled.others.is_current():
-        return False
-    context, notes = compiled.context, list(compiled.context.notes)
+    if compiled.related is None or not compiled.related.rebuild_changed():
+        return compiled
+    # The notes were given when the query was compiled.
+    context = replace(compiled.context, notes=[])
     _words, nodes = compiler.split_words(
         compiler.top_level_conditions(compiled.query), compiled.entity
     )
+    parts = compiler.compile_conditions(nodes, compiled.entity, context)
     # The full-text test of effects comes last and is kept.
-    compiled.parts[: len(nodes)] = compiler.compile_conditions(nodes, compiled.entity, context)
-    compiled.test, context.notes[:] = intersect_tests(compiled.parts), notes
-    return True
+    return replace(
+        compiled,
+        parts=(*parts, *compiled.parts[len(nodes) :]),
+        indexes=tuple(context.indexes.values()),
+    )
 
 
 def _load_page(
@@ -218,12 +248,13 @@ def _load_page(
     page = keyset_pagination.page_in_stages(
         page_stages(compiled, lowest), all_rows, size, window, load_rows
     )
-    page_answer = ResultPage(
-        compiled, past.apply_past_values(page.rows, compiled.past), page.older, page.newer
+    return ResultPage(
+        compiled,
+        as_of.apply_past_values(page.rows, compiled.past),
+        page.older,
+        page.newer,
+        lowest if lowest and page.older is None else None,
     )
-    if lowest and page.older is None:
-        page_answer.looked_back_to = lowest
-    return page_answer
 
 
 def _load_groups(compiled: CompiledQuery) -> "grouping.GroupTable":
@@ -232,7 +263,7 @@ def _load_groups(compiled: CompiledQuery) -> "grouping.GroupTable":
     unchanged = (
         compiled.test.q & ~Q(pk__in=compiled.past.again) if compiled.past.again else compiled.test.q
     )
-    return past_grouping.load_past_groups(
+    return as_of_grouping.load_past_groups(
         compiled,
         _limit_positions(_project_rows(compiled).filter(unchanged), compiled),
         lambda: matching_rows(compiled),
@@ -343,11 +374,12 @@ def load_newest_values(
         if len(newest_rows) > most:
             break
     rebuilt = compiled.past.again if compiled.past is not None else {}
-    names = past.RelatedValues(
+    names = as_of.RelatedValues(
         [rebuilt[pk] for pk in compiled.past.met] if compiled.past is not None else []
     )
     values = [
-        past.past_values(row[2:], columns, rebuilt.get(row[1]), names) for row in newest_rows[:most]
+        as_of.past_values(row[2:], columns, rebuilt.get(row[1]), names)
+        for row in newest_rows[:most]
     ]
     return values, len(newest_rows) > most or lowest > 0
 
@@ -386,16 +418,13 @@ def _project_rows(compiled: CompiledQuery) -> "QuerySet[Any]":
 
 
 def _limit_positions(rows: "QuerySet[Any]", compiled: CompiledQuery) -> "QuerySet[Any]":
-    """Add a range of positions to a time range, so that an index can be used. One more query.
+    """Add a range of positions to a time range, so that an index can be used.
 
     The range starts after the last entry that arrived too early and ends before the first that
     arrived too late.
     """
-    since, until = compiled.since_us, compiled.until_us
-    if (since is None and until is None) or _is_limited_to_project(compiled):
+    if _is_limited_to_project(compiled):
         return rows
-    if compiled.between is None:
-        compiled.between = _position_range(compiled.context.project, since, until)
     last_before, first_after = compiled.between
     if last_before is not None:
         rows = rows.filter(opened_position__gt=last_before)
@@ -459,6 +488,7 @@ _BOUNDS: Final = CompiledQuerySet(_bounds, project=UUID, since=int, until=int)
 __all__ = [
     "CompiledQuery",
     "ResultPage",
+    "compile_parsed_query",
     "compile_query",
     "count_matches",
     "disjoint_querysets",

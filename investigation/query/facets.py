@@ -5,13 +5,13 @@ Every click edits only the text of the query.
 """
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from accounts.models import Person
 from display import display_state
 from investigation.query import edit
-from investigation.query.entities import Entity
+from investigation.query.entity_registry import Entity
 from investigation.query.execute import COUNT_LIMIT, CompiledQuery, load_newest_values
 from investigation.query.fields.base import Actor, Field
 from investigation.query.fields.types import MultiValue
@@ -77,7 +77,7 @@ class Bar:
     text: str
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Overview:
     """Facets and histogram of the newest `count` matches.
 
@@ -95,17 +95,18 @@ class Overview:
         return max((bar.count for bar in self.bars), default=0)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class MatchSample:
     """The newest matches with their value counts, times and shown states.
 
-    `counted` maps field names to counts.
+    `counted` maps field names to counts. `actor_names` are the names of counted actors.
     """
 
     counted: dict[str, "Counter[Any]"]
     times: list[int]
     words: list[str]
     more: bool
+    actor_names: dict[str, str] = field(default_factory=dict)
 
 
 def sample_matches(compiled: CompiledQuery, known_ids: "list[Any] | None" = None) -> MatchSample:
@@ -141,24 +142,33 @@ def sample_matches(compiled: CompiledQuery, known_ids: "list[Any] | None" = None
     return MatchSample(counted, [row[time_index] for row in newest_rows], states, more)
 
 
-def build_overview(compiled: CompiledQuery, known_ids: "list[Any] | None" = None) -> Overview:
-    """Return facets and histogram of the newest matches."""
+def load_overview_sample(
+    compiled: CompiledQuery, known_ids: "list[Any] | None" = None
+) -> MatchSample:
+    """Read the newest matches for `build_overview`, with the names of their actors."""
     sample = sample_matches(compiled, known_ids)
-    result = Overview(len(sample.times), sample.more)
-    if not sample.times:
-        return result
+    actor_names: dict[str, str] = {}
     for name, counted in sample.counted.items():
-        facet_field = compiled.entity.fields[name]
-        facet = _build_facet(
-            compiled,
-            facet_field,
-            counted,
-            load_actor_names(compiled, counted) if isinstance(facet_field, Actor) else {},
-        )
-        if facet.values:
-            result.facets.append(facet)
-    result.bars = _build_bars(compiled, sample.times, sample.words, result.more)
-    return result
+        if counted and isinstance(compiled.entity.fields[name], Actor):
+            actor_names |= load_actor_names(compiled, counted)
+    return replace(sample, actor_names=actor_names)
+
+
+def build_overview(compiled: CompiledQuery, sample: MatchSample) -> Overview:
+    """Return facets and histogram of a sample of the matches. Reads nothing."""
+    if not sample.times:
+        return Overview(0, sample.more)
+    fields = compiled.entity.fields
+    facets = [
+        _build_facet(compiled, fields[name], counted, sample.actor_names)
+        for name, counted in sample.counted.items()
+    ]
+    return Overview(
+        len(sample.times),
+        sample.more,
+        [facet for facet in facets if facet.values],
+        _build_bars(compiled, sample.times, sample.words, sample.more),
+    )
 
 
 # Further columns that the shown state depends on.
@@ -209,8 +219,12 @@ def load_actor_names(compiled: CompiledQuery, counted: "Counter[Any]") -> dict[s
 
 
 def _build_facet(
-    compiled: CompiledQuery, facet_field: Field, counted: "Counter[Any]", names: dict[str, str]
+    compiled: CompiledQuery,
+    facet_field: Field,
+    counted: "Counter[Any]",
+    actor_names: dict[str, str],
 ) -> Facet:
+    names = actor_names if isinstance(facet_field, Actor) else {}
     labels = names or dict(facet_field.choices)
     total = [(value, number) for value, number in counted.most_common() if value not in ("", None)]
     selected = edit.selected_values(compiled.query, facet_field)

@@ -1,6 +1,6 @@
 """Groups of matches: `| group tool,agent | count, max(attempts), p95(wait) | top 10`."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from django.db.models import (
@@ -21,7 +21,7 @@ from django.db.models import (
 from django.db.models.functions import RowNumber
 
 from investigation.query import compiler
-from investigation.query.entities import Entity
+from investigation.query.entity_registry import Entity
 from investigation.query.fields.base import CompileContext, ComputedChoice, Field
 from investigation.query.fields.types import MultiValue, Ordered
 from investigation.query.parser.ast import Aggregate, Grouping, QueryError, Term
@@ -33,7 +33,7 @@ MAX_GROUPS: Final = 100  # Most groups without an explicit `top`.
 SQL_AGGREGATES: Final = {"min": Min, "max": Max, "avg": Avg, "sum": Sum}
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class GroupTable:
     """A table of groups. `names` are the group fields and `figures` the aggregates.
 
@@ -45,6 +45,7 @@ class GroupTable:
     figures: list[tuple[Aggregate, Field | None]]
     rows: list[tuple[tuple[Any, ...], tuple[Any, ...]]] = field(default_factory=list)
     more: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def check_grouping(grouping: Grouping, entity: Entity) -> None:
@@ -249,7 +250,7 @@ def load_groups(compiled: "CompiledQuery", rows: "QuerySet[Any]") -> GroupTable:
         for n, (aggregate, of) in enumerate(figures)
         if aggregate.function[0] == "p"
     }
-    table.more = len(rows_found) > most
+    shown = []
     for row in rows_found[:most]:
         key = tuple(row[name] for name in keys)
         values = [
@@ -260,8 +261,18 @@ def load_groups(compiled: "CompiledQuery", rows: "QuerySet[Any]") -> GroupTable:
             else row[f"figure_{n}"]
             for n, (aggregate, _) in enumerate(figures)
         ]
-        table.rows.append((key, tuple(values)))
-    return table
+        shown.append((format_key(names, key), tuple(values)))
+    return replace(table, rows=shown, more=len(rows_found) > most)
+
+
+def format_key(names: list[Field], key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the key of a group as readers see it."""
+    return tuple(name.format_group_key(value) for name, value in zip(names, key, strict=True))
+
+
+def key_rank(value: Any) -> tuple[bool, Any]:
+    """Return the rank of a group's value in plain Python: none first, numbers by size."""
+    return value is not None, value or 0 if value is None or isinstance(value, int) else str(value)
 
 
 def limit_related_rows(

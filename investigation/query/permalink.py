@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from investigation.history.moment import JournalCut
-from investigation.query import compiler, edit, past
-from investigation.query.entities import ENTITIES, Entity
+from investigation.query import as_of, compiler, edit
+from investigation.query.entity_registry import ENTITIES, Entity
 from investigation.query.fields.types import MultiValue, Time
 from investigation.query.parser import values
 from investigation.query.parser.ast import And, Node, Not, Or, QueryError, QueryValue, Scope, Term
@@ -26,7 +26,7 @@ def pin_query(text: str, now_us: int, position: int | None = None) -> str:
     kept. Raises Fault for invalid queries and for fields that do not support `asof:`.
     """
     query = compiler.parse_query(make_ages_absolute(text, now_us))
-    past.reject_unrecorded_fields(query)
+    as_of.reject_unrecorded_fields(query)
     if query.asof is not None:
         return query.text
     cut = JournalCut(

@@ -6,15 +6,16 @@ complete output is of one moment.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
 from django.db.models import QuerySet
 
 from investigation.history import rows as asof_rows
-from investigation.query import execute, past
+from investigation.query import as_of, execute
+from investigation.query.as_of import PastState
 from investigation.query.execute import SLOW_WINDOW, CompiledQuery
-from investigation.query.past import PastState
 
 CHUNK_ROWS: Final = 1_000  # Rows that are read at a time.
 REBUILT_AT_ONCE: Final = 500  # Rows that are rebuilt at a time.
@@ -36,25 +37,28 @@ def stream_matches(compiled: CompiledQuery, rows: Rows) -> Iterator[list[Any]]:
         lowest = max(top - SLOW_WINDOW, 0) if compiled.slow else 0
         chunk = _read_chunk(compiled, rows, lowest, top)
         for _ in range(execute.MAX_REREADS):
-            if not execute.refresh_related_rows(compiled):
+            refreshed = execute.refresh_related_rows(compiled)
+            if refreshed is compiled:
                 break
+            compiled = refreshed
             chunk = _read_chunk(compiled, rows, lowest, top)
         bottom = chunk[-1].opened_position if len(chunk) == CHUNK_ROWS else lowest
         if compiled.past is None:
             yield chunk
         else:
-            newly_changed = past.find_changed_during_read(
+            past, newly_changed = as_of.find_changed_during_read(
                 compiled.past, compiled.entity, compiled.context.project.id
             )
+            compiled = replace(compiled, past=past)
             if newly_changed:
-                execute.refresh_related_rows(compiled)
+                compiled = execute.refresh_related_rows(compiled)
             changed |= {pk: position for pk, position in newly_changed.items() if position < top}
             changed_in_chunk = sorted(
                 ((at, pk) for pk, at in changed.items() if at >= bottom), reverse=True
             )
             for _, pk in changed_in_chunk:
                 del changed[pk]
-            yield from _apply_past_states(compiled, compiled.past, rows, chunk, changed_in_chunk)
+            yield from _apply_past_states(compiled, past, rows, chunk, changed_in_chunk)
         top = bottom
 
 
@@ -83,11 +87,11 @@ def _apply_past_states(
     for start in range(0, len(changed), REBUILT_AT_ONCE):
         part = changed[start : start + REBUILT_AT_ONCE]
         project, lowest = compiled.context.project, part[-1][0]
-        rebuilt = past.rebuild_changed(
+        rebuilt = as_of.rebuild_changed(
             compiled.entity, project.id, [pk for _, pk in part], moment.cut
         )
-        matching_ids = past.select_matching_ids(
-            rebuilt, compiled.entity, compiled.context, compiled.parts
+        matching_ids = as_of.select_matching_ids(
+            rebuilt, compiled.entity, project, moment.cut, compiled.parts
         )
         past_rows = (
             list(rows(compiled.entity.of(project).filter(pk__in=matching_ids)))

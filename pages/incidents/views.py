@@ -22,7 +22,7 @@ from display.time_limit import limit_view
 from investigation.incidents import incidents
 from investigation.incidents.incidents import IncidentConflictError
 from investigation.models import INCIDENT_STATES, Incident
-from investigation.search import builtin_questions
+from investigation.saved_queries import builtin_questions
 from pages.incidents import data
 from pages.incidents.data import IncidentDetails
 from pages.timeline import lanes, multi_session, views

@@ -13,8 +13,9 @@ from accounts.access import MemberRequest, member_required
 from db import retry
 from db.errors import ChangeRefused
 from display import handles
+from investigation.alerts import alert_notifications, alert_runner, alerts
 from investigation.models import Alert, SavedQuery
-from investigation.search import alert_notifications, alert_runner, alerts, saved_queries
+from investigation.saved_queries import saved_queries
 from journal.models import Entry
 
 

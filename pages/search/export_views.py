@@ -17,10 +17,10 @@ from db.clock import now_us
 from db.errors import ChangeRefused
 from db.ids import new_uuid7
 from display import time_limit
+from investigation.exports import export_writer, exports
 from investigation.models import FORMATS, Export
 from investigation.query import execute
 from investigation.query.parser.ast import QueryError
-from investigation.search import export_writer, exports
 
 MAX_DOWNLOADS: Final = 2  # concurrent downloads per person and process
 _downloads: Counter[int] = Counter()
@@ -44,7 +44,7 @@ def export(request: MemberRequest) -> HttpResponseBase:
                 else _export_in_background(request, text, form)
             )
         search = execute.compile_query(text, request.membership.project, now_us())
-        context["entity"], context["notes"] = search.entity, search.context.notes
+        context["entity"], context["notes"] = search.entity, search.notes
         context["count"], context["more"] = _count_rows(request, search)
     except QueryError as fault:
         context["error"] = fault.sentence

@@ -16,8 +16,8 @@ from display.time_limit import limit_view
 from display.urls_of_rows import search_url_for_project
 from investigation.query import autocomplete, permalink
 from investigation.query.parser.ast import QueryError
-from investigation.search import builtin_questions
-from investigation.search.builtin_questions import ParameterError
+from investigation.saved_queries import builtin_questions
+from investigation.saved_queries.builtin_questions import ParameterError
 
 # Other parameters have too many values to list.
 FIELDS_WITH_SUGGESTIONS: Final = (

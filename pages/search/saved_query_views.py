@@ -11,7 +11,7 @@ from accounts.access import MemberRequest, member_required
 from db import retry
 from db.errors import ChangeRefused
 from investigation.models import SavedQuery
-from investigation.search import saved_queries as search_saved_queries
+from investigation.saved_queries import saved_queries as search_saved_queries
 from pages.search import alert_views
 
 

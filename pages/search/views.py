@@ -11,13 +11,21 @@ from accounts.access import MemberRequest, member_required
 from accounts.people import ensure_pseudonym
 from db.clock import now_us
 from display import access_log, time_limit
-from investigation.query import analysis, autocomplete, docs
-from investigation.query.entities import DEFAULT, ENTITIES
+from investigation.query import autocomplete, docs
+from investigation.query.entity_registry import ENTITIES
 from investigation.query.parser import values
-from investigation.search import builtin_questions
+from investigation.query.parser.ast import QueryError
+from investigation.saved_queries import builtin_questions
 from journal.settled_position import load_settled_position
-from pages.search import data, jump
-from pages.search.data import LONGEST_ID, RedirectTo, SearchPage
+from pages.search import jump
+from pages.search.page import SearchPage, build_search_page
+from pages.search.request import RedirectTo, parse_search_request
+from pages.search.results import (
+    LONGEST_ID,
+    SearchResults,
+    find_identity_url,
+    load_search_results,
+)
 
 # Numbers of built-in questions that the page head links to.
 HEAD_QUESTIONS: Final = (
@@ -36,35 +44,34 @@ def search_page(request: MemberRequest) -> HttpResponse:
 
     The query string holds the complete search.
     """
-    page = data.parse_search_request(request.GET)
-    if isinstance(page, RedirectTo):
-        return redirect(page.url)
-    if request.headers.get("HX-Request") != "true":
-        page.part = ""
-    project, stopped = request.membership.project, None
+    is_fragment = request.headers.get("HX-Request") == "true"
+    search = parse_search_request(request.GET, accepts_fragment=is_fragment)
+    if isinstance(search, RedirectTo):
+        return redirect(search.url)
+    project = request.membership.project
+    results, error, timeout = None, search.error, None
     try:
         with time_limit.limit_search(request.user.pk, in_turn=True):
-            elsewhere = data.find_identity_url(project, page.text)
-            if elsewhere is not None:
-                return redirect(elsewhere)
+            identity_url = find_identity_url(project, search.text)
+            if identity_url is not None:
+                return redirect(identity_url)
             request.read_to = load_settled_position()
-            if not page.refusal:
-                data.run_search(page, project, now_us())
-    except time_limit.QueryTimeout as stop:
-        stopped = stop
-    template = "pages/search/_group.html" if page.part else "pages/search/search.html"
-    if page.answer is not None and page.text and stopped is None:
-        actor = request.person.pseudonym or ensure_pseudonym(request.user)
-        access_log.record_search(
-            project.id, actor, page.text, entity=page.entity, found=page.count, more=page.more
-        )
-    if stopped is None:
-        return render(request, template, _search_context(page), status=page.status)
-    page.answer, page.overview, page.drawing = None, None, None
-    answer = time_limit.render_query_timeout(request, stopped, template, _search_context(page))
-    if page.part:
-        answer.status_code = 422  # the search page shows this status in place of the fragment
-    return answer
+            if search.query is not None:
+                results = load_search_results(search, search.query, project, now_us())
+    except QueryError as query_error:
+        error = query_error
+    except time_limit.QueryTimeout as query_timeout:
+        timeout = query_timeout
+    page = build_search_page(search, results, error)
+    template = "pages/search/_group.html" if search.part else "pages/search/search.html"
+    if timeout is not None:
+        answer = time_limit.render_query_timeout(request, timeout, template, _context(page))
+        if search.part:
+            answer.status_code = 422  # The search page shows this status in place of the fragment.
+        return answer
+    if results is not None and results.answer is not None and search.text:
+        _record_search(request, page, results)
+    return render(request, template, _context(page), status=page.status)
 
 
 @require_safe
@@ -117,19 +124,25 @@ def jump_to_id(request: MemberRequest) -> HttpResponse:
     return render(request, "pages/search/jump.html", {"text": text, "jump": matches})
 
 
-def _search_context(page: SearchPage) -> dict[str, Any]:
+def _record_search(request: MemberRequest, page: SearchPage, results: SearchResults) -> None:
+    actor = request.person.pseudonym or ensure_pseudonym(request.user)
+    access_log.record_search(
+        request.membership.project.id,
+        actor,
+        page.request.text,
+        entity=page.entity,
+        found=results.count,
+        more=results.more,
+    )
+
+
+def _context(page: SearchPage) -> dict[str, Any]:
     return {
         "page": page,
+        "results": page.results,
         "questions": [
             (question.name, builtin_questions.fill_question(question, {}))
             for question in map(builtin_questions.QUESTIONS_BY_NUMBER.__getitem__, HEAD_QUESTIONS)
         ],
         "in_all": len(builtin_questions.ALL_QUESTIONS),
-        "registry": page.entity or DEFAULT,
-        "ranges": data.time_ranges(page.asked) if page.asked else [],
-        "brushes": analysis.analysable_conditions(page.asked) if page.asked and page.rows else [],
-        "with_facets": page.place.url(facets=1),
-        # The page already names indexes that lag; the fragment does not repeat the note.
-        "overview_part": page.place.url(part="overview")
-        + ("&noted=1" if page.asked and page.late else ""),
     }

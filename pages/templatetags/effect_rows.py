@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 
 from db.clock import now_us
 from display.effect_table import EffectRow, Timeline
-from pages.search.data import SearchPage
+from pages.search.page import SearchPage
 from pages.templatetags.pages import (
     arguments_cell,
     effect_cell,
@@ -52,6 +52,7 @@ def found_effects(page: SearchPage) -> SafeString:
     """Return the table rows of the effects that a search returned."""
     day, targets, asof, now = page.day, page.targets, page.asof, now_us()
     form = _row("time", "session", "state", "agent", *(["target"] if targets else []), "permission")
+    snippets = page.results.snippets if page.results is not None else {}
     rows = []
     for row in page.rows:
         effect = row.effect
@@ -67,7 +68,7 @@ def found_effects(page: SearchPage) -> SafeString:
                 form,
                 "",
                 effect_cell(row, asof),
-                arguments_of(row, page.snippets),
+                arguments_of(row, snippets),
                 *cells,
                 permission(effect),
             )

@@ -12,9 +12,9 @@ from approvals.models import Gate
 from display import urls_of_rows
 from display.effect_table import EffectRow
 from investigation.fulltext.snippets import Snippet
-from investigation.query import columns, docs
-from investigation.query.column import Reader
-from investigation.query.entities import ENTITIES
+from investigation.query import docs, result_columns
+from investigation.query.column_types import Reader
+from investigation.query.entity_registry import ENTITIES
 from investigation.query.facets import Facet, FacetValue
 from pages.search.histogram import BAR_STYLES
 from pages.templatetags.pages import arguments_cell, name
@@ -99,7 +99,7 @@ def snippet_line(snippet: Snippet) -> SafeString:
 def people_of(gate: Any, reader: Reader) -> SafeString:
     """Render a gate's reviewers: who was asked, and each vote with its time since shown."""
     parts = [format_markup('<span class="quiet">{}</span>', str(_ASKED.value(gate, reader)))]
-    for vote in columns.votes_as_of(gate, reader):
+    for vote in result_columns.votes_as_of(gate, reader):
         took = elapsed(vote.voted_at_us - vote.shown_at_us)
         parts.append(
             format_markup(
@@ -112,7 +112,7 @@ def people_of(gate: Any, reader: Reader) -> SafeString:
     return SafeString("".join(parts))
 
 
-_ASKED: Final = next(column for column in columns.COLUMNS["gate"] if column.name == "asked")
+_ASKED: Final = next(column for column in result_columns.COLUMNS["gate"] if column.name == "asked")
 _ANSWERED: Final = {
     "approve": "approved",
     "deny": "denied",

@@ -40,7 +40,7 @@ def assert_walk(heading: str, request: Callable[[], Any]) -> None:
     """
     walk = read_walk(heading)
     assert len(walk) > 3, f"docs/architecture.md has no table below “{heading}”."
-    assert {step.kind for step in walk} == set(STEPS)
+    assert {step.kind for step in walk} | {"write"} == set(STEPS)  # some flows only read
     assert len({step.file for step in walk}) <= MOST_FILES
     with _trace_calls() as calls, _forbid_queries(walk):
         request()

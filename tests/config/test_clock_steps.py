@@ -13,8 +13,8 @@ from django.test import Client
 from config import celery
 from db import job_heartbeats as db_job_heartbeats
 from db.clock import now_us
+from investigation.exports import exports
 from investigation.models import Export
-from investigation.search import exports
 from journal import outbox
 from journal.models import Outbox
 from journal.tasks import deliver_outbox

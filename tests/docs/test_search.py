@@ -4,7 +4,7 @@ import pytest
 
 from accounts import projects
 from investigation.query import autocomplete, compiler, describe, docs, edit, execute
-from investigation.query.entities import ENTITIES
+from investigation.query.entity_registry import ENTITIES
 from tests.config.server import ROOT
 
 

@@ -16,9 +16,10 @@ from accounts.access import PROJECT_PARAMETER
 from accounts.models import Project
 from approvals import exemptions
 from db.clock import now_us
+from investigation.exports import exports
 from investigation.incidents import incidents
 from investigation.models import SavedQuery
-from investigation.search import exports, saved_queries
+from investigation.saved_queries import saved_queries
 from journal import settled_position
 from journal.models import Entry
 from tests.api.api_client import Caller

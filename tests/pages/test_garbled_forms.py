@@ -22,8 +22,9 @@ from accounts.models import Invitation
 from approvals import exemptions
 from approvals.policies import policies
 from db.clock import now_us
+from investigation.exports import exports
 from investigation.incidents import incidents
-from investigation.search import exports, saved_queries
+from investigation.saved_queries import saved_queries
 from ledger import stops
 from ledger.models import Effect
 from notifications import channels

@@ -6,7 +6,7 @@ from django.urls import reverse
 
 from accounts.models import Project
 from db.clock import now_us
-from investigation.query import execute, past, stream
+from investigation.query import as_of, execute, stream
 from investigation.query.parser.ast import QueryError
 from journal import settled_position
 from journal.models import Entry
@@ -124,9 +124,9 @@ def test_a_page_says_so_when_too_much_changes_while_it_is_read(
     house: House, book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_much(*_args: object) -> None:
-        raise QueryError(0, 0, past.TOO_MANY_CHANGES)
+        raise QueryError(0, 0, as_of.TOO_MANY_CHANGES)
 
-    monkeypatch.setattr(past, "find_changed_during_read", too_much)
+    monkeypatch.setattr(as_of, "find_changed_during_read", too_much)
     answer = house.client("viewer").get(
         "/search/", {"q": f"effect asof:#{settled_position.load_settled_position()}"}
     )

@@ -18,10 +18,10 @@ from pytest_django import Settings
 from approvals import exemptions
 from db.clock import now_us
 from display import time_limit
+from investigation.alerts import alert_runner, alerts
 from investigation.fulltext import indexer
 from investigation.models import Alert, SavedQuery
 from investigation.query import execute
-from investigation.search import alert_runner, alerts
 from journal import outbox, settled_position
 from journal.models import Entry, Outbox
 from ledger.models import Effect

@@ -8,7 +8,7 @@ import pytest
 
 from accounts.models import Project
 from investigation.query import execute, stream
-from investigation.query.entities import ENTITIES
+from investigation.query.entity_registry import ENTITIES
 from investigation.query.parser.ast import QueryError
 from tests.query import writing
 from tests.query.dataset import NOW_US, Shelf, fill
@@ -202,7 +202,7 @@ def django_project(db: None) -> Project:
 def test_a_name_that_is_not_there_is_noted(django_project: Project) -> None:
     django_project.agents.create(name="deploy")
     asked = execute.compile_query("agent:depoly", django_project, NOW_US)
-    assert asked.context.notes == [
+    assert list(asked.notes) == [
         "“depoly” is not the name of an agent in this project; did you mean “deploy”?"
     ]
     assert execute.count_matches(asked) == (0, False)

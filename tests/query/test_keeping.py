@@ -18,11 +18,11 @@ from django.test import Client
 from django.urls import reverse
 
 from db.clock import now_us
+from investigation.exports import exports
 from investigation.history.moment import JournalCut
 from investigation.models import Export, SavedQuery
 from investigation.query import execute
 from investigation.query.permalink import pin_query
-from investigation.search import exports
 from journal import settled_position
 from journal.models import Body, Entry
 from ledger.models import Effect

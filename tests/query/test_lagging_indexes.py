@@ -13,10 +13,10 @@ from django.core.management import call_command
 from django.urls import reverse
 
 from db.clock import now_us
+from investigation.exports import exports
 from investigation.fulltext import indexer
 from investigation.models import Alert, Export, SavedQuery
 from investigation.query.permalink import pin_query
-from investigation.search import exports
 from journal import settled_position
 from journal.models import Entry
 from ledger.models import Effect

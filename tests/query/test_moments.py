@@ -17,12 +17,12 @@ from django.urls import reverse
 
 from approvals import exemptions
 from db.clock import now_us
+from investigation.exports import export_writer
+from investigation.exports.export_writer import ExportPlan
 from investigation.history.moment import JournalCut
-from investigation.query import columns, execute, stream
+from investigation.query import execute, result_columns, stream
 from investigation.query.parser.ast import QueryError
 from investigation.query.permalink import pin_query
-from investigation.search import export_writer
-from investigation.search.export_writer import ExportPlan
 from journal import settled_position
 from ledger.models import Effect
 from sessions.models import Session
@@ -222,11 +222,12 @@ def test_a_copied_link_shows_the_same_byte_for_byte_whatever_happens_after(story
 def groups(told: Told, text: str, **options: Any) -> list[Any]:
     """A grouped answer in an order of its own, its figures rounded."""
     asked = execute.compile_query(text, told.desk.project, now_us(), **options)
-    table = execute.load_results(asked, columns.prepare_rows(asked.entity.name)).groups
+    answer = execute.load_results(asked, result_columns.prepare_rows(asked.entity.name))
+    table = answer.groups
     assert table is not None
-    assert not [
-        note for note in asked.context.notes if "current values" in note and "changed" in note
-    ], text
+    assert not [note for note in answer.notes if "current values" in note and "changed" in note], (
+        text
+    )
     figures = [
         (row[0], [None if one is None else round(float(one), 3) for one in row[1]])
         for row in table.rows
@@ -240,7 +241,7 @@ def rows(told: Told, text: str, cut: JournalCut | None = None) -> list[str]:
     if cut is not None:
         entity, rest = entity.removeprefix("("), f"({rest}"
     asked = execute.compile_query(f"{entity} {rest}", told.desk.project, now_us())
-    assert not asked.context.notes, text
+    assert not asked.notes, text
     return sorted(str(row) for row in execute.matching_rows(asked))
 
 
@@ -341,8 +342,9 @@ def test_figures_of_votes_are_of_those_that_are_asked_for(
             "gate{} | group tool | count, distinct(approver)",
         )
         found = [execute.compile_query(text.format(asof), desk.project, now_us()) for text in texts]
-        tables = [execute.load_results(one, columns.prepare_rows("gate")).groups for one in found]
-        assert [one.context.notes for one in found] == [[], [], []]
+        answers = [execute.load_results(one, result_columns.prepare_rows("gate")) for one in found]
+        tables = [answer.groups for answer in answers]
+        assert [answer.notes for answer in answers] == [[], [], []]
         return [
             [(*key, *figures) for key, figures in table.rows]
             for table in tables

@@ -13,7 +13,7 @@ from accounts.people import ensure_pseudonym
 from approvals import exemptions
 from approvals.models import Exemption
 from db.clock import now_us
-from investigation.search import builtin_questions
+from investigation.saved_queries import builtin_questions
 from journal.models import Entry
 from ledger.models import Effect
 from tests.api.api_client import Caller, new_key

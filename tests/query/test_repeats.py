@@ -15,11 +15,12 @@ from django.urls import reverse
 from db.clock import now_us
 from investigation.fulltext import indexer
 from investigation.models import FirstOccurrence, RepeatedOccurrence
-from investigation.query import columns, execute
-from investigation.query.column import Reader
+from investigation.query import execute, grouping, result_columns
+from investigation.query.column_types import Reader
+from investigation.query.entity_registry import ENTITIES
 from investigation.query.permalink import pin_query
 from investigation.query.registry import duplicates
-from investigation.search import builtin_questions
+from investigation.saved_queries import builtin_questions
 from journal import settled_position
 from ledger.models import Effect
 from monitoring.models import StuckEpisode
@@ -72,18 +73,32 @@ def facts(rows: Iterable[Any]) -> list[dict[str, Any]]:
 
 def groups(desk: Desk, text: str) -> list[tuple[Any, ...]]:
     asked = execute.compile_query(text, desk.project, now_us())
-    answer = execute.load_results(asked, columns.prepare_rows(asked.entity.name))
+    answer = execute.load_results(asked, result_columns.prepare_rows(asked.entity.name))
     assert answer.groups is not None
-    return [tuple(row) for row in columns.groups_to_json(answer.groups)]
+    return [tuple(row) for row in result_columns.groups_to_json(answer.groups)]
+
+
+def by_handle(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """The order of groups with as many rows: tool, resource, and the number of the handle."""
+    return sorted(rows, key=lambda row: (*row[:2], int(row[2].removeprefix("e_"))))
 
 
 def rows(desk: Desk, text: str) -> list[Any]:
     asked = execute.compile_query(text, desk.project, now_us())
     answer, reader = (
-        execute.load_results(asked, columns.prepare_rows(asked.entity.name)),
+        execute.load_results(asked, result_columns.prepare_rows(asked.entity.name)),
         Reader(desk.project, now_us()),
     )
-    return [columns.row_to_json(asked.entity.name, row, reader)["key"] for row in answer.rows]
+    return [
+        result_columns.row_to_json(asked.entity.name, row, reader)["key"] for row in answer.rows
+    ]
+
+
+def test_handles_and_numbers_of_groups_are_ordered_by_their_number() -> None:
+    like = ENTITIES["effect"].fields["like"]
+    assert sorted([101, 9, None, 92], key=grouping.key_rank) == [None, 9, 92, 101]
+    assert sorted(["mail", None, "bash"], key=grouping.key_rank) == [None, "bash", "mail"]
+    assert grouping.format_key([like, like], (92, None)) == ("e_92", None)
 
 
 def asked(viewer: Client, number: int, **given: str) -> str:
@@ -120,13 +135,13 @@ def test_what_was_done_twice_is_found_in_one_session_and_in_two_and_leads_to_bot
         book.project,
         now_us(),
     )
-    (note,) = unread.context.notes
+    (note,) = unread.notes
     assert note.startswith("Repeated calls are indexed up to entry 0 of ")
     assert execute.compile_query(
         "session | group key | max(repeats)", book.project, now_us()
-    ).context.notes == [note]
+    ).notes == (note,)
     indexer.update_index()
-    assert execute.compile_query(unread.text, book.project, now_us()).context.notes == []
+    assert execute.compile_query(unread.text, book.project, now_us()).notes == ()
     stood = list(RepeatedOccurrence.objects.order_by("id").values())
     indexer.reset_index()
     indexer.update_index()
@@ -184,8 +199,7 @@ def test_what_was_done_twice_is_found_in_one_session_and_in_two_and_leads_to_bot
         f"e_{Effect.objects.get(effect_key=key).opened_position}" for key in ("one-alone", "a")
     )
     more = [("bash", "", alone, 2, 1), ("forge.comment", PULL, comment, 2, 2)]
-    # Groups with as many rows are in the order of their text: e_101 is before e_92.
-    assert groups(book, question) == sorted([*told, *more])
+    assert groups(book, question) == by_handle([*told, *more])
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(duplicates, "MAX_LISTED_POSITIONS", 1)
         assert groups(book, link) == told
@@ -218,7 +232,7 @@ def test_each_call_that_was_done_twice_is_a_row_whose_link_finds_it_and_equal_ta
     )
     calls = [("forge.comment", PULL, first, 3, 1), ("forge.comment", PULL, second, 2, 1)]
     mail = [("mail.send", "", ann, 2, 1), ("mail.send", "", bob, 2, 1)]
-    assert groups(book, question) == [calls[0], *sorted([calls[1], *mail])]
+    assert groups(book, question) == [calls[0], *by_handle([calls[1], *mail])]
     assert groups(
         book, builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[21], {})
     ) == [("forge.comment", PULL, 6, 3, 1)]
@@ -246,7 +260,7 @@ def test_each_call_that_was_done_twice_is_a_row_whose_link_finds_it_and_equal_ta
     assert Effect.objects.get(effect_key="mail-0").state == "compensated"
     did(agent, "mail-4", "one", "mail.send", arguments={"to": "bob"})
     indexer.update_index()
-    assert groups(book, then) == [calls[0], *sorted([calls[1], *mail])]
+    assert groups(book, then) == [calls[0], *by_handle([calls[1], *mail])]
     assert ("mail.send", "", ann, 1, 1) in groups(book, question)
     assert ("mail.send", "", bob, 3, 1) in groups(book, question)
 
@@ -351,7 +365,7 @@ def test_the_same_call_in_nearly_the_same_words_is_the_same_and_another_is_not(b
         "slow", "two", tool="bash", arguments={"command": command, "description": "Once more"}
     )
     like = Effect.objects.get(id=ids["one", 2])
-    (note,) = execute.compile_query(f"like:{like}", book.project, now_us()).context.notes
+    (note,) = execute.compile_query(f"like:{like}", book.project, now_us()).notes
     assert note.startswith("Repeated calls are indexed up to entry 0 of ")
     indexer.update_index()
     then = f"asof:#{settled_position.load_settled_position()}"

@@ -8,9 +8,9 @@ import pytest
 
 from db.clock import now_us
 from investigation.fulltext import indexer, store
-from investigation.query import columns, execute
-from investigation.query.column import Reader
-from investigation.search import builtin_questions
+from investigation.query import execute, result_columns
+from investigation.query.column_types import Reader
+from investigation.saved_queries import builtin_questions
 from journal import settled_position
 from journal.models import Entry
 from ledger.models import Effect
@@ -37,10 +37,10 @@ CLAIMED = (
 def rows(house: House, text: str) -> list[dict[str, Any]]:
     asked = execute.compile_query(text, house.project, now_us())
     answer, reader = (
-        execute.load_results(asked, columns.prepare_rows(asked.entity.name), size=200),
+        execute.load_results(asked, result_columns.prepare_rows(asked.entity.name), size=200),
         Reader(house.project, now_us()),
     )
-    return [columns.row_to_json(asked.entity.name, row, reader) for row in answer.rows]
+    return [result_columns.row_to_json(asked.entity.name, row, reader) for row in answer.rows]
 
 
 @pytest.fixture

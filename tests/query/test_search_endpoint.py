@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from api.views import search
 from display import time_limit
 from journal.models import Body, Entry
 from tests.api.api_client import Caller, code
@@ -114,6 +113,6 @@ def test_a_search_is_on_record_once_an_hour_and_one_that_takes_too_long_is_stopp
     def late(*_args: Any, **_options: Any) -> Any:
         raise time_limit.QueryTimeout
 
-    monkeypatch.setattr(search, "_run_query", late)
+    monkeypatch.setattr("investigation.query.execute.load_results", late)
     assert code(agent.get("/search", q="effect is:fenced")) == (422, "search_too_long")
     assert entries.count() == 2

@@ -17,12 +17,12 @@ from django.urls import reverse
 
 from db.clock import now_us
 from display import urls_of_rows as links_to
-from investigation.query import auditor_columns, columns
+from investigation.query import auditor_columns, result_columns
 from investigation.query import execute as query_execute
-from investigation.query.column import Reader
+from investigation.query.column_types import Reader
 from investigation.query.permalink import pin_query
 from investigation.query.registry.gates import exemption_uses
-from investigation.search import builtin_questions
+from investigation.saved_queries import builtin_questions
 from journal import settled_position
 from monitoring import job_heartbeats
 from monitoring.models import StuckEpisode
@@ -63,18 +63,23 @@ def ask(told: Told, number: int, link: str = "") -> query_execute.ResultPage:
     text = link or question(told, number)
     asked = query_execute.compile_query(text, told.desk.project, now_us())
     late = number in (18, 19, 21)  # which nothing was compared for yet, and they say so
-    assert link or bool(asked.context.notes) is late, text
-    return query_execute.load_results(asked, columns.prepare_rows(asked.entity.name))
+    assert link or bool(asked.notes) is late, text
+    return query_execute.load_results(asked, result_columns.prepare_rows(asked.entity.name))
 
 
 def found(told: Told, number: int, link: str = "") -> list[dict[str, Any]]:
     """Its rows, or its groups as rows."""
-    answer, reader = ask(told, number, link), Reader(told.desk.project, now_us())
-    reader.follow(answer.asked.context)
+    answer = ask(told, number, link)
+    reader = Reader.of_context(answer.compiled.context)
     if answer.groups is not None:
-        names = columns.group_column_names(answer.groups)
-        return [dict(zip(names, row, strict=True)) for row in columns.groups_to_json(answer.groups)]
-    return [columns.row_to_json(answer.asked.entity.name, row, reader) for row in answer.rows]
+        names = result_columns.group_column_names(answer.groups)
+        return [
+            dict(zip(names, row, strict=True))
+            for row in result_columns.groups_to_json(answer.groups)
+        ]
+    return [
+        result_columns.row_to_json(answer.compiled.entity.name, row, reader) for row in answer.rows
+    ]
 
 
 def test_each_question_finds_what_it_asks_for_by_an_index(told: Told) -> None:
@@ -149,7 +154,7 @@ def test_each_question_finds_what_it_asks_for_by_an_index(told: Told) -> None:
     )
     assert found(told, 0, "session is:stuck") == []
     assert [row["key"] for row in found(told, 0, stuck)] == ["s-1"]
-    assert not ask(told, 0, stuck).asked.context.notes
+    assert not ask(told, 0, stuck).notes
     assert found(told, 0, by_hand) != rows.pop(0) == found(told, 0, links[0])
     assert [number for number in rows if found(told, number) != rows[number]] == [
         2,

@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from investigation.search import alert_runner
+from investigation.alerts import alert_runner
 
 
 class Command(BaseCommand):

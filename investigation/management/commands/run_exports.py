@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from investigation.search import exports
+from investigation.exports import exports
 
 
 class Command(BaseCommand):

@@ -9,8 +9,8 @@ from django.db import ProgrammingError
 from accounts.models import Project
 from db.clock import now_us
 from display import access_log
-from investigation.query import columns, execute, stream
-from investigation.query.column import Reader
+from investigation.query import execute, result_columns, stream
+from investigation.query.column_types import Reader
 from investigation.query.parser.ast import QueryError
 from journal.entries import SYSTEM_SOURCE
 
@@ -55,15 +55,14 @@ class Command(BaseCommand):
 
     def _answer(self, project: Project, text: str, limit: int) -> tuple[str, int]:
         """Print at most `limit` rows (0: all) and return the entity and the number of rows."""
-        reader = Reader(project, now_us())
         try:
-            search = execute.compile_query(text, project, reader.now_us)
+            search = execute.compile_query(text, project, now_us())
         except QueryError as fault:
             raise CommandError(
                 f"{fault.sentence}\n{text}\n{' ' * fault.at}{'^' * fault.length}"
             ) from None
-        reader.follow(search.context)
-        for note in search.context.notes:
+        reader = Reader.of_context(search.context)
+        for note in search.notes:
             self.stderr.write(note)
         count = 0
         for row in self._found(search, reader):
@@ -74,17 +73,20 @@ class Command(BaseCommand):
         return search.entity.name, count
 
     def _found(self, search: execute.CompiledQuery, reader: Reader) -> Any:
-        rows = columns.prepare_rows(search.entity.name)
+        rows = result_columns.prepare_rows(search.entity.name)
         if search.query.grouping is not None:
             groups = execute.load_results(search, rows).groups
             if groups is not None:
-                names = columns.group_column_names(groups)
+                names = result_columns.group_column_names(groups)
                 yield from (
-                    dict(zip(names, row, strict=True)) for row in columns.groups_to_json(groups)
+                    dict(zip(names, row, strict=True))
+                    for row in result_columns.groups_to_json(groups)
                 )
             return
         for chunk in stream.stream_matches(search, rows):
-            yield from (columns.row_to_json(search.entity.name, row, reader) for row in chunk)
+            yield from (
+                result_columns.row_to_json(search.entity.name, row, reader) for row in chunk
+            )
 
 
 def _withheld(error: ProgrammingError) -> bool:

@@ -27,9 +27,12 @@ NO_ROWS: Final = Q(pk__in=())
 ALL_ROWS: Final = ~NO_ROWS
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class CompileContext:
-    """Inputs of compilation, and notes for the answer that do not stop the query."""
+    """Inputs of compilation, which adds the names, notes and indexes that it looked up.
+
+    Notes are for the answer and do not stop the query.
+    """
 
     project: Project
     now_us: int
@@ -166,6 +169,10 @@ class Field:
         The value must never change.
         """
         return None
+
+    def format_group_key(self, key: Any) -> Any:
+        """Return a group key as readers see it. Groups are ordered by the key itself."""
+        return key
 
     def plain(self, row: Any) -> Any:
         """Return the field's value in one row."""

@@ -53,7 +53,7 @@ class RelatedRows(Field):
                 related_ids, left_out = self.load_related(context.project, value.text)
                 context.names[name_key] = related_ids
                 not_found = f"“{value.text[:60]}” was not found. {self.name} takes {self.called}."
-                context.notes += (
+                context.notes.extend(
                     [left_out] if related_ids and left_out else [] if related_ids else [not_found]
                 )
             ids += context.names[name_key]

@@ -12,7 +12,7 @@ from approvals import exemptions
 from approvals.gates import states as gate_states
 from approvals.models import Gate, Vote
 from display import display_state, handles
-from investigation.query.entity import Flag
+from investigation.query.entity_types import Flag
 from investigation.query.fields.base import CompileContext, Field, RowTest, union_tests
 from investigation.query.fields.types import Handle, MultiValue, NamedRow
 from journal.models import Entry

@@ -8,9 +8,8 @@ from array import array
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from django.db.models import CharField, Func, OuterRef, Q, QuerySet, Subquery
+from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.db.models.expressions import Combinable
-from django.db.models.functions import Cast
 
 from accounts.models import Project
 from investigation.fulltext import duplicates
@@ -93,8 +92,11 @@ class SameCall(RelatedRows):
         same = RepeatedOccurrence.objects.filter(
             position=OuterRef("opened_position"), sort__in=_CALL_SORTS
         )
-        position = Cast(Subquery(same.values(first=Subquery(first))), CharField())
-        return Func(position, template="'e_' || %(expressions)s", output_field=CharField())
+        return Subquery(same.values(first=Subquery(first)))
+
+    def format_group_key(self, key: Any) -> Any:
+        """Return the handle of the first effect. Positions order e_92 before e_101."""
+        return None if key is None else f"e_{key}"
 
     def present(self) -> RowTest:
         rows = RepeatedOccurrence.objects.filter(sort__in=_CALL_SORTS)

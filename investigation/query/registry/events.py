@@ -5,7 +5,7 @@ from typing import Final
 from django.db.models import Q
 
 from accounts.models import Person, Project
-from investigation.query.entity import Entity, Flag, label_choices
+from investigation.query.entity_types import Entity, Flag, label_choices
 from investigation.query.fields.base import (
     Actor,
     Choice,

@@ -8,7 +8,7 @@ from django.db.models.functions import Cast, Coalesce, Replace
 from accounts.models import Project
 from approvals.gates import states as gate_states
 from approvals.models import Exemption, Gate
-from investigation.query.entity import Entity, Flag, label_choices
+from investigation.query.entity_types import Entity, Flag, label_choices
 from investigation.query.fields.base import Choice, ComputedChoice, RowTest, Text
 from investigation.query.fields.types import Duration, Handle, MultiValue, NamedRow, Number, Time
 from investigation.query.registry.common import (

@@ -5,7 +5,7 @@ from typing import Final
 from django.db.models import Q
 
 from display import display_state
-from investigation.query.entity import Entity, Flag, label_choices
+from investigation.query.entity_types import Entity, Flag, label_choices
 from investigation.query.fields.base import Choice, ComputedChoice, Text
 from investigation.query.fields.types import Duration, Handle, MultiValue, Number, Time
 from investigation.query.registry.common import (

@@ -16,7 +16,7 @@ from approvals.policies.requirement import Requirement
 from display import display_state
 from display.urls_of_rows import URL_OF_ROW, absolute_url
 from investigation.query.auditor_columns import WITHHELD_COLUMNS
-from investigation.query.column import (
+from investigation.query.column_types import (
     Column,
     Reader,
     Value,
@@ -29,7 +29,7 @@ from investigation.query.column import (
     us_to_seconds,
     word_column,
 )
-from investigation.query.entities import ENTITIES
+from investigation.query.entity_registry import ENTITIES
 from investigation.query.fields.types import MultiValue, Ordered
 from investigation.query.grouping import GroupTable
 from investigation.query.registry import common

@@ -1,7 +1,7 @@
 """Stream the results of a query as CSV, NDJSON or a zip of both, in constant memory.
 
 An export is as of one journal position, taken before the first row is read. Rows opened later are
-not included; rows that change later are rebuilt from the journal (see query/streaming.py).
+not included; rows that change later are rebuilt from the journal (see query/stream.py).
 
 CSV follows RFC 4180: UTF-8 without a byte order mark, CRLF, quotes where needed. A text that begins
 with = + - @ tab or CR gets a leading apostrophe so that no spreadsheet reads it as a formula;
@@ -23,8 +23,8 @@ import orjson
 from accounts.models import Project
 from display.index_progress import IndexProgress
 from investigation.models import FORMATS
-from investigation.query import columns, execute, stream
-from investigation.query.column import Reader, format_moment_us
+from investigation.query import execute, result_columns, stream
+from investigation.query.column_types import Reader, format_moment_us
 from investigation.query.execute import CompiledQuery
 from investigation.query.parser.ast import QueryError
 from investigation.query.permalink import make_ages_absolute, pin_query
@@ -82,14 +82,16 @@ def plan_export(project: Project, text: str, form: str, now_us: int, who: str) -
 
 def late_indexes(search: CompiledQuery) -> list[IndexProgress]:
     """List the indexes of a query that have not read the journal up to its position."""
-    return [index for index in search.context.indexes.values() if index.missing]
+    return [index for index in search.indexes if index.missing]
 
 
 def count_rows(export: ExportPlan) -> int:
     """Count the rows of an export, or its groups."""
     search = export.asked
     if search.query.grouping is not None:
-        groups = execute.load_results(search, columns.prepare_rows(search.entity.name)).groups
+        groups = execute.load_results(
+            search, result_columns.prepare_rows(search.entity.name)
+        ).groups
         return len(groups.rows) if groups is not None else 0
     return execute.matching_rows(search).count()
 
@@ -120,7 +122,7 @@ def _column_names(search: CompiledQuery, export: ExportPlan) -> list[str]:
         return [*(name for name, _ in grouping.names), *map(str, grouping.aggregates)]
     return [
         column.name
-        for column in columns.visible_columns(
+        for column in result_columns.visible_columns(
             search.entity.name, Reader(export.project, export.now_us)
         )
     ]
@@ -129,27 +131,26 @@ def _column_names(search: CompiledQuery, export: ExportPlan) -> list[str]:
 def _export_rows(
     export: ExportPlan, search: CompiledQuery, tell: Callable[[int], None], limit: Limit
 ) -> Iterator[list[dict[str, Any]]]:
-    entity, reader, done = search.entity.name, Reader(export.project, export.now_us), 0
-    reader.follow(search.context)
+    entity, reader, done = search.entity.name, Reader.of_context(search.context), 0
     if search.query.grouping is not None:
         with limit():
-            groups = execute.load_results(search, columns.prepare_rows(entity)).groups
+            groups = execute.load_results(search, result_columns.prepare_rows(entity)).groups
         names = _column_names(search, export)
         json_rows = (
-            [dict(zip(names, row, strict=True)) for row in columns.groups_to_json(groups)]
+            [dict(zip(names, row, strict=True)) for row in result_columns.groups_to_json(groups)]
             if groups is not None
             else []
         )
         tell(len(json_rows))
         yield json_rows
         return
-    chunks = stream.stream_matches(search, columns.prepare_rows(entity))
+    chunks = stream.stream_matches(search, result_columns.prepare_rows(entity))
     while True:
         with limit():
             chunk = next(chunks, None)
             if chunk is None:
                 return
-            json_rows = [columns.row_to_json(entity, row, reader) for row in chunk]
+            json_rows = [result_columns.row_to_json(entity, row, reader) for row in chunk]
         done += len(json_rows)
         tell(done)
         yield json_rows
@@ -160,7 +161,7 @@ def _to_ndjson(row: dict[str, Any]) -> bytes:
 
 
 def _to_csv(row: dict[str, Any]) -> bytes:
-    return _csv_line([columns.flatten_value(value) for value in row.values()])
+    return _csv_line([result_columns.flatten_value(value) for value in row.values()])
 
 
 def _csv_line(values: list[Any]) -> bytes:
@@ -214,18 +215,18 @@ def _bundle_pieces(
                 kept.add(part, b"".join(_to_ndjson(row) for row in chunk))
                 csv_file.write(b"".join(_to_csv(row) for row in chunk))
                 yield out.fetch()
-        hashes["rows.ndjson"] = kept.checksums()
+        hashes["rows.ndjson"] = kept.told()
         csv_file.seek(0)
         kept = _PartDigest()
         with file.open("rows.csv", "w", force_zip64=True) as part:
             while piece := csv_file.read(_PIECE):
                 kept.add(part, piece)
                 yield out.fetch()
-        hashes["rows.csv"] = kept.checksums()
+        hashes["rows.csv"] = kept.told()
         kept = _PartDigest()
         with file.open("query.txt", "w") as part:
             kept.add(part, f"{export.text}\n".encode())
-        hashes["query.txt"] = kept.checksums()
+        hashes["query.txt"] = kept.told()
         file.writestr(
             "about.json",
             orjson.dumps(_about_json(export, search, number, hashes), option=orjson.OPT_INDENT_2),
@@ -254,7 +255,7 @@ class _PartDigest:
         self.size += len(data)
         self.digest.update(data)
 
-    def checksums(self) -> dict[str, Any]:
+    def told(self) -> dict[str, Any]:
         """Return size in bytes and SHA-256 of the part."""
         return {"bytes": self.size, "sha256": self.digest.hexdigest()}
 
@@ -269,7 +270,7 @@ def _about_json(
         "pinned": _pinned_query(export),
         "entity": search.entity.name,
         "as_of": export.position,
-        "indexes": [index.as_json for index in search.context.indexes.values()],
+        "indexes": [index.as_json for index in search.indexes],
         "asked_at": format_moment_us(export.now_us),
         "asked_by": export.who,
         "rows": number,

@@ -6,7 +6,7 @@ its current value, a note says so.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -16,7 +16,7 @@ from investigation.fulltext.extract import words_of_texts
 from investigation.history import effects, entries, exemptions, gates, rows, search_text, sessions
 from investigation.history.effects import ChangeRange
 from investigation.history.moment import CutError, JournalCut, parse_cut
-from investigation.query.entities import ENTITIES, Entity
+from investigation.query.entity_registry import ENTITIES, Entity
 from investigation.query.fields.base import CompileContext, Field, RowTest
 from investigation.query.parser.parser import (
     And,
@@ -51,7 +51,7 @@ MAX_CHANGED_DURING_READ: Final = 100_000  # Most rows that may change while all 
 TOO_MANY_CHANGES: Final = "Too much changed while searching. Run the search again."
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class PastState:
     """The rebuilt rows (`again`) that changed since the query's moment, and the ids that match.
 
@@ -117,13 +117,13 @@ def rebuild_matches(
     cut: JournalCut,
 ) -> PastState:
     """Rebuild what changed since the cut and test it. Raises Fault if too much has changed."""
-    past_state = PastState(cut, settled_position.load_settled_position())
+    known_to = settled_position.load_settled_position()
     if entity.name not in FIND_CHANGED:
-        return past_state  # Journal entries never change.
+        return PastState(cut, known_to)  # Journal entries never change.
     if not all(part.is_told for part in parts):
         context.notes.append("Conditions on related rows use their current values.")
     try:
-        past_state.again = _rebuild_changed_since(entity, context.project.id, cut)
+        again = _rebuild_changed_since(entity, context.project.id, cut)
     except CutError as unfit:
         at, length = (
             (moment_value.at, len(moment_value.text))
@@ -131,8 +131,9 @@ def rebuild_matches(
             else (0, len(query.text))
         )
         raise QueryError(at, length, str(unfit)) from None
-    past_state.met = select_matching_ids(past_state.again, entity, context, parts)
-    return past_state
+    return PastState(
+        cut, known_to, again, select_matching_ids(again, entity, context.project, cut, parts)
+    )
 
 
 def _rebuild_changed_since(entity: Entity, project: UUID, cut: JournalCut) -> dict[UUID, Any]:
@@ -140,14 +141,16 @@ def _rebuild_changed_since(entity: Entity, project: UUID, cut: JournalCut) -> di
     return rebuild_rows(entity, project, FIND_CHANGED[entity.name](project, cut, None), cut)
 
 
-def find_changed_during_read(past: PastState, entity: Entity, project: UUID) -> dict[UUID, int]:
-    """Return the entity's rows that changed since the last call: ids with opening positions.
+def find_changed_during_read(
+    past: PastState, entity: Entity, project: UUID
+) -> tuple[PastState, dict[UUID, int]]:
+    """Return the rows that changed after `past.known_to`: ids with opening positions.
 
-    Call it after rows were read: a row that was read in a later state then has its entry in the
-    journal. Raises Fault.
+    The returned state includes the changes that were found. Call this function after rows were
+    read: a row that was read in a later state then has its entry in the journal. Raises Fault.
     """
     if entity.name not in FIND_CHANGED or not has_entries_after(past.known_to):
-        return {}
+        return past, {}
     last = settled_position.load_settled_position()
     try:
         ids = FIND_CHANGED[entity.name](
@@ -155,11 +158,11 @@ def find_changed_during_read(past: PastState, entity: Entity, project: UUID) -> 
         )
     except CutError:
         raise QueryError(0, 0, TOO_MANY_CHANGES) from None
-    past.known_to = last  # Later positions may still be committed: the next call starts there.
     changed: dict[UUID, int] = {}
     for part in entries.split_ids(ids - past.again.keys()):
         changed |= dict(entity.rows().filter(pk__in=part).values_list("pk", "opened_position"))
-    return changed
+    # Later positions may still be committed: the next call starts at `last`.
+    return replace(past, known_to=last), changed
 
 
 def has_entries_after(after: int) -> bool:
@@ -171,13 +174,13 @@ def add_changed(
     past: PastState,
     ids: Collection[UUID],
     entity: Entity,
-    context: CompileContext,
+    project: Project,
     parts: Sequence[RowTest],
-) -> None:
-    """Add rows that changed during the read."""
-    rebuilt = rebuild_changed(entity, context.project.id, ids, past.cut)
-    past.again |= rebuilt
-    past.met += select_matching_ids(rebuilt, entity, context, parts)
+) -> PastState:
+    """Return the state with rows that changed during the read."""
+    rebuilt = rebuild_changed(entity, project.id, ids, past.cut)
+    matching_ids = select_matching_ids(rebuilt, entity, project, past.cut, parts)
+    return replace(past, again={**past.again, **rebuilt}, met=[*past.met, *matching_ids])
 
 
 def rebuild_rows(
@@ -198,17 +201,26 @@ def rebuild_changed(
 
 
 def select_matching_ids(
-    rebuilt: dict[Any, Any], entity: Entity, context: CompileContext, parts: Sequence[RowTest]
+    rebuilt: dict[Any, Any],
+    entity: Entity,
+    project: Project,
+    cut: JournalCut,
+    parts: Sequence[RowTest],
 ) -> list[Any]:
     """Return the ids of the rebuilt rows that meet all of `parts`."""
     matching_ids = set(rebuilt)
     for part in sorted(parts, key=lambda part: part.holds is None):  # Cheap tests run first.
-        matching_ids = _matching_subset(part, matching_ids, rebuilt, entity, context)
+        matching_ids = _matching_subset(part, matching_ids, rebuilt, entity, project, cut)
     return list(matching_ids)
 
 
 def _matching_subset(
-    test: RowTest, among: set[Any], rebuilt: dict[Any, Any], entity: Entity, context: CompileContext
+    test: RowTest,
+    among: set[Any],
+    rebuilt: dict[Any, Any],
+    entity: Entity,
+    project: Project,
+    cut: JournalCut,
 ) -> set[Any]:
     """Return the ids of `among` that meet a test, evaluated in plain Python where possible."""
     if not among:
@@ -217,9 +229,7 @@ def _matching_subset(
         return {pk for pk in among if test.holds(rebuilt[pk])}
     if test.words:
         try:
-            texts_by_id = search_text.load_past_texts(
-                context.project.id, among, JournalCut(context.upto or 0, context.now_us)
-            )
+            texts_by_id = search_text.load_past_texts(project.id, among, cut)
         except CutError as unfit:
             raise QueryError(0, 0, str(unfit)) from None
         return {
@@ -228,16 +238,18 @@ def _matching_subset(
             if matching_words.has_all_terms(words_of_texts(text), test.words)
         }
     if test.of is None:
-        matching_rows = entity.of(context.project).filter(test.q, pk__in=list(among))
+        matching_rows = entity.of(project).filter(test.q, pk__in=list(among))
         return set(matching_rows.values_list("pk", flat=True))
     how, tests = test.of
     if how == "any":
         return {
-            pk for part in tests for pk in _matching_subset(part, among, rebuilt, entity, context)
+            pk
+            for part in tests
+            for pk in _matching_subset(part, among, rebuilt, entity, project, cut)
         }
     matching_ids = among
     for part in tests:
-        matching_ids = _matching_subset(part, matching_ids, rebuilt, entity, context)
+        matching_ids = _matching_subset(part, matching_ids, rebuilt, entity, project, cut)
     return among - matching_ids if how == "not" else matching_ids
 
 

@@ -8,7 +8,7 @@ changed. So no table is read completely.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +18,7 @@ from django.db.models.functions import RowNumber
 from approvals.models import Gate
 from investigation.history import gates
 from investigation.query import grouping
+from investigation.query.as_of import RelatedValues
 from investigation.query.fields.base import CompileContext, ComputedChoice, Field, RowTest
 from investigation.query.fields.types import MultiValue, Ordered
 from investigation.query.grouping import (
@@ -29,7 +30,6 @@ from investigation.query.grouping import (
     measured_value,
 )
 from investigation.query.parser.parser import Aggregate
-from investigation.query.past import RelatedValues
 
 if TYPE_CHECKING:
     from investigation.query.execute import CompiledQuery
@@ -84,8 +84,8 @@ def load_past_groups(
         or groups_by_key is None
         or not _add_changed(compiled, table, rows, groups_by_key, units)
     ):
-        compiled.context.notes.append(_AS_NOW)
-        return grouping.load_groups(compiled, current_matches())
+        current = grouping.load_groups(compiled, current_matches())
+        return replace(current, notes=(_AS_NOW,))
     functions = [aggregate.function for aggregate, _ in table.figures]
     rows_told = [
         (key, tuple(_compute_figure(function, n, group) for n, function in enumerate(functions)))
@@ -100,13 +100,13 @@ def load_past_groups(
             figure is None,
             -(figure or 0),
             -sizes[row[0]],
-            [(aggregate is not None, str(aggregate)) for aggregate in row[0]],
+            [grouping.key_rank(value) for value in row[0]],
         )
 
     rows_told.sort(key=order)
     most = grouping.max_groups(compiled)
-    table.rows, table.more = rows_told[:most], len(rows_told) > most
-    return table
+    shown = [(grouping.format_key(table.names, key), row) for key, row in rows_told[:most]]
+    return replace(table, rows=shown, more=len(rows_told) > most)
 
 
 def _load_unchanged_groups(

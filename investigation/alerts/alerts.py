@@ -148,32 +148,28 @@ def turn_off_alerts(saved: SavedQuery, owner: User) -> bool:
 
 
 @transaction.atomic
-def store_check(alert: Alert, check_result: CheckResult) -> bool:
+def store_check(alert: Alert, look: CheckResult) -> bool:
     """Store a check and report new matches.
 
     Return False without reporting if the alert was turned off or another check came first.
     """
-    values: dict[str, Any] = {
-        "place": check_result.place,
-        "checked_at_us": check_result.at_us,
-        "failures": 0,
-    }
-    known_bytes = array("q", check_result.known).tobytes()
+    values: dict[str, Any] = {"place": look.place, "checked_at_us": look.at_us, "failures": 0}
+    known_bytes = array("q", look.known).tobytes()
     if known_bytes != bytes(alert.known):
         values["known"] = known_bytes
     if not _unchanged(alert).update(checks=alert.checks + 1, **values):
         return False
-    if check_result.new:
+    if look.new:
         facts = {
-            "entity": check_result.entity,
-            "found": len(check_result.new),
-            "more": check_result.more,
-            "first": list(check_result.new[:MAX_HANDLES]),
+            "entity": look.entity,
+            "found": len(look.new),
+            "more": look.more,
+            "first": list(look.new[:MAX_HANDLES]),
             "from": alert.place,
-            "upto": check_result.place,
+            "upto": look.place,
         }
         position = _record_alert(
-            alert, RAISED, facts, q=alert.text, name=alert.query.name, pinned=check_result.pinned
+            alert, RAISED, facts, q=alert.text, name=alert.query.name, pinned=look.pinned
         )
         Alert.objects.filter(pk=alert.pk).update(reported_position=position)
         _enqueue_notification(alert, position, RAISED)

@@ -7,7 +7,7 @@ present columns would not match as of the last check's time.
 
 Rows that matched when alerts were turned on, or that were reported, are remembered while they
 match. A row is reported again if it stopped matching and returns. A row that matched only between
-two checks is not reported. Writes go through investigation/search/alerts.py.
+two checks is not reported. Writes go through investigation/alerts/alerts.py.
 """
 
 import time
@@ -28,17 +28,18 @@ from db.clock import now_us
 from db.errors import ChangeRefused
 from display import time_limit
 from display.index_progress import REPEATS, WORDS
+from investigation.alerts import alerts
+from investigation.alerts.alerts import AlertStart, CheckResult
+from investigation.exports import export_writer
 from investigation.fulltext import indexer
 from investigation.models import Alert, SavedQuery
 from investigation.query import compiler, execute, permalink
-from investigation.query.entities import Entity
+from investigation.query.entity_registry import Entity
 from investigation.query.execute import CompiledQuery
 from investigation.query.fields.base import NO_ROWS, CompileContext
 from investigation.query.fields.types import MultiValue, Time
 from investigation.query.parser import values
 from investigation.query.parser.ast import Node, QueryError, Term, TextWords
-from investigation.search import alerts, export_writer
-from investigation.search.alerts import AlertStart, CheckResult
 from journal import settled_position
 from journal.models import Entry
 from monitoring import job_heartbeats
@@ -74,7 +75,7 @@ class AlertRun:
     """Counts of one run: checks made, and checks that reported matches."""
 
     checks: int = 0
-    notified: int = 0
+    told: int = 0
 
 
 @dataclass(slots=True)
@@ -123,7 +124,7 @@ def run_alerts(most_s: float = RUN_LIMIT_S) -> AlertRun:
             continue
         done.checks += 1
         try:
-            done.notified += _check_alert(alert, settled, named_rows)
+            done.told += _check_alert(alert, settled, named_rows)
         except Exception as error:  # one query must not block the others
             log.exception("alert_failed", alert=str(alert.pk), error=type(error).__name__)
             alerts.record_failure(
@@ -192,9 +193,9 @@ def _check_alert(alert: Alert, settled: int, named_rows: _NamedRows) -> bool:
     try:
         with time_limit.limit_time():
             if saved.text != alert.text:
-                begun, check_result = _start_alert(saved), None
+                begun, look = _start_alert(saved), None
             else:
-                begun, check_result = None, _evaluate_alert(alert, settled, named_rows)
+                begun, look = None, _evaluate_alert(alert, settled, named_rows)
     except _LateError as late:
         log.info("alert_waits", alert=str(alert.pk), because=str(late))
         return False
@@ -209,20 +210,16 @@ def _check_alert(alert: Alert, settled: int, named_rows: _NamedRows) -> bool:
         return False
     if begun is not None:
         alerts.restart_alert(alert, begun)
-    return (
-        check_result is not None
-        and alerts.store_check(alert, check_result)
-        and bool(check_result.new)
-    )
+    return look is not None and alerts.store_check(alert, look) and bool(look.new)
 
 
 def _evaluate_alert(alert: Alert, settled: int, named_rows: _NamedRows) -> CheckResult:
     """Evaluate an alert's query and return the new matches."""
     now, place = max(now_us(), alert.checked_at_us), alert.place
     search = _parse_query(alert.text, alert.query, now)
-    words = search.context.indexes.get(WORDS)
-    if words is not None and words.missing:
-        raise _LateError(words.note)
+    for index in search.indexes:
+        if index.index == WORDS and index.missing:
+            raise _LateError(index.note)
     settled = _settled_position(search, settled)
     span = MAX_SPAN >> (3 * alert.failures)  # a smaller step after a timeout
     until = max(place, min(settled, place + span))
@@ -250,11 +247,7 @@ def _settled_position(search: CompiledQuery, settled: int) -> int:
 
     Later entries may not be found yet by their words or as duplicates.
     """
-    followed = (
-        index.position
-        for index in search.context.indexes.values()
-        if index.index in (WORDS, REPEATS)
-    )
+    followed = (index.position for index in search.indexes if index.index in (WORDS, REPEATS))
     return min([settled, *followed])
 
 

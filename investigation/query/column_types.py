@@ -1,4 +1,4 @@
-"""Columns of a table of rows, by kind."""
+"""Column types of query results: Column, its constructors by kind, and the Reader of values."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _US: Final = 1_000_000
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Reader:
     """The reader of rows, and the moment. With `people` False, names of voters are left out.
 
@@ -25,20 +25,22 @@ class Reader:
     now_us: int
     people: bool = True
     upto: int | None = None  # Later entries are left out.
-    _called: dict[str, str] | None = field(default=None, repr=False)
+    _called: dict[str, str] = field(default_factory=dict, repr=False)
 
-    def follow(self, context: CompileContext) -> None:
-        """Use the moment of a query's `asof:`."""
-        self.now_us, self.upto = context.now_us, context.upto
+    @classmethod
+    def of_context(cls, context: CompileContext, *, people: bool = True) -> "Reader":
+        """Return a reader at the moment of a compiled query."""
+        return cls(context.project, context.now_us, people, context.upto)
 
     def called(self, actor: str) -> str:
         """Return the displayed name of a journal actor. Two queries for all actors."""
-        if self._called is None:
+        if not self._called:
             agent_names = self.project.agents.values_list("id", "name")
-            self._called = {f"agent:{pk.hex}": name for pk, name in agent_names}
+            self._called.update((f"agent:{pk.hex}", name) for pk, name in agent_names)
             if self.people:
                 persons = Person.objects.filter(user__in=common.project_people(self.project))
-                self._called |= dict(persons.values_list("pseudonym", "user__username"))
+                self._called.update(persons.values_list("pseudonym", "user__username"))
+            self._called.setdefault("", "")  # Names were read, even if there are none.
         if not self.people and actor.startswith("p_"):
             return "a person"
         return self._called.get(actor, actor)

@@ -25,12 +25,12 @@ from db import job_heartbeats as db_job_heartbeats
 from db.clock import now_us
 from db.errors import ChangeRefused
 from display import access_log
+from investigation.exports import export_writer
+from investigation.exports.export_writer import ExportPlan
 from investigation.fulltext import indexer
 from investigation.models import Export
 from investigation.query import execute
 from investigation.query.parser.ast import QueryError
-from investigation.search import export_writer
-from investigation.search.export_writer import ExportPlan
 from monitoring import job_heartbeats
 
 log = structlog.get_logger("gatebook.exports")

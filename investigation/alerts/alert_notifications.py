@@ -11,8 +11,8 @@ import structlog
 from accounts.models import Project
 from display import urls_of_rows
 from display.references import ENTRY, LETTERS
+from investigation.alerts import alerts
 from investigation.models import Alert
-from investigation.search import alerts
 from journal import outbox
 from journal.models import Body, Entry, Outbox
 from notifications import delivery, notifications

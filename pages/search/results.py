@@ -1,0 +1,194 @@
+"""Results of the search page: everything that one request reads from the database."""
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.db.models import F, QuerySet
+from django.urls import reverse
+
+from accounts.models import Project
+from db.compiled_query import CompiledQuerySet
+from display import handles, urls_of_rows
+from display.effect_table import to_effect_rows, with_call_summaries
+from investigation.fulltext.snippets import Snippet
+from investigation.query import analysis, execute, exemption_uses, facets, result_columns
+from investigation.query.analysis import DistinguishingValues, ExcludedRows
+from investigation.query.column_types import Reader
+from investigation.query.entity_registry import ENTITIES
+from investigation.query.execute import CompiledQuery, ResultPage
+from investigation.query.facets import MatchSample
+from investigation.query.grouping import GroupTable
+from investigation.query.parser.ast import Query
+from ledger.models import Effect
+from pages.search import jump
+from pages.search import snippets as search_snippets
+from pages.search.request import SearchRequest
+from recovery import liveness
+
+LONGEST_ID: Final = 300
+_FIELDS: Final = frozenset(name for entity in ENTITIES.values() for name in entity.fields)
+_ADDRESS: Final = re.compile(r"https?://[^\"\\]+$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResults:
+    """What was read for a search. A fragment has no `answer`, only a `sample`."""
+
+    compiled: CompiledQuery
+    reader: Reader
+    answer: ResultPage | None = None
+    rows: list[Any] = field(default_factory=list)
+    count: int = 0
+    more: bool = False
+    took_ms: int = 0
+    sample: MatchSample | None = None
+    comparison: DistinguishingValues | None = None
+    exclusions: list[ExcludedRows] | None = None  # None unless the query has no results.
+    # By effect: where the searched words occur.
+    snippets: dict[UUID, Snippet] = field(default_factory=dict)
+
+
+def find_identity_url(project: Project, text: str) -> str | None:
+    """Return the address of an object if the query is only its id.
+
+    Handle, UUID, digest or address.
+    """
+    # `reference:https://…` is a query; looking it up as every kind of id would take longer.
+    is_address = "://" in text and text.partition(":")[0] not in _FIELDS
+    shaped = (
+        handles.parse_handle(text) or handles.parse_uuid(text) or jump.is_sha256(text) or is_address
+    )
+    if not shaped or len(text) > LONGEST_ID or "\0" in text or len(text.split()) > 1:
+        return None
+    matches = jump.find_by_any_id(project, text)
+    if len(matches.hits) == 1:
+        return matches.hits[0].url
+    if matches.hits:
+        return f"{reverse('go')}?{urlencode({'id': text})}"
+    # An address that no effect has as a reference: search for text that contains it.
+    return urls_of_rows.search_url(f'"{text}"') if _ADDRESS.match(text) else None
+
+
+def load_search_results(
+    search: SearchRequest, query: Query, project: Project, now_us: int
+) -> SearchResults:
+    """Compile and execute the request's query. Raises QueryError."""
+    started = time.perf_counter()
+    compiled = execute.compile_parsed_query(query, project, now_us)
+    if search.part:
+        sample = facets.load_overview_sample(compiled)
+        return SearchResults(
+            compiled,
+            Reader.of_context(compiled.context),
+            count=len(sample.times),
+            more=sample.more,
+            sample=sample,
+        )
+    answer = execute.load_results(
+        compiled,
+        _row_columns_of(compiled.entity.name),
+        before=search.before,
+        after=search.after,
+        by_id=_load_effects_by_id if compiled.entity.name == "effect" else None,
+    )
+    if answer.groups is not None:
+        return _load_rest_of_groups(answer, answer.groups, started)
+    return _load_rest_of_rows(search, answer, started)
+
+
+def _load_rest_of_groups(answer: ResultPage, groups: GroupTable, started: float) -> SearchResults:
+    return SearchResults(
+        answer.compiled,
+        Reader.of_context(answer.compiled.context),
+        answer,
+        count=len(groups.rows),
+        more=groups.more,
+        took_ms=_elapsed_ms(started),
+        exclusions=_load_exclusions(answer.compiled, len(groups.rows)),
+    )
+
+
+def _load_rest_of_rows(search: SearchRequest, answer: ResultPage, started: float) -> SearchResults:
+    """Read what the page shows of a page of rows, apart from its rows."""
+    compiled, ids = answer.compiled, [row.pk for row in answer.rows]
+    entity, reader = compiled.entity.name, Reader.of_context(compiled.context)
+    rows: list[Any] = list(to_effect_rows(answer.rows)) if entity == "effect" else answer.rows
+    if entity == "session" and compiled.past is None:  # Heartbeats are not in the journal.
+        liveness.attach_liveness(rows)
+    if entity == "exemption":
+        exemption_uses.set_late_counts(compiled.context.project, rows, reader.upto)
+    snippets = search_snippets.load_snippets(compiled, ids)
+    is_complete = (search.before, search.after, answer.older, answer.looked_back_to) == (
+        None,
+        None,
+        None,
+        None,
+    )
+    count, more = (len(rows), False) if is_complete else execute.count_matches(compiled)
+    took_ms, sample = _elapsed_ms(started), None
+    if rows and (is_complete or search.with_facets):  # With few matches, the cost is negligible.
+        sample = facets.load_overview_sample(compiled, ids if is_complete else None)
+        count, more = len(sample.times), sample.more
+    return SearchResults(
+        compiled,
+        reader,
+        answer,
+        rows,
+        count,
+        more,
+        took_ms,
+        sample,
+        analysis.find_distinguishing_values(compiled, search.compared)
+        if search.compared and rows
+        else None,
+        _load_exclusions(compiled, count) if is_complete else None,
+        snippets,
+    )
+
+
+def _load_exclusions(compiled: CompiledQuery, count: int) -> list[ExcludedRows] | None:
+    if count or compiled.query.condition is None:
+        return None
+    return analysis.find_excluding_conditions(compiled)
+
+
+def _elapsed_ms(started: float) -> int:
+    return round((time.perf_counter() - started) * 1000)
+
+
+def _with_effect_columns(rows: "QuerySet[Any]") -> "QuerySet[Any]":
+    return with_call_summaries(
+        rows,
+        session_position=F("session__opened_position"),
+        agent_name=F("agent__name"),
+        repository_name=F("repository__name"),
+    )
+
+
+def _load_effects_by_id(project: UUID, ids: list[Any]) -> list[Any]:
+    return _compiled_effects_query(len(ids)).rows(
+        project=project, **{f"id_{number}": effect_id for number, effect_id in enumerate(ids)}
+    )
+
+
+@lru_cache(maxsize=execute.PAGE_SIZE)
+def _compiled_effects_query(number: int) -> CompiledQuerySet:
+    """Return the compiled query of `number` effects as the page shows them."""
+
+    def build(project: UUID, **ids: UUID) -> "QuerySet[Any]":
+        return _with_effect_columns(
+            Effect.objects.filter(project=project, pk__in=list(ids.values()))
+        )
+
+    return CompiledQuerySet(build, project=UUID, **{f"id_{index}": UUID for index in range(number)})
+
+
+def _row_columns_of(entity: str) -> "Callable[[QuerySet[Any]], QuerySet[Any]]":
+    """Return a function that adds the columns that the entity's table needs."""
+    return _with_effect_columns if entity == "effect" else result_columns.prepare_rows(entity)
