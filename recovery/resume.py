@@ -1,13 +1,13 @@
 """Resume state of a session: whether it can resume safely, and what the next worker must know.
 
-`load_resume` collects it for the API and the page: verdicts of open effects, then unread messages,
-the working state and links to the history. Every part is bounded, so the cost is the same after a
-hundred effects and after a hundred thousand. Reads only.
+The API and the page load a `ResumeContext`, and `decide_resume` derives the `ResumeState`: open
+effects with verdicts, completed effects, then messages and the working state. Every part is
+bounded, so the cost is the same after a hundred effects and after a hundred thousand. Reads only.
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -84,25 +84,60 @@ class CompletedEffect(NamedTuple):
         return f"{self.effect}: completed; do not repeat it."
 
 
-@dataclass(slots=True)
+class WorkingState(NamedTuple):
+    """What the next worker reads besides effects."""
+
+    lease: Any = None
+    decisions: Sequence[Any] = ()
+    handoff: Any = None
+    messages: Sequence[Any] = ()
+    tasks: Sequence[Task] = ()
+    checkpoint: Any = None
+    capacity: Any = None
+    facts: Sequence[Any] = ()
+    controls: Sequence[ControlFinding] = ()
+
+
+_EMPTY: Final = WorkingState()
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeContext:
+    """What decides whether a session can resume, as loaded."""
+
+    session: Session
+    now_us: int
+    stops: Sequence[Stop]  # all in force in the project
+    effects: Sequence[Any]  # to settle, newest first, at most MAX_EVALUATED_EFFECTS
+    too_many: bool  # more effects are open
+    evaluations: Mapping[UUID, Evaluation]
+    unleased: Mapping[UUID, Evaluation]  # without another worker's live lease
+    links: Mapping[UUID, Sequence[SameCallLink]]  # the same calls in other sessions
+    completed: Sequence[Effect] = ()  # latest first
+    plan_heads: Mapping[UUID, str | None] = field(default_factory=dict)  # of `completed`
+    last_begun_us: int = 0  # when the newest effect with progress was received
+    working_state: WorkingState = _EMPTY
+
+
+@dataclass(frozen=True, slots=True)
 class ResumeState:
     """The resume state. `because` are the open effects that need a person, most urgent first."""
 
     session: Session
     now_us: int
-    open: list[OpenEffect] = field(default_factory=list)
-    done: list[CompletedEffect] = field(default_factory=list)
-    too_many: bool = False
-    stopped: bool = False  # a stop is in force on the session, its agent or the project
-    lease: Any = None
-    decisions: list[Any] = field(default_factory=list)
-    handoff: Any = None
-    messages: list[Any] = field(default_factory=list)
-    tasks: list[Task] = field(default_factory=list)
-    checkpoint: Any = None
-    capacity: Any = None
-    facts: list[Any] = field(default_factory=list)
-    controls: list[ControlFinding] = field(default_factory=list)
+    open: Sequence[OpenEffect]
+    done: Sequence[CompletedEffect]
+    too_many: bool
+    stopped: bool  # a stop is in force on the session, its agent or the project
+    lease: Any
+    decisions: Sequence[Any]
+    handoff: Any
+    messages: Sequence[Any]
+    tasks: Sequence[Task]
+    checkpoint: Any
+    capacity: Any
+    facts: Sequence[Any]
+    controls: Sequence[ControlFinding]
 
     @property
     def ended(self) -> bool:
@@ -141,86 +176,96 @@ class ResumeState:
         return [(answer, counted[answer]) for answer in table.VERDICT_ANSWERS if counted[answer]]
 
 
-def evaluate_session(
+def load_open_effects(
     session: Session,
     now_us: int,
     process: str | None = None,
     *,
     stops: Sequence[Stop] | None = None,
-) -> ResumeState:
+) -> ResumeContext:
     """Load the session's open effects with their verdicts. A few queries for any session.
 
     For a worker that names its `process`, the live lease of another process means wait; without a
     name leases are ignored. Pass `stops` if the stops in force are already loaded.
     """
-    result = ResumeState(session, now_us)
     named = same_calls.has_same_call(**same_calls.OF_EFFECT)
     settling = evaluate.effects_to_settle(session.id).annotate(
         plan_head=select_plan_heads(), named=named
     )
     rows = list(settling.order_by("-opened_position")[: MAX_EVALUATED_EFFECTS + 1])
-    result.too_many = len(rows) > MAX_EVALUATED_EFFECTS
+    effects = rows[:MAX_EVALUATED_EFFECTS]
     stops = ledger_stops.load_stops(session.project_id) if stops is None else stops
-    if rows:
-        checked = rows[:MAX_EVALUATED_EFFECTS]
-        unleased = evaluation = evaluate.evaluate_effects(
-            session.project_id, checked, now_us, process, stops=stops
+    evaluations: Mapping[UUID, Evaluation] = {}
+    if effects:
+        evaluations = evaluate.evaluate_effects(
+            session.project_id, effects, now_us, process, stops=stops
         )
-        if any(case.verdict.reason == "LEASE_HELD" for case in evaluation.values()):
-            unleased = evaluate.evaluate_effects(
-                session.project_id, checked, now_us, None, stops=stops
-            )
-        links = same_calls.load_links_of_effects([row.id for row in checked if row.named])
-        ordered = [
-            OpenEffect(
-                row,
-                evaluation[row.id],
-                summarize_plan_head(row.plan_head) or "",
-                unleased[row.id],
-                links.get(row.id, []),
-            )
-            for row in checked
-        ]
-        result.open = sorted(ordered, key=_urgency)
-    result.stopped = bool(
-        ledger_stops.find_covering_stop(stops, session.id, session.agent_id, "", None)
+    unleased = evaluations
+    if any(case.verdict.reason == "LEASE_HELD" for case in evaluations.values()):
+        unleased = evaluate.evaluate_effects(session.project_id, effects, now_us, None, stops=stops)
+    links = same_calls.load_links_of_effects([row.id for row in effects if row.named])
+    return ResumeContext(
+        session,
+        now_us,
+        stops,
+        effects,
+        len(rows) > MAX_EVALUATED_EFFECTS,
+        evaluations,
+        unleased,
+        links,
     )
-    return result
 
 
-def load_resume(
+def load_resume_context(
     session: Session, now_us: int, *, process: str | None = None, agent: UUID | None = None
-) -> ResumeState:
-    """Load the full resume state; messages are those of `agent`, by default the session's agent."""
-    result = evaluate_session(session, now_us, process)
-    asking = agent or session.agent_id
-    result.done = _load_completed(session)
-    result.decisions = decisions.load_open_decisions(session, MAX_DECISIONS)
-    result.handoff = handoffs.load_unaccepted_handoff(session)
-    result.messages = messages.load_unread_messages(
-        session.project_id, asking, session.id, MAX_MESSAGES
-    )[0]
-    result.tasks = list(
-        Task.objects.filter(session=session, state__in=_OPEN_TASKS).order_by(
-            "-priority", "opened_position"
-        )[:MAX_TASKS]
-    )
-    result.checkpoint = checkpoints.load_latest_checkpoint(session)
-    result.lease = lease_queries.load_session_leases([session.id]).get(session.id)
-    result.capacity = capacity.load_capacity(asking, session.id)
-    result.facts = facts.load_fresh_facts(session, now_us)
-    result.controls = controls.active_findings(session, now_us, result.handoff, result.facts)
-    return result
-
-
-def _load_completed(session: Session) -> list[CompletedEffect]:
-    """List the session's completed effects, latest first. Read-only calls may repeat: excluded."""
+) -> ResumeContext:
+    """Load everything; messages are those of `agent`, by default the session's agent."""
+    context = load_open_effects(session, now_us, process)
     # All positions are above 0. The condition names both columns of effect_by_session: without
     # statistics on a fresh session, PostgreSQL would use another index and sort all its rows.
     newest = Effect.objects.filter(session=session, opened_position__gt=0).order_by(
         "-opened_position"
     )
-    rows = list(newest.only(*_COMPLETED_COLUMNS)[:MAX_SEARCHED])
+    completed, last_begun_us = _select_completed(newest.only(*_COMPLETED_COLUMNS)[:MAX_SEARCHED])
+    with_heads = Effect.objects.filter(id__in=[row.id for row in completed]).annotate(
+        head=select_plan_heads()
+    )
+    return replace(
+        context,
+        completed=completed,
+        plan_heads=dict(with_heads.values_list("id", "head")) if completed else {},
+        last_begun_us=last_begun_us,
+        working_state=_load_working_state(session, now_us, agent or session.agent_id),
+    )
+
+
+def _load_working_state(session: Session, now_us: int, agent: UUID) -> WorkingState:
+    open_decisions = decisions.load_open_decisions(session, MAX_DECISIONS)
+    handoff = handoffs.load_unaccepted_handoff(session)
+    unread, _more = messages.load_unread_messages(
+        session.project_id, agent, session.id, MAX_MESSAGES
+    )
+    open_tasks = Task.objects.filter(session=session, state__in=_OPEN_TASKS)
+    fresh_facts = facts.load_fresh_facts(session, now_us)
+    return WorkingState(
+        lease=lease_queries.load_session_leases([session.id]).get(session.id),
+        decisions=open_decisions,
+        handoff=handoff,
+        messages=unread,
+        tasks=list(open_tasks.order_by("-priority", "opened_position")[:MAX_TASKS]),
+        checkpoint=checkpoints.load_latest_checkpoint(session),
+        capacity=capacity.load_capacity(agent, session.id),
+        facts=fresh_facts,
+        controls=controls.active_findings(session, now_us, handoff, fresh_facts),
+    )
+
+
+def _select_completed(newest: Iterable[Effect]) -> tuple[list[Effect], int]:
+    """Select completed effects, latest first, and when an effect was last begun.
+
+    Read-only calls may repeat: excluded.
+    """
+    rows = list(newest)
     happened = [
         row
         for row in rows
@@ -232,28 +277,13 @@ def _load_completed(session: Session) -> list[CompletedEffect]:
         for row in rows
         if row.state != "superseded" and (row.attempt_count or _shows_progress(row, over))
     ]
-    last_us = max((row.received_us for row in begun), default=0)
-    happened = [
+    completed = [
         row
         for row in happened
         if cache.load_tool(row.project_id, row.tool).means.tool_class != "read_only"
     ]
-    happened = sorted(happened, key=lambda row: row.changed_us, reverse=True)[:MAX_DONE]
-    named = (
-        Effect.objects.filter(id__in=[row.id for row in happened])
-        if happened
-        else Effect.objects.none()
-    )
-    heads = dict(named.annotate(head=select_plan_heads()).values_list("id", "head"))
-    heard = session.status == "completed"  # the worker then knew every outcome
-    return [
-        CompletedEffect(
-            row,
-            summarize_plan_head(heads.get(row.id)) or "",
-            not heard and row.changed_us > last_us,
-        )
-        for row in happened
-    ]
+    completed = sorted(completed, key=lambda row: row.changed_us, reverse=True)[:MAX_DONE]
+    return completed, max((row.received_us for row in begun), default=0)
 
 
 def _shows_progress(planned: Effect, over: set[str]) -> bool:
@@ -294,6 +324,41 @@ def _urgency(item: OpenEffect) -> tuple[int, int]:
     return (1 if item.needs_person else 10) * 10 + order.get(
         item.evaluation.verdict.answer, 9
     ), item.effect.opened_position
+
+
+def decide_resume(context: ResumeContext) -> ResumeState:
+    """Derive the resume state. Pure."""
+    session = context.session
+    open_effects = [
+        OpenEffect(
+            row,
+            context.evaluations[row.id],
+            summarize_plan_head(row.plan_head) or "",
+            context.unleased[row.id],
+            context.links.get(row.id, ()),
+        )
+        for row in context.effects
+    ]
+    # The worker of a completed session knew every outcome.
+    has_unheard = session.status != "completed"
+    done = [
+        CompletedEffect(
+            row,
+            summarize_plan_head(context.plan_heads.get(row.id)) or "",
+            has_unheard and row.changed_us > context.last_begun_us,
+        )
+        for row in context.completed
+    ]
+    stop = ledger_stops.find_covering_stop(context.stops, session.id, session.agent_id, "", None)
+    return ResumeState(
+        session=session,
+        now_us=context.now_us,
+        open=sorted(open_effects, key=_urgency),
+        done=done,
+        too_many=context.too_many,
+        stopped=stop is not None,
+        **context.working_state._asdict(),
+    )
 
 
 def resume_sentence(state: ResumeState) -> str:

@@ -51,7 +51,7 @@ def add_artifact(
     )[0]
     if appended.status is not AppendStatus.CREATED:
         raise RepeatedKey
-    return store_artifact_row(origin, session, effect, values, appended.position)
+    return apply_artifact_fact(origin, session, effect, values, appended.position)
 
 
 def build_artifact_entry(
@@ -70,7 +70,7 @@ def build_artifact_entry(
     )
 
 
-def store_artifact_row(
+def apply_artifact_fact(
     origin: Origin, session: UUID, effect: UUID | None, values: Mapping[str, Any], position: int
 ) -> Artifact:
     """Store an artifact whose entry is in the journal.

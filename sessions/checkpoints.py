@@ -58,11 +58,11 @@ def save_checkpoint(
     appended = entries.append_entries([draft], origin.received_us)[0]
     if appended.status is not AppendStatus.CREATED:
         raise RepeatedKey
-    store_checkpoints([CheckpointFact(session, origin, appended.position, size, values)])
+    apply_checkpoint_facts([CheckpointFact(session, origin, appended.position, size, values)])
     return Checkpoint.objects.get(id=identifier)
 
 
-def store_checkpoints(reports: Sequence[CheckpointFact]) -> None:
+def apply_checkpoint_facts(reports: Sequence[CheckpointFact]) -> None:
     """Store checkpoints and delete all but the latest five of each session.
 
     Order keys decide which are latest, never the order of arrival.

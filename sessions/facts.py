@@ -74,7 +74,7 @@ def record_observed_fact(
     )[0]
     if appended.status is not AppendStatus.CREATED:
         raise RepeatedKey
-    apply_observations(
+    apply_observed_facts(
         [FactObservation(session, name, source, digest, fresh_s, origin, appended.position)]
     )
     return ObservedFact.objects.get(session=session, name=name, source=source)
@@ -90,7 +90,7 @@ VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (session_id, name, s
 WHERE agent_sessions_observedfact.mark {c} < excluded.mark {c}"""
 
 
-def apply_observations(reports: Sequence[FactObservation]) -> None:
+def apply_observed_facts(reports: Sequence[FactObservation]) -> None:
     """Fold facts: per source and name the latest by order key counts."""
     latest: dict[tuple[UUID, str, str], FactObservation] = {}
     for fact in reports:

@@ -115,19 +115,25 @@ def load_latest_epoch(project: UUID, session: UUID, task: UUID | None = None) ->
 def build_fenced_entry(
     origin: Origin,
     session: UUID | None,
-    stale: StaleEpoch,
+    stale: StaleEpoch | None,
     *,
     kept: bool,
     effect: UUID | None = None,
     attempt: int | None = None,
     subject: UUID | None = None,
     kind: str = "",
+    standing: str = "",
 ) -> Draft:
     """Build the entry that records a fenced write: stored late, or a rejected command.
 
-    The text of a rejected command goes into this entry, because no other entry holds it.
+    The text of a rejected command goes into this entry, because no other entry holds it. Without a
+    stale epoch, `standing` says why the agent may not write (sessions/speakers.py).
     """
-    facts = {"given": stale.given, "present": stale.present, "kept": kept, "kind": kind}
+    facts: dict[str, Any] = {"given": origin.lease_epoch, "kept": kept, "kind": kind}
+    if stale is None:
+        facts["standing"] = standing
+    else:
+        facts |= {"given": stale.given, "present": stale.present}
     text = (
         {"key": origin.key, "source": origin.source, **facts}
         if kept
@@ -149,7 +155,7 @@ def build_fenced_entry(
         attempt=attempt,
         subject=subject,
         claimed_source=origin.source,
-        lease_epoch=stale.given,
+        lease_epoch=None if stale is None else stale.given,
     )
 
 

@@ -36,8 +36,8 @@ def collect_session_references(values: Mapping[str, Any]) -> set[str]:
     return {values[name] for name in ("parent", *_LINKS, "into") if values.get(name)}
 
 
-def apply_field_fact(row: Session, fact: SessionFactLike, meant: Mapping[str, UUID | None]) -> None:
-    """Apply one fact to a session's field history.
+def fold_field_fact(row: Session, fact: SessionFactLike, meant: Mapping[str, UUID | None]) -> None:
+    """Fold one fact into a session's field history. Pure.
 
     `meant` maps each reference to the session that it names.
     """

@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from accounts import repositories
-from accounts.models import Project
+from accounts.models import Project, Repository
 from accounts.origin import Origin, RepeatedKey
 from accounts.people import ensure_pseudonym
 from db import raw_sql
@@ -410,59 +410,87 @@ def apply_session_facts(reports: Sequence[SessionFact], meant: Mapping[str, UUID
     by_session: dict[UUID, list[SessionFact]] = {}
     for fact in reports:
         by_session.setdefault(fact.session, []).append(fact)
+    rows = Session.objects.in_bulk(list(by_session)) if by_session else {}
     for session, facts in sorted(by_session.items()):
-        _apply_facts(Session.objects.get(id=session), facts, meant)
+        _apply_facts(rows[session], facts, meant)
+
+
+class StartLinks(NamedTuple):
+    """The rows that a start names."""
+
+    owner: User | None = None
+    on_behalf_of: User | None = None
+    repository: Repository | None = None
+
+
+_NO_LINKS: Final = StartLinks()
 
 
 def _apply_facts(
     row: Session, facts: Sequence[SessionFact], meant: Mapping[str, UUID | None]
 ) -> None:
-    """Fold facts into a session's row.
-
-    The first start describes the session, the latest report sets its status, the first end is
-    final.
-    """
-    opened_as = field_history.first_session_title(row)
+    """Fold facts into a session's row, and store it."""
     for fact in facts:
-        mark, told_us = fact.origin.mark, fact.origin.told_us
-        field_history.apply_field_fact(row, fact, meant)
-        status = (
-            fact.values.get("status")
-            if fact.kind == "session.changed"
-            else _STATUS_OF_KIND.get(fact.kind)
-        )
-        latest = fact.origin.latest_mark(fact.position)
-        if fact.kind == "session.started" and is_earlier_mark(mark, row.started_mark):
-            row.started_mark = mark
-            row.started_at_us = told_us
-            row.agent_id = fact.origin.agent  # until now, the agent that first named the session
-            for name in _START_FIELDS:
-                setattr(row, name, fact.values.get(name) or _DEFAULTS[name])
-            opened_as = row.title = to_column_text(row.title)
-            parent = meant.get(fact.values.get("parent") or "")
-            row.parent_id = parent if parent != row.id else None
-            row.owner = find_member(row.project_id, fact.values.get("owner"))
-            row.on_behalf_of = find_member(row.project_id, fact.values.get("on_behalf_of"))
-            is_awaited = row.mode == "leased" and row.fence is None and row.status not in ENDED
-            row.start_by_us = fact.origin.received_us + START_WITHIN_US if is_awaited else None
-            repository = fact.values.get("repository")
-            row.repository = (
-                repositories.ensure_repository(Project(id=row.project_id), repository)
-                if repository
-                else None
-            )
-        elif fact.kind == "session.ended" and (
-            row.status not in ENDED or is_earlier_mark(mark, row.status_mark)
-        ):
-            row.status, row.status_mark, row.ended_at_us = fact.values["status"], mark, told_us
-            row.start_by_us = None
-            row.waiting_on = ""
-        elif status and row.status not in ENDED and latest > row.status_mark:
-            row.status, row.status_mark = status, latest
-            row.waiting_on = fact.values.get("waiting_on") or ""
-    field_history.set_session_fields(row, opened_as)
+        links = _load_start_links(row, fact) if _describes_session(row, fact) else _NO_LINKS
+        fold_session_fact(row, fact, meant, links)
     row.version += 1
     row.save()
+
+
+def _describes_session(row: Session, fact: SessionFact) -> bool:
+    """Return whether this start counts: the first by its order key."""
+    return fact.kind == "session.started" and is_earlier_mark(fact.origin.mark, row.started_mark)
+
+
+def _load_start_links(row: Session, fact: SessionFact) -> StartLinks:
+    repository = fact.values.get("repository")
+    project = Project(id=row.project_id)
+    return StartLinks(
+        find_member(row.project_id, fact.values.get("owner")),
+        find_member(row.project_id, fact.values.get("on_behalf_of")),
+        repositories.ensure_repository(project, repository) if repository else None,
+    )
+
+
+def fold_session_fact(
+    row: Session, fact: SessionFact, meant: Mapping[str, UUID | None], links: StartLinks
+) -> None:
+    """Fold one fact into a session's row. Pure.
+
+    The first start describes the session, the latest report sets its status, the first end is
+    final. `meant` maps each reference to the session that it names.
+    """
+    mark, latest = fact.origin.mark, fact.origin.latest_mark(fact.position)
+    opened_as = field_history.first_session_title(row)
+    field_history.fold_field_fact(row, fact, meant)
+    status = (
+        fact.values.get("status")
+        if fact.kind == "session.changed"
+        else _STATUS_OF_KIND.get(fact.kind)
+    )
+    if _describes_session(row, fact):
+        row.started_mark = mark
+        row.started_at_us = fact.origin.told_us
+        row.agent_id = fact.origin.agent  # until now, the agent that first named the session
+        for name in _START_FIELDS:
+            setattr(row, name, fact.values.get(name) or _DEFAULTS[name])
+        opened_as = row.title = to_column_text(row.title)
+        parent = meant.get(fact.values.get("parent") or "")
+        row.parent_id = parent if parent != row.id else None
+        row.owner, row.on_behalf_of, row.repository = links
+        is_awaited = row.mode == "leased" and row.fence is None and row.status not in ENDED
+        row.start_by_us = fact.origin.received_us + START_WITHIN_US if is_awaited else None
+    elif fact.kind == "session.ended" and (
+        row.status not in ENDED or is_earlier_mark(mark, row.status_mark)
+    ):
+        row.status, row.status_mark = fact.values["status"], mark
+        row.ended_at_us = fact.origin.told_us
+        row.start_by_us = None
+        row.waiting_on = ""
+    elif status and row.status not in ENDED and latest > row.status_mark:
+        row.status, row.status_mark = status, latest
+        row.waiting_on = fact.values.get("waiting_on") or ""
+    field_history.set_session_fields(row, opened_as)
 
 
 _DEFAULTS: Final[dict[str, Any]] = {"title": "", "branch": "", "mode": "reported", "labels": {}}

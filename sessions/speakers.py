@@ -17,10 +17,9 @@ from django.db import connection
 from accounts.origin import Origin
 from db import clock, raw_sql
 from db.raw_sql import vendor_id
-from journal import entries
-from journal.entries import SYSTEM_SOURCE, Draft
+from journal.entries import Draft
 from journal.models import Entry
-from sessions.fencing import LEASE_LOST_TEXT, NO_ID, dump_sorted_json
+from sessions.fencing import LEASE_LOST_TEXT, NO_ID, build_fenced_entry
 
 
 class WriterStatus(StrEnum):
@@ -47,37 +46,38 @@ class WriterContext(NamedTuple):
     team: str
     leases: tuple[SessionLease, ...]
 
-    def live(self, task: UUID | None) -> SessionLease | None:
+    def find_live_lease(self, task: UUID | None) -> SessionLease | None:
         """Return the live lease of a task, else that of the session."""
         leases = [lease for lease in self.leases if lease.is_live and lease.task in (None, task)]
         return max(leases, key=lambda lease: lease.task is not None, default=None)
 
-    def epoch(self, task: UUID | None) -> int | None:
+    def find_epoch(self, task: UUID | None) -> int | None:
         """Return the epoch that fences facts about a task, else facts about the session."""
-        leases = [held for held in self.leases if held.task in (None, task)]
-        lease = max(leases, key=lambda held: held.task is not None, default=None)
+        leases = [lease for lease in self.leases if lease.task in (None, task)]
+        lease = max(leases, key=lambda lease: lease.task is not None, default=None)
         return None if lease is None else lease.epoch
 
-    def weigh(
+    def decide_status(
         self,
         agent: UUID,
         team: str,
-        given: int | None,
+        sent_epoch: int | None,
         task: UUID | None = None,
-        also: UUID | None = None,
+        planner: UUID | None = None,
     ) -> WriterStatus:
-        """Return whether `agent`, which sends the epoch `given`, may write.
+        """Return whether `agent`, which sends `sent_epoch`, may write. Pure.
 
-        `also` is the agent that planned or requested the effect in question.
+        `planner` is the agent that planned or requested the effect in question.
         """
-        is_related = agent in (self.agent, also) or bool(team and team == self.team)
-        lease = self.live(task)
-        if lease is not None and lease.agent == agent and (is_related or given == lease.epoch):
+        is_related = agent in (self.agent, planner) or bool(team and team == self.team)
+        lease = self.find_live_lease(task)
+        is_holder = lease is not None and lease.agent == agent
+        if lease is not None and is_holder and (is_related or sent_epoch == lease.epoch):
             return WriterStatus.SPEAKS
         if not is_related:
             return WriterStatus.OTHER_AGENT
-        is_others = lease is not None and lease.agent != agent
-        return WriterStatus.LEASE_LOST if is_others else WriterStatus.SPEAKS
+        is_lost = lease is not None and not is_holder
+        return WriterStatus.LEASE_LOST if is_lost else WriterStatus.SPEAKS
 
 
 _SELECT_CONTEXTS: Final = """SELECT session.id, session.agent_id, owner.team,
@@ -98,7 +98,7 @@ def load_writer_contexts(sessions: Collection[UUID]) -> dict[UUID, WriterContext
 def _load_contexts(
     sessions: Collection[UUID], condition: str, parameters: list[Any]
 ) -> dict[UUID, WriterContext]:
-    grounds: dict[UUID, WriterContext] = {}
+    contexts: dict[UUID, WriterContext] = {}
     ordered = sorted(sessions)
     for start in range(0, len(ordered), _AT_ONCE):
         part = ordered[start : start + _AT_ONCE]
@@ -109,14 +109,14 @@ def _load_contexts(
         rows = raw_sql.fetch_rows(text, [*parameters, *map(vendor_id, part)])
         for session, agent, team, lease, task, holder, epoch, is_live in rows:
             identity = _to_uuid(session)
-            ground = grounds.get(identity) or WriterContext(_to_uuid(agent), team, ())
+            context = contexts.get(identity) or WriterContext(_to_uuid(agent), team, ())
             if lease is not None:
                 holding = SessionLease(
                     None if task is None else _to_uuid(task), _to_uuid(holder), epoch, bool(is_live)
                 )
-                ground = ground._replace(leases=(*ground.leases, holding))
-            grounds[identity] = ground
-    return grounds
+                context = context._replace(leases=(*context.leases, holding))
+            contexts[identity] = context
+    return contexts
 
 
 def find_unreported_sessions(sessions: Collection[UUID], but: str = "") -> set[UUID]:
@@ -167,12 +167,11 @@ def _load_status_and_epoch(
     origin: Origin, session: UUID, task: UUID | None, also: UUID | None
 ) -> tuple[WriterStatus, int | None]:
     """Return whether the sender may write, and the epoch that fences the command."""
-    ground = _load_contexts([session], _ONLY, [vendor_id(task or NO_ID)]).get(session)
-    if ground is None:
+    context = _load_contexts([session], _ONLY, [vendor_id(task or NO_ID)]).get(session)
+    if context is None:
         return WriterStatus.SPEAKS, None
-    return ground.weigh(origin.agent, origin.team, origin.lease_epoch, task, also), ground.epoch(
-        task
-    )
+    status = context.decide_status(origin.agent, origin.team, origin.lease_epoch, task, also)
+    return status, context.find_epoch(task)
 
 
 def load_opener_status(origin: Origin, session: UUID) -> WriterStatus:
@@ -220,21 +219,16 @@ def reject_writer(
     """Raise NotAllowed unless `standing` allows the write."""
     if standing is WriterStatus.SPEAKS:
         return
-    facts = {"given": origin.lease_epoch, "kept": False, "kind": kind, "standing": standing.value}
-    draft = Draft(
-        project=origin.project,
-        source=SYSTEM_SOURCE,
-        event_id=entries.keyed_digest("fenced", origin.source, origin.key, origin.text),
-        kind="integrity.fenced",
-        lane="system",
-        actor=origin.actor,
-        text=dump_sorted_json({"sent": origin.text, **facts}),
-        facts=dump_sorted_json({name: value for name, value in facts.items() if value is not None}),
-        session=session,
+    draft = build_fenced_entry(
+        origin,
+        session,
+        None,
+        kept=False,
         effect=effect,
         attempt=attempt,
         subject=task,
-        claimed_source=origin.source,
+        kind=kind,
+        standing=standing.value,
     )
     raise WriterNotAllowed(origin, draft, standing, session, task)
 

@@ -174,40 +174,36 @@ def _append_command(
 
 
 def apply_task_facts(reports: Sequence[TaskFact]) -> dict[tuple[UUID, str], Task]:
-    """Fold facts into their tasks, and create tasks that no fact has named before.
+    """Apply facts to their tasks, and create tasks that no fact has named before.
 
-    Per field the latest change counts, else the first creation; a task once reported done stays
-    done. The facts' order keys decide, never their order of arrival. The session rows must be
-    locked.
+    The session rows must be locked.
     """
+    keys = {(fact.session, fact.key): derive_task_id(fact.session, fact.key) for fact in reports}
+    stored = Task.objects.in_bulk(list(keys.values())) if keys else {}
     tasks: dict[tuple[UUID, str], Task] = {}
     for fact in reports:
-        task = tasks.get((fact.session, fact.key)) or _load_or_build(fact)
-        tasks[fact.session, fact.key] = task
-        task.updated_at_us = max(task.updated_at_us, fact.origin.received_us)
-        _apply_fact(task, fact)
+        key = fact.session, fact.key
+        if key not in tasks:
+            tasks[key] = stored.get(keys[key]) or _build_task(fact)
+        parent = fact.values.get("parent") if fact.kind == "task.created" else None
+        parent_id = _resolve_parent(fact.session, parent) if parent else None
+        fold_task_fact(tasks[key], fact, parent_id)
     for _key, task in sorted(tasks.items()):
-        for name in _CREATED:
-            history = task.field_history.get(name, {})
-            setattr(
-                task,
-                name,
-                (history.get("changed") or history.get("created") or ["", _DEFAULTS[name]])[1],
-            )
-        if task.done_mark:
-            task.state = "done"
         task.version += 1
         task.save()
     return tasks
 
 
-def _apply_fact(task: Task, fact: TaskFact) -> None:
-    """Apply one fact to a task's field history."""
+def fold_task_fact(task: Task, fact: TaskFact, parent_id: UUID | None) -> None:
+    """Fold one fact into a task: its fields, and the history that decides them. Pure.
+
+    Per field the latest change counts, else the first creation; a task once reported done stays
+    done. The facts' order keys decide, never their order of arrival.
+    """
     mark, latest = fact.origin.mark, fact.origin.latest_mark(fact.position)
+    task.updated_at_us = max(task.updated_at_us, fact.origin.received_us)
     if fact.kind == "task.created" and is_earlier_mark(mark, task.created_mark):
         task.created_mark = mark
-        parent = fact.values.get("parent")
-        parent_id = _resolve_parent(fact.session, parent) if parent else None
         task.parent_id = parent_id if parent_id != task.id else None
     verb = "changed" if fact.kind == "task.changed" else "created"
     for name in _CREATED:
@@ -224,6 +220,12 @@ def _apply_fact(task: Task, fact: TaskFact) -> None:
     done = fact.kind == "task.done" or fact.values.get("state") == "done"
     if done and is_earlier_mark(mark, task.done_mark):
         task.done_mark, task.done_at_us = mark, fact.origin.told_us
+    for name in _CREATED:
+        history = task.field_history.get(name, {})
+        entry = history.get("changed") or history.get("created") or ["", _DEFAULTS[name]]
+        setattr(task, name, entry[1])
+    if task.done_mark:
+        task.state = "done"
 
 
 def ensure_task(origin: Origin, session: UUID, key: str, position: int) -> UUID:
@@ -245,10 +247,7 @@ def ensure_task(origin: Origin, session: UUID, key: str, position: int) -> UUID:
     return task.id
 
 
-def _load_or_build(fact: TaskFact) -> Task:
-    task = Task.objects.filter(id=derive_task_id(fact.session, fact.key)).first()
-    if task is not None:
-        return task
+def _build_task(fact: TaskFact) -> Task:
     return Task(
         id=derive_task_id(fact.session, fact.key),
         project_id=fact.origin.project,

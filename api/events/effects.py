@@ -1,5 +1,6 @@
-"""Converts reported items to effect reports, with policy results of plans."""
+"""Facts about effects from reported items, with policy results of plans."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -16,53 +17,75 @@ from approvals.reported_plans import ReportedPlanBatch
 from db.ids import derive_uuid
 from ledger.fold import apply
 from ledger.fold.apply import Fact
-from ledger.store.placeholders import open_placeholders
-from ledger.store.writer import FactReport
+from ledger.store.writer import EffectFact
 from sessions import tasks
 
 
-def build_effect_reports(call: Call, items: list[BatchItem]) -> list[FactReport]:
-    """Build effect reports from new items, and stubs for effects that they compensate.
+def load_plan_columns(call: Call, items: Sequence[BatchItem]) -> dict[int, dict[str, Any]]:
+    """Return the columns of reported plans that come from other tables and the policy.
 
-    Completes the values of reported plans.
+    By `item_index`. The sessions' rows must be locked.
     """
-    reported = []
-    referenced: dict[UUID, FactReport] = {}
-    _fill_plans(call, [item for item in items if isinstance(item.fields, core.ReportedPlan)])
+    plans = [item for item in items if isinstance(item.fields, core.ReportedPlan)]
+    targets: dict[bytes, dict[str, Any]] = {}
+    columns = {item.item_index: _load_reference_columns(call, item, targets) for item in plans}
+    policy = (
+        policies.load_active_policy(call.project) if plans and _is_policy_evaluated(call) else None
+    )
+    if policy is None:
+        return columns
+    effect_tools = [(item.effect, item.fields.tool) for item in plans if item.effect is not None]
+    batch = ReportedPlanBatch(
+        policy, call.project, call.token.agent, call.received_us, effect_tools
+    )
+    for item in plans:
+        if item.effect is not None:
+            values = {**item.values, **columns[item.item_index]}
+            columns[item.item_index] |= _evaluate_policy(batch, item, item.effect, values)
+    return columns
+
+
+def build_effect_facts(
+    items: Sequence[BatchItem], columns: Mapping[int, Mapping[str, Any]]
+) -> tuple[list[EffectFact], dict[UUID, EffectFact]]:
+    """Return the facts that items report about effects, and stubs of effects that they compensate.
+
+    Pure. `columns` are those of `load_plan_columns`.
+    """
+    facts: list[EffectFact] = []
+    stubs: dict[UUID, EffectFact] = {}
     for item in items:
-        kind = item.envelope.kind
-        if kind not in apply.REPORTABLE_KINDS or item.effect is None:
+        envelope, origin = item.envelope, item.origin
+        if envelope.kind not in apply.REPORTABLE_KINDS or item.effect is None:
             continue
         fact = Fact(
-            kind=kind,
-            mark=item.origin.mark,
+            kind=envelope.kind,
+            mark=origin.mark,
             lane="evidence",
-            key=item.envelope.id,
+            key=envelope.id,
             position=item.position,
-            received_us=call.received_us,
-            told_us=item.envelope.occurred_us,
-            attempt=item.envelope.attempt or 1,
-            imports=item.origin.imports,
-            lease_epoch=item.envelope.lease_epoch,
-            agent=call.token.agent,
-            values=item.values,
+            received_us=origin.received_us,
+            told_us=envelope.occurred_us,
+            attempt=envelope.attempt or 1,
+            imports=origin.imports,
+            lease_epoch=envelope.lease_epoch,
+            agent=origin.agent,
+            values={**item.values, **columns.get(item.item_index, {})},
         )
-        reported.append(
-            FactReport(
-                item.effect, call.project, item.session, call.token.agent, item.effect_key, fact
+        facts.append(
+            EffectFact(
+                item.effect, origin.project, item.session, origin.agent, item.effect_key, fact
             )
         )
         if isinstance(item.fields, core.ReportedPlan) and item.fields.compensates:
             # The compensated effect is stored now, so that acknowledging the compensation finds it.
-            target, key = item.values["compensates_id"], item.fields.compensates
-            reference = replace(fact, kind="effect.named", values={})
-            referenced.setdefault(
+            target, key = fact.values["compensates_id"], item.fields.compensates
+            named = replace(fact, kind="effect.named", values={})
+            stubs.setdefault(
                 target,
-                FactReport(target, call.project, item.session, call.token.agent, key, reference),
+                EffectFact(target, origin.project, item.session, origin.agent, key, named),
             )
-    return reported + open_placeholders(
-        referenced, {report.effect for report in reported}, call.project, call.received_us
-    )
+    return facts, stubs
 
 
 def _is_policy_evaluated(call: Call) -> bool:
@@ -70,26 +93,10 @@ def _is_policy_evaluated(call: Call) -> bool:
     return call.token.scope != "import" or call.request.GET.get("evaluate_policies") == "true"
 
 
-def _fill_plans(call: Call, plans: list[BatchItem]) -> None:
-    """Fill in the columns of reported plans from other tables and the policy."""
-    targets: dict[bytes, dict[str, Any]] = {}
-    for item in plans:
-        _fill_plan(call, item, targets)
-    force = (
-        policies.load_active_policy(call.project) if plans and _is_policy_evaluated(call) else None
-    )
-    if force is None:
-        return
-    effect_tools = [(item.effect, item.fields.tool) for item in plans if item.effect is not None]
-    batch = ReportedPlanBatch(force, call.project, call.token.agent, call.received_us, effect_tools)
-    for item in plans:
-        if item.effect is not None:
-            item.values |= _evaluate_policy(batch, item, item.effect, item.fields)
-
-
 def _evaluate_policy(
-    batch: ReportedPlanBatch, item: BatchItem, effect: UUID, fields: core.ReportedPlan
+    batch: ReportedPlanBatch, item: BatchItem, effect: UUID, values: Mapping[str, Any]
 ) -> dict[str, Any]:
+    fields: core.ReportedPlan = item.fields
     repository = (fields.target.repository or "") if fields.target is not None else ""
     payload = PlanPayload(fields.arguments, repository, fields.preconditions)
     columns = batch.evaluate_plan(
@@ -97,39 +104,38 @@ def _evaluate_policy(
         item.session,
         effect,
         fields.tool,
-        item.values,
+        values,
         payload,
-        item.values.get("intent_digest", ""),
+        values.get("intent_digest", ""),
     )
     # Imported effects ran before Gatebook could be asked, so they never count as a violation.
     return columns | ({"policy_enforced": False} if item.origin.imports else {})
 
 
-def _fill_plan(call: Call, item: BatchItem, targets: dict[bytes, dict[str, Any]]) -> None:
-    """Fill in columns from other tables; look up equal targets only once."""
-    fields = item.fields
+def _load_reference_columns(
+    call: Call, item: BatchItem, targets: dict[bytes, dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the columns from other tables; look up equal targets only once."""
+    fields: core.ReportedPlan = item.fields
+    columns: dict[str, Any] = {}
     if fields.target is not None:
         branch = fields.arguments.get("branch") if isinstance(fields.arguments, dict) else None
         branch_name = branch if isinstance(branch, str) else None
         key = orjson.dumps([fields.target.repository, fields.target.ref, item.session, branch_name])
         if key not in targets:
-            columns = build_target_columns(
+            targets[key] = build_target_columns(
                 call.project, item.session, fields.target, fields.arguments
             )
-            targets[key] = {
-                name: columns[name] for name in columns if name not in ("environment", "resource")
-            }
-        item.values |= targets[key]
-        item.values |= {
-            "environment": fields.target.environment or "",
-            "resource": fields.target.resource or "",
-        }
+        columns |= targets[key]
+        columns["environment"] = fields.target.environment or ""
+        columns["resource"] = fields.target.resource or ""
     if fields.task:
-        item.values["task_id"] = tasks.derive_task_id(item.session, fields.task)
+        columns["task_id"] = tasks.derive_task_id(item.session, fields.task)
     if fields.compensates:
-        item.values["compensates_id"] = derive_uuid(item.session, fields.compensates)
+        columns["compensates_id"] = derive_uuid(item.session, fields.compensates)
     if fields.parent_effect:
-        item.values["parent_effect_id"] = _resolve_effect(item.session, fields.parent_effect)
+        columns["parent_effect_id"] = _resolve_effect(item.session, fields.parent_effect)
+    return columns
 
 
 def _resolve_effect(session: UUID, reference: str) -> UUID:

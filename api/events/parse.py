@@ -1,8 +1,7 @@
 """Parses the items of a batch by the schema of their kind."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from accounts.origin import Origin
@@ -20,27 +19,30 @@ from ledger.fold import apply
 from sessions.speakers import WriterStatus
 
 
-@dataclass(slots=True)
-class BatchItem:
-    """One readable item of a batch."""
+class BatchItem(NamedTuple):
+    """One readable item of a batch. The steps of the flow return completed copies."""
 
-    index: int
+    item_index: int
     envelope: core.Envelope
     fields: Any
     origin: Origin
-    redactions: int
-    session: UUID = field(default_factory=lambda: UUID(int=0))
+    effect_key: str
+    values: Mapping[str, Any]  # the values of a fact about an effect
+    session: UUID = UUID(int=0)  # completed by `resolve_items`
     session_key: str | None = None
     effect: UUID | None = None
-    effect_key: str = ""
-    values: dict[str, Any] = field(default_factory=dict)
-    position: int = 0
-    standing: WriterStatus = WriterStatus.SPEAKS  # the sender's standing in the session
+    writer_status: WriterStatus = WriterStatus.SPEAKS  # completed by `decide_writer_statuses`
+    position: int = 0  # completed by `decide_results`
 
     @property
     def is_claim(self) -> bool:
         """True if the item is recorded but changes no state."""
         return self.origin.lane == "claim"
+
+    @property
+    def field_values(self) -> dict[str, Any]:
+        """The fields of the item's kind by name."""
+        return {name: getattr(self.fields, name) for name in self.fields.__struct_fields__}
 
 
 def parse_items(
@@ -111,40 +113,34 @@ def _read_item(
         imports=call.token.scope == "import",
         team=call.token.team,
     )
-    read_item = BatchItem(index, envelope, fields, origin, redactions)
+    effect_key = envelope.effect_key or ""
+    values: dict[str, Any] = {}
     if envelope.kind in apply.REPORTABLE_KINDS:
-        _read_effect(read_item)
-    elif envelope.effect_key:
-        read_item.effect_key = envelope.effect_key
-    return read_item
+        effect_key, values = _read_effect(envelope, fields, redactions)
+    return BatchItem(index, envelope, fields, origin, effect_key, values)
 
 
-def _read_effect(item: BatchItem) -> None:
-    fields = item.fields
+def _read_effect(
+    envelope: core.Envelope, fields: Any, redactions: int
+) -> tuple[str, dict[str, Any]]:
+    """Return the effect key and the values of a fact about an effect."""
     if isinstance(fields, core.ReportedPlan):
         digest = compute_intent_digest(fields.tool, fields.arguments, fields.free_text)
-        item.effect_key = resolve_effect_key(fields, digest)
-        item.values = {
-            "tool": fields.tool,
-            "intent_digest": digest,
-            **build_plan_columns(fields, item.redactions),
-        }
-        return
-    if not item.envelope.effect_key:
+        columns = build_plan_columns(fields, redactions)
+        values = {"tool": fields.tool, "intent_digest": digest, **columns}
+        return resolve_effect_key(fields, digest), values
+    if not envelope.effect_key:
         detail = "The effect key is missing. Send `effect_key` to name the effect of this fact."
         raise Problem(422, "effect_key_missing", detail, pointer="/effect_key")
-    item.effect_key = item.envelope.effect_key
     if isinstance(fields, core.ReportedDispatch):
-        item.values = {"process": fields.process or ""}
-    elif isinstance(fields, core.OutcomeFields):
-        item.values = {
-            "outcome": fields.outcome,
-            "external_reference": fields.external_reference or "",
-        }
-    elif isinstance(fields, core.FailFields):
-        item.values = {"reason": fields.reason}
-    elif isinstance(fields, ReportedProbe):
-        item.values = {"found": fields.found, "external_reference": fields.external_reference or ""}
+        return envelope.effect_key, {"process": fields.process or ""}
+    if isinstance(fields, core.FailFields):
+        return envelope.effect_key, {"reason": fields.reason}
+    if isinstance(fields, core.OutcomeFields | ReportedProbe):
+        name = "outcome" if isinstance(fields, core.OutcomeFields) else "found"
+        reference = fields.external_reference or ""
+        return envelope.effect_key, {name: getattr(fields, name), "external_reference": reference}
+    return envelope.effect_key, {}
 
 
 def build_item_result(

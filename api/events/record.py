@@ -5,15 +5,17 @@ state. An invalid item never affects the others. One transaction writes the jour
 tasks, effects, items and artifacts, each table through its own module.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import orjson
 
 from api import lease_conflicts
 from api.endpoint import Call
-from api.events import claims, effects, working_state
+from api.events import effects, foreign_items, working_state
+from api.events.foreign_items import ATTEMPT_KINDS, SenderContext
 from api.events.parse import BatchItem, build_item_result
 from api.schemas import core
 from api.schemas.probes import ReportedProbe
@@ -21,103 +23,142 @@ from approvals import gated_commands
 from approvals.gates import cancel
 from db.ids import derive_uuid
 from journal import entries
-from journal.entries import AppendStatus, Draft
+from journal.entries import AppendResult, AppendStatus, Draft
 from ledger import probes
 from ledger.fold import apply
-from ledger.store import writer
+from ledger.store import placeholders, writer
 from ledger.store.rows import EffectRow
 from ledger.store.writer import LostRace
 from recovery import controls
 from sessions import artifacts, field_history, items, leases, lookup, sessions, speakers, tasks
-from sessions import sessions as sessions_sessions
 from sessions.speakers import WriterStatus
+
+Result = dict[str, Any]  # of one item, as the response has it
+References = Mapping[str, tuple[UUID, str | None]]  # the session that each reference names
 
 
 class AtomicBatchRejected(Exception):
     """An atomic batch has an item that cannot be recorded."""
 
-    def __init__(self, results: list[dict[str, Any]]) -> None:
+    def __init__(self, results: list[Result]) -> None:
         super().__init__("batch refused")
         self.results = results
 
 
-def record_events(
-    call: Call, batch: list[BatchItem], rejected_results: list[dict[str, Any]], *, atomic: bool
-) -> list[dict[str, Any]]:
+def record_batch(
+    call: Call, parsed: Sequence[BatchItem], rejected_results: list[Result], *, atomic: bool
+) -> list[Result]:
     """Record the readable items and return a result for every item, in order.
 
-    Runs in the endpoint's transaction. With `whole`, raises RefusedWhole if any item is rejected or
-    conflicts, so that nothing is recorded.
+    Runs in the endpoint's transaction. With `atomic`, raises AtomicBatchRejected if any item is
+    rejected or conflicts, so that nothing is recorded.
     """
-    sessions_by_reference = _resolve_sessions(call.project, batch)
-    unclaimed = claims.mark_claims(batch)
-    appended_entries = entries.append_entries(
-        [_build_draft(item, sessions_by_reference) for item in batch], call.received_us
+    references = load_sessions(call.project, parsed)
+    session_ids = {reference: session for reference, (session, _key) in references.items()}
+    batch = resolve_items(parsed, references)
+    context = foreign_items.load_sender_context(batch)
+    batch = foreign_items.decide_writer_statuses(batch, context)
+    appended = entries.append_entries(
+        [_build_entry(item, session_ids) for item in batch], call.received_us
     )
+    decision = decide_results(batch, appended, rejected_results)
+    if atomic and decision.rejected_count:
+        raise AtomicBatchRejected(decision.results)
+    rows = apply_items(call, decision.counted, session_ids, context) if decision.counted else {}
+    lease_conflicts.record_fenced_facts(
+        [_to_fencing_fact(item, rows) for item in decision.created if _has_checked_epoch(item)]
+    )
+    return decision.results
+
+
+def load_sessions(project: UUID, batch: Sequence[BatchItem]) -> References:
+    """Load the sessions that the items are about or link to, by reference."""
+    own_references = {item.envelope.session for item in batch}
+    linked = {reference for item in batch for reference in _get_linked_sessions(item)}
+    return lookup.resolve_session_references(project, own_references | linked)
+
+
+def resolve_items(batch: Sequence[BatchItem], references: References) -> list[BatchItem]:
+    """Return the items with the ids of their sessions and effects. Pure."""
+    resolved = []
+    for item in batch:
+        session, key = references[item.envelope.session]
+        effect = derive_uuid(session, item.effect_key) if item.effect_key else None
+        resolved.append(item._replace(session=session, session_key=key, effect=effect))
+    return resolved
+
+
+class BatchDecision(NamedTuple):
+    """What a batch does: a result for every item in order, and the new items with positions."""
+
+    results: list[Result]
+    created: list[BatchItem]
+
+    @property
+    def counted(self) -> list[BatchItem]:
+        """The new items that change state: all but claims."""
+        return [item for item in self.created if not item.is_claim]
+
+    @property
+    def rejected_count(self) -> int:
+        return sum(not is_accepted(result) for result in self.results)
+
+
+def is_accepted(result: Result) -> bool:
+    """Return whether the item of a result is recorded, now or before."""
+    return result["status"] in ("created", "duplicate")
+
+
+def decide_results(
+    batch: Sequence[BatchItem],
+    appended: Sequence[AppendResult],
+    rejected_results: Sequence[Result],
+) -> BatchDecision:
+    """Decide which items are new, duplicates, conflicts or claims. Pure.
+
+    `appended` has the journal's result for each item of `batch`.
+    """
     results = list(rejected_results)
     created: list[BatchItem] = []
-    for item, appended in zip(batch, appended_entries, strict=True):
-        item.position = appended.position
-        detail = None
-        if appended.status is AppendStatus.CREATED:
-            created.append(item)
-        elif appended.status is AppendStatus.CONFLICT:
+    for item, fate in zip(batch, appended, strict=True):
+        status, code, detail = fate.status, None, None
+        if status is AppendStatus.CREATED:
+            created.append(item._replace(position=fate.position))
+        elif status is AppendStatus.CONFLICT:
+            code = "key_reuse"
             detail = (
                 "This id was used for another fact. Both are recorded; send the new fact with a"
                 " new id."
             )
-        code = "key_reuse" if appended.status is AppendStatus.CONFLICT else None
         result = build_item_result(
-            item.index, item.envelope.id, appended.status.value, code, detail, None
+            item.item_index, item.envelope.id, status.value, code, detail, None
         )
-        if item.is_claim and appended.status is AppendStatus.CREATED:
-            result |= {"note": item.standing.value, "detail": claims.CLAIM_NOTES[item.standing]}
+        if item.is_claim and status is AppendStatus.CREATED:
+            note = foreign_items.CLAIM_NOTES[item.writer_status]
+            result |= {"note": item.writer_status.value, "detail": note}
         results.append(result)
     results.sort(key=lambda result: int(result["index"]))
-    if atomic and any(result["status"] not in ("created", "duplicate") for result in results):
-        raise AtomicBatchRejected(results)
-    counted_items = [item for item in created if not item.is_claim]
-    rows = (
-        _apply_items(call, counted_items, sessions_by_reference, unclaimed) if counted_items else {}
-    )
-    lease_conflicts.record_fenced_facts(
-        [_to_fencing_fact(item, rows) for item in created if _has_checked_epoch(item)]
-    )
-    return results
+    return BatchDecision(results, created)
 
 
 def _has_checked_epoch(item: BatchItem) -> bool:
     """Return whether the item's lease epoch must be checked; not for a foreign agent."""
-    return item.envelope.lease_epoch is not None and item.standing is not WriterStatus.OTHER_AGENT
-
-
-def _resolve_sessions(project: UUID, batch: list[BatchItem]) -> dict[str, UUID]:
-    """Resolve the session of each item; return linked sessions by reference."""
-    own_references = {item.envelope.session for item in batch}
-    linked = {reference for item in batch for reference in _get_linked_sessions(item)}
-    resolved = lookup.resolve_session_references(project, own_references | linked)
-    for item in batch:
-        item.session, item.session_key = resolved[item.envelope.session]
-        if item.effect_key:
-            item.effect = derive_uuid(item.session, item.effect_key)
-    return {reference: resolved[reference][0] for reference in linked}
+    is_foreign = item.writer_status is WriterStatus.OTHER_AGENT
+    return item.envelope.lease_epoch is not None and not is_foreign
 
 
 def _get_linked_sessions(item: BatchItem) -> set[str]:
     """Return references to other sessions in an item, by id or key."""
-    if item.envelope.kind not in sessions_sessions.SESSION_FACT_KINDS:
+    if item.envelope.kind not in sessions.SESSION_FACT_KINDS:
         return set()
-    return field_history.collect_session_references(
-        {name: getattr(item.fields, name) for name in item.fields.__struct_fields__}
-    )
+    return field_history.collect_session_references(item.field_values)
 
 
-def _build_draft(item: BatchItem, sessions_by_reference: dict[str, UUID]) -> Draft:
+def _build_entry(item: BatchItem, session_ids: Mapping[str, UUID]) -> Draft:
+    """Build the journal entry of an item, with what queries may compare as facts."""
     envelope, fields, origin = item.envelope, item.fields, item.origin
     if envelope.kind in working_state.WORKING_STATE_KINDS:
-        subject, text = working_state.build_entry_facts(
-            fields, origin, item.session, sessions_by_reference
-        )
+        subject, text = working_state.build_entry_facts(fields, origin, item.session, session_ids)
         return origin.draft(
             envelope.kind, facts=text, session=item.session, effect=item.effect, subject=subject
         )
@@ -142,7 +183,7 @@ def _build_draft(item: BatchItem, sessions_by_reference: dict[str, UUID]) -> Dra
     elif isinstance(fields, core.SessionFields):
         values = {"mode": fields.mode, "on_behalf_of": fields.on_behalf_of}
         facts = sessions.build_started_facts(
-            origin.project, values, sessions_by_reference.get(fields.parent or "")
+            origin.project, values, session_ids.get(fields.parent or "")
         )
     elif isinstance(fields, core.ReportedEnd):
         facts = {"status": fields.status}
@@ -151,7 +192,7 @@ def _build_draft(item: BatchItem, sessions_by_reference: dict[str, UUID]) -> Dra
         if isinstance(fields, core.ReportedTask) and fields.state:
             facts = {"state": fields.state}
     text = orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode() if facts else "{}"
-    attempt = (envelope.attempt or 1) if envelope.kind in _ATTEMPT_KINDS else None
+    attempt = (envelope.attempt or 1) if envelope.kind in ATTEMPT_KINDS else None
     return origin.draft(
         envelope.kind,
         facts=text,
@@ -162,50 +203,35 @@ def _build_draft(item: BatchItem, sessions_by_reference: dict[str, UUID]) -> Dra
     )
 
 
-_ATTEMPT_KINDS = frozenset(
-    {"effect.dispatched", "effect.acknowledged", "effect.failed", "effect.probed"}
-)
-
-
-def _apply_items(
+def apply_items(
     call: Call,
-    created: list[BatchItem],
-    sessions_by_reference: dict[str, UUID],
-    unclaimed: set[UUID],
+    created: Sequence[BatchItem],
+    session_ids: Mapping[str, UUID],
+    context: SenderContext,
 ) -> Mapping[UUID, EffectRow]:
-    """Apply new items to the derived tables; return the rows of their effects."""
-    _touch_sessions(created, sessions_by_reference, unclaimed)
+    """Apply new items to the rows of their sessions; return the rows of their effects."""
+    _touch_sessions(created, session_ids, context)
     _apply_tasks(created)
-    reports = effects.build_effect_reports(call, created)
-    rows: Mapping[UUID, EffectRow] = {}
-    if reports:
-        rows = writer.record_reports(reports, gated_commands.classify_observation)
-        gated_commands.end_gates_of_moved_effects(rows.values(), call.received_us)
-        fresh: dict[UUID, int] = {}
-        for row in rows.values():
-            if row.version == 1:
-                fresh[row.session_id] = fresh.get(row.session_id, 0) + 1
-        sessions_sessions.add_effect_counts(fresh)
+    rows = _apply_effects(call, created)
     for item in created:
         if isinstance(item.fields, core.ArtifactFields):
-            values = {name: getattr(item.fields, name) for name in item.fields.__struct_fields__}
-            artifacts.store_artifact_row(
-                item.origin, item.session, item.effect, values, item.position
+            artifacts.apply_artifact_fact(
+                item.origin, item.session, item.effect, item.field_values, item.position
             )
     session_facts = [
-        sessions_sessions.SessionFact(
+        sessions.SessionFact(
             item.session,
             item.session_key or "",
             item.origin,
             item.envelope.kind,
             item.position,
-            {name: getattr(item.fields, name) for name in item.fields.__struct_fields__},
+            item.field_values,
         )
         for item in created
-        if item.envelope.kind in sessions_sessions.SESSION_FACT_KINDS
+        if item.envelope.kind in sessions.SESSION_FACT_KINDS
     ]
-    sessions_sessions.apply_session_facts(session_facts, sessions_by_reference)
-    working_state.apply_items(
+    sessions.apply_session_facts(session_facts, session_ids)
+    working_state.apply_working_state(
         [item for item in created if item.envelope.kind in working_state.WORKING_STATE_KINDS]
     )
     for session in sorted(
@@ -219,8 +245,24 @@ def _apply_items(
     return rows
 
 
+def _apply_effects(call: Call, created: Sequence[BatchItem]) -> Mapping[UUID, EffectRow]:
+    """Apply facts about effects, end the gates of effects that moved, count new effects."""
+    columns = effects.load_plan_columns(call, created)
+    facts, stubs = effects.build_effect_facts(created, columns)
+    if not facts:
+        return {}
+    facts += placeholders.open_placeholders(
+        stubs, {fact.effect for fact in facts}, call.project, call.received_us
+    )
+    rows = writer.apply_effect_facts(facts, gated_commands.classify_observation)
+    gated_commands.end_gates_of_moved_effects(rows.values(), call.received_us)
+    new_effects = Counter(row.session_id for row in rows.values() if row.version == 1)
+    sessions.add_effect_counts(new_effects)
+    return rows
+
+
 # Facts that can fire a control.
-_CONTROL_KINDS = frozenset({"handoff.written", "fact.observed", "task.done"})
+_CONTROL_KINDS: Final = frozenset({"handoff.written", "fact.observed", "task.done"})
 
 
 def _to_fencing_fact(item: BatchItem, rows: Mapping[UUID, EffectRow]) -> lease_conflicts.FencedFact:
@@ -234,13 +276,14 @@ def _to_fencing_fact(item: BatchItem, rows: Mapping[UUID, EffectRow]) -> lease_c
 
 
 def _touch_sessions(
-    created: list[BatchItem], sessions_by_reference: dict[str, UUID], unclaimed: set[UUID]
+    created: Sequence[BatchItem], session_ids: Mapping[str, UUID], context: SenderContext
 ) -> None:
     """Store or touch the sessions of the items; create stubs for linked ones.
 
-    A session in `unclaimed` belongs to the first agent that writes to it. Raises LostRace if
+    A session without an owner belongs to the first agent that writes to it. Raises LostRace if
     another agent was first.
     """
+    origin = created[0].origin
     keys: dict[UUID, str | None] = {}
     opened: dict[UUID, int] = {}
     for item in created:
@@ -249,31 +292,27 @@ def _touch_sessions(
     linked: dict[UUID, str] = {}
     for item in created:
         for reference in _get_linked_sessions(item):
-            linked_id = sessions_by_reference[reference]
-            if linked_id not in keys and linked_id == lookup.derive_session_id(
-                item.origin.project, reference
+            session = session_ids[reference]
+            if session not in keys and session == lookup.derive_session_id(
+                origin.project, reference
             ):
-                linked[linked_id] = reference
-    new_positions = sessions_sessions.record_named_sessions(created[0].origin, linked)
-    for session_id, key in linked.items():
-        keys[session_id] = key if session_id in new_positions else None
-    origin = created[0].origin
-    sessions_sessions.touch_sessions(origin, keys, opened | new_positions)
-    unclaimed_here = unclaimed & opened.keys()
-    if not unclaimed_here:
+                linked[session] = reference
+    new_positions = sessions.record_named_sessions(origin, linked)
+    for session, key in linked.items():
+        keys[session] = key if session in new_positions else None
+    sessions.touch_sessions(origin, keys, opened | new_positions)
+    unowned = [session for session in opened if context.is_unowned(session)]
+    if not unowned:
         return
-    foreign = [
-        session
-        for session, agent in sessions_sessions.load_session_agents(unclaimed_here).items()
-        if agent != origin.agent
-    ]
+    agents = sessions.load_session_agents(unowned)
+    foreign = [session for session, agent in agents.items() if agent != origin.agent]
     if foreign:
         if speakers.find_unreported_sessions(foreign, but=origin.actor) != set(foreign):
             raise LostRace
-        sessions_sessions.assign_named_sessions(foreign, origin.agent)
+        sessions.assign_named_sessions(foreign, origin.agent)
 
 
-def _apply_tasks(created: list[BatchItem]) -> None:
+def _apply_tasks(created: Sequence[BatchItem]) -> None:
     """Fold task facts, create tasks named by plans and items, fold the items."""
     task_facts = []
     item_facts = []
@@ -281,9 +320,10 @@ def _apply_tasks(created: list[BatchItem]) -> None:
     for item in created:
         fields, kind = item.fields, item.envelope.kind
         if kind in tasks.TASK_FACT_KINDS:
-            values = {name: getattr(fields, name) for name in fields.__struct_fields__}
             task_facts.append(
-                tasks.TaskFact(item.session, fields.task, item.origin, kind, item.position, values)
+                tasks.TaskFact(
+                    item.session, fields.task, item.origin, kind, item.position, item.field_values
+                )
             )
         elif isinstance(fields, core.ReportedItem):
             mentioned.setdefault((item.session, fields.task), item)

@@ -38,21 +38,26 @@ def post_events(request: HttpRequest) -> HttpResponseBase:
     raw = parser.read_body(request, limit=BATCH_BYTES)
     call.arrived()
     parsed = parser.parse_batch(raw, ndjson=lines, max_items=BATCH_ITEMS, max_item_bytes=ITEM_BYTES)
-    items, refused_results = parse.parse_items(call, parsed)
+    items, rejected_results = parse.parse_items(call, parsed)
 
     def run() -> Reply:
-        results = record.record_events(call, items, refused_results, atomic=atomic)
+        results = record.record_batch(call, items, rejected_results, atomic=atomic)
         return Reply(200, {"results": results})
 
     try:
-        results = transact(run, lambda: None).body["results"]
-    except record.AtomicBatchRejected as refusal:
+        reply = transact(run, lambda: None)
+    except record.AtomicBatchRejected as rejection:
         detail = "Batch rejected (`atomic=true`). Fix the listed items and resend."
         problem = Problem(422, "batch_refused", detail)
         return build_json_response(
-            422, problem.as_dict() | {"accepted": 0, "results": refusal.results}
+            422, problem.as_dict() | {"accepted": 0, "results": rejection.results}
         )
-    rejected_count = sum(result["status"] not in ("created", "duplicate") for result in results)
+    return _build_batch_response(reply.body["results"])
+
+
+def _build_batch_response(results: list[record.Result]) -> HttpResponse:
+    """Build the response: 200 if all items are recorded, 207 if some are not."""
+    rejected_count = sum(not record.is_accepted(result) for result in results)
     response = build_json_response(
         207 if rejected_count else 200,
         {"accepted": len(results) - rejected_count, "results": results},

@@ -34,8 +34,9 @@ def get_resume(call: Call, session: UUID) -> HttpResponse:
         raise Problem(
             404, "not_found", "The project has no such session. Open it first with POST /sessions."
         )
-    answer = resume.load_resume(row, now_us(), process=process, agent=call.token.agent)
-    response = HttpResponse(resume_json.resume_to_json(answer), content_type="application/json")
+    context = resume.load_resume_context(row, now_us(), process=process, agent=call.token.agent)
+    state = resume.decide_resume(context)
+    response = HttpResponse(resume_json.resume_to_json(state), content_type="application/json")
     response["Content-Length"] = str(len(response.content))
     response["Cache-Control"] = "no-store"
     return response

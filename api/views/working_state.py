@@ -8,6 +8,7 @@ from django.http import HttpResponse
 from accounts.origin import Origin
 from api import handoff_references
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
+from api.events.working_state import measure_checkpoint, measure_handoff_fields
 from api.pagination import build_page, parse_parameters
 from api.preconditions import (
     check_preconditions,
@@ -40,7 +41,7 @@ def write_checkpoint(
     if (refuse := check_preconditions(call, origin)) is not None:
         return refuse
     values = _field_values(fields, *shapes.CheckpointFields.__struct_fields__)
-    size = checkpoint_size(values)
+    size = measure_checkpoint(values)
     if size > checkpoints.MAX_CHECKPOINT_BYTES:
         detail = (
             f"The checkpoint has {size} bytes; at most {checkpoints.MAX_CHECKPOINT_BYTES} are "
@@ -62,11 +63,6 @@ def write_checkpoint(
     return Reply(
         201, {"id": str(checkpoint.id), "position": checkpoint.opened_position, "bytes": size}
     )
-
-
-def checkpoint_size(values: dict[str, Any]) -> int:
-    """Return the bytes of a checkpoint as canonical JSON without empty fields."""
-    return len(to_canonical_text({name: value for name, value in values.items() if value}).encode())
 
 
 @get_endpoint
@@ -168,19 +164,9 @@ def write_handoff(
     waits_on = handoff_references.resolve_waits(
         call.project, call.token.agent, session.id, fields.waits_on
     )
-    written = handoffs.save_handoff(origin, session.id, handoff_size(fields), waits_on)
+    written = handoffs.save_handoff(origin, session.id, measure_handoff_fields(fields), waits_on)
     controls.check_session_controls(session.id, call.received_us)
     return Reply(201, handoffs.summarize_handoff(written))
-
-
-def handoff_size(fields: shapes.HandoffFields) -> int:
-    """Return the size of the five sections of a handoff, in bytes."""
-    values = _field_values(fields, *handoffs.HANDOFF_SECTIONS)
-    values["waits_on"] = [
-        {name: value for name in ("kind", "ref", "text") if (value := getattr(thing, name))}
-        for thing in fields.waits_on
-    ]
-    return handoffs.measure_handoff(values)
 
 
 @post_command(shapes.AcceptHandoff, "handoff.accepted")

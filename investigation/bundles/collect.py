@@ -170,7 +170,7 @@ class SessionExport:
     @cached_property
     def resume(self) -> resume.ResumeState:
         """The resume state as of the cut."""
-        return resume.evaluate_session(self.session, self.cut.at_us)
+        return resume.decide_resume(resume.load_open_effects(self.session, self.cut.at_us))
 
     def parts(self) -> list[tuple[str, Callable[[], Iterator[dict[str, Any]]]]]:
         """Return the lists of the document by name, in order."""

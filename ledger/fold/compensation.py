@@ -12,6 +12,7 @@ from django.db.models import Q
 
 from journal.order_keys import is_command_mark
 from ledger.fold import apply
+from ledger.fold.derive_state import may_have_happened_twice
 from ledger.models import Effect
 from ledger.store.reader import load_attempts, load_effects, load_relevant_attempts
 from ledger.store.rows import AttemptRow, EffectRow
@@ -100,12 +101,10 @@ def settle_effect(row: EffectRow, rows: EffectRows, attempts: AttemptsByEffect) 
     where two attempts happened.
     """
     deadline_s = cache.load_tool(row.project_id, row.tool).deadline_s
-    return apply.derive_state(
-        row,
-        attempts.setdefault(row.id, {}),
-        deadline_s,
-        lambda: _undoable_through(row.id, rows, attempts),
-    )
+    numbered = attempts.setdefault(row.id, {})
+    is_doubtful = may_have_happened_twice(row, numbered)
+    undoable_through = _undoable_through(row.id, rows, attempts) if is_doubtful else 0
+    return apply.derive_state(row, numbered, deadline_s, undoable_through)
 
 
 def _undoable_through(target: UUID, rows: EffectRows, attempts: AttemptsByEffect) -> int:

@@ -3,7 +3,7 @@
 Pure; ledger/fold/apply.py sets the marks.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 
 from journal.order_keys import attempt_of_resolution, is_command_mark, is_resolution_mark
 from ledger.states import OUTCOME_OF_REASON
@@ -14,13 +14,13 @@ def derive_state(
     effect: EffectRow,
     attempts: dict[int, AttemptRow],
     deadline_s: int,
-    spared: Callable[[], int] = lambda: 0,
+    undoable_through: int = 0,
 ) -> list[str]:
     """Derive the state from the marks; return the violations that they show.
 
-    `deadline_s` is the maximum duration of a dispatch of the effect's tool. `spared` returns the
-    attempt up to which the effect may still turn out to have been undone; it is called only where
-    that matters.
+    `deadline_s` is the maximum duration of a dispatch of the effect's tool. `undoable_through` is
+    the attempt up to which the effect may still turn out to have been undone; it matters only where
+    `may_have_happened_twice`.
     """
     highest = max(attempts, default=0)
     resolved = attempt_of_resolution(effect.resolved_mark)
@@ -69,15 +69,13 @@ def derive_state(
     # undone may have been undone before the next.
     known_attempts = [row.number for row in acknowledged if row.outcome != "unknown"]
     first = known_attempts[0] if known_attempts else 0
-    if len(known_attempts) > 1 or (effect.resolution == "happened" and first > resolved):
-        spared_through = spared()
-        later_attempts = [number for number in known_attempts if number > spared_through]
-        if len(later_attempts) > 1 or (
-            effect.resolution == "happened"
-            and first > resolved
-            and not 0 < resolved <= spared_through
-        ):
-            violations.append("acknowledged_twice")
+    later_attempts = [number for number in known_attempts if number > undoable_through]
+    if len(later_attempts) > 1 or (
+        effect.resolution == "happened"
+        and first > resolved
+        and not 0 < resolved <= undoable_through
+    ):
+        violations.append("acknowledged_twice")
     # "It did not happen" applies to the attempt and to those before it.
     if (
         0
@@ -99,6 +97,23 @@ def derive_state(
         violations.append("executed_without_permission")
     effect.violates = effect.violates or bool(violations)
     return violations
+
+
+def may_have_happened_twice(effect: EffectRow, attempts: Mapping[int, AttemptRow]) -> bool:
+    """True if two attempts of known outcome count, unless one of them was undone."""
+    if len(attempts) < 2 and effect.resolution != "happened":
+        return False
+    highest = max(attempts, default=0)
+    known_attempts = [
+        number
+        for number, row in attempts.items()
+        if row.outcome != "unknown" and determines_state(row, effect.undone, highest)
+    ]
+    if effect.resolution == "happened" and known_attempts:
+        return len(known_attempts) > 1 or min(known_attempts) > attempt_of_resolution(
+            effect.resolved_mark
+        )
+    return len(known_attempts) > 1
 
 
 def is_retry_exhausted(effect: EffectRow) -> bool:

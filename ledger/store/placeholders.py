@@ -1,33 +1,36 @@
 """Placeholder effects that plans name before their own facts arrive."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from dataclasses import replace
 from uuid import UUID
 
 from journal import placeholders
 from ledger.models import Effect
-from ledger.store.writer import FactReport
+from ledger.store.writer import EffectFact
 
 
 def open_placeholders(
-    named: Mapping[UUID, FactReport], reported: set[UUID], project: UUID, received_us: int
-) -> list[FactReport]:
-    """Return reports of named effects; `told` have facts in this batch.
+    stubs: Mapping[UUID, EffectFact], reported: Set[UUID], project: UUID, received_us: int
+) -> list[EffectFact]:
+    """Return the facts of named effects; `reported` have facts in this batch.
 
     An effect without facts gets an entry of its own: the entry of the naming plan opens the
     planned effect.
     """
-    unreported = named.keys() - reported
+    unreported = stubs.keys() - reported
     unreported -= (
         set(Effect.objects.filter(id__in=unreported).values_list("id", flat=True))
         if unreported
         else set()
     )
     about = {
-        effect: {"session": named[effect].session, "effect": effect}
+        effect: {"session": stubs[effect].session, "effect": effect}
         for effect in sorted(unreported)
     }
-    for effect, position in placeholders.append_placeholders(
-        project, "effect.named", about, received_us
-    ).items():
-        named[effect].fact.position = position
-    return list(named.values())
+    positions = placeholders.append_placeholders(project, "effect.named", about, received_us)
+    return [
+        replace(stub, fact=replace(stub.fact, position=positions[effect]))
+        if effect in positions
+        else stub
+        for effect, stub in stubs.items()
+    ]

@@ -3,7 +3,7 @@
 The commands (ledger/commands.py) write through this module.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
@@ -125,7 +125,7 @@ _REPLAN: Final = _update_statements(_CHANGING)
 
 
 @dataclass(slots=True)
-class FactReport:
+class EffectFact:
     """A fact and its effect, which may not be stored yet."""
 
     effect: UUID
@@ -148,36 +148,21 @@ class LostRace(Exception):
     """Another writer stored the same new effect first; retry the transaction."""
 
 
-def record_reports(reports: Sequence[FactReport], observe: Observe) -> dict[UUID, EffectRow]:
-    """Fold recorded `reports` into their effects; return these by id.
+def apply_effect_facts(facts: Sequence[EffectFact], observe: Observe) -> dict[UUID, EffectRow]:
+    """Apply journalled facts to their effects; return these by id.
 
     Must run inside a transaction. Raises LostRace when another writer stored a new effect first:
     the endpoint then retries the whole transaction, so nothing is lost.
     """
-    grouped: dict[int, list[FactReport]] = {}  # by the id's integer: hashing a UUID is slow
-    for report in reports:
-        grouped.setdefault(report.effect.int, []).append(report)
-    by_effect = {group[0].effect: group for group in grouped.values()}
-    facts_by_effect = {
-        identity: [report.fact for report in group] for identity, group in by_effect.items()
-    }
+    by_effect = _group_by_effect(facts)
     rows = load_effects(by_effect)
-    attempts = load_relevant_attempts(rows, facts_by_effect)
-    repeated = repeated_plans.find_repeated_plans(rows, facts_by_effect)
+    attempts = load_relevant_attempts(rows, by_effect)
+    repeated = repeated_plans.find_repeated_plans(rows, by_effect)
     compensations = compensation.compensation_effects(rows, attempts)
-    names: dict[UUID, list[str]] = {}
-    for identity, group in by_effect.items():
-        row = rows.get(identity)
-        if row is None:
-            row = rows[identity] = _new_row(group[0])
-        numbered = attempts.setdefault(identity, {})
-        violations = names[identity] = []
-        for fact in sorted(facts_by_effect[identity], key=_is_not_plan):
-            if fact.position in repeated:
-                fact.values |= policy_result.policy_result_of_effect(row)._asdict()
-            violations += apply.fold_fact(row, numbered, fact, observe) + check_claimed_class(
-                row, fact
-            )
+    for report in facts:
+        if report.effect not in rows:
+            rows[report.effect] = _new_row(report)
+    names = fold_facts(rows, attempts, by_effect, repeated, observe)
     for identity, violations in names.items():
         violations += compensation.settle_effect(rows[identity], rows, attempts)
     all_violations = [
@@ -188,10 +173,10 @@ def record_reports(reports: Sequence[FactReport], observe: Observe) -> dict[UUID
     all_violations += [
         Violation(*pair) for pair in compensation.apply_compensations(rows, attempts, compensations)
     ]
-    facts = [(report.effect, report.fact) for report in reports]
+    folded = [(report.effect, report.fact) for report in facts]
     all_violations += [
         Violation(row, stop_violations.STOP_VIOLATION)
-        for row in stop_violations.mark_stop_violations(rows, attempts, facts)
+        for row in stop_violations.mark_stop_violations(rows, attempts, folded)
     ]
     write_effects(
         rows.values(), [attempt for numbered in attempts.values() for attempt in numbered.values()]
@@ -200,9 +185,52 @@ def record_reports(reports: Sequence[FactReport], observe: Observe) -> dict[UUID
     return rows
 
 
+def _group_by_effect(facts: Sequence[EffectFact]) -> dict[UUID, list[Fact]]:
+    groups: dict[int, tuple[UUID, list[Fact]]] = {}  # by the integer: hashing a UUID is slow
+    for report in facts:
+        groups.setdefault(report.effect.int, (report.effect, []))[1].append(report.fact)
+    return dict(groups.values())
+
+
+def fold_facts(
+    rows: Mapping[UUID, EffectRow],
+    attempts: dict[UUID, dict[int, AttemptRow]],
+    facts: Mapping[UUID, Sequence[Fact]],
+    repeated: Set[int],
+    observe: Observe,
+) -> dict[UUID, list[str]]:
+    """Fold facts into the rows of their effects; return the violations that they show.
+
+    Plans at positions in `repeated` keep the policy result of their effect.
+    """
+    names: dict[UUID, list[str]] = {}
+    for identity, effect_facts in facts.items():
+        row, numbered = rows[identity], attempts.setdefault(identity, {})
+        violations = names[identity] = []
+        for fact in sorted(effect_facts, key=_is_not_plan):
+            if fact.position in repeated:
+                fact.values |= policy_result.policy_result_of_effect(row)._asdict()
+            violations += apply.fold_fact(row, numbered, fact, observe)
+            violations += check_claimed_class(row, fact)
+    return names
+
+
 def _is_not_plan(fact: Fact) -> bool:
     """Sort the plans of a batch first, so that its other facts see them."""
     return fact.kind != "effect.planned"
+
+
+def _new_row(report: EffectFact) -> EffectRow:
+    return EffectRow(
+        id=report.effect,
+        project_id=report.project,
+        session_id=report.session,
+        agent_id=report.agent,
+        effect_key=report.effect_key,
+        opened_position=report.fact.position,
+        received_us=report.fact.received_us,
+        changed_us=report.fact.received_us,
+    )
 
 
 def check_claimed_class(row: EffectRow, plan: Fact) -> list[str]:
@@ -215,19 +243,6 @@ def check_claimed_class(row: EffectRow, plan: Fact) -> list[str]:
         return []
     row.violates = True
     return ["class_claim"]
-
-
-def _new_row(report: FactReport) -> EffectRow:
-    return EffectRow(
-        id=report.effect,
-        project_id=report.project,
-        session_id=report.session,
-        agent_id=report.agent,
-        effect_key=report.effect_key,
-        opened_position=report.fact.position,
-        received_us=report.fact.received_us,
-        changed_us=report.fact.received_us,
-    )
 
 
 def write_effects(rows: Iterable[EffectRow], attempts: Iterable[AttemptRow]) -> None:

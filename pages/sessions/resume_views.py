@@ -25,7 +25,7 @@ def session_resume(request: MemberRequest, session: UUID) -> HttpResponse:
     if session_row is None:
         raise Http404
     now = now_us()
-    answer = resume.load_resume(session_row, now)
+    answer = resume.decide_resume(resume.load_resume_context(session_row, now))
     context = {
         "agent_session": session_row,
         "resume": answer,

@@ -82,7 +82,7 @@ def session_page_view(request: MemberRequest, session: UUID) -> HttpResponse:
         ledger_stops.load_stops(row.project_id) if load_project_status(request).has_stops else []
     )
     stop = ledger_stops.find_covering_stop(stops, row.id, row.agent_id, "", None)
-    answer = resume.evaluate_session(row, now, stops=stops)
+    answer = resume.decide_resume(resume.load_open_effects(row, now, stops=stops))
     is_active_project = not request.membership.project.archive
     handoff = handoffs.load_unaccepted_handoff(row) if row.handoff_waits else None
     context = {

@@ -275,7 +275,7 @@ def test_no_request_can_forge_a_line_of_the_log(
         agent.report([{"id": forged, "kind": forged, "session": forged}])
 
     send()
-    monkeypatch.setattr("api.events.record.record_events", fault)
+    monkeypatch.setattr("api.events.record.record_batch", fault)
     monkeypatch.setattr("approvals.gated_commands.plan_with_policy", fault)
     assert agent.report([{"id": "x", "kind": "moon.risen", "session": "s"}]).status_code == 500
     answer = agent.post("/effects", {"session": "s-1", "effect_key": "e", "tool": "t"})

@@ -109,10 +109,10 @@ class Lane:
             attempt,
             values=values,
         )
-        one = writer.FactReport(
+        one = writer.EffectFact(
             effect, self.agent.project_id, self.session.id, self.agent.id, effect_key, fact
         )
-        writer.record_reports([one], gated_commands.classify_observation)
+        writer.apply_effect_facts([one], gated_commands.classify_observation)
         return self.row(effect_key)
 
     def row(self, effect_key: str) -> Effect:

@@ -1,7 +1,7 @@
 """Convergence on the database: whatever the delivery, batching and repetition, the ledger's rows
 are the same.
 
-Through `ledger.store.writer.record_reports` and through the agents' door. Between two deliveries everything
+Through `ledger.store.writer.apply_effect_facts` and through the agents' door. Between two deliveries everything
 is rolled back, so the same session, with the same derived ids, meets the facts in another order.
 """
 
@@ -136,12 +136,12 @@ def record(tester: Agent, batch: Sequence[Said]) -> None:
             )
             spoken.append((said.fields["compensates"], named))
         reports += [
-            writer.FactReport(
+            writer.EffectFact(
                 derive_uuid(session, key), tester.project_id, session, tester.id, key, one
             )
             for key, one in spoken
         ]
-    writer.record_reports(reports, gated_commands.classify_observation)
+    writer.apply_effect_facts(reports, gated_commands.classify_observation)
 
 
 def opened(tester: Agent) -> None:
