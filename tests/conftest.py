@@ -16,10 +16,11 @@ from typing import Any
 
 import hypothesis
 import pytest
+from django.db import connection
 from django.urls import set_urlconf
 from hypothesis.internal.conjecture import providers
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-from pytest_django import Settings
+from pytest_django import DjangoDbBlocker, Settings
 
 from config import secret_keys
 from tests.config.row_snapshot import Kept
@@ -55,6 +56,14 @@ DATABASE_FIXTURES = {"db", "transactional_db", "live_server_process"}
 # fault of either.
 PATIENT_S = 60.0
 FOLDERS_OF_PROGRAMS = {"client", "evaluation", "config"}
+# Begun late, one of these would go on alone when all other workers have ended.
+LONGEST_FILES = {
+    *("test_t0.py", "test_bench.py", "test_make_demo.py", "test_supervisor.py"),
+    *("test_operating_recipes.py", "test_database_restart.py", "test_schemathesis.py"),
+    *("test_browser_inquiry.py", "test_inbox_browser.py", "test_who_may_speak.py"),
+    *("test_garbled_forms.py", "test_answers.py", "test_moments.py", "test_offers.py"),
+    *("test_convergence.py", "test_import_trajectory.py", "test_strict.py"),
+}
 # The shell, which is the same engine without the windows, needs half of the processor for a page.
 BROWSERS = (
     "chromium-headless-shell",
@@ -72,7 +81,8 @@ BROWSER_ARGUMENTS = [
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the folder of SQLite's test files and clear away what killed runs have left in it."""
+    """Set what all tests share, make the folder of SQLite's test files and clear away what killed
+    runs have left in it."""
     from django.conf import settings
 
     # What tests start in folders of this run must have its keys, and so must the other processes
@@ -85,6 +95,12 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.SECRET_KEY = (
         stored["secret_key"].hex() if "secret_key" in stored else settings.SECRET_KEY
     )
+    settings.GATEBOOK_SEARCH_TIMEOUT_S = PATIENT_S  # tests of the limit set their own
+    # Pages of tests do without collectstatic.
+    settings.STORAGES = {
+        **settings.STORAGES,
+        "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+    }
     folder = settings.VAR_DIR / "test"
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():
@@ -113,7 +129,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Nor do a browser and the agents' client: what pages and doors read from either database is
     tested without them.
 
-    Files that start programs come first: two workers that end with short files end together.
+    The longest files come first, then those that start programs: workers that end with short files
+    end together.
     """
     long = set()
     for item in items:
@@ -123,7 +140,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.once)
         if "live_server_process" in fixtures or item.path.parent.name in FOLDERS_OF_PROGRAMS:
             long.add(item.path)
-    items.sort(key=lambda item: item.path not in long)
+    items.sort(key=lambda item: (item.path.name not in LONGEST_FILES, item.path not in long))
 
 
 def pytest_collection_finish() -> None:
@@ -159,18 +176,25 @@ def django_db_keepdb(django_db_keepdb: bool) -> bool:
     return django_db_keepdb or bool(kept and Path(kept).exists())
 
 
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> None:
+    """Keep PostgreSQL from counting the rows of tables whose rows are all rolled back.
+
+    Its autovacuum does so beside the tests, and finds none. The planner then joins what a test
+    wrote by nested loops, which took minutes.
+    """
+    with django_db_blocker.unblock(), connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            for table in connection.introspection.table_names(cursor):
+                cursor.execute(f'ALTER TABLE "{table}" SET (autovacuum_enabled = false)')
+
+
 @pytest.fixture(autouse=True)
 def _own_files(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep artifact bytes of tests out of the installation's folder, and page tests free of
-    collectstatic."""
+    """Keep artifact bytes of tests out of the installation's folder."""
     # Of each test its own: projects have the ids that they had in the test before, and bytes are
     # known by their hash.
     settings.MEDIA_ROOT = tmp_path_factory.getbasetemp() / "artifacts" / uuid.uuid4().hex
-    settings.GATEBOOK_SEARCH_TIMEOUT_S = PATIENT_S  # tests of the limit set their own
-    settings.STORAGES = {
-        **settings.STORAGES,
-        "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
-    }
 
 
 @pytest.fixture(autouse=True)

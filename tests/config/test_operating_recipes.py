@@ -18,8 +18,9 @@ from django.conf import settings
 from tests.config.server import ROOT, Shell
 
 TEXT = (ROOT / "docs" / "how-to" / "operating.md").read_text(encoding="utf-8")
+# Cached modules are copied too: to compile everything again takes many seconds.
 LEFT_OUT = shutil.ignore_patterns(
-    ".venv", ".git", "var*", "node_modules", "__pycache__", ".*_cache", "screenshots"
+    ".venv", ".git", "var*", "node_modules", ".*_cache", "screenshots"
 )
 # An agent that records something and stores bytes, over HTTP.
 WORK = """

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Model
 
 from accounts import agents
@@ -146,12 +146,19 @@ TABLES: Final[tuple[type[Model], ...]] = (
 )
 
 
-Rows = list[list[dict[str, Any]]]
+Rows = list[list[tuple[Any, ...]]]
 
 
 def rows() -> Rows:
-    """Everything that a word may move."""
-    return [list(table._default_manager.order_by("pk").values()) for table in TABLES]
+    """Everything that a word may move; without the ORM, which took half of this file's time."""
+    contents = []
+    with connection.cursor() as cursor:
+        for table in TABLES:
+            key = table._meta.pk
+            assert key is not None
+            cursor.execute(f'SELECT * FROM "{table._meta.db_table}" ORDER BY "{key.column}"')
+            contents.append(cursor.fetchall())
+    return contents
 
 
 class World:
