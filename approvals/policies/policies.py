@@ -68,7 +68,9 @@ class PolicyEvaluation(NamedTuple):
         return {
             "policy_outcome": self.decision.outcome,
             "policy_rule": f"{self.policy.name}/{self.decision.rule}",
-            "policy_tool_class": f"{self.policy_input.tool_class}/{self.policy_input.reversibility}",
+            "policy_tool_class": (
+                f"{self.policy_input.tool_class}/{self.policy_input.reversibility}"
+            ),
             "policy_enforced": self.policy.mode == "enforce",
         }
 

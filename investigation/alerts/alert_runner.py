@@ -75,7 +75,7 @@ class AlertRun:
     """Counts of one run: checks made, and checks that reported matches."""
 
     checks: int = 0
-    told: int = 0
+    notified: int = 0
 
 
 @dataclass(slots=True)
@@ -124,7 +124,7 @@ def run_alerts(most_s: float = RUN_LIMIT_S) -> AlertRun:
             continue
         done.checks += 1
         try:
-            done.told += _check_alert(alert, settled, named_rows)
+            done.notified += _check_alert(alert, settled, named_rows)
         except Exception as error:  # one query must not block the others
             log.exception("alert_failed", alert=str(alert.pk), error=type(error).__name__)
             alerts.record_failure(

@@ -215,18 +215,18 @@ def _bundle_pieces(
                 kept.add(part, b"".join(_to_ndjson(row) for row in chunk))
                 csv_file.write(b"".join(_to_csv(row) for row in chunk))
                 yield out.fetch()
-        hashes["rows.ndjson"] = kept.told()
+        hashes["rows.ndjson"] = kept.to_json()
         csv_file.seek(0)
         kept = _PartDigest()
         with file.open("rows.csv", "w", force_zip64=True) as part:
             while piece := csv_file.read(_PIECE):
                 kept.add(part, piece)
                 yield out.fetch()
-        hashes["rows.csv"] = kept.told()
+        hashes["rows.csv"] = kept.to_json()
         kept = _PartDigest()
         with file.open("query.txt", "w") as part:
             kept.add(part, f"{export.text}\n".encode())
-        hashes["query.txt"] = kept.told()
+        hashes["query.txt"] = kept.to_json()
         file.writestr(
             "about.json",
             orjson.dumps(_about_json(export, search, number, hashes), option=orjson.OPT_INDENT_2),
@@ -255,7 +255,7 @@ class _PartDigest:
         self.size += len(data)
         self.digest.update(data)
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return size in bytes and SHA-256 of the part."""
         return {"bytes": self.size, "sha256": self.digest.hexdigest()}
 

@@ -319,7 +319,7 @@ def _set_text(past: SessionAsOf, stored: Session, cut: JournalCut) -> None:
         linked_ids = resolve_session_references(
             stored.project_id, field_history.collect_session_references(fact.values)
         )
-        field_history.apply_field_fact(
+        field_history.fold_field_fact(
             past_values, fact, {name: value for name, (value, _key) in linked_ids.items()}
         )
     field_history.set_session_fields(past_values, opening_title)

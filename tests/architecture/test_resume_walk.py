@@ -105,7 +105,7 @@ def test_whether_a_session_can_resume(
 ) -> None:
     state = resume.decide_resume(context)
     assert (state.safe, state.until_us) == (safe, until_us)
-    assert [item.policy_outcome.verdict.answer for item in state.open] == answers
+    assert [item.evaluation.verdict.answer for item in state.open] == answers
 
 
 @pytest.mark.once

@@ -163,7 +163,7 @@ def test_alarms_are_not_held_for_as_long_as_the_clock_was_set_back(
     sweeper.sweep_stuck()
     JobHeartbeat.objects.filter(name="stuck_checks").update(paused_until_us=now_us() + 120 * US)
     set_back(HOURS * 3600)
-    assert sweeper.sweep_stuck().held
+    assert sweeper.sweep_stuck().is_paused
     assert job_heartbeats.load_pause_end() <= now_us() + 120 * US
 
 

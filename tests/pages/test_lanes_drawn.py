@@ -39,7 +39,7 @@ def test_a_silence_begins_with_the_last_heartbeat_and_ends_where_somebody_else_t
     ]
     end = 700_000_000
     silences = [
-        (one.starts_us // 10**6, one.ends_us // 10**6, one.heard)
+        (one.starts_us // 10**6, one.ends_us // 10**6, one.is_ended)
         for one in find_silences(session_events, end)
     ]
     assert silences == [(100, 200, True), (300, 450, False), (500, 700, False)]
