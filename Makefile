@@ -54,7 +54,7 @@ slow: .venv/.tests ## try ordinary ingest beside 1,000 slow clients, on both dat
 evaluate: .venv/.tests .venv/.client ## crash and contend as the paper asks; TIER=T0, T1 (the default) or T2; ARGS=--publish writes the page
 	@$(BIN)/python -m evaluation.crashtest --tier $(or $(TIER),T1) $(ARGS)
 
-format: .venv/.tests ## put code and templates into the house's form
+format: .venv/.tests ## put code and templates into the project's form
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 	find templates -name '*.html' -print0 | xargs -0r $(BIN)/djade --target-version 5.2

@@ -101,7 +101,7 @@ class Timeline:
         )
 
     @property
-    def told_day(self) -> str:
+    def agent_day(self) -> str:
         """Return the day on which agents planned all rows, empty for several days."""
         return common_day(
             row.effect.planned_at_us for row in self.rows if row.effect.planned_at_us is not None

@@ -120,7 +120,7 @@ class ImportClient:
         self._request("PUT", f"{path}/bytes", payload.content, "application/octet-stream")
         return True
 
-    def judgements(self, session: str) -> Counter[tuple[str, str]]:
+    def count_policy_outcomes(self, session: str) -> Counter[tuple[str, str]]:
         """Count the effects of a session by policy outcome (empty if none) and rule."""
         counts: Counter[tuple[str, str]] = Counter()
         query = {"session": session, "limit": "200"}

@@ -188,7 +188,7 @@ class ImportedBundle(models.Model):
     session = models.OneToOneField(Session, on_delete=models.PROTECT, related_name="+")
     sha256 = models.CharField(max_length=64)  # of the file
     version = models.IntegerField()  # of the format
-    document = models.JSONField()  # parts of the document without a table: bundles/shape.py, BESIDE
+    document = models.JSONField()  # parts without a table: schema.UNMAPPED_PARTS
     cut_position = models.BigIntegerField()  # in the journal of origin
     cut_us = models.BigIntegerField()  # server time at the origin
     imported_us = models.BigIntegerField()

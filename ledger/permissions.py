@@ -68,7 +68,7 @@ _WITHHELD: Final = ("none", "pending", "denied")
 _POLICY_COLUMNS: Final = ("policy_outcome", "policy_rule", "policy_tool_class", "policy_enforced")
 
 
-def grant_facts(grant: Grant, policy_columns: Mapping[str, Any]) -> dict[str, Any]:
+def grant_facts(grant: Grant, policy_result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the journal facts of a grant and its policy result, without empty values."""
     record = {
         "permission": grant.permission,
@@ -76,7 +76,7 @@ def grant_facts(grant: Grant, policy_columns: Mapping[str, Any]) -> dict[str, An
         "ref": grant.ref,
         "until_us": grant.until_us,
     }
-    record |= {name: policy_columns.get(name) for name in _POLICY_COLUMNS}
+    record |= {name: policy_result.get(name) for name in _POLICY_COLUMNS}
     return {name: value for name, value in record.items() if value}
 
 

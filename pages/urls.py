@@ -102,7 +102,7 @@ urlpatterns = [
     path("search/saved/", saved_query_views.saved_queries, name="saved_queries"),
     path("search/saved/<uuid:saved_query>/", saved_query_views.saved_query, name="saved_query"),
     path(
-        "audit/saved/<uuid:saved_query>/alerts/",
+        "search/saved/<uuid:saved_query>/alerts/",
         alert_views.switch_alerts,
         name="saved_query_alerts",
     ),

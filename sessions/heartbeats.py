@@ -37,14 +37,18 @@ PROGRESS_KINDS: Final = frozenset(
 KEPT_MINUTES: Final = 7 * 24 * 60
 _MINUTE_US: Final = 60_000_000
 _COUNTED: Final = """ ON CONFLICT (lease_id, minute) DO UPDATE SET
-  beats = agent_sessions_heartbeatminute.beats + excluded.beats,
+  heartbeats = agent_sessions_heartbeatminute.heartbeats + excluded.heartbeats,
   progresses = agent_sessions_heartbeatminute.progresses + excluded.progresses"""
 _COUNT: Final = {
-    "postgresql": "INSERT INTO agent_sessions_heartbeatminute (lease_id, minute, beats, progresses)"
-    " SELECT lease, minute, beats, progresses FROM json_to_recordset(%s::json)"
-    f" AS given(lease uuid, minute int, beats int, progresses int) ORDER BY lease{_COUNTED}",
-    "sqlite": "INSERT INTO agent_sessions_heartbeatminute (lease_id, minute, beats, progresses)"
-    " SELECT value ->> 'lease', value ->> 'minute', value ->> 'heartbeats', value ->> 'progresses'"
+    "postgresql": "INSERT INTO agent_sessions_heartbeatminute"
+    " (lease_id, minute, heartbeats, progresses)"
+    " SELECT lease, minute, heartbeats, progresses FROM json_to_recordset(%s::json)"
+    " AS given(lease uuid, minute int, heartbeats int, progresses int)"
+    f" ORDER BY lease{_COUNTED}",
+    "sqlite": "INSERT INTO agent_sessions_heartbeatminute"
+    " (lease_id, minute, heartbeats, progresses)"
+    " SELECT value ->> 'lease', value ->> 'minute', value ->> 'heartbeats',"
+    " value ->> 'progresses'"
     f" FROM json_each(%s) WHERE TRUE{_COUNTED}",
 }
 

@@ -397,9 +397,9 @@
     if (document.activeElement === document.body) next?.focus({ preventScroll: true });
   });
   if (document.activeElement !== document.body || location.hash) return;
-  const said = document.querySelector("main ul.flash");
+  const flash = document.querySelector("main ul.flash");
   const next = document.querySelector("main [aria-invalid=true]") ?? document.querySelector("main [role=alert]")
-    ?? document.querySelector(".confirm h1") ?? (said && document.querySelector("#pane .gate-title")) ?? said;
+    ?? document.querySelector(".confirm h1") ?? (flash && document.querySelector("#pane .gate-title")) ?? flash;
   if (!next) return;
   if (!next.matches("input, select, textarea")) next.tabIndex = -1;
   next.focus({ preventScroll: next.matches(".gate-title, h1") });

@@ -112,7 +112,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionstart() -> None:
     """Let no example depend on the tests before it, which differ from run to run.
 
-    One value in twenty Hypothesis takes from the constants of what is loaded of the house by then,
+    One value in twenty Hypothesis takes from the constants of what is loaded of the installation by then,
     also where its examples are to be the same in every run.
     """
     if hypothesis.settings().derandomize:
@@ -126,7 +126,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what never meets the database that the suite is pointed at: a run on another one would
     tell nothing new.
 
-    Nor do a browser and the agents' client: what pages and doors read from either database is
+    Nor do a browser and the agents' client: what pages and endpoints read from either database is
     tested without them.
 
     The longest files come first, then those that start programs: workers that end with short files
@@ -207,7 +207,7 @@ def _one_hour(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _doors_of_people() -> Iterator[None]:
-    """A request that a test broke off leaves the thread with the URLs of the agents' doors."""
+    """A request that a test broke off leaves the thread with the URLs of the agents' endpoints."""
     yield
     set_urlconf(None)
 

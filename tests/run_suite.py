@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # The others cannot tell one database from the other; conftest.py marks them.
 DATABASE_ONLY = "not once"
 NO_TESTS_COLLECTED = 5
-# A file stays with one worker, because its tests share a server and a book; conftest.py puts the
+# A file stays with one worker, because its tests share a server and a journal; conftest.py puts the
 # long files first.
 SIDE_BY_SIDE = ("--dist", "loadfile", "--no-loadscope-reorder")
 WORKERS = "2"

@@ -33,17 +33,11 @@ REMAINING: Final = {
     line.strip()
     for line in """
 api/schemas/probes.py: found
-approvals/diff/from_arguments.py: told
 approvals/gates/gates.py: asked
 approvals/gated_commands.py: asked
 approvals/review/card.py: asked
-approvals/review/card.py: told
-approvals/review/similar.py: said
 display/access_log.py: found
-display/effect_table.py: told
 importers/api_client.py: known
-investigation/bundles/imported.py: told
-investigation/fulltext/duplicates.py: told
 investigation/models.py: known
 investigation/models.py: told
 investigation/query/entity_types.py: known
@@ -55,16 +49,12 @@ investigation/exports/export_writer.py: asked
 investigation/exports/export_writer.py: told
 ledger/dispatch.py: asked
 ledger/probes.py: found
-ledger/same_calls.py: told
-ledger/store/placeholders.py: told
 ledger/verdicts/inputs.py: found
 monitoring/stuck/board.py: mine
 monitoring/stuck/board.py: one
 pages/compare/diff.py: one
 pages/effects/data.py: known
-pages/effects/resolve.py: told
 pages/history/data.py: known
-pages/history/data.py: said
 pages/incidents/data.py: one
 pages/timeline/bars.py: told
 recovery/controls.py: told

@@ -194,14 +194,15 @@ class GateListener:
                 listen()
             except Exception as error:  # the thread must survive any error
                 if not self._is_disconnected:  # log an outage once
-                    log.warning("waker_lost", error=f"{type(error).__name__}: {error}"[:300])
+                    reason = f"{type(error).__name__}: {error}"[:300]
+                    log.warning("gate_listener_lost", error=reason)
                 self._is_disconnected = True
                 time.sleep(RECONNECT_AFTER_S)
 
     def _mark_connected(self) -> None:
         """Mark the connection as up and wake all waiters to read what they missed."""
         if self._is_disconnected:
-            log.warning("waker_back")
+            log.warning("gate_listener_back")
         self._is_disconnected = False
         self.ring(None)
 
@@ -210,7 +211,7 @@ class GateListener:
         import psycopg
 
         parameters = connections["default"].get_connection_params() | {
-            "application_name": "gatebook waker"
+            "application_name": "gatebook gate listener"
         }
         with psycopg.connect(**parameters, autocommit=True) as own:
             own.execute(f"LISTEN {GATE_CHANNEL}")

@@ -163,23 +163,23 @@ def to_undo(compensate: Compensate | None, tool: str) -> Undo | None:
     return Undo(f"{tool}.undo", compensate)
 
 
-def parse_probe_answer(looked: object) -> tuple[str, str]:
+def parse_probe_answer(answer: object) -> tuple[str, str]:
     """Return the API word and the reference for the return value of a probe.
 
     Raises TypeError for a value that is neither yes nor no.
     """
-    if looked is None or looked is False:
+    if answer is None or answer is False:
         return "miss", ""
-    if looked is True:
+    if answer is True:
         return "hit", ""
-    if isinstance(looked, str) and looked:
-        return "hit", looked
-    if isinstance(looked, Sequence) and not isinstance(looked, str | bytes):
-        if not looked:
+    if isinstance(answer, str) and answer:
+        return "hit", answer
+    if isinstance(answer, Sequence) and not isinstance(answer, str | bytes):
+        if not answer:
             return "miss", ""
-        return ("several", "") if len(looked) > 1 else parse_probe_answer(looked[0])
+        return ("several", "") if len(answer) > 1 else parse_probe_answer(answer[0])
     raise TypeError(
-        f"a probe returns None, True, a reference or a list of references, not {looked!r}"
+        f"a probe returns None, True, a reference or a list of references, not {answer!r}"
     )
 
 

@@ -34,7 +34,7 @@ QUIET_SHARE: Final = 0.1  # of one processor
 QUIET_WITHIN_S: Final = 90
 _STRIP: Final = (
     *(f"DROP INDEX {name}" for name in INDEXES),
-    "UPDATE monitoring_jobheartbeat SET position = 1000000000000 WHERE name = 'words'",
+    "UPDATE monitoring_jobheartbeat SET position = 1000000000000 WHERE name = 'search_index'",
 )
 
 

@@ -40,9 +40,9 @@ class Case:
 CASES: Final = (
     Case("read_only", "rig.read", "read_only"),
     Case("idempotent", "rig.put", "idempotent"),
-    Case("natural, guarded", "rig.put", "idempotent", preconditions=True),
+    Case("idempotent, conditional", "rig.put", "idempotent", preconditions=True),
     Case("idempotency_key", "rig.pay", "idempotency_key"),
-    Case("keyed, window passed", "rig.pay", "idempotency_key", away_s=2 * WINDOW_S),
+    Case("idempotency_key, window passed", "rig.pay", "idempotency_key", away_s=2 * WINDOW_S),
     Case("transactional", "rig.commit", "transactional"),
     Case("probeable", "rig.push", "probeable"),
     Case("probeable, with permission", "rig.gated", "probeable"),

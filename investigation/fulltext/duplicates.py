@@ -262,7 +262,8 @@ def is_unindexed_condition(column: str) -> Exists:
 
     `column` is the entries' column with the row's id.
     """
-    read_to = Coalesce(Subquery(JobHeartbeat.objects.filter(name="words").values("position")), 0)
+    job = JobHeartbeat.objects.filter(name="search_index")
+    read_to = Coalesce(Subquery(job.values("position")), 0)
     runs = Entry.objects.filter(
         kind__in=PLAN_AND_RUN_KINDS, position__gt=read_to, effect__isnull=False
     )

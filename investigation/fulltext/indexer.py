@@ -22,7 +22,7 @@ from journal.settled_position import load_settled_position
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
 from monitoring import job_heartbeats
 
-JOB_NAME: Final = "words"
+JOB_NAME: Final = "search_index"
 RUN_LIMIT_S: Final = 2.0  # Seconds per run in the job worker, which has other jobs.
 MAX_UNINDEXED_ENTRIES: Final = 500  # Newest entries beyond the index that a search reads itself,
 MAX_UNINDEXED_CHARACTERS: Final = 4_000_000  # and the limit for their bodies.

@@ -33,7 +33,7 @@ _EXAMPLES: Final = {
     "reason": "rejected",
     "resolution": "happened",
     "attempts": ">1",
-    "again": "call",
+    "duplicate": "call",
     "call": "toolu_01",
     "chain": "e_12",
     "approver": "carol",
@@ -311,9 +311,9 @@ def _render_limits() -> list[str]:
         "## Indexes that follow the journal",
         "",
         *_wrap(
-            "Words, repeated calls (`again:`, `repeats:`, `like:`) and stuck sessions (`is:stuck`,"
-            " `is:looped`) are indexed in the background, usually within seconds. A full-text "
-            "search"
+            "Words, repeated calls (`duplicate:`, `repeats:`, `like:`) and stuck sessions"
+            " (`is:stuck`, `is:looped`) are indexed in the background, usually within seconds. A"
+            " full-text search"
             f" also reads the newest {indexer.MAX_UNINDEXED_ENTRIES} entries that are not indexed "
             "yet. If entries"
             " are missing from an answer, a note says so on the page, in the API and on the command"

@@ -117,7 +117,9 @@ def compile_parsed_query(
         context = replace(context, now_us=cut.at_us, upto=cut.position, as_of=related)
     word_nodes, terms = compiler.split_words(compiler.top_level_conditions(query), entity)
     since_us, until_us = compiler.time_bounds(query, context)
-    repeated = any(isinstance(condition, Term) and condition.name == "again" for condition in terms)
+    repeated = any(
+        isinstance(condition, Term) and condition.name == "duplicate" for condition in terms
+    )
     between: tuple[int | None, int | None] = (None, None)
     # With time bounds, words and duplicates are searched within those bounds only.
     if word_nodes or repeated:

@@ -150,7 +150,8 @@ def _recovery(values: dict[str, Node], label: str, tool_class: str) -> _Recovery
     }
     if "key_window_s" in values and tool_class != "idempotency_key":
         raise make_document_error(
-            values["key_window_s"], f"{label} has key_window_s but is not keyed."
+            values["key_window_s"],
+            f"{label} has key_window_s, but its class is not idempotency_key.",
         )
     if "probe" in values:
         recovery["probe"] = expect_boolean(values["probe"], f"probe of {label}")

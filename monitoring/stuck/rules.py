@@ -1,6 +1,6 @@
 """Rules S1 to S8 for stuck sessions, as pure functions over plain rows.
 
-`judge(seen, now_us, limits)` returns every rule that applies to the session, each with its terms,
+`evaluate_rules(seen, now_us, limits)` returns every rule that applies to the session, each with its terms,
 current values and thresholds. A rule is true when all of its terms are. The same function
 therefore lists what is stuck (`status`) and explains what is not (`monitoring/stuck/explain.py`).
 

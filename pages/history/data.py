@@ -330,11 +330,11 @@ def _count_states(
         opened.exclude(id__in=changed_ids)
         .annotate(shown=Case(*whens, output_field=CharField()))
         .values("shown")
-        .annotate(number=Count("id"), breaching=Count("id", filter=Q(violates=True)))
+        .annotate(number=Count("id"), violating=Count("id", filter=Q(violates=True)))
         .order_by()
     )
     counts = {group["shown"]: group["number"] for group in groups}
-    violations = sum(group["breaching"] for group in groups)
+    violations = sum(group["violating"] for group in groups)
     for row in changed:
         label = derive_shown_state(row, cut.at_us)
         counts[label] = counts.get(label, 0) + 1

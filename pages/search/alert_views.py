@@ -67,7 +67,7 @@ def alert_context(query: SavedQuery) -> dict[str, Any]:
         ],
         "choosable": list(alerts.selectable_channels(query.project)) if query.shared else [],
         "chosen": chosen,
-        "told": entry,
+        "last_report": entry,
         "found": alert_notifications.format_count(facts) if facts else "",
         "pinned": alert_notifications.load_query_text(entry).get("pinned", "")
         if entry is not None

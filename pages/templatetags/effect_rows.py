@@ -35,7 +35,7 @@ register = template.Library()
 # of them, so they are short: no quotes around our own values, no class where the default fits.
 _CELLS: Final = {
     "time": "<td role=cell data-label=Time>{}</td>",
-    "told": '<td role=cell data-label="Agent time">{}</td>',
+    "agent_time": '<td role=cell data-label="Agent time">{}</td>',
     "corrected": "<td role=cell data-label=Corrected>{}</td>",
     "session": "<td role=cell data-label=Session>{}</td>",
     "state": "<td role=cell data-label=State>{}</td>",
@@ -82,20 +82,25 @@ def timeline_effects(timeline: Timeline, three: bool) -> SafeString:
 
     `three` shows all three clocks.
     """
-    day, told_day, now = timeline.day, timeline.told_day, now_us()
+    day, agent_day, now = timeline.day, timeline.agent_day, now_us()
     shows_agent_time, tries, tasks = (
         timeline.has_agent_time or three,
         timeline.tries,
         timeline.tasks,
     )
-    columns_shown = {"time": True, "told": shows_agent_time, "corrected": three, "state": True}
+    columns_shown = {
+        "time": True,
+        "agent_time": shows_agent_time,
+        "corrected": three,
+        "state": True,
+    }
     columns_shown |= {"tries": tries, "permission": True, "task": tasks}
     form = _row(*(column for column, is_shown in columns_shown.items() if is_shown))
     rows = []
     for row in timeline.rows:
         effect = row.effect
         cells: list[str] = [row_time(effect.received_us, day)]
-        cells += [row_time(effect.planned_at_us, told_day)] if shows_agent_time else []
+        cells += [row_time(effect.planned_at_us, agent_day)] if shows_agent_time else []
         cells += [row_time(row.corrected_us, "")] if three else []
         cells += [state_of(effect, now)]
         cells += [str(effect.attempt_count)] if tries else []

@@ -1,4 +1,4 @@
-"""An agent at the API's doors, as the tests play it: over HTTP, with a token, and nothing else."""
+"""An agent at the API's endpoints, as the tests play it: over HTTP, with a token, and nothing else."""
 
 import json
 import logging

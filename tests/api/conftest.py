@@ -1,4 +1,4 @@
-"""Agents with tokens at the doors of the real WSGI application, on the database of the test run."""
+"""Agents with tokens at the endpoints of the real WSGI application, on the database of the test run."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -65,7 +65,7 @@ def application(db: None) -> Iterator[Any]:
 
 @pytest.fixture
 def call(issue: Issue, application: Any) -> Callable[..., Caller]:
-    """An agent at the doors of the application; arguments as for `issue`."""
+    """An agent at the endpoints of the application; arguments as for `issue`."""
     return lambda *args, **kwargs: Caller(issue(*args, **kwargs), app=application)
 
 

@@ -74,7 +74,7 @@ def test_the_key_is_the_clients_or_made_of_call_intent_and_ordinal(agent: Caller
     assert Effect.objects.count() == 2
 
 
-def test_a_plan_asked_again_hears_the_present_answer_and_never_the_stored_one(
+def test_a_repeated_plan_gets_the_present_answer_and_never_the_stored_one(
     agent: Caller,
 ) -> None:
     key = new_key()

@@ -1,4 +1,4 @@
-"""What every door has in common: who may enter, which method, how a refusal looks, and the wall
+"""What every endpoint has in common: who may enter, which method, how a refusal looks, and project isolation
 between projects."""
 
 import json
@@ -118,13 +118,13 @@ def send(caller: Caller, method: str, path: str, ids: dict[str, str], **headers:
     return caller.post(address, body, headers=headers)
 
 
-def test_the_description_and_the_url_table_name_the_same_doors() -> None:
+def test_the_description_and_the_url_table_name_the_same_endpoints() -> None:
     assert {path for _, path in DOORS} - {"/openapi.json"} == {
         endpoint.path for endpoint in ENDPOINTS
     }
 
 
-def test_only_a_valid_token_opens_a_door(
+def test_only_a_valid_token_opens_an_endpoint(
     agent: Caller, ids: dict[str, str], application: Any
 ) -> None:
     for method, path in DOORS:

@@ -73,7 +73,7 @@ def test_a_session_is_named_by_its_key_too_and_commands_are_the_same_by_any_name
     assert (ended.status_code, Session.objects.get().status) == (200, "failed")
 
 
-def test_a_handle_is_the_servers_word_whatever_key_a_session_has(agent: Caller) -> None:
+def test_a_handle_is_the_servers_name_whatever_key_a_session_has(agent: Caller) -> None:
     first = agent.session("first")
     taken = agent.session(first["handle"])
     assert agent.get(f"/sessions/{first['handle']}").json()["id"] == first["id"]

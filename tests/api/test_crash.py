@@ -119,7 +119,7 @@ class Sent:
 
     @property
     def ids(self) -> list[str]:
-        """The ids of the entries that must be in the book once this was answered with a 2xx."""
+        """The ids of the entries that must be in the journal once this was answered with a 2xx."""
         if self.path == "/events":
             return [item["id"] for item in self.body]
         return [self.key] if self.method == "post" else []
@@ -203,7 +203,7 @@ def wait_for(workers: list[Worker], answers: int) -> None:
 
 
 def look(server: Server) -> list[str]:
-    """Look into the book; fail on what does not agree; return the ids of all that agents put there."""
+    """Look into the journal; fail on what does not agree; return the ids of all that agents put there."""
     found = json.loads(server.run(BOOK).splitlines()[-1])
     assert found["wrong"] == []
     ids: list[str] = found["ids"]

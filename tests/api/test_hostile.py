@@ -1,4 +1,4 @@
-"""Hostile bodies at every door: one answer, the same on both databases, and never a fault of ours."""
+"""Hostile bodies at every endpoint: one answer, the same on both databases, and never a fault of ours."""
 
 import gzip
 import json
@@ -32,7 +32,7 @@ BOUNDED = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
-# What a body of the corpus is answered at a door for one object. `invalid` are those that can be
+# What a body of the corpus is answered at an endpoint for one object. `invalid` are those that can be
 # read: the corpus holds no command, so they are told that `a` is unheard of.
 READABLE = {"nul in text", "bidi"}
 ENCODING = {"utf-16", "utf-16 without mark", "utf-16 big endian", "utf-32", "byte order mark"}
@@ -96,7 +96,7 @@ def rows() -> tuple[Any, ...]:
 
 @pytest.mark.once  # none is ever read as far as a database
 @pytest.mark.parametrize("path", COMMANDS)
-def test_no_body_of_the_corpus_passes_a_door_for_commands(
+def test_no_body_of_the_corpus_passes_an_endpoint_for_commands(
     agent: Caller, ids: dict[str, str], path: str
 ) -> None:
     before = rows()

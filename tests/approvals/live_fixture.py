@@ -64,9 +64,9 @@ with transaction.atomic():
     team = teams.create_team(project, "leads", actor="gatebook")
     for name in ("rita", "sam"):
         teams.add_team_member(team, members[name], actor="gatebook")
-    for name, kind, undo in [("git.push", "natural", "irreversible"), ("deploy.run", "compensable", "compensable"),
-        ("issue.close", "natural", "reversible"), ("Edit", "natural", "reversible"), ("Write", "natural", "reversible"),
-        ("test.run", "read_only", "read"), ("mail.send", "keyed", "irreversible")]:
+    for name, kind, undo in [("git.push", "idempotent", "irreversible"), ("deploy.run", "compensable", "compensable"),
+        ("issue.close", "idempotent", "reversible"), ("Edit", "idempotent", "reversible"), ("Write", "idempotent", "reversible"),
+        ("test.run", "read_only", "read"), ("mail.send", "idempotency_key", "irreversible")]:
         Tool.objects.create(project=project, name=name, tool_class=kind, reversibility=undo)
     policies.activate_policy_set(project, policies.load_policy_set(project, {RULES!r}), "enforce")
     agent = agents.ensure_agent(project, "deploy-7", members["alice"].user)

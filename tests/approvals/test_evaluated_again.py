@@ -81,7 +81,7 @@ def test_what_is_as_it_was_planned_is_not_judged_again(
 ) -> None:
     planned = plan(desk, **TOPIC)
     assert (desk.effect(planned).policy_tool_class, desk.effect(planned).ref_patterns_version) == (
-        "natural/reversible",
+        "idempotent/reversible",
         1,
     )
     monkeypatch.delattr(
@@ -111,7 +111,7 @@ def test_permission_by_policy_ends_with_the_declaration_that_earned_it(
         "ask",
     )
     assert effect.policy_tool_class == (
-        "opaque/irreversible" if removed else "natural/irreversible"
+        "opaque/irreversible" if removed else "idempotent/irreversible"
     )
     assert desk.answer(gate, "reviewer", step_up="typed_digest").refusal is None
     assert dispatch(desk, again).status_code == 200
@@ -231,4 +231,4 @@ def test_what_was_reported_keeps_what_it_was_judged_as(desk: Desk) -> None:
         "tool": "note.write",
     }
     assert desk.agent.report([{**fact, "arguments": {}}]).status_code == 200
-    assert Effect.objects.get().policy_tool_class == "natural/reversible"
+    assert Effect.objects.get().policy_tool_class == "idempotent/reversible"

@@ -198,16 +198,14 @@ def test_a_lost_line_to_postgresql_loses_no_ruling(
     with ThreadPoolExecutor(20) as pool:
         for gate in gates[:10]:
             waiting = pool.submit(waits, agent(), gate)
-            lost += (
-                people.do(  # of some rulings the line from before is not back yet: the harder case
-                    "sql",
-                    "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
-                    " WHERE application_name = 'gatebook waker' AND datname = current_database()",
-                )
+            lost += people.do(  # of some rulings the line from before is not back yet: the harder case
+                "sql",
+                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+                " WHERE application_name = 'gatebook gate listener' AND datname = current_database()",
             )
             people.rule(gate)
             all_heard([waiting], "approved")
-        assert lost >= 1, "a waker listens on a connection of its own"
+        assert lost >= 1, "the gate listener has a connection of its own"
 
 
 def test_who_waits_is_answered_when_the_server_stops_and_hears_after_it_is_back(

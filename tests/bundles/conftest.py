@@ -1,4 +1,4 @@
-"""A book to export from: a session with effects in every state, gates that people ruled on, and an
+"""A journal to export from: a session with effects in every state, gates that people ruled on, and an
 erased body."""
 
 import io
@@ -49,7 +49,7 @@ EDIT = {
 
 @dataclass
 class Origin:
-    """What was written, by the desk at which it was. `gates` are the last ones by the key of their
+    """What was written, by the desk that wrote it. `gates` are the last ones by the key of their
     effect."""
 
     desk: Desk

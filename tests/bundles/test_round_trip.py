@@ -212,7 +212,7 @@ def _nothing_can_be_done(
         assert ensure_pseudonym(User.objects.get(username=name)) in gate
     assert "approved and used" in gate
     assert not re.search(r"<form[^>]*(answer|decide)", gate)
-    assert client_of("neighbour").get(link).status_code == 404  # the wall
+    assert client_of("neighbour").get(link).status_code == 404  # project isolation
     assert (
         here.post(
             reverse("gate_vote", args=[link.split("/")[2]]), {"answer": "approve"}

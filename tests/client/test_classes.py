@@ -18,7 +18,7 @@ from gatebook_client.testing.fake import step_of
 from tests.api.api_client import NO_TLS
 from tests.config.server import Server
 
-FENCE_S = 1
+LIFETIME_S = 1
 CLASSES = [
     "read_only",
     "idempotent",
@@ -33,11 +33,11 @@ tools:
   read_only: {{class: read_only}}
   natural: {{class: idempotent}}
   keyed: {{class: idempotency_key, key_window_s: 3600}}
-  joint: {{class: transactional, request_lifetime_s: {FENCE_S}}}
-  probeable: {{class: probeable, request_lifetime_s: {FENCE_S}}}
+  joint: {{class: transactional, request_lifetime_s: {LIFETIME_S}}}
+  probeable: {{class: probeable, request_lifetime_s: {LIFETIME_S}}}
   compensable: {{class: compensable, undo: key}}
   compensable.undo: {{class: idempotent}}
-  found: {{class: compensable, undo: reference, probe: true, request_lifetime_s: {FENCE_S}}}
+  found: {{class: compensable, undo: reference, probe: true, request_lifetime_s: {LIFETIME_S}}}
 """
 STEPS = [("before", "plan"), ("after", "plan"), ("before", "dispatch"), ("after", "dispatch")]
 STEPS += [("before", "acknowledge"), ("after", "acknowledge")]
@@ -162,7 +162,7 @@ def test_what_was_made_anew_and_then_taken_back_for_good_is_not_made_once_more(
 
 
 @pytest.mark.parametrize("looks", [1, 2, 3])
-def test_what_is_found_too_often_again_and_again_is_taken_back_once_a_look_or_a_person_decides(
+def test_what_is_found_too_often_is_undone_once_a_probe_or_a_person_decides(
     client: Callable[..., gatebook.Client], looks: int
 ) -> None:
     """A remote that goes on doubling late: each look that finds several asks for an undoing of its

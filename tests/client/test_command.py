@@ -257,7 +257,7 @@ def test_a_session_of_its_own_stays_open_where_nobody_knows_what_the_command_did
     assert re.search(r"s_\d+ +running +run-", desk.type("sessions", "--limit", "1")[1])
 
 
-def test_the_words_that_look(desk: Desk) -> None:
+def test_the_commands_that_read(desk: Desk) -> None:
     assert desk.type("exec", "--tool", "shell", "--session", "e", "--", "true")[0] == 0
     code, said, _ = desk.type("sessions", "--status", "running")
     assert code == 0

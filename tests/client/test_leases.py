@@ -1,4 +1,4 @@
-"""The lease of a session: kept by beats that never speak of progress, lost for good, and no child's
+"""The lease of a session: kept by heartbeats that never speak of progress, lost for good, and no child's
 after a fork."""
 
 import os
@@ -25,13 +25,13 @@ def ledger() -> FakeGatebook:
 
 
 def held(ledger: FakeGatebook) -> str:
-    """What beats have told of progress."""
+    """What heartbeats have told of progress."""
     (lease,) = ledger.leases.values()
     return lease.progress
 
 
 def beating() -> set[threading.Thread]:
-    """The threads that beat now; those of processes that other tests let die go on without end."""
+    """The threads that send heartbeats now; those of processes that other tests let die go on without end."""
     return {thread for thread in threading.enumerate() if thread.name == "gatebook-heartbeats"}
 
 
@@ -72,7 +72,7 @@ class Hasty(HeartbeatSender):
 
 
 @pytest.mark.once
-def test_one_request_beats_for_all_sessions_of_a_client(ledger: FakeGatebook) -> None:
+def test_one_request_sends_the_heartbeats_of_all_sessions_of_a_client(ledger: FakeGatebook) -> None:
     client = ledger.client()
     sessions = [client.session(key, end_on_exit=False) for key in ("a", "b", "c")]
     heartbeat(sessions[0])

@@ -47,7 +47,7 @@ def test_a_process_killed_at_any_step_is_followed_by_one_that_does_it_exactly_on
     assert "dispatched" not in {row.state for row in ledger.effects.values()}
 
 
-def test_what_was_not_found_is_done_again_only_after_the_fence_and_under_its_own_remote_key(
+def test_what_was_not_found_is_repeated_after_the_window_under_its_own_remote_key(
     ledger: FakeGatebook,
 ) -> None:
     world = World()
@@ -136,7 +136,7 @@ def test_recover_does_again_what_it_was_told_how_to_and_leaves_the_rest_to_the_p
 
 
 @pytest.mark.parametrize("answer", ["", 3.5, RuntimeError("no route")])
-def test_a_probe_that_does_not_say_yes_or_no_proves_nothing_and_after_a_few_a_person_looks(
+def test_a_probe_without_yes_or_no_proves_nothing_and_after_a_few_a_person_decides(
     ledger: FakeGatebook, answer: object
 ) -> None:
     world = World()

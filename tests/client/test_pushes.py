@@ -13,10 +13,10 @@ from tests.config.server import ROOT, Server
 
 AGENT = Path(__file__).parent / "agents" / "pushing.py"
 WITHIN_S = 180
-FENCE_S = 3
+LIFETIME_S = 3
 TOOLS = f"""
 tools:
-  git.push: {{class: probeable, reversibility: compensable, deadline_s: 60, request_lifetime_s: {FENCE_S}}}
+  git.push: {{class: probeable, reversibility: compensable, deadline_s: 60, request_lifetime_s: {LIFETIME_S}}}
 """
 # The remote's hook says that it got the push, and takes it only when it is let.
 HOOK = """#!/bin/sh

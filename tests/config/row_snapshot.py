@@ -26,7 +26,7 @@ class Kept(Generic[Made]):
     """What was made once: the rows that it added, those that it changed, and the bytes of its
     artifacts.
 
-    It stands on the same rows every time, or is made by its verbs where the book has other entries.
+    It stands on the same rows every time, or is made by its verbs where the journal has other entries.
     Every test rolls it back. After `for_s` seconds it is made anew: dispatches have deadlines, and
     pages tell ages.
     """

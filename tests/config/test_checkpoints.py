@@ -23,7 +23,7 @@ pytestmark = pytest.mark.once
 
 @pytest.fixture
 def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlite3.Connection]:
-    """Somebody who writes to a book and never copies."""
+    """Somebody who writes to a journal and never copies."""
     monkeypatch.setattr(wal_checkpointer, "COPY_ABOVE_BYTES", 200_000)
     with closing(sqlite3.connect(tmp_path / "book.sqlite3", isolation_level=None)) as own:
         own.execute("PRAGMA journal_mode = WAL")

@@ -138,8 +138,8 @@ def test_health_and_every_page_name_the_step_until_the_clock_has_caught_up(
     deliver_outbox()
     set_back(HOURS * 3600)
     read = Client().get("/readyz").content.decode()
-    assert read.startswith("ready, degraded: sweeper, outbox\n")
-    assert "sweeper: clock moved, last ran 1 h 59 min ahead of the clock" in read
+    assert read.startswith("ready, degraded: stuck_checks, outbox\n")
+    assert "stuck_checks: clock moved, last ran 1 h 59 min ahead of the clock" in read
     page = house.client("viewer").get("/tools/").content.decode()
     assert re.search(
         r"Stuck checks\s+last ran 1 h 59 min ahead of the clock: the clock moved", page
@@ -150,14 +150,14 @@ def test_health_and_every_page_name_the_step_until_the_clock_has_caught_up(
     read = Client().get("/readyz").content.decode()
     assert read.startswith("ready, degraded: clock\n")
     assert "clock: set back 1 h 59 min" in read
-    assert "sweeper: last succeeded" in read
+    assert "stuck_checks: last succeeded" in read
     assert "Clock set back 1 h 59 min" in house.client("viewer").get("/tools/").content.decode()
     assert JobHeartbeat.objects.filter(name=db_job_heartbeats.CLOCK_ROW).count() == 1
     set_back(-HOURS * 3600)  # it has caught up
     assert job_heartbeats.load_clock_step() is None
 
 
-def test_alarms_are_not_held_for_as_long_as_the_clock_was_set_back(
+def test_alarms_are_not_delayed_for_as_long_as_the_clock_was_set_back(
     set_back: Callable[[int], None],
 ) -> None:
     sweeper.sweep_stuck()
@@ -307,7 +307,7 @@ def test_a_job_that_always_fails_is_not_shown_as_done(
         ("notifications.tasks.send_notifications", "notifications"),
         ("approvals.tasks.expire_gates", "gates"),
         ("monitoring.tasks.sweep_stuck", "stuck_checks"),
-        ("investigation.tasks.update_search_index", "words"),
+        ("investigation.tasks.update_search_index", "search_index"),
         ("investigation.tasks.run_alerts", "alerts"),
         ("investigation.tasks.run_exports", "exports"),
         ("api.tasks.prune_idempotency_keys", "pruning"),
@@ -317,6 +317,6 @@ def test_every_periodic_job_records_how_it_ended(task: str, name: str) -> None:
     assert {entry["task"] for entry in celery.app.conf.beat_schedule.values()} >= {task}
     celery.app.loader.import_default_modules()
     celery.app.tasks[task]()
-    pulse = JobHeartbeat.objects.get(name=name)
-    assert pulse.succeeded_us >= pulse.heartbeat_us > 0
-    assert (pulse.failed_us, pulse.error) == (0, "")
+    heartbeat = JobHeartbeat.objects.get(name=name)
+    assert heartbeat.succeeded_us >= heartbeat.heartbeat_us > 0
+    assert (heartbeat.failed_us, heartbeat.error) == (0, "")

@@ -131,7 +131,7 @@ def test_what_was_not_committed_is_not_handed_on(book: Path) -> None:
         assert cursor.execute("SELECT count(*) FROM line").fetchone() == (0,)
 
 
-def test_a_book_that_was_put_in_the_place_of_another_is_opened_anew(book: Path) -> None:
+def test_a_database_file_that_replaced_another_is_opened_again(book: Path) -> None:
     had = request(wrapper(book), 1)
     restored = book.with_name("restored.sqlite3")
     shutil.copy(book, restored)

@@ -1,4 +1,4 @@
-"""Rooms know only those below them, also where a model's reverse relation would be a door that no
+"""Apps know only those below them, also where a model's reverse relation would be an endpoint that no
 import shows."""
 
 import ast
@@ -12,9 +12,9 @@ from tests.config.server import ROOT
 BELOW = ("journal", "sessions", "ledger", "approvals")  # the lowest first
 
 
-def reverse_names(room: str) -> set[str]:
-    """What models of `room` and of those below it are given by the relations of rooms above."""
-    height = BELOW.index(room)
+def reverse_names(app: str) -> set[str]:
+    """What models of `app` and of those below it are given by the relations of apps above."""
+    height = BELOW.index(app)
     found = set()
     for model in apps.get_models():
         home = model.__module__.partition(".")[0]
@@ -38,10 +38,10 @@ def names_in(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("room", BELOW[:-1])
-def test_no_room_reaches_up_through_a_reverse_relation(room: str) -> None:
-    forbidden = reverse_names(room)
-    assert forbidden if room != "journal" else True
-    for path in (ROOT / room).rglob("*.py"):
+@pytest.mark.parametrize("app", BELOW[:-1])
+def test_no_app_reaches_up_through_a_reverse_relation(app: str) -> None:
+    forbidden = reverse_names(app)
+    assert forbidden if app != "journal" else True
+    for path in (ROOT / app).rglob("*.py"):
         if "migrations" not in path.parts and "models" not in path.stem:
             assert not names_in(path) & forbidden, path.relative_to(ROOT)

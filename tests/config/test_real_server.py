@@ -1,4 +1,4 @@
-"""The house as it is served: config.http_server, config.wsgi, whitenoise and a browser before it."""
+"""The installation as it is served: config.http_server, config.wsgi, whitenoise and a browser before it."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +29,7 @@ def test_it_is_ready_and_serves_its_pages_and_files(live_server_process: Server)
         assert client.get("/", follow_redirects=False).headers["location"].startswith("/sign-in/")
 
 
-def test_a_token_issued_beside_the_running_server_opens_its_door(
+def test_a_token_issued_beside_the_running_server_is_accepted(
     live_server_process: Server,
 ) -> None:
     url = f"{live_server_process.url}/api/v1/sessions"

@@ -18,7 +18,7 @@ from tests.config.server import ROOT, Server
 from tests.config.test_supervisor import wait_until
 
 pytestmark = pytest.mark.once
-PULSES = """
+HEARTBEATS = """
 import json
 from monitoring.models import JobHeartbeat
 print(json.dumps(dict(JobHeartbeat.objects.values_list("name", "succeeded_us"))))
@@ -77,7 +77,11 @@ def test_jobs_run_through_a_redis(
     for child in jobs.children:
         child.start()
     try:
-        wait_until(lambda: json.loads(live_server_process.run(PULSES)).get("words", 0) > began_us)
+        wait_until(
+            lambda: (
+                json.loads(live_server_process.run(HEARTBEATS)).get("search_index", 0) > began_us
+            )
+        )
         assert jobs.fallen() is None
     finally:
         jobs.stop()

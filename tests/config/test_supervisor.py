@@ -138,7 +138,7 @@ class House:
     def __init__(self, var: Path) -> None:
         self._holds = (
             ExitStack()
-        )  # its port, also while it does not listen there; let go of with the house
+        )  # its port, also while it does not listen there; let go of with the installation
         self.environment = {
             **{
                 name: value
@@ -229,7 +229,7 @@ def house(_prepared: Path, tmp_path: Path) -> House:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_the_whole_house_starts_ticks_and_is_gone_within_five_seconds_of_ctrl_c(
+def test_the_installation_starts_ticks_and_is_gone_within_five_seconds_of_ctrl_c(
     house: House, tmp_path: Path
 ) -> None:
     noted = tmp_path / "arguments"
@@ -255,7 +255,7 @@ def test_the_whole_house_starts_ticks_and_is_gone_within_five_seconds_of_ctrl_c(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_the_house_closes_when_its_clock_dies(house: House, tmp_path: Path) -> None:
+def test_the_installation_stops_when_its_clock_dies(house: House, tmp_path: Path) -> None:
     house.environment["DATABASE_OWNER_URL"] = "postgres://owner:owners-secret@host/gatebook"
     house.environment["GATEBOOK_SMTP"] = "smtp://gatebook:mails-secret@host"
     noted = tmp_path / "environment"
@@ -347,7 +347,7 @@ def test_make_installs_the_embedded_postgresql_where_it_is_asked_for(
     assert ("--requirement requirements-dev.lock" in done.stdout) is installs
 
 
-def test_a_house_without_its_triggers_does_not_open(house: House) -> None:
+def test_an_installation_without_its_triggers_does_not_start(house: House) -> None:
     file = Path(house.environment["GATEBOOK_VAR"]) / "gatebook.sqlite3"
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("DROP TRIGGER journal_entry_never_changes")

@@ -103,7 +103,7 @@ def test_an_old_client_gets_no_interim_answer(url: str) -> None:
         assert raw(wire, "ab").read().status == 200
 
 
-def test_a_sender_whose_look_up_fails_is_refused(url: str) -> None:
+def test_a_sender_whose_lookup_fails_is_refused(url: str) -> None:
     with Wire(url) as wire:
         raw(wire, "POST / HTTP/1.1\nHost: a\nContent-Length: 10000\nExpect: 100-continue\n\n")
         assert wire.read().status == 403

@@ -99,7 +99,7 @@ assert outcome.refusal is None, outcome.refusal
 """
 
 
-def test_the_quickstart_proceeds_in_a_project_of_its_own_where_the_policy_of_the_demo_would_hold_it(
+def test_the_quickstart_proceeds_in_a_new_project_where_the_demo_policy_would_ask(
     live_server_process: Server, tmp_path: Path
 ) -> None:
     server, text = (

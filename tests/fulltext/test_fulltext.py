@@ -41,7 +41,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def worker(house: House) -> Iterator[Caller]:
-    """An agent of the house at the API's doors."""
+    """An agent of the installation at the API's endpoints."""
     with doors(house.agent) as caller:
         yield caller
 
@@ -117,7 +117,7 @@ def test_both_databases_answer_what_plain_python_says(
 ) -> None:
     """The index, what is newer than it, and rows asked one by one, of few words and of many.
 
-    The book grows from example to example, so questions are drawn as numbers of the words that are
+    The journal grows from example to example, so questions are drawn as numbers of the words that are
     in it.
     """
     report(worker, texts, new_key())
@@ -370,7 +370,7 @@ def test_rows_and_place_move_together_or_not_at_all(
         with pytest.raises(KeyboardInterrupt):
             indexer.update_index()
     assert stored() == {}
-    assert JobHeartbeat.objects.get(name="words").position == 0
+    assert JobHeartbeat.objects.get(name="search_index").position == 0
     indexer.update_index()
     assert len(stored()) == 2
     before = {position: row.words for position, row in stored().items()}
@@ -383,7 +383,7 @@ def test_rows_and_place_move_together_or_not_at_all(
     assert {position: row.words for position, row in stored().items()} == before
 
 
-def test_the_newest_are_listed_as_far_as_asked_and_below_the_oldest_nobody_looks(
+def test_the_newest_are_listed_as_far_as_requested_and_none_below_the_oldest(
     house: House,
 ) -> None:
     places = {

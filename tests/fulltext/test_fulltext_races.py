@@ -1,4 +1,4 @@
-"""The index of words beside others who write: two chores at once, a report that is not committed
+"""The index of words beside others who write: two jobs at once, a report that is not committed
 yet, an erasure."""
 
 import threading

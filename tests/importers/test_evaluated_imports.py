@@ -1,4 +1,4 @@
-"""Imports held against the policy in force: marked, counted by rule, and never taken for a breach."""
+"""Imports held against the policy in force: marked, counted by rule, and never taken for a violation."""
 
 import io
 from pathlib import Path
@@ -33,15 +33,17 @@ def _in_force(project: Project, text: str = RULES, mode: str = "enforce") -> Non
     policies.activate_policy_set(project, policies.load_policy_set(project, text), mode)
 
 
-def _judge(format_name: str, *files: Path, judge: bool = True) -> str:
+def _import(format_name: str, *files: Path, evaluate: bool = True) -> str:
     out = io.StringIO()
-    call_command("import_trajectory", format_name, *map(str, files), judge=judge, stdout=out)
+    call_command(
+        "import_trajectory", format_name, *map(str, files), evaluate_policies=evaluate, stdout=out
+    )
     return out.getvalue()
 
 
-def test_judged_effects_are_marked_counted_by_rule_and_no_violation(project: Project) -> None:
+def test_evaluated_effects_are_marked_counted_by_rule_and_no_violation(project: Project) -> None:
     _in_force(project)
-    assert _judge("claude-code", FILES / "claude-code.jsonl").splitlines()[1:] == [
+    assert _import("claude-code", FILES / "claude-code.jsonl").splitlines()[1:] == [
         "Evaluated by the active policy:",
         "   effects  would have been    by rule",
         "         1  denied             house@1/no-shell",
@@ -57,11 +59,11 @@ def test_judged_effects_are_marked_counted_by_rule_and_no_violation(project: Pro
     assert not Entry.objects.filter(kind__startswith="integrity.").exists()
 
 
-def test_what_was_imported_before_is_not_judged_afterwards(project: Project) -> None:
+def test_what_was_imported_before_is_not_evaluated_afterwards(project: Project) -> None:
     _in_force(project, mode="observe")
-    _judge("claude-code", FILES / "claude-code.jsonl", judge=False)
+    _import("claude-code", FILES / "claude-code.jsonl", evaluate=False)
     assert set(Effect.objects.values_list("policy_outcome", flat=True)) == {""}
-    said = _judge(
+    said = _import(
         "claude-code", FILES / "claude-code.jsonl", FILES / "claude-code-subagent.jsonl"
     ).splitlines()
     assert "         6  not evaluated      imported before without --evaluate-policies" in said
@@ -71,12 +73,12 @@ def test_what_was_imported_before_is_not_judged_afterwards(project: Project) -> 
 
 def test_without_a_policy_in_force_nothing_is_imported(project: Project) -> None:
     with pytest.raises(CommandError, match="The project has no active policy"):
-        _judge("pi", FILES / "pi.jsonl")
+        _import("pi", FILES / "pi.jsonl")
     assert not Entry.objects.filter(lane="evidence").exists()
     assert not Session.objects.exists()
 
 
-def test_only_an_import_is_judged_by_asking_for_it(
+def test_only_an_import_is_evaluated_on_request(
     agent: Caller, importer: Caller, project: Project
 ) -> None:
     item = {"id": "1", "kind": "session.started", "session": "s"}
@@ -92,10 +94,10 @@ def test_only_an_import_is_judged_by_asking_for_it(
 
 
 @needs_recordings
-def test_a_recorded_session_is_judged_whole(project: Project) -> None:
+def test_a_recorded_session_is_evaluated_completely(project: Project) -> None:
     _in_force(project)
     name = min((name for name in recorded_counts() if name.startswith("claude-code")), key=_size)
-    said = _judge(format_of(name), RECORDED / name)
+    said = _import(format_of(name), RECORDED / name)
     counted = [int(line.split()[0].replace(",", "")) for line in said.splitlines()[3:]]
     assert (
         sum(counted)

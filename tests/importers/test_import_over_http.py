@@ -138,7 +138,7 @@ def _taking(url: str, most: int) -> Iterator[str]:
                     caller.sendall(said)
 
         def serve() -> None:
-            with suppress(OSError):  # the door is closed
+            with suppress(OSError):  # the endpoint is closed
                 while True:
                     caller = stack.enter_context(door.accept()[0])
                     server = stack.enter_context(socket.create_connection(("127.0.0.1", port)))

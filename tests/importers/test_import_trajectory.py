@@ -105,7 +105,7 @@ def test_an_import_is_observed_and_its_sessions_reported() -> None:
 
 
 def _assert_stored_exactly(trajectory: Trajectory) -> None:
-    """Arguments and results of every call are in the book, or beside it, as they were in the
+    """Arguments and results of every call are in the journal, or beside it, as they were in the
     source."""
     kinds = ("effect.planned", "effect.acknowledged", "effect.failed")
     planned, acknowledged, failed = (_bodies(kind, trajectory.key) for kind in kinds)

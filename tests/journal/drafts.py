@@ -1,4 +1,4 @@
-"""Drafts to append, and what is in the book afterwards."""
+"""Drafts to append, and what is in the journal afterwards."""
 
 from typing import Any
 from uuid import UUID, uuid4

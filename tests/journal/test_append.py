@@ -203,7 +203,7 @@ def test_recording_in_gatebooks_own_name_is_idempotent() -> None:
     assert (stored.source, stored.lane, stored.actor) == ("gatebook", "system", "gatebook")
 
 
-def test_what_is_rolled_back_was_never_said() -> None:
+def test_what_is_rolled_back_was_never_recorded() -> None:
     with transaction.atomic():
         entries.append_entries([draft("a", project=PROJECT)], NOW_US)
         transaction.set_rollback(True)

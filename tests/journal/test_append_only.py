@@ -1,4 +1,4 @@
-"""The append-only law, attacked by SQL: what stands in the journal, its bodies and its erasures
+"""The append-only rules, attacked by SQL: what stands in the journal, its bodies and its erasures
 never changes.
 
 What only one database understands is tried in test_triggers_on_sqlite.py and test_triggers_on_postgresql.py.

@@ -44,7 +44,7 @@ def test_the_body_and_its_salt_go_and_the_entry_with_its_commitment_stays() -> N
     )
 
 
-def test_the_book_says_that_something_was_erased() -> None:
+def test_the_journal_records_that_something_was_erased() -> None:
     position = _stored()
     _erase(position)
     said = Entry.objects.get(kind="erasure.executed")

@@ -1,4 +1,4 @@
-"""How far the book can be read, also after a dump was restored into another cluster."""
+"""How far the journal can be read, also after a dump was restored into another cluster."""
 
 import pytest
 from django.db import connection

@@ -1,4 +1,4 @@
-"""What follows from an entry is sent at least once, and not before the entry is in the book."""
+"""What follows from an entry is sent at least once, and not before the entry is in the journal."""
 
 from collections.abc import Callable
 from uuid import UUID

@@ -25,7 +25,7 @@ def _every_name() -> list[str]:
 
 
 @pytest.mark.django_db
-def test_a_migrated_database_keeps_the_law() -> None:
+def test_a_migrated_database_has_all_triggers() -> None:
     assert triggers.find_missing_triggers(connection) == []
     assert _every_name() == list(triggers.trigger_tables(connection))
     assert set(triggers.trigger_tables(connection).values()) >= {
@@ -105,7 +105,7 @@ def _state() -> ProjectState:
     return MigrationLoader(connection).project_state()
 
 
-def test_a_later_migration_that_rebuilds_a_table_leaves_the_law_standing(later: _Later) -> None:
+def test_a_later_migration_that_rebuilds_a_table_keeps_the_triggers(later: _Later) -> None:
     with transaction.atomic():
         entries.append_entries([draft("a", project=PROJECT)], NOW_US)
     with connection.schema_editor() as editor:
@@ -121,7 +121,7 @@ def test_a_later_migration_that_rebuilds_a_table_leaves_the_law_standing(later: 
     assert Entry.objects.get(project=PROJECT).kind == "fact.observed"
 
 
-def test_a_flush_leaves_the_law_standing(committed: None) -> None:
+def test_a_flush_keeps_the_triggers(committed: None) -> None:
     triggers.drop_for_test_flush(connection)
     assert triggers.find_missing_triggers(connection) != []
     # Rows that other tests of this process put in again stand at positions that may not be given

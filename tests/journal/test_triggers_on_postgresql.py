@@ -1,4 +1,4 @@
-"""The append-only law on PostgreSQL: its own statements, and triggers that stand but do not fire."""
+"""The append-only rules on PostgreSQL: its own statements, and triggers that stand but do not fire."""
 
 import pytest
 from django.db import DatabaseError, connection, transaction

@@ -1,4 +1,4 @@
-"""The append-only law on SQLite: every way of replacing a row, and programs that open the file
+"""The append-only rules on SQLite: every way of replacing a row, and programs that open the file
 themselves."""
 
 import sqlite3

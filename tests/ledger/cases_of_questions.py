@@ -39,7 +39,7 @@ QUESTIONS: Final[dict[str, Case]] = {
         {**DONE, "ended_at_us": None},
     ),
     "alert_only_moves_forward": check(
-        Alert, {"place": -1}, {"place": 0}, {"looks": -1}, {"failures": -1}
+        Alert, {"place": -1}, {"place": 0}, {"checks": -1}, {"failures": -1}
     ),
     "alert_that_is_stopped_says_why": check(
         Alert,

@@ -1,4 +1,4 @@
-"""Commands about effects, for verbs that are called without a door; the session is locked as a door
+"""Commands about effects, for verbs that are called without an endpoint; the session is locked as an endpoint
 would."""
 
 from dataclasses import dataclass, field
@@ -124,7 +124,7 @@ class Lane:
 
 
 def violations() -> list[str]:
-    """The names of the violations in the book, in order."""
+    """The names of the violations in the journal, in order."""
     found = (
         Entry.objects.filter(kind="integrity.violation")
         .order_by("position")

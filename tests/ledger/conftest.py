@@ -24,7 +24,7 @@ def _declarations_are_read_anew() -> None:
 
 @pytest.fixture
 def application_outside(committed: None) -> Callable[[str], Caller]:
-    """Make an agent of a new project at the application's doors, outside of any transaction."""
+    """Make an agent of a new project at the application's endpoints, outside of any transaction."""
     from config.wsgi import application as served
 
     def make(project: str) -> Caller:
@@ -41,7 +41,7 @@ def application_outside(committed: None) -> Callable[[str], Caller]:
 
 @pytest.fixture
 def tester(db: None) -> Agent:
-    """An agent of a project of its own, for verbs that are called without a door."""
+    """An agent of a project of its own, for verbs that are called without an endpoint."""
     return agents.ensure_agent(projects.create_project("of the tests"), "tester")
 
 

@@ -224,7 +224,7 @@ CASES: Final[dict[str, Case]] = {
     "vote_step_up_is_known": check(Vote, {"step_up": "wink"}, {"step_up": "reauth"}),
     "vote_follows_what_was_shown": check(Vote, {"voted_at_us": 0}, {"voted_at_us": 1}),
     "vote_reason_is_counted": check(Vote, {"reason_characters": -1}, {"reason_characters": 3}),
-    # notices
+    # notifications
     "notification_channel_is_unique": same(
         NotificationChannel, lambda _: {"target": "x"}, lambda w: {"project": w.write(Project)}
     ),
@@ -308,7 +308,7 @@ CASES: Final[dict[str, Case]] = {
     "effect_permission_is_known": check(
         Effect,
         {"permission": "assumed", "state": "nowhere", "permission_basis": "observe"},
-        {"permission": "held"},
+        {"permission": "none"},
     ),
     "effect_saved_permission_is_of_the_next_attempt": check(
         Effect, {"saved_permission": "used"}, {"saved_permission": "granted"}
@@ -382,7 +382,7 @@ CASES: Final[dict[str, Case]] = {
     "attempt_has_a_mark": check(
         Attempt, {"dispatched_mark": ""}, {"dispatched_mark": "", "failed_mark": "m"}
     ),
-    # the door
+    # the endpoint
     "answer_is_given_once_per_key": same(
         StoredResponse, lambda _: {"key": "x"}, lambda _: {"source": "another"}
     ),

@@ -126,7 +126,7 @@ RECOVERY: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] =
         "session": w.write(Session),
         "sha256": f"{w.new():064x}",
         "version": 1,
-        "told": {},
+        "document": {},
         "cut_position": 1,
         "cut_us": 1,
         "imported_us": 1,
@@ -137,7 +137,7 @@ RECOVERY: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] =
         "project": w.project,
         "effect": w.write(Effect),
         "opened_position": w.new(),
-        "told": {},
+        "document": {},
     },
     SameCall: lambda w: {
         "project": w.project,
@@ -147,7 +147,7 @@ RECOVERY: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] =
         "other_session": w.write(Session),
         "position": w.new(),
     },
-    JobHeartbeat: lambda w: {"name": f"chore {w.new()}", "heartbeat_us": 1},
+    JobHeartbeat: lambda w: {"name": f"job {w.new()}", "heartbeat_us": 1},
     EffectText: lambda w: {"project": w.project, "position": w.new(), "words": " 0000push "},
     FirstOccurrence: lambda w: {**_doing(w), "digest": w.new()},
     RepeatedOccurrence: lambda w: {

@@ -41,7 +41,9 @@ def test_planned_again_the_answer_is_the_present_one(lane: Lane) -> None:
     )
 
 
-def test_a_replan_under_a_used_key_with_other_words_is_for_the_door_to_answer(lane: Lane) -> None:
+def test_a_replan_under_a_used_key_with_other_words_is_for_the_endpoint_to_answer(
+    lane: Lane,
+) -> None:
     lane.plan("e", key="k")
     with pytest.raises(RepeatedKey):
         lane.plan("f", "another", key="k")
@@ -59,7 +61,7 @@ def test_a_key_stands_for_one_intent_and_the_attempt_to_bend_it_is_kept(lane: La
     assert not Entry.objects.filter(event_id="bent").exists(), "the key is free for a right command"
 
 
-def test_a_second_open_effect_of_one_intent_is_ambiguous_and_held(lane: Lane) -> None:
+def test_a_second_open_effect_of_one_intent_is_ambiguous_without_permission(lane: Lane) -> None:
     first = lane.plan("e").effect
     answered = lane.plan("f")
     assert (word(answered), answered.open_effect) == ("ambiguous", first.id)
@@ -203,7 +205,7 @@ def test_other_arguments_than_planned_leave_a_trace_and_the_key_free(lane: Lane)
     ("permission", "code"),
     [("none", "NO_PERMISSION"), ("pending", "GATE_PENDING"), ("denied", "GATE_DENIED")],
 )
-def test_without_leave_nothing_is_dispatched(lane: Lane, permission: str, code: str) -> None:
+def test_without_permission_nothing_is_dispatched(lane: Lane, permission: str, code: str) -> None:
     lane.plan("e")
     lane.holds("e", permission=permission, permission_basis="policy")
     refused = lane.dispatch("e")
@@ -304,7 +306,7 @@ def test_after_an_unclear_failure_nothing_is_granted_again(lane: Lane, reason: s
     assert Attempt.objects.count() == 1
 
 
-def test_a_rejected_effect_asked_again_hears_of_another_open_one(lane: Lane) -> None:
+def test_a_rejected_effect_planned_again_reports_another_open_one(lane: Lane) -> None:
     lane.plan("e")
     lane.dispatch("e")
     lane.fail("e", "rejected")
@@ -315,7 +317,7 @@ def test_a_rejected_effect_asked_again_hears_of_another_open_one(lane: Lane) -> 
     assert word(lane.dispatch("e")) == "NO_PERMISSION"
 
 
-def test_permission_asked_for_again_is_not_spent_by_a_late_word_on_the_rejected_attempt(
+def test_permission_requested_again_is_not_spent_by_a_late_report_on_a_rejection(
     lane: Lane,
 ) -> None:
     lane.plan("e")

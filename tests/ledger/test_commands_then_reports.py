@@ -59,8 +59,8 @@ def test_permission_that_was_set_aside_is_for_one_attempt(agent: Caller) -> None
     rejected_and_planned_again(agent)
     for said in (LATE, SECOND[0], Said("f", "e-1", "effect.dispatched", attempt=3)):
         post(agent, [said])
-    leaves = Attempt.objects.order_by("number").values_list("permission", flat=True)
-    assert list(leaves) == ["used", "used", "observed"]
+    permissions = Attempt.objects.order_by("number").values_list("permission", flat=True)
+    assert list(permissions) == ["used", "used", "observed"]
 
 
 def every_delivery(told: Sequence[Any]) -> Iterator[list[list[Any]]]:
@@ -104,7 +104,7 @@ def test_who_knows_is_believed_before_who_does_not_however_it_is_told(
     expected: tuple[str, list[str]],
     violations: list[str],
 ) -> None:
-    """A breach that was told stays told: so it must follow from the facts, and not from what came
+    """A violation that was told stays told: so it must follow from the facts, and not from what came
     first."""
     agent.session("s")
     effect = agent.plan(session="s")

@@ -51,7 +51,7 @@ def constraints() -> dict[str, models.BaseConstraint]:
     }
 
 
-def test_every_constraint_is_tried_and_every_table_has_a_lawful_row() -> None:
+def test_every_constraint_is_tried_and_every_table_has_a_valid_row() -> None:
     assert set(CASES) == set(constraints())
     assert set(LAWFUL) == set(our_models())
     for name, case in CASES.items():
@@ -100,7 +100,7 @@ def named(error: IntegrityError, name: str) -> bool:
 # What speaks before a constraint and is taken away here, so that the constraint itself is heard.
 AHEAD: Final[dict[str, dict[str, list[str]]]] = {
     "sqlite": {
-        # a trigger passes over an entry that is in the book already
+        # a trigger passes over an entry that is in the journal already
         "entry_id_is_used_once_per_source": ["DROP TRIGGER journal_entry_is_never_replaced"],
         # a trigger refuses a second lease under the name of its id
         "lease_is_one_per_subject": ["DROP TRIGGER lease_is_never_replaced"],
@@ -131,7 +131,7 @@ def test_the_schema_refuses_what_breaks_it_and_takes_what_keeps_it(world: World,
 
 
 @pytest.mark.parametrize(("state", "permission"), list(product(states.STATES, states.PERMISSIONS)))
-def test_a_state_stands_only_under_the_leaves_of_the_table(
+def test_a_state_is_stored_only_with_the_permissions_of_the_table(
     world: World, state: str, permission: str
 ) -> None:
     row = {
@@ -315,14 +315,14 @@ def test_only_planned_and_dispatched_compensations_count_as_open(world: World, s
 # A table without a column for the project belongs to the installation, or its rows hang on a row
 # that has one. Whoever adds a table here says which.
 OF_THE_INSTALLATION: Final = {
-    Project,  # the wall itself
+    Project,  # project isolation itself
     Fingerprint,  # of its keys
     Person,  # may be a member of many projects
-    JobHeartbeat,  # of our own chores, which run once for all projects
+    JobHeartbeat,  # of our own jobs, which run once for all projects
 }
 HANGS_ON: Final[dict[type[models.Model], str]] = {
     Body: "entry",  # one text of one entry
-    HeartbeatMinute: "lease",  # a count of one lease's beats, written by every one of them
+    HeartbeatMinute: "lease",  # a count of one lease's heartbeats, written by every one of them
     AlertChannel: "alert",  # who is to hear of one alert
     MessageRead: "message",  # one agent's reading of one message
     IncidentEntry: "incident",  # where one thing that was said of one incident stands

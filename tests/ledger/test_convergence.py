@@ -1,7 +1,7 @@
 """Convergence on the database: whatever the delivery, batching and repetition, the ledger's rows
 are the same.
 
-Through `ledger.store.writer.apply_effect_facts` and through the agents' door. Between two deliveries everything
+Through `ledger.store.writer.apply_effect_facts` and through the agents' endpoints. Between two deliveries everything
 is rolled back, so the same session, with the same derived ids, meets the facts in another order.
 """
 
@@ -52,7 +52,7 @@ NO_STATE = apply.DELIVERY_COLUMNS | {"id"}
 
 @contextmanager
 def undone() -> Iterator[None]:
-    """Whatever happens inside never was. The doors insist on a transaction of their own, hence no
+    """Whatever happens inside never was. The endpoints insist on a transaction of their own, hence no
     `atomic`."""
     savepoint = transaction.savepoint()
     yield
@@ -154,7 +154,7 @@ def stopped(tester: Agent, scope: str) -> None:
     """A stop that was in force from the beginning of time and still is."""
     user = User.objects.create(username="rita")
     subject = lookup.derive_session_id(tester.project_id, "s").hex if scope == "session" else ""
-    hold = Stop(
+    stop = Stop(
         project=tester.project,
         scope=scope,
         subject=subject,
@@ -162,7 +162,7 @@ def stopped(tester: Agent, scope: str) -> None:
         set_at_us=0,
         opened_position=1,
     )
-    hold.save(force_insert=True)
+    stop.save(force_insert=True)
 
 
 @SOME
@@ -317,7 +317,7 @@ def post(caller: Caller, batch: Sequence[Said]) -> None:
 
 @SOME
 @given(told=stories(keys=["push", "undo"], rich=True), chance=st.randoms(use_true_random=False))
-def test_the_door_gives_one_state_for_every_delivery(
+def test_the_endpoint_gives_one_state_for_every_delivery(
     agent: Caller, told: list[Said], chance: random.Random
 ) -> None:
     project = projects.ensure_default_project()

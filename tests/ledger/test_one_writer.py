@@ -57,7 +57,7 @@ SOMETHING: Final = "some row"  # what is written cannot be told from the call al
 
 
 def modules() -> Iterator[Path]:
-    """Every module of the rooms but migrations."""
+    """Every module of the apps but migrations."""
     for room in ROOMS:
         for path in sorted((Path(settings.BASE_DIR) / room).rglob("*.py")):
             if "migrations" not in path.parts:

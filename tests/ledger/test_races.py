@@ -1,4 +1,4 @@
-"""Many processes at the command lane at once, over the agents' door and with real commits."""
+"""Many processes at the command lane at once, over the agents' endpoints and with real commits."""
 
 from collections.abc import Callable
 from functools import partial
@@ -57,8 +57,10 @@ def test_of_two_processes_planning_one_intent_exactly_one_proceeds(agent: Caller
             agent, *(("/effects", {**intent, "effect_key": key}, None) for key in keys)
         )
         assert sorted(answer.json()["answer"] for answer in answers) == ["ambiguous", "proceed"]
-        leaves = Effect.objects.filter(effect_key__in=keys).values_list("permission", flat=True)
-        assert sorted(leaves) == ["granted", "none"]
+        permissions = Effect.objects.filter(effect_key__in=keys).values_list(
+            "permission", flat=True
+        )
+        assert sorted(permissions) == ["granted", "none"]
 
 
 def test_sixteen_processes_planning_under_one_key_make_one_effect_with_one_grant(
@@ -196,7 +198,7 @@ def test_a_position_is_never_handed_out_twice_by_two_writers(agent: Caller) -> N
 
 
 @pytest.mark.django_db
-def test_whoever_loses_the_race_for_a_new_effect_hears_of_the_race_and_not_of_the_law() -> None:
+def test_the_loser_of_a_race_for_a_new_effect_sees_the_race_and_no_constraint() -> None:
     """The loser's attempt was folded under another permission than the winner's effect has; the
     transaction runs again."""
     world = World()

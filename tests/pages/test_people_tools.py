@@ -115,7 +115,7 @@ def test_the_tools_of_other_projects_stay(house: House) -> None:
         ),
         (
             "tools:\n  a: {class: opaque, key_window_s: 60}",
-            "Line 2: .*key_window_s but is not keyed",
+            "Line 2: .*key_window_s, but its class is not idempotency_key",
         ),
         ("tools:\n  a: {class: idempotency_key, key_window_s: 0}", "Line 2: .*from 1 to 31536000"),
         ("tools:\n  a: {class: probeable, probe: false}", "Line 2: .*which requires `probe`"),

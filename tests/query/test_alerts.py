@@ -1,4 +1,4 @@
-"""Saved queries that tell of new matches: turned on at their page, asked by the chore, heard of by
+"""Saved queries that tell of new matches: turned on at their page, asked by the job, heard of by
 letter."""
 
 import re
@@ -97,7 +97,7 @@ def watch(house: House, team: NotificationChannel) -> Watch:
 
 @pytest.fixture
 def stranger(house: House) -> Iterator[Caller]:
-    """The neighbour's agent at its doors."""
+    """The neighbour's agent at its endpoints."""
     with doors(house.other_token.agent) as caller:
         yield caller
 

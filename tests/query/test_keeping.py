@@ -116,7 +116,7 @@ def test_a_link_holds_no_age_and_names_the_position(house: House, agent: Caller)
     assert "No permalink was created" in page(wrong, 422)
 
 
-def test_a_look_at_what_an_agent_sent_is_on_record_once_an_hour(
+def test_a_view_of_what_an_agent_sent_is_on_record_once_an_hour(
     house: House, agent: Caller
 ) -> None:
     agent.session("s-1")

@@ -76,7 +76,7 @@ OF_OTHERS: Final = (
 
 
 def steps(told: Told) -> Iterator[Callable[[], Any]]:
-    """What happens after the story: answers, rulings, beats, another attempt, other plans, a stop,
+    """What happens after the story: answers, rulings, heartbeats, another attempt, other plans, a stop,
     an end."""
     desk, agent = told.desk, told.desk.agent
     lease = hold(agent, "leased")

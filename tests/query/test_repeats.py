@@ -369,7 +369,7 @@ def test_the_same_call_in_nearly_the_same_words_is_the_same_and_another_is_not(b
     assert note.startswith("Repeated calls are indexed up to entry 0 of ")
     indexer.update_index()
     then = f"asof:#{settled_position.load_settled_position()}"
-    agent.dispatch(planned)  # of which the chore reads nothing but that it runs
+    agent.dispatch(planned)  # of which the job reads nothing but that it runs
     indexer.update_index()
     assert sorted(rows(book, "duplicate:call")) == sorted([*(f"{s}-{n}" for s, n in ids), "slow"])
     for most in (

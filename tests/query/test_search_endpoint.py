@@ -1,4 +1,4 @@
-"""GET /api/v1/search: pages, groups, faults with their place, the wall, who is told whom, and that
+"""GET /api/v1/search: pages, groups, faults with their place, project isolation, who is told whom, and that
 it is on record."""
 
 import json
@@ -22,7 +22,7 @@ def asked(caller: Caller, q: str, **more: Any) -> dict[str, Any]:
     return found
 
 
-def test_pages_faults_the_wall_and_who_is_told_of_whom(told: Told) -> None:
+def test_pages_faults_project_isolation_and_who_is_told_of_whom(told: Told) -> None:
     agent = told.desk.agent
     whole = asked(agent, "effect session:s-1", limit=200)
     seen, before = [], None

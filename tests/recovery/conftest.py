@@ -1,4 +1,4 @@
-"""What the tests of recovery share: agents at the doors, as the tests of the doors have them, and
+"""What the tests of recovery share: agents at the endpoints, as the tests of the endpoints have them, and
 all of one team."""
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from tests.approvals.conftest import quiet as quiet
 
 @pytest.fixture
 def call(issue: Callable[..., str], application: Any) -> Callable[..., Caller]:
-    """A worker at the doors; arguments as for `issue`. Those of one project are one team, but for
+    """A worker at the endpoints; arguments as for `issue`. Those of one project are one team, but for
     strangers."""
 
     def make(agent: str = "tester", *args: Any, **kwargs: Any) -> Caller:

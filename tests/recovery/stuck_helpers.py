@@ -1,4 +1,4 @@
-"""What the tests of stuck sessions share: workers at the doors, and hours that pass without anybody
+"""What the tests of stuck sessions share: workers at the endpoints, and hours that pass without anybody
 waiting."""
 
 from typing import Any, Final
@@ -56,7 +56,7 @@ def pass_by(seconds: int, agent: str = "") -> None:
 
 
 def sweeps_go_on(seconds: int) -> None:
-    """Let our own chores have run until a moment ago, whatever has passed: there was no outage."""
+    """Let our own jobs have run until a moment ago, whatever has passed: there was no outage."""
     JobHeartbeat.objects.update(paused_until_us=0, every_us=seconds * US)
 
 
@@ -69,7 +69,7 @@ def leased(agent: Caller, key: str = "s-1", **more: Any) -> tuple[dict[str, Any]
 
 
 def heartbeat(agent: Caller, lease: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """One beat of a lease's holder, and what the door says of it."""
+    """One heartbeat of a lease's holder, and what the endpoint says of it."""
     answer = agent.client.post(
         "/heartbeats",
         json={"heartbeats": [{"lease": lease["id"], "epoch": lease["epoch"], **more}]},

@@ -23,7 +23,7 @@ def kept(agent: Caller, path: str) -> list[Any]:
     return [one["summary"] for one in agent.get(path).json()["items"]]
 
 
-def test_a_checkpoint_is_kept_with_all_that_was_said(agent: Caller, path: str) -> None:
+def test_a_checkpoint_is_kept_with_all_that_was_sent(agent: Caller, path: str) -> None:
     said = {
         "summary": "half of it is migrated",
         "cache_keys": ["prompt/7f"],
@@ -66,7 +66,7 @@ def test_the_latest_five_are_kept(agent: Caller, path: str) -> None:
     assert agent.get(f"/checkpoints/{ids[2]}").json()["summary"] == "2"
     assert (
         Entry.objects.filter(kind="checkpoint.written").count() == 7
-    )  # the book lets go of nothing
+    )  # the journal lets go of nothing
 
 
 def test_one_session_lets_go_of_nothing_of_another(agent: Caller, path: str) -> None:

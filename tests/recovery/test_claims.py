@@ -1,4 +1,4 @@
-"""Claims through the door: the most urgent that is ready and fits, once; and many workers who ask
+"""Claims through the endpoint: the most urgent that is ready and fits, once; and many workers who ask
 at once."""
 
 import threading
@@ -165,9 +165,7 @@ def test_another_projects_work_is_not_handed_out(agent: Caller, stranger: Caller
 
 
 @database
-def test_a_claim_asked_again_gets_the_same_and_never_what_it_lost(
-    agent: Caller, call: Call
-) -> None:
+def test_a_repeated_claim_gets_the_same_and_never_what_it_lost(agent: Caller, call: Call) -> None:
     session = agent.session()
     one, two = task(agent, session, "one"), task(agent, session, "two")
     key, wish = new_key(), {"process": "w-1"}

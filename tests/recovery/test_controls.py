@@ -38,7 +38,7 @@ def session(agent: Caller) -> UUID:
 
 
 def fired(session: UUID) -> list[str]:
-    """The controls that fired, in the order of the book."""
+    """The controls that fired, in the order of the journal."""
     return [
         one["control"]
         for one in reversed(controls.load_fired_controls(Session.objects.get(id=session), 50))
@@ -82,7 +82,7 @@ def test_two_sources_that_tell_different_values_of_one_fact(
     assert is_shown(viewer, session, "2 sources report different current values of head")
     done(agent.post(at, {"name": "head", "value": "9d02a77", "source": "forge"}))
     assert told(agent, session) == []
-    assert fired(session) == ["state_drift"]  # what fired stays in the book
+    assert fired(session) == ["state_drift"]  # what fired stays in the journal
 
 
 def test_facts_that_are_no_longer_fresh_drift_no_more(agent: Caller, session: UUID) -> None:

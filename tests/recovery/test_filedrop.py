@@ -108,7 +108,7 @@ def test_moving_a_file_to_done_marks_it_as_read_too(box: Box, other: Caller) -> 
     assert box.round() == RoundResult()
 
 
-def test_what_was_read_through_the_door_is_put_away(box: Box, agent: Caller, other: Caller) -> None:
+def test_what_was_read_through_the_api_is_put_away(box: Box, agent: Caller, other: Caller) -> None:
     sent = send(agent, "other", "hello")
     box.drop("for_other", "a.md", "dropped")
     box.round()

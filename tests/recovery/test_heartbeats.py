@@ -1,4 +1,4 @@
-"""Beats: many leases in one request, two clocks, silence that the book tells of, and clocks that
+"""Heartbeats: many leases in one request, two clocks, silence that the journal tells of, and clocks that
 jump."""
 
 import io
@@ -33,7 +33,7 @@ MINUTE = 60_000_000
 
 
 def heartbeat(agent: Caller, *told: dict[str, Any]) -> list[dict[str, Any]]:
-    """The results of one request of beats."""
+    """The results of one request of heartbeats."""
     answer = agent.client.post("/heartbeats", json={"heartbeats": list(told)})
     assert answer.status_code == 200, answer.text
     results: list[dict[str, Any]] = answer.json()["results"]
@@ -54,9 +54,7 @@ def told(kind: str) -> list[dict[str, Any]]:
     return [orjson.loads(facts) for facts in found]
 
 
-def test_one_request_beats_many_and_says_of_each_what_became_of_it(
-    agent: Caller, call: Call
-) -> None:
+def test_one_request_sends_many_heartbeats_and_answers_each(agent: Caller, call: Call) -> None:
     other = call("another")
     for key in ("a", "b", "c", "d"):
         agent.session(key, mode="leased")
@@ -127,7 +125,7 @@ def test_heartbeats_of_a_minute_are_counted_in_its_row(agent: Caller) -> None:
     assert not HeartbeatMinute.objects.exists()
 
 
-def test_counted_heartbeats_go_after_seven_days_by_the_hourly_chore_and_by_its_command(
+def test_counted_heartbeats_go_after_seven_days_by_the_hourly_job_and_by_its_command(
     agent: Caller,
 ) -> None:
     assert app.conf.beat_schedule["idempotency-keys-prune"]["task"] == prune_idempotency_keys.name
@@ -141,14 +139,14 @@ def test_counted_heartbeats_go_after_seven_days_by_the_hourly_chore_and_by_its_c
             assert HeartbeatMinute.objects.exists() is left
 
 
-def test_announced_quiet_holds_every_deadline_back_and_can_be_taken_back(agent: Caller) -> None:
+def test_announced_quiet_delays_every_deadline_and_can_be_withdrawn(agent: Caller) -> None:
     agent.session(mode="leased")
     lease = hold(agent, "s-1")
     heartbeat(agent, of(lease, quiet_s=1800))
     row = Lease.objects.get(id=lease["id"])
     quiet = row.heartbeat_at_us + 30 * MINUTE
     assert (row.quiet_until_us, row.expires_at_us, row.dead_at_us, row.wedged_at_us) == (quiet,) * 4
-    heartbeat(agent, of(lease))  # a beat in between takes nothing back
+    heartbeat(agent, of(lease))  # a heartbeat in between takes nothing back
     assert Lease.objects.get(id=lease["id"]).quiet_until_us == quiet
     heartbeat(agent, of(lease, quiet_s=0))
     row = Lease.objects.get(id=lease["id"])

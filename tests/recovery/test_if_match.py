@@ -13,7 +13,7 @@ from tests.journal.committed import committed as committed
 from tests.journal.committed import together
 from tests.ledger.conftest import application_outside as application_outside
 
-# What is sent to each door that changes a row, and under which name it shows the row.
+# What is sent to each endpoint that changes a row, and under which name it shows the row.
 DOORS: list[tuple[str, dict[str, Any], str]] = [
     ("/sessions/{session}/change", {"cursor": "x"}, "session"),
     ("/sessions/{session}/merged", {"into": "other"}, "session"),

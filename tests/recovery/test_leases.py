@@ -1,4 +1,4 @@
-"""Leases through the agents' doors: who holds what, under which epoch; then the rows and the book."""
+"""Leases through the agents' endpoints: who holds what, under which epoch; then the rows and the journal."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ Call = Callable[..., Caller]
 
 
 def kinds(session: str) -> list[str]:
-    """What the book says of leases and fences in a session, in order."""
+    """What the journal says of leases and fences in a session, in order."""
     told = Entry.objects.filter(session=session).order_by("position").values_list("kind", flat=True)
     return [
         kind
@@ -152,9 +152,7 @@ def test_a_lease_is_renewed_and_released_under_its_epoch_alone(agent: Caller) ->
     assert "lease.lost" not in kinds(session["id"])
 
 
-def test_an_acquisition_asked_again_is_never_answered_from_the_store(
-    agent: Caller, call: Call
-) -> None:
+def test_a_repeated_acquisition_is_never_answered_from_the_store(agent: Caller, call: Call) -> None:
     agent.session(mode="leased")
     key, wish = new_key(), {"session": "s-1", "process": "p-1"}
     first = agent.post("/leases", wish, key=key)
@@ -248,7 +246,7 @@ def test_an_ended_session_lets_go_of_its_leases_and_takes_no_new_one(agent: Call
     ).json()
     assert (
         heartbeat["results"][0]["status"] == "lost"
-    )  # a beat that arrives after the end raises nobody from the dead
+    )  # a heartbeat that arrives after the end raises nobody from the dead
     assert kinds(session["id"])[-1] == "lease.released"
 
 
@@ -264,7 +262,7 @@ def test_an_ended_session_lets_go_of_its_leases_and_takes_no_new_one(agent: Call
         "dead_at_us = expires_at_us - 1",
     ],
 )
-def test_the_database_keeps_the_law_of_leases(agent: Caller, change: str) -> None:
+def test_triggers_and_constraints_keep_leases_consistent(agent: Caller, change: str) -> None:
     agent.session()
     hold(agent, "s-1")
     with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:

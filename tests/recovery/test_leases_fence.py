@@ -301,12 +301,12 @@ def test_a_task_with_a_lease_of_its_own_is_fenced_by_that(agent: Caller, call: C
     assert another.post(f"{at}/acknowledge", late).status_code == 202
 
 
-def test_work_moves_one_clock_and_beats_the_other(agent: Caller) -> None:
+def test_work_moves_one_clock_and_heartbeats_the_other(agent: Caller) -> None:
     session = agent.session(mode="leased")["id"]
     lease = hold(agent, "s-1", ttl_s=3600)
 
     def moves(answer: Any) -> bool:
-        """Whether progress was seen a minute later; what a command does, beats never do."""
+        """Whether progress was seen a minute later; what a command does, heartbeats never do."""
         assert answer().status_code in (200, 201, 202), answer
         row = Lease.objects.get(id=lease["id"])
         moved = row.progress_at_us > before.progress_at_us
@@ -360,7 +360,7 @@ def test_work_moves_one_clock_and_beats_the_other(agent: Caller) -> None:
     ]
 
 
-def test_a_zombies_look_at_the_remote_is_kept_and_marked_and_its_messages_are_refused(
+def test_a_zombies_probe_is_kept_and_marked_and_its_messages_are_refused(
     zombie: Zombie,
 ) -> None:
     agent, session = zombie.agent, zombie.session

@@ -86,7 +86,7 @@ def test_an_operator_redirects_an_agent_which_finds_it_in_its_box(
     assert "not yet" not in page
 
 
-def test_doors_open_from_their_role_upwards_and_a_look_changes_nothing(
+def test_pages_open_from_their_role_upwards_and_reading_changes_nothing(
     house: House, worker: Caller
 ) -> None:
     for role in ("viewer", "reviewer", "operator", "administrator"):

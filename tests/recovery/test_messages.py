@@ -55,7 +55,7 @@ def test_a_message_lies_in_the_box_of_whom_it_was_sent_to(agent: Caller, other: 
     assert "build" not in entry.facts
 
 
-def test_boxes_are_read_in_the_order_of_the_book_and_page_by_page(
+def test_boxes_are_read_in_the_order_of_the_journal_and_page_by_page(
     agent: Caller, other: Caller
 ) -> None:
     for number in range(5):
@@ -189,7 +189,7 @@ def test_secrets_in_a_message_are_replaced(agent: Caller, other: Caller) -> None
     assert "[redacted:" in bodies(other)[0]
 
 
-def test_a_request_that_is_returned_is_told_to_its_agent(house: House) -> None:
+def test_requested_changes_are_sent_to_the_agent(house: House) -> None:
     with doors(house.agent) as caller:
         desk = Desk(house, caller)
         desk.rules()

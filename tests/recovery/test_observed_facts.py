@@ -19,7 +19,7 @@ def drifting(now_us: int) -> dict[str, list[str]]:
     return {name: [row.source for row in rows] for name, rows in found.items()}
 
 
-def test_the_latest_word_of_a_source_stands(agent: Caller, path: str) -> None:
+def test_the_latest_report_of_a_source_stands(agent: Caller, path: str) -> None:
     for value, key in (("1.3", "z"), ({"major": 1, "minor": 4}, "a")):
         told = agent.post(
             path, {"name": "version", "value": value, "source": "package.json"}, key=key

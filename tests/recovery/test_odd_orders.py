@@ -76,7 +76,7 @@ def test_permission_that_its_undoing_lacks_is_not_asked_for_what_is_undone(quiet
     assert (stored.state, stored.permission) == ("dispatched", "used")
 
 
-def test_an_undoing_that_is_itself_undone_is_judged_by_that(quiet: Desk) -> None:
+def test_an_undoing_that_is_itself_undone_is_decided_by_that(quiet: Desk) -> None:
     declare(quiet.project)
     effect = quiet.plan(tool="vm.start", arguments={})
     quiet.agent.dispatch(effect)

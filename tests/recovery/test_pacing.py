@@ -122,7 +122,7 @@ def test_only_the_agent_and_the_session_that_were_spoken_of_are_paced(
     assert try_plan(agent, "e-2", "s-1").status_code == 201
 
 
-def test_the_latest_report_is_kept_once_and_every_one_stands_in_the_book(
+def test_the_latest_report_is_kept_once_and_every_one_is_in_the_journal(
     agent: Caller, stranger: Caller
 ) -> None:
     agent.session()

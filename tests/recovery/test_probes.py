@@ -40,7 +40,7 @@ def test_a_hit_acknowledges_the_attempt_with_its_reference(worker: Caller) -> No
     assert Entry.objects.get(kind="effect.probed").lane == "evidence"
 
 
-def test_the_word_of_whoever_acted_goes_before_what_a_look_found(worker: Caller) -> None:
+def test_the_report_of_whoever_acted_goes_before_what_a_probe_found(worker: Caller) -> None:
     effect = dispatched(worker, "git.push")
     worker.acknowledge(effect, outcome="error", external_reference="own")
     probe(worker, effect, "hit", external_reference="looked")
@@ -48,7 +48,7 @@ def test_the_word_of_whoever_acted_goes_before_what_a_look_found(worker: Caller)
     assert (stored.outcome, stored.external_reference, stored.violates) == ("error", "own", False)
 
 
-def test_a_miss_before_the_fence_waits_and_one_begun_after_it_proves_the_absence(
+def test_a_miss_inside_the_window_waits_and_one_begun_after_it_proves_the_absence(
     worker: Caller,
 ) -> None:
     effect = dispatched(worker, "git.push.slow")
@@ -71,7 +71,7 @@ def test_a_miss_before_the_fence_waits_and_one_begun_after_it_proves_the_absence
     assert replay(worker, other).json()["remote_key"] == told["remote_key"]
 
 
-def test_a_look_begun_before_the_fence_never_proves_an_absence_however_late_it_is_told(
+def test_a_probe_begun_inside_the_window_never_proves_an_absence_however_late(
     worker: Caller,
 ) -> None:
     effect = dispatched(worker, "git.push.slow")
@@ -83,7 +83,7 @@ def test_a_look_begun_before_the_fence_never_proves_an_absence_however_late_it_i
     assert probe(worker, effect, "miss", began_us=sent + 600 * S)["verdict"] == "replay"
 
 
-def test_a_clock_that_runs_ahead_makes_no_look_younger(worker: Caller) -> None:
+def test_a_clock_that_runs_ahead_makes_no_probe_younger(worker: Caller) -> None:
     effect = dispatched(worker, "git.push.slow")
     told = probe(worker, effect, "miss", began_us=now_us() + 3600 * S)
     assert told["reason"] == "IN_FLIGHT_WAIT"
@@ -91,7 +91,7 @@ def test_a_clock_that_runs_ahead_makes_no_look_younger(worker: Caller) -> None:
     assert facts["began_us"] == Entry.objects.get(kind="effect.probed").received_us
 
 
-def test_a_later_look_that_began_earlier_takes_nothing_back(worker: Caller) -> None:
+def test_a_later_probe_that_began_earlier_takes_nothing_back(worker: Caller) -> None:
     effect = dispatched(worker, "git.push.slow")
     age(effect, 700)
     sent = Attempt.objects.get().received_us or 0
@@ -100,7 +100,7 @@ def test_a_later_look_that_began_earlier_takes_nothing_back(worker: Caller) -> N
     assert probe(worker, effect, "error", began_us=sent + 690 * S)["verdict"] in ("wait", "probe")
 
 
-def test_a_look_for_an_earlier_attempt_says_nothing_of_a_later_one(worker: Caller) -> None:
+def test_a_probe_of_an_earlier_attempt_says_nothing_of_a_later_one(worker: Caller) -> None:
     effect = dispatched(worker, "git.push.slow")
     age(effect, 601)
     assert probe(worker, effect, "miss")["verdict"] == "replay"
@@ -151,7 +151,7 @@ def test_several_of_what_nothing_undoes_is_for_people(worker: Caller) -> None:
     assert probe(worker, effect, "several")["verdict"] == "escalate"
 
 
-def test_a_look_is_reported_once_however_often_it_is_sent(worker: Caller) -> None:
+def test_a_probe_is_reported_once_however_often_it_is_sent(worker: Caller) -> None:
     effect = dispatched(worker, "git.push.slow")
     path, body = f"/effects/{effect['id']}/probe", {"attempt": 1, "found": "error"}
     first, second = (worker.post(path, body, key="look") for _ in range(2))
@@ -172,7 +172,7 @@ def test_a_look_is_reported_once_however_often_it_is_sent(worker: Caller) -> Non
         ({"attempt": 1, "found": "hit", "colour": "red"}, (422, "invalid")),
     ],
 )
-def test_what_is_no_look_is_refused(
+def test_what_is_no_probe_is_refused(
     worker: Caller, body: dict[str, Any], refusal: tuple[int, str]
 ) -> None:
     effect = dispatched(worker, "git.push")
@@ -180,7 +180,7 @@ def test_what_is_no_look_is_refused(
     assert not Entry.objects.filter(kind="effect.probed").exists()
 
 
-def test_another_project_sees_neither_verdict_nor_look(worker: Caller, stranger: Caller) -> None:
+def test_another_project_sees_neither_verdict_nor_probe(worker: Caller, stranger: Caller) -> None:
     effect = dispatched(worker, "git.push")
     assert code(stranger.get(f"/effects/{effect['id']}/verdict"))[0] == 404
     assert (

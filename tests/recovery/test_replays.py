@@ -41,7 +41,7 @@ def stored(effect: dict[str, Any]) -> Effect:
     return Effect.objects.get(id=effect["id"])
 
 
-def test_a_keyed_effect_is_replayed_under_the_same_remote_key_and_the_old_attempt_is_replaced(
+def test_an_effect_with_an_idempotency_key_is_replayed_under_the_same_remote_key(
     worker: Caller,
 ) -> None:
     effect = dispatched(worker, "pay.keyed")
@@ -173,7 +173,7 @@ def test_an_earlier_attempt_in_doubt_makes_a_rejection_of_the_last_no_clean_one(
     assert row(worker, effect) == ("escalate", "9b", "ATTEMPTS_SPENT")
 
 
-def test_what_a_look_proved_absent_is_no_doubt_when_the_next_attempt_is_rejected(
+def test_what_a_probe_proved_absent_is_no_doubt_when_the_next_attempt_is_rejected(
     worker: Caller,
 ) -> None:
     effect = dispatched(worker, "git.push.slow")
@@ -258,7 +258,7 @@ def test_a_state_without_a_named_resource_gives_way_to_whatever_the_tool_did_sin
     assert row(worker, first)[1] == "16"
 
 
-def test_a_guarded_state_is_set_again_and_a_guard_that_then_says_no_asks_for_a_look(
+def test_a_conditional_state_is_set_again_and_a_failed_precondition_asks_for_a_probe(
     worker: Caller,
 ) -> None:
     effect = dispatched(
@@ -270,7 +270,7 @@ def test_a_guarded_state_is_set_again_and_a_guard_that_then_says_no_asks_for_a_l
     assert row(worker, effect) == ("probe", "16", "STALE_PUT")
 
 
-def test_a_stop_holds_every_replay_and_says_so_in_the_verdict(
+def test_a_stop_blocks_every_replay_and_the_verdict_names_it(
     worker: Caller, django_user_model: Any
 ) -> None:
     effect = dispatched(worker, "pay.keyed")

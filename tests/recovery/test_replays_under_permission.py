@@ -28,7 +28,7 @@ DENIED = "name: house\nrules:\n  - {id: all, title: All, match: {}, outcome: den
 
 @pytest.fixture
 def desk(quiet: Desk) -> Desk:
-    """A desk where people rule on everything, with the tools of these tests."""
+    """An inbox where people rule on everything, with the tools of these tests."""
     quiet.rules(HELD)
     declare(quiet.project)
     return quiet
@@ -79,7 +79,7 @@ def test_any_other_row_asks_people_again_and_uses_what_they_then_give(desk: Desk
     assert desk.effect(effect).violates is False
 
 
-def test_the_word_of_whoever_acted_counts_also_after_permission_was_asked_for_anew(
+def test_the_report_of_whoever_acted_counts_after_permission_was_requested_again(
     desk: Desk,
 ) -> None:
     effect = crashed(desk, "file.put", target={"resource": "x"})

@@ -315,7 +315,7 @@ def test_abandon_supersedes_for_good(mail: Effect, olga: Resolver, quiet: Desk) 
         ("happened", ("fail", {"attempt": 1, "reason": "rejected"}), "rejected_after_all"),
     ],
 )
-def test_a_late_word_against_a_person_is_a_violation_that_shows(
+def test_a_late_report_against_a_person_is_a_violation_that_shows(
     mail: Effect,
     olga: Resolver,
     quiet: Desk,
@@ -334,7 +334,7 @@ def test_a_late_word_against_a_person_is_a_violation_that_shows(
     assert "Resolved as " in page
 
 
-def test_that_it_does_not_know_either_is_no_word_against_a_person(
+def test_that_it_does_not_know_either_does_not_contradict_a_person(
     mail: Effect, olga: Resolver, quiet: Desk
 ) -> None:
     olga.say(mail, "not_happened")

@@ -99,7 +99,9 @@ def test_only_operators_are_asked(mail: Effect, quiet: Desk, olga: Resolver, rol
     assert told(mail) == []
 
 
-def test_the_wall_stands_and_tokens_never_answer(mail: Effect, quiet: Desk, olga: Resolver) -> None:
+def test_projects_are_isolated_and_tokens_never_answer(
+    mail: Effect, quiet: Desk, olga: Resolver
+) -> None:
     looked, neighbour = olga.seen(mail), quiet.house.client("neighbour")
     for url in (url_of(mail), reverse("resolve_confirm", args=[mail.id])):
         assert neighbour.get(url).status_code == 404

@@ -27,7 +27,7 @@ ROUNDS = 4
 
 @pytest.fixture
 def desk(committed: None, settings: Settings) -> Desk:
-    """A desk without a policy; what happens at it is committed."""
+    """An inbox without a policy; what happens at it is committed."""
     from config.wsgi import application
 
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
@@ -50,7 +50,7 @@ def word(effect: Effect, answer: str) -> ResolutionInput:
     return ResolutionInput(answer, "Read in the provider's log.", effect.version, insists=True)
 
 
-def test_of_many_words_at_once_one_is_heard(desk: Desk) -> None:
+def test_of_many_resolutions_at_once_one_counts(desk: Desk) -> None:
     people = list(Membership.objects.filter(project=desk.project).select_related("user"))
     for number in range(ROUNDS):
         _, effect = sent(desk, number)

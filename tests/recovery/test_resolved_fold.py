@@ -133,7 +133,7 @@ def test_the_order_in_which_it_is_told_does_not_matter(answer: str, late: list[S
         ([word("compensate"), DID], []),
     ],
 )
-def test_what_is_told_against_a_word_is_a_violation(
+def test_a_report_against_a_resolution_is_a_violation(
     told: list[Said | Fact], violations: list[str]
 ) -> None:
     effect, _, names = folded(RELEASED, *told)
@@ -142,7 +142,7 @@ def test_what_is_told_against_a_word_is_a_violation(
 
 
 def test_a_rejection_contradicts_a_person_also_where_an_earlier_mark_says_otherwise() -> None:
-    """One after the other, and in one batch: a breach that was told stays told, so it may not hang
+    """One after the other, and in one batch: a violation that was told stays told, so it may not hang
     on that."""
     for order in permutations([TIMED_OUT, REJECTED]):
         assert folded(RELEASED, word("happened"), *order)[0].violates, order
@@ -153,7 +153,7 @@ def test_a_rejection_contradicts_a_person_also_where_an_earlier_mark_says_otherw
     assert names == ["rejected_after_all"]
 
 
-def test_of_two_words_the_later_stands_and_the_attempt_goes_before_the_time() -> None:
+def test_of_two_resolutions_the_later_stands_and_the_attempt_goes_before_the_time() -> None:
     effect, *_ = folded(RELEASED, word("compensate"), word("abandoned", position=60))
     assert effect.resolution == "abandoned"
     effect, *_ = folded(RELEASED, AGAIN[0], word("compensate", 2, 55), word("not_happened", 1, 60))
@@ -175,13 +175,13 @@ def test_replay_once_is_spent_by_the_next_attempt() -> None:
     assert apply.is_retry_exhausted(effect)
 
 
-def test_no_report_is_a_word_of_a_person() -> None:
+def test_no_report_is_a_resolution() -> None:
     effect, *_ = folded(RELEASED, word("abandoned", lane="evidence"))
     assert (effect.resolution, effect.state) == ("", "dispatched")
     assert "effect.resolved" not in apply.REPORTABLE_KINDS
 
 
-def test_a_word_comes_before_every_command_and_report() -> None:
+def test_a_resolution_comes_before_every_command_and_report() -> None:
     said = make_resolution_key(3, 99, SYSTEM_SOURCE, "z" * 32)
     assert is_resolution_mark(said)
     assert not is_command_mark(said)

@@ -55,7 +55,7 @@ def test_what_an_ended_session_left_open_is_named_and_who_settles_it(
     assert "may run for the first time" not in page(viewer, session).partition('id="timeline"')[0]
 
 
-def test_nobody_counts_what_is_open_of_an_ended_session_beyond_what_is_judged(
+def test_open_effects_of_an_ended_session_are_counted_up_to_the_limit(
     agent: Caller, session: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resume, "MAX_EVALUATED_EFFECTS", 1)

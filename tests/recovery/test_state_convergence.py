@@ -138,7 +138,7 @@ def check(caller: Caller, told: list[Fact], chance: random.Random) -> None:
 
 @settings(SOME, max_examples=12)
 @given(told=stories(), chance=st.randoms(use_true_random=False))
-def test_the_door_gives_one_state_for_every_delivery(
+def test_the_endpoint_gives_one_state_for_every_delivery(
     agent: Caller, told: list[Fact], chance: random.Random
 ) -> None:
     check(agent, told, chance)

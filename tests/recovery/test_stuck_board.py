@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def worker(house: House) -> Iterator[Caller]:
-    """An agent of the house at the API's doors."""
+    """An agent of the installation at the API's endpoints."""
     with doors(house.agent) as caller:
         yield caller
 
@@ -271,7 +271,7 @@ def test_a_poll_hears_nothing_until_something_changed(house: House, worker: Call
     assert "hx-get" not in client.get("/stuck/?live=off").content.decode().partition("<main")[2]
 
 
-def test_the_lateness_of_our_own_chores_is_on_every_page_and_told_to_machines(house: House) -> None:
+def test_the_lateness_of_our_own_jobs_is_on_every_page_and_told_to_machines(house: House) -> None:
     assert Client().get("/readyz").content == b"ready\n"
     sweeper.sweep_stuck()
     viewer = house.client("viewer")
@@ -279,7 +279,7 @@ def test_the_lateness_of_our_own_chores_is_on_every_page_and_told_to_machines(ho
     # Of minutes the seconds are told too, and a busy machine takes one of them for a page.
     JobHeartbeat.objects.update(heartbeat_us=now_us() - 5 * 3600 * US, every_us=5 * US)
     assert "Stuck checks late, last ran 5 h ago" in shown(viewer, "/tools/")
-    told = b"ready, degraded: sweeper\nsweeper: late, last ran 5 h ago\n"
+    told = b"ready, degraded: stuck_checks\nstuck_checks: late, last ran 5 h ago\n"
     assert Client().get("/readyz").content == told
     sweeps_go_on(5 * 3600)  # by cron every five hours is not late
     assert "Stuck checks 5 h ago" in shown(viewer, "/tools/")

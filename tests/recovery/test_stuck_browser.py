@@ -27,7 +27,7 @@ print(sweeper.sweep_stuck())
 
 @pytest.fixture(scope="module")
 def stuck(live_server_process: Server) -> dict[str, Any]:
-    """A house in which something is stuck by most of the rules."""
+    """An installation in which something is stuck by most of the rules."""
     server = live_server_process
     agent = Caller(server.token("night-9"), address=server.url)
     made: dict[str, Any] = {}

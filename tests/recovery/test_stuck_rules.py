@@ -146,7 +146,7 @@ def test_a_call_within_its_own_time_is_no_silence() -> None:
 
 
 def test_a_healthy_run_is_not_reaped() -> None:
-    """A worker that beats and moves is never stuck, however long it has run."""
+    """A worker that sends heartbeats and moves is never stuck, however long it has run."""
     for hours in range(1, 200):
         now = T + hours * 3600 * US
         moving = replace(
@@ -160,7 +160,7 @@ def test_a_healthy_run_is_not_reaped() -> None:
         assert rules(with_lease(moving), now) == []
 
 
-def test_a_watchdog_that_beats_for_a_wedged_agent_does_not_hide_it() -> None:
+def test_a_watchdog_with_heartbeats_for_a_wedged_agent_does_not_hide_it() -> None:
     assert rules(with_lease(BEATING), T + 901 * US) == ["S3"]
 
 
@@ -222,7 +222,7 @@ def test_loops_are_told_by_calls_by_attempts_and_by_heartbeats() -> None:
     assert rules(with_lease(moving, loop=Loop(attempts=7)), T, own) == []
 
 
-def test_a_stale_word_is_remembered_for_an_hour() -> None:
+def test_a_stale_report_is_remembered_for_an_hour() -> None:
     moving = with_lease(replace(BEATING, wedged_at_us=T + 10**7 * US), fenced=FencedWrites(2, 1, T))
     (told,) = stuck_reasons(moving, T + 3600 * US)
     assert (told.rule, told.epoch) == ("S8", 2)

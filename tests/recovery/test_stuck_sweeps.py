@@ -1,4 +1,4 @@
-"""The sweeper itself: outages of our own, closed doors, kills, two at once, clocks set back, limits
+"""The sweeper itself: outages of our own, closed endpoints, kills, two at once, clocks set back, limits
 by a command."""
 
 from typing import Any
@@ -62,7 +62,7 @@ def test_alerts_are_paused_while_endpoints_are_closed(worker: Caller) -> None:
     assert look(3).is_paused
     job_heartbeats.record_heartbeat(
         "gate_listener"
-    )  # the doors are open again, and everybody has a moment to come back
+    )  # the endpoints are open again, and everybody has a moment to come back
     assert look(3).is_paused
     JobHeartbeat.objects.update(paused_until_us=now_us() - 1)
     look(2)
@@ -130,7 +130,9 @@ def test_a_clock_that_is_set_back_between_two_sweeps_stops_no_alarm(worker: Call
     assert len(told("session.stuck")) == 1
 
 
-def test_what_an_agent_reports_in_our_name_is_no_word_of_ours(worker: Caller, house: House) -> None:
+def test_what_an_agent_reports_in_our_name_is_no_entry_of_ours(
+    worker: Caller, house: House
+) -> None:
     session, _lease = leased(worker)
     forged: list[dict[str, Any]] = [
         {"id": "f-1", "kind": "integrity.fenced", "lease_epoch": 7},

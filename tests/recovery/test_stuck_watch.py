@@ -1,4 +1,4 @@
-"""The watch through the doors: agents work and fall silent, the sweeper looks twice, and the book
+"""The watch through the endpoints: agents work and fall silent, the sweep runs twice, and the journal
 says what it saw."""
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def worker(house: House) -> Iterator[Caller]:
-    """An agent of the house at the API's doors."""
+    """An agent of the installation at the API's endpoints."""
     with doors(house.agent) as caller:
         yield caller
 
@@ -311,7 +311,7 @@ def test_a_handoff_that_nobody_accepts_is_an_orphan_until_it_is_accepted(worker:
     assert open_rules() == {}
 
 
-def test_a_stale_word_is_a_zombie_and_no_rule_for_who_has_ended(worker: Caller) -> None:
+def test_a_stale_report_is_a_zombie_and_no_rule_for_who_has_ended(worker: Caller) -> None:
     session, lease = leased(worker)
     effect = do(worker, session, "e-1", lease)
     pass_by(121)

@@ -31,7 +31,7 @@ STATES: Final = [
     ("compensated", "", ""),
     ("superseded", "", ""),
 ]
-LEAVES: Final = [
+PERMISSIONS: Final = [
     *product(("granted", "used"), ("policy", "ruling", "exemption", "observe")),
     *[("pending", "ruling"), ("denied", "ruling"), ("denied", "expired"), ("observed", "import")],
     *[("none", ""), ("none", "changes_requested"), ("bypassed", "policy")],
@@ -78,7 +78,9 @@ OTHERS: Final[list[dict[str, Any]]] = [
 def every_case() -> Any:
     """Every state under every permission, and everything that can be said of what is in doubt, a flag at
     a time."""
-    for (state, outcome, reason), (permission, basis), other in product(STATES, LEAVES, OTHERS):
+    for (state, outcome, reason), (permission, basis), other in product(
+        STATES, PERMISSIONS, OTHERS
+    ):
         some = (
             MEANS
             if state not in ("planned", "compensated", "superseded") and basis == "ruling"
@@ -97,7 +99,7 @@ def every_case() -> Any:
             yield VerdictInput(state, outcome, reason, permission, basis, means=means, **said)
 
 
-def test_every_case_has_one_answer_that_the_words_know_and_that_keeps_the_law() -> None:
+def test_every_case_has_one_answer_with_a_text_that_keeps_the_invariants() -> None:
     rows: set[str] = set()
     for case in every_case():
         found = decide_verdict(case, NOW)
@@ -174,7 +176,7 @@ def test_more_knowledge_of_danger_never_makes_a_retry_legal(tool_class: str) -> 
                 )
 
 
-def test_the_inputs_are_kept_without_what_nobody_said() -> None:
+def test_the_inputs_are_kept_without_what_nobody_reported() -> None:
     assert VerdictInput().as_dict() == {}
     case = doubtful(
         "idempotency_key", key_window_s=60, compensation=VerdictInput(permission="pending")

@@ -40,7 +40,7 @@ def asked(case: VerdictInput, now_us: int = NOW) -> tuple[str, str, str]:
     return found.row, found.answer, found.reason
 
 
-def test_row_0_a_hold_goes_before_everything() -> None:
+def test_row_0_a_stop_goes_before_everything() -> None:
     assert asked(doubtful("read_only", is_stopped=True, lease_elsewhere=True)) == (
         "0",
         "wait",
@@ -99,7 +99,7 @@ def test_row_6_another_intent_is_never_run_also_where_rules_gave_permission(basi
 
 
 @pytest.mark.parametrize("basis", ["cancelled", "revoked", "expired_unused", "changes_requested"])
-def test_row_6b_leave_that_is_gone_is_asked_for_again(basis: str) -> None:
+def test_row_6b_permission_that_is_gone_is_requested_again(basis: str) -> None:
     assert asked(VerdictInput(permission="none", permission_basis=basis)) == (
         "6b",
         "ask",
@@ -318,7 +318,7 @@ def test_row_19_a_record_beside_the_effect_decides() -> None:
     assert asked(doubtful("probeable", reference=True)) == ("19", "probe", "REF_PROBE")
 
 
-def test_row_20_not_found_before_the_fence_is_no_answer() -> None:
+def test_row_20_not_found_inside_the_window_is_no_answer() -> None:
     case = doubtful("probeable", request_lifetime_s=300, probe="miss", probed_us=NOW - S)
     fence = NOW - 60 * S + 300 * S
     assert decide_verdict(case, NOW) == Verdict("wait", "IN_FLIGHT_WAIT", "20", fence)
@@ -332,9 +332,7 @@ def test_row_20_not_found_before_the_fence_is_no_answer() -> None:
     assert asked(replace(case, last_us=None)) == ("21", "escalate", "IN_FLIGHT_UNKNOWN")
 
 
-def test_row_21_absent_after_the_fence_is_replayed_under_the_same_key_and_the_same_permission() -> (
-    None
-):
+def test_row_21_absent_after_the_window_is_replayed_under_key_and_permission() -> None:
     case = doubtful(
         "probeable", request_lifetime_s=30, probe="miss", probed_us=NOW, permission_basis="ruling"
     )
@@ -343,9 +341,7 @@ def test_row_21_absent_after_the_fence_is_replayed_under_the_same_key_and_the_sa
     assert asked(replace(case, probe="")) == ("21", "probe", "PROBED_ABSENT")
 
 
-def test_row_22_a_look_that_fails_is_repeated_more_and_more_slowly_and_then_a_person_is_asked() -> (
-    None
-):
+def test_row_22_a_failed_probe_is_repeated_more_slowly_and_then_a_person_is_asked() -> None:
     case = doubtful("probeable", probe="error", probe_errors=1, probed_us=NOW)
     assert decide_verdict(case, NOW) == Verdict("wait", "PROBE_FAILED", "22", NOW + 15 * S)
     assert decide_verdict(replace(case, probe_errors=3), NOW).until_us == NOW + 60 * S
@@ -372,7 +368,7 @@ def test_row_24_what_can_be_undone_is_undone_and_then_done_anew() -> None:
     assert asked(replace(by_reference, undoing_failed=True)) == ("24", "escalate", "UNDO_FAILED")
 
 
-def test_row_25_without_the_reference_only_a_look_helps() -> None:
+def test_row_25_without_the_reference_only_a_probe_helps() -> None:
     case = doubtful("compensable", cancel_by="reference")
     assert asked(case) == ("25", "escalate", "REF_LOST")
     assert asked(

@@ -83,7 +83,7 @@ def test_every_row_and_reason_of_the_page_can_be_given(given: set[Verdict]) -> N
     assert listed == {(found.row, found.reason) for found in given}
 
 
-def test_a_look_that_decided_says_what_it_found() -> None:
+def test_a_probe_that_decided_says_what_it_found() -> None:
     said = {
         answer: labels.explain_verdict(Verdict(answer, "PROBED_ABSENT", "21"))
         for answer in ("probe", "skip", "replay", "escalate")

@@ -335,7 +335,7 @@ def _report(world: World, kind: str, standing: str, before: Rows, last: int) -> 
 
 
 @pytest.mark.parametrize("relation", ["stranger", "mate"])
-def test_a_book_with_claims_is_made_again_as_it_stood(build: Build, relation: str) -> None:
+def test_a_journal_with_claims_is_rebuilt_as_it_stood(build: Build, relation: str) -> None:
     """As of a moment and then are one: a claim moves neither, and what an agent of the team reports
     moves both."""
     world = build(relation, "none")

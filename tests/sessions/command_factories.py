@@ -1,4 +1,4 @@
-"""Facts in an agent's name, for verbs that are called without a door."""
+"""Facts in an agent's name, for verbs that are called without an endpoint."""
 
 from itertools import count
 from typing import Any, Final

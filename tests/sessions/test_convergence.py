@@ -155,7 +155,7 @@ def check(caller: Caller, told: list[Fact], chance: random.Random) -> None:
 
 @SOME
 @given(told=stories(), chance=st.randoms(use_true_random=False))
-def test_the_door_gives_one_state_for_every_delivery(
+def test_the_endpoint_gives_one_state_for_every_delivery(
     agent: Caller, told: list[Fact], chance: random.Random
 ) -> None:
     with undone():

@@ -82,7 +82,7 @@ def test_an_ended_session_is_not_waiting(tester: Agent, status: str) -> None:
     assert Session.objects.get().status == status
 
 
-def test_of_words_about_a_living_session_the_latest_stands(tester: Agent) -> None:
+def test_of_reports_about_a_living_session_the_latest_stands(tester: Agent) -> None:
     touched(tester)
     for kind, key in (
         ("session.suspended", "c"),

@@ -99,7 +99,7 @@ def test_items_tell_exactly_which_are_done(tester: Agent, task: Task) -> None:
     assert _states() == {"1": "done", "2": "pending", "3": "failed"}
 
 
-def test_of_words_about_an_item_the_last_accepted_stands_whatever_its_key(
+def test_of_reports_about_an_item_the_last_accepted_stands_whatever_its_key(
     tester: Agent, task: Task
 ) -> None:
     for key, state in (

@@ -1,4 +1,4 @@
-"""Teams: their members are the project's, every change is in the book, and only administrators make
+"""Teams: their members are the project's, every change is in the journal, and only administrators make
 one."""
 
 import json

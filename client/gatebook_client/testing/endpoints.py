@@ -61,7 +61,7 @@ class FakeEndpoints(FakeWorkingState):
         self.tools[tool] = FakeTool(tool_class, request_lifetime_s, max_attempts, needs_approval)
 
     def answer_gates(self, status: str = "approved", message: str = "") -> None:
-        """Answer every pending gate: approved, denied or returned."""
+        """Answer every pending gate: approved, denied or changes_requested."""
         with self.lock:
             for gate in self.gates.values():
                 if gate.status == "pending":

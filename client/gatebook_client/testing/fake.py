@@ -179,7 +179,8 @@ STEPS = {"post_effects": "plan", "post_sessions": "open"}
 
 
 def step_of(request: httpx.Request) -> str:
-    """Return the step of a request: plan, dispatch, acknowledge, fail, probe, beats, leases."""
+    """Return the step of a request: plan, dispatch, acknowledge, fail, probe, heartbeats,
+    leases."""
     parts = urlsplit(str(request.url)).path.removeprefix("/api/v1/").split("/")
     return STEPS.get(
         name_of(request.method, parts), parts[-1] if "-" not in parts[-1] else parts[-2]

@@ -202,8 +202,8 @@ def verdict(row: FakeEffect, tool: FakeTool, now_us: int) -> Json:
 
 def _decide(row: FakeEffect, tool: FakeTool, now_us: int) -> tuple[str, str, int | None]:
     if row.state == "planned":
-        leaves = {"granted": ("execute", "NOT_DISPATCHED"), "pending": ("wait", "GATE_PENDING")}
-        return *leaves.get(
+        verdicts = {"granted": ("execute", "NOT_DISPATCHED"), "pending": ("wait", "GATE_PENDING")}
+        return *verdicts.get(
             row.permission,
             ("skip", "GATE_DENIED") if row.permission == "denied" else ("ask", "NO_PERMISSION"),
         ), None

@@ -202,7 +202,7 @@ def _format_policy_results(client: ImportClient, sessions: Iterable[str], *, as_
     counts: Counter[tuple[str, str]] = Counter()
     try:
         for session in sessions:
-            counts += client.judgements(session)
+            counts += client.count_policy_outcomes(session)
     except ImportRefusedError as refusal:
         raise CommandError(
             f"Everything was imported, but the policy results cannot be read: {refusal}"

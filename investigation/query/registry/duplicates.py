@@ -1,4 +1,4 @@
-"""Duplicate calls: `again:` of effects, `repeats:` and `is:looped` of sessions.
+"""Duplicate calls: `duplicate:` of effects, `repeats:` and `is:looped` of sessions.
 
 All tests read only rows that never change, so a link to an answer shows the same after a loop has
 ended.
