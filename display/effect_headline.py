@@ -35,7 +35,7 @@ Sentence = list[Part]
 class Headline:
     """Headline of the effect page.
 
-    Its first words in the colour of `looks`, then the rest.
+    Its first words in the colour of `style`, then the rest.
 
     `state` is the word for the effect's state; `detail` is the text below, often empty.
     """

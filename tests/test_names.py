@@ -33,21 +33,15 @@ REMAINING: Final = {
     line.strip()
     for line in """
 api/schemas/probes.py: found
-approvals/gates/gates.py: asked
-approvals/gated_commands.py: asked
 approvals/review/card.py: asked
 display/access_log.py: found
 importers/api_client.py: known
+investigation/alerts/alerts.py: known
+investigation/exports/export_writer.py: asked
 investigation/models.py: known
-investigation/models.py: told
 investigation/query/entity_types.py: known
 investigation/query/fields/types.py: known
 investigation/query/parser/conditions.py: one
-investigation/alerts/alert_runner.py: told
-investigation/alerts/alerts.py: known
-investigation/exports/export_writer.py: asked
-investigation/exports/export_writer.py: told
-ledger/dispatch.py: asked
 ledger/probes.py: found
 ledger/verdicts/inputs.py: found
 monitoring/stuck/board.py: mine
@@ -56,10 +50,6 @@ pages/compare/diff.py: one
 pages/effects/data.py: known
 pages/history/data.py: known
 pages/incidents/data.py: one
-pages/timeline/bars.py: told
-recovery/controls.py: told
-sessions/models.py: said
-web/templatetags/gatebook.py: told
 """.splitlines()
     if line.strip()
 }

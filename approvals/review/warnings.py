@@ -12,6 +12,7 @@ from uuid import UUID
 
 from django.db.models import Exists, OuterRef, Q
 
+from approvals import labels
 from approvals.models import Gate, Vote
 from approvals.policies import working_hours as policies_working_hours
 from approvals.policies.working_hours import WorkingHours
@@ -70,8 +71,8 @@ class LastRefusal:
 
     @property
     def word(self) -> str:
-        """How it was refused: denied, denied for this session, or returned."""
-        return "denied for this session" if self.status == "denied_session" else self.status
+        """How it was refused: denied, denied for this session, or changes requested."""
+        return labels.STATUS_LABELS[self.status][0]
 
     def __str__(self) -> str:
         return f"g_{self.position}"

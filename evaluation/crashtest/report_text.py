@@ -82,7 +82,7 @@ Table 3 of the paper. For each failure mode a test shows how Gatebook behaves in
 `test_it_costs_the_same_after_many_effects` in \
 [tests/recovery/test_resume.py](../../tests/recovery/test_resume.py) |
 | Append-only growth | hot rows and history are separate | \
-`test_queries_are_few_and_do_not_grow_with_the_book` in \
+`test_queries_are_few_and_do_not_grow_with_the_journal` in \
 [tests/pages/test_inquiry_costs.py](../../tests/pages/test_inquiry_costs.py) |
 | Replay ambiguity | one verdict for every state | \
 `test_a_death_at_any_tick_leaves_what_happened_known` in \

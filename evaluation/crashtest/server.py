@@ -83,7 +83,7 @@ class Reviewer(Person):
         """Send the form of a gate's page; whether the answer was taken."""
         fields = {"answer": word, "reason": "looked at by the rig", "seen": seen, "settled": "1"}
         try:
-            self.fill_in(f"/approvals/{gate}/answer/", fields)
+            self.fill_in(f"/approvals/{gate}/vote/", fields)
         except RuntimeError as refused:
             if " 409" not in str(refused):
                 raise

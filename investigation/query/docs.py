@@ -312,8 +312,10 @@ def _render_limits() -> list[str]:
         "",
         *_wrap(
             "Words, repeated calls (`duplicate:`, `repeats:`, `like:`) and stuck sessions"
-            " (`is:stuck`, `is:looped`) are indexed in the background, usually within seconds. A"
-            " full-text search"
+            " "
+            "(`is:stuck`, `is:looped`) are indexed in the background, usually within seconds. A"
+            " "
+            "full-text search"
             f" also reads the newest {indexer.MAX_UNINDEXED_ENTRIES} entries that are not indexed "
             "yet. If entries"
             " are missing from an answer, a note says so on the page, in the API and on the command"

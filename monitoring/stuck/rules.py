@@ -1,7 +1,7 @@
 """Rules S1 to S8 for stuck sessions, as pure functions over plain rows.
 
-`evaluate_rules(seen, now_us, limits)` returns every rule that applies to the session, each with its terms,
-current values and thresholds. A rule is true when all of its terms are. The same function
+`evaluate_rules(seen, now_us, limits)` returns every rule that applies to the session, each with its
+terms, current values and thresholds. A rule is true when all of its terms are. The same function
 therefore lists what is stuck (`status`) and explains what is not (`monitoring/stuck/explain.py`).
 
 A session that has ended is never stuck, whatever arrives later. The liveness rules (S1, S2, S3, S7)

@@ -1,4 +1,4 @@
-"""What tests of notices share: who hears of what, requests by their risk, and the worker's round."""
+"""What tests of notifications share: who hears of what, requests by their risk, and the worker's round."""
 
 import json
 from collections.abc import Callable

@@ -93,7 +93,7 @@ class Browser:
 
     def send(self, gate: str, form: dict[str, str]) -> httpx.Response:
         """Send the form of a gate; the answer, whatever it is."""
-        return self.client.post(f"/approvals/{gate}/answer/", data=form)
+        return self.client.post(f"/approvals/{gate}/vote/", data=form)
 
     def insist(self, gate: str) -> None:
         """Look, and answer where there is still something to answer, until it is recorded."""

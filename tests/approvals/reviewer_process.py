@@ -64,7 +64,7 @@ def rule(gate, answer, reason="for a good reason"):
     assert outcome.refusal is None, outcome.refusal
     return time.time()
 
-def hold(session):
+def stop(session):
     with transaction.atomic(durable=True):
         return stops.set_stop(reviewer.project, "session", session, "stop that", reviewer.user).id.hex
 
@@ -80,7 +80,7 @@ print("ready", flush=True)
 for line in sys.stdin:
     wait_s, verb, *arguments = json.loads(line)
     time.sleep(wait_s)
-    print(json.dumps({"open": open_gates, "rule": rule, "hold": hold, "sql": statement, "session_of": session_of}
+    print(json.dumps({"open": open_gates, "rule": rule, "stop": stop, "sql": statement, "session_of": session_of}
         [verb](*arguments)), flush=True)
 """
 

@@ -90,7 +90,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.mark.once  # test_waiting.py and test_database_restart.py go to PostgreSQL
 @pytest.mark.django_db
-def test_each_goes_on_with_the_leave_it_waited_for_and_uses_it_once(stage: Stage) -> None:
+def test_each_goes_on_with_the_permission_it_waited_for_and_uses_it_once(stage: Stage) -> None:
     book = Caller(stage.token, address=stage.server.url)
     book.session("s-1")
     patient, by_effect, by_gate = (

@@ -107,7 +107,7 @@ WITHOUT_A_FACT: Final[dict[type[models.Model], dict[str, str]]] = {
     Attempt: {},
     Session: {
         "version": "counts how often the row was written; no page shows it",
-        "seen_at_us": "beats move it too, and are not journalled; as of then it is the last fact's",
+        "seen_at_us": "heartbeats move it too, and are not journalled; as of then it is the last fact's",
         "fence": "guards writers; no page shows it",
         "start_by_us": "guards the stuck rules; no page shows it",
         "field_history": "order keys beside the words that their own columns show",

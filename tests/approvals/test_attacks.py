@@ -197,23 +197,23 @@ def facts(effect: dict[str, Any], kind: str) -> list[str]:
     return list(found.values_list("facts", flat=True))
 
 
-def test_the_book_says_by_which_rule_permission_was_given(desk: Desk) -> None:
+def test_the_journal_names_the_rule_that_gave_permission(desk: Desk) -> None:
     assert (
         '"policy_rule":"house@1/reads"' in facts(desk.plan(tool="file.read"), "effect.planned")[0]
     )
 
 
-def test_the_book_says_that_permission_was_taken_back(desk: Desk) -> None:
+def test_the_journal_records_that_permission_was_withdrawn(desk: Desk) -> None:
     planned = desk.plan(tool="file.read")
     desk.rules(RULES.replace("outcome: allow", "outcome: deny"))
     assert code(dispatch(desk, planned)) == (409, "GATE_GONE")
     assert desk.effect(planned).permission == "none"
     (told,) = facts(planned, "effect.withheld")
     assert told.startswith('{"basis":"revoked",')
-    assert '"permission":"held"' in told
+    assert '"permission":"none"' in told
 
 
-def test_the_book_says_what_a_gate_asks_and_until_when(desk: Desk) -> None:
+def test_the_journal_records_what_a_gate_asks_and_until_when(desk: Desk) -> None:
     planned = approved(desk)
     gate = desk.gate(planned)
     (requested,) = facts(planned, "gate.requested")

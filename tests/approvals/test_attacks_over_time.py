@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 
 
 def test_permission_by_rules_in_between_is_no_permission_by_the_first_ones(desk: Desk) -> None:
-    """The plan was judged by the first rules; permission came from the second; the first are in force
+    """The plan was evaluated by the first rules; permission came from the second; the first are in force
     again."""
     planned = desk.plan()
     desk.answer(desk.gate(planned), "reviewer", "request_changes", "squash first")
@@ -70,7 +70,7 @@ def test_denied_for_good_outlives_a_laxer_policy(desk: Desk, mode: str) -> None:
 
 
 def test_denied_for_good_reaches_what_asks_the_same_beside_it(desk: Desk) -> None:
-    """Two calls of one turn ask for the same; one of them is denied for good, and the other is not
+    """Two calls of one turn ask for the same; one of them is denied for the session, and the other is not
     let go for it."""
     one, other = desk.plan("e-1", turn="t-1"), desk.plan("e-2", turn="t-1")
     desk.answer(desk.gate(other), "administrator")
@@ -79,7 +79,7 @@ def test_denied_for_good_reaches_what_asks_the_same_beside_it(desk: Desk) -> Non
     assert not Attempt.objects.exists()
 
 
-def test_permission_that_had_lapsed_is_not_used_by_a_report(desk: Desk) -> None:
+def test_permission_that_had_expired_is_not_used_by_a_report(desk: Desk) -> None:
     planned = approved(desk)
     with time_machine.travel((desk.gate(planned).permission_until_us or 0) / US + 1, tick=False):
         desk.agent.report([fact("d", "effect.dispatched")])

@@ -57,7 +57,7 @@ def lines(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "shown_names"),
     [
         ({"file_path": "a", "old_string": "x", "new_string": "y"}, ("new_string", "old_string")),
         (
@@ -81,7 +81,7 @@ def lines(text: str) -> list[str]:
         ({"file_path": "a", "edits": [{"new_string": "y"}], "new_string": "EVIL"}, ("edits",)),
     ],
 )
-def test_only_what_the_rows_show_counts_as_told(
+def test_only_names_that_the_rows_show_count_as_shown(
     arguments: Any, shown_names: tuple[str, ...]
 ) -> None:
     found = extract_changes(arguments)

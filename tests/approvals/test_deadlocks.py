@@ -26,7 +26,7 @@ __all__ = ["committed", "desk"]
 GATE = "SELECT 1 FROM approvals_gate WHERE id = %s FOR UPDATE"
 EFFECT = "SELECT 1 FROM ledger_effect WHERE id = %s FOR UPDATE"
 PROJECT = "SELECT 1 FROM accounts_project WHERE id = %s FOR UPDATE"
-HOLD = "SELECT 1 FROM ledger_stop WHERE id = %s FOR UPDATE"
+STOP = "SELECT 1 FROM ledger_stop WHERE id = %s FOR UPDATE"
 BLOCKED = "SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
 SEEN = re.compile(r'name="seen-([0-9a-f]{32})" value="([^"]+)"')
 Prepared = tuple[Callable[[], Any], Callable[[], Any], Callable[[], Any]]
@@ -190,9 +190,9 @@ def test_a_stop_is_set_once_and_lifted_once(desk: Desk, asked: list[bool]) -> No
         return send, lambda: statement(PROJECT, project), lambda: stops.lock_shared(project)
 
     def lift() -> Prepared:
-        hold = stops.set_stop(desk.project, "project", "", "all hands off", desk.user("operator"))
-        send = lambda: rita.client.post(reverse("lift", args=[hold.id]), {"reason": "go on"})  # noqa: E731
-        return send, lambda: statement(HOLD, hold.id), lambda: stops.lock_shared(project)
+        stop = stops.set_stop(desk.project, "project", "", "all hands off", desk.user("operator"))
+        send = lambda: rita.client.post(reverse("lift", args=[stop.id]), {"reason": "go on"})  # noqa: E731
+        return send, lambda: statement(STOP, stop.id), lambda: stops.lock_shared(project)
 
     answer = deadlocked(asked, put)
     assert answer.status_code == 302

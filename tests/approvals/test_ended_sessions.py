@@ -163,13 +163,15 @@ def test_a_new_worker_undoes_what_was_done_in_a_leased_session_under_a_lease_tak
         refused = desk.agent.post(f"/effects/{done[0]['id']}/compensate", wish | sent)
         assert code(refused) == (409, "LEASE_LOST")
         assert "lease with `to_compensate`" in refused.json()["detail"]
-    hold = {"session": session["id"], "process": "w-2"}
-    refused = desk.agent.post("/leases", hold)
+    lease_fields = {"session": session["id"], "process": "w-2"}
+    refused = desk.agent.post("/leases", lease_fields)
     assert code(refused) == (409, "SESSION_ENDED")
     assert "send `to_compensate`" in refused.json()["detail"]
-    taken = desk.agent.post("/leases", hold | {"to_compensate": True})
+    taken = desk.agent.post("/leases", lease_fields | {"to_compensate": True})
     assert (taken.status_code, taken.json()["epoch"], taken.json()["state"]) == (201, 2, "live")
-    assert code(desk.agent.post("/leases", hold | {"to_compensate": True, "process": "w-3"})) == (
+    assert code(
+        desk.agent.post("/leases", lease_fields | {"to_compensate": True, "process": "w-3"})
+    ) == (
         409,
         "LEASE_HELD",
     )
@@ -194,7 +196,7 @@ def test_a_new_worker_undoes_what_was_done_in_a_leased_session_under_a_lease_tak
         409,
         "LEASE_LOST",
     )
-    assert desk.agent.post("/leases", hold | {"to_compensate": True}).json()["epoch"] == 3
+    assert desk.agent.post("/leases", lease_fields | {"to_compensate": True}).json()["epoch"] == 3
 
 
 def test_the_end_of_its_parent_ends_no_session(desk: Desk) -> None:

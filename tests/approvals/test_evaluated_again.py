@@ -1,4 +1,4 @@
-"""Permission is judged again at its use when a tool was declared anew, or patterns of refs changed,
+"""Permission is evaluated again at its use when a tool was declared anew, or patterns of refs changed,
 since the plan."""
 
 from typing import Any
@@ -73,10 +73,10 @@ def taken_back(desk: Desk, planned: dict[str, Any]) -> None:
     refused = dispatch(desk, planned)
     assert (code(refused), refused.json()["reason"]) == ((409, "GATE_GONE"), "requirement_changed")
     assert not Attempt.objects.exists()
-    assert desk.effect(planned).permission == "held"
+    assert desk.effect(planned).permission == "none"
 
 
-def test_what_is_as_it_was_planned_is_not_judged_again(
+def test_what_is_as_it_was_planned_is_not_evaluated_again(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned = plan(desk, **TOPIC)
@@ -221,7 +221,7 @@ def test_a_project_that_observes_judges_nothing_again(quiet: Desk) -> None:
     assert dispatch(quiet, planned).status_code == 200
 
 
-def test_what_was_reported_keeps_what_it_was_judged_as(desk: Desk) -> None:
+def test_what_was_reported_keeps_its_policy_tool_class(desk: Desk) -> None:
     desk.agent.session("s-1")
     fact = {
         "id": "p",

@@ -63,7 +63,7 @@ def entry(kind: str) -> Entry:
     return Entry.objects.get(kind=kind)
 
 
-def test_a_grant_is_in_the_book_with_its_reason(ada: Membership) -> None:
+def test_a_grant_is_in_the_journal_with_its_reason(ada: Membership) -> None:
     exemption = granted(ada, ref="v*")
     said = entry("exemption.granted")
     assert (said.actor, said.subject, said.position) == (
@@ -203,7 +203,7 @@ def test_it_covers_nothing_once_it_has_ended_or_was_revoked(ada: Membership) -> 
     assert entry("exemption.revoked").actor == ada.user.person.pseudonym
 
 
-def test_every_use_is_counted_and_in_the_book(ada: Membership, agent: Agent) -> None:
+def test_every_use_is_counted_and_in_the_journal(ada: Membership, agent: Agent) -> None:
     exemption, effect, session = granted(ada), new_uuid7(), opened(agent)
     at = now_us()
     for key in ("one", "one", "two"):
@@ -230,7 +230,7 @@ def test_what_has_ended_cannot_be_used(ada: Membership, agent: Agent, how: str) 
     assert not Entry.objects.filter(kind="exemption.used").exists()
 
 
-def test_its_end_is_in_the_book_once(ada: Membership) -> None:
+def test_its_end_is_in_the_journal_once(ada: Membership) -> None:
     first, second, revoked = granted(ada), granted(ada, hours=2), granted(ada)
     exemptions.end_exemption(revoked, ada.user)
     assert exemptions.expire_exemptions(first.ends_at_us - 1) == 0

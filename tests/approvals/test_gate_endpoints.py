@@ -90,7 +90,7 @@ def test_a_deadline_that_passed_counts_though_nothing_wrote_it_down(desk: Desk) 
     assert Gate.objects.get(id=gate.id).status == "pending", "the row itself was not touched"
 
 
-def test_permission_that_was_not_used_in_time_is_lapsed(desk: Desk) -> None:
+def test_permission_that_was_not_used_in_time_is_expired_unused(desk: Desk) -> None:
     gate = desk.gate(desk.plan())
     approved(desk, gate)
     with time_machine.travel(now_us() / US + HOUR, tick=False):
@@ -112,22 +112,22 @@ def test_permission_that_was_used_is_no_permission_any_more(desk: Desk) -> None:
     assert (told["status"], told["reason"], told["proceed"]) == ("used", "already_used", False)
 
 
-def test_a_hold_stops_what_was_approved_and_lifting_it_lets_it_go(desk: Desk) -> None:
+def test_a_stop_blocks_an_approved_effect_until_it_is_lifted(desk: Desk) -> None:
     gate = desk.gate(desk.plan())
     approved(desk, gate)
-    hold = stops.set_stop(
+    stop_row = stops.set_stop(
         desk.project, "tool", "git.push", "stop all pushes", desk.user("operator")
     )
-    assert (asked(desk, gate)["held"], asked(desk, gate)["proceed"]) == (True, False)
-    stops.lift_stop(hold, "they may go on", desk.user("operator"))
-    assert (asked(desk, gate)["held"], asked(desk, gate)["proceed"]) == (False, True)
+    assert (asked(desk, gate)["stopped"], asked(desk, gate)["proceed"]) == (True, False)
+    stops.lift_stop(stop_row, "they may go on", desk.user("operator"))
+    assert (asked(desk, gate)["stopped"], asked(desk, gate)["proceed"]) == (False, True)
 
 
-def test_a_hold_on_something_else_stops_nothing(desk: Desk) -> None:
+def test_a_stop_on_something_else_blocks_nothing(desk: Desk) -> None:
     gate = desk.gate(desk.plan())
     approved(desk, gate)
     stops.set_stop(desk.project, "tool", "deploy", "stop all deployments", desk.user("operator"))
-    assert (asked(desk, gate)["held"], asked(desk, gate)["proceed"]) == (False, True)
+    assert (asked(desk, gate)["stopped"], asked(desk, gate)["proceed"]) == (False, True)
 
 
 @pytest.mark.parametrize(("since", "news"), [(0, True), (1, False), (2, False)])
@@ -207,7 +207,7 @@ def test_the_agent_that_asked_withdraws_it_and_no_stranger(desk: Desk) -> None:
     told = desk.agent.post(f"/gates/{gate.id}/cancel")
     assert told.status_code == 200
     assert (told.json()["status"], told.json()["reason"]) == ("cancelled", "by_agent")
-    assert desk.effect(effect).permission == "held"
+    assert desk.effect(effect).permission == "none"
 
 
 def test_what_people_decided_is_not_withdrawn(desk: Desk) -> None:

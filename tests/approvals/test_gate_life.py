@@ -169,7 +169,7 @@ def test_what_was_returned_may_be_asked_again(desk: Desk) -> None:
     assert dispatch(desk, planned).status_code == 200
 
 
-def test_a_passed_deadline_is_passed_before_any_sweeper(desk: Desk) -> None:
+def test_a_passed_deadline_counts_before_any_job_runs(desk: Desk) -> None:
     planned = desk.plan()
     gate = desk.gate(planned)
     with time_machine.travel(gate.decide_by_us / US + 1, tick=False):
@@ -182,7 +182,7 @@ def test_a_passed_deadline_is_passed_before_any_sweeper(desk: Desk) -> None:
     assert Gate.objects.get().status == "expired"
 
 
-def test_the_sweeper_ends_what_is_late_once(desk: Desk) -> None:
+def test_the_job_ends_what_is_late_once(desk: Desk) -> None:
     gate, approved = (
         desk.gate(desk.plan("e-1")),
         desk.gate(desk.plan("e-2", arguments={"ref": "topic"})),
@@ -204,7 +204,7 @@ def test_the_sweeper_ends_what_is_late_once(desk: Desk) -> None:
         ).exists()
 
 
-def test_permission_that_lapsed_is_not_used_and_may_be_asked_again(desk: Desk) -> None:
+def test_permission_that_expired_unused_may_be_requested_again(desk: Desk) -> None:
     planned = desk.plan()
     gate = desk.gate(planned)
     desk.answer(gate, "reviewer")

@@ -332,8 +332,8 @@ def test_a_stop_stays_as_it_was_set(desk: Desk, column: str, value: Any) -> None
 
 
 def test_a_stop_is_lifted_once(desk: Desk) -> None:
-    hold = stop(desk)
-    assert stops.lift_stop(hold, "looked into it", desk.user("reviewer"))
+    stop_row = stop(desk)
+    assert stops.lift_stop(stop_row, "looked into it", desk.user("reviewer"))
     at_us = Stop.objects.get().lifted_at_us
     assert at_us is not None
     changes: list[dict[str, Any]] = [
@@ -345,4 +345,4 @@ def test_a_stop_is_lifted_once(desk: Desk) -> None:
     for changed in changes:
         refused("stop_is_only_lifted_and_once", partial(Stop.objects.update, **changed))
     refused("stop_is_never_deleted", lambda: Stop.objects.all()._raw_delete("default"))
-    assert stop(desk).id != hold.id  # the same is stopped again by another
+    assert stop(desk).id != stop_row.id  # the same is stopped again by another

@@ -91,7 +91,7 @@ def test_what_ended_without_a_decision_is_one_list_whoever_ended_it(
     past = {"decide_by_us": late.requested_at_us + 1}
     # Asked first and swept last: the list goes by when each ended.
     Gate.objects.filter(id=swept.id).update(status="expired", ended_at_us=now_us() + 10**9, **past)
-    Gate.objects.filter(id=late.id).update(**past)  # the sweeper has yet to come
+    Gate.objects.filter(id=late.id).update(**past)  # the job has yet to run
     assert desk.agent.post(f"/gates/{cancelled.id}/cancel").status_code == 200
     desk.answer(denied, "carol", "deny")
     first = rita.page(reverse("inbox"), state="expired")

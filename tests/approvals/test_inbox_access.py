@@ -34,7 +34,7 @@ LEAST: Final = {
     "gate": "viewer",
     "gate_arguments": "viewer",
     "gate_argument": "viewer",
-    "holds": "viewer",
+    "stops": "viewer",
     "policies": "viewer",
     "policy_set": "viewer",
     "exemptions": "viewer",
@@ -80,7 +80,7 @@ def gate(desk: Desk) -> Gate:
 @pytest.fixture
 def ids(desk: Desk, gate: Gate) -> dict[str, UUID]:
     with transaction.atomic():
-        hold = stops.set_stop(desk.project, "tool", "other.tool", "because", desk.user("reviewer"))
+        stop = stops.set_stop(desk.project, "tool", "other.tool", "because", desk.user("reviewer"))
         exemption = exemptions.create_exemption(
             desk.project,
             tool="x",
@@ -94,7 +94,7 @@ def ids(desk: Desk, gate: Gate) -> dict[str, UUID]:
         )
     active = policies.load_activation(desk.project)
     assert active is not None
-    ids = {"gate": gate.id, "hold": hold.id, "exemption": exemption.id, "channel": channel.id}
+    ids = {"gate": gate.id, "stop": stop.id, "exemption": exemption.id, "channel": channel.id}
     return {**ids, "policy_set": active.policy_set_id}
 
 
@@ -108,7 +108,9 @@ def urls(ids: dict[str, UUID]) -> dict[str, str]:
     return found
 
 
-def test_every_door_of_the_desk_is_in_the_table_and_declares_its_role(ids: dict[str, UUID]) -> None:
+def test_every_page_of_approvals_is_in_the_table_and_declares_its_role(
+    ids: dict[str, UUID],
+) -> None:
     assert set(urls(ids)) == set(LEAST)
     for one in patterns():
         assert getattr(one.callback, "required_role", None) == LEAST[str(one.name)], one.name
@@ -135,7 +137,7 @@ PARTS: Final = [(role, "nobody") for role in ROLES] + [
 
 
 @pytest.mark.parametrize(("role", "relation"), PARTS)
-def test_doors_open_from_their_role_upwards(
+def test_pages_open_from_their_role_upwards(
     desk: Desk, ids: dict[str, UUID], role: str, relation: str
 ) -> None:
     """A part in what is asked for opens no door and closes none: what it takes is the yes, of which
@@ -274,7 +276,7 @@ def walk(found: list[Any], before: str = "") -> Iterator[str]:
             yield from walk(one.url_patterns, before + "")
 
 
-def test_a_look_at_everything_changes_nothing(desk: Desk, ids: dict[str, UUID]) -> None:
+def test_reading_every_page_changes_nothing(desk: Desk, ids: dict[str, UUID]) -> None:
     decided = desk.gate(desk.plan("done", arguments={"ref": "next"}))
     desk.answer(decided, "carol")
     effect = Gate.objects.get(id=ids["gate"]).effect
@@ -304,7 +306,7 @@ def test_a_look_at_everything_changes_nothing(desk: Desk, ids: dict[str, UUID]) 
     assert rows() == before
 
 
-def test_no_agent_decides_or_stops_by_any_door_for_people(desk: Desk, ids: dict[str, UUID]) -> None:
+def test_no_agent_decides_or_stops_by_any_page_for_people(desk: Desk, ids: dict[str, UUID]) -> None:
     headers = {"Authorization": f"Bearer {desk.agent.token}"}
     for name, url in urls(ids).items():
         answer = Client().post(url, {"answer": "approve", "reason": "because"}, headers=headers)

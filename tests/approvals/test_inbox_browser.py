@@ -143,7 +143,7 @@ def test_two_browsers_decide_and_the_second_learns_who_was_first(
     first.get_by_role("button", name="Approve issue.close").click()
     expect(first.get_by_text("approved, not yet used").first).to_be_visible()
     expect(first.get_by_text("Your answer on")).to_be_visible()
-    with second.expect_response(lambda one: "/answer/" in one.url) as answer:
+    with second.expect_response(lambda one: "/vote/" in one.url) as answer:
         second.get_by_role("button", name="Deny", exact=True).click()
     assert answer.value.status == 409
     expect(second.get_by_text("Your answer was not recorded.")).to_be_visible()

@@ -25,7 +25,7 @@ def plainly(html: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("environment", "ref_class", "stamped", "field_history"),
+    ("environment", "ref_class", "stamped", "said"),
     [
         ("production", "", True, "production"),
         ("eu-prd", "other", True, "eu-prd"),

@@ -53,11 +53,11 @@ def ask(desk: Desk, session: str, **fields: object) -> Gate:
 
 
 @pytest.mark.parametrize(
-    ("answer", "field_history"),
+    ("answer", "said"),
     [
         ("deny", "denied"),
         ("deny_session", "denied for this session"),
-        ("request_changes", "changes_requested"),
+        ("request_changes", "changes requested"),
     ],
 )
 def test_the_same_asked_again_in_another_session_names_who_said_no_and_when(
@@ -111,7 +111,7 @@ def test_the_same_effect_planned_again_after_a_no_is_asked_again(
     desk.answer(first, "reviewer", "request_changes", "name the commit")
     second = ask(desk, "s-1")
     assert (second.effect_id, second.id != first.id) == (first.effect_id, True)
-    assert f"{AGAIN}: returned by you" in entry(rita, second)
+    assert f"{AGAIN}: changes requested by you" in entry(rita, second)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_hours_are_those_of_the_zone(moment: str, outside: str) -> None:
     assert WorkingHours.of({}) is WorkingHours.of({"hours": None}) is None
 
 
-def test_the_desk_reads_by_its_indexes(desk: Desk) -> None:
+def test_the_inbox_reads_by_its_indexes(desk: Desk) -> None:
     if connection.vendor != "sqlite":
         pytest.skip("PostgreSQL goes by what it has seen of the rows")
 

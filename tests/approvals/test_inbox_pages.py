@@ -165,7 +165,7 @@ def test_permission_is_revoked_until_it_is_used(desk: Desk, rita: Reviewer) -> N
     assert "it cannot be revoked" in late.content.decode()
 
 
-def test_a_look_is_recorded_once_for_each_version(desk: Desk, rita: Reviewer) -> None:
+def test_a_view_is_recorded_once_for_each_version(desk: Desk, rita: Reviewer) -> None:
     gate = desk.gate(desk.plan(tool="deploy", arguments={"version": "1"}))
     for _ in range(3):
         rita.page(url_of(gate))

@@ -393,7 +393,7 @@ def life(desk: Desk) -> Iterator[type[Life]]:
         yield Life
 
 
-def test_permission_gates_attempts_and_the_book_agree_after_every_step(life: type[Life]) -> None:
+def test_permission_gates_attempts_and_the_journal_agree_after_every_step(life: type[Life]) -> None:
     run_state_machine_as_test(
         life,
         settings=settings(

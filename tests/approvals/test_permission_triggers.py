@@ -39,7 +39,7 @@ def forge(**values: Any) -> Callable[[], Any]:
 
 @pytest.mark.parametrize("answer", ["", "request_changes", "deny"])
 def test_permission_is_used_only_after_it_was_given(desk: Desk, gate: Gate, answer: str) -> None:
-    """Pending, held or refused: the row that an attempt by command needs does not come to be."""
+    """Pending, none or denied: the row that an attempt by command needs does not come to be."""
     if answer:
         desk.answer(gate, "reviewer", answer, "not now")
     law = "permission_is_granted_before_it_is_used"
@@ -130,7 +130,7 @@ def test_only_permission_that_stood_is_set_aside(desk: Desk, gate: Gate) -> None
 def test_what_was_refused_stays_refused(desk: Desk, gate: Gate, disguise: dict[str, Any]) -> None:
     desk.answer(gate, "reviewer", "deny", "not now")
     forge(**disguise, attempt_count=len(disguise) // 3)()
-    for permission in ("granted", "pending", "held"):
+    for permission in ("granted", "pending", "none"):
         refused(
             "permission_that_was_denied_stays_denied",
             forge(permission=permission, permission_basis="policy"),
@@ -149,7 +149,7 @@ def test_what_was_refused_after_a_rejection_stays_refused_too(desk: Desk) -> Non
 
 
 def test_no_permission_is_given_while_people_are_asked_for_it(gate: Gate) -> None:
-    forge(permission="held", permission_basis="cancelled")()
+    forge(permission="none", permission_basis="cancelled")()
     refused("permission_waits_for_its_gate", forge(permission="granted", permission_basis="policy"))
     Gate.objects.update(status="cancelled", ended_at_us=gate.requested_at_us)
     assert forge(permission="granted", permission_basis="policy")() == 1

@@ -67,7 +67,7 @@ def test_it_opens_no_gate_and_another_key_does(
     assert desk.effect(first).plan_position == at, "and never goes back"
 
 
-def test_permission_that_lapsed_is_not_asked_for_by_the_request_that_it_was_for(desk: Desk) -> None:
+def test_permission_that_expired_unused_is_not_requested_by_its_own_request(desk: Desk) -> None:
     desk.agent.session("s-1")
     gate = desk.gate(plan(desk, "K1"))
     desk.answer(gate, "reviewer")

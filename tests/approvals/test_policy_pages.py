@@ -291,7 +291,7 @@ def test_a_rule_that_asks_people_who_are_not_there_is_told(desk: Desk) -> None:
     assert "requests will expire" in page(desk, "policies")
 
 
-def test_the_rail_marks_one_room(desk: Desk) -> None:
+def test_the_rail_marks_one_app(desk: Desk) -> None:
     for door, name in (
         ("policies", "Policies"),
         ("exemptions", "Policies"),

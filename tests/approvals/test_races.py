@@ -175,7 +175,7 @@ def test_deny_against_approve_one_of_them_is_the_ruling(desk: Desk) -> None:
         )
 
 
-def test_of_sixty_four_processes_that_use_one_leave_one_may_act(desk: Desk) -> None:
+def test_of_sixty_four_processes_that_use_one_permission_one_may_act(desk: Desk) -> None:
     effect, gate = approved(desk, "e")
     answers = together(*(starter(desk, effect, f"p-{number}") for number in range(MANY)))
     assert Counter(answer.status_code for answer in answers) == {200: 1, 409: MANY - 1}
@@ -268,7 +268,7 @@ def test_the_end_of_a_session_against_plans_in_it_leaves_nothing_open(desk: Desk
         ).exists()
 
 
-def test_the_end_of_a_session_against_an_approval_leaves_no_leave(desk: Desk) -> None:
+def test_the_end_of_a_session_against_an_approval_leaves_no_permission(desk: Desk) -> None:
     for round_ in range(ROUNDS):
         session = f"r{round_}"
         desk.agent.session(session)

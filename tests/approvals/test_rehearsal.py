@@ -186,7 +186,7 @@ def test_what_was_planned_before_is_counted_per_thing(
         )
 
 
-def test_the_effect_itself_is_not_counted_when_it_is_judged_again(quiet: Desk) -> None:
+def test_the_effect_itself_is_not_counted_when_it_is_evaluated_again(quiet: Desk) -> None:
     quiet.declare("git.push")
     quiet.rules(
         "name: house\nrules:\n"

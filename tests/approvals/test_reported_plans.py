@@ -56,7 +56,7 @@ def often(desk: Desk, match: str) -> None:
 
 
 def policy_outcome(*keys: str) -> list[str]:
-    """What each effect was judged."""
+    """The policy outcome of each effect."""
     found = dict(Effect.objects.values_list("effect_key", "policy_outcome"))
     return [found[key] for key in keys]
 
@@ -143,7 +143,7 @@ def tell(desk: Desk, *facts: dict[str, Any]) -> None:
 
 
 def stands() -> tuple[str, str, bool]:
-    """What permission the one effect ran under, by which rule it was judged, and whether it is a breach."""
+    """What permission the one effect ran under, by which rule it was evaluated, and whether it is a violation."""
     return Effect.objects.values_list("permission", "policy_rule", "violates").get()
 
 
@@ -186,7 +186,7 @@ def test_of_plans_of_one_effect_the_strictest_judgement_stands_however_they_are_
     ]
 
 
-def test_a_plan_that_is_told_again_is_not_judged_again_by_rules_that_came_since(desk: Desk) -> None:
+def test_a_plan_that_is_reported_again_is_not_evaluated_by_newer_rules(desk: Desk) -> None:
     desk.rules("name: house\nrules:\n  - {id: all, title: All, match: {}, outcome: allow}\n")
     desk.agent.session("s-1")
     tell(desk, at("stage", " 5"), at("live", " 6"), RAN)
@@ -207,7 +207,7 @@ def test_a_plan_that_is_told_again_is_not_judged_again_by_rules_that_came_since(
             assert stands() == ("bypassed", f"house@3/{rule}", True), anew
 
 
-def test_only_plans_that_were_judged_differently_are_compared_with_those_before(desk: Desk) -> None:
+def test_only_plans_with_other_policy_outcomes_are_compared_with_earlier_ones(desk: Desk) -> None:
     desk.rules(PLACES)
     desk.agent.session("s-1")
     tell(

@@ -99,7 +99,7 @@ def test_of_many_that_came_before_the_newest_are_compared(
 
 
 @pytest.mark.parametrize(
-    ("answer", "field_history"),
+    ("answer", "said"),
     [
         ("deny", "denied"),
         ("deny_session", "denied for this session"),

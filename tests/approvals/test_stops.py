@@ -24,9 +24,9 @@ def put(desk: Desk, scope: str, subject: str = "", reason: str = "it deletes too
         return stops.set_stop(desk.project, scope, subject, reason, desk.user("reviewer"))
 
 
-def lift(desk: Desk, hold: Stop) -> bool:
+def lift(desk: Desk, stop_row: Stop) -> bool:
     with transaction.atomic():
-        return stops.lift_stop(hold, "looked into it", desk.user("administrator"))
+        return stops.lift_stop(stop_row, "looked into it", desk.user("administrator"))
 
 
 def asked(desk: Desk, effect_key: str = "e-2") -> Any:
@@ -55,14 +55,14 @@ def subject(desk: Desk, scope: str, effect: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("scope", ["project", "tool", "agent", "session", "effect"])
-def test_a_stop_holds_what_it_covers_until_it_is_lifted(quiet: Desk, scope: str) -> None:
+def test_a_stop_blocks_what_it_covers_until_it_is_lifted(quiet: Desk, scope: str) -> None:
     planned = quiet.plan()
-    hold = put(quiet, scope, subject(quiet, scope, planned))
+    stop_row = put(quiet, scope, subject(quiet, scope, planned))
     assert code(dispatched(quiet, planned)) == (409, "STOPPED")
     if scope != "effect":
         assert code(asked(quiet)) == (409, "STOPPED")
     assert not Attempt.objects.exists()
-    assert lift(quiet, hold)
+    assert lift(quiet, stop_row)
     assert dispatched(quiet, planned).status_code == 200
     assert asked(quiet).status_code == 201
 
@@ -70,7 +70,7 @@ def test_a_stop_holds_what_it_covers_until_it_is_lifted(quiet: Desk, scope: str)
 @pytest.mark.parametrize(
     ("scope", "other"), [("tool", "mail.send"), ("agent", ""), ("session", ""), ("effect", "")]
 )
-def test_a_stop_holds_nothing_else(quiet: Desk, scope: str, other: str) -> None:
+def test_a_stop_blocks_nothing_else(quiet: Desk, scope: str, other: str) -> None:
     planned = quiet.plan()
     away = quiet.agent.session("s-2")
     elsewhere = quiet.agent.plan("e-9", "s-2")
@@ -81,7 +81,7 @@ def test_a_stop_holds_nothing_else(quiet: Desk, scope: str, other: str) -> None:
     assert dispatched(quiet, planned).status_code == 200
 
 
-def test_an_answer_is_never_held(quiet: Desk) -> None:
+def test_an_answer_is_never_stopped(quiet: Desk) -> None:
     planned = quiet.plan()
     assert dispatched(quiet, planned).status_code == 200
     put(quiet, "project")
@@ -90,31 +90,31 @@ def test_an_answer_is_never_held(quiet: Desk) -> None:
     assert quiet.agent.report([fact]).status_code == 200
 
 
-def test_a_repeated_grant_is_held_too(quiet: Desk) -> None:
+def test_a_repeated_grant_is_stopped_too(quiet: Desk) -> None:
     planned = quiet.plan()
     assert dispatched(quiet, planned, key="k").status_code == 200
-    hold = put(quiet, "session", subject(quiet, "session", planned))
+    stop_row = put(quiet, "session", subject(quiet, "session", planned))
     assert code(dispatched(quiet, planned, key="k")) == (409, "STOPPED")
-    lift(quiet, hold)
+    lift(quiet, stop_row)
     assert dispatched(quiet, planned, key="k").status_code == 200
 
 
 def test_people_may_approve_what_is_stopped_and_it_still_waits(desk: Desk) -> None:
     planned = desk.plan()
-    hold = put(desk, "tool", "git.push")
+    stop_row = put(desk, "tool", "git.push")
     desk.answer(desk.gate(planned), "reviewer")
     assert code(dispatched(desk, planned)) == (409, "STOPPED")
-    lift(desk, hold)
+    lift(desk, stop_row)
     assert dispatched(desk, planned).status_code == 200
 
 
-def test_who_stopped_it_and_why_is_in_the_book(quiet: Desk) -> None:
+def test_who_stopped_it_and_why_is_in_the_journal(quiet: Desk) -> None:
     quiet.plan()
-    hold = put(quiet, "tool", "git.push")
-    assert put(quiet, "tool", "git.push").id == hold.id  # again: the same stop
-    lift(quiet, hold)
-    assert not lift(quiet, hold)
-    kinds = list(Entry.objects.filter(subject=hold.id).order_by("position"))
+    stop_row = put(quiet, "tool", "git.push")
+    assert put(quiet, "tool", "git.push").id == stop_row.id  # again: the same stop
+    lift(quiet, stop_row)
+    assert not lift(quiet, stop_row)
+    kinds = list(Entry.objects.filter(subject=stop_row.id).order_by("position"))
     assert [entry.kind for entry in kinds] == ["stop.set", "stop.lifted"]
     assert "it deletes too much" in Body.objects.get(entry=kinds[0]).text
     assert "deletes" not in kinds[0].facts

@@ -1,4 +1,4 @@
-"""No token rules, revokes, holds or changes policy: every route of both URL tables is tried with
+"""No token rules, revokes, stops or changes policy: every route of both URL tables is tried with
 one.
 
 The routes are read from the tables themselves, so a door that is added tomorrow is tried tomorrow.
@@ -35,7 +35,7 @@ VERBS: Final = (
         "ruling",
         "revoke",
         "extend",
-        "hold",
+        "stop",
         "lift",
         "confirm",
     ),
@@ -88,7 +88,7 @@ def test_the_tables_were_read() -> None:
 
 
 @pytest.mark.parametrize("method", ["get", "post", "put", "patch", "delete"])
-def test_a_token_opens_no_door_of_people(desk: Desk, method: str) -> None:
+def test_a_token_opens_no_page_of_people(desk: Desk, method: str) -> None:
     gate = desk.gate(desk.plan())
     desk.person("reviewer")
     before = rows()
@@ -110,7 +110,7 @@ def test_a_token_opens_no_door_of_people(desk: Desk, method: str) -> None:
     assert rows() == before
 
 
-def test_an_agents_gate_has_no_door_that_rules_it(desk: Desk) -> None:
+def test_an_agents_gate_has_no_endpoint_that_rules_it(desk: Desk) -> None:
     gate = desk.gate(desk.plan())
     before = rows()
     said = {

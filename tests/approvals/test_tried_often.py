@@ -62,11 +62,11 @@ def test_a_plan_that_comes_late_shows_which_of_them_ran_while_its_tool_was_stopp
 ) -> None:
     desk.person("operator", "operator")
     desk.agent.report(dispatched(1))
-    hold = stops.set_stop(
+    stop_row = stops.set_stop(
         desk.project, "tool", "git.push", "stop all pushes", desk.user("operator")
     )
     desk.agent.report(dispatched(2))
-    stops.lift_stop(hold, "they may go on", desk.user("operator"))
+    stops.lift_stop(stop_row, "they may go on", desk.user("operator"))
     desk.agent.report(dispatched(3, 4))
     desk.agent.report([PLAN])
     assert Effect.objects.get().violates

@@ -14,7 +14,7 @@ WEB: dict[str, Any] = {"repository": "web", "ref": "main", "environment": "stagi
 
 
 @pytest.mark.parametrize(
-    ("denied", "asked", "denied"),
+    ("denied", "asked", "refused"),
     [
         (WEB, WEB, True),
         (WEB, None, True),

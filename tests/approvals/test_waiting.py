@@ -155,13 +155,13 @@ def test_many_gates_in_one_request_and_the_first_news_ends_it(
     assert answer.json()["gates"][77]["message"] == "for a good reason"
 
 
-def test_a_hold_set_while_waiting_is_heard(
+def test_a_stop_set_while_waiting_is_heard(
     people: People, agent: Callable[[], httpx.Client]
 ) -> None:
     (gate,) = people.open()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(waits, agent(), gate)
-        people.do("hold", people.do("session_of", gate))
+        people.do("stop", people.do("session_of", gate))
         took_s, answer = waiting.result()
     assert took_s < WOKEN_WITHIN_S
     assert answer.json()["stopped"] is True

@@ -1,4 +1,4 @@
-"""What was reported although a stop covered it is told once as a breach; nothing else is, in any
+"""What was reported although a stop covered it is told once as a violation; nothing else is, in any
 order of the facts."""
 
 from collections.abc import Callable, Iterator
@@ -36,9 +36,9 @@ def stop(desk: Desk, scope: str = "project", subject: str = "") -> Stop:
         return stops.set_stop(desk.project, scope, subject, "it loops", desk.user("reviewer"))
 
 
-def lift(desk: Desk, hold: Stop) -> None:
+def lift(desk: Desk, stop_row: Stop) -> None:
     with transaction.atomic():
-        assert stops.lift_stop(hold, "it was me", desk.user("reviewer"))
+        assert stops.lift_stop(stop_row, "it was me", desk.user("reviewer"))
 
 
 def fact(kind: str, effect_key: str = "e-1", **fields: Any) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def test_it_is_told_once_and_shown_wherever_violations_are(quiet: Desk) -> None:
     assert "Executed without approval" not in inbox
 
 
-def test_what_had_permission_and_was_refused_as_held_is_said_on_its_permalink(desk: Desk) -> None:
+def test_what_had_permission_and_was_stopped_is_shown_on_its_permalink(desk: Desk) -> None:
     planned = desk.plan()
     gate = desk.gate(planned)
     desk.answer(gate, "reviewer")
@@ -118,7 +118,7 @@ def test_what_had_permission_and_was_refused_as_held_is_said_on_its_permalink(de
     assert SAID in Reviewer(desk).page(url_of(gate))
 
 
-def test_without_permission_and_while_on_hold_are_both_told(desk: Desk) -> None:
+def test_without_permission_and_while_stopped_are_both_shown(desk: Desk) -> None:
     planned = desk.plan()
     stop(desk)
     report(desk.agent, fact("dispatched"))
@@ -159,11 +159,13 @@ def test_another_attempt_of_what_was_dispatched_before_is_one(quiet: Desk) -> No
 
 def test_agents_clocks_acquit_nobody_and_accuse_nobody(quiet: Desk) -> None:
     quiet.agent.session()
-    hold = stop(quiet)
-    report(quiet.agent, fact("dispatched", "backdated", occurred_us=hold.set_at_us - 3_600_000_000))
+    stop_row = stop(quiet)
+    report(
+        quiet.agent, fact("dispatched", "backdated", occurred_us=stop_row.set_at_us - 3_600_000_000)
+    )
     assert violations() == ["backdated"]
-    lift(quiet, hold)
-    report(quiet.agent, fact("dispatched", "admitted", occurred_us=hold.set_at_us + 1))
+    lift(quiet, stop_row)
+    report(quiet.agent, fact("dispatched", "admitted", occurred_us=stop_row.set_at_us + 1))
     assert violations() == ["backdated"]
 
 
@@ -210,7 +212,7 @@ SPANS: Final = [
 def test_in_every_order_it_is_a_violation_if_the_attempt_was_first_heard_of_meanwhile(
     quiet: Desk, order: tuple[str, ...], scope: str
 ) -> None:
-    """The tool is only known once the plan is heard: what it tells is then held against the stops
+    """The tool is only known once the plan is heard: what it tells is then compared with the stops
     of that moment."""
     expected = []
     for put, lifted in SPANS:
@@ -218,17 +220,17 @@ def test_in_every_order_it_is_a_violation_if_the_attempt_was_first_heard_of_mean
         session = quiet.agent.session(f"s-{key}")
         tool = f"tool-{key}"
         subject = {"tool": tool, "session": session["id"].replace("-", ""), "project": ""}[scope]
-        hold = None
+        stop_row = None
         for number, kind in enumerate(order):
             if number == put:
-                hold = stop(quiet, scope, subject)
-            if number == lifted and hold is not None:
-                lift(quiet, hold)
-                hold = None
+                stop_row = stop(quiet, scope, subject)
+            if number == lifted and stop_row is not None:
+                lift(quiet, stop_row)
+                stop_row = None
             more = {"tool": tool} if kind == "planned" else {}
             report(quiet.agent, fact(kind, key, session=f"s-{key}", **more))
-        if hold is not None:
-            lift(quiet, hold)
+        if stop_row is not None:
+            lift(quiet, stop_row)
         heard = min(order.index(kind) for kind in ("dispatched", "acknowledged"))
         if put <= heard < lifted:
             expected.append(key)
@@ -245,28 +247,28 @@ def test_one_batch_in_any_order_is_told_alike(quiet: Desk, order: tuple[str, ...
     assert violations() == ["e-1"]
 
 
-@pytest.mark.parametrize("held", ["planner", "reporter", "neither"])
+@pytest.mark.parametrize("stopped", ["planner", "reporter", "neither"])
 @pytest.mark.parametrize("plan_first", [True, False])
 def test_a_stopped_agent_is_neither_to_plan_nor_to_do(
-    quiet: Desk, beside: Callable[..., Caller], held: str, plan_first: bool
+    quiet: Desk, beside: Callable[..., Caller], stopped: str, plan_first: bool
 ) -> None:
     second = beside()
     agent_ids = {agent.name: agent.id for agent in quiet.project.agents.all()}
     named = {"planner": agent_ids["deploy-7"], "reporter": agent_ids["second"]}
-    if held in named:
-        stop(quiet, "agent", named[held].hex)
+    if stopped in named:
+        stop(quiet, "agent", named[stopped].hex)
     said = [(quiet.agent, fact("planned")), (second, fact("dispatched"))]
     for caller, one in said if plan_first else reversed(said):
         report(caller, one)
-    assert violations() == ([] if held == "neither" else ["e-1"])
+    assert violations() == ([] if stopped == "neither" else ["e-1"])
 
 
 def test_a_command_that_plans_what_was_reported_tells_its_tool(quiet: Desk) -> None:
     quiet.agent.session()
-    hold = stop(quiet, "tool", "git.push")
+    stop_row = stop(quiet, "tool", "git.push")
     report(quiet.agent, fact("failed"))
     assert violations() == []  # nobody knows yet with which tool
-    lift(quiet, hold)
+    lift(quiet, stop_row)
     planned = quiet.plan()
     assert (violations(), planned["state"]) == (["e-1"], "failed")
 

@@ -40,7 +40,7 @@ def approve(url: str, gate: str, password: str) -> None:
         send("/sign-in/", username="admin", password=password)
         page, found = fields(f"/approvals/{gate}/")
         assert "refs/heads/main" in page
-        answer = browser.post(f"/approvals/{gate}/answer/", data=found | {"answer": "approve"})
+        answer = browser.post(f"/approvals/{gate}/vote/", data=found | {"answer": "approve"})
         confirm = answer.headers["Location"]
         code = re.search(r"Type <code>(\w+)</code>", fields(confirm)[0])
         assert code, "a push to production takes the code of the intent"

@@ -169,7 +169,7 @@ def test_no_interleaving_of_three_writers_loses_an_update(house: House) -> None:
     assert figures["read/write, session file"]["lost"] == 84
 
 
-def test_what_the_house_writes_beside_the_actors_is_waited_for(house: House) -> None:
+def test_what_the_installation_writes_besides_the_actors_is_waited_for(house: House) -> None:
     """It is no step of an order: the actors' connections met it as often as not when they waited
     for nobody."""
     tasks = interleavings.Tasks(Api(house.port, house.token, {}), "beside")

@@ -1,4 +1,4 @@
-"""Who is told of gates and breaches, when and in which words."""
+"""Who is told of gates and violations, when and in which words."""
 
 import hashlib
 import hmac
@@ -281,7 +281,7 @@ def test_many_that_nobody_asked_to_hear_of_do_not_stand_before_one_that_somebody
 @pytest.mark.parametrize(
     ("person", "role", "told"), [("reviewer", "reviewer", 0), ("viewer", "viewer", 1)]
 )
-def test_only_a_look_of_somebody_who_may_rule_counts(
+def test_only_a_view_by_somebody_who_may_rule_counts(
     desk: Desk, hears: Callable[..., NotificationChannel], person: str, role: str, told: int
 ) -> None:
     hears()

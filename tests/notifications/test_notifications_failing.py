@@ -1,4 +1,4 @@
-"""What becomes of a notice when something fails, is killed or is done twice, and which channels
+"""What becomes of a notification when something fails, is killed or is done twice, and which channels
 there can be."""
 
 import io
@@ -39,8 +39,8 @@ def test_a_failure_is_kept_tried_again_and_takes_no_gate_with_it(
         now_us() / US, tick=False
     ):  # its thirty seconds are those between the ticks
         assert tick() == 0
-        notice = Notification.objects.get()
-        assert (notice.state, notice.tries, notice.last_error) == (
+        notification = Notification.objects.get()
+        assert (notification.state, notification.tries, notification.last_error) == (
             "due",
             1,
             "hooks.example.org answered 500.",
@@ -67,9 +67,9 @@ def test_a_notification_that_never_arrives_is_given_up_and_says_so(
     desk.answer(risky(desk, "high"), "reviewer", "deny")
     for hour in range(notifications.MAX_DELIVERY_TRIES + 5):
         tick(3_700 * hour)
-    notice = Notification.objects.get()
-    assert (notice.state, notice.tries) == ("failed", notifications.MAX_DELIVERY_TRIES)
-    assert "no public address" in notice.last_error
+    notification = Notification.objects.get()
+    assert (notification.state, notification.tries) == ("failed", notifications.MAX_DELIVERY_TRIES)
+    assert "no public address" in notification.last_error
 
 
 def test_a_broken_channel_does_not_silence_the_others(

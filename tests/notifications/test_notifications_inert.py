@@ -1,5 +1,5 @@
 """No mail or chat program makes a link, an address or markup of an agent's words, in any kind of
-notice (S32)."""
+notification (S32)."""
 
 import re
 from typing import Any, Final

@@ -58,9 +58,9 @@ def standing(name, owner, function, after):
     if point == name:
         setattr(owner, function, half)
 
-standing("the first of two notices is not written", notifications, "_write_notification", False)
-standing("only the first of two notices is written", notifications, "_write_notification", True)
-standing("the notices are written, the outbox does not know", outbox, "_update", False)
+standing("the first of two notifications is not written", notifications, "_write_notification", False)
+standing("only the first of two notifications is written", notifications, "_write_notification", True)
+standing("the notifications are written, the outbox does not know", outbox, "_update", False)
 standing("the outbox knows", outbox, "_update", True)
 standing("nothing is claimed", notifications, "_claim_notification", False)
 standing("it is claimed", notifications, "_claim_notification", True)
@@ -159,7 +159,7 @@ class Place:
         )
 
     def rows(self, gate: str) -> tuple[list[list[str]], int]:
-        """What is stored of a gate's notices, and how much of it the outbox still holds."""
+        """What is stored of a gate's notifications, and how much of it the outbox still holds."""
         found, waiting = json.loads(self.server.run(ROWS.format(gate=gate)))
         return found, waiting
 
@@ -190,9 +190,9 @@ def place(live_server_process: Server, tmp_path_factory: pytest.TempPathFactory)
 
 # Where it is killed, and how often the first receiver has heard of it by then.
 POINTS = [
-    ("the first of two notices is not written", 0),
-    ("only the first of two notices is written", 0),
-    ("the notices are written, the outbox does not know", 0),
+    ("the first of two notifications is not written", 0),
+    ("only the first of two notifications is written", 0),
+    ("the notifications are written, the outbox does not know", 0),
     ("the outbox knows", 0),
     ("nothing is claimed", 0),
     ("it is claimed", 0),
@@ -254,7 +254,7 @@ def test_what_is_stuck_is_told_once_though_the_sweep_and_then_the_telling_are_ki
     session = place.agent.session(new_key())["id"]
     for point in (
         "it is raised, and nobody is to hear of it",
-        "only the first of two notices is written",
+        "only the first of two notifications is written",
     ):
         killed = place.begin(point, 0, session)
         try:

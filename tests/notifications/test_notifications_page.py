@@ -146,8 +146,8 @@ def test_a_test_goes_the_way_of_every_notification(house: House) -> None:
     channel, client = added(house), house.client("administrator")
     answer = client.post(f"{PAGE}{channel.id}/test/", follow=True)
     assert "Test sent to" in answer.content.decode()
-    notice = Notification.objects.get()
-    assert (notice.topic, notice.state) == ("test", "due")
+    notification = Notification.objects.get()
+    assert (notification.topic, notification.state) == ("test", "due")
 
 
 def test_the_secret_part_of_a_chat_s_address_is_shown_nowhere(house: House) -> None:

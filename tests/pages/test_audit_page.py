@@ -79,7 +79,7 @@ def test_every_entity_is_found_and_grouped(viewer: Client, house: House, book: B
     pass_deadline(book.effects["dispatched"])  # shown as unknown from now on, and grouped so
     for text in (
         "effect | group state",
-        "effect | group judged | distinct(state), p95(took), count",
+        "effect | group policy_outcome | distinct(state), p95(took), count",
         "session | group status",
     ):
         page = page_of(viewer, text).partition("<tbody")[2]

@@ -41,7 +41,7 @@ def carried_out(agent: Caller, effect: dict[str, Any], **answer: Any) -> None:
     agent.acknowledge(effect, **answer)
 
 
-def test_a_chain_holds_parents_children_compensations_and_what_the_book_finds_alike(
+def test_a_chain_holds_parents_children_compensations_and_similar_calls(
     house: House, agent: Caller, viewer: Client
 ) -> None:
     for key in ("s", "t"):

@@ -172,4 +172,4 @@ def test_waiting_and_reviewers_are_compared(house: House, agent: Caller) -> None
     assert line["left"]["waited_us"] == gate.decided_at_us - gate.requested_at_us
     page = house.client("viewer").get(url).text
     assert "granted" in page
-    assert "refused" in page
+    assert "denied" in page

@@ -103,13 +103,13 @@ def test_one_project_needs_no_switcher(house: House) -> None:
 
 
 @pytest.mark.parametrize("role", ["viewer", "administrator"])
-def test_the_rail_shows_the_rooms_of_the_role(house: House, role: str) -> None:
+def test_the_rail_shows_the_apps_of_the_role(house: House, role: str) -> None:
     html = page(house.client(role), "/tools/")
     assert ("People" in html) == (role == "administrator")
     assert re.search(r'href="/tools/"\s+aria-current="page"', html)
 
 
-def test_the_journal_belongs_to_the_room_of_the_audit(house: House) -> None:
+def test_the_journal_belongs_to_search(house: House) -> None:
     rail = (
         page(house.client("viewer"), "/journal/").partition('id="rail"')[2].partition("</nav>")[0]
     )

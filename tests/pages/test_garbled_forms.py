@@ -94,7 +94,7 @@ def ids(desk: Desk) -> dict[str, Any]:
     agent.post(f"/sessions/{effect['session']}/tasks", {"key": "task", "title": "A task"})
     other = agent.session("s-2")
     with transaction.atomic():
-        hold = stops.set_stop(desk.project, "tool", "other.tool", "because", desk.user("reviewer"))
+        stop = stops.set_stop(desk.project, "tool", "other.tool", "because", desk.user("reviewer"))
         ends = now_us() + 10**9
         exemption = exemptions.create_exemption(
             desk.project,
@@ -119,7 +119,7 @@ def ids(desk: Desk) -> dict[str, Any]:
     row = Effect.objects.get(id=effect["id"])
     return {
         "gate": desk.gate(effect).id,
-        "hold": hold.id,
+        "stop": stop.id,
         "exemption": exemption.id,
         "channel": channel.id,
         "policy_set": policy_set.policy_set_id,

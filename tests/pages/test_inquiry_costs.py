@@ -78,7 +78,7 @@ def pages(book: Book) -> list[str]:
     ]
 
 
-def test_queries_are_few_and_do_not_grow_with_the_book(
+def test_queries_are_few_and_do_not_grow_with_the_journal(
     house: House, viewer: Client, agent: Caller, book: Book
 ) -> None:
     viewer.get(

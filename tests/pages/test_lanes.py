@@ -241,9 +241,9 @@ def test_leases_heartbeats_and_what_a_worker_left_stand_beside_the_effects(
     assert [f"epoch {epoch}" in page for epoch in (lease["epoch"], taken["epoch"])] == [True, True]
     assert page.count('class="lease"') == 2
     assert page.count('class="crash"') == 1  # the first was lost
-    assert page.count('class="beat"') >= 1
+    assert page.count('class="heartbeat"') >= 1
     assert "#checkpoint" in page
-    facts = {one["kind"] for one in rows(viewer, opened["id"])["beside"]}
+    facts = {one["kind"] for one in rows(viewer, opened["id"])["session_events"]}
     assert {"lease.acquired", "lease.lost", "checkpoint.written"} <= facts
     said = viewer.get(reverse("session", args=[opened["id"]])).content.decode()
     assert f"w2, epoch {taken['epoch']}" in re.sub(r"<[^>]+>", "", said)
@@ -328,4 +328,4 @@ def test_what_an_agent_reports_in_our_name_is_no_mark(viewer: Client, agent: Cal
     items = [{"id": f"f-{n}", "kind": kind, "session": session} for n, kind in enumerate(forged)]
     assert agent.report(items).json()["accepted"] == len(forged)
     assert Entry.objects.filter(lane="evidence", kind__in=forged).count() == len(forged)
-    assert {one["kind"] for one in rows(viewer, session)["beside"]} == {"session.started"}
+    assert {one["kind"] for one in rows(viewer, session)["session_events"]} == {"session.started"}

@@ -1,4 +1,4 @@
-"""How lanes are drawn: silences, beats, names of marks, ticks, and what gives way where room is
+"""How lanes are drawn: silences, heartbeats, names of marks, ticks, and what gives way where room is
 short."""
 
 import json
@@ -66,7 +66,7 @@ def test_a_minute_of_heartbeats_stands_within_what_is_shown() -> None:
     drawn = draw_timeline(found, str, running=True)
     assert drawn is not None
     lease, *heartbeats = [
-        float(x) for x in re.findall(r'class="(?:lease|beat)" x="([\d.]+)"', drawn.inner)
+        float(x) for x in re.findall(r'class="(?:lease|heartbeat)" x="([\d.]+)"', drawn.inner)
     ]
     present = float(re.findall(r'class="now" x1="([\d.]+)"', drawn.inner)[0])
     assert [lease - 1.5 <= x <= present for x in heartbeats] == [True, True]

@@ -41,7 +41,7 @@ def test_whose_connection_is_lost_lets_the_processor_go_too(
 
 
 @pytest.mark.parametrize(
-    ("processors", "field_history", "number"),
+    ("processors", "said", "number"),
     [(1, 0, 1), (2, 0, 1), (3, 0, 2), (64, 0, 2), (2, 5, 5)],
 )
 def test_searches_leave_a_processor_to_those_who_write(

@@ -1,4 +1,4 @@
-"""The waker of one process: a ruling made beside those who wait rings for them itself, another's it
+"""The gate listener of one process: a ruling made beside those who wait rings for them itself, another's it
 finds in time."""
 
 import sqlite3
@@ -73,7 +73,7 @@ class Between(listener.GateListener):
 
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL tells; nobody looks")
 def test_a_ruling_elsewhere_while_somebody_begins_to_wait_is_heard(desk: Desk) -> None:
-    """It reads how the gate stands, another process rules, the waker looks, and only then does it
+    """It reads how the gate stands, another process rules, the listener checks, and only then does it
     come to wait."""
     gates = [planned(desk, name)[1] for name in ("first", "second")]
     has_read, heard_again = threading.Event(), threading.Event()
