@@ -47,9 +47,9 @@ def _remove_secrets(project: UUID, text: str) -> str:
 
 
 def record_search(
-    project: UUID, actor: str, text: str, *, entity: str, found: int, more: bool
+    project: UUID, actor: str, text: str, *, entity: str, row_count: int, more: bool
 ) -> None:
-    """Record that `actor` ran the query `text` and saw `found` rows or groups.
+    """Record that `actor` ran the query `text` and saw `row_count` rows or groups.
 
     `more` if there were more.
     """
@@ -60,7 +60,7 @@ def record_search(
         actor,
         (text,),
         {"q": text},
-        {"entity": entity, "found": found, "more": more},
+        {"entity": entity, "found": row_count, "more": more},
     )
 
 

@@ -33,7 +33,7 @@ class BatchCounts:
     """Counts of the items of one or more batches."""
 
     created: int = 0
-    known: int = 0
+    already_recorded: int = 0
 
 
 class ImportClient:
@@ -79,7 +79,7 @@ class ImportClient:
                 if status == "created":
                     tally.created += 1
                 elif status == "duplicate":
-                    tally.known += 1
+                    tally.already_recorded += 1
                 elif result.get("retryable") is True:
                     retryable.append((item, result))
                 else:

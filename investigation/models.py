@@ -65,7 +65,7 @@ class Alert(models.Model):
     checks = models.BigIntegerField(default=0)
     failures = models.IntegerField(default=0)  # in a row
     # Positions of rows known to match, 8 bytes each, most recent last.
-    known = models.BinaryField(default=b"")
+    matched_positions = models.BinaryField(default=b"")
     turned_on_at_us = models.BigIntegerField()
     reported_position = models.BigIntegerField(null=True)  # journal entry of the last report
     stopped_at_us = models.BigIntegerField(null=True)

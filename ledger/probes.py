@@ -1,4 +1,4 @@
-"""Probes that agents report: an attempt is found once, often or not."""
+"""Probes that agents report: an attempt was found once, several times or not at all."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -17,7 +17,7 @@ PROBE_RESULTS: Final = ("hit", "miss", "error", "several")
 
 
 def probe_facts(
-    attempt: int, found: str, received_us: int, began_us: int | None, *, live: bool
+    attempt: int, result: str, received_us: int, began_us: int | None, *, live: bool
 ) -> dict[str, Any]:
     """Return a probe's journal facts; `began_us` is by the sender's clock.
 
@@ -26,7 +26,7 @@ def probe_facts(
     report, and missing for a late one.
     """
     since = min(began_us, received_us) if began_us is not None else received_us if live else None
-    values = {"attempt": attempt, "found": found, "began_us": since}
+    values = {"attempt": attempt, "result": result, "began_us": since}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -35,7 +35,7 @@ def record_probe(
     effect: UUID,
     *,
     attempt: int,
-    found: str,
+    result: str,
     external_reference: str,
     began_us: int | None,
     observe: Observe,
@@ -50,7 +50,7 @@ def record_probe(
         sentence = f"Attempt {attempt} was never dispatched. There is nothing to probe."
         return CommandResult(row, 409, Refusal("NOT_DISPATCHED", sentence))
     origin.lane = "evidence"
-    facts = probe_facts(attempt, found, origin.received_us, began_us, live=True)
+    facts = probe_facts(attempt, result, origin.received_us, began_us, live=True)
     draft = origin.draft(
         apply.PROBED,
         facts=permissions.facts_to_json(facts),
@@ -62,7 +62,7 @@ def record_probe(
     if appended.status is AppendStatus.CONFLICT:
         raise RepeatedKey
     if appended.status is AppendStatus.CREATED:
-        values = {"found": found, "external_reference": external_reference}
+        values = {"result": result, "external_reference": external_reference}
         was_open = attempts[attempt].is_open
         commands.apply_fact(
             row,
@@ -71,7 +71,7 @@ def record_probe(
             observe,
         )
         # The attempt had no report, and yet its tool succeeded.
-        if was_open and found == "hit":
+        if was_open and result == "hit":
             circuit_breakers.count_outcome(
                 row, attempts[attempt], went_well=True, now_us=origin.received_us
             )

@@ -32,23 +32,6 @@ BANNED: Final = {"found", "told", "said", "one", "asked", "known", "mine", "here
 REMAINING: Final = {
     line.strip()
     for line in """
-api/schemas/probes.py: found
-approvals/review/card.py: asked
-display/access_log.py: found
-importers/api_client.py: known
-investigation/alerts/alerts.py: known
-investigation/exports/export_writer.py: asked
-investigation/models.py: known
-investigation/query/entity_types.py: known
-investigation/query/fields/types.py: known
-investigation/query/parser/conditions.py: one
-ledger/probes.py: found
-ledger/verdicts/inputs.py: found
-monitoring/stuck/board.py: mine
-monitoring/stuck/board.py: one
-pages/compare/diff.py: one
-pages/effects/data.py: known
-pages/history/data.py: known
 pages/incidents/data.py: one
 """.splitlines()
     if line.strip()

@@ -137,7 +137,7 @@ def _read_effect(
     if isinstance(fields, core.FailFields):
         return envelope.effect_key, {"reason": fields.reason}
     if isinstance(fields, core.OutcomeFields | ReportedProbe):
-        name = "outcome" if isinstance(fields, core.OutcomeFields) else "found"
+        name = "outcome" if isinstance(fields, core.OutcomeFields) else "result"
         reference = fields.external_reference or ""
         return envelope.effect_key, {name: getattr(fields, name), "external_reference": reference}
     return envelope.effect_key, {}

@@ -173,7 +173,7 @@ def _build_entry(item: BatchItem, session_ids: Mapping[str, UUID]) -> Draft:
         if isinstance(fields, ReportedProbe):
             began_us = fields.began_us if fields.began_us is not None else envelope.occurred_us
             facts = probes.probe_facts(
-                envelope.attempt or 1, fields.found, origin.received_us, began_us, live=False
+                envelope.attempt or 1, fields.result, origin.received_us, began_us, live=False
             )
         if "intent_digest" in item.values:
             facts["intent"] = item.values["intent_digest"]

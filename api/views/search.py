@@ -85,7 +85,7 @@ def get_search(call: Call) -> HttpResponse:
         f"agent:{call.token.agent.hex}",
         params["q"],
         entity=body["entity"],
-        found=len(body["groups"]["rows"] if body["groups"] else body["rows"]),
+        row_count=len(body["groups"]["rows"] if body["groups"] else body["rows"]),
         more=body["next"] is not None or bool(body["groups"] and body["groups"]["more"]),
     )
     return build_json_response(200, body)

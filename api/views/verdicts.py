@@ -45,7 +45,7 @@ def probe_effect(
             origin,
             path["effect"],
             attempt=fields.attempt,
-            found=fields.found,
+            result=fields.result,
             external_reference=fields.external_reference or "",
             began_us=fields.began_us,
             observe=gated_commands.classify_observation,

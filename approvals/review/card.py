@@ -83,7 +83,7 @@ class Card:
     changes_known: bool
     radius: tuple[CardLine, ...]  # 3
     undo: tuple[CardLine, ...]  # 4
-    asked: tuple[CardLine, ...]  # 5
+    requirement_lines: tuple[CardLine, ...]  # 5
     claim: str
     risk: str
 
@@ -182,7 +182,7 @@ def build_card(gate: Gate, plan: Mapping[str, Any] | None = None) -> Card:
         changes_known=bool(changed.files or changed.commits) or gate.reversibility == "read",
         radius=_radius_lines(gate, arguments),
         undo=_undo_lines(gate, tool, preconditions),
-        asked=_requirement_lines(gate),
+        requirement_lines=_requirement_lines(gate),
         claim=claim,
         risk=gate.risk,
     )

@@ -371,11 +371,11 @@ class Effects(Attempts):
             # A time of the server's clock before the probe began.
             body["began_us"] = verdict.now_us
         try:
-            body["found"], reference = parse_probe_answer(
+            body["result"], reference = parse_probe_answer(
                 request.probe(request.attempt_info(verdict))
             )
         except Exception as error:
-            body["found"], reference = "error", ""
+            body["result"], reference = "error", ""
             body["detail"] = repr(error)[:1000].encode("utf-8", "replace").decode()
         if reference:
             body["external_reference"] = reference[:300]

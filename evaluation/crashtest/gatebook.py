@@ -147,7 +147,7 @@ class Gatebook:
     def probed(self, step: Step, verdict: Verdict, reference: str | None, began_us: int) -> None:
         body: dict[str, Any] = {
             "attempt": verdict.attempt,
-            "found": "hit" if reference else "miss",
+            "result": "hit" if reference else "miss",
             "began_us": began_us,
             **self._fenced,
         }

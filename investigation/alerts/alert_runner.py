@@ -300,7 +300,7 @@ def _can_only_end(node: Node, entity: Entity) -> bool:
         return False
     if node.name == "since":
         return True
-    kind = entity.known(node.name)
+    kind = entity.find_field(node.name)
     is_time = isinstance(kind.inner if isinstance(kind, MultiValue) else kind, Time)
     ages = [
         value for value in node.values if value.form != "field" and values.is_written_as_age(value)

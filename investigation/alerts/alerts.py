@@ -39,7 +39,7 @@ class AlertStart:
     text: str
     place: int
     at_us: int
-    known: Sequence[int]
+    matched_positions: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class CheckResult:
     place: int
     at_us: int
     entity: str
-    known: Sequence[int]
+    matched_positions: Sequence[int]
     new: Sequence[int] = field(default_factory=list)
     more: bool = False
     pinned: str = ""
@@ -122,7 +122,7 @@ def turn_on_alerts(
         text=start.text,
         place=start.place,
         checked_at_us=start.at_us,
-        known=array("q", start.known).tobytes(),
+        matched_positions=array("q", start.matched_positions).tobytes(),
         turned_on_at_us=start.at_us,
     )
     AlertChannel.objects.bulk_create(
@@ -154,9 +154,9 @@ def store_check(alert: Alert, look: CheckResult) -> bool:
     Return False without reporting if the alert was turned off or another check came first.
     """
     values: dict[str, Any] = {"place": look.place, "checked_at_us": look.at_us, "failures": 0}
-    known_bytes = array("q", look.known).tobytes()
-    if known_bytes != bytes(alert.known):
-        values["known"] = known_bytes
+    known_bytes = array("q", look.matched_positions).tobytes()
+    if known_bytes != bytes(alert.matched_positions):
+        values["matched_positions"] = known_bytes
     if not _unchanged(alert).update(checks=alert.checks + 1, **values):
         return False
     if look.new:
@@ -185,7 +185,7 @@ def restart_alert(alert: Alert, start: AlertStart) -> None:
         place=start.place,
         checked_at_us=start.at_us,
         failures=0,
-        known=array("q", start.known).tobytes(),
+        matched_positions=array("q", start.matched_positions).tobytes(),
     )
 
 
@@ -244,14 +244,14 @@ def _record_alert(
 
 
 def known_positions(alert: Alert) -> "array[int]":
-    """Return the positions of rows known to match, most recent last."""
-    return array("q", bytes(alert.known))
+    """Return the positions of rows matched_positions to match, most recent last."""
+    return array("q", bytes(alert.matched_positions))
 
 
 def merge_known(
     known_before: Iterable[int], of: Collection[int], matching: Sequence[int]
 ) -> list[int]:
-    """Return the known positions after a check of the rows at `of`, of which `matching` match."""
+    """Return the matched positions after a check of the rows at `of`; `matching` of them match."""
     dropped = {*of, *matching}
     kept = [position for position in known_before if position not in dropped]
     return [*kept, *sorted(matching)][-MAX_KNOWN:]

@@ -56,7 +56,7 @@ class ExportPlan:
     late: bool = False  # an index of the query had not reached `position` at the request
 
     @property
-    def asked(self) -> CompiledQuery:
+    def compiled(self) -> CompiledQuery:
         """The parsed query. Raises Fault."""
         return execute.compile_query(self.text, self.project, self.now_us, self.position)
 
@@ -76,7 +76,7 @@ def plan_export(project: Project, text: str, form: str, now_us: int, who: str) -
         now_us,
         who,
     )
-    export.late = bool(late_indexes(export.asked))
+    export.late = bool(late_indexes(export.compiled))
     return export
 
 
@@ -87,7 +87,7 @@ def late_indexes(search: CompiledQuery) -> list[IndexProgress]:
 
 def count_rows(export: ExportPlan) -> int:
     """Count the rows of an export, or its groups."""
-    search = export.asked
+    search = export.compiled
     if search.query.grouping is not None:
         groups = execute.load_results(
             search, result_columns.prepare_rows(search.entity.name)
@@ -103,7 +103,7 @@ def export_pieces(
 
     Raises Fault if an index has not reached the export's position.
     """
-    search = export.asked
+    search = export.compiled
     for index in late_indexes(search):
         raise QueryError(0, 0, f"{index.note} Export again when they are indexed.")
     if export.format == "bundle":

@@ -74,7 +74,11 @@ def plan_member_export(membership: Membership, text: str, form: str) -> ExportPl
 
 def record_export(membership: Membership, wanted: ExportPlan, subject: UUID) -> None:
     """Record the export in the access log: query, format and position."""
-    facts = {"entity": wanted.asked.entity.name, "format": wanted.format, "as_of": wanted.position}
+    facts = {
+        "entity": wanted.compiled.entity.name,
+        "format": wanted.format,
+        "as_of": wanted.position,
+    }
     access_log.record_export(
         membership.project_id,
         ensure_pseudonym(membership.user),
@@ -171,7 +175,7 @@ def _write_export(export: Export) -> bool:
 
 def _wait_for_indexes(export: Export, wanted: ExportPlan) -> None:
     """Update the full-text and duplicate indexes up to the export's position if it needs them."""
-    if export_writer.late_indexes(wanted.asked):
+    if export_writer.late_indexes(wanted.compiled):
         indexer.update_index(upto=export.position, after_step=lambda: _send_heartbeat(export))
 
 

@@ -243,7 +243,7 @@ class EffectRebuilder:
             }
         values = {
             name: entry_facts[name]
-            for name in ("outcome", "reason", "found")
+            for name in ("outcome", "reason", "result")
             if name in entry_facts
         }
         return values | {"external_reference": f"{TEXT_PLACEHOLDER}{entry.position}"}

@@ -88,7 +88,9 @@ def find_distinguishing_values(compiled: CompiledQuery, number: int) -> Distingu
     analysis = DistinguishingValues(
         " ".join(texts), len(inside.times), len(outside.times), inside.more or outside.more, rest
     )
-    named_fields = [compiled.entity.known(node.name) for node in nodes if isinstance(node, Term)]
+    named_fields = [
+        compiled.entity.find_field(node.name) for node in nodes if isinstance(node, Term)
+    ]
     differences: list[Difference] = []
     for name, counted in inside.counted.items():
         piece = compiled.entity.fields[name]

@@ -88,7 +88,9 @@ def named_fields(query: Query) -> list[tuple[Field | None, str, int]]:
             (aggregate.field, aggregate.at + len(aggregate.function) + 1)
             for aggregate in query.grouping.aggregates
         ]
-        fields += [(entity.known(name), name, at) for name, at in [*query.grouping.names, *figures]]
+        fields += [
+            (entity.find_field(name), name, at) for name, at in [*query.grouping.names, *figures]
+        ]
     return fields
 
 
@@ -102,10 +104,10 @@ def _condition_fields(node: Node | None, entity: Entity) -> Iterator[tuple[Field
     elif isinstance(node, Scope):
         yield from _condition_fields(node.condition, ENTITIES[node.entity])
     elif isinstance(node, Term):
-        yield entity.known(node.name), node.name, node.at
+        yield entity.find_field(node.name), node.name, node.at
         for value in node.values:
             if value.form == "field" or node.name == "has":
-                yield entity.known(value.text), value.text, value.at
+                yield entity.find_field(value.text), value.text, value.at
 
 
 def rebuild_matches(

@@ -223,7 +223,7 @@ def _complete_values(
 ) -> tuple[list[Option], str] | None:
     """Return the values of the field `name` and a hint, or None if there is no such field."""
     entity = place.entity
-    known_field = entity.known(name)
+    known_field = entity.find_field(name)
     if name == "is":
         return [Option(flag.name, flag.help) for flag in entity.flags.values()], "A condition."
     if name == "has":
@@ -268,10 +268,10 @@ def _field_options(known_field: Field, entity: Entity, project: Project) -> list
         )
     if known_field.choices:
         return [Option(key, "" if word == key else word) for key, word in known_field.choices]
-    if isinstance(known_field, NamedRow) and known_field.known is not None:
+    if isinstance(known_field, NamedRow) and known_field.candidates is not None:
         return [
             Option(name)
-            for name in known_field.known(project).values_list(known_field.column, flat=True)[
+            for name in known_field.candidates(project).values_list(known_field.column, flat=True)[
                 :_NAME_LIMIT
             ]
         ]

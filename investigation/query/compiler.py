@@ -71,7 +71,7 @@ def top_level_conditions(query: Query) -> tuple[Node, ...]:
 
 def get_field(name: str, entity: Entity, at: int) -> Field:
     """Return the entity's field of that name. Raises Fault with the closest name."""
-    known_field = entity.known(name)
+    known_field = entity.find_field(name)
     if known_field is not None:
         return known_field
     raise QueryError(at, len(name), describe_unknown_field(name, entity))
@@ -87,7 +87,7 @@ def describe_unknown_field(name: str, entity: Entity) -> str:
     entities_with_field = [
         entity_with_field.name
         for entity_with_field in ENTITIES.values()
-        if entity_with_field.known(name) is not None
+        if entity_with_field.find_field(name) is not None
     ]
     hint = f"did you mean “{close[0]}”?" if close else ""
     if entities_with_field and not (close and close[0] != name and not entities_with_field):
@@ -242,7 +242,7 @@ def time_bounds(query: Query, context: CompileContext) -> tuple[int | None, int 
         if node.name in ("since", "until"):
             us = values.parse_time(node.values[0], context.now_us).from_us
             low, high = (us, None) if node.name == "since" else (None, us)
-        elif entity.known(node.name) is entity.fields[entity.time]:
+        elif entity.find_field(node.name) is entity.fields[entity.time]:
             low, high = _parse_interval(node, context)
         since = low if since is None else since if low is None else max(since, low)
         until = high if until is None else until if high is None else min(until, high)

@@ -81,7 +81,7 @@ def _describe_term(term: Term, entity: Entity) -> str:
     time = entity.fields[entity.time]
     if term.name in ("since", "until"):
         return f"{_lower_first(time.label)} is {_describe_moment(term.values[0], term.name)}"
-    field = entity.known(term.name)
+    field = entity.find_field(term.name)
     label = _find_label(term.name, entity)
     if (
         field is not None
@@ -150,7 +150,7 @@ def _describe_sequence(seq: Sequence) -> str:
 
 
 def _find_label(name: str, entity: Entity) -> str:
-    field = entity.known(name)
+    field = entity.find_field(name)
     return f"“{name}”" if field is None else _lower_first(field.label)
 
 

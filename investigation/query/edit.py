@@ -108,13 +108,13 @@ def remove_asof(query: Query) -> str:
 def _is_time(node: Node, time: Field, query: Query) -> bool:
     if not isinstance(node, Term) or any(value.form == "field" for value in node.values):
         return False
-    return node.name in ("since", "until") or ENTITIES[query.entity].known(node.name) is time
+    return node.name in ("since", "until") or ENTITIES[query.entity].find_field(node.name) is time
 
 
 def _is_of(node: Node, field: Field, query: Query) -> bool:
     if not isinstance(node, Term) or node.operator not in ("", "="):
         return False
-    return ENTITIES[query.entity].known(node.name) is field
+    return ENTITIES[query.entity].find_field(node.name) is field
 
 
 def add_condition(query: Query, condition: str) -> str:

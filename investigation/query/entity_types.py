@@ -49,7 +49,7 @@ class Entity:
         """Return the project's rows."""
         return self.rows().filter(project=project.id)
 
-    def known(self, name: str) -> Field | None:
+    def find_field(self, name: str) -> Field | None:
         """Return the field with that name or alias, or None."""
         return self.fields.get(name) or next(
             (known_field for known_field in self.fields.values() if name in known_field.aliases),

@@ -288,7 +288,9 @@ def limit_related_rows(
             continue
         counted, conditions = group_field.rows(compiled.context.project), 0
         for term in compiler.top_level_conditions(compiled.query):
-            condition_field = compiled.entity.known(term.name) if isinstance(term, Term) else None
+            condition_field = (
+                compiled.entity.find_field(term.name) if isinstance(term, Term) else None
+            )
             if (
                 not isinstance(condition_field, MultiValue)
                 or condition_field.rows is None

@@ -70,7 +70,7 @@ def _find_ages(node: Node, entity: Entity, now_us: int) -> Iterator[tuple[int, i
 
 
 def _is_time(name: str, entity: Entity) -> bool:
-    field = entity.known(name)
+    field = entity.find_field(name)
     return isinstance(field.inner if isinstance(field, MultiValue) else field, Time)
 
 

@@ -21,7 +21,7 @@ def reject_people_conditions(query: Query, project: Project) -> None:
         raise QueryError(at, len(name), f"“{name[:60]}” {PEOPLE_SENTENCE}")
     agent_names = {"gatebook", *project.agents.values_list("name", flat=True)}
     for term in _walk_terms(query.condition, entity):
-        known_field = term[1].known(term[0].name)
+        known_field = term[1].find_field(term[0].name)
         for value in term[0].values if isinstance(known_field, Actor) else ():
             if value.prefix or not (value.text in agent_names or value.text.startswith("agent:")):
                 raise QueryError(
@@ -32,11 +32,13 @@ def reject_people_conditions(query: Query, project: Project) -> None:
 def _find_people_names(query: Query, entity: Entity) -> Iterator[tuple[str, int]]:
     """Return the names of fields and flags about people, with their places in the text."""
     for term, term_entity in _walk_terms(query.condition, entity):
-        if _is_people_field(term_entity.known(term.name)):
+        if _is_people_field(term_entity.find_field(term.name)):
             yield term.name, term.at
         for part in term.values:
             value_field = (
-                term_entity.known(part.text) if part.form == "field" or term.name == "has" else None
+                term_entity.find_field(part.text)
+                if part.form == "field" or term.name == "has"
+                else None
             )
             if _is_people_field(value_field) or (
                 term.name == "is" and part.text == "self_approved"
@@ -45,7 +47,7 @@ def _find_people_names(query: Query, entity: Entity) -> Iterator[tuple[str, int]
     if query.grouping is not None:
         figures = [(part.field, part.at) for part in query.grouping.aggregates]
         for name, at in [*query.grouping.names, *figures]:
-            known_field = entity.known(name)
+            known_field = entity.find_field(name)
             if _is_people_field(known_field) or isinstance(known_field, Actor):
                 yield name, at
 

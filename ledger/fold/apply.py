@@ -111,7 +111,7 @@ def fold_fact(
         and bool(effect.planned_mark)
         and fact.values["intent_digest"] != effect.intent_digest
     )
-    found_twice = fact.kind == PROBED and fact.values.get("found") == "several"
+    found_twice = fact.kind == PROBED and fact.values.get("result") == "several"
     contradicts = _contradicts_resolution(effect, fact)
     effect.violates = effect.violates or key_reused or found_twice or contradicts
     handler(effect, attempts, fact, observe)
@@ -385,7 +385,7 @@ def _probed(
     effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, observe: Observe
 ) -> None:
     """Apply a probe: a hit acknowledges the attempt, other results move no mark."""
-    if fact.values.get("found") == "hit":
+    if fact.values.get("result") == "hit":
         values = {"outcome": "ok", "external_reference": fact.values.get("external_reference")}
         _acknowledged(
             effect, attempts, replace(fact, kind="effect.acknowledged", values=values), observe

@@ -219,7 +219,7 @@ def _evaluate_effect(
         resolution=row.resolution,
         resolved_attempt=attempt_of_resolution(row.resolved_mark),
         late_evidence=row.id in facts.late,
-        probe=last_probe.found if last_probe is not None else "",
+        probe=last_probe.result if last_probe is not None else "",
         probed_us=last_probe.began_us if last_probe is not None else None,
         probe_errors=_count_errors(target, attempts, probes),
         is_stopped=_is_stopped(row, facts.stops),
@@ -280,7 +280,7 @@ def _is_absent(
         for attempt in attempts
         if attempt.remote_key == key and attempt.number in unanswered
     ]
-    if last_probe is None or last_probe.found != "miss" or last_probe.began_us is None:
+    if last_probe is None or last_probe.result != "miss" or last_probe.began_us is None:
         return False
     return all(end is not None and last_probe.began_us >= end for end in window_ends)
 
@@ -323,7 +323,7 @@ def _count_errors(
 ) -> int:
     count = 0
     for probe in reversed(_probes_of_key(target, attempts, probes)):
-        if probe.found != "error":
+        if probe.result != "error":
             break
         count += 1
     return count

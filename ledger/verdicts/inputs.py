@@ -34,7 +34,7 @@ class Probe:
     """A reported probe. It began at `began_us` or later; None: unknown."""
 
     attempt: int
-    found: str
+    result: str
     began_us: int | None
     position: int
 
@@ -104,7 +104,7 @@ def load_probes(effects: Sequence[UUID]) -> dict[UUID, list[Probe]]:
     for position, effect, facts in _PROBES.rows(effects=effects):
         values = orjson.loads(facts)
         if effect is not None:
-            probe = Probe(values["attempt"], values["found"], values.get("began_us"), position)
+            probe = Probe(values["attempt"], values["result"], values.get("began_us"), position)
             probes.setdefault(effect, []).append(probe)
     return probes
 

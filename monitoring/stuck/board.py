@@ -149,13 +149,13 @@ def load_board(
     now_us: int,
     *,
     has_stops: bool = True,
-    mine: int | None = None,
+    owner_id: int | None = None,
     only: UUID | None = None,
 ) -> StuckBoard:
     """Load the board of a project as of `now_us`.
 
-    `mine` limits it to the rows of one user, `only` to one session. Five queries for any number of
-    stuck items, six with stops; one more if an agent is silent (S10), one more when the cached
+    `owner_id` limits it to the rows of one user, `only` to one session. Five queries for any
+    number of stuck items, six with stops; one more if an agent is silent (S10), one more when the cached
     limits have expired.
     """
     if project.archive:  # no agent works in an archive
@@ -172,10 +172,10 @@ def load_board(
     episode_by_key = {stuck_episodes.episode_key(row): row for row in episodes}
     for row in sorted(
         _build_rows(stuck_sessions, episodes, now_us),
-        key=lambda one: (one.reason.since_us, str(one.reason.subject)),
+        key=lambda row: (row.reason.since_us, str(row.reason.subject)),
     ):
         _apply_episode(row, episode_by_key.get(row.key))
-        if mine is not None and row.owner_id != mine:
+        if owner_id is not None and row.owner_id != owner_id:
             continue
         is_shown = row.snoozed_until_us is None or row.snoozed_until_us <= now_us
         (board.rows if is_shown else board.snoozed).append(row)

@@ -104,7 +104,7 @@ def add_call_summaries(compared: Iterable[ComparisonLine]) -> None:
     `gist` is None without a readable plan. One query for the rows shown: the plans of two long
     sessions are many megabytes.
     """
-    calls = [line.one.effect for line in compared]
+    calls = [line.call.effect for line in compared]
     heads = dict(
         Effect.objects.filter(id__in=[effect.id for effect in calls])
         .annotate(plan_head=summaries.select_plan_heads())

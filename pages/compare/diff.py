@@ -58,7 +58,7 @@ class ComparisonLine:
         return "≠" if self.differs else "="
 
     @property
-    def one(self) -> Call:
+    def call(self) -> Call:
         """Return the call of the line; the left one if both sessions have it."""
         if self.left is not None:
             return self.left

@@ -133,8 +133,8 @@ def _side_to_json(side: ComparedSession) -> dict[str, Any]:
 def _line_to_json(line: ComparisonLine) -> dict[str, Any]:
     return {
         "sign": line.sign,
-        "tool": line.one.effect.tool,
-        "intent_digest": line.one.effect.intent_digest or None,
+        "tool": line.call.effect.tool,
+        "intent_digest": line.call.effect.intent_digest or None,
         "left": _call_to_json(line.left),
         "right": _call_to_json(line.right),
         "differs": list(line.differs),

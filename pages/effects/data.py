@@ -127,7 +127,7 @@ class EffectEntry:
     erased_at_us: int | None
     erasure_reason: str
     lane: str  # the lane explained in words
-    known: bool  # False for a well-formed kind that this version does not know
+    is_known_kind: bool  # False for a well-formed kind that this version does not know
 
     @property
     def brought(self) -> bool:

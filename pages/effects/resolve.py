@@ -58,7 +58,7 @@ _NOT_HEARD: Final = (
     RESOLVED,
 )
 # Facts of an entry that describe its content.
-_SAID: Final = ("found", "outcome", "reason", "answer", "violation", "refused")
+_SAID: Final = ("result", "outcome", "reason", "answer", "violation", "refused")
 
 
 @dataclass(frozen=True, slots=True)

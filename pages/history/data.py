@@ -48,7 +48,7 @@ class EffectPageThen:
 
     effect: Effect
     state: str
-    known: Headline
+    headline: Headline
     life: list[Stage]
     attempts: list[Attempt]
     attempts_in_all: int
@@ -89,7 +89,9 @@ def load_past_effect_page(
     return EffectPageThen(
         effect=row,
         state=derive_shown_state(row, cut.at_us),
-        known=effect_headline.effect_headline(row, newest_attempts, len(past.attempts), cut.at_us),
+        headline=effect_headline.effect_headline(
+            row, newest_attempts, len(past.attempts), cut.at_us
+        ),
         life=lifecycle.life_stages(row, newest_attempts, cut.at_us),
         attempts=newest_attempts,
         attempts_in_all=len(past.attempts),

@@ -140,17 +140,17 @@ def load_details(
         text=text_at("added_position"), reference_json=references.referenced_object_json()
     )
     things_by_kind: dict[str, list[Any]] = {kind: [] for kind in references.KINDS}
-    for one in members.order_by("added_position"):
+    for member in members.order_by("added_position"):
         thing = (
-            references.model_from_reference_json(one.kind, one.reference_json)
-            if one.reference_json is not None
+            references.model_from_reference_json(member.kind, member.reference_json)
+            if member.reference_json is not None
             else None
         )
-        if thing is not None and one.kind == GATE:
+        if thing is not None and member.kind == GATE:
             thing.status = current_gate_status(thing, now)
         if thing is not None:
-            things_by_kind[one.kind].append(thing)
-        result.members.append(_member_view(one, thing))
+            things_by_kind[member.kind].append(thing)
+        result.members.append(_member_view(member, thing))
     liveness.attach_liveness(things_by_kind[SESSION])
     result.sessions = [thing.id for thing in things_by_kind[SESSION]]
     alone = [

@@ -131,7 +131,7 @@ def _record_search(request: MemberRequest, page: SearchPage, results: SearchResu
         actor,
         page.request.text,
         entity=page.entity,
-        found=results.count,
+        row_count=results.count,
         more=results.more,
     )
 

@@ -35,7 +35,7 @@ def stuck(request: MemberRequest) -> HttpResponse:
         request.membership.project,
         now,
         has_stops=standing.has_stops,
-        mine=request.user.pk if is_mine else None,
+        owner_id=request.user.pk if is_mine else None,
     )
     kept = urlencode(
         {

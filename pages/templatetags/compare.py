@@ -41,7 +41,7 @@ def comparison_cell(line: ComparisonLine, aspect: str) -> SafeString:
     """Return an aspect of a call: once if equal in both sessions, else left and right."""
     tell = _ASPECTS[aspect]
     if line.left is None or line.right is None:
-        return tell(line.one)
+        return tell(line.call)
     if aspect not in line.differs:
         return tell(line.left)
     form = (

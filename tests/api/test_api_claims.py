@@ -74,12 +74,12 @@ def test_no_report_can_pass_for_gatebooks_own_word(agent: Caller) -> None:
     assert agent.report(items).json()["accepted"] == len(forged)
     shown = {fact.entry.event_id: fact for fact in data.load_entry_page(effect).rows}
     for kind in forged:
-        assert (shown[kind].known, shown[kind].violates) == (False, False)
+        assert (shown[kind].is_known_kind, shown[kind].violates) == (False, False)
     agent.report([{**told()[4], "outcome": "error"}])
     (conflict,) = [
         fact for fact in data.load_entry_page(effect).rows if fact.entry.lane == "system"
     ]
-    assert (conflict.entry.kind, conflict.known, conflict.violates) == (
+    assert (conflict.entry.kind, conflict.is_known_kind, conflict.violates) == (
         "integrity.conflict",
         True,
         True,

@@ -68,7 +68,7 @@ BODIES: dict[str, Any] = {
     "/sessions/{session}/handoffs": {"in_progress": ["it"]},
     "/sessions/{session}/facts": {"name": "head", "value": "a", "source": "git"},
     "/decisions/{decision}/conclude": {"status": "done", "outcome": "squashed"},
-    "/effects/{effect}/probe": {"attempt": 1, "found": "miss"},
+    "/effects/{effect}/probe": {"attempt": 1, "result": "miss"},
     "/leases": {"resource": "web@other", "process": "p"},
     "/leases/{lease}/renew": {"epoch": 1},
     "/leases/{lease}/release": {"epoch": 1},

@@ -210,7 +210,7 @@ BASES: dict[str, dict[str, Any]] = {
     "/leases/{lease}/release": {"epoch": 1},
     "/heartbeats": {"heartbeats": [{"lease": str(UUID(int=1)), "epoch": 1}]},
     "/claims": {"process": "p"},
-    "/effects/{effect}/probe": {"attempt": 1, "found": "hit"},
+    "/effects/{effect}/probe": {"attempt": 1, "result": "hit"},
     "/sessions/{session}/tasks": {"key": "t-9"},
     "/tasks/{task}/change": {"state": "running"},
     "/tasks/{task}/done": {},

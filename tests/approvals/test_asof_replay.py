@@ -245,7 +245,9 @@ class Told(Life):
 
     @rule(way=WAYS, found=st.sampled_from(["hit", "miss", "several"]), early=st.booleans())
     def look(self, way: tuple[str, int], found: str, early: bool) -> None:
-        self.report(0, early, {"kind": "effect.probed", "effect_key": self.go(way), "found": found})
+        self.report(
+            0, early, {"kind": "effect.probed", "effect_key": self.go(way), "result": found}
+        )
 
     @rule(way=WAYS, answer=st.sampled_from(["happened", "not_happened", "compensate", "abandoned"]))
     def resolve(self, way: tuple[str, int], answer: str) -> None:

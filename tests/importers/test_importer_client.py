@@ -56,7 +56,7 @@ def test_items_are_posted_as_one_array_with_the_token() -> None:
 
 def test_known_items_are_counted_apart() -> None:
     client, _ = _client(lambda request: _results(request, "duplicate"))
-    assert client.send(ITEMS) == BatchCounts(known=3)
+    assert client.send(ITEMS) == BatchCounts(already_recorded=3)
 
 
 @pytest.mark.parametrize("status", [429, 503])

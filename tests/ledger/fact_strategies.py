@@ -91,7 +91,7 @@ def _fields(kind: str, effect_key: str, *, rich: bool) -> st.SearchStrategy[dict
     if kind == "effect.probed":
         optional_of_look = {"external_reference": st.just("ref-1"), "began_us": st.integers(1, 5)}
         found = st.sampled_from(["hit", "miss", "error", "several"])
-        return st.fixed_dictionaries({"found": found}, optional=optional_of_look)
+        return st.fixed_dictionaries({"result": found}, optional=optional_of_look)
     if kind == "effect.superseded":
         return st.just({})
     always: dict[str, st.SearchStrategy[Any]] = {

@@ -56,7 +56,7 @@ def probe(
 ) -> dict[str, Any]:
     """Report a look and return the answer."""
     answer = agent.post(
-        f"/effects/{effect['id']}/probe", {"attempt": attempt, "found": found, **fields}
+        f"/effects/{effect['id']}/probe", {"attempt": attempt, "result": found, **fields}
     )
     assert answer.status_code == 200, answer.text
     told: dict[str, Any] = answer.json()

@@ -170,13 +170,13 @@ def test_a_trial_that_is_found_to_have_happened_closes_it(at_work: Caller) -> No
     for found in ("error", "miss"):
         assert (
             at_work.post(
-                f"/effects/{trial['id']}/probe", {"attempt": 1, "found": found}
+                f"/effects/{trial['id']}/probe", {"attempt": 1, "result": found}
             ).status_code
             == 200
         )
     assert code(plan(at_work, "second")) == (429, "BREAKER_OPEN")
     assert (
-        at_work.post(f"/effects/{trial['id']}/probe", {"attempt": 1, "found": "hit"}).status_code
+        at_work.post(f"/effects/{trial['id']}/probe", {"attempt": 1, "result": "hit"}).status_code
         == 200
     )
     assert plan(at_work, "second").status_code == 201

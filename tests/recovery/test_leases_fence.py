@@ -364,7 +364,7 @@ def test_a_zombies_probe_is_kept_and_marked_and_its_messages_are_refused(
     zombie: Zombie,
 ) -> None:
     agent, session = zombie.agent, zombie.session
-    look = {"attempt": 1, "found": "miss", "lease_epoch": 1}
+    look = {"attempt": 1, "result": "miss", "lease_epoch": 1}
     assert agent.post(f"/effects/{zombie.begun['id']}/probe", look).status_code == 200
     assert Entry.objects.filter(kind="effect.probed").count() == 1
     assert [(one["given"], one["kept"], one["kind"]) for one in fenced()] == [

@@ -153,11 +153,11 @@ def test_several_of_what_nothing_undoes_is_for_people(worker: Caller) -> None:
 
 def test_a_probe_is_reported_once_however_often_it_is_sent(worker: Caller) -> None:
     effect = dispatched(worker, "git.push.slow")
-    path, body = f"/effects/{effect['id']}/probe", {"attempt": 1, "found": "error"}
+    path, body = f"/effects/{effect['id']}/probe", {"attempt": 1, "result": "error"}
     first, second = (worker.post(path, body, key="look") for _ in range(2))
     assert first.json()["inputs"] == second.json()["inputs"]
     assert Entry.objects.filter(kind="effect.probed").count() == 1
-    assert code(worker.post(path, {"attempt": 1, "found": "miss"}, key="look")) == (
+    assert code(worker.post(path, {"attempt": 1, "result": "miss"}, key="look")) == (
         422,
         "key_reuse",
     )
@@ -166,10 +166,10 @@ def test_a_probe_is_reported_once_however_often_it_is_sent(worker: Caller) -> No
 @pytest.mark.parametrize(
     ("body", "refusal"),
     [
-        ({"attempt": 2, "found": "hit"}, (409, "NOT_DISPATCHED")),
-        ({"attempt": 1, "found": "perhaps"}, (422, "invalid")),
-        ({"found": "hit"}, (422, "invalid")),
-        ({"attempt": 1, "found": "hit", "colour": "red"}, (422, "invalid")),
+        ({"attempt": 2, "result": "hit"}, (409, "NOT_DISPATCHED")),
+        ({"attempt": 1, "result": "perhaps"}, (422, "invalid")),
+        ({"result": "hit"}, (422, "invalid")),
+        ({"attempt": 1, "result": "hit", "colour": "red"}, (422, "invalid")),
     ],
 )
 def test_what_is_no_probe_is_refused(
@@ -184,7 +184,7 @@ def test_another_project_sees_neither_verdict_nor_probe(worker: Caller, stranger
     effect = dispatched(worker, "git.push")
     assert code(stranger.get(f"/effects/{effect['id']}/verdict"))[0] == 404
     assert (
-        code(stranger.post(f"/effects/{effect['id']}/probe", {"attempt": 1, "found": "hit"}))[0]
+        code(stranger.post(f"/effects/{effect['id']}/probe", {"attempt": 1, "result": "hit"}))[0]
         == 404
     )
 
@@ -193,10 +193,10 @@ def _reported(effect: dict[str, Any]) -> list[dict[str, Any]]:
     at = (Attempt.objects.get(effect=effect["id"]).received_us or 0) + 600 * S
     said = {"kind": "effect.probed", "session": "s-1", "effect_key": "e-1"}
     return [
-        {"id": "early", **said, "found": "miss", "began_us": at - S},
-        {"id": "error", **said, "found": "error", "occurred_us": at + S},
-        {"id": "late", **said, "found": "miss", "began_us": at + 2 * S},
-        {"id": "unsaid", **said, "found": "miss"},
+        {"id": "early", **said, "result": "miss", "began_us": at - S},
+        {"id": "error", **said, "result": "error", "occurred_us": at + S},
+        {"id": "late", **said, "result": "miss", "began_us": at + 2 * S},
+        {"id": "unsaid", **said, "result": "miss"},
     ]
 
 
@@ -218,7 +218,7 @@ def test_a_reported_miss_of_which_nobody_says_when_it_began_proves_nothing(worke
     assert row(worker, effect) == ("probe", "21", "PROBED_ABSENT")
     assert (
         worker.report(
-            [{**unsaid, "id": "h", "found": "hit", "external_reference": "r"}]
+            [{**unsaid, "id": "h", "result": "hit", "external_reference": "r"}]
         ).status_code
         == 200
     )

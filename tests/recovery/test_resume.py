@@ -157,7 +157,7 @@ def test_what_nothing_was_begun_after_may_never_have_been_heard_of(
     renamed = agent.plan("one-again", str(session), tool="git.push", arguments={"of": "one"})
     assert renamed["open_effect"] == first["id"]
     for effect in (first, second):
-        done(agent.post(f"/effects/{effect['id']}/probe", {"attempt": 1, "found": "hit"}))
+        done(agent.post(f"/effects/{effect['id']}/probe", {"attempt": 1, "result": "hit"}))
     assert [one["unheard"] for one in resumed(agent, session)["done"]] == [True, True]
     done(agent.post(f"/effects/{renamed['id']}/supersede", {}))
     assert [one["unheard"] for one in resumed(agent, session)["done"]] == [True, True]

@@ -358,7 +358,7 @@ class FakeEndpoints(FakeWorkingState):
         """Record the result of a probe."""
         row = self.effects[effect]
         last = row.attempts[body["attempt"] - 1]
-        last.probe_result, last.probed_us = body["found"], body.get("began_us", 0)
+        last.probe_result, last.probed_us = body["result"], body.get("began_us", 0)
         last.errors = last.errors + 1 if last.probe_result == "error" else 0
         if last.probe_result == "hit":
             last.open = False

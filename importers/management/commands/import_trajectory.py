@@ -140,7 +140,7 @@ class Command(BaseCommand):
             for batch in split_batches(facts):
                 tally = client.send(batch)
                 total.created += tally.created
-                total.known += tally.known
+                total.already_recorded += tally.already_recorded
                 progress.advance(len(batch))
             # Last, because an artifact belongs to an effect that the facts create.
             for payload in payloads:
@@ -158,7 +158,7 @@ class Command(BaseCommand):
             without_result=sum(call.result is None for call in calls),
             refused=sum(call.is_refused for call in calls),
             facts_added=total.created,
-            facts_known=total.known,
+            facts_known=total.already_recorded,
             artifacts=len(payloads),
             artifacts_stored=stored,
             torn=trajectories.torn,

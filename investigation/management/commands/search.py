@@ -46,7 +46,12 @@ class Command(BaseCommand):
             ) from None
         try:
             access_log.record_search(
-                project.id, SYSTEM_SOURCE, options["query"], entity=entity, found=count, more=False
+                project.id,
+                SYSTEM_SOURCE,
+                options["query"],
+                entity=entity,
+                row_count=count,
+                more=False,
             )
         except ProgrammingError as error:  # audit roles cannot write
             if not _withheld(error):

@@ -190,10 +190,10 @@ class Duration(Ordered):
 class NamedRow(Field):
     """A reference to another row by its name, such as an agent, repository or person.
 
-    `known` returns (id, name) of all candidates.
+    `candidates` returns (id, name) of all candidates.
     """
 
-    known: "Callable[[Project], QuerySet[Any, Any]] | None" = None
+    candidates: "Callable[[Project], QuerySet[Any, Any]] | None" = None
     column: str = "name"  # The name column of those rows.
     called: str = ""  # What the rows are, for messages.
     nullable: bool = True
@@ -219,8 +219,8 @@ class NamedRow(Field):
         return row_ids
 
     def _find(self, value: QueryValue, context: CompileContext) -> list[Any]:
-        assert self.known is not None  # noqa: S101 - the registry's own tests make sure
-        rows = self.known(context.project)
+        assert self.candidates is not None  # noqa: S101 - the registry's own tests make sure
+        rows = self.candidates(context.project)
         if value.prefix:
             pairs = rows.filter(**{f"{self.column}__startswith": value.text}).values_list(
                 "pk", self.column

@@ -99,9 +99,9 @@ class ConditionParser(Scanner):
             return self.seq() if named[0] == "seq" else self.scope(named[0])
         if named and after == ":":
             return self.term(named[0])
-        return self.lone()
+        return self.bare_word()
 
-    def lone(self) -> TextWords:
+    def bare_word(self) -> TextWords:
         start = self.at
         word = _BARE_WORD.match(self.text, self.at)
         if word is None or self.sees("OR") or self.sees("AND"):
@@ -121,7 +121,7 @@ class ConditionParser(Scanner):
                 self.space()
                 if self.at == len(self.text):
                     raise QueryError(opened, 1, "The list is not closed. Add “]”.")
-                values.append(self.one(exact=operator == "="))
+                values.append(self.single_value(exact=operator == "="))
                 self.space()
                 if self.take("]"):
                     break
@@ -142,7 +142,7 @@ class ConditionParser(Scanner):
             ranged = self.range()
             if ranged is not None:
                 return Term(name, start, self.at, "", (), *ranged)
-        value = self.one(exact=operator == "=")
+        value = self.single_value(exact=operator == "=")
         return Term(name, start, self.at, operator, (value,))
 
     def range(self) -> tuple[QueryValue | None, QueryValue | None] | None:
@@ -173,9 +173,9 @@ class ConditionParser(Scanner):
         first = QueryValue(text, start, "quoted")
         if self.at == len(self.text) or self.text[self.at] in " )|\n\t":
             return first, None
-        return first, self.one(exact=True)
+        return first, self.single_value(exact=True)
 
-    def one(self, *, exact: bool) -> QueryValue:
+    def single_value(self, *, exact: bool) -> QueryValue:
         start = self.at
         if self.peek('"'):
             text = self.quoted()
@@ -291,4 +291,4 @@ class ConditionParser(Scanner):
         if not self.keyword("within"):
             return Step(kind[0], start, absent)
         self.space()
-        return Step(kind[0], start, absent, self.one(exact=True))
+        return Step(kind[0], start, absent, self.single_value(exact=True))

@@ -245,7 +245,7 @@ EXEMPTION: Final = Entity(
             "Granted by",
             path="granted_by_id",
             shows="granted_by__username",
-            known=project_people,
+            candidates=project_people,
             column="username",
             called="a person",
             facet=True,
