@@ -1,6 +1,6 @@
 # Everything about Gatebook is one of these words. `make` alone explains them.
 .DEFAULT_GOAL := help
-.PHONY: help install demo run test check proxy bench slow evaluate lock format schema clean browser
+.PHONY: help install demo run test check proxy bench slow evaluate lock format schema visual screenshots clean browser
 # The variables of the environment (DATABASE_URL, GATEBOOK_…) reach every program; PORT has a default here.
 export PORT ?= 8000
 # Without its cached modules every start takes seconds longer.
@@ -15,7 +15,7 @@ APPS := config pages importers api investigation monitoring recovery display not
 CODE := manage.py $(APPS) $(wildcard client evaluation) tests
 
 help: ## explain these words
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The embedded PostgreSQL comes with the tools for tests.
 install: .venv/.runtime .venv/.client $(if $(filter embedded:%,$(DATABASE_URL)),.venv/.tests) ## put what Gatebook needs into .venv (quick when it is there already)
@@ -63,6 +63,12 @@ schema: .venv/.tests ## record what the migrations make on SQLite and PostgreSQL
 	@folder=$$(mktemp -d /var/tmp/gatebook-schema-XXXXXX) && chmod 711 $$folder && trap "rm -rf $$folder" EXIT && \
 		GATEBOOK_VAR=$$folder/var DATABASE_URL= $(BIN)/python manage.py record_schema && \
 		GATEBOOK_VAR=$$folder/var DATABASE_URL=embedded:$$folder/postgresql $(BIN)/python manage.py record_schema
+
+visual: .venv/.tests browser ## take pictures of every page into var/visual, about 10 minutes; BEFORE=<git ref> compares their layout with that ref's
+	@$(BIN)/python -m tests.visual $(if $(BEFORE),--before $(BEFORE)) $(ARGS)
+
+screenshots: .venv/.tests browser ## renew docs/screenshots from sample data
+	@$(BIN)/python -m tests.visual.screenshots docs/screenshots
 
 lock: .venv/.tests ## choose the newest versions that pyproject.toml allows and write both lock files
 	$(COMPILE) --upgrade --extra redis --output-file requirements.lock pyproject.toml

@@ -1,0 +1,345 @@
+"""Compare two folders of pictures page by page, by boxes and styles rather than by letters.
+
+Words may change between the two. A longer word may therefore make an inline box wider, move what
+stands behind it on its line, and give a paragraph another line. Everything else is a difference of
+layout: a row that wraps, another gap, another width of a block, a missing element, another colour.
+"""
+
+import base64
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from playwright.sync_api import Page
+
+TOLERANCE_PX = 3.0
+MAX_LEFT_PX = 24.0  # the indent of what starts at the left of its box
+WORDS = "lines"  # the one kind of difference that words alone explain
+BLOCKS = {"block", "flex", "grid", "list-item", "table", "flow-root"}
+ROWS = {"flex", "grid", "table-row"}
+INLINES = {"inline", "inline-block", "inline-flex"}
+STYLES = (
+    *("colour", "background", "top border", "left border", "bottom border"),
+    *("font size", "font weight", "font", "white space"),
+)
+
+Box = dict[str, Any]
+
+
+class Difference(NamedTuple):
+    """One difference: its kind, the element, and what differs."""
+
+    kind: str
+    element: str
+    text: str
+
+
+@dataclass
+class PageDifferences:
+    """What differs on a page at one width."""
+
+    name: str
+    width: int
+    differences: list[Difference] = field(default_factory=list)
+    pixel_share: float | None = None
+
+    @property
+    def is_layout_changed(self) -> bool:
+        return any(difference.kind != WORDS for difference in self.differences)
+
+
+def compare_trees(before: Box, after: Box, tolerance: float = TOLERANCE_PX) -> list[Difference]:
+    """Return what differs between two trees of boxes."""
+    differences: list[Difference] = []
+    _compare_children(before, after, tolerance, differences, is_rigid=True)
+    return differences
+
+
+def _name(box: Box) -> str:
+    classes = "".join(f".{name}" for name in box["class"].split())
+    words = f" “{box['text'][:40]}”" if box["text"] else ""
+    return f"{box['tag']}{classes}{words}"
+
+
+def _read(box: Box) -> str:
+    """Return the words of a box and of what is in it."""
+    return " ".join([box["text"], *(_read(child) for child in box["children"])])
+
+
+def _align(before: list[Box], after: list[Box]) -> Iterator[tuple[Box | None, Box | None]]:
+    """Pair the children of two boxes; what has no pair stands alone."""
+    keys = [[(box["tag"], box["kind"]) for box in boxes] for boxes in (before, after)]
+    matcher = SequenceMatcher(None, keys[0], keys[1], autojunk=False)
+    for tag, low, high, after_low, after_high in matcher.get_opcodes():
+        if tag == "equal":
+            yield from zip(before[low:high], after[after_low:after_high], strict=True)
+        else:
+            yield from ((box, None) for box in before[low:high])
+            yield from ((None, box) for box in after[after_low:after_high])
+
+
+def _compare_children(
+    before: Box, after: Box, tolerance: float, differences: list[Difference], *, is_rigid: bool
+) -> bool:
+    """Add the differences below a pair of boxes; True when one of them changes its height."""
+    explains, previous, heights = False, None, list[int]()
+    is_prose = bool(before["text"] and after["text"])
+    for old, new in _align(before["children"], after["children"]):
+        if old is None or new is None:
+            if not is_prose:
+                box = old or new
+                assert box is not None
+                kind = "removed" if new is None else "added"
+                differences.append(Difference(kind, _name(box), f"in {_name(after)}"))
+            explains, previous = True, None
+            continue
+        _compare_styles((before, after), (old, new), differences)
+        is_child_rigid = (
+            is_rigid
+            and before["display"] in BLOCKS - {"flex", "table"}
+            and before["tag"] != "dl"
+            and old["display"] in BLOCKS
+            and old["tag"] != "legend"  # as wide as its words
+            and not old["float"]
+        )
+        if is_child_rigid or (previous is None and not is_prose and not old["float"]):
+            _compare_indents(before, after, old, new, tolerance, differences)
+        if is_child_rigid:
+            _compare_widths(before, after, old, new, tolerance, differences)
+        if not is_prose and not old["float"]:
+            explains |= _compare_place(
+                (before, after), (old, new), previous, tolerance, differences
+            )
+        count = len(differences)
+        explains |= _compare_heights(old, new, tolerance, differences, is_rigid=is_child_rigid)
+        if differences[count:] and differences[-1][:2] == ("height", _name(new)):
+            heights.append(len(differences) - 1)
+        previous = old, new
+    if before["display"] in ROWS and _read(before) != _read(after):
+        for index in heights:  # stretched to the tallest of their row, which has other words
+            differences[index] = differences[index]._replace(kind=WORDS)
+    return explains
+
+
+def _compare_styles(
+    parents: tuple[Box, Box], boxes: tuple[Box, Box], differences: list[Difference]
+) -> None:
+    """Report styles that differ, except those that the parents of both have too."""
+    inherited = set(_list_style_changes(*parents))
+    changes = [one for one in _list_style_changes(*boxes) if one not in inherited]
+    if changes:
+        differences.append(Difference("style", _name(boxes[1]), ", ".join(changes)))
+
+
+def _list_style_changes(old: Box, new: Box) -> list[str]:
+    pairs = zip(STYLES, old["style"].split("|"), new["style"].split("|"), strict=True)
+    return [f"{name} {was} → {now}" for name, was, now in pairs if was != now]
+
+
+def _compare_indents(
+    before: Box, after: Box, old: Box, new: Box, tolerance: float, differences: list[Difference]
+) -> None:
+    indents = old["x"] - before["x"], new["x"] - after["x"]
+    is_left = old["display"] in BLOCKS or indents[0] <= MAX_LEFT_PX  # else words may centre it
+    if is_left and abs(indents[0] - indents[1]) > tolerance:
+        text = f"indent {indents[0]:.0f} → {indents[1]:.0f}"
+        differences.append(Difference("indent", _name(new), text))
+
+
+def _compare_widths(
+    before: Box, after: Box, old: Box, new: Box, tolerance: float, differences: list[Difference]
+) -> None:
+    is_inherited = abs((new["w"] - old["w"]) - (after["w"] - before["w"])) <= tolerance
+    if abs(old["w"] - new["w"]) > tolerance and not is_inherited:
+        text = f"width {old['w']:.0f} → {new['w']:.0f}"
+        differences.append(Difference("width", _name(new), text))
+
+
+def _compare_place(
+    parents: tuple[Box, Box],
+    boxes: tuple[Box, Box],
+    previous: tuple[Box, Box] | None,
+    tolerance: float,
+    differences: list[Difference],
+) -> bool:
+    """Compare where boxes stand below or beside the boxes before them; True when that differs."""
+    if previous is None:
+        gaps = [box["y"] - parent["y"] for box, parent in zip(boxes, parents, strict=True)]
+        lines = [False, False]
+    else:
+        pairs = list(zip(previous, boxes, strict=True))
+        lines = [_is_beside(last, box) for last, box in pairs]
+        gaps = [
+            box["y"] - last["y"] - (0 if beside else last["h"])
+            for (last, box), beside in zip(pairs, lines, strict=True)
+        ]
+    name = _name(boxes[1])
+    if lines[0] != lines[1]:
+        is_folded = boxes[1]["tag"] in ("td", "th") and boxes[1]["display"] != "table-cell"
+        kind = WORDS if is_folded else "wrap"  # cells of a folded table flow like words
+        text = "moved to a line of its own" if lines[0] else "moved up beside the one before"
+        differences.append(Difference(kind, name, f"{text}, in {_name(parents[1])}"))
+        return True
+    is_centred = lines[0] or boxes[0]["display"] in INLINES
+    if abs(gaps[0] - gaps[1]) > (12 if is_centred else tolerance):
+        text = f"gap above {gaps[0]:.0f} → {gaps[1]:.0f}, in {_name(parents[1])}"
+        differences.append(Difference("gap", name, text))
+        return True
+    return False
+
+
+def _is_beside(last: Box, box: Box) -> bool:
+    overlap = min(last["y"] + last["h"], box["y"] + box["h"]) - max(last["y"], box["y"])
+    return bool(overlap > min(last["h"], box["h"]) / 2)
+
+
+def _compare_heights(
+    old: Box, new: Box, tolerance: float, differences: list[Difference], *, is_rigid: bool
+) -> bool:
+    """Compare a pair of boxes and what is below them; True when the height differs."""
+    count = len(differences)
+    explained = _compare_children(old, new, tolerance, differences, is_rigid=is_rigid)
+    if abs(old["h"] - new["h"]) <= tolerance:
+        return explained and len(differences) > count
+    if not explained:
+        is_prose = all(child["display"] in INLINES for child in new["children"])
+        is_words = new["display"] == "inline" or (is_prose and _read(old) != _read(new))
+        text = f"height {old['h']:.0f} → {new['h']:.0f}"
+        kind = WORDS if is_words else "height"
+        differences.append(Difference(kind, _name(new), text))
+    return True
+
+
+def compare_pages(before: Path, after: Path, name: str, width: int) -> PageDifferences:
+    """Compare the boxes and styles of one page at one width, in both schemes."""
+    result = PageDifferences(name, width)
+    for scheme in ("light", "dark"):
+        file = f"{name}.{width}.{scheme}.json"
+        old, new = (json.loads((folder / file).read_text("utf-8")) for folder in (before, after))
+        differences = compare_trees(old["tree"], new["tree"])
+        if scheme == "dark":
+            differences = [one for one in differences if one.kind == "style"]
+        for difference in differences:
+            if difference not in result.differences:
+                result.differences.append(difference)
+    result.differences += find_overflow(after, name, width)
+    return result
+
+
+def find_overflow(folder: Path, name: str, width: int) -> list[Difference]:
+    """Return a difference when the page scrolls sideways."""
+    page = json.loads((folder / f"{name}.{width}.light.json").read_text("utf-8"))
+    if page["overflow"] <= 0:
+        return []
+    return [Difference("overflow", "page", f"{page['overflow']} px: {', '.join(page['beyond'])}")]
+
+
+def list_names(folder: Path) -> set[tuple[str, int]]:
+    """Return the pages of a folder and their widths."""
+    stems = (path.name.split(".") for path in folder.glob("*.light.json"))
+    return {(name, int(width)) for name, width, *_ in stems}
+
+
+def measure_pixels(page: Page, before: Path, after: Path) -> float:
+    """Return the share of pixels that differ between two pictures of the same width."""
+    images = [
+        "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode()
+        for path in (before, after)
+    ]
+    share: float = page.evaluate(
+        """async ([before, after]) => {
+          const read = async url => {
+            const image = new Image();
+            image.src = url;
+            await image.decode();
+            const canvas = new OffscreenCanvas(image.width, image.height);
+            const context = canvas.getContext("2d");
+            context.drawImage(image, 0, 0);
+            return context.getImageData(0, 0, image.width, image.height);
+          };
+          const [old, now] = [await read(before), await read(after)];
+          const low = new Uint32Array(old.data.buffer), high = new Uint32Array(now.data.buffer);
+          let differing = Math.abs(low.length - high.length);
+          for (let index = 0; index < Math.min(low.length, high.length); index++)
+            if (low[index] !== high[index]) differing++;
+          return differing / Math.max(low.length, high.length);
+        }""",
+        images,
+    )
+    return share
+
+
+def compare_folders(before: Path, after: Path, page: Page | None) -> list[PageDifferences]:
+    """Compare every page that is in `after`; those only in one folder are reported too."""
+    old, new = list_names(before), list_names(after)
+    results = []
+    for name, width in sorted(old | new):
+        if (name, width) not in new or (name, width) not in old:
+            kind = "added" if (name, width) in new else "removed"
+            results.append(PageDifferences(name, width, [Difference(kind, "page", "whole page")]))
+            continue
+        result = compare_pages(before, after, name, width)
+        file = f"{name}.{width}.light.blank.png"
+        if page is not None:
+            result.pixel_share = measure_pixels(page, before / file, after / file)
+        results.append(result)
+    return results
+
+
+def describe_results(results: list[PageDifferences], most: int = 15) -> str:
+    """Return in words what differs on several pages, then what differs on one."""
+    places, lines = defaultdict(list), []
+    for result in results:
+        for difference in dict.fromkeys(result.differences):
+            places[difference].append(f"{result.name}.{result.width}")
+    for difference, names in sorted(places.items(), key=lambda item: -len(item[1])):
+        if len(names) > 3 and difference.kind != WORDS:
+            lines.append(f"{len(names)} pages, such as {names[0]}: {': '.join(difference)}")
+    for result in results:
+        own = [
+            difference
+            for difference in result.differences
+            if len(places[difference]) <= 3 and difference.kind != WORDS
+        ]
+        if own:
+            lines.append(f"\n{result.name} at {result.width} px")
+        lines += [f"  {': '.join(difference)}" for difference in own[:most]]
+        if len(own) > most:
+            lines.append(f"  and {len(own) - most} more")
+    kinds = Counter(one.kind for result in results for one in result.differences)
+    changed = sum(result.is_layout_changed for result in results)
+    lines.append(f"\n{len(results)} pictures, {changed} with another layout; {dict(kinds)}")
+    return "\n".join(lines)
+
+
+def write_report(results: list[PageDifferences], before: Path, after: Path, path: Path) -> None:
+    """Write an HTML page with the pictures beside each other and what differs."""
+    parts = [
+        "<!doctype html><meta charset=utf-8><title>Pictures before and after</title><style>"
+        "body{font:14px system-ui;margin:1rem}img{width:100%;border:1px solid #888}"
+        ".row{display:grid;grid-template-columns:1fr 1fr;gap:1rem;align-items:start}"
+        ".same{color:#777}summary{font-weight:600}code{background:#eee}</style>"
+    ]
+    for result in results:
+        stem = f"{result.name}.{result.width}"
+        state = "" if result.is_layout_changed else " class=same"
+        share = "" if result.pixel_share is None else f", {result.pixel_share:.1%} of pixels"
+        items = "".join(
+            f"<li><b>{one.kind}</b> <code>{escape(one.element)}</code> {escape(one.text)}"
+            for one in result.differences
+        )
+        images = "".join(
+            f"<img loading=lazy alt='{folder.name}' src='{folder.name}/{stem}.{scheme}.png'>"
+            for scheme in ("light", "dark")
+            for folder in (before, after)
+        )
+        parts.append(
+            f"<details><summary{state}>{stem}: {len(result.differences)} differences{share}"
+            f"</summary><ul>{items}</ul><div class=row>{images}</div></details>"
+        )
+    path.write_text("\n".join(parts), encoding="utf-8")
