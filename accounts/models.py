@@ -113,7 +113,7 @@ class Invitation(models.Model):
 class Agent(models.Model):
     """A program with tokens, an owner, a team and a versioned charter.
 
-    Agents of one team may write for each other's sessions (sessions/speakers.py).
+    Agents of one team may write for each other's sessions (sessions/writers.py).
     """
 
     id = models.UUIDField(primary_key=True, default=new_uuid7)

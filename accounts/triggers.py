@@ -7,10 +7,10 @@ recorded.
 
 from db.triggers import TriggerSet
 
-_STAYS = "project_stays_what_it_is"
+_STAYS = "project_kind_never_changes"
 _STAYS_SAYS = f"{_STAYS}: a project is an archive from the first or never"
-_NO_TOKEN = "archive_takes_no_token"  # noqa: S105 - the name of a trigger
-_NO_TOKEN_SAYS = f"{_NO_TOKEN}: an archive holds what bundles brought, and nobody acts there"
+_NO_TOKEN = "archive_has_no_tokens"  # noqa: S105 - the name of a trigger
+_NO_TOKEN_SAYS = f"{_NO_TOKEN}: an archive contains imported bundles only; agents cannot act in it"
 _PROJECT = "accounts_project"
 _TOKEN = "accounts_agenttoken"  # noqa: S105 - the name of a table
 _IS_ARCHIVE = "(SELECT archive FROM {schema}accounts_project WHERE id = NEW.project_id)"

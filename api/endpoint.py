@@ -33,9 +33,9 @@ from db import long_numbers, outages, retry
 from db.clock import now_us
 from journal import entries
 from ledger.store.writer import LostRace
-from sessions import heartbeats, speakers
+from sessions import heartbeats, writers
 from sessions.fencing import LeaseTakenConcurrently
-from sessions.speakers import WriterNotAllowed, WriterStatus
+from sessions.writers import WriterNotAllowed, WriterStatus
 
 log = structlog.get_logger("gatebook.api")
 
@@ -303,9 +303,9 @@ def _refuse_speaker(refused: WriterNotAllowed, replay: Callable[[], Reply | None
         return reply
     entries.append_entries([refused.draft], refused.origin.received_us)
     if refused.standing is WriterStatus.OTHER_AGENT:
-        detail = speakers.OTHER_AGENT_TEXT
+        detail = writers.OTHER_AGENT_TEXT
         return Reply(403, Problem(403, "OTHER_AGENT", detail).as_dict(), kept=False)
-    body = Problem(409, "LEASE_LOST", speakers.HELD_BY_ANOTHER_TEXT).as_dict()
+    body = Problem(409, "LEASE_LOST", writers.HELD_BY_ANOTHER_TEXT).as_dict()
     lease = lease_conflicts.load_fencing_lease(
         refused.origin.project, refused.session, refused.task
     )

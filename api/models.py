@@ -21,13 +21,13 @@ class StoredResponse(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["project", "source", "key"], name="answer_is_given_once_per_key"
+                fields=["project", "source", "key"], name="response_is_stored_once_per_key"
             ),
             models.CheckConstraint(
-                condition=Q(status__gte=200, status__lte=299), name="answer_is_a_success"
+                condition=Q(status__gte=200, status__lte=299), name="response_is_a_success"
             ),
         ]
-        indexes = [models.Index(fields=["created_us"], name="answer_by_age")]
+        indexes = [models.Index(fields=["created_us"], name="response_by_age")]
 
     def __str__(self) -> str:
         return f"{self.status} to {self.key}"

@@ -11,7 +11,7 @@ from api.endpoint import Call
 from api.problems import Problem
 from api.reply import Reply
 from journal import entries
-from sessions import sessions, speakers
+from sessions import sessions, writers
 from sessions.models import Session
 
 
@@ -42,7 +42,7 @@ def check_preconditions(
     NotAllowed.
     """
     if call.session is not None and speaks:
-        speakers.require_writer(origin, call.session, call.kind, task=call.task)
+        writers.require_writer(origin, call.session, call.kind, task=call.task)
     if call.session is not None and (call.fence is not None or call.task is not None):
         fenced = lease_conflicts.check_lease_epoch(origin, call.session, call.kind, call.task)
         if fenced is not None:

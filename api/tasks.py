@@ -3,13 +3,13 @@
 from celery import shared_task
 
 from api import idempotency
-from db import job_heartbeats
+from db import jobs
 from db.clock import now_us
 from sessions import artifacts, heartbeats
 
 
 @shared_task
-@job_heartbeats.record_run("pruning")
+@jobs.record_run("pruning")
 def prune_idempotency_keys() -> int:
     """Delete old stored responses, files of aborted uploads and old heartbeats."""
     return (

@@ -9,13 +9,13 @@ class ApprovalsConfig(AppConfig):
 
     def ready(self) -> None:
         """Register triggers and what the page header shows of approvals."""
-        from accounts import project_status as accounts_project_status
-        from approvals import project_status
+        from accounts import header_counts as accounts_project_status
+        from approvals import pending_counts
         from approvals.triggers import APPROVAL_TRIGGERS
         from db import triggers
 
         triggers.register_triggers(APPROVAL_TRIGGERS)
         accounts_project_status.register_status_columns(
-            waits=project_status.build_pending_gates_subquery,
-            mode=project_status.build_mode_subquery,
+            waits=pending_counts.build_pending_gates_subquery,
+            mode=pending_counts.build_mode_subquery,
         )

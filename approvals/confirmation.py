@@ -22,7 +22,7 @@ from django.shortcuts import render
 
 from accounts.access import MemberRequest
 from accounts.models import Membership
-from approvals.gates.states import PASSWORD_VALID_S, US
+from approvals.gates.statuses import PASSWORD_VALID_S, US
 
 WRONG_CODE: Final = "The code does not match. Type the four characters shown above."
 WRONG_PASSWORD: Final = (

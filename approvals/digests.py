@@ -11,7 +11,7 @@ import rfc8785
 from django.conf import settings
 
 from accounts import git_refs
-from approvals.canonical_json import to_canonical_json
+from approvals.digest_json import to_canonical_json
 from db import long_numbers
 
 

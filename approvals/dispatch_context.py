@@ -10,10 +10,10 @@ from approvals import exemptions
 from approvals.digests import compute_approval_digest
 from approvals.models import Exemption, Gate
 from approvals.plan_context import find_session_denial
-from approvals.policies import inputs, policies
+from approvals.policies import policies, policy_inputs
 from approvals.policies.engine import PolicyDecision, evaluate_rules
-from approvals.policies.inputs import Severity
 from approvals.policies.policies import ActivePolicy, CommandContext, PolicyEvaluation
+from approvals.policies.policy_inputs import Severity
 from approvals.voting import quorum
 from approvals.voting.quorum import ApprovalVote
 from db.clock import now_us
@@ -21,11 +21,11 @@ from ledger import commands
 from ledger import dispatch as ledger_dispatch
 from ledger import stops as ledger_stops
 from ledger.fold import compensation
-from ledger.store.rows import AttemptRow, EffectRow
+from ledger.store.effect_rows import AttemptRow, EffectRow
 from ledger.tools import cache
 from ledger.verdicts import evaluate
 from ledger.verdicts.evaluate import Evaluation
-from sessions import fencing, speakers
+from sessions import fencing, writers
 from sessions.fencing import StaleEpoch
 
 
@@ -97,7 +97,7 @@ def load_dispatch_context(origin: Origin, request: DispatchRequest) -> DispatchC
     Raises LookupError when the project has no such effect, and WriterNotAllowed.
     """
     row, attempts = commands.lock_effect(origin, request.effect)
-    speakers.require_writer(
+    writers.require_writer(
         origin,
         row.session_id,
         "effect.dispatched",
@@ -151,8 +151,8 @@ def load_permission_use(
     is_exempted = row.permission_basis == "exemption"
     plan = None
     if request.arguments is not None and row.permission_basis != "observe":
-        plan = inputs.load_plan_body(row.plan_position)
-    target = inputs.get_target_columns(row)
+        plan = policy_inputs.load_plan_body(row.plan_position)
+    target = policy_inputs.get_target_columns(row)
     denied_gate = None
     if command.has_session_denial:
         action = (row.session_id, row.agent_id, row.tool, row.intent_digest)
@@ -160,7 +160,7 @@ def load_permission_use(
     digest, approvals = "", list[ApprovalVote]()
     if gate is not None:
         bound = (row.session_id, row.agent_id, row.tool, row.intent_digest, target)
-        digest = compute_approval_digest(*bound, inputs.load_on_behalf_of(row.session_id))
+        digest = compute_approval_digest(*bound, policy_inputs.load_on_behalf_of(row.session_id))
         approvals = quorum.load_approvals([gate.id])[gate.id]
     same_call = command.same_call and not is_reuse
     evaluation = _reevaluate_policy(origin, row, command, plan, always=is_exempted or same_call)
@@ -174,7 +174,7 @@ def load_permission_use(
             exemption = _find_exemption(origin, row, evaluation, only)
     severity = None
     if gate is not None and is_asking:
-        severity = inputs.compute_current_severity(gate, row)
+        severity = policy_inputs.compute_current_severity(gate, row)
     return PermissionUse(
         plan, denied_gate, gate, digest, approvals, severity, evaluation, is_valid, exemption
     )
@@ -252,12 +252,12 @@ def _reevaluate_policy(
         return None
     if not always and _is_policy_unchanged(row, policy, command.patterns_version):
         return None
-    plan = inputs.load_plan_body(row.plan_position) if plan is None else plan
-    policy_input = inputs.build_stored_policy_input(row, origin.source, plan)
+    plan = policy_inputs.load_plan_body(row.plan_position) if plan is None else plan
+    policy_input = policy_inputs.build_stored_policy_input(row, origin.source, plan)
     if not plan:  # erased: a missing argument must not let the action pass a rule
         decision = PolicyDecision("deny", "", None, "the plan was erased")
     else:
-        count = inputs.make_stored_plan_counter(row)
+        count = policy_inputs.make_stored_plan_counter(row)
         decision = evaluate_rules(policy.compiled, policy_input, policy.mode, count)
     return PolicyEvaluation(policy, policy_input, decision)
 

@@ -15,7 +15,7 @@ from approvals.dispatch_context import (
     DispatchRequest,
     PermissionUse,
 )
-from approvals.gates.states import STEP_UPS
+from approvals.gates.statuses import STEP_UPS
 from approvals.models import Exemption, Gate
 from approvals.plan_decision import STOPPED_REFUSAL, refuse_stale_lease
 from approvals.policies.engine import Requirement, is_stricter_requirement

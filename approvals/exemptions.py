@@ -27,7 +27,7 @@ from accounts import projects
 from accounts.models import Agent, Membership, Project
 from accounts.origin import Origin
 from accounts.people import ensure_pseudonym, find_recent_password_giver, require_own_password
-from approvals.gates import states
+from approvals.gates import statuses
 from approvals.models import Activation, Exemption, ExemptionVote
 from approvals.policies.engine import ExemptionRequirement, PolicyInput, compile_ref_check
 from approvals.policies.predicates import compile_globs
@@ -87,7 +87,7 @@ def validate_exemption(
             f"Give a reason of {MIN_EXEMPTION_REASON} to {MAX_EXEMPTION_REASON} characters."
         )
     now = now_us()
-    if not now < ends_at_us <= now + states.MAX_DECIDE_WITHIN_S * states.US:
+    if not now < ends_at_us <= now + statuses.MAX_DECIDE_WITHIN_S * statuses.US:
         raise ChangeRefused("Choose an end in the future and within 30 days.")
     if session is not None and session.project_id != project.id:
         raise ChangeRefused("The project has no such session. Choose one of its sessions.")
@@ -241,9 +241,9 @@ def _require_granting_role(project: UUID, user: User) -> None:
 def _require_fresh_proof(step_up: str, password_at_us: int | None, now: int) -> int:
     is_fresh = (
         password_at_us is not None
-        and 0 <= now - password_at_us <= states.PASSWORD_VALID_S * states.US
+        and 0 <= now - password_at_us <= statuses.PASSWORD_VALID_S * statuses.US
     )
-    if step_up != states.STEP_UPS[-1] or password_at_us is None or not is_fresh:
+    if step_up != statuses.STEP_UPS[-1] or password_at_us is None or not is_fresh:
         raise ChangeRefused("Enter the code and your password. A password counts for 5 minutes.")
     return password_at_us
 
@@ -255,7 +255,7 @@ def _create_vote(
         exemption=exemption,
         user=user,
         actor=ensure_pseudonym(user),
-        step_up=states.STEP_UPS[-1],
+        step_up=statuses.STEP_UPS[-1],
         password_at_us=password_at_us,
         position=position,
         voted_at_us=now,
@@ -490,7 +490,7 @@ def _has_interest(risk: str, session: UUID, agent: UUID, retried_effect: UUID | 
     The effect is requested on their behalf, or session or agent are theirs, or they stated that an
     earlier attempt did not happen.
     """
-    if risk == states.RISKS[0]:
+    if risk == statuses.RISKS[0]:
         return Q(pk__in=())
     voter = OuterRef("user")
     own_sessions = Session.objects.filter(Q(on_behalf_of=voter) | Q(owner=voter), id=session)

@@ -36,7 +36,7 @@ from approvals.dispatch_decision import (
 )
 from approvals.gates import deadlines, gates
 from approvals.gates.gates import GateDraft
-from approvals.gates.states import OPEN_STATUSES
+from approvals.gates.statuses import OPEN_STATUSES
 from approvals.models import Gate
 from approvals.plan_context import (
     PermissionContext,
@@ -45,7 +45,7 @@ from approvals.plan_context import (
     load_plan_context,
 )
 from approvals.plan_decision import KEY_REUSED, PlanDecision, decide_plan, find_plan_refusal
-from approvals.policies.inputs import PlanPayload
+from approvals.policies.policy_inputs import PlanPayload
 from approvals.voting import quorum
 from journal.models import Entry
 from ledger import circuit_breakers, commands, permissions, same_calls
@@ -57,10 +57,10 @@ from ledger.fold.apply import Observation
 from ledger.models import Attempt
 from ledger.permissions import Grant, Refusal
 from ledger.states import MOVED_PERMISSIONS
+from ledger.store.effect_rows import EffectRow
 from ledger.store.reader import load_attempts
-from ledger.store.rows import EffectRow
 from ledger.verdicts import evaluate
-from sessions import fencing, heartbeats, speakers
+from sessions import fencing, heartbeats, writers
 from sessions.capacity import PlansThrottled
 
 
@@ -341,7 +341,7 @@ def _write_attempt(
 def supersede_with_gates(origin: Origin, effect: UUID) -> CommandResult:
     """Withdraw an effect that has not happened, and its open gate. Raises LookupError."""
     row, attempts = commands.lock_effect(origin, effect)
-    speakers.require_writer(
+    writers.require_writer(
         origin,
         row.session_id,
         "effect.superseded",

@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from accounts.models import Agent, Project
-from approvals.gates import states
+from approvals.gates import statuses
 from db.ids import new_uuid7
 from ledger.models import Effect
 from ledger.states import REVERSIBILITIES
@@ -74,7 +74,7 @@ class Activation(models.Model):
                 name="project_has_one_policy_in_force",
             ),
             models.CheckConstraint(
-                condition=Q(mode__in=states.POLICY_MODES), name="activation_mode_is_known"
+                condition=Q(mode__in=statuses.POLICY_MODES), name="activation_mode_is_known"
             ),
         ]
 
@@ -121,7 +121,9 @@ class Exemption(models.Model):
             models.CheckConstraint(condition=~Q(tool=""), name="exemption_names_a_tool"),
             models.CheckConstraint(
                 condition=Q(ends_at_us__gt=F("granted_at_us"))
-                & Q(ends_at_us__lte=F("granted_at_us") + states.MAX_DECIDE_WITHIN_S * states.US),
+                & Q(
+                    ends_at_us__lte=F("granted_at_us") + statuses.MAX_DECIDE_WITHIN_S * statuses.US
+                ),
                 name="exemption_ends_within_thirty_days",
             ),
             models.CheckConstraint(
@@ -172,12 +174,12 @@ class ExemptionVote(models.Model):
             # Future effects are unknown, so a grant needs the strongest proof that a rule can
             # require.
             models.CheckConstraint(
-                condition=Q(step_up=states.STEP_UPS[-1]), name="exemption_takes_the_code"
+                condition=Q(step_up=statuses.STEP_UPS[-1]), name="exemption_needs_the_code"
             ),
             models.CheckConstraint(
                 condition=Q(password_at_us__lte=F("voted_at_us"))
-                & Q(password_at_us__gte=F("voted_at_us") - states.PASSWORD_VALID_S * states.US),
-                name="exemption_takes_a_fresh_password",
+                & Q(password_at_us__gte=F("voted_at_us") - statuses.PASSWORD_VALID_S * statuses.US),
+                name="exemption_needs_a_recent_password",
             ),
         ]
 
@@ -248,7 +250,7 @@ class Gate(models.Model):
     version = models.IntegerField(default=1)
     requested_at_us = models.BigIntegerField()
     decide_by_us = models.BigIntegerField()
-    valid_for_s = models.IntegerField(default=states.DEFAULT_VALID_FOR_S)
+    valid_for_s = models.IntegerField(default=statuses.DEFAULT_VALID_FOR_S)
     # When the gate was approved, denied or returned for changes.
     decided_at_us = models.BigIntegerField(null=True)
     permission_until_us = models.BigIntegerField(null=True)
@@ -260,31 +262,31 @@ class Gate(models.Model):
         constraints = [
             models.UniqueConstraint(
                 fields=["effect"],
-                condition=Q(status__in=states.OPEN_STATUSES),
+                condition=Q(status__in=statuses.OPEN_STATUSES),
                 name="effect_has_at_most_one_open_gate",
             ),
             models.CheckConstraint(
-                condition=Q(reason__one_of=states.GATE_END_REASONS), name="gate_reason_is_known"
+                condition=Q(reason__one_of=statuses.GATE_END_REASONS), name="gate_reason_is_known"
             ),
             models.CheckConstraint(
-                condition=Q(risk__one_of=states.RISKS), name="gate_risk_is_known"
+                condition=Q(risk__one_of=statuses.RISKS), name="gate_risk_is_known"
             ),
             models.CheckConstraint(
                 condition=Q(reversibility__one_of=REVERSIBILITIES),
                 name="gate_reversibility_is_known",
             ),
             models.CheckConstraint(
-                condition=Q(step_up__one_of=states.STEP_UPS), name="gate_step_up_is_known"
+                condition=Q(step_up__one_of=statuses.STEP_UPS), name="gate_step_up_is_known"
             ),
             models.CheckConstraint(
                 condition=Q(step_up="typed_digest")
-                | ~(Q(reversibility="irreversible") | Q(risk__one_of=states.HIGH_RISKS)),
-                name="gate_of_what_is_grave_takes_the_code",
+                | ~(Q(reversibility="irreversible") | Q(risk__one_of=statuses.HIGH_RISKS)),
+                name="high_risk_gate_needs_the_code",
             ),
             models.CheckConstraint(
-                condition=Q(reason_of_yes__gte=states.MIN_REASON_CHARS)
+                condition=Q(reason_of_yes__gte=statuses.MIN_REASON_CHARS)
                 | Q(reason_of_yes=0) & ~(Q(reversibility="irreversible") | Q(risk="critical")),
-                name="gate_of_what_is_final_takes_a_reason",
+                name="irreversible_gate_needs_a_reason",
             ),
             models.CheckConstraint(condition=~Q(digest=""), name="gate_binds_a_digest"),
             models.CheckConstraint(
@@ -295,27 +297,28 @@ class Gate(models.Model):
             ),
             models.CheckConstraint(
                 condition=Q(self_approval=False) | Q(risk="low"),
-                name="gate_of_ones_own_is_of_low_risk",
+                name="self_approval_needs_low_risk",
             ),
             models.CheckConstraint(
                 condition=Q(decide_by_us__gt=F("requested_at_us"))
                 & Q(
-                    decide_by_us__lte=F("requested_at_us") + states.MAX_DECIDE_WITHIN_S * states.US
+                    decide_by_us__lte=F("requested_at_us")
+                    + statuses.MAX_DECIDE_WITHIN_S * statuses.US
                 ),
                 name="gate_is_decided_within_thirty_days",
             ),
             models.CheckConstraint(
-                condition=Q(valid_for_s__gte=1, valid_for_s__lte=states.MAX_VALID_FOR_S),
+                condition=Q(valid_for_s__gte=1, valid_for_s__lte=statuses.MAX_VALID_FOR_S),
                 name="gate_permission_lasts_at_most_a_day",
             ),
             models.CheckConstraint(
-                condition=~Q(status__one_of=states.APPROVED_STATUSES)
+                condition=~Q(status__one_of=statuses.APPROVED_STATUSES)
                 | Q(decided_at_us__lte=F("decide_by_us")),
                 name="gate_is_approved_before_its_deadline",
             ),
             models.CheckConstraint(
-                condition=~Q(status__one_of=states.APPROVED_STATUSES)
-                | Q(permission_until_us=F("decided_at_us") + F("valid_for_s") * states.US),
+                condition=~Q(status__one_of=statuses.APPROVED_STATUSES)
+                | Q(permission_until_us=F("decided_at_us") + F("valid_for_s") * statuses.US),
                 name="gate_permission_has_an_end",
             ),
             models.CheckConstraint(
@@ -336,8 +339,8 @@ class Gate(models.Model):
                 name="gate_is_used_once",
             ),
             models.CheckConstraint(
-                condition=Q(status__one_of=states.OPEN_STATUSES, ended_at_us__isnull=True)
-                | Q(status__one_of=states.FINAL_STATUSES, ended_at_us__isnull=False),
+                condition=Q(status__one_of=statuses.OPEN_STATUSES, ended_at_us__isnull=True)
+                | Q(status__one_of=statuses.FINAL_STATUSES, ended_at_us__isnull=False),
                 name="gate_has_ended_or_is_open",
             ),
         ]
@@ -346,7 +349,7 @@ class Gate(models.Model):
             models.Index(
                 fields=["project", "decide_by_us"],
                 name="gate_open",
-                condition=Q(status__in=states.OPEN_STATUSES),
+                condition=Q(status__in=statuses.OPEN_STATUSES),
             ),
             models.Index(
                 fields=["decide_by_us"],
@@ -365,7 +368,7 @@ class Gate(models.Model):
             ),
             models.Index(
                 fields=["session", "digest"],
-                name="gate_denied_for_good",
+                name="gate_denied_session",
                 condition=Q(status="denied_session"),
             ),
             models.Index(
@@ -423,17 +426,18 @@ class Vote(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["gate", "user"], name="person_votes_once_on_a_gate"),
             models.CheckConstraint(
-                condition=Q(own=False) | Q(answer="approve"), name="vote_of_ones_own_is_a_yes"
+                condition=Q(own=False) | Q(answer="approve"),
+                name="vote_on_own_request_is_an_approval",
             ),
             models.CheckConstraint(
-                condition=Q(answer__in=states.VOTE_ANSWERS), name="vote_answer_is_known"
+                condition=Q(answer__in=statuses.VOTE_ANSWERS), name="vote_answer_is_known"
             ),
             models.CheckConstraint(
                 condition=~Q(answer="approve") | Q(view_complete=True),
                 name="approval_saw_everything",
             ),
             models.CheckConstraint(
-                condition=Q(step_up__in=states.STEP_UPS), name="vote_step_up_is_known"
+                condition=Q(step_up__in=statuses.STEP_UPS), name="vote_step_up_is_known"
             ),
             models.CheckConstraint(
                 condition=Q(voted_at_us__gte=F("shown_at_us")), name="vote_follows_what_was_shown"
@@ -445,7 +449,7 @@ class Vote(models.Model):
         indexes = [
             models.Index(fields=["project", "voted_at_us"], name="vote_by_time"),
             models.Index(
-                fields=["project", "gate"], name="vote_of_ones_own", condition=Q(own=True)
+                fields=["project", "gate"], name="vote_on_own_request", condition=Q(own=True)
             ),
         ]
 

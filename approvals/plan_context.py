@@ -9,16 +9,16 @@ from accounts.origin import Origin
 from approvals import exemptions
 from approvals.digests import BOUND_TARGET_COLUMNS, may_be_same_target
 from approvals.models import Exemption, Gate
-from approvals.policies import inputs, policies, rate_counters
+from approvals.policies import policies, policy_inputs, rate_counters
 from approvals.policies.engine import evaluate_rules
-from approvals.policies.inputs import PlanPayload
 from approvals.policies.policies import ActivePolicy, CommandContext, PolicyEvaluation
+from approvals.policies.policy_inputs import PlanPayload
 from db.ids import derive_uuid, new_uuid7
 from ledger import circuit_breakers, commands
 from ledger import stops as ledger_stops
 from ledger.circuit_breakers import CircuitOpen
 from ledger.commands import Plan, PlannedEffect
-from sessions import capacity, fencing, speakers
+from sessions import capacity, fencing, writers
 from sessions.capacity import PlansThrottled
 from sessions.fencing import StaleEpoch
 
@@ -56,7 +56,7 @@ def load_plan_context(origin: Origin, plan: Plan) -> PlanContext:
     identity = derive_uuid(plan.session, plan.effect_key)
     task: UUID | None = plan.values.get("task_id")
     now_us = origin.received_us
-    speakers.require_writer(origin, plan.session, "effect.planned", task=task, effect=identity)
+    writers.require_writer(origin, plan.session, "effect.planned", task=task, effect=identity)
     command = policies.load_command_context(
         origin.project,
         plan.session,
@@ -96,7 +96,7 @@ def load_permission_context(
     asks_permission, row = effect.asks_permission, effect.row
     target, columns = plan.values, {}
     if row is not None and effect.is_repeated and asks_permission:
-        target, repository = inputs.load_current_target(row)
+        target, repository = policy_inputs.load_current_target(row)
         payload = replace(payload, repository=repository)
         names = ("ref_class", "ref_patterns_version")
         columns = {"agent_id": origin.agent} | {name: target[name] for name in names}
@@ -161,9 +161,9 @@ def _evaluate_policy(
     payload: PlanPayload,
 ) -> PolicyEvaluation:
     """Evaluate the rules. They read rates and labels only where a rule needs them."""
-    policy_input = inputs.build_policy_input(
+    policy_input = policy_inputs.build_policy_input(
         origin.project, plan.session, origin.source, plan.tool, target, payload
     )
-    count = inputs.make_plan_counter(origin, plan)
+    count = policy_inputs.make_plan_counter(origin, plan)
     decision = evaluate_rules(policy.compiled, policy_input, policy.mode, count)
     return PolicyEvaluation(policy, policy_input, decision)

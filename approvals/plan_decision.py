@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from approvals.gates.gates import GateDraft
-from approvals.gates.states import PERMISSION_OF_STATUS, US
+from approvals.gates.statuses import PERMISSION_OF_STATUS, US
 from approvals.models import Exemption
 from approvals.plan_context import PermissionContext, PlanContext
 from approvals.policies.engine import Requirement

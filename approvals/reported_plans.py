@@ -6,9 +6,9 @@ from typing import Any
 from uuid import UUID
 
 from accounts.origin import Origin
-from approvals.policies import inputs, rate_counters
-from approvals.policies.inputs import LazySessionLabels, PlanPayload
+from approvals.policies import policy_inputs, rate_counters
 from approvals.policies.policies import ActivePolicy, PolicyEvaluation
+from approvals.policies.policy_inputs import LazySessionLabels, PlanPayload
 from approvals.policies.rate_counters import BatchPlanCounter, EarlierPlans
 from ledger.models import Effect
 
@@ -54,7 +54,7 @@ class ReportedPlanBatch:
     ) -> dict[str, Any]:
         """Return the policy columns of the next reported plan."""
         labels = self._labels.setdefault(session, LazySessionLabels(session))
-        policy_input = inputs.build_policy_input(
+        policy_input = policy_inputs.build_policy_input(
             origin.project, session, origin.source, tool, values, payload, labels
         )
         counted_before = self._counted.get(effect) if self._counted is not None else None

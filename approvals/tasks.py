@@ -4,11 +4,11 @@ from celery import shared_task
 
 from approvals import exemptions
 from approvals.gates import deadlines
-from db import job_heartbeats
+from db import jobs
 
 
 @shared_task
-@job_heartbeats.record_run("gates")
+@jobs.record_run("gates")
 def expire_gates() -> int:
     """Record every passed deadline of gates and exemptions."""
     return deadlines.expire_due_gates() + exemptions.expire_exemptions()

@@ -1,14 +1,14 @@
 """Database triggers of gates, votes, permission, exemptions and stops.
 
 They keep, on both databases and for every writer, what a CHECK constraint cannot express. A gate
-changes status only as in approvals/gates/states.py, and what an approval covers never changes.
+changes status only as in approvals/gates/statuses.py, and what an approval covers never changes.
 People with an interest in the effect cannot approve it, nor can anyone without the required proof
 and reason. Votes never change. Permission by ruling needs an approved gate, and approval a quorum
 of people who may vote now. Only granted permission is used, and denied permission stays denied. A
 stop never changes, except that it is lifted once.
 """
 
-from approvals.gates.states import GATE_TRANSITIONS, OPEN_STATUSES, STEP_UPS
+from approvals.gates.statuses import GATE_TRANSITIONS, OPEN_STATUSES, STEP_UPS
 from approvals.voting.quorum import (
     APPROVAL_COUNTS_SQL,
     CAN_GRANT_SQL,
@@ -178,75 +178,75 @@ _NO_VALID_EXEMPTION = (
 
 # name -> (table, event, condition, message). Conditions use NEW, and OLD where the event has it.
 _TRIGGERS: dict[str, tuple[str, str, str, str]] = {
-    "gate_moves_as_its_life_allows": (
+    "gate_status_follows_its_transitions": (
         "approvals_gate",
         "UPDATE",
         _BAD_MOVE,
-        "a gate moves only along its life",
+        "a gate changes status only as its transitions allow",
     ),
-    "gate_never_changes_what_it_binds": (
+    "gate_terms_never_change": (
         "approvals_gate",
         "UPDATE",
         _BOUND_CHANGED,
-        "what a gate binds is fixed when it opens",
+        "the terms of a gate never change",
     ),
     "gate_that_ended_never_changes": (
         "approvals_gate",
         "UPDATE",
         "OLD.ended_at_us IS NOT NULL",
-        "what ended stays as it is",
+        "a gate that ended never changes",
     ),
-    "gate_opens_pending": (
+    "gate_starts_pending": (
         "approvals_gate",
         "INSERT",
         "NEW.status <> 'pending'",
-        "a gate opens pending",
+        "a gate starts pending",
     ),
     "gate_is_approved_by_its_quorum": (
         "approvals_gate",
         "UPDATE",
         f"NEW.status = 'approved' AND OLD.status <> 'approved' AND {_NO_QUORUM}",
-        "an approval needs as many yeses that count as its quorum",
+        "a gate is approved only by its quorum of valid approvals",
     ),
-    "gate_never_goes": ("approvals_gate", "DELETE", "", "a gate is never deleted"),
-    "vote_is_of_nobody_with_a_part_in_it": (
+    "gate_is_never_deleted": ("approvals_gate", "DELETE", "", "a gate is never deleted"),
+    "approver_is_not_a_party": (
         "approvals_vote",
         "INSERT",
         f"NEW.answer = 'approve' AND {_on_gate(HAS_INTEREST_SQL)}",
-        "requester, session owner and agent owner do not approve",
+        "the requester, session owner and agent owner cannot approve",
     ),
-    "yes_is_of_somebody_who_is_asked": (
+    "approver_is_eligible": (
         "approvals_vote",
         "INSERT",
         f"NEW.answer = 'approve' AND {_on_gate(f'NOT ({IS_REVIEWER_SQL} AND {IS_ASKED_SQL})')}",
-        "only active reviewers whom the gate asks approve",
+        "only eligible active reviewers can approve",
     ),
-    "yes_proves_what_its_gate_asks": (
+    "approval_has_the_required_proof": (
         "approvals_vote",
         "INSERT",
         f"NEW.answer = 'approve' AND {_on_gate(_UNPROVED)}",
-        "a yes comes with the proof and the reason that the gate asks for",
+        "an approval has the proof and reason that its gate requires",
     ),
     "vote_is_on_a_pending_gate_as_shown": (
         "approvals_vote",
         "INSERT",
         _NOT_PENDING,
-        "a vote is on a pending gate, and on what it binds",
+        "a vote is on a pending gate and on its current terms",
     ),
-    "yes_to_ones_own_says_so": (
+    "approval_of_own_request_is_marked": (
         "approvals_vote",
         "INSERT",
         f"NEW.answer = 'approve' AND {_on_gate(_OWN_NOT_FLAGGED)}",
-        "a yes says whether it is to what the voter asked for or owns",
+        "an approval states whether the voter requested or owns the effect",
     ),
-    "vote_is_under_ones_own_password": (
+    "voter_has_own_password": (
         "approvals_vote",
         "INSERT",
         _NOT_OWN_SIGN_IN.replace("__user", "user_id"),
-        "nobody votes under a password that somebody else set",
+        "a voter has chosen their password themselves",
     ),
     "vote_never_changes": ("approvals_vote", "UPDATE", "", "a vote is never changed"),
-    "vote_never_goes": ("approvals_vote", "DELETE", "", "a vote is never deleted"),
+    "vote_is_never_deleted": ("approvals_vote", "DELETE", "", "a vote is never deleted"),
     "permission_by_ruling_has_an_approved_gate": (
         "ledger_effect",
         "UPDATE",
@@ -273,90 +273,90 @@ _TRIGGERS: dict[str, tuple[str, str, str, str]] = {
         "ledger_effect",
         "UPDATE",
         _NEVER_GRANTED,
-        "only permission that was given is used",
+        "only granted permission can be used",
     ),
     "permission_that_was_denied_stays_denied": (
         "ledger_effect",
         "UPDATE",
         "OLD.permission = 'denied' AND NEW.permission IN ('none', 'pending', 'granted')",
-        "what was refused stays so, or ran all the same",
+        "denied permission stays denied, or the effect ran without it",
     ),
     "saved_permission_is_the_previous_one": (
         "ledger_effect",
         "UPDATE",
         "NEW.saved_permission NOT IN ('', OLD.saved_permission, OLD.permission)",
-        "only permission that stands is set aside",
+        "only the current permission can be saved",
     ),
     # AFTER, because an upsert fires BEFORE INSERT triggers also for rows that it then updates.
     "permission_by_ruling_is_reused_by_few_rows": (
         "ledger_attempt",
         "STORED",
         f"{_SECOND_USE} AND {_NOT_APPROVED_AGAIN}",
-        "permission by ruling is for one attempt, and for its replay by rows that do nothing twice",
+        "permission by ruling is for one attempt, and for a replay by verdicts that cannot repeat"
+        " the effect",
     ),
     # An effect cannot be deleted and inserted again with permission.
-    "effect_never_goes": ("ledger_effect", "DELETE", "", "an effect is never deleted"),
-    "attempt_never_goes": ("ledger_attempt", "DELETE", "", "an attempt is never deleted"),
-    "activation_only_ceases": (
+    "effect_is_never_deleted": ("ledger_effect", "DELETE", "", "an effect is never deleted"),
+    "attempt_is_never_deleted": ("ledger_attempt", "DELETE", "", "an attempt is never deleted"),
+    "activation_only_ends": (
         "approvals_activation",
         "UPDATE",
         f"{_ACTIVATED_CHANGED} OR (NEW.is_current AND NOT OLD.is_current)",
-        "what was put in force stays on record; it can only cease to be the current one",
+        "an activation never changes; it can only stop being the current one",
     ),
-    "activation_never_goes": (
+    "activation_is_never_deleted": (
         "approvals_activation",
         "DELETE",
         "",
-        "what was put in force stays on record",
+        "an activation is never deleted",
     ),
-    "exemption_never_changes_what_it_covers": (
+    "exemption_terms_never_change": (
         "approvals_exemption",
         "UPDATE",
         f"{_GRANTED_CHANGED} OR {_EXEMPTION_REVERTED}",
-        "what an exemption covers and when it ends is fixed at the grant; a revocation stands"
-        " and uses only grow",
+        "the terms of an exemption never change; a revocation is final and uses only grow",
     ),
-    "exemption_is_under_ones_own_password": (
+    "exemption_requester_has_own_password": (
         "approvals_exemption",
         "INSERT",
         _NOT_OWN_SIGN_IN.replace("__user", "granted_by_id"),
-        "nobody exempts under a password that somebody else set",
+        "the person has chosen their password themselves",
     ),
-    "exemption_opens_requested": (
+    "exemption_starts_requested": (
         "approvals_exemption",
         "INSERT",
         "NEW.in_force_at_us IS NOT NULL",
-        "an exemption is requested before it counts",
+        "an exemption starts as a request",
     ),
     "exemption_is_granted_by_enough_people": (
         "approvals_exemption",
         "UPDATE",
         _TOO_FEW_GRANT,
-        "an exemption counts once enough operators granted it",
+        "an exemption is granted by its quorum of operators",
     ),
     "exemption_vote_is_of_an_operator": (
         "approvals_exemptionvote",
         "INSERT",
         _NOT_REQUESTED,
-        "only active operators grant what is requested",
+        "only active operators grant a requested exemption",
     ),
-    "exemption_vote_is_under_ones_own_password": (
+    "exemption_voter_has_own_password": (
         "approvals_exemptionvote",
         "INSERT",
         _NOT_OWN_SIGN_IN.replace("__user", "user_id"),
-        "nobody exempts under a password that somebody else set",
+        "the person has chosen their password themselves",
     ),
     "exemption_vote_never_changes": (
         "approvals_exemptionvote",
         "UPDATE",
         "",
-        "who granted it is never changed",
+        "an exemption vote is never changed",
     ),
-    "exemption_vote_never_goes": (
+    "exemption_vote_is_never_deleted": (
         "approvals_exemptionvote",
         "DELETE",
         "",
-        "who granted it is never deleted",
+        "an exemption vote is never deleted",
     ),
     "permission_by_exemption_has_a_valid_one": (
         "ledger_effect",
@@ -371,12 +371,17 @@ _TRIGGERS: dict[str, tuple[str, str, str, str]] = {
         _NO_VALID_EXEMPTION,
         "permission by exemption needs a valid exemption",
     ),
-    "exemption_never_goes": ("approvals_exemption", "DELETE", "", "an exemption is never deleted"),
+    "exemption_is_never_deleted": (
+        "approvals_exemption",
+        "DELETE",
+        "",
+        "an exemption is never deleted",
+    ),
     "stop_is_only_lifted_and_once": (
         "ledger_stop",
         "UPDATE",
         f"{_SET_CHANGED} OR (OLD.lifted_at_us IS NOT NULL AND ({_LIFT_CHANGED}))",
-        "a stop stays as it was set, and as it was lifted",
+        "a stop never changes, except that it is lifted once",
     ),
     "stop_is_never_deleted": ("ledger_stop", "DELETE", "", "a stop is never deleted"),
     "policy_set_never_changes": (
@@ -385,7 +390,7 @@ _TRIGGERS: dict[str, tuple[str, str, str, str]] = {
         "",
         "rules are never changed once loaded",
     ),
-    "policy_set_never_goes": ("approvals_policyset", "DELETE", "", "rules are never deleted"),
+    "policy_set_is_never_deleted": ("approvals_policyset", "DELETE", "", "rules are never deleted"),
 }
 
 

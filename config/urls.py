@@ -18,5 +18,5 @@ urlpatterns = [
 
 handler400 = "accounts.views.errors.bad_request"
 handler403 = "accounts.views.errors.forbidden"
-handler404 = "pages.not_found.not_found"
+handler404 = "pages.not_found.render_not_found"
 handler500 = "accounts.views.errors.server_error"

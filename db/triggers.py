@@ -103,10 +103,10 @@ _SQLITE = {
         f"{table}_never_changes": (table, _refused(table, "UPDATE")) for table in APPEND_ONLY_TABLES
     },
     **{
-        f"{table}_never_goes": (table, _refused(table, "DELETE"))
+        f"{table}_is_never_deleted": (table, _refused(table, "DELETE"))
         for table in ("journal_entry", "journal_erasure")
     },
-    "journal_body_never_goes": (
+    "journal_body_is_never_deleted": (
         "journal_body",
         """BEFORE DELETE ON journal_body
         WHEN NOT EXISTS (SELECT 1 FROM journal_erasure WHERE entry_id = OLD.entry_id) BEGIN

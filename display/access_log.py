@@ -76,7 +76,7 @@ def record_view(
     _record_access(project, "access.viewed", actor, (what, str(number)), facts, facts, of)
 
 
-def record_export(
+def record_export_access(
     project: UUID, actor: str, text: str, facts: dict[str, Any], *, subject: UUID
 ) -> None:
     """Record that `actor` exported the results of `text`; one entry per export."""

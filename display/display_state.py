@@ -23,7 +23,7 @@ __all__ = [
     "problem_conditions",
     "shown_state_conditions",
 ]
-__all__ += ["derive_shown_state", "short_process", "shown_status"]
+__all__ += ["derive_shown_state", "derive_shown_status", "short_process"]
 
 AWAITING: Final = "awaiting"
 UNKNOWN: Final = "unknown"
@@ -69,7 +69,7 @@ def end_not_reported_condition() -> Q:
     return Q(mode="reported", status="running")
 
 
-def shown_status(session: Session) -> str:
+def derive_shown_status(session: Session) -> str:
     """Return the displayed word for a session's status."""
     return (
         END_NOT_REPORTED

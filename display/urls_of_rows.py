@@ -64,7 +64,7 @@ URL_OF_ROW: Final[dict[str, Callable[[Any], str]]] = {
 }
 
 
-def search_url(text: str, **params: str) -> str:
+def build_search_url(text: str, **params: str) -> str:
     """Return the address of the search for the query `text`.
 
     Without a query if it is empty.

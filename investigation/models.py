@@ -293,7 +293,7 @@ class IncidentMember(models.Model):
             models.UniqueConstraint(
                 fields=["incident", "kind", "number"],
                 condition=Q(removed_position__isnull=True),
-                name="incident_member_is_there_once",
+                name="incident_member_is_unique",
             ),
             models.CheckConstraint(
                 condition=Q(kind__one_of=list(MEMBERS)), name="incident_member_kind_is_known"
@@ -362,7 +362,7 @@ class FirstOccurrence(models.Model):
     class Meta:
         constraints = [
             models.CheckConstraint(
-                condition=Q(position__gt=0), name="first_doing_is_of_an_effect_in_the_journal"
+                condition=Q(position__gt=0), name="first_occurrence_is_in_the_journal"
             ),
         ]
 
@@ -383,7 +383,7 @@ class RepeatedOccurrence(models.Model):
     session = models.ForeignKey(
         Session,
         on_delete=models.PROTECT,
-        related_name="repeated_doings",
+        related_name="repeated_occurrences",
         db_index=False,
         db_constraint=False,
     )
@@ -398,14 +398,14 @@ class RepeatedOccurrence(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["position", "sort"], name="doing_is_repeated_once_per_effect"
+                fields=["position", "sort"], name="repeated_occurrence_is_unique"
             ),
             models.CheckConstraint(
                 condition=Q(sort__one_of=SORTS), name="repeated_occurrence_sort_is_known"
             ),
             models.CheckConstraint(
                 condition=Q(nth__gte=1, repeat_position__gte=models.F("reported_position")),
-                name="repeated_doing_is_counted_and_has_another",
+                name="repeated_occurrence_is_counted",
             ),
         ]
         indexes = [

@@ -9,7 +9,7 @@ from django.db.models import Q
 
 from db import raw_sql
 from db.clock import now_us
-from db.job_heartbeats import CLOCK_STEP_US
+from db.jobs import CLOCK_STEP_US
 from db.text import to_column_text
 from journal.models import Outbox
 

@@ -3,7 +3,7 @@
 import structlog
 from celery import shared_task
 
-from db import job_heartbeats
+from db import jobs
 from journal import outbox
 from journal.models import Outbox
 
@@ -24,7 +24,7 @@ outbox.register_sender("integrity", log_for_operator)
 
 
 @shared_task
-@job_heartbeats.record_run("outbox")
+@jobs.record_run("outbox")
 def deliver_outbox() -> int:
     """Send all due rows of the outbox."""
     return outbox.deliver_due()

@@ -10,7 +10,7 @@ class LedgerConfig(AppConfig):
 
     def ready(self) -> None:
         """Register triggers, the stops of the page header, and SQLite's planner statistics."""
-        from accounts import project_status
+        from accounts import header_counts
         from db import triggers
         from db.sqlite import planner_statistics
         from ledger import stops
@@ -19,7 +19,7 @@ class LedgerConfig(AppConfig):
 
         triggers.register_triggers(ATTEMPT_TRIGGERS)
         triggers.register_triggers(ledger_triggers.IMPORTED_EFFECT_TRIGGERS)
-        project_status.register_status_columns(
+        header_counts.register_status_columns(
             has_stops=stops.has_stops, is_stopped=stops.is_project_stopped
         )
         post_migrate.connect(

@@ -13,10 +13,10 @@ from uuid import UUID
 import orjson
 
 from db.ids import new_uuid7
-from db.job_heartbeats import CLOCK_STEP_US
+from db.jobs import CLOCK_STEP_US
 from journal import entries
 from ledger.models import Breaker
-from ledger.store.rows import AttemptRow, EffectRow
+from ledger.store.effect_rows import AttemptRow, EffectRow
 from ledger.tools import cache
 
 US: Final = 1_000_000

@@ -25,12 +25,12 @@ from ledger.fold.apply import Fact, Observe
 from ledger.permissions import Grant, Refusal
 from ledger.states import OPEN_STATES
 from ledger.store import reader, writer
+from ledger.store.effect_rows import AttemptRow, EffectRow, row_columns, vendor_id
 from ledger.store.reader import load_attempts
-from ledger.store.rows import AttemptRow, EffectRow, row_columns, vendor_id
 from ledger.verdicts import evaluate
-from sessions import fencing, heartbeats, speakers
+from sessions import fencing, heartbeats, writers
 from sessions.fencing import StaleEpoch
-from sessions.speakers import WriterStatus
+from sessions.writers import WriterStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,7 +454,7 @@ def find_lost_lease(origin: Origin, row: EffectRow, kind: str, attempt: int) -> 
 
     Raises NotAllowed for the attempt of another agent.
     """
-    standing = speakers.load_writer_status(origin, row.session_id, row.task_id, planning_agent(row))
+    standing = writers.load_writer_status(origin, row.session_id, row.task_id, planning_agent(row))
     stale = fencing.find_outdated_epoch(
         origin.project, row.session_id, origin.lease_epoch, row.task_id
     )
@@ -466,7 +466,7 @@ def find_lost_lease(origin: Origin, row: EffectRow, kind: str, attempt: int) -> 
             if standing is WriterStatus.OTHER_AGENT
             else WriterStatus.LEASE_LOST
         )
-        speakers.reject_writer(
+        writers.reject_writer(
             origin, row.session_id, kind, standing, task=row.task_id, effect=row.id, attempt=attempt
         )
     if stale is None and standing is WriterStatus.LEASE_LOST:

@@ -11,7 +11,7 @@ from ledger.commands import CommandResult
 from ledger.fold import apply
 from ledger.fold.apply import Observe
 from ledger.permissions import Refusal
-from ledger.store.rows import AttemptRow, EffectRow
+from ledger.store.effect_rows import AttemptRow, EffectRow
 from ledger.verdicts import table
 from ledger.verdicts.evaluate import Evaluation
 

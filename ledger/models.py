@@ -567,7 +567,7 @@ class Tool(models.Model):
                     breaker_pause_s__isnull=False,
                     breaker_pause_s__gt=0,
                 ),
-                name="tool_breaker_is_whole",
+                name="tool_breaker_has_all_values",
             ),
             models.CheckConstraint(
                 condition=Q(tool_class__in=states.TOOL_CLASSES), name="tool_class_is_known"

@@ -12,7 +12,7 @@ import orjson
 from db.clock import now_us
 from journal import entries
 from ledger.store import writer
-from ledger.store.rows import EffectRow
+from ledger.store.effect_rows import EffectRow
 
 
 class Grant(NamedTuple):

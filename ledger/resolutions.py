@@ -17,7 +17,7 @@ from accounts.models import Person
 from accounts.people import OWN_PASSWORD_REQUIRED_TEXT, ensure_pseudonym, has_own_password
 from db.clock import now_us
 from db.ids import new_uuid7
-from journal import entries, imported
+from journal import entries, imported_entries
 from journal.entries import SYSTEM_SOURCE
 from journal.models import Entry
 from journal.order_keys import make_resolution_key
@@ -27,8 +27,8 @@ from ledger.models import Effect
 from ledger.permissions import Refusal
 from ledger.states import RESOLUTIONS
 from ledger.store import writer
+from ledger.store.effect_rows import AttemptRow, EffectRow
 from ledger.store.reader import load_attempts
-from ledger.store.rows import AttemptRow, EffectRow
 from ledger.verdicts import evaluate, table
 from ledger.verdicts.table import Verdict, VerdictInput
 
@@ -205,7 +205,7 @@ def _from_entry(entry: Any) -> Resolution:
         answer=orjson.loads(entry.facts)["answer"],
         who=entry.who or entry.actor,
         actor=entry.actor,
-        at_us=imported.original_received_us(entry.source, entry.facts, entry.received_us),
+        at_us=imported_entries.original_received_us(entry.source, entry.facts, entry.received_us),
         position=entry.position,
         attempt=entry.attempt,
         rationale=texts.get("rationale"),

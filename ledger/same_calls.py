@@ -13,7 +13,7 @@ from django.db.models import Exists, OuterRef, Q
 from db import raw_sql
 from db.raw_sql import vendor_id
 from ledger.models import Effect, SameCall
-from ledger.store.rows import to_uuid
+from ledger.store.effect_rows import to_uuid
 from ledger.tools import cache
 
 MAX_LINKS: Final = 5  # effects that one plan is linked to, oldest first

@@ -99,9 +99,9 @@ END $$;
     },
 )
 
-_STILL = "imported_effect_never_moves"
-_STILL_SAYS = f"{_STILL}: what a bundle brought is the word of another book, and history here"
-_HOME = "imported_effect_lies_in_an_archive"
+_STILL = "imported_effect_never_changes"
+_STILL_SAYS = f"{_STILL}: imported effects are the history of another Gatebook and never change"
+_HOME = "imported_effect_is_in_an_archive"
 _HOME_SAYS = f"{_HOME}: import a bundle into a project of its own"
 _EFFECT = "ledger_effect"
 _ARCHIVE = "(SELECT archive FROM {schema}accounts_project WHERE id = NEW.project_id)"

@@ -10,6 +10,6 @@ class MonitoringConfig(AppConfig):
     def ready(self) -> None:
         """Register what the page header shows, where heartbeats are stored, and stuck
         notifications."""
-        from monitoring import project_status
+        from monitoring import stuck_counts
 
-        project_status.register_stuck()
+        stuck_counts.register_stuck()

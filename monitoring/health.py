@@ -7,7 +7,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 
-from db import job_heartbeats as db_job_heartbeats
+from db import jobs as db_job_heartbeats
 from db import schema_inventory, triggers
 from journal import fingerprints
 from monitoring import job_heartbeats

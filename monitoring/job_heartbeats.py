@@ -8,16 +8,9 @@ from django.db import connection, transaction
 from django.db.models import TextField
 from django.db.models.expressions import RawSQL
 
-from db import job_heartbeats, raw_sql
+from db import jobs, raw_sql
 from db.clock import now_us
-from db.job_heartbeats import (
-    CLOCK_ROW,
-    CLOCK_STEP_US,
-    ClockStep,
-    JobState,
-    evaluate_jobs,
-    find_clock_step,
-)
+from db.jobs import CLOCK_ROW, CLOCK_STEP_US, ClockStep, JobState, evaluate_jobs, find_clock_step
 from display.index_progress import STUCK, IndexProgress
 from monitoring.models import JobHeartbeat
 from monitoring.stuck.hysteresis import PAUSE_S, US, is_outage
@@ -164,11 +157,11 @@ def load_stuck_check_progress(at_us: int) -> IndexProgress:
 
 def load_pause_end() -> int:
     """Return until when alerts pause after an outage; a past moment if they do not."""
-    return job_heartbeats.alerts_paused_until(raw_sql.fetch_rows(_heartbeats_sql())[0][0] or "")
+    return jobs.alerts_paused_until(raw_sql.fetch_rows(_heartbeats_sql())[0][0] or "")
 
 
 def heartbeats_column(*_project: object) -> RawSQL:
-    """Return all job heartbeats as one text column; db/job_heartbeats.py parses it."""
+    """Return all job heartbeats as one text column; db/jobs.py parses it."""
     return RawSQL(f"({_heartbeats_sql()})", (), output_field=TextField())  # noqa: S611 - no user input
 
 

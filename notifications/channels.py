@@ -14,7 +14,7 @@ from django.db import IntegrityError, transaction
 from accounts.audit_log import record_admin_entry
 from accounts.models import Project
 from accounts.people import ensure_pseudonym
-from approvals.gates.states import CHANNEL_KINDS, RISKS
+from approvals.gates.statuses import CHANNEL_KINDS, RISKS
 from db.clock import now_us
 from db.errors import ChangeRefused
 from notifications import outbound_http

@@ -5,7 +5,7 @@ from django.db import models
 from django.db.models import Q
 
 from accounts.models import Project
-from approvals.gates import states
+from approvals.gates import statuses
 from db.ids import new_uuid7
 
 
@@ -49,14 +49,14 @@ class NotificationChannel(models.Model):
                 name="notification_channel_is_unique",
             ),
             models.CheckConstraint(
-                condition=Q(kind__in=states.CHANNEL_KINDS),
+                condition=Q(kind__in=statuses.CHANNEL_KINDS),
                 name="notification_channel_kind_is_known",
             ),
             models.CheckConstraint(
                 condition=~Q(target=""), name="notification_channel_has_a_target"
             ),
             models.CheckConstraint(
-                condition=Q(minimum_risk__in=states.RISKS),
+                condition=Q(minimum_risk__in=statuses.RISKS),
                 name="notification_channel_risk_is_known",
             ),
             models.CheckConstraint(
@@ -100,11 +100,11 @@ class Notification(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["channel", "key"], name="notification_is_stored_once"),
             models.CheckConstraint(
-                condition=Q(topic__in=states.NOTIFICATION_TOPICS),
+                condition=Q(topic__in=statuses.NOTIFICATION_TOPICS),
                 name="notification_topic_is_known",
             ),
             models.CheckConstraint(
-                condition=Q(state__in=states.NOTIFICATION_STATES),
+                condition=Q(state__in=statuses.NOTIFICATION_STATES),
                 name="notification_state_is_known",
             ),
             models.CheckConstraint(

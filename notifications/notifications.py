@@ -17,15 +17,15 @@ from django.db.models import BigIntegerField, ExpressionWrapper, F, Q, QuerySet
 
 from accounts.models import Membership
 from approvals.gates import deadlines
-from approvals.gates.states import RISKS
+from approvals.gates.statuses import RISKS
 from approvals.models import Gate, Vote
 from approvals.voting.eligibility import check_eligibility
-from db import job_heartbeats
+from db import jobs
 from db.clock import now_us
 from db.text import to_column_text
 from journal import outbox
 from journal.models import Entry, Outbox
-from notifications import delivery, violations
+from notifications import delivery, violation_text
 from notifications.delivery import NotificationItem, OutgoingMessage
 from notifications.models import Notification, NotificationChannel
 
@@ -49,7 +49,7 @@ def register_notification_senders() -> None:
         ("integrity", _on_violation),
     ):
         outbox.register_sender(topic, sender)
-    delivery.text_builders["integrity"] = violations.build_violation_notification
+    delivery.text_builders["integrity"] = violation_text.build_violation_notification
 
 
 def _on_requested(row: Outbox) -> None:
@@ -187,7 +187,7 @@ def _write_notification(
     )
 
 
-@job_heartbeats.record_run("notifications")
+@jobs.record_run("notifications")
 def send_due_notifications(most: int = 200) -> int:
     """Send due notifications and return how many were sent."""
     _write_unseen()

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from accounts import one_time_secret
 from accounts.access import MemberRequest, role_required
 from accounts.models import Project
-from approvals.gates.states import RISKS
+from approvals.gates.statuses import RISKS
 from db.errors import ChangeRefused
 from notifications import channels, delivery, notifications
 from notifications.models import NotificationChannel

@@ -37,7 +37,7 @@ _PRIVATE_ROWS_OF_PARAMETER: Final[dict[str, Callable[[Membership], "QuerySet[Any
 }
 
 
-def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+def render_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Return 404, or 409 with a button if another project of the user has the object."""
     match = request.resolver_match
     # Only views for members read the membership before they raise 404.
@@ -62,7 +62,7 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
                 return render_link_of_other_project(
                     member, home, kind.removeprefix("imported_").replace("_", " ")
                 )
-    return errors.not_found(request, exception)
+    return errors.not_found_page(request, exception)
 
 
 def _project_has(membership: Membership, kind: str, identity: object) -> bool:

@@ -73,28 +73,32 @@ urlpatterns = [
         name="exemption",
     ),
     path("incidents/", incidents_views.incidents_page, name="incidents"),
-    path("incidents/open/", incidents_views.open_incident, name="open_incident"),
-    path("incidents/add/", incidents_views.add_to_incident, name="add_to_incident"),
-    path("incidents/<uuid:incident>/", incidents_views.incident, name="incident"),
-    path("incidents/<uuid:incident>/note/", incidents_views.note_incident, name="note_incident"),
+    path("incidents/open/", incidents_views.open_incident_page, name="open_incident"),
+    path("incidents/add/", incidents_views.add_to_incident_page, name="add_to_incident"),
+    path("incidents/<uuid:incident>/", incidents_views.incident_page, name="incident"),
     path(
-        "incidents/<uuid:incident>/change/", incidents_views.change_incident, name="change_incident"
+        "incidents/<uuid:incident>/note/", incidents_views.note_incident_page, name="note_incident"
+    ),
+    path(
+        "incidents/<uuid:incident>/change/",
+        incidents_views.change_incident_page,
+        name="change_incident",
     ),
     path(
         "incidents/<uuid:incident>/members/",
-        incidents_views.add_member,
+        incidents_views.add_member_page,
         name="add_to_this_incident",
     ),
     path(
         "incidents/<uuid:incident>/members/<uuid:member>/remove/",
-        incidents_views.remove_member,
+        incidents_views.remove_member_page,
         name="remove_member_of_incident",
     ),
     path("journal/", journal_views.journal_page, name="journal"),
     path("stuck/", stuck_views.stuck, name="stuck"),
     path("stuck/<str:rule>/<uuid:subject>/", stuck_views.stuck_care, name="stuck_care"),
     path("search/", search_views.search_page, name="search"),
-    path("search/complete/", search_views.complete_query, name="search_complete"),
+    path("search/complete/", search_views.complete_query_page, name="search_complete"),
     path("search/language/", search_views.search_language, name="search_language"),
     path("search/questions/", question_views.questions_page, name="questions"),
     path("search/questions/<int:number>/", question_views.run_question, name="question"),
@@ -115,5 +119,5 @@ urlpatterns = [
     path("messages/", views.shared_messages, name="shared_messages"),
     path("agents/<uuid:agent>/messages/", views.agent_messages, name="agent_messages"),
     path("agents/<uuid:agent>/messages/send/", views.send_to_agent, name="send_to_agent"),
-    path("entries/<int:position>/erase/", erase_views.erase_body, name="erase_body"),
+    path("entries/<int:position>/erase/", erase_views.erase_body_page, name="erase_body"),
 ]

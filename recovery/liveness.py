@@ -84,7 +84,7 @@ def liveness_of(session: Session) -> str:
     loaded."""
     attached: str = getattr(session, "liveness", "")
     if attached or not hasattr(session, "helped_until_us"):
-        return attached or display_state.shown_status(session)
+        return attached or display_state.derive_shown_status(session)
     row: Any = session
     held = None
     if row.lease_expires_at_us is not None:

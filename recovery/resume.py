@@ -19,8 +19,8 @@ from ledger.same_calls import SameCallLink
 from ledger.tools import cache
 from ledger.verdicts import evaluate, table
 from ledger.verdicts.evaluate import Evaluation
-from recovery import controls
-from recovery.controls import ControlFinding
+from recovery import detectors
+from recovery.detectors import ControlFinding
 from sessions import capacity, checkpoints, decisions, facts, handoffs, lease_queries, messages
 from sessions.models import ENDED, Session, Task
 
@@ -256,7 +256,7 @@ def _load_working_state(session: Session, now_us: int, agent: UUID) -> WorkingSt
         checkpoint=checkpoints.load_latest_checkpoint(session),
         capacity=capacity.load_capacity(agent, session.id),
         facts=fresh_facts,
-        controls=controls.active_findings(session, now_us, handoff, fresh_facts),
+        controls=detectors.active_findings(session, now_us, handoff, fresh_facts),
     )
 
 

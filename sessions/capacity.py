@@ -11,7 +11,7 @@ import orjson
 from django.db.models import Q
 
 from accounts.origin import Origin, RepeatedKey
-from db.job_heartbeats import CLOCK_STEP_US
+from db.jobs import CLOCK_STEP_US
 from journal import entries
 from journal.entries import AppendStatus
 from sessions.models import Capacity

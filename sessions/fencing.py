@@ -127,7 +127,7 @@ def build_fenced_entry(
     """Build the entry that records a fenced write: stored late, or a rejected command.
 
     The text of a rejected command goes into this entry, because no other entry holds it. Without a
-    stale epoch, `standing` says why the agent may not write (sessions/speakers.py).
+    stale epoch, `standing` says why the agent may not write (sessions/writers.py).
     """
     facts: dict[str, Any] = {"given": origin.lease_epoch, "kept": kept, "kind": kind}
     if stale is None:

@@ -496,7 +496,7 @@ class Lease(models.Model):
                 condition=Q(kind="session", session__isnull=False, task__isnull=True)
                 | Q(kind="task", session__isnull=False, task__isnull=False)
                 | Q(kind="resource", session__isnull=True, task__isnull=True),
-                name="lease_is_on_what_its_kind_says",
+                name="lease_kind_matches_its_subject",
             ),
             models.CheckConstraint(condition=Q(epoch__gte=1), name="lease_epoch_begins_at_one"),
             models.CheckConstraint(
@@ -605,7 +605,9 @@ class Message(models.Model):
             models.CheckConstraint(condition=Q(size__gte=0), name="message_size_is_not_negative"),
         ]
         indexes = [
-            models.Index(fields=["project", "recipient", "opened_position"], name="message_by_box"),
+            models.Index(
+                fields=["project", "recipient", "opened_position"], name="message_by_inbox"
+            ),
             models.Index(fields=["project", "opened_position"], name="message_by_opening"),
             models.Index(
                 fields=["in_reply_to"],

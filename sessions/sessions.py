@@ -23,9 +23,9 @@ from db.text import to_column_text
 from journal import entries, placeholders
 from journal.entries import AppendStatus
 from journal.order_keys import is_command_mark, is_earlier_mark
-from sessions import field_history, lookup, speakers
+from sessions import field_history, lookup, writers
 from sessions.models import ENDED, Session
-from sessions.speakers import WriterStatus
+from sessions.writers import WriterStatus
 
 # Fields that the first `session.started` sets and later ones cannot change.
 _START_FIELDS: Final = ("title", "branch", "mode", "labels")
@@ -140,11 +140,11 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> OpenedSession:
     standing = (
         WriterStatus.SPEAKS
         if row.agent_id == origin.agent
-        else speakers.load_opener_status(origin, session)
+        else writers.load_opener_status(origin, session)
     )
     # Opening a known session again writes nothing, so a lost lease does not forbid it.
     if standing is WriterStatus.OTHER_AGENT:
-        speakers.reject_writer(origin, session, "session.started", standing)
+        writers.reject_writer(origin, session, "session.started", standing)
     facts = build_started_facts(origin.project, described, parent)
     draft = origin.draft("session.started", facts=orjson.dumps(facts).decode(), session=session)
     if is_started:

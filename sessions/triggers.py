@@ -20,37 +20,37 @@ _TRIGGERS = {
         "UPDATE",
         "epoch",
         "NEW.epoch < OLD.epoch",
-        "an epoch only grows",
+        "an epoch only increases",
     ),
-    "lease_changes_hands_by_a_new_epoch": (
+    "new_lease_holder_has_a_new_epoch": (
         _TABLE,
         "UPDATE",
         "agent_id, process",
         _HANDS,
-        "a lease changes hands by a higher epoch alone",
+        "a new holder of a lease needs a higher epoch",
     ),
-    "lease_stays_on_its_subject": (
+    "lease_subject_never_changes": (
         _TABLE,
         "UPDATE",
         ", ".join(_FIXED),
         _CHANGED,
-        "what a lease is on stays as it is",
+        "the subject of a lease never changes",
     ),
-    "lease_that_was_released_stays_so": (
+    "released_lease_needs_a_new_epoch": (
         _TABLE,
         "UPDATE",
         "released_at_us",
         "OLD.released_at_us IS NOT NULL AND NEW.released_at_us IS {distinct} OLD.released_at_us"
         " AND NEW.epoch = OLD.epoch",
-        "a lease that was given up is taken again by a higher epoch alone",
+        "a released lease is acquired again only with a higher epoch",
     ),
-    "lease_never_goes": (_TABLE, "DELETE", "", "TRUE", "a lease is never deleted"),
+    "lease_is_never_deleted": (_TABLE, "DELETE", "", "TRUE", "a lease is never deleted"),
     "session_fence_only_grows": (
         "agent_sessions_session",
         "UPDATE",
         "fence",
         _BACK,
-        "the fence of a session only grows",
+        "the fencing epoch of a session only increases",
     ),
 }
 

@@ -7,7 +7,7 @@ from django.test import Client
 
 from accounts.glossary import load_glossary
 from accounts.models import ROLES
-from approvals.gates.states import GATE_STATUSES, POLICY_MODES, VOTE_ANSWERS
+from approvals.gates.statuses import GATE_STATUSES, POLICY_MODES, VOTE_ANSWERS
 from journal.models import LANES
 from ledger.states import PERMISSIONS, STATES, TOOL_CLASSES
 from ledger.verdicts.table import VERDICT_ANSWERS

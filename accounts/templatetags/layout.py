@@ -12,9 +12,9 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from accounts.access import has_role
+from accounts.header_counts import build_counts_mark, load_project_status
 from accounts.models import Membership
-from accounts.project_status import build_counts_mark, load_project_status
-from db import job_heartbeats
+from db import jobs
 from db.clock import now_us
 
 register = template.Library()
@@ -136,6 +136,6 @@ def as_of(context: dict[str, Any]) -> dict[str, object]:
         "version": settings.GATEBOOK_VERSION,
         "now": datetime.now(UTC),
         "position": getattr(context["request"], "read_to", standing.position),
-        "jobs": job_heartbeats.evaluate_jobs(standing.job_texts or "", now_us()),
-        "clock": job_heartbeats.find_clock_step(standing.job_texts or "", now_us()),
+        "jobs": jobs.evaluate_jobs(standing.job_texts or "", now_us()),
+        "clock": jobs.find_clock_step(standing.job_texts or "", now_us()),
     }

@@ -35,7 +35,7 @@ OUTAGE_TEXTS: Final[dict[outages.Outage, str]] = {
 }
 
 
-def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+def not_found_page(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Return 404: the same page for missing objects and for other projects' objects."""
     return _render_page(request, "404.html", 404)
 

@@ -19,7 +19,7 @@ from accounts.access import (
     has_role,
     member_required,
 )
-from accounts.project_status import build_counts_mark, load_project_status
+from accounts.header_counts import build_counts_mark, load_project_status
 
 UNTRUSTED_EXAMPLE = (
     "<b>git push</b> \u202eniam nigiro\u202c\nhttps://example.org is text here, and so is this."

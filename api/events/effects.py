@@ -12,7 +12,7 @@ from api.events.parse import BatchItem
 from api.plan_columns import build_target_columns
 from api.schemas import core
 from approvals.policies import policies
-from approvals.policies.inputs import PlanPayload
+from approvals.policies.policy_inputs import PlanPayload
 from approvals.reported_plans import ReportedPlanBatch
 from db.ids import derive_uuid
 from ledger.fold import apply

@@ -12,8 +12,9 @@ from uuid import UUID
 from api.events.parse import BatchItem
 from journal.models import Entry
 from ledger.models import Attempt, Effect
-from sessions import speakers, tasks
-from sessions.speakers import WriterContext, WriterStatus
+from sessions import tasks
+from sessions import writers as sessions_writers
+from sessions.writers import WriterContext, WriterStatus
 
 CLAIM_NOTES: Final = {
     WriterStatus.OTHER_AGENT: (
@@ -56,7 +57,7 @@ def load_sender_context(items: Sequence[BatchItem]) -> SenderContext:
 
     One query if all items belong to the sender's own sessions; up to four more otherwise.
     """
-    writers = speakers.load_writer_contexts({item.session for item in items})
+    writers = sessions_writers.load_writer_contexts({item.session for item in items})
     writers_only = SenderContext(writers, frozenset())
     doubtful = [
         (item, _compare_with_writers(item, writers_only))
@@ -64,7 +65,7 @@ def load_sender_context(items: Sequence[BatchItem]) -> SenderContext:
         if not _is_own_session(item, writers_only)
     ]
     foreign = {item.session for item, status in doubtful if status is WriterStatus.OTHER_AGENT}
-    context = SenderContext(writers, speakers.find_unreported_sessions(foreign))
+    context = SenderContext(writers, sessions_writers.find_unreported_sessions(foreign))
     in_doubt = [
         item
         for item, status in doubtful

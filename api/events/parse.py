@@ -16,7 +16,7 @@ from api.schemas.probes import ReportedProbe
 from api.strictjson.canonical_json import to_canonical_text
 from api.strictjson.parser import ItemFault, Parsed
 from ledger.fold import apply
-from sessions.speakers import WriterStatus
+from sessions.writers import WriterStatus
 
 
 class BatchItem(NamedTuple):

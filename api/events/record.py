@@ -26,12 +26,12 @@ from journal import entries
 from journal.entries import AppendResult, AppendStatus, Draft
 from ledger import probes
 from ledger.fold import apply
-from ledger.store import placeholders, writer
-from ledger.store.rows import EffectRow
+from ledger.store import named_effects, writer
+from ledger.store.effect_rows import EffectRow
 from ledger.store.writer import LostRace
-from recovery import controls
-from sessions import artifacts, field_history, items, leases, lookup, sessions, speakers, tasks
-from sessions.speakers import WriterStatus
+from recovery import detectors
+from sessions import artifacts, field_history, items, leases, lookup, sessions, tasks, writers
+from sessions.writers import WriterStatus
 
 Result = dict[str, Any]  # of one item, as the response has it
 References = Mapping[str, tuple[UUID, str | None]]  # the session that each reference names
@@ -237,7 +237,7 @@ def apply_items(
     for session in sorted(
         {item.session for item in created if item.envelope.kind in _CONTROL_KINDS}
     ):
-        controls.check_session_controls(session, call.received_us)
+        detectors.check_session_controls(session, call.received_us)
     for item in created:
         if isinstance(item.fields, core.ReportedEnd):
             cancel.cancel_gates_of_session(item.session, call.received_us)
@@ -251,7 +251,7 @@ def _apply_effects(call: Call, created: Sequence[BatchItem]) -> Mapping[UUID, Ef
     facts, stubs = effects.build_effect_facts(created, columns)
     if not facts:
         return {}
-    facts += placeholders.open_placeholders(
+    facts += named_effects.open_placeholders(
         stubs, {fact.effect for fact in facts}, call.project, call.received_us
     )
     rows = writer.apply_effect_facts(facts, gated_commands.classify_observation)
@@ -307,7 +307,7 @@ def _touch_sessions(
     agents = sessions.load_session_agents(unowned)
     foreign = [session for session, agent in agents.items() if agent != origin.agent]
     if foreign:
-        if speakers.find_unreported_sessions(foreign, but=origin.actor) != set(foreign):
+        if writers.find_unreported_sessions(foreign, but=origin.actor) != set(foreign):
             raise LostRace
         sessions.assign_named_sessions(foreign, origin.agent)
 

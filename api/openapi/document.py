@@ -10,11 +10,11 @@ from api import endpoint as api_endpoint
 from api import path_converters
 from api.events.schemas import EVENT_SCHEMAS
 from api.openapi import leases, responses, resume, verdicts, working_state
-from api.openapi.endpoint import Endpoint
+from api.openapi.operation import Endpoint
 from api.schemas import core
 from api.schemas.messages import ReadMessage, ReportCapacity, SendMessage
 from api.schemas.working_state import FinishTask
-from approvals.gates.states import GATE_STATUSES
+from approvals.gates.statuses import GATE_STATUSES
 from investigation.query.parser.scanner import MAX_CHARACTERS
 from ledger.states import REPORTED_OUTCOMES, STATES
 from sessions import capacity, checkpoints

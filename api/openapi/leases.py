@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from api.openapi.endpoint import Endpoint, build_object_schema
+from api.openapi.operation import Endpoint, build_object_schema
 from api.schemas import leases as shapes
 from sessions.lease_queries import LEASE_STATES
 from sessions.models import LEASE_KINDS

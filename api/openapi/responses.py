@@ -3,8 +3,8 @@
 from typing import Any, Final
 
 from api.openapi import leases, resume, verdicts, working_state
-from api.openapi.endpoint import build_object_schema
-from approvals.gates.states import GATE_STATUSES, RISKS
+from api.openapi.operation import build_object_schema
+from approvals.gates.statuses import GATE_STATUSES, RISKS
 from display.index_progress import REPEATS, STUCK, WORDS
 from investigation.query.entity_registry import NAMES as QUERIED
 from ledger import resolutions

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from api.openapi.endpoint import Endpoint, build_object_schema
+from api.openapi.operation import Endpoint, build_object_schema
 from api.schemas import probes as shapes
 from ledger.verdicts.table import VERDICT_ANSWERS as SAID
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from api.openapi.endpoint import Endpoint, build_object_schema
+from api.openapi.operation import Endpoint, build_object_schema
 from api.schemas import working_state as shapes
 from sessions.models import DECISION_STATES
 

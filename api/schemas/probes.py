@@ -13,9 +13,10 @@ class ProbeFields(msgspec.Struct, kw_only=True):
     """Result of a probe.
 
     `result`: `hit` (it happened), `miss` (it did not happen), `several` (it happened more than
-    once) or `error` (the probe failed; the outcome is still unknown). `began_us` is when the probe began,
-    at best the `as_of_us` of the verdict that asked for it: a miss proves absence only if the probe
-    began after every request had ended. `external_reference` is the id that the remote gives a hit.
+    once) or `error` (the probe failed; the outcome is still unknown). `began_us` is when the probe
+    began, at best the `as_of_us` of the verdict that asked for it: a miss proves absence only if
+    the probe began after every request had ended. `external_reference` is the id that the remote
+    gives a hit.
     """
 
     result: ProbeResult

@@ -11,7 +11,7 @@ from ledger import permissions
 from ledger.commands import CommandResult
 from ledger.models import Attempt, Effect
 from ledger.permissions import Refusal
-from ledger.store.rows import AttemptRow, EffectRow
+from ledger.store.effect_rows import AttemptRow, EffectRow
 
 
 def effect_to_json(effect: Effect | EffectRow) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from uuid import UUID
 from db.clock import now_us
 from ledger.fold import apply
 from ledger.models import Effect
-from ledger.store.rows import EffectRow
+from ledger.store.effect_rows import EffectRow
 from ledger.verdicts import evaluate, table
 from ledger.verdicts.evaluate import Evaluation
 

@@ -25,7 +25,7 @@ from api.problems import Problem
 from api.reply import Reply
 from api.schemas import core
 from ledger.models import Effect
-from sessions import artifacts, lookup, speakers
+from sessions import artifacts, lookup, writers
 from sessions.models import Artifact
 
 log = structlog.get_logger("gatebook.api")
@@ -43,7 +43,7 @@ def record_artifact(
     except lookup.SessionNotFound:
         detail = "The project has no such session. Open it first with POST /sessions."
         raise Problem(404, "not_found", detail) from None
-    speakers.require_writer(origin, session, "artifact.recorded")
+    writers.require_writer(origin, session, "artifact.recorded")
     if (
         refuse := lease_conflicts.check_lease_epoch(origin, session, "artifact.recorded")
     ) is not None:
@@ -51,7 +51,7 @@ def record_artifact(
     subject = _find_effect(call.project, fields.effect) if fields.effect else None
     if subject is not None and subject.session_id != session:
         also = subject.agent_id if subject.planned_mark else None
-        speakers.require_writer(
+        writers.require_writer(
             origin,
             subject.session_id,
             "artifact.recorded",

@@ -28,7 +28,7 @@ from api.serializers.effects import (
 )
 from approvals import gated_commands
 from approvals.dispatch_context import DispatchArguments, DispatchRequest
-from approvals.policies.inputs import PlanPayload
+from approvals.policies.policy_inputs import PlanPayload
 from db.clock import now_us
 from db.ids import derive_uuid
 from ledger import circuit_breakers, commands, permissions, resolutions, same_calls
@@ -39,8 +39,8 @@ from ledger.permissions import Refusal
 from ledger.states import REPORTED_OUTCOMES, STATES
 from ledger.tools import cache
 from ledger.verdicts import evaluate
-from recovery import controls
-from sessions import capacity, heartbeats, lookup, sessions, speakers, tasks
+from recovery import detectors
+from sessions import capacity, heartbeats, lookup, sessions, tasks, writers
 from sessions.models import Task
 
 
@@ -85,12 +85,12 @@ def _record_plan(
     if not answered.created:
         sessions.add_effect_counts({session: -1})
     elif task is not None and task.state == "done":
-        controls.check_session_controls(session, call.received_us)
+        detectors.check_session_controls(session, call.received_us)
     return _build_reply(answered, kept=False, redactions=call.redactions)
 
 
 @post_command(core.PlanEffect, "effect.planned")
-def plan_effect(
+def plan_effect_endpoint(
     call: Call, fields: core.PlanEffect, origin: Origin, _path: dict[str, UUID]
 ) -> Reply:
     """Plan an effect before it happens. The answer says whether to proceed."""
@@ -98,13 +98,13 @@ def plan_effect(
 
 
 @post_command(core.CompensateEffect, "effect.planned", effect="compensates")
-def compensate_effect(
+def compensate_effect_endpoint(
     call: Call, fields: core.CompensateEffect, origin: Origin, path: dict[str, UUID]
 ) -> Reply:
     """Plan a compensation: an effect with its own permission. At most one may be open."""
     session = _find_effect(call.project, str(path["effect"])).session_id
     task = _find_task(call.project, session, fields.task).id if fields.task else None
-    speakers.require_writer(origin, session, "effect.planned", task=task, effect=path["effect"])
+    writers.require_writer(origin, session, "effect.planned", task=task, effect=path["effect"])
     # The lock serializes compensations of the same effect.
     sessions.lock_session_row(call.project, session, call.received_us, new_effects=0)
     target = _find_effect(call.project, str(path["effect"]))
@@ -137,7 +137,7 @@ def _get_compensated_part(target: Effect) -> int | None:
 
 
 @post_command(core.DispatchEffect, "effect.dispatched")
-def dispatch_effect(
+def dispatch_effect_endpoint(
     call: Call, fields: core.DispatchEffect, origin: Origin, path: dict[str, UUID]
 ) -> Reply:
     """Use the permission. The agent may act only after a successful response."""
@@ -181,7 +181,7 @@ def dispatch_effect(
 
 
 @post_command(core.AcknowledgeEffect, "effect.acknowledged")
-def acknowledge_effect(
+def acknowledge_effect_endpoint(
     call: Call, fields: core.AcknowledgeEffect, origin: Origin, path: dict[str, UUID]
 ) -> Reply:
     """Record the outcome of an attempt. A late one is kept as evidence (202).
@@ -202,7 +202,7 @@ def acknowledge_effect(
 
 
 @post_command(core.FailEffect, "effect.failed")
-def fail_effect(
+def fail_effect_endpoint(
     call: Call, fields: core.FailEffect, origin: Origin, path: dict[str, UUID]
 ) -> Reply:
     """Record that an attempt failed, and whether its outcome is known."""
@@ -220,7 +220,7 @@ def fail_effect(
 
 
 @post_command(core.SupersedeEffect, "effect.superseded")
-def supersede_effect(
+def supersede_effect_endpoint(
     call: Call, _fields: core.SupersedeEffect, origin: Origin, path: dict[str, UUID]
 ) -> Reply:
     """Withdraw an effect that has not happened."""
@@ -316,7 +316,7 @@ def list_effects(call: Call) -> HttpResponse:
     return build_json_response(200, build_page(rows, params, effect_to_json))
 
 
-effects_endpoint = dispatch_by_method(POST=plan_effect, GET=list_effects)
+effects_endpoint = dispatch_by_method(POST=plan_effect_endpoint, GET=list_effects)
 
 
 def _build_reply(

@@ -30,7 +30,7 @@ from api.problems import Problem
 from api.reply import Reply
 from api.schemas import core
 from approvals.gates import cancel, deadlines, listener
-from approvals.gates.states import GATE_STATUSES, OPEN_STATUSES
+from approvals.gates.statuses import GATE_STATUSES, OPEN_STATUSES
 from approvals.models import Gate, Vote
 from db.clock import now_us
 from db.compiled_query import CompiledQuerySet

@@ -23,7 +23,7 @@ from api.pagination import build_page, parse_parameters
 from api.problems import Problem
 from api.reply import Reply
 from api.schemas import leases
-from sessions import claims, fencing, lease_queries, lookup, sessions, speakers
+from sessions import claims, fencing, lease_queries, lookup, sessions, writers
 from sessions import heartbeats as sessions_heartbeats
 from sessions import leases as sessions_leases
 from sessions.fencing import StaleEpoch
@@ -36,7 +36,7 @@ from sessions.lease_queries import (
     LeaseSubject,
 )
 from sessions.models import ENDED, LEASE_KINDS, Session, Task
-from sessions.speakers import WriterStatus
+from sessions.writers import WriterStatus
 
 CLAIM_RETRY_AFTER_S: Final = 5
 
@@ -48,10 +48,10 @@ def acquire_lease(
     """Acquire a lease, or return 409 with the current lease."""
     subject = _load_subject(call, fields)
     if subject.session is not None:
-        standing = speakers.load_writer_status(origin, subject.session, subject.task)
+        standing = writers.load_writer_status(origin, subject.session, subject.task)
         # A lease held by another agent is answered with LEASE_HELD below.
         if standing is WriterStatus.OTHER_AGENT:
-            speakers.reject_writer(
+            writers.reject_writer(
                 origin, subject.session, "lease.acquired", standing, task=subject.task
             )
     try:

@@ -8,7 +8,7 @@ from django.http import HttpResponse
 from api.endpoint import Call, build_json_response, get_endpoint
 from api.pagination import parse_parameters
 from api.problems import Problem
-from approvals.policies.inputs import load_plan_body
+from approvals.policies.policy_inputs import load_plan_body
 from ledger.models import Effect
 
 _PLAN_FIELDS = ("tool", "arguments", "target", "preconditions", "free_text", "turn", "why")

@@ -15,7 +15,7 @@ from api.reply import Reply
 from api.schemas import core
 from api.schemas.working_state import FinishTask
 from approvals.gates import cancel
-from recovery import controls
+from recovery import detectors
 from sessions import items, leases, sessions, tasks
 from sessions.models import ITEM_STATES, STATUSES, Session, Task
 
@@ -23,7 +23,7 @@ _RELATED: Final = ("repository", "agent", "owner", "on_behalf_of")
 
 
 @post_command(core.OpenSession, "session.started")
-def open_session(
+def open_session_endpoint(
     _call: Call, fields: core.OpenSession, origin: Origin, _path: dict[str, UUID]
 ) -> Reply:
     """Open a session, or return the session that has this key."""
@@ -87,7 +87,7 @@ def end_session(
 @get_endpoint
 def get_session(call: Call, session: UUID) -> HttpResponse:
     """Return one session with its current lease; null if it was never leased."""
-    row = find_session(call.project, session)
+    row = require_session(call.project, session)
     lease = lease_conflicts.load_fencing_lease(call.project, row.id)
     return build_json_response(
         200,
@@ -170,7 +170,7 @@ def _task_result(task: Task) -> dict[str, Any]:
     """Serialize a changed task; count open subtasks and items if it is done."""
     if task.state != "done":
         return _task_brief(task)
-    controls.check_session_controls(task.session_id, task.updated_at_us)
+    detectors.check_session_controls(task.session_id, task.updated_at_us)
     return _task_brief(task) | {
         "open_tasks": tasks.count_open_subtasks(task),
         "open_items": items.count_open_items(task),
@@ -182,7 +182,7 @@ def list_tasks(call: Call, session: UUID) -> HttpResponse:
     """List the tasks of a session, newest first."""
     params = parse_parameters(call.request, {"limit", "after"})
     return build_json_response(
-        200, build_page(find_session(call.project, session).tasks.all(), params, _task_to_json)
+        200, build_page(require_session(call.project, session).tasks.all(), params, _task_to_json)
     )
 
 
@@ -239,7 +239,7 @@ def list_items(call: Call, task: UUID) -> HttpResponse:
     )
 
 
-sessions_endpoint = dispatch_by_method(POST=open_session, GET=list_sessions)
+sessions_endpoint = dispatch_by_method(POST=open_session_endpoint, GET=list_sessions)
 tasks_endpoint = dispatch_by_method(POST=create_task, GET=list_tasks)
 items_endpoint = dispatch_by_method(POST=put_items, GET=list_items)
 
@@ -307,7 +307,7 @@ def _task_to_json(task: Task) -> dict[str, Any]:
     return _task_brief(task) | parent | {name: getattr(task, name) for name in _TASK_FIELDS}
 
 
-def find_session(project: UUID, identity: UUID) -> Session:
+def require_session(project: UUID, identity: UUID) -> Session:
     session = Session.objects.select_related(*_RELATED).filter(project=project, id=identity).first()
     if session is None:
         raise Problem(

@@ -20,9 +20,9 @@ from api.problems import Problem
 from api.reply import Reply
 from api.schemas import working_state as shapes
 from api.strictjson.canonical_json import to_canonical_text
-from api.views.sessions import find_session, session_brief_to_json
+from api.views.sessions import require_session, session_brief_to_json
 from db.ids import derive_uuid
-from recovery import controls
+from recovery import detectors
 from sessions import checkpoints, decisions, facts, handoffs, lookup, sessions
 from sessions import sessions as sessions_sessions
 from sessions.models import ENDED, Checkpoint, Decision, Handoff, Session, text_at
@@ -69,7 +69,7 @@ def write_checkpoint(
 def list_checkpoints(call: Call, session: UUID) -> HttpResponse:
     """List the kept checkpoints of a session, latest first, without their states."""
     parse_parameters(call.request, set())
-    rows = checkpoints.load_checkpoints(find_session(call.project, session))
+    rows = checkpoints.load_checkpoints(require_session(call.project, session))
     return build_json_response(
         200, {"items": [checkpoints.checkpoint_to_json(row, with_state=False) for row in rows]}
     )
@@ -148,7 +148,7 @@ def list_decisions(call: Call, session: UUID) -> HttpResponse:
             pointer="/open",
         )
     rows = decisions.query_decisions(
-        find_session(call.project, session), open_only=params.get("open") == "1"
+        require_session(call.project, session), open_only=params.get("open") == "1"
     )
     return build_json_response(200, build_page(rows, params, decisions.decision_to_json))
 
@@ -165,7 +165,7 @@ def write_handoff(
         call.project, call.token.agent, session.id, fields.waits_on
     )
     written = handoffs.save_handoff(origin, session.id, measure_handoff_fields(fields), waits_on)
-    controls.check_session_controls(session.id, call.received_us)
+    detectors.check_session_controls(session.id, call.received_us)
     return Reply(201, handoffs.summarize_handoff(written))
 
 
@@ -183,7 +183,7 @@ def accept_handoff(
         sentence = "Another worker has accepted this handoff. Do not take over its work."
         return conflict_reply("HANDOFF_ACCEPTED", sentence, origin, current)
     # Before acceptance, because what the handoff waits for may have ended.
-    controls.check_session_controls(row.session_id, call.received_us)
+    detectors.check_session_controls(row.session_id, call.received_us)
     return Reply(200, handoffs.summarize_handoff(handoffs.save_handoff_acceptance(origin, row)))
 
 
@@ -194,7 +194,7 @@ def list_handoffs(call: Call, session: UUID) -> HttpResponse:
     return build_json_response(
         200,
         build_page(
-            handoffs.query_handoffs(find_session(call.project, session)),
+            handoffs.query_handoffs(require_session(call.project, session)),
             params,
             handoffs.handoff_to_json,
         ),
@@ -222,7 +222,7 @@ def observe_fact(
         facts.load_fresh_facts_by_name(session, fields.name, call.received_us)
     )
     if drifting:
-        controls.check_session_controls(session.id, call.received_us)
+        detectors.check_session_controls(session.id, call.received_us)
     body = {
         "name": row.name,
         "source": row.source,
@@ -243,7 +243,7 @@ def list_facts(call: Call, session: UUID) -> HttpResponse:
             "`fresh` is invalid. Send 1 (only unexpired facts) or 0 (all).",
             pointer="/fresh",
         )
-    rows = facts.query_observed_facts(find_session(call.project, session))
+    rows = facts.query_observed_facts(require_session(call.project, session))
     if params.get("fresh") == "1":
         rows = rows.filter(fresh_until_us__gte=call.received_us)
     if "name" in params:

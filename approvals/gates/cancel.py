@@ -4,11 +4,11 @@ from uuid import UUID
 
 from accounts.origin import Origin, RepeatedKey
 from approvals.gates import deadlines, gates
-from approvals.gates.states import OPEN_STATUSES
+from approvals.gates.statuses import OPEN_STATUSES
 from approvals.models import Gate
 from journal import entries
 from ledger.permissions import facts_to_json
-from sessions import speakers
+from sessions import writers
 
 
 def find_gate_to_cancel(origin: Origin, gate: UUID) -> Gate | None:
@@ -19,7 +19,7 @@ def find_gate_to_cancel(origin: Origin, gate: UUID) -> Gate | None:
     row = Gate.objects.select_related("effect").filter(project=origin.project, id=gate).first()
     if row is not None:
         effect = row.effect
-        speakers.require_writer(
+        writers.require_writer(
             origin,
             row.session_id,
             "gate.cancelled",

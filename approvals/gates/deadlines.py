@@ -7,14 +7,14 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from approvals.gates import gates
-from approvals.gates.states import APPROVED_STATUSES, OPEN_STATUSES
+from approvals.gates.statuses import APPROVED_STATUSES, OPEN_STATUSES
 from approvals.models import Gate
 from db.clock import now_us
 from db.compiled_query import CompiledQuerySet
 from ledger import permissions
 from ledger.permissions import Grant
 from ledger.store import writer
-from ledger.store.rows import EffectRow
+from ledger.store.effect_rows import EffectRow
 
 
 class LockedGate(NamedTuple):

@@ -16,17 +16,17 @@ from django.db.models import F
 from accounts.origin import Origin
 from approvals.digests import compute_approval_digest, compute_preconditions_digest
 from approvals.gates import listener
-from approvals.gates.states import GATE_TRANSITIONS, PERMISSION_OF_STATUS, US
+from approvals.gates.statuses import GATE_TRANSITIONS, PERMISSION_OF_STATUS, US
 from approvals.models import Gate
-from approvals.policies import inputs
+from approvals.policies import policy_inputs
 from approvals.policies.engine import Requirement
-from approvals.policies.inputs import PlanPayload
+from approvals.policies.policy_inputs import PlanPayload
 from db import raw_sql
 from db.clock import now_us
 from journal import entries, outbox
 from ledger import permissions
 from ledger.permissions import Grant
-from ledger.store.rows import EffectRow
+from ledger.store.effect_rows import EffectRow
 
 
 class GateConflict(Exception):
@@ -48,15 +48,15 @@ def open_gate(
 ) -> None:
     """Write the gate of a written effect and its entry, and enqueue the notification."""
     now = origin.received_us
-    parties = inputs.load_request_parties(effect.session_id, origin.agent)
-    severity = inputs.compute_severity(origin.project, effect)
+    parties = policy_inputs.load_request_parties(effect.session_id, origin.agent)
+    severity = policy_inputs.compute_severity(origin.project, effect)
     requirement = draft.requirement.strengthened(severity.reversibility, severity.risk)
     digest = compute_approval_digest(
         effect.session_id,
         origin.agent,
         effect.tool,
         effect.intent_digest,
-        inputs.get_target_columns(effect),
+        policy_inputs.get_target_columns(effect),
         parties.on_behalf_of or "",
     )
     facts: dict[str, Any] = {

@@ -19,7 +19,7 @@ import structlog
 from django.conf import settings
 from django.db import connection, connections, transaction
 
-from db import job_heartbeats, notify
+from db import jobs, notify
 from db.notify import ALL_LISTENERS, GATE_CHANNEL
 
 log = structlog.get_logger("gatebook.gate_listener")
@@ -165,7 +165,7 @@ class GateListener:
         if not self._has_heartbeat or self._draining or time.monotonic() < self._next_heartbeat_at:
             return
         self._next_heartbeat_at = time.monotonic() + HEARTBEAT_INTERVAL_S
-        job_heartbeats.record_heartbeat("gate_listener")
+        jobs.record_job_heartbeat("gate_listener")
         connection.close()
 
     def ring(self, gates: set[UUID] | None) -> None:

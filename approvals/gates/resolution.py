@@ -11,7 +11,7 @@ from uuid import UUID
 from accounts.models import Agent, Membership
 from accounts.people import ensure_pseudonym
 from approvals.gates import deadlines, gates
-from approvals.gates.states import OPEN_STATUSES
+from approvals.gates.statuses import OPEN_STATUSES
 from approvals.models import Gate
 from db import retry
 from db.clock import now_us

@@ -1,7 +1,7 @@
 """Changes of a request while its page is open: poll mark and text."""
 
-from approvals import labels, stops
-from approvals.gates.states import OPEN_STATUSES
+from approvals import labels, stop_rows
+from approvals.gates.statuses import OPEN_STATUSES
 from approvals.models import Gate, Vote
 from db.clock import now_us
 
@@ -16,7 +16,7 @@ _DECIDING_ANSWERS = {  # status -> the answer of the vote that decided it
 
 def poll_mark(gate: Gate) -> str:
     """Return the poll mark of `gate`: version, status, effect change, stop."""
-    stop = stops.find_blocking_stop(gate)
+    stop = stop_rows.find_blocking_stop(gate)
     return f"{gate.version}-{gate.status}-{gate.effect.changed_us}-{stop.id.hex if stop else ''}"
 
 

@@ -23,7 +23,7 @@ from approvals.policies.engine import (
     compile_rules,
     evaluate_rules,
 )
-from approvals.policies.inputs import PlanPayload, build_policy_input
+from approvals.policies.policy_inputs import PlanPayload, build_policy_input
 from approvals.policies.rate_counters import make_rate_counter
 from approvals.policies.requirement import REQUEST_PARTIES
 from approvals.policies.staffing_check import (

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from accounts import git_refs
-from approvals.gates.states import RISKS
+from approvals.gates.statuses import RISKS
 from approvals.policies.predicates import PredicateError, compile_globs, compile_predicate
 from approvals.policies.requirement import DEFAULT_REQUIREMENT, Requirement, is_stricter_requirement
 

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from approvals.gates.states import RISKS
+from approvals.gates.statuses import RISKS
 from approvals.policies.requirement import Requirement
 
 _LISTS: Final = {

@@ -12,7 +12,7 @@ from django.db.models import Max
 from accounts import projects
 from accounts.audit_log import record_admin_entry
 from accounts.models import Project
-from approvals.gates import states
+from approvals.gates import statuses
 from approvals.models import Activation, PolicySet
 from approvals.policies import policies_yaml
 from approvals.policies.engine import (
@@ -29,7 +29,7 @@ from db.errors import ChangeRefused
 from journal.entries import SYSTEM_SOURCE
 from ledger import same_calls
 from ledger import stops as ledger_stops
-from ledger.store.rows import to_uuid, vendor_id
+from ledger.store.effect_rows import to_uuid, vendor_id
 from sessions import fencing
 from sessions.models import ENDED
 
@@ -228,9 +228,9 @@ def activate_policy_set(
     RefusedError.
     """
     projects.require_active_project(project)
-    if mode not in states.POLICY_MODES:
+    if mode not in statuses.POLICY_MODES:
         raise ChangeRefused(
-            f"Unknown mode {mode!r}. Choose one of {', '.join(states.POLICY_MODES)}."
+            f"Unknown mode {mode!r}. Choose one of {', '.join(statuses.POLICY_MODES)}."
         )
     if policy_set.project_id != project.id:
         raise ChangeRefused(

@@ -14,7 +14,7 @@ from typing import Any, Final
 from yaml.nodes import Node, ScalarNode
 
 from accounts.models import REF_CLASSES
-from approvals.gates import states
+from approvals.gates import statuses
 from approvals.policies.predicates import ARGUMENT_OPERATORS, ORDER_OPERATORS
 from approvals.policies.requirement import DEFAULT_REQUIREMENT, REQUEST_PARTIES, Requirement
 from approvals.policies.working_hours import WEEKDAYS, parse_clock_time
@@ -222,14 +222,14 @@ def _match(node: Node, label: str) -> dict[str, Any]:
             ]
             conditions[key] = [name for name in CHOICES[key] if name in items]
         elif key in RISK_KEYS:
-            conditions[key] = yaml_reader.expect_choice(value, label_of_key, states.RISKS)
+            conditions[key] = yaml_reader.expect_choice(value, label_of_key, statuses.RISKS)
         else:
             conditions[key] = _READERS[key](value, label_of_key)
     least, most = (
         conditions.get(key, end)
-        for key, end in zip(RISK_KEYS, (states.RISKS[0], states.RISKS[-1]), strict=True)
+        for key, end in zip(RISK_KEYS, (statuses.RISKS[0], statuses.RISKS[-1]), strict=True)
     )
-    if states.RISKS.index(least) > states.RISKS.index(most):
+    if statuses.RISKS.index(least) > statuses.RISKS.index(most):
         raise make_document_error(
             node, f"{label} has a risk range from {least} to {most}, which is empty."
         )
@@ -356,10 +356,10 @@ def _require(node: Node, label: str, match: dict[str, Any]) -> Requirement:
         )
     if "step_up" in fields:
         values["step_up"] = yaml_reader.expect_choice(
-            fields["step_up"], f"step_up in {label_of_require}", states.STEP_UPS
+            fields["step_up"], f"step_up in {label_of_require}", statuses.STEP_UPS
         )
     if "decide_within" in fields:
-        most = states.MAX_DECIDE_WITHIN_S
+        most = statuses.MAX_DECIDE_WITHIN_S
         values["decide_within_s"] = yaml_reader.expect_duration(
             fields["decide_within"], f"decide_within in {label_of_require}", most
         )
@@ -367,7 +367,7 @@ def _require(node: Node, label: str, match: dict[str, Any]) -> Requirement:
         values["valid_for_s"] = yaml_reader.expect_duration(
             fields["valid_for"],
             f"valid_for in {label_of_require}",
-            states.MAX_VALID_FOR_S,
+            statuses.MAX_VALID_FOR_S,
         )
     if "rationale" in fields:
         values |= _rationale(fields["rationale"], label_of_require)
@@ -410,7 +410,9 @@ def _rationale(node: Node, label: str) -> dict[str, Any]:
     fields = yaml_reader.expect_mapping(node, f"rationale in {label}", RATIONALE_KEYS)
     if "on" not in fields:
         raise make_document_error(node, f"rationale in {label} has no `on`.")
-    when = yaml_reader.expect_choice(fields["on"], f"on of rationale in {label}", states.RATIONALES)
+    when = yaml_reader.expect_choice(
+        fields["on"], f"on of rationale in {label}", statuses.RATIONALES
+    )
     if when == "none":
         if len(fields) > 1:
             raise make_document_error(

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from approvals.gates.states import US
+from approvals.gates.statuses import US
 from approvals.policies.engine import SAME_CALL, CompiledPolicy, PlanRate, RateCounter
 from db import raw_sql
 from journal.models import Entry

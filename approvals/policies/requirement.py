@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from approvals.gates import states
+from approvals.gates import statuses
 
 # Who may not approve an effect that they have an interest in.
 REQUEST_PARTIES: Final = ("requester", "session_owner", "agent_owner")
@@ -27,8 +27,8 @@ class Requirement:
     rationale: str = "on_deny"
     rationale_characters: int = 10
     ticket: str = ""  # a glob that a word of the reason must match; empty for none
-    decide_within_s: int = states.DEFAULT_DECIDE_WITHIN_S
-    valid_for_s: int = states.DEFAULT_VALID_FOR_S
+    decide_within_s: int = statuses.DEFAULT_DECIDE_WITHIN_S
+    valid_for_s: int = statuses.DEFAULT_VALID_FOR_S
     self_approval: bool = False
 
     def as_dict(self) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class Requirement:
         is_final = reversibility == "irreversible" or risk == "critical"
         return replace(
             self,
-            step_up="typed_digest" if is_final or risk in states.HIGH_RISKS else self.step_up,
+            step_up="typed_digest" if is_final or risk in statuses.HIGH_RISKS else self.step_up,
             rationale="always" if is_final else self.rationale,
             self_approval=self.self_approval and risk == "low",
         )
@@ -66,9 +66,9 @@ class Requirement:
         The ticket is not checked in reasons that were optional.
         """
         enough = not self.ticket and reason_characters >= max(
-            states.MIN_REASON_CHARS, self.rationale_characters
+            statuses.MIN_REASON_CHARS, self.rationale_characters
         )
-        proved = max(self.step_up, step_up, key=states.STEP_UPS.index)
+        proved = max(self.step_up, step_up, key=statuses.STEP_UPS.index)
         return replace(self, step_up=proved, rationale="always" if enough else self.rationale)
 
     @property
@@ -80,7 +80,7 @@ class Requirement:
     def reason_of_yes(self) -> int:
         """The minimum length of an approval's reason; 0 if none is needed."""
         return (
-            max(states.MIN_REASON_CHARS, self.rationale_characters)
+            max(statuses.MIN_REASON_CHARS, self.rationale_characters)
             if self.rationale == "always"
             else 0
         )
@@ -100,8 +100,8 @@ class Requirement:
         """
         return (
             self.minimum,
-            states.STEP_UPS.index(self.step_up),
-            states.RATIONALES.index(self.rationale),
+            statuses.STEP_UPS.index(self.step_up),
+            statuses.RATIONALES.index(self.rationale),
             self.rationale_characters,
             int(bool(self.ticket)),
             len(self.distinct_from),
@@ -129,9 +129,9 @@ def is_stricter_requirement(new: Requirement, old: Requirement) -> bool:
         wider
         and new.minimum <= old.minimum
         and set(new.distinct_from) <= set(old.distinct_from)
-        and states.STEP_UPS.index(new.step_up) <= states.STEP_UPS.index(old.step_up)
+        and statuses.STEP_UPS.index(new.step_up) <= statuses.STEP_UPS.index(old.step_up)
         and new.deny_threshold >= old.deny_threshold
-        and states.RATIONALES.index(new.rationale) <= states.RATIONALES.index(old.rationale)
+        and statuses.RATIONALES.index(new.rationale) <= statuses.RATIONALES.index(old.rationale)
         and new.rationale_characters <= old.rationale_characters
         and new.ticket in ("", old.ticket)
         and new.decide_within_s >= old.decide_within_s

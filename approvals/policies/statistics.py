@@ -10,10 +10,10 @@ from typing import Final
 from django.db import connection
 
 from accounts.models import Project
-from approvals.gates.states import APPROVED_STATUSES
+from approvals.gates.statuses import APPROVED_STATUSES
 from approvals.models import Vote
 from approvals.policies.rate_counters import find_position_before
-from ledger.store.rows import vendor_id
+from ledger.store.effect_rows import vendor_id
 from web.templatetags.gatebook import elapsed
 
 DAYS: Final = 30

@@ -7,7 +7,7 @@ from typing import Any, Final
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from approvals.gates.states import US
+from approvals.gates.statuses import US
 from approvals.models import PolicySet
 
 WEEKDAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

@@ -16,10 +16,10 @@ import rfc8785
 from django.conf import settings
 
 from approvals import labels
-from approvals.canonical_json import to_canonical_json
 from approvals.diff.from_arguments import Changes, extract_changes
+from approvals.digest_json import to_canonical_json
 from approvals.models import Gate, PolicySet
-from approvals.policies import inputs
+from approvals.policies import policy_inputs
 from approvals.policies.requirement import REQUEST_PARTIES, Requirement
 from db import long_numbers
 from journal.summaries import COMMAND_ARGUMENTS
@@ -158,7 +158,7 @@ def build_card(gate: Gate, plan: Mapping[str, Any] | None = None) -> Card:
     Load `gate` with its `effect` and `effect.repository` to save queries.
     """
     effect = gate.effect
-    plan = inputs.load_plan_body(gate.plan_position) if plan is None else plan
+    plan = policy_inputs.load_plan_body(gate.plan_position) if plan is None else plan
     arguments, preconditions = plan.get("arguments"), plan.get("preconditions")
     preconditions = preconditions if isinstance(preconditions, dict) else {}
     changed = extract_changes(arguments, preconditions)
@@ -277,7 +277,7 @@ def _radius_lines(gate: Gate, arguments: Any) -> tuple[CardLine, ...]:
                 "Ref class", ref_class, SOURCE_COMPUTED if effect.ref_class else SOURCE_UNKNOWN
             )
         )
-        now, patterns = inputs.compute_current_ref_class(effect.repository, effect)
+        now, patterns = policy_inputs.compute_current_ref_class(effect.repository, effect)
         if now != effect.ref_class:
             lines.append(
                 CardLine("Ref class now", f"{now}, by patterns v{patterns}", SOURCE_COMPUTED)

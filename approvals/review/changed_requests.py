@@ -15,7 +15,7 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Substr
 
 from approvals import labels
-from approvals.gates.states import MAX_VALID_FOR_S, US
+from approvals.gates.statuses import MAX_VALID_FOR_S, US
 from approvals.models import Gate
 from approvals.review.warnings import REQUEST_IDENTITY
 from db import long_numbers

@@ -11,7 +11,7 @@ from django.db.models.functions import Substr
 from accounts.people import find_recent_password_giver
 from approvals.labels import UNCOUNTED_LABELS
 from approvals.models import Gate, Vote
-from approvals.policies.inputs import load_plan_body
+from approvals.policies.policy_inputs import load_plan_body
 from approvals.review import changed_requests
 from approvals.review.changed_requests import Conflict, Difference, EarlierRequest
 from approvals.voting.quorum import load_uncounted_approvals

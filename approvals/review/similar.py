@@ -17,7 +17,7 @@ from approvals.diff import destructive_pushes
 from approvals.digests import is_target_named
 from approvals.gates.deadlines import current_gate_status
 from approvals.models import Gate, Vote
-from approvals.policies.inputs import load_plan_body
+from approvals.policies.policy_inputs import load_plan_body
 from approvals.review.warnings import (
     REFUSED_STATUSES,
     REFUSING_ANSWERS,

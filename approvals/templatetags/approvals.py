@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 
 from approvals import labels
 from approvals.diff.unified import DiffRow
-from approvals.inbox.rows import InboxRow as Entry
+from approvals.inbox.inbox_rows import InboxRow as Entry
 from approvals.models import Gate, Vote
 from approvals.policies.engine import is_production_name
 from approvals.review.card import MAX_GLANCE_LINES, SOURCE_AGENT, SOURCE_UNKNOWN, CardLine

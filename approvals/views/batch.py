@@ -14,12 +14,11 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
 from accounts.access import MemberRequest, role_required
-from approvals import stops
+from approvals import stop_rows
 from approvals.gates import deadlines
-from approvals.inbox import queries
-from approvals.inbox import rows as inbox_rows
+from approvals.inbox import inbox_queries, inbox_rows
 from approvals.models import Gate, Vote
-from approvals.policies import inputs
+from approvals.policies import policy_inputs
 from approvals.review import card, form_token
 from approvals.review.form_token import VOTE_FORM
 from approvals.views.inbox import GATE_RELATIONS
@@ -43,7 +42,7 @@ _WARNINGS: Final = {  # warning of a list entry -> why to decide it alone
 @role_required("reviewer")
 def select_batch_page(request: MemberRequest) -> HttpResponse:
     """Keep the requests selected in the inbox and go to the page that lists them."""
-    ids = request.POST.getlist("gate")[: queries.MAX_BATCH + 1]
+    ids = request.POST.getlist("gate")[: inbox_queries.MAX_BATCH + 1]
     before = _load_kept(request)
     _store_kept(request, ids, before["reason"] if set(ids) <= set(before["ids"]) else "")
     return redirect("batch_confirm")
@@ -66,7 +65,7 @@ def confirm_batch_page(request: MemberRequest) -> HttpResponse:
 def _render_batch(
     request: MemberRequest, chosen: list[Gate], wrong: str, errors: Sequence[str] = ()
 ) -> HttpResponse:
-    standing = stops.load_live_stops(request.membership.project)
+    standing = stop_rows.load_live_stops(request.membership.project)
     rows: list[dict[str, Any]] = []
     for gate in chosen if not wrong else []:
         form_token.record_gate_view(gate, request.membership)
@@ -117,13 +116,13 @@ def _why_not_together(chosen: list[Gate]) -> str:
     """Return why these requests cannot be decided together; empty if they can."""
     if not chosen:
         return "Nothing is selected. Select requests in the inbox."
-    if len(chosen) > queries.MAX_BATCH:
-        return f"You can decide at most {queries.MAX_BATCH} requests together. Select fewer."
+    if len(chosen) > inbox_queries.MAX_BATCH:
+        return f"You can decide at most {inbox_queries.MAX_BATCH} requests together. Select fewer."
     if len({(gate.tool, gate.rule) for gate in chosen}) > 1:
         return "Select only requests of the same tool under the same rule."
     if not all(
         inbox_rows.is_batchable(
-            inputs.compute_current_severity(gate),
+            policy_inputs.compute_current_severity(gate),
             load_current_requirement(gate).step_up,
         )
         for gate in chosen

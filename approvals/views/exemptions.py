@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from accounts.access import MemberRequest, has_role, member_required, role_required
 from approvals import confirmation, exemptions
-from approvals.gates.states import STEP_UPS
+from approvals.gates.statuses import STEP_UPS
 from approvals.models import Exemption
 from approvals.policies import policies
 from db.clock import now_us

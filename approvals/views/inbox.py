@@ -11,15 +11,15 @@ from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
 from accounts.access import MemberRequest, has_role, member_required
-from accounts.project_status import load_project_status
-from approvals import labels, stops
+from accounts.header_counts import load_project_status
+from approvals import labels, stop_rows
 from approvals.diff import destructive_pushes
 from approvals.diff.from_arguments import Changes
 from approvals.gates import deadlines
-from approvals.gates.states import MIN_REASON_CHARS, OPEN_STATUSES, RISKS, US
-from approvals.inbox import queries, updates
+from approvals.gates.statuses import MIN_REASON_CHARS, OPEN_STATUSES, RISKS, US
+from approvals.inbox import inbox_queries, updates
 from approvals.models import Gate
-from approvals.policies import inputs
+from approvals.policies import policy_inputs
 from approvals.review import card, form_token, similar, warnings
 from approvals.review import context as review_context
 from approvals.views import drafts
@@ -55,9 +55,9 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         name: request.GET.get(name, "").replace("\0", "")[:200]
         for name in ("state", "risk", "repo")
     }
-    state = params["state"] if params["state"] in queries.LISTS else "pending"
+    state = params["state"] if params["state"] in inbox_queries.LISTS else "pending"
     if request.headers.get("HX-Request") == "true" and "since" in request.GET:
-        arrived = queries.find_new_requests(project, request.GET["since"])
+        arrived = inbox_queries.find_new_requests(project, request.GET["since"])
         if arrived is None:
             return HttpResponse(status=204)
         context = {
@@ -69,18 +69,18 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         return render(request, "approvals/_new_requests.html", context)
     risk = params["risk"] if params["risk"] in RISKS else ""
     # Read before the rows: a request that arrives in between is announced, never missed.
-    waiting = queries.parse_pending_mark(load_project_status(request).waits)
-    listed = queries.load_inbox_page(
+    waiting = inbox_queries.parse_pending_mark(load_project_status(request).waits)
+    listed = inbox_queries.load_inbox_page(
         request.membership,
         state,
         risk=risk,
         repository=params["repo"],
         after=request.GET.get("after", ""),
     )
-    rows = queries.group_rows(listed.rows) if state in ("pending", "mine") else listed.rows
+    rows = inbox_queries.group_rows(listed.rows) if state in ("pending", "mine") else listed.rows
     opened = _opened_gate(request)
     observes = load_project_status(request).mode != "enforce"
-    week = queries.load_week_figures(project)
+    week = inbox_queries.load_week_figures(project)
     context = {
         "state": state,
         "still": "open" in request.GET,  # the script then opens no request by itself
@@ -97,16 +97,18 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
         "polls": state in ("pending", "mine") and request.GET.get("live") != "off",
         "list_query": _list_query(params | {"state": state}),
         "unanswered": week.unanswered,
-        "violations": queries.load_recent_violations(project)
+        "violations": inbox_queries.load_recent_violations(project)
         if state == "pending" and week.has_violations
         else [],
-        "not_enforced": queries.count_not_enforced(project)
+        "not_enforced": inbox_queries.count_not_enforced(project)
         if state == "pending" and observes
         else 0,
-        "stopped": stops.load_live_stops(project) if load_project_status(request).has_stops else [],
-        "last_decision": queries.load_last_decision_us(project) if not rows else None,
+        "stopped": stop_rows.load_live_stops(project)
+        if load_project_status(request).has_stops
+        else [],
+        "last_decision": inbox_queries.load_last_decision_us(project) if not rows else None,
         "may_rule": has_role(request.membership, "reviewer"),
-        "batch_most": queries.MAX_BATCH,
+        "batch_most": inbox_queries.MAX_BATCH,
         "now": now_us(),
         **(gate_context(request, opened, in_pane=True) if opened is not None else {}),
     }
@@ -162,7 +164,7 @@ def gate_context(
     Record access.viewed.
     """
     form_token.record_gate_view(gate, request.membership)
-    plan = inputs.load_plan_body(gate.plan_position)
+    plan = policy_inputs.load_plan_body(gate.plan_position)
     shown = card.build_card(gate, plan)
     votes = review_context.load_votes(gate, shown.sha256)
     eligibility = check_eligibility(gate, request.membership)
@@ -216,7 +218,7 @@ def gate_context(
         "requested_lately": now - gate.requested_at_us < DAY_US,
         "left_s": max(0, (gate.decide_by_us - now) // US),
         "permission_left_s": max(0, ((gate.permission_until_us or now) - now) // US),
-        "stop": stops.find_blocking_stop(gate),
+        "stop": stop_rows.find_blocking_stop(gate),
         "effect_violations": violations.load_effect_violations(gate.effect),
         "resolution": _resolution(gate),
         "same_calls": _same_calls(gate),
@@ -267,9 +269,9 @@ def _same_calls(gate: Gate) -> list[same_calls.SameCallLink]:
 
 def _next_gate(request: MemberRequest, gate: Gate) -> Gate | None:
     """Return the next request for this person after an answered one, or the first."""
-    gate_id = queries.find_next_gate(request.membership, gate) or queries.find_first_gate(
-        request.membership
-    )
+    gate_id = inbox_queries.find_next_gate(
+        request.membership, gate
+    ) or inbox_queries.find_first_gate(request.membership)
     return Gate.objects.filter(id=gate_id).first() if gate_id is not None else None
 
 

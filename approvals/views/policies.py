@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from accounts import people
 from accounts.access import MemberRequest, member_required, role_required
-from approvals.gates import states
+from approvals.gates import statuses
 from approvals.models import Activation, PolicySet
 from approvals.policies import dry_run, labels, policies, statistics
 from approvals.policies.dry_run import DryRun, OutcomeChange
@@ -73,7 +73,7 @@ class DraftForm(forms.Form):
         initial="14",
     )
     mode = forms.ChoiceField(
-        label="In mode", choices=[(mode, mode) for mode in states.POLICY_MODES], initial="enforce"
+        label="In mode", choices=[(mode, mode) for mode in statuses.POLICY_MODES], initial="enforce"
     )
 
     def clean_text(self) -> str:

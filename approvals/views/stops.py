@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
 from accounts.access import MemberRequest, has_role, member_required, role_required
-from approvals import stops
+from approvals import stop_rows
 from approvals.models import Gate
 from db import retry
 from db.errors import ChangeRefused
@@ -24,9 +24,9 @@ from ledger.states import STOP_SCOPES
 @member_required
 def stops_page(request: MemberRequest) -> HttpResponse:
     """List the stops in force, the latest first."""
-    standing = stops.load_live_stops(request.membership.project)
+    standing = stop_rows.load_live_stops(request.membership.project)
     context = {
-        "stops": stops.describe_stops(standing),
+        "stops": stop_rows.describe_stops(standing),
         "may_rule": has_role(request.membership, "reviewer"),
         "project_is_stopped": any(stop.scope == "project" for stop in standing),
     }
@@ -41,7 +41,9 @@ def stop_page(request: MemberRequest) -> HttpResponse:
     params = request.POST if request.method == "POST" else request.GET
     scope, subject = params.get("scope", ""), params.get("subject", "")
     name, url = (
-        stops.describe_stop_scope(project.id, scope, subject) if scope in STOP_SCOPES else ("", "")
+        stop_rows.describe_stop_scope(project.id, scope, subject)
+        if scope in STOP_SCOPES
+        else ("", "")
     )
     if not name or "\0" in subject:
         raise Http404
@@ -95,7 +97,7 @@ def lift_stop_page(request: MemberRequest, stop: UUID) -> HttpResponse:
             messages.success(request, text)
             return redirect("stops")
     context = {
-        "stop": stops.describe_stops([stop_row])[0],
+        "stop": stop_rows.describe_stops([stop_row])[0],
         "error": error,
         "reason": request.POST.get("reason", ""),
     }

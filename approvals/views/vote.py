@@ -18,8 +18,8 @@ from django.views.decorators.http import require_http_methods
 from accounts.access import MemberRequest, role_required
 from approvals import confirmation, labels
 from approvals.gates import gates
-from approvals.gates.states import VOTE_ANSWERS
-from approvals.inbox import queries
+from approvals.gates.statuses import VOTE_ANSWERS
+from approvals.inbox import inbox_queries
 from approvals.models import Gate
 from approvals.policies.engine import Requirement
 from approvals.review import card, form_token
@@ -299,7 +299,7 @@ def _record_vote(request: MemberRequest, context: DraftContext) -> HttpResponse:
     gate, draft, shown, step_up = context.gate, context.draft, context.shown, context.step_up
     if shown is None:
         return render_refusal(request, gate.id, STALE_VOTE_FORM, reason=draft["reason"])
-    next_gate = queries.find_next_gate(request.membership, gate)
+    next_gate = inbox_queries.find_next_gate(request.membership, gate)
     outcome = run_vote(
         lambda: votes.cast_vote(
             gate,
@@ -344,7 +344,7 @@ def redirect_to_next_gate(
     if draft["from"] == "inbox":
         messages.success(request, message)
         return redirect(f"{_list_url(draft['list'])}open={next_gate or 'none'}")
-    next_gate = next_gate or queries.find_first_gate(request.membership)
+    next_gate = next_gate or inbox_queries.find_first_gate(request.membership)
     if next_gate is not None:
         message += format_markup(
             ' <a href="{}">Next request</a>', reverse("gate", args=[next_gate])

@@ -11,13 +11,13 @@ from accounts import teams
 from accounts.access import has_role
 from accounts.models import Membership
 from approvals.models import Gate, Vote
-from approvals.policies import inputs
+from approvals.policies import policy_inputs
 from approvals.policies.engine import Requirement
 from approvals.policies.requirement import REQUEST_PARTIES
 from db.compiled_query import CompiledQuerySet
 from ledger import resolutions
 from ledger.models import Effect
-from ledger.store.rows import EffectRow
+from ledger.store.effect_rows import EffectRow
 
 
 class Eligibility(NamedTuple):
@@ -32,7 +32,7 @@ def load_current_requirement(gate: Gate, row: EffectRow | None = None) -> Requir
 
     Facts never lower a requirement. `row` is the gate's effect if it was read already.
     """
-    severity = inputs.compute_current_severity(gate, row)
+    severity = policy_inputs.compute_current_severity(gate, row)
     return Requirement.of(gate.requirement).strengthened(severity.reversibility, severity.risk)
 
 

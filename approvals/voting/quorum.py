@@ -14,7 +14,7 @@ import orjson
 from django.db import connection
 
 from accounts.models import ROLES
-from approvals.gates.states import OPEN_STATUSES
+from approvals.gates.statuses import OPEN_STATUSES
 from approvals.models import Gate
 from db import raw_sql
 from journal.models import Entry

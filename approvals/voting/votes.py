@@ -18,7 +18,13 @@ from accounts.models import Membership
 from accounts.people import OWN_PASSWORD_REQUIRED_TEXT, ensure_pseudonym, has_own_password
 from approvals.gates import deadlines, gates
 from approvals.gates.deadlines import LockedGate
-from approvals.gates.states import MAX_DECIDE_WITHIN_S, MIN_REASON_CHARS, STEP_UPS, US, VOTE_ANSWERS
+from approvals.gates.statuses import (
+    MAX_DECIDE_WITHIN_S,
+    MIN_REASON_CHARS,
+    STEP_UPS,
+    US,
+    VOTE_ANSWERS,
+)
 from approvals.inbox import updates
 from approvals.models import Gate, Vote
 from approvals.policies.engine import Requirement
@@ -51,8 +57,8 @@ _REASON_REQUIRED: Final = (
 )
 _VOTER_CONSTRAINTS: Final = (
     "gate_is_approved_by_its_quorum",
-    "yes_is_of_somebody_who_is_asked",
-    "vote_is_of_nobody_with_a_part_in_it",
+    "approver_is_eligible",
+    "approver_is_not_a_party",
 )
 
 

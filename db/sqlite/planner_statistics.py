@@ -41,7 +41,7 @@ GATES: Final = {
     "gate_pending_by_deadline": "5000 1",
     "gate_waiting": "5000 5000 1250 1 1",
     "gate_approved_by_end": "100 1",
-    "gate_denied_for_good": "100 2 1",
+    "gate_denied_session": "100 2 1",
     "gate_by_target": "100000 100000 20000 1000 1",
     "gate_by_agent": "100000 100000 20000 5000 1",
     "gate_by_session": "100000 100 1",
@@ -64,7 +64,7 @@ ENTRIES: Final = {
 }
 VOTES: Final = {
     "vote_by_time": "100000 100000 1",
-    "vote_of_ones_own": "1000 1000 1",
+    "vote_on_own_request": "1000 1000 1",
     "approvals_vote_user_id_33a98cf1": "100000 2000",
     "sqlite_autoindex_approvals_vote_1": "100000 1",
     "sqlite_autoindex_approvals_vote_2": "100000 2 1",  # (gate, user)

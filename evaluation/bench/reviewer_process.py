@@ -36,7 +36,7 @@ from approvals.gates.gates import GateConflict
 from approvals.policies.engine import compile_rules
 from approvals.policies.engine import evaluate_rules
 from approvals.models import Gate
-from approvals.policies.inputs import PlanPayload
+from approvals.policies.policy_inputs import PlanPayload
 from approvals.voting.votes import ShownGate
 from db.clock import now_us
 from db.ids import new_uuid7

@@ -24,11 +24,11 @@ from db.ids import derive_uuid
 from importers.bundles import target_archive, validate, zip_reader
 from importers.bundles.target_archive import TargetArchive
 from importers.bundles.zip_reader import OpenBundle
-from investigation.bundles import imported as bundles_imported
+from investigation.bundles import imported_gates as bundles_imported
 from investigation.bundles.schema import EXPORTED_COLUMNS, POSITION_COLUMNS, UNMAPPED_PARTS
 from investigation.models import ImportedBundle, ImportedGate
 from journal import entries, erasures
-from journal import imported as journal_imported
+from journal import imported_entries as journal_imported
 from journal.entries import Draft
 from journal.models import Erasure
 from ledger.models import Attempt, Effect, Tool

@@ -14,14 +14,14 @@ import orjson
 
 from api.strictjson import parser
 from approvals import labels
-from approvals.gates import states
+from approvals.gates import statuses
 from approvals.policies.requirement import Requirement
 from db.errors import ChangeRefused
 from investigation.bundles.collect import NAME_PATHS
 from investigation.bundles.schema import POSITION_COLUMNS
 from ledger.fold import apply
 from ledger.states import RESOLUTIONS
-from ledger.store.rows import AttemptRow, EffectRow
+from ledger.store.effect_rows import AttemptRow, EffectRow
 from ledger.violations import VIOLATION_LABELS
 
 # A body is an agent's payload inside a Gatebook entry.
@@ -200,13 +200,13 @@ def _check_gate(gate: dict[str, Any]) -> None:
     except (TypeError, AttributeError, KeyError) as error:
         raise ChangeRefused(f"{where} has an invalid requirement.") from error
     tables = (
-        (gate["status"], states.GATE_STATUSES),
-        (gate["reason"], states.GATE_END_REASONS),
-        (gate["risk"], states.RISKS),
-        (gate["step_up"], states.STEP_UPS),
+        (gate["status"], statuses.GATE_STATUSES),
+        (gate["reason"], statuses.GATE_END_REASONS),
+        (gate["risk"], statuses.RISKS),
+        (gate["step_up"], statuses.STEP_UPS),
         (gate["reversibility"], labels.UNDO_LABELS),
-        *((vote["answer"], states.VOTE_ANSWERS) for vote in gate["votes"]),
-        *((vote["step_up"], states.STEP_UPS) for vote in gate["votes"]),
+        *((vote["answer"], statuses.VOTE_ANSWERS) for vote in gate["votes"]),
+        *((vote["step_up"], statuses.STEP_UPS) for vote in gate["votes"]),
     )
     if not is_valid or any(value not in table for value, table in tables):
         raise ChangeRefused(f"{where} has an unknown status, answer or requirement.")

@@ -23,7 +23,7 @@ from django.core.exceptions import EmptyResultSet, FullResultSet
 from django.db.models import QuerySet
 
 from accounts.models import Membership
-from db import job_heartbeats as db_job_heartbeats
+from db import jobs as db_job_heartbeats
 from db.clock import now_us
 from db.errors import ChangeRefused
 from display import time_limit

@@ -13,7 +13,7 @@ from django.db import transaction
 from db.clock import now_us
 from db.errors import ChangeRefused
 from db.ids import new_uuid7
-from investigation.bundles import imported as bundles_imported
+from investigation.bundles import imported_gates as bundles_imported
 from investigation.bundles import zip_writer
 from investigation.bundles.collect import ExportCut
 from journal import entries

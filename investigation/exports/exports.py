@@ -21,7 +21,7 @@ from django.db.models import Q, QuerySet
 from accounts.access import has_role
 from accounts.models import Membership, Project
 from accounts.people import ensure_pseudonym
-from db import job_heartbeats as db_job_heartbeats
+from db import jobs as db_job_heartbeats
 from db.clock import now_us
 from db.errors import ChangeRefused
 from display import access_log
@@ -79,7 +79,7 @@ def record_export(membership: Membership, wanted: ExportPlan, subject: UUID) -> 
         "format": wanted.format,
         "as_of": wanted.position,
     }
-    access_log.record_export(
+    access_log.record_export_access(
         membership.project_id,
         ensure_pseudonym(membership.user),
         wanted.text,

@@ -20,7 +20,7 @@ MAX_EFFECT_WORDS: Final = 2_000  # Words stored per effect, the first in the ord
 MAX_ATTEMPTS_READ: Final = 20  # Newest attempts whose answers are read.
 _AT_ONCE: Final = 100  # Effects whose bodies are in memory together.
 _TARGET: Final = ("repository", "ref", "environment", "resource", "external_reference")
-# Columns for investigation/fulltext/duplicates.py.
+# Columns for investigation/fulltext/duplicate_index.py.
 _COMPARED: Final = ("session_id", "repository_id", "intent_digest", "attempt_count")
 _NAMES: Final = (
     "id",

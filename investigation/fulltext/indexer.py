@@ -1,6 +1,6 @@
 """The job that follows the journal and indexes the words of changed effects.
 
-It also records which effects have something in common (investigation/fulltext/duplicates.py).
+It also records which effects have something in common (investigation/fulltext/duplicate_index.py).
 The job's position is stored in the transaction of the rows, so a kill leaves both or neither. If
 two runs overlap, one finds that the position has moved and starts again.
 """
@@ -13,10 +13,10 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from db import job_heartbeats as db_job_heartbeats
+from db import jobs as db_job_heartbeats
 from db import raw_sql
 from display.index_progress import MAX_MISSING_COUNT, REPEATS, WORDS, IndexProgress
-from investigation.fulltext import duplicates, extract, store
+from investigation.fulltext import duplicate_index, extract, store
 from journal.models import Entry
 from journal.settled_position import load_settled_position
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
@@ -68,7 +68,7 @@ _COMPARED: Final = (
     f"{_READ_TO}, (SELECT count(*) FROM (SELECT 1 FROM journal_entry"
     f" WHERE position > {_INDEX_POSITION} AND project = %s"
     " AND position <= %s AND effect IS NOT NULL AND kind IN "
-    f"{(*sorted(duplicates.PLAN_AND_RUN_KINDS),)!r}"
+    f"{(*sorted(duplicate_index.PLAN_AND_RUN_KINDS),)!r}"
     " ORDER BY position DESC LIMIT %s) told)"
 )
 _ERASED: Final = (
@@ -130,19 +130,21 @@ def _index_step(start: int, settled: int) -> int:
         has_erasure = has_erasure or (kind == "erasure.executed" and lane == "system")
         if kind not in _WORDLESS:
             changed[effect] = None
-        if kind in duplicates.PLAN_AND_RUN_KINDS:
+        if kind in duplicate_index.PLAN_AND_RUN_KINDS:
             started[effect] = started.get(effect) or (
-                position if kind in duplicates.RUN_KINDS else 0
+                position if kind in duplicate_index.RUN_KINDS else 0
             )
     rows = extract.extract_words(changed)
-    occurrences = duplicates.find_occurrences(started, start, {row.effect: row for row in rows})
+    occurrences = duplicate_index.find_occurrences(
+        started, start, {row.effect: row for row in rows}
+    )
     if has_erasure:
         store.purge_erased_words()
     with transaction.atomic():
         store.lock_words()
         if job_heartbeats.load_position(JOB_NAME) != start:
             return 0  # Another run was faster.
-        duplicates.store_occurrences(occurrences)
+        duplicate_index.store_occurrences(occurrences)
         store.store_words(_drop_erased(rows))
         job_heartbeats.store_position(JOB_NAME, until)
     return len(rows)

@@ -179,14 +179,14 @@ _INSERT: Final = (
 # remaining text of the effect is read again when the job reaches the erasure's entry.
 SEARCH_TEXT_TRIGGERS: Final = TriggerSet(
     postgresql={
-        "body_takes_its_words_along": (
+        "erased_body_deletes_its_words": (
             "journal_body",
             "AFTER DELETE ON journal_body FOR EACH ROW EXECUTE FUNCTION "
-            "investigation_take_words_along()",
+            "investigation_delete_words()",
         ),
     },
     functions=f"""
-CREATE OR REPLACE FUNCTION investigation_take_words_along() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION investigation_delete_words() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM pg_advisory_xact_lock({_LOCK});
   DELETE FROM {{schema}}.investigation_effecttext WHERE position = (
@@ -197,7 +197,7 @@ BEGIN
 END $$;
 """,
     sqlite={
-        "body_takes_its_words_along": (
+        "erased_body_deletes_its_words": (
             "journal_body",
             """AFTER DELETE ON journal_body BEGIN
             DELETE FROM investigation_effecttext WHERE position = (
@@ -209,11 +209,11 @@ END $$;
             "investigation_effecttext",
             f"AFTER INSERT ON investigation_effecttext BEGIN {_INSERT}; END",
         ),
-        "deleted_words_leave_the_index": (
+        "deleted_words_are_not_indexed": (
             "investigation_effecttext",
             f"AFTER DELETE ON investigation_effecttext BEGIN {_DELETE}; END",
         ),
-        "changed_words_are_indexed_anew": (
+        "changed_words_are_indexed_again": (
             "investigation_effecttext",
             f"AFTER UPDATE ON investigation_effecttext BEGIN {_DELETE}; {_INSERT}; END",
         ),

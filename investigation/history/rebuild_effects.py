@@ -6,15 +6,15 @@ from typing import Any, Final
 from uuid import UUID
 
 from approvals import gated_commands
-from approvals.gates.states import PERMISSION_OF_STATUS
-from investigation.history.entries import PastEntry, group_batches
+from approvals.gates.statuses import PERMISSION_OF_STATUS
+from investigation.history.past_entries import PastEntry, group_batches
 from journal.entries import SYSTEM_SOURCE
 from journal.order_keys import make_given_up_key, make_resolution_key
 from ledger.fold import apply
 from ledger.fold import compensation as fold_compensation
 from ledger.fold.apply import Fact
 from ledger.models import Attempt, Effect
-from ledger.store.rows import AttemptRow, EffectRow
+from ledger.store.effect_rows import AttemptRow, EffectRow
 
 # Placeholder for text that no replay reads, followed by the position of the entry whose body has it
 # (see words.py).

@@ -6,8 +6,8 @@ from uuid import UUID
 from accounts.models import Repository
 from investigation.fulltext import extract
 from investigation.fulltext.extract import SearchableEffect
-from investigation.history import effects as history_effects
-from investigation.history import entries, rows
+from investigation.history import past_effects as history_effects
+from investigation.history import past_entries, past_rows
 from investigation.history.moment import JournalCut
 
 _AT_ONCE = 100  # Effects whose bodies are in memory together.
@@ -18,9 +18,9 @@ def load_past_texts(
 ) -> dict[UUID, list[tuple[str, str]]]:
     """Return pairs of label and agent text by effect id; later effects are absent."""
     texts_by_id: dict[UUID, list[tuple[str, str]]] = {}
-    for part in entries.split_ids(effects):
+    for part in past_entries.split_ids(effects):
         past_effects = history_effects.rebuild_effects_with_attempts(project, part, cut)
-        names = rows.load_column(
+        names = past_rows.load_column(
             Repository,
             (past_effect.effect.repository_id for past_effect in past_effects.values()),
             "name",

@@ -11,11 +11,19 @@ from typing import Any, Final
 from uuid import UUID
 
 from accounts.models import Project
-from investigation.fulltext import search as matching_words
+from investigation.fulltext import word_search as matching_words
 from investigation.fulltext.extract import words_of_texts
-from investigation.history import effects, entries, exemptions, gates, rows, search_text, sessions
-from investigation.history.effects import ChangeRange
+from investigation.history import (
+    past_effects,
+    past_entries,
+    past_exemptions,
+    past_gate_states,
+    past_rows,
+    past_sessions,
+    search_text,
+)
 from investigation.history.moment import CutError, JournalCut, parse_cut
+from investigation.history.past_effects import ChangeRange
 from investigation.query.entity_registry import ENTITIES, Entity
 from investigation.query.fields.base import CompileContext, Field, RowTest
 from investigation.query.parser.parser import (
@@ -36,16 +44,16 @@ from journal.models import Entry
 FIND_CHANGED: Final[
     dict[str, Callable[[UUID, JournalCut, ChangeRange | None], frozenset[UUID]]]
 ] = {
-    "effect": effects.find_changed_effects_since,
-    "session": effects.find_changed_sessions,
-    "gate": effects.find_changed_gates,
-    "exemption": effects.find_changed_exemptions,
+    "effect": past_effects.find_changed_effects_since,
+    "session": past_effects.find_changed_sessions,
+    "gate": past_effects.find_changed_gates,
+    "exemption": past_effects.find_changed_exemptions,
 }
 _REBUILD: Final[dict[str, Callable[[UUID, Any, JournalCut], dict[UUID, Any]]]] = {
-    "effect": effects.rebuild_effects,
-    "session": sessions.rebuild_sessions,
-    "gate": gates.rebuild_stored_gates,
-    "exemption": exemptions.rebuild_exemptions,
+    "effect": past_effects.rebuild_effects,
+    "session": past_sessions.rebuild_sessions,
+    "gate": past_gate_states.rebuild_stored_gates,
+    "exemption": past_exemptions.rebuild_exemptions,
 }
 MAX_CHANGED_DURING_READ: Final = 100_000  # Most rows that may change while all matches are read.
 TOO_MANY_CHANGES: Final = "Too much changed while searching. Run the search again."
@@ -161,7 +169,7 @@ def find_changed_during_read(
     except CutError:
         raise QueryError(0, 0, TOO_MANY_CHANGES) from None
     changed: dict[UUID, int] = {}
-    for part in entries.split_ids(ids - past.again.keys()):
+    for part in past_entries.split_ids(ids - past.again.keys()):
         changed |= dict(entity.rows().filter(pk__in=part).values_list("pk", "opened_position"))
     # Later positions may still be committed: the next call starts at `last`.
     return replace(past, known_to=last), changed
@@ -258,7 +266,9 @@ def _matching_subset(
 def apply_past_values(current_rows: list[Any], past: PastState | None) -> list[Any]:
     """Return the rows with the column values of the moment."""
     return (
-        current_rows if past is None else rows.set_past_values(current_rows, past.again, past.cut)
+        current_rows
+        if past is None
+        else past_rows.set_past_values(current_rows, past.again, past.cut)
     )
 
 
@@ -292,5 +302,5 @@ class RelatedValues:
         link = row._meta.get_field(first)
         if path not in self._known:
             ids = (getattr(row_then, link.attname) for row_then in self._made)
-            self._known[path] = rows.load_column(link.related_model, ids, rest)
+            self._known[path] = past_rows.load_column(link.related_model, ids, rest)
         return self._known[path].get(getattr(row, link.attname))

@@ -16,7 +16,7 @@ from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum, Window
 from django.db.models.functions import RowNumber
 
 from approvals.models import Gate
-from investigation.history import gates
+from investigation.history import past_gate_states
 from investigation.query import grouping
 from investigation.query.as_of import RelatedValues
 from investigation.query.fields.base import CompileContext, ComputedChoice, Field, RowTest
@@ -422,7 +422,7 @@ def _rebuild_related_rows(
     rows = grouping.limit_related_rows(compiled, changed, table.names)
     if model is Gate and rows is changed:
         make: Callable[[list[Any]], dict[Any, Any]] = partial(
-            gates.rebuild_stored_gates, project.id, cut=cut
+            past_gate_states.rebuild_stored_gates, project.id, cut=cut
         )
     elif of.lasts:
         make = model._default_manager.filter(**{f"{of.reported_at}__lte": cut.position}).in_bulk

@@ -11,8 +11,8 @@ from uuid import UUID
 from django.db.models import Q
 
 from accounts.models import Project
-from investigation.history.effects import MAX_CHANGED_ROWS, ChangeRange
 from investigation.history.moment import CutError, JournalCut
+from investigation.history.past_effects import MAX_CHANGED_ROWS, ChangeRange
 from investigation.query import as_of
 from investigation.query.entity_registry import ENTITIES
 from investigation.query.fields.base import RowTest

@@ -304,7 +304,8 @@ def _session_options(project: Project) -> list[Option]:
     newest = project.sessions.order_by("-opened_position")[: MAX_OPTIONS * 4]
     return [
         Option(
-            str(session), f"{session.title or session.key}, {display_state.shown_status(session)}"
+            str(session),
+            f"{session.title or session.key}, {display_state.derive_shown_status(session)}",
         )
         for session in newest
     ]

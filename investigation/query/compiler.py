@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 
-from investigation.fulltext import search
+from investigation.fulltext import word_search
 from investigation.query.entity_registry import DEFAULT, ENTITIES, NAMES, Entity
 from investigation.query.fields.base import (
     CompileContext,
@@ -279,21 +279,21 @@ def _compile_text_words(
     between: tuple[int | None, int | None] = (None, None),
 ) -> RowTest:
     """Compile full-text words of an effect, or for other entities, of a related effect."""
-    terms: dict[search.SearchTerm, None] = {}
+    terms: dict[word_search.SearchTerm, None] = {}
     for node in nodes:
         try:
             terms |= dict.fromkeys(
-                search.parse_terms(f"{node.text}*" if node.prefix else node.text)
+                word_search.parse_terms(f"{node.text}*" if node.prefix else node.text)
             )
         except ValueError as error:
             raise QueryError(node.at, node.end - node.at, str(error)) from None
         if entity.name == "exemption":
             sentence = "Exemptions have no searchable text. Name a field, such as tool:git.push."
             raise QueryError(node.at, node.end - node.at, sentence)
-        if len(terms) > search.MAX_TERMS:
-            sentence = f"A query can have at most {search.MAX_TERMS} words."
+        if len(terms) > word_search.MAX_TERMS:
+            sentence = f"A query can have at most {word_search.MAX_TERMS} words."
             raise QueryError(node.at, node.end - node.at, sentence)
-    matches = search.find_words(context.project.id, list(terms), between, context.upto)
+    matches = word_search.find_words(context.project.id, list(terms), between, context.upto)
     if matches.progress is not None:
         context.goes_by(matches.progress)
     if entity.name == "effect":

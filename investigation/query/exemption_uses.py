@@ -9,7 +9,7 @@ from django.db.models import BigIntegerField, Case, Count, Exists, F, OuterRef, 
 
 from accounts.models import Project
 from approvals.models import Exemption
-from investigation.fulltext.duplicates import RUN_KINDS
+from investigation.fulltext.duplicate_index import RUN_KINDS
 from investigation.query.registry.gates import exemption_uses
 from journal.models import Entry
 from ledger.models import Effect

@@ -123,7 +123,7 @@ def _state(row: Any, reader: Reader) -> Value:
 def _status(row: Any, _reader: Reader) -> Value:
     return (
         "no_end_told"
-        if display_state.shown_status(row) == display_state.END_NOT_REPORTED
+        if display_state.derive_shown_status(row) == display_state.END_NOT_REPORTED
         else row.status
     )
 

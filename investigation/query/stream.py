@@ -12,7 +12,7 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
-from investigation.history import rows as asof_rows
+from investigation.history import past_rows as asof_rows
 from investigation.query import as_of, execute
 from investigation.query.as_of import PastState
 from investigation.query.execute import SLOW_WINDOW, CompiledQuery

@@ -306,7 +306,7 @@ def _require_value(question: Question, parameter: Parameter, text: str) -> str:
         elif parameter.kind == "length":
             values.parse_duration(QueryValue(text, 0))
         elif parameter.kind == "number":
-            values.parse_whole_number(QueryValue(text, 0))
+            values.parse_number_value(QueryValue(text, 0))
     except QueryError as fault:
         raise ParameterError(parameter.name, fault.sentence) from None
     return text

@@ -18,7 +18,7 @@ from ledger.fold.derive_state import derive_state as derive_state
 from ledger.fold.derive_state import is_retry_exhausted as is_retry_exhausted
 from ledger.fold.derive_state import outcome_determines_state
 from ledger.states import MOVED_PERMISSIONS
-from ledger.store.rows import AttemptRow, EffectRow
+from ledger.store.effect_rows import AttemptRow, EffectRow
 
 # Server clocks and journal positions: not part of the state.
 DELIVERY_COLUMNS: Final = frozenset(

@@ -14,8 +14,8 @@ from journal.order_keys import is_command_mark
 from ledger.fold import apply
 from ledger.fold.derive_state import may_have_happened_twice
 from ledger.models import Effect
+from ledger.store.effect_rows import AttemptRow, EffectRow
 from ledger.store.reader import load_attempts, load_effects, load_relevant_attempts
-from ledger.store.rows import AttemptRow, EffectRow
 from ledger.tools import cache
 
 EffectRows = dict[UUID, EffectRow]

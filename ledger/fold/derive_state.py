@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from journal.order_keys import attempt_of_resolution, is_command_mark, is_resolution_mark
 from ledger.states import OUTCOME_OF_REASON
-from ledger.store.rows import AttemptRow, EffectRow
+from ledger.store.effect_rows import AttemptRow, EffectRow
 
 
 def derive_state(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from journal.order_keys import is_command_mark
-from ledger.store.rows import EffectRow
+from ledger.store.effect_rows import EffectRow
 
 _STRICTNESS: Final = {"ask": 1, "deny": 2}
 

@@ -16,7 +16,7 @@ from journal.models import Entry
 from journal.order_keys import is_command_mark
 from ledger.fold import policy_result
 from ledger.fold.apply import Fact
-from ledger.store.rows import EffectRow
+from ledger.store.effect_rows import EffectRow
 
 
 def find_repeated_plans(

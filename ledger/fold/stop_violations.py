@@ -13,7 +13,7 @@ from uuid import UUID
 
 from ledger import stops as ledger_stops
 from ledger.fold.apply import Fact
-from ledger.store.rows import AttemptRow, EffectRow
+from ledger.store.effect_rows import AttemptRow, EffectRow
 
 STOP_VIOLATION: Final = "executed_while_stopped"
 _MOVING: Final = ("effect.dispatched", "effect.acknowledged", "effect.failed", "effect.probed")

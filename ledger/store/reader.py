@@ -13,7 +13,7 @@ from journal.models import Entry
 from journal.order_keys import position_of_resolution
 from ledger.fold import apply
 from ledger.fold.apply import Fact
-from ledger.store.rows import AttemptRow, EffectRow, row_columns, to_uuid, vendor_id
+from ledger.store.effect_rows import AttemptRow, EffectRow, row_columns, to_uuid, vendor_id
 
 _EFFECT: Final = row_columns(EffectRow)
 _EFFECT_LIST: Final = ", ".join(_EFFECT)

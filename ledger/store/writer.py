@@ -19,11 +19,7 @@ from journal.entries import Draft
 from ledger.fold import apply, compensation, policy_result, repeated_plans, stop_violations
 from ledger.fold.apply import Fact, Observe
 from ledger.models import Attempt, Effect
-from ledger.store.reader import ATTEMPT_COLUMNS as _ATTEMPT
-from ledger.store.reader import attempt_values, load_relevant_attempts
-from ledger.store.reader import effect_from_row as effect_from_row
-from ledger.store.reader import load_effects as load_effects
-from ledger.store.rows import (
+from ledger.store.effect_rows import (
     AttemptRow,
     EffectRow,
     given_table,
@@ -32,6 +28,10 @@ from ledger.store.rows import (
     rows_to_parameters,
     typed_placeholders,
 )
+from ledger.store.reader import ATTEMPT_COLUMNS as _ATTEMPT
+from ledger.store.reader import attempt_values, load_relevant_attempts
+from ledger.store.reader import effect_from_row as effect_from_row
+from ledger.store.reader import load_effects as load_effects
 from ledger.tools import cache
 
 _EFFECT: Final = row_columns(EffectRow)

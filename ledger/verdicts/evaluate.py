@@ -1,7 +1,7 @@
 """Build the inputs of the verdict table for many effects and evaluate it.
 
-A constant number of queries, for any number of effects. ledger/verdicts/inputs.py loads the rows;
-nothing is written, and what the journal does not contain stays missing.
+A constant number of queries, for any number of effects. ledger/verdicts/verdict_inputs.py loads
+the rows; nothing is written, and what the journal does not contain stays missing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,10 @@ from ledger import stops as ledger_stops
 from ledger.models import Stop
 from ledger.open_effects import effects_to_settle as effects_to_settle
 from ledger.tools import cache
-from ledger.verdicts import inputs, table
-from ledger.verdicts.inputs import AnyAttempt, AnyEffect, Probe
-from ledger.verdicts.inputs import is_in_doubt as is_in_doubt
+from ledger.verdicts import table, verdict_inputs
 from ledger.verdicts.table import Verdict, VerdictInput
+from ledger.verdicts.verdict_inputs import AnyAttempt, AnyEffect, Probe
+from ledger.verdicts.verdict_inputs import is_in_doubt as is_in_doubt
 from sessions import leases
 from sessions.models import Lease
 
@@ -67,12 +67,12 @@ def evaluate_effects(
     A lease of `process` is its own. For "" every live lease belongs to another worker. For None
     leases are ignored: the endpoint has compared epochs. Passing `stops` in force saves a query.
     """
-    undoing = inputs.load_compensations(
+    undoing = verdict_inputs.load_compensations(
         [row for row in effects if getattr(row, "has_undoing", True)]
     )
     related = newest = _open_rows(undoing)
     for _ in range(_MAX_DEPTH):  # a compensation may itself be compensated, and so on
-        deeper = inputs.load_compensations(newest)
+        deeper = verdict_inputs.load_compensations(newest)
         newest = _open_rows(deeper)
         undoing |= deeper
         related += newest
@@ -146,23 +146,23 @@ class _VerdictFacts:
         doubtful = [
             row for row in tried if not (row.state == "acknowledged" and row.outcome != "unknown")
         ]
-        attempts = inputs.load_newest_attempts(doubtful)
+        attempts = verdict_inputs.load_newest_attempts(doubtful)
         means = {row.id: cache.load_tool(project, row.tool).means for row in doubtful}
         idempotent = [row for row in doubtful if means[row.id].tool_class == "idempotent"]
-        acquired_leases = inputs.load_leases(
+        acquired_leases = verdict_inputs.load_leases(
             [row for row in effects if getattr(row, "has_lease", True)]
         )
         return cls(
             attempts=attempts,
-            probes=inputs.load_probes([row.id for row in doubtful if means[row.id].probe]),
-            late=inputs.load_late_reports(
+            probes=verdict_inputs.load_probes([row.id for row in doubtful if means[row.id].probe]),
+            late=verdict_inputs.load_late_reports(
                 [row.id for row in doubtful if getattr(row, "has_fenced", True)]
             ),
-            overtaken=inputs.find_overtaken(idempotent, attempts),
-            conditional=inputs.load_conditional_effects(idempotent),
+            overtaken=verdict_inputs.find_overtaken(idempotent, attempts),
+            conditional=verdict_inputs.load_conditional_effects(idempotent),
             stops=ledger_stops.load_stops(project) if stops is None else stops,
             leases=acquired_leases,
-            acquired=inputs.load_next_acquisitions(attempts, acquired_leases),
+            acquired=verdict_inputs.load_next_acquisitions(attempts, acquired_leases),
             process=process,
         )
 
@@ -189,7 +189,7 @@ def _evaluate_effect(
     target = _attempt_to_probe(uncertain, attempts, probes, ends_by_number)
     last_probe = _last_probe_of(target, attempts, probes)
     # If every loaded attempt is unanswered, there may be more that were not loaded.
-    crowded = len(attempts) >= inputs.MAX_ATTEMPTS_LOADED and all(
+    crowded = len(attempts) >= verdict_inputs.MAX_ATTEMPTS_LOADED and all(
         _is_unanswered(attempt) for attempt in attempts
     )
     window_ends = [ends_by_number[attempt.number] for attempt in uncertain]
@@ -210,7 +210,7 @@ def _evaluate_effect(
         or any(attempt.number < row.attempt_count for attempt in uncertain),
         keys_in_doubt=max(len({attempt.remote_key for attempt in uncertain}), 1),
         first_us=_first_use_of(target, attempts)
-        if len(attempts) < inputs.MAX_ATTEMPTS_LOADED
+        if len(attempts) < verdict_inputs.MAX_ATTEMPTS_LOADED
         else None,
         last_us=_last_sent(window_ends, means.request_lifetime_s),
         reference=bool(row.external_reference),
@@ -393,7 +393,7 @@ def _window_end_of(
     acquisition after that epoch. Later acquisitions do not count: otherwise workers that live
     shorter than a request would never settle it.
     """
-    sent = inputs.last_send_us(attempt)
+    sent = verdict_inputs.last_send_us(attempt)
     if sent is None:
         return None
     last_signs = [sent]

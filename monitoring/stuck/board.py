@@ -14,8 +14,8 @@ from display.effect_headline import Sentence
 from ledger.models import Effect
 from monitoring.models import StuckEpisode
 from monitoring.stuck import episodes as stuck_episodes
-from monitoring.stuck import limits as limits_of
-from monitoring.stuck import queries
+from monitoring.stuck import rule_limits as limits_of
+from monitoring.stuck import rule_queries
 from monitoring.stuck.episodes import ActiveRule, EpisodeKey
 from monitoring.stuck.rule_inputs import FencedWrites, Loop
 from monitoring.stuck.rule_inputs import RuleInput as StuckSeen
@@ -155,17 +155,19 @@ def load_board(
     """Load the board of a project as of `now_us`.
 
     `owner_id` limits it to the rows of one user, `only` to one session. Five queries for any
-    number of stuck items, six with stops; one more if an agent is silent (S10), one more when the cached
-    limits have expired.
+    number of stuck items, six with stops; one more if an agent is silent (S10), one more when the
+    cached limits have expired.
     """
     if project.archive:  # no agent works in an archive
         return StuckBoard()
     limits = limits_of.load_limits(project.id)
     episodes = stuck_episodes.load_episodes(project.id)
-    sessions = [only] if only is not None else queries.find_candidates(project.id, now_us, limits)
+    sessions = (
+        [only] if only is not None else rule_queries.find_candidates(project.id, now_us, limits)
+    )
     loops, fenced = _loops_and_fenced_of(episodes)
     evaluated = sessions[:MOST]
-    stuck_sessions = queries.load_stuck_sessions(
+    stuck_sessions = rule_queries.load_stuck_sessions(
         project.id, evaluated, now_us, limits, loops=loops, fenced=fenced, has_stops=has_stops
     )
     board = StuckBoard(overflow=len(sessions) > MOST)
@@ -221,7 +223,7 @@ def _loops_and_fenced_of(
 
 
 def _build_rows(
-    every: Iterable[queries.StuckSession], episodes: Sequence[StuckEpisode], now_us: int
+    every: Iterable[rule_queries.StuckSession], episodes: Sequence[StuckEpisode], now_us: int
 ) -> Iterable[StuckRow]:
     evidence_by_key = {
         stuck_episodes.episode_key(row): stuck_episodes.sentence_from_json(row.says)

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from monitoring.stuck import limits as limits_of
-from monitoring.stuck import loops, queries
-from monitoring.stuck.rules import RULES, RULES_VERSION, RuleResult, evaluate_rules
+from monitoring.stuck import loops, rule_queries
+from monitoring.stuck import rule_limits as limits_of
+from monitoring.stuck.rules import RULES, RULES_VERSION, RuleResult, evaluate_stuck_rules
 from sessions.models import ENDED, Session
 
 
@@ -39,12 +39,14 @@ def explain_session(session: Session, now_us: int) -> Explanation:
     )
     fenced = loops.find_fenced_writers([session.id], now_us, agent_limits)
     inputs = list(
-        queries.load_rule_inputs(
+        rule_queries.load_rule_inputs(
             session.project_id, [session.id], now_us, loops=looping, fenced=fenced
         )
     )
     reasons = [
-        reason for _session, seen in inputs for reason in evaluate_rules(seen, now_us, agent_limits)
+        reason
+        for _session, seen in inputs
+        for reason in evaluate_stuck_rules(seen, now_us, agent_limits)
     ]
     return Explanation(
         [reason for reason in reasons if reason.holds],

@@ -96,10 +96,10 @@ def stuck_reasons(
     seen: RuleInput, now_us: int, limits: RuleLimits = DEFAULT_LIMITS
 ) -> list[RuleResult]:
     """Return the rules that are true at `now_us`; empty if the session is not stuck."""
-    return [reason for reason in evaluate_rules(seen, now_us, limits) if reason.holds]
+    return [reason for reason in evaluate_stuck_rules(seen, now_us, limits) if reason.holds]
 
 
-def evaluate_rules(
+def evaluate_stuck_rules(
     seen: RuleInput, now_us: int, limits: RuleLimits = DEFAULT_LIMITS
 ) -> list[RuleResult]:
     """Evaluate every rule that applies to the session, true or not. Empty for an ended session."""

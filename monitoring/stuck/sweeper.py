@@ -11,7 +11,7 @@ from uuid import UUID
 from django.db import transaction
 
 from accounts.models import Agent, Project
-from db import job_heartbeats as db_job_heartbeats
+from db import jobs as db_job_heartbeats
 from db.clock import now_us
 from display.effect_headline import Sentence
 from journal.settled_position import load_settled_position
@@ -20,12 +20,12 @@ from ledger.verdicts import evaluate
 from monitoring import job_heartbeats
 from monitoring.models import StuckEpisode
 from monitoring.stuck import episodes as stuck_episodes
-from monitoring.stuck import limits as limits_of
-from monitoring.stuck import loops, queries
+from monitoring.stuck import loops, rule_queries
+from monitoring.stuck import rule_limits as limits_of
 from monitoring.stuck.episodes import ActiveRule, episode_key
 from monitoring.stuck.hysteresis import EpisodeState, next_step
 from monitoring.stuck.rules import RuleResult
-from recovery import controls
+from recovery import detectors
 from sessions import leases
 from sessions.models import Lease
 
@@ -69,7 +69,7 @@ def sweep_stuck(at_us: int | None = None) -> SweepResult:
     )
     for project in Project.objects.filter(archive=False).values_list("id", flat=True):
         _sweep_project(project, window, now, job_heartbeat.heartbeats, done)
-    controls.sweep_stale_handoffs(now)
+    detectors.sweep_stale_handoffs(now)
     job_heartbeats.store_position(NAME, window.until)
     return done
 
@@ -89,14 +89,14 @@ def _sweep_project(
         session for session in zombies if session is not None
     }
     found_loops, found_fenced = loops.find_loops(acting), loops.find_fenced_writers(stale, now)
-    overdue = queries.find_candidates(project, now, limits)
+    overdue = rule_queries.find_candidates(project, now, limits)
     found_loops = loops.find_constant_tokens(overdue, now) | found_loops
     among = {*overdue, *found_loops, *found_fenced}
     active_rules: dict[stuck_episodes.EpisodeKey, ActiveRule] = {}
     ordered = sorted(among, key=lambda session: session.int)
-    for start in range(0, len(ordered), queries.MOST):
-        part = ordered[start : start + queries.MOST]
-        for item in queries.load_stuck_sessions(
+    for start in range(0, len(ordered), rule_queries.MOST):
+        part = ordered[start : start + rule_queries.MOST]
+        for item in rule_queries.load_stuck_sessions(
             project, part, now, limits, loops=found_loops, fenced=found_fenced
         ):
             for reason in item.reasons:

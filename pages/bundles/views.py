@@ -14,7 +14,7 @@ from accounts.access import MemberRequest, member_required, role_required
 from accounts.people import ensure_pseudonym
 from db.errors import ChangeRefused
 from display import entry_bodies
-from investigation.bundles import export, imported
+from investigation.bundles import export, imported_gates
 from pages.effects import data
 from sessions.models import Session
 
@@ -50,7 +50,7 @@ def export_bundle(request: MemberRequest, session: UUID) -> HttpResponseBase:
 def session_bundle(request: MemberRequest, session: UUID) -> HttpResponse:
     """Show the origin of an imported session and bundle contents without a page of their own."""
     session_row = _get_session(request, session)
-    bundle = imported.bundle_of_session(session_row)
+    bundle = imported_gates.bundle_of_session(session_row)
     if bundle is None:
         raise Http404
     return render(
@@ -59,7 +59,7 @@ def session_bundle(request: MemberRequest, session: UUID) -> HttpResponse:
         {
             "agent_session": session_row,
             "bundle": bundle,
-            "exemptions": imported.list_imported_exemptions(bundle),
+            "exemptions": imported_gates.list_imported_exemptions(bundle),
         },
     )
 
@@ -68,20 +68,20 @@ def session_bundle(request: MemberRequest, session: UUID) -> HttpResponse:
 @member_required
 def imported_gate(request: MemberRequest, gate: UUID) -> HttpResponse:
     """Show an imported gate with its votes, read-only."""
-    gate_row = imported.load_imported_gate(request.membership.project.id, gate)
+    gate_row = imported_gates.load_imported_gate(request.membership.project.id, gate)
     if gate_row is None:
         raise Http404
     position = gate_row.document["plan_position"]
     plan = data.load_plan_at(gate_row.effect, position)
     context = {
         "effect": gate_row.effect,
-        "details": imported.load_gate_details(gate_row),
+        "details": imported_gates.load_gate_details(gate_row),
         "plan_position": position,
         "arguments": entry_bodies.split_arguments(plan.get("arguments"))
         if plan is not None
         else [],
         "plan_erased": plan is None,
-        "bundle": imported.bundle_of_session(gate_row.effect.session),
+        "bundle": imported_gates.bundle_of_session(gate_row.effect.session),
         "there": gate_row.document["handle"],
     }
     return render(request, "pages/bundles/imported_gate.html", context)

@@ -14,7 +14,7 @@ from django.db.models import Exists, F, Q, QuerySet
 
 from approvals.gates.deadlines import current_gate_status
 from approvals.models import Gate
-from investigation.fulltext import duplicates, indexer
+from investigation.fulltext import duplicate_index, indexer
 from investigation.models import RepeatedOccurrence
 from ledger.models import Effect
 from ledger.partial_indexes import HAS_GATE_REFERENCE, HAS_REFERENCE
@@ -88,7 +88,7 @@ class Chain:
             self.cut.append(sentence)
 
 
-def load_chain(effect: Effect, now_us: int) -> Chain:
+def load_effect_chain(effect: Effect, now_us: int) -> Chain:
     """Return the chain of an effect of the member's project.
 
     It has no effect of another project.
@@ -263,7 +263,7 @@ def _similar_effect_queries(effect: Effect) -> Iterator[_SimilarEffects]:
     Same call, same resource, same external reference.
     """
     effects = Effect.objects.filter(project=effect.project_id)
-    calls = duplicates.same_occurrences([effect.opened_position], "call", "read")
+    calls = duplicate_index.same_occurrences([effect.opened_position], "call", "read")
     if effect.intent_digest:
         same = Effect.objects.filter(session=effect.session_id, intent_digest=effect.intent_digest)
         yield _nearest_rows(
@@ -279,7 +279,10 @@ def _similar_effect_queries(effect: Effect) -> Iterator[_SimilarEffects]:
     if effect.resource:
         aimed = "the same tool on the same resource", "effects of its tool on the same resource"
         yield _duplicate_rows(
-            effect, duplicates.same_occurrences([effect.opened_position], "target"), Q(), *aimed
+            effect,
+            duplicate_index.same_occurrences([effect.opened_position], "target"),
+            Q(),
+            *aimed,
         )
     if effect.external_reference:
         same = effects.filter(HAS_REFERENCE, external_reference=effect.external_reference)

@@ -27,7 +27,7 @@ def effect_chain(request: MemberRequest, effect: UUID) -> HttpResponse:
     row, now = load_effect_or_404(request, effect), now_us()
     view = views.parse_view(request.GET)
     params = views.parse_timeline_params(request.GET, view)
-    chain_shown = chain.load_chain(row, now)
+    chain_shown = chain.load_effect_chain(row, now)
     window = multi_session.load_multi_session_window(
         [],
         list(chain_shown.hows),

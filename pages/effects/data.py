@@ -18,9 +18,9 @@ from db.compiled_query import CompiledQuerySet
 from display import entry_bodies
 from display.entry_bodies import Argument, Excerpt
 from display.keyset_pagination import MAX_POSITION
-from investigation.bundles import imported
-from investigation.fulltext import duplicates
-from journal import imported as journal_imported
+from investigation.bundles import imported_gates
+from investigation.fulltext import duplicate_index
+from journal import imported_entries as journal_imported
 from journal import summaries
 from journal.models import LANES, Entry
 from ledger import resolutions, same_calls
@@ -85,9 +85,9 @@ def _effect_query(project: UUID, effect: UUID) -> "QuerySet[Any]":
         )
         .annotate(
             in_incident=data.in_incident_condition("effect"),
-            again=duplicates.is_duplicate_condition(),
+            again=duplicate_index.is_duplicate_condition(),
         )
-        .annotate(not_compared=duplicates.is_unindexed_condition("effect"))
+        .annotate(not_compared=duplicate_index.is_unindexed_condition("effect"))
         .annotate(
             has_claims=Exists(claims.filter(session=OuterRef("session"), effect=OuterRef("id")))
         )
@@ -360,7 +360,7 @@ def load_gates_of_effect(effect: Effect) -> list[Gate]:
     Imported gates have the status recorded in the bundle.
     """
     if effect.imported:
-        return imported.list_imported_gates(effect)
+        return imported_gates.list_imported_gates(effect)
     if not effect.permission_ref and effect.policy_outcome not in ("ask", "deny"):
         return []  # it never had a gate
     rows = list(Gate.objects.filter(effect=effect.id).order_by("-opened_position")[:MAX_RELATED])

@@ -10,13 +10,13 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from accounts.access import MemberRequest, has_role, member_required
-from accounts.project_status import load_project_status
+from accounts.header_counts import load_project_status
 from db.clock import now_us
 from display import access_log, effect_headline
 from display.handles import parse_position
 from display.keyset_pagination import MAX_POSITION
 from display.page_params import parse_page_place
-from investigation.bundles import imported
+from investigation.bundles import imported_gates
 from ledger import resolutions, stops
 from ledger import violations as ledger_violations
 from pages.effects import data, lifecycle
@@ -79,10 +79,10 @@ def effect_page_view(request: MemberRequest, effect: UUID) -> HttpResponse:
         else None,
         "is_over": row.state in ("acknowledged", "compensated", "superseded"),
         "may_rule": has_role(request.membership, "reviewer") and not row.imported,
-        "bundle": imported.bundle_of_session(row.session) if row.imported else None,
+        "bundle": imported_gates.bundle_of_session(row.session) if row.imported else None,
         "may_gather": has_role(request.membership, "reviewer"),
         "incidents": incidents_data.incidents_of(row, "effect"),
-        "there": imported.original_handle(row) if row.imported else "",
+        "there": imported_gates.original_handle(row) if row.imported else "",
         "place": place,
         "now": now,
     }

@@ -14,8 +14,8 @@ from display import display_state, effect_headline, keyset_pagination
 from display.display_state import derive_shown_state
 from display.effect_headline import Headline
 from display.keyset_pagination import Window
-from investigation.history import effects as history_effects
-from investigation.history import gates, sessions
+from investigation.history import past_effects as history_effects
+from investigation.history import past_gate_states, past_sessions
 from investigation.history.moment import JournalCut
 from journal import summaries as journal_summaries
 from journal.models import Body, Entry, Erasure
@@ -75,7 +75,7 @@ def load_past_effect_page(
     if past is None:
         return None
     row, newest_attempts = past.effect, _select_newest_attempts(past.attempts)
-    past_gates = gates.rebuild_gates_of_effect(project.id, row.id, cut)
+    past_gates = past_gate_states.rebuild_gates_of_effect(project.id, row.id, cut)
     violations = _load_violations(row.id, cut)
     exchange = data.load_exchange(row, newest_attempts)
     positions = [
@@ -209,7 +209,7 @@ def load_past_gate_page(
     project: Project, live: Gate, cut: JournalCut, _window: Window
 ) -> GatePageThen | None:
     """Return the data of the page of `live`, or None if the gate did not exist yet."""
-    past = gates.rebuild_gates_with_votes(project.id, [live.id], cut).get(live.id)
+    past = past_gate_states.rebuild_gates_with_votes(project.id, [live.id], cut).get(live.id)
     effect = (
         history_effects.rebuild_effects_with_attempts(project.id, [past.gate.effect_id], cut).get(
             past.gate.effect_id
@@ -243,7 +243,7 @@ class SessionPageThen:
     """Data of a session's page, with a page of its effects, newest first."""
 
     session: Session
-    lease: sessions.PastLease | None
+    lease: past_sessions.PastLease | None
     lost: set[str]
     rows: list[EffectRowThen]
     older: int | None
@@ -259,7 +259,7 @@ def load_past_session_page(
     project: Project, live: Session, cut: JournalCut, window: Window
 ) -> SessionPageThen | None:
     """Return the data of the page of `live`, or None if the session did not exist yet."""
-    past = sessions.rebuild_sessions_with_leases(project.id, [live.id], cut).get(live.id)
+    past = past_sessions.rebuild_sessions_with_leases(project.id, [live.id], cut).get(live.id)
     if past is None:
         return None
     opened = Effect.objects.filter(session=live, opened_position__lte=cut.position)
@@ -280,7 +280,7 @@ def load_past_session_page(
     child_sessions = Session.objects.filter(
         parent=live, opened_position__lte=cut.position
     ).order_by("-opened_position")
-    children = sessions.rebuild_sessions(
+    children = past_sessions.rebuild_sessions(
         project.id, child_sessions.values_list("id", flat=True)[:MAX_RELATED_ROWS], cut
     ).values()
     past_artifacts = Artifact.objects.filter(session=live, opened_position__lte=cut.position)

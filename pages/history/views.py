@@ -18,8 +18,8 @@ from db.clock import now_us
 from display import access_log
 from display.page_params import PagePlace, parse_page_place
 from display.time_limit import limit_view
-from investigation.history import exemptions as replayed
 from investigation.history import moment as history_moment
+from investigation.history import past_exemptions as replayed
 from investigation.history.moment import CutError, JournalCut
 from investigation.query import exemption_uses
 from ledger.models import Effect

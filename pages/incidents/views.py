@@ -62,14 +62,14 @@ def incidents_page(request: MemberRequest) -> HttpResponse:
 @require_safe
 @member_required
 @limit_view
-def incident(request: MemberRequest, incident: UUID) -> HttpResponse:
+def incident_page(request: MemberRequest, incident: UUID) -> HttpResponse:
     """Show one incident: state, members, their timeline, and history."""
     return _render_incident(request, _get_incident(request, incident))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @role_required("reviewer")
-def open_incident(request: MemberRequest) -> HttpResponse:
+def open_incident_page(request: MemberRequest) -> HttpResponse:
     """Show the form and open an incident, optionally with a first item (`thing`) and reason."""
     sent = _form_values(request)
     error = ""
@@ -97,7 +97,7 @@ def open_incident(request: MemberRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @role_required("reviewer")
-def add_to_incident(request: MemberRequest) -> HttpResponse:
+def add_to_incident_page(request: MemberRequest) -> HttpResponse:
     """Ask for an incident and a reason, then add an item (`thing`) to it."""
     sent = _form_values(request) | {"incident": request.POST.get("incident", "")[:36]}
     error = ""
@@ -120,7 +120,7 @@ def add_to_incident(request: MemberRequest) -> HttpResponse:
 
 @require_POST
 @role_required("reviewer")
-def add_member(request: MemberRequest, incident: UUID) -> HttpResponse:
+def add_member_page(request: MemberRequest, incident: UUID) -> HttpResponse:
     """Add the item that `thing` names by handle, id, key, position or URL."""
     incident_row, sent = _get_incident(request, incident), _form_values(request)
     return _respond(
@@ -130,7 +130,7 @@ def add_member(request: MemberRequest, incident: UUID) -> HttpResponse:
 
 @require_POST
 @role_required("reviewer")
-def note_incident(request: MemberRequest, incident: UUID) -> HttpResponse:
+def note_incident_page(request: MemberRequest, incident: UUID) -> HttpResponse:
     """Add a note."""
     incident_row, sent = _get_incident(request, incident), _form_values(request)
 
@@ -146,7 +146,7 @@ def note_incident(request: MemberRequest, incident: UUID) -> HttpResponse:
 
 @require_POST
 @role_required("reviewer")
-def change_incident(request: MemberRequest, incident: UUID) -> HttpResponse:
+def change_incident_page(request: MemberRequest, incident: UUID) -> HttpResponse:
     """Set title, state and owner; answer 409 with the current values if they changed since."""
     incident_row, sent = _get_incident(request, incident), _form_values(request)
 
@@ -177,7 +177,7 @@ def change_incident(request: MemberRequest, incident: UUID) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @role_required("reviewer")
-def remove_member(request: MemberRequest, incident: UUID, member: UUID) -> HttpResponse:
+def remove_member_page(request: MemberRequest, incident: UUID, member: UUID) -> HttpResponse:
     """Ask for a reason, then remove a member; the history keeps it."""
     incident_row, sent = _get_incident(request, incident), _form_values(request)
     member_row = data.load_member(incident_row, member)

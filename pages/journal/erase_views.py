@@ -36,7 +36,7 @@ class ErasureForm(forms.Form):
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @role_required("administrator")
-def erase_body(request: MemberRequest, position: int) -> HttpResponse:
+def erase_body_page(request: MemberRequest, position: int) -> HttpResponse:
     """Confirm with a reason, then erase an entry's body. 404 when it has none."""
     project = request.membership.project.id
     entry = Entry.objects.filter(

@@ -103,7 +103,7 @@ def draw_histogram(
             f"{count:,} {styles[key][0]}" for key, count in bar.parts if key in styles
         )
         label += f", {details}" if details else ""
-        url = urls_of_rows.search_url(bar.text, **({"facets": "1"} if with_facets else {}))
+        url = urls_of_rows.build_search_url(bar.text, **({"facets": "1"} if with_facets else {}))
         drawn = SafeString("".join(rects))
         # The table below shows the same links, so the bars are skipped by the keyboard.
         inner.append(

@@ -70,7 +70,7 @@ def find_by_any_id(project: Project, text: str) -> JumpResult:
     if digest is not None:
         result.tried.append("the SHA-256 of an artifact")
         result.hits += _artifact_hits(project, {"sha256": digest[1]})
-        result.search = urls_of_rows.search_url(f"intent:v1:{digest[1]}")
+        result.search = urls_of_rows.build_search_url(f"intent:v1:{digest[1]}")
     position = parse_position(text)
     if position is not None:
         result.tried.append("a position of the journal")

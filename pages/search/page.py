@@ -234,5 +234,5 @@ def _build_group_rows(compiled: CompiledQuery, groups: GroupTable) -> list[Group
             for figure, of in groups.figures
         ]
         measured = [(name, value, kind) for (name, kind), value in zip(kinds, figures, strict=True)]
-        rows.append(GroupRow(words, measured, urls_of_rows.search_url(text.text)))
+        rows.append(GroupRow(words, measured, urls_of_rows.build_search_url(text.text)))
     return rows

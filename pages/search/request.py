@@ -76,7 +76,7 @@ def parse_search_request(
         return SearchRequest(text, refusal=refusal, with_facets=with_facets, part=part)
     if parameters.get("add"):
         text = _add_condition(text, str(parameters["add"]))
-        return RedirectTo(urls_of_rows.search_url(text))
+        return RedirectTo(urls_of_rows.build_search_url(text))
     query, error = _parse_text(text)
     return SearchRequest(
         text,

@@ -27,7 +27,7 @@ from investigation.query.grouping import GroupTable
 from investigation.query.parser.ast import Query
 from ledger.models import Effect
 from pages.search import jump
-from pages.search import snippets as search_snippets
+from pages.search import result_snippets as search_snippets
 from pages.search.request import SearchRequest
 from recovery import liveness
 
@@ -72,7 +72,7 @@ def find_identity_url(project: Project, text: str) -> str | None:
     if matches.hits:
         return f"{reverse('go')}?{urlencode({'id': text})}"
     # An address that no effect has as a reference: search for text that contains it.
-    return urls_of_rows.search_url(f'"{text}"') if _ADDRESS.match(text) else None
+    return urls_of_rows.build_search_url(f'"{text}"') if _ADDRESS.match(text) else None
 
 
 def load_search_results(

@@ -77,7 +77,7 @@ def search_page(request: MemberRequest) -> HttpResponse:
 @require_safe
 @member_required
 @time_limit.limit_view
-def complete_query(request: MemberRequest) -> HttpResponse:
+def complete_query_page(request: MemberRequest) -> HttpResponse:
     """List completions of a query.
 
     `q` is the query, `at` the number of characters before the cursor.

@@ -26,14 +26,14 @@ from accounts.models import Project
 from db.compiled_query import CompiledQuerySet
 from display import display_state
 from display.keyset_pagination import Window
-from investigation.fulltext import duplicates
+from investigation.fulltext import duplicate_index
 from journal import settled_position
 from journal.models import Entry
 from ledger import same_calls
 from ledger.models import Effect
 from ledger.partial_indexes import IS_A_CLAIM
 from pages.incidents import data
-from recovery import controls, liveness
+from recovery import detectors, liveness
 from sessions.models import ITEM_STATES, Artifact, Handoff, Item, Lease, Session, Task
 
 MAX_TASKS: Final = 20  # rows on the session page; the separate lists use keyset paging
@@ -85,14 +85,14 @@ def _session_query(project: UUID, session: UUID) -> "QuerySet[Session]":
     read: dict[str, Any] = {
         **lease_columns,
         **liveness.liveness_columns(),
-        "controls_fired": controls.finding_count_subquery(),
+        "controls_fired": detectors.finding_count_subquery(),
         "handoff_waits": waits,
         "settled_to": settled_position.settled_position_column(),
         "in_incident": data.in_incident_condition("session"),
         "has_claims": Exists(Entry.objects.filter(IS_A_CLAIM, session=OuterRef("id"))),
         "named": same_calls.has_same_call(**same_calls.OF_SESSION),
-        **duplicates.annotate_repeats(),
-        "not_compared": duplicates.is_unindexed_condition("session"),
+        **duplicate_index.annotate_repeats(),
+        "not_compared": duplicate_index.is_unindexed_condition("session"),
     }
     return joined.annotate(**read)
 

@@ -10,21 +10,21 @@ from django.views.decorators.http import require_safe
 from django.views.decorators.vary import vary_on_headers
 
 from accounts.access import MemberRequest, has_role, member_required
-from accounts.project_status import load_project_status
+from accounts.header_counts import load_project_status
 from db.clock import now_us
 from display import display_state, effect_table, keyset_pagination
 from display.page_params import PagePlace, parse_page_place
 from display.time_limit import limit_view
-from investigation.bundles import imported
+from investigation.bundles import imported_gates
 from ledger import stops as ledger_stops
 from pages.history import views
 from pages.incidents import data
 from pages.sessions import data as sessions_data
-from pages.sessions import filters, five_questions
+from pages.sessions import filters, summary
 from pages.sessions import handoffs as sessions_handoffs
 from pages.timeline import clock_skew
 from pages.timeline import views as lanes_views
-from recovery import controls, liveness, resume
+from recovery import detectors, liveness, resume
 from sessions import handoffs
 from sessions.models import ITEM_STATES, Session
 
@@ -88,16 +88,16 @@ def session_page_view(request: MemberRequest, session: UUID) -> HttpResponse:
     context = {
         **shown_timeline,
         "resume": answer,
-        "controls": controls.active_findings(row, now, handoff)
+        "controls": detectors.active_findings(row, now, handoff)
         if row.controls_fired or handoff
         else [],
         "handoff": sessions_handoffs.handoffs_for_page([handoff])[0]
         if handoff is not None
         else None,
-        "questions": five_questions.answer_summary_questions(row, shown_timeline["counts"], answer),
+        "questions": summary.answer_summary_questions(row, shown_timeline["counts"], answer),
         "may_resolve": is_active_project and has_role(request.membership, "operator"),
         "may_export": is_active_project and has_role(request.membership, "operator"),
-        "bundle": None if is_active_project else imported.bundle_of_session(row),
+        "bundle": None if is_active_project else imported_gates.bundle_of_session(row),
         **({} if shown_timeline["paged"] else _load_below_timeline(row)),
         "elsewhere": sessions_data.load_same_calls_of_session(row),
         "stop": stop,

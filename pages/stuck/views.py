@@ -11,8 +11,8 @@ from django.views.decorators.http import require_http_methods, require_safe
 from django.views.decorators.vary import vary_on_headers
 
 from accounts.access import MemberRequest, has_role, member_required, role_required
-from accounts.project_status import load_project_status
-from db import job_heartbeats
+from accounts.header_counts import load_project_status
+from db import jobs
 from db.clock import now_us
 from db.errors import ChangeRefused
 from monitoring.stuck import actions, board, explain
@@ -144,5 +144,5 @@ def _parse_offset(text: str) -> int:
 
 def _pause_end(words: str | None, now: int) -> int | None:
     """Return until when alerts are paused, None if they are not."""
-    until = job_heartbeats.alerts_paused_until(words or "")
+    until = jobs.alerts_paused_until(words or "")
     return until if until > now else None

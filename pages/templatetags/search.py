@@ -29,7 +29,7 @@ _SNIPPET: Final = 240  # characters of a part
 @register.simple_tag
 def search_url(text: str, facets: bool = False) -> str:
     """Return the URL of a search: `{% search_url "effect is:unknown" %}`."""
-    return urls_of_rows.search_url(text, **({"facets": "1"} if facets else {}))
+    return urls_of_rows.build_search_url(text, **({"facets": "1"} if facets else {}))
 
 
 @register.simple_tag

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.db import connection
 
-from journal import imported
+from journal import imported_entries
 from journal.models import Entry
 from sessions.models import Session
 
@@ -81,7 +81,9 @@ def _load_differences(sessions: Sequence[UUID], upto: int | None) -> dict[UUID, 
         for session, received, occurred, source, facts in cursor.fetchall():
             if occurred is not None:
                 own = session if isinstance(session, UUID) else UUID(session)
-                ahead[own].append(imported.original_received_us(source, facts, received) - occurred)
+                ahead[own].append(
+                    imported_entries.original_received_us(source, facts, received) - occurred
+                )
     return ahead
 
 

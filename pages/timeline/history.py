@@ -10,8 +10,8 @@ from accounts.models import Project
 from display import effect_table, keyset_pagination
 from display.effect_table import EffectFilters
 from display.keyset_pagination import Window
-from investigation.history import effects as history_effects
-from investigation.history import rows, sessions
+from investigation.history import past_effects as history_effects
+from investigation.history import past_rows, past_sessions
 from investigation.history.moment import CutError, JournalCut
 from ledger.models import Effect
 from ledger.states import OPEN_STATES
@@ -42,7 +42,7 @@ def load_past_lanes(
     `live` must be of the project. `clock` is one of lanes.CLOCKS, or "" for the best one for the
     session. Raises UnfitError if too much has changed since.
     """
-    past_session = sessions.rebuild_sessions(project.id, [live.id], cut).get(live.id)
+    past_session = past_sessions.rebuild_sessions(project.id, [live.id], cut).get(live.id)
     if past_session is None:
         return None
     moved = data.find_changed_effects(live.id, cut)
@@ -80,7 +80,7 @@ def load_past_lanes(
         ]
         earlier.sort(key=lambda row: row.opened_position)
         effects = [*earlier[-MAX_EARLIER_OPEN:], *effects][-MAX_BARS:]
-    for row in rows.set_past_values(effects, rebuilt, cut):
+    for row in past_rows.set_past_values(effects, rebuilt, cut):
         row.task_title = row.task_worker = ""
     lanes.add_bars_and_events(past_lanes, past_session, effects, low)
     return past_session, past_lanes

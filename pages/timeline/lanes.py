@@ -16,7 +16,7 @@ from django.db.models import F, Q, QuerySet
 
 from display import display_state, effect_table, keyset_pagination
 from display.effect_table import EffectFilters
-from journal import imported, summaries
+from journal import imported_entries, summaries
 from journal.models import Entry
 from ledger.models import Effect
 from ledger.open_effects import MAY_BE_OPEN
@@ -255,7 +255,9 @@ def _entry_time_us(entry: Mapping[str, Any], clock: str, skew: Skew | None = Non
 
 
 def _received_us(entry: Mapping[str, Any]) -> int:
-    return imported.original_received_us(entry["source"], entry["facts"], entry["received_us"])
+    return imported_entries.original_received_us(
+        entry["source"], entry["facts"], entry["received_us"]
+    )
 
 
 def _build_bar(

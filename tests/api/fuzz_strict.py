@@ -19,7 +19,7 @@ from django.test import RequestFactory
 from api.problems import Problem
 from api.redaction.redact import might_contain_secret, redact_value
 from api.strictjson.parser import ItemFault, Parsed, parse_batch, parse_object, read_body
-from approvals.canonical_json import to_canonical_json
+from approvals.digest_json import to_canonical_json
 
 LIMIT = 4 * 1024 * 1024
 GOOD = b'{"id":"0192f3a4-7d1e","kind":"effect.planned","arguments":{"command":"ls -l","n":[1,2.5,-3e2]},"why":"\\u0000"}'

@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from accounts.models import Membership, Project
-from investigation.history import sessions as past
+from investigation.history import past_sessions as past
 from investigation.history.moment import JournalCut
 from journal.models import Body, Entry
 from sessions.models import Item, Session, Task

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from api.problems import Problem
 from api.strictjson.canonical_json import to_canonical_text
 from api.strictjson.parser import ItemFault, Parsed, parse_batch, parse_object, to_intent_text
-from approvals.canonical_json import to_canonical_json
+from approvals.digest_json import to_canonical_json
 from db import long_numbers
 from tests.api import fuzz_strict
 from tests.api.fuzz_strict import HOSTILE

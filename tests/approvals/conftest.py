@@ -6,7 +6,7 @@ import pytest
 
 from approvals.models import Gate
 from ledger.tools import cache
-from monitoring.stuck import limits
+from monitoring.stuck import rule_limits
 from tests.approvals.inbox_scenario import Desk
 from tests.approvals.live_fixture import Shelf, furnish
 from tests.approvals.reviewer import Reviewer
@@ -43,10 +43,10 @@ _FURNISHED = Kept[None]()
 def remembered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a process remembers for seconds it remembers for the whole test: its queries are
     counted."""
-    for module in (cache, limits):
+    for module in (cache, rule_limits):
         monkeypatch.setattr(module, "CACHE_S", float("inf"))
     yield
-    limits._cache.clear()
+    rule_limits._cache.clear()
 
 
 @pytest.fixture

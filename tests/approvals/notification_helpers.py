@@ -8,7 +8,7 @@ import pytest
 import time_machine
 from pytest_django import Settings
 
-from approvals.gates.states import US
+from approvals.gates.statuses import US
 from approvals.models import Gate
 from db.clock import now_us
 from journal import outbox

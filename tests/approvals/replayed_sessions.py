@@ -6,14 +6,14 @@ from typing import Any
 from uuid import UUID
 
 from approvals import gated_commands
-from approvals.gates.states import PERMISSION_OF_STATUS
+from approvals.gates.statuses import PERMISSION_OF_STATUS
 from approvals.models import Gate
 from journal.models import Entry
 from journal.order_keys import make_order_key
 from ledger.fold import apply
 from ledger.models import Effect
 from ledger.states import MOVED_PERMISSIONS
-from ledger.store.rows import EffectRow
+from ledger.store.effect_rows import EffectRow
 
 MOVES = ("effect.dispatched", "effect.acknowledged", "effect.failed")
 ENDS = ("changes_requested", "expired", "expired_unused", "used", "revoked", "cancelled")

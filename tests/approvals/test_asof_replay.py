@@ -22,8 +22,8 @@ from approvals.gates.deadlines import current_gate_status
 from approvals.models import Gate, Vote
 from db.clock import now_us
 from display.display_state import derive_shown_state
-from investigation.history import effects as history_effects
-from investigation.history import gates
+from investigation.history import past_effects as history_effects
+from investigation.history import past_gate_states
 from investigation.history.moment import JournalCut
 from journal.models import Entry
 from ledger.models import Attempt, Effect
@@ -408,7 +408,7 @@ def made_again(project: UUID, cut: JournalCut) -> dict[str, Any]:
         }
         for attempt in one.attempts:
             found[f"attempt {one.effect.effect_key} {attempt.number}"] = columns(attempt)
-    for held in gates.rebuild_gates_with_votes(
+    for held in past_gate_states.rebuild_gates_with_votes(
         project, Gate.objects.values_list("id", flat=True), cut
     ).values():
         found[f"gate {held.gate}"] = columns(held.gate)

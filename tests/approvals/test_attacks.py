@@ -12,7 +12,7 @@ from django.db import transaction
 from accounts import agents
 from accounts.models import Agent
 from approvals.gates import deadlines, gates
-from approvals.gates.states import US
+from approvals.gates.statuses import US
 from approvals.models import Gate
 from approvals.voting import votes
 from db.clock import now_us

@@ -7,7 +7,7 @@ import time_machine
 from django.db import transaction
 
 from approvals import exemptions
-from approvals.gates.states import OPEN_STATUSES, US
+from approvals.gates.statuses import OPEN_STATUSES, US
 from approvals.models import Gate
 from db.clock import now_us
 from ledger.models import Attempt

@@ -23,12 +23,12 @@ from approvals.dispatch_decision import (
 )
 from approvals.models import Exemption, Gate
 from approvals.policies.engine import Requirement
-from approvals.policies.inputs import Severity
 from approvals.policies.policies import CommandContext
+from approvals.policies.policy_inputs import Severity
 from approvals.voting.quorum import ApprovalVote
 from ledger.dispatch import FIRST_ATTEMPT
 from ledger.permissions import Grant
-from ledger.store.rows import AttemptRow, EffectRow
+from ledger.store.effect_rows import AttemptRow, EffectRow
 from ledger.verdicts.evaluate import Evaluation, UncertainAttempt
 from ledger.verdicts.table import Verdict, VerdictInput
 from sessions.fencing import StaleEpoch

@@ -12,10 +12,10 @@ from django.conf import settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals.gates import states
+from approvals.gates import statuses
 from approvals.policies import policies_yaml
+from approvals.policies.editor_schema import build_policies_schema
 from approvals.policies.engine import compile_rules
-from approvals.policies.json_schema import build_policies_schema
 from approvals.policies.policies_yaml import DocumentError
 from approvals.policies.requirement import DEFAULT_REQUIREMENT, Requirement
 
@@ -294,8 +294,8 @@ def test_more_rules_than_anybody_reads_are_refused() -> None:
 
 def test_no_gate_can_be_asked_for_longer_than_the_schema_lets_it_stand() -> None:
     longest = only(rule(more="require: {decide_within: 30d, valid_for: 24h}"))["require"]
-    assert longest["decide_within_s"] == states.MAX_DECIDE_WITHIN_S
-    assert longest["valid_for_s"] == states.MAX_VALID_FOR_S
+    assert longest["decide_within_s"] == statuses.MAX_DECIDE_WITHIN_S
+    assert longest["valid_for_s"] == statuses.MAX_VALID_FOR_S
 
 
 def test_the_schema_for_editors_is_the_readers() -> None:

@@ -8,7 +8,7 @@ from django.db import transaction
 from django.urls import reverse
 
 from approvals import exemptions
-from approvals.gates.states import US
+from approvals.gates.statuses import US
 from db.clock import now_us
 from ledger.models import Attempt
 from tests.api.api_client import code

@@ -8,9 +8,9 @@ from django.db import transaction
 
 from accounts import repositories
 from approvals import exemptions
-from approvals.gates.states import US
+from approvals.gates.statuses import US
 from approvals.models import Gate
-from approvals.policies import inputs
+from approvals.policies import policy_inputs
 from db.clock import now_us
 from ledger.models import Attempt, Effect, Tool
 from ledger.tools import cache
@@ -85,7 +85,7 @@ def test_what_is_as_it_was_planned_is_not_evaluated_again(
         1,
     )
     monkeypatch.delattr(
-        inputs, "build_stored_policy_input"
+        policy_inputs, "build_stored_policy_input"
     )  # whoever judges again reads the plan by it
     assert dispatch(desk, planned).status_code == 200
 

@@ -12,11 +12,11 @@ from django.urls import reverse
 from accounts import people
 from accounts.models import Agent, Membership
 from approvals import exemptions
-from approvals.gates.states import US
+from approvals.gates.statuses import US
 from approvals.models import Exemption, ExemptionVote, Gate
 from db.clock import now_us
 from db.errors import ChangeRefused
-from investigation.history import exemptions as replayed
+from investigation.history import past_exemptions as replayed
 from investigation.history.moment import JournalCut
 from journal.models import Entry
 from ledger.models import Effect, Tool
@@ -352,9 +352,12 @@ def test_the_schema_keeps_it(desk: Desk) -> None:
             "exemption_is_granted_by_enough_people",
             lambda: Exemption.objects.update(in_force_at_us=now),
         ),
-        ("exemption_never_changes_what_it_covers", lambda: Exemption.objects.update(minimum=1)),
+        ("exemption_terms_never_change", lambda: Exemption.objects.update(minimum=1)),
         ("exemption_vote_never_changes", lambda: ExemptionVote.objects.update(actor="x")),
-        ("exemption_vote_never_goes", lambda: ExemptionVote.objects.all()._raw_delete("default")),
+        (
+            "exemption_vote_is_never_deleted",
+            lambda: ExemptionVote.objects.all()._raw_delete("default"),
+        ),
         (
             "exemption_vote_is_of_an_operator",
             lambda: ExemptionVote.objects.create(
@@ -362,19 +365,19 @@ def test_the_schema_keeps_it(desk: Desk) -> None:
             ),
         ),
         (
-            "exemption_takes_a_fresh_password",
+            "exemption_needs_a_recent_password",
             lambda: ExemptionVote.objects.create(
                 **vote, user=desk.user("administrator"), password_at_us=now - 301 * US
             ),
         ),
         (
-            "exemption_takes_the_code",
+            "exemption_needs_the_code",
             lambda: ExemptionVote.objects.create(
                 **{**vote, "step_up": "reauth"}, user=desk.user("administrator"), password_at_us=now
             ),
         ),
         (
-            "exemption_opens_requested",
+            "exemption_starts_requested",
             lambda: Exemption.objects.create(
                 project=desk.project,
                 tool="x",

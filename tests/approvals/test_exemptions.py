@@ -18,7 +18,7 @@ from db.clock import now_us
 from db.errors import ChangeRefused
 from db.ids import new_uuid7
 from journal.models import Body, Entry
-from ledger.store.rows import vendor_id
+from ledger.store.effect_rows import vendor_id
 from tests.approvals.confirm_helpers import proved
 from tests.approvals.policy_factories import wish
 from tests.sessions.command_factories import opened, origin
@@ -286,18 +286,18 @@ def test_the_schema_refuses_a_grant_that_the_code_would_not_make(
     [
         (
             "UPDATE approvals_exemption SET ends_at_us = ends_at_us + 1",
-            "exemption_never_changes_what_it_covers",
+            "exemption_terms_never_change",
         ),
-        ("UPDATE approvals_exemption SET rule = ''", "exemption_never_changes_what_it_covers"),
+        ("UPDATE approvals_exemption SET rule = ''", "exemption_terms_never_change"),
         (
             "UPDATE approvals_exemption SET revoked_at_us = NULL",
-            "exemption_never_changes_what_it_covers",
+            "exemption_terms_never_change",
         ),
         (
             "UPDATE approvals_exemption SET uses = uses - 1",
-            "exemption_never_changes_what_it_covers",
+            "exemption_terms_never_change",
         ),
-        ("DELETE FROM approvals_exemption", "exemption_never_goes"),
+        ("DELETE FROM approvals_exemption", "exemption_is_never_deleted"),
     ],
 )
 def test_the_database_refuses_to_rewrite_a_grant(

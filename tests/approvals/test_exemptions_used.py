@@ -7,7 +7,7 @@ import pytest
 from django.db import transaction
 
 from approvals import exemptions
-from approvals.gates.states import US
+from approvals.gates.statuses import US
 from approvals.models import Exemption, Gate
 from db.clock import now_us
 from journal.models import Entry

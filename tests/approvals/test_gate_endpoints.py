@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 import time_machine
 
-from approvals.gates.states import US
+from approvals.gates.statuses import US
 from approvals.models import Gate
 from db.clock import now_us
 from journal.models import Entry

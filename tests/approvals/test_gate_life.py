@@ -7,7 +7,7 @@ import pytest
 import time_machine
 
 from approvals.gates import deadlines
-from approvals.gates.states import US
+from approvals.gates.statuses import US
 from approvals.models import Gate, Vote
 from journal.models import Entry, Outbox
 from ledger.models import Attempt, Effect

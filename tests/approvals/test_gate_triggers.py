@@ -10,7 +10,7 @@ import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from django.db.models import F, Model
 
-from approvals.gates.states import US
+from approvals.gates.statuses import US
 from approvals.models import Activation, Exemption, Gate, PolicySet, Vote
 from db.clock import now_us
 from ledger import stops
@@ -78,7 +78,7 @@ def test_two_votes_of_one_person_are_one(desk: Desk, gate: Gate) -> None:
 
 
 def test_nobody_with_a_part_in_it_approves(desk: Desk, gate: Gate) -> None:
-    refused("vote_is_of_nobody_with_a_part_in_it", vote(desk, gate, "operator"))
+    refused("approver_is_not_a_party", vote(desk, gate, "operator"))
     vote(desk, gate, "operator", answer="deny")()
 
 
@@ -93,7 +93,7 @@ def test_an_approval_saw_everything(desk: Desk, gate: Gate) -> None:
 def test_votes_stay_as_they_are(desk: Desk, gate: Gate) -> None:
     vote(desk, gate, "reviewer")()
     refused("vote_never_changes", lambda: Vote.objects.update(answer="deny"))
-    refused("vote_never_goes", lambda: Vote.objects.all()._raw_delete("default"))
+    refused("vote_is_never_deleted", lambda: Vote.objects.all()._raw_delete("default"))
 
 
 def test_a_gate_that_ended_takes_no_vote(desk: Desk, gate: Gate) -> None:
@@ -105,7 +105,7 @@ def test_a_gate_that_ended_takes_no_vote(desk: Desk, gate: Gate) -> None:
 def test_what_was_denied_stays_denied(desk: Desk, gate: Gate, status: str) -> None:
     desk.answer(gate, "reviewer", "deny", "not now")
     refused(
-        "gate_moves_as_its_life_allows|gate_is_approved_by|gate_that_ended",
+        "gate_status_follows_its_transitions|gate_is_approved_by|gate_that_ended",
         update(gate, status=status, ended_at_us=None),
     )
 
@@ -137,7 +137,7 @@ def test_what_was_denied_stays_denied(desk: Desk, gate: Gate, status: str) -> No
 def test_what_a_gate_binds_is_fixed(gate: Gate, column: str, value: Any) -> None:
     if getattr(gate, column) == value:
         value = gate.agent_owner_id if column in ("session_owner", "requester") else "high"
-    refused("gate_never_changes_what_it_binds|gate_needs", update(gate, **{column: value}))
+    refused("gate_terms_never_change|gate_needs", update(gate, **{column: value}))
 
 
 def test_a_gate_that_ended_stays_as_it_is(desk: Desk, gate: Gate) -> None:
@@ -147,9 +147,9 @@ def test_a_gate_that_ended_stays_as_it_is(desk: Desk, gate: Gate) -> None:
 
 
 def test_gates_and_rules_are_never_deleted(desk: Desk, gate: Gate) -> None:
-    refused("gate_never_goes", lambda: Gate.objects.all()._raw_delete("default"))
+    refused("gate_is_never_deleted", lambda: Gate.objects.all()._raw_delete("default"))
     refused("policy_set_never_changes", lambda: PolicySet.objects.update(text="rules: []"))
-    refused("policy_set_never_goes", lambda: PolicySet.objects.all()._raw_delete("default"))
+    refused("policy_set_is_never_deleted", lambda: PolicySet.objects.all()._raw_delete("default"))
 
 
 @pytest.mark.parametrize("recursive", ["ON", "OFF"])
@@ -245,14 +245,14 @@ def test_an_effect_has_one_open_gate(gate: Gate) -> None:
 def test_a_gate_opens_pending_and_no_ones_own_is_of_high_risk(gate: Gate) -> None:
     Gate.objects.filter(id=gate.id).update(status="cancelled", ended_at_us=1)
     gate.pk, gate.status = Effect.objects.get().id, "approved"
-    refused("gate_opens_pending", lambda: gate.save(force_insert=True))
+    refused("gate_starts_pending", lambda: gate.save(force_insert=True))
     gate.status, gate.self_approval, gate.risk, gate.step_up = (
         "pending",
         True,
         "high",
         "typed_digest",
     )
-    refused("gate_of_ones_own_is_of_low_risk", lambda: gate.save(force_insert=True))
+    refused("self_approval_needs_low_risk", lambda: gate.save(force_insert=True))
 
 
 def test_one_policy_is_in_force(desk: Desk) -> None:
@@ -261,7 +261,7 @@ def test_one_policy_is_in_force(desk: Desk) -> None:
     refused(r"project_has_one_policy_in_force|approvals_activation\.project_id", current.save)
     current.mode, current.is_current = "off", False
     refused("activation_mode_is_known", current.save)
-    refused("activation_only_ceases", lambda: Activation.objects.update(mode="observe"))
+    refused("activation_only_ends", lambda: Activation.objects.update(mode="observe"))
 
 
 def test_an_exemption_ends(desk: Desk) -> None:

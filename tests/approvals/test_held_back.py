@@ -9,7 +9,7 @@ import time_machine
 from django.db import transaction
 
 from approvals import exemptions, gated_commands
-from approvals.gates.states import US
+from approvals.gates.statuses import US
 from db.clock import now_us
 from ledger import commands
 from ledger.models import Attempt

@@ -67,7 +67,7 @@ def test_mine_is_what_my_answer_would_count_for(desk: Desk, gate: Gate, rita: Re
 
 
 def test_lists_go_on_by_key(desk: Desk, rita: Reviewer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("approvals.inbox.queries.INBOX_PAGE_SIZE", 2)
+    monkeypatch.setattr("approvals.inbox.inbox_queries.INBOX_PAGE_SIZE", 2)
     all_of = [desk.gate(desk.plan(f"e-{n}", arguments={"n": n})) for n in range(5)]
     seen: list[str] = []
     after = ""
@@ -84,7 +84,7 @@ def test_lists_go_on_by_key(desk: Desk, rita: Reviewer, monkeypatch: pytest.Monk
 def test_what_ended_without_a_decision_is_one_list_whoever_ended_it(
     desk: Desk, rita: Reviewer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("approvals.inbox.queries.INBOX_PAGE_SIZE", 2)
+    monkeypatch.setattr("approvals.inbox.inbox_queries.INBOX_PAGE_SIZE", 2)
     swept, late, cancelled, denied, open_still = (
         desk.gate(desk.plan(f"e-{n}", arguments={"n": n})) for n in range(5)
     )

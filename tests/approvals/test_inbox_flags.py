@@ -12,8 +12,8 @@ from django.urls import reverse
 
 from accounts import agents
 from accounts.models import Project
-from approvals import project_status
-from approvals.inbox import queries
+from approvals import pending_counts
+from approvals.inbox import inbox_queries
 from approvals.labels import REVERSIBILITY_RANKS
 from approvals.models import Gate
 from approvals.policies.working_hours import WEEKDAYS, WorkingHours
@@ -251,12 +251,12 @@ def test_the_inbox_reads_by_its_indexes(desk: Desk) -> None:
     waiting = "gate_waiting (project_id=? AND reversibility=? AND decide_by_us>?)"
     assert waiting in plan(
         Project.objects.annotate(
-            waits=project_status.build_pending_gates_subquery(desk.project.id, 1)
+            waits=pending_counts.build_pending_gates_subquery(desk.project.id, 1)
         )
     )
     with connection.cursor() as cursor:
         cursor.execute(
-            f"EXPLAIN QUERY PLAN {queries._FIRST_PAGE_SQL}",
+            f"EXPLAIN QUERY PLAN {inbox_queries._FIRST_PAGE_SQL}",
             [desk.project.id.hex, 1] * len(REVERSIBILITY_RANKS),
         )
         steps = [str(row[-1]) for row in cursor.fetchall() if "approvals_gate" in str(row[-1])]
@@ -265,7 +265,7 @@ def test_the_inbox_reads_by_its_indexes(desk: Desk) -> None:
     assert "gate_by_decision" in plan(
         rows.filter(decided_at_us__isnull=False).order_by("-decided_at_us")[:50]
     )
-    assert "gate_unanswered" in plan(rows.filter(queries._IS_UNDECIDED, status="expired"))
+    assert "gate_unanswered" in plan(rows.filter(inbox_queries._IS_UNDECIDED, status="expired"))
     firsts = plan(
         rows.annotate(agent_is=warnings.FIRST_OF_AGENT, project_is=warnings.FIRST_IN_PROJECT)
     )

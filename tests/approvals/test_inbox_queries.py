@@ -9,7 +9,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from approvals.inbox import queries as inbox_queries
+from approvals.inbox import inbox_queries
 from approvals.models import Gate
 from db.ids import new_uuid7
 from ledger.models import Effect

@@ -13,7 +13,7 @@ import pytest
 import time_machine
 from django.db import transaction
 
-from approvals.gates.states import US
+from approvals.gates.statuses import US
 from approvals.models import Gate
 from db.clock import now_us
 from journal.models import Entry

@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 from accounts import agents
 from approvals import exemptions
 from approvals.gates import deadlines
-from approvals.gates.states import APPROVED_STATUSES, OPEN_STATUSES, US
+from approvals.gates.statuses import APPROVED_STATUSES, OPEN_STATUSES, US
 from approvals.models import Exemption, Gate, Vote
 from approvals.voting import votes as voting_votes
 from db.clock import now_us

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals.gates import states
+from approvals.gates import statuses
 from approvals.policies.engine import (
     CompiledPolicy,
     PlanRate,
@@ -283,7 +283,7 @@ def test_one_condition_that_is_false_is_enough_for_no() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["allow", "require", "deny"])
-@pytest.mark.parametrize("mode", states.POLICY_MODES)
+@pytest.mark.parametrize("mode", statuses.POLICY_MODES)
 def test_what_cannot_be_evaluated_asks_or_denies_and_says_why(outcome: str, mode: str) -> None:
     faulty = rules(
         {"match": {"arguments": [{"path": "remote", "gt": 5}]}, "outcome": outcome},
@@ -375,9 +375,9 @@ def test_risk_is_computed(
 def test_what_an_agent_says_of_the_environment_only_raises_the_risk(
     reversibility: str, environment: str, ref_class: str, declared: bool
 ) -> None:
-    known = states.RISKS.index(compute_risk(reversibility, "", ref_class, declared))
+    known = statuses.RISKS.index(compute_risk(reversibility, "", ref_class, declared))
     assert (
-        states.RISKS.index(compute_risk(reversibility, environment, ref_class, declared)) >= known
+        statuses.RISKS.index(compute_risk(reversibility, environment, ref_class, declared)) >= known
     )
 
 

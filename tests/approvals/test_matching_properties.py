@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from approvals.gates import states
+from approvals.gates import statuses
 from approvals.policies.engine import PolicyDecision, PolicyInput, compile_rules, evaluate_rules
 from approvals.policies.requirement import Requirement, is_stricter_requirement
 from ledger.states import REVERSIBILITIES
@@ -19,8 +19,8 @@ REQUIREMENTS = st.builds(
     teams=st.sampled_from([(), ("leads",), ("leads", "ops")]),
     people=st.sampled_from([(), ("ada",)]),
     minimum=st.integers(1, 3),
-    step_up=st.sampled_from(states.STEP_UPS),
-    rationale=st.sampled_from(states.RATIONALES),
+    step_up=st.sampled_from(statuses.STEP_UPS),
+    rationale=st.sampled_from(statuses.RATIONALES),
     rationale_characters=st.integers(0, 20),
     ticket=st.sampled_from(["", "INC-*"]),
     deny_threshold=st.integers(1, 2),
@@ -66,10 +66,10 @@ WISHES = st.builds(
     reversibility=st.sampled_from(REVERSIBILITIES),
     tool_class=st.sampled_from(["read_only", "opaque"]),
     declared=st.booleans(),
-    risk=st.sampled_from(states.RISKS),
+    risk=st.sampled_from(statuses.RISKS),
 )
 BEFORE = st.integers(0, 5)
-MODE = st.sampled_from(states.POLICY_MODES)
+MODE = st.sampled_from(statuses.POLICY_MODES)
 
 
 def policy_outcome(
@@ -84,7 +84,7 @@ def rank(judgement: PolicyDecision) -> tuple[Any, ...]:
     strictness = (
         judgement.requirement.strictness if judgement.requirement and judgement.rule else ()
     )
-    return states.RULE_OUTCOMES.index(judgement.outcome), strictness
+    return statuses.RULE_OUTCOMES.index(judgement.outcome), strictness
 
 
 @given(RULES, rule_of(("deny",)), st.integers(0, 5), WISHES, MODE, BEFORE)

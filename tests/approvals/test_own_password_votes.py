@@ -55,7 +55,7 @@ def test_the_database_refuses_such_a_vote_past_all_code(
     write = vote(desk, gate, "reviewer", answer=answer)
     give_password(desk, "reviewer")
     with (
-        pytest.raises((IntegrityError, DatabaseError), match="vote_is_under_ones_own_password"),
+        pytest.raises((IntegrityError, DatabaseError), match="voter_has_own_password"),
         transaction.atomic(),
     ):
         write()

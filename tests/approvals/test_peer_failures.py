@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from approvals import exemptions
 from approvals.digests import compute_approval_digest
-from approvals.gates.states import US
+from approvals.gates.statuses import US
 from approvals.models import Gate, Vote
 from db.clock import now_us
 from journal.models import Body, Entry

@@ -109,8 +109,8 @@ def test_permission_that_was_set_aside_is_used_by_the_attempt_it_was_for(quiet: 
 def test_effects_and_attempts_are_never_deleted(desk: Desk, gate: Gate) -> None:
     desk.answer(gate, "reviewer")
     desk.agent.dispatch(desk.plan())
-    refused("attempt_never_goes", lambda: Attempt.objects.all()._raw_delete("default"))
-    refused("effect_never_goes", lambda: Effect.objects.all()._raw_delete("default"))
+    refused("attempt_is_never_deleted", lambda: Attempt.objects.all()._raw_delete("default"))
+    refused("effect_is_never_deleted", lambda: Effect.objects.all()._raw_delete("default"))
 
 
 def test_only_permission_that_stood_is_set_aside(desk: Desk, gate: Gate) -> None:

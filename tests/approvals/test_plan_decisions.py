@@ -19,12 +19,12 @@ from approvals.plan_decision import (
     find_plan_refusal,
 )
 from approvals.policies.engine import CompiledPolicy, PolicyDecision, PolicyInput, Requirement
-from approvals.policies.inputs import PlanPayload
 from approvals.policies.policies import ActivePolicy, CommandContext, PolicyEvaluation
+from approvals.policies.policy_inputs import PlanPayload
 from ledger.circuit_breakers import CircuitOpen
 from ledger.commands import Plan, PlannedEffect
 from ledger.permissions import Grant
-from ledger.store.rows import EffectRow
+from ledger.store.effect_rows import EffectRow
 from sessions.fencing import LEASE_LOST_TEXT, StaleEpoch
 
 pytestmark = pytest.mark.once

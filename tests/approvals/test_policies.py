@@ -161,22 +161,22 @@ def test_what_is_in_force_costs_one_query(
     [
         (
             "UPDATE approvals_activation SET is_current = %s WHERE NOT is_current",
-            "activation_only_ceases",
+            "activation_only_ends",
         ),
         (
             "UPDATE approvals_activation SET mode = 'observe' WHERE is_current = %s",
-            "activation_only_ceases",
+            "activation_only_ends",
         ),
         (
             "UPDATE approvals_activation SET actor = 'p_other' WHERE is_current = %s",
-            "activation_only_ceases",
+            "activation_only_ends",
         ),
-        ("DELETE FROM approvals_activation WHERE is_current = %s", "activation_never_goes"),
+        ("DELETE FROM approvals_activation WHERE is_current = %s", "activation_is_never_deleted"),
         (
             "UPDATE approvals_policyset SET text = 'name: house' WHERE %s",
             "policy_set_never_changes",
         ),
-        ("DELETE FROM approvals_policyset WHERE %s", "policy_set_never_goes"),
+        ("DELETE FROM approvals_policyset WHERE %s", "policy_set_is_never_deleted"),
     ],
 )
 def test_the_database_refuses_to_rewrite_what_was_in_force(

@@ -10,7 +10,7 @@ from django.db.models import F
 
 from accounts import people, teams
 from accounts.models import Agent, Team
-from approvals.gates.states import US
+from approvals.gates.statuses import US
 from approvals.labels import UNCOUNTED_LABELS
 from approvals.models import Gate, Vote
 from approvals.voting import quorum, votes
@@ -287,7 +287,7 @@ def test_the_database_counts_as_the_code_does(desk: Desk, team: Team, how: str) 
 
 def test_nobody_votes_yes_past_the_code_who_is_not_asked(desk: Desk, team: Team) -> None:
     _, gate = asked(desk, LEADS)
-    law = "yes_is_of_somebody_who_is_asked"
+    law = "approver_is_eligible"
     for name in ("viewer", "reviewer", "administrator", "neighbour"):
         refused(law, vote(desk, gate, name))
     deactivated(desk, "ann")
@@ -301,13 +301,13 @@ def test_a_team_of_another_project_is_another_team(desk: Desk, team: Team) -> No
     with transaction.atomic():
         also = people.add_project_member(desk.house.other, "reviewer", "reviewer")
         teams.add_team_member(teams.create_team(desk.house.other, "leads"), also)
-    refused("yes_is_of_somebody_who_is_asked", vote(desk, gate, "reviewer"))
+    refused("approver_is_eligible", vote(desk, gate, "reviewer"))
 
 
 def test_who_became_owner_votes_no_yes_past_the_code(desk: Desk, team: Team) -> None:
     _, gate = asked(desk)
     owner_now(desk, "ann")
-    refused("vote_is_of_nobody_with_a_part_in_it", vote(desk, gate, "ann"))
+    refused("approver_is_not_a_party", vote(desk, gate, "ann"))
 
 
 def test_an_approval_is_not_moved_about(desk: Desk, team: Team) -> None:
@@ -320,7 +320,7 @@ def test_an_approval_is_not_moved_about(desk: Desk, team: Team) -> None:
     refused("gate_is_approved_by_its_quorum", approve(gate))
     refused("vote_never_changes", lambda: Vote.objects.filter(gate=other).update(gate=gate))
     one_less = Gate.objects.filter(id=gate.id)
-    refused("gate_never_changes_what_it_binds", lambda: one_less.update(minimum=F("minimum") - 1))
+    refused("gate_terms_never_change", lambda: one_less.update(minimum=F("minimum") - 1))
 
 
 def test_who_leaves_between_the_count_and_the_ruling_makes_it_be_counted_again(

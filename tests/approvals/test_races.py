@@ -15,7 +15,7 @@ from pytest_django import Settings
 from accounts import people, tokens
 from accounts.models import Membership
 from approvals.gates import deadlines
-from approvals.gates.states import US
+from approvals.gates.statuses import US
 from approvals.models import Gate, Vote
 from approvals.policies import policies
 from approvals.views.vote import run_vote

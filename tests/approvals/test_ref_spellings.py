@@ -10,7 +10,7 @@ from accounts import repositories
 from accounts.models import Repository
 from approvals.policies.engine import evaluate_rules
 from db.clock import now_us
-from investigation.history import effects
+from investigation.history import past_effects
 from investigation.history.moment import JournalCut
 from journal.models import Entry
 from ledger.models import Effect
@@ -274,5 +274,5 @@ def test_what_git_moved_stands_in_the_effect_as_of_then(desk: Desk) -> None:
     answer = planned(desk, "e-1", "+HEAD:main")
     then = JournalCut(Entry.objects.latest("position").position, now_us())
     desk.agent.post(f"/effects/{answer['id']}/supersede")
-    [row] = effects.rebuild_effects(desk.project.id, [desk.effect(answer).id], then).values()
+    [row] = past_effects.rebuild_effects(desk.project.id, [desk.effect(answer).id], then).values()
     assert (row.ref, row.moved_refs, row.state) == ("+HEAD:main", "refs/heads/main", "planned")

@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from approvals.models import Gate
-from approvals.policies import inputs
+from approvals.policies import policy_inputs
 from approvals.review import changed_requests, context
 from db.compiled_query import CompiledQuerySet
 from tests.approvals.inbox_scenario import Desk
@@ -274,7 +274,7 @@ def test_of_words_that_were_erased_the_difference_is_unknown(desk: Desk, rita: R
     first = ask(desk, "prune", **STAGE)
     withdraw(desk, first)
     second = ask(desk, "prune-2", **PRD)
-    plan = inputs.load_plan_body(second.plan_position)
+    plan = policy_inputs.load_plan_body(second.plan_position)
     from tests.pages.sample_data import erase_plan
 
     erase_plan(first.effect_id)

@@ -11,7 +11,7 @@ from django.db import DatabaseError, IntegrityError, transaction
 from django.urls import reverse
 
 from accounts import repositories
-from approvals.gates.states import US
+from approvals.gates.statuses import US
 from approvals.models import Gate, Vote
 from approvals.policies.requirement import Requirement
 from approvals.review import card
@@ -253,7 +253,7 @@ def test_the_database_takes_no_yes_with_less(desk: Desk, step_up: str, character
     gate = desk.gate(desk.plan(tool="mail.send"))
     assert (gate.step_up, gate.reason_of_yes) == ("typed_digest", 10)
     with (
-        pytest.raises((IntegrityError, DatabaseError), match="yes_proves_what_its_gate_asks"),
+        pytest.raises((IntegrityError, DatabaseError), match="approval_has_the_required_proof"),
         transaction.atomic(),
     ):
         vote(desk, gate, step_up=step_up, reason_characters=characters)()

@@ -9,7 +9,7 @@ import time_machine
 from django.urls import reverse
 
 from accounts import agents
-from approvals.gates.states import US
+from approvals.gates.statuses import US
 from approvals.models import Gate, Vote
 from journal.models import Entry
 from tests.api.api_client import Caller, code

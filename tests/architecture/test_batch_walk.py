@@ -11,7 +11,7 @@ from api.events.foreign_items import EffectPlan, SenderContext
 from api.events.parse import BatchItem
 from api.schemas import core
 from journal.entries import AppendResult, AppendStatus
-from sessions.speakers import SessionLease, WriterContext, WriterStatus
+from sessions.writers import SessionLease, WriterContext, WriterStatus
 from tests.api.api_client import Caller
 from tests.api.conftest import application as application
 from tests.api.conftest import call as call

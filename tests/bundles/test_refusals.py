@@ -13,7 +13,7 @@ from django.core.management import CommandError, call_command
 
 from accounts.models import Project
 from importers.bundles import zip_reader
-from investigation.bundles import imported
+from investigation.bundles import imported_gates
 from journal.models import Entry
 from sessions.models import Artifact, Session
 from tests.bundles.conftest import Origin, members, packed
@@ -184,7 +184,7 @@ def _breaks_off(origin: Origin, path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         raise MemoryError
 
     with monkeypatch.context() as patched:
-        patched.setattr(imported, "store_import", fail)
+        patched.setattr(imported_gates, "store_import", fail)
         with pytest.raises(MemoryError):
             call_command("import_bundle", str(path), administrator="archivist")
     assert counted() == before

@@ -258,15 +258,15 @@ def _nothing_can_be_done(
     assert "is a read-only archive of imported bundles" in here.post(reverse("stop"), stop).text
     for law, write in (
         (
-            "imported_effect_never_moves",
+            "imported_effect_never_changes",
             lambda: Effect.objects.filter(id=lost.id).update(state="superseded"),
         ),
         (
-            "project_stays_what_it_is",
+            "project_kind_never_changes",
             lambda: Project.objects.filter(id=archive.id).update(archive=False),
         ),
-        ("imported_effect_lies_in_an_archive", lambda: _copied(lost, origin.desk.project)),
-        ("archive_takes_no_token", lambda: _token_in(origin, archive)),
+        ("imported_effect_is_in_an_archive", lambda: _copied(lost, origin.desk.project)),
+        ("archive_has_no_tokens", lambda: _token_in(origin, archive)),
     ):
         with pytest.raises(DatabaseError, match=law), transaction.atomic():
             write()

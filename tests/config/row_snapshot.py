@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from display import access_log
 from journal.models import Entry
 from ledger.tools import cache
-from monitoring.stuck import limits
+from monitoring.stuck import rule_limits
 from sessions import sessions
 
 Made = TypeVar("Made")
@@ -58,7 +58,7 @@ class Kept(Generic[Made]):
         # Projects and sessions have the ids of the test before, of which a process remembers
         # something for seconds.
         cache.clear_tool_cache()
-        for remembered in (limits._cache, access_log._recent, sessions._moved):
+        for remembered in (rule_limits._cache, access_log._recent, sessions._moved):
             remembered.clear()
         found: Made = pickle.loads(self._made)  # noqa: S301 - pickled by `_anew`
         return found

@@ -11,7 +11,7 @@ from django.db import transaction
 from django.test import Client
 
 from config import celery
-from db import job_heartbeats as db_job_heartbeats
+from db import jobs as db_job_heartbeats
 from db.clock import now_us
 from investigation.exports import exports
 from investigation.models import Export

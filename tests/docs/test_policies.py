@@ -7,7 +7,7 @@ import pytest
 from django.core.management import get_commands
 from django.urls import reverse
 
-from approvals.gates import states
+from approvals.gates import statuses
 from approvals.policies import policies_yaml
 from approvals.policies.predicates import ARGUMENT_OPERATORS
 from approvals.policies.requirement import DEFAULT_REQUIREMENT, REQUEST_PARTIES
@@ -43,7 +43,7 @@ def test_every_word_of_the_language_is_explained_and_used() -> None:
         *policies_yaml.RATIONALE_KEYS,
         *policies_yaml.OUTCOMES,
         *ARGUMENT_OPERATORS,
-        *states.STEP_UPS,
+        *statuses.STEP_UPS,
         *REQUEST_PARTIES,
     }
     assert words <= told, words - told

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from investigation.fulltext import extract, search, snippets, tokenizer
-from investigation.fulltext.search import SearchTerm, has_all_terms, parse_terms
+from investigation.fulltext import extract, snippets, tokenizer, word_search
 from investigation.fulltext.snippets import Snippet, build_snippet
+from investigation.fulltext.word_search import SearchTerm, has_all_terms, parse_terms
 from pages.templatetags.search import snippet_line
 from tests.fulltext.text_strategies import TEXTS
 
@@ -140,7 +140,7 @@ def test_a_snippet_is_inert_on_a_page() -> None:
 
 def test_what_may_be_asked_is_what_the_index_takes() -> None:
     """No character of a word means anything to either database's query language."""
-    for word in search.parse_terms("it's \"quoted\" & | ! ( ) <-> NEAR OR NOT 'x':* \\ % __"):
+    for word in word_search.parse_terms("it's \"quoted\" & | ! ( ) <-> NEAR OR NOT 'x':* \\ % __"):
         assert word.word.isalnum()
         assert not any(
             unicodedata.category(character).startswith(("P", "S", "Z", "C"))

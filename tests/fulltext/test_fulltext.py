@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from accounts.models import Project
 from db import raw_sql
 from db.clock import now_us
-from investigation.fulltext import extract, indexer, search, snippets, store
-from investigation.fulltext.search import (
+from investigation.fulltext import extract, indexer, snippets, store, word_search
+from investigation.fulltext.sql import OldestPosition, ProjectTerms
+from investigation.fulltext.word_search import (
     find_words,
     has_all_terms,
     load_words,
     parse_terms,
     words_condition,
 )
-from investigation.fulltext.sql import OldestPosition, ProjectTerms
 from investigation.models import EffectText
 from investigation.query import execute
 from investigation.tasks import update_search_index
@@ -129,10 +129,10 @@ def test_both_databases_answer_what_plain_python_says(
         words = [known[number % len(known)] for number in numbers]
         asked = parse_terms(" ".join(words) + "*" * (begins and len(words[-1]) > 1))
         expected = {effect.id for effect, words in effects.items() if has_all_terms(words, asked)}
-        for most in (search.MAX_LISTED_EFFECTS, 2, 0):
+        for most in (word_search.MAX_LISTED_EFFECTS, 2, 0):
             with pytest.MonkeyPatch.context() as patched:
-                patched.setattr(search, "MAX_LISTED_EFFECTS", most)
-                patched.setattr(search, "FIRST_LISTED", 2)
+                patched.setattr(word_search, "MAX_LISTED_EFFECTS", most)
+                patched.setattr(word_search, "FIRST_LISTED", 2)
                 holding = find_words(house.project.id, asked)
             for question, answer in (
                 (holding.q, expected),
@@ -224,9 +224,9 @@ def test_what_another_project_says_is_nobodys_match(house: House, worker: Caller
     EffectText.objects.create(
         position=row.position + 1, project=twin, words=f" {twin.id.hex[-4:]}secret "
     )
-    for most in (search.MAX_LISTED_EFFECTS, 0):
+    for most in (word_search.MAX_LISTED_EFFECTS, 0):
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(search, "MAX_LISTED_EFFECTS", most)
+            patched.setattr(word_search, "MAX_LISTED_EFFECTS", most)
             assert found(house.project, "secret") == ["s/0"]
             assert execute.count_matches(
                 execute.compile_query("secret", house.project, now_us())

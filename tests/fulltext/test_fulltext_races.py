@@ -11,7 +11,7 @@ from django.db import connection, transaction
 
 from accounts import agents, projects, tokens
 from investigation.fulltext import extract, indexer, store
-from investigation.fulltext.search import parse_terms, words_condition
+from investigation.fulltext.word_search import parse_terms, words_condition
 from investigation.models import EffectText
 from journal import erasures
 from journal.models import Entry

@@ -28,7 +28,7 @@ INCIDENTS: Final[dict[str, Case]] = {
         {"opened_position": 9, "title_position": 9},
     ),
     "incident_version_counts_up": check(Incident, {"version": 0}, {"version": 2}),
-    "incident_member_is_there_once": same(
+    "incident_member_is_unique": same(
         IncidentMember, lambda w: {"incident": _first(w), "number": 7}, lambda _: GONE
     ),
     "incident_member_kind_is_known": check(IncidentMember, {"kind": "mood"}, {"kind": "entry"}),

@@ -63,7 +63,7 @@ RECOVERY: Final[dict[str, Case]] = {
         {"kind": "mood", "session": None},
     ),
     "lease_names_subject_and_process": check(Lease, {"subject": ""}, {}, {"process": ""}),
-    "lease_is_on_what_its_kind_says": Case(
+    "lease_kind_matches_its_subject": Case(
         Lease,
         wrong=lambda _: {"kind": "resource"},
         right=lambda w: {"kind": "task", "task": w.task},
@@ -165,7 +165,7 @@ RECOVERY: Final[dict[str, Case]] = {
     ),
     "fact_has_a_name_and_a_source": check(ObservedFact, {"name": ""}, {}, {"source": ""}),
     # tools that pause
-    "tool_breaker_is_whole": check(
+    "tool_breaker_has_all_values": check(
         Tool,
         {"breaker_failures": 0, "breaker_pause_s": 60},
         {"breaker_failures": 3, "breaker_pause_s": 60},
@@ -208,16 +208,14 @@ RECOVERY: Final[dict[str, Case]] = {
     "words_are_of_an_effect_in_the_journal": check(
         EffectText, {"position": 0}, {"position": 1}, {"position": -1}
     ),
-    "first_doing_is_of_an_effect_in_the_journal": check(
-        FirstOccurrence, {"position": 0}, {"position": 1}
-    ),
-    "doing_is_repeated_once_per_effect": same(
+    "first_occurrence_is_in_the_journal": check(FirstOccurrence, {"position": 0}, {"position": 1}),
+    "repeated_occurrence_is_unique": same(
         RepeatedOccurrence, lambda _: {"position": 7}, lambda _: {"sort": "target"}
     ),
     "repeated_occurrence_sort_is_known": check(
         RepeatedOccurrence, {"sort": "word"}, {"sort": "read"}
     ),
-    "repeated_doing_is_counted_and_has_another": check(
+    "repeated_occurrence_is_counted": check(
         RepeatedOccurrence, {"nth": 0}, {"nth": 2}, {"repeat_position": 1}
     ),
     "bundle_is_imported_once": same(

@@ -7,7 +7,7 @@ from typing import Any
 from accounts.models import Agent
 from approvals import gated_commands
 from approvals.dispatch_context import DispatchRequest
-from approvals.policies.inputs import PlanPayload
+from approvals.policies.policy_inputs import PlanPayload
 from db.ids import derive_uuid
 from journal.models import Entry
 from ledger import commands, permissions

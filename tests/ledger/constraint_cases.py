@@ -15,7 +15,7 @@ from accounts.models import (
     TeamMember,
 )
 from api.models import StoredResponse
-from approvals.gates.states import MAX_DECIDE_WITHIN_S, MAX_VALID_FOR_S, PASSWORD_VALID_S, US
+from approvals.gates.statuses import MAX_DECIDE_WITHIN_S, MAX_VALID_FOR_S, PASSWORD_VALID_S, US
 from approvals.models import Activation, Exemption, ExemptionVote, Gate, PolicySet, Vote
 from journal.models import Body, Entry, Erasure, Fingerprint, Outbox
 from ledger.models import Attempt, Effect, Stop, Tool
@@ -146,8 +146,8 @@ CASES: Final[dict[str, Case]] = {
     "exemption_is_used_before_it_ends": check(Exemption, {"used_at_us": 10}, {"used_at_us": 9}),
     "exemption_uses_are_counted": check(Exemption, {"uses": -1}, {"uses": 1}),
     "exemption_needs_at_least_one_person": check(Exemption, {"minimum": 0}, {"minimum": 2}),
-    "exemption_takes_the_code": check(ExemptionVote, {"step_up": "reauth"}),
-    "exemption_takes_a_fresh_password": check(
+    "exemption_needs_the_code": check(ExemptionVote, {"step_up": "reauth"}),
+    "exemption_needs_a_recent_password": check(
         ExemptionVote, {"password_at_us": 0, "voted_at_us": PASSWORD_VALID_S * US + 1}
     ),
     "person_grants_an_exemption_once": same(
@@ -168,10 +168,10 @@ CASES: Final[dict[str, Case]] = {
         {"reversibility": "irreversible", "step_up": "typed_digest", "reason_of_yes": 3},
     ),
     "gate_step_up_is_known": check(Gate, {"step_up": "wink"}, {"step_up": "reauth"}),
-    "gate_of_what_is_grave_takes_the_code": check(
+    "high_risk_gate_needs_the_code": check(
         Gate, {"risk": "high", "step_up": "reauth"}, {"risk": "high", "step_up": "typed_digest"}
     ),
-    "gate_of_what_is_final_takes_a_reason": check(
+    "irreversible_gate_needs_a_reason": check(
         Gate,
         {"reversibility": "irreversible", "step_up": "typed_digest"},
         {"reversibility": "irreversible", "step_up": "typed_digest", "reason_of_yes": 3},
@@ -179,7 +179,7 @@ CASES: Final[dict[str, Case]] = {
     "gate_binds_a_digest": check(Gate, {"digest": ""}),
     "gate_needs_at_least_one_person": check(Gate, {"minimum": 0}, {"minimum": 3}),
     "gate_is_denied_by_at_least_one": check(Gate, {"deny_threshold": 0}, {"deny_threshold": 2}),
-    "gate_of_ones_own_is_of_low_risk": check(
+    "self_approval_needs_low_risk": check(
         Gate, {"self_approval": True, "risk": "medium"}, {"self_approval": True, "risk": "low"}
     ),
     "gate_is_decided_within_thirty_days": check(
@@ -220,7 +220,7 @@ CASES: Final[dict[str, Case]] = {
         {"answer": "approve", "view_complete": False},
         {"answer": "approve", "view_complete": True},
     ),
-    "vote_of_ones_own_is_a_yes": check(Vote, {"own": True}, {"own": False}),
+    "vote_on_own_request_is_an_approval": check(Vote, {"own": True}, {"own": False}),
     "vote_step_up_is_known": check(Vote, {"step_up": "wink"}, {"step_up": "reauth"}),
     "vote_follows_what_was_shown": check(Vote, {"voted_at_us": 0}, {"voted_at_us": 1}),
     "vote_reason_is_counted": check(Vote, {"reason_characters": -1}, {"reason_characters": 3}),
@@ -383,10 +383,10 @@ CASES: Final[dict[str, Case]] = {
         Attempt, {"dispatched_mark": ""}, {"dispatched_mark": "", "failed_mark": "m"}
     ),
     # the endpoint
-    "answer_is_given_once_per_key": same(
+    "response_is_stored_once_per_key": same(
         StoredResponse, lambda _: {"key": "x"}, lambda _: {"source": "another"}
     ),
-    "answer_is_a_success": check(StoredResponse, {"status": 409}, {"status": 201}),
+    "response_is_a_success": check(StoredResponse, {"status": 409}, {"status": 201}),
     **RECOVERY,
     **INCIDENTS,
     **QUESTIONS,

@@ -14,7 +14,7 @@ from db.ids import derive_uuid
 from journal.order_keys import make_order_key
 from ledger.fold import apply
 from ledger.fold.apply import Fact
-from ledger.store.rows import AttemptRow, EffectRow
+from ledger.store.effect_rows import AttemptRow, EffectRow
 
 KEYS: Final = ("edit", "push", "undo", "redo")
 COMPENSATES: Final = {"undo": "push", "redo": "undo"}  # a chain: what was undone may be done again

@@ -42,6 +42,6 @@ def check(model: type[models.Model], wrong: Row, right: Row | None = None, *also
 
 
 def moved(steps: list[Row], wrong: Row, right: Row) -> Case:
-    """A gate that opened, took `steps`, and then takes `wrong` or `right`: a gate opens pending, so
+    """A gate that opened, took `steps`, and then takes `wrong` or `right`: a gate starts pending, so
     by UPDATE."""
     return Case(Gate, wrong=lambda _: wrong, right=lambda _: right, steps=steps)

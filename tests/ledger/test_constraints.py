@@ -108,7 +108,7 @@ AHEAD: Final[dict[str, dict[str, list[str]]]] = {
     "postgresql": {
         # an unknown kind breaks two constraints, of which the first by alphabet is named
         "lease_kind_is_known": [
-            "ALTER TABLE agent_sessions_lease DROP CONSTRAINT lease_is_on_what_its_kind_says"
+            "ALTER TABLE agent_sessions_lease DROP CONSTRAINT lease_kind_matches_its_subject"
         ],
     },
 }

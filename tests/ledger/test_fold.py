@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ledger.fold import apply
 from ledger.states import OUTCOME_OF_STATE
-from ledger.store.rows import AttemptRow, EffectRow
+from ledger.store.effect_rows import AttemptRow, EffectRow
 from tests.ledger.fact_strategies import Said, deliveries, folded, state, stories
 
 pytestmark = pytest.mark.once  # no database

@@ -15,7 +15,7 @@ from journal import entries
 from journal.models import Entry
 from ledger.models import Attempt, Effect
 from ledger.store import writer
-from ledger.store.rows import AttemptRow, EffectRow
+from ledger.store.effect_rows import AttemptRow, EffectRow
 from sessions import sessions
 from sessions.models import Session
 from tests.api.api_client import Caller

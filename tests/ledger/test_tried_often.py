@@ -12,7 +12,7 @@ from accounts import projects, repositories
 from accounts.models import Agent
 from ledger.models import Attempt, Effect
 from ledger.store import reader
-from ledger.store.rows import EffectRow
+from ledger.store.effect_rows import EffectRow
 from tests.api.api_client import Caller
 from tests.ledger.fact_strategies import Said, deliveries, stories
 from tests.ledger.test_convergence import SOME, opened, post, record, stored, undone

@@ -13,7 +13,7 @@ from django.core import mail
 
 from accounts import people
 from approvals.gates import deadlines
-from approvals.gates.states import US
+from approvals.gates.statuses import US
 from approvals.models import Gate
 from approvals.review import form_token
 from db.clock import now_us

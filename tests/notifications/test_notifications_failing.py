@@ -11,7 +11,7 @@ from django.core import mail
 from django.core.management import call_command
 from django.db import transaction
 
-from approvals.gates.states import US
+from approvals.gates.statuses import US
 from approvals.models import Gate
 from db.clock import now_us
 from db.errors import ChangeRefused

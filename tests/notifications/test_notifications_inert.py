@@ -9,7 +9,7 @@ from django.core import mail
 from django.utils.html import urlize
 
 from accounts.models import Agent, Repository
-from approvals.gates import states
+from approvals.gates import statuses
 from approvals.models import Gate
 from db.clock import now_us
 from db.ids import new_uuid7
@@ -127,7 +127,7 @@ def test_no_word_of_an_agent_is_live_in_any_notification(desk: Desk, word: str) 
     told = stories(desk, gate)
     # What only alerts and stuck things tell is made by other functions, of the same words.
     assert {one.topic for one in told} | {"session.stuck", "alert.raised", "alert.stopped"} == set(
-        states.NOTIFICATION_TOPICS
+        statuses.NOTIFICATION_TOPICS
     )
     for story in told:
         for text in texts(desk, story):

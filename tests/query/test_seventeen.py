@@ -182,7 +182,10 @@ def test_each_question_finds_what_it_asks_for_by_an_index(told: Told) -> None:
         assert (rows[2][0]["gate"] in page, "administrator approved" in page) == (True, shown)
     # An address that nobody gave as a reference is looked for as words.
     sent = viewer.get(reverse("search"), {"q": ISSUE})
-    assert (sent.status_code, sent.headers["Location"]) == (302, links_to.search_url(f'"{ISSUE}"'))
+    assert (sent.status_code, sent.headers["Location"]) == (
+        302,
+        links_to.build_search_url(f'"{ISSUE}"'),
+    )
     # Neither do they need what agents sent: a role that may not read it finds the same.
     asked = [
         {"number": number, "found": found(told, number)}

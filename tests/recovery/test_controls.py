@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from journal.models import Entry
-from recovery import controls
+from recovery import detectors
 from sessions import facts
 from sessions.models import Session
 from tests.api.api_client import Caller, new_key
@@ -41,7 +41,7 @@ def fired(session: UUID) -> list[str]:
     """The controls that fired, in the order of the journal."""
     return [
         one["control"]
-        for one in reversed(controls.load_fired_controls(Session.objects.get(id=session), 50))
+        for one in reversed(detectors.load_fired_controls(Session.objects.get(id=session), 50))
     ]
 
 

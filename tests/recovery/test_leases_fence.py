@@ -12,7 +12,7 @@ from accounts.models import Project
 from approvals.models import Gate
 from journal.models import Entry
 from ledger.models import Attempt, Effect
-from ledger.verdicts import inputs
+from ledger.verdicts import verdict_inputs
 from sessions.models import Lease, Session, Task
 from tests.api.api_client import Caller, code, new_key
 from tests.approvals.inbox_scenario import Desk
@@ -464,17 +464,19 @@ def test_who_came_next_is_read_by_an_index_and_in_one_query_for_all_effects(
         expire(lease)
         hold(agent, session["id"], f"p-{number + 2}")
     rows = list(Effect.objects.all())
-    attempts = inputs.load_newest_attempts(rows)
-    leases = inputs.load_leases(rows)
+    attempts = verdict_inputs.load_newest_attempts(rows)
+    leases = verdict_inputs.load_leases(rows)
     with django_assert_num_queries(1) as ran:
-        found = inputs.load_next_acquisitions(attempts, leases)
+        found = verdict_inputs.load_next_acquisitions(attempts, leases)
     assert sorted(epoch for _, epoch in found) == [2, 3, 4, 5]
     assert "entry_of_acquisition" in plan_of(ran.captured_queries[0]["sql"])
     held = Lease.objects.get()
     held.epoch = 1
     with django_assert_num_queries(0):
         assert (
-            inputs.load_next_acquisitions({rows[0].id: attempts[rows[0].id]}, {rows[0].id: held})
+            verdict_inputs.load_next_acquisitions(
+                {rows[0].id: attempts[rows[0].id]}, {rows[0].id: held}
+            )
             == {}
         )
 

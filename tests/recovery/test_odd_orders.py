@@ -7,7 +7,7 @@ import pytest
 
 from accounts.models import Project
 from ledger.models import Attempt, Effect
-from ledger.verdicts import inputs
+from ledger.verdicts import verdict_inputs
 from tests.api.api_client import Caller, code
 from tests.approvals.inbox_scenario import Desk
 from tests.recovery.remote import declare, dispatched, replay, row, verdict
@@ -94,7 +94,7 @@ def test_an_undoing_that_is_itself_undone_is_decided_by_that(quiet: Desk) -> Non
 def test_many_attempts_of_one_effect_hide_no_doubt_of_another(
     worker: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inputs, "MAX_ATTEMPTS_LOADED", 3)
+    monkeypatch.setattr(verdict_inputs, "MAX_ATTEMPTS_LOADED", 3)
     effect = dispatched(worker, "mail.send", "doubt")
     worker.fail(effect, "timeout")
     worker.report([_failed("doubt", 2)])
@@ -119,7 +119,7 @@ def test_a_key_used_more_often_than_is_read_is_not_relied_upon(
     for number in (1, 2):
         assert replay(worker, effect, number).status_code == 200
     assert row(worker, effect)[2] == "KEY_LIVE"
-    monkeypatch.setattr(inputs, "MAX_ATTEMPTS_LOADED", 3)
+    monkeypatch.setattr(verdict_inputs, "MAX_ATTEMPTS_LOADED", 3)
     assert row(worker, effect) == ("escalate", "18", "KEY_EXPIRED")
 
 
@@ -132,7 +132,7 @@ def _failed(key: str, attempt: int, reason: str = "rejected") -> dict[str, Any]:
 def test_a_resource_with_many_effects_is_overtaken_by_one_planned_long_ago(
     worker: Caller, monkeypatch: pytest.MonkeyPatch, resource: str
 ) -> None:
-    monkeypatch.setattr(inputs, "_NEWEST_ON_RESOURCE", 2)
+    monkeypatch.setattr(verdict_inputs, "_NEWEST_ON_RESOURCE", 2)
     target: dict[str, Any] = {"target": {"resource": resource}} if resource else {}
     early = worker.plan("early", tool="file.put", arguments={"text": "early"}, **target)
     for n in range(3):
@@ -144,7 +144,7 @@ def test_a_resource_with_many_effects_is_overtaken_by_one_planned_long_ago(
     worker.fail(early, "rejected")
     assert row(worker, effect) == ("replay", "15", "PUT_LATEST")
     monkeypatch.setattr(
-        inputs, "_RELEASES_READ", 0
+        verdict_inputs, "_RELEASES_READ", 0
     )  # more than can be looked through: nobody knows
     assert row(worker, effect) == ("escalate", "16", "STALE_PUT")
 

@@ -10,7 +10,7 @@ from django.db import connection
 from db import raw_sql
 from ledger import commands
 from ledger.commands import Plan
-from recovery import controls
+from recovery import detectors
 from sessions.models import Session
 from tests.api.api_client import Caller
 
@@ -51,7 +51,7 @@ def test_what_may_still_be_open_is_read_by_its_index_whoever_asks(agent: Caller)
         return execute(text, parameters, many, context)
 
     with connection.execute_wrapper(kept):
-        assert controls.active_findings(Session.objects.get(), 1) == []
+        assert detectors.active_findings(Session.objects.get(), 1) == []
     ((text, parameters),) = asked
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN QUERY PLAN {text}", parameters)

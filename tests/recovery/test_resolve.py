@@ -222,7 +222,7 @@ def test_replay_once_is_never_permission(desk: Desk) -> None:
     assert "administrator stated" in html
     assert re.search(r"that attempt 1\s+did not happen", html)
     with (
-        pytest.raises(DatabaseError, match="vote_is_of_nobody_with_a_part_in_it"),
+        pytest.raises(DatabaseError, match="approver_is_not_a_party"),
         transaction.atomic(),
     ):
         Vote.objects.create(**yes_by_hand(gate, desk))

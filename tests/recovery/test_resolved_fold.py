@@ -18,7 +18,7 @@ from journal.order_keys import (
 )
 from ledger.fold import apply
 from ledger.fold.apply import Fact
-from ledger.store.rows import AttemptRow, EffectRow
+from ledger.store.effect_rows import AttemptRow, EffectRow
 from tests.ledger.fact_strategies import SESSION, Said, state
 
 pytestmark = pytest.mark.once

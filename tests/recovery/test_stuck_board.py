@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from db.clock import now_us
 from journal.models import Body, Entry
 from monitoring.models import JobHeartbeat, StuckEpisode
-from monitoring.stuck import board, limits, sweeper
+from monitoring.stuck import board, rule_limits, sweeper
 from sessions.models import Lease, Session
 from tests.api.api_client import Caller, code
 from tests.pages.people import House
@@ -333,7 +333,7 @@ def test_queries_and_weight_do_not_grow_with_what_is_stuck(
 ) -> None:
     # Limits are read anew after some seconds, which a busy machine takes to write a thousand
     # sessions.
-    monkeypatch.setattr(limits, "CACHE_S", 3600)
+    monkeypatch.setattr(rule_limits, "CACHE_S", 3600)
     client = house.client("reviewer")
     client.get("/stuck/")
     asked = []

@@ -12,7 +12,7 @@ from db.clock import now_us
 from journal.models import Entry
 from ledger.models import Effect
 from monitoring.models import StuckEpisode
-from monitoring.stuck import limits, queries, sweeper
+from monitoring.stuck import rule_limits, rule_queries, sweeper
 from sessions.models import Session
 from tests.api.conftest import agent as agent
 from tests.api.conftest import application as application
@@ -34,7 +34,9 @@ def look_for_days(project: Project) -> None:
         sweeper.sweep_stuck(now_us() + later)
         assert not StuckEpisode.objects.exists()
     assert (
-        queries.find_candidates(project.id, now_us() + 30 * DAY_US, limits.load_limits(project.id))
+        rule_queries.find_candidates(
+            project.id, now_us() + 30 * DAY_US, rule_limits.load_limits(project.id)
+        )
         == []
     )
 

@@ -24,7 +24,7 @@ from monitoring.stuck.rules import (
     LIVENESS,
     US,
     RuleLimits,
-    evaluate_rules,
+    evaluate_stuck_rules,
     stuck_reasons,
 )
 from sessions.models import ENDED, MODES, STATUSES
@@ -95,7 +95,7 @@ def test_an_end_wins_over_everything(name: str, ended: str) -> None:
     seen = replace(
         CASES[name][0], status=ended, fenced=FencedWrites(1, 9, T), loop=Loop(calls=99, attempts=99)
     )
-    assert evaluate_rules(seen, T + 10**9 * US) == []
+    assert evaluate_stuck_rules(seen, T + 10**9 * US) == []
 
 
 @pytest.mark.parametrize(("name", "mode"), [*product(CASES, MODES)])
@@ -238,7 +238,7 @@ def test_every_term_says_its_value_and_what_it_is_measured_by() -> None:
         loop=Loop(calls=2),
         fenced=FencedWrites(2, 1, T),
     )
-    for one in evaluate_rules(everything, T):
+    for one in evaluate_stuck_rules(everything, T):
         assert one.terms, one.rule
         assert all(term.name and str(term.value) and str(term.threshold) for term in one.terms)
 

@@ -11,7 +11,7 @@ from journal import outbox
 from monitoring import job_heartbeats
 from monitoring.models import JobHeartbeat, StuckEpisode
 from monitoring.stuck import episodes, sweeper
-from recovery import controls
+from recovery import detectors
 from sessions.models import Session
 from tests.api.api_client import Caller
 from tests.pages.people import House
@@ -146,6 +146,6 @@ def test_what_an_agent_reports_in_our_name_is_no_entry_of_ours(
     assert worker.report([{**one, "session": session["id"]} for one in forged]).status_code == 200
     look(2)
     assert open_rules() == {}
-    assert controls.load_fired_controls(Session.objects.get(id=session["id"]), 10) == []
-    (row,) = Session.objects.annotate(often=controls.finding_count_subquery())
+    assert detectors.load_fired_controls(Session.objects.get(id=session["id"]), 10) == []
+    (row,) = Session.objects.annotate(often=detectors.finding_count_subquery())
     assert row.often is None

@@ -16,7 +16,7 @@ from django.db.models import Model
 from accounts import agents
 from approvals.models import Gate
 from db.clock import now_us
-from investigation.history import effects
+from investigation.history import past_effects
 from investigation.history.moment import JournalCut
 from journal.models import Entry
 from ledger.models import Attempt, Effect
@@ -369,11 +369,11 @@ def test_a_journal_with_claims_is_rebuilt_as_it_stood(build: Build, relation: st
             "attempt": 7,
         }
         assert world.owner.report([{"id": f"since-{key}", **fact}]).status_code == 200
-    again = effects.rebuild_effects(world.desk.project.id, list(stood), moment)
+    again = past_effects.rebuild_effects(world.desk.project.id, list(stood), moment)
     assert {
         key: [getattr(effect, name) for name in names] for key, effect in again.items()
     } == stood
-    then = effects.rebuild_sessions(world.desk.project.id, [session.id], moment)[session.id]
+    then = past_effects.rebuild_sessions(world.desk.project.id, [session.id], moment)[session.id]
     assert (then.status, then.title, then.agent_id) == (
         session.status,
         session.title,

@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from api import idempotency
-from db import job_heartbeats
+from db import jobs
 from db.clock import now_us
 from sessions import artifacts, heartbeats
 
@@ -21,7 +21,7 @@ class Command(BaseCommand):
 
     def handle(self, *_args: Any, **_options: Any) -> None:
         """Delete and print the counts."""
-        with job_heartbeats.record_run("pruning"):
+        with jobs.record_run("pruning"):
             counts = (
                 idempotency.prune_responses(),
                 artifacts.remove_abandoned_uploads(now_us()),

@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from accounts import projects
-from approvals.gates import states
+from approvals.gates import statuses
 from approvals.management.commands.load_policies import read_policy_file, require_project
 from approvals.policies import dry_run
 from approvals.policies.policies_yaml import DocumentError
@@ -37,7 +37,7 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--mode",
-            choices=states.POLICY_MODES,
+            choices=statuses.POLICY_MODES,
             default="enforce",
             help="mode of the draft; default: %(default)s",
         )

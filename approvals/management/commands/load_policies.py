@@ -9,7 +9,7 @@ from django.db import transaction
 
 from accounts import projects
 from accounts.models import Project
-from approvals.gates import states
+from approvals.gates import statuses
 from approvals.models import PolicySet
 from approvals.policies import policies
 from approvals.policies.policies_yaml import MAX_BYTES, DocumentError
@@ -38,7 +38,7 @@ class Command(BaseCommand):
             help="default: %(default)s",
         )
         parser.add_argument(
-            "--activate", choices=states.POLICY_MODES, metavar="MODE", help="observe or enforce"
+            "--activate", choices=statuses.POLICY_MODES, metavar="MODE", help="observe or enforce"
         )
         parser.add_argument(
             "--unless-active",

@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from approvals.policies.json_schema import build_policies_schema
+from approvals.policies.editor_schema import build_policies_schema
 
 
 class Command(BaseCommand):

@@ -124,7 +124,7 @@ class Number(Ordered):
         return "a whole number"
 
     def edges(self, value: QueryValue, context: CompileContext) -> tuple[int, int]:
-        number = values.parse_whole_number(value)
+        number = values.parse_number_value(value)
         return number, number + 1
 
     def between(self, intervals: Sequence[tuple[int | None, int | None]]) -> RowTest:

@@ -82,7 +82,7 @@ def parse_duration(value: QueryValue) -> int:
     return round(float(match[1]) * _UNIT_US[match[2].lower()])
 
 
-def parse_whole_number(value: QueryValue) -> int:
+def parse_number_value(value: QueryValue) -> int:
     """Parse a whole number. Raises Fault."""
     if not _WHOLE.fullmatch(value.text.strip()):
         raise QueryError(value.at, len(value.text), f"“{value.text[:40]}” is not a whole number.")

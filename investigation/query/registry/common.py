@@ -9,7 +9,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from accounts.models import Membership, Project
 from approvals import exemptions
-from approvals.gates import states as gate_states
+from approvals.gates import statuses as gate_states
 from approvals.models import Gate, Vote
 from display import display_state, handles
 from investigation.query.entity_types import Flag
@@ -156,12 +156,12 @@ def session_status_test(status: str, _context: CompileContext) -> RowTest:
     if status == "no_end_told":
         return RowTest(
             display_state.end_not_reported_condition(),
-            lambda row: display_state.shown_status(row) == display_state.END_NOT_REPORTED,
+            lambda row: display_state.derive_shown_status(row) == display_state.END_NOT_REPORTED,
         )
     q = Q(status=status)
     if status == "running":
         q &= ~Q(mode="reported")
-    return RowTest(q, lambda row: display_state.shown_status(row) == status)
+    return RowTest(q, lambda row: display_state.derive_shown_status(row) == status)
 
 
 def policy_outcome_test(word: str, _context: CompileContext) -> RowTest:

@@ -12,7 +12,7 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.db.models.expressions import Combinable
 
 from accounts.models import Project
-from investigation.fulltext import duplicates
+from investigation.fulltext import duplicate_index
 from investigation.models import FirstOccurrence, RepeatedOccurrence
 from investigation.query.fields.base import NO_ROWS, Choice, CompileContext, RowTest
 from investigation.query.fields.related import RelatedRows
@@ -114,7 +114,7 @@ class SameCall(RelatedRows):
                 source_positions.add(
                     Effect.objects.values_list("opened_position", flat=True).get(id=effect)
                 )
-        repeated = duplicates.same_occurrences(source_positions, *_CALL_SORTS).order_by()
+        repeated = duplicate_index.same_occurrences(source_positions, *_CALL_SORTS).order_by()
         if context.upto is not None:
             repeated = repeated.filter(repeat_position__lte=context.upto)
         positions = (
@@ -153,7 +153,7 @@ def repeats_field() -> MultiValue:
         reported_at="reported_position",
         lasts=True,
         link="session_id",
-        reach="repeated_doings",
+        reach="repeated_occurrences",
         some=True,
         left=(("nth__gt", 1), ("sort", "call")),
         inner=Number("repeats", "Repeats", path="nth", nullable=False),

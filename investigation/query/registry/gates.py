@@ -6,7 +6,7 @@ from django.db.models import CharField, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Cast, Coalesce, Replace
 
 from accounts.models import Project
-from approvals.gates import states as gate_states
+from approvals.gates import statuses as gate_states
 from approvals.models import Exemption, Gate
 from investigation.query.entity_types import Entity, Flag, label_choices
 from investigation.query.fields.base import Choice, ComputedChoice, RowTest, Text

@@ -8,7 +8,7 @@ from django.db import transaction
 
 from accounts.models import Agent, Project
 from db.errors import ChangeRefused
-from monitoring.stuck import limits
+from monitoring.stuck import rule_limits
 from monitoring.stuck.rules import DEFAULT_LIMITS, LIMIT_NAMES
 
 
@@ -37,7 +37,11 @@ class Command(BaseCommand):
             if agent is None or options["value"] is None:
                 raise CommandError("--agent or --value is missing. Pass both with --limit.")
             self._put(agent, options["limit"], options["value"])
-        shown = limits.load_limits(project.id).of(agent.id) if agent is not None else DEFAULT_LIMITS
+        shown = (
+            rule_limits.load_limits(project.id).of(agent.id)
+            if agent is not None
+            else DEFAULT_LIMITS
+        )
         for name, value in asdict(shown).items():
             self.stdout.write(
                 f"{name}: {value}{'' if value == getattr(DEFAULT_LIMITS, name) else ' (its own)'}"
@@ -48,7 +52,7 @@ class Command(BaseCommand):
             raise CommandError("Invalid --value. Use a whole number or 'default'.")
         try:
             with transaction.atomic(durable=True):
-                limits.set_limit(
+                rule_limits.set_limit(
                     agent, name, None if text == "default" else int(text[:12]), actor="gatebook"
                 )
         except ChangeRefused as refusal:

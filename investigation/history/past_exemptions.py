@@ -9,7 +9,7 @@ import orjson
 
 from approvals.models import Exemption, ExemptionVote
 from approvals.voting.quorum import GRANTING_ROLES
-from investigation.history import entries as history_entries
+from investigation.history import past_entries as history_entries
 from investigation.history.moment import JournalCut
 from journal.models import Entry
 from ledger.partial_indexes import IS_OF_A_RARE_KIND

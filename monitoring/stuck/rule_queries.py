@@ -27,7 +27,6 @@ from ledger import stops as ledger_stops
 from ledger.models import Effect
 from ledger.partial_indexes import HAS_BAD_OUTCOME, IS_NOT_ACKNOWLEDGED
 from monitoring.models import StuckEpisode
-from monitoring.stuck.limits import ProjectLimits
 from monitoring.stuck.rule_inputs import (
     EffectInput,
     FencedWrites,
@@ -37,6 +36,7 @@ from monitoring.stuck.rule_inputs import (
     Loop,
     RuleInput,
 )
+from monitoring.stuck.rule_limits import ProjectLimits
 from monitoring.stuck.rules import RuleResult, stuck_reasons
 from sessions.models import ENDED, Handoff, Lease, Session
 

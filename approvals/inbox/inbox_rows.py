@@ -13,11 +13,11 @@ from django.db.models.functions import Coalesce, Length, Substr
 
 from approvals.diff import destructive_pushes, hidden_characters
 from approvals.gates.deadlines import current_gate_status
-from approvals.gates.states import OPEN_STATUSES
+from approvals.gates.statuses import OPEN_STATUSES
 from approvals.labels import describe_aftermath
 from approvals.models import Gate, Vote
 from approvals.policies.engine import compute_risk
-from approvals.policies.inputs import Severity
+from approvals.policies.policy_inputs import Severity
 from approvals.review import changed_requests
 from approvals.review.card import MAX_GLANCE_CHARACTERS, MAX_GLANCE_LINES
 from approvals.review.changed_requests import EarlierRequest, GateRequest

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
-from investigation.fulltext import search, snippets
-from investigation.fulltext.search import SearchTerm
+from investigation.fulltext import snippets, word_search
 from investigation.fulltext.snippets import Snippet
+from investigation.fulltext.word_search import SearchTerm
 from investigation.history import search_text
 from investigation.query import compiler
 from investigation.query.execute import CompiledQuery
@@ -20,7 +20,7 @@ def query_terms(compiled: CompiledQuery) -> list[SearchTerm]:
     for node in compiler.top_level_conditions(compiled.query):
         for words in _find_words(node):
             term_set |= dict.fromkeys(
-                search.parse_terms(f"{words.text}*" if words.prefix else words.text)
+                word_search.parse_terms(f"{words.text}*" if words.prefix else words.text)
             )
     return list(term_set)
 

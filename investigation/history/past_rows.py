@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from django.contrib.auth.models import User
 
 from accounts.models import Agent, Repository
-from investigation.history import entries, sessions
+from investigation.history import past_entries, past_sessions
 from investigation.history.moment import JournalCut
 from journal import summaries
 from ledger.models import Effect
@@ -72,7 +72,7 @@ def set_past_values(rows: list[Any], rebuilt: Mapping[Any, Any], cut: JournalCut
         _set_plan_heads(changed)
     elif rows and isinstance(rows[0], Session):
         _set_related(changed, _SESSION_RELATIONS, cut)
-        last_received = sessions.load_last_received([row.pk for row in rows], cut)
+        last_received = past_sessions.load_last_received([row.pk for row in rows], cut)
         for row in rows:
             row.seen_at_us = last_received.get(row.pk) or row.created_at_us
     return rows
@@ -82,9 +82,9 @@ def load_column(model: Any, ids: Iterable[Any], shown: str) -> dict[Any, Any]:
     """Return a column of the rows of a model, by id."""
     values_by_id: dict[Any, Any] = {}
     unique_ids = sorted({row_id for row_id in ids if row_id is not None}, key=str)
-    for start in range(0, len(unique_ids), entries.IDS_PER_QUERY):
+    for start in range(0, len(unique_ids), past_entries.IDS_PER_QUERY):
         part = model._default_manager.filter(
-            pk__in=unique_ids[start : start + entries.IDS_PER_QUERY]
+            pk__in=unique_ids[start : start + past_entries.IDS_PER_QUERY]
         )
         values_by_id |= dict(part.values_list("pk", shown))
     return values_by_id

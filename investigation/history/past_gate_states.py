@@ -7,9 +7,9 @@ from uuid import UUID
 
 from approvals.gates.deadlines import current_gate_status
 from approvals.models import Gate, Vote
-from investigation.history import entries as history_entries
-from investigation.history.entries import PastEntry
+from investigation.history import past_entries as history_entries
 from investigation.history.moment import JournalCut
+from investigation.history.past_entries import PastEntry
 
 _ENDED: Final = ("changes_requested", "expired", "expired_unused", "used", "revoked", "cancelled")
 # Columns that only the end of a gate, or its ruling, sets.

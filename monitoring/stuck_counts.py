@@ -5,11 +5,11 @@ from uuid import UUID
 from django.db.models import Count, Q, Subquery
 from django.db.models.functions import Coalesce
 
-from accounts import project_status
-from db import job_heartbeats as db_job_heartbeats
+from accounts import header_counts
+from db import jobs as db_job_heartbeats
 from monitoring import job_heartbeats
 from monitoring.models import StuckEpisode
-from monitoring.stuck import notifications
+from monitoring.stuck import stuck_notifications
 
 
 def count_raised_episodes(project: UUID, now: int) -> Coalesce:
@@ -33,10 +33,10 @@ def count_raised_episodes(project: UUID, now: int) -> Coalesce:
 
 def register_stuck() -> None:
     """Register the stuck count, job heartbeats and notifications. Called once."""
-    project_status.register_status_columns(
+    header_counts.register_status_columns(
         stuck=count_raised_episodes, job_texts=job_heartbeats.heartbeats_column
     )
     db_job_heartbeats.register_heartbeat_writer(
         job_heartbeats.record_job_heartbeat, job_heartbeats.record_run_end
     )
-    notifications.register_stuck_notifications()
+    stuck_notifications.register_stuck_notifications()

@@ -17,7 +17,7 @@ from db.compiled_query import CompiledQuerySet
 from db.raw_sql import vendor_id
 from journal.models import Body, Entry
 from ledger.models import Attempt, Effect
-from ledger.store.rows import AttemptRow, EffectRow, to_uuid
+from ledger.store.effect_rows import AttemptRow, EffectRow, to_uuid
 from sessions.models import Lease
 
 MAX_ATTEMPTS_LOADED: Final = 50  # of each effect: unanswered ones first, then the newest

@@ -9,19 +9,19 @@ from uuid import UUID
 import orjson
 
 from approvals.models import Exemption, Gate
-from investigation.history import effect_text, exemptions
-from investigation.history import entries as history_entries
+from investigation.history import effect_text, past_exemptions
+from investigation.history import past_entries as history_entries
 from investigation.history.effect_text import EffectTexts
-from investigation.history.gates import rebuild_gates as rebuild_gates
 from investigation.history.moment import CutError, JournalCut
+from investigation.history.past_gate_states import rebuild_gates as rebuild_gates
+from investigation.history.past_sessions import rebuild_sessions as rebuild_sessions
 from investigation.history.rebuild_effects import EffectRebuilder, RebuiltEffect
-from investigation.history.sessions import rebuild_sessions as rebuild_sessions
 from journal import settled_position
 from journal.models import Entry
 from ledger.models import Attempt, Effect
 from ledger.partial_indexes import IS_OF_A_RARE_KIND
-from ledger.store import rows
-from ledger.store.rows import AttemptRow, EffectRow
+from ledger.store import effect_rows
+from ledger.store.effect_rows import AttemptRow, EffectRow
 from ledger.store.writer import REPLANNED
 from ledger.tools import cache
 from ledger.tools.registry import tool_name_digest
@@ -209,7 +209,7 @@ def find_changed_exemptions(
     news = news or ChangeRange.of(cut)
     since = (
         _entries_since(news)
-        .filter(IS_OF_A_RARE_KIND, project=project, kind__in=exemptions.EXEMPTION_KINDS)
+        .filter(IS_OF_A_RARE_KIND, project=project, kind__in=past_exemptions.EXEMPTION_KINDS)
         .values("subject")
     )
     return frozenset(_select_existing(project, Exemption.objects.filter(id__in=since), cut, news))
@@ -332,8 +332,8 @@ class _Deadlines:
         )
 
 
-_EFFECT_COLUMNS: Final = rows.row_columns(EffectRow)
-_ATTEMPT_COLUMNS: Final = rows.row_columns(AttemptRow)
+_EFFECT_COLUMNS: Final = effect_rows.row_columns(EffectRow)
+_ATTEMPT_COLUMNS: Final = effect_rows.row_columns(AttemptRow)
 
 
 def _rebuild_effect(

@@ -11,7 +11,7 @@ from django.db.models import Subquery
 from accounts import repositories
 from accounts.models import Agent, Repository
 from accounts.origin import Origin
-from approvals.gates.states import RISKS
+from approvals.gates.statuses import RISKS
 from approvals.models import Gate
 from approvals.policies import rate_counters
 from approvals.policies.engine import PlanRate, PolicyInput, compute_risk
@@ -21,7 +21,7 @@ from journal.models import Body
 from ledger.commands import Plan
 from ledger.models import Effect
 from ledger.states import REVERSIBILITIES
-from ledger.store.rows import EffectRow
+from ledger.store.effect_rows import EffectRow
 from ledger.tools import cache
 from sessions import sessions
 from sessions.models import Session

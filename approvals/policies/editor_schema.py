@@ -6,7 +6,7 @@ of a deadline or who may approve their own effects.
 
 from typing import Any, Final
 
-from approvals.gates import states
+from approvals.gates import statuses
 from approvals.policies import policies_yaml as rules
 from approvals.policies.predicates import ARGUMENT_OPERATORS, ORDER_OPERATORS
 from approvals.policies.requirement import REQUEST_PARTIES
@@ -105,7 +105,7 @@ def _match() -> dict[str, Any]:
         for name in rules.GLOBS
     }
     properties |= {name: _list({"enum": list(choices)}) for name, choices in rules.CHOICES.items()}
-    properties |= {name: {"enum": list(states.RISKS)} for name in rules.RISK_KEYS}
+    properties |= {name: {"enum": list(statuses.RISKS)} for name in rules.RISK_KEYS}
     properties["labels"] = {
         "type": "object",
         "minProperties": 1,
@@ -147,7 +147,7 @@ def _require() -> dict[str, Any]:
     names = _list({"type": "string", "minLength": 1})
     rationale = _object(
         {
-            "on": {"enum": list(states.RATIONALES)},
+            "on": {"enum": list(statuses.RATIONALES)},
             "minimum_characters": {
                 "type": "integer",
                 "minimum": 1,
@@ -162,7 +162,7 @@ def _require() -> dict[str, Any]:
         "people": names,
         "minimum": people,
         "distinct_from": {"type": "array", "items": {"enum": list(REQUEST_PARTIES)}},
-        "step_up": {"enum": list(states.STEP_UPS)},
+        "step_up": {"enum": list(statuses.STEP_UPS)},
         "deny_threshold": people,
         "rationale": rationale,
         "decide_within": _LENGTH,

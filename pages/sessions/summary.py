@@ -88,7 +88,7 @@ def answer_summary_questions(
             "What is the audit trail?",
             "Every journal entry of these effects, by position;"
             f" {_count_words(counts.redactions, 'secret')} replaced before storage.",
-            [(urls_of_rows.search_url(f"session:{session}"), "audit")],
+            [(urls_of_rows.build_search_url(f"session:{session}"), "audit")],
         ),
     ]
 

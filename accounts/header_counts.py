@@ -28,7 +28,7 @@ class ProjectStatus(NamedTuple):
     has_stops: bool = False
     is_stopped: bool = False  # a stop covers the whole project
     stuck: int = 0  # problems that are neither cleared nor snoozed
-    job_texts: str | None = None  # heartbeats of background jobs, for db/job_heartbeats.py
+    job_texts: str | None = None  # heartbeats of background jobs, for db/jobs.py
     position: int = 0  # the journal's last position; rows read later are not older
 
     @property

@@ -27,8 +27,8 @@ from django.db.models import (
 from accounts.access import has_role
 from accounts.models import Membership, Project
 from accounts.teams import load_team_names
-from approvals import project_status
-from approvals.inbox.rows import InboxRow, load_inbox_rows
+from approvals import pending_counts
+from approvals.inbox.inbox_rows import InboxRow, load_inbox_rows
 from approvals.labels import REVERSIBILITY_RANKS
 from approvals.models import Gate, Vote
 from approvals.policies.requirement import Requirement
@@ -37,7 +37,7 @@ from db.clock import now_us
 from db.compiled_query import CompiledQuerySet
 from ledger import violations as ledger_violations
 from ledger.models import Effect
-from ledger.store.rows import to_uuid
+from ledger.store.effect_rows import to_uuid
 
 LISTS: Final = ("pending", "mine", "decided", "expired")
 INBOX_PAGE_SIZE: Final = 50
@@ -69,7 +69,7 @@ class PendingMark:
 
 def load_pending_mark(project: Project) -> PendingMark:
     """Count the pending requests and find the newest."""
-    totals = project_status.select_pending_gates(project.id, now_us()).aggregate(
+    totals = pending_counts.select_pending_gates(project.id, now_us()).aggregate(
         count=Count("*"), newest=Max("opened_position")
     )
     return PendingMark(totals["count"], totals["newest"] or 0)
@@ -92,7 +92,7 @@ def find_new_requests(project: Project, since: str) -> tuple[int, PendingMark] |
     newest = since.rpartition("-")[2]
     if not newest.isascii() or not newest.isdigit() or len(newest) > 18:
         return 0, now
-    return project_status.select_pending_gates(project.id, now_us()).filter(
+    return pending_counts.select_pending_gates(project.id, now_us()).filter(
         opened_position__gt=int(newest)
     ).count(), now
 
