@@ -31,9 +31,9 @@ CLASSES = [
 TOOLS = f"""
 tools:
   read_only: {{class: read_only}}
-  natural: {{class: idempotent}}
-  keyed: {{class: idempotency_key, key_window_s: 3600}}
-  joint: {{class: transactional, request_lifetime_s: {LIFETIME_S}}}
+  idempotent: {{class: idempotent}}
+  idempotency_key: {{class: idempotency_key, key_window_s: 3600}}
+  transactional: {{class: transactional, request_lifetime_s: {LIFETIME_S}}}
   probeable: {{class: probeable, request_lifetime_s: {LIFETIME_S}}}
   compensable: {{class: compensable, undo: key}}
   compensable.undo: {{class: idempotent}}
