@@ -307,7 +307,7 @@ CASES: Final[dict[str, Case]] = {
     "effect_has_a_key": check(Effect, {"effect_key": ""}),
     "effect_permission_is_known": check(
         Effect,
-        {"permission": "assumed", "state": "nowhere", "permission_basis": "observe"},
+        {"permission": "assumed", "permission_basis": "observe"},
         {"permission": "none"},
     ),
     "effect_saved_permission_is_of_the_next_attempt": check(

@@ -107,6 +107,10 @@ AHEAD: Final[dict[str, dict[str, list[str]]]] = {
     },
     "postgresql": {
         # an unknown kind breaks two constraints, of which the first by alphabet is named
+        "effect_permission_is_known": [
+            "SET CONSTRAINTS ALL IMMEDIATE",
+            "ALTER TABLE ledger_effect DROP CONSTRAINT effect_moves_only_with_permission",
+        ],
         "lease_kind_is_known": [
             "ALTER TABLE agent_sessions_lease DROP CONSTRAINT lease_kind_matches_its_subject"
         ],

@@ -154,4 +154,4 @@ def test_what_ran_where_a_project_only_observes_is_found_without_a_violation(
     nothing = client.get("/search/questions/7/", follow=True).content.decode()
     assert "No results" in nothing
     for way in ("saved", "link", "export"):  # which is an answer to be kept, too
-        assert f'href="/search/{way}/?q=effect%20leave%3Abypassed"' in nothing
+        assert f'href="/search/{way}/?q=effect%20permission%3Abypassed"' in nothing
