@@ -206,7 +206,7 @@ def _send_email(channel: NotificationChannel, message: OutgoingMessage) -> None:
         subject=f"Gatebook: {build_headline(message)}"[:200],
         body="\n\n".join(parts) + "\n",
         to=[channel.target],
-        headers={"Message-ID": f"<{identity}@gatebook>", "Gatebook-Notice": message.key},
+        headers={"Message-ID": f"<{identity}@gatebook>", "Gatebook-Notification": message.key},
     ).send()
 
 
@@ -217,7 +217,7 @@ def _send_slack(channel: NotificationChannel, message: OutgoingMessage) -> None:
         "unfurl_links": False,
         "unfurl_media": False,
     }
-    outbound_http.post_webhook(channel.target, orjson.dumps(body), {"Gatebook-Notice": message.key})
+    outbound_http.post_webhook(channel.target, orjson.dumps(body), {"Gatebook-Notification": message.key})
 
 
 def build_slack_text(message: OutgoingMessage) -> str:
@@ -245,7 +245,7 @@ def _send_webhook(channel: NotificationChannel, message: OutgoingMessage) -> Non
     text = orjson.dumps(body)
     headers = {
         SIGNATURE: sign_webhook(derive_webhook_secret(channel.id), text, int(time.time())),
-        "Gatebook-Notice": story.key,
+        "Gatebook-Notification": story.key,
     }
     outbound_http.post_webhook(channel.target, text, headers)
 

@@ -56,7 +56,7 @@ class _Pair:
 class Changes:
     """All changes of a call.
 
-    `told` names the arguments whose full text the rows show; `commits` are the agent's claim.
+    `shown_names` names the arguments whose full text the rows show; `commits` are the agent's claim.
     """
 
     files: tuple[FileDiff, ...] = ()

@@ -51,7 +51,7 @@ _COUNT_NAMES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CallArgument:
-    """One full argument. `told`: fact 2 shows all of it instead."""
+    """One full argument. `shown_above`: fact 2 shows all of it instead."""
 
     name: str
     text: str

@@ -135,10 +135,10 @@ def load_similar_decisions(gate: Gate, plan: Mapping[str, Any]) -> SimilarDecisi
     if result.again is not None:
         result.last_no = result.again.vote
     elif refused:
-        noes = Vote.objects.filter(gate__in=refused, answer__in=REFUSING_ANSWERS).select_related(
+        refusals = Vote.objects.filter(gate__in=refused, answer__in=REFUSING_ANSWERS).select_related(
             "user"
         )
-        result.last_no = noes.order_by("-voted_at_us").first()
+        result.last_no = refusals.order_by("-voted_at_us").first()
     if result.last_no is not None:
         reason = load_plan_body(result.last_no.position).get("reason")
         result.reason_text = reason if isinstance(reason, str) else ""

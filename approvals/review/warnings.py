@@ -98,7 +98,7 @@ def find_last_refusals(project: UUID, asks: Iterable[RequestIdentity]) -> dict[U
         ask.gate: [request for request in refused[ask.same] if request[0] < ask.position]
         for ask in listed
     }
-    last = {asking: max(noes) for asking, noes in before.items() if noes}
+    last = {asking: max(refusals) for asking, refusals in before.items() if refusals}
     words = _load_last_votes({gate for _, gate, _ in last.values()})
     return {
         asking: LastRefusal(gate, position, status, words[gate], len(before[asking]))

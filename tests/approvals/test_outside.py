@@ -209,7 +209,7 @@ def receiver(settings: Settings) -> Iterator[Callable[[int], str]]:
 
 def test_it_arrives_where_the_operator_allowed_it(receiver: Any) -> None:
     outbound_http.post_webhook(
-        receiver(204), b'{"id":"x"}', {"Gatebook-Notice": "x"}, lambda *_: ["127.0.0.1"]
+        receiver(204), b'{"id":"x"}', {"Gatebook-Notification": "x"}, lambda *_: ["127.0.0.1"]
     )
     ((path, host, body),) = receiver.got
     assert (path, body) == ("/204", b'{"id":"x"}')

@@ -123,7 +123,7 @@ class Receiver:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                receiver.heard.append((self.path, self.headers["Gatebook-Notice"], body))
+                receiver.heard.append((self.path, self.headers["Gatebook-Notification"], body))
                 receiver.came.release()
                 if receiver.answers.wait(COMMAND_WITHIN_S):
                     self.send_response(204)
@@ -298,6 +298,6 @@ def test_a_digest_is_known_again_by_its_key_unless_it_tells_of_more(
     outbox.deliver_due()
     assert tick(15 * 60 + 61) == 2 + newcomers
     sent = [letter.extra_headers for letter in mail.outbox]
-    for name in ("Message-ID", "Gatebook-Notice"):
+    for name in ("Message-ID", "Gatebook-Notification"):
         assert (sent[0][name] == sent[1][name]) is (newcomers == 0)
     assert len(sent) == 2
