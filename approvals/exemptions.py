@@ -301,7 +301,7 @@ def find_exemption(
     """Return the exemption that suspends approval for `agent`, or None. Two queries.
 
     Of several, the one that ends first. `asking_rules` are the ids of all rules that ask
-    (`PolicyDecision.asking`); the exemption must cover each. The empty id stands for unmatched effects.
+    (`PolicyDecision.asking`); the exemption must cover each. An empty id means unmatched effects.
     `suspension` is what the rules demand of an exemption: how many grantors who may grant one now
     and, above low risk, have no interest in the effect. `retried_effect` is the effect if it was
     attempted before; `only` is the one exemption to consider.

@@ -217,7 +217,9 @@ def _send_slack(channel: NotificationChannel, message: OutgoingMessage) -> None:
         "unfurl_links": False,
         "unfurl_media": False,
     }
-    outbound_http.post_webhook(channel.target, orjson.dumps(body), {"Gatebook-Notification": message.key})
+    outbound_http.post_webhook(
+        channel.target, orjson.dumps(body), {"Gatebook-Notification": message.key}
+    )
 
 
 def build_slack_text(message: OutgoingMessage) -> str:

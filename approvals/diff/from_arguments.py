@@ -56,7 +56,8 @@ class _Pair:
 class Changes:
     """All changes of a call.
 
-    `shown_names` names the arguments whose full text the rows show; `commits` are the agent's claim.
+    `shown_names` are the arguments whose full text the rows show; `commits` are the agent's
+    claim.
     """
 
     files: tuple[FileDiff, ...] = ()

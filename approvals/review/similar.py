@@ -135,9 +135,9 @@ def load_similar_decisions(gate: Gate, plan: Mapping[str, Any]) -> SimilarDecisi
     if result.again is not None:
         result.last_no = result.again.vote
     elif refused:
-        refusals = Vote.objects.filter(gate__in=refused, answer__in=REFUSING_ANSWERS).select_related(
-            "user"
-        )
+        refusals = Vote.objects.filter(
+            gate__in=refused, answer__in=REFUSING_ANSWERS
+        ).select_related("user")
         result.last_no = refusals.order_by("-voted_at_us").first()
     if result.last_no is not None:
         reason = load_plan_body(result.last_no.position).get("reason")
