@@ -54,7 +54,7 @@ WITHHELD_COLUMNS: Final[dict[str, dict[str, str]]] = {
     "investigation_savedquery": {"name": "may be private", "text": "may be private"},
     "investigation_alert": {
         "text": "may be private",
-        "known": "matches of a query that may be private",
+        "matched_positions": "matches of a query that may be private",
         "stopped_because": "may quote it",
     },
     "investigation_export": {"text": "a person's query; recorded in a body"},
