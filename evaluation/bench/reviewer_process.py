@@ -29,7 +29,7 @@ from django.conf import settings
 from django.db import connection, transaction
 settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 from approvals.policies import policies
-from approvals.policies import inputs
+from approvals.policies import policy_inputs
 from approvals.voting import votes
 from approvals.policies.policies_yaml import parse_policies
 from approvals.gates.gates import GateConflict
@@ -129,7 +129,7 @@ def plan_cpu(rules, times):
     for number in range(times):
         began = time.thread_time()
         force = policies.load_active_policy(project.id)
-        wish = inputs.build_policy_input(project.id, session, "bench", "git.push", values, asked)
+        wish = policy_inputs.build_policy_input(project.id, session, "bench", "git.push", values, asked)
         before = time.thread_time()
         said = evaluate_rules(compiled, wish, "enforce", lambda rate: 0)
         ended = time.thread_time()

@@ -77,7 +77,7 @@ def test_two_votes_of_one_person_are_one(desk: Desk, gate: Gate) -> None:
         )
 
 
-def test_nobody_with_a_part_in_it_approves(desk: Desk, gate: Gate) -> None:
+def test_approver_is_not_a_party_approves(desk: Desk, gate: Gate) -> None:
     refused("approver_is_not_a_party", vote(desk, gate, "operator"))
     vote(desk, gate, "operator", answer="deny")()
 

@@ -181,7 +181,7 @@ def test_the_database_itself_takes_no_yes_of_them(desk: Desk) -> None:
         "voted_at_us": now,
     }
     with (
-        pytest.raises((IntegrityError, DatabaseError), match="nobody_with_a_part_in_it"),
+        pytest.raises((IntegrityError, DatabaseError), match="approver_is_not_a_party"),
         transaction.atomic(),
     ):
         Vote.objects.create(**fields, answer="approve", own=True)

@@ -63,7 +63,7 @@ def policy_outcome(outcome: str, *, policy_enforced: bool = True) -> dict[str, A
     return {
         "policy_outcome": outcome,
         "policy_rule": "house@3/push",
-        "policy_tool_class": "natural/compensable",
+        "policy_tool_class": "idempotent/compensable",
         "policy_enforced": policy_enforced,
     }
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 ROOMS: Final = ("agent_sessions", "ledger", "approvals", "auth")
 # What an agent may do of itself: it looks, and it withdraws what it asked for.
 OF_AGENTS: Final = {"gates", "gates/wait", "gates/<gate:gate>", "gates/<gate:gate>/cancel"}
-OPEN_TO_ALL: Final = {"healthz", "readyz", "help/", "sign-in/", "sign-out/"}
+OPEN_TO_ALL: Final = {"healthz", "readyz", "help/", "help/glossary/", "sign-in/", "sign-out/"}
 VERBS: Final = (
     *(
         "approve",

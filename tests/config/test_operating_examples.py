@@ -170,7 +170,7 @@ def test_nginx_redirects_no_command() -> None:
         assert words[0] != "location" or words[-1] in ("/",) or words[1] in ("=", "~")
     for words, inner in parsed(NGINX.read_text()):
         if words[0] == "server" and not values(inner, "ssl_certificate"):
-            assert values(inner, "request_changes")[0][0] == "308"
+            assert values(inner, "return")[0][0] == "308"
 
 
 def test_the_document_names_both_files() -> None:

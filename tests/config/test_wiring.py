@@ -294,7 +294,7 @@ HOSTILE = "a\r\n{}\x1b[31m\x7f\x9b\u202e\u2028end"
 
 @pytest.mark.once
 @pytest.mark.parametrize(
-    ("options", "field_history"),
+    ("options", "said"),
     [
         (
             {"headers": {"host": "evil.example"}},

@@ -182,7 +182,7 @@ def test_counts_are_printed_for_programs_too(gatebook: _Gatebook) -> None:
 
 
 @pytest.mark.parametrize(
-    ("format_name", "content", "field_history"),
+    ("format_name", "content", "said"),
     [
         ("pi", b"", "line 1: the file is empty."),
         ("pi", b"\x1f\x8b\x08\x00", "line 1: the gzip stream is truncated or damaged"),
@@ -236,7 +236,7 @@ def test_another_gatebook_needs_a_token(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    ("options", "field_history"),
+    ("options", "said"),
     [
         (
             {"url": "http://gatebook.example:door", "token": "gbk_x"},

@@ -149,7 +149,7 @@ def test_pi_turns_that_were_cut_short_were_not_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field_history", "us"),
+    ("said", "us"),
     [
         ("1970-01-01T00:00:00Z", 0),
         ("2255-06-05T23:47:34.740991Z", 2**53 - 1),
@@ -166,14 +166,14 @@ def test_a_time_is_one_that_the_api_takes(said: str, us: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field_history", "us"), [(1_500, 1_500_000), (10**400, None), (-1, None), (float("nan"), None)]
+    ("said", "us"), [(1_500, 1_500_000), (10**400, None), (-1, None), (float("nan"), None)]
 )
 def test_a_message_of_pi_says_milliseconds(said: float, us: int | None) -> None:
     assert pi._get_time({}, {"timestamp": said}) == us
 
 
 @pytest.mark.parametrize(
-    ("field_history", "us"),
+    ("said", "us"),
     [(1, 1_000_000), (9_007_199_254, 9_007_199_254_000_000), (9_007_199_255, None)],
 )
 def test_seconds_since_the_epoch_are_those_that_the_api_takes(said: float, us: int | None) -> None:

@@ -197,7 +197,7 @@ def test_verb_and_schema_refuse_an_exemption_under_a_given_password(house: House
         "granted_by_id": operator.pk,
     }
     names = ", ".join(columns)
-    refused = pytest.raises(Error, match="nobody exempts under a password")
+    refused = pytest.raises(Error, match="the person has chosen their password")
     with refused, transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(
             f"INSERT INTO approvals_exemption ({names}) VALUES (%s, %s, %s)", list(columns.values())

@@ -105,7 +105,7 @@ def steps(told: Told) -> Iterator[Callable[[], Any]]:
         "/heartbeats", json={"heartbeats": [heartbeat]}
     ).raise_for_status()
     yield lambda: agent.acknowledge(
-        told.effects["child"], outcome="error", result={"field_history": "a word of later"}
+        told.effects["child"], outcome="error", result={"said": "a word of later"}
     )
     yield lambda: desk.answer(desk.gate(told.effects["waiting"]), "administrator")
     yield lambda: report(

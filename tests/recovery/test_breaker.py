@@ -249,7 +249,7 @@ def test_the_tools_page_tells_how_it_stands(house: House, at_work: Caller) -> No
 
 
 @pytest.mark.parametrize(
-    ("field_history", "sentence"),
+    ("said", "sentence"),
     [
         ("5", "must be a mapping"),
         ("{failures: 5}", "has no `pause_s`"),
