@@ -21,6 +21,7 @@ from investigation.history.moment import JournalCut
 from journal.models import Entry
 from ledger.models import Attempt, Effect
 from monitoring.stuck import loops
+from sessions import sessions
 from sessions.models import (
     Artifact,
     Checkpoint,
@@ -275,7 +276,9 @@ Build = Callable[[str, str], World]
 
 
 @pytest.fixture
-def build(desk: Desk) -> Iterator[Build]:
+def build(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
+    # A refused command may advance the session's clock, at most once a second: never in this test.
+    monkeypatch.setattr(sessions, "SEEN_PRECISION_US", 2**62)
     with ExitStack() as stack:
         yield lambda relation, lease: World(desk, stack, lease, relation)
 
