@@ -103,7 +103,7 @@ def register_heartbeat_writer(
         _enders.append(ender)
 
 
-def record_job_heartbeat(name: str) -> None:
+def send_job_heartbeat(name: str) -> None:
     """Record that the job runs; a failure to store this does not stop the job."""
     for keeper in _keepers:
         try:

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from approvals.diff.unified import DiffRow, FileDiff, count_rows, split_lines
+from approvals.diff.unified import DiffRow, FileDiff, count_diff_rows, split_lines
 
 _BEGIN, _END, _END_OF_FILE = "*** Begin Patch", "*** End Patch", "*** End of File"
 _UPDATE, _ADD, _DELETE, _MOVE = (
@@ -64,8 +64,8 @@ def parse_patch(text: str) -> list[FileDiff]:
     return [
         FileDiff(
             draft.path,
-            count_rows(draft.rows, "+"),
-            count_rows(draft.rows, "-"),
+            count_diff_rows(draft.rows, "+"),
+            count_diff_rows(draft.rows, "-"),
             tuple(draft.rows),
             deletes=draft.deletes,
         )

@@ -94,7 +94,7 @@ def diff_texts(path: str, old: str, new: str, budget: DiffBudget) -> FileDiff:
     if (old == "" or old.endswith("\n")) != (new == "" or new.endswith("\n")) and old and new:
         terminated = "old" if old.endswith("\n") else "new"
         rows.append(DiffRow("@", f"only the {terminated} text ends with a line break"))
-    return FileDiff(path, count_rows(rows, "+"), count_rows(rows, "-"), tuple(rows))
+    return FileDiff(path, count_diff_rows(rows, "+"), count_diff_rows(rows, "-"), tuple(rows))
 
 
 def _diff_lines(before: list[str], after: list[str], budget: DiffBudget) -> list[DiffRow]:
@@ -128,6 +128,6 @@ def split_lines(text: str) -> list[str]:
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def count_rows(rows: Iterable[DiffRow], sign: str) -> int:
+def count_diff_rows(rows: Iterable[DiffRow], sign: str) -> int:
     """Count the rows with this sign."""
     return sum(row.sign == sign for row in rows)

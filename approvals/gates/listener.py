@@ -165,7 +165,7 @@ class GateListener:
         if not self._has_heartbeat or self._draining or time.monotonic() < self._next_heartbeat_at:
             return
         self._next_heartbeat_at = time.monotonic() + HEARTBEAT_INTERVAL_S
-        jobs.record_job_heartbeat("gate_listener")
+        jobs.send_job_heartbeat("gate_listener")
         connection.close()
 
     def ring(self, gates: set[UUID] | None) -> None:

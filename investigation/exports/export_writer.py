@@ -85,7 +85,7 @@ def late_indexes(search: CompiledQuery) -> list[IndexProgress]:
     return [index for index in search.indexes if index.missing]
 
 
-def count_rows(export: ExportPlan) -> int:
+def count_export_rows(export: ExportPlan) -> int:
     """Count the rows of an export, or its groups."""
     search = export.compiled
     if search.query.grouping is not None:

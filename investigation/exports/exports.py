@@ -152,7 +152,7 @@ def _write_export(export: Export) -> bool:
     part = export_path(export).with_suffix(f".{os.getpid()}-{export.tries}.part")
     try:
         _wait_for_indexes(export, wanted)
-        _send_heartbeat(export, rows_in_all=export_writer.count_rows(wanted))
+        _send_heartbeat(export, rows_in_all=export_writer.count_export_rows(wanted))
         digest, size = hashlib.sha256(), 0
         with part.open("xb") as file:
             for piece in _pieces_with_heartbeat(export, wanted):

@@ -26,7 +26,7 @@ from investigation.history.moment import CutError, JournalCut, parse_cut
 from investigation.history.past_effects import ChangeRange
 from investigation.query.entity_registry import ENTITIES, Entity
 from investigation.query.fields.base import CompileContext, Field, RowTest
-from investigation.query.parser.parser import (
+from investigation.query.parser.query_parser import (
     And,
     Node,
     Not,

@@ -29,7 +29,7 @@ from investigation.query.grouping import (
     group_key,
     measured_value,
 )
-from investigation.query.parser.parser import Aggregate
+from investigation.query.parser.query_parser import Aggregate
 
 if TYPE_CHECKING:
     from investigation.query.execute import CompiledQuery

@@ -35,7 +35,7 @@ from investigation.query.parser.ast import (
     TextWords,
 )
 from investigation.query.parser.ast import Sequence as Seq
-from investigation.query.parser.parser import parse_syntax
+from investigation.query.parser.query_parser import parse_syntax
 from journal import reserved_kinds
 from journal.models import Entry
 from ledger.models import Effect

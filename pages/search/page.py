@@ -18,8 +18,8 @@ from investigation.query.grouping import GroupTable
 from investigation.query.parser.ast import Query, QueryError, Term
 from pages.search import histogram
 from pages.search.histogram import HistogramDrawing
-from pages.search.request import SearchRequest
 from pages.search.results import SearchResults
+from pages.search.search_request import SearchRequest
 
 ERROR_CONTEXT_CHARS: Final = 120  # characters of a query shown on either side of its error
 AGES: Final = (("1h", "last hour"), ("24h", "24 h"), ("7d", "7 d"), ("30d", "30 d"))

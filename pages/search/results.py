@@ -28,7 +28,7 @@ from investigation.query.parser.ast import Query
 from ledger.models import Effect
 from pages.search import jump
 from pages.search import result_snippets as search_snippets
-from pages.search.request import SearchRequest
+from pages.search.search_request import SearchRequest
 from recovery import liveness
 
 LONGEST_ID: Final = 300

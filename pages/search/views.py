@@ -19,13 +19,13 @@ from investigation.saved_queries import builtin_questions
 from journal.settled_position import load_settled_position
 from pages.search import jump
 from pages.search.page import SearchPage, build_search_page
-from pages.search.request import RedirectTo, parse_search_request
 from pages.search.results import (
     LONGEST_ID,
     SearchResults,
     find_identity_url,
     load_search_results,
 )
+from pages.search.search_request import RedirectTo, parse_search_request
 
 # Numbers of built-in questions that the page head links to.
 HEAD_QUESTIONS: Final = (

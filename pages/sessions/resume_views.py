@@ -11,7 +11,7 @@ from accounts.access import MemberRequest, has_role, member_required
 from db import long_numbers
 from db.clock import now_us
 from display.time_limit import limit_view
-from pages.sessions import data, handoffs
+from pages.sessions import data, handoff_facts
 from recovery import resume
 from sessions import checkpoints, decisions, facts, lease_queries
 
@@ -32,7 +32,7 @@ def session_resume(request: MemberRequest, session: UUID) -> HttpResponse:
         "may_resolve": has_role(request.membership, "operator")
         and not request.membership.project.archive,
         "decisions": [decisions.decision_to_json(row) for row in answer.decisions],
-        "handoff": handoffs.handoffs_for_page([answer.handoff])[0]
+        "handoff": handoff_facts.handoffs_for_page([answer.handoff])[0]
         if answer.handoff is not None
         else None,
         "checkpoint": checkpoints.checkpoint_to_json(answer.checkpoint, with_state=False)

@@ -12,7 +12,7 @@ from db import long_numbers
 from db.clock import now_us
 from display import keyset_pagination
 from display.page_params import parse_page_place
-from pages.sessions import handoffs as sessions_handoffs
+from pages.sessions import handoff_facts as sessions_handoffs
 from recovery import liveness
 from sessions import checkpoints, decisions, facts, handoffs
 from sessions.models import Session

@@ -21,7 +21,7 @@ from pages.history import views
 from pages.incidents import data
 from pages.sessions import data as sessions_data
 from pages.sessions import filters, summary
-from pages.sessions import handoffs as sessions_handoffs
+from pages.sessions import handoff_facts as sessions_handoffs
 from pages.timeline import clock_skew
 from pages.timeline import views as lanes_views
 from recovery import detectors, liveness, resume

@@ -16,8 +16,8 @@ from investigation.query.facets import MatchSample
 from investigation.query.fields.base import CompileContext
 from investigation.query.grouping import GroupTable
 from pages.search.page import build_search_page, list_time_ranges
-from pages.search.request import RedirectTo, SearchRequest, parse_search_request
 from pages.search.results import SearchResults
+from pages.search.search_request import RedirectTo, SearchRequest, parse_search_request
 
 NOW_US = 1_800_000_000_000_000
 DAY_US = 86_400_000_000
