@@ -41,7 +41,8 @@ class Person(models.Model):
     theme = models.CharField(max_length=8, default="system")
     clock = models.CharField(max_length=8, default="utc")
     single_keys = models.BooleanField(default=True)
-    # Only its owner knows the password. A trigger clears it when a password changes (people.LAW).
+    # Only its owner knows the password. A trigger clears it when a password changes: see
+    # people.PASSWORD_TRIGGERS.
     password_is_own = models.BooleanField(default=False)
     # The pseudonym of another person who set the last password; empty for a command on the
     # server. Kept when the owner replaces the password.

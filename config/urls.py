@@ -1,4 +1,4 @@
-"""URLs of pages and health checks. The agents' URLs are in agents_urls.py."""
+"""URLs of pages and health checks. The agents' URLs are in config/api_urls.py."""
 
 from django.urls import include, path
 

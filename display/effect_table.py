@@ -48,7 +48,7 @@ EFFECT_TABLE_COLUMNS: Final = (
 class EffectFilters:
     """Filters of the table; empty means all effects."""
 
-    state: str = ""  # a key of shown.STATES
+    state: str = ""  # a key of display_state.STATES
     outcome: str = ""
     tool: str = ""
     task: int | None = None  # the number of its handle

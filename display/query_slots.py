@@ -4,8 +4,8 @@ Waiting queries hold no connection. With slots, 20 authors of slow queries cost 
 a few do, and one author cannot block all others. A free slot goes to the author whose queries held
 slots for the shortest recent time in this process.
 Threads of a process queue in memory. Processes on one PostgreSQL use advisory locks on the
-searching connection, which are released with it. slices.py describes how SQLite divides the
-processors.
+searching connection, which are released with it. On SQLite, long reads also share one processor
+(db/sqlite/cpu_share.py).
 """
 
 import math
@@ -39,7 +39,7 @@ _changed = threading.Condition()
 def slot_count() -> int:
     """Return the number of slots; on PostgreSQL, one processor remains free for writers.
 
-    On SQLite, long reads share one processor anyway (slices.py).
+    On SQLite, long reads share one processor anyway (db/sqlite/cpu_share.py).
     """
     if settings.GATEBOOK_SEARCH_PLACES:
         return int(settings.GATEBOOK_SEARCH_PLACES)

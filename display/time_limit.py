@@ -3,9 +3,9 @@
 A page that exceeds the limit is stopped, and its user sees a message. On PostgreSQL, the server
 stops the statement (`statement_timeout`, reset before the connection is reused; SET LOCAL would
 need a transaction around every page). On SQLite, a progress handler stops it, and shares the
-processor with other reads (slices.py). Neither blocks writers. One person can run only a few
-searches at a time, so nobody can use up all connections.
-Queries in the search language may be arbitrarily slow, so they queue for slots (turns.py).
+processor with other reads (db/sqlite/cpu_share.py). Neither blocks writers. One person can run only
+a few searches at a time, so nobody can use up all connections.
+Queries in the search language may be arbitrarily slow, so they queue for slots (query_slots.py).
 PostgreSQL uses no parallel workers for limited reads: a search uses at most one processor.
 """
 

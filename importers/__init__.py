@@ -1,7 +1,7 @@
 """Importers of recorded trajectories: format readers, neutral model, client.
 
 `READERS` maps the name of a format to a function from a path to the trajectories in that file.
-Every reader reads the whole file, raises `reading.BadInputError` for other formats, and sends
+Every reader reads the whole file, raises `files.BadInputError` for other formats, and sends
 nothing.
 """
 

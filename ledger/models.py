@@ -456,7 +456,7 @@ class Stop(models.Model):
     subject = models.CharField(max_length=100, default="", blank=True)
     set_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     set_at_us = models.BigIntegerField()
-    # The journal position of hold.set, whose body has the reason.
+    # The journal position of stop.set, whose body has the reason.
     opened_position = models.BigIntegerField()
     lifted_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"

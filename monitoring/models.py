@@ -102,7 +102,7 @@ class StuckLimit(models.Model):
     id = models.BigAutoField(primary_key=True)
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+", db_index=False)
     agent = models.ForeignKey(Agent, on_delete=models.PROTECT, related_name="+", db_index=False)
-    name = models.CharField(max_length=16)  # a field of monitoring.stuck.rules.Limits
+    name = models.CharField(max_length=16)  # a field of monitoring.stuck.rules.RuleLimits
     value = models.IntegerField()
 
     class Meta:

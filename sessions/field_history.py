@@ -1,8 +1,8 @@
 """Last-writer-wins fields of a session, with their order keys. Writes nothing.
 
-`Session.said` holds, by name, the order key and value that count: of `LATEST_WINS_FIELDS` the
-latest, of `FIRST_WINS_FIELDS` the first. Where the title was changed, `first_title` holds
-the title that the opening gave.
+`Session.field_history` holds, by name, the order key and value that count: of `LATEST_WINS_FIELDS`
+the latest, of `FIRST_WINS_FIELDS` the first. Where the title was changed, `first_title` holds the
+title that the opening gave.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ _LINKS: Final = ("merge_into", "branched_from", "merged_into")  # named by refer
 
 
 class SessionFactLike(Protocol):
-    """A fact about a session, already in the journal (see sessions.Report)."""
+    """A fact about a session, already in the journal (see sessions.SessionFact)."""
 
     origin: Origin
     kind: str

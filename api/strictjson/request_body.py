@@ -1,4 +1,4 @@
-"""Request bodies: framing, encoding and size. `strict.py` parses their content."""
+"""Request bodies: framing, encoding and size. `parser.py` parses their content."""
 
 import zlib
 

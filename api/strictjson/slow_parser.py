@@ -1,6 +1,6 @@
 """Slow JSON parser: the standard parser with hooks for pairs and numbers.
 
-It decides what is rejected and locates the fault. strict.py only proves quickly that a document
+It decides what is rejected and locates the fault. parser.py only proves quickly that a document
 does not need it.
 """
 

@@ -44,7 +44,7 @@ _ABSENT: Final = object()
 class GateRequest(NamedTuple):
     """A request to compare.
 
-    `same` is its intent and target, in the order of flags.ASK.
+    `same` is its intent and target, in the order of warnings.REQUEST_IDENTITY.
     """
 
     gate: UUID

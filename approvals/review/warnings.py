@@ -37,7 +37,7 @@ FIRST_IN_PROJECT: Final = ~Exists(
         opened_position__lt=OuterRef("effect__opened_position"),
     )
 )
-# Columns of an effect that make an Ask, in its order.
+# Columns of an effect that make a RequestIdentity, in its order.
 REQUEST_IDENTITY: Final = (
     "tool",
     "intent_digest",

@@ -3,9 +3,9 @@
 SQLite works in the threads of the web server. Two long queries used both processors of a small
 machine: writers waited for a processor at each statement, and a batch took 2.5 times as long, with
 two searches as with twenty. Sharing one processor leaves the others free. While somebody writes,
-reads use one third of it (patience.REST), because the job worker must read what was written.
-A read yields in SQLite's progress handler (patience.STEPS); shorter reads share nothing. The read
-that has worked least continues first, so short reads do not wait for long ones.
+reads use one third of it (time_limit.BACKOFF_FACTOR), because the job worker must read what was
+written. A read yields in SQLite's progress handler (time_limit.SQLITE_STEPS); shorter reads share
+nothing. The read that has worked least continues first, so short reads do not wait for long ones.
 """
 
 import threading

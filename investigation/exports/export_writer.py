@@ -1,7 +1,7 @@
 """Stream the results of a query as CSV, NDJSON or a zip of both, in constant memory.
 
 An export is as of one journal position, taken before the first row is read. Rows opened later are
-not included; rows that change later are rebuilt from the journal (see query/stream.py).
+not included; rows that change later are rebuilt from the journal (investigation/query/stream.py).
 
 CSV follows RFC 4180: UTF-8 without a byte order mark, CRLF, quotes where needed. A text that begins
 with = + - @ tab or CR gets a leading apostrophe so that no spreadsheet reads it as a formula;

@@ -124,7 +124,7 @@ class HasTerms(models.Lookup):
     def as_sqlite(
         self, compiler: SQLCompiler, connection: BaseDatabaseWrapper, **_context: Any
     ) -> tuple[str, tuple[Any, ...]]:
-        """Test the row's text. To find rows, use the index (keeping.py)."""
+        """Test the row's text. To find rows, use the index (store.py)."""
         column, parameters = self.process_lhs(compiler, connection)
         pieces = self.rhs.pieces()
         return (

@@ -17,7 +17,7 @@ from ledger.models import Attempt, Effect
 from ledger.store.effect_rows import AttemptRow, EffectRow
 
 # Placeholder for text that no replay reads, followed by the position of the entry whose body has it
-# (see words.py).
+# (see search_text.py).
 TEXT_PLACEHOLDER: Final = "\0"
 # Rulings that end a gate without an entry of their own.
 _ENDING_RULINGS: Final = ("denied", "denied_session")
@@ -37,7 +37,7 @@ _MISSING_PLAN_VALUES: Final = {
 
 @dataclass(slots=True)
 class RebuiltEffect:
-    """A rebuilt effect. Text is added by words.py."""
+    """A rebuilt effect. Text is added by search_text.py."""
 
     row: EffectRow
     attempts: dict[int, AttemptRow] = field(default_factory=dict)
@@ -134,8 +134,7 @@ class EffectRebuilder:
     def _carry(
         self, effects: Iterable[UUID], before: Mapping[UUID, UUID | None], position: int
     ) -> None:
-        """Apply compensations to their targets, like ledger.fold.compensation.carry for stored
-        rows."""
+        """Apply compensations to their targets, like `apply_compensations` for stored rows."""
         for effect in effects:
             folded = self.folded[effect]
             target_before, target_now = before[effect], folded.row.compensates_id

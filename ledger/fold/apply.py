@@ -204,7 +204,7 @@ def plan_values(effect: EffectRow) -> dict[str, Any]:
 
 
 def archive_replaced_plan(effect: EffectRow, replaced: dict[str, Any], position: int) -> None:
-    """Archive the plan that the one at `position` replaces (see effects.write)."""
+    """Archive the plan that the one at `position` replaces (see writer.write_effects)."""
     effect.gave_way = [*(effect.gave_way or ()), {"by": position, **replaced}]
 
 
@@ -307,7 +307,7 @@ def _attempt_of_fact(
 def _will_set_state(
     effect: EffectRow, attempts: dict[int, AttemptRow], fact: Fact, row: AttemptRow
 ) -> bool:
-    """True if this acknowledgement will determine the state (marks.tells)."""
+    """True if this acknowledgement will determine the state (derive_state.determines_state)."""
     if fact.kind != "effect.acknowledged":
         return False
     outcome = fact.values["outcome"] if _takes_precedence(effect, fact, row) else row.outcome

@@ -50,7 +50,7 @@ class ActiveRule(NamedTuple):
 
 
 def episode_key(row: StuckEpisode) -> EpisodeKey:
-    """Return the identity of a stored episode, as `Seen.key`."""
+    """Return the identity of a stored episode, as `ActiveRule.key`."""
     return row.rule, row.subject, row.epoch
 
 

@@ -44,7 +44,7 @@ LIVENESS: Final = ("S1", "S2", "S3", "S7")
 
 @dataclass(frozen=True, slots=True)
 class RuleLimits:
-    """Thresholds in seconds, except two counts. Agents may have own values (stuck/limits.py)."""
+    """Thresholds in seconds, except two counts. Agents may have own values (rule_limits.py)."""
 
     start_s: int = 300  # S1: from opening to the first lease
     dead_s: int = 0  # S2: added to the three heartbeats that every lease may miss

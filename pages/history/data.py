@@ -67,7 +67,7 @@ class EffectPageThen:
 def load_past_effect_page(
     project: Project, live: Effect, cut: JournalCut, window: Window
 ) -> EffectPageThen | None:
-    """Return the data of the page of `live` (see effect_page.effect).
+    """Return the data of the page of `live` (see pages/effects/data.py).
 
     None if the effect did not exist yet.
     """
@@ -113,7 +113,7 @@ def load_past_effect_page(
 def _select_newest_attempts(tried: Sequence[Attempt]) -> list[Attempt]:
     """Return the newest attempts and the one with the valid answer, in order.
 
-    See effect_page.attempts.
+    See load_attempts_for_page in pages/effects/data.py.
     """
     newest = list(tried[-data.MAX_ATTEMPTS :])
     if not any(attempt.acknowledged_mark for attempt in newest):

@@ -39,8 +39,8 @@ def load_past_lanes(
 ) -> tuple[Session, TimelineWindow] | None:
     """Return the session and its lanes as of `cut`, or None if it did not exist yet.
 
-    `live` must be of the project. `clock` is one of lanes.CLOCKS, or "" for the best one for the
-    session. Raises UnfitError if too much has changed since.
+    `live` must be of the project. `clock` is one of clock_skew.CLOCKS, or "" for the best one for
+    the session. Raises UnfitError if too much has changed since.
     """
     past_session = past_sessions.rebuild_sessions(project.id, [live.id], cut).get(live.id)
     if past_session is None:

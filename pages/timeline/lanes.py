@@ -2,8 +2,8 @@
 
 Effects of a window, their entries, and session events.
 
-A window has at most MOST effects of one session, found by position, so every view costs the same
-however long the session is: six queries.
+A window has at most MAX_BARS effects of one session, found by position, so every view costs the
+same however long the session is: six queries.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

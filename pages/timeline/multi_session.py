@@ -2,7 +2,7 @@
 
 One lane per session.
 
-A window has at most lanes.MOST effects, found by position: all effects of sessions, and single
+A window has at most lanes.MAX_BARS effects, found by position: all effects of sessions, and single
 effects.
 """
 
