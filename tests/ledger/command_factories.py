@@ -1,5 +1,7 @@
-"""Commands about effects, for verbs that are called without an endpoint; the session is locked as an endpoint
-would."""
+"""Commands about effects, for tests that call the verbs without an endpoint.
+
+The session is locked as an endpoint locks it.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -87,7 +89,7 @@ class Lane:
     def supersede(self, effect_key: str) -> CommandResult:
         return gated_commands.supersede_with_gates(origin(self.agent), self.row(effect_key).id)
 
-    def hears(
+    def apply_report(
         self,
         effect_key: str,
         kind: str,
@@ -96,47 +98,47 @@ class Lane:
         attempt: int = 1,
         **values: Any,
     ) -> Effect:
-        """Something is reported of the effect, in the evidence lane."""
-        effect, said = derive_uuid(self.session.id, effect_key), report(self.agent, id)
+        """Apply a report about the effect, in the evidence lane."""
+        effect, source = derive_uuid(self.session.id, effect_key), report(self.agent, id)
         fact = Fact(
             kind,
-            said.mark,
-            said.lane,
+            source.mark,
+            source.lane,
             id,
             0,
-            said.received_us,
-            said.told_us,
+            source.received_us,
+            source.told_us,
             attempt,
             values=values,
         )
-        one = writer.EffectFact(
+        effect_fact = writer.EffectFact(
             effect, self.agent.project_id, self.session.id, self.agent.id, effect_key, fact
         )
-        writer.apply_effect_facts([one], gated_commands.classify_observation)
+        writer.apply_effect_facts([effect_fact], gated_commands.classify_observation)
         return self.row(effect_key)
 
     def row(self, effect_key: str) -> Effect:
         return Effect.objects.get(session=self.session, effect_key=effect_key)
 
-    def holds(self, effect_key: str, **permission: Any) -> None:
-        """Give the effect the permission that a policy would, until policies exist."""
+    def set_permission(self, effect_key: str, **permission: Any) -> None:
+        """Give the effect the permission that a policy would give it."""
         Effect.objects.filter(session=self.session, effect_key=effect_key).update(**permission)
 
 
 def violations() -> list[str]:
     """The names of the violations in the journal, in order."""
-    found = (
+    facts_of_entries = (
         Entry.objects.filter(kind="integrity.violation")
         .order_by("position")
         .values_list("facts", flat=True)
     )
-    return [facts.split('"')[3] for facts in found]
+    return [facts.split('"')[3] for facts in facts_of_entries]
 
 
-def word(answered: CommandResult) -> str:
-    """What the agent hears: a refusal's code, or what it may do."""
+def short_answer(result: CommandResult) -> str:
+    """Return the code of a refusal, or the answer to the agent."""
     return (
-        answered.refusal[0]
-        if answered.refusal
-        else permissions.agent_answer(answered.effect, answered.open_effect)
+        result.refusal[0]
+        if result.refusal
+        else permissions.agent_answer(result.effect, result.open_effect)
     )

@@ -17,14 +17,14 @@ __all__ = ["agent", "application", "call", "committed", "importer", "issue"]
 
 
 @pytest.fixture(autouse=True)
-def _declarations_are_read_anew() -> None:
-    """What the operator declared is kept for seconds; projects of tests live shorter."""
+def _declarations_are_read_again() -> None:
+    """Clear the cache of tool declarations, which outlives the projects of tests."""
     cache.clear_tool_cache()
 
 
 @pytest.fixture
 def application_outside(committed: None) -> Callable[[str], Caller]:
-    """Make an agent of a new project at the application's endpoints, outside of any transaction."""
+    """Return a factory of agents of new projects, outside of any transaction."""
     from config.wsgi import application as served
 
     def make(project: str) -> Caller:
@@ -41,7 +41,7 @@ def application_outside(committed: None) -> Callable[[str], Caller]:
 
 @pytest.fixture
 def tester(db: None) -> Agent:
-    """An agent of a project of its own, for verbs that are called without an endpoint."""
+    """An agent of its own project, for tests that call the verbs without an endpoint."""
     return agents.ensure_agent(projects.create_project("of the tests"), "tester")
 
 

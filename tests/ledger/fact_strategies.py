@@ -1,5 +1,4 @@
-"""Stories of effects: sets of facts that hypothesis makes up, and the ways in which they may be
-delivered."""
+"""Hypothesis strategies for facts about effects, and random ways to deliver them."""
 
 import random
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from ledger.fold.apply import Fact
 from ledger.store.effect_rows import AttemptRow, EffectRow
 
 KEYS: Final = ("edit", "push", "undo", "redo")
-COMPENSATES: Final = {"undo": "push", "redo": "undo"}  # a chain: what was undone may be done again
+COMPENSATES: Final = {"undo": "push", "redo": "undo"}  # a chain: a compensation can be compensated
 SOURCES: Final = ("tester", "tester/hook")
 
 
@@ -77,8 +76,8 @@ class Said:
 
 
 def _fields(kind: str, effect_key: str, *, rich: bool) -> st.SearchStrategy[dict[str, Any]]:
-    """Fields of a kind. A rich plan also speaks of what needs other tables, and two plans may
-    contradict each other."""
+    """Fields of a kind. A rich plan also names rows of other tables, and two plans may contradict
+    each other."""
     if kind == "effect.dispatched":
         return st.fixed_dictionaries({}, optional={"process": st.sampled_from(["p-1", "p-2"])})
     if kind == "effect.acknowledged":
@@ -89,9 +88,9 @@ def _fields(kind: str, effect_key: str, *, rich: bool) -> st.SearchStrategy[dict
     if kind == "effect.failed":
         return st.fixed_dictionaries({"reason": st.sampled_from(["rejected", "timeout", "error"])})
     if kind == "effect.probed":
-        optional_of_look = {"external_reference": st.just("ref-1"), "began_us": st.integers(1, 5)}
-        found = st.sampled_from(["hit", "miss", "error", "several"])
-        return st.fixed_dictionaries({"result": found}, optional=optional_of_look)
+        optional_of_probe = {"external_reference": st.just("ref-1"), "began_us": st.integers(1, 5)}
+        results = st.sampled_from(["hit", "miss", "error", "several"])
+        return st.fixed_dictionaries({"result": results}, optional=optional_of_probe)
     if kind == "effect.superseded":
         return st.just({})
     always: dict[str, st.SearchStrategy[Any]] = {
@@ -128,12 +127,12 @@ def stories(
     draw: st.DrawFn, *, keys: Sequence[str] = KEYS, most: int = 10, rich: bool = False
 ) -> list[Said]:
     """Up to `most` facts about the effects of `keys`, each with an id of its own."""
-    told = []
+    reports = []
     for number in range(draw(st.integers(2, most))):
         kind, effect_key = draw(st.sampled_from(KINDS)), draw(st.sampled_from(keys))
         if draw(st.booleans()):
-            kind = "effect.planned"  # plans say the most, so they have the most to contradict
-        said = Said(
+            kind = "effect.planned"  # plans have the most fields, so the most contradictions
+        report = Said(
             id=draw(st.sampled_from("abcdef")) + str(number),
             effect_key=effect_key,
             kind=kind,
@@ -143,19 +142,19 @@ def stories(
             occurred_us=draw(st.none() | st.integers(1, 5)),
             fields=draw(_fields(kind, effect_key, rich=rich)),
         )
-        told.append(said)
-    return told
+        reports.append(report)
+    return reports
 
 
-def deliveries(told: Sequence[Said], chance: random.Random) -> list[list[Said]]:
+def deliveries(reports: Sequence[Said], chance: random.Random) -> list[list[Said]]:
     """Some way to deliver a story: shuffled, partly repeated, cut into batches anywhere."""
-    sent = [*told, *chance.choices(told, k=chance.randint(0, len(told)))]
+    sent = [*reports, *chance.choices(reports, k=chance.randint(0, len(reports)))]
     chance.shuffle(sent)
     batches: list[list[Said]] = [[]]
-    for said in sent:
+    for report in sent:
         if batches[-1] and chance.random() < 0.4:
             batches.append([])
-        batches[-1].append(said)
+        batches[-1].append(report)
     return batches
 
 
@@ -164,10 +163,10 @@ DEADLINE_S: Final = 60
 PROJECT: Final = UUID("018f0000-0000-8000-8000-0000000000aa")
 
 
-def folded(
+def fold_reports(
     batches: Sequence[Sequence[Said]], effect_key: str = "push"
 ) -> tuple[EffectRow, dict[int, AttemptRow]]:
-    """What the fold alone, on rows without a database, makes of one effect's facts in this order."""
+    """Fold one effect's facts in this order, on rows without a database."""
     effect = EffectRow(
         id=derive_uuid(SESSION, effect_key),
         project_id=PROJECT,
@@ -181,10 +180,13 @@ def folded(
     attempts: dict[int, AttemptRow] = {}
     position = 0
     for batch in batches:
-        for said in batch:
+        for report in batch:
             position += 1
             apply.fold_fact(
-                effect, attempts, said.fact(SESSION, position), gated_commands.classify_observation
+                effect,
+                attempts,
+                report.fact(SESSION, position),
+                gated_commands.classify_observation,
             )
         apply.derive_state(effect, attempts, DEADLINE_S)
     return effect, attempts

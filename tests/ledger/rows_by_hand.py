@@ -1,5 +1,5 @@
-"""Whole, lawful rows of every table, written past the verbs as whoever holds the database could
-write them."""
+"""Complete, valid rows of every table, written without the verbs, as a database user could write
+them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -42,13 +42,13 @@ class World:
     last_number: int = 0
     project: Project = field(init=False)
     user: User = field(init=False)
-    reviewer: User = field(init=False)  # whose yes counts
+    reviewer: User = field(init=False)  # a person whose approval counts
     agent: Agent = field(init=False)
     session: Session = field(init=False)
     task: Task = field(init=False)
     entry: Entry = field(init=False)
     effect: Effect = field(init=False)
-    used: Effect = field(init=False)  # one whose permission was used
+    used: Effect = field(init=False)  # its permission is used
     rules: PolicySet = field(init=False)
     gate: Gate = field(init=False)
 
@@ -67,13 +67,13 @@ class World:
 
     @cached_property
     def lease(self) -> Lease:
-        found: Lease = self.write(Lease)
-        return found
+        lease: Lease = self.write(Lease)
+        return lease
 
     @cached_property
     def message(self) -> Message:
-        found: Message = self.write(Message)
-        return found
+        message: Message = self.write(Message)
+        return message
 
     def new(self) -> int:
         self.last_number += 1
@@ -83,44 +83,44 @@ class World:
         return User.objects.create(username=f"user {self.new()}")
 
     def new_reviewer(self) -> User:
-        """Somebody whose yes counts in the project."""
+        """Create a person whose approval counts in the project."""
         membership: Membership = self.write(Membership, role="reviewer")
         self.write(Person, user=membership.user, password_is_own=True)
         return membership.user
 
     @cached_property
     def exempted(self) -> Exemption:
-        found: Exemption = self.write(Exemption)
-        return found
+        exemption: Exemption = self.write(Exemption)
+        return exemption
 
     @cached_property
     def operator(self) -> User:
         return self.new_operator()
 
     def new_operator(self) -> User:
-        """Somebody who may grant exemptions in the project, under a password of their own."""
+        """Create a person who may grant exemptions in the project, with their own password."""
         membership: Membership = self.write(Membership, role="operator")
         self.write(Person, user=membership.user, password_is_own=True)
         return membership.user
 
     def under(self, permission: str) -> Row:
-        """The columns of an attempt that ran under `permission`, with an effect that stands under it
-        too."""
+        """The columns of an attempt that ran under `permission`, and an effect with the same
+        permission."""
         return {
             "permission": permission,
             "effect": self.write(Effect, permission=permission, permission_basis="observe"),
         }
 
     def write(self, model: Any, **columns: Any) -> Any:
-        """INSERT one row: the lawful columns of its table, and `columns` in their place."""
-        return model._default_manager.create(**{**LAWFUL[model](self), **columns})
+        """INSERT one row: the valid columns of its table, overridden by `columns`."""
+        return model._default_manager.create(**{**VALID_ROWS[model](self), **columns})
 
 
 def _open(world: World) -> Row:
     return {"opened_position": world.new(), "created_at_us": 1}
 
 
-LAWFUL: Final[dict[type[models.Model], Callable[[World], Row]]] = {
+VALID_ROWS: Final[dict[type[models.Model], Callable[[World], Row]]] = {
     Entry: lambda w: {
         "project": UUID(int=7),
         "source": "robot",

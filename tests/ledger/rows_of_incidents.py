@@ -1,4 +1,4 @@
-"""Lawful rows of incidents (see tests/ledger/rows_by_hand.py)."""
+"""Valid rows of incidents (see tests/ledger/rows_by_hand.py)."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final

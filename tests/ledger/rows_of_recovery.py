@@ -1,4 +1,4 @@
-"""Lawful rows of the tables by which work is kept, handed on and found stuck (see
+"""Valid rows of leases, messages, working state, breakers and stuck episodes (see
 tests/ledger/rows_by_hand.py)."""
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def _opened(world: "World") -> dict[str, Any]:
     return {"id": new_uuid7(), "project": world.project, "opened_position": world.new()}
 
 
-def _doing(world: "World") -> dict[str, Any]:
+def _reported(world: "World") -> dict[str, Any]:
     return {
         "project": world.project,
         "session": world.session,
@@ -149,9 +149,9 @@ RECOVERY: Final[dict[type[models.Model], Callable[["World"], dict[str, Any]]]] =
     },
     JobHeartbeat: lambda w: {"name": f"job {w.new()}", "heartbeat_us": 1},
     EffectText: lambda w: {"project": w.project, "position": w.new(), "words": " 0000push "},
-    FirstOccurrence: lambda w: {**_doing(w), "digest": w.new()},
+    FirstOccurrence: lambda w: {**_reported(w), "digest": w.new()},
     RepeatedOccurrence: lambda w: {
-        **_doing(w),
+        **_reported(w),
         "sort": "call",
         "digest": 1,
         "repeat_position": 3,

@@ -1,5 +1,4 @@
-"""How a case of the law in the schema is written down: what breaks one constraint, and what keeps
-it."""
+"""How a test case of one constraint is written: rows that violate it and rows that satisfy it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,27 +11,27 @@ from tests.ledger.rows_by_hand import Row, World
 
 @dataclass(frozen=True)
 class Case:
-    """`wrong` columns in a lawful row break the constraint, `right` ones keep it; `first` is a row
-    there before."""
+    """`wrong` columns in a valid row violate the constraint, `right` columns satisfy it; `first` is
+    an earlier row."""
 
     model: type[models.Model]
     wrong: Callable[[World], Row]
     right: Callable[[World], Row] = field(default=lambda _world: {})
     first: Callable[[World], Row] | None = None
-    steps: list[Row] | None = None  # where the row is written first, and the rest are updates of it
+    steps: list[Row] | None = None  # updates of the row after its INSERT
     also: Callable[[World], list[Row]] = field(
         default=lambda _world: []
-    )  # other columns that break it as well
+    )  # other columns that violate it too
 
 
-def same(
+def unique_case(
     model: type[models.Model], columns: Callable[[World], Row], right: Callable[[World], Row]
 ) -> Case:
-    """Two rows alike in `columns` break uniqueness; a second one with `right` beside it does not."""
+    """Two rows with the same `columns` violate uniqueness; a second row with `right` does not."""
     return Case(model, wrong=columns, right=lambda w: {**columns(w), **right(w)}, first=columns)
 
 
-def check(model: type[models.Model], wrong: Row, right: Row | None = None, *also: Row) -> Case:
+def check_case(model: type[models.Model], wrong: Row, right: Row | None = None, *also: Row) -> Case:
     return Case(
         model,
         wrong=lambda _world: wrong,
@@ -41,7 +40,7 @@ def check(model: type[models.Model], wrong: Row, right: Row | None = None, *also
     )
 
 
-def moved(steps: list[Row], wrong: Row, right: Row) -> Case:
-    """A gate that opened, took `steps`, and then takes `wrong` or `right`: a gate starts pending, so
+def gate_case(steps: list[Row], wrong: Row, right: Row) -> Case:
+    """A gate that opens, takes `steps`, and then takes `wrong` or `right`: a gate starts pending, so
     by UPDATE."""
     return Case(Gate, wrong=lambda _: wrong, right=lambda _: right, steps=steps)

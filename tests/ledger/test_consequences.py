@@ -1,5 +1,4 @@
-"""What follows from commands and reports: withdrawal, compensation, and what must not be and is
-said aloud."""
+"""Consequences of commands and reports: supersession, compensation and violations."""
 
 from typing import Any
 
@@ -9,7 +8,7 @@ from journal.models import Entry, Outbox
 from ledger.models import Attempt
 from ledger.tools import cache, registry
 from ledger.tools.tools_yaml import ToolDeclaration
-from tests.ledger.command_factories import Lane, violations, word
+from tests.ledger.command_factories import Lane, short_answer, violations
 
 pytestmark = pytest.mark.django_db
 
@@ -17,16 +16,16 @@ pytestmark = pytest.mark.django_db
 # --- supersede --------------------------------------------------------------------------------------------------------
 
 
-def test_only_what_has_not_happened_can_be_superseded(lane: Lane) -> None:
+def test_only_an_effect_that_did_not_happen_can_be_superseded(lane: Lane) -> None:
     lane.plan("e")
-    assert word(lane.supersede("e")) == "done"
+    assert short_answer(lane.supersede("e")) == "done"
     assert lane.supersede("e").status == 200
-    assert word(lane.dispatch("e")) == "WRONG_STATE"
+    assert short_answer(lane.dispatch("e")) == "WRONG_STATE"
     lane.plan("f", "another")
     lane.dispatch("f", intent="another")
-    assert word(lane.supersede("f")) == "WRONG_STATE"
+    assert short_answer(lane.supersede("f")) == "WRONG_STATE"
     lane.fail("f", "timeout")
-    assert word(lane.supersede("f")) == "WRONG_STATE"
+    assert short_answer(lane.supersede("f")) == "WRONG_STATE"
     lane.plan("g", "a third")
     lane.dispatch("g", intent="a third")
     lane.fail("g", "rejected")
@@ -47,10 +46,10 @@ def test_an_acknowledged_compensation_compensates(lane: Lane) -> None:
     _done(lane, "e")
     _done(lane, "undo", compensates_id=lane.row("e").id)
     assert (lane.row("e").state, lane.row("undo").state) == ("compensated", "acknowledged")
-    assert word(lane.plan("e", "e")) == "done"
+    assert short_answer(lane.plan("e", "e")) == "done"
 
 
-def test_it_stays_compensated_when_its_own_acknowledgement_comes_last(lane: Lane) -> None:
+def test_an_effect_stays_compensated_when_its_acknowledgement_comes_last(lane: Lane) -> None:
     lane.plan("e", "e")
     lane.dispatch("e", intent="e")
     _done(lane, "undo", compensates_id=lane.row("e").id)
@@ -61,13 +60,13 @@ def test_it_stays_compensated_when_its_own_acknowledgement_comes_last(lane: Lane
 
 def test_a_compensation_may_be_reported_done_before_a_command_plans_it(lane: Lane) -> None:
     _done(lane, "e")
-    lane.hears("undo", "effect.acknowledged", outcome="ok")
+    lane.apply_report("undo", "effect.acknowledged", outcome="ok")
     assert lane.row("e").state == "acknowledged"
     lane.plan("undo", "undo", compensates_id=lane.row("e").id)
     assert lane.row("e").state == "compensated"
 
 
-def test_a_rejected_compensation_is_not_dispatched_again_beside_another(lane: Lane) -> None:
+def test_a_rejected_compensation_is_not_dispatched_while_another_is_open(lane: Lane) -> None:
     _done(lane, "e")
     target = lane.row("e").id
     lane.plan("undo", "undo", compensates_id=target)
@@ -75,7 +74,7 @@ def test_a_rejected_compensation_is_not_dispatched_again_beside_another(lane: La
     lane.fail("undo", "rejected")
     lane.plan("undo 2", "undo 2", compensates_id=target)
     lane.plan("undo", "undo")
-    assert word(lane.dispatch("undo", intent="undo")) == "COMPENSATION_OPEN"
+    assert short_answer(lane.dispatch("undo", intent="undo")) == "COMPENSATION_OPEN"
     lane.supersede("undo 2")
     assert lane.dispatch("undo", intent="undo").status == 200
 
@@ -96,22 +95,22 @@ def test_only_an_acknowledged_compensation_compensates(lane: Lane, step: str) ->
     assert lane.row("e").state == "acknowledged"
 
 
-# --- what must not be, and is said aloud ------------------------------------------------------------------------------
+# --- violations -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("permission", ["pending", "denied"])
 @pytest.mark.parametrize("kind", ["effect.dispatched", "effect.acknowledged", "effect.failed"])
-def test_what_ran_while_people_had_not_allowed_it_is_bypassed_and_a_violation(
+def test_an_effect_that_ran_without_approval_is_bypassed_and_a_violation(
     lane: Lane, permission: str, kind: str
 ) -> None:
     lane.plan("e")
-    lane.holds("e", permission=permission, permission_basis="policy")
-    told: dict[str, dict[str, Any]] = {
+    lane.set_permission("e", permission=permission, permission_basis="policy")
+    fields: dict[str, dict[str, Any]] = {
         "effect.acknowledged": {"outcome": "ok"},
         "effect.failed": {"reason": "error"},
     }
     for repetition in ("1", "2"):
-        row = lane.hears("e", kind, id=repetition, **told.get(kind, {}))
+        row = lane.apply_report("e", kind, id=repetition, **fields.get(kind, {}))
     assert (row.permission, row.violates, Attempt.objects.get().permission) == (
         "bypassed",
         True,
@@ -120,18 +119,18 @@ def test_what_ran_while_people_had_not_allowed_it_is_bypassed_and_a_violation(
     assert violations() == ["executed_without_permission"]
 
 
-def test_what_was_merely_reported_is_observed_and_no_violation(lane: Lane) -> None:
+def test_an_effect_that_was_only_reported_is_observed_and_no_violation(lane: Lane) -> None:
     lane.plan("e")
-    assert word(lane.plan("f")) == "ambiguous"
-    row = lane.hears("f", "effect.dispatched")
+    assert short_answer(lane.plan("f")) == "ambiguous"
+    row = lane.apply_report("f", "effect.dispatched")
     assert (row.permission, row.permission_basis, row.violates) == ("observed", "observe", False)
     assert violations() == []
 
 
-def test_a_granted_effect_that_ran_elsewhere_has_spent_its_permission(lane: Lane) -> None:
+def test_a_granted_effect_that_is_reported_as_run_has_used_its_permission(lane: Lane) -> None:
     lane.plan("e")
-    assert lane.hears("e", "effect.dispatched").permission == "used"
-    assert word(lane.dispatch("e")) == "ALREADY_DISPATCHED"
+    assert lane.apply_report("e", "effect.dispatched").permission == "used"
+    assert short_answer(lane.dispatch("e")) == "ALREADY_DISPATCHED"
     assert violations() == []
 
 
@@ -166,8 +165,8 @@ def test_a_claim_laxer_than_the_declaration_is_a_violation_and_never_believed(la
 
 def test_a_violation_is_put_in_the_outbox_with_its_entry(lane: Lane) -> None:
     lane.plan("e")
-    lane.holds("e", permission="denied", permission_basis="ruling")
-    lane.hears("e", "effect.dispatched")
-    notice = Outbox.objects.get()
-    assert notice.topic == "integrity"
-    assert notice.entry == Entry.objects.get(kind="integrity.violation")
+    lane.set_permission("e", permission="denied", permission_basis="ruling")
+    lane.apply_report("e", "effect.dispatched")
+    notification = Outbox.objects.get()
+    assert notification.topic == "integrity"
+    assert notification.entry == Entry.objects.get(kind="integrity.violation")

@@ -1,7 +1,6 @@
-"""The law that stands in the schema: each constraint is broken once by a direct write, beside a
-write that keeps it.
+"""The constraints of the schema: a direct write violates each of them, and another satisfies it.
 
-The models are walked, so a constraint that nobody tries here fails the suite.
+The models are walked, so a constraint without a test case fails the suite.
 """
 
 from itertools import product
@@ -20,11 +19,11 @@ from ledger.models import Attempt, Effect
 from monitoring.models import JobHeartbeat
 from sessions.models import HeartbeatMinute, Item, MessageFile, MessageRead, Session, Task
 from tests.ledger.constraint_cases import CASES
-from tests.ledger.rows_by_hand import LAWFUL, Row, World
+from tests.ledger.rows_by_hand import VALID_ROWS, Row, World
 
 pytestmark = pytest.mark.django_db
 SQLITE: Final = connection.vendor == "sqlite"
-ROOMS: Final = (
+APPS: Final = (
     "journal",
     "accounts",
     "agent_sessions",
@@ -38,12 +37,12 @@ ROOMS: Final = (
 
 
 def our_models() -> list[type[models.Model]]:
-    """Every table of Gatebook's own."""
-    return [model for label in ROOMS for model in apps.get_app_config(label).get_models()]
+    """Return the models of all tables of Gatebook."""
+    return [model for label in APPS for model in apps.get_app_config(label).get_models()]
 
 
 def constraints() -> dict[str, models.BaseConstraint]:
-    """Every named constraint of those tables."""
+    """Return the named constraints of these tables."""
     return {
         constraint.name: constraint
         for model in our_models()
@@ -53,7 +52,7 @@ def constraints() -> dict[str, models.BaseConstraint]:
 
 def test_every_constraint_is_tried_and_every_table_has_a_valid_row() -> None:
     assert set(CASES) == set(constraints())
-    assert set(LAWFUL) == set(our_models())
+    assert set(VALID_ROWS) == set(our_models())
     for name, case in CASES.items():
         assert name in {constraint.name for constraint in case.model._meta.constraints}
 
@@ -64,14 +63,14 @@ def world() -> World:
 
 
 def write(world: World, model: type[models.Model], columns: Row) -> None:
-    """One direct write in a savepoint of its own."""
+    """Write one row directly, in its own savepoint."""
     with transaction.atomic():
         world.write(model, **columns)
 
 
 def _move(world: World, model: type[models.Model], columns: Row, *before: Row) -> None:
-    """Write a row, then change it step by step, the last time to `columns`; an approval gets the
-    vote it needs."""
+    """Write a row and change it step by step, last to `columns`; an approval gets the vote it
+    needs."""
     gate = world.write(model)
     if columns.get("status") != "expired":
         world.write(Vote, gate=gate, answer="approve", user=world.new_reviewer())
@@ -85,8 +84,8 @@ def _column(field: Any) -> str:
 
 
 def named(error: IntegrityError, name: str) -> bool:
-    """Whether the database said which law was broken. SQLite names the columns of a uniqueness
-    instead."""
+    """Return whether the error names the constraint; SQLite names the columns of a unique
+    constraint instead."""
     constraint = constraints()[name]
     if connection.vendor == "sqlite" and isinstance(constraint, models.UniqueConstraint):
         meta = CASES[name].model._meta
@@ -97,16 +96,16 @@ def named(error: IntegrityError, name: str) -> bool:
     return name in str(error)
 
 
-# What speaks before a constraint and is taken away here, so that the constraint itself is heard.
+# Triggers and constraints that raise before the tested constraint are dropped first.
 AHEAD: Final[dict[str, dict[str, list[str]]]] = {
     "sqlite": {
-        # a trigger passes over an entry that is in the journal already
+        # a trigger skips an entry that is already in the journal
         "entry_id_is_used_once_per_source": ["DROP TRIGGER journal_entry_is_never_replaced"],
-        # a trigger refuses a second lease under the name of its id
+        # a trigger rejects a second lease with the same id
         "lease_is_one_per_subject": ["DROP TRIGGER lease_is_never_replaced"],
     },
     "postgresql": {
-        # an unknown kind breaks two constraints, of which the first by alphabet is named
+        # an unknown kind violates two constraints; the error names the first by alphabet
         "effect_permission_is_known": [
             "SET CONSTRAINTS ALL IMMEDIATE",
             "ALTER TABLE ledger_effect DROP CONSTRAINT effect_moves_only_with_permission",
@@ -119,7 +118,9 @@ AHEAD: Final[dict[str, dict[str, list[str]]]] = {
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_the_schema_refuses_what_breaks_it_and_takes_what_keeps_it(world: World, name: str) -> None:
+def test_each_constraint_rejects_its_wrong_rows_and_accepts_the_right_one(
+    world: World, name: str
+) -> None:
     case = CASES[name]
     with connection.cursor() as cursor:
         for statement in AHEAD[connection.vendor].get(name, ()):
@@ -170,11 +171,11 @@ def test_a_state_has_only_the_outcomes_of_the_table(world: World, state: str, ou
 
 @pytest.mark.parametrize("permission", states.IDLE_PERMISSIONS)
 @pytest.mark.parametrize("state", ["dispatched", "acknowledged"])
-def test_an_effect_that_was_forgotten_can_never_move(
+def test_an_effect_without_used_permission_can_never_move(
     world: World, permission: str, state: str
 ) -> None:
-    """Code that forgets approvals gets an effect that fails closed, by UPDATE too; only what was
-    granted is used."""
+    """Code that forgets approvals fails closed, by UPDATE too; only a granted permission can be
+    used."""
     write(
         world, Effect, {"effect_key": "e", "permission": permission, "permission_basis": "observe"}
     )
@@ -206,8 +207,7 @@ def test_no_attempt_is_marked_without_permission(world: World, permission: str, 
 def test_an_attempt_is_stored_only_under_the_permission_of_its_effect(
     world: World, claimed: str, permission: str
 ) -> None:
-    """What an attempt says of its own permission is not believed: a forged one beside an effect without
-    permission is refused."""
+    """An attempt with a forged permission is rejected when its effect does not have it."""
     row = {**world.under(permission), "permission": claimed}
     if claimed == permission:
         write(world, Attempt, row)
@@ -219,7 +219,7 @@ def test_an_attempt_is_stored_only_under_the_permission_of_its_effect(
 def _insert(
     verb: str, conflict: str = "", *, effect: Effect, permission: str, number: int = 1
 ) -> None:
-    """An attempt by plain SQL: `verb` INTO …, ending with `conflict`."""
+    """Insert an attempt by plain SQL: `verb` INTO …, ending with `conflict`."""
     effect_id, project_id = effect.id, effect.project_id
     identities = (
         [effect_id, project_id]
@@ -252,7 +252,7 @@ WAYS: Final = [
 
 
 @pytest.mark.parametrize(("verb", "conflict"), WAYS)
-def test_no_way_of_inserting_gets_a_forged_attempt_in(
+def test_no_way_of_inserting_stores_a_forged_attempt(
     world: World, verb: str, conflict: str
 ) -> None:
     granted = world.under("granted")["effect"]
@@ -279,17 +279,17 @@ def test_the_permission_number_and_effect_of_an_attempt_are_never_changed(world:
             attempts.update(**change)
     with pytest.raises(IntegrityError, match="attempt_keeps_its_permission"):
         _insert("INSERT", UPSERT, effect=observed, permission="used")
-    with transaction.atomic():  # heard only now: it would have needed permission
+    with transaction.atomic():  # a later report shows that permission was needed
         _insert("INSERT", UPSERT, effect=observed, permission="bypassed")
     assert attempts.update(permission="observed") == 1
     assert (
         attempts.update(permission="observed", outcome="ok") == 1
-    )  # said again, as every upsert says it
+    )  # the same value again, as in every upsert
 
 
 def test_an_attempt_of_an_earlier_permission_may_be_written_again(world: World) -> None:
-    """After a clean rejection the permission speaks of the next attempt; a late word on the first still
-    comes in."""
+    """After a clean rejection the permission is for the next attempt; a late report of the first is
+    still stored."""
     write(world, Attempt, {"effect": world.used, "number": 1})
     Effect.objects.filter(id=world.used.id).update(permission="granted")
     _insert("INSERT", UPSERT, effect=world.used, permission="used")
@@ -300,66 +300,64 @@ def test_an_attempt_of_an_earlier_permission_may_be_written_again(world: World) 
 
 @pytest.mark.parametrize("state", states.STATES)
 def test_only_planned_and_dispatched_compensations_count_as_open(world: World, state: str) -> None:
-    open_one = {"compensates": world.effect, "lane": "command"}
+    compensation = {"compensates": world.effect, "lane": "command"}
     row = {"state": state, "permission": "used", "permission_basis": "observe", "attempt_count": 1}
-    write(world, Effect, {**open_one, **row, "outcome": states.OUTCOME_OF_STATE[state][0]})
+    write(world, Effect, {**compensation, **row, "outcome": states.OUTCOME_OF_STATE[state][0]})
     if state in ("planned", "dispatched"):
         with pytest.raises(IntegrityError):
-            write(world, Effect, open_one)
+            write(world, Effect, compensation)
         write(
-            world, Effect, {**open_one, **row, "attempt_count": 2}
-        )  # a report of a later attempt is never refused
-        write(
-            world, Effect, {**open_one, "lane": "evidence"}
-        )  # what was merely reported is never refused
+            world, Effect, {**compensation, **row, "attempt_count": 2}
+        )  # a report of a later attempt is always accepted
+        write(world, Effect, {**compensation, "lane": "evidence"})  # a report is always accepted
     else:
-        write(world, Effect, open_one)
+        write(world, Effect, compensation)
 
 
-# A table without a column for the project belongs to the installation, or its rows hang on a row
-# that has one. Whoever adds a table here says which.
-OF_THE_INSTALLATION: Final = {
-    Project,  # project isolation itself
-    Fingerprint,  # of its keys
+# A table without a project column belongs to the installation, or its rows refer to a row that
+# has one. New tables are listed in one of these two.
+INSTALLATION_TABLES: Final = {
+    Project,  # the project itself
+    Fingerprint,  # fingerprints of the installation's keys
     Person,  # may be a member of many projects
-    JobHeartbeat,  # of our own jobs, which run once for all projects
+    JobHeartbeat,  # Gatebook's jobs run once for all projects
 }
-HANGS_ON: Final[dict[type[models.Model], str]] = {
-    Body: "entry",  # one text of one entry
-    HeartbeatMinute: "lease",  # a count of one lease's heartbeats, written by every one of them
-    AlertChannel: "alert",  # who is to hear of one alert
-    MessageRead: "message",  # one agent's reading of one message
-    IncidentEntry: "incident",  # where one thing that was said of one incident stands
-    ExemptionVote: "exemption",  # that one person granted one exemption
-    # one file of one message; found by its folder, whose mark is of no project
+PARENT_FIELD: Final[dict[type[models.Model], str]] = {
+    Body: "entry",  # the text of one entry
+    HeartbeatMinute: "lease",  # a count of one lease's heartbeats, written by each heartbeat
+    AlertChannel: "alert",  # the channels of one alert
+    MessageRead: "message",  # one agent's read mark of one message
+    IncidentEntry: "incident",  # the position of one entry of one incident
+    ExemptionVote: "exemption",  # one person's vote for one exemption
+    # one file of one message, found by its folder; the mark of a folder has no project
     MessageFile: "message",
 }
 
 
 @pytest.mark.parametrize("model", our_models(), ids=lambda model: model._meta.db_table)
-def test_every_table_carries_its_project_or_hangs_on_a_row_that_does(
+def test_every_table_has_a_project_or_refers_to_a_row_that_has_one(
     model: type[models.Model],
 ) -> None:
-    ways = {
-        "carries": _carries_project(model),
-        "installation": model in OF_THE_INSTALLATION,
-        "hangs": model in HANGS_ON,
+    kinds = {
+        "has_project": _has_project(model),
+        "installation": model in INSTALLATION_TABLES,
+        "parent": model in PARENT_FIELD,
     }
-    assert list(ways.values()).count(True) == 1, ways
-    if ways["hangs"]:
-        parent = model._meta.get_field(HANGS_ON[model])
+    assert list(kinds.values()).count(True) == 1, kinds
+    if kinds["parent"]:
+        parent = model._meta.get_field(PARENT_FIELD[model])
         assert not parent.null
-        assert _carries_project(parent.related_model)
+        assert _has_project(parent.related_model)
 
 
-def _carries_project(model: Any) -> bool:
-    """Whether no row of the table is without a project."""
-    columns = {one.name: one for one in model._meta.concrete_fields}
+def _has_project(model: Any) -> bool:
+    """Return whether every row of the table has a project."""
+    columns = {column.name: column for column in model._meta.concrete_fields}
     return "project" in columns and not columns["project"].null
 
 
 def _write_and_check(model: type[models.Model], row: Row) -> None:
-    """Insert, and look at once at what PostgreSQL would otherwise look at on commit."""
+    """Insert, and check at once the constraints that PostgreSQL defers to the commit."""
     model._default_manager.create(**row)
     connection.check_constraints()
 
@@ -375,11 +373,11 @@ def _write_and_check(model: type[models.Model], row: Row) -> None:
         (Body, "entry_id", "entry"),
     ],
 )
-def test_what_a_row_refers_to_must_be_there(
+def test_a_row_refers_only_to_existing_rows(
     world: World, model: type[models.Model], column: str, absent: str
 ) -> None:
     missing = 10**9 if absent == "entry" else Effect(id=world.project.id).id
-    lawful = LAWFUL[model](world)
-    lawful.pop(absent)
+    valid_row = VALID_ROWS[model](world)
+    valid_row.pop(absent)
     with pytest.raises(DatabaseError), transaction.atomic():
-        _write_and_check(model, {**lawful, column: missing})
+        _write_and_check(model, {**valid_row, column: missing})

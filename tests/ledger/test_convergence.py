@@ -1,5 +1,5 @@
-"""Convergence on the database: whatever the delivery, batching and repetition, the ledger's rows
-are the same.
+"""Convergence on the database: the ledger's rows are the same for every delivery, batching and
+repetition.
 
 Through `ledger.store.writer.apply_effect_facts` and through the agents' endpoints. Between two deliveries everything
 is rolled back, so the same session, with the same derived ids, meets the facts in another order.
@@ -38,31 +38,30 @@ from tests.ledger.fact_strategies import Said, deliveries, stories
 from tests.sessions.team_helpers import one_team
 
 pytestmark = pytest.mark.django_db
-# A failing story is told as found: making it smaller would take minutes on a database, and seconds
-# in test_fold.py.
+# A failing example is not shrunk: that would take minutes on a database, and seconds in
+# test_fold.py.
 SOME = settings(
     max_examples=20,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-# Order-free but for the surrogate key of attempts, which counts rows.
+# Independent of order except for the surrogate key of attempts, which counts rows.
 NO_STATE = apply.DELIVERY_COLUMNS | {"id"}
 
 
 @contextmanager
 def undone() -> Iterator[None]:
-    """Whatever happens inside never was. The endpoints insist on a transaction of their own, hence no
-    `atomic`."""
+    """Roll back everything inside. The endpoints need their own transaction, hence no `atomic`."""
     savepoint = transaction.savepoint()
     yield
     transaction.savepoint_rollback(savepoint)
 
 
 def stored(session: str, *, clock: bool = False) -> dict[str, Any]:
-    """Everything that facts about a session's effects left behind, but what follows delivery.
+    """Return all rows that facts about a session's effects wrote, without delivery columns.
 
-    A deadline is told from the dispatch on; with `clock` also as it stands, for facts that bring
+    Deadlines are relative to the dispatch; with `clock` they are absolute, for facts that carry
     the server's clock.
     """
     identity = Session.objects.get(key=session).id
@@ -107,51 +106,51 @@ def tester() -> Agent:
 
 
 def record(tester: Agent, batch: Sequence[Said]) -> None:
-    """Keep a batch as the evidence lane does: journal first, then only what is new there."""
+    """Store a batch as the evidence lane does: first the journal, then only the new entries."""
     session = lookup.derive_session_id(tester.project_id, "s")
     drafts = [
         Draft(
             project=tester.project_id,
-            source=said.source,
-            event_id=said.id,
-            kind=said.kind,
+            source=report.source,
+            event_id=report.id,
+            kind=report.kind,
             lane="evidence",
             actor="agent:7",
-            text=repr(said),
+            text=repr(report),
         )
-        for said in batch
+        for report in batch
     ]
-    reports = []
-    for said, fate in zip(batch, entries.append_entries(drafts, 1), strict=True):
+    effect_facts = []
+    for report, fate in zip(batch, entries.append_entries(drafts, 1), strict=True):
         if fate.status is not AppendStatus.CREATED:
             continue
-        fact = said.fact(session, fate.position)
+        fact = report.fact(session, fate.position)
         fact.received_us = 1_000_000 * int.from_bytes(
-            said.id.encode()
-        )  # as if each had come at one moment, always
-        spoken = [(said.effect_key, fact)]
-        if said.fields.get("compensates"):
+            report.id.encode()
+        )  # the same receipt time in every order
+        keyed_facts = [(report.effect_key, fact)]
+        if report.fields.get("compensates"):
             named = apply.Fact(
                 "effect.named", fact.mark, fact.lane, fact.key, fact.position, 1, None, 1
             )
-            spoken.append((said.fields["compensates"], named))
-        reports += [
+            keyed_facts.append((report.fields["compensates"], named))
+        effect_facts += [
             writer.EffectFact(
-                derive_uuid(session, key), tester.project_id, session, tester.id, key, one
+                derive_uuid(session, key), tester.project_id, session, tester.id, key, effect_fact
             )
-            for key, one in spoken
+            for key, effect_fact in keyed_facts
         ]
-    writer.apply_effect_facts(reports, gated_commands.classify_observation)
+    writer.apply_effect_facts(effect_facts, gated_commands.classify_observation)
 
 
-def opened(tester: Agent) -> None:
+def open_session(tester: Agent) -> None:
     """The session, stored as a stub."""
     origin = Origin(tester.project_id, tester.id, "tester", "agent:7", "evidence", "x", "{}", 1)
     sessions.touch_sessions(origin, {lookup.derive_session_id(tester.project_id, "s"): "s"}, 1)
 
 
-def stopped(tester: Agent, scope: str) -> None:
-    """A stop that was in force from the beginning of time and still is."""
+def set_stop(tester: Agent, scope: str) -> None:
+    """Set a stop that was in force from the start and still is."""
     user = User.objects.create(username="rita")
     subject = lookup.derive_session_id(tester.project_id, "s").hex if scope == "session" else ""
     stop = Stop(
@@ -167,25 +166,25 @@ def stopped(tester: Agent, scope: str) -> None:
 
 @SOME
 @given(
-    told=stories(),
+    reports=stories(),
     chance=st.randoms(use_true_random=False),
     stop=st.sampled_from(["", "project", "session"]),
 )
 def test_record_gives_one_state_for_every_delivery(
-    tester: Agent, told: list[Said], chance: random.Random, stop: str
+    tester: Agent, reports: list[Said], chance: random.Random, stop: str
 ) -> None:
     def after(batches: Sequence[Sequence[Said]]) -> dict[str, Any]:
         with undone():
-            opened(tester)
+            open_session(tester)
             if stop:
-                stopped(tester, stop)
+                set_stop(tester, stop)
             for batch in batches:
                 record(tester, batch)
             return stored("s", clock=True)
 
-    expected = after([told])
+    expected = after([reports])
     for _ in range(2):
-        assert after(deliveries(told, chance)) == expected
+        assert after(deliveries(reports, chance)) == expected
 
 
 FOUR = [
@@ -203,14 +202,14 @@ FOUR = [
 
 
 def test_a_compensation_converges_in_all_orders_of_its_four_facts(tester: Agent) -> None:
-    """One fact a transaction, each of the 24 orders; the whole of 2,520 is tried without a database
-    in test_fold.py."""
+    """One fact per transaction in each of the 24 orders; test_fold.py tries all 2,520 without a
+    database."""
     states = []
     for order in permutations(FOUR):
         with undone():
-            opened(tester)
-            for said in order:
-                record(tester, [said])
+            open_session(tester)
+            for report in order:
+                record(tester, [report])
             states.append(stored("s", clock=True))
     assert all(state == states[0] for state in states)
     assert [row["state"] for row in states[0]["effects"]] == ["compensated", "acknowledged"]
@@ -223,27 +222,26 @@ def test_a_sample_of_the_orders_of_four_facts_sent_twice(tester: Agent) -> None:
         sent = [*FOUR, *FOUR]
         chance.shuffle(sent)
         with undone():
-            opened(tester)
-            for said in sent:
-                record(tester, [said])
+            open_session(tester)
+            for report in sent:
+                record(tester, [report])
             states.append(stored("s", clock=True))
     assert all(state == states[0] for state in states)
 
 
-def test_what_was_undone_and_done_again_is_still_compensated_in_every_order(tester: Agent) -> None:
-    """The compensation of a compensation: what was acknowledged stays so, whatever became of it
-    later."""
-    told = [
+def test_a_compensated_compensation_stays_acknowledged_in_every_order(tester: Agent) -> None:
+    """The effect stays compensated when its compensation is itself compensated."""
+    reports = [
         Said("p", "undo", "effect.planned", fields={"tool": "t", "compensates": "push"}),
         Said("q", "redo", "effect.planned", fields={"tool": "t", "compensates": "undo"}),
         Said("u", "undo", "effect.acknowledged", fields={"outcome": "ok"}),
         Said("r", "redo", "effect.acknowledged", fields={"outcome": "ok"}),
     ]
-    for order in permutations(told):
+    for order in permutations(reports):
         with undone():
-            opened(tester)
-            for said in order:
-                record(tester, [said])
+            open_session(tester)
+            for report in order:
+                record(tester, [report])
             states = dict(Effect.objects.values_list("effect_key", "state"))
         assert states == {"push": "compensated", "undo": "compensated", "redo": "acknowledged"}, (
             order
@@ -259,20 +257,19 @@ DISPATCHED = [
 
 
 @pytest.mark.parametrize(
-    ("told", "deadline_s"), [(DISPATCHED[:3], 60), (DISPATCHED, 300)], ids=["one plan", "rivals"]
+    ("reports", "deadline_s"), [(DISPATCHED[:3], 60), (DISPATCHED, 300)], ids=["one plan", "rivals"]
 )
 def test_a_deadline_counts_from_the_dispatch_by_the_tool_of_the_plan_in_every_order(
-    tester: Agent, told: list[Said], deadline_s: int
+    tester: Agent, reports: list[Said], deadline_s: int
 ) -> None:
-    """A plan that comes in a later batch than its dispatch finds a deadline that was set without
-    it."""
-    for order in permutations(told):
+    """A plan in a later batch than its dispatch corrects the deadline that was set without it."""
+    for order in permutations(reports):
         with undone():
-            opened(tester)
-            for said in order:
-                record(tester, [said])
+            open_session(tester)
+            for report in order:
+                record(tester, [report])
             effect, attempt = Effect.objects.get(), Attempt.objects.get()
-        assert attempt.received_us == 1_000_000 * ord("d")  # the dispatch that won
+        assert attempt.received_us == 1_000_000 * ord("d")  # the winning dispatch
         assert effect.deadline_us == attempt.received_us + deadline_s * 1_000_000, order
 
 
@@ -289,19 +286,19 @@ ANOTHER = [
 
 
 @pytest.mark.parametrize(
-    ("told", "push"),
+    ("reports", "push"),
     [(NAMED, "acknowledged"), ([*NAMED[:3], *ANOTHER], "compensated")],
     ids=["alone", "another"],
 )
-def test_only_what_the_winning_plan_names_is_compensated(
-    tester: Agent, told: list[Said], push: str
+def test_only_the_target_of_the_winning_plan_is_compensated(
+    tester: Agent, reports: list[Said], push: str
 ) -> None:
-    """The loser's target is not, in whatever order they come, unless something else compensates it."""
-    for order in permutations(told):
+    """The losing plan's target is not compensated in any order, unless another effect does it."""
+    for order in permutations(reports):
         with undone():
-            opened(tester)
-            for said in order:
-                record(tester, [said])
+            open_session(tester)
+            for report in order:
+                record(tester, [report])
             states = dict(Effect.objects.values_list("effect_key", "state"))
         assert (states["edit"], states["push"]) == ("compensated", push), order
         assert states["undo"] == "acknowledged"
@@ -311,14 +308,14 @@ def test_only_what_the_winning_plan_names_is_compensated(
 
 
 def post(caller: Caller, batch: Sequence[Said]) -> None:
-    answer = caller.report([said.item("s") for said in batch])
+    answer = caller.report([report.item("s") for report in batch])
     assert answer.status_code == 200, answer.text
 
 
 @SOME
-@given(told=stories(keys=["push", "undo"], rich=True), chance=st.randoms(use_true_random=False))
+@given(reports=stories(keys=["push", "undo"], rich=True), chance=st.randoms(use_true_random=False))
 def test_the_endpoint_gives_one_state_for_every_delivery(
-    agent: Caller, told: list[Said], chance: random.Random
+    agent: Caller, reports: list[Said], chance: random.Random
 ) -> None:
     project = projects.ensure_default_project()
     with undone():
@@ -332,15 +329,15 @@ def test_the_endpoint_gives_one_state_for_every_delivery(
                 for batch in batches:
                     post(agent, batch)
                 handles = list(Effect.objects.values_list("opened_position", flat=True))
-                assert len(set(handles)) == len(handles), "no two effects have one handle"
+                assert len(set(handles)) == len(handles), "two effects have the same handle"
                 return stored("s")
 
-        expected = after([told])
+        expected = after([reports])
         for _ in range(2):
-            assert after(deliveries(told, chance)) == expected
+            assert after(deliveries(reports, chance)) == expected
 
 
-def test_what_a_losing_plan_said_never_shows_through_the_winning_one(agent: Caller) -> None:
+def test_no_field_of_a_losing_plan_is_stored_with_the_winning_one(agent: Caller) -> None:
     repositories.ensure_repository(projects.ensure_default_project(), "acme/x")
     target = {"repository": "acme/x", "ref": "main", "environment": "ci", "resource": "x"}
     plan = {"kind": "effect.planned", "session": "s", "effect_key": "e", "tool": "t"}
@@ -372,12 +369,12 @@ def test_what_a_losing_plan_said_never_shows_through_the_winning_one(agent: Call
 def test_two_agents_reports_of_one_effect_give_it_the_agent_of_its_plan(
     call: Callable[..., Caller],
 ) -> None:
-    one, other = call("tester"), call("watcher")
+    owner, other = call("tester"), call("watcher")
     one_team("tester", "watcher")
     planned = {"id": "1", "kind": "effect.planned", "session": "s", "effect_key": "e", "tool": "t"}
     seen = {"id": "2", "kind": "effect.dispatched", "session": "s", "effect_key": "e"}
     names = []
-    for order in ([(one, planned), (other, seen)], [(other, seen), (one, planned)]):
+    for order in ([(owner, planned), (other, seen)], [(other, seen), (owner, planned)]):
         with undone():
             for caller, item in order:
                 assert caller.report([item]).status_code == 200
@@ -405,9 +402,9 @@ def test_imported_and_live_evidence_meet_in_either_order(agent: Caller, importer
 def test_separate_commits_give_the_state_of_one_batch(
     committed: None, application_outside: Any
 ) -> None:
-    """No rollback and no surrounding transaction: each batch is a commit of its own."""
+    """No rollback and no surrounding transaction: each batch is its own commit."""
     chance = random.Random(7)
-    told = [
+    reports = [
         Said("1", "push", "effect.planned", fields={"tool": "git.push", "turn": "t"}),
         Said("2", "push", "effect.planned", producer_seq=1, fields={"tool": "git.push"}),
         Said("3", "push", "effect.dispatched"),
@@ -420,7 +417,7 @@ def test_separate_commits_give_the_state_of_one_batch(
     states = []
     for number in range(4):
         caller = application_outside(f"project {number}")
-        for batch in deliveries(told, chance):
+        for batch in deliveries(reports, chance):
             post(caller, batch)
         rows = Effect.objects.filter(project__name=f"project {number}").order_by("effect_key")
         columns = (
@@ -438,5 +435,8 @@ def test_separate_commits_give_the_state_of_one_batch(
         assert connection.in_atomic_block is False
     assert all(state == states[0] for state in states)
     assert [(row["effect_key"], row["state"]) for row in states[0]] == [
-        *(("push", "compensated"), ("undo", "acknowledged"))  # what happened is not withdrawn
+        *(
+            ("push", "compensated"),
+            ("undo", "acknowledged"),
+        )  # an acknowledged effect is not superseded
     ]

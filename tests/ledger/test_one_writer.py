@@ -1,5 +1,5 @@
-"""Each table has one writing module, whose first line says so; nobody else writes it, by ORM or by
-SQL."""
+"""Each table has one writing module, which its docstring names; no other module writes it, by ORM
+or by SQL."""
 
 import ast
 import re
@@ -12,7 +12,7 @@ from django.apps import apps
 from django.conf import settings
 
 pytestmark = pytest.mark.once
-ROOMS: Final = (
+APPS: Final = (
     "journal",
     "accounts",
     "sessions",
@@ -33,7 +33,7 @@ ROOMS: Final = (
 OURS: Final = {
     model.__name__: model._meta.db_table
     for model in apps.get_models()
-    if model.__module__.split(".")[0] in ROOMS
+    if model.__module__.split(".")[0] in APPS
 }
 MODEL_OF_TABLE: Final = {table: name for name, table in OURS.items()}
 
@@ -53,27 +53,27 @@ _VERB: Final = r"(?:INSERT\s+(?:OR\s+\w+\s+)?INTO|REPLACE\s+INTO|UPDATE(?:\s+ONL
 _SQL: Final = re.compile(_VERB + r'|TRUNCATE(?:\s+TABLE)?)\s+"?([a-z_]+)"?')
 _OPEN_SQL: Final = re.compile(_VERB + r"|TRUNCATE)\s*$")
 
-SOMETHING: Final = "some row"  # what is written cannot be told from the call alone
+SOMETHING: Final = "some row"  # the call alone does not name the model
 
 
 def modules() -> Iterator[Path]:
-    """Every module of the apps but migrations."""
-    for room in ROOMS:
-        for path in sorted((Path(settings.BASE_DIR) / room).rglob("*.py")):
+    """Yield every module of the apps except migrations."""
+    for app in APPS:
+        for path in sorted((Path(settings.BASE_DIR) / app).rglob("*.py")):
             if "migrations" not in path.parts:
                 yield path
 
 
 def claimed(source: str) -> set[str]:
-    """The models that a module's first line says it writes."""
+    """Return the models that a module's docstring claims to write."""
     docstring = ast.get_docstring(ast.parse(source)) or ""
     match = re.match(r"The one writer of ([^:.]*)", docstring)
     return set(re.findall(r"\w+", match[1])) & OURS.keys() if match else set()
 
 
 def written(source: str) -> set[str]:
-    """The models that a module writes, as far as its text tells; `SOMETHING` for a row it saves,
-    changes or deletes."""
+    """Return the models that a module's text writes; `SOMETHING` for a row that it saves, changes
+    or deletes."""
     tree = ast.parse(source)
     imported = {
         (alias.asname or alias.name).split(".")[0]
@@ -81,16 +81,16 @@ def written(source: str) -> set[str]:
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
     }
-    found: set[str] = set()
+    models: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found |= {
+            models |= {
                 MODEL_OF_TABLE[table]
                 for table in _SQL.findall(node.value)
                 if table in MODEL_OF_TABLE
             }
         elif isinstance(node, ast.JoinedStr):
-            found |= {
+            models |= {
                 SOMETHING
                 for part in node.values
                 if isinstance(part, ast.Constant) and _ends_open(part)
@@ -100,8 +100,8 @@ def written(source: str) -> set[str]:
             and isinstance(node.func, ast.Attribute)
             and node.func.attr in _WRITES
         ):
-            found |= _written_by_call(node.func, imported)
-    return found
+            models |= _written_by_call(node.func, imported)
+    return models
 
 
 def _ends_open(part: ast.Constant) -> bool:
@@ -109,10 +109,10 @@ def _ends_open(part: ast.Constant) -> bool:
     return isinstance(part.value, str) and _OPEN_SQL.search(part.value) is not None
 
 
-def _written_by_call(called: ast.Attribute, imported: set[str]) -> set[str]:
-    """What `….create(…)`, `….save()` and the like write: a model, something, or (for a verb or a
-    dict) nothing."""
-    names, node = [], called.value
+def _written_by_call(function: ast.Attribute, imported: set[str]) -> set[str]:
+    """Return what a call like `….create(…)` or `….save()` writes: a model, something, or (for a verb
+    or a dict) nothing."""
+    names, node = [], function.value
     while not isinstance(node, ast.Name):
         if isinstance(node, ast.Attribute):
             names.append(node.attr)
@@ -120,7 +120,7 @@ def _written_by_call(called: ast.Attribute, imported: set[str]) -> set[str]:
         elif isinstance(node, ast.Call):
             node = node.func
         else:
-            return {SOMETHING} if called.attr in {"save", "delete"} else set()
+            return {SOMETHING} if function.attr in {"save", "delete"} else set()
     queries = bool(_QUERIES & set(names))
     if node.id in OURS and queries:
         return {node.id}
@@ -128,8 +128,8 @@ def _written_by_call(called: ast.Attribute, imported: set[str]) -> set[str]:
         return set()  # the verb of a module
     if (
         queries
-        or called.attr in {"save", "delete", "asave", "adelete"}
-        or (names and called.attr in _MAKES)
+        or function.attr in {"save", "delete", "asave", "adelete"}
+        or (names and function.attr in _MAKES)
     ):
         return {SOMETHING}
     return set()
@@ -155,7 +155,7 @@ def _written_by_call(called: ast.Attribute, imported: set[str]) -> set[str]:
         ("x = 'BEFORE UPDATE ON journal_entry'", set()),
     ],
 )
-def test_the_scanner_sees_what_it_should(source: str, expected: set[str]) -> None:
+def test_the_scanner_finds_every_kind_of_write(source: str, expected: set[str]) -> None:
     assert written(source) == expected
 
 
@@ -164,15 +164,15 @@ def test_every_table_has_one_writing_module() -> None:
     assert sorted(claims) == sorted(OURS)
 
 
-def test_nobody_else_writes_a_table() -> None:
-    trespasses = []
+def test_no_other_module_writes_a_table() -> None:
+    violations = []
     for path in modules():
         source = path.read_text()
         own = claimed(source)
         for name in sorted(written(source) - own):
             if not (own and name == SOMETHING):
-                trespasses.append(f"{path.relative_to(settings.BASE_DIR)} writes {name}")
-    assert trespasses == []
+                violations.append(f"{path.relative_to(settings.BASE_DIR)} writes {name}")
+    assert violations == []
 
 
 def test_every_writing_module_writes_what_it_claims() -> None:

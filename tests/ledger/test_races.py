@@ -28,7 +28,7 @@ INTENT = {"session": "s-1", "tool": "git.push", "arguments": {"ref": "main"}}
 
 @pytest.fixture
 def agent(application_outside: Callable[[str], Caller]) -> Caller:
-    """An agent with an open session; the application commits what it is told."""
+    """An agent with an open session; the application commits its requests."""
     caller = application_outside("races")
     caller.session("s-1")
     return caller
@@ -107,7 +107,7 @@ def test_one_process_that_repeats_itself_is_granted_one_attempt(agent: Caller) -
     assert Attempt.objects.count() == 1
 
 
-def test_of_two_processes_asking_again_after_a_rejection_one_attempt_comes(agent: Caller) -> None:
+def test_of_two_processes_that_retry_after_a_rejection_one_proceeds(agent: Caller) -> None:
     effect = agent.plan("e")
     agent.dispatch(effect)
     agent.fail(effect, "rejected")
@@ -133,9 +133,9 @@ def test_of_two_processes_compensating_exactly_one_proceeds(agent: Caller) -> No
             agent, *((path, {**undo, "effect_key": f"undo {round_} {n}"}, None) for n in range(3))
         )
         assert sorted(answer.status_code for answer in answers) == [201, 409, 409], [
-            one.text for one in answers
+            answer.text for answer in answers
         ]
-        assert {one.json()["code"] for one in answers if one.status_code == 409} == {
+        assert {answer.json()["code"] for answer in answers if answer.status_code == 409} == {
             "COMPENSATION_OPEN"
         }
 
@@ -143,7 +143,7 @@ def test_of_two_processes_compensating_exactly_one_proceeds(agent: Caller) -> No
 def test_commands_and_reports_of_one_effect_do_not_lock_each_other_out(
     agent: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every transaction of a session takes its locks in one order: none has to be run again."""
+    """Every transaction of a session takes its locks in one order: none has to be retried."""
     monkeypatch.setattr(retry, "MAX_TRIES", 1)
     effect = agent.plan("e")
     agent.dispatch(effect)
@@ -199,8 +199,8 @@ def test_a_position_is_never_handed_out_twice_by_two_writers(agent: Caller) -> N
 
 @pytest.mark.django_db
 def test_the_loser_of_a_race_for_a_new_effect_sees_the_race_and_no_constraint() -> None:
-    """The loser's attempt was folded under another permission than the winner's effect has; the
-    transaction runs again."""
+    """The loser's attempt was folded under another permission than the winner's effect has, so the
+    transaction is retried."""
     world = World()
     world.write(Attempt, number=1)
     won = world.used
@@ -226,10 +226,10 @@ def test_the_loser_of_a_race_for_a_new_effect_sees_the_race_and_no_constraint() 
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["new", "named before"])
-def test_of_agents_that_report_on_a_session_at_once_it_belongs_to_one(
+def test_a_session_that_many_agents_report_at_once_belongs_to_one_agent(
     agent: Caller, named: bool
 ) -> None:
-    """The others have lost a race, whichever of them stored its row: their words are claims."""
+    """The other agents lost the race: their reports are claims."""
     application = agent.client._transport.app  # type: ignore[attr-defined]
     project = Project.objects.get(name="races")
     if named:
@@ -247,8 +247,11 @@ def test_of_agents_that_report_on_a_session_at_once_it_belongs_to_one(
     notes = [answer.json()["results"][0].get("note") for answer in answers]
     assert sorted(map(str, notes)) == ["None", *["other_agent"] * 5]
     assert Session.objects.get(key="raced").agent.name == f"racer-{notes.index(None)}"
-    entries_told = Entry.objects.filter(kind="effect.dispatched")
-    assert sorted(entries_told.values_list("lane", flat=True)) == [*["claim"] * 5, "evidence"]
+    entries_of_dispatch = Entry.objects.filter(kind="effect.dispatched")
+    assert sorted(entries_of_dispatch.values_list("lane", flat=True)) == [
+        *["claim"] * 5,
+        "evidence",
+    ]
     assert Attempt.objects.get().effect.agent.name == f"racer-{notes.index(None)}"
 
 

@@ -1,5 +1,4 @@
-"""The tables of the fold are the schema: editing one asks for a migration, so the two cannot drift
-apart."""
+"""The tables of the fold define the schema: an edit needs a migration, so both stay equal."""
 
 import importlib.util
 from typing import Any
@@ -19,10 +18,9 @@ pytestmark = pytest.mark.once
 FILES = {"ledger.models": ("Effect", "Attempt", "Tool", "Stop")}
 
 
-def models_anew() -> dict[str, ModelState]:
-    """The files of models executed once more against the tables as they are now, in a registry of
-    their own."""
-    found = {}
+def load_models_again() -> dict[str, ModelState]:
+    """Execute the files of models once more against the current tables, in their own registry."""
+    model_states = {}
     for file, names in FILES.items():
         spec = importlib.util.find_spec(file)
         assert spec is not None
@@ -30,8 +28,10 @@ def models_anew() -> dict[str, ModelState]:
         module = importlib.util.module_from_spec(spec)
         with isolate_apps("ledger"):
             spec.loader.exec_module(module)
-        found.update({name.lower(): ModelState.from_model(getattr(module, name)) for name in names})
-    return found
+        model_states.update(
+            {name.lower(): ModelState.from_model(getattr(module, name)) for name in names}
+        )
+    return model_states
 
 
 def wanted_migrations() -> set[str]:
@@ -39,7 +39,7 @@ def wanted_migrations() -> set[str]:
     loader = MigrationLoader(None)
     before = loader.project_state()
     after = before.clone()
-    for name, model in models_anew().items():
+    for name, model in load_models_again().items():
         after.models["ledger", name] = model
     changes = MigrationAutodetector(before, after).changes(graph=loader.graph)
     names = set()
@@ -53,7 +53,7 @@ def wanted_migrations() -> set[str]:
     return names
 
 
-def test_the_migrations_say_what_the_tables_say() -> None:
+def test_the_migrations_match_the_tables() -> None:
     assert wanted_migrations() == set()
 
 
@@ -96,7 +96,7 @@ def test_editing_a_table_of_the_fold_asks_for_a_migration(
     assert constraint in wanted_migrations()
 
 
-def test_every_state_of_the_tables_is_one_state() -> None:
+def test_all_tables_list_the_same_states() -> None:
     assert set(states.PERMISSIONS_OF_STATE) == set(states.OUTCOME_OF_STATE) == set(states.STATES)
     assert set(states.OPEN_STATES) < set(states.STATES)
     assert not set(states.MOVED_PERMISSIONS) & set(states.IDLE_PERMISSIONS)

@@ -1,5 +1,5 @@
-"""Of an effect that was tried very often few attempts are read; what becomes of it is what reading
-all would give."""
+"""Only a few attempts of an effect with many attempts are read; the result is the same as with
+all."""
 
 import random
 from typing import Any
@@ -15,21 +15,23 @@ from ledger.store import reader
 from ledger.store.effect_rows import EffectRow
 from tests.api.api_client import Caller
 from tests.ledger.fact_strategies import Said, deliveries, stories
-from tests.ledger.test_convergence import SOME, opened, post, record, stored, undone
+from tests.ledger.test_convergence import SOME, open_session, post, record, stored, undone
 
 pytestmark = pytest.mark.django_db
 READ_ALL, READ_FEW = 1_000, 0
 
 
 @SOME
-@given(told=stories(keys=["push", "undo"]), chance=st.randoms(use_true_random=False))
-def test_it_folds_to_the_same_rows(tester: Agent, told: list[Said], chance: random.Random) -> None:
-    batches = deliveries(told, chance)
+@given(reports=stories(keys=["push", "undo"]), chance=st.randoms(use_true_random=False))
+def test_it_folds_to_the_same_rows(
+    tester: Agent, reports: list[Said], chance: random.Random
+) -> None:
+    batches = deliveries(reports, chance)
     states = []
     for few in (READ_ALL, READ_FEW):
         with undone(), pytest.MonkeyPatch.context() as patch:
             patch.setattr(reader, "MAX_FULLY_LOADED", few)
-            opened(tester)
+            open_session(tester)
             for batch in batches:
                 record(tester, batch)
             states.append(stored("s", clock=True))
@@ -37,11 +39,11 @@ def test_it_folds_to_the_same_rows(tester: Agent, told: list[Said], chance: rand
 
 
 @SOME
-@given(told=stories(keys=["push"]), chance=st.randoms(use_true_random=False))
-def test_and_so_it_does_after_commands_and_imports(
-    agent: Caller, importer: Caller, told: list[Said], chance: random.Random
+@given(reports=stories(keys=["push"]), chance=st.randoms(use_true_random=False))
+def test_it_folds_to_the_same_rows_after_commands_and_imports(
+    agent: Caller, importer: Caller, reports: list[Said], chance: random.Random
 ) -> None:
-    batches = [(chance.choice([agent, importer]), batch) for batch in deliveries(told, chance)]
+    batches = [(chance.choice([agent, importer]), batch) for batch in deliveries(reports, chance)]
     commands = chance.randint(0, 3)
     with undone():
         repositories.ensure_repository(projects.ensure_default_project(), "acme/x")
@@ -57,9 +59,9 @@ def test_and_so_it_does_after_commands_and_imports(
             with undone(), pytest.MonkeyPatch.context() as patch:
                 patch.setattr(reader, "MAX_FULLY_LOADED", few)
                 for caller, batch in batches:
-                    items = [said.item("s") for said in batch]
+                    items = [report.item("s") for report in batch]
                     for item in items:
-                        del item["source"]  # each speaks for itself
+                        del item["source"]  # the caller is the source
                     assert caller.report(items).status_code == 200
                 states.append(stored("s"))
         assert states[0] == states[1]
@@ -69,12 +71,12 @@ def test_a_fact_reads_no_more_of_many_attempts_than_of_a_few(
     agent: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[int] = []
-    bearing = reader.load_relevant_attempts
+    load_relevant_attempts = reader.load_relevant_attempts
 
     def counted(rows: dict[Any, EffectRow], facts: Any) -> Any:
-        found = bearing(rows, facts)
-        read.append(sum(map(len, found.values())))
-        return found
+        attempts = load_relevant_attempts(rows, facts)
+        read.append(sum(map(len, attempts.values())))
+        return attempts
 
     monkeypatch.setattr("ledger.store.writer.load_relevant_attempts", counted)
     many = 4 * reader.MAX_FULLY_LOADED
@@ -101,7 +103,7 @@ def test_a_fact_reads_no_more_of_many_attempts_than_of_a_few(
             ],
         )
     post(agent, [Said("next", "e", "effect.dispatched", attempt=many + 1)])
-    assert max(read) <= 4, "what a fact names, the newest, and the last two that were acknowledged"
+    assert max(read) <= 4, "the named attempt, the newest, and the last two acknowledged ones"
     effect = Effect.objects.get()
     assert (effect.state, effect.attempt_count, effect.violates) == ("acknowledged", many + 1, True)
     assert Attempt.objects.filter(replaced=True).count() == many - 3

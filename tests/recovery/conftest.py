@@ -1,5 +1,4 @@
-"""What the tests of recovery share: agents at the endpoints, as the tests of the endpoints have them, and
-all of one team."""
+"""Fixtures of the recovery tests: agents at the API's endpoints, all of one team."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,8 +18,10 @@ from tests.approvals.conftest import quiet as quiet
 
 @pytest.fixture
 def call(issue: Callable[..., str], application: Any) -> Callable[..., Caller]:
-    """A worker at the endpoints; arguments as for `issue`. Those of one project are one team, but for
-    strangers."""
+    """Return a factory of workers at the endpoints; its arguments are those of `issue`.
+
+    All agents of a project are in one team, except strangers.
+    """
 
     def make(agent: str = "tester", *args: Any, **kwargs: Any) -> Caller:
         caller = Caller(issue(agent, *args, **kwargs), app=application)

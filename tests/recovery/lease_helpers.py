@@ -1,4 +1,4 @@
-"""Holding leases as a worker does, and letting the database's time pass over them."""
+"""Helpers that acquire leases as a worker does and move their stored times."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tests.api.api_client import Caller
 
 
 def hold(agent: Caller, session: str, process: str = "p-1", **more: Any) -> dict[str, Any]:
-    """Take the lease on a session and return it."""
+    """Acquire the lease on a session and return it."""
     answer = agent.post("/leases", {"session": session, "process": process, **more})
     assert answer.status_code == 201, answer.text
     lease: dict[str, Any] = answer.json()
@@ -17,7 +17,7 @@ def hold(agent: Caller, session: str, process: str = "p-1", **more: Any) -> dict
 
 
 def pass_time(lease: dict[str, Any], seconds: int) -> None:
-    """Move everything that is stored of a lease back, as if `seconds` had passed since."""
+    """Move all stored times of a lease back, as if `seconds` had passed."""
     times = (
         *(
             "acquired_at_us",
@@ -34,5 +34,5 @@ def pass_time(lease: dict[str, Any], seconds: int) -> None:
 
 
 def expire(lease: dict[str, Any]) -> None:
-    """Let the time of a lease run out."""
+    """Move the times of a lease back until it is expired."""
     pass_time(lease, lease["ttl_s"] + 1)

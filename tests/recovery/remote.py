@@ -1,5 +1,4 @@
-"""Tools as an operator declares them, for the tests of recovery, and what a worker asks and says
-after a crash."""
+"""Tool declarations for the recovery tests, and the requests of a worker after a crash."""
 
 from typing import Any
 
@@ -36,37 +35,37 @@ def declare(project: Project) -> None:
 
 
 def verdict(agent: Caller, effect: dict[str, Any], process: str = "") -> dict[str, Any]:
-    """What may be done with an effect now."""
+    """Return the verdict of an effect."""
     answer = agent.get(
         f"/effects/{effect['id']}/verdict", **({"process": process} if process else {})
     )
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    body: dict[str, Any] = answer.json()
+    return body
 
 
 def row(agent: Caller, effect: dict[str, Any]) -> tuple[str, str, str]:
-    """The verdict, its row and its reason."""
-    found = verdict(agent, effect)
-    return found["verdict"], found["row"], found["reason"]
+    """Return the answer, the row and the reason of an effect's verdict."""
+    answer = verdict(agent, effect)
+    return answer["verdict"], answer["row"], answer["reason"]
 
 
 def probe(
-    agent: Caller, effect: dict[str, Any], found: str, attempt: int = 1, **fields: Any
+    agent: Caller, effect: dict[str, Any], result: str, attempt: int = 1, **fields: Any
 ) -> dict[str, Any]:
-    """Report a look and return the answer."""
+    """Report a probe and return the response body."""
     answer = agent.post(
-        f"/effects/{effect['id']}/probe", {"attempt": attempt, "result": found, **fields}
+        f"/effects/{effect['id']}/probe", {"attempt": attempt, "result": result, **fields}
     )
     assert answer.status_code == 200, answer.text
-    told: dict[str, Any] = answer.json()
-    return told
+    body: dict[str, Any] = answer.json()
+    return body
 
 
 def replay(
     agent: Caller, effect: dict[str, Any], replays: int = 1, process: str = "p-2", **fields: Any
 ) -> Any:
-    """Ask to replace an attempt, and return the response."""
+    """Request to replace an attempt, and return the response."""
     body = {
         "process": process,
         "intent_digest": effect["intent_digest"],
@@ -77,8 +76,7 @@ def replay(
 
 
 def age(effect: dict[str, Any], seconds: int) -> None:
-    """Let an effect's attempts have been dispatched so much earlier, by every clock that is kept of
-    them."""
+    """Move all stored times of an effect's attempts back by `seconds`."""
     shift = Value(seconds * 1_000_000, output_field=BigIntegerField())
     Attempt.objects.filter(effect=effect["id"]).update(
         received_us=F("received_us") - shift,
@@ -87,8 +85,8 @@ def age(effect: dict[str, Any], seconds: int) -> None:
     )
 
 
-def dispatched(agent: Caller, tool: str, key: str = "e-1", **fields: Any) -> dict[str, Any]:
-    """An effect that was released, and of which nothing more is heard."""
+def dispatch_effect(agent: Caller, tool: str, key: str = "e-1", **fields: Any) -> dict[str, Any]:
+    """Plan and dispatch an effect without a further report."""
     effect = agent.plan(key, tool=tool, **fields)
     agent.dispatch(effect)
     return effect

@@ -1,5 +1,4 @@
-"""A person who says what became of an effect, as tests play them, and effects of which nobody can
-know."""
+"""A person who resolves effects in a browser, and effects whose outcome is unknown."""
 
 import re
 from typing import Any, Final
@@ -15,50 +14,50 @@ from ledger.models import Effect
 from tests.approvals.inbox_scenario import Desk
 from tests.pages.people import PASSWORD
 
-KNOWN: Final = "Read in the provider's log of that minute."
+RATIONALE: Final = "Read in the provider's log of that minute."
 _TOKEN: Final = re.compile(r'name="seen" value="([^"]+)"')
 _DRAFT: Final = re.compile(r'name="seen_draft" value="([^"]+)"')
 
 
 class Resolver:
-    """One person at a browser."""
+    """A person with a browser."""
 
     def __init__(self, desk: Desk, name: str = "operator") -> None:
         self.name = name
         self.client: Client = desk.house.client(name)
 
     def page(self, effect: Effect, status: int = 200) -> str:
-        """The page of the effect that asks."""
+        """Return the resolve page of the effect."""
         answer = self.client.get(url_of(effect))
         assert answer.status_code == status, answer.status_code
         return answer.content.decode()
 
-    def begin(self, effect: Effect, answer: str, rationale: str = KNOWN, **more: str) -> Any:
-        """Look at the page and send its form; `seen` is what an earlier look signed."""
+    def begin(self, effect: Effect, answer: str, rationale: str = RATIONALE, **more: str) -> Any:
+        """Load the page and submit its form; `seen` is the signature of an earlier page."""
         seen = more.pop("seen", None) or self.seen(effect)
         return self.client.post(
             url_of(effect), {"answer": answer, "rationale": rationale, "seen": seen, **more}
         )
 
     def confirm(self, effect: Effect, **more: str) -> Any:
-        """Look at the page that asks once more, and send its form."""
+        """Load the confirmation page and submit its form."""
         url = reverse("resolve_confirm", args=[effect.id])
         draft = _DRAFT.search(self.client.get(url).content.decode())
         assert draft, "the page has no form"
         proof = {"code": card.confirmation_code(effect.intent_digest), "password": PASSWORD}
         return self.client.post(url, {"seen_draft": draft[1], **proof, **more})
 
-    def say(self, effect: Effect, answer: str, rationale: str = KNOWN, **more: str) -> Any:
-        """Both pages; the answer of the last."""
+    def resolve(self, effect: Effect, answer: str, rationale: str = RATIONALE, **more: str) -> Any:
+        """Submit both pages and return the response of the second."""
         begun = self.begin(effect, answer, rationale, **more)
         assert begun.status_code == 302, begun.content.decode()
         return self.confirm(effect)
 
     def seen(self, effect: Effect) -> str:
-        """What the form of the page is signed with."""
-        found = _TOKEN.search(self.page(effect))
-        assert found, "the page has no form"
-        return found[1]
+        """Return the signature in the form of the page."""
+        match = _TOKEN.search(self.page(effect))
+        assert match, "the page has no form"
+        return match[1]
 
 
 def url_of(effect: Effect) -> str:
@@ -68,17 +67,18 @@ def url_of(effect: Effect) -> str:
 ARGUMENTS: Final = {"recipients": 412, "subject": "Your invoice"}
 
 
-def now(effect: Effect) -> Effect:
+def reload(effect: Effect) -> Effect:
     return Effect.objects.get(id=effect.id)
 
 
-def told(effect: Effect, kind: str = "effect.resolved") -> list[Entry]:
+def entries_of(effect: Effect, kind: str = "effect.resolved") -> list[Entry]:
     return list(Entry.objects.filter(effect=effect.id, kind=kind).order_by("position"))
 
 
-def sent(desk: Desk, key: str = "mail", tool: str = "mail.send", *, late: bool = True) -> Effect:
-    """A mail that was dispatched and of which nobody has heard since. Its tool is not declared, so
-    it is opaque."""
+def send_mail(
+    desk: Desk, key: str = "mail", tool: str = "mail.send", *, late: bool = True
+) -> Effect:
+    """Dispatch a mail without a further report; its tool is not declared, so it is opaque."""
     planned = desk.plan(key, tool=tool, arguments=ARGUMENTS)
     assert planned["answer"] == "proceed", planned
     desk.agent.dispatch(planned)
@@ -90,7 +90,7 @@ def sent(desk: Desk, key: str = "mail", tool: str = "mail.send", *, late: bool =
 
 @pytest.fixture
 def mail(quiet: Desk) -> Effect:
-    return sent(quiet)
+    return send_mail(quiet)
 
 
 @pytest.fixture

@@ -1,5 +1,4 @@
-"""What the tests of stuck sessions share: workers at the endpoints, and hours that pass without anybody
-waiting."""
+"""Helpers of the stuck tests: workers at the endpoints, and stored times moved back."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -33,35 +32,33 @@ _CLOCKS: Final[dict[Any, tuple[str, ...]]] = {
 
 
 def pass_by(seconds: int, agent: str = "") -> None:
-    """Let `seconds` have passed for everybody's sessions, or for one agent's: what rules count from
-    goes back.
+    """Move the times of all sessions, or of one agent's sessions, back by `seconds`.
 
-    But gates: what they bind is fixed by the law of the schema.
+    Gates keep their times: a trigger of the schema fixes them.
     """
     for model, columns in _CLOCKS.items():
         rows = model.objects.all()
         if agent:
             whose = {Session: "agent__name", Attempt: "effect__session__agent__name"}
             rows = rows.filter(**{whose.get(model, "session__agent__name"): agent})
-        if model is Lease:  # what was released is over for good, by the law of the schema
+        if model is Lease:  # a trigger fixes the times of released leases
             rows = rows.filter(released_at_us__isnull=True)
-        # Left to itself Django takes the number for four bytes, and PostgreSQL would be sent the
-        # rest of it.
+        # Without an output field Django sends the number to PostgreSQL as four bytes.
         gone = Value(seconds * US, output_field=BigIntegerField())
         rows.update(**{column: F(column) - gone for column in columns})
     for row in (
         HeartbeatMinute.objects.none() if agent else HeartbeatMinute.objects.order_by("minute")
-    ):  # one after the other: PostgreSQL minds where they would meet
+    ):  # one by one: in PostgreSQL one UPDATE of all violates uniqueness
         HeartbeatMinute.objects.filter(id=row.id).update(minute=row.minute - seconds // 60)
 
 
 def sweeps_go_on(seconds: int) -> None:
-    """Let our own jobs have run until a moment ago, whatever has passed: there was no outage."""
+    """Pretend that Gatebook's jobs ran until a moment ago: there was no outage."""
     JobHeartbeat.objects.update(paused_until_us=0, every_us=seconds * US)
 
 
 def leased(agent: Caller, key: str = "s-1", **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A session of mode leased and the lease on it."""
+    """Open a session of mode leased and acquire its lease."""
     session = agent.session(key, mode="leased", **more)
     answer = agent.post("/leases", {"session": session["id"], "process": "w-1"})
     assert answer.status_code == 201, answer.text
@@ -69,18 +66,18 @@ def leased(agent: Caller, key: str = "s-1", **more: Any) -> tuple[dict[str, Any]
 
 
 def heartbeat(agent: Caller, lease: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """One heartbeat of a lease's holder, and what the endpoint says of it."""
+    """Send one heartbeat for a lease and return its result."""
     answer = agent.client.post(
         "/heartbeats",
         json={"heartbeats": [{"lease": lease["id"], "epoch": lease["epoch"], **more}]},
     )
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()["results"][0]
-    return found
+    result: dict[str, Any] = answer.json()["results"][0]
+    return result
 
 
 def open_rules(session: str | None = None) -> dict[str, bool]:
-    """The open episodes by rule, and whether each was raised."""
+    """Return the open episodes by rule, and whether each was raised."""
     rows = StuckEpisode.objects.filter(cleared_us__isnull=True)
     if session is not None:
         rows = rows.filter(session=UUID(session))

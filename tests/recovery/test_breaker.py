@@ -1,5 +1,5 @@
-"""The breaker of a tool: opens after so many failures in a row, lets one plan through to try,
-closes on success."""
+"""The circuit breaker of a tool: opens after failures in a row, admits one trial, closes on
+success."""
 
 from functools import partial
 from pathlib import Path
@@ -60,32 +60,32 @@ def plan(agent: Caller, name: str, tool: str = "flaky") -> Any:
     return agent.post("/effects", body)
 
 
-def break_it(agent: Caller, times: int = 3) -> None:
+def open_breaker(agent: Caller, times: int = 3) -> None:
     for number in range(times):
         agent.fail(start(agent, f"bad-{number}"), "timeout")
 
 
 def pass_time() -> None:
-    """Let the pause, and the time of a trial, be over."""
+    """Move the ends of the pause and of the trial into the past."""
     Breaker.objects.exclude(until_us=None).update(until_us=now_us() - 1)
     Breaker.objects.exclude(trial=None).update(trial_until_us=now_us() - 1)
 
 
-def fired() -> list[str]:
-    told = (
+def breaker_moves() -> list[str]:
+    rows = (
         Entry.objects.filter(kind="control.fired")
         .order_by("position")
         .values_list("facts", flat=True)
     )
-    return [orjson.loads(facts)["moved"] for facts in told]
+    return [orjson.loads(facts)["moved"] for facts in rows]
 
 
-def test_failures_in_a_row_open_it_and_only_planning_pauses(at_work: Caller) -> None:
+def test_failures_in_a_row_open_the_breaker_and_only_plans_pause(at_work: Caller) -> None:
     running, waiting = (
         start(at_work, "slow"),
         at_work.plan("ready", tool="flaky", arguments={"n": "ready"}),
     )
-    break_it(at_work, 2)
+    open_breaker(at_work, 2)
     assert plan(at_work, "third").status_code == 201
     at_work.fail(start(at_work, "bad-last"), "error")
     before = Entry.objects.count(), Effect.objects.count()
@@ -96,13 +96,13 @@ def test_failures_in_a_row_open_it_and_only_planning_pauses(at_work: Caller) -> 
     assert plan(at_work, "other", "plain").status_code == 201
     assert (
         plan(at_work, "ready").json()["answer"] == "proceed"
-    )  # it has permission, and asks how it stands
+    )  # a repeated plan with permission gets its state
     at_work.dispatch(waiting)
     at_work.acknowledge(running)
     assert (
         Breaker.objects.get().failures == 3
-    )  # it was sent before the tool was given up, and tells nothing of it now
-    assert fired() == ["opened"]
+    )  # a success sent before the breaker opened does not reset the count
+    assert breaker_moves() == ["opened"]
     entry = Entry.objects.get(kind="control.fired")
     assert orjson.loads(entry.facts) == {
         "control": "breaker",
@@ -114,8 +114,8 @@ def test_failures_in_a_row_open_it_and_only_planning_pauses(at_work: Caller) -> 
     assert "flaky" not in entry.facts
 
 
-def test_a_success_between_failures_begins_the_count_anew(at_work: Caller) -> None:
-    break_it(at_work, 2)
+def test_a_success_between_failures_resets_the_count(at_work: Caller) -> None:
+    open_breaker(at_work, 2)
     at_work.acknowledge(start(at_work, "good"))
     assert Breaker.objects.get().failures == 0
     for name in ("again-1", "again-2"):
@@ -126,32 +126,34 @@ def test_a_success_between_failures_begins_the_count_anew(at_work: Caller) -> No
 
 
 def test_after_the_pause_one_plan_is_the_trial_and_its_success_closes(at_work: Caller) -> None:
-    break_it(at_work)
+    open_breaker(at_work)
     pass_time()
     trial = at_work.plan("trial", tool="flaky", arguments={"n": "trial"})
     assert code(plan(at_work, "second")) == (429, "BREAKER_OPEN")
-    assert plan(at_work, "trial").json()["answer"] == "proceed"  # the same again is the same
+    assert (
+        plan(at_work, "trial").json()["answer"] == "proceed"
+    )  # a repeated plan of the trial is admitted
     at_work.dispatch(trial)
     at_work.acknowledge(trial)
     assert plan(at_work, "second").status_code == 201
     row = Breaker.objects.get()
     assert (row.failures, row.opened_at_us, row.until_us, row.trial) == (0, None, None, None)
-    assert fired() == ["opened", "closed"]
+    assert breaker_moves() == ["opened", "closed"]
 
 
-def test_a_trial_that_fails_opens_it_again_for_a_whole_pause(at_work: Caller) -> None:
-    break_it(at_work)
+def test_a_failed_trial_opens_the_breaker_again_for_a_full_pause(at_work: Caller) -> None:
+    open_breaker(at_work)
     pass_time()
     trial = start(at_work, "trial")
     at_work.fail(trial, "rejected")
     refused = plan(at_work, "second")
     assert code(refused) == (429, "BREAKER_OPEN")
     assert int(refused.headers["Retry-After"]) >= PAUSE_S - 60
-    assert fired() == ["opened", "opened_again"]
+    assert breaker_moves() == ["opened", "opened_again"]
 
 
-def test_a_trial_of_which_nothing_is_heard_gives_way_to_another(at_work: Caller) -> None:
-    break_it(at_work)
+def test_a_trial_without_a_report_is_replaced_after_the_pause(at_work: Caller) -> None:
+    open_breaker(at_work)
     pass_time()
     start(at_work, "trial")
     row = Breaker.objects.get()
@@ -163,14 +165,14 @@ def test_a_trial_of_which_nothing_is_heard_gives_way_to_another(at_work: Caller)
     assert code(plan(at_work, "third")) == (429, "BREAKER_OPEN")
 
 
-def test_a_trial_that_is_found_to_have_happened_closes_it(at_work: Caller) -> None:
-    break_it(at_work)
+def test_a_trial_that_a_probe_finds_closes_the_breaker(at_work: Caller) -> None:
+    open_breaker(at_work)
     pass_time()
     trial = start(at_work, "trial")
-    for found in ("error", "miss"):
+    for result in ("error", "miss"):
         assert (
             at_work.post(
-                f"/effects/{trial['id']}/probe", {"attempt": 1, "result": found}
+                f"/effects/{trial['id']}/probe", {"attempt": 1, "result": result}
             ).status_code
             == 200
         )
@@ -180,12 +182,12 @@ def test_a_trial_that_is_found_to_have_happened_closes_it(at_work: Caller) -> No
         == 200
     )
     assert plan(at_work, "second").status_code == 201
-    assert fired() == ["opened", "closed"]
+    assert breaker_moves() == ["opened", "closed"]
 
 
-def test_a_stragglers_failure_does_not_let_a_second_trial_through(at_work: Caller) -> None:
+def test_a_late_failure_does_not_admit_a_second_trial(at_work: Caller) -> None:
     straggler = start(at_work, "straggler")
-    break_it(at_work)
+    open_breaker(at_work)
     pass_time()
     start(at_work, "trial")
     at_work.fail(straggler, "timeout")
@@ -222,27 +224,27 @@ def test_reports_and_late_answers_are_not_counted(at_work: Caller) -> None:
     assert not Breaker.objects.exists()
 
 
-def test_a_declaration_without_a_breaker_forgets_it(at_work: Caller, tmp_path: Path) -> None:
-    break_it(at_work)
+def test_a_declaration_without_a_breaker_removes_its_state(at_work: Caller, tmp_path: Path) -> None:
+    open_breaker(at_work)
     load(tmp_path, "tools:\n  flaky: {class: opaque}\n")
     assert not Breaker.objects.exists()
     assert plan(at_work, "more").status_code == 201
 
 
-def test_another_project_is_not_touched(at_work: Caller, stranger: Caller) -> None:
-    break_it(at_work)
+def test_the_breaker_of_another_project_is_separate(at_work: Caller, stranger: Caller) -> None:
+    open_breaker(at_work)
     stranger.session()
     assert plan(stranger, "more").status_code == 201
 
 
-def test_the_tools_page_tells_what_is_declared(house: House, tmp_path: Path) -> None:
+def test_the_tools_page_shows_the_declared_breaker(house: House, tmp_path: Path) -> None:
     load(tmp_path)
     page = house.client("viewer").get(reverse("tools")).content.decode()
     assert "after 3 failures in a row" in page
 
 
-def test_the_tools_page_tells_how_it_stands(house: House, at_work: Caller) -> None:
-    break_it(at_work)
+def test_the_tools_page_shows_the_state_of_the_breaker(house: House, at_work: Caller) -> None:
+    open_breaker(at_work)
     page = house.client("viewer").get(reverse("tools")).content.decode()
     assert "open until" in page
     assert Client().get(reverse("tools")).status_code == 302
@@ -259,11 +261,11 @@ def test_the_tools_page_tells_how_it_stands(house: House, at_work: Caller) -> No
         ("{failures: 3, pause_s: 5, half: 1}", "unknown key 'half'"),
     ],
 )
-def test_a_breaker_that_is_not_understood_is_refused_with_its_line(
-    said: str, sentence: str
+def test_an_invalid_breaker_declaration_is_refused_with_its_line(
+    breaker: str, sentence: str
 ) -> None:
     with pytest.raises(DocumentError, match="Line 2") as refused:
-        tools_yaml.parse_tools_yaml(f"tools:\n  a: {{class: opaque, breaker: {said}}}\n")
+        tools_yaml.parse_tools_yaml(f"tools:\n  a: {{class: opaque, breaker: {breaker}}}\n")
     assert sentence in str(refused.value)
 
 
@@ -283,7 +285,7 @@ def test_of_many_at_once_exactly_one_is_the_trial(
     agent = Caller(token, app=application)
     for session in ("s-1", *sessions):
         agent.session(session)
-    break_it(agent)
+    open_breaker(agent)
     pass_time()
 
     def ask(session: str) -> int:

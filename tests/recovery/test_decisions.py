@@ -1,5 +1,4 @@
-"""Decisions: written down before they are acted upon, concluded after, and the open ones told
-first."""
+"""Decisions: recorded before the action, concluded after it, and open ones listed first."""
 
 from typing import Any
 
@@ -30,8 +29,12 @@ def path(agent: Caller) -> str:
 
 
 def test_a_decision_is_open_until_it_is_concluded(agent: Caller, path: str) -> None:
-    told = agent.post(path, {**LEFT, "effect_key": "push-1"})
-    assert (told.status_code, told.json()["status"], told.json()["version"]) == (201, "open", 1)
+    created = agent.post(path, {**LEFT, "effect_key": "push-1"})
+    assert (created.status_code, created.json()["status"], created.json()["version"]) == (
+        201,
+        "open",
+        1,
+    )
     (row,) = agent.get(path, open=1).json()["items"]
     assert {name: row[name] for name in LEFT} == LEFT
     assert (
@@ -52,7 +55,7 @@ def test_a_decision_is_open_until_it_is_concluded(agent: Caller, path: str) -> N
     assert list(kinds) == [("decision.recorded", "{}"), ("decision.concluded", '{"status":"done"}')]
 
 
-def test_the_first_end_stands(agent: Caller, path: str) -> None:
+def test_the_first_conclusion_counts(agent: Caller, path: str) -> None:
     ended = f"/decisions/{agent.post(path, LEFT).json()['id']}/conclude"
     first = agent.post(ended, {"status": "failed", "outcome": "blocked"}, key="k")
     again = agent.post(ended, {"status": "failed", "outcome": "blocked"}, key="k")
@@ -66,7 +69,7 @@ def test_the_first_end_stands(agent: Caller, path: str) -> None:
     assert Entry.objects.filter(kind="decision.concluded").count() == 1
 
 
-def test_a_known_key_is_the_same_decision_unless_it_chose_otherwise(
+def test_a_used_key_returns_its_decision_unless_the_choice_differs(
     agent: Caller, path: str
 ) -> None:
     first = agent.post(path, LEFT, key="k").json()
@@ -84,20 +87,22 @@ def test_a_known_key_is_the_same_decision_unless_it_chose_otherwise(
     [{}, {"key": "k"}, {"choice": "x"}, {"key": "", "choice": "x"}, {"key": "k", "choice": ""}],
     ids=str,
 )
-def test_what_is_no_decision_is_refused(agent: Caller, path: str, body: dict[str, Any]) -> None:
+def test_an_invalid_decision_is_refused(agent: Caller, path: str, body: dict[str, Any]) -> None:
     assert code(agent.post(path, body)) == (422, "invalid")
     assert not Decision.objects.exists()
 
 
-def test_nobody_reaches_into_another_project(agent: Caller, stranger: Caller, path: str) -> None:
-    told = agent.post(path, LEFT).json()
-    ended = f"/decisions/{told['id']}/conclude"
+def test_decisions_of_another_project_are_not_found(
+    agent: Caller, stranger: Caller, path: str
+) -> None:
+    created = agent.post(path, LEFT).json()
+    ended = f"/decisions/{created['id']}/conclude"
     assert code(stranger.post(ended, {"status": "done", "outcome": "x"})) == (404, "not_found")
     assert code(stranger.get(path)) == (404, "not_found")
     assert code(agent.get(path, open="yes")) == (422, "invalid")
 
 
-def test_what_was_erased_is_told_as_null(agent: Caller, path: str) -> None:
+def test_erased_fields_are_null(agent: Caller, path: str) -> None:
     agent.post(path, LEFT)
     with transaction.atomic():
         position = Decision.objects.get().recorded_position
@@ -114,7 +119,7 @@ def test_what_was_erased_is_told_as_null(agent: Caller, path: str) -> None:
     assert agent.post(path, {"key": "way", "choice": "who knows"}).status_code == 200
 
 
-def test_the_open_ones_are_listed_newest_first(agent: Caller, path: str) -> None:
+def test_open_decisions_are_listed_newest_first(agent: Caller, path: str) -> None:
     ids = [agent.post(path, {"key": f"d-{n}", "choice": "x"}).json()["id"] for n in range(4)]
     agent.post(f"/decisions/{ids[1]}/conclude", {"status": "abandoned", "outcome": "not needed"})
     page = agent.get(path, open=1, limit=2).json()
@@ -128,7 +133,7 @@ def test_the_open_ones_are_listed_newest_first(agent: Caller, path: str) -> None
     ]
 
 
-def test_a_command_stands_against_what_was_reported(agent: Caller, path: str) -> None:
+def test_a_command_wins_over_a_report(agent: Caller, path: str) -> None:
     ended = {
         "id": "f-2",
         "kind": "decision.concluded",
@@ -145,11 +150,11 @@ def test_a_command_stands_against_what_was_reported(agent: Caller, path: str) ->
     }
     agent.post(path, {"key": "other", "choice": "x"})
     agent.report([ended | {"decision": "other"}])
-    told = agent.post(path, LEFT).json()
+    created = agent.post(path, LEFT).json()
     assert agent.report([reported]).json()["accepted"] == 1
     assert agent.get(path).json()["items"][0]["choice"] == "go left"
     agent.report([ended | {"id": "f-3"}])
-    late = agent.post(f"/decisions/{told['id']}/conclude", {"status": "done", "outcome": "x"})
+    late = agent.post(f"/decisions/{created['id']}/conclude", {"status": "done", "outcome": "x"})
     assert code(late) == (409, "DECISION_CONCLUDED")
     assert {row.key: row.status for row in Decision.objects.all()} == {
         "way": "failed",

@@ -1,4 +1,4 @@
-"""Messages as files: sent once, read when put away; no link is followed."""
+"""Messages as files: sent once, read when the file is removed; no link is followed."""
 
 import os
 from collections.abc import Callable
@@ -37,7 +37,7 @@ class Box:
 
     def files(self, folder: str) -> list[str]:
         return sorted(
-            one.name for one in self.folder(folder).iterdir() if not one.name.startswith(".")
+            path.name for path in self.folder(folder).iterdir() if not path.name.startswith(".")
         )
 
     def round(self) -> RoundResult:
@@ -61,11 +61,11 @@ def unread(agent: Caller) -> list[str]:
 def send(agent: Caller, to: str, body: str, **fields: Any) -> dict[str, Any]:
     answer = agent.post("/messages", {"to": to, "body": body, **fields})
     assert answer.status_code == 201, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    message: dict[str, Any] = answer.json()
+    return message
 
 
-def test_what_is_dropped_is_sent_once_in_the_order_of_names(box: Box, other: Caller) -> None:
+def test_dropped_files_are_sent_once_in_the_order_of_names(box: Box, other: Caller) -> None:
     for name in ("3-last.md", "1-first.md", "2-second.md"):
         box.drop("for_other", name, f"{name} says")
     box.drop("shared", "note.md", "to all")
@@ -108,7 +108,9 @@ def test_moving_a_file_to_done_marks_it_as_read_too(box: Box, other: Caller) -> 
     assert box.round() == RoundResult()
 
 
-def test_what_was_read_through_the_api_is_put_away(box: Box, agent: Caller, other: Caller) -> None:
+def test_a_message_read_through_the_api_is_moved_to_done(
+    box: Box, agent: Caller, other: Caller
+) -> None:
     sent = send(agent, "other", "hello")
     box.drop("for_other", "a.md", "dropped")
     box.round()
@@ -121,7 +123,7 @@ def test_what_was_read_through_the_api_is_put_away(box: Box, agent: Caller, othe
     assert box.round() == RoundResult()
 
 
-def test_a_shared_file_is_read_by_whom_it_was_copied_to_done(
+def test_copying_a_shared_file_to_done_marks_it_as_read_by_that_agent(
     box: Box, agent: Caller, other: Caller
 ) -> None:
     send(agent, "shared", "to all")
@@ -133,31 +135,31 @@ def test_a_shared_file_is_read_by_whom_it_was_copied_to_done(
     assert box.round().read == 1
     assert unread(other) == []
     assert unread(agent) == ["to all"]
-    (box.folder("shared") / name).unlink()  # tidied up: nobody else has read it
+    (box.folder("shared") / name).unlink()  # removed: no other agent has read it
     assert box.round().read == 0
     assert unread(agent) == ["to all"]
     assert box.files("shared") == []
 
 
-def test_a_changed_file_and_one_that_comes_again_are_new_messages(box: Box, other: Caller) -> None:
+def test_a_changed_or_repeated_file_is_a_new_message(box: Box, other: Caller) -> None:
     box.drop("for_other", "ping", "one")
     box.round()
     box.drop("for_other", "ping", "two")
     assert box.round().sent == 1
     (box.folder("for_other") / "ping").unlink()
     assert box.round().read == 2
-    box.drop("for_other", "ping", "one")  # the same words again, after they were read
+    box.drop("for_other", "ping", "one")  # the same text again, after it was read
     assert box.round().sent == 1
     assert unread(other) == ["one"]
     assert box.round() == RoundResult()
 
 
-def test_a_folder_that_was_lost_loses_no_message(box: Box, agent: Caller) -> None:
+def test_a_lost_folder_loses_no_message(box: Box, agent: Caller) -> None:
     send(agent, "other", "hello")
     box.round()
     folder = box.folder("for_other")
-    for one in folder.iterdir():
-        one.unlink()  # its mark too
+    for path in folder.iterdir():
+        path.unlink()  # the mark of the folder too
     folder.rmdir()
     assert box.round() == RoundResult()
     folder.mkdir()
@@ -165,29 +167,29 @@ def test_a_folder_that_was_lost_loses_no_message(box: Box, agent: Caller) -> Non
     assert Message.objects.get().read_at_us is None
 
 
-def test_a_folder_that_is_replaced_in_the_middle_marks_nothing(
+def test_a_folder_that_is_replaced_during_a_round_marks_nothing(
     box: Box, agent: Caller, monkeypatch: Any
 ) -> None:
     send(agent, "other", "hello")
     box.round()
-    folder, lying = box.folder("for_other"), deliveries.load_open_deliveries
+    folder, load_open_deliveries = box.folder("for_other"), deliveries.load_open_deliveries
 
     def swap(*args: Any) -> Any:
-        found = lying(*args)
-        if folder.exists() and found:
+        open_deliveries = load_open_deliveries(*args)
+        if folder.exists() and open_deliveries:
             folder.rename(folder.with_name("gone"))
-            for one in folder.with_name("gone").iterdir():
-                one.unlink()
-        return found
+            for path in folder.with_name("gone").iterdir():
+                path.unlink()
+        return open_deliveries
 
     monkeypatch.setattr(deliveries, "load_open_deliveries", swap)
-    told = box.round()
-    assert told.read == 0
-    assert "replaced during the round" in told.lines[0]
+    result = box.round()
+    assert result.read == 0
+    assert "replaced during the round" in result.lines[0]
     assert Message.objects.get().read_at_us is None
 
 
-def test_links_pipes_and_whatever_is_no_plain_small_text_is_refused_with_a_line(
+def test_only_small_regular_text_files_are_sent_others_are_reported(
     box: Box, tmp_path: Path
 ) -> None:
     folder = box.folder("for_other")
@@ -209,8 +211,8 @@ def test_links_pipes_and_whatever_is_no_plain_small_text_is_refused_with_a_line(
     box.folder("for_nobody").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (box.root / "messages" / "for_linked").symlink_to(tmp_path / "elsewhere")
-    told = box.round()
-    assert told.sent == 0
+    result = box.round()
+    assert result.sent == 0
     assert not Message.objects.exists()
     words = {
         "for_nobody: ": "no such agent",
@@ -227,10 +229,10 @@ def test_links_pipes_and_whatever_is_no_plain_small_text_is_refused_with_a_line(
         "for_other/'raw\\udcff': ": "not printable",
         "for_other/nnn": "more than 200 bytes",
     }
-    assert len(told.lines) == len(words)
-    for begins, says in words.items():
-        (line,) = [line for line in told.lines if line.startswith(begins)]
-        assert says in line
+    assert len(result.lines) == len(words)
+    for prefix, message in words.items():
+        (line,) = [line for line in result.lines if line.startswith(prefix)]
+        assert message in line
         assert "\n" not in line
 
 
@@ -240,21 +242,21 @@ def test_a_folder_that_is_a_link_is_not_entered(box: Box, tmp_path: Path) -> Non
     (elsewhere / "a.md").write_text("hello")
     box.folder("for_other").rmdir()
     box.folder("for_other").symlink_to(elsewhere)
-    told = box.round()
-    assert told.sent == 0
-    assert "the folder was skipped" in told.lines[0]
-    assert [one.name for one in elsewhere.iterdir()] == ["a.md"]
+    result = box.round()
+    assert result.sent == 0
+    assert "the folder was skipped" in result.lines[0]
+    assert [path.name for path in elsewhere.iterdir()] == ["a.md"]
 
 
-def test_a_name_that_was_taken_is_not_overwritten(box: Box, agent: Caller) -> None:
+def test_an_existing_file_is_not_overwritten(box: Box, agent: Caller) -> None:
     position = (
         Entry.objects.latest("position").position + 2
-    )  # after the message that the file becomes
-    squatter = box.drop("for_other", f"{position:012d}-message.md", "I was here first")
+    )  # after the message of the dropped file
+    existing = box.drop("for_other", f"{position:012d}-message.md", "I was here first")
     assert box.round().sent == 1
     assert int(send(agent, "other", "hello")["handle"].removeprefix("m_")) == position
     assert box.round().written == 1
-    assert squatter.read_text() == "I was here first"
+    assert existing.read_text() == "I was here first"
     assert len(box.files("for_other")) == 2
     assert box.round() == RoundResult()
 
@@ -268,8 +270,8 @@ def test_secrets_in_a_file_are_replaced(box: Box, other: Caller) -> None:
 def test_a_directory_belongs_to_one_project_and_to_one_process(box: Box, stranger: Caller) -> None:
     box.drop("shared", "a.md", "ours")
     box.round()
-    told = Filedrop(Project.objects.get(name="elsewhere"), box.root).round()
-    assert any("belongs to another project" in line for line in told.lines)
+    result = Filedrop(Project.objects.get(name="elsewhere"), box.root).round()
+    assert any("belongs to another project" in line for line in result.lines)
     assert stranger.get("/messages").json()["items"] == []
     with (
         safe_files.open_folder(str(box.root / "messages")) as root,

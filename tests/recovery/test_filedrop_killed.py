@@ -1,4 +1,4 @@
-"""Messages as files, and the bridge killed at every step: nothing doubles and nothing is lost."""
+"""Messages as files with a kill at every step: nothing is duplicated and nothing is lost."""
 
 import os
 from collections.abc import Callable
@@ -20,7 +20,7 @@ __all__ = ["box", "other"]
 
 
 class Killed(BaseException):
-    """The process ends here: nothing catches it."""
+    """End the process; no handler catches this exception."""
 
 
 STEPS = {
@@ -31,9 +31,11 @@ STEPS = {
 }
 
 
-def killing(monkeypatch: pytest.MonkeyPatch, at: int) -> Callable[[], int]:
-    """Let the process die before or after the `at`-th step that touches a file or a row; tells how
-    many it took."""
+def kill_at_step(monkeypatch: pytest.MonkeyPatch, at: int) -> Callable[[], int]:
+    """Kill the process before or after the `at`-th step that touches a file or a row.
+
+    Return a function that counts the steps taken.
+    """
     taken = 0
 
     def step(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,24 +58,26 @@ def killing(monkeypatch: pytest.MonkeyPatch, at: int) -> Callable[[], int]:
     return lambda: taken
 
 
-def test_wherever_it_is_killed_nothing_doubles_and_nothing_is_lost(
+def test_a_kill_at_any_step_duplicates_nothing_and_loses_nothing(
     agent: Caller, other: Caller, tmp_path: Path
 ) -> None:
-    """A round that sends, writes, marks and puts away dies at each of its steps; the next round
-    mends it."""
+    """A round that sends, writes, marks and moves files is killed at each step; the next round
+    repairs it."""
     project, at, finished = projects.ensure_default_project(), 0, False
     while not finished:
         at += 1
         box = Box(tmp_path / str(at), project)
-        written, away = send(agent, "other", f"read {at}"), send(agent, "other", f"door {at}")
+        written, away = send(agent, "other", f"read {at}"), send(agent, "other", f"put away {at}")
         box.round()
-        (removed,) = [one for one in box.files("for_other") if one.startswith(begins(written))]
+        (removed,) = [
+            name for name in box.files("for_other") if name.startswith(file_prefix(written))
+        ]
         (box.folder("for_other") / removed).unlink()
         other.post(f"/messages/{away['id']}/read")
         box.drop("for_other", "dropped.md", f"dropped {at}")
         waiting = send(agent, "other", f"waiting {at}")
         with pytest.MonkeyPatch.context() as patch:
-            taken = killing(patch, at)
+            taken = kill_at_step(patch, at)
             try:
                 box.round()
                 finished = taken() < at
@@ -81,18 +85,18 @@ def test_wherever_it_is_killed_nothing_doubles_and_nothing_is_lost(
                 pass
         box.round()
         assert box.round() == RoundResult(), at
-        mine = Message.objects.filter(opened_position__gte=int(written["handle"][2:]))
-        assert mine.count() == 4, at  # the dropped one once
+        round_messages = Message.objects.filter(opened_position__gte=int(written["handle"][2:]))
+        assert round_messages.count() == 4, at  # the dropped one once
         assert sorted(unread(other)) == [f"dropped {at}", f"waiting {at}"], at
         assert Entry.objects.filter(kind="message.read", subject=written["id"]).count() == 1, at
-        assert MessageFile.objects.filter(message__in=mine.values("id")).count() == 4, at
+        assert MessageFile.objects.filter(message__in=round_messages.values("id")).count() == 4, at
         names = box.files("for_other")
         assert names[1:] == ["done", "dropped.md"], at
-        assert names[0].startswith(begins(waiting)), at
-        mine.update(read_at_us=1)
+        assert names[0].startswith(file_prefix(waiting)), at
+        round_messages.update(read_at_us=1)
     assert at > 20
 
 
-def begins(sent: dict[str, Any]) -> str:
-    """How the file of a message begins."""
+def file_prefix(sent: dict[str, Any]) -> str:
+    """Return the prefix of the file name of a message."""
     return f"{int(sent['handle'].removeprefix('m_')):012d}-"

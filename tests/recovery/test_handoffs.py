@@ -1,4 +1,4 @@
-"""Handoffs: five sections, what they wait on, a budget, and one who takes them up."""
+"""Handoffs: five sections, references to wait on, a budget, and one acceptance."""
 
 from collections.abc import Callable
 from functools import partial
@@ -36,25 +36,25 @@ NOTE = {
 
 @pytest.fixture
 def session(agent: Caller) -> str:
-    found: str = agent.session()["id"]
-    return found
+    session_id: str = agent.session()["id"]
+    return session_id
 
 
 def test_a_handoff_has_five_sections(agent: Caller, session: str) -> None:
     waits = [{"kind": "text", "text": "Ann is back on Monday"}]
-    told = agent.post(f"/sessions/{session}/handoffs", {**NOTE, "waits_on": waits})
-    assert told.status_code == 201
+    created = agent.post(f"/sessions/{session}/handoffs", {**NOTE, "waits_on": waits})
+    assert created.status_code == 201
     (row,) = agent.get(f"/sessions/{session}/handoffs").json()["items"]
     assert {name: row[name] for name in NOTE} == NOTE
     assert row["waits_on"] == waits
     assert (row["accepted"], row["over_budget"], row["written_by"]) == (False, False, "tester")
-    assert 200 < row["bytes"] == told.json()["bytes"] < handoffs.HANDOFF_BUDGET_BYTES
+    assert 200 < row["bytes"] == created.json()["bytes"] < handoffs.HANDOFF_BUDGET_BYTES
     stored = Handoff.objects.get()
-    assert "Ann" not in str(stored.__dict__)  # words stand in the body alone
+    assert "Ann" not in str(stored.__dict__)  # the text is only in the journal body
     assert "Ann is back" in text_at(stored.written_position)
 
 
-def test_it_may_wait_on_a_gate_a_message_or_an_effect_that_are_there(
+def test_a_handoff_may_wait_on_existing_effects_and_messages(
     agent: Caller, session: str, call: Callable[..., Caller]
 ) -> None:
     call("other").get("/sessions")
@@ -70,8 +70,8 @@ def test_it_may_wait_on_a_gate_a_message_or_an_effect_that_are_there(
     ]
     assert agent.post(path, {"waits_on": named}).status_code == 201
     wanted = [effect["id"]] * 3 + [message["id"]] * 2
-    assert [one["ref"] for one in Handoff.objects.get().waits_on] == wanted
-    assert [one["ref"] for one in agent.get(path).json()["items"][0]["waits_on"]] == wanted
+    assert [wait["ref"] for wait in Handoff.objects.get().waits_on] == wanted
+    assert [wait["ref"] for wait in agent.get(path).json()["items"][0]["waits_on"]] == wanted
     facts = Entry.objects.get(kind="handoff.written").facts
     assert effect["id"] in facts
     assert "the push" not in facts
@@ -92,7 +92,7 @@ def test_it_may_wait_on_a_gate_a_message_or_an_effect_that_are_there(
     ],
     ids=str,
 )
-def test_what_is_not_there_is_not_waited_for(
+def test_a_handoff_that_waits_on_an_unknown_reference_is_refused(
     agent: Caller, session: str, thing: dict[str, str], refusal: str, pointer: str
 ) -> None:
     agent.plan("push-1")
@@ -104,7 +104,7 @@ def test_what_is_not_there_is_not_waited_for(
     assert not Handoff.objects.exists()
 
 
-def test_nothing_of_another_project_or_in_anothers_box_is_waited_for(
+def test_a_handoff_cannot_wait_on_what_its_agent_may_not_read(
     agent: Caller, stranger: Caller, session: str, call: Callable[..., Caller]
 ) -> None:
     stranger.session("theirs")
@@ -125,22 +125,24 @@ def test_nothing_of_another_project_or_in_anothers_box_is_waited_for(
     )
 
 
-def test_more_than_the_budget_is_kept_and_said(agent: Caller, session: str) -> None:
+def test_a_handoff_over_the_budget_is_stored_and_marked(agent: Caller, session: str) -> None:
     path = f"/sessions/{session}/handoffs"
-    told = agent.post(path, {"in_progress": ["x" * 4000], "decided": ["y" * 4000]})
-    assert (told.status_code, told.json()["over_budget"]) == (201, True)
+    created = agent.post(path, {"in_progress": ["x" * 4000], "decided": ["y" * 4000]})
+    assert (created.status_code, created.json()["over_budget"]) == (201, True)
     assert Handoff.objects.get().size > handoffs.HANDOFF_BUDGET_BYTES
     fits = {"in_progress": ["x" * (handoffs.HANDOFF_BUDGET_BYTES - len('{"in_progress":[""]}'))]}
     assert agent.post(path, fits).json()["over_budget"] is False
     assert Handoff.objects.filter(size=handoffs.HANDOFF_BUDGET_BYTES).count() == 1
 
 
-def test_it_is_accepted_once(agent: Caller, session: str, call: Callable[..., Caller]) -> None:
+def test_a_handoff_is_accepted_once(
+    agent: Caller, session: str, call: Callable[..., Caller]
+) -> None:
     accept = f"/handoffs/{agent.post(f'/sessions/{session}/handoffs', NOTE).json()['id']}/accept"
     second, third = call("second"), call("third")
     taken = second.post(accept, key="k")
     assert (taken.status_code, taken.json()["accepted"], taken.json()["version"]) == (200, True, 2)
-    assert second.post(accept, key="k").json() == taken.json()  # the same word again
+    assert second.post(accept, key="k").json() == taken.json()  # the same request again
     refused = third.post(accept)
     assert code(refused) == (409, "HANDOFF_ACCEPTED")
     assert refused.json()["handoff"]["version"] == 2
@@ -152,17 +154,17 @@ def test_it_is_accepted_once(agent: Caller, session: str, call: Callable[..., Ca
     assert code(agent.post(f"/handoffs/{uuid4()}/accept")) == (404, "not_found")
 
 
-def test_only_the_latest_is_waited_for(agent: Caller, session: str) -> None:
+def test_only_the_latest_handoff_awaits_acceptance(agent: Caller, session: str) -> None:
     path = f"/sessions/{session}/handoffs"
     agent.post(path, {"in_progress": ["one"]}, key="z")
-    found = handoffs.load_unaccepted_handoff(Session.objects.get())
-    assert found is not None
-    assert found.id == Handoff.objects.get().id
+    handoff = handoffs.load_unaccepted_handoff(Session.objects.get())
+    assert handoff is not None
+    assert handoff.id == Handoff.objects.get().id
     latest = agent.post(path, {"in_progress": ["two"]}, key="a").json()
-    found = handoffs.load_unaccepted_handoff(Session.objects.get())
-    assert found is not None
-    assert str(found.id) == latest["id"]
-    assert handoffs.handoff_to_json(found)["in_progress"] == ["two"]
+    handoff = handoffs.load_unaccepted_handoff(Session.objects.get())
+    assert handoff is not None
+    assert str(handoff.id) == latest["id"]
+    assert handoffs.handoff_to_json(handoff)["in_progress"] == ["two"]
     due = Handoff.objects.filter(accept_by_us__isnull=False)
     assert [str(row.id) for row in due] == [latest["id"]]
     agent.post(f"/handoffs/{latest['id']}/accept")
@@ -170,7 +172,7 @@ def test_only_the_latest_is_waited_for(agent: Caller, session: str) -> None:
     assert not due.all().exists()
 
 
-def test_what_it_waits_on_may_be_a_gate(agent: Caller, session: str) -> None:
+def test_a_handoff_may_wait_on_a_gate(agent: Caller, session: str) -> None:
     project = Project.objects.get(name="default")
     with transaction.atomic():
         policies.activate_policy_set(project, policies.load_policy_set(project, RULES), "enforce")
@@ -182,10 +184,10 @@ def test_what_it_waits_on_may_be_a_gate(agent: Caller, session: str) -> None:
     ]
     assert plan["answer"] == "wait"
     assert agent.post(f"/sessions/{session}/handoffs", {"waits_on": waits}).status_code == 201
-    assert [one["ref"] for one in Handoff.objects.get().waits_on] == [str(gate.id)] * 2
+    assert [wait["ref"] for wait in Handoff.objects.get().waits_on] == [str(gate.id)] * 2
 
 
-def test_of_workers_that_accept_at_once_one_has_it(
+def test_of_many_workers_that_accept_at_once_one_succeeds(
     application_outside: Callable[[str], Caller],
 ) -> None:
     agent = application_outside("races")

@@ -1,4 +1,4 @@
-"""If-Match: whoever decided on another version hears of the present one, and nothing is changed."""
+"""If-Match: a request for another version is refused with the current object."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,8 +13,8 @@ from tests.journal.committed import committed as committed
 from tests.journal.committed import together
 from tests.ledger.conftest import application_outside as application_outside
 
-# What is sent to each endpoint that changes a row, and under which name it shows the row.
-DOORS: list[tuple[str, dict[str, Any], str]] = [
+# Each endpoint that changes a row: its path, a request body, and the field that shows the row.
+ENDPOINTS: list[tuple[str, dict[str, Any], str]] = [
     ("/sessions/{session}/change", {"cursor": "x"}, "session"),
     ("/sessions/{session}/merged", {"into": "other"}, "session"),
     ("/sessions/{session}/end", {"status": "completed"}, "session"),
@@ -48,12 +48,14 @@ def rows(agent: Caller) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("door", "body", "name"), DOORS, ids=lambda value: value if isinstance(value, str) else ""
+    ("endpoint", "body", "name"),
+    ENDPOINTS,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_another_version_is_refused_with_the_present_object(
-    agent: Caller, rows: dict[str, dict[str, Any]], door: str, body: dict[str, Any], name: str
+def test_another_version_is_refused_with_the_current_object(
+    agent: Caller, rows: dict[str, dict[str, Any]], endpoint: str, body: dict[str, Any], name: str
 ) -> None:
-    path = door.format(**{kind: row["id"] for kind, row in rows.items()})
+    path = endpoint.format(**{kind: row["id"] for kind, row in rows.items()})
     seen = rows[name]["version"]
     for malformed in ("", "x", 'W/"1"', '"1", "2"', "-1", "1.0", "12345678901"):
         refused = agent.post(path, body, headers={"If-Match": malformed})
@@ -68,7 +70,7 @@ def test_another_version_is_refused_with_the_present_object(
     done = agent.post(path, body, key="k", headers={"If-Match": f'"{seen}"'})
     assert done.status_code == 200, done.text
     assert done.json()["version"] == seen + 1
-    # The same command again is that command, though the version it was decided on is gone by now.
+    # A repeated command gets its stored response, although the version is outdated by now.
     again = agent.post(path, body, key="k", headers={"If-Match": f'"{seen}"'})
     assert (again.status_code, again.json(), again.headers["idempotent-replay"]) == (
         200,
@@ -79,7 +81,7 @@ def test_another_version_is_refused_with_the_present_object(
     assert code(late) == (409, "VERSION_CHANGED")
 
 
-def test_of_two_that_saw_one_version_one_changes_it(
+def test_of_many_requests_for_one_version_one_succeeds(
     application_outside: Callable[[str], Caller],
 ) -> None:
     agent = application_outside("races")
@@ -93,8 +95,8 @@ def test_of_two_that_saw_one_version_one_changes_it(
         words = [{"worker": f"w-{round_}-{n}"} for n in range(6)]
         answers = together(
             *(
-                partial(one.post, path, word, headers=headers)
-                for one, word in zip(senders, words, strict=True)
+                partial(sender.post, path, word, headers=headers)
+                for sender, word in zip(senders, words, strict=True)
             )
         )
         assert sorted(answer.status_code for answer in answers) == [200] + [409] * 5
@@ -105,7 +107,7 @@ def test_of_two_that_saw_one_version_one_changes_it(
     assert Task.objects.get().version == task["version"] + 3
 
 
-def test_what_is_reported_of_items_is_a_change_of_their_task(
+def test_a_report_of_an_item_changes_the_version_of_its_task(
     agent: Caller, rows: dict[str, dict[str, Any]]
 ) -> None:
     agent.report([{"id": "f", "kind": "item.done", "session": "s-1", "task": "t", "item": "i"}])
@@ -117,7 +119,7 @@ def test_what_is_reported_of_items_is_a_change_of_their_task(
     assert Item.objects.get().state == "done"
 
 
-def test_a_plan_or_a_heartbeat_is_no_change_of_a_session(
+def test_a_plan_does_not_change_the_version_of_a_session(
     agent: Caller, rows: dict[str, dict[str, Any]]
 ) -> None:
     agent.dispatch(agent.plan())

@@ -1,4 +1,4 @@
-"""Leases through the agents' endpoints: who holds what, under which epoch; then the rows and the journal."""
+"""Leases through the agents' endpoints: holders, epochs, rows and journal entries."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,17 +17,19 @@ pytestmark = pytest.mark.django_db
 Call = Callable[..., Caller]
 
 
-def kinds(session: str) -> list[str]:
-    """What the journal says of leases and fences in a session, in order."""
-    told = Entry.objects.filter(session=session).order_by("position").values_list("kind", flat=True)
+def lease_kinds(session: str) -> list[str]:
+    """Return the kinds of lease and fencing entries of a session, in order."""
+    entry_kinds = (
+        Entry.objects.filter(session=session).order_by("position").values_list("kind", flat=True)
+    )
     return [
         kind
-        for kind in told
+        for kind in entry_kinds
         if kind.startswith(("lease.", "integrity.", "session.r", "session.s", "session.h"))
     ][1:]
 
 
-def test_a_lease_is_taken_once_and_the_same_process_is_told_of_it_again(agent: Caller) -> None:
+def test_a_lease_is_acquired_once_and_returned_again_to_its_process(agent: Caller) -> None:
     session = agent.session(mode="leased")
     answer = agent.post("/leases", {"session": "s-1", "process": "p-1"})
     assert answer.status_code == 201, answer.text
@@ -50,12 +52,12 @@ def test_a_lease_is_taken_once_and_the_same_process_is_told_of_it_again(agent: C
 
     row = Session.objects.get(key="s-1")
     assert (row.fence, row.start_by_us, row.resumes) == (1, None, 0)
-    assert kinds(session["id"]) == ["lease.acquired"]
+    assert lease_kinds(session["id"]) == ["lease.acquired"]
     assert agent.get(f"/leases/{lease['id']}").json()["epoch"] == 1
     assert lease["handle"] == f"l_{Entry.objects.get(kind='lease.acquired').position}"
 
 
-def test_a_session_of_mode_leased_is_late_until_somebody_takes_it(agent: Caller) -> None:
+def test_a_leased_session_has_a_start_deadline_until_it_is_acquired(agent: Caller) -> None:
     agent.session("awaited", mode="leased")
     agent.session("shot")
     assert Session.objects.get(key="awaited").start_by_us is not None
@@ -64,9 +66,7 @@ def test_a_session_of_mode_leased_is_late_until_somebody_takes_it(agent: Caller)
     assert Session.objects.get(key="awaited").start_by_us is None
 
 
-def test_what_expired_is_taken_over_without_asking_under_a_new_epoch(
-    agent: Caller, call: Call
-) -> None:
+def test_an_expired_lease_is_taken_over_under_a_new_epoch(agent: Caller, call: Call) -> None:
     session = agent.session(mode="leased")
     lease = hold(agent, "s-1", "p-1")
     other = call("another")
@@ -82,7 +82,7 @@ def test_what_expired_is_taken_over_without_asking_under_a_new_epoch(
     )
     row = Session.objects.get(key="s-1")
     assert (row.fence, row.resumes) == (2, 1)
-    assert kinds(session["id"]) == [
+    assert lease_kinds(session["id"]) == [
         "lease.acquired",
         "lease.lost",
         "lease.acquired",
@@ -90,21 +90,21 @@ def test_what_expired_is_taken_over_without_asking_under_a_new_epoch(
     ]
 
 
-def test_a_session_says_who_holds_it_until_when_and_how_often_it_was_taken_over(
+def test_a_session_shows_its_holder_expiry_and_number_of_takeovers(
     agent: Caller, call: Call
 ) -> None:
-    door = f"/sessions/{agent.session(mode='leased')['id']}"
-    never = agent.get(door).json()
+    path = f"/sessions/{agent.session(mode='leased')['id']}"
+    never = agent.get(path).json()
     assert (never["lease"], never["resumes"]) == (None, 0)
     lease = hold(agent, "s-1", "p-1")
-    held = agent.get(door).json()
+    held = agent.get(path).json()
     assert held["lease"] == agent.get(f"/leases/{lease['id']}").json()
     assert (held["lease"]["holder"], held["lease"]["epoch"], held["resumes"]) == ("tester", 1, 0)
     assert held["lease"]["expires_at_us"] == lease["expires_at_us"]
     expire(lease)
-    assert agent.get(door).json()["lease"]["state"] == "expired"
+    assert agent.get(path).json()["lease"]["state"] == "expired"
     hold(call("another"), "s-1", "p-2")
-    taken = agent.get(door).json()
+    taken = agent.get(path).json()
     assert (taken["lease"]["holder"], taken["lease"]["epoch"], taken["resumes"]) == (
         "another",
         2,
@@ -122,7 +122,7 @@ def test_a_live_lease_is_taken_by_force_from_the_same_agent_only(agent: Caller, 
     expire(taken.json())
     assert hold(agent, "s-1", "p-3", takeover=True)["epoch"] == 3
     lost = Entry.objects.filter(kind="lease.lost").order_by("position")
-    assert [(one.lease_epoch, orjson.loads(one.facts)["why"]) for one in lost] == [
+    assert [(entry.lease_epoch, orjson.loads(entry.facts)["why"]) for entry in lost] == [
         (1, "takeover"),
         (2, "expired"),
     ]
@@ -149,7 +149,7 @@ def test_a_lease_is_renewed_and_released_under_its_epoch_alone(agent: Caller) ->
     assert code(agent.post(f"{at}/renew", {"epoch": 1})) == (409, "LEASE_LOST")
     assert Session.objects.get(key="s-1").fence == 2
     assert hold(agent, "s-1", "p-1")["epoch"] == 2
-    assert "lease.lost" not in kinds(session["id"])
+    assert "lease.lost" not in lease_kinds(session["id"])
 
 
 def test_a_repeated_acquisition_is_never_answered_from_the_store(agent: Caller, call: Call) -> None:
@@ -207,9 +207,9 @@ def test_tasks_and_named_resources_are_leased_as_sessions_are(
     )
 
     listed = agent.get("/leases", session=session["id"]).json()["items"]
-    assert [one["id"] for one in listed] == [on_task["id"]]
+    assert [lease["id"] for lease in listed] == [on_task["id"]]
     assert [
-        one["id"] for one in agent.get("/leases", kind="resource", state="live").json()["items"]
+        lease["id"] for lease in agent.get("/leases", kind="resource", state="live").json()["items"]
     ] == [on_branch["id"]]
     assert agent.get("/leases", state="released").json()["items"] == []
     assert code(agent.get("/leases", state="lost")) == (422, "invalid")
@@ -227,7 +227,7 @@ def test_tasks_and_named_resources_are_leased_as_sessions_are(
         {"process": "p\u0000", "session": "s-1"},
     ],
 )
-def test_what_names_no_subject_or_no_such_time_is_refused(
+def test_a_request_without_a_valid_subject_or_ttl_is_refused(
     agent: Caller, body: dict[str, Any]
 ) -> None:
     agent.session()
@@ -235,7 +235,7 @@ def test_what_names_no_subject_or_no_such_time_is_refused(
     assert not Lease.objects.exists()
 
 
-def test_an_ended_session_lets_go_of_its_leases_and_takes_no_new_one(agent: Caller) -> None:
+def test_an_ended_session_releases_its_leases_and_accepts_no_new_one(agent: Caller) -> None:
     session = agent.session(mode="leased")
     lease = hold(agent, "s-1")
     assert agent.post(f"/sessions/{session['id']}/end", {"status": "completed"}).status_code == 200
@@ -246,8 +246,8 @@ def test_an_ended_session_lets_go_of_its_leases_and_takes_no_new_one(agent: Call
     ).json()
     assert (
         heartbeat["results"][0]["status"] == "lost"
-    )  # a heartbeat that arrives after the end raises nobody from the dead
-    assert kinds(session["id"])[-1] == "lease.released"
+    )  # a heartbeat after the end does not renew the lease
+    assert lease_kinds(session["id"])[-1] == "lease.released"
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_triggers_and_constraints_keep_leases_consistent(agent: Caller, change: 
     assert Lease.objects.get().epoch == 2
 
 
-def test_the_longest_lease_is_taken_over_for_as_long(agent: Caller) -> None:
+def test_the_longest_lease_is_taken_over_with_the_same_ttl(agent: Caller) -> None:
     session = agent.session(mode="leased")
     lease = hold(agent, session["id"], ttl_s=3_600)
     expire(lease)

@@ -1,5 +1,4 @@
-"""A worker that wakes after its lease was taken is refused everywhere it asks, and heard in all
-that it reports."""
+"""Fencing: commands of a worker that lost its lease are refused, and its reports are stored."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,18 +23,18 @@ pytestmark = pytest.mark.django_db
 Call = Callable[..., Caller]
 
 
-def fenced() -> list[dict[str, Any]]:
-    """The facts of every entry that says a fenced writer wrote."""
-    told = (
+def load_fencing_facts() -> list[dict[str, Any]]:
+    """Return the facts of all fencing entries."""
+    rows = (
         Entry.objects.filter(kind="integrity.fenced")
         .order_by("position")
         .values_list("facts", flat=True)
     )
-    return [orjson.loads(facts) for facts in told]
+    return [orjson.loads(facts) for facts in rows]
 
 
 class Zombie:
-    """A worker whose lease another took: what it had before, and its epoch."""
+    """A worker whose lease was taken over, with its earlier effects and epoch."""
 
     def __init__(self, agent: Caller, other: Caller) -> None:
         self.agent, self.other = agent, other
@@ -60,7 +59,7 @@ def zombie(agent: Caller, call: Call) -> Zombie:
     return Zombie(agent, call("another"))
 
 
-def test_a_zombie_is_refused_wherever_it_commands(zombie: Zombie) -> None:
+def test_every_command_of_a_zombie_is_refused(zombie: Zombie) -> None:
     agent, session = zombie.agent, zombie.session
     wish = {
         "session": "s-1",
@@ -123,11 +122,13 @@ def test_a_zombie_is_refused_wherever_it_commands(zombie: Zombie) -> None:
     assert heartbeat == {
         "results": [{"lease": zombie.lease["id"], "status": "lost", "expires_at_us": None}]
     }
-    traces = fenced()
+    traces = load_fencing_facts()
     assert len(traces) == len(refused) + 1
-    assert {(one["given"], one["present"], one["kept"]) for one in traces} == {(1, 2, False)}
+    assert {(trace["given"], trace["present"], trace["kept"]) for trace in traces} == {
+        (1, 2, False)
+    }
 
-    # The same commands from whoever holds the lease are done.
+    # The same commands from the holder of the lease succeed.
     other = zombie.other
     assert other.post("/effects", wish | {"lease_epoch": 2}).status_code == 201
     assert (
@@ -138,7 +139,7 @@ def test_a_zombie_is_refused_wherever_it_commands(zombie: Zombie) -> None:
     )
     assert other.post(f"{effects[0]}/supersede", {"lease_epoch": 2}).status_code == 200
     assert other.post("/artifacts", log | {"lease_epoch": 2}).status_code == 201
-    assert len(fenced()) == len(traces)
+    assert len(load_fencing_facts()) == len(traces)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,7 @@ def test_a_zombie_is_refused_wherever_it_commands(zombie: Zombie) -> None:
         ("fail", {"reason": "rejected"}, "failed"),
     ],
 )
-def test_what_a_zombie_answers_is_kept_and_marked(
+def test_an_answer_of_a_zombie_is_stored_and_marked(
     zombie: Zombie, verb: str, body: dict[str, Any], state: str
 ) -> None:
     at = f"/effects/{zombie.begun['id']}/{verb}"
@@ -157,11 +158,12 @@ def test_what_a_zombie_answers_is_kept_and_marked(
     assert Effect.objects.get(id=zombie.begun["id"]).state == state
     kind = "effect.acknowledged" if verb == "acknowledge" else "effect.failed"
     assert Entry.objects.get(kind=kind, lane="evidence").lease_epoch == 1
-    assert [(one["given"], one["present"], one["kept"], one["kind"]) for one in fenced()] == [
-        (1, 2, True, kind)
-    ]
-    told = Entry.objects.get(kind="integrity.fenced")
-    assert (str(told.effect), told.attempt, told.lease_epoch) == (zombie.begun["id"], 1, 1)
+    assert [
+        (trace["given"], trace["present"], trace["kept"], trace["kind"])
+        for trace in load_fencing_facts()
+    ] == [(1, 2, True, kind)]
+    entry = Entry.objects.get(kind="integrity.fenced")
+    assert (str(entry.effect), entry.attempt, entry.lease_epoch) == (zombie.begun["id"], 1, 1)
 
 
 def test_the_holders_own_answer_needs_no_mark(agent: Caller) -> None:
@@ -174,10 +176,10 @@ def test_the_holders_own_answer_needs_no_mark(agent: Caller) -> None:
         f"/effects/{effect['id']}/acknowledge", {"attempt": 1, "outcome": "ok", "lease_epoch": 1}
     )
     assert done.status_code == 200
-    assert fenced() == []
+    assert load_fencing_facts() == []
 
 
-def test_what_a_zombie_reports_in_a_batch_is_kept_and_marked(zombie: Zombie) -> None:
+def test_reports_of_a_zombie_in_a_batch_are_stored_and_marked(zombie: Zombie) -> None:
     fact = {
         "session": "s-1",
         "kind": "effect.acknowledged",
@@ -205,18 +207,20 @@ def test_what_a_zombie_reports_in_a_batch_is_kept_and_marked(zombie: Zombie) -> 
         },
         {"id": "f-4", "session": "s-1", "kind": "item.done", "task": "t", "item": "j"},
     ]
-    for again in (False, True):  # delivered twice, told once
+    for again in (False, True):  # delivered twice, recorded once
         results = zombie.agent.report(batch).json()["results"]
-        assert [one.get("note") for one in results] == [
+        assert [result.get("note") for result in results] == [
             None,
             *[None if again else "lease_lost"] * 3,
         ]
-        assert [(one["given"], one["kept"], one["kind"]) for one in fenced()] == [
+        assert [
+            (trace["given"], trace["kept"], trace["kind"]) for trace in load_fencing_facts()
+        ] == [
             (1, True, "effect.acknowledged"),
             (1, True, "task.changed"),
         ]
     assert Effect.objects.get(id=zombie.begun["id"]).state == "acknowledged"
-    # What its own attempt did counts; for the session it speaks no more, whatever epoch it names.
+    # A report of its own attempt counts; its reports for the session are claims, under any epoch.
     task = Task.objects.get(key="t")
     assert (task.title, task.items.count()) == ("", 0)
     assert list(
@@ -224,9 +228,9 @@ def test_what_a_zombie_reports_in_a_batch_is_kept_and_marked(zombie: Zombie) -> 
     ) == [*("task.changed", "item.done", "item.done")]
 
 
-def test_in_a_session_of_mode_leased_plan_and_dispatch_name_their_epoch(agent: Caller) -> None:
+def test_in_a_leased_session_plan_and_dispatch_need_an_epoch(agent: Caller) -> None:
     agent.session(mode="leased")
-    before = agent.plan("before")  # nobody holds it yet
+    before = agent.plan("before")  # no lease yet
     hold(agent, "s-1")
     wish = {"session": "s-1", "effect_key": "e", "tool": "t"}
     missing = agent.post("/effects", wish)
@@ -241,7 +245,7 @@ def test_in_a_session_of_mode_leased_plan_and_dispatch_name_their_epoch(agent: C
     assert code(agent.post("/effects", wish | {"lease_epoch": 2})) == (
         409,
         "LEASE_LOST",
-    )  # never given to anybody
+    )  # no worker ever had this epoch
     assert (
         agent.post(
             f"/effects/{before['id']}/acknowledge", {"attempt": 1, "outcome": "ok"}
@@ -250,7 +254,7 @@ def test_in_a_session_of_mode_leased_plan_and_dispatch_name_their_epoch(agent: C
     )
 
 
-def test_elsewhere_an_epoch_is_compared_only_where_it_is_sent(agent: Caller) -> None:
+def test_in_other_sessions_an_epoch_is_checked_only_if_sent(agent: Caller) -> None:
     agent.session("shot")
     agent.plan(session="shot", lease_epoch=7)  # nothing was ever leased
     hold(agent, "shot")
@@ -259,7 +263,7 @@ def test_elsewhere_an_epoch_is_compared_only_where_it_is_sent(agent: Caller) -> 
     assert code(agent.post("/effects", stale)) == (409, "LEASE_LOST")
 
 
-def test_whoever_released_a_lease_plans_nothing_more_and_may_still_answer(agent: Caller) -> None:
+def test_after_a_release_a_worker_may_answer_but_not_plan(agent: Caller) -> None:
     agent.session(mode="leased")
     lease = hold(agent, "s-1")
     effect = agent.plan(lease_epoch=1)
@@ -270,10 +274,10 @@ def test_whoever_released_a_lease_plans_nothing_more_and_may_still_answer(agent:
     assert code(agent.post("/effects", wish)) == (409, "LEASE_LOST")
     answer = {"attempt": 1, "outcome": "ok", "lease_epoch": 1}
     assert agent.post(f"/effects/{effect['id']}/acknowledge", answer).status_code == 200
-    assert [one["kept"] for one in fenced()] == [False]
+    assert [trace["kept"] for trace in load_fencing_facts()] == [False]
 
 
-def test_a_task_with_a_lease_of_its_own_is_fenced_by_that(agent: Caller, call: Call) -> None:
+def test_a_task_with_its_own_lease_is_fenced_by_that_lease(agent: Caller, call: Call) -> None:
     session = agent.session(mode="leased")["id"]
     task = agent.post(f"/sessions/{session}/tasks", {"key": "t"}).json()["id"]
     first = agent.post("/leases", {"task": task, "process": "p-1"}).json()
@@ -286,7 +290,7 @@ def test_a_task_with_a_lease_of_its_own_is_fenced_by_that(agent: Caller, call: C
     assert code(agent.post("/effects", wish | {"lease_epoch": 2})) == (
         409,
         "LEASE_LOST",
-    )  # another agent's
+    )  # the epoch of another agent
     planned = another.post("/effects", wish | {"lease_epoch": 2})
     assert planned.status_code == 201, planned.text
     start = {"process": "p", "intent_digest": planned.json()["intent_digest"]}
@@ -297,16 +301,16 @@ def test_a_task_with_a_lease_of_its_own_is_fenced_by_that(agent: Caller, call: C
     assert code(agent.post(f"{at}/acknowledge", late)) == (
         409,
         "LEASE_LOST",
-    )  # nor is the attempt its own
+    )  # the attempt is not its own
     assert another.post(f"{at}/acknowledge", late).status_code == 202
 
 
-def test_work_moves_one_clock_and_heartbeats_the_other(agent: Caller) -> None:
+def test_commands_move_the_progress_clock_and_heartbeats_do_not(agent: Caller) -> None:
     session = agent.session(mode="leased")["id"]
     lease = hold(agent, "s-1", ttl_s=3600)
 
     def moves(answer: Any) -> bool:
-        """Whether progress was seen a minute later; what a command does, heartbeats never do."""
+        """Return whether the request moved the progress clock."""
         assert answer().status_code in (200, 201, 202), answer
         row = Lease.objects.get(id=lease["id"])
         moved = row.progress_at_us > before.progress_at_us
@@ -321,7 +325,7 @@ def test_work_moves_one_clock_and_heartbeats_the_other(agent: Caller) -> None:
     heartbeat = {"heartbeats": [{"lease": lease["id"], "epoch": 1}]}
     checkpoint = {"summary": "x", "lease_epoch": 1}
     steps: list[tuple[str, Callable[[], Any], bool]] = [
-        ("beat", lambda: agent.client.post("/heartbeats", json=heartbeat), False),
+        ("heartbeat", lambda: agent.client.post("/heartbeats", json=heartbeat), False),
         ("renewal", lambda: agent.post(f"/leases/{lease['id']}/renew", {"epoch": 1}), False),
         ("reading", lambda: agent.get(f"/effects/{effect['id']}"), False),
         ("plan", lambda: agent.post("/effects", wish), True),
@@ -360,14 +364,14 @@ def test_work_moves_one_clock_and_heartbeats_the_other(agent: Caller) -> None:
     ]
 
 
-def test_a_zombies_probe_is_kept_and_marked_and_its_messages_are_refused(
+def test_a_zombies_probe_is_stored_and_its_messages_are_refused(
     zombie: Zombie,
 ) -> None:
     agent, session = zombie.agent, zombie.session
-    look = {"attempt": 1, "result": "miss", "lease_epoch": 1}
-    assert agent.post(f"/effects/{zombie.begun['id']}/probe", look).status_code == 200
+    probe_body = {"attempt": 1, "result": "miss", "lease_epoch": 1}
+    assert agent.post(f"/effects/{zombie.begun['id']}/probe", probe_body).status_code == 200
     assert Entry.objects.filter(kind="effect.probed").count() == 1
-    assert [(one["given"], one["kept"], one["kind"]) for one in fenced()] == [
+    assert [(trace["given"], trace["kept"], trace["kind"]) for trace in load_fencing_facts()] == [
         (1, True, "effect.probed")
     ]
     message = {"to": "another", "body": "x", "session": session, "lease_epoch": 1}
@@ -381,7 +385,7 @@ def test_a_zombies_probe_is_kept_and_marked_and_its_messages_are_refused(
     assert zombie.other.post("/capacity", report | {"lease_epoch": 2}).status_code == 200
 
 
-def test_a_zombie_withdraws_no_request_and_takes_no_message_from_whoever_came_after_it(
+def test_a_zombie_cancels_no_gate_and_reads_no_message_of_its_successor(
     desk: Desk, call: Call
 ) -> None:
     worker = desk.agent
@@ -393,60 +397,59 @@ def test_a_zombie_withdraws_no_request_and_takes_no_message_from_whoever_came_af
     about_nothing = worker.post("/messages", {"to": "deploy-7", "body": "look"}).json()
     expire(lease)
     taken = worker.post("/leases", {"session": session["id"], "process": "w-2"}).json()
-    doors = f"/gates/{gate.id}/cancel", f"/messages/{sent['id']}/read"
-    for door in doors:
-        refused = worker.post(door, {"lease_epoch": 1})
+    endpoints = f"/gates/{gate.id}/cancel", f"/messages/{sent['id']}/read"
+    for endpoint in endpoints:
+        refused = worker.post(endpoint, {"lease_epoch": 1})
         assert code(refused) == (409, "LEASE_LOST")
         assert refused.json()["lease"]["epoch"] == taken["epoch"] == 2
-    assert [(one["kind"], one["kept"]) for one in fenced()] == [
+    assert [(trace["kind"], trace["kept"]) for trace in load_fencing_facts()] == [
         ("gate.cancelled", False),
         ("message.read", False),
     ]
     assert Gate.objects.get().status == "pending"
-    assert [one["id"] for one in worker.get("/messages").json()["items"]] == [
+    assert [message["id"] for message in worker.get("/messages").json()["items"]] == [
         sent["id"],
         about_nothing["id"],
     ]
-    assert code(worker.post(doors[0], {"lease_epoch": -1})) == (422, "invalid")
+    assert code(worker.post(endpoints[0], {"lease_epoch": -1})) == (422, "invalid")
     assert (
         worker.post(f"/messages/{about_nothing['id']}/read", {"lease_epoch": 1}).status_code == 200
-    )  # of no session
-    for door in doors:
+    )  # a message without a session
+    for endpoint in endpoints:
         key = new_key()
-        told = worker.post(door, {"lease_epoch": 2}, key=key)
-        assert told.status_code == 200, told.text
-        again = worker.post(door, {"lease_epoch": 2}, key=key)
-        assert (again.json(), again.headers["Idempotent-Replay"]) == (told.json(), "true")
+        answer = worker.post(endpoint, {"lease_epoch": 2}, key=key)
+        assert answer.status_code == 200, answer.text
+        again = worker.post(endpoint, {"lease_epoch": 2}, key=key)
+        assert (again.json(), again.headers["Idempotent-Replay"]) == (answer.json(), "true")
     assert Gate.objects.get().status == "cancelled"
-    assert worker.post(doors[1]).status_code == 200  # without an epoch nothing is compared
-    assert code(call("stranger-2").post(doors[0], {"lease_epoch": 2})) == (403, "OTHER_AGENT")
+    assert worker.post(endpoints[1]).status_code == 200  # without an epoch nothing is compared
+    assert code(call("stranger-2").post(endpoints[0], {"lease_epoch": 2})) == (403, "OTHER_AGENT")
 
 
-def test_requests_of_a_dead_worker_are_dead_as_long_after_the_first_who_came_next(
+def test_the_in_flight_window_counts_from_the_first_takeover(
     agent: Caller,
 ) -> None:
-    """Workers that live shorter than a request settle what the first of them left: none of them
-    moves its end."""
+    """Later takeovers do not move the end of the in-flight window."""
     declare(Project.objects.get(name="default"))
     session = agent.session(mode="leased")
     lease = hold(agent, session["id"])
     effect = agent.plan(session=session["id"], tool="git.push.slow", lease_epoch=1)
     start = {"process": "p-1", "intent_digest": effect["intent_digest"], "lease_epoch": 1}
     assert agent.post(f"/effects/{effect['id']}/dispatch", start).status_code == 200
-    age(effect, 3_600)  # far behind what follows: the acquisitions count, and not the dispatch
+    age(effect, 3_600)  # long ago: the window counts from the takeover, not from the dispatch
     ends = []
     for number in range(2, 6):
         expire(lease)
         assert hold(agent, session["id"], f"p-{number}")["epoch"] == number
         probe(agent, effect, "miss", lease_epoch=number)
-        told = verdict(agent, effect, f"p-{number}")
-        assert (told["row"], told["reason"]) == ("20", "IN_FLIGHT_WAIT")
-        ends.append(told["until_us"])
+        body = verdict(agent, effect, f"p-{number}")
+        assert (body["row"], body["reason"]) == ("20", "IN_FLIGHT_WAIT")
+        ends.append(body["until_us"])
     first = Entry.objects.get(kind="lease.acquired", lease_epoch=2)
     assert ends == [first.received_us + 600_000_000] * 4
 
 
-def test_who_came_next_is_read_by_an_index_and_in_one_query_for_all_effects(
+def test_next_acquisitions_of_all_effects_are_read_by_index_in_one_query(
     agent: Caller, django_assert_num_queries: Any
 ) -> None:
     declare(Project.objects.get(name="default"))
@@ -467,8 +470,8 @@ def test_who_came_next_is_read_by_an_index_and_in_one_query_for_all_effects(
     attempts = verdict_inputs.load_newest_attempts(rows)
     leases = verdict_inputs.load_leases(rows)
     with django_assert_num_queries(1) as ran:
-        found = verdict_inputs.load_next_acquisitions(attempts, leases)
-    assert sorted(epoch for _, epoch in found) == [2, 3, 4, 5]
+        acquisitions = verdict_inputs.load_next_acquisitions(attempts, leases)
+    assert sorted(epoch for _, epoch in acquisitions) == [2, 3, 4, 5]
     assert "entry_of_acquisition" in plan_of(ran.captured_queries[0]["sql"])
     held = Lease.objects.get()
     held.epoch = 1
@@ -482,7 +485,7 @@ def test_who_came_next_is_read_by_an_index_and_in_one_query_for_all_effects(
 
 
 def plan_of(text: str) -> str:
-    """How the database reads what `text` asks for."""
+    """Return the query plan of `text`."""
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute("SET LOCAL enable_seqscan = off")

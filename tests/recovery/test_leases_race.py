@@ -1,5 +1,4 @@
-"""Takeovers in the very moment of a write: what was done was done before, and whoever took over can
-see it."""
+"""Takeovers concurrent with a write: the new holder sees every write that was allowed."""
 
 import threading
 from collections.abc import Callable
@@ -21,13 +20,13 @@ def token(live_server_process: Server) -> str:
     return live_server_process.token("racers")
 
 
-def both(
+def run_both(
     server: Server,
     token: str,
     write: Callable[[Caller], httpx.Response],
     take: Callable[[Caller], Any],
 ) -> tuple[httpx.Response, Any]:
-    """Let the holder write and the next worker take over in the same moment."""
+    """Let the holder write while the next worker takes over."""
     gate = threading.Barrier(2)
 
     def run(work: Callable[[Caller], Any]) -> Any:
@@ -41,7 +40,7 @@ def both(
         return written.result(), taken.result()
 
 
-def test_whoever_took_over_sees_every_dispatch_that_was_allowed(
+def test_the_new_holder_sees_every_dispatch_that_was_allowed(
     live_server_process: Server, token: str
 ) -> None:
     agent, seen = Caller(token, address=live_server_process.url), []
@@ -66,7 +65,7 @@ def test_whoever_took_over_sees_every_dispatch_that_was_allowed(
             )
             return caller.get(f"/effects/{effect['id']}").json()["state"]
 
-        answer, state = both(live_server_process, token, dispatch, take)
+        answer, state = run_both(live_server_process, token, dispatch, take)
         if answer.status_code == 200:
             assert state == "dispatched"
         else:
@@ -77,7 +76,7 @@ def test_whoever_took_over_sees_every_dispatch_that_was_allowed(
     assert set(seen) <= {200, 409}
 
 
-def test_whoever_took_over_a_task_sees_every_plan_that_was_allowed(
+def test_the_new_holder_of_a_task_sees_every_plan_that_was_allowed(
     live_server_process: Server, token: str
 ) -> None:
     agent = Caller(token, address=live_server_process.url)
@@ -100,5 +99,5 @@ def test_whoever_took_over_a_task_sees_every_plan_that_was_allowed(
             )
             return len(caller.get("/effects", session=key).json()["items"])
 
-        answer, planned = both(live_server_process, token, plan, take)
+        answer, planned = run_both(live_server_process, token, plan, take)
         assert (answer.status_code, planned) in ((201, 1), (409, 0)), answer.text

@@ -1,5 +1,4 @@
-"""Changing a session that is open; where a branch came from, where it means to go, and where it
-went."""
+"""Changes of an open session; the origin, the merge target and the merge of a branch."""
 
 from typing import Any
 from uuid import uuid4
@@ -11,26 +10,30 @@ from sessions.models import Session
 from tests.api.api_client import Caller, code
 
 
-def read(agent: Caller, session: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = agent.get(f"/sessions/{session['id']}").json()
-    return found
+def get_session(agent: Caller, session: dict[str, Any]) -> dict[str, Any]:
+    body: dict[str, Any] = agent.get(f"/sessions/{session['id']}").json()
+    return body
 
 
-def test_what_is_not_sent_stays(agent: Caller) -> None:
+def test_fields_that_are_not_sent_keep_their_values(agent: Caller) -> None:
     session = agent.session(title="Fix it")
     path = f"/sessions/{session['id']}/change"
-    told = agent.post(path, {"cursor": "batch-2", "status": "waiting", "waiting_on": "CI"})
-    assert (told.status_code, told.json()["status"]) == (200, "waiting")
-    found = read(agent, session)
-    assert (found["title"], found["cursor"], found["waiting_on"]) == ("Fix it", "batch-2", "CI")
+    answer = agent.post(path, {"cursor": "batch-2", "status": "waiting", "waiting_on": "CI"})
+    assert (answer.status_code, answer.json()["status"]) == (200, "waiting")
+    current = get_session(agent, session)
+    assert (current["title"], current["cursor"], current["waiting_on"]) == (
+        "Fix it",
+        "batch-2",
+        "CI",
+    )
     agent.post(path, {"title": "Fix it well", "status": "running"})
-    found = read(agent, session)
-    assert (found["title"], found["cursor"], found["status"]) == (
+    current = get_session(agent, session)
+    assert (current["title"], current["cursor"], current["status"]) == (
         "Fix it well",
         "batch-2",
         "running",
     )
-    assert found["waiting_on"] == ""
+    assert current["waiting_on"] == ""
     assert [
         entry.facts for entry in Entry.objects.filter(kind="session.changed").order_by("position")
     ] == [
@@ -43,7 +46,7 @@ def test_what_is_not_sent_stays(agent: Caller) -> None:
     assert code(agent.post(f"/sessions/{uuid4()}/change", {})) == (404, "not_found")
 
 
-def test_a_changed_title_is_no_other_description(agent: Caller) -> None:
+def test_a_changed_title_does_not_make_a_session_differ(agent: Caller) -> None:
     session = agent.session(title="Fix it")
     agent.post(f"/sessions/{session['id']}/change", {"title": "Fix it well"})
     assert agent.post("/sessions", {"key": "s-1", "title": "Fix it"}).status_code == 200
@@ -51,17 +54,17 @@ def test_a_changed_title_is_no_other_description(agent: Caller) -> None:
         409,
         "SESSION_DIFFERS",
     )
-    assert read(agent, session)["title"] == "Fix it well"
+    assert get_session(agent, session)["title"] == "Fix it well"
 
 
-def test_what_has_ended_is_not_taken_up_again(agent: Caller) -> None:
+def test_an_ended_session_cannot_be_changed(agent: Caller) -> None:
     session = agent.session()
     agent.post(f"/sessions/{session['id']}/change", {"status": "waiting", "waiting_on": "CI"})
     agent.post(f"/sessions/{session['id']}/end", {"status": "completed"})
     refused = agent.post(f"/sessions/{session['id']}/change", {"status": "running"})
     assert code(refused) == (409, "SESSION_ENDED")
     assert refused.json()["session"]["status"] == "completed"
-    assert read(agent, session)["waiting_on"] == ""
+    assert get_session(agent, session)["waiting_on"] == ""
 
 
 def test_a_branch_names_the_session_it_comes_from(agent: Caller, stranger: Caller) -> None:
@@ -69,7 +72,7 @@ def test_a_branch_names_the_session_it_comes_from(agent: Caller, stranger: Calle
     stranger.session("theirs")
     for reference in ("stem", stem["id"]):
         branch = agent.session(f"branch of {reference}", branched_from=reference)
-        assert read(agent, branch)["branched_from"] == stem["id"]
+        assert get_session(agent, branch)["branched_from"] == stem["id"]
     for unknown in ("absent", "theirs", str(uuid4())):
         refused = agent.post("/sessions", {"key": "b", "branched_from": unknown})
         assert code(refused) == (422, "branched_from_unknown")
@@ -81,20 +84,20 @@ def test_a_branch_names_the_session_it_comes_from(agent: Caller, stranger: Calle
         409,
         "SESSION_DIFFERS",
     )
-    assert read(agent, stem)["branched_from"] is None
+    assert get_session(agent, stem)["branched_from"] is None
 
 
-def test_a_branch_says_where_it_means_to_go_and_where_it_went(agent: Caller) -> None:
+def test_a_branch_shows_its_merge_target_and_its_merge(agent: Caller) -> None:
     stem, other = agent.session("stem"), agent.session("other")
     branch = agent.session("branch", branched_from="stem")
     meant = {"merge_into": "stem", "merge_intent": "when the tests pass"}
     assert agent.post(f"/sessions/{branch['id']}/change", meant).status_code == 200
-    found = read(agent, branch)
-    assert (found["merge_into"], found["merge_intent"]) == (stem["id"], "when the tests pass")
-    assert found["merged_into"] is None
+    current = get_session(agent, branch)
+    assert (current["merge_into"], current["merge_intent"]) == (stem["id"], "when the tests pass")
+    assert current["merged_into"] is None
     merged = agent.post(f"/sessions/{branch['id']}/merged", {"into": "stem"}, key="k")
     assert (merged.status_code, merged.json()["merged_into"]) == (200, stem["id"])
-    assert read(agent, branch)["merged_into"] == stem["id"]
+    assert get_session(agent, branch)["merged_into"] == stem["id"]
     for key in ("k", None):
         assert (
             agent.post(f"/sessions/{branch['id']}/merged", {"into": "stem"}, key=key).status_code
@@ -117,8 +120,8 @@ def test_a_branch_says_where_it_means_to_go_and_where_it_went(agent: Caller) -> 
     assert Session.objects.get(key="other").merged_into_id is None
 
 
-def test_branches_may_be_reported_before_what_they_come_from(agent: Caller) -> None:
-    told = [
+def test_branches_may_be_reported_before_their_origin(agent: Caller) -> None:
+    reports = [
         {"id": "f-1", "kind": "session.branched", "session": "branch", "branched_from": "stem"},
         {"id": "f-2", "kind": "session.merged", "session": "branch", "into": "stem"},
         {
@@ -136,7 +139,7 @@ def test_branches_may_be_reported_before_what_they_come_from(agent: Caller) -> N
             "branched_from": "stem",
         },
     ]
-    assert agent.report(told).json()["accepted"] == 4
+    assert agent.report(reports).json()["accepted"] == 4
     stem, branch = Session.objects.get(key="stem"), Session.objects.get(key="branch")
     assert (branch.branched_from_id, branch.merged_into_id, branch.merge_into_id) == (
         stem.id,
@@ -147,9 +150,9 @@ def test_branches_may_be_reported_before_what_they_come_from(agent: Caller) -> N
 
 
 @pytest.mark.parametrize("version", ['"1"', "1", "*", None])
-def test_a_change_of_the_version_that_was_seen_is_made(agent: Caller, version: str | None) -> None:
+def test_a_change_of_the_current_version_succeeds(agent: Caller, version: str | None) -> None:
     session = agent.session()
     seen = session["version"]
     headers = {} if version is None else {"If-Match": version.replace("1", str(seen))}
-    told = agent.post(f"/sessions/{session['id']}/change", {"cursor": "x"}, headers=headers)
-    assert (told.status_code, told.json()["version"]) == (200, seen + 1)
+    answer = agent.post(f"/sessions/{session['id']}/change", {"cursor": "x"}, headers=headers)
+    assert (answer.status_code, answer.json()["version"]) == (200, seen + 1)

@@ -1,5 +1,4 @@
-"""A session whose worker is gone is nowhere said to run, and nothing of it is said to settle by
-itself."""
+"""No page shows a session without a worker as running, or its effects as settling by themselves."""
 
 import re
 from typing import Any
@@ -45,7 +44,7 @@ def lease(expires: int, **more: Any) -> LeaseInput:
         ("running", "reported", None, None, False, "end not reported"),
     ],
 )
-def test_the_word(
+def test_the_shown_liveness_follows_status_mode_and_lease(
     status: str, mode: str, start_by: int | None, held: Any, helped: bool, expected: str
 ) -> None:
     assert liveness.shown_liveness(status, mode, start_by, held, helped, NOW) == expected
@@ -64,11 +63,11 @@ def text(client: Client, url: str) -> str:
 
 
 def states(html: str) -> list[str]:
-    """The words of all states on a page."""
+    """Return the labels of all states on a page."""
     return re.findall(r'<span class="state [\w-]+"><svg.*?</svg>(.*?)</span>', html)
 
 
-def test_every_page_says_that_the_worker_is_gone_while_a_request_waits(
+def test_every_page_shows_a_dead_worker_while_a_gate_is_pending(
     house: House, agent: Caller
 ) -> None:
     Desk(house, agent).rules(RULES)
@@ -104,12 +103,12 @@ def test_every_page_says_that_the_worker_is_gone_while_a_request_waits(
     expire(other)
     for url in pages:
         html = text(client, url)
-        # Facets of a search count what is stored.
-        found = states(
+        # Facets of a search count stored states.
+        shown_states = states(
             html.rpartition("<tbody")[2].partition("</tbody>")[0] if "/search/" in url else html
         )
-        assert "worker gone" in found, url
-        assert "running" not in found, url
+        assert "worker gone" in shown_states, url
+        assert "running" not in shown_states, url
     members = text(client, opened["Location"])
     assert "worker gone" in states(members)
     resume = text(client, reverse("session_resume", kwargs=of))

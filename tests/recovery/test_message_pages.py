@@ -1,5 +1,4 @@
-"""People and messages: operators write to an agent from a session's page, all of the project see
-what was said."""
+"""Message pages: operators write to an agent, and all members of the project read the messages."""
 
 import re
 from collections.abc import Iterator
@@ -47,9 +46,11 @@ def other(house: House) -> Iterator[Caller]:
 
 def urls() -> dict[str, str]:
     session, agent = Session.objects.get().id, Agent.objects.get(name="deploy-7").id
-    of = {"session": [session], "agent": [agent]}
+    arguments = {"session": [session], "agent": [agent]}
     return {
-        name: reverse(name, args=of.get(next((one for one in of if one in name), ""), []))
+        name: reverse(
+            name, args=arguments.get(next((key for key in arguments if key in name), ""), [])
+        )
         for name in NAMES
     }
 
@@ -63,14 +64,14 @@ def form_of(page: str) -> dict[str, str]:
     return {"key": key[1], "in_project": project[1]}
 
 
-def test_an_operator_redirects_an_agent_which_finds_it_in_its_box(
-    house: House, worker: Caller
-) -> None:
+def test_an_operator_sends_a_message_to_the_box_of_an_agent(house: House, worker: Caller) -> None:
     client, url = house.client("operator"), urls()
     hidden = form_of(client.get(url["session_messages"]).content.decode())
     words = {"subject": "Stop that", "body": "Work on the tests instead.", **hidden}
     assert client.post(url["send_to_session"], words).status_code == 302
-    assert client.post(url["send_to_session"], words).status_code == 302  # sent twice is one
+    assert (
+        client.post(url["send_to_session"], words).status_code == 302
+    )  # submitted twice, sent once
     (item,) = worker.get("/messages").json()["items"]
     assert item["from"] == {"kind": "person"}
     assert (item["subject"], item["body"]) == ("Stop that", "Work on the tests instead.")
@@ -105,7 +106,7 @@ def test_pages_open_from_their_role_upwards_and_reading_changes_nothing(
         assert Client().get(url).status_code in (302, 405)
 
 
-def test_nothing_crosses_to_another_project(house: House, worker: Caller) -> None:
+def test_message_pages_of_another_project_are_not_found(house: House, worker: Caller) -> None:
     client = house.client("neighbour")
     for name, url in urls().items():
         answer = (
@@ -117,13 +118,13 @@ def test_nothing_crosses_to_another_project(house: House, worker: Caller) -> Non
     assert not Message.objects.exists()
 
 
-def test_no_post_without_its_csrf_proof(house: House, worker: Caller) -> None:
+def test_a_post_without_a_csrf_token_is_refused(house: House, worker: Caller) -> None:
     client = house.client("operator", csrf=True)
     assert client.post(urls()["send_to_session"], {"body": "x", "key": "k"}).status_code == 403
     assert not Message.objects.exists()
 
 
-def test_what_agents_say_is_shown_as_theirs_and_inert(
+def test_messages_of_agents_are_escaped_and_show_their_sender(
     house: House, worker: Caller, other: Caller
 ) -> None:
     evil = "<script>alert(1)</script> \u202eapproved"
@@ -138,7 +139,7 @@ def test_what_agents_say_is_shown_as_theirs_and_inert(
     assert "by 0 agents" in page
 
 
-def test_a_text_that_is_too_long_is_refused_and_kept_in_the_form(
+def test_a_text_that_is_too_long_is_refused_and_stays_in_the_form(
     house: House, worker: Caller
 ) -> None:
     client = house.client("operator")
@@ -150,7 +151,7 @@ def test_a_text_that_is_too_long_is_refused_and_kept_in_the_form(
     assert not Message.objects.exists()
 
 
-def test_the_page_tells_of_the_agents_capacity(house: House, worker: Caller) -> None:
+def test_the_page_shows_the_agents_capacity(house: House, worker: Caller) -> None:
     worker.post(
         "/capacity",
         {"session": "s-1", "context_left_tokens": 1_000, "context_total_tokens": 200_000},
@@ -160,7 +161,7 @@ def test_the_page_tells_of_the_agents_capacity(house: House, worker: Caller) -> 
     assert "plans are throttled, because little context is left" in page
 
 
-def test_the_pages_of_a_long_box_go_on(house: House, worker: Caller) -> None:
+def test_a_long_box_has_older_pages(house: House, worker: Caller) -> None:
     for number in range(52):
         worker.post("/messages", {"to": "deploy-7", "body": f"number {number}"})
     client, url = house.client("viewer"), urls()["agent_messages"]
@@ -173,7 +174,7 @@ def test_the_pages_of_a_long_box_go_on(house: House, worker: Caller) -> None:
     assert client.get(f"{url}?before=x").status_code == 200
 
 
-def test_the_links_lead_there(house: House, worker: Caller) -> None:
+def test_other_pages_link_to_the_messages(house: House, worker: Caller) -> None:
     agent: UUID = Agent.objects.get(name="deploy-7").id
     page = house.client("administrator").get(reverse("agent", args=[agent])).content.decode()
     assert reverse("agent_messages", args=[agent]) in page
@@ -185,7 +186,7 @@ def test_the_links_lead_there(house: House, worker: Caller) -> None:
     assert urls()["session_messages"] in page
 
 
-def test_a_handle_leads_to_the_message_wherever_it_is_shown(house: House, worker: Caller) -> None:
+def test_a_handle_leads_to_the_message_on_its_page(house: House, worker: Caller) -> None:
     for body in ({"to": "deploy-7", "session": "s-1"}, {"to": "deploy-7"}, {"to": "shared"}):
         sent = worker.post("/messages", {**body, "body": f"to {body}"}).json()["handle"]
         client = house.client("viewer")

@@ -1,5 +1,4 @@
-"""Messages between agents: whose box, in which order, unread until marked, sent once whatever is
-repeated."""
+"""Messages between agents: recipient, order, read marks, and one message per key."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,8 +27,8 @@ def other(call: Callable[..., Caller]) -> Caller:
 def send(agent: Caller, to: str, body: str = "hello", **fields: Any) -> dict[str, Any]:
     answer = agent.post("/messages", {"to": to, "body": body, **fields})
     assert answer.status_code == 201, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    message: dict[str, Any] = answer.json()
+    return message
 
 
 def bodies(agent: Caller, **query: Any) -> list[str]:
@@ -38,7 +37,7 @@ def bodies(agent: Caller, **query: Any) -> list[str]:
     return [item["body"] for item in answer.json()["items"]]
 
 
-def test_a_message_lies_in_the_box_of_whom_it_was_sent_to(agent: Caller, other: Caller) -> None:
+def test_a_message_is_in_the_box_of_its_recipient(agent: Caller, other: Caller) -> None:
     sent = send(agent, "other", "look at the build", subject="Build")
     (item,) = other.get("/messages").json()["items"]
     assert item["id"] == sent["id"]
@@ -91,9 +90,7 @@ def test_a_message_stays_unread_until_it_is_marked_and_marking_is_idempotent(
     agent: Caller, other: Caller
 ) -> None:
     sent = send(agent, "other")
-    assert (
-        bodies(other) == bodies(other) == ["hello"]
-    )  # a reader that died after the first look finds it again
+    assert bodies(other) == bodies(other) == ["hello"]  # a reader that crashed reads it again
     path, key = f"/messages/{sent['id']}/read", new_key()
     marked = other.post(path, key=key)
     assert marked.status_code == 200
@@ -120,15 +117,15 @@ def test_an_agent_sees_and_marks_only_its_own_box_and_the_shared_one(
     third = call("third")
     sent = send(agent, "other")
     send(stranger, "shared", "elsewhere")
-    for nosy in (agent, third, stranger):
-        assert code(nosy.get(f"/messages/{sent['id']}")) == (404, "not_found")
-        assert code(nosy.post(f"/messages/{sent['id']}/read")) == (404, "not_found")
+    for reader in (agent, third, stranger):
+        assert code(reader.get(f"/messages/{sent['id']}")) == (404, "not_found")
+        assert code(reader.post(f"/messages/{sent['id']}/read")) == (404, "not_found")
     assert bodies(third) == []
     assert other.get(f"/messages/{sent['id']}").json()["body"] == "hello"
     assert Message.objects.filter(read_at_us__isnull=False).count() == 0
 
 
-def test_what_cannot_be_sent_is_refused_and_leaves_nothing(
+def test_an_invalid_message_is_refused_and_not_recorded(
     agent: Caller, other: Caller, stranger: Caller
 ) -> None:
     theirs = send(stranger, "tester")
@@ -144,29 +141,31 @@ def test_what_cannot_be_sent_is_refused_and_leaves_nothing(
     assert code(agent.post("/messages", {"to": "other", "body": "x" * 16_385}))[1] == "invalid"
     assert Entry.objects.count() == before
     assert send(agent, "other", "x" * 16_384)["box"] == "mine"
-    mine = send(agent, "other", "first")
+    sent = send(agent, "other", "first")
     assert (
         other.post(
-            "/messages", {"to": "tester", "body": "re", "in_reply_to": mine["id"]}
+            "/messages", {"to": "tester", "body": "re", "in_reply_to": sent["id"]}
         ).status_code
         == 201
     )
 
 
 @pytest.mark.parametrize("query", ["unread=2", "box=theirs", "limit=0", "after=x", "colour=red"])
-def test_a_query_that_is_not_understood_is_refused(agent: Caller, query: str) -> None:
+def test_an_invalid_query_is_refused(agent: Caller, query: str) -> None:
     assert agent.client.get(f"/messages?{query}").status_code == 422
 
 
-def test_messages_of_one_session_leave_out_those_about_others(agent: Caller, other: Caller) -> None:
+def test_messages_of_a_session_exclude_those_of_other_sessions(
+    agent: Caller, other: Caller
+) -> None:
     for key in ("s-1", "s-2"):
         other.session(key)
         send(agent, "other", f"about {key}", session=key)
     send(agent, "other", "about none")
     assert bodies(other, session="s-1") == ["about s-1", "about none"]
-    project, found = Project.objects.get(name="default"), Agent.objects.get(name="other")
+    project, recipient = Project.objects.get(name="default"), Agent.objects.get(name="other")
     session = Message.objects.filter(session__key="s-2").values_list("session", flat=True).get()
-    letters, more = messages.load_unread_messages(project.id, found.id, session, 1)
+    letters, more = messages.load_unread_messages(project.id, recipient.id, session, 1)
     assert ([letter.body for letter in letters], more) == (["about s-2"], True)
 
 
@@ -179,9 +178,7 @@ def test_an_erased_message_says_that_it_was_erased(agent: Caller, other: Caller)
         )
     (item,) = other.get("/messages").json()["items"]
     assert item["erased"] is True
-    assert "telephone" not in str(
-        item
-    )  # a word, since handles and moments are made of digits and hexadecimal letters
+    assert "telephone" not in str(item)  # a word that no handle or time can contain
 
 
 def test_secrets_in_a_message_are_replaced(agent: Caller, other: Caller) -> None:
@@ -199,9 +196,7 @@ def test_requested_changes_are_sent_to_the_agent(house: House) -> None:
         (item,) = caller.get("/messages").json()["items"]
         assert (item["from"], item["session"]) == ({"kind": "person"}, str(gate.session_id))
         assert f"/api/v1/gates/{gate.id}" in item["body"]
-        assert (
-            "bob" not in item["body"]
-        )  # a reason stands in one body alone, where it can be erased
+        assert "bob" not in item["body"]  # a reason is stored in one body, where it can be erased
         denied = desk.gate(desk.plan("e-2", arguments={"ref": "next"}))
         desk.answer(denied, "reviewer", "deny", "no")
         assert len(caller.get("/messages").json()["items"]) == 1

@@ -1,5 +1,4 @@
-"""Many at once at one box, with real commits: a message is sent once for its key and read once by
-each agent."""
+"""Concurrent requests with real commits: a key sends one message, and each agent reads it once."""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,17 +19,17 @@ MANY = 6
 
 @pytest.fixture
 def agent(committed: None) -> Callable[[str], Caller]:
-    """An agent of the project "default" by name; every call is a client of its own."""
+    """Return a factory of agents of the project "default"; every call makes a new client."""
     from config.wsgi import application
 
-    known: dict[str, str] = {}
+    tokens_by_name: dict[str, str] = {}
 
     def make(name: str) -> Caller:
-        if name not in known:
+        if name not in tokens_by_name:
             with transaction.atomic():
-                found = agents.ensure_agent(projects.ensure_default_project(), name)
-                known[name] = tokens.issue_token(found, expires_in=None, actor="tests")
-        return Caller(known[name], app=application)
+                row = agents.ensure_agent(projects.ensure_default_project(), name)
+                tokens_by_name[name] = tokens.issue_token(row, expires_in=None, actor="tests")
+        return Caller(tokens_by_name[name], app=application)
 
     return make
 
@@ -49,13 +48,13 @@ def test_one_key_sends_one_message(agent: Callable[[str], Caller]) -> None:
     assert Message.objects.count() == 1
 
 
-def test_marking_under_many_keys_is_one_reading_for_each_agent(
+def test_marking_under_many_keys_is_one_read_mark_for_each_agent(
     agent: Callable[[str], Caller],
 ) -> None:
     shared = agent("sender").post("/messages", {"to": "shared", "body": "to all"}).json()["id"]
     own = agent("sender").post("/messages", {"to": "sender", "body": "to me"}).json()["id"]
     readers = [agent(name) for name in ("sender", "second") for _ in range(MANY)]
-    marks = [partial(one.post, f"/messages/{shared}/read") for one in readers]
+    marks = [partial(reader.post, f"/messages/{shared}/read") for reader in readers]
     marks += [partial(agent("sender").post, f"/messages/{own}/read") for _ in range(MANY)]
     assert statuses(together(*marks)) == [200] * len(marks)
     assert sorted(MessageRead.objects.values_list("agent__name", flat=True)) == ["second", "sender"]

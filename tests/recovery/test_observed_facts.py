@@ -1,4 +1,4 @@
-"""Facts: named values as sources told them, fresh for a while, and two that differ."""
+"""Observed facts: named values of sources, their freshness, and drift between sources."""
 
 from typing import Any
 
@@ -14,17 +14,17 @@ def path(agent: Caller) -> str:
     return f"/sessions/{agent.session()['id']}/facts"
 
 
-def drifting(now_us: int) -> dict[str, list[str]]:
-    found = facts.find_conflicting_facts(facts.load_fresh_facts(Session.objects.get(), now_us))
-    return {name: [row.source for row in rows] for name, rows in found.items()}
+def find_drift(now_us: int) -> dict[str, list[str]]:
+    conflicts = facts.find_conflicting_facts(facts.load_fresh_facts(Session.objects.get(), now_us))
+    return {name: [row.source for row in rows] for name, rows in conflicts.items()}
 
 
-def test_the_latest_report_of_a_source_stands(agent: Caller, path: str) -> None:
+def test_the_latest_report_of_a_source_counts(agent: Caller, path: str) -> None:
     for value, key in (("1.3", "z"), ({"major": 1, "minor": 4}, "a")):
-        told = agent.post(
+        answer = agent.post(
             path, {"name": "version", "value": value, "source": "package.json"}, key=key
         )
-        assert (told.status_code, told.json()["drift"]) == (201, False)
+        assert (answer.status_code, answer.json()["drift"]) == (201, False)
     (row,) = agent.get(path).json()["items"]
     assert (row["name"], row["source"], row["value"]) == (
         "version",
@@ -43,10 +43,10 @@ def test_two_sources_that_differ_are_a_drift_while_both_are_fresh(agent: Caller,
     differs = agent.post(path, {"name": "head", "value": "9c41", "source": "ci"})
     assert differs.json()["drift"] is True
     now_us = ObservedFact.objects.get(source="ci").observed_at_us
-    assert drifting(now_us) == {"head": ["ci", "git"]}
+    assert find_drift(now_us) == {"head": ["ci", "git"]}
     over = ObservedFact.objects.get(name="head", source="git").fresh_until_us
-    assert drifting(over) == {"head": ["ci", "git"]}
-    assert drifting(over + 1) == {}
+    assert find_drift(over) == {"head": ["ci", "git"]}
+    assert find_drift(over + 1) == {}
     assert (
         agent.post(path, {"name": "head", "value": "9c41", "source": "git"}).json()["drift"]
         is False
@@ -93,12 +93,12 @@ def test_facts_are_listed_by_name_and_freshness(agent: Caller, path: str) -> Non
     ],
     ids=str,
 )
-def test_what_is_no_fact_is_refused(agent: Caller, path: str, body: dict[str, Any]) -> None:
+def test_an_invalid_fact_is_refused(agent: Caller, path: str, body: dict[str, Any]) -> None:
     assert code(agent.post(path, body)) == (422, "invalid")
     assert not ObservedFact.objects.exists()
 
 
-def test_the_source_of_a_report_is_whoever_says_it(agent: Caller, path: str) -> None:
+def test_the_default_source_of_a_report_is_its_agent(agent: Caller, path: str) -> None:
     fact = {"kind": "fact.observed", "session": "s-1", "name": "head", "value": 1}
     assert (
         agent.report([{**fact, "id": "f-1"}, {**fact, "id": "f-2", "source": "git"}]).json()[

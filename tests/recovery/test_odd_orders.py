@@ -1,5 +1,5 @@
-"""What happens rarely and in an odd order: a retry beside an undoing, a word after an answer, a
-resource too busy."""
+"""Rare orders of events: retries during a compensation, resolutions after an answer, and busy
+resources."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from ledger.models import Attempt, Effect
 from ledger.verdicts import verdict_inputs
 from tests.api.api_client import Caller, code
 from tests.approvals.inbox_scenario import Desk
-from tests.recovery.remote import declare, dispatched, replay, row, verdict
-from tests.recovery.resolver import Resolver, mail, now, olga
+from tests.recovery.remote import declare, dispatch_effect, replay, row, verdict
+from tests.recovery.resolver import Resolver, mail, olga, reload
 
 __all__ = ["mail", "olga"]
 
@@ -37,46 +37,42 @@ def undo(
 def resume(worker: Caller, effect: dict[str, Any]) -> dict[str, Any]:
     answer = worker.get(f"/sessions/{effect['session']}/resume")
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    body: dict[str, Any] = answer.json()
+    return body
 
 
 @pytest.mark.parametrize("begun", [False, True], ids=["planned", "in doubt"])
-def test_what_is_being_undone_is_not_done_again_although_its_undoing_may_be(
-    worker: Caller, begun: bool
-) -> None:
-    effect = dispatched(worker, "pay.keyed")
-    undoing = undo(worker, effect)
+def test_an_effect_under_compensation_is_not_replayed(worker: Caller, begun: bool) -> None:
+    effect = dispatch_effect(worker, "pay.keyed")
+    compensation = undo(worker, effect)
     if begun:
-        worker.dispatch(undoing)
-    said = verdict(worker, effect)
-    assert (said["verdict"], said["row"]) == ("replay" if begun else "execute", "11")
-    assert said["compensation"] == undoing["id"]
-    assert (
-        "remote_key" not in said
-    )  # what the verdict tells to do is done under keys of the compensation
+        worker.dispatch(compensation)
+    current = verdict(worker, effect)
+    assert (current["verdict"], current["row"]) == ("replay" if begun else "execute", "11")
+    assert current["compensation"] == compensation["id"]
+    assert "remote_key" not in current  # the verdict is for the compensation, which has its own key
     refused = replay(worker, effect)
     assert code(refused) == (409, "COMPENSATION_OPEN")
     assert Attempt.objects.filter(effect=effect["id"]).count() == 1
     if begun:
-        assert replay(worker, undoing).status_code == 200
+        assert replay(worker, compensation).status_code == 200
 
 
-def test_permission_that_its_undoing_lacks_is_not_asked_for_what_is_undone(quiet: Desk) -> None:
+def test_a_compensation_without_permission_requests_none_for_its_target(quiet: Desk) -> None:
     declare(quiet.project)
     effect = quiet.plan(tool="pay.keyed", arguments={})
     quiet.agent.dispatch(effect)
     quiet.rules()
-    undoing = undo(quiet.agent, effect, "git.push")
-    assert quiet.agent.post(f"/gates/{quiet.gate(undoing).id}/cancel").status_code == 200
-    said = verdict(quiet.agent, effect)
-    assert (said["verdict"], said["row"]) == ("ask", "11")
+    compensation = undo(quiet.agent, effect, "git.push")
+    assert quiet.agent.post(f"/gates/{quiet.gate(compensation).id}/cancel").status_code == 200
+    current = verdict(quiet.agent, effect)
+    assert (current["verdict"], current["row"]) == ("ask", "11")
     quiet.plan(tool="pay.keyed", arguments={})
     stored = Effect.objects.get(id=effect["id"])
     assert (stored.state, stored.permission) == ("dispatched", "used")
 
 
-def test_an_undoing_that_is_itself_undone_is_decided_by_that(quiet: Desk) -> None:
+def test_a_compensated_compensation_is_decided_by_its_own_compensation(quiet: Desk) -> None:
     declare(quiet.project)
     effect = quiet.plan(tool="vm.start", arguments={})
     quiet.agent.dispatch(effect)
@@ -86,36 +82,36 @@ def test_an_undoing_that_is_itself_undone_is_decided_by_that(quiet: Desk) -> Non
     quiet.rules()
     second = undo(quiet.agent, first, "git.push", "undo of undo")
     assert second["permission"] == "pending"
-    found = verdict(quiet.agent, effect)
-    assert (found["verdict"], found["row"], found["safe"]) == ("wait", "11", False)
-    assert found["compensation"] == first["id"]
+    current = verdict(quiet.agent, effect)
+    assert (current["verdict"], current["row"], current["safe"]) == ("wait", "11", False)
+    assert current["compensation"] == first["id"]
 
 
-def test_many_attempts_of_one_effect_hide_no_doubt_of_another(
+def test_many_attempts_of_one_effect_hide_no_attempt_of_another(
     worker: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verdict_inputs, "MAX_ATTEMPTS_LOADED", 3)
-    effect = dispatched(worker, "mail.send", "doubt")
+    effect = dispatch_effect(worker, "mail.send", "doubt")
     worker.fail(effect, "timeout")
     worker.report([_failed("doubt", 2)])
     assert resume(worker, effect)["safe"] is False
-    busy = dispatched(worker, "page.read", "busy", arguments={"page": 1})
+    busy = dispatch_effect(worker, "page.read", "busy", arguments={"page": 1})
     assert (
         worker.report([_failed("busy", number, "timeout") for number in range(2, 9)]).status_code
         == 200
     )
     assert row(worker, busy)[0] == "replay"
     assert resume(worker, effect)["because"][0]["effect"] == effect["id"]
-    # Nor do those after it that are answered hide it.
+    # Later answered attempts do not hide it either.
     assert worker.report([_failed("doubt", number) for number in range(3, 9)]).status_code == 200
     assert row(worker, effect) == ("escalate", "26", "UNDECIDABLE")
     assert resume(worker, effect)["because"][0]["effect"] == effect["id"]
 
 
-def test_a_key_used_more_often_than_is_read_is_not_relied_upon(
+def test_a_key_with_more_uses_than_are_read_is_not_replayed(
     worker: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    effect = dispatched(worker, "pay.keyed")
+    effect = dispatch_effect(worker, "pay.keyed")
     for number in (1, 2):
         assert replay(worker, effect, number).status_code == 200
     assert row(worker, effect)[2] == "KEY_LIVE"
@@ -128,8 +124,8 @@ def _failed(key: str, attempt: int, reason: str = "rejected") -> dict[str, Any]:
     return {"kind": "effect.failed", "reason": reason, **named}
 
 
-@pytest.mark.parametrize("resource", ["/etc/motd", ""], ids=["named", "whatever the tool does"])
-def test_a_resource_with_many_effects_is_overtaken_by_one_planned_long_ago(
+@pytest.mark.parametrize("resource", ["/etc/motd", ""], ids=["named resource", "any resource"])
+def test_a_late_dispatch_of_an_old_plan_makes_a_put_stale(
     worker: Caller, monkeypatch: pytest.MonkeyPatch, resource: str
 ) -> None:
     monkeypatch.setattr(verdict_inputs, "_NEWEST_ON_RESOURCE", 2)
@@ -137,33 +133,31 @@ def test_a_resource_with_many_effects_is_overtaken_by_one_planned_long_ago(
     early = worker.plan("early", tool="file.put", arguments={"text": "early"}, **target)
     for n in range(3):
         worker.plan(f"never {n}", tool="file.put", arguments={"text": n}, **target)
-    effect = dispatched(worker, "file.put", "late", arguments={"text": "late"}, **target)
+    effect = dispatch_effect(worker, "file.put", "late", arguments={"text": "late"}, **target)
     assert row(worker, effect) == ("replay", "15", "PUT_LATEST")
     worker.dispatch(early)
     assert row(worker, effect) == ("escalate", "16", "STALE_PUT")
     worker.fail(early, "rejected")
     assert row(worker, effect) == ("replay", "15", "PUT_LATEST")
-    monkeypatch.setattr(
-        verdict_inputs, "_RELEASES_READ", 0
-    )  # more than can be looked through: nobody knows
+    monkeypatch.setattr(verdict_inputs, "_RELEASES_READ", 0)  # more releases than are read: unknown
     assert row(worker, effect) == ("escalate", "16", "STALE_PUT")
 
 
-def test_what_a_person_wants_undone_is_told_whoever_resumes_also_when_it_is_known_to_have_happened(
+def test_resume_lists_a_requested_compensation_of_an_acknowledged_effect(
     mail: Effect, olga: Resolver, desk: Desk
 ) -> None:
-    olga.say(mail, "compensate")
+    olga.resolve(mail, "compensate")
     late = {"attempt": 1, "outcome": "ok"}
     assert desk.agent.post(f"/effects/{mail.id}/acknowledge", late).status_code == 202
     effect = {"id": str(mail.id), "session": str(mail.session_id)}
     assert row(desk.agent, effect) == ("compensate", "11b", "RESOLVED")
-    (told,) = resume(desk.agent, effect)["crash_recovery"]["open_effects"]
-    assert (told["effect"], told["verdict"]) == (effect["id"], "compensate")
+    (open_effect,) = resume(desk.agent, effect)["crash_recovery"]["open_effects"]
+    assert (open_effect["effect"], open_effect["verdict"]) == (effect["id"], "compensate")
     desk.rules()
     refused = undo(desk.agent, effect, "git.tag")
     assert refused["permission"] == "denied"
     assert row(desk.agent, effect) == ("escalate", "11b", "UNDO_FAILED")
-    found = resume(desk.agent, effect)
-    assert (found["safe"], found["because"][0]["effect"]) == (False, effect["id"])
-    olga.say(now(mail), "happened")
+    resumed = resume(desk.agent, effect)
+    assert (resumed["safe"], resumed["because"][0]["effect"]) == (False, effect["id"])
+    olga.resolve(reload(mail), "happened")
     assert resume(desk.agent, effect)["safe"] is True

@@ -1,5 +1,4 @@
-"""Every plan asks whether its intent is open: by an index of the open, however many effects a
-session has."""
+"""Each plan checks for an open effect of its intent, by an index of open effects."""
 
 import uuid
 from typing import Any
@@ -18,41 +17,41 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.mark.skipif(
-    connection.vendor != "sqlite", reason="SQLite takes a partial index only by its very words"
+    connection.vendor != "sqlite", reason="SQLite uses a partial index only for its exact condition"
 )
-def test_the_guard_of_open_intents_reads_by_its_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+def test_the_check_of_open_intents_uses_its_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan_lines: list[str] = []
 
-    def kept(text: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
+    def record(text: str, parameters: list[Any]) -> list[tuple[Any, ...]]:
         with connection.cursor() as cursor:
             cursor.execute(f"EXPLAIN QUERY PLAN {text}", parameters)
-            asked.extend(row[-1] for row in cursor.fetchall())
+            plan_lines.extend(row[-1] for row in cursor.fetchall())
         return []
 
-    monkeypatch.setattr(raw_sql, "fetch_rows", kept)
+    monkeypatch.setattr(raw_sql, "fetch_rows", record)
     identity = uuid.uuid4()
     commands._load_related(identity, Plan(identity, "e", "t", "v1:0", {}))
-    assert any("effect_open_intent" in line for line in asked), asked
-    assert not any(line.startswith("SCAN") for line in asked), asked
+    assert any("effect_open_intent" in line for line in plan_lines), plan_lines
+    assert not any(line.startswith("SCAN") for line in plan_lines), plan_lines
 
 
 @pytest.mark.skipif(
-    connection.vendor != "sqlite", reason="SQLite takes a partial index only by its very words"
+    connection.vendor != "sqlite", reason="SQLite uses a partial index only for its exact condition"
 )
-def test_what_may_still_be_open_is_read_by_its_index_whoever_asks(agent: Caller) -> None:
-    """A session of a hundred thousand effects is taken up as soon as one of a hundred."""
+def test_open_effects_of_a_session_are_read_by_the_index(agent: Caller) -> None:
+    """Resuming a session with 100,000 effects is as fast as with 100."""
     agent.session("s-1")
     agent.dispatch(agent.plan())
-    asked: list[tuple[str, Any]] = []
+    statements: list[tuple[str, Any]] = []
 
-    def kept(execute: Any, text: str, parameters: Any, many: bool, context: Any) -> Any:
+    def record(execute: Any, text: str, parameters: Any, many: bool, context: Any) -> Any:
         if "ledger_effect" in text and "state" in text.partition(" WHERE ")[2]:
-            asked.append((text, parameters))
+            statements.append((text, parameters))
         return execute(text, parameters, many, context)
 
-    with connection.execute_wrapper(kept):
+    with connection.execute_wrapper(record):
         assert detectors.active_findings(Session.objects.get(), 1) == []
-    ((text, parameters),) = asked
+    ((text, parameters),) = statements
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN QUERY PLAN {text}", parameters)
         assert "effect_open_intent" in cursor.fetchone()[-1]

@@ -1,4 +1,4 @@
-"""Capacity: what agents say they can take, and plans (only plans) that are paced by it."""
+"""Capacity: reports of agents, and plans (only plans) that they pace."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,11 +20,11 @@ LITTLE: dict[str, Any] = {"context_left_tokens": 1_200, "context_total_tokens": 
 ENOUGH: dict[str, Any] = {"context_left_tokens": 90_000, "context_total_tokens": 200_000}
 
 
-def say(agent: Caller, **fields: Any) -> dict[str, Any]:
+def report_capacity(agent: Caller, **fields: Any) -> dict[str, Any]:
     answer = agent.post("/capacity", fields)
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    body: dict[str, Any] = answer.json()
+    return body
 
 
 def try_plan(agent: Caller, effect_key: str, session: str = "s-1", **fields: Any) -> Any:
@@ -37,21 +37,21 @@ def try_plan(agent: Caller, effect_key: str, session: str = "s-1", **fields: Any
     return agent.post("/effects", body | fields)
 
 
-def test_a_plan_is_paced_while_little_is_left_and_everything_under_way_passes(
+def test_a_plan_is_paced_at_low_capacity_and_open_effects_are_not(
     agent: Caller,
 ) -> None:
     agent.session()
     planned, running = agent.plan("e-1"), agent.plan("e-2", arguments={"n": 2})
     agent.dispatch(running)
-    assert say(agent, session="s-1", **LITTLE)["paced_for"] == "context"
+    assert report_capacity(agent, session="s-1", **LITTLE)["paced_for"] == "context"
     before = Entry.objects.count(), Effect.objects.count()
     refused = try_plan(agent, "e-3")
     assert code(refused) == (429, "PACED")
     assert 1 <= int(refused.headers["Retry-After"]) <= capacity.MAX_RETRY_AFTER_S
     assert (Entry.objects.count(), Effect.objects.count()) == before
     assert Session.objects.get().effect_count == 2
-    # What was asked for already is answered, dispatched, acknowledged, failed, and so is its
-    # undoing planned or not.
+    # Existing effects are answered, dispatched, acknowledged and failed; a compensation is paced
+    # like a plan.
     assert agent.plan("e-1")["answer"] == "proceed"
     agent.dispatch(planned)
     agent.acknowledge(planned)
@@ -62,13 +62,13 @@ def test_a_plan_is_paced_while_little_is_left_and_everything_under_way_passes(
     assert code(undo) == (429, "PACED")
 
 
-def test_a_new_report_with_room_ends_the_pacing_at_once(agent: Caller) -> None:
+def test_a_new_report_of_enough_capacity_ends_the_pacing_at_once(agent: Caller) -> None:
     agent.session()
-    say(agent, session="s-1", **LITTLE)
+    report_capacity(agent, session="s-1", **LITTLE)
     key = new_key()
     body = {"session": "s-1", "effect_key": "e-1", "tool": "git.push", "arguments": {}}
     assert code(agent.post("/effects", body, key=key)) == (429, "PACED")
-    assert say(agent, session="s-1", **ENOUGH)["paced"] is False
+    assert report_capacity(agent, session="s-1", **ENOUGH)["paced"] is False
     assert (
         agent.post("/effects", body, key=key).status_code == 201
     )  # a refused plan has not used up its key
@@ -88,18 +88,18 @@ def test_a_new_report_with_room_ends_the_pacing_at_once(agent: Caller) -> None:
         ({"context_total_tokens": 200_000}, False),
     ],
 )
-def test_the_thresholds_are_what_the_documentation_says(
+def test_the_thresholds_match_the_documentation(
     agent: Caller, report: dict[str, int], paced: bool
 ) -> None:
     agent.session()
-    assert say(agent, **report)["paced"] is paced
+    assert report_capacity(agent, **report)["paced"] is paced
     assert try_plan(agent, "e-1").status_code == (429 if paced else 201)
 
 
-def test_a_stale_report_paces_nothing_and_time_runs_on_within_a_fresh_one(agent: Caller) -> None:
+def test_a_stale_report_paces_nothing_and_time_left_counts_down(agent: Caller) -> None:
     with time_machine.travel("2026-03-01T12:00:00Z", tick=False) as clock:
         agent.session()
-        say(agent, time_left_s=capacity.MIN_TIME_LEFT_S + 100)
+        report_capacity(agent, time_left_s=capacity.MIN_TIME_LEFT_S + 100)
         clock.shift(99)
         assert try_plan(agent, "e-1").status_code == 201
         clock.shift(2)
@@ -108,17 +108,17 @@ def test_a_stale_report_paces_nothing_and_time_runs_on_within_a_fresh_one(agent:
         assert try_plan(agent, "e-2").status_code == 201
 
 
-def test_only_the_agent_and_the_session_that_were_spoken_of_are_paced(
+def test_only_the_reported_agent_and_session_are_paced(
     agent: Caller, call: Callable[..., Caller]
 ) -> None:
     other = call("other")
     agent.session("s-1")
     agent.session("s-2")
-    say(agent, session="s-1", **LITTLE)
+    report_capacity(agent, session="s-1", **LITTLE)
     assert try_plan(agent, "e-1", "s-2").status_code == 201
     assert try_plan(other, "e-1", "s-1").status_code == 201
     assert code(try_plan(agent, "e-2", "s-1")) == (429, "PACED")
-    say(agent, **ENOUGH)  # of all its sessions, later
+    report_capacity(agent, **ENOUGH)  # a later report for all its sessions
     assert try_plan(agent, "e-2", "s-1").status_code == 201
 
 
@@ -127,8 +127,8 @@ def test_the_latest_report_is_kept_once_and_every_one_is_in_the_journal(
 ) -> None:
     agent.session()
     for queue in (1, 2, 3):
-        say(agent, session="s-1", queue=queue)
-    say(agent, queue=7)
+        report_capacity(agent, session="s-1", queue=queue)
+    report_capacity(agent, queue=7)
     assert set(Capacity.objects.values_list("queue", flat=True)) == {3, 7}
     assert Capacity.objects.count() == 2
     assert Entry.objects.filter(kind="capacity.reported").count() == 4
@@ -141,7 +141,7 @@ def test_the_latest_report_is_kept_once_and_every_one_is_in_the_journal(
     assert stranger.get("/capacity").json()["items"] == []
 
 
-def test_a_report_that_says_nothing_or_of_nothing_is_refused(agent: Caller) -> None:
+def test_an_empty_or_invalid_capacity_report_is_refused(agent: Caller) -> None:
     assert code(agent.post("/capacity", {})) == (422, "invalid")
     assert code(agent.post("/capacity", {"queue": -1})) == (422, "invalid")
     assert code(agent.post("/capacity", {"queue": 1, "session": "none"})) == (404, "not_found")
@@ -149,32 +149,30 @@ def test_a_report_that_says_nothing_or_of_nothing_is_refused(agent: Caller) -> N
     assert not Capacity.objects.exists()
 
 
-def test_neither_silence_nor_room_costs_a_plan_a_statement(
+def test_capacity_adds_no_statement_to_a_plan(
     agent: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        cache, "CACHE_S", 3600
-    )  # of seconds a busy machine takes as many between two plans
-    asked: list[str] = []
+    monkeypatch.setattr(cache, "CACHE_S", 3600)  # a slow machine may need seconds between two plans
+    texts: list[str] = []
     run = raw_sql._run
 
-    def noted(here: Any, text: str, parameters: Any) -> Any:
-        asked.append(text)
-        return run(here, text, parameters)
+    def record(database: Any, text: str, parameters: Any) -> Any:
+        texts.append(text)
+        return run(database, text, parameters)
 
-    monkeypatch.setattr(raw_sql, "_run", noted)
+    monkeypatch.setattr(raw_sql, "_run", record)
 
     def statements(effect_key: str) -> int:
-        asked.clear()
+        texts.clear()
         with CaptureQueriesContext(connection) as queries:
             agent.plan(effect_key, arguments={"n": effect_key})
-        return len(asked) + len(queries)
+        return len(texts) + len(queries)
 
     agent.session()
     statements("warm")
     silent = statements("e-1")
-    say(agent, **ENOUGH)
+    report_capacity(agent, **ENOUGH)
     assert statements("e-2") == silent
     assert not [
-        text for text in asked if "agent_sessions_capacity" in text and "ledger_stop" not in text
+        text for text in texts if "agent_sessions_capacity" in text and "ledger_stop" not in text
     ]

@@ -1,5 +1,4 @@
-"""Permission that people gave is for one attempt: it serves again by few rows, for the same intent, as
-things are now."""
+"""Replays under an approval: it is for one attempt, and few rows of the table reuse it."""
 
 from typing import Any
 
@@ -16,26 +15,26 @@ from tests.recovery.remote import declare, replay, row, verdict
 from tests.sessions.team_helpers import one_team
 
 pytestmark = pytest.mark.django_db
-HELD = """
+REQUIRED = """
 name: house
 rules:
   - {id: all, title: All, match: {}, outcome: require, require: {minimum: 1}}
 """
-STRICTER = HELD.replace("minimum: 1", "minimum: 2")
+STRICTER = REQUIRED.replace("minimum: 1", "minimum: 2")
 LAX = "name: house\nrules:\n  - {id: all, title: All, match: {}, outcome: allow}\n"
 DENIED = "name: house\nrules:\n  - {id: all, title: All, match: {}, outcome: deny}\n"
 
 
 @pytest.fixture
 def desk(quiet: Desk) -> Desk:
-    """An inbox where people rule on everything, with the tools of these tests."""
-    quiet.rules(HELD)
+    """An inbox where everything needs approval, with the tools of these tests."""
+    quiet.rules(REQUIRED)
     declare(quiet.project)
     return quiet
 
 
-def crashed(desk: Desk, tool: str, **fields: Any) -> dict[str, Any]:
-    """An effect that people approved and that was dispatched, and nothing more is heard of it."""
+def dispatch_approved(desk: Desk, tool: str, **fields: Any) -> dict[str, Any]:
+    """Plan, approve and dispatch an effect without a further report."""
     effect = desk.plan(tool=tool, **fields)
     gate = Gate.objects.filter(effect=effect["id"]).first()
     if gate is not None:
@@ -44,25 +43,29 @@ def crashed(desk: Desk, tool: str, **fields: Any) -> dict[str, Any]:
     return effect
 
 
-def numbers(effect: dict[str, Any]) -> list[tuple[int, str, str]]:
-    found = Attempt.objects.filter(effect=effect["id"]).order_by("number")
-    return [(one.number, one.verdict_row, one.permission) for one in found]
+def attempt_rows(effect: dict[str, Any]) -> list[tuple[int, str, str]]:
+    rows = Attempt.objects.filter(effect=effect["id"]).order_by("number")
+    return [(attempt.number, attempt.verdict_row, attempt.permission) for attempt in rows]
 
 
-def test_a_row_that_does_nothing_twice_uses_the_same_permission_again(desk: Desk) -> None:
-    effect = crashed(desk, "pay.keyed")
+def test_a_row_that_cannot_act_twice_reuses_the_permission(desk: Desk) -> None:
+    effect = dispatch_approved(desk, "pay.keyed")
     assert verdict(desk.agent, effect)["needs_permission"] is False
     assert replay(desk.agent, effect).status_code == 200
-    assert numbers(effect) == [(1, "", "used"), (2, "17", "used")]
+    assert attempt_rows(effect) == [(1, "", "used"), (2, "17", "used")]
     gate = desk.gate(effect)
     assert (gate.status, gate.used_attempt) == ("used", 1)
     assert Gate.objects.count() == 1
 
 
-def test_any_other_row_asks_people_again_and_uses_what_they_then_give(desk: Desk) -> None:
-    effect = crashed(desk, "file.put", target={"resource": "x"})
-    said = verdict(desk.agent, effect)
-    assert (said["verdict"], said["row"], said["needs_permission"]) == ("replay", "15", True)
+def test_any_other_row_needs_a_new_approval(desk: Desk) -> None:
+    effect = dispatch_approved(desk, "file.put", target={"resource": "x"})
+    current = verdict(desk.agent, effect)
+    assert (current["verdict"], current["row"], current["needs_permission"]) == (
+        "replay",
+        "15",
+        True,
+    )
     assert code(replay(desk.agent, effect)) == (409, "NO_PERMISSION")
     again = desk.plan(tool="file.put", target={"resource": "x"})
     assert (again["answer"], again["permission"]) == ("ambiguous", "pending")
@@ -72,17 +75,17 @@ def test_any_other_row_asks_people_again_and_uses_what_they_then_give(desk: Desk
     assert row(desk.agent, effect) == ("replay", "15", "PUT_LATEST")
     assert verdict(desk.agent, effect)["needs_permission"] is False
     assert replay(desk.agent, effect).status_code == 200
-    assert numbers(effect) == [(1, "", "used"), (2, "15", "used")]
+    assert attempt_rows(effect) == [(1, "", "used"), (2, "15", "used")]
     gates = list(Gate.objects.order_by("opened_position").values_list("status", "used_attempt"))
     assert gates == [("used", 1), ("used", 2)]
     assert desk.agent.acknowledge(effect, 2)["state"] == "acknowledged"
     assert desk.effect(effect).violates is False
 
 
-def test_the_report_of_whoever_acted_counts_after_permission_was_requested_again(
+def test_a_report_of_the_agent_counts_after_a_new_permission_request(
     desk: Desk,
 ) -> None:
-    effect = crashed(desk, "file.put", target={"resource": "x"})
+    effect = dispatch_approved(desk, "file.put", target={"resource": "x"})
     desk.plan(tool="file.put", target={"resource": "x"})
     late = desk.agent.post(f"/effects/{effect['id']}/acknowledge", {"attempt": 1, "outcome": "ok"})
     assert (late.status_code, late.json()["state"]) == (202, "acknowledged")
@@ -90,25 +93,25 @@ def test_the_report_of_whoever_acted_counts_after_permission_was_requested_again
     assert desk.gate(effect).status == "cancelled"
 
 
-def test_what_people_refuse_is_not_replayed_and_stays_in_doubt(desk: Desk) -> None:
-    effect = crashed(desk, "file.put", target={"resource": "x"})
+def test_a_denied_replay_does_not_run_and_the_attempt_stays_in_doubt(desk: Desk) -> None:
+    effect = dispatch_approved(desk, "file.put", target={"resource": "x"})
     desk.plan(tool="file.put", target={"resource": "x"})
     assert desk.answer(desk.gate(effect), "reviewer", "deny").refusal is None
     assert row(desk.agent, effect) == ("escalate", "4", "GATE_DENIED")
     assert code(replay(desk.agent, effect)) == (409, "GATE_DENIED")
-    assert len(numbers(effect)) == 1
+    assert len(attempt_rows(effect)) == 1
 
 
-def test_a_repeated_plan_asks_nobody_while_the_table_does_not(desk: Desk) -> None:
-    effect = crashed(desk, "pay.keyed")
+def test_a_repeated_plan_opens_no_gate_if_the_row_needs_none(desk: Desk) -> None:
+    effect = dispatch_approved(desk, "pay.keyed")
     again = desk.plan(tool="pay.keyed")
     assert (again["answer"], again["permission"]) == ("ambiguous", "used")
     assert desk.effect(effect).state == "dispatched"
     assert Gate.objects.count() == 1
 
 
-def test_rules_that_grew_stricter_ask_again_before_the_same_permission_serves(desk: Desk) -> None:
-    effect = crashed(desk, "pay.keyed")
+def test_stricter_rules_need_a_new_approval_before_a_replay(desk: Desk) -> None:
+    effect = dispatch_approved(desk, "pay.keyed")
     desk.rules(STRICTER)
     refused = replay(desk.agent, effect)
     assert (code(refused), refused.json()["reason"]) == ((409, "GATE_GONE"), "requirement_changed")
@@ -127,11 +130,11 @@ def test_rules_that_grew_stricter_ask_again_before_the_same_permission_serves(de
     )
 
 
-def test_permission_that_rules_gave_serves_by_every_row_until_they_would_not_give_it(
+def test_permission_by_policy_is_reused_by_every_row_until_rules_deny_it(
     desk: Desk,
 ) -> None:
     desk.rules(LAX)
-    effect = crashed(desk, "file.put", target={"resource": "x"})
+    effect = dispatch_approved(desk, "file.put", target={"resource": "x"})
     assert verdict(desk.agent, effect)["needs_permission"] is False
     desk.rules(DENIED)
     refused = replay(desk.agent, effect)
@@ -140,8 +143,8 @@ def test_permission_that_rules_gave_serves_by_every_row_until_they_would_not_giv
     assert row(desk.agent, effect)[2] == "GATE_DENIED"
 
 
-def test_an_approver_who_left_takes_their_yes_along(desk: Desk) -> None:
-    effect = crashed(desk, "pay.keyed")
+def test_the_approval_of_an_inactive_approver_no_longer_counts(desk: Desk) -> None:
+    effect = dispatch_approved(desk, "pay.keyed")
     member = desk.person("reviewer")
     member.user.is_active = False
     member.user.save()
@@ -149,7 +152,7 @@ def test_an_approver_who_left_takes_their_yes_along(desk: Desk) -> None:
     assert (code(refused), refused.json()["reason"]) == ((409, "GATE_GONE"), "quorum_lost")
 
 
-def test_other_preconditions_are_not_what_people_saw(desk: Desk) -> None:
+def test_other_preconditions_than_the_approved_ones_are_refused(desk: Desk) -> None:
     effect = desk.plan(tool="file.put", preconditions={"etag": "a"})
     desk.answer(desk.gate(effect), "reviewer")
     body = {
@@ -167,8 +170,8 @@ def test_other_preconditions_are_not_what_people_saw(desk: Desk) -> None:
     assert replay(desk.agent, effect, preconditions={"etag": "a"}).status_code == 200
 
 
-def test_permission_given_to_one_agent_serves_no_other(desk: Desk) -> None:
-    effect = crashed(desk, "pay.keyed")
+def test_permission_of_one_agent_is_not_used_by_another(desk: Desk) -> None:
+    effect = dispatch_approved(desk, "pay.keyed")
     with transaction.atomic():
         token = tokens.issue_token(
             agents.ensure_agent(desk.project, "another"), expires_in=None, actor="tests"
@@ -178,10 +181,10 @@ def test_permission_given_to_one_agent_serves_no_other(desk: Desk) -> None:
     assert code(replay(other, effect)) == (409, "NO_PERMISSION")
 
 
-def test_no_statement_past_the_code_uses_permission_by_ruling_again_by_another_row(
+def test_the_database_rejects_reuse_of_an_approval_by_another_row(
     desk: Desk,
 ) -> None:
-    effect = crashed(desk, "pay.keyed")
+    effect = dispatch_approved(desk, "pay.keyed")
     first = Attempt.objects.get(effect=effect["id"])
     Attempt.objects.filter(id=first.id).update(is_open=False, replaced=True)
     columns = {

@@ -1,5 +1,5 @@
-"""What people say of an effect of which nobody can know, through their pages: what it does, and
-what it never does."""
+"""Resolutions of effects whose outcome is unknown, through the pages: what they change and what
+they never change."""
 
 import re
 from typing import Any
@@ -22,12 +22,21 @@ from tests.approvals.test_asof_replay import differences, live, made_again
 from tests.ledger.test_commands_then_reports import every_delivery
 from tests.ledger.test_convergence import undone
 from tests.pages.sample_data import done
-from tests.recovery.resolver import ARGUMENTS, KNOWN, Resolver, mail, now, olga, sent, told
+from tests.recovery.resolver import (
+    ARGUMENTS,
+    RATIONALE,
+    Resolver,
+    entries_of,
+    mail,
+    olga,
+    reload,
+    send_mail,
+)
 
 __all__ = ["mail", "olga"]
 
 
-def test_the_page_says_all_that_is_known_and_why_nobody_can_know(
+def test_the_page_shows_all_evidence_and_why_the_outcome_is_unknown(
     mail: Effect, olga: Resolver
 ) -> None:
     html = olga.page(mail)
@@ -49,19 +58,19 @@ def test_the_page_says_all_that_is_known_and_why_nobody_can_know(
     assert "Record my answer anyway" not in html  # its deadline has passed and no worker is known
 
 
-def test_it_happened_is_an_acknowledgement_with_the_reference(
+def test_happened_acknowledges_the_effect_with_the_reference(
     mail: Effect, olga: Resolver, quiet: Desk
 ) -> None:
-    answer = olga.say(
+    answer = olga.resolve(
         mail, "happened", reference="msg-77", evidence="https://mail.example/log?id=77"
     )
     assert answer["Location"] == reverse("effect", args=[mail.id])
-    row, attempt = now(mail), Attempt.objects.get(effect=mail)
+    row, attempt = reload(mail), Attempt.objects.get(effect=mail)
     assert (row.state, row.outcome, row.external_reference, row.resolution) == (
         *("acknowledged", "ok", "msg-77", "happened"),
     )
     assert (attempt.is_open, attempt.acknowledged_mark) == (False, "")
-    [entry] = told(mail)
+    [entry] = entries_of(mail)
     facts, body = (
         orjson.loads(entry.facts),
         orjson.loads(Body.objects.get(entry=entry.position).text),
@@ -69,26 +78,25 @@ def test_it_happened_is_an_acknowledgement_with_the_reference(
     assert (facts["answer"], facts["seen"], facts["row"], facts["step_up"]) == (
         *("happened", mail.version, "26", "typed_digest"),
     )
-    # Its agent hears what was said, by whose pseudonym, and where the rationale stands; the words
-    # are for people.
-    heard = quiet.agent.get(f"/effects/{mail.id}")
-    assert heard.json()["resolution"] == {
+    # The agent sees the answer, the pseudonym and the position of the rationale, but not its text.
+    response = quiet.agent.get(f"/effects/{mail.id}")
+    assert response.json()["resolution"] == {
         "answer": "happened",
         "by": ensure_pseudonym(quiet.user("operator")),
         "at_us": entry.received_us,
         "attempt": 1,
         "position": entry.position,
     }
-    assert KNOWN not in heard.text
+    assert RATIONALE not in response.text
     assert (entry.actor, entry.lane, entry.attempt) == (
         ensure_pseudonym(quiet.user("operator")),
         "system",
         1,
     )
     assert (body["rationale"], body["reference"], body["evidence"]) == (
-        *(KNOWN, "msg-77", "https://mail.example/log?id=77"),
+        *(RATIONALE, "msg-77", "https://mail.example/log?id=77"),
     )
-    assert KNOWN not in entry.facts
+    assert RATIONALE not in entry.facts
     page = olga.client.get(reverse("effect", args=[mail.id])).content.decode()
     assert "SKIP</b> done" in page
     assert "operator: it happened" in page
@@ -96,14 +104,12 @@ def test_it_happened_is_an_acknowledgement_with_the_reference(
     assert quiet.agent.plan("mail", tool="mail.send", arguments=ARGUMENTS)["answer"] == "done"
 
 
-def test_what_a_person_knows_is_never_put_into_the_agents_mouth(
-    quiet: Desk, olga: Resolver
-) -> None:
-    mail = sent(quiet, late=False)
-    told_by_agent = {"id": str(mail.id), "intent_digest": mail.intent_digest}
-    quiet.agent.acknowledge(told_by_agent, outcome="unknown")
-    olga.say(now(mail), "happened", reference="msg-77")
-    assert (now(mail).outcome, Attempt.objects.get(effect=mail).outcome) == ("ok", "unknown")
+def test_a_resolution_is_never_shown_as_a_report_of_the_agent(quiet: Desk, olga: Resolver) -> None:
+    mail = send_mail(quiet, late=False)
+    planned = {"id": str(mail.id), "intent_digest": mail.intent_digest}
+    quiet.agent.acknowledge(planned, outcome="unknown")
+    olga.resolve(reload(mail), "happened", reference="msg-77")
+    assert (reload(mail).outcome, Attempt.objects.get(effect=mail).outcome) == ("ok", "unknown")
     page = olga.client.get(reverse("effect", args=[mail.id])).content.decode()
     words = re.sub(r"\s+", " ", re.sub("<[^>]*>", "", page))
     assert "Happened, as resolved by a person." in words
@@ -113,49 +119,49 @@ def test_what_a_person_knows_is_never_put_into_the_agents_mouth(
 
 
 @pytest.mark.parametrize(("named", "expected"), [("msg-77", ["msg-77"]), ("", [""])])
-def test_the_reference_is_theirs_where_the_report_that_stands_names_none(
+def test_the_reference_of_the_person_is_used_if_the_report_has_none(
     mail: Effect, olga: Resolver, quiet: Desk, named: str, expected: list[str]
 ) -> None:
-    """However the reports come, of which the first by its id stands; and each moment is made again
-    as it was shown."""
-    olga.say(mail, "happened", reference=named)
+    """The first report by its id counts in every order, and each moment is rebuilt as it was
+    shown."""
+    olga.resolve(mail, "happened", reference=named)
     fact = {"kind": "effect.acknowledged", "session": "s-1", "effect_key": "mail", "outcome": "ok"}
-    told_of = [{**fact, "id": "1"}, {**fact, "id": "2", "external_reference": "9f2"}]
-    for batches in every_delivery(told_of):
+    reported = [{**fact, "id": "1"}, {**fact, "id": "2", "external_reference": "9f2"}]
+    for batches in every_delivery(reported):
         with undone():
             moments = []
             for batch in batches:
                 assert quiet.agent.report(batch).status_code == 200
                 cut = JournalCut(Entry.objects.latest("position").position, now_us())
                 moments.append((cut, live(cut.at_us)))
-            found = [
-                now(mail).external_reference,
+            references = [
+                reload(mail).external_reference,
                 *Attempt.objects.values_list("external_reference", flat=True),
             ]
-            assert found == expected * 2, batches
+            assert references == expected * 2, batches
             for cut, shown in moments:
                 assert differences(made_again(quiet.project.id, cut), shown) == {}
 
 
 @pytest.mark.parametrize("by_command", [True, False])
 @pytest.mark.parametrize(("late", "is_shown"), [("forged-1", True), ("msg-77", False), ("", False)])
-def test_a_late_reference_does_not_replace_that_of_a_person_and_is_shown(
+def test_a_late_reference_is_shown_but_does_not_replace_the_first(
     mail: Effect, olga: Resolver, quiet: Desk, late: str, is_shown: bool, by_command: bool
 ) -> None:
-    olga.say(mail, "happened", reference="msg-77")
-    told_of = {"outcome": "ok", **({"external_reference": late} if late else {})}
+    olga.resolve(mail, "happened", reference="msg-77")
+    reported = {"outcome": "ok", **({"external_reference": late} if late else {})}
     if by_command:
         assert (
             quiet.agent.post(
-                f"/effects/{mail.id}/acknowledge", {"attempt": 1, **told_of}
+                f"/effects/{mail.id}/acknowledge", {"attempt": 1, **reported}
             ).status_code
             == 202
         )
     else:
         fact = {"id": "1", "kind": "effect.acknowledged", "session": "s-1", "effect_key": "mail"}
-        assert quiet.agent.report([{**fact, **told_of}]).status_code == 200
+        assert quiet.agent.report([{**fact, **reported}]).status_code == 200
     assert (
-        now(mail).external_reference
+        reload(mail).external_reference
         == Attempt.objects.get(effect=mail).external_reference
         == "msg-77"
     )
@@ -169,17 +175,15 @@ def test_a_person_corrects_the_reference_of_an_agent_that_did_not_know(
 ) -> None:
     unknown = {"attempt": 1, "outcome": "unknown", "external_reference": "guess-1"}
     assert quiet.agent.post(f"/effects/{mail.id}/acknowledge", unknown).status_code == 200
-    olga.say(mail, "happened", reference="msg-77")
-    assert now(mail).external_reference == "msg-77"
+    olga.resolve(mail, "happened", reference="msg-77")
+    assert reload(mail).external_reference == "msg-77"
     page = olga.client.get(reverse("effect", args=[mail.id])).content.decode()
     assert "The agent named a different reference" in page
 
 
-def test_it_did_not_happen_is_good_for_exactly_one_attempt(
-    mail: Effect, olga: Resolver, quiet: Desk
-) -> None:
-    olga.say(mail, "not_happened")
-    row, first = now(mail), Attempt.objects.get(effect=mail)
+def test_not_happened_allows_exactly_one_attempt(mail: Effect, olga: Resolver, quiet: Desk) -> None:
+    olga.resolve(mail, "not_happened")
+    row, first = reload(mail), Attempt.objects.get(effect=mail)
     assert (row.state, row.failure_reason, row.outcome) == ("failed", "rejected", "error")
     assert (first.failure_reason, first.is_open) == ("rejected", False)
     again = quiet.agent.plan("mail", tool="mail.send", arguments=ARGUMENTS)
@@ -192,12 +196,11 @@ def test_it_did_not_happen_is_good_for_exactly_one_attempt(
     assert spent["answer"] == "blocked"
     sending = {"process": "p-3", "intent_digest": spent["intent_digest"]}
     assert quiet.agent.post(f"/effects/{spent['id']}/dispatch", sending).status_code == 409
-    assert now(mail).attempt_count == 2
+    assert reload(mail).attempt_count == 2
 
 
 def test_replay_once_is_never_permission(desk: Desk) -> None:
-    """Where a policy holds it, others are asked; whoever said that it did not happen cannot approve
-    it."""
+    """If a policy requires approval, the person who resolved the attempt cannot approve."""
     planned = desk.plan("push", arguments={"ref": "main"})
     desk.declare("nobody.knows")
     first = desk.gate(planned)
@@ -206,9 +209,9 @@ def test_replay_once_is_never_permission(desk: Desk) -> None:
     Effect.objects.filter(id=planned["id"]).update(deadline_us=now_us() - 1)
     effect = desk.effect(planned)
     assert effect.permission == "used"
-    adam = Resolver(desk, "administrator")  # who has no other part in it
-    adam.say(effect, "not_happened", insists="1")
-    assert now(effect).permission == "used"  # of the first attempt
+    adam = Resolver(desk, "administrator")  # not a party of the effect
+    adam.resolve(effect, "not_happened", insists="1")
+    assert reload(effect).permission == "used"  # the permission of the first attempt
     again = desk.agent.plan("push", arguments={"ref": "main"})
     assert again["answer"] == "wait"
     gate = desk.gate(planned)
@@ -225,7 +228,7 @@ def test_replay_once_is_never_permission(desk: Desk) -> None:
         pytest.raises(DatabaseError, match="approver_is_not_a_party"),
         transaction.atomic(),
     ):
-        Vote.objects.create(**yes_by_hand(gate, desk))
+        Vote.objects.create(**vote_columns(gate, desk))
     assert not Vote.objects.filter(gate=gate).exists()
     assert desk.answer(gate, "carol").refusal is None
     assert (
@@ -236,8 +239,8 @@ def test_replay_once_is_never_permission(desk: Desk) -> None:
     )
 
 
-def yes_by_hand(gate: Gate, desk: Desk) -> dict[str, Any]:
-    """A vote of the administrator that no verb would store."""
+def vote_columns(gate: Gate, desk: Desk) -> dict[str, Any]:
+    """Return the columns of a vote that no verb would store."""
     user = desk.user("administrator")
     return {
         "project": desk.project,
@@ -257,12 +260,12 @@ def yes_by_hand(gate: Gate, desk: Desk) -> dict[str, Any]:
     }
 
 
-def test_no_exemption_of_theirs_lets_it_go_again(desk: Desk) -> None:
+def test_an_exemption_of_the_resolver_does_not_permit_the_retry(desk: Desk) -> None:
     planned = desk.plan("push", arguments={"ref": "main"})
     desk.answer(desk.gate(planned), "carol")
     desk.agent.dispatch(planned)
     Effect.objects.filter(id=planned["id"]).update(deadline_us=now_us() - 1)
-    Resolver(desk, "administrator").say(desk.effect(planned), "not_happened", insists="1")
+    Resolver(desk, "administrator").resolve(desk.effect(planned), "not_happened", insists="1")
     until = now_us() + 10**9
     with transaction.atomic():
         exemptions.create_exemption(
@@ -277,9 +280,9 @@ def test_no_exemption_of_theirs_lets_it_go_again(desk: Desk) -> None:
     assert desk.agent.plan("push", arguments={"ref": "main"})["answer"] == "wait"
 
 
-def test_compensate_tells_an_agent_to_plan_it(mail: Effect, olga: Resolver, quiet: Desk) -> None:
-    olga.say(mail, "compensate")
-    row = now(mail)
+def test_compensate_makes_the_verdict_compensate(mail: Effect, olga: Resolver, quiet: Desk) -> None:
+    olga.resolve(mail, "compensate")
+    row = reload(mail)
     assert (row.state, row.resolution) == ("dispatched", "compensate")
     page = olga.client.get(reverse("effect", args=[mail.id])).content.decode()
     assert "COMPENSATE</b> a person asked" in page
@@ -290,20 +293,22 @@ def test_compensate_tells_an_agent_to_plan_it(mail: Effect, olga: Resolver, quie
         "RESOLVED",
     )
     fields = {"effect_key": "sorry", "tool": "mail.apologise", "arguments": {"recipients": 412}}
-    undoing = done(quiet.agent.post(f"/effects/{mail.id}/compensate", fields))
-    quiet.agent.dispatch(undoing)
+    compensation = done(quiet.agent.post(f"/effects/{mail.id}/compensate", fields))
+    quiet.agent.dispatch(compensation)
     assert "No answer needed." in olga.page(mail)  # its compensation is under way
-    quiet.agent.acknowledge(undoing)
-    assert now(mail).state == "compensated"
+    quiet.agent.acknowledge(compensation)
+    assert reload(mail).state == "compensated"
 
 
-def test_abandon_supersedes_for_good(mail: Effect, olga: Resolver, quiet: Desk) -> None:
-    olga.say(mail, "abandoned")
-    assert (now(mail).state, now(mail).superseded_mark) == ("superseded", "")
+def test_abandoned_supersedes_the_effect_permanently(
+    mail: Effect, olga: Resolver, quiet: Desk
+) -> None:
+    olga.resolve(mail, "abandoned")
+    assert (reload(mail).state, reload(mail).superseded_mark) == ("superseded", "")
     assert quiet.agent.plan("mail", tool="mail.send", arguments=ARGUMENTS)["answer"] == "done"
     late = {"attempt": 1, "outcome": "ok"}
     assert quiet.agent.post(f"/effects/{mail.id}/acknowledge", late).status_code == 202
-    assert (now(mail).state, now(mail).violates) == ("superseded", True)
+    assert (reload(mail).state, reload(mail).violates) == ("superseded", True)
     page = olga.client.get(reverse("effect", args=[mail.id])).content.decode()
     assert "Abandoned by a person, but it had happened." in page
 
@@ -315,7 +320,7 @@ def test_abandon_supersedes_for_good(mail: Effect, olga: Resolver, quiet: Desk) 
         ("happened", ("fail", {"attempt": 1, "reason": "rejected"}), "rejected_after_all"),
     ],
 )
-def test_a_late_report_against_a_person_is_a_violation_that_shows(
+def test_a_late_report_against_a_resolution_is_a_violation_on_the_page(
     mail: Effect,
     olga: Resolver,
     quiet: Desk,
@@ -323,33 +328,33 @@ def test_a_late_report_against_a_person_is_a_violation_that_shows(
     late: tuple[str, dict[str, object]],
     violation: str,
 ) -> None:
-    olga.say(mail, answer)
+    olga.resolve(mail, answer)
     assert quiet.agent.post(f"/effects/{mail.id}/{late[0]}", late[1]).status_code == 202
-    row = now(mail)
+    row = reload(mail)
     assert (row.state, row.outcome, row.violates) == ("acknowledged", "ok", True)
-    assert [orjson.loads(one.facts)["violation"] for one in told(mail, "integrity.violation")] == [
-        violation
-    ]
+    assert [
+        orjson.loads(entry.facts)["violation"] for entry in entries_of(mail, "integrity.violation")
+    ] == [violation]
     page = olga.client.get(reverse("effect", args=[mail.id])).content.decode()
     assert "Resolved as " in page
 
 
-def test_that_it_does_not_know_either_does_not_contradict_a_person(
+def test_a_late_unknown_outcome_does_not_contradict_a_resolution(
     mail: Effect, olga: Resolver, quiet: Desk
 ) -> None:
-    olga.say(mail, "not_happened")
+    olga.resolve(mail, "not_happened")
     unknown = {"attempt": 1, "outcome": "unknown"}
     assert quiet.agent.post(f"/effects/{mail.id}/acknowledge", unknown).status_code == 202
-    assert (now(mail).state, now(mail).violates) == ("failed", False)
+    assert (reload(mail).state, reload(mail).violates) == ("failed", False)
 
 
-def test_of_two_people_one_is_heard_and_the_other_sees_who_and_keeps_the_words(
+def test_of_two_resolutions_one_counts_and_the_other_keeps_its_text(
     mail: Effect, olga: Resolver, quiet: Desk
 ) -> None:
     adam = Resolver(quiet, "administrator")
-    looked = adam.seen(mail)
-    olga.say(mail, "happened", reference="msg-77")
-    answer = adam.begin(mail, "not_happened", "The log of the gateway is empty.", seen=looked)
+    shown_token = adam.seen(mail)
+    olga.resolve(mail, "happened", reference="msg-77")
+    answer = adam.begin(mail, "not_happened", "The log of the gateway is empty.", seen=shown_token)
     html = " ".join(answer.content.decode().split())
     assert answer.status_code == 409
     overtaken = "It no longer needs an answer. Latest resolution: operator"
@@ -362,45 +367,43 @@ def test_of_two_people_one_is_heard_and_the_other_sees_who_and_keeps_the_words(
         overtaken,
     ):
         assert words in html, words
-    assert "then answer" not in html  # there is no form
-    assert len(told(mail)) == 1
+    assert "then answer" not in html  # the page has no form
+    assert len(entries_of(mail)) == 1
 
 
-def test_one_who_was_overtaken_while_confirming_is_told_so(
+def test_a_resolution_overtaken_before_its_confirmation_is_refused(
     mail: Effect, olga: Resolver, quiet: Desk
 ) -> None:
     adam = Resolver(quiet, "administrator")
     adam.begin(mail, "abandoned", "Nobody will ever find out.")
-    olga.say(mail, "happened")
+    olga.resolve(mail, "happened")
     answer = adam.confirm(mail)
     assert answer.status_code == 409
     assert "Nobody will ever find out." in answer.content.decode()
-    assert [orjson.loads(one.facts)["answer"] for one in told(mail)] == ["happened"]
+    assert [orjson.loads(entry.facts)["answer"] for entry in entries_of(mail)] == ["happened"]
 
 
-def test_what_moved_meanwhile_is_shown_and_the_form_is_there_again(
+def test_changes_since_the_page_was_loaded_are_shown_with_the_form(
     mail: Effect, olga: Resolver, quiet: Desk
 ) -> None:
-    looked = olga.seen(mail)
+    shown_token = olga.seen(mail)
     quiet.agent.fail({"id": str(mail.id)}, "timeout")
-    answer = olga.begin(mail, "abandoned", seen=looked)
+    answer = olga.begin(mail, "abandoned", seen=shown_token)
     html = answer.content.decode()
     assert answer.status_code == 409
     assert "<td>dispatched</td><td>failed</td>" in html
     assert "Check the changes, then answer." in html
-    assert "Latest resolution" not in html  # people said none
-    assert f">{KNOWN}</textarea>".replace("'", "&#x27;") in html
-    assert olga.say(mail, "abandoned").status_code == 302
+    assert "Latest resolution" not in html  # no resolution yet
+    assert f">{RATIONALE}</textarea>".replace("'", "&#x27;") in html
+    assert olga.resolve(mail, "abandoned").status_code == 302
 
 
 @pytest.mark.parametrize(
     ("answer", "reason"), [("happened", "happened"), ("abandoned", "superseded")]
 )
-def test_a_request_that_still_waits_ends_with_the_word(
-    desk: Desk, answer: str, reason: str
-) -> None:
-    """Rejected, it was said, and permission for another attempt asked for; then an earlier word: it
-    timed out."""
+def test_a_resolution_cancels_a_pending_gate(desk: Desk, answer: str, reason: str) -> None:
+    """A report of a rejection opens a gate for the next attempt; then an earlier report says that
+    the attempt timed out."""
     planned = desk.plan("push", arguments={"ref": "main"})
     desk.answer(desk.gate(planned), "carol")
     desk.agent.dispatch(planned)
@@ -409,7 +412,7 @@ def test_a_request_that_still_waits_ends_with_the_word(
     assert desk.agent.plan("push", arguments={"ref": "main"})["answer"] == "wait"
     desk.agent.report([{**failed, "id": "r-2", "reason": "timeout", "producer_seq": 1}])
     assert desk.gate(planned).status == "pending"
-    Resolver(desk).say(desk.effect(planned), answer, insists="1")
+    Resolver(desk).resolve(desk.effect(planned), answer, insists="1")
     gate, effect = desk.gate(planned), desk.effect(planned)
     assert (gate.status, gate.reason) == ("cancelled", reason)
     assert (effect.state, effect.permission) == (
@@ -417,21 +420,21 @@ def test_a_request_that_still_waits_ends_with_the_word(
     )
 
 
-def test_that_a_compensation_happened_settles_what_it_compensates(
+def test_resolving_a_compensation_as_happened_compensates_its_target(
     quiet: Desk, olga: Resolver
 ) -> None:
-    mail = sent(quiet)
+    mail = send_mail(quiet)
     quiet.agent.acknowledge({"id": str(mail.id)})
     fields = {"effect_key": "sorry", "tool": "mail.apologise", "arguments": {"recipients": 412}}
-    undoing = done(quiet.agent.post(f"/effects/{mail.id}/compensate", fields))
-    quiet.agent.dispatch(undoing)
-    quiet.agent.fail(undoing, "timeout")
-    olga.say(quiet.effect(undoing), "happened", reference="msg-78")
-    assert (now(mail).state, quiet.effect(undoing).state) == ("compensated", "acknowledged")
+    compensation = done(quiet.agent.post(f"/effects/{mail.id}/compensate", fields))
+    quiet.agent.dispatch(compensation)
+    quiet.agent.fail(compensation, "timeout")
+    olga.resolve(quiet.effect(compensation), "happened", reference="msg-78")
+    assert (reload(mail).state, quiet.effect(compensation).state) == ("compensated", "acknowledged")
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "sentence"),
     [
         ("happened", "it happened. Skip it"),
         ("not_happened", "it did not happen. Plan it again"),
@@ -439,15 +442,15 @@ def test_that_a_compensation_happened_settles_what_it_compensates(
         ("abandoned", "Do not repeat it and do not undo it."),
     ],
 )
-def test_the_agent_is_told_by_a_message(
-    mail: Effect, olga: Resolver, quiet: Desk, answer: str, told: str
+def test_the_agent_gets_a_message_about_the_resolution(
+    mail: Effect, olga: Resolver, quiet: Desk, answer: str, sentence: str
 ) -> None:
-    olga.say(mail, answer)
+    olga.resolve(mail, answer)
     [message] = quiet.agent.get("/messages", unread=1, box="mine").json()["items"]
     assert (message["subject"].split(":")[0], message["session"]) == (
         str(mail),
         str(mail.session_id),
     )
-    assert told in message["body"]
+    assert sentence in message["body"]
     assert str(mail.id) in message["body"]
-    assert KNOWN not in message["body"]
+    assert RATIONALE not in message["body"]

@@ -1,5 +1,4 @@
-"""Who is asked what became of an effect, when, and what an answer takes; what the page costs, and
-what is erased."""
+"""Who may resolve an effect, when, and with which proof; the cost of the page, and erasure."""
 
 import re
 
@@ -18,12 +17,22 @@ from ledger.models import Effect
 from ledger.tools import cache
 from tests.approvals.inbox_scenario import Desk
 from tests.pages.sample_data import done
-from tests.recovery.resolver import ARGUMENTS, KNOWN, Resolver, mail, now, olga, sent, told, url_of
+from tests.recovery.resolver import (
+    ARGUMENTS,
+    RATIONALE,
+    Resolver,
+    entries_of,
+    mail,
+    olga,
+    reload,
+    send_mail,
+    url_of,
+)
 
 __all__ = ["mail", "olga"]
 
 
-def test_reason_and_proof_are_asked(mail: Effect, olga: Resolver) -> None:
+def test_a_resolution_needs_a_rationale_a_code_and_a_password(mail: Effect, olga: Resolver) -> None:
     assert olga.begin(mail, "happened", "because").status_code == 422
     assert olga.begin(mail, "perhaps").status_code == 422
     assert olga.begin(mail, "happened", reference="x\x1b[31m").status_code == 422
@@ -32,14 +41,14 @@ def test_reason_and_proof_are_asked(mail: Effect, olga: Resolver) -> None:
     assert "code does not match" in olga.confirm(mail, code="zzzz").content.decode()
     wrong = olga.confirm(mail, password="guess")
     assert (wrong.status_code, b"Wrong password" in wrong.content) == (422, True)
-    assert told(mail) == []
-    assert now(mail).version == mail.version
+    assert entries_of(mail) == []
+    assert reload(mail).version == mail.version
     assert olga.confirm(mail).status_code == 302
 
 
-def test_what_can_be_undone_takes_no_password(quiet: Desk, olga: Resolver) -> None:
+def test_a_reversible_effect_is_resolved_without_a_password(quiet: Desk, olga: Resolver) -> None:
     quiet.declare("note.write", "reversible", "opaque")
-    note = sent(quiet, "note", "note.write")
+    note = send_mail(quiet, "note", "note.write")
     olga.begin(note, "happened")
     html = olga.client.get(reverse("resolve_confirm", args=[note.id])).content.decode()
     assert 'name="password"' not in html
@@ -47,67 +56,69 @@ def test_what_can_be_undone_takes_no_password(quiet: Desk, olga: Resolver) -> No
     assert olga.confirm(note).status_code == 302
 
 
-def test_people_are_not_asked_what_is_known_or_under_way(quiet: Desk, olga: Resolver) -> None:
+def test_an_effect_that_is_settled_or_in_flight_needs_no_resolution(
+    quiet: Desk, olga: Resolver
+) -> None:
     quiet.declare("look", "read", "read_only")
-    looking = sent(quiet, "look", "look", late=False)
-    ok = sent(quiet, "ok")
-    looked = olga.seen(ok)
+    read_effect = send_mail(quiet, "look", "look", late=False)
+    ok = send_mail(quiet, "ok")
+    shown_token = olga.seen(ok)
     quiet.agent.acknowledge({"id": str(ok.id)})
     planned = quiet.effect(quiet.plan("later", tool="mail.send", arguments=ARGUMENTS))
     for effect, why in (
-        (looking, "deadline has not passed"),
+        (read_effect, "deadline has not passed"),
         (planned, "never dispatched"),
         (ok, "acknowledged"),
     ):
         html = olga.page(effect)
         assert "No answer needed." in html
         assert why in html
-        answer = olga.begin(effect, "abandoned", seen=looked if effect == ok else "none")
+        answer = olga.begin(effect, "abandoned", seen=shown_token if effect == ok else "none")
         assert answer.status_code == 409
     assert not Entry.objects.filter(kind="effect.resolved").exists()
 
 
-def test_whoever_answers_although_the_table_can_settle_it_must_insist(
+def test_a_resolution_must_insist_if_the_table_can_settle_the_effect(
     quiet: Desk, olga: Resolver
 ) -> None:
     quiet.declare("look", "read", "read_only")
-    looking = sent(quiet, "look", "look")
-    assert "The verdict table can settle this without a person" in olga.page(looking)
-    refused = olga.begin(looking, "abandoned")
+    read_effect = send_mail(quiet, "look", "look")
+    assert "The verdict table can settle this without a person" in olga.page(read_effect)
+    refused = olga.begin(read_effect, "abandoned")
     assert refused.status_code == 422
     assert "Tick “Record my answer anyway”" in refused.content.decode()
-    olga.say(looking, "abandoned", insists="1")
-    assert orjson.loads(told(looking)[0].facts)["insists"] is True
+    olga.resolve(read_effect, "abandoned", insists="1")
+    assert orjson.loads(entries_of(read_effect)[0].facts)["insists"] is True
 
 
-def test_in_the_first_seconds_one_must_insist_too(quiet: Desk, olga: Resolver) -> None:
-    young = sent(quiet, "young", late=False)
+def test_a_resolution_before_the_deadline_must_insist(quiet: Desk, olga: Resolver) -> None:
+    young = send_mail(quiet, "young", late=False)
     assert olga.begin(young, "happened").status_code == 422
-    assert olga.say(young, "happened", insists="1").status_code == 302
+    assert olga.resolve(young, "happened", insists="1").status_code == 302
 
 
 @pytest.mark.parametrize("role", ["viewer", "reviewer"])
-def test_only_operators_are_asked(mail: Effect, quiet: Desk, olga: Resolver, role: str) -> None:
-    looked, client = olga.seen(mail), quiet.house.client(role)
+def test_only_operators_may_resolve(mail: Effect, quiet: Desk, olga: Resolver, role: str) -> None:
+    shown_token, client = olga.seen(mail), quiet.house.client(role)
     assert client.get(url_of(mail)).status_code == 403
-    fields = {"answer": "happened", "rationale": KNOWN, "seen": looked}
+    fields = {"answer": "happened", "rationale": RATIONALE, "seen": shown_token}
     assert client.post(url_of(mail), fields).status_code == 403
     assert (
         reverse("resolve", args=[mail.id])
         not in client.get(reverse("effect", args=[mail.id])).content.decode()
     )
-    assert told(mail) == []
+    assert entries_of(mail) == []
 
 
 def test_projects_are_isolated_and_tokens_never_answer(
     mail: Effect, quiet: Desk, olga: Resolver
 ) -> None:
-    looked, neighbour = olga.seen(mail), quiet.house.client("neighbour")
+    shown_token, neighbour = olga.seen(mail), quiet.house.client("neighbour")
     for url in (url_of(mail), reverse("resolve_confirm", args=[mail.id])):
         assert neighbour.get(url).status_code == 404
         assert (
             neighbour.post(
-                url, {"answer": "happened", "rationale": KNOWN, "seen": looked}
+                url, {"answer": "happened", "rationale": RATIONALE, "seen": shown_token}
             ).status_code
             == 404
         )
@@ -115,41 +126,45 @@ def test_projects_are_isolated_and_tokens_never_answer(
         assert Client().post(url, {"answer": "happened"}, headers=bearer).status_code == 302
         csrf = quiet.house.client("operator", csrf=True)
         assert (
-            csrf.post(url, {"answer": "happened", "rationale": KNOWN, "seen": looked}).status_code
+            csrf.post(
+                url, {"answer": "happened", "rationale": RATIONALE, "seen": shown_token}
+            ).status_code
             == 403
         )
-    adam = quiet.house.client("administrator")  # what one signed for themselves is nobody else's
-    fields = {"answer": "happened", "rationale": KNOWN, "seen": looked}
+    adam = quiet.house.client("administrator")  # a form is signed for one person
+    fields = {"answer": "happened", "rationale": RATIONALE, "seen": shown_token}
     assert adam.post(url_of(mail), fields).status_code == 409
-    said = {
+    report = {
         "kind": "effect.resolved",
         "id": "r-1",
         "session": "s-1",
         "effect_key": "mail",
         "answer": "abandoned",
     }
-    assert quiet.agent.report([said]).status_code == 200
-    assert (now(mail).resolution, now(mail).state) == ("", "dispatched")
+    assert quiet.agent.report([report]).status_code == 200
+    assert (reload(mail).resolution, reload(mail).state) == ("", "dispatched")
 
 
-def test_looking_changes_nothing_and_hostile_words_stay_words(quiet: Desk, olga: Resolver) -> None:
+def test_reading_the_page_changes_nothing_and_hostile_text_is_escaped(
+    quiet: Desk, olga: Resolver
+) -> None:
     hostile = "<img src=x onerror=pwned=1>\u202egpj"
     planned = quiet.plan("x", tool="mail" + hostile[:12], arguments={"to": hostile}, why=hostile)
     quiet.agent.dispatch(planned)
     effect = Effect.objects.get(id=planned["id"])
     Effect.objects.filter(id=effect.id).update(deadline_us=now_us() - 1)
     entries, version = Entry.objects.count(), effect.version
-    html = olga.page(now(effect))
+    html = olga.page(reload(effect))
     assert "<img" not in html
     assert "\u202e" not in html
-    assert (Entry.objects.count(), now(effect).version) == (entries, version)
-    olga.say(now(effect), "happened", "I saw it: " + hostile, evidence=hostile + "\0")
+    assert (Entry.objects.count(), reload(effect).version) == (entries, version)
+    olga.resolve(reload(effect), "happened", "I saw it: " + hostile, evidence=hostile + "\0")
     page = olga.client.get(reverse("effect", args=[effect.id])).content.decode()
     assert "<img" not in page
     assert re.search(r"I saw it: .{0,60}&lt;img", page)
 
 
-def test_the_table_of_verdicts_is_a_page_for_everybody(mail: Effect, quiet: Desk) -> None:
+def test_the_verdict_table_is_a_page_for_all_roles(mail: Effect, quiet: Desk) -> None:
     viewer = quiet.house.client("viewer")
     html = viewer.get(reverse("effect", args=[mail.id])).content.decode()
     [row] = re.findall(
@@ -161,16 +176,16 @@ def test_the_table_of_verdicts_is_a_page_for_everybody(mail: Effect, quiet: Desk
     assert re.findall(r'id="row-([0-9a-z]+)"', table)[:3] == ["0", "1", "2"]
 
 
-def test_a_stop_keeps_nobody_from_saying_what_was(
-    mail: Effect, olga: Resolver, quiet: Desk
-) -> None:
+def test_a_stopped_effect_can_be_resolved(mail: Effect, olga: Resolver, quiet: Desk) -> None:
     with transaction.atomic():
         stops.set_stop(quiet.project, "tool", "mail.send", "because", quiet.user("reviewer"))
     assert "WAIT</b> stopped" in olga.page(mail)
-    assert olga.say(mail, "happened").status_code == 302
+    assert olga.resolve(mail, "happened").status_code == 302
 
 
-def test_while_a_worker_holds_the_lease_one_must_insist(quiet: Desk, olga: Resolver) -> None:
+def test_a_resolution_must_insist_while_a_worker_holds_the_lease(
+    quiet: Desk, olga: Resolver
+) -> None:
     held = quiet.agent.session("held", mode="leased")
     lease = done(quiet.agent.post("/leases", {"session": held["id"], "process": "p-1"}))
     planned = quiet.agent.plan(
@@ -186,15 +201,13 @@ def test_while_a_worker_holds_the_lease_one_must_insist(quiet: Desk, olga: Resol
     effect = Effect.objects.get(id=planned["id"])
     assert "A live worker holds the lease" in olga.page(effect)
     assert olga.begin(effect, "happened").status_code == 422
-    assert olga.say(effect, "happened", insists="1").status_code == 302
+    assert olga.resolve(effect, "happened", insists="1").status_code == 302
 
 
-def test_the_page_asks_few_questions_of_the_database_however_often_it_was_tried(
+def test_the_page_costs_the_same_queries_after_many_attempts(
     quiet: Desk, olga: Resolver, mail: Effect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        cache, "CACHE_S", 3600
-    )  # of seconds a busy machine takes as many between two pages
+    monkeypatch.setattr(cache, "CACHE_S", 3600)  # a slow machine may need seconds between two pages
     olga.page(mail)  # the first page of a sign-in starts its clock
     with CaptureQueriesContext(connection) as few:
         olga.page(mail)
@@ -214,11 +227,11 @@ def test_the_page_asks_few_questions_of_the_database_however_often_it_was_tried(
     assert len(many) == len(few) <= 18
 
 
-def test_words_that_were_erased_are_gone_and_the_answer_stays(
+def test_an_erased_rationale_is_gone_and_the_answer_stays(
     mail: Effect, olga: Resolver, quiet: Desk
 ) -> None:
-    olga.say(mail, "happened", reference="msg-77")
-    [entry] = told(mail)
+    olga.resolve(mail, "happened", reference="msg-77")
+    [entry] = entries_of(mail)
     with transaction.atomic():
         erasures.erase_body(
             quiet.project.id, entry.position, reason="ticket 88", actor="tests", now_us=now_us()
@@ -226,4 +239,4 @@ def test_words_that_were_erased_are_gone_and_the_answer_stays(
     page = olga.client.get(reverse("effect", args=[mail.id])).content.decode()
     assert "operator: it happened" in page
     assert "The text was erased." in page
-    assert KNOWN not in page
+    assert RATIONALE not in page

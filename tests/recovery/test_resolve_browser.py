@@ -1,5 +1,4 @@
-"""The page of an effect that only people can settle, in a real browser: reach, contrast, the way
-without JavaScript."""
+"""The resolve pages in a real browser: width, contrast, and use without JavaScript."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -25,14 +24,14 @@ def agent(live_server_process: Server) -> Caller:
 
 @pytest.fixture
 def complaints() -> Iterator[list[str]]:
-    """What the browser's console and its policy complained of; must stay empty."""
-    said: list[str] = []
-    yield said
-    assert said == []
+    """Collect the messages of the console and the content security policy; must stay empty."""
+    messages: list[str] = []
+    yield messages
+    assert messages == []
 
 
-def lost(agent: Caller, key: str, words: str = "") -> str:
-    """A letter of an undeclared tool that timed out; the path of its page."""
+def time_out_mail(agent: Caller, key: str, words: str = "") -> str:
+    """Plan a mail of an undeclared tool, fail it with a timeout, and return the path of its page."""
     letter: dict[str, Any] = {"subject": f"Your invoice {key}{words}", "recipients": 412}
     planned = agent.plan(
         key, "letters", tool="mail.send", arguments=letter, why=f"It is due.{words}"
@@ -43,7 +42,7 @@ def lost(agent: Caller, key: str, words: str = "") -> str:
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_everybody_can_use_every_page(
+def test_every_page_is_accessible(
     live_server_process: Server,
     agent: Caller,
     new_page: Callable[..., Page],
@@ -53,10 +52,10 @@ def test_everybody_can_use_every_page(
     page = enter(
         new_page(viewport={"width": width, "height": 800}), live_server_process, complaints
     )
-    path = lost(agent, f"wide-{width}", HOSTILE)
-    found: list[str] = []
+    path = time_out_mail(agent, f"wide-{width}", HOSTILE)
+    violations: list[str] = []
 
-    def look(words: str) -> None:
+    def check_page(words: str) -> None:
         expect(page.get_by_text(words).first).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= width, page.url
         assert page.evaluate("window.pwned") is None
@@ -64,26 +63,26 @@ def test_everybody_can_use_every_page(
             page.locator(".untrusted").locator("script, svg, iframe, img, a[href], div, b").count()
             == 0
         )
-        found.extend(violations_by_day_and_night(page))
+        violations.extend(violations_by_day_and_night(page))
 
     page.goto(live_server_process.url + path)
-    look("cannot tell whether it happened")
+    check_page("cannot tell whether it happened")
     page.goto(f"{live_server_process.url}{path}resolve/")
-    look("What happened?")
+    check_page("What happened?")
     page.get_by_role("radio", name="Abandon").check()
-    page.get_by_label("How you know").fill("Nobody can find out any more.")
+    page.get_by_label("How you know").fill("The log was deleted.")
     page.get_by_role("button", name="Continue").click()
-    look("Abandon this effect permanently")
+    check_page("Abandon this effect permanently")
     page.goto(live_server_process.url + "/verdicts/#row-26")
-    look("Verdict table")
-    assert found == []
+    check_page("Verdict table")
+    assert violations == []
 
 
 def test_an_effect_is_resolved_without_javascript(
     live_server_process: Server, agent: Caller, new_page: Callable[..., Page]
 ) -> None:
     page = enter(new_page(java_script_enabled=False), live_server_process)
-    page.goto(live_server_process.url + lost(agent, "plain"))
+    page.goto(live_server_process.url + time_out_mail(agent, "plain"))
     page.get_by_role("link", name="Resolve…").click()
     page.get_by_role("radio", name=re.compile("^It happened")).check()
     page.get_by_label("How you know").fill("The provider's log of 14:05 shows it.")

@@ -1,5 +1,4 @@
-"""Two people answer at once, and an agent beside them, with real commits: one is heard, and the
-others are told so."""
+"""Concurrent resolutions and reports with real commits: one counts, and the others are refused."""
 
 from functools import partial
 from typing import Any
@@ -27,7 +26,7 @@ ROUNDS = 4
 
 @pytest.fixture
 def desk(committed: None, settings: Settings) -> Desk:
-    """An inbox without a policy; what happens at it is committed."""
+    """An inbox without a policy, with real commits."""
     from config.wsgi import application
 
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
@@ -46,7 +45,7 @@ def sent(desk: Desk, number: int) -> tuple[dict[str, Any], Effect]:
     return planned, desk.effect(planned)
 
 
-def word(effect: Effect, answer: str) -> ResolutionInput:
+def resolution_input(effect: Effect, answer: str) -> ResolutionInput:
     return ResolutionInput(answer, "Read in the provider's log.", effect.version, insists=True)
 
 
@@ -54,17 +53,21 @@ def test_of_many_resolutions_at_once_one_counts(desk: Desk) -> None:
     people = list(Membership.objects.filter(project=desk.project).select_related("user"))
     for number in range(ROUNDS):
         _, effect = sent(desk, number)
-        said = [word(effect, ANSWERS[index % 4]) for index in range(8)]
+        inputs = [resolution_input(effect, ANSWERS[index % 4]) for index in range(8)]
         work = [
-            partial(resolution.resolve_effect, effect.id, people[index % len(people)], said[index])
-            for index in range(len(said))
+            partial(
+                resolution.resolve_effect, effect.id, people[index % len(people)], inputs[index]
+            )
+            for index in range(len(inputs))
         ]
         results: list[ResolutionResult] = together(*work)
-        heard = [one for one in results if one.refusal is None]
-        assert len(heard) == 1, results
-        assert {one.refusal.code for one in results if one.refusal is not None} == {"stale_view"}
+        accepted = [result for result in results if result.refusal is None]
+        assert len(accepted) == 1, results
+        assert {result.refusal.code for result in results if result.refusal is not None} == {
+            "stale_view"
+        }
         [entry] = Entry.objects.filter(effect=effect.id, kind="effect.resolved")
-        assert entry.position == heard[0].position
+        assert entry.position == accepted[0].position
         now = Effect.objects.get(id=effect.id)
         assert (now.resolution, now.version) == (
             orjson.loads(entry.facts)["answer"],
@@ -72,16 +75,20 @@ def test_of_many_resolutions_at_once_one_counts(desk: Desk) -> None:
         )
 
 
-def test_against_an_answer_of_the_agent_one_wins(desk: Desk) -> None:
-    """Never both: either people are told that it moved on, or the agent's word is late and shows
-    against theirs."""
+def test_of_a_resolution_and_an_acknowledgement_at_once_one_comes_first(desk: Desk) -> None:
+    """Either the resolution is refused as stale, or the agent's answer is late and contradicts it."""
     person = desk.house.members["operator"]
     for number in range(ROUNDS):
         planned, effect = sent(desk, number)
         body = {"attempt": 1, "outcome": "ok"}
         acknowledging = partial(desk.agent.post, f"/effects/{planned['id']}/acknowledge", body)
         resolved, answer = together(
-            partial(resolution.resolve_effect, effect.id, person, word(effect, "not_happened")),
+            partial(
+                resolution.resolve_effect,
+                effect.id,
+                person,
+                resolution_input(effect, "not_happened"),
+            ),
             acknowledging,
         )
         now, attempt = Effect.objects.get(id=effect.id), Attempt.objects.get(effect=effect.id)

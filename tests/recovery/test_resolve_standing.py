@@ -1,5 +1,4 @@
-"""Of what people are asked: where the table ends at them, or where nobody knows and they insist; of
-nothing else."""
+"""Which effects people may resolve: escalated ones, and ones in doubt if they insist."""
 
 from dataclasses import replace
 from random import Random
@@ -16,13 +15,13 @@ from ledger.resolutions import (
 )
 from ledger.verdicts import table
 from ledger.verdicts.table import ToolProperties, VerdictInput
-from tests.recovery.test_verdict_texts import NOW, some
+from tests.recovery.test_verdict_texts import NOW, random_case
 
 pytestmark = pytest.mark.once
 LOST = VerdictInput(state="dispatched", permission="used", permission_basis="observe", attempts=1)
 
 
-def asked(case: VerdictInput, deadline_us: int | None = NOW - 1) -> ResolvePrompt:
+def evaluate(case: VerdictInput, deadline_us: int | None = NOW - 1) -> ResolvePrompt:
     return evaluate_prompt(case, table.decide_verdict(case, NOW), deadline_us, NOW)
 
 
@@ -32,7 +31,7 @@ def asked(case: VerdictInput, deadline_us: int | None = NOW - 1) -> ResolvePromp
         ({}, "", ""),
         ({"state": "failed", "outcome": "unknown", "failure_reason": "timeout"}, "", ""),
         ({"state": "acknowledged", "outcome": "unknown"}, "", ""),
-        ({"is_stopped": True}, "", ""),  # what was is no matter of what may be
+        ({"is_stopped": True}, "", ""),  # a stop does not affect a resolution
         ({"lease_elsewhere": True}, "", "holds the lease"),
         ({"means": ToolProperties(tool_class="read_only")}, "", "can settle this without a person"),
         (
@@ -62,49 +61,53 @@ def asked(case: VerdictInput, deadline_us: int | None = NOW - 1) -> ResolvePromp
         ({"state": "planned", "attempts": 0, "permission": "granted"}, "never dispatched", ""),
     ],
 )
-def test_of_what_people_are_asked(changes: dict[str, Any], refused: str, against: str) -> None:
-    found = asked(replace(LOST, **changes))
-    assert refused in found.refused
-    assert against in found.against
-    assert (bool(found.refused), bool(found.against)) == (bool(refused), bool(against))
-    assert found.only == ANSWERS
+def test_the_prompt_depends_on_the_state_of_the_effect(
+    changes: dict[str, Any], refused: str, against: str
+) -> None:
+    prompt = evaluate(replace(LOST, **changes))
+    assert refused in prompt.refused
+    assert against in prompt.against
+    assert (bool(prompt.refused), bool(prompt.against)) == (bool(refused), bool(against))
+    assert prompt.only == ANSWERS
 
 
-def test_while_an_answer_may_be_on_its_way() -> None:
-    assert "may still arrive" in asked(LOST, NOW + 1).against
+def test_before_the_deadline_a_resolution_must_insist_or_is_refused() -> None:
+    assert "may still arrive" in evaluate(LOST, NOW + 1).against
     assert (
         "can still check"
-        in asked(replace(LOST, means=ToolProperties(tool_class="read_only")), NOW + 1).refused
+        in evaluate(replace(LOST, means=ToolProperties(tool_class="read_only")), NOW + 1).refused
     )
 
 
-def test_of_what_was_never_dispatched_one_can_only_let_go() -> None:
+def test_an_effect_that_was_not_dispatched_can_only_be_abandoned() -> None:
     spent = VerdictInput(state="planned", permission="used", permission_basis="ruling")
     assert table.decide_verdict(spent, NOW).answer == "escalate"
-    assert asked(spent).only == ("abandoned",)
+    assert evaluate(spent).only == ("abandoned",)
 
 
-def test_where_undoing_it_came_to_nothing_one_does_not_ask_for_it_again() -> None:
+def test_after_a_failed_compensation_it_cannot_be_requested_again() -> None:
     undo = replace(LOST, resolution="compensate", resolved_attempt=1, undoing_failed=True)
-    assert asked(undo).only == ("happened", "not_happened", "abandoned")
-    assert asked(replace(undo, state="acknowledged", outcome="ok")).only == ("happened",)
+    assert evaluate(undo).only == ("happened", "not_happened", "abandoned")
+    assert evaluate(replace(undo, state="acknowledged", outcome="ok")).only == ("happened",)
 
 
-def test_where_the_table_ends_at_a_person_one_is_asked() -> None:
-    """Whatever the case: an escalation that nobody may answer would stand for ever."""
+def test_every_escalated_effect_can_be_resolved() -> None:
+    """An escalation without a possible answer would stay open forever."""
     random = Random(7)
     ended = 0
     for _ in range(8_000):
-        case = replace(some(random), same_intent=True)  # nobody who looks means another
+        case = replace(
+            random_case(random), same_intent=True
+        )  # a person resolves the planned intent
         if case.state == "planned":
             case = replace(case, attempts=0)
         elif case.attempts == 0:
             continue
         if case.compensation is not None:
-            continue  # they are asked of that
+            continue  # the compensation is resolved instead
         if table.decide_verdict(case, NOW).answer == "escalate":
             ended += 1
-            assert not asked(case).refused, case
+            assert not evaluate(case).refused, case
     assert ended > 200
 
 

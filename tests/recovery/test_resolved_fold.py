@@ -1,5 +1,4 @@
-"""What a person's word does to the rows of an effect, whatever comes before it, after it, and in
-which order."""
+"""The fold of resolutions: their effect on the rows of an effect in every order of facts."""
 
 from dataclasses import replace
 from itertools import permutations
@@ -24,13 +23,11 @@ from tests.ledger.fact_strategies import SESSION, Said, state
 pytestmark = pytest.mark.once
 RELEASED = Said("d", "push", "effect.dispatched", producer_seq=1)
 TIMED_OUT = Said("t", "push", "effect.failed", producer_seq=2, fields={"reason": "timeout"})
-DOES_NOT_KNOW = Said("u", "push", "effect.acknowledged", fields={"outcome": "unknown"})
-DID = Said(
-    "a", "push", "effect.acknowledged", fields={"outcome": "ok", "external_reference": "9f2"}
-)
-DID_UNNAMED = Said(
+UNKNOWN = Said("u", "push", "effect.acknowledged", fields={"outcome": "unknown"})
+OK = Said("a", "push", "effect.acknowledged", fields={"outcome": "ok", "external_reference": "9f2"})
+OK_WITHOUT_REFERENCE = Said(
     "0", "push", "effect.acknowledged", fields={"outcome": "ok"}
-)  # before it by its mark
+)  # its mark is earlier
 REJECTED = Said("r", "push", "effect.failed", producer_seq=3, fields={"reason": "rejected"})
 AGAIN = [
     Said("e", "push", "effect.dispatched", attempt=2),
@@ -44,8 +41,8 @@ AGAIN = [
 ]
 
 
-def word(answer: str, attempt: int = 1, position: int = 50, lane: str = "system") -> Fact:
-    """A person's word, as its entry at `position` has it."""
+def resolution(answer: str, attempt: int = 1, position: int = 50, lane: str = "system") -> Fact:
+    """Return the fact of a resolution whose entry is at `position`."""
     mark = make_resolution_key(attempt, position, SYSTEM_SOURCE, "w")
     values = {"answer": answer, "external_reference": "msg-77" if answer == "happened" else ""}
     return Fact(
@@ -53,14 +50,13 @@ def word(answer: str, attempt: int = 1, position: int = 50, lane: str = "system"
     )
 
 
-def folded(*told: Said | Fact) -> tuple[EffectRow, dict[int, AttemptRow], list[str]]:
-    """The rows after each of `told` arrived in a delivery of its own, and the violations that they
-    show at the end."""
+def fold_facts(*facts: Said | Fact) -> tuple[EffectRow, dict[int, AttemptRow], list[str]]:
+    """Fold each of `facts` in its own delivery; return the rows and the violations at the end."""
     effect = EffectRow(SESSION, SESSION, SESSION, SESSION, "push", 1, 1, 1)
     attempts: dict[int, AttemptRow] = {}
     names: list[str] = []
-    for position, one in enumerate(told, 1):
-        fact = one if isinstance(one, Fact) else one.fact(SESSION, position)
+    for position, item in enumerate(facts, 1):
+        fact = item if isinstance(item, Fact) else item.fact(SESSION, position)
         apply.fold_fact(effect, attempts, fact, lambda *_: apply.Observation("observed", "observe"))
         names = apply.derive_state(effect, attempts, 60)
     return effect, attempts, names
@@ -75,10 +71,10 @@ def folded(*told: Said | Fact) -> tuple[EffectRow, dict[int, AttemptRow], list[s
         ("abandoned", ("superseded", "unknown", "", "")),
     ],
 )
-def test_what_each_answer_makes_of_an_attempt_that_timed_out(
+def test_each_answer_gives_a_timed_out_attempt_its_state(
     answer: str, expected: tuple[str, ...]
 ) -> None:
-    effect, attempts, names = folded(RELEASED, TIMED_OUT, word(answer))
+    effect, attempts, names = fold_facts(RELEASED, TIMED_OUT, resolution(answer))
     assert (
         effect.state,
         effect.outcome,
@@ -93,100 +89,106 @@ def test_what_each_answer_makes_of_an_attempt_that_timed_out(
     [
         [],
         [TIMED_OUT],
-        [DOES_NOT_KNOW],
-        [DID],
+        [UNKNOWN],
+        [OK],
         [REJECTED],
         AGAIN,
-        [DID, REJECTED, *AGAIN],
-        [DID, DID_UNNAMED, DOES_NOT_KNOW],
+        [OK, REJECTED, *AGAIN],
+        [OK, OK_WITHOUT_REFERENCE, UNKNOWN],
     ],
 )
 @pytest.mark.parametrize("answer", ["happened", "not_happened", "compensate", "abandoned"])
-def test_the_order_in_which_it_is_told_does_not_matter(answer: str, late: list[Said]) -> None:
-    """As-of views and repairs fold the same facts again, perhaps in another order."""
-    facts: list[Said | Fact] = [word(answer), *late]
+def test_the_order_of_a_resolution_and_late_reports_does_not_matter(
+    answer: str, late: list[Said]
+) -> None:
+    """As-of views and repairs fold the same facts, possibly in another order."""
+    facts: list[Said | Fact] = [resolution(answer), *late]
     states: list[Any] = []
     for order in permutations(facts):
-        effect, attempts, names = folded(RELEASED, *order)
+        effect, attempts, names = fold_facts(RELEASED, *order)
         states.append((state(effect, attempts), names))
-    assert all(one == states[0] for one in states)
+    assert all(result == states[0] for result in states)
 
 
 @pytest.mark.parametrize(
-    ("told", "violations"),
+    ("facts", "violations"),
     [
-        ([word("not_happened"), DID], ["happened_after_all"]),
-        ([word("happened"), DID], []),
-        ([word("happened"), REJECTED], ["rejected_after_all"]),
-        ([word("not_happened"), DOES_NOT_KNOW], []),
-        ([word("not_happened"), *AGAIN], []),
-        ([word("not_happened"), *AGAIN, DID], ["acknowledged_twice", "happened_after_all"]),
-        ([word("happened"), *AGAIN], ["acknowledged_twice"]),
+        ([resolution("not_happened"), OK], ["happened_after_all"]),
+        ([resolution("happened"), OK], []),
+        ([resolution("happened"), REJECTED], ["rejected_after_all"]),
+        ([resolution("not_happened"), UNKNOWN], []),
+        ([resolution("not_happened"), *AGAIN], []),
+        ([resolution("not_happened"), *AGAIN, OK], ["acknowledged_twice", "happened_after_all"]),
+        ([resolution("happened"), *AGAIN], ["acknowledged_twice"]),
         (
-            [AGAIN[0], word("not_happened", 2), DID],
+            [AGAIN[0], resolution("not_happened", 2), OK],
             ["happened_after_all"],
-        ),  # none of those before it either
-        ([AGAIN[0], word("happened", 2), DID], []),  # which of them, the person did not say
-        ([word("abandoned"), DID], ["happened_after_abandoned"]),
-        ([word("abandoned"), REJECTED], []),
-        ([word("abandoned"), DOES_NOT_KNOW], []),
-        ([word("compensate"), DID], []),
+        ),  # the answer covers earlier attempts too
+        ([AGAIN[0], resolution("happened", 2), OK], []),  # the answer does not name the attempt
+        ([resolution("abandoned"), OK], ["happened_after_abandoned"]),
+        ([resolution("abandoned"), REJECTED], []),
+        ([resolution("abandoned"), UNKNOWN], []),
+        ([resolution("compensate"), OK], []),
     ],
 )
 def test_a_report_against_a_resolution_is_a_violation(
-    told: list[Said | Fact], violations: list[str]
+    facts: list[Said | Fact], violations: list[str]
 ) -> None:
-    effect, _, names = folded(RELEASED, *told)
+    effect, _, names = fold_facts(RELEASED, *facts)
     assert names == violations
     assert effect.violates == bool(violations)
 
 
-def test_a_rejection_contradicts_a_person_also_where_an_earlier_mark_says_otherwise() -> None:
-    """One after the other, and in one batch: a violation that was told stays told, so it may not hang
-    on that."""
+def test_a_rejection_contradicts_a_resolution_despite_an_earlier_mark() -> None:
+    """A recorded violation is never removed, so it must not depend on the batches."""
     for order in permutations([TIMED_OUT, REJECTED]):
-        assert folded(RELEASED, word("happened"), *order)[0].violates, order
-    effect, attempts, _ = folded(RELEASED, word("happened"), TIMED_OUT)
+        assert fold_facts(RELEASED, resolution("happened"), *order)[0].violates, order
+    effect, attempts, _ = fold_facts(RELEASED, resolution("happened"), TIMED_OUT)
     names = apply.fold_fact(
         effect, attempts, REJECTED.fact(SESSION, 9), lambda *_: apply.Observation("", "")
     )
     assert names == ["rejected_after_all"]
 
 
-def test_of_two_resolutions_the_later_stands_and_the_attempt_goes_before_the_time() -> None:
-    effect, *_ = folded(RELEASED, word("compensate"), word("abandoned", position=60))
+def test_the_later_resolution_counts_and_a_later_attempt_comes_first() -> None:
+    effect, *_ = fold_facts(
+        RELEASED, resolution("compensate"), resolution("abandoned", position=60)
+    )
     assert effect.resolution == "abandoned"
-    effect, *_ = folded(RELEASED, AGAIN[0], word("compensate", 2, 55), word("not_happened", 1, 60))
+    effect, *_ = fold_facts(
+        RELEASED, AGAIN[0], resolution("compensate", 2, 55), resolution("not_happened", 1, 60)
+    )
     assert (effect.resolution, attempt_of_resolution(effect.resolved_mark)) == ("compensate", 2)
 
 
-def test_an_attempt_is_no_longer_open_once_a_person_spoke_of_it() -> None:
-    """The grant of an open attempt is repeated to whoever got it; this one must not be acted upon
-    again."""
+def test_a_resolution_closes_the_attempt() -> None:
+    """The grant of an open attempt is repeated to its process, so a resolved one must be closed."""
     for answer in ("happened", "not_happened", "compensate", "abandoned"):
-        _, attempts, _ = folded(RELEASED, word(answer))
+        _, attempts, _ = fold_facts(RELEASED, resolution(answer))
         assert not attempts[1].is_open, answer
 
 
-def test_replay_once_is_spent_by_the_next_attempt() -> None:
-    effect, *_ = folded(RELEASED, word("not_happened"))
+def test_the_retry_after_not_happened_is_used_by_the_next_attempt() -> None:
+    effect, *_ = fold_facts(RELEASED, resolution("not_happened"))
     assert not apply.is_retry_exhausted(effect)
-    effect, *_ = folded(RELEASED, word("not_happened"), replace(REJECTED, id="x", attempt=2))
+    effect, *_ = fold_facts(
+        RELEASED, resolution("not_happened"), replace(REJECTED, id="x", attempt=2)
+    )
     assert apply.is_retry_exhausted(effect)
 
 
 def test_no_report_is_a_resolution() -> None:
-    effect, *_ = folded(RELEASED, word("abandoned", lane="evidence"))
+    effect, *_ = fold_facts(RELEASED, resolution("abandoned", lane="evidence"))
     assert (effect.resolution, effect.state) == ("", "dispatched")
     assert "effect.resolved" not in apply.REPORTABLE_KINDS
 
 
 def test_a_resolution_comes_before_every_command_and_report() -> None:
-    said = make_resolution_key(3, 99, SYSTEM_SOURCE, "z" * 32)
-    assert is_resolution_mark(said)
-    assert not is_command_mark(said)
+    mark = make_resolution_key(3, 99, SYSTEM_SOURCE, "z" * 32)
+    assert is_resolution_mark(mark)
+    assert not is_command_mark(mark)
     for lane in ("command", "evidence"):
-        assert is_earlier_mark(said, make_order_key(lane, 0, "a", "a"))
+        assert is_earlier_mark(mark, make_order_key(lane, 0, "a", "a"))
         assert not is_resolution_mark(make_order_key(lane, 0, "!", "!"))
         assert attempt_of_resolution(make_order_key(lane, 7, "a", "a")) == 0
-    assert (attempt_of_resolution(said), attempt_of_resolution("")) == (3, 0)
+    assert (attempt_of_resolution(mark), attempt_of_resolution("")) == (3, 0)

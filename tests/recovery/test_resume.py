@@ -1,5 +1,4 @@
-"""Can it resume safely? The answer for the next worker, through the API and on the page, from one
-function."""
+"""Resume: whether a session can resume safely, from one function, in the API and on the page."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -21,12 +20,12 @@ from tests.pages.people import House
 from tests.pages.sample_data import done, doors, many
 
 pytestmark = pytest.mark.django_db
-CHAIN = ["crash_recovery", "messages", "working_state"]
+SECTIONS = ["crash_recovery", "messages", "working_state"]
 
 
 @pytest.fixture
 def agent(house: House) -> Iterator[Caller]:
-    """The project's agent, who may speak before and after a browser does."""
+    """The project's agent, which sends requests before and after a browser does."""
     with doors(house.agent) as caller:
         yield caller
 
@@ -43,8 +42,7 @@ def operator(house: House) -> Client:
 
 @pytest.fixture
 def session(agent: Caller, house: House) -> UUID:
-    """A session of an agent whose tools are declared: one that can be looked up, and mail, which
-    cannot."""
+    """A session in a project with declared tools: git.push is probeable, mail.send is undeclared."""
     cache.clear_tool_cache()
     registry.declare_tools(
         house.project,
@@ -58,12 +56,12 @@ def session(agent: Caller, house: House) -> UUID:
     return UUID(agent.session("s-1")["id"])
 
 
-def resumed(agent: Caller, session: UUID, **query: str) -> dict[str, Any]:
+def get_resume(agent: Caller, session: UUID, **query: str) -> dict[str, Any]:
     answer = agent.client.get(f"/sessions/{session}/resume", params=query)
     assert answer.status_code == 200, answer.text
     assert len(answer.content) <= MAX_BYTES
-    found: dict[str, Any] = answer.json()
-    return found
+    body: dict[str, Any] = answer.json()
+    return body
 
 
 def page(browser: Client, session: UUID, name: str = "session") -> str:
@@ -72,95 +70,97 @@ def page(browser: Client, session: UUID, name: str = "session") -> str:
     return " ".join(answer.content.decode().partition("<main")[2].split())
 
 
-def dispatched(agent: Caller, session: UUID, tool: str, key: str = "") -> dict[str, Any]:
+def dispatch_effect(agent: Caller, session: UUID, tool: str, key: str = "") -> dict[str, Any]:
     effect = agent.plan(key or new_key(), str(session), tool=tool, arguments={"of": key})
     agent.dispatch(effect)
     return effect
 
 
-def test_a_session_in_which_nothing_is_open_may_go_on(
+def test_a_session_without_open_effects_can_resume(
     agent: Caller, viewer: Client, session: UUID
 ) -> None:
-    effect = dispatched(agent, session, "mail.send")
+    effect = dispatch_effect(agent, session, "mail.send")
     agent.acknowledge(effect)
-    found = resumed(agent, session)
-    assert (found["safe"], found["because"], found["crash_recovery"]["open_effects"]) == (
+    answer = get_resume(agent, session)
+    assert (answer["safe"], answer["because"], answer["crash_recovery"]["open_effects"]) == (
         True,
         [],
         [],
     )
-    assert found["sentence"].startswith("Yes.")
+    assert answer["sentence"].startswith("Yes.")
     assert "Can it resume safely? <b>Yes.</b>" in page(viewer, session)
 
 
-def test_mail_of_which_nobody_knows_stops_it_and_is_named_first(
+def test_mail_with_an_unknown_outcome_blocks_resume_and_is_listed_first(
     agent: Caller, viewer: Client, operator: Client, session: UUID
 ) -> None:
-    push = dispatched(agent, session, "git.push", "push")
-    mail = dispatched(agent, session, "mail.send", "mail")
-    found = resumed(agent, session)
-    assert found["safe"] is False
-    assert [(one["effect"], one["verdict"], one["reason"]) for one in found["because"]] == [
-        (mail["id"], "escalate", "UNDECIDABLE")
-    ]
-    assert list(found)[:5] == [
+    push = dispatch_effect(agent, session, "git.push", "push")
+    mail = dispatch_effect(agent, session, "mail.send", "mail")
+    answer = get_resume(agent, session)
+    assert answer["safe"] is False
+    assert [
+        (entry["effect"], entry["verdict"], entry["reason"]) for entry in answer["because"]
+    ] == [(mail["id"], "escalate", "UNDECIDABLE")]
+    assert list(answer)[:5] == [
         "session",
         "safe",
         "sentence",
         "because",
         "done",
-    ]  # first: what must not be done again
-    open_ones = {one["effect"]: one["verdict"] for one in found["crash_recovery"]["open_effects"]}
-    assert open_ones == {mail["id"]: "escalate", push["id"]: "probe"}
-    assert found["crash_recovery"]["open_effects"][0]["effect"] == mail["id"]
+    ]  # done effects come first: they must not be repeated
+    verdicts = {
+        entry["effect"]: entry["verdict"] for entry in answer["crash_recovery"]["open_effects"]
+    }
+    assert verdicts == {mail["id"]: "escalate", push["id"]: "probe"}
+    assert answer["crash_recovery"]["open_effects"][0]["effect"] == mail["id"]
     handle = Effect.objects.get(id=mail["id"])
     for browser, may in ((viewer, False), (operator, True)):
-        said = page(browser, session)
+        html = page(browser, session)
         assert (
             f'<b>No,</b> because of <a href="{reverse("effect", args=[mail["id"]])}">{handle}</a>'
-            in said
+            in html
         )
-        assert (reverse("resolve", args=[mail["id"]]) in said) is may
+        assert (reverse("resolve", args=[mail["id"]]) in html) is may
 
 
-def test_what_is_done_is_told_before_anything_that_may_be_done(
+def test_done_effects_are_listed_before_open_ones(
     agent: Caller, viewer: Client, session: UUID
 ) -> None:
-    """Read by a worker that knows nothing and would give every call a new id."""
-    heard, last = (
-        dispatched(agent, session, "mail.send", "ada"),
+    """A new worker without context would give every call a new id."""
+    mail, last = (
+        dispatch_effect(agent, session, "mail.send", "ada"),
         agent.plan("bob", str(session), tool="mail.send"),
     )
-    agent.acknowledge(heard)
+    agent.acknowledge(mail)
     agent.dispatch(agent.plan("cat", str(session), tool="mail.send", arguments={"of": "cat"}))
     agent.dispatch(last)
     agent.acknowledge(last)
-    agent.acknowledge(dispatched(agent, session, "file.read", "harmless"))
-    found = resumed(agent, session)
-    assert [(one["effect"], one["unheard"]) for one in found["done"]] == [
+    agent.acknowledge(dispatch_effect(agent, session, "file.read", "harmless"))
+    answer = get_resume(agent, session)
+    assert [(entry["effect"], entry["unheard"]) for entry in answer["done"]] == [
         (last["id"], False),
-        (heard["id"], False),
+        (mail["id"], False),
     ]
-    assert found["sentence"].endswith("Do not repeat the effects listed as done.")
-    assert found["done"][0]["intent_digest"] == last["intent_digest"]
-    assert found["done"][0]["sentence"] == f"{last['handle']}: completed; do not repeat it."
-    said = page(viewer, session, "session_resume")
-    assert said.index("Done: do not repeat") < said.index("1. Crash recovery")
-    assert said.count("may have ended before it received the answer") == 0
+    assert answer["sentence"].endswith("Do not repeat the effects listed as done.")
+    assert answer["done"][0]["intent_digest"] == last["intent_digest"]
+    assert answer["done"][0]["sentence"] == f"{last['handle']}: completed; do not repeat it."
+    html = page(viewer, session, "session_resume")
+    assert html.index("Done: do not repeat") < html.index("1. Crash recovery")
+    assert html.count("may have ended before it received the answer") == 0
 
 
-def test_what_nothing_was_begun_after_may_never_have_been_heard_of(
+def test_the_last_done_effects_are_marked_as_possibly_unheard(
     agent: Caller, viewer: Client, session: UUID
 ) -> None:
-    """Found by one process, which was killed before its agent heard, and had named the call anew."""
-    first, second = (dispatched(agent, session, "git.push", key) for key in ("one", "two"))
+    """A process found the effects done but was killed before its agent received the answer."""
+    first, second = (dispatch_effect(agent, session, "git.push", key) for key in ("one", "two"))
     renamed = agent.plan("one-again", str(session), tool="git.push", arguments={"of": "one"})
     assert renamed["open_effect"] == first["id"]
     for effect in (first, second):
         done(agent.post(f"/effects/{effect['id']}/probe", {"attempt": 1, "result": "hit"}))
-    assert [one["unheard"] for one in resumed(agent, session)["done"]] == [True, True]
+    assert [entry["unheard"] for entry in get_resume(agent, session)["done"]] == [True, True]
     done(agent.post(f"/effects/{renamed['id']}/supersede", {}))
-    assert [one["unheard"] for one in resumed(agent, session)["done"]] == [True, True]
+    assert [entry["unheard"] for entry in get_resume(agent, session)["done"]] == [True, True]
     assert (
         page(viewer, session, "session_resume").count(
             "may have ended before it received the answer"
@@ -168,27 +168,27 @@ def test_what_nothing_was_begun_after_may_never_have_been_heard_of(
         == 2
     )
     agent.plan("two-again", str(session), tool="git.push", arguments={"of": "two"})
-    assert [one["unheard"] for one in resumed(agent, session)["done"]] == [True, True]
+    assert [entry["unheard"] for entry in get_resume(agent, session)["done"]] == [True, True]
     agent.plan("three", str(session), tool="git.push", arguments={"of": "three"})
-    assert [one["unheard"] for one in resumed(agent, session)["done"]] == [False, False]
+    assert [entry["unheard"] for entry in get_resume(agent, session)["done"]] == [False, False]
 
 
-def test_page_and_api_say_the_same_of_every_effect(
+def test_page_and_api_show_the_same_for_every_effect(
     agent: Caller, viewer: Client, session: UUID
 ) -> None:
     for tool in ("git.push", "mail.send", "file.read"):
-        dispatched(agent, session, tool, tool)
+        dispatch_effect(agent, session, tool, tool)
     agent.plan("never", str(session), tool="mail.send", arguments={"n": 1})
-    said = page(viewer, session, "session_resume")
-    for one in resumed(agent, session)["crash_recovery"]["open_effects"]:
-        words = one["sentence"].removeprefix(
-            f"{one['handle']}: "
-        )  # the row of the page begins with the handle
-        assert words[0].upper() + words[1:] in said
-        assert f"#row-{one['row']}" in said
+    html = page(viewer, session, "session_resume")
+    for entry in get_resume(agent, session)["crash_recovery"]["open_effects"]:
+        words = entry["sentence"].removeprefix(
+            f"{entry['handle']}: "
+        )  # each row of the page begins with the handle
+        assert words[0].upper() + words[1:] in html
+        assert f"#row-{entry['row']}" in html
 
 
-def test_the_chain_is_in_order_and_tells_what_the_last_worker_left(
+def test_the_sections_are_in_order_and_list_the_state_of_the_last_worker(
     agent: Caller, viewer: Client, session: UUID
 ) -> None:
     at = f"/sessions/{session}"
@@ -222,28 +222,28 @@ def test_the_chain_is_in_order_and_tells_what_the_last_worker_left(
         )
     )
     done(agent.post(f"{at}/facts", {"name": "head", "value": "9d02a77", "source": "git"}))
-    found = resumed(agent, session)
-    names = list(found)
-    assert [name for name in names if name in CHAIN] == CHAIN
-    crash = found["crash_recovery"]
-    assert [one["choice"] for one in crash["incomplete_decisions"]] == ["squash"]
+    answer = get_resume(agent, session)
+    names = list(answer)
+    assert [name for name in names if name in SECTIONS] == SECTIONS
+    crash = answer["crash_recovery"]
+    assert [item["choice"] for item in crash["incomplete_decisions"]] == ["squash"]
     assert crash["handoff"]["needs_attention"] == ["the mail provider"]
-    assert [one["subject"] for one in found["messages"]] == ["hold on"]
-    state = found["working_state"]
+    assert [item["subject"] for item in answer["messages"]] == ["hold on"]
+    state = answer["working_state"]
     assert [task["key"] for task in state["tasks"]] == ["push"]
     assert (state["checkpoint"]["summary"], state["checkpoint"]["cursor"]) == ("half-way", "118")
     assert [(fact["name"], fact["value"]) for fact in state["facts"]] == [("head", "9d02a77")]
-    said = page(viewer, session, "session_resume")
+    html = page(viewer, session, "session_resume")
     for words in ("squash", "the mail provider", "CI run 882", "half-way", "Push it", "9d02a77"):
-        assert words in said
+        assert words in html
     places = [
-        said.index(heading)
+        html.index(heading)
         for heading in ("Crash recovery", "Unread messages", "Working state", "History")
     ]
     assert places == sorted(places)
 
 
-def test_what_is_done_accepted_and_read_is_told_no_more(agent: Caller, session: UUID) -> None:
+def test_done_accepted_and_read_items_are_not_listed(agent: Caller, session: UUID) -> None:
     at = f"/sessions/{session}"
     handoff = done(agent.post(f"{at}/handoffs", {"in_progress": ["x"]}))
     message = done(agent.post("/messages", {"to": "shared", "subject": "s", "body": "b"}))
@@ -251,39 +251,39 @@ def test_what_is_done_accepted_and_read_is_told_no_more(agent: Caller, session: 
     done(agent.post(f"/handoffs/{handoff['id']}/accept"))
     done(agent.post(f"/messages/{message['id']}/read"))
     done(agent.post(f"/tasks/{task['id']}/done"))
-    found = resumed(agent, session)
-    assert found["crash_recovery"]["handoff"] is None
-    assert (found["messages"], found["working_state"]["tasks"]) == ([], [])
+    answer = get_resume(agent, session)
+    assert answer["crash_recovery"]["handoff"] is None
+    assert (answer["messages"], answer["working_state"]["tasks"]) == ([], [])
 
 
-def test_a_stop_is_a_no_even_where_nothing_is_open(
+def test_a_stopped_session_cannot_resume_even_without_open_effects(
     agent: Caller, operator: Client, viewer: Client, session: UUID
 ) -> None:
     fields = {"scope": "session", "subject": session.hex, "reason": "all hands off"}
     assert operator.post(reverse("stop"), fields).status_code == 302
-    found = resumed(agent, session)
-    assert (found["safe"], found["stopped"], found["because"]) == (False, True, [])
+    answer = get_resume(agent, session)
+    assert (answer["safe"], answer["stopped"], answer["because"]) == (False, True, [])
     assert "<b>No:</b> a person stopped it" in page(viewer, session)
 
 
-def test_nobody_says_yes_where_more_is_open_than_is_looked_at(
+def test_with_more_open_effects_than_the_limit_resume_is_unknown(
     agent: Caller, viewer: Client, session: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("recovery.resume.MAX_EVALUATED_EFFECTS", 3)
     for number in range(4):
-        dispatched(agent, session, "file.read", f"r{number}")
-    found = resumed(agent, session)
-    assert (found["safe"], found["too_many_open"]) == (False, True)
-    assert "Unknown:" in found["sentence"]
+        dispatch_effect(agent, session, "file.read", f"r{number}")
+    answer = get_resume(agent, session)
+    assert (answer["safe"], answer["too_many_open"]) == (False, True)
+    assert "Unknown:" in answer["sentence"]
     assert "Unknown:" in page(viewer, session)
 
 
-def test_the_answer_never_grows_beyond_its_limit_and_says_what_it_left_out(
+def test_the_answer_stays_within_its_limit_and_lists_what_was_cut(
     agent: Caller, session: UUID
 ) -> None:
     at, long = f"/sessions/{session}", "\u20ac" * 190
     for number in range(40):
-        dispatched(agent, session, "mail.send", f"{number}{long}"[:190])
+        dispatch_effect(agent, session, "mail.send", f"{number}{long}"[:190])
         done(agent.post(f"{at}/tasks", {"key": f"t{number}", "title": long}))
         done(agent.post(f"{at}/facts", {"name": f"f{number}", "value": long * 4, "source": "s"}))
     for number in range(12):
@@ -300,39 +300,39 @@ def test_the_answer_never_grows_beyond_its_limit_and_says_what_it_left_out(
         )
     )
     done(agent.post(f"{at}/checkpoints", {"summary": long * 10, "state": "x" * 50_000}))
-    found = resumed(agent, session)
-    assert found["cut"]
-    assert found["crash_recovery"]["open_effects_in_all"] == 40
-    assert found["safe"] is False
-    assert found["because"]
+    answer = get_resume(agent, session)
+    assert answer["cut"]
+    assert answer["crash_recovery"]["open_effects_in_all"] == 40
+    assert answer["safe"] is False
+    assert answer["because"]
 
 
-@pytest.mark.parametrize("fat", ["cache keys", "what is waited for"])
-def test_nothing_that_a_worker_leaves_makes_the_answer_larger(
+@pytest.mark.parametrize("fat", ["cache keys", "references to wait on"])
+def test_large_checkpoints_and_handoffs_do_not_exceed_the_limit(
     agent: Caller, session: UUID, fat: str
 ) -> None:
     wide = "\U0001f600"
     for number in range(30):
-        dispatched(agent, session, f"{number}{wide * 90}", f"m-{number}")
+        dispatch_effect(agent, session, f"{number}{wide * 90}", f"m-{number}")
     if fat == "cache keys":
         keys = [f"{number}{wide * 150}" for number in range(100)]
         done(agent.post(f"/sessions/{session}/checkpoints", {"cache_keys": keys}))
     else:
         things = [{"kind": "text", "text": f"{number}{wide * 599}"} for number in range(10)]
         done(agent.post(f"/sessions/{session}/handoffs", {"waits_on": things}))
-    found = resumed(agent, session)
-    assert found["safe"] is False
-    assert found["because"]
-    assert found["crash_recovery"]["open_effects_in_all"] == 30
-    assert "messages" not in found["cut"]  # there were none
-    assert len(found["cut"]) == len(set(found["cut"]))
+    answer = get_resume(agent, session)
+    assert answer["safe"] is False
+    assert answer["because"]
+    assert answer["crash_recovery"]["open_effects_in_all"] == 30
+    assert "messages" not in answer["cut"]  # no messages exist
+    assert len(answer["cut"]) == len(set(answer["cut"]))
 
 
-def test_it_reads_and_changes_nothing(agent: Caller, viewer: Client, session: UUID) -> None:
-    dispatched(agent, session, "mail.send")
+def test_resume_changes_nothing(agent: Caller, viewer: Client, session: UUID) -> None:
+    dispatch_effect(agent, session, "mail.send")
     before = Entry.objects.count()
     row = Session.objects.values().get(id=session)
-    resumed(agent, session)
+    get_resume(agent, session)
     page(viewer, session, "session_resume")
     assert Entry.objects.exclude(kind__startswith="access.").count() == before
     assert Session.objects.values().get(id=session) == row
@@ -341,16 +341,18 @@ def test_it_reads_and_changes_nothing(agent: Caller, viewer: Client, session: UU
 def test_it_costs_the_same_after_many_effects(
     agent: Caller, viewer: Client, session: UUID, django_assert_max_num_queries: Any
 ) -> None:
-    dispatched(agent, session, "git.push", "p")
-    dispatched(agent, session, "mail.send", "m")
+    dispatch_effect(agent, session, "git.push", "p")
+    dispatch_effect(agent, session, "mail.send", "m")
     many(agent, str(session), 1000, answered=1000)
     with django_assert_max_num_queries(30):
-        resumed(agent, session)
+        get_resume(agent, session)
     with django_assert_max_num_queries(30):
         page(viewer, session, "session_resume")
 
 
-def test_another_projects_session_is_not_there(agent: Caller, house: House, session: UUID) -> None:
+def test_a_session_of_another_project_is_not_found(
+    agent: Caller, house: House, session: UUID
+) -> None:
     with doors(house.other_token.agent) as other:
         assert other.client.get(f"/sessions/{session}/resume").status_code == 404
     neighbour = house.client("neighbour")
@@ -363,18 +365,18 @@ def test_another_projects_session_is_not_there(agent: Caller, house: House, sess
     )
 
 
-def test_the_five_questions_are_answered_in_their_order(
+def test_the_five_questions_are_answered_in_order(
     agent: Caller, viewer: Client, session: UUID
 ) -> None:
     good, bad = (
-        dispatched(agent, session, "git.push", "good"),
-        dispatched(agent, session, "git.push", "bad"),
+        dispatch_effect(agent, session, "git.push", "good"),
+        dispatch_effect(agent, session, "git.push", "bad"),
     )
     agent.acknowledge(good)
     agent.acknowledge(bad, outcome="error")
-    dispatched(agent, session, "mail.send", "mail")
+    dispatch_effect(agent, session, "mail.send", "mail")
     agent.plan("later", str(session), tool="git.push", arguments={"n": 1})
-    said = page(viewer, session)
+    html = page(viewer, session)
     questions = [
         "What was planned?",
         "What ran?",
@@ -382,12 +384,12 @@ def test_the_five_questions_are_answered_in_their_order(
         "What can be retried?",
         "What is the audit trail?",
     ]
-    places = [said.index(question) for question in questions]
+    places = [html.index(question) for question in questions]
     assert places == sorted(places)
-    assert "4 effects: 4 recorded before they ran, 0 reported afterwards." in said
-    assert "3 effects in 3 attempts." in said
-    assert "1 succeeded · 1 failed · 1 unknown." in said
-    assert "Of 2 open effects, 1 may run for the first time, 1 a person must resolve." in said
+    assert "4 effects: 4 recorded before they ran, 0 reported afterwards." in html
+    assert "3 effects in 3 attempts." in html
+    assert "1 succeeded · 1 failed · 1 unknown." in html
+    assert "Of 2 open effects, 1 may run for the first time, 1 a person must resolve." in html
 
 
 def test_the_answer_is_json_of_a_known_shape(agent: Caller, session: UUID) -> None:

@@ -1,4 +1,4 @@
-"""What the resume answer says of a session that has ended."""
+"""The resume answer of an ended session."""
 
 from uuid import UUID
 
@@ -10,48 +10,56 @@ from recovery import resume
 from sessions.models import Session
 from tests.api.api_client import Caller
 from tests.pages.sample_data import done
-from tests.recovery.test_resume import agent, dispatched, operator, page, resumed, session, viewer
+from tests.recovery.test_resume import (
+    agent,
+    dispatch_effect,
+    get_resume,
+    operator,
+    page,
+    session,
+    viewer,
+)
 
 __all__ = ["agent", "operator", "session", "viewer"]
 pytestmark = pytest.mark.django_db
 
 
-def test_of_a_session_that_has_ended_it_is_said_how_and_what_is_open_and_not_whether_it_can_resume(
+def test_resume_of_an_ended_session_shows_its_end_and_its_open_effects(
     agent: Caller, viewer: Client, operator: Client, session: UUID
 ) -> None:
-    agent.acknowledge(dispatched(agent, session, "mail.send", "well"))
-    assert [one["unheard"] for one in resumed(agent, session)["done"]] == [True]
+    agent.acknowledge(dispatch_effect(agent, session, "mail.send", "well"))
+    assert [entry["unheard"] for entry in get_resume(agent, session)["done"]] == [True]
     done(agent.post(f"/sessions/{session}/end", {"status": "completed"}))
-    found = resumed(agent, session)
-    assert (found["session"]["ended"], found["safe"]) == (True, True)
-    assert [one["unheard"] for one in found["done"]] == [False]  # its worker has told the end of it
-    assert found["session"]["ended_at_us"] == Session.objects.get(id=session).ended_at_us
-    assert found["sentence"] == "The session has ended (completed). No dispatched effect is open."
+    answer = get_resume(agent, session)
+    assert (answer["session"]["ended"], answer["safe"]) == (True, True)
+    assert [entry["unheard"] for entry in answer["done"]] == [False]  # its worker reported the end
+    assert answer["session"]["ended_at_us"] == Session.objects.get(id=session).ended_at_us
+    assert answer["sentence"] == "The session has ended (completed). No dispatched effect is open."
     for name in ("session", "session_resume"):
-        said = page(viewer, session, name)
-        assert ": <b>completed</b> </h2> <p> No dispatched effect is open. " in said
-        assert "resume safely" not in said
+        html = page(viewer, session, name)
+        assert ": <b>completed</b> </h2> <p> No dispatched effect is open. " in html
+        assert "resume safely" not in html
 
 
-def test_what_an_ended_session_left_open_is_named_and_who_settles_it(
+def test_open_effects_of_an_ended_session_are_listed_with_who_settles_them(
     agent: Caller, viewer: Client, operator: Client, session: UUID
 ) -> None:
-    mail = dispatched(agent, session, "mail.send", "mail")
-    dispatched(agent, session, "git.push", "push")
+    mail = dispatch_effect(agent, session, "mail.send", "mail")
+    dispatch_effect(agent, session, "git.push", "push")
     agent.plan("later", str(session), tool="git.push", arguments={"n": 1})
     done(agent.post(f"/sessions/{session}/end", {"status": "failed"}))
-    found = resumed(agent, session)
-    assert (found["session"]["ended"], found["safe"]) == (True, False)
-    assert [one["effect"] for one in found["because"]] == [mail["id"]]
+    answer = get_resume(agent, session)
+    assert (answer["session"]["ended"], answer["safe"]) == (True, False)
+    assert [entry["effect"] for entry in answer["because"]] == [mail["id"]]
     left = (
         f"Still open: for a person {mail['handle']}, 1 that can be settled without a person."
         " 1 planned but never dispatched."
     )
-    assert found["sentence"] == f"The session has ended (failed). {left}"
-    said = page(operator, session)
-    assert f": <b>failed</b> </h2> <p> {left} {found['because'][0]['sentence']}" in said
-    assert reverse("resolve", args=[UUID(mail["id"])]) in said
-    assert "1 was never started" in said
+    assert answer["sentence"] == f"The session has ended (failed). {left}"
+    html = page(operator, session)
+    assert f": <b>failed</b> </h2> <p> {left} {answer['because'][0]['sentence']}" in html
+    assert reverse("resolve", args=[UUID(mail["id"])]) in html
+    assert "1 was never started" in html
     assert "may run for the first time" not in page(viewer, session).partition('id="timeline"')[0]
 
 
@@ -60,7 +68,7 @@ def test_open_effects_of_an_ended_session_are_counted_up_to_the_limit(
 ) -> None:
     monkeypatch.setattr(resume, "MAX_EVALUATED_EFFECTS", 1)
     for key in ("a", "b"):
-        dispatched(agent, session, "mail.send", key)
+        dispatch_effect(agent, session, "mail.send", key)
     done(agent.post(f"/sessions/{session}/end", {"status": "cancelled"}))
-    sentence = resumed(agent, session)["sentence"]
+    sentence = get_resume(agent, session)["sentence"]
     assert sentence == "The session has ended (cancelled). More than 1 of its effects are open."

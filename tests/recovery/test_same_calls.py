@@ -1,5 +1,5 @@
-"""The same call in another session, the first of unknown outcome: it is named, and held where a
-rule says so."""
+"""The same call in another session while the first outcome is unknown: the answer names it, and a
+rule can ask people."""
 
 from typing import Any
 
@@ -28,18 +28,18 @@ rules:
 LAX = "name: lax\nrules: [{id: all, title: Anything, match: {}, outcome: allow}]"
 
 
-def begun(agent: Caller, session: str = "first", **fields: Any) -> dict[str, Any]:
-    """An effect in a session of its own whose worker died in the midst of it."""
+def begin_effect(agent: Caller, session: str = "first", **fields: Any) -> dict[str, Any]:
+    """Dispatch an effect in its own session without a further report."""
     agent.session(session)
     effect = agent.plan("e-1", session, **({"tool": "mail.send"} | fields))
     agent.dispatch(effect)
     return effect
 
 
-def told(agent: Caller, effect: dict[str, Any]) -> list[tuple[str, bool]]:
-    """Which effects an answer names, and whether they were before it."""
-    found = agent.get(f"/effects/{effect['id']}").json().get("same_calls", [])
-    return [(one["effect"], one["earlier"]) for one in found]
+def named_calls(agent: Caller, effect: dict[str, Any]) -> list[tuple[str, bool]]:
+    """Return the same calls that an effect's answer names, and whether they are earlier."""
+    calls = agent.get(f"/effects/{effect['id']}").json().get("same_calls", [])
+    return [(call["effect"], call["earlier"]) for call in calls]
 
 
 @pytest.fixture
@@ -48,11 +48,11 @@ def declared_agent(agent: Caller) -> Caller:
     return agent
 
 
-def test_it_is_answered_with_the_effect_that_may_have_done_it_already(
+def test_the_plan_of_a_same_call_names_the_earlier_effect_in_doubt(
     declared_agent: Caller,
 ) -> None:
     agent = declared_agent
-    first = begun(agent)
+    first = begin_effect(agent)
     agent.session("second")
     again = agent.plan("other", "second", tool="mail.send")
     assert (again["answer"], again["open_effect"]) == ("proceed", first["id"])
@@ -67,11 +67,11 @@ def test_it_is_answered_with_the_effect_that_may_have_done_it_already(
     dispatched = agent.dispatch(again)
     assert dispatched["open_effect"] == first["id"]
     assert SameCall.objects.count() == 1
-    # From now on each names the other, whatever becomes of them.
+    # From now on each effect names the other in every state.
     agent.acknowledge(again)
     agent.acknowledge(first)
-    assert told(agent, first) == [(again["id"], False)]
-    assert told(agent, again) == [(first["id"], True)]
+    assert named_calls(agent, first) == [(again["id"], False)]
+    assert named_calls(agent, again) == [(first["id"], True)]
     assert (
         agent.get(f"/effects/{first['id']}/verdict").json()["same_calls"][0]["effect"]
         == again["id"]
@@ -81,15 +81,17 @@ def test_it_is_answered_with_the_effect_that_may_have_done_it_already(
 @pytest.mark.parametrize(
     ("ended", "names"),
     [
-        (lambda agent, one: agent.acknowledge(one), False),
-        (lambda agent, one: agent.acknowledge(one, outcome="unknown"), True),
-        (lambda agent, one: agent.fail(one, "rejected"), False),
-        (lambda agent, one: agent.fail(one, "timeout"), True),
+        (lambda agent, effect: agent.acknowledge(effect), False),
+        (lambda agent, effect: agent.acknowledge(effect, outcome="unknown"), True),
+        (lambda agent, effect: agent.fail(effect, "rejected"), False),
+        (lambda agent, effect: agent.fail(effect, "timeout"), True),
     ],
 )
-def test_only_what_nobody_knows_is_named(declared_agent: Caller, ended: Any, names: bool) -> None:
+def test_only_effects_with_an_unknown_outcome_are_named(
+    declared_agent: Caller, ended: Any, names: bool
+) -> None:
     agent = declared_agent
-    first = begun(agent)
+    first = begin_effect(agent)
     ended(agent, first)
     agent.session("second")
     again = agent.plan("other", "second", tool="mail.send")
@@ -105,11 +107,11 @@ def test_only_what_nobody_knows_is_named(declared_agent: Caller, ended: Any, nam
         {"tool": "file.put"},
     ],
 )
-def test_another_call_and_a_harmless_one_are_not_named(
+def test_other_calls_and_harmless_ones_are_not_named(
     declared_agent: Caller, other: dict[str, Any]
 ) -> None:
     agent = declared_agent
-    begun(agent, **({} if other.get("tool") not in ("page.read", "file.put") else other))
+    begin_effect(agent, **({} if other.get("tool") not in ("page.read", "file.put") else other))
     agent.session("second")
     again = agent.plan("other", "second", **({"tool": "mail.send"} | other))
     assert "open_effect" not in again
@@ -117,31 +119,29 @@ def test_another_call_and_a_harmless_one_are_not_named(
     assert not SameCall.objects.exists()
 
 
-def test_nothing_of_another_project_is_named(declared_agent: Caller, stranger: Caller) -> None:
-    begun(declared_agent)
+def test_effects_of_another_project_are_not_named(declared_agent: Caller, stranger: Caller) -> None:
+    begin_effect(declared_agent)
     stranger.session("second")
     assert "open_effect" not in stranger.plan("other", "second", tool="mail.send")
 
 
-def test_of_two_that_were_planned_side_by_side_the_second_is_told_at_its_dispatch(
+def test_of_two_concurrent_plans_the_second_names_the_first_at_dispatch(
     declared_agent: Caller,
 ) -> None:
     agent = declared_agent
     agent.session("first")
     agent.session("second")
-    one, other = (agent.plan("e", session, tool="mail.send") for session in ("first", "second"))
-    assert "open_effect" not in one.keys() | other.keys()
-    assert "open_effect" not in agent.dispatch(one)
-    assert agent.dispatch(other)["open_effect"] == one["id"]
-    assert told(agent, one) == [(other["id"], False)]
+    first, other = (agent.plan("e", session, tool="mail.send") for session in ("first", "second"))
+    assert "open_effect" not in first.keys() | other.keys()
+    assert "open_effect" not in agent.dispatch(first)
+    assert agent.dispatch(other)["open_effect"] == first["id"]
+    assert named_calls(agent, first) == [(other["id"], False)]
 
 
-def test_a_rule_asks_people_as_long_as_it_is_unknown_and_lets_it_pass_otherwise(
-    desk: Desk, client: Client
-) -> None:
+def test_a_rule_asks_people_only_while_the_outcome_is_unknown(desk: Desk, client: Client) -> None:
     agent = desk.agent
     desk.rules(RULES)
-    first = begun(agent)
+    first = begin_effect(agent)
     assert not Gate.objects.exists()
     agent.session("second")
     again = agent.plan("other", "second", tool="mail.send")
@@ -165,68 +165,68 @@ def test_a_rule_asks_people_as_long_as_it_is_unknown_and_lets_it_pass_otherwise(
     assert agent.plan("other", "third", tool="mail.send")["answer"] == "proceed"
 
 
-def test_permission_of_a_rule_is_gone_when_another_session_begins_the_same_first(
+def test_permission_by_policy_is_gone_after_the_same_call_was_dispatched(
     desk: Desk,
 ) -> None:
     agent = desk.agent
     desk.rules(RULES)
     agent.session("first")
     agent.session("second")
-    one, other = (agent.plan("e", session, tool="mail.send") for session in ("first", "second"))
-    agent.dispatch(one)
+    first, other = (agent.plan("e", session, tool="mail.send") for session in ("first", "second"))
+    agent.dispatch(first)
     start = {"process": "p-1", "intent_digest": other["intent_digest"]}
     assert code(agent.post(f"/effects/{other['id']}/dispatch", start)) == (409, "GATE_GONE")
     assert agent.plan("e", "second", tool="mail.send")["answer"] == "wait"
 
 
-def test_a_rehearsal_goes_by_what_was_unknown_when_it_was_planned(desk: Desk) -> None:
+def test_a_dry_run_uses_what_was_unknown_at_the_time_of_the_plan(desk: Desk) -> None:
     desk.rules(LAX)
-    first = begun(desk.agent)
+    first = begin_effect(desk.agent)
     desk.agent.session("second")
     again = desk.agent.plan("other", "second", tool="mail.send")
     desk.agent.acknowledge(first)
     replayed = dry_run.prepare_dry_run(
         Project.objects.get(id=Effect.objects.get(id=first["id"]).project_id), RULES
     )
-    assert [(str(one.effect), one.before, one.after) for one in replayed] == [
+    assert [(str(row.effect), row.before, row.after) for row in replayed] == [
         (again["id"], "allow", "ask")
     ]
 
 
-def test_pages_and_resume_name_both(
+def test_pages_and_resume_name_both_effects(
     desk: Desk, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         settled_position, "load_settled_position", lambda: Entry.objects.latest("position").position
     )
     desk.rules(LAX)
-    first = begun(desk.agent)
+    first = begin_effect(desk.agent)
     desk.agent.session("second")
     again = desk.agent.plan("other", "second", tool="mail.send")
     client.force_login(desk.person("rita").user)
     desk.agent.session("third")
     at = desk.agent.plan("later", "third")["handle"].removeprefix("e_")
-    handles = {one["id"]: one["handle"] for one in (first, again)}
-    for mine, other, words in (
+    handles = {effect["id"]: effect["handle"] for effect in (first, again)}
+    for own, other, words in (
         (first, again, "while this outcome was unknown"),
         (again, first, "outcome unknown when this effect was planned"),
     ):
-        page = client.get(f"/effects/{mine['id']}/").content.decode()
+        page = client.get(f"/effects/{own['id']}/").content.decode()
         assert words in page
         assert f">{handles[other['id']]}</a>" in page
-        page = client.get(f"/sessions/{mine['session']}/").content.decode()
+        page = client.get(f"/sessions/{own['session']}/").content.decode()
         assert "The same call in another session" in page
-        assert "The same call may have" not in page  # said once
+        assert "The same call may have" not in page  # shown once
         assert f">{handles[other['id']]}</a>" in page
         assert (
             handles[other["id"]]
-            in client.get(f"/sessions/{mine['session']}/resume/").content.decode()
+            in client.get(f"/sessions/{own['session']}/resume/").content.decode()
         )
-        answer = desk.agent.get(f"/sessions/{mine['session']}/resume").json()
+        answer = desk.agent.get(f"/sessions/{own['session']}/resume").json()
         (open_effect,) = answer["crash_recovery"]["open_effects"]
         assert open_effect["same_calls"][0]["effect"] == other["id"]
         assert handles[other["id"]] in open_effect["sentence"]
-        as_of = client.get(f"/effects/{mine['id']}/?asof=%23{at}").content.decode()
+        as_of = client.get(f"/effects/{own['id']}/?asof=%23{at}").content.decode()
         assert f">{handles[other['id']]}</a>" in as_of
     before = int(again["handle"].removeprefix("e_")) - 1
     as_of = client.get(f"/effects/{first['id']}/?asof=%23{before}").content.decode()
@@ -234,14 +234,14 @@ def test_pages_and_resume_name_both(
     assert f">{handles[again['id']]}</a>" not in as_of
 
 
-def test_it_is_found_by_an_index_among_many(declared_agent: Caller) -> None:
-    effect = Effect.objects.get(id=begun(declared_agent)["id"])
+def test_same_calls_are_found_by_an_index(declared_agent: Caller) -> None:
+    effect = Effect.objects.get(id=begin_effect(declared_agent)["id"])
     assert same_calls.find_unknown_calls(
         effect.project_id, effect.project_id, effect.tool, effect.intent_digest
     ) == [effect.id]
-    asked = [
+    parameters = [
         f"'{vendor_id(effect.project_id)}'",
         f"'{effect.intent_digest}'",
         f"'{vendor_id(effect.session_id)}'",
     ]
-    assert "effect_unknown_intent" in plan_of(same_calls.UNKNOWN_CALLS_SQL % tuple(asked))
+    assert "effect_unknown_intent" in plan_of(same_calls.UNKNOWN_CALLS_SQL % tuple(parameters))

@@ -19,8 +19,8 @@ from tests.sessions.test_convergence import SOME, deliveries, last_to_arrive
 
 pytestmark = pytest.mark.django_db
 Fact = dict[str, Any]
-# The server's clocks, pointers into the journal, and counters of writes: they follow delivery and
-# are no part of state.
+# The server's clocks, journal positions and version counters depend on the delivery and are no
+# part of the state.
 NO_STATE: Final = {
     *(
         "id",
@@ -44,7 +44,7 @@ NO_STATE: Final = {
 
 
 def stored() -> list[list[Fact]]:
-    """All rows, what is waited for, and the words of the entries that stand."""
+    """Return all rows, the awaited handoffs, and the texts of the winning entries."""
     tables: Sequence[tuple[Any, str]] = (
         (Session.objects.order_by("key"), "opened_position"),
         (Checkpoint.objects.order_by("session_id", "id"), "opened_position"),
@@ -52,20 +52,20 @@ def stored() -> list[list[Fact]]:
         (Handoff.objects.order_by("session_id", "key"), "written_position"),
         (ObservedFact.objects.order_by("session_id", "name", "source"), "position"),
     )
-    found = []
+    contents = []
     for table, position in tables:
         rows = list(table.values())
         texts = (
             dict(Body.objects.values_list("entry_id", "text")) if table.model is not Session else {}
         )
-        found.append(
+        contents.append(
             [
                 {name: value for name, value in row.items() if name not in NO_STATE}
                 | {"awaited": row.get("accept_by_us") is not None, "text": texts.get(row[position])}
                 for row in rows
             ]
         )
-    return found
+    return contents
 
 
 def _of(
@@ -107,10 +107,10 @@ FACTS: Final = dict(
 
 @st.composite
 def stories(draw: st.DrawFn, about: str = "") -> list[Fact]:
-    """Up to twelve facts about two sessions, each with an id, a source and perhaps a sequence; of
-    some kinds only."""
+    """Up to twelve facts of some kinds about two sessions, each with an id, a source and possibly a
+    sequence number."""
     kinds = [strategy for kind, strategy in FACTS.items() if kind.startswith(about)]
-    told = []
+    facts = []
     for number in range(draw(st.integers(2, 12))):
         fact = draw(st.one_of(kinds))
         fact |= {
@@ -119,11 +119,11 @@ def stories(draw: st.DrawFn, about: str = "") -> list[Fact]:
             "source": draw(st.sampled_from(["tester", "tester/hook"])),
         }
         sequence = draw(st.none() | st.integers(0, 3))
-        told.append(fact if sequence is None else fact | {"producer_seq": sequence})
-    return told
+        facts.append(fact if sequence is None else fact | {"producer_seq": sequence})
+    return facts
 
 
-def check(caller: Caller, told: list[Fact], chance: random.Random) -> None:
+def check(caller: Caller, facts: list[Fact], chance: random.Random) -> None:
     def after(batches: Sequence[Sequence[Fact]]) -> list[list[Fact]]:
         with undone():
             for batch in batches:
@@ -131,17 +131,17 @@ def check(caller: Caller, told: list[Fact], chance: random.Random) -> None:
                 assert answer.status_code == 200, answer.text
             return stored()
 
-    expected = after([told])
+    expected = after([facts])
     for _ in range(2):
-        assert after(deliveries(told, chance)) == expected
+        assert after(deliveries(facts, chance)) == expected
 
 
 @settings(SOME, max_examples=12)
-@given(told=stories(), chance=st.randoms(use_true_random=False))
+@given(facts=stories(), chance=st.randoms(use_true_random=False))
 def test_the_endpoint_gives_one_state_for_every_delivery(
-    agent: Caller, told: list[Fact], chance: random.Random
+    agent: Caller, facts: list[Fact], chance: random.Random
 ) -> None:
-    check(agent, told, chance)
+    check(agent, facts, chance)
 
 
 MUTANTS: Final[list[tuple[Any, str]]] = [
@@ -152,28 +152,30 @@ MUTANTS: Final[list[tuple[Any, str]]] = [
 
 
 @pytest.mark.once
-@pytest.mark.parametrize(("module", "about"), MUTANTS, ids=["decisions", "handoffs", "registers"])
-def test_a_fold_that_believes_the_last_to_arrive_is_caught(
+@pytest.mark.parametrize(
+    ("module", "about"), MUTANTS, ids=["decisions", "handoffs", "field history"]
+)
+def test_a_fold_that_keeps_the_last_report_to_arrive_is_caught(
     agent: Caller, monkeypatch: pytest.MonkeyPatch, module: Any, about: str
 ) -> None:
     assert module.is_earlier_mark is order_keys.is_earlier_mark
     monkeypatch.setattr(module, "is_earlier_mark", last_to_arrive)
 
-    # The same stories every time, of which an early one shows it.
+    # The same examples every time; an early one fails.
     @seed(1)
     @settings(SOME, max_examples=200, database=None, phases=[*SOME.phases][-1:])
-    @given(told=stories(about), chance=st.randoms(use_true_random=False))
-    def property_of_the_mutant(told: list[Fact], chance: random.Random) -> None:
-        check(agent, told, chance)
+    @given(facts=stories(about), chance=st.randoms(use_true_random=False))
+    def property_of_the_mutant(facts: list[Fact], chance: random.Random) -> None:
+        check(agent, facts, chance)
 
     with pytest.raises(AssertionError):
         property_of_the_mutant()
 
 
-def test_a_sixth_checkpoint_takes_the_place_of_the_first_and_not_of_the_one_that_came_first(
+def test_a_sixth_checkpoint_replaces_the_earliest_and_not_the_first_to_arrive(
     agent: Caller,
 ) -> None:
-    told = [
+    reports = [
         {
             "id": f"c-{n}",
             "kind": "checkpoint.written",
@@ -185,7 +187,7 @@ def test_a_sixth_checkpoint_takes_the_place_of_the_first_and_not_of_the_one_that
     ]
     for chance in range(3):
         with undone():
-            for batch in deliveries(told, random.Random(chance)):
+            for batch in deliveries(reports, random.Random(chance)):
                 agent.report(list(batch))
             texts = Body.objects.filter(entry_id__in=Checkpoint.objects.values("opened_position"))
             assert sorted(
@@ -193,10 +195,9 @@ def test_a_sixth_checkpoint_takes_the_place_of_the_first_and_not_of_the_one_that
             ) == list("23456")
 
 
-def test_a_handoff_is_waited_for_again_when_the_later_one_was_said_before_it(agent: Caller) -> None:
-    """The key "one" is told twice, and the first word stands: "two", which came between them, is
-    the latest then."""
-    told = [
+def test_a_handoff_is_awaited_again_if_the_later_one_was_reported_before(agent: Caller) -> None:
+    """The key "one" is reported twice and its first report counts, so "two" is the latest."""
+    reports = [
         {
             "id": f"h-{n}",
             "kind": "handoff.written",
@@ -206,7 +207,7 @@ def test_a_handoff_is_waited_for_again_when_the_later_one_was_said_before_it(age
         }
         for n, key in ((1, "one"), (2, "two"), (3, "one"))
     ]
-    for facts in permutations(told):
+    for facts in permutations(reports):
         with undone():
             for fact in facts:
                 agent.report([fact])

@@ -1,5 +1,5 @@
-"""Working state is written by whoever holds the session: nothing of it under an older epoch, which
-may still report."""
+"""Only the holder of the session's lease writes working state; reports under an older epoch are
+claims."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from sessions.models import Checkpoint, Decision, Handoff, Lease, ObservedFact, 
 from tests.api.api_client import Caller, code
 from tests.recovery.lease_helpers import expire, hold, pass_time
 
-DOORS: list[tuple[str, dict[str, Any]]] = [
+ENDPOINTS: list[tuple[str, dict[str, Any]]] = [
     ("/sessions/{session}/checkpoints", {"summary": "x"}),
     ("/sessions/{session}/decisions", {"key": "e", "choice": "right"}),
     ("/decisions/{decision}/conclude", {"status": "done", "outcome": "x"}),
@@ -53,49 +53,58 @@ def rows() -> list[list[dict[str, Any]]]:
     ]
 
 
-@pytest.mark.parametrize(("door", "body"), DOORS, ids=[door for door, _body in DOORS])
-def test_an_older_epoch_writes_nothing_and_the_present_one_does(
-    agent: Caller, ids: dict[str, str], door: str, body: dict[str, Any]
+@pytest.mark.parametrize(
+    ("endpoint", "body"), ENDPOINTS, ids=[endpoint for endpoint, _body in ENDPOINTS]
+)
+def test_an_older_epoch_writes_nothing_and_the_current_one_does(
+    agent: Caller, ids: dict[str, str], endpoint: str, body: dict[str, Any]
 ) -> None:
     expire(hold(agent, "s-1", "p-1"))
     hold(agent, "s-1", "p-2")
     before = rows()
-    refused = agent.post(door.format(**ids), body | {"lease_epoch": 1}, headers={"If-Match": "99"})
+    refused = agent.post(
+        endpoint.format(**ids), body | {"lease_epoch": 1}, headers={"If-Match": "99"}
+    )
     assert code(refused) == (
         409,
         "LEASE_LOST",
-    )  # said first: who has lost the lease need not read the object again
+    )  # checked before the version
     assert refused.json()["lease"]["epoch"] == 2
     assert rows() == before
     (trace,) = Entry.objects.filter(kind="integrity.fenced")
     assert orjson.loads(trace.facts)["kept"] is False
-    done = agent.post(door.format(**ids), body | {"lease_epoch": 2}, key="k")
+    done = agent.post(endpoint.format(**ids), body | {"lease_epoch": 2}, key="k")
     assert done.status_code in (200, 201), done.text
     assert rows() != before
-    again = agent.post(door.format(**ids), body | {"lease_epoch": 2}, key="k")
+    again = agent.post(endpoint.format(**ids), body | {"lease_epoch": 2}, key="k")
     assert (again.status_code, again.json()) == (done.status_code, done.json())
 
 
-def test_checkpoints_and_decisions_are_progress_and_words_about_it_are_not(
-    agent: Caller, ids: dict[str, str]
-) -> None:
+def test_only_checkpoints_and_decisions_are_progress(agent: Caller, ids: dict[str, str]) -> None:
     lease = hold(agent, "s-1", "p-1")
     moved = []
-    for door, body in DOORS:
+    for endpoint, body in ENDPOINTS:
         pass_time(lease, 60)
         before = Lease.objects.get().progress_at_us
-        assert agent.post(door.format(**ids), body | {"lease_epoch": 1}).status_code in (200, 201)
+        assert agent.post(endpoint.format(**ids), body | {"lease_epoch": 1}).status_code in (
+            200,
+            201,
+        )
         if Lease.objects.get().progress_at_us > before:
-            moved.append(door)
-    assert moved == [door for door, _body in DOORS if "checkpoints" in door or "decision" in door]
+            moved.append(endpoint)
+    assert moved == [
+        endpoint
+        for endpoint, _body in ENDPOINTS
+        if "checkpoints" in endpoint or "decision" in endpoint
+    ]
 
 
-def test_what_a_fenced_worker_reports_is_kept_and_marked(
+def test_reports_of_a_fenced_worker_are_stored_and_marked(
     agent: Caller, ids: dict[str, str]
 ) -> None:
     expire(hold(agent, "s-1", "p-1"))
     hold(agent, "s-1", "p-2")
-    told: list[dict[str, Any]] = [
+    reports: list[dict[str, Any]] = [
         {
             "id": "f-1",
             "kind": "checkpoint.written",
@@ -111,11 +120,11 @@ def test_what_a_fenced_worker_reports_is_kept_and_marked(
             "status": "failed",
         },
     ]
-    assert agent.report([told[0], told[1] | {"lease_epoch": 1}]).json()["accepted"] == 2
+    assert agent.report([reports[0], reports[1] | {"lease_epoch": 1}]).json()["accepted"] == 2
     assert (Checkpoint.objects.count(), Decision.objects.get().status) == (
         0,
         "open",
-    )  # it speaks for no session now
+    )  # its reports are claims
     assert Entry.objects.filter(lane="claim").count() == 2
     facts = [orjson.loads(entry.facts) for entry in Entry.objects.filter(kind="integrity.fenced")]
-    assert [one["kept"] for one in facts] == [True, True]
+    assert [fact["kept"] for fact in facts] == [True, True]

@@ -1,4 +1,4 @@
-"""The pages of what workers left: what people read of it, what was erased, and who may erase."""
+"""The pages of decisions, handoffs and state: their content, erased texts, and who may erase."""
 
 import re
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ NAMES = ("session_decisions", "session_handoffs", "session_state")
 
 @pytest.fixture
 def worker(house: House) -> Iterator[Caller]:
-    with doors(house.agent) as found:
-        yield found
+    with doors(house.agent) as caller:
+        yield caller
 
 
 @pytest.fixture
 def session(worker: Caller) -> str:
-    found: str = worker.session("s-1", title="<b>Fix it</b>")["id"]
-    return found
+    session_id: str = worker.session("s-1", title="<b>Fix it</b>")["id"]
+    return session_id
 
 
 def page(house: House, name: str, session: str, role: str = "viewer", **query: Any) -> str:
@@ -40,7 +40,7 @@ def page(house: House, name: str, session: str, role: str = "viewer", **query: A
     return re.sub(r"\s+", " ", text.partition("<main")[2])
 
 
-def test_decisions_are_read_with_their_reasons_and_ends(
+def test_decisions_are_shown_with_rationale_and_conclusion(
     house: House, worker: Caller, session: str
 ) -> None:
     effect = worker.plan("push-1")
@@ -50,10 +50,10 @@ def test_decisions_are_read_with_their_reasons_and_ends(
         "rationale": "it is shorter",
         "effect_key": "push-1",
     }
-    told = worker.post(f"/sessions/{session}/decisions", choice).json()
+    decision = worker.post(f"/sessions/{session}/decisions", choice).json()
     worker.post(f"/sessions/{session}/decisions", {"key": "open", "choice": "wait for Ann"})
     worker.post(
-        f"/decisions/{told['id']}/conclude", {"status": "done", "outcome": "pushed as 3f2a"}
+        f"/decisions/{decision['id']}/conclude", {"status": "done", "outcome": "pushed as 3f2a"}
     )
     text = page(house, "session_decisions", session)
     assert text.index("wait for Ann") < text.index("go &lt;i&gt;left&lt;/i&gt;")
@@ -64,7 +64,7 @@ def test_decisions_are_read_with_their_reasons_and_ends(
     assert "it is shorter" not in still_open
 
 
-def test_a_handoff_is_read_in_its_sections(house: House, worker: Caller, session: str) -> None:
+def test_a_handoff_is_shown_in_its_sections(house: House, worker: Caller, session: str) -> None:
     effect = worker.plan("push-1")
     note = {
         "in_progress": ["half of the orders"],
@@ -82,7 +82,7 @@ def test_a_handoff_is_read_in_its_sections(house: House, worker: Caller, session
     assert f"by {house.agent.name}, " in page(house, "session_handoffs", session)
 
 
-def test_the_handoff_that_waits_stands_on_the_session_and_among_what_the_next_worker_reads(
+def test_the_awaited_handoff_is_shown_on_the_session_and_the_resume_page(
     house: House, worker: Caller, session: str
 ) -> None:
     names = ("session", "session_resume")
@@ -103,9 +103,7 @@ def test_the_handoff_that_waits_stands_on_the_session_and_among_what_the_next_wo
         assert "Needs attention next" not in page(house, name, session)
 
 
-def test_checkpoints_and_facts_are_read_and_drift_is_shown(
-    house: House, worker: Caller, session: str
-) -> None:
+def test_checkpoints_facts_and_drift_are_shown(house: House, worker: Caller, session: str) -> None:
     assert "None." in page(house, "session_state", session)
     worker.post(
         f"/sessions/{session}/checkpoints", {"summary": "two of three", "pins": {"schema": "8"}}
@@ -121,7 +119,7 @@ def test_checkpoints_and_facts_are_read_and_drift_is_shown(
     assert text.count("another source disagrees") == 2
 
 
-def test_what_was_erased_is_said_to_be_and_only_administrators_are_led_there(
+def test_erased_texts_are_marked_and_only_administrators_see_the_erase_link(
     house: House, worker: Caller, session: str
 ) -> None:
     worker.post(f"/sessions/{session}/decisions", {"key": "d", "choice": "call Ann at home"})
@@ -143,7 +141,9 @@ def test_what_was_erased_is_said_to_be_and_only_administrators_are_led_there(
     assert "Its text was erased." in page(house, "session_handoffs", session)
 
 
-def test_another_projects_session_is_not_there(house: House, worker: Caller, session: str) -> None:
+def test_a_session_of_another_project_is_not_found(
+    house: House, worker: Caller, session: str
+) -> None:
     with doors(house.other_token.agent) as stranger:
         theirs = stranger.session("s-1")["id"]
     for name in NAMES:
@@ -151,7 +151,7 @@ def test_another_projects_session_is_not_there(house: House, worker: Caller, ses
         assert house.client("viewer").post(reverse(name, args=[session])).status_code == 405
 
 
-def test_the_session_page_leads_there_and_says_where_a_branch_went(
+def test_the_session_page_links_to_the_pages_and_shows_the_merge(
     house: House, worker: Caller, session: str
 ) -> None:
     branch = worker.session("branch", branched_from="s-1")["id"]

@@ -1,5 +1,4 @@
-"""The stuck board over HTTP: what stands there, right at the deadline, and what people may do about
-it."""
+"""The stuck board over HTTP: its rows right after a deadline, and the actions of people."""
 
 import re
 from collections.abc import Iterator
@@ -32,69 +31,68 @@ def worker(house: House) -> Iterator[Caller]:
         yield caller
 
 
-def shown(client: Client, url: str = "/stuck/") -> str:
+def page_text(client: Client, url: str = "/stuck/") -> str:
     answer = client.get(url)
     assert answer.status_code == 200, answer.content.decode()[:2000]
     return " ".join(re.sub(r"<[^>]+>", " ", answer.content.decode()).split())
 
 
-def care(rule: str, subject: str) -> str:
+def action_url(rule: str, subject: str) -> str:
     return f"/stuck/{rule}/{subject}/"
 
 
-def test_a_dead_session_is_on_the_board_right_after_its_deadline_without_any_sweep(
+def test_a_dead_session_is_on_the_board_after_its_deadline_without_a_sweep(
     house: House, worker: Caller
 ) -> None:
     leased(worker, title="Nightly bump")
     viewer = house.client("viewer")
-    assert "Nothing is stuck." in shown(viewer)
+    assert "Nothing is stuck." in page_text(viewer)
     due_us = Lease.objects.get().dead_at_us
-    # To make a page takes a busy machine longer than the second that lies between: the clock stands
-    # meanwhile.
+    # A slow machine needs longer than a second for a page, so the clock is frozen.
     with time_machine.travel((due_us - US) / US, tick=False):
-        assert "Nothing is stuck." in shown(viewer)
+        assert "Nothing is stuck." in page_text(viewer)
     with time_machine.travel((due_us + US) / US, tick=False):
-        page = shown(viewer)
+        page = page_text(viewer)
     assert "Stuck: 1" in page
     assert "Worker gone: lease expired 1, S2" in page
     assert "no heartbeat since" in page
-    assert "Stuck 1 waiting" in page  # the rail of the board says what the board says
+    assert "Stuck 1 waiting" in page  # the rail shows the same count
     assert not StuckEpisode.objects.exists()
 
 
-def test_the_page_of_a_session_says_that_its_lease_ran_out(house: House, worker: Caller) -> None:
+def test_the_page_of_a_session_shows_its_expired_lease(house: House, worker: Caller) -> None:
     session, _lease = leased(worker)
     url, viewer = f"/sessions/{session['id']}/", house.client("viewer")
-    assert re.search(r"w-1 , epoch 1, until \S+ \S+", shown(viewer, url))
+    assert re.search(r"w-1 , epoch 1, until \S+ \S+", page_text(viewer, url))
     pass_by(121)
-    assert re.search(r"w-1 , epoch 1, expired \S+ \S+", shown(viewer, url))
+    assert re.search(r"w-1 , epoch 1, expired \S+ \S+", page_text(viewer, url))
 
 
-def test_the_rail_of_every_page_counts_what_was_raised(house: House, worker: Caller) -> None:
+def test_the_rail_of_every_page_counts_raised_episodes(house: House, worker: Caller) -> None:
     leased(worker)
     pass_by(121)
     sweeper.sweep_stuck()
     viewer = house.client("viewer")
-    assert "waiting" not in shown(viewer, "/tools/").partition("Tools")[0]
+    assert "waiting" not in page_text(viewer, "/tools/").partition("Tools")[0]
     sweeper.sweep_stuck()
-    assert "Stuck 1 waiting" in shown(viewer, "/tools/")
+    assert "Stuck 1 waiting" in page_text(viewer, "/tools/")
     pass_by(600)
     sweeps_go_on(600)
     sweeper.sweep_stuck()
     sweeper.sweep_stuck()
     assert open_rules() == {"S2": True, "S7": True}
-    assert "Stuck 1 waiting" in shown(viewer, "/tools/")  # one thing, told once
+    assert "Stuck 1 waiting" in page_text(viewer, "/tools/")  # one session, counted once
 
 
-def test_why_it_waits_lists_the_terms_with_values_and_thresholds(
+def test_the_why_page_lists_the_terms_with_values_and_thresholds(
     house: House, worker: Caller
 ) -> None:
     session, lease = leased(worker)
     url = f"/sessions/{session['id']}/why/"
     viewer = house.client("viewer")
-    assert "Not stuck." in shown(viewer, url)
+    assert "Not stuck." in page_text(viewer, url)
     pass_by(121)
-    page = shown(viewer, url)
+    page = page_text(viewer, url)
     assert "Stuck by 1 rule." in page
     assert "S2 Worker gone: lease expired true since" in page
     assert re.search(r"lease runs until \S+ \S+ passed yes", page)
@@ -102,17 +100,17 @@ def test_why_it_waits_lists_the_terms_with_values_and_thresholds(
     worker.post(
         f"/sessions/{session['id']}/end", {"status": "completed", "lease_epoch": lease["epoch"]}
     )
-    assert "The session has ended, so it cannot be stuck." in shown(viewer, url)
+    assert "The session has ended, so it cannot be stuck." in page_text(viewer, url)
     assert house.client("neighbour").get(url).status_code == 404
 
 
-def test_a_lease_is_released_by_a_person_with_a_reason_and_the_old_worker_is_fenced(
+def test_a_person_releases_a_lease_with_a_reason_and_the_worker_is_fenced(
     house: House, worker: Caller
 ) -> None:
     session, lease = leased(worker)
     pass_by(121)
-    client, url = house.client("reviewer"), care("S2", session["id"])
-    page = shown(client, f"{url}?do=release")
+    client, url = house.client("reviewer"), action_url("S2", session["id"])
+    page = page_text(client, f"{url}?do=release")
     assert f"Release the lease of s_{Session.objects.get().opened_position}?" in page
     assert Lease.objects.get().released_at_us is None
     refused = client.post(url, {"do": "release", "reason": " "})
@@ -136,35 +134,37 @@ def test_a_lease_is_released_by_a_person_with_a_reason_and_the_old_worker_is_fen
     assert Entry.objects.filter(kind="lease.released").count() == 1
 
 
-def test_what_a_person_took_from_its_holder_is_handed_to_the_next_who_asks(
+def test_a_session_that_a_person_released_goes_to_the_next_claim(
     house: House, worker: Caller
 ) -> None:
     wish = {"process": "w-2", "kinds": ["session"]}
-    dead, lease = leased(worker, "dead")
+    dead_lease, lease = leased(worker, "dead")
     _session, other = leased(worker, "given up")
     pass_by(121)
     heartbeat(worker, other)
     worker.post(f"/leases/{other['id']}/release", {"epoch": other["epoch"]})
     sent = {"do": "release", "reason": "its host is gone"}
-    assert house.client("reviewer").post(care("S2", dead["id"]), sent).status_code == 302
+    assert (
+        house.client("reviewer").post(action_url("S2", dead_lease["id"]), sent).status_code == 302
+    )
     claimed = worker.post("/claims", wish).json()
     assert (claimed["claimed"]["session"], claimed["lease"]["epoch"]) == (
-        dead["id"],
+        dead_lease["id"],
         lease["epoch"] + 1,
     )
     assert (
         worker.post("/claims", wish).json()["claimed"] is None
-    )  # whoever gave it up said that nothing is left
+    )  # its holder released the other session without a handoff
 
 
-def test_one_of_more_than_a_board_shows_can_still_be_seen_to(
+def test_actions_work_for_sessions_beyond_the_limit_of_the_board(
     house: House, worker: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = [leased(worker, f"s-{n}")[0] for n in range(2)]
     pass_by(121)
     monkeypatch.setattr(board, "MOST", 1)
     for session in made:
-        url = care("S2", session["id"])
+        url = action_url("S2", session["id"])
         assert house.client("reviewer").get(url).status_code == 200
         assert (
             house.client("reviewer")
@@ -174,20 +174,20 @@ def test_one_of_more_than_a_board_shows_can_still_be_seen_to(
         )
 
 
-def test_a_lease_that_changed_hands_meanwhile_is_not_released(house: House, worker: Caller) -> None:
+def test_a_lease_with_a_new_holder_is_not_released(house: House, worker: Caller) -> None:
     session, _lease = leased(worker)
     pass_by(121)
-    client, url = house.client("reviewer"), care("S2", session["id"])
+    client, url = house.client("reviewer"), action_url("S2", session["id"])
     client.get(f"{url}?do=release")
     taken = worker.post("/leases", {"session": session["id"], "process": "w-2"}).json()
     assert client.post(url, {"do": "release", "reason": "w-1 is gone"}).status_code == 409
     assert heartbeat(worker, taken)["status"] == "ok"
 
 
-def test_who_looks_after_it_is_said_with_a_reason(house: House, worker: Caller) -> None:
+def test_a_stuck_session_is_assigned_with_a_reason(house: House, worker: Caller) -> None:
     session, _lease = leased(worker)
     pass_by(121)
-    client, url = house.client("reviewer"), care("S2", session["id"])
+    client, url = house.client("reviewer"), action_url("S2", session["id"])
     wrong = client.post(url, {"do": "assign", "person": "neighbour", "reason": "because"})
     assert wrong.status_code == 422
     assert (
@@ -196,9 +196,9 @@ def test_who_looks_after_it_is_said_with_a_reason(house: House, worker: Caller) 
         ).status_code
         == 302
     )
-    assert "administrator assign" in shown(client)
-    assert "Stuck: 1" in shown(house.client("administrator"), "/stuck/?mine=1")
-    assert "Nothing assigned to you is stuck." in shown(client, "/stuck/?mine=1")
+    assert "administrator assign" in page_text(client)
+    assert "Stuck: 1" in page_text(house.client("administrator"), "/stuck/?mine=1")
+    assert "Nothing assigned to you is stuck." in page_text(client, "/stuck/?mine=1")
     entry = Entry.objects.get(kind="stuck.assigned")
     assert entry.subject == UUID(session["id"])
     assert entry.actor == house.members["reviewer"].user.person.pseudonym
@@ -211,14 +211,14 @@ def test_who_looks_after_it_is_said_with_a_reason(house: House, worker: Caller) 
 def test_a_snooze_has_a_reason_and_an_end_and_comes_back(house: House, worker: Caller) -> None:
     session, _lease = leased(worker)
     pass_by(121)
-    client, url = house.client("reviewer"), care("S2", session["id"])
+    client, url = house.client("reviewer"), action_url("S2", session["id"])
     for wrong in ({"end": "9y", "reason": "because"}, {"end": "1h", "reason": ""}):
         assert client.post(url, {"do": "snooze", **wrong}).status_code == 422
     assert (
         client.post(url, {"do": "snooze", "end": "1h", "reason": "the host is moved"}).status_code
         == 302
     )
-    page = shown(client)
+    page = page_text(client)
     assert "Stuck: 0" in page
     assert "1 snoozed" in page
     assert "the host is moved" in page
@@ -227,17 +227,17 @@ def test_a_snooze_has_a_reason_and_an_end_and_comes_back(house: House, worker: C
     assert 3500 * US < row.snoozed_until_us - now_us() <= 3600 * US
     assert Entry.objects.get(kind="stuck.snoozed").position == row.snoozed_position
     pass_by(3601)
-    assert "Stuck: 1" in shown(client)
+    assert "Stuck: 1" in page_text(client)
     client.post(url.replace("S2", "S7"), {"do": "snooze", "end": "8h", "reason": "later"})
-    assert "Stuck: 0" in shown(client)
+    assert "Stuck: 0" in page_text(client)
     client.post(url.replace("S2", "S7"), {"do": "unfold", "reason": "now"})
-    assert "Stuck: 1" in shown(client)
+    assert "Stuck: 1" in page_text(client)
 
 
 def test_only_reviewers_act_and_only_in_their_project(house: House, worker: Caller) -> None:
     session, _lease = leased(worker)
     pass_by(121)
-    url = care("S2", session["id"])
+    url = action_url("S2", session["id"])
     sent = {"do": "release", "reason": "because I can"}
     assert house.client("viewer").get(url).status_code == 403
     assert house.client("viewer").post(url, sent).status_code == 403
@@ -246,47 +246,49 @@ def test_only_reviewers_act_and_only_in_their_project(house: House, worker: Call
     for unknown in ("S99", "S1"):
         expected = 404 if unknown == "S99" else 409
         assert (
-            house.client("reviewer").post(care(unknown, session["id"]), sent).status_code
+            house.client("reviewer").post(action_url(unknown, session["id"]), sent).status_code
             == expected
         )
-    assert "s_" not in shown(house.client("neighbour")).partition("Stuck")[2].partition("Clear")[0]
+    assert (
+        "s_" not in page_text(house.client("neighbour")).partition("Stuck")[2].partition("Clear")[0]
+    )
     assert Lease.objects.get().released_at_us is None
 
 
-def test_a_poll_hears_nothing_until_something_changed(house: House, worker: Caller) -> None:
+def test_a_poll_gets_no_content_until_the_list_changed(house: House, worker: Caller) -> None:
     leased(worker)
     pass_by(121)
     client = house.client("viewer")
     page = client.get("/stuck/").content.decode()
-    found = re.search(r'hx-get="/stuck/\?since=(\w+)', page)
-    assert found is not None
-    url, asks = f"/stuck/?since={found[1]}", {"HX-Request": "true"}
-    assert client.get(url, headers=asks).status_code == 204
+    match = re.search(r'hx-get="/stuck/\?since=(\w+)', page)
+    assert match is not None
+    url, headers = f"/stuck/?since={match[1]}", {"HX-Request": "true"}
+    assert client.get(url, headers=headers).status_code == 204
     leased(worker, "s-2")
     pass_by(121)
-    answer = client.get(url, headers=asks)
+    answer = client.get(url, headers=headers)
     assert answer.status_code == 200
     assert "The list changed: 2 now" in answer.content.decode()
     assert "live=off" in page
     assert "hx-get" not in client.get("/stuck/?live=off").content.decode().partition("<main")[2]
 
 
-def test_the_lateness_of_our_own_jobs_is_on_every_page_and_told_to_machines(house: House) -> None:
+def test_late_jobs_are_shown_on_every_page_and_by_readyz(house: House) -> None:
     assert Client().get("/readyz").content == b"ready\n"
     sweeper.sweep_stuck()
     viewer = house.client("viewer")
-    assert re.search(r"Stuck checks [\d.]+ m?s ago", shown(viewer, "/tools/"))
-    # Of minutes the seconds are told too, and a busy machine takes one of them for a page.
+    assert re.search(r"Stuck checks [\d.]+ m?s ago", page_text(viewer, "/tools/"))
+    # Ages in minutes include seconds, and a slow machine needs seconds for a page.
     JobHeartbeat.objects.update(heartbeat_us=now_us() - 5 * 3600 * US, every_us=5 * US)
-    assert "Stuck checks late, last ran 5 h ago" in shown(viewer, "/tools/")
-    told = b"ready, degraded: stuck_checks\nstuck_checks: late, last ran 5 h ago\n"
-    assert Client().get("/readyz").content == told
-    sweeps_go_on(5 * 3600)  # by cron every five hours is not late
-    assert "Stuck checks 5 h ago" in shown(viewer, "/tools/")
+    assert "Stuck checks late, last ran 5 h ago" in page_text(viewer, "/tools/")
+    expected = b"ready, degraded: stuck_checks\nstuck_checks: late, last ran 5 h ago\n"
+    assert Client().get("/readyz").content == expected
+    sweeps_go_on(5 * 3600)  # a job that runs every five hours is not late
+    assert "Stuck checks 5 h ago" in page_text(viewer, "/tools/")
 
 
-def many(house: House, number: int) -> None:
-    """So many dead sessions, written by hand: their workers were never there."""
+def write_dead_sessions(house: House, number: int) -> None:
+    """Write `number` dead sessions and their leases directly."""
     now = now_us()
     with transaction.atomic():
         start = Session.objects.count()
@@ -304,10 +306,10 @@ def many(house: House, number: int) -> None:
             for n in range(start, start + number)
         ]
         Session.objects.bulk_create(sessions)
-        Lease.objects.bulk_create([dead(one, now) for one in sessions])
+        Lease.objects.bulk_create([dead_lease(session, now) for session in sessions])
 
 
-def dead(session: Session, now: int) -> Any:
+def dead_lease(session: Session, now: int) -> Any:
     gone: dict[str, int] = dict.fromkeys(
         ("acquired_at_us", "heartbeat_at_us", "progress_at_us"), now - 300 * US
     )
@@ -328,22 +330,21 @@ def dead(session: Session, now: int) -> Any:
     )
 
 
-def test_queries_and_weight_do_not_grow_with_what_is_stuck(
+def test_queries_and_page_size_do_not_grow_with_the_number_of_stuck_sessions(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Limits are read anew after some seconds, which a busy machine takes to write a thousand
-    # sessions.
+    # Limits are cached for seconds, and a slow machine needs longer to write a thousand sessions.
     monkeypatch.setattr(rule_limits, "CACHE_S", 3600)
     client = house.client("reviewer")
     client.get("/stuck/")
-    asked = []
+    query_counts = []
     for number in (10, 990):
-        many(house, number)
+        write_dead_sessions(house, number)
         with CaptureQueriesContext(connection) as queries:
             answer = client.get("/stuck/")
-        asked.append(len(queries))
+        query_counts.append(len(queries))
         assert len(answer.content) < 60_000, len(answer.content)
-    assert asked[0] == asked[1] <= 12
+    assert query_counts[0] == query_counts[1] <= 12
     assert "Stuck: 1000" in answer.content.decode()
     assert answer.content.count(b'data-label="Evidence"') == 25
     assert "Show 975 more with this cause" in answer.content.decode()
@@ -352,18 +353,16 @@ def test_queries_and_weight_do_not_grow_with_what_is_stuck(
     assert 'rel="next"' not in page
 
 
-def test_why_it_waits_says_first_on_what_and_in_words_that_are_true(
-    house: House, worker: Caller
-) -> None:
+def test_the_why_page_begins_with_what_the_session_waits_on(house: House, worker: Caller) -> None:
     session, lease = leased(worker)
     url, viewer = f"/sessions/{session['id']}/why/", house.client("viewer")
-    assert "Not waiting on anything Gatebook knows of." in shown(viewer, url)
+    assert "Not waiting on anything Gatebook knows of." in page_text(viewer, url)
     effect = worker.plan("mail", "s-1", tool="mail.send", lease_epoch=lease["epoch"])
     body = {"process": "p", "intent_digest": effect["intent_digest"], "lease_epoch": lease["epoch"]}
     assert worker.post(f"/effects/{effect['id']}/dispatch", body).status_code == 200
     at = f"/sessions/{session['id']}/handoffs"
     assert worker.post(at, {"can_wait": ["x"], "lease_epoch": lease["epoch"]}).status_code == 201
-    page = shown(viewer, url)
+    page = page_text(viewer, url)
     assert re.search(r"Waiting for a tool result \(not overdue\): e_\d+ mail.send", page)
     assert re.search(r"no result, dispatched \S+ \S+ ; deadline \S+ \S+ \.", page)
     assert re.search(
@@ -373,14 +372,14 @@ def test_why_it_waits_says_first_on_what_and_in_words_that_are_true(
     )
     assert f'href="/effects/{effect["id"]}/"' in viewer.get(url).content.decode()
     pass_by(86_400)
-    page = shown(viewer, url)
+    page = page_text(viewer, url)
     assert re.search(
         r"Outcome unknown e_\d+ mail.send no result, dispatched \S+ \S+ ; deadline passed \S+ \S+ "
         r"\.",
         page,
     )
     assert "not accepted within 10 min." in page
-    # "Met when" says when a term is met, and not what would be well.
+    # "Met when" shows when a term is met.
     assert "last progress" in page
     assert "none within 15 min" in page
     assert "Condition Now Met when Met" in page
@@ -391,10 +390,12 @@ def test_a_silent_source_is_named(house: House, worker: Caller) -> None:
         leased(worker, f"s-{number}")
     pass_by(121)
     sweeper.sweep_stuck()
-    assert f"agent {house.agent.name} no heartbeat from any of the 3 sessions" in shown(
+    assert f"agent {house.agent.name} no heartbeat from any of the 3 sessions" in page_text(
         house.client("viewer")
     )
 
 
-def test_what_is_clear_is_a_sentence(house: House) -> None:
-    assert "S10 no reports from an active agent. To find unknown" in shown(house.client("viewer"))
+def test_clear_rules_are_one_sentence(house: House) -> None:
+    assert "S10 no reports from an active agent. To find unknown" in page_text(
+        house.client("viewer")
+    )

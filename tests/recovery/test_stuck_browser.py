@@ -1,5 +1,4 @@
-"""The stuck board in a real browser: for everybody, by day and by night, wide and narrow, with a
-script or not."""
+"""The stuck board in a real browser: both themes, two widths, with and without JavaScript."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -12,7 +11,7 @@ from tests.config.server import Server
 from tests.pages.test_frame_browser import enter, violations_by_day_and_night
 
 pytestmark = pytest.mark.browser
-# Hours pass in the rows: what stands there is as old as the words on the page say.
+# Move the stored times back, so the ages on the page are right.
 LATER: Final = """
 from django.db import transaction
 from tests.recovery.stuck_helpers import pass_by
@@ -27,7 +26,7 @@ print(sweeper.sweep_stuck())
 
 @pytest.fixture(scope="module")
 def stuck(live_server_process: Server) -> dict[str, Any]:
-    """An installation in which something is stuck by most of the rules."""
+    """An installation with stuck sessions by most of the rules."""
     server = live_server_process
     agent = Caller(server.token("night-9"), address=server.url)
     made: dict[str, Any] = {}
@@ -52,15 +51,15 @@ def stuck(live_server_process: Server) -> dict[str, Any]:
 
 @pytest.fixture
 def complaints() -> Iterator[list[str]]:
-    """What the browser's console and its policy complained of; must stay empty."""
-    said: list[str] = []
-    yield said
-    assert said == []
+    """Collect the messages of the console and the content security policy; must stay empty."""
+    messages: list[str] = []
+    yield messages
+    assert messages == []
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("width", [390, 1280])
-def test_everybody_can_use_the_board_and_its_pages(
+def test_the_board_and_its_pages_are_accessible(
     live_server_process: Server,
     stuck: dict[str, Any],
     new_page: Callable[..., Page],
@@ -72,7 +71,7 @@ def test_everybody_can_use_the_board_and_its_pages(
         live_server_process,
         complaints,
     )
-    found = []
+    violations = []
     session = stuck["dead"]["id"]
     for path in (
         "/stuck/",
@@ -81,15 +80,15 @@ def test_everybody_can_use_the_board_and_its_pages(
         "/stuck/?mine=1",
     ):
         page.goto(live_server_process.url + path)
-        found += violations_by_day_and_night(page)
+        violations += violations_by_day_and_night(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
     page.goto(f"{live_server_process.url}/sessions/{session}/why/")
-    found += violations_by_day_and_night(page)
+    violations += violations_by_day_and_night(page)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert found == []
+    assert violations == []
 
 
-def test_a_person_sees_to_what_is_stuck_without_javascript(
+def test_a_stuck_session_is_handled_without_javascript(
     live_server_process: Server, stuck: dict[str, Any], new_page: Callable[..., Page]
 ) -> None:
     page = enter(new_page(java_script_enabled=False), live_server_process)

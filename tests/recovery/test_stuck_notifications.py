@@ -1,5 +1,5 @@
-"""What is stuck reaches people by the channels that they chose: once raised, once over, whatever is
-killed between."""
+"""Notifications of stuck sessions by the chosen channels: once raised, once recovered, also after
+a kill."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +22,7 @@ from tests.recovery.stuck_helpers import US, heartbeat, leased, pass_by, sweeps_
 
 pytestmark = pytest.mark.django_db
 SILENT = dict.fromkeys(channels.TOPIC_FLAGS, False)
-TITLE = "never-in-a-notice"
+TITLE = "never-in-a-notification"
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def _outside(settings: Settings) -> None:
 
 @pytest.fixture
 def posted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """The bodies that went out by HTTP."""
+    """Collect the bodies of sent webhooks."""
     sent: list[dict[str, Any]] = []
     monkeypatch.setattr(
         outbound_http, "post_webhook", lambda _url, body, _headers: sent.append(orjson.loads(body))
@@ -42,8 +42,8 @@ def posted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def hears(desk: Desk) -> Callable[..., NotificationChannel]:
-    """Add a channel that hears of what is stuck and of nothing else, unless a test says otherwise."""
+def add_channel(desk: Desk) -> Callable[..., NotificationChannel]:
+    """Return a factory of channels that get only stuck notifications by default."""
 
     def add(kind: str = "email", target: str = "", **options: Any) -> NotificationChannel:
         address = target or ("team@example.org" if kind == "email" else ADDRESS)
@@ -58,38 +58,40 @@ def hears(desk: Desk) -> Callable[..., NotificationChannel]:
     return add
 
 
-def look() -> None:
-    """What two sweeps in a row see."""
+def sweep_twice() -> None:
+    """Run two sweeps in a row."""
     sweeps_go_on(200)
     sweeper.sweep_stuck()
     sweeper.sweep_stuck()
 
 
-def died(desk: Desk, key: str = "s-1", **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A session whose worker fell silent, and its lease."""
+def make_dead_session(
+    desk: Desk, key: str = "s-1", **more: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Open a leased session whose worker is dead; return it and its lease."""
     made = leased(desk.agent, key, title=TITLE, **more)
     pass_by(121)
-    look()
+    sweep_twice()
     return made
 
 
-def test_who_chose_it_hears_what_is_stuck_and_that_it_is_over_each_once(
-    desk: Desk, hears: Callable[..., NotificationChannel], posted: list[dict[str, Any]]
+def test_a_channel_gets_one_notification_of_stuck_and_one_of_recovered(
+    desk: Desk, add_channel: Callable[..., NotificationChannel], posted: list[dict[str, Any]]
 ) -> None:
-    hears()
-    hears("webhook")
-    hears(target="breaches@example.org", stuck=False, violations=True, requests=True)
-    session, lease = died(desk)
+    add_channel()
+    add_channel("webhook")
+    add_channel(target="violations@example.org", stuck=False, violations=True, requests=True)
+    session, lease = make_dead_session(desk)
     assert tick() == 2
-    (letter,) = mail.outbox
+    (message,) = mail.outbox
     handle = Session.objects.get(id=session["id"]).opened_position
-    assert letter.to == ["team@example.org"]
+    assert message.to == ["team@example.org"]
     assert (
-        letter.subject
+        message.subject
         == f"Gatebook: Session s_{handle} of deploy-7 is stuck: Worker gone: lease expired"
     )
-    assert f"/sessions/{session['id']}/" in letter.body
-    assert TITLE not in letter.subject + str(letter.body)
+    assert f"/sessions/{session['id']}/" in message.body
+    assert TITLE not in message.subject + str(message.body)
     assert tick() == 0
     heartbeat(desk.agent, lease)
     sweeper.sweep_stuck()
@@ -103,17 +105,17 @@ def test_who_chose_it_hears_what_is_stuck_and_that_it_is_over_each_once(
     )
     assert set(stuck) == {"id", "event", "session", "rule", "position"}
     assert (over["event"], over["id"]) == ("session.recovered", f"over:{stuck['id']}")
-    pass_by(121)  # the same again under one epoch: the board says so, people have heard
-    look()
+    pass_by(121)  # the same epoch again: on the board, but not notified again
+    sweep_twice()
     assert tick() == 0
-    assert {(one.topic, one.state) for one in Notification.objects.all()} == {
+    assert {(row.topic, row.state) for row in Notification.objects.all()} == {
         ("session.stuck", "sent"),
         ("session.recovered", "sent"),
     }
 
 
 @pytest.mark.parametrize("owns", ["session", "agent"])
-def test_whose_it_is_hears_of_it_at_their_own_address_whatever_else_they_listen_to(
+def test_the_owner_is_notified_at_their_own_address_under_any_settings(
     desk: Desk, owns: str
 ) -> None:
     for name in ("viewer", "reviewer"):
@@ -122,59 +124,59 @@ def test_whose_it_is_hears_of_it_at_their_own_address_whatever_else_they_listen_
             desk.project, "email", f"{name}@example.org", desk.user("administrator"), **own
         )
     if owns == "session":
-        session, lease = died(desk, owner="viewer")
+        session, lease = make_dead_session(desk, owner="viewer")
     else:
         desk.agent.session("s-0")
         Agent.objects.update(owner=desk.user("viewer"))
-        session, lease = died(desk)
+        session, lease = make_dead_session(desk)
     assert tick() == 1
-    assert [letter.to for letter in mail.outbox] == [["viewer@example.org"]]
+    assert [message.to for message in mail.outbox] == [["viewer@example.org"]]
     desk.agent.post(
         f"/sessions/{session['id']}/end", {"status": "completed", "lease_epoch": lease["epoch"]}
     )
     sweeper.sweep_stuck()
     assert tick() == 1
-    assert [letter.to for letter in mail.outbox] == [["viewer@example.org"]] * 2
+    assert [message.to for message in mail.outbox] == [["viewer@example.org"]] * 2
 
 
-def test_what_is_over_before_it_was_told_is_told_to_nobody(
-    desk: Desk, hears: Callable[..., NotificationChannel]
+def test_an_episode_that_recovers_before_its_notification_sends_none(
+    desk: Desk, add_channel: Callable[..., NotificationChannel]
 ) -> None:
-    hears()
-    _session, lease = died(desk)
+    add_channel()
+    _session, lease = make_dead_session(desk)
     outbox.deliver_due()
     assert Notification.objects.get().state == "due"
     heartbeat(desk.agent, lease)
     sweeper.sweep_stuck()
     assert tick() == 0
     assert mail.outbox == []
-    assert [one.state for one in Notification.objects.all()] == ["quiet"]
+    assert [row.state for row in Notification.objects.all()] == ["quiet"]
 
 
-def test_many_that_fall_silent_together_are_one_letter(
-    desk: Desk, hears: Callable[..., NotificationChannel]
+def test_many_sessions_that_become_stuck_together_are_one_mail(
+    desk: Desk, add_channel: Callable[..., NotificationChannel]
 ) -> None:
-    hears()
+    add_channel()
     made = [leased(desk.agent, f"s-{number}")[0] for number in range(3)]
     pass_by(121)
-    look()
-    assert tick() == 4  # each of them, and their agent: a whole source is silent
-    (letter,) = mail.outbox
-    assert letter.subject == "Gatebook: 4 alerts of stuck sessions"
-    assert all(f"/sessions/{session['id']}/" in letter.body for session in made)
-    assert "Agent deploy-7 is stuck: No reports" in letter.body
+    sweep_twice()
+    assert tick() == 4  # three sessions and their agent, which is a silent source
+    (message,) = mail.outbox
+    assert message.subject == "Gatebook: 4 alerts of stuck sessions"
+    assert all(f"/sessions/{session['id']}/" in message.body for session in made)
+    assert "Agent deploy-7 is stuck: No reports" in message.body
 
 
-def test_each_effect_of_which_nobody_knows_is_news_also_in_a_session_without_a_lease(
-    desk: Desk, hears: Callable[..., NotificationChannel]
+def test_each_effect_with_an_unknown_outcome_is_notified_without_a_lease_too(
+    desk: Desk, add_channel: Callable[..., NotificationChannel]
 ) -> None:
-    hears()
+    add_channel()
     desk.rules("name: open\nrules:\n  - {id: all, title: All, match: {}, outcome: allow}\n")
     effects = [desk.plan(f"e-{number}", arguments={"n": number}) for number in range(2)]
     for effect in effects:
         desk.agent.dispatch(effect)
     pass_by(4_000)
-    look()
+    sweep_twice()
     assert tick() == 2
     assert mail.outbox[0].subject == "Gatebook: 2 alerts of stuck sessions"
     for effect in effects:
@@ -185,43 +187,42 @@ def test_each_effect_of_which_nobody_knows_is_news_also_in_a_session_without_a_l
     later = desk.plan("e-9", arguments={"n": 9})
     desk.agent.dispatch(later)
     pass_by(4_000)
-    look()
+    sweep_twice()
     assert tick() == 1
     assert f"/effects/{later['id']}/" in mail.outbox[-1].body
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_a_request_that_nobody_opened_is_told_of_once(
-    desk: Desk, hears: Callable[..., NotificationChannel], told: bool
+@pytest.mark.parametrize("has_requests", [True, False])
+def test_an_unopened_approval_request_is_notified_once(
+    desk: Desk, add_channel: Callable[..., NotificationChannel], has_requests: bool
 ) -> None:
-    """Half of its time over is the alarm of the gate's channels and rule S6: one channel hears it
-    by one of them."""
-    hears(requests=told)
+    """Both the gate reminder and rule S6 fire at half of the time; a channel gets only one of them."""
+    add_channel(requests=has_requests)
     gate = risky(desk, "high")
     tick()
     gone = (gate.decide_by_us - gate.requested_at_us) // 2 // US + 5
     notifications_before = len(mail.outbox)
-    if told:
+    if has_requests:
         tick(gone)
     for _ in range(2):
         sweeps_go_on(gone)
         sweeper.sweep_stuck(now_us() + gone * US)
     tick(gone)
     assert len(mail.outbox) == notifications_before + 1
-    assert ("no eligible reviewer" in mail.outbox[-1].subject) is told
+    assert ("no eligible reviewer" in mail.outbox[-1].subject) is has_requests
 
 
-@pytest.mark.once  # the statements are those of the tests above, and of gates
+@pytest.mark.once  # the statements are those of the tests above
 @pytest.mark.parametrize("point", ["cut", "claim", "deliver", "mark"])
-def test_a_kill_at_any_point_tells_it_again_under_the_same_key(
+def test_a_kill_at_any_point_notifies_again_under_the_same_key(
     desk: Desk,
-    hears: Callable[..., NotificationChannel],
+    add_channel: Callable[..., NotificationChannel],
     posted: list[dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
     point: str,
 ) -> None:
-    hears("webhook")
-    session, _lease = died(desk)
+    add_channel("webhook")
+    session, _lease = make_dead_session(desk)
     owner, name = {
         "cut": (notifications, "_write_notification"),
         "claim": (notifications, "_claim_notification"),

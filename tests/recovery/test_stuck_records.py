@@ -1,5 +1,4 @@
-"""What was recorded elsewhere and imported is never stuck: it is over, whatever it says, however it
-repeats itself."""
+"""Imported sessions are never stuck: they are over, whatever their records contain."""
 
 import io
 
@@ -25,11 +24,11 @@ from tests.importers.samples import FILES, RECORDED, format_of, needs_recordings
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("project", "in_process")]
 DAY_US = 86_400_000_000
-SMALL = 200_000  # bytes of a file: a small sample, so that the test stays quick
+SMALL = 200_000  # bytes of a file: small samples keep the test quick
 
 
-def look_for_days(project: Project) -> None:
-    """Sweep now, and as if a day had passed, and again."""
+def check_never_stuck(project: Project) -> None:
+    """Sweep now and a day later, and check that no episode opens."""
     for later in (0, 5_000_000, DAY_US, DAY_US + 5_000_000):
         sweeper.sweep_stuck(now_us() + later)
         assert not StuckEpisode.objects.exists()
@@ -41,14 +40,14 @@ def look_for_days(project: Project) -> None:
     )
 
 
-def test_imported_miniatures_are_never_stuck(
+def test_imported_samples_are_never_stuck(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call_command(
         "import_trajectory", "claude-code", str(FILES / "claude-code.jsonl"), stdout=io.StringIO()
     )
     call_command("import_trajectory", "pi", str(FILES / "pi.jsonl"), stdout=io.StringIO())
-    # As if none of it had ever been answered.
+    # As if no effect had an answer.
     unanswered = Effect.objects.filter(state="acknowledged")
     assert unanswered.exists()
     deadline = F("received_us") + Value(1, output_field=BigIntegerField())
@@ -56,7 +55,7 @@ def test_imported_miniatures_are_never_stuck(
     monkeypatch.setattr(
         sweeper, "load_settled_position", lambda: Entry.objects.latest("position").position
     )
-    look_for_days(project)
+    check_never_stuck(project)
 
 
 @pytest.mark.once
@@ -73,4 +72,4 @@ def test_recorded_sessions_are_never_stuck(
     monkeypatch.setattr(
         sweeper, "load_settled_position", lambda: Entry.objects.latest("position").position
     )
-    look_for_days(project)
+    check_never_stuck(project)

@@ -1,4 +1,4 @@
-"""Trees of tasks: no circles, done explicitly, and told what of it is not done; items exactly."""
+"""Trees of tasks: no cycles, explicit completion, open parts, and exact items."""
 
 from typing import Any
 
@@ -16,13 +16,13 @@ def path(agent: Caller) -> str:
 def make(agent: Caller, path: str, key: str, **fields: Any) -> dict[str, Any]:
     answer = agent.post(path, {"key": key, **fields})
     assert answer.status_code == 201, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    task: dict[str, Any] = answer.json()
+    return task
 
 
-def test_a_task_stands_under_none_that_is_below_it(agent: Caller, path: str) -> None:
+def test_a_task_cannot_have_a_parent_below_it(agent: Caller, path: str) -> None:
     assert code(agent.post(path, {"key": "own", "parent": "own"})) == (422, "parent_is_below")
-    # A report has spoken of "top" before anybody created it, and "middle" was put under it.
+    # A report names "top" before it is created, and "middle" gets it as parent.
     agent.report([{"id": "f", "kind": "item.done", "session": "s-1", "task": "top", "item": "i"}])
     make(agent, path, "middle", parent="top")
     low = make(agent, path, "low", parent="middle")
@@ -36,8 +36,8 @@ def test_a_task_stands_under_none_that_is_below_it(agent: Caller, path: str) -> 
     assert Task.objects.get(key="top").parent == Task.objects.get(key="above")
 
 
-def test_a_circle_that_is_reported_is_kept_and_ends_every_walk(agent: Caller, path: str) -> None:
-    told = [("a", "b"), ("b", "a"), ("self", "self")]
+def test_a_reported_cycle_is_stored_and_ends_every_walk(agent: Caller, path: str) -> None:
+    edges = [("a", "b"), ("b", "a"), ("self", "self")]
     facts = [
         {
             "id": f"f-{task}",
@@ -46,7 +46,7 @@ def test_a_circle_that_is_reported_is_kept_and_ends_every_walk(agent: Caller, pa
             "task": task,
             "parent": parent,
         }
-        for task, parent in told
+        for task, parent in edges
     ]
     assert agent.report(facts).json()["accepted"] == 3
     assert Task.objects.get(key="self").parent_id is None
@@ -55,7 +55,9 @@ def test_a_circle_that_is_reported_is_kept_and_ends_every_walk(agent: Caller, pa
     assert agent.post(path, {"key": "c", "parent": "a"}).status_code == 201
 
 
-def test_a_task_may_be_done_before_its_parts_and_says_so(agent: Caller, path: str) -> None:
+def test_a_task_may_be_done_before_its_parts_and_counts_the_open_ones(
+    agent: Caller, path: str
+) -> None:
     top = make(agent, path, "top")
     parts = [make(agent, path, f"part-{n}", parent="top") for n in range(3)]
     items = [
@@ -77,15 +79,15 @@ def test_a_task_may_be_done_before_its_parts_and_says_so(agent: Caller, path: st
     assert agent.post(f"/tasks/{top['id']}/change", {"title": "x"}).json()["open_tasks"] == 0
 
 
-def test_the_items_of_one_state_are_told_exactly(agent: Caller, path: str) -> None:
+def test_the_items_of_one_state_are_listed_exactly(agent: Caller, path: str) -> None:
     items = f"/tasks/{make(agent, path, 't')['id']}/items"
     keys = [f"user-{n:04}" for n in range(1000)]
     agent.post(items, {"items": [{"key": key, "state": "pending"} for key in keys]})
     done = keys[:400] + keys[700:]
     agent.post(items, {"items": [{"key": key, "state": "done"} for key in done]})
-    told = agent.get(items, state="pending").json()
-    assert [item["key"] for item in told["items"]] == keys[400:700]
-    assert (told["pending"], told["done"], told["failed"]) == (300, 700, 0)
+    page = agent.get(items, state="pending").json()
+    assert [item["key"] for item in page["items"]] == keys[400:700]
+    assert (page["pending"], page["done"], page["failed"]) == (300, 700, 0)
     assert [item["key"] for item in agent.get(items, state="done").json()["items"]] == done
     assert agent.get(items, state="failed").json()["items"] == []
     assert code(agent.get(items, state="lost")) == (422, "invalid")

@@ -1,4 +1,4 @@
-"""What holds of every case that the verdict table can be asked about."""
+"""Invariants of the verdict table over all cases."""
 
 from dataclasses import replace
 from itertools import product
@@ -20,7 +20,7 @@ from tests.recovery.test_verdict_table import NOW, S, doubtful
 pytestmark = pytest.mark.once
 
 
-# Every value of every input that the table tells apart.
+# Every value of every input that the table distinguishes.
 STATES: Final = [
     ("planned", "", ""),
     ("dispatched", "", ""),
@@ -76,8 +76,7 @@ OTHERS: Final[list[dict[str, Any]]] = [
 
 
 def every_case() -> Any:
-    """Every state under every permission, and everything that can be said of what is in doubt, a flag at
-    a time."""
+    """Yield every state under every permission, with all probes and one flag at a time."""
     for (state, outcome, reason), (permission, basis), other in product(
         STATES, PERMISSIONS, OTHERS
     ):
@@ -87,7 +86,7 @@ def every_case() -> Any:
             else MEANS[-1:]
         )
         for means, (probe, probed_us, errors) in product(some, [*PROBED, *MISSED]):
-            said: dict[str, Any] = {
+            fields: dict[str, Any] = {
                 "attempts": 0 if state == "planned" else 1,
                 "first_us": NOW - 60 * S,
                 "last_us": NOW - 60 * S,
@@ -96,63 +95,62 @@ def every_case() -> Any:
                 "probe_errors": errors,
                 **other,
             }
-            yield VerdictInput(state, outcome, reason, permission, basis, means=means, **said)
+            yield VerdictInput(state, outcome, reason, permission, basis, means=means, **fields)
 
 
-def test_every_case_has_one_answer_with_a_text_that_keeps_the_invariants() -> None:
+def test_every_case_has_one_answer_that_keeps_the_invariants() -> None:
     rows: set[str] = set()
     for case in every_case():
-        found = decide_verdict(case, NOW)
-        assert found == decide_verdict(case, NOW)
-        assert found.answer in table.VERDICT_ANSWERS
-        assert found.reason in labels.ROW_BY_NUMBER[found.row].reasons, (found, case)
-        assert table.describe_verdict(found)
-        rows.add(found.row)
-        _keeps_the_law(case, found)
+        verdict = decide_verdict(case, NOW)
+        assert verdict == decide_verdict(case, NOW)
+        assert verdict.answer in table.VERDICT_ANSWERS
+        assert verdict.reason in labels.ROW_BY_NUMBER[verdict.row].reasons, (verdict, case)
+        assert table.describe_verdict(verdict)
+        rows.add(verdict.row)
+        _check_invariants(case, verdict)
     assert rows == {row.number for row in labels.VERDICT_ROWS} - {
         "10"
-    }  # which says: go on as if dispatched
+    }  # row 10 continues as if dispatched
 
 
-def _keeps_the_law(case: VerdictInput, found: Verdict) -> None:
-    inner = found.row == "11"
-    acts = found.answer in ("execute", "replay") and not inner
+def _check_invariants(case: VerdictInput, verdict: Verdict) -> None:
+    inner = verdict.row == "11"
+    acts = verdict.answer in ("execute", "replay") and not inner
     assert not (acts and (case.is_stopped or case.lease_elsewhere or not case.same_intent)), (
         case,
-        found,
+        verdict,
     )
-    assert not (acts and case.permission == "denied"), (case, found)
-    assert not (acts and case.permission == "pending"), (case, found)
-    assert not (found.answer == "execute" and not inner and case.permission != "granted"), (
+    assert not (acts and case.permission == "denied"), (case, verdict)
+    assert not (acts and case.permission == "pending"), (case, verdict)
+    assert not (verdict.answer == "execute" and not inner and case.permission != "granted"), (
         case,
-        found,
+        verdict,
     )
     unknown = case.state in ("dispatched", "acknowledged") or case.outcome == "unknown"
-    if found.answer == "replay" and unknown:
-        assert found.row in table.REPLAY_ROWS
+    if verdict.answer == "replay" and unknown:
+        assert verdict.row in table.REPLAY_ROWS
         assert case.means.tool_class != "opaque"
-        if case.probe == "miss" and found.row in ("18", "19", "21"):
+        if case.probe == "miss" and verdict.row in ("18", "19", "21"):
             assert (case.probed_us or 0) >= (
                 case.last_us or NOW
             ) + case.means.request_lifetime_s * S
         if (
             case.permission == "used"
             and case.permission_basis in ("ruling", "exemption")
-            and not found.needs_new_permission
+            and not verdict.needs_new_permission
         ):
-            assert found.row in table.ROWS_UNDER_USED_PERMISSION
-    assert (found.reason == "UNDECIDABLE") <= (case.means.tool_class == "opaque")
-    needs_a_person = found.answer == "escalate" or (found.beneath or found.reason) in (
+            assert verdict.row in table.ROWS_UNDER_USED_PERMISSION
+    assert (verdict.reason == "UNDECIDABLE") <= (case.means.tool_class == "opaque")
+    needs_a_person = verdict.answer == "escalate" or (verdict.beneath or verdict.reason) in (
         "STOPPED",
         "GATE_PENDING",
     )
-    assert is_safe_to_continue(found) is not needs_a_person
+    assert is_safe_to_continue(verdict) is not needs_a_person
 
 
 @pytest.mark.parametrize("tool_class", states.TOOL_CLASSES)
-def test_more_knowledge_of_danger_never_makes_a_retry_legal(tool_class: str) -> None:
-    """A stop, a lease elsewhere, late evidence, a refusal or another intent never ends in running
-    it."""
+def test_more_evidence_of_danger_never_permits_a_retry(tool_class: str) -> None:
+    """A stop, a lease elsewhere, late evidence, a denial or another intent never runs the effect."""
     stops: list[dict[str, Any]] = [
         {"is_stopped": True},
         {"lease_elsewhere": True},
@@ -160,7 +158,7 @@ def test_more_knowledge_of_danger_never_makes_a_retry_legal(tool_class: str) -> 
         {"permission": "denied"},
         {"same_intent": False},
     ]
-    for means in (one for one in MEANS if one.tool_class == tool_class):
+    for means in (properties for properties in MEANS if properties.tool_class == tool_class):
         for probe, probed_us, errors in [*PROBED, *MISSED]:
             case = replace(
                 doubtful(tool_class),
@@ -176,7 +174,7 @@ def test_more_knowledge_of_danger_never_makes_a_retry_legal(tool_class: str) -> 
                 )
 
 
-def test_the_inputs_are_kept_without_what_nobody_reported() -> None:
+def test_the_stored_inputs_omit_default_values() -> None:
     assert VerdictInput().as_dict() == {}
     case = doubtful(
         "idempotency_key", key_window_s=60, compensation=VerdictInput(permission="pending")

@@ -1,5 +1,4 @@
-"""Every verdict that the table can give has its words, and every row of the page is one that the
-table has."""
+"""Every verdict of the table has its texts, and every row of the page is a row of the table."""
 
 from random import Random
 
@@ -21,11 +20,11 @@ pytestmark = pytest.mark.once
 NOW = 1_000_000_000
 
 
-def some(random: Random, *, deep: bool = True) -> VerdictInput:
-    """A case like those that there are, and some that there are not."""
+def random_case(random: Random, *, deep: bool = True) -> VerdictInput:
+    """Return a random input, possibly one that cannot occur."""
     state = random.choice(STATES)
     moments = (None, NOW - 10**9, NOW - 10**6, NOW + 10**6)
-    yes = (False, True)
+    either = (False, True)
     return VerdictInput(
         state=state,
         outcome=random.choice(OUTCOME_OF_STATE[state]),
@@ -35,12 +34,12 @@ def some(random: Random, *, deep: bool = True) -> VerdictInput:
         permission_until_us=random.choice(moments),
         same_intent=random.random() < 0.9,
         attempts=random.randrange(4),
-        earlier_in_doubt=random.choice(yes),
+        earlier_in_doubt=random.choice(either),
         first_us=random.choice(moments),
         last_us=random.choice(moments),
-        reference=random.choice(yes),
-        precondition=random.choice(yes),
-        later_on_resource=random.choice(yes),
+        reference=random.choice(either),
+        precondition=random.choice(either),
+        later_on_resource=random.choice(either),
         resolution=random.choice(RESOLUTIONS),
         resolved_attempt=random.randrange(4),
         late_evidence=random.random() < 0.2,
@@ -53,41 +52,41 @@ def some(random: Random, *, deep: bool = True) -> VerdictInput:
             tool_class=random.choice(TOOL_CLASSES),
             request_lifetime_s=300,
             key_window_s=random.choice((0, 100, 10_000)),
-            probe=random.choice(yes),
+            probe=random.choice(either),
             cancel_by=random.choice(("", "key", "reference")),
         ),
-        compensation=some(random, deep=False) if deep and random.random() < 0.1 else None,
+        compensation=random_case(random, deep=False) if deep and random.random() < 0.1 else None,
         undoing_failed=random.random() < 0.2,
     )
 
 
 @pytest.fixture(scope="module")
-def given() -> set[Verdict]:
-    """The verdicts on eight thousand cases."""
+def verdicts() -> set[Verdict]:
+    """The verdicts of 8,000 random cases."""
     random = Random(4)
-    return {table.decide_verdict(some(random), NOW) for _ in range(8_000)}
+    return {table.decide_verdict(random_case(random), NOW) for _ in range(8_000)}
 
 
-def test_every_verdict_has_its_row_and_its_words(given: set[Verdict]) -> None:
-    for found in given:
-        row = labels.ROW_BY_NUMBER[found.row]
-        assert found.reason in row.reasons, found
-        assert labels.ANSWER_LABELS[found.answer]
-        assert labels.short_reason(found)
-        assert labels.explain_verdict(found).endswith(".")
-        assert labels.describe_changes(found)
+def test_every_verdict_has_its_row_and_its_texts(verdicts: set[Verdict]) -> None:
+    for verdict in verdicts:
+        row = labels.ROW_BY_NUMBER[verdict.row]
+        assert verdict.reason in row.reasons, verdict
+        assert labels.ANSWER_LABELS[verdict.answer]
+        assert labels.short_reason(verdict)
+        assert labels.explain_verdict(verdict).endswith(".")
+        assert labels.describe_changes(verdict)
 
 
-def test_every_row_and_reason_of_the_page_can_be_given(given: set[Verdict]) -> None:
+def test_every_row_and_reason_of_the_page_can_be_given(verdicts: set[Verdict]) -> None:
     listed = {(row.number, reason) for row in labels.VERDICT_ROWS for reason in row.reasons}
-    assert listed == {(found.row, found.reason) for found in given}
+    assert listed == {(verdict.row, verdict.reason) for verdict in verdicts}
 
 
-def test_a_probe_that_decided_says_what_it_found() -> None:
-    said = {
+def test_the_text_of_a_decisive_probe_names_its_result() -> None:
+    sentences = {
         answer: labels.explain_verdict(Verdict(answer, "PROBED_ABSENT", "21"))
         for answer in ("probe", "skip", "replay", "escalate")
     }
-    assert said["skip"] == "A probe found it: it happened."
-    assert "did not find it" in said["replay"]
-    assert len(set(said.values())) == 4
+    assert sentences["skip"] == "A probe found it: it happened."
+    assert "did not find it" in sentences["replay"]
+    assert len(set(sentences.values())) == 4

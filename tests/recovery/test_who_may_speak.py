@@ -1,7 +1,7 @@
-"""Who may speak for a session, its effects, tasks and gates: every kind, lane, relation and state
+"""Who may write to a session, its effects, tasks and gates: every kind, lane, relation and state
 of the lease.
 
-The expected answers stand in the tables below; docs/decisions/0025-who-may-write.md says why.
+The expected answers are in the tables below; docs/decisions/0025-who-may-write.md has the reasons.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,8 +41,8 @@ from tests.recovery.lease_helpers import expire, hold
 
 pytestmark = pytest.mark.django_db
 
-# relation -> what a command is answered and what a report does, by the lease: none, the session's
-# own agent holds it, another agent holds it, or it has expired. "-": there is no such case.
+# relation -> the result of commands and reports, by the lease: none, held by the session's own
+# agent, held by another agent, expired. "-": the case does not exist.
 LEASES: Final = ("none", "own", "other", "expired")
 SPEAKS, LOST, OTHER = "speaks", "lease_lost", "other_agent"
 EXPECTED: Final[dict[str, tuple[str, str, str, str]]] = {
@@ -53,7 +53,7 @@ EXPECTED: Final[dict[str, tuple[str, str, str, str]]] = {
         "-",
         SPEAKS,
         "-",
-    ),  # with its epoch; the operator has taken it out of the team since
+    ),  # with its epoch; the operator has removed it from the team
     "holder without epoch": ("-", "-", OTHER, "-"),
     "stale holder": ("-", OTHER, OTHER, OTHER),
     "stranger": (OTHER, OTHER, OTHER, OTHER),
@@ -62,14 +62,14 @@ EXPECTED: Final[dict[str, tuple[str, str, str, str]]] = {
 CASES: Final = [
     (relation, lease)
     for relation, row in EXPECTED.items()
-    for lease, found in zip(LEASES, row, strict=True)
-    if found != "-"
+    for lease, standing in zip(LEASES, row, strict=True)
+    if standing != "-"
 ]
-# Whoever has lost the lease still answers for its own attempts: late, so as evidence. "begun" is of
-# the own agent.
+# An agent that lost the lease still answers for its own attempts, as late evidence. "begun" belongs
+# to the own agent.
 ANSWERS: Final = ("acknowledge", "fail", "probe")
 OWN_REPORTS: Final = ("effect.acknowledged", "effect.failed", "effect.probed")
-# What was approved for one agent is not dispatched by another one, of whatever team.
+# An effect approved for one agent is not dispatched by another agent of any team.
 BOUND: Final = "dispatch"
 
 _HASH: Final = {"type": "log", "sha256": "0" * 64, "size": 1, "media_type": "text/plain"}
@@ -92,7 +92,7 @@ COMMANDS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "compensate": ("/effects/{done}/compensate", {"effect_key": "undo", "tool": "git.push"}),
     "cancel": ("/gates/{gate}/cancel", {}),
     "end": ("/sessions/{session}/end", {"status": "failed"}),
-    "change": ("/sessions/{session}/change", {"title": "mine now", "status": "waiting"}),
+    "change": ("/sessions/{session}/change", {"title": "changed", "status": "waiting"}),
     "merge": ("/sessions/{session}/merged", {"into": "s-2"}),
     "create task": ("/sessions/{session}/tasks", {"key": "more"}),
     "change task": ("/tasks/{task}/change", {"state": "failed"}),
@@ -113,7 +113,7 @@ REPORTS: Final[dict[str, dict[str, Any]]] = {
     "effect.failed": {"effect_key": "begun", "reason": "rejected"},
     "effect.probed": {"effect_key": "begun", "result": "hit"},
     "effect.superseded": {"effect_key": "asked"},
-    "session.changed": {"title": "mine now"},
+    "session.changed": {"title": "changed"},
     "session.waiting": {},
     "session.suspended": {},
     "session.ended": {"status": "failed"},
@@ -151,7 +151,7 @@ Rows = list[list[tuple[Any, ...]]]
 
 
 def rows() -> Rows:
-    """Everything that a word may move; without the ORM, which took half of this file's time."""
+    """Return all rows that a request may change; the ORM would double the time of this file."""
     contents = []
     with connection.cursor() as cursor:
         for table in TABLES:
@@ -163,8 +163,7 @@ def rows() -> Rows:
 
 
 class World:
-    """A session of one agent with one of everything, others who speak in it, and the lease as a
-    case wants it."""
+    """A session of one agent with a row of each kind, other agents, and the lease of the case."""
 
     def __init__(self, desk: Desk, stack: ExitStack, lease: str, relation: str) -> None:
         self.owner, self.desk, self.relation = desk.agent, desk, relation
@@ -204,7 +203,7 @@ class World:
 
     def _work(self) -> None:
         plan = self.owner.plan
-        asked, granted = plan("asked", arguments={"n": 1}), plan("granted", arguments={"n": 2})
+        pending, granted = plan("asked", arguments={"n": 1}), plan("granted", arguments={"n": 2})
         self.desk.answer(self.desk.gate(granted), "reviewer")
         begun, done = (
             plan("begun", tool="file.read"),
@@ -215,12 +214,12 @@ class World:
         self.owner.acknowledge(done)
         at = f"/sessions/{self.ids['session']}"
         self.ids |= {
-            "asked": asked["id"],
+            "asked": pending["id"],
             "granted": granted["id"],
             "granted.digest": granted["intent_digest"],
             "begun": begun["id"],
             "done": done["id"],
-            "gate": str(self.desk.gate(asked).id),
+            "gate": str(self.desk.gate(pending).id),
             "task": self.owner.post(f"{at}/tasks", {"key": "t"}).json()["id"],
             "decision": self.owner.post(f"{at}/decisions", {"key": "d", "choice": "left"}).json()[
                 "id"
@@ -230,20 +229,20 @@ class World:
 
     @property
     def speaker(self) -> Caller:
-        """Who speaks in this case."""
+        """The agent that sends the requests of this case."""
         if self.relation == "own":
             return self.owner
         name = "holder" if "holder" in self.relation else self.relation
         return self.speakers[name]
 
     def command(self, kind: str) -> Any:
-        """Send a command as the case's speaker does."""
+        """Send a command as the speaker of the case."""
         path, body = COMMANDS[kind]
         body = {name: self.filled(value) for name, value in body.items()}
         return self.speaker.post(self.filled(path), body | self.named)
 
     def report(self, kind: str, **more: Any) -> dict[str, Any]:
-        """Report a fact as the case's speaker does, and return the result of the item."""
+        """Report a fact as the speaker of the case, and return the result of the item."""
         item = {
             "id": f"f-{kind}",
             "kind": kind,
@@ -255,16 +254,16 @@ class World:
         answer = self.speaker.report([item])
         assert answer.status_code == 200, answer.text
         (result,) = answer.json()["results"]
-        found: dict[str, Any] = result
-        return found
+        item_result: dict[str, Any] = result
+        return item_result
 
     @property
     def named(self) -> dict[str, Any]:
-        """The epoch, where the speaker names one."""
+        """The epoch field, if the speaker sends one."""
         return {} if self.epoch is None else {"lease_epoch": self.epoch}
 
     def filled(self, value: Any) -> Any:
-        """A value with the ids of this world."""
+        """Return a value with the ids of this world filled in."""
         if not isinstance(value, str):
             return value
         for name, identity in self.ids.items():
@@ -284,8 +283,10 @@ def build(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
 
 
 @pytest.mark.parametrize(("relation", "lease"), CASES)
-def test_words_count_from_those_who_may_speak(build: Build, relation: str, lease: str) -> None:
-    """Every command and every report, each in the same world."""
+def test_commands_and_reports_count_only_from_agents_that_may_write(
+    build: Build, relation: str, lease: str
+) -> None:
+    """Try every command and every report, each in the same world."""
     world, standing = build(relation, lease), EXPECTED[relation][LEASES.index(lease)]
     before, last = rows(), Entry.objects.latest("position").position
     for kind in COMMANDS:
@@ -338,9 +339,9 @@ def _report(world: World, kind: str, standing: str, before: Rows, last: int) -> 
 
 
 @pytest.mark.parametrize("relation", ["stranger", "mate"])
-def test_a_journal_with_claims_is_rebuilt_as_it_stood(build: Build, relation: str) -> None:
-    """As of a moment and then are one: a claim moves neither, and what an agent of the team reports
-    moves both."""
+def test_a_journal_with_claims_is_rebuilt_as_it_was(build: Build, relation: str) -> None:
+    """The as-of view equals the rows of that moment: claims change neither, reports of the team
+    change both."""
     world = build(relation, "none")
     before = rows()
     for kind in REPORTS:
@@ -363,7 +364,7 @@ def test_a_journal_with_claims_is_rebuilt_as_it_stood(build: Build, relation: st
     session = Session.objects.get(key="s-1")
     for key in Effect.objects.values_list(
         "effect_key", flat=True
-    ):  # what is not told of since is not made again
+    ):  # only effects with later entries are rebuilt
         fact = {
             "kind": "effect.acknowledged",
             "session": "s-1",
@@ -384,7 +385,7 @@ def test_a_journal_with_claims_is_rebuilt_as_it_stood(build: Build, relation: st
     )
 
 
-def test_a_stranger_takes_no_lease_and_is_handed_nothing(build: Build) -> None:
+def test_a_stranger_gets_no_lease_and_no_claim(build: Build) -> None:
     world = build("stranger", "expired")
     stranger, session = world.speaker, world.ids["session"]
     claim = {"process": "p", "kinds": ["session", "task"]}
@@ -400,18 +401,18 @@ def test_a_stranger_takes_no_lease_and_is_handed_nothing(build: Build) -> None:
 def test_a_worker_of_the_team_answers_for_its_own_attempt_after_it_lost_the_lease(
     build: Build,
 ) -> None:
-    """Also when the operator has taken it out of the team by then."""
+    """The operator has removed it from the team by then."""
     world = build("stranger", "none")
     holder = world.speakers["holder"]
     world.team("crew", "holder")
     lease = hold(holder, "s-1", "p-h")
-    mine = holder.plan("mine", tool="file.read", arguments={"n": 9}, lease_epoch=1)
-    start = {"process": "p-h", "intent_digest": mine["intent_digest"], "lease_epoch": 1}
-    assert holder.post(f"/effects/{mine['id']}/dispatch", start).status_code == 200
+    effect = holder.plan("mine", tool="file.read", arguments={"n": 9}, lease_epoch=1)
+    start = {"process": "p-h", "intent_digest": effect["intent_digest"], "lease_epoch": 1}
+    assert holder.post(f"/effects/{effect['id']}/dispatch", start).status_code == 200
     expire(lease)
     hold(world.owner, "s-1", "p-o")
     world.team("", "holder")
-    told = {"attempt": 1, "outcome": "ok", "external_reference": "r-1"}
+    answer = {"attempt": 1, "outcome": "ok", "external_reference": "r-1"}
     with undone():
         fact = {
             "id": "1",
@@ -421,15 +422,15 @@ def test_a_worker_of_the_team_answers_for_its_own_attempt_after_it_lost_the_leas
             "outcome": "ok",
         }
         assert "note" not in holder.report([fact]).json()["results"][0]
-        assert Effect.objects.get(id=mine["id"]).state == "acknowledged"
-    assert holder.post(f"/effects/{mine['id']}/acknowledge", told).status_code == 202
-    assert Effect.objects.get(id=mine["id"]).external_reference == "r-1"
+        assert Effect.objects.get(id=effect["id"]).state == "acknowledged"
+    assert holder.post(f"/effects/{effect['id']}/acknowledge", answer).status_code == 202
+    assert Effect.objects.get(id=effect["id"]).external_reference == "r-1"
     assert Entry.objects.filter(kind="integrity.fenced", facts__contains='"kept":true').count() == 1
     begun = world.ids["begun"]
-    assert code(holder.post(f"/effects/{begun}/acknowledge", told)) == (403, "OTHER_AGENT")
+    assert code(holder.post(f"/effects/{begun}/acknowledge", answer)) == (403, "OTHER_AGENT")
 
 
-def test_a_session_that_others_only_named_belongs_to_whoever_speaks_for_it_first(
+def test_a_session_only_named_by_others_belongs_to_its_first_reporter(
     build: Build,
 ) -> None:
     world = build("stranger", "none")
@@ -454,14 +455,14 @@ def test_claims_are_shown_on_the_pages_of_effect_and_session(build: Build, desk:
     world.report("effect.failed")
     for page in pages:
         assert "claims change nothing" in viewer.get(page).content.decode(), page
-    found = viewer.get(
+    results = viewer.get(
         "/search/",
         {"q": f"event session:s_{Session.objects.get(key='s-1').opened_position} lane:claim"},
     )
-    assert "effect.failed" in found.content.decode()
+    assert "effect.failed" in results.content.decode()
 
 
-def test_what_was_done_before_is_answered_again_after_the_lease_was_lost(build: Build) -> None:
+def test_a_repeated_command_gets_its_stored_answer_after_the_lease_was_lost(build: Build) -> None:
     world = build("own", "none")
     path, body = f"/sessions/{world.ids['session']}/tasks", {"key": "once"}
     done = world.owner.post(path, body, key="k")
@@ -476,13 +477,12 @@ def test_what_was_done_before_is_answered_again_after_the_lease_was_lost(build: 
     assert code(world.owner.post(path, {"key": "other"}, key="k")) == (422, "key_reuse")
 
 
-def test_a_dispatch_under_the_key_and_process_of_another_agents_is_refused(build: Build) -> None:
-    """Keys are of their sender: the grant is repeated to the one that has it, and the other is told
-    so at once."""
+def test_a_dispatch_under_the_key_of_another_agent_is_refused(build: Build) -> None:
+    """A key belongs to its sender: the grant is repeated to its agent, and other agents are refused."""
     world = build("mate", "none")
-    mine = world.owner.plan("twice", tool="file.read", arguments={"n": 5})
-    body = {"process": "p-1", "intent_digest": mine["intent_digest"]}
-    path = f"/effects/{mine['id']}/dispatch"
+    effect = world.owner.plan("twice", tool="file.read", arguments={"n": 5})
+    body = {"process": "p-1", "intent_digest": effect["intent_digest"]}
+    path = f"/effects/{effect['id']}/dispatch"
     granted = world.owner.post(path, body, key="k")
     assert granted.status_code == 200
     assert code(world.speaker.post(path, body, key="k")) == (409, "ALREADY_DISPATCHED")
@@ -491,12 +491,11 @@ def test_a_dispatch_under_the_key_and_process_of_another_agents_is_refused(build
         422,
         "key_reuse",
     )
-    assert Attempt.objects.filter(effect=mine["id"]).count() == 1
+    assert Attempt.objects.filter(effect=effect["id"]).count() == 1
 
 
-def test_a_stranger_that_guesses_the_epoch_of_a_live_lease_moves_nothing(build: Build) -> None:
-    """Also in a session of mode leased, and for the session's own agent once another one holds the
-    lease."""
+def test_a_stranger_with_the_epoch_of_a_live_lease_changes_nothing(build: Build) -> None:
+    """The same holds in a leased session; its own agent is refused while another holds the lease."""
     world = build("stranger", "none")
     session = world.owner.session("leased", mode="leased")["id"]
     hold(world.owner, "leased", "p-o")
@@ -504,9 +503,9 @@ def test_a_stranger_that_guesses_the_epoch_of_a_live_lease_moves_nothing(build: 
     start = {"process": "p-o", "intent_digest": effect["intent_digest"], "lease_epoch": 1}
     assert world.owner.post(f"/effects/{effect['id']}/dispatch", start).status_code == 200
     before = rows()
-    told = {"attempt": 1, "reason": "rejected"}
+    failure = {"attempt": 1, "reason": "rejected"}
     for named in ({}, {"lease_epoch": 1}, {"lease_epoch": 2}):
-        assert code(world.speaker.post(f"/effects/{effect['id']}/fail", told | named)) == (
+        assert code(world.speaker.post(f"/effects/{effect['id']}/fail", failure | named)) == (
             403,
             "OTHER_AGENT",
         )
@@ -517,7 +516,7 @@ def test_a_stranger_that_guesses_the_epoch_of_a_live_lease_moves_nothing(build: 
             "kind": "effect.failed",
             "session": "leased",
             "effect_key": "held",
-            **told,
+            **failure,
             **named,
         }
         assert world.speaker.report([fact]).json()["results"][0]["note"] == "other_agent"
@@ -547,7 +546,7 @@ def test_a_claim_is_no_progress_and_no_mark_on_the_timeline(build: Build, desk: 
     assert not Effect.objects.filter(effect_key="new").exists()
 
 
-def test_a_session_that_others_only_named_is_opened_by_the_agent_it_belongs_to(
+def test_a_session_only_named_by_others_is_opened_by_its_first_agent(
     build: Build,
 ) -> None:
     world = build("stranger", "none")
@@ -557,7 +556,7 @@ def test_a_session_that_others_only_named_is_opened_by_the_agent_it_belongs_to(
     assert code(world.owner.post("/effects", wish)) == (
         403,
         "OTHER_AGENT",
-    )  # it is to be opened first
+    )  # the session must be opened first
     assert world.owner.post("/sessions", {"key": "to-come"}).status_code == 201
     assert Session.objects.get(key="to-come").agent.name == "deploy-7"
     assert world.owner.post("/effects", wish).status_code == 201

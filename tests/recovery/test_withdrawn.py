@@ -1,4 +1,5 @@
-"""A report that an effect was withdrawn: kept and marked, and no doubt is erased by it."""
+"""A report that an effect was superseded after its dispatch: stored and marked, and the outcome
+stays unknown."""
 
 from typing import Any
 
@@ -22,7 +23,7 @@ def worker(agent: Caller) -> Caller:
 
 
 def withdraw(agent: Caller, effect_key: str = "e-1", number: int = 1) -> None:
-    """Report that an effect was withdrawn."""
+    """Report that an effect was superseded."""
     fact = {
         "id": f"w-{effect_key}-{number}",
         "kind": "effect.superseded",
@@ -45,7 +46,7 @@ def resume(agent: Caller) -> Any:
     return agent.get(f"/sessions/{stored().session_id}/resume").json()
 
 
-def test_what_was_dispatched_stays_unknown_and_open(worker: Caller) -> None:
+def test_a_dispatched_effect_stays_unknown_and_open(worker: Caller) -> None:
     effect = worker.plan()
     worker.dispatch(effect)
     assert code(worker.post(f"/effects/{effect['id']}/supersede")) == (409, "WRONG_STATE")
@@ -60,15 +61,15 @@ def test_what_was_dispatched_stays_unknown_and_open(worker: Caller) -> None:
     again = worker.plan("another-name")
     assert (again["answer"], again["open_effect"]) == ("ambiguous", effect["id"])
     assert worker.plan()["answer"] == "ambiguous"
-    assert worker.acknowledge(effect)["state"] == "acknowledged"  # somebody knows now
+    assert worker.acknowledge(effect)["state"] == "acknowledged"  # the outcome is known now
     assert violations() == [VIOLATION]
 
 
-def test_what_was_acknowledged_stays_acknowledged(worker: Caller) -> None:
+def test_an_acknowledged_effect_stays_acknowledged(worker: Caller) -> None:
     effect = worker.plan()
     worker.dispatch(effect)
     worker.acknowledge(effect, external_reference="r-1")
-    assert [one["effect"] for one in resume(worker)["done"]] == [effect["id"]]
+    assert [entry["effect"] for entry in resume(worker)["done"]] == [effect["id"]]
     withdraw(worker)
     assert (stored().state, stored().outcome, stored().external_reference) == (
         "acknowledged",
@@ -77,7 +78,7 @@ def test_what_was_acknowledged_stays_acknowledged(worker: Caller) -> None:
     )
     assert violations() == [VIOLATION]
     assert worker.plan()["answer"] == "done"
-    assert [one["effect"] for one in resume(worker)["done"]] == [effect["id"]]
+    assert [entry["effect"] for entry in resume(worker)["done"]] == [effect["id"]]
 
 
 @pytest.mark.parametrize("reported_first", [True, False])
@@ -93,13 +94,13 @@ def test_the_order_of_reports_makes_no_difference(worker: Caller, reported_first
     assert (stored().state, stored().violates, violations()) == ("dispatched", True, [VIOLATION])
 
 
-def test_what_was_never_dispatched_is_withdrawn_by_a_report_too(worker: Caller) -> None:
+def test_an_effect_that_was_not_dispatched_is_superseded_by_a_report(worker: Caller) -> None:
     worker.plan()
     withdraw(worker)
     assert (stored().state, stored().violates) == ("superseded", False)
 
 
-def test_what_was_rejected_is_withdrawn_by_command_without_a_mark(worker: Caller) -> None:
+def test_a_rejected_effect_is_superseded_by_a_command_without_a_violation(worker: Caller) -> None:
     effect = worker.plan()
     worker.dispatch(effect)
     worker.fail(effect, "rejected")
@@ -109,7 +110,7 @@ def test_what_was_rejected_is_withdrawn_by_command_without_a_mark(worker: Caller
     assert (late.status_code, stored().state, violations()) == (202, "acknowledged", [VIOLATION])
 
 
-def test_a_request_for_the_next_attempt_waits_on_and_the_page_says_what_was_reported(
+def test_a_gate_for_the_next_attempt_stays_open_and_the_page_shows_the_report(
     desk: Desk,
 ) -> None:
     planned = desk.plan()
