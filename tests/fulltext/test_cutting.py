@@ -1,4 +1,4 @@
-"""What a word is, what is asked for, and what is shown of a match. No database."""
+"""Split text into words, parse terms and build snippets of matches. No database."""
 
 import re
 import unicodedata
@@ -46,7 +46,7 @@ def test_words_are_runs_of_letters_and_digits(text: str, words: list[str]) -> No
 
 @settings(max_examples=150)
 @given(text=TEXTS)
-def test_a_word_is_itself_when_it_is_cut_again(text: str) -> None:
+def test_a_word_tokenizes_to_itself(text: str) -> None:
     assert tokenizer.distinct_words(text) == frozenset(tokenizer.tokenize(text))
     for word in tokenizer.tokenize(text):
         assert tokenizer.tokenize(word) == [word]
@@ -68,7 +68,7 @@ def test_a_value_is_read_with_its_names_and_in_its_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "asked"),
+    ("text", "terms"),
     [
         ("git push", [SearchTerm("git"), SearchTerm("push")]),
         ("git.pu*", [SearchTerm("git"), SearchTerm("pu", prefix=True)]),
@@ -79,8 +79,8 @@ def test_a_value_is_read_with_its_names_and_in_its_order() -> None:
         ("x" * 80 + "*", [SearchTerm("x" * 64, prefix=True)]),
     ],
 )
-def test_what_is_typed_becomes_terms(text: str, asked: list[SearchTerm]) -> None:
-    assert parse_terms(text) == asked
+def test_typed_text_becomes_terms(text: str, terms: list[SearchTerm]) -> None:
+    assert parse_terms(text) == terms
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,14 @@ def test_what_is_typed_becomes_terms(text: str, asked: list[SearchTerm]) -> None
         (" ".join(map(str, range(33))), "at most 32"),
     ],
 )
-def test_what_names_no_word_is_refused_with_a_sentence(text: str, sentence: str) -> None:
+def test_text_without_a_word_is_refused_with_a_sentence(text: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         parse_terms(text)
 
 
 @settings(max_examples=150)
 @given(text=TEXTS, data=st.data())
-def test_a_snippet_is_a_piece_of_the_text_and_marks_what_was_asked_for(
+def test_a_snippet_is_a_piece_of_the_text_with_its_matches_marked(
     text: str, data: st.DataObject
 ) -> None:
     words = tokenizer.tokenize(text)
@@ -108,20 +108,20 @@ def test_a_snippet_is_a_piece_of_the_text_and_marks_what_was_asked_for(
         assert build_snippet(text, [SearchTerm("push")]) == []
         return
     word = data.draw(st.sampled_from(words))
-    asked = [
+    terms = [
         SearchTerm(word[:2], prefix=True)
         if data.draw(st.booleans()) and len(word) > 1
         else SearchTerm(word)
     ]
-    parts = build_snippet(text, asked)
+    parts = build_snippet(text, terms)
     assert "".join(part for part, _matched in parts).strip("…") in text
     assert sum(len(part) for part, _matched in parts) <= snippets.SNIPPET_CHARACTERS + 2
     (marked, *_others) = [part for part, matched in parts if matched]
-    if len(marked) < snippets.SNIPPET_CHARACTERS // 2:  # else its end may be cut off
-        assert has_all_terms(frozenset(tokenizer.tokenize(marked)), asked)
+    if len(marked) < snippets.SNIPPET_CHARACTERS // 2:  # a longer match may be cut
+        assert has_all_terms(frozenset(tokenizer.tokenize(marked)), terms)
 
 
-def test_what_stands_far_behind_is_shown_with_its_surroundings() -> None:
+def test_a_match_far_into_the_text_is_shown_with_its_context() -> None:
     text = "x " * 5_000 + "before Deploy-web and deploy again " + "y " * 5_000
     parts = build_snippet(text, parse_terms("deploy"))
     assert [part for part, matched in parts if matched] == ["Deploy", "deploy"]
@@ -138,7 +138,7 @@ def test_a_snippet_is_inert_on_a_page() -> None:
     assert "[U+202E]" in page
 
 
-def test_what_may_be_asked_is_what_the_index_takes() -> None:
+def test_every_accepted_query_is_valid_for_the_index() -> None:
     """No character of a word means anything to either database's query language."""
     for word in word_search.parse_terms("it's \"quoted\" & | ! ( ) <-> NEAR OR NOT 'x':* \\ % __"):
         assert word.word.isalnum()
@@ -148,10 +148,10 @@ def test_what_may_be_asked_is_what_the_index_takes() -> None:
         )
 
 
-def test_a_word_that_only_the_tools_name_has_does_not_hide_what_was_done() -> None:
-    tool, said = ("tool", "forge.comment"), ("arguments", "body: Looks good\nnumber: 17")
+def test_a_match_in_the_tool_name_does_not_hide_the_arguments() -> None:
+    tool, arguments = ("tool", "forge.comment"), ("arguments", "body: Looks good\nnumber: 17")
     (only,) = snippets.snippets_of_texts(
-        {UUID(int=1): [tool, said]}, parse_terms("comment")
+        {UUID(int=1): [tool, arguments]}, parse_terms("comment")
     ).values()
     assert only.parts == [
         ("forge.", False),

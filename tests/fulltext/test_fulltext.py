@@ -1,5 +1,4 @@
-"""Effects are found by their words: what either database answers is what plain Python says of the
-same rows."""
+"""Search effects by words: both databases return what plain Python finds in the same rows."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -41,31 +40,30 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def worker(house: House) -> Iterator[Caller]:
-    """An agent of the installation at the API's endpoints."""
+    """Return an agent of the installation as an API client."""
     with doors(house.agent) as caller:
         yield caller
 
 
 @pytest.fixture(autouse=True)
 def _settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the transaction of a test wrote is not settled before its end; here it counts as if it
-    were."""
+    """Count the entries of the test's own transaction as settled."""
     monkeypatch.setattr(indexer, "load_settled_position", newest)
 
 
 def newest() -> int:
-    """The position of the newest entry."""
+    """Return the position of the newest entry."""
     return Entry.objects.order_by("-position").values_list("position", flat=True).first() or 0
 
 
-def found(project: Project, text: str) -> list[str]:
-    """The keys of the effects that have all words of `text`, oldest first."""
+def find_keys(project: Project, text: str) -> list[str]:
+    """Return the keys of effects that contain all words of `text`, oldest first."""
     effects = project.effects.filter(words_condition(project.id, parse_terms(text)))
     return list(effects.order_by("opened_position").values_list("effect_key", flat=True))
 
 
 def missing(project: UUID, upto: int | None = None) -> int:
-    """How many entries no search sees yet."""
+    """Return how many entries no search covers yet."""
     return indexer.load_unindexed_words(project, upto)[1].missing
 
 
@@ -77,7 +75,7 @@ def report(worker: Caller, texts: list[str], session: str) -> None:
     """Report an effect for each of `texts`: in the arguments of its plan, or in its result."""
     items: list[dict[str, Any]] = []
     for number, text in enumerate(texts):
-        said = {"session": session, "effect_key": f"{session}/{number}"}
+        reference = {"session": session, "effect_key": f"{session}/{number}"}
         arguments = {"text": text} if number % 2 else {"nested": [{"n": number}, None, [text]]}
         items.append(
             {
@@ -85,16 +83,16 @@ def report(worker: Caller, texts: list[str], session: str) -> None:
                 "kind": "effect.planned",
                 "tool": "shell.run",
                 "arguments": arguments,
-                **said,
+                **reference,
             }
         )
         if number % 3 == 0:
             result = {"result": {"output": text[::-1]}, "outcome": "ok"}
-            items.append({"id": new_key(), "kind": "effect.acknowledged", **said, **result})
+            items.append({"id": new_key(), "kind": "effect.acknowledged", **reference, **result})
     assert worker.report(items).status_code == 200
 
 
-# Numbers of words, and whether the last is asked for as a beginning.
+# Indexes of words, and whether the last word is a prefix.
 QUESTIONS = st.lists(
     st.tuples(st.lists(st.integers(0, 99_999), min_size=1, max_size=2), st.booleans()),
     min_size=4,
@@ -108,35 +106,34 @@ QUESTIONS = st.lists(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(texts=st.lists(TEXTS, min_size=2, max_size=6), indexed=st.booleans(), questions=QUESTIONS)
-def test_both_databases_answer_what_plain_python_says(
+def test_both_databases_return_what_plain_python_finds(
     house: House,
     worker: Caller,
     texts: list[str],
     indexed: bool,
     questions: list[tuple[list[int], bool]],
 ) -> None:
-    """The index, what is newer than it, and rows asked one by one, of few words and of many.
+    """Compare indexed entries, unindexed entries and single rows, for few and many words.
 
-    The journal grows from example to example, so questions are drawn as numbers of the words that are
-    in it.
+    The journal grows between examples, so queries are drawn as indexes into its words.
     """
     report(worker, texts, new_key())
     if indexed:
         indexer.update_index()
     effects = {effect: load_words(effect) for effect in house.project.effects.all()}
-    known = sorted({word for words in effects.values() for word in words})
+    vocabulary = sorted({word for words in effects.values() for word in words})
     for numbers, begins in questions:
-        words = [known[number % len(known)] for number in numbers]
-        asked = parse_terms(" ".join(words) + "*" * (begins and len(words[-1]) > 1))
-        expected = {effect.id for effect, words in effects.items() if has_all_terms(words, asked)}
+        words = [vocabulary[number % len(vocabulary)] for number in numbers]
+        terms = parse_terms(" ".join(words) + "*" * (begins and len(words[-1]) > 1))
+        expected = {effect.id for effect, words in effects.items() if has_all_terms(words, terms)}
         for most in (word_search.MAX_LISTED_EFFECTS, 2, 0):
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr(word_search, "MAX_LISTED_EFFECTS", most)
                 patched.setattr(word_search, "FIRST_LISTED", 2)
-                holding = find_words(house.project.id, asked)
+                holding = find_words(house.project.id, terms)
             for question, answer in (
                 (holding.q, expected),
-                (~holding.q, {one.id for one in effects} - expected),
+                (~holding.q, {effect.id for effect in effects} - expected),
             ):
                 assert (
                     set(house.project.effects.filter(question).values_list("id", flat=True))
@@ -144,16 +141,16 @@ def test_both_databases_answer_what_plain_python_says(
                 )
             falling = [
                 list(
-                    house.project.effects.filter(one)
+                    house.project.effects.filter(condition)
                     .order_by("-opened_position")
                     .values_list("opened_position", "id")
                 )
-                for one in holding.falls
+                for condition in holding.falls
             ]
             listed = [row for rows in falling for row in rows]
             assert listed == sorted(listed, reverse=True)
             assert {row[1] for row in listed} == expected
-            if holding.named is not None:  # else another project's id ends like this one's
+            if holding.named is not None:  # None if another project's id has the same ending
                 assert holding.named == len(expected) or (
                     holding.more and holding.named < len(expected)
                 )
@@ -185,11 +182,15 @@ def test_tool_target_arguments_and_results_are_found_and_the_envelope_is_not(
     worker.dispatch(failed)
     body = {"attempt": 1, "reason": "rejected", "detail": "mailbox full"}
     assert worker.post(f"/effects/{failed['id']}/fail", body).status_code == 200
-    whole = "git push web hotfix rounding prod eu main command make release 4711 dry false forge pull 17 stdout"
-    for look in range(2):  # before the index is read, and after
-        for word in [*whole.split(), whole, "ÜBERTRAGEN", "rel*", "prod-eu make"]:
-            assert found(house.project, word) == ["e-1"], (look, word)
-        assert found(house.project, "mailbox FULL") == found(house.project, "nobody") == ["e-2"]
+    all_words = "git push web hotfix rounding prod eu main command make release 4711 dry false forge pull 17 stdout"
+    for round_number in range(2):  # before and after indexing
+        for word in [*all_words.split(), all_words, "ÜBERTRAGEN", "rel*", "prod-eu make"]:
+            assert find_keys(house.project, word) == ["e-1"], (round_number, word)
+        assert (
+            find_keys(house.project, "mailbox FULL")
+            == find_keys(house.project, "nobody")
+            == ["e-2"]
+        )
         for word in (
             "because",
             "call",
@@ -200,21 +201,21 @@ def test_tool_target_arguments_and_results_are_found_and_the_envelope_is_not(
             "git mailbox",
             "attempt",
         ):
-            assert found(house.project, word) == [], (look, word)
-        assert found(house.other, "git") == []
-        assert update_search_index() == (2 if look == 0 else 0)
+            assert find_keys(house.project, word) == [], (round_number, word)
+        assert find_keys(house.other, "git") == []
+        assert update_search_index() == (2 if round_number == 0 else 0)
     assert set(stored()) == set(Effect.objects.values_list("opened_position", flat=True))
     assert not any(row.cut_short for row in stored().values())
     shown = snippets.snippets_of_effects(
         [UUID(plan["id"]), UUID(failed["id"])], parse_terms("release")
     )
-    assert [(one.label, [part for part in one.parts if part[1]]) for one in shown.values()] == [
-        ("arguments", [("release", True)])
-    ]
+    assert [
+        (snippet.label, [part for part in snippet.parts if part[1]]) for snippet in shown.values()
+    ] == [("arguments", [("release", True)])]
 
 
-def test_what_another_project_says_is_nobodys_match(house: House, worker: Caller) -> None:
-    """Also where the ids of two projects end alike, and their words stand together in the index."""
+def test_words_of_another_project_never_match(house: House, worker: Caller) -> None:
+    """Cover projects whose ids have the same ending and whose words share index rows."""
     twin = Project.objects.create(
         id=UUID(house.project.id.hex[::-1][4:] + house.project.id.hex[-4:]), name="twin"
     )
@@ -227,7 +228,7 @@ def test_what_another_project_says_is_nobodys_match(house: House, worker: Caller
     for most in (word_search.MAX_LISTED_EFFECTS, 0):
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(word_search, "MAX_LISTED_EFFECTS", most)
-            assert found(house.project, "secret") == ["s/0"]
+            assert find_keys(house.project, "secret") == ["s/0"]
             assert execute.count_matches(
                 execute.compile_query("secret", house.project, now_us())
             ) == (1, False)
@@ -239,36 +240,38 @@ def test_what_another_project_says_is_nobodys_match(house: House, worker: Caller
             )
 
 
-def test_a_search_sees_what_is_newer_than_the_index_and_says_what_it_does_not(
+def test_a_search_covers_unindexed_entries_and_reports_those_it_misses(
     house: House, worker: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report(worker, ["first words"] * 3, "s")
     indexer.update_index()
     assert missing(house.project.id) == 0
     read_to = newest()
-    said = {
+    acknowledgement = {
         "session": "s",
         "effect_key": "s/1",
         "kind": "effect.acknowledged",
         "outcome": "ok",
         "result": "later",
     }
-    assert worker.report([{"id": new_key(), **said}]).status_code == 200
+    assert worker.report([{"id": new_key(), **acknowledgement}]).status_code == 200
     report(worker, ["quite new"], "t")
-    assert found(house.project, "later") == ["s/1"]
-    assert found(house.project, "quite") == ["t/0"]
-    assert found(house.project, "words") == ["s/0", "s/1", "s/2"]
+    assert find_keys(house.project, "later") == ["s/1"]
+    assert find_keys(house.project, "quite") == ["t/0"]
+    assert find_keys(house.project, "words") == ["s/0", "s/1", "s/2"]
     monkeypatch.setattr(indexer, "MAX_UNINDEXED_ENTRIES", 2)
     assert missing(house.project.id) == 1
     assert [missing(house.project.id, upto) for upto in (read_to, newest())] == [0, 1]
     assert missing(house.other.id) == 0
-    assert found(house.project, "later") == []
+    assert find_keys(house.project, "later") == []
     indexer.update_index()
     assert missing(house.project.id) == 0
-    assert found(house.project, "later") == ["s/1"]
+    assert find_keys(house.project, "later") == ["s/1"]
 
 
-def test_of_many_words_the_first_are_kept_and_the_row_says_so(house: House, worker: Caller) -> None:
+def test_only_the_first_words_of_long_text_are_indexed_and_the_row_is_marked(
+    house: House, worker: Caller
+) -> None:
     report(worker, [" ".join(f"w{n}" for n in range(extract.MAX_EFFECT_WORDS + 5))], "s")
     indexer.update_index()
     (row,) = EffectText.objects.all()
@@ -277,19 +280,19 @@ def test_of_many_words_the_first_are_kept_and_the_row_says_so(house: House, work
         len([word for word in str(row.words).split() if "#" not in word])
         == extract.MAX_EFFECT_WORDS
     )
-    assert found(house.project, "w1990") == ["s/0"]
-    assert found(house.project, f"w{extract.MAX_EFFECT_WORDS + 4}") == []
+    assert find_keys(house.project, "w1990") == ["s/0"]
+    assert find_keys(house.project, f"w{extract.MAX_EFFECT_WORDS + 4}") == []
 
 
 @pytest.mark.parametrize("indexed", [True, False])
-def test_erased_words_are_found_by_nobody_from_that_moment_on(
+def test_erased_words_are_not_found_from_the_erasure_on(
     house: House, worker: Caller, indexed: bool
 ) -> None:
-    """The index forgets them with the body; what is left of the effect is found as before."""
+    """Drop the words from the index with the body; the rest of the effect stays searchable."""
     report(worker, ["janezzq5678qqx doe", "another"], "s")
     if indexed:
         indexer.update_index()
-    assert found(house.project, "janezzq5678qqx") == ["s/0"]
+    assert find_keys(house.project, "janezzq5678qqx") == ["s/0"]
     effect = house.project.effects.get(effect_key="s/0")
     answer = Attempt.objects.get(effect=effect).answer_position
     assert effect.plan_position is not None
@@ -298,7 +301,7 @@ def test_erased_words_are_found_by_nobody_from_that_moment_on(
         (effect.plan_position, "doe", ["eod", "shell"]),
         (answer, "eod", ["shell"]),
     ):
-        assert found(house.project, there) == ["s/0"]
+        assert find_keys(house.project, there) == ["s/0"]
         client = house.client("administrator")
         assert (
             client.post(f"/entries/{position}/erase/", {"reason": "ticket 88"}).status_code == 302
@@ -306,12 +309,12 @@ def test_erased_words_are_found_by_nobody_from_that_moment_on(
         assert effect.opened_position not in stored()
         assert Entry.objects.filter(kind="erasure.executed").exists()
         for _look in range(2):
-            assert found(house.project, there) == []
+            assert find_keys(house.project, there) == []
             for word in left:
-                assert "s/0" in found(house.project, word)
+                assert "s/0" in find_keys(house.project, word)
             call_command("update_search_index", verbosity=0)
         assert effect.opened_position in stored()
-    assert found(house.project, "another") == ["s/1"]
+    assert find_keys(house.project, "another") == ["s/1"]
     if connection.vendor == "sqlite":
         with connection.cursor() as cursor:
             cursor.execute(
@@ -357,7 +360,7 @@ def test_words_read_before_an_erasure_are_not_written_after_it(
     assert "shell" in str(stored()[effect.opened_position].words)
 
 
-def test_rows_and_place_move_together_or_not_at_all(
+def test_rows_and_index_position_are_committed_together(
     house: House, worker: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report(worker, ["one", "two"], "s")
@@ -374,7 +377,7 @@ def test_rows_and_place_move_together_or_not_at_all(
     indexer.update_index()
     assert len(stored()) == 2
     before = {position: row.words for position, row in stored().items()}
-    # Whoever finds that another was quicker writes nothing.
+    # A job that another job overtook writes nothing.
     place = newest()
     EffectText.objects.all().delete()
     assert indexer._index_step(0, place) == 0
@@ -383,7 +386,7 @@ def test_rows_and_place_move_together_or_not_at_all(
     assert {position: row.words for position, row in stored().items()} == before
 
 
-def test_the_newest_are_listed_as_far_as_requested_and_none_below_the_oldest(
+def test_newest_positions_are_listed_up_to_the_limit_and_not_below_the_oldest(
     house: House,
 ) -> None:
     places = {
@@ -404,24 +407,27 @@ def test_the_newest_are_listed_as_far_as_requested_and_none_below_the_oldest(
         for position, words in places.items()
     ]
     store.store_words(rows)
-    part = 1 << 15  # of the journal, on PostgreSQL: to that the oldest is told
+    part = 1 << 15  # precision of the oldest position on PostgreSQL
     for text in ("ab", "ab c", "c", "d", "b ab", "c d", "e", "ab*", "b ab*", "zz*"):
-        asked = ProjectTerms(house.project.id, tuple(parse_terms(text)))
-        known = [
+        terms = ProjectTerms(house.project.id, tuple(parse_terms(text)))
+        expected = [
             position
             for position in sorted(places, reverse=True)
-            if has_all_terms(frozenset(places[position].split()), asked.terms)
+            if has_all_terms(frozenset(places[position].split()), terms.terms)
         ]
         for most in (1, 2, 3, 9):
-            found, floor = store.find_newest_positions(asked, most)
-            assert (found, floor) == (known[:most], found[-1] if len(known) >= most else 0), (
+            positions, floor = store.find_newest_positions(terms, most)
+            assert (positions, floor) == (
+                expected[:most],
+                positions[-1] if len(expected) >= most else 0,
+            ), (
                 text,
                 most,
             )
-        oldest = EffectText.objects.values_list(OldestPosition(asked), flat=True)[0]
-        if known and "*" not in text:
-            assert known[-1] - part < oldest <= known[-1]
-        assert not known or oldest <= known[-1]
+        oldest = EffectText.objects.values_list(OldestPosition(terms), flat=True)[0]
+        if expected and "*" not in text:
+            assert expected[-1] - part < oldest <= expected[-1]
+        assert not expected or oldest <= expected[-1]
     assert store.find_newest_positions(
         ProjectTerms(house.project.id, tuple(parse_terms("ab"))), 9, 200_000, 400_000
     )[0][:2] == [400_000, 200_000]
@@ -430,12 +436,12 @@ def test_the_newest_are_listed_as_far_as_requested_and_none_below_the_oldest(
     ) == ([], 0)
 
 
-def test_a_hostile_question_is_data_only(house: House, worker: Caller) -> None:
+def test_a_hostile_query_is_only_data(house: House, worker: Caller) -> None:
     report(worker, ["near or not", "x'y"], "s")
     indexer.update_index()
     for text in ("near or not", "NEAR(not or)", '" OR near*', "near NOT or", "'near' & !'or'"):
-        assert set(found(house.project, text)) <= {"s/0"}
-    assert found(house.project, "x'y") == ["s/1"]
+        assert set(find_keys(house.project, text)) <= {"s/0"}
+    assert find_keys(house.project, "x'y") == ["s/1"]
     assert (
         store.find_newest_positions(ProjectTerms(house.project.id, tuple(parse_terms("near"))), 5)[
             0

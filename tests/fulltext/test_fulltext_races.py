@@ -1,5 +1,4 @@
-"""The index of words beside others who write: two jobs at once, a report that is not committed
-yet, an erasure."""
+"""Run the word index while others write: two jobs, an uncommitted report, an erasure."""
 
 import threading
 import time
@@ -20,17 +19,15 @@ from tests.api.api_client import Caller, new_key
 from tests.journal.committed import committed, together
 
 __all__ = ["committed"]
-WITHIN_S = (
-    600  # what others have open on this PostgreSQL holds the horizon back, and some tests are long
-)
+WITHIN_S = 600  # open transactions of other tests hold back PostgreSQL's horizon
 
 
 def report(worker: Caller, word: str) -> None:
-    said = {"session": "s", "effect_key": word, "tool": "shell", "arguments": word}
-    assert worker.report([{"id": new_key(), "kind": "effect.planned", **said}]).status_code == 200
+    fields = {"session": "s", "effect_key": word, "tool": "shell", "arguments": word}
+    assert worker.report([{"id": new_key(), "kind": "effect.planned", **fields}]).status_code == 200
 
 
-def test_nothing_is_lost_or_kept_too_long_beside_other_writers(
+def test_concurrent_writers_lose_no_words_and_keep_none_too_long(
     committed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from config.wsgi import application
@@ -45,19 +42,21 @@ def test_nothing_is_lost_or_kept_too_long_beside_other_writers(
     read, until = 0, time.monotonic() + WITHIN_S
     while read < 12 and time.monotonic() < until:
         read += sum(
-            one.effects
-            for one in together(indexer.update_index, indexer.update_index, indexer.update_index)
+            progress.effects
+            for progress in together(
+                indexer.update_index, indexer.update_index, indexer.update_index
+            )
         )
     assert read == 12 == EffectText.objects.count()
-    assert len(_found(project.id, "shell")) == 12
+    assert len(_find_keys(project.id, "shell")) == 12
     if connection.vendor == "sqlite":
-        return  # one writer: what follows cannot happen
+        return  # SQLite has one writer: the next cases cannot happen
     _a_lower_position_that_commits_later(project.id, worker)
-    _an_erasure_waits_for_whoever_writes_words(project.id)
+    _an_erasure_waits_for_a_writer_of_words(project.id)
 
 
 def _index_all(project: UUID) -> None:
-    """Index until nothing is behind."""
+    """Index until no entry is left."""
     until = time.monotonic() + WITHIN_S
     indexer.update_index()
     while (
@@ -67,7 +66,7 @@ def _index_all(project: UUID) -> None:
         indexer.update_index()
 
 
-def _found(project: UUID, text: str) -> list[str]:
+def _find_keys(project: UUID, text: str) -> list[str]:
     return list(
         Effect.objects.filter(words_condition(project, parse_terms(text))).values_list(
             "effect_key", flat=True
@@ -76,7 +75,7 @@ def _found(project: UUID, text: str) -> list[str]:
 
 
 def _a_lower_position_that_commits_later(project: UUID, worker: Caller) -> None:
-    written, go_on = threading.Event(), threading.Event()
+    written, proceed = threading.Event(), threading.Event()
     effect = Effect.objects.get(effect_key="word3")
 
     def slow() -> None:
@@ -86,7 +85,7 @@ def _a_lower_position_that_commits_later(project: UUID, worker: Caller) -> None:
             Entry.objects.create(**{**row, "event_id": new_key()})
             Effect.objects.filter(id=effect.id).update(resource="slowly")
             written.set()
-            assert go_on.wait(60)
+            assert proceed.wait(60)
         connection.close()
 
     thread = threading.Thread(target=slow, daemon=True)
@@ -94,21 +93,20 @@ def _a_lower_position_that_commits_later(project: UUID, worker: Caller) -> None:
     assert written.wait(60)
     report(worker, "quick")
     indexer.update_index()
-    assert _found(project, "quick") == ["quick"]  # a search looks for itself
+    assert _find_keys(project, "quick") == ["quick"]  # a search reads unindexed entries
     assert not EffectText.objects.filter(
         position=Effect.objects.get(effect_key="quick").opened_position
     ).exists()
-    go_on.set()
+    proceed.set()
     thread.join(60)
     _index_all(project)
-    assert _found(project, "slowly") == ["word3"]
+    assert _find_keys(project, "slowly") == ["word3"]
     assert EffectText.objects.count() == 13
     assert indexer.load_unindexed_words(project)[1].missing == 0
 
 
-def _an_erasure_waits_for_whoever_writes_words(project: UUID) -> None:
-    """Its transaction began while the words were being written, and takes along what it could not
-    see then."""
+def _an_erasure_waits_for_a_writer_of_words(project: UUID) -> None:
+    """Erase in a transaction that began before the words were committed; the words go too."""
     effect = Effect.objects.get(effect_key="word5")
     plan = effect.plan_position or 0
     begun, erased = threading.Event(), threading.Event()
@@ -133,10 +131,10 @@ def _an_erasure_waits_for_whoever_writes_words(project: UUID) -> None:
     thread.join(60)
     assert erased.is_set()
     assert not EffectText.objects.filter(position=effect.opened_position).exists()
-    assert _found(project, "word5") == []
+    assert _find_keys(project, "word5") == []
     _index_all(project)
-    assert _found(project, "word5") == []
-    assert "word5" in _found(project, "shell")
+    assert _find_keys(project, "word5") == []
+    assert "word5" in _find_keys(project, "shell")
 
 
 def _waits_for_a_lock() -> bool:

@@ -1,4 +1,4 @@
-"""Texts as agents may send them: of many scripts, of the web, and meant to do harm."""
+"""Strategies for text as agents may send it: many scripts, markup and hostile characters."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What the tests of pages share."""
+"""Share fixtures among the tests of pages."""
 
 from collections.abc import Iterator
 
@@ -12,15 +12,15 @@ from tests.pages.sample_data import HOUSES_TOKEN, Book, doors, fill
 
 @pytest.fixture
 def agent(house: House) -> Iterator[Caller]:
-    """The agent of the project "default" at the API's doors."""
+    """Return the agent of the project "default" as an API client."""
     with doors(house.agent, kept=HOUSES_TOKEN) as caller:
         yield caller
 
 
 @pytest.fixture
 def book(agent: Caller) -> Book:
-    """One of everything in the project "default"."""
+    """Write an object of each kind into the project "default"."""
     return _BOOK.again(lambda: fill(agent))
 
 
-_BOOK = Kept[Book](for_s=120)  # within the deadline of what was dispatched
+_BOOK = Kept[Book](for_s=120)  # shorter than the deadline of a dispatched effect

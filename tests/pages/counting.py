@@ -1,4 +1,4 @@
-"""Statements that count for long, on the connection that pages use."""
+"""Statements that run long, on the connection of the pages."""
 
 from django.db import connection
 
@@ -7,7 +7,7 @@ LONG = ENDLESS.replace("FROM endless)", "FROM endless WHERE n < 3000000)")
 
 
 def ask(statement: str) -> int:
-    """Run one statement on the connection that pages use; the number it counts."""
+    """Run a statement on the connection of the pages; return the number it counts."""
     with connection.cursor() as cursor:
         cursor.execute(statement)
         return int(cursor.fetchone()[0])

@@ -1,4 +1,4 @@
-"""What tests of the people's pages share: two projects with a person of every role in the first."""
+"""Share the people of page tests: two projects, the first with a member per role."""
 
 import time
 from dataclasses import dataclass
@@ -19,8 +19,7 @@ PASSWORD = "slate-lantern-orbit-42"
 
 @dataclass
 class House:
-    """Project "default" with one person for each role, named by it; project "payments" with a
-    neighbour and a token."""
+    """Project "default" with a person per role; project "payments" with a neighbour and token."""
 
     project: Project
     other: Project
@@ -33,15 +32,17 @@ class House:
     other_repository: Repository
 
     def client(self, name: str, *, csrf: bool = False) -> Client:
-        """A browser in which the person called `name` is signed in."""
+        """Return a browser signed in as the person `name`."""
         client = Client(enforce_csrf_checks=csrf)
         client.cookies[settings.SESSION_COOKIE_NAME] = signed_in(name)
         return client
 
 
 def signed_in(name: str) -> str:
-    """Leave what a sign-in of the person called `name` leaves; the cookie. To sign in writes five
-    times more."""
+    """Store the session of a signed-in person and return its cookie.
+
+    A real sign-in writes five times more.
+    """
     user, store, now = User.objects.get(username=name), SessionStore(), int(time.time())
     store[SESSION_KEY], store[BACKEND_SESSION_KEY] = (
         str(user.pk),
@@ -54,15 +55,15 @@ def signed_in(name: str) -> str:
 
 
 def build() -> House:
-    """Make the house through the verbs."""
+    """Create the installation through service functions."""
     with transaction.atomic():
         project, other = projects.ensure_default_project(), projects.create_project("payments")
         members = {role: people.add_project_member(project, role, role, PASSWORD) for role in ROLES}
         neighbour = people.add_project_member(other, "neighbour", "administrator", PASSWORD)
         agent = agents.ensure_agent(project, "deploy-7", members["operator"].user)
         stranger = agents.ensure_agent(other, "build-4")
-        for one in (agent, stranger):
-            tokens.issue_token(one, expires_in=None, actor="gatebook")
+        for each_agent in (agent, stranger):
+            tokens.issue_token(each_agent, expires_in=None, actor="gatebook")
         return House(
             project=project,
             other=other,

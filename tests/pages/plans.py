@@ -1,5 +1,4 @@
-"""How the database goes about what it is asked: the plan of each statement, its parameters bound as
-they were."""
+"""Collect the query plan of each statement, with its parameters bound."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,21 +9,21 @@ from django.db import connection
 
 @contextmanager
 def explained() -> Iterator[dict[str, str]]:
-    """Note every query asked within; afterwards the dictionary holds each of them with its plan."""
-    asked: list[tuple[str, Any]] = []
+    """Record each query; afterwards the dictionary maps each query to its plan."""
+    queries: list[tuple[str, Any]] = []
     plans: dict[str, str] = {}
 
     def note(
         execute: Callable[..., Any], sql: str, params: Any, many: bool, context: dict[str, Any]
     ) -> Any:
         if sql.lstrip("(").startswith("SELECT"):
-            asked.append((sql, params))
+            queries.append((sql, params))
         return execute(sql, params, many, context)
 
     with connection.execute_wrapper(note):
         yield plans
-    how = "EXPLAIN QUERY PLAN" if connection.vendor == "sqlite" else "EXPLAIN"
+    command = "EXPLAIN QUERY PLAN" if connection.vendor == "sqlite" else "EXPLAIN"
     with connection.cursor() as cursor:
-        for sql, params in asked:
-            cursor.execute(f"{how} {sql}", params)
+        for sql, params in queries:
+            cursor.execute(f"{command} {sql}", params)
             plans[sql] = "\n".join(str(row[-1]) for row in cursor.fetchall())

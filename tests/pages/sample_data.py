@@ -1,5 +1,4 @@
-"""A small book that has one of everything, written by agents through the API, for the tests of the
-reading pages."""
+"""Write sample data for page tests: an object of each kind, through the API."""
 
 import hashlib
 from collections.abc import Iterator
@@ -21,15 +20,17 @@ from sessions.models import Artifact, Session, Task
 from tests.api.api_client import Caller, new_key
 from tests.config.row_snapshot import Kept
 
-HOUSES_TOKEN = Kept[str]()  # of the house's agent, issued as the first thing in the house
+HOUSES_TOKEN = Kept[str]()  # token of the installation's agent, issued before any other
 REPORT = b"<svg onload=alert(1)>12 passed, 1 failed\n"
 REFERENCE = "https://forge.example/web/pull/17"
 
 
 @contextmanager
 def doors(agent: Agent, scope: str = "agent", kept: Kept[str] | None = None) -> Iterator[Caller]:
-    """The agent at the API's doors, inside the transaction of the test. `kept` keeps the token that
-    it gets."""
+    """Return an API client for the agent, inside the test's transaction.
+
+    `kept` keeps the agent's token for later tests.
+    """
     from config.wsgi import application
 
     def issue() -> str:
@@ -45,11 +46,9 @@ def doors(agent: Agent, scope: str = "agent", kept: Kept[str] | None = None) -> 
 
 
 def _keep_connection(_request: object) -> None:
-    """Before each request: at its ends Django would close the connection that holds the test's
-    transaction.
+    """Keep Django from closing the connection that holds the test's transaction.
 
-    Said once for all it would not last, because Django's own test client turns the closing on
-    again.
+    Runs before each request, because Django's test client connects the signal again.
     """
     for signal in (request_started, request_finished):
         signal.disconnect(close_old_connections)
@@ -57,7 +56,7 @@ def _keep_connection(_request: object) -> None:
 
 @dataclass
 class Book:
-    """What was written: effects by what became of them, and ids of the rest."""
+    """Ids of the written objects, with effects by their state."""
 
     session: UUID
     child: UUID
@@ -68,8 +67,10 @@ class Book:
 
 
 def fill(agent: Caller, words: str = "", key: str = "deploy-web") -> Book:
-    """Write a session with effects in every state. `words` goes into every field that takes free
-    text or a name."""
+    """Write a session with effects in every state.
+
+    `words` is appended to every free-text field and name.
+    """
 
     def say(text: str, most: int = 200) -> str:
         return f"{text}{words}"[:most]
@@ -145,13 +146,15 @@ def _effects(agent: Caller, book: Book, say: Any) -> None:
         ok, external_reference=say(REFERENCE), result={"text": say("pushed"), "sha": "9d02a77"}
     )
     for outcome in ("error", "unknown"):
-        one = plan(outcome, "test.run", {"command": say(f"pytest -q {outcome}"), "timeout": 30})
-        agent.dispatch(one)
-        agent.acknowledge(one, outcome=outcome, result=say("exit 3\nTraceback"))
+        attempted = plan(
+            outcome, "test.run", {"command": say(f"pytest -q {outcome}"), "timeout": 30}
+        )
+        agent.dispatch(attempted)
+        agent.acknowledge(attempted, outcome=outcome, result=say("exit 3\nTraceback"))
     for reason in ("rejected", "timeout"):
-        one = plan(reason, "deploy.run", [say("a list"), 1, None, {"reason": reason}])
-        agent.dispatch(one)
-        agent.fail(one, reason)
+        attempted = plan(reason, "deploy.run", [say("a list"), 1, None, {"reason": reason}])
+        agent.dispatch(attempted)
+        agent.fail(attempted, reason)
     again = agent.plan(
         say("rejected"),
         session,
@@ -214,23 +217,25 @@ def _artifacts(agent: Caller, book: Book, say: Any) -> tuple[UUID, UUID]:
     stored = done(agent.post("/artifacts", fields))
     sent = agent.client.put(f"/artifacts/{stored['id']}/bytes", content=REPORT)
     assert sent.status_code == 200, sent.text
-    told = done(
+    linked = done(
         agent.post(
             "/artifacts", {**fields, "sha256": "ab" * 32, "uri": say("javascript:alert(1)//")}
         )
     )
-    return UUID(stored["id"]), UUID(told["id"])
+    return UUID(stored["id"]), UUID(linked["id"])
 
 
 def permission(agent: Caller, book: Book, words: str = "") -> None:
-    """Leave in the book's session what workers permission for each other, `words` in everything that
-    takes text."""
+    """Write decisions, handoffs, a checkpoint and facts into the session.
+
+    `words` is appended to every text.
+    """
     path = f"/sessions/{book.session}"
 
     def say(text: str) -> str:
         return f"{text}{words}"[:160]
 
-    told = done(
+    decision = done(
         agent.post(
             f"{path}/decisions",
             {
@@ -243,7 +248,7 @@ def permission(agent: Caller, book: Book, words: str = "") -> None:
     )
     done(
         agent.post(
-            f"/decisions/{told['id']}/conclude", {"status": "done", "outcome": say("deployed")}
+            f"/decisions/{decision['id']}/conclude", {"status": "done", "outcome": say("deployed")}
         )
     )
     done(agent.post(f"{path}/decisions", {"key": say("next"), "choice": say("send the invoices")}))
@@ -276,30 +281,30 @@ def permission(agent: Caller, book: Book, words: str = "") -> None:
 
 
 def done(answer: Any) -> dict[str, Any]:
-    """The JSON of an answer that must be a success."""
+    """Return the JSON of a successful answer."""
     assert answer.status_code in (200, 201, 202), answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    content: dict[str, Any] = answer.json()
+    return content
 
 
 def pass_deadline(effect: UUID) -> None:
-    """Let the deadline of a dispatched effect lie in the past."""
+    """Move the deadline of a dispatched effect into the past."""
     Effect.objects.filter(id=effect).update(deadline_us=now_us() - 1_000_000)
 
 
 def erase_plan(effect: UUID) -> int:
-    """Erase the body of an effect's plan; its position."""
-    found = Effect.objects.get(id=effect)
-    assert found.plan_position is not None
+    """Erase the body of an effect's plan and return its position."""
+    row = Effect.objects.get(id=effect)
+    assert row.plan_position is not None
     with transaction.atomic():
         erasures.erase_body(
-            found.project_id,
-            found.plan_position,
+            row.project_id,
+            row.plan_position,
             reason="ticket 88",
             actor="tests",
             now_us=now_us(),
         )
-    return found.plan_position
+    return row.plan_position
 
 
 def many(agent: Caller, session: str, number: int, start: int = 0, answered: int = 0) -> None:
@@ -338,7 +343,7 @@ def many(agent: Caller, session: str, number: int, start: int = 0, answered: int
 
 
 def everything(project: Project) -> dict[str, list[Any]]:
-    """Every id of a project's reading pages by the name of the URL's argument."""
+    """Return every id of a project's reading pages by the URL argument's name."""
     facts = Entry.objects.filter(project=project.id, effect__isnull=False)
     return {
         "session": list(Session.objects.filter(project=project).values_list("id", flat=True)),

@@ -1,5 +1,4 @@
-"""Teams of agents: administrators name them on the agent's page or with the token; each change is
-journalled."""
+"""Set teams of agents on the agent's page or with a token; each change is journalled."""
 
 from io import StringIO
 
@@ -23,15 +22,15 @@ def test_an_administrator_puts_an_agent_into_a_team_and_takes_it_out(house: Hous
         assert admin.post(at, {"team": team}).headers["Location"] == page
         assert Agent.objects.get(id=house.agent.id).team == team
         assert (reverse("agent", args=[other.id]) in admin.get(page).text) is bool(team)
-    told = Entry.objects.filter(kind=KIND).order_by("position")
-    assert [(entry.subject, entry.actor.startswith("p_")) for entry in told] == [
+    entries = Entry.objects.filter(kind=KIND).order_by("position")
+    assert [(entry.subject, entry.actor.startswith("p_")) for entry in entries] == [
         (house.agent.id, True)
     ] * 2
-    assert '"team":"night"' in Body.objects.get(entry=told[0]).text
+    assert '"team":"night"' in Body.objects.get(entry=entries[0]).text
 
 
 @pytest.mark.parametrize("team", ["Night shift", "-x", "a/b", "x" * 65, "nüll"])
-def test_a_name_that_is_none_is_refused_with_a_sentence(house: House, team: str) -> None:
+def test_an_invalid_team_name_is_refused_with_a_sentence(house: House, team: str) -> None:
     at = reverse("change_agent_team", args=[house.agent.id])
     refused = house.client("administrator").post(at, {"team": team})
     assert (refused.status_code, Agent.objects.get(id=house.agent.id).team) == (422, "")
@@ -39,7 +38,7 @@ def test_a_name_that_is_none_is_refused_with_a_sentence(house: House, team: str)
     assert not Entry.objects.filter(kind=KIND).exists()
 
 
-def test_nobody_else_names_teams(house: House) -> None:
+def test_only_administrators_set_teams(house: House) -> None:
     at = reverse("change_agent_team", args=[house.agent.id])
     for role in ("viewer", "reviewer", "operator"):
         assert house.client(role).post(at, {"team": "x"}).status_code == 403
@@ -53,7 +52,7 @@ def test_a_token_is_issued_into_a_team(house: House) -> None:
         call_command("issue_token", "--agent", "rescue-1", *more, stdout=StringIO())
 
     issue("--team", "night")
-    issue()  # says nothing of the team
+    issue()  # without a team
     assert Agent.objects.get(name="rescue-1").team == "night"
     with pytest.raises(CommandError, match="Choose another"):
         issue("--team", "No Team")

@@ -1,4 +1,4 @@
-"""Ages on pages of the past count from the moment that the page shows."""
+"""Ages on pages as of a moment count from that moment."""
 
 from datetime import UTC, datetime, timedelta
 from html import unescape
@@ -26,8 +26,7 @@ MOMENT = PAST + timedelta(minutes=3)
 
 @pytest.fixture
 def asof(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The moment three minutes after two effects, one of which waits for people and one of which
-    runs."""
+    """Return the moment 3 minutes after two effects: one waits for approval, one runs."""
     monkeypatch.setattr(
         settled_position, "load_settled_position", lambda: Entry.objects.latest("position").position
     )
@@ -43,13 +42,13 @@ def asof(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def pages(desk: Desk, asof: str) -> dict[str, str]:
     effect = Effect.objects.get(effect_key="running")
-    held = Effect.objects.get(permission="pending")
+    pending = Effect.objects.get(permission="pending")
     then = f"?asof={quote(asof)}"
     lanes = f"{reverse('session_timeline', args=[effect.session_id])}{then}&view=lanes"
     return {
         "effect": reverse("effect", args=[effect.id]) + then,
         "session": reverse("session", args=[effect.session_id]) + then,
-        "gate": reverse("gate_asof", args=[desk.gate({"id": str(held.id)}).id]) + then,
+        "gate": reverse("gate_asof", args=[desk.gate({"id": str(pending.id)}).id]) + then,
         "lanes": lanes,
         **{
             query: f"{reverse('search')}?q={quote(f'{query} asof:{asof}')}"
@@ -78,13 +77,13 @@ def shown(client: Client, url: str) -> str:
     return unescape(answer.content.decode())
 
 
-def test_every_page_of_the_past_names_its_moment_to_the_script(
+def test_every_page_as_of_a_moment_passes_the_moment_to_the_script(
     desk: Desk, client: Client, asof: str
 ) -> None:
     for name, url in pages(desk, asof).items():
         main = shown(client, url).partition("<main")[2].partition("</main>")[0]
-        (said,) = {one.partition('"')[0] for one in main.split('data-as-of="')[1:]}
-        assert abs(datetime.fromisoformat(said) - MOMENT) < timedelta(milliseconds=1), name
+        (as_of,) = {part.partition('"')[0] for part in main.split('data-as-of="')[1:]}
+        assert abs(datetime.fromisoformat(as_of) - MOMENT) < timedelta(milliseconds=1), name
     for url in (reverse("search"), reverse("sessions")):
         assert "data-as-of" not in shown(client, url)
 
@@ -94,10 +93,10 @@ def test_ages_count_from_the_moment_that_the_page_shows(
     desk: Desk, client: Client, asof: str, browser_page: Page
 ) -> None:
     script = (settings.BASE_DIR / "static" / "gatebook.js").read_text()
-    told: dict[str, Any] = {name: shown(client, url) for name, url in pages(desk, asof).items()}
+    html: dict[str, Any] = {name: shown(client, url) for name, url in pages(desk, asof).items()}
     now = shown(client, f"{reverse('search')}?q=tool:file.read")
     for name in ("effect", "session", "gate", "effect tool:file.read", "event"):
-        browser_page.set_content(told[name])
+        browser_page.set_content(html[name])
         browser_page.add_script_tag(content=script)
         rows = "main .results tbody" if name in ("effect tool:file.read", "event") else "main"
         ages = browser_page.locator(f"{rows} time[datetime]:not([data-form=fixed])")

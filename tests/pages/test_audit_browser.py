@@ -1,5 +1,4 @@
-"""The search box in a real browser: a list that completes and never decides, bars that come after
-the page."""
+"""The search box in a browser: completion, and the histogram that loads after the page."""
 
 import re
 from collections.abc import Callable
@@ -20,12 +19,12 @@ def test_the_box_completes_and_only_enter_searches(
 ) -> None:
     agent = Caller(live_server_process.token("deploy-7"), address=live_server_process.url)
     many(agent, "completed", 60, answered=60)
-    said: list[str] = []
+    messages: list[str] = []
     page = enter(
         new_page(viewport={"width": 390, "height": 800}, reduced_motion="reduce"),
         live_server_process,
     )
-    page.on("console", lambda one: said.append(one.text))
+    page.on("console", lambda message: messages.append(message.text))
     page.goto(f"{live_server_process.url}/search/?q=session:completed")
     expect(page.locator("svg.histogram a").first).to_be_attached()
     expect(
@@ -63,7 +62,7 @@ def test_the_box_completes_and_only_enter_searches(
     page.locator("svg.histogram a").first.dispatch_event("click")
     expect(page.get_by_role("combobox", name="Query")).to_have_value(re.compile("since:.* until:"))
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    # A link is copied where the browser can.
+    # The browser copies the link if it can.
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.goto(f"{live_server_process.url}/search/link/?q=session:completed")
     page.get_by_role("button", name="Copy").click()
@@ -72,4 +71,4 @@ def test_the_box_completes_and_only_enter_searches(
         page.evaluate("navigator.clipboard.readText()")
         == page.get_by_label("Address").input_value()
     )
-    assert said == []
+    assert messages == []

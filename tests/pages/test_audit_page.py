@@ -1,5 +1,4 @@
-"""Around the rows of a search: groups, facets, bars, what to do about nothing, and completion of
-the box."""
+"""Search results: groups, facets, histogram, empty results and completion."""
 
 import re
 from html import unescape
@@ -25,20 +24,20 @@ HOSTILE = "<script>pwned=1</script>\u202egpj"
 
 @pytest.fixture
 def viewer(house: House) -> Client:
-    """A browser of somebody who may only read."""
+    """Return a browser signed in as a viewer."""
     return house.client("viewer")
 
 
 def page_of(viewer: Client, text: str, **more: str) -> str:
-    """The page that answers a query."""
+    """Return the page of results for a query."""
     answer = viewer.get("/search/", {"q": text, **more})
     assert answer.status_code == 200, (text, answer.content)
     return answer.content.decode()
 
 
 def links(page: str) -> list[str]:
-    """The queries that a part of a page links to."""
-    return [unescape(one) for one in re.findall(r'href="([^"]*\?q=[^"]*)"', page)]
+    """Return the URLs of the queries that a part of a page links to."""
+    return [unescape(url) for url in re.findall(r'href="([^"]*\?q=[^"]*)"', page)]
 
 
 def test_every_entity_is_found_and_grouped(viewer: Client, house: House, book: Book) -> None:
@@ -62,7 +61,7 @@ def test_every_entity_is_found_and_grouped(viewer: Client, house: House, book: B
     assert ">operator</span></td>" in page
     assert re.search(
         r'aria-current="true">\s*<span>[^×]*operator', page
-    )  # the facet knows who is meant by a name
+    )  # the facet resolves the name to a person
     page = page_of(viewer, "event session:deploy-web kind:effect.sniffed")
     assert f"/effects/{book.effects['ok']}/?fact=" in page
     assert ">deploy-7<" in page
@@ -72,20 +71,20 @@ def test_every_entity_is_found_and_grouped(viewer: Client, house: House, book: B
         re.findall(r'rowheader" scope="row" data-label="Tool">\s*<a href="([^"]+)"', page)
     )
     assert len(counted) > 4
-    for one in list(counted)[::3]:
-        rows = viewer.get(unescape(one)).content.decode()
+    for link in list(counted)[::3]:
+        rows = viewer.get(unescape(link)).content.decode()
         assert '<th role=rowheader scope=row data-label="Effect">' in rows
     assert f"<b>{len(counted)} groups</b>" in page
-    pass_deadline(book.effects["dispatched"])  # shown as unknown from now on, and grouped so
+    pass_deadline(book.effects["dispatched"])  # shown and grouped as unknown from now on
     for text in (
         "effect | group state",
         "effect | group policy_outcome | distinct(state), p95(took), count",
         "session | group status",
     ):
         page = page_of(viewer, text).partition("<tbody")[2]
-        told = re.findall(r'(?s)scope="row"[^>]*>\s*<a href="([^"]+)".*?(\d+)</td>\s*</tr>', page)
-        assert told
-        for url, number in told:
+        counts = re.findall(r'(?s)scope="row"[^>]*>\s*<a href="([^"]+)".*?(\d+)</td>\s*</tr>', page)
+        assert counts
+        for url, number in counts:
             assert f"<b>{number} " in viewer.get(unescape(url)).content.decode(), (text, url)
 
 
@@ -95,7 +94,7 @@ def test_facets_and_bars_only_edit_the_query(
     many(agent, "long", 60, answered=60)
     repositories.ensure_repository(house.other, "theirs")
     plain = page_of(viewer, "session:long")
-    assert 'class="histogram"' not in plain  # of many rows they come after the page
+    assert 'class="histogram"' not in plain  # loaded after the page if there are many rows
     (part,) = re.findall(r'hx-get="([^"]+)"', plain.partition("<main")[2])
     fragment = viewer.get(
         "/search/" + unescape(part), headers={"HX-Request": "true"}
@@ -103,8 +102,8 @@ def test_facets_and_bars_only_edit_the_query(
     assert "<tbody" not in fragment.partition("</details>")[2]
     assert "<html" not in fragment
     assert "<html" in viewer.get("/search/" + unescape(part)).content.decode()
-    whole = page_of(viewer, "session:long", facets="1")
-    for page in (fragment, whole):
+    full_page = page_of(viewer, "session:long", facets="1")
+    for page in (fragment, full_page):
         bars = [
             int(number)
             for number in re.findall(
@@ -120,17 +119,19 @@ def test_facets_and_bars_only_edit_the_query(
         answer = viewer.get(url)
         seen += "<b>60 effects</b>" not in answer.content.decode()
         assert answer.status_code == 200
-    assert seen > 3  # each narrows
+    assert seen > 3  # each link narrows the query
     narrowed = page_of(viewer, "session:long tool:tool.3 state:[acknowledged,unknown]")
     (chosen,) = re.findall(
         r'<a href="([^"]+)"\s+aria-current="true">\s*<span>[^×]*tool\.3', narrowed
     )
     assert unescape(chosen) == "/search/?q=session%3Along+state%3A%5Backnowledged%2Cunknown%5D"
-    bar = next(one for one in links(whole.partition('<svg class="histogram"')[2]) if "since" in one)
+    bar = next(
+        link for link in links(full_page.partition('<svg class="histogram"')[2]) if "since" in link
+    )
     assert "<b>60 effects</b>" in viewer.get(bar).content.decode()
 
 
-def test_nothing_says_what_was_read_and_which_condition_is_to_blame(
+def test_an_empty_result_shows_entries_read_and_the_excluding_condition(
     viewer: Client, book: Book
 ) -> None:
     page = page_of(viewer, "tool:mail.send state:failed -agent:deploy-7")
@@ -140,7 +141,7 @@ def test_nothing_says_what_was_read_and_which_condition_is_to_blame(
         viewer, "(tool:mail.send AND state:failed) AND (permission:bypassed OR tool:none) since:7d"
     )
     blamed = page.partition('class="words section found-nothing"')[2]
-    assert links(blamed) == ["/search/?q=effect"]  # of two conditions neither is to blame alone
+    assert links(blamed) == ["/search/?q=effect"]  # no single condition excludes all results
     fixed = viewer.get("/search/", {"q": "state:failed OR stat:unknown"}).content.decode()
     assert "/search/?q=state%3Afailed+OR+state%3Aunknown" in links(fixed)
     page = page_of(viewer, "tool:mail.send AND state:failed AND since:7d")
@@ -157,7 +158,7 @@ def test_nothing_says_what_was_read_and_which_condition_is_to_blame(
     )
 
 
-# What stands before the cursor (|), what is offered first, and what the box holds when it is taken.
+# Text with the cursor (|), the first option, and the text after choosing that option.
 COMPLETED = [
     ("to|", "tool:", "tool:"),
     ("session sta|tus:x", "status:", "session status:x"),
@@ -180,7 +181,7 @@ COMPLETED = [
 ]
 
 
-def test_the_box_is_completed_where_the_cursor_stands(
+def test_the_box_completes_at_the_cursor(
     viewer: Client, house: House, agent: Caller, book: Book
 ) -> None:
     repositories.ensure_repository(house.project, f"web {HOSTILE}")
@@ -189,7 +190,7 @@ def test_the_box_is_completed_where_the_cursor_stands(
         page = viewer.get(
             "/search/complete/", {"q": before + after, "at": str(len(before))}
         ).content.decode()
-        options = [unescape(one) for one in re.findall(r'data-text="([^"]*)"', page)]
+        options = [unescape(option) for option in re.findall(r'data-text="([^"]*)"', page)]
         assert options[:1] == [first], (typed, options)
         assert len(options) <= 12
         begun, ended = (int(number) for number in re.findall(r'data-(?:from|to)="(\d+)"', page))
@@ -204,7 +205,7 @@ def test_the_box_is_completed_where_the_cursor_stands(
         assert viewer.get("/search/complete/", {"q": odd, "at": "-1"}).status_code == 200
 
 
-def test_words_are_marked_where_they_stand(viewer: Client, agent: Caller, book: Book) -> None:
+def test_matched_words_are_marked(viewer: Client, agent: Caller, book: Book) -> None:
     text = (
         "the <b>quarterly</b> ledger of \u202egnp was <script>pwned=1</script> printed "
         + "x " * 400
@@ -212,7 +213,9 @@ def test_words_are_marked_where_they_stand(viewer: Client, agent: Caller, book: 
     agent.plan("printed", "deploy-web", tool="print.run", arguments={"document": text})
     page = page_of(viewer, "quarterly ledg* tool:print.run")
     assert "<b>1 effect</b>" in page
-    marked = [re.sub(r"<[^>]+>", "", one) for one in re.findall(r"<mark>(.*?)</mark>", page)]
+    marked = [
+        re.sub(r"<[^>]+>", "", fragment) for fragment in re.findall(r"<mark>(.*?)</mark>", page)
+    ]
     assert marked == ["quarterly", "ledger"]
     assert "<script>pwned" not in page
     assert "[U+202E]" in page
@@ -220,7 +223,7 @@ def test_words_are_marked_where_they_stand(viewer: Client, agent: Caller, book: 
     assert "<mark>" not in page_of(viewer, "tool:print.run -quarterlies")
 
 
-def test_what_sets_a_set_apart_is_told_with_counts(
+def test_distinguishing_values_are_listed_with_counts(
     viewer: Client, agent: Caller, book: Book
 ) -> None:
     many(
@@ -228,10 +231,10 @@ def test_what_sets_a_set_apart_is_told_with_counts(
     )  # tools 0 to 6 in turn; outcomes ok, error, unknown in turn
     agent.plan("one more", "long", tool="tool.1", arguments={})
     page = page_of(viewer, "session:long tool:tool.1", apart="2")
-    told = page.partition('id="apart"')[2].partition("</section>")[0]
-    assert "11 with <code>" in told
-    assert ">60 without</a>" in told
-    assert "planned" not in told  # one alone is chance
+    section = page.partition('id="apart"')[2].partition("</section>")[0]
+    assert "11 with <code>" in section
+    assert ">60 without</a>" in section
+    assert "planned" not in section  # a single occurrence is not significant
     assert "<th" not in page_of(viewer, "session:long", apart="7").partition('id="apart"')[2]
     narrowed = page_of(
         viewer, "session:long (state:planned OR outcome:unknown) since:1h", apart="3"
@@ -242,17 +245,17 @@ def test_what_sets_a_set_apart_is_told_with_counts(
         .partition('id="apart"')[2]
         .partition("</section>")[0]
     )
-    found = re.findall(
+    counts = re.findall(
         r"(?s)State</span>\s*<a[^>]*>.*?unknown.*?>(\d+) of\s+23\s*<.*?>0 of\s+48\s*<.*?>\s*only "
         r"in these\s*<",
         unknown,
     )
-    assert found == ["23"]
-    (link,) = [one for one in links(unknown) if "state%3Aunknown" in one]
+    assert counts == ["23"]
+    (link,) = [url for url in links(unknown) if "state%3Aunknown" in url]
     assert "<b>23 effects</b>" in viewer.get(link).content.decode()
 
 
-def test_as_of_a_moment_facets_bars_and_links_are_of_that_moment(
+def test_facets_bars_and_links_as_of_a_moment_are_of_that_moment(
     viewer: Client, agent: Caller, book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newest = Entry.objects.order_by("-position").values_list("position", flat=True)

@@ -1,5 +1,4 @@
-"""The reading pages in a real browser: reach, contrast, keys, news, hostile words, and a journey
-without JavaScript."""
+"""Reading pages in a browser: accessibility, keys, updates, hostile text, no JavaScript."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from tests.pages.test_frame_browser import enter, violations_wide_and_narrow
 
 pytestmark = pytest.mark.browser
 
-POLL_MS = 5_000  # between two looks of an open page for news
+POLL_MS = 5_000  # polling interval of an open page
 STATES = ("planned", "dispatched", "acknowledged", "failed", "unknown", "compensated", "superseded")
 HOSTILE = (
     " <b>x</b><img src=x onerror=pwned=1><script>pwned=1</script><a href='javascript:pwned=1'>y</a>"
@@ -25,7 +24,7 @@ HOSTILE = (
 HOSTILE += "<div hx-get='/sign-out/' hx-trigger='load'></div>{{7*7}} \u202egpj\u200b"
 
 
-# What a person opens, adds and notes.
+# Open an incident and add a member and a note.
 INCIDENT = """
 from django.contrib.auth.models import User
 from django.db import transaction
@@ -36,25 +35,24 @@ project, by, words = projects.ensure_default_project(), User.objects.first(), {w
 with transaction.atomic():
     thing = references.find_reference(project, "{session}")
     title = "A push" + words.translate(dict.fromkeys((8238, 8203)))
-    one = incidents.open_incident(project, title[:200], by, key="{session}", first=thing, why="it pushed" + words)
-    incidents.add_note(one, "It was Ann." + words, by, key="{session}")
-print(f"/incidents/{{one.id}}/")
+    incident = incidents.open_incident(project, title[:200], by, key="{session}", first=thing, why="it pushed" + words)
+    incidents.add_note(incident, "It was Ann." + words, by, key="{session}")
+print(f"/incidents/{{incident.id}}/")
 """
 
 
 @dataclass
-class Shelf:
-    """The running house with two books, the second full of hostile words, and an agent who goes on
-    writing."""
+class Site:
+    """A server with two sample sets, the second of hostile text, and an agent that writes on."""
 
     server: Server
     agent: Caller
     book: Book
     hostile: Book
-    incidents: dict[UUID, str]  # by the session of a book: the page of an incident that holds it
+    incidents: dict[UUID, str]  # URL of the incident that contains a session, by session
 
     def paths(self, book: Book) -> list[str]:
-        """The reading pages of a book, each kind of them."""
+        """Return a URL of each kind of reading page."""
         effects = [book.effects[name] for name in ("ok", "rejected", "dispatched", "superseded")]
         return [
             "/sessions/?mode=leased",
@@ -81,85 +79,84 @@ class Shelf:
 
 
 @pytest.fixture(scope="module")
-def shelf(live_server_process: Server) -> Shelf:
-    """Two books in the running house."""
+def site(live_server_process: Server) -> Site:
+    """Write two sample sets on the running server."""
     agent = Caller(live_server_process.token("deploy-7"), address=live_server_process.url)
     book, hostile = fill(agent), fill(agent, HOSTILE, "hostile")
     permission(agent, book)
     permission(agent, hostile, HOSTILE)
     incidents = {}
-    for one, words in ((book, ""), (hostile, HOSTILE)):
-        incidents[one.session] = live_server_process.run(
-            INCIDENT.format(session=one.session, words=words)
+    for sample, words in ((book, ""), (hostile, HOSTILE)):
+        incidents[sample.session] = live_server_process.run(
+            INCIDENT.format(session=sample.session, words=words)
         ).strip()
-    return Shelf(live_server_process, agent, book, hostile, incidents)
+    return Site(live_server_process, agent, book, hostile, incidents)
 
 
 @pytest.fixture
 def complaints() -> Iterator[list[str]]:
-    """What the browser's console and its policy complained of; must stay empty."""
-    said: list[str] = []
-    yield said
-    assert said == []
+    """Collect console messages and policy violations; fail if there are any."""
+    messages: list[str] = []
+    yield messages
+    assert messages == []
 
 
-def signed_in(page: Page, shelf: Shelf, complaints: list[str]) -> Page:
-    """Sign in; complain of policy violations, dialogs and errors, but not of the pages that answer
-    400 or 404."""
+def signed_in(page: Page, site: Site, complaints: list[str]) -> Page:
+    """Sign in and collect policy violations, dialogs and errors, except answers 400 and 404."""
     page.on(
         "console",
-        lambda one: complaints.append(one.text) if "status of 40" not in one.text else None,
+        lambda event: complaints.append(event.text) if "status of 40" not in event.text else None,
     )
-    page.on("pageerror", lambda one: complaints.append(str(one)))
-    page.on("dialog", lambda one: complaints.append(one.message))
+    page.on("pageerror", lambda event: complaints.append(str(event)))
+    page.on("dialog", lambda event: complaints.append(event.message))
     page.add_init_script(
         "addEventListener('securitypolicyviolation', event => console.error('policy: ' + "
         "event.violatedDirective))"
     )
-    return enter(page, shelf.server)
+    return enter(page, site.server)
 
 
 @pytest.mark.once
-def test_everybody_can_use_every_page(
-    shelf: Shelf, browser_page: Page, complaints: list[str]
-) -> None:
-    page = signed_in(browser_page, shelf, complaints)
-    found = []
-    for path in shelf.paths(shelf.book):
-        page.goto(shelf.server.url + path)
-        page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
-        found += violations_wide_and_narrow(page)
-    assert found == []
+def test_every_page_is_accessible(site: Site, browser_page: Page, complaints: list[str]) -> None:
+    page = signed_in(browser_page, site, complaints)
+    violations = []
+    for path in site.paths(site.book):
+        page.goto(site.server.url + path)
+        page.evaluate(
+            "document.querySelectorAll('details').forEach(element => { element.open = true })"
+        )
+        violations += violations_wide_and_narrow(page)
+    assert violations == []
 
 
 @pytest.mark.once
-def test_hostile_words_do_nothing(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
-    page = signed_in(browser_page, shelf, complaints)
-    asked: list[str] = []
-    page.on("request", lambda one: asked.append(one.url) if "sign-out" in one.url else None)
-    for path in shelf.paths(shelf.hostile):
-        page.goto(shelf.server.url + path)
+def test_hostile_text_runs_nothing(site: Site, browser_page: Page, complaints: list[str]) -> None:
+    page = signed_in(browser_page, site, complaints)
+    requests: list[str] = []
+    page.on(
+        "request",
+        lambda request: requests.append(request.url) if "sign-out" in request.url else None,
+    )
+    for path in site.paths(site.hostile):
+        page.goto(site.server.url + path)
         for width in (1280, 390):
             page.set_viewport_size({"width": width, "height": 800})
             assert page.evaluate("document.documentElement.scrollWidth") <= width, path
         assert page.evaluate("window.pwned") is None, path
         inside = page.locator(".untrusted").locator("script, svg, iframe, img, a[href], div, b")
         assert inside.count() == 0, path
-    assert asked == []
+    assert requests == []
 
 
 @pytest.mark.once
-def test_states_are_words_in_grey(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
-    """Colour is never all: without it the page says the same, and each state has a shape of its
-    own."""
-    page = signed_in(browser_page, shelf, complaints)
-    just_now = shelf.agent.plan(
-        "just now", str(shelf.book.session), tool="mail.send", arguments={"recipients": 1}
+def test_states_are_words_in_grey(site: Site, browser_page: Page, complaints: list[str]) -> None:
+    """Keep states readable without colour: the text is the same, each state has a shape."""
+    page = signed_in(browser_page, site, complaints)
+    just_now = site.agent.plan(
+        "just now", str(site.book.session), tool="mail.send", arguments={"recipients": 1}
     )
-    shelf.agent.dispatch(
-        just_now
-    )  # what was dispatched when the book was filled may be past its deadline by now
-    page.goto(f"{shelf.server.url}/sessions/{shelf.book.session}/")
+    site.agent.dispatch(just_now)  # effects dispatched during setup may be past their deadline
+    page.goto(f"{site.server.url}/sessions/{site.book.session}/")
     page.evaluate("document.documentElement.classList.add('grey')")
     page.emulate_media(forced_colors="active")
     rows = page.locator("#rows tbody")
@@ -172,20 +169,20 @@ def test_states_are_words_in_grey(shelf: Shelf, browser_page: Page, complaints: 
 
 
 @pytest.mark.once
-def test_a_row_is_reached_marked_and_walked_from(
-    shelf: Shelf, browser_page: Page, complaints: list[str]
+def test_a_linked_row_is_marked_and_keys_move_from_it(
+    site: Site, browser_page: Page, complaints: list[str]
 ) -> None:
-    page = signed_in(browser_page, shelf, complaints)
-    page.goto(f"{shelf.server.url}/effects/{shelf.book.effects['error']}/")
+    page = signed_in(browser_page, site, complaints)
+    page.goto(f"{site.server.url}/effects/{site.book.effects['error']}/")
     page.get_by_role("link", name="In session").click()
     row = page.locator("tr.is-marked")
     expect(row).to_have_count(1)
     expect(row).to_be_in_viewport()
     expect(row).to_contain_text("pytest -q error")
     row.get_by_role("link").first.click()
-    expect(page).to_have_url(re.compile(str(shelf.book.effects["error"])))
+    expect(page).to_have_url(re.compile(str(site.book.effects["error"])))
     before = page.url
-    page.wait_for_load_state("load")  # the keys are the script's
+    page.wait_for_load_state("load")  # keys are handled by the script
     page.keyboard.press("]")
     expect(page).not_to_have_url(before)
     page.wait_for_load_state("load")
@@ -194,37 +191,34 @@ def test_a_row_is_reached_marked_and_walked_from(
 
 
 @pytest.mark.once
-def test_the_box_goes_to_a_reference(
-    shelf: Shelf, browser_page: Page, complaints: list[str]
-) -> None:
-    page = signed_in(browser_page, shelf, complaints)
-    page.goto(f"{shelf.server.url}/search/")
+def test_the_box_goes_to_a_reference(site: Site, browser_page: Page, complaints: list[str]) -> None:
+    page = signed_in(browser_page, site, complaints)
+    page.goto(f"{site.server.url}/search/")
     page.keyboard.press("/")
     expect(page.locator("#go")).to_be_focused()
     page.keyboard.type(REFERENCE)
     page.keyboard.press("Enter")
-    expect(page).to_have_url(f"{shelf.server.url}/effects/{shelf.book.effects['ok']}/")
+    expect(page).to_have_url(f"{site.server.url}/effects/{site.book.effects['ok']}/")
 
 
-def test_news_arrives_by_itself_and_can_be_paused(
-    shelf: Shelf, browser_page: Page, complaints: list[str]
+def test_updates_arrive_automatically_and_can_be_paused(
+    site: Site, browser_page: Page, complaints: list[str]
 ) -> None:
-    page = signed_in(browser_page, shelf, complaints)
+    page = signed_in(browser_page, site, complaints)
     page.clock.install()
-    opened = shelf.agent.session("live", title="A session that goes on")
-    first = shelf.agent.plan("first", "live", arguments={"command": "git fetch"})
-    url = f"{shelf.server.url}/sessions/{opened['id']}/"
+    opened = site.agent.session("live", title="A session that goes on")
+    first = site.agent.plan("first", "live", arguments={"command": "git fetch"})
+    url = f"{site.server.url}/sessions/{opened['id']}/"
     page.goto(url)
-    # On PostgreSQL news is told again while anybody on the cluster, as another test, has an older
-    # transaction open.
+    # On PostgreSQL an update repeats while another test has an older transaction open.
     for _ in range(20):
-        with page.expect_response(lambda one: "/timeline/" in one.url) as answer:
+        with page.expect_response(lambda response: "/timeline/" in response.url) as answer:
             page.clock.fast_forward(POLL_MS)
         if answer.value.status == 204:
             break
     assert answer.value.status == 204
     page.locator("#rows").get_by_role("link", name=first["handle"]).focus()
-    shelf.agent.plan("second", "live", arguments={"command": "git rebase"})
+    site.agent.plan("second", "live", arguments={"command": "git rebase"})
     page.clock.fast_forward(POLL_MS)
     expect(page.locator("#rows")).to_contain_text("git rebase")
     expect(page.locator("#rows").get_by_role("link", name=first["handle"])).to_be_focused()
@@ -237,8 +231,8 @@ def test_news_arrives_by_itself_and_can_be_paused(
 
 @pytest.mark.once
 @pytest.mark.parametrize("status", [None, 503])
-def test_a_page_says_when_it_may_be_out_of_date(
-    shelf: Shelf, new_page: Callable[..., Page], status: int | None
+def test_a_page_shows_when_it_may_be_out_of_date(
+    site: Site, new_page: Callable[..., Page], status: int | None
 ) -> None:
     def fail(route: Route) -> None:
         if status is None:
@@ -246,9 +240,9 @@ def test_a_page_says_when_it_may_be_out_of_date(
         else:
             route.fulfill(status=status, body="Gatebook is busy")
 
-    page = enter(new_page(), shelf.server)
+    page = enter(new_page(), site.server)
     still(page)
-    page.goto(f"{shelf.server.url}/sessions/{shelf.book.session}/")
+    page.goto(f"{site.server.url}/sessions/{site.book.session}/")
     warning = page.get_by_text("Gatebook has not answered twice")
     page.route("**/timeline/**", fail)
     for _ in range(2):
@@ -263,9 +257,9 @@ def test_a_page_says_when_it_may_be_out_of_date(
 
 
 def test_the_journey_of_an_investigator_without_javascript(
-    shelf: Shelf, new_page: Callable[..., Page]
+    site: Site, new_page: Callable[..., Page]
 ) -> None:
-    page = enter(new_page(java_script_enabled=False), shelf.server)
+    page = enter(new_page(java_script_enabled=False), site.server)
     page.get_by_label("Title or key").fill("Deploy the web shop")
     page.get_by_label("Mode").select_option("leased")
     page.get_by_role("button", name="Filter sessions").click()

@@ -1,5 +1,4 @@
-"""The chain of an effect, the three clocks, unfolding, and what stood around a position of the
-journal."""
+"""The chain of an effect, the three clocks, unfolding, and the journal around a position."""
 
 import re
 from typing import Any
@@ -32,11 +31,11 @@ def viewer(house: House) -> Client:
     return house.client("viewer")
 
 
-def planned(agent: Caller, key: str, session: str = "s", **fields: Any) -> dict[str, Any]:
+def plan_effect(agent: Caller, key: str, session: str = "s", **fields: Any) -> dict[str, Any]:
     return agent.plan(key, session, **{"tool": "git.push", "arguments": {"ref": key}, **fields})
 
 
-def carried_out(agent: Caller, effect: dict[str, Any], **answer: Any) -> None:
+def carry_out(agent: Caller, effect: dict[str, Any], **answer: Any) -> None:
     agent.dispatch(effect)
     agent.acknowledge(effect, **answer)
 
@@ -46,23 +45,23 @@ def test_a_chain_holds_parents_children_compensations_and_similar_calls(
 ) -> None:
     for key in ("s", "t"):
         agent.session(key)
-    top = planned(agent, "top")
-    middle = planned(agent, "middle", parent_effect=top["id"])
-    before = planned(agent, "before", arguments={"ref": "main"})
-    carried_out(agent, before, external_reference="pull/17")
-    one = planned(agent, "one", arguments={"ref": "main"}, parent_effect=middle["id"])
-    carried_out(agent, one, external_reference="pull/17")
-    child = planned(agent, "child", parent_effect=one["id"])
-    grandchild = planned(agent, "grandchild", parent_effect=child["id"])
+    top = plan_effect(agent, "top")
+    middle = plan_effect(agent, "middle", parent_effect=top["id"])
+    before = plan_effect(agent, "before", arguments={"ref": "main"})
+    carry_out(agent, before, external_reference="pull/17")
+    subject = plan_effect(agent, "one", arguments={"ref": "main"}, parent_effect=middle["id"])
+    carry_out(agent, subject, external_reference="pull/17")
+    child = plan_effect(agent, "child", parent_effect=subject["id"])
+    grandchild = plan_effect(agent, "grandchild", parent_effect=child["id"])
     body = {"effect_key": "undo", "tool": "git.revert", "arguments": {"ref": "main"}}
-    undo = done(agent.post(f"/effects/{one['id']}/compensate", body))
-    elsewhere = planned(agent, "elsewhere", "t", tool="mail.send")
-    carried_out(agent, elsewhere, external_reference="pull/17")
-    planned(agent, "stranger", "t", tool="mail.read")
-    url = reverse("effect_chain", args=[one["id"]])
-    found = viewer.get(url, {"view": "json"}).json()
-    assert {identity: "; ".join(hows) for identity, hows in found["links"].items()} == {
-        one["id"]: "this effect",
+    undo = done(agent.post(f"/effects/{subject['id']}/compensate", body))
+    elsewhere = plan_effect(agent, "elsewhere", "t", tool="mail.send")
+    carry_out(agent, elsewhere, external_reference="pull/17")
+    plan_effect(agent, "stranger", "t", tool="mail.read")
+    url = reverse("effect_chain", args=[subject["id"]])
+    answer = viewer.get(url, {"view": "json"}).json()
+    assert {identity: "; ".join(hows) for identity, hows in answer["links"].items()} == {
+        subject["id"]: "this effect",
         middle["id"]: "its parent",
         top["id"]: "its parent, 2 levels up",
         child["id"]: "its child",
@@ -71,22 +70,21 @@ def test_a_chain_holds_parents_children_compensations_and_similar_calls(
         before["id"]: "the same call, before it; the same external reference, before it",
         elsewhere["id"]: "the same external reference, after it",
     }
-    assert [one.partition(" up to")[0] for one in found["cut"]] == ["Repeated calls are indexed"]
-    handles = [int(effect["effect"][2:]) for effect in found["effects"]]
+    assert [note.partition(" up to")[0] for note in answer["cut"]] == ["Repeated calls are indexed"]
+    handles = [int(effect["effect"][2:]) for effect in answer["effects"]]
     assert (len(handles), handles) == (8, sorted(handles))
     of_undo = viewer.get(reverse("effect_chain", args=[undo["id"]]), {"view": "json"}).json()
-    assert of_undo["links"][one["id"]] == ["compensated by this effect"]
+    assert of_undo["links"][subject["id"]] == ["compensated by this effect"]
     for view in ("lanes", "compact", "table"):
         page = viewer.get(url, {"view": view}).text
-        assert all(reverse("effect", args=[identity]) in page for identity in found["links"])
+        assert all(reverse("effect", args=[identity]) in page for identity in answer["links"])
         assert "its child, 2 levels down" in page
         assert "mail.read" not in page
-    assert url in viewer.get(reverse("effect", args=[one["id"]])).text
+    assert url in viewer.get(reverse("effect", args=[subject["id"]])).text
     assert house.client("neighbour").get(url).status_code == 404
 
 
-# Asked by the frame of every page. It is one step from the end of the table, and SQLite calls that
-# a scan.
+# Queried by the layout of every page. SQLite reports the read of the last row as a scan.
 _LAST_ENTRY = "FROM journal_entry ORDER BY position DESC LIMIT 1"
 
 
@@ -123,7 +121,7 @@ def test_chain_and_incident_are_read_by_indexes(
     assert any("effect_asked_about" in step for step in used)
 
 
-def test_a_chain_is_bounded_and_says_where_it_is_cut(
+def test_a_chain_is_bounded_and_shows_where_it_is_cut(
     house: House, agent: Caller, viewer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent.session("s")
@@ -132,26 +130,26 @@ def test_a_chain_is_bounded_and_says_where_it_is_cut(
     effects: list[dict[str, Any]] = []
     for number in range(4):
         parent = {"parent_effect": effects[-1]["id"]} if effects else {}
-        effects.append(planned(agent, f"e{number}", arguments={"ref": "main"}, **parent))
-        carried_out(agent, effects[-1])
+        effects.append(plan_effect(agent, f"e{number}", arguments={"ref": "main"}, **parent))
+        carry_out(agent, effects[-1])
     with doors(house.other_token.agent) as stranger:
-        theirs = fill(stranger)
-    Effect.objects.filter(id=effects[0]["id"]).update(parent_effect=theirs.effects["ok"])
-    found = viewer.get(reverse("effect_chain", args=[effects[3]["id"]]), {"view": "json"}).json()
-    assert found["cut"][:-1] == [
+        foreign = fill(stranger)
+    Effect.objects.filter(id=effects[0]["id"]).update(parent_effect=foreign.effects["ok"])
+    answer = viewer.get(reverse("effect_chain", args=[effects[3]["id"]]), {"view": "json"}).json()
+    assert answer["cut"][:-1] == [
         "Only 2 steps up are shown; there are more.",
         "More than 1 effects with the same call in this session before it; the nearest are shown.",
     ]
-    assert list(found["links"]) == [effects[n]["id"] for n in (3, 2, 1)]
+    assert list(answer["links"]) == [effects[n]["id"] for n in (3, 2, 1)]
     page = viewer.get(reverse("effect_chain", args=[effects[3]["id"]])).text
-    assert all(sentence in page for sentence in found["cut"])
+    assert all(sentence in page for sentence in answer["cut"])
     first = viewer.get(reverse("effect_chain", args=[effects[0]["id"]]), {"view": "json"})
-    assert str(theirs.effects["ok"]) not in first.text
-    Effect.objects.filter(id=effects[0]["id"]).update(parent_effect=effects[1]["id"])  # a ring
+    assert str(foreign.effects["ok"]) not in first.text
+    Effect.objects.filter(id=effects[0]["id"]).update(parent_effect=effects[1]["id"])  # a cycle
     assert viewer.get(reverse("effect_chain", args=[effects[0]["id"]])).status_code == 200
 
 
-def test_a_chain_tells_who_let_it_pass(house: House, agent: Caller, viewer: Client) -> None:
+def test_a_chain_shows_who_approved(house: House, agent: Caller, viewer: Client) -> None:
     desk = Desk(house, agent)
     desk.rules()
     desk.declare("git.push")
@@ -160,9 +158,9 @@ def test_a_chain_tells_who_let_it_pass(house: House, agent: Caller, viewer: Clie
     decision = {"key": "d", "choice": "push now", "effect_key": "e-1"}
     agent.post(f"/sessions/{effect['session']}/decisions", decision)
     url = reverse("effect_chain", args=[effect["id"]])
-    found = viewer.get(url, {"view": "json"}).json()
-    assert [one["choice"] for one in found["decisions"]] == ["push now"]
-    (gate,) = found["gates"]
+    answer = viewer.get(url, {"view": "json"}).json()
+    assert [row["choice"] for row in answer["decisions"]] == ["push now"]
+    (gate,) = answer["gates"]
     assert (gate["gate"], gate["status"]) == (str(desk.gate(effect)), "approved")
     assert [(vote["who"], vote["answer"]) for vote in gate["votes"]] == [("rita", "approve")]
     page = viewer.get(url).text
@@ -177,23 +175,23 @@ def report(agent: Caller, session: str, key: str, *, behind_us: int, **fields: A
         "effect_key": key,
         "tool": "git.push",
     }
-    told = {"occurred_us": now_us() - behind_us, "arguments": {"ref": "main"}}
-    answer = agent.report([fact | told | fields])
+    timing = {"occurred_us": now_us() - behind_us, "arguments": {"ref": "main"}}
+    answer = agent.report([fact | timing | fields])
     assert answer.status_code == 200, answer.text
 
 
-def test_the_corrected_clock_is_the_agents_shifted_by_the_median_and_says_so(
+def test_the_corrected_clock_is_the_agents_clock_shifted_by_the_median(
     agent: Caller, viewer: Client
 ) -> None:
     session = agent.session("s", mode="leased")["id"]
     for number, behind_s in enumerate((30, 30, 31, 30, 55)):
         report(agent, "s", f"e{number}", behind_us=behind_s * SECOND)
     url = reverse("session_timeline", args=[session])
-    found = viewer.get(url, {"view": "json"}).json()
-    (correction,) = found["corrections"]
+    answer = viewer.get(url, {"view": "json"}).json()
+    (correction,) = answer["corrections"]
     assert 30 * SECOND <= correction["shift_us"] < 40 * SECOND
     assert correction["facts"] == 5
-    for effect in found["effects"]:
+    for effect in answer["effects"]:
         fact = effect["facts"][0]
         entry = Entry.objects.get(position=fact["position"])
         assert (fact["server_us"], fact["agent_us"]) == (entry.received_us, entry.occurred_us)
@@ -201,8 +199,8 @@ def test_the_corrected_clock_is_the_agents_shifted_by_the_median_and_says_so(
     by_corrected = viewer.get(url, {"view": "json", "clock": "corrected"}).json()
     assert all(
         fact["at_us"] == fact["corrected_us"]
-        for one in by_corrected["effects"]
-        for fact in one["facts"]
+        for row in by_corrected["effects"]
+        for fact in row["facts"]
     )
     page = viewer.get(url, {"view": "compact", "clock": "corrected"}).text
     assert re.search(r"corrected by\s+plus 3\d\.\d s\s+\(median of\s+5\s+samples", page)
@@ -220,8 +218,8 @@ def test_the_corrected_clock_is_the_agents_shifted_by_the_median_and_says_so(
 def test_repeats_of_the_same_call_are_one_row_that_unfolds(agent: Caller, viewer: Client) -> None:
     agent.session("s")
     for number in range(12):
-        carried_out(agent, planned(agent, f"same{number}", arguments={"ref": "main"}))
-    carried_out(agent, planned(agent, "another", arguments={"ref": "next"}))
+        carry_out(agent, plan_effect(agent, f"same{number}", arguments={"ref": "main"}))
+    carry_out(agent, plan_effect(agent, "another", arguments={"ref": "next"}))
     session = Session.objects.get(key="s")
     url = reverse("session_timeline", args=[session.id])
 
@@ -247,14 +245,13 @@ def test_repeats_of_the_same_call_are_one_row_that_unfolds(agent: Caller, viewer
     assert len(rows(fold="same", unfold=first)) == 13
 
 
-def test_the_journal_shows_what_stood_before_and_after_and_nothing_of_neighbours(
+def test_the_journal_shows_entries_around_a_position_of_this_project_only(
     house: House, agent: Caller, book: Book, viewer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # PostgreSQL takes no position back: those of tests before stand between the house's entries and
-    # this test's.
+    # PostgreSQL never reuses positions: entries of earlier tests lie between entries of this test.
     monkeypatch.setattr(data, "MAX_DISTANCE", 10**12)
     with doors(house.other_token.agent) as stranger:
-        theirs = fill(stranger)
+        foreign_book = fill(stranger)
     agent.plan("last", str(book.session), tool="git.push", arguments={"ref": "<b>x</b>"})
     own = list(
         Entry.objects.filter(project=house.project.id)
@@ -264,24 +261,24 @@ def test_the_journal_shows_what_stood_before_and_after_and_nothing_of_neighbours
     at = own[15]
 
     def around(position: object) -> dict[str, Any]:
-        found: dict[str, Any] = viewer.get(
+        answer: dict[str, Any] = viewer.get(
             reverse("journal"), {"at": str(position), "view": "json"}
         ).json()
-        return found
+        return answer
 
-    found = around(at)
-    assert [one["position"] for one in found["entries"]] == own[5:26][::-1]
-    assert (found["earlier"], found["later"]) == (own[5], own[25])
+    answer = around(at)
+    assert [entry["position"] for entry in answer["entries"]] == own[5:26][::-1]
+    assert (answer["earlier"], answer["later"]) == (own[5], own[25])
     foreign = Entry.objects.filter(project=house.other.id).order_by("position")[3].position
     missing = around(f"#{foreign}")
     assert missing["is_there"] is False
-    assert not {one["position"] for one in missing["entries"]} - set(own)
+    assert not {entry["position"] for entry in missing["entries"]} - set(own)
     newest = around("")
     assert newest["entries"][0]["position"] == own[-1]
     assert (around(own[0])["earlier"], newest["later"]) == (None, None)
     page = viewer.get(reverse("journal"), {"at": str(at)}).text
     assert f'id="p{at}" class="is-marked"' in " ".join(page.split())
-    assert str(theirs.session) not in page
+    assert str(foreign_book.session) not in page
     assert "Enter a number such as" in viewer.get(reverse("journal"), {"at": "<b>x"}).text
     effect = Effect.objects.get(id=book.effects["ok"])
     assert (
@@ -295,9 +292,9 @@ def test_the_journal_shows_what_stood_before_and_after_and_nothing_of_neighbours
     assert '"role"' in kinds.replace("&quot;", '"')
     monkeypatch.setattr(
         data, "MAX_DISTANCE", 20
-    )  # others have written ever since, further than anybody looks
+    )  # another project has written more entries than the page searches
     with doors(house.other_token.agent) as stranger:
         fill(stranger, key="later")
-    recent = {one["position"] for one in around("")["entries"]}
+    recent = {entry["position"] for entry in around("")["entries"]}
     assert recent
     assert recent <= set(own)

@@ -40,7 +40,7 @@ def test_storing_the_same_again_makes_no_version(house: House) -> None:
     assert Entry.objects.filter(kind="admin.agent_chartered").count() == 1
 
 
-def test_of_two_who_edit_at_once_the_second_is_told(house: House) -> None:
+def test_the_second_of_two_concurrent_edits_is_refused(house: House) -> None:
     store(house, CHARTER, 0)
     client, url = house.client("administrator"), reverse("agent", args=[house.agent.pk])
     answer = client.post(url, {"charter": "Deploy whenever.", "version": 0})
@@ -50,7 +50,7 @@ def test_of_two_who_edit_at_once_the_second_is_told(house: House) -> None:
     assert Agent.objects.get(pk=house.agent.pk).charter == CHARTER
 
 
-def test_what_is_too_long_or_holds_a_nul_is_refused(house: House) -> None:
+def test_a_charter_that_is_too_long_or_contains_nul_is_refused(house: House) -> None:
     client, url = house.client("administrator"), reverse("agent", args=[house.agent.pk])
     for charter in ("x" * (agents.MAX_CHARTER_CHARACTERS + 1), "a\0b"):
         assert client.post(url, {"charter": charter, "version": 0}).status_code == 422

@@ -1,5 +1,4 @@
-"""Two sessions side by side: the longest common subsequence, and what the page and its JSON say of
-each call."""
+"""Compare two sessions: the longest common subsequence, the page and its JSON."""
 
 from itertools import pairwise
 from types import SimpleNamespace
@@ -25,18 +24,18 @@ from tests.pages.people import House
 
 
 def longest(left: list[int], right: list[int]) -> int:
-    """The length by the plain table."""
+    """Return the length of the longest common subsequence by dynamic programming."""
     row = [0] * (len(right) + 1)
-    for one in left:
+    for item in left:
         above, row = row, [0]
         for place, other in enumerate(right):
-            row.append(above[place] + 1 if one == other else max(above[place + 1], row[-1]))
+            row.append(above[place] + 1 if item == other else max(above[place + 1], row[-1]))
     return row[-1]
 
 
 @settings(max_examples=80)
 @given(*[st.lists(st.integers(0, 5), max_size=40)] * 2)
-def test_what_is_common_is_a_longest_common_subsequence(left: list[int], right: list[int]) -> None:
+def test_common_calls_are_a_longest_common_subsequence(left: list[int], right: list[int]) -> None:
     pairs = longest_common_subsequence(left, right)
     assert all(left[a] == right[b] for a, b in pairs)
     assert all(a < c and b < d for (a, b), (c, d) in pairwise(pairs))
@@ -45,16 +44,14 @@ def test_what_is_common_is_a_longest_common_subsequence(left: list[int], right: 
 
 @settings(max_examples=30)
 @given(*[st.lists(st.integers(0, 3), max_size=30)] * 2)
-def test_every_call_of_both_stands_in_one_line_and_in_order(
-    left: list[int], right: list[int]
-) -> None:
+def test_every_call_of_both_is_in_one_line_in_order(left: list[int], right: list[int]) -> None:
     sides = [[call(n, str(key)) for n, key in enumerate(keys)] for keys in (left, right)]
-    found = merge_lines(*sides)
-    assert [line.left for line in found if line.left] == sides[0]
-    assert [line.right for line in found if line.right] == sides[1]
-    rows = collapse_equal_lines(found)
-    assert [line for row in rows for line in row.lines] == found
-    assert [row.at for row in rows] == [found.index(row.first) for row in rows]
+    merged = merge_lines(*sides)
+    assert [line.left for line in merged if line.left] == sides[0]
+    assert [line.right for line in merged if line.right] == sides[1]
+    rows = collapse_equal_lines(merged)
+    assert [line for row in rows for line in row.lines] == merged
+    assert [row.at for row in rows] == [merged.index(row.first) for row in rows]
     assert all(len(row.lines) == 1 or len(row.lines) >= MIN_COLLAPSED for row in rows)
 
 
@@ -70,8 +67,10 @@ def test_a_call_whose_plan_is_unknown_is_equal_to_none() -> None:
 
 
 def test_times_differ_when_they_are_twice_as_long_and_a_second_apart() -> None:
-    def differ(one: int | None, other: int | None) -> tuple[str, ...]:
-        return diff.differing_aspects(call(1, "a", waited_us=one), call(2, "a", waited_us=other))
+    def differ(waited_us: int | None, other: int | None) -> tuple[str, ...]:
+        return diff.differing_aspects(
+            call(1, "a", waited_us=waited_us), call(2, "a", waited_us=other)
+        )
 
     assert differ(900_000, 100_000) == ()
     assert differ(9_000_000, 5_000_000) == ()
@@ -91,7 +90,7 @@ def act(
             agent.acknowledge(effect, attempt, outcome=outcome)
 
 
-def test_two_sessions_are_laid_side_by_side(house: House, agent: Caller) -> None:
+def test_two_sessions_are_compared_side_by_side(house: House, agent: Caller) -> None:
     left, right = (agent.session(key, title=f"<i>{key}</i>") for key in ("left", "right"))
     alike: list[dict[str, Any]] = [
         {"tool": "file.read", "arguments": {"path": f"{n}.py"}} for n in range(MIN_COLLAPSED)
@@ -105,15 +104,15 @@ def test_two_sessions_are_laid_side_by_side(house: House, agent: Caller) -> None
     act(agent, "right", "other", tool="git.push", arguments={"ref": "next"})
     viewer = house.client("viewer")
     url = reverse("session_diff", args=[left["id"], right["id"]])
-    found = viewer.get(url, {"view": "json"}).json()
-    assert [line["sign"] for line in found["lines"]] == [*["="] * MIN_COLLAPSED, "-", "≠", "+"]
-    assert (found["equal"], found["differing"], found["only_left"], found["only_right"]) == (
+    answer = viewer.get(url, {"view": "json"}).json()
+    assert [line["sign"] for line in answer["lines"]] == [*["="] * MIN_COLLAPSED, "-", "≠", "+"]
+    assert (answer["equal"], answer["differing"], answer["only_left"], answer["only_right"]) == (
         MIN_COLLAPSED,
         1,
         1,
         1,
     )
-    unlike = found["lines"][MIN_COLLAPSED + 1]
+    unlike = answer["lines"][MIN_COLLAPSED + 1]
     assert unlike["differs"] == ["outcome", "attempts"]
     assert (unlike["left"]["outcome"], unlike["right"]["outcome"], unlike["right"]["attempts"]) == (
         "ok",
@@ -132,9 +131,9 @@ def test_two_sessions_are_laid_side_by_side(house: House, agent: Caller) -> None
     assert (
         "file.read" not in viewer.get(url, {"only": "differences"}).text.partition('id="calls"')[2]
     )
-    # the way there, by whatever a person has at hand, and refusals beside it
-    asked = reverse("session_compare", args=[left["id"]])
-    assert f'action="{asked}"' in viewer.get(reverse("session", args=[left["id"]])).text
+    # The form accepts any reference to a session and refuses the rest.
+    compare_url = reverse("session_compare", args=[left["id"]])
+    assert f'action="{compare_url}"' in viewer.get(reverse("session", args=[left["id"]])).text
     handle = str(Session.objects.get(id=right["id"]))
     for named in (
         handle,
@@ -142,11 +141,11 @@ def test_two_sessions_are_laid_side_by_side(house: House, agent: Caller) -> None
         right["id"],
         f"https://book.example/sessions/{right['id']}/?at=e_1#e_1",
     ):
-        assert viewer.get(asked, {"with": named}).headers["Location"] == url
-    refused = viewer.get(asked, {"with": "s_99999999"})
+        assert viewer.get(compare_url, {"with": named}).headers["Location"] == url
+    refused = viewer.get(compare_url, {"with": "s_99999999"})
     assert (refused.status_code, "No such session" in refused.text) == (422, True)
     stranger = house.client("neighbour")
-    assert stranger.get(url).status_code == stranger.get(asked).status_code == 404
+    assert stranger.get(url).status_code == stranger.get(compare_url).status_code == 404
     assert (
         viewer.get(reverse("session_diff", args=[left["id"], house.project.id])).status_code == 404
     )
@@ -164,7 +163,7 @@ def test_waiting_and_reviewers_are_compared(house: House, agent: Caller) -> None
     desk.answer(desk.gate(effects["two"]), "carol", "deny", "not on a Friday")
     gate = desk.gate(effects["one"])
     sessions = [Session.objects.get(key=key) for key in effects]
-    url = reverse("session_diff", args=[one.id for one in sessions])
+    url = reverse("session_diff", args=[row.id for row in sessions])
     (line,) = house.client("viewer").get(url, {"view": "json"}).json()["lines"]
     assert line["differs"] == ["permission", "reviewers"]
     assert (line["left"]["reviewers"], line["right"]["reviewers"]) == (["rita"], ["carol"])

@@ -1,5 +1,4 @@
-"""What the effect page says of facts that are not the agent's own, and of effects that are not this
-project's."""
+"""Facts on the effect page that people and Gatebook record, and effects of other projects."""
 
 import re
 from typing import Any
@@ -25,26 +24,26 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def desk(house: House, agent: Caller) -> Desk:
-    """A project whose rules hold pushes for people."""
-    found = Desk(house, agent)
-    found.rules()
-    found.declare("git.push")
-    return found
+    """Return a project whose rules require approval of pushes."""
+    scenario = Desk(house, agent)
+    scenario.rules()
+    scenario.declare("git.push")
+    return scenario
 
 
 def page_of(house: House, effect: str) -> str:
-    """The page of an effect, as a viewer gets it."""
+    """Return the page of an effect as a viewer sees it."""
     text: str = house.client("viewer").get(reverse("effect", args=[effect])).content.decode()
     return text
 
 
 def row_of(page: str, entry: Entry) -> str:
-    """The two rows in which one fact is told."""
+    """Return the two rows that show a fact."""
     return page.partition(f'id="p{entry.position}"')[2].partition('class="fact-row"')[0]
 
 
-def lived(desk: Desk) -> dict[str, Any]:
-    """An effect with a word of every kind that people and Gatebook say of one."""
+def effect_with_every_fact(desk: Desk) -> dict[str, Any]:
+    """Return an effect with a fact of every kind that people and Gatebook record."""
     planned = desk.plan()
     gate = desk.gate(planned)
     with transaction.atomic():
@@ -74,9 +73,9 @@ def lived(desk: Desk) -> dict[str, Any]:
     return planned
 
 
-def test_what_people_and_gatebook_say_of_an_effect_is_known(desk: Desk) -> None:
-    effect = lived(desk)
-    told = set(Entry.objects.filter(effect=effect["id"]).values_list("kind", flat=True))
+def test_facts_of_people_and_gatebook_have_known_kinds(desk: Desk) -> None:
+    effect = effect_with_every_fact(desk)
+    kinds = set(Entry.objects.filter(effect=effect["id"]).values_list("kind", flat=True))
     assert {
         "gate.requested",
         "gate.voted",
@@ -84,18 +83,18 @@ def test_what_people_and_gatebook_say_of_an_effect_is_known(desk: Desk) -> None:
         "gate.extended",
         "gate.cancelled",
         "gate.revoked",
-    } <= told
+    } <= kinds
     assert {
         "stop.set",
         "stop.lifted",
         "exemption.used",
         "effect.granted",
         "effect.acknowledged",
-    } <= told
+    } <= kinds
     assert "unknown kind" not in page_of(desk.house, effect["id"])
 
 
-def test_the_same_words_reported_by_an_agent_move_nothing_and_it_is_said(desk: Desk) -> None:
+def test_the_same_kinds_reported_by_an_agent_change_nothing_and_are_labelled(desk: Desk) -> None:
     effect = desk.plan()
     kinds = ("gate.cancelled", "gate.ruled", "effect.granted", "stop.lifted")
     items = [
@@ -110,10 +109,12 @@ def test_the_same_words_reported_by_an_agent_move_nothing_and_it_is_said(desk: D
 def test_a_decision_about_an_effect_is_one_of_its_facts(desk: Desk) -> None:
     effect = desk.plan()
     path = f"/sessions/{desk.effect(effect).session_id}/decisions"
-    told = desk.agent.post(
+    decision = desk.agent.post(
         path, {"key": "way", "choice": "push to fix", "effect_key": "e-1"}
     ).json()
-    desk.agent.post(f"/decisions/{told['id']}/conclude", {"status": "done", "outcome": "pushed"})
+    desk.agent.post(
+        f"/decisions/{decision['id']}/conclude", {"status": "done", "outcome": "pushed"}
+    )
     page = page_of(desk.house, effect["id"])
     for kind, words in (("decision.recorded", "push to fix"), ("decision.concluded", "pushed")):
         row = row_of(page, Entry.objects.get(kind=kind))
@@ -121,7 +122,7 @@ def test_a_decision_about_an_effect_is_one_of_its_facts(desk: Desk) -> None:
         assert "unknown kind" not in row
 
 
-def test_only_what_an_agent_sent_is_labelled_as_its_words(desk: Desk) -> None:
+def test_only_facts_sent_by_an_agent_are_labelled_as_such(desk: Desk) -> None:
     effect = desk.plan()
     desk.answer(desk.gate(effect), "rita", "deny", "not in this week")
     page = page_of(desk.house, effect["id"])
@@ -136,10 +137,10 @@ def test_an_effect_of_another_project_is_never_shown_as_a_relation(
 ) -> None:
     with doors(house.other_token.agent) as stranger:
         stranger.session("theirs")
-        theirs = stranger.plan("e-1", "theirs", tool="payroll.pay")
+        foreign = stranger.plan("e-1", "theirs", tool="payroll.pay")
     agent.session("ours")
     ours = agent.plan("e-1", "ours", tool="git.fetch")
-    for key, parent in (("of-theirs", theirs), ("of-ours", ours)):
+    for key, parent in (("of-theirs", foreign), ("of-ours", ours)):
         plan = {
             "id": new_key(),
             "kind": "effect.planned",
@@ -158,4 +159,4 @@ def test_an_effect_of_another_project_is_never_shown_as_a_relation(
     assert re.search(rf"/effects/{ours['id']}/.*git\.fetch", pages["of-ours"], re.DOTALL)
     assert "parent of this effect" not in pages["of-theirs"]
     assert "payroll.pay" not in pages["of-theirs"]
-    assert f"/effects/{theirs['id']}/" not in pages["of-theirs"]
+    assert f"/effects/{foreign['id']}/" not in pages["of-theirs"]

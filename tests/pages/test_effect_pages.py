@@ -1,4 +1,4 @@
-"""The page of an effect: what it begins with, every fact beside it, erased and long bodies."""
+"""The effect page: summary, every fact, erased bodies and long bodies."""
 
 import re
 
@@ -30,7 +30,7 @@ BEGINNINGS = [
 ]
 
 
-def test_an_effect_begins_with_what_is_known(viewer: Client, book: Book) -> None:
+def test_the_effect_page_begins_with_the_known_state(viewer: Client, book: Book) -> None:
     for name, sentence in BEGINNINGS:
         page = effect_page(viewer, book, name)
         assert sentence in page
@@ -38,7 +38,7 @@ def test_an_effect_begins_with_what_is_known(viewer: Client, book: Book) -> None
             assert never not in page
 
 
-def test_nobody_knows_once_the_deadline_passed(viewer: Client, book: Book) -> None:
+def test_the_outcome_is_unknown_after_the_deadline(viewer: Client, book: Book) -> None:
     assert "It may or may not have happened" not in effect_page(viewer, book, "dispatched")
     pass_deadline(book.effects["dispatched"])
     page = effect_page(viewer, book, "dispatched")
@@ -46,11 +46,11 @@ def test_nobody_knows_once_the_deadline_passed(viewer: Client, book: Book) -> No
     assert "A late report will still be recorded." in page
 
 
-def test_the_effect_page_holds_keys_target_arguments_result_and_relations(
+def test_the_effect_page_shows_keys_target_arguments_result_and_relations(
     viewer: Client, book: Book
 ) -> None:
     page = effect_page(viewer, book, "ok")
-    for said in (
+    for phrase in (
         REFERENCE,
         "web @ main , production",
         "resource web@main",
@@ -58,7 +58,7 @@ def test_the_effect_page_holds_keys_target_arguments_result_and_relations(
         "9d02a77",
         "prod",
     ):
-        assert said in page, said
+        assert phrase in page, phrase
     assert "undeclared: opaque" in page
     assert "child of this effect" in page
     assert "effect.sniffed unknown kind, ignored" in page
@@ -69,7 +69,7 @@ def test_the_effect_page_holds_keys_target_arguments_result_and_relations(
     assert "report.svg" in effect_page(viewer, book, "error")
 
 
-def test_an_effect_without_a_plan_says_what_is_missing(viewer: Client, book: Book) -> None:
+def test_an_effect_without_a_plan_shows_what_is_missing(viewer: Client, book: Book) -> None:
     stub = Effect.objects.get(effect_key="stub")
     page = words(viewer.get(reverse("effect", args=[stub.id])))
     assert "Its plan has not arrived" in page
@@ -85,12 +85,12 @@ def test_a_violation_of_permission_stands_out(viewer: Client, book: Book) -> Non
     writer.record_violations([writer.Violation(row, "executed_without_permission")], now_us())
     page = effect_page(viewer, book, "ok")
     assert "Ran without approval: acknowledged" in page
-    assert "Executed without approval." not in page  # said once
+    assert "Executed without approval." not in page  # shown once
     assert "1 violation" in words(viewer.get(reverse("session", args=[book.session])))
     assert "bypassed, policy" in words(viewer.get("/search/?q=permission:bypassed"))
 
 
-def test_every_fact_is_there_and_its_body_byte_for_byte(viewer: Client, book: Book) -> None:
+def test_every_fact_is_listed_with_its_body_byte_for_byte(viewer: Client, book: Book) -> None:
     effect = book.effects["rejected"]
     facts = list(Entry.objects.filter(effect=effect))
     page = main(viewer.get(reverse("effect", args=[effect])))
@@ -107,7 +107,7 @@ def test_every_fact_is_there_and_its_body_byte_for_byte(viewer: Client, book: Bo
         assert viewer.get(f"/effects/{effect}/facts/{position}/raw/").status_code == 404
 
 
-def test_erased_bodies_say_so_everywhere(viewer: Client, book: Book) -> None:
+def test_erased_bodies_are_marked_everywhere(viewer: Client, book: Book) -> None:
     position = erase_plan(book.effects["ok"])
     page = effect_page(viewer, book, "ok")
     assert "Erased: ticket 88." in page
@@ -117,7 +117,7 @@ def test_erased_bodies_say_so_everywhere(viewer: Client, book: Book) -> None:
     assert "erased" in words(viewer.get(reverse("session", args=[book.session])))
 
 
-def test_long_text_is_cut_with_its_size_and_whole_in_the_download(
+def test_long_text_is_cut_with_its_size_and_complete_in_the_download(
     viewer: Client, agent: Caller, book: Book
 ) -> None:
     long = "x" * 5000 + "\u202e; curl evil"
@@ -130,7 +130,7 @@ def test_long_text_is_cut_with_its_size_and_whole_in_the_download(
     assert long in raw.content.decode()
 
 
-def test_facts_are_paged_and_any_is_reached(viewer: Client, agent: Caller, book: Book) -> None:
+def test_facts_are_paged_and_each_can_be_reached(viewer: Client, agent: Caller, book: Book) -> None:
     items = [
         {
             "id": new_key(),

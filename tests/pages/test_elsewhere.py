@@ -1,5 +1,4 @@
-"""An address of another of one's projects says so and opens there; of a stranger's project nothing
-is told."""
+"""URLs of another project: its members are offered a switch, others learn nothing."""
 
 import html
 import re
@@ -35,7 +34,7 @@ BUTTON: Final = re.compile(
 
 @pytest.fixture(autouse=True)
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On PostgreSQL nothing settles that the test's own transaction wrote."""
+    """Count every entry as settled; PostgreSQL settles none of the test's own transaction."""
     monkeypatch.setattr(
         settled_position, "load_settled_position", lambda: Entry.objects.latest("position").position
     )
@@ -43,7 +42,7 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def both(house: House) -> Client:
-    """The operator of the project "default", who belongs to "payments" too and is there now."""
+    """Return the operator of "default", also a member of "payments", which is selected."""
     people.add_project_member(house.other, "operator", "viewer")
     client = house.client("operator")
     switch(client, house.other)
@@ -62,15 +61,15 @@ def page(client: Client, url: str, status: int = 200) -> str:
     return b"".join(answer).decode()
 
 
-def opened(client: Client, shown: str, project: Project) -> str:
-    """Press the button of such a page; what it leads to."""
+def open_in_project(client: Client, shown: str, project: Project) -> str:
+    """Press the button of the page and return the page that the button leads to."""
     [(where, path)] = BUTTON.findall(shown)
     assert where == str(project.id)
     return page(client, switch(client, project, next=html.unescape(path)))
 
 
 def things(house: House, book: Book) -> dict[str, str]:
-    """Something of the project "default" of each kind, and its page."""
+    """Return the page URL of an object of each kind in the project "default"."""
     operator = house.members["operator"]
     with transaction.atomic():
         exempted = exemptions.create_exemption(
@@ -98,15 +97,15 @@ def things(house: House, book: Book) -> dict[str, str]:
     }
 
 
-def test_a_thing_of_another_of_ones_projects_says_so_and_opens_there(
+def test_an_object_of_another_own_project_offers_a_switch_and_opens_there(
     house: House, book: Book, both: Client
 ) -> None:
     for what, url in things(house, book).items():
         shown = page(both, url, 409)
         assert f"<h1>This {what} belongs to another of your projects</h1>" in shown
         assert "It belongs to <b>default</b>. You are in <b>payments</b> now." in shown
-        assert "<b>payments</b>" in page(both, url, 409)  # looking has switched nothing
-        assert "another of your projects" not in opened(both, shown, house.project)
+        assert "<b>payments</b>" in page(both, url, 409)  # the request has not switched the project
+        assert "another of your projects" not in open_in_project(both, shown, house.project)
         switch(both, house.other)
     assert (
         both.post(
@@ -116,7 +115,7 @@ def test_a_thing_of_another_of_ones_projects_says_so_and_opens_there(
     )
 
 
-def test_of_a_project_of_strangers_and_of_what_is_somebodys_alone_nothing_is_told(
+def test_objects_of_foreign_projects_and_private_objects_stay_hidden(
     house: House, book: Book
 ) -> None:
     urls = things(house, book)
@@ -125,16 +124,18 @@ def test_of_a_project_of_strangers_and_of_what_is_somebodys_alone_nothing_is_tol
     neighbour, zoe = house.client("neighbour"), house.client("zoe")
     switch(zoe, house.other)
     for what, url in urls.items():
-        told = page(neighbour, url, 404)
-        assert "default" not in told.partition("<main")[2].partition("<footer")[0]
+        answer = page(neighbour, url, 404)
+        assert "default" not in answer.partition("<main")[2].partition("<footer")[0]
         assert (
             page(zoe, url, 404 if what in ("saved query", "export") else 409).count("<h1>")
         ) == 1
-    nobody = urls["session"].replace(str(book.session), str(book.child)[::-1].replace("-", "")[:32])
-    assert page(zoe, nobody, 404)
+    unknown_url = urls["session"].replace(
+        str(book.session), str(book.child)[::-1].replace("-", "")[:32]
+    )
+    assert page(zoe, unknown_url, 404)
 
 
-def test_a_link_to_a_search_says_which_project_it_is_of(
+def test_a_link_to_a_search_names_its_project(
     house: House, book: Book, agent: Caller, both: Client
 ) -> None:
     shown = page(
@@ -143,21 +144,21 @@ def test_a_link_to_a_search_says_which_project_it_is_of(
     address = html.unescape(re.findall(r"<textarea[^>]*>([^<]+)</textarea>", shown)[0])
     assert parse_qs(urlsplit(address).query)[PROJECT_PARAMETER] == ["default"]
     path = f"{reverse('search')}?{urlsplit(address).query}"
-    there = page(house.client("viewer"), path)
-    assert "<b>1 effect</b>" in there or "effects</b>" in there
+    own_page = page(house.client("viewer"), path)
+    assert "<b>1 effect</b>" in own_page or "effects</b>" in own_page
 
-    told = page(both, path, 409)
-    assert "<h1>This link belongs to another of your projects</h1>" in told
-    assert "git.push" not in told.partition("<main")[2].partition('name="next"')[0]
-    found = opened(both, told, house.project)
+    refusal = page(both, path, 409)
+    assert "<h1>This link belongs to another of your projects</h1>" in refusal
+    assert "git.push" not in refusal.partition("<main")[2].partition('name="next"')[0]
+    opened_page = open_in_project(both, refusal, house.project)
     rows = re.compile(r'<th role=rowheader scope=row data-label="Effect">.*?</th>', re.DOTALL)
-    assert rows.findall(found) == rows.findall(there) != []
+    assert rows.findall(opened_page) == rows.findall(own_page) != []
     stranger = page(house.client("neighbour"), path, 404)
     assert "default" not in stranger.partition("<main")[2].partition("<footer")[0]
-    assert page(both, reverse("search"))  # in "default" now, where it was opened
+    assert page(both, reverse("search"))  # the current project is "default" now
 
 
-def test_the_switch_leads_nowhere_else(house: House, both: Client) -> None:
+def test_the_switch_redirects_to_no_other_site(house: House, both: Client) -> None:
     for path in ("https://evil.example/", "//evil.example/", "javascript:alert(1)", ""):
         assert switch(both, house.project, next=path) == reverse("home")
     assert switch(both, house.project, next="/search/?q=effect") == "/search/?q=effect"

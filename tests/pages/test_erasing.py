@@ -1,4 +1,4 @@
-"""Destroying a body: by an administrator from the effect page, and by a command."""
+"""Erase a body: as an administrator on the effect page, and by a command."""
 
 from typing import Any
 
@@ -25,8 +25,8 @@ def test_an_administrator_erases_a_body_from_the_effect_page(house: House, book:
     page = reverse("effect", args=[effect.id])
     assert url in client.get(page).text
     assert url not in house.client("operator").get(page).text
-    asked = client.get(url)
-    assert "effect.planned" in asked.text
+    confirmation = client.get(url)
+    assert "effect.planned" in confirmation.text
     assert client.post(url, {"reason": ""}).status_code == 422
     assert client.post(url, {"reason": "request\n17"}).status_code == 422
     assert client.post(url, {"reason": "request \u202e71"}).status_code == 422
@@ -45,7 +45,7 @@ def test_an_administrator_erases_a_body_from_the_effect_page(house: House, book:
 
 def test_no_body_of_another_project_can_be_erased(house: House, book: Book) -> None:
     _, position = plan_of(book)
-    stranger = house.client("neighbour")  # an administrator, next door
+    stranger = house.client("neighbour")  # an administrator of another project
     for answer in (
         stranger.get(reverse("erase_body", args=[position])),
         stranger.post(reverse("erase_body", args=[position]), {"reason": "mine"}),
@@ -59,7 +59,7 @@ def erase(position: int, reason: str = "ticket 88") -> Any:
     return call_command("erase_body", str(position), "--reason", reason)
 
 
-def test_the_command_erases_a_body_and_says_so(house: House, book: Book) -> None:
+def test_the_command_erases_a_body_and_reports_it(house: House, book: Book) -> None:
     _, position = plan_of(book)
     assert "(effect.planned) is destroyed" in erase(position)
     assert not Body.objects.filter(entry=position).exists()
@@ -78,7 +78,7 @@ def test_the_command_erases_a_body_and_says_so(house: House, book: Book) -> None
         (1, "x" * 201, "1 to 200 printable"),
     ],
 )
-def test_the_command_refuses_what_makes_no_sense(
+def test_the_command_refuses_invalid_options(
     book: Book, position: int, reason: str, sentence: str
 ) -> None:
     before = Body.objects.count()

@@ -1,5 +1,4 @@
-"""The frame: signing in, the current project, what every page carries, and the pages for what went
-wrong."""
+"""The layout: signing in, the current project, common parts of pages, and error pages."""
 
 import hashlib
 import json
@@ -31,7 +30,7 @@ def page(client: Client, url: str) -> str:
     return client.get(url).content.decode()
 
 
-def test_signing_in_leads_where_one_wanted_to_go(house: House) -> None:
+def test_signing_in_redirects_to_the_requested_page(house: House) -> None:
     client = Client()
     answer = client.post(
         "/sign-in/?next=/tools/", {"username": "viewer", "password": PASSWORD, "next": "/tools/"}
@@ -47,7 +46,7 @@ def test_signing_out_by_a_link_is_not_possible(house: House) -> None:
     assert client.get("/tools/").status_code == 200
 
 
-def test_five_wrong_passwords_close_a_name_and_the_page_says_so(house: House) -> None:
+def test_five_wrong_passwords_lock_a_name_and_the_page_shows_it(house: House) -> None:
     client = Client()
     for _ in range(4):
         assert (
@@ -63,7 +62,7 @@ def test_five_wrong_passwords_close_a_name_and_the_page_says_so(house: House) ->
     )
 
 
-def test_a_person_without_a_project_is_told_so_calmly(house: House) -> None:
+def test_a_person_without_a_project_gets_an_explanation(house: House) -> None:
     lost = User.objects.create_user("lost", password=PASSWORD)
     Person.objects.create(user=lost, pseudonym="p_lost", password_is_own=True)
     answer = house.client("lost").get("/tools/")
@@ -81,7 +80,7 @@ def test_the_project_is_switched_by_a_form_and_kept_for_the_sign_in(house: House
 
 
 @pytest.mark.parametrize("wanted", ["", "x", "00000000-0000-0000-0000-000000000000", "other"])
-def test_a_project_one_does_not_belong_to_is_not_found(house: House, wanted: str) -> None:
+def test_a_foreign_project_is_not_found(house: House, wanted: str) -> None:
     client = house.client("viewer")
     answer = client.post(
         "/project/", {"project": str(house.other.pk) if wanted == "other" else wanted}
@@ -90,7 +89,7 @@ def test_a_project_one_does_not_belong_to_is_not_found(house: House, wanted: str
     assert "declared for default" in page(client, "/tools/")
 
 
-def test_somebody_removed_from_the_chosen_project_falls_back_to_another(house: House) -> None:
+def test_a_person_removed_from_the_chosen_project_falls_back_to_another(house: House) -> None:
     membership = people.add_project_member(house.other, "viewer", "viewer")
     client = house.client("viewer")
     client.post("/project/", {"project": str(house.other.pk)})
@@ -116,7 +115,7 @@ def test_the_journal_belongs_to_search(house: House) -> None:
     assert re.findall(r'href="([^"]+)"\s+aria-current', rail) == ["/search/"]
 
 
-def test_every_page_of_a_project_says_that_it_observes_and_how_fresh_it_is(house: House) -> None:
+def test_every_page_shows_observe_mode_and_how_fresh_the_page_is(house: House) -> None:
     for url in (
         "/tools/",
         "/settings/people/",
@@ -131,7 +130,7 @@ def test_every_page_of_a_project_says_that_it_observes_and_how_fresh_it_is(house
         )
 
 
-def test_the_frame_costs_few_queries(house: House) -> None:
+def test_the_layout_costs_few_queries(house: House) -> None:
     client = house.client("viewer")
     page(client, "/tools/")
     with CaptureQueriesContext(connection) as queries:
@@ -139,11 +138,11 @@ def test_the_frame_costs_few_queries(house: House) -> None:
     assert len(queries) <= 7
 
 
-def test_htmx_is_told_to_be_careful_and_is_the_version_that_was_examined(house: House) -> None:
+def test_htmx_is_configured_strictly_and_has_a_reviewed_version(house: House) -> None:
     html = page(house.client("viewer"), "/tools/")
-    found = re.search(r"<meta name=\"htmx-config\"\s+content='([^']+)'>", html)
-    assert found is not None
-    config = json.loads(found[1])
+    match = re.search(r"<meta name=\"htmx-config\"\s+content='([^']+)'>", html)
+    assert match is not None
+    config = json.loads(match[1])
     assert {
         "allowEval": False,
         "allowScriptTags": False,
@@ -197,7 +196,7 @@ def test_theme_and_clock_are_stored_and_rendered_by_the_server(house: House) -> 
         ("/\\evil", "/"),
     ],
 )
-def test_the_clock_goes_back_to_where_one_was_and_nowhere_else(
+def test_the_clock_form_redirects_back_and_to_no_other_site(
     house: House, wanted: str, arrives: str
 ) -> None:
     answer = house.client("viewer").post("/settings/clock/", {"clock": "relative", "next": wanted})
@@ -205,7 +204,7 @@ def test_the_clock_goes_back_to_where_one_was_and_nowhere_else(
     assert Person.objects.get(user__username="viewer").clock == "relative"
 
 
-def test_one_changes_ones_own_password_and_stays_signed_in(house: House) -> None:
+def test_changing_the_own_password_keeps_the_sign_in(house: House) -> None:
     client, elsewhere = house.client("viewer"), house.client("viewer")
     new = "harbour-violet-cinder-7"
     sent = {"old_password": PASSWORD, "new_password1": new, "new_password2": new}
@@ -220,7 +219,7 @@ def test_one_changes_ones_own_password_and_stays_signed_in(house: House) -> None
     assert new not in Body.objects.get(entry=entry).text
 
 
-def test_an_unknown_address_is_a_calm_404_in_the_frame(house: House) -> None:
+def test_an_unknown_address_is_a_404_in_the_layout(house: House) -> None:
     answer = house.client("viewer").get("/nowhere/")
     assert answer.status_code == 404
     assert "Page not found in default" in answer.content.decode()
@@ -228,13 +227,13 @@ def test_an_unknown_address_is_a_calm_404_in_the_frame(house: House) -> None:
     assert Client().get("/nowhere/").status_code == 404
 
 
-def test_a_refused_form_says_what_to_do(house: House) -> None:
+def test_a_refused_form_explains_what_to_do(house: House) -> None:
     answer = house.client("viewer", csrf=True).post("/settings/clock/", {"clock": "utc"})
     assert answer.status_code == 403
     assert "reload the page" in answer.content.decode()
 
 
-def test_a_fault_of_ours_names_its_moment(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_names_its_time(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     def break_down(*_: object) -> None:
         raise RuntimeError
 
@@ -266,16 +265,16 @@ def test_an_unknown_host_is_a_400() -> None:
         ({"state": "superseded", "outcome": "unknown"}, "superseded"),
     ],
 )
-def test_a_state_is_shown_as_people_understand_it(columns: dict[str, object], word: str) -> None:
+def test_a_state_is_shown_in_plain_words(columns: dict[str, object], word: str) -> None:
     assert gatebook.derive_shown_state(Effect(**columns), 7) == word
-    look = gatebook.STATES[word]
+    shape = gatebook.STATES[word]
     html = Template("{% load gatebook %}{% state_word word %}").render(Context({"word": word}))
-    assert look[0] in html
-    assert f'href="#{look[1]}"' in html
+    assert shape[0] in html
+    assert f'href="#{shape[1]}"' in html
     assert f"</svg>{word}</span>" in html
 
 
-def test_moments_sizes_and_digests_read_well() -> None:
+def test_moments_sizes_and_digests_are_formatted() -> None:
     at = 1_790_000_000_123_456
     assert '<time datetime="2026-09-21T14:13:20.123Z"' in gatebook.moment(at)
     assert gatebook.moment(at, "time").endswith(">14:13:20.123</time>")

@@ -1,5 +1,4 @@
-"""The frame and the settings pages in a real browser: reach, contrast, keys, and the journey
-without JavaScript."""
+"""The layout and the settings pages in a browser: accessibility, keys, no JavaScript."""
 
 import re
 import time
@@ -27,8 +26,7 @@ PAGES = (
 )
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
 COLOURS = ["color-contrast", "link-in-text-block"]
-# What may be wrong with a narrow page and not with the same page when it is wide: rows become
-# cards, parts scroll.
+# Rules that depend on the width: on narrow pages rows become cards and parts scroll.
 OF_THE_WIDTH = [
     *("target-size", "scrollable-region-focusable", "aria-hidden-focus", "aria-required-children"),
     *(
@@ -41,14 +39,14 @@ OF_THE_WIDTH = [
         "meta-viewport",
     ),
 ]
-RESULTS = {"resultTypes": ["violations"]}  # what is well need not be described
-NARROW = 800  # pixels: below, rows become cards
+RESULTS = {"resultTypes": ["violations"]}  # only violations are needed
+NARROW = 800  # pixels; narrower pages show rows as cards
 EXAMPLE_TOOLS = "docs/examples/tools.yaml"
 
 
 @pytest.fixture(scope="module")
 def server(live_server_process: Server) -> Server:
-    """The running house with tools, a repository and a second agent, so that every table has rows."""
+    """Add tools, a repository and a second agent, so that every table has rows."""
     live_server_process.manage("load_tools", EXAMPLE_TOOLS)
     live_server_process.token("deploy-7")
     live_server_process.run(
@@ -60,27 +58,28 @@ def server(live_server_process: Server) -> Server:
 
 @pytest.fixture
 def complaints() -> Iterator[list[str]]:
-    """What the browser's console and its policy complained of; must stay empty."""
-    said: list[str] = []
-    yield said
-    assert said == []
+    """Collect console messages and policy violations; fail if there are any."""
+    messages: list[str] = []
+    yield messages
+    assert messages == []
 
 
 def enter(
-    page: Page, server: Server, complaints: list[str] | None = None, *, anew: bool = False
+    page: Page, server: Server, complaints: list[str] | None = None, *, fresh: bool = False
 ) -> Page:
-    """Be signed in as the administrator: by the form the first time, then with the same cookies
-    unless `anew`.
+    """Sign in as the administrator: by the form first, later with the same cookies.
 
-    Who signs out has to sign in anew, or the others are signed out too.
+    A test that signs out passes `fresh`, or other tests are signed out too.
     """
     if complaints is not None:
         page.on(
             "console",
-            lambda one: complaints.append(one.text) if "status of 404" not in one.text else None,
+            lambda event: (
+                complaints.append(event.text) if "status of 404" not in event.text else None
+            ),
         )
-        page.on("pageerror", lambda one: complaints.append(str(one)))
-    if server.url in _signed_in and not anew:
+        page.on("pageerror", lambda event: complaints.append(str(event)))
+    if server.url in _signed_in and not fresh:
         page.context.add_cookies(_signed_in[server.url])
         page.goto(server.url)
         return page
@@ -89,7 +88,7 @@ def enter(
     page.get_by_label("Password").fill(server.password)
     page.get_by_role("button", name="Sign in").click()
     page.wait_for_url(lambda url: "/sign-in/" not in url)
-    if not anew:
+    if not fresh:
         _signed_in[server.url] = page.context.cookies()
     return page
 
@@ -98,74 +97,72 @@ _signed_in: dict[str, Any] = {}
 
 
 def violations_by_day_and_night(page: Page) -> list[str]:
-    """What axe finds wrong with a page once all of it is there; colours in light and in dark, on
-    wide pages alone.
+    """Return the axe violations of a loaded page; on wide pages in light and dark colours.
 
-    Of a narrow page only that is asked which its width can change.
+    Narrow pages are checked only against the rules that depend on the width.
     """
     page.wait_for_load_state()
     page.evaluate(AXE_SCRIPT)
     if page.evaluate("innerWidth") <= NARROW:
         return _violations(page, {"runOnly": {"type": "rule", "values": OF_THE_WIDTH}})
-    found = _violations(page, RULES)
+    violations = _violations(page, RULES)
     page.emulate_media(color_scheme="dark")
-    found += _violations(page, {"runOnly": {"type": "rule", "values": COLOURS}})
+    violations += _violations(page, {"runOnly": {"type": "rule", "values": COLOURS}})
     page.emulate_media(color_scheme="light")
-    return found
+    return violations
 
 
 def violations_wide_and_narrow(page: Page) -> list[str]:
-    """The same of a wide page and, without loading it again, of a narrow one; what is wider than a
-    window, too."""
-    found = violations_by_day_and_night(page)
+    """Return the violations of a page and its overflows, wide and narrow, without reloading."""
+    violations = violations_by_day_and_night(page)
     wide = page.viewport_size
     assert wide
     for width in (wide["width"], 390, 320):
         page.set_viewport_size({**wide, "width": width})
         if page.evaluate("document.documentElement.scrollWidth") > width:
-            found.append(f"{page.url} is wider than {width}")
-    found += _violations(page, {"runOnly": {"type": "rule", "values": OF_THE_WIDTH}})
+            violations.append(f"{page.url} is wider than {width}")
+    violations += _violations(page, {"runOnly": {"type": "rule", "values": OF_THE_WIDTH}})
     page.set_viewport_size(wide)
-    return found
+    return violations
 
 
 def _violations(page: Page, rules: Mapping[str, object]) -> list[str]:
-    found = page.evaluate(
-        "rules => axe.run(rules).then(found => found.violations)", {**RESULTS, **rules}
+    violations = page.evaluate(
+        "rules => axe.run(rules).then(result => result.violations)", {**RESULTS, **rules}
     )
-    return [f"{page.url} {one['id']}: {one['nodes'][0]['html']}" for one in found]
+    return [
+        f"{page.url} {violation['id']}: {violation['nodes'][0]['html']}" for violation in violations
+    ]
 
 
 @pytest.mark.once
-def test_everybody_can_use_every_page(
+def test_every_page_is_accessible(
     server: Server, browser_page: Page, complaints: list[str]
 ) -> None:
     page = browser_page
     page.goto(f"{server.url}/sign-in/")
-    found = violations_wide_and_narrow(page)
+    violations = violations_wide_and_narrow(page)
     enter(page, server, complaints)
     for path in PAGES:
         page.goto(server.url + path)
-        found += violations_wide_and_narrow(page)
-    assert found == []
+        violations += violations_wide_and_narrow(page)
+    assert violations == []
 
 
 @pytest.mark.once
-def test_keys_move_about_until_they_are_turned_off(
+def test_keys_navigate_until_they_are_turned_off(
     server: Server, browser_page: Page, complaints: list[str]
 ) -> None:
     page = enter(browser_page, server, complaints)
-    page.clock.set_fixed_time(
-        time.time()
-    )  # the second key counts for a second and a half, however busy the machine is
+    page.clock.set_fixed_time(time.time())  # the second key must follow within 1.5 s
     page.goto(f"{server.url}/help/")
     page.keyboard.type("gr")
     expect(page).to_have_url(re.compile("/settings/repositories/$"))
-    page.wait_for_load_state("load")  # the keys are the script's
+    page.wait_for_load_state("load")  # keys are handled by the script
     page.keyboard.press("j")
     first = (
         page.locator("main .ledger tbody tr").first.get_by_role("link").first
-    )  # the server is other tests' too
+    )  # other tests use the same server
     expect(first).to_be_focused()
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("/settings/repositories/[0-9a-f-]{36}/$"))
@@ -191,7 +188,7 @@ def test_keys_move_about_until_they_are_turned_off(
 
 
 @pytest.mark.once
-def test_times_are_told_in_the_readers_zone(
+def test_times_are_shown_in_the_readers_time_zone(
     server: Server, new_page: Callable[..., Page], complaints: list[str]
 ) -> None:
     page = enter(new_page(timezone_id="Asia/Kathmandu"), server, complaints)
@@ -200,11 +197,9 @@ def test_times_are_told_in_the_readers_zone(
     utc = moment.text_content() or ""
     page.get_by_role("button", name="Local").click()
     expect(page.get_by_role("button", name="Local")).to_have_attribute("aria-pressed", "true")
-    expect(moment).not_to_have_text(
-        utc
-    )  # the server pressed the button; the time is told by the script
-    here = moment.text_content() or ""
-    assert minutes(here) == (minutes(utc) + 345) % 1440
+    expect(moment).not_to_have_text(utc)  # the server sets the button; the script formats the time
+    local_time = moment.text_content() or ""
+    assert minutes(local_time) == (minutes(utc) + 345) % 1440
     assert (moment.get_attribute("title") or "").endswith("UTC")
     page.get_by_role("button", name="Relative").click()
     expect(moment).to_have_text(re.compile(r"^\d+ (s|min|h) ago$"))
@@ -220,7 +215,7 @@ def minutes(text: str) -> int:
 def test_the_journey_of_an_administrator_without_javascript(
     server: Server, new_page: Callable[..., Page]
 ) -> None:
-    page = enter(new_page(java_script_enabled=False), server, anew=True)
+    page = enter(new_page(java_script_enabled=False), server, fresh=True)
     page.get_by_role("navigation", name="Main").get_by_role("link", name="Tokens").click()
     page.get_by_label("Agent").fill("script-less")
     page.get_by_role("button", name="Issue token").click()
@@ -251,7 +246,9 @@ def test_the_journey_of_an_administrator_without_javascript(
 
 
 @pytest.mark.once
-def test_the_chosen_theme_beats_the_systems(server: Server, new_page: Callable[..., Page]) -> None:
+def test_the_chosen_theme_overrides_the_systems(
+    server: Server, new_page: Callable[..., Page]
+) -> None:
     page = enter(new_page(color_scheme="light"), server)
     page.goto(f"{server.url}/settings/appearance/")
     for theme, colour in (("Dark", "rgb(14, 18, 21)"), ("As the system", "rgb(255, 255, 255)")):

@@ -1,7 +1,6 @@
-"""Forms that are sent without fields, or with garbled ones, are refused: no page for people answers
-5xx.
+"""Forms with missing or garbled fields are refused; no page answers 5xx.
 
-The addresses come from the URL configuration, the forms from the pages themselves.
+URLs come from the URL configuration, forms from the pages themselves.
 """
 
 import re
@@ -37,7 +36,7 @@ __all__ = ["desk", "quiet"]
 pytestmark = pytest.mark.django_db
 PYTHON: Final = ("approvals", "notifications", "accounts", "pages", "ledger")
 NOTHING: Final = ""
-# What stands in every field at once, as it is sent: percent-encoded bytes.
+# The value of every field as sent: percent-encoded bytes.
 GARBLED: Final = {
     "empty": "",
     "no text": "%ff%00%c3",
@@ -57,38 +56,38 @@ ONE_BY_ONE: Final = ("no text", "a large number")
 
 
 def field_names() -> set[str]:
-    """Every name that a view reads from a form."""
-    found: set[str] = set()
-    for room in PYTHON:
-        for file in (settings.BASE_DIR / room).rglob("*.py"):
+    """Return every name that a view reads from a form."""
+    names: set[str] = set()
+    for app in PYTHON:
+        for file in (settings.BASE_DIR / app).rglob("*.py"):
             text = file.read_text()
-            found |= set(
+            names |= set(
                 re.findall(
                     r"(?:POST|sent|asked|form|fields)(?:\.get(?:list)?\(|\[)f?\"([a-z_]+)", text
                 )
             )
-    return found
+    return names
 
 
 def routes(patterns: list[Any], before: str = "") -> Iterator[tuple[str, URLPattern]]:
-    for one in patterns:
-        if isinstance(one, URLResolver):
-            yield from routes(one.url_patterns, f"{before}{one.pattern}")
-        elif isinstance(one, URLPattern):
-            yield f"{before}{one.pattern}", one
+    for pattern in patterns:
+        if isinstance(pattern, URLResolver):
+            yield from routes(pattern.url_patterns, f"{before}{pattern.pattern}")
+        elif isinstance(pattern, URLPattern):
+            yield f"{before}{pattern.pattern}", pattern
 
 
 def addresses(ids: dict[str, Any]) -> dict[str, str]:
-    """Every address of people's pages by its route, with an id of something that is there."""
-    found = {}
+    """Return every URL of a page by its route, with ids of existing objects."""
+    urls = {}
     for route, _pattern in routes(get_resolver("config.urls").url_patterns):
-        found[route] = "/" + re.sub(r"<\w+:(\w+)>", lambda one: str(ids[one[1]]), route)
-    return found
+        urls[route] = "/" + re.sub(r"<\w+:(\w+)>", lambda match: str(ids[match[1]]), route)
+    return urls
 
 
 @pytest.fixture
 def ids(desk: Desk) -> dict[str, Any]:
-    """One of everything that an address names."""
+    """Create an object of each kind that a URL names."""
     agent, administrator = desk.agent, desk.house.members["administrator"]
     effect = desk.plan(arguments={"ref": "main"})
     agent.post(f"/sessions/{effect['session']}/tasks", {"key": "task", "title": "A task"})
@@ -144,10 +143,10 @@ def ids(desk: Desk) -> dict[str, Any]:
     }
 
 
-def sent(
+def post_form(
     client: Client, url: str, body: str, content_type: str = "application/x-www-form-urlencoded"
 ) -> Any:
-    """What a POST is answered; what it does is undone, and whoever it signs out is signed in again."""
+    """Return the answer to a POST; undo its changes, and sign in again if it signed out."""
     before, cookies = transaction.savepoint(), client.cookies.output()
     try:
         return client.post(url, body.encode(), content_type=content_type)
@@ -164,9 +163,7 @@ def browser(desk: Desk) -> Client:
     return client
 
 
-def test_no_post_is_answered_by_a_server_error_whatever_its_fields_hold(
-    desk: Desk, ids: dict[str, Any]
-) -> None:
+def test_no_field_value_makes_a_post_answer_5xx(desk: Desk, ids: dict[str, Any]) -> None:
     names, client = sorted(field_names()), browser(desk)
     assert {"q", "reason", "version", "gate", "role"} <= set(names)
     failed, taken = [], 0
@@ -174,56 +171,64 @@ def test_no_post_is_answered_by_a_server_error_whatever_its_fields_hold(
         what: "&".join(f"{name}={value}" for name in names) for what, value in GARBLED.items()
     }
     for route, url in addresses(ids).items():
-        status = sent(client, url, NOTHING).status_code
+        status = post_form(client, url, NOTHING).status_code
         if status == 405:
             continue
         taken += 1
         for what, body in bodies.items():
-            answer = sent(client, url, body)
+            answer = post_form(client, url, body)
             if answer.status_code >= 500:
                 failed.append((route, what, answer.status_code))
     assert failed == []
     assert taken > 40
 
 
-@pytest.mark.once  # no database takes part in reading a body
+@pytest.mark.once  # reading a body does not depend on the database
 @pytest.mark.parametrize("content_type", OTHER_TYPES)
-def test_no_post_is_answered_by_a_server_error_whatever_its_content_type(
+def test_no_content_type_makes_a_post_answer_5xx(
     desk: Desk, ids: dict[str, Any], content_type: str
 ) -> None:
     client, body = browser(desk), '--x\r\nContent-Disposition: form-data; name="q"\r\n\r\ne'
     answers = {
-        route: sent(client, url, body, content_type).status_code
+        route: post_form(client, url, body, content_type).status_code
         for route, url in addresses(ids).items()
     }
     assert {route: status for route, status in answers.items() if status >= 500} == {}
 
 
 class _Forms(HTMLParser):
-    """The forms of a page that are sent by POST: where to, and the fields with what stands in them."""
+    """Collect the POST forms of a page: targets, and fields with their values."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[tuple[str, list[tuple[str, str]]]] = []
+        self.forms: list[tuple[str, list[tuple[str, str]]]] = []
         self._open = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        said = {name: value or "" for name, value in attrs}
+        attributes = {name: value or "" for name, value in attrs}
         if tag == "form":
-            self._open = said.get("method", "get").lower() == "post"
+            self._open = attributes.get("method", "get").lower() == "post"
             if self._open:
-                self.found.append((said.get("action", ""), []))
-        elif self._open and said.get("name") and tag in ("input", "textarea", "select", "button"):
-            unchecked = said.get("type") in ("checkbox", "radio") and "checked" not in said
+                self.forms.append((attributes.get("action", ""), []))
+        elif (
+            self._open
+            and attributes.get("name")
+            and tag in ("input", "textarea", "select", "button")
+        ):
+            unchecked = (
+                attributes.get("type") in ("checkbox", "radio") and "checked" not in attributes
+            )
             if not unchecked:
-                self.found[-1][1].append((said["name"], said.get("value", "a word of it")))
+                self.forms[-1][1].append(
+                    (attributes["name"], attributes.get("value", "a word of it"))
+                )
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "form":
             self._open = False
 
 
-def test_no_form_of_a_page_is_answered_by_a_server_error_when_a_field_is_missing_or_garbled(
+def test_no_missing_or_garbled_field_makes_a_form_answer_5xx(
     desk: Desk, ids: dict[str, Any]
 ) -> None:
     client, failed, seen = browser(desk), [], set[tuple[str, str]]()
@@ -234,17 +239,17 @@ def test_no_form_of_a_page_is_answered_by_a_server_error_when_a_field_is_missing
             continue
         forms = _Forms()
         forms.feed(page.content.decode())
-        for action, fields in forms.found:
+        for action, fields in forms.forms:
             target = urlsplit(unescape(action) or url).path
             names = ",".join(sorted({name for name, _ in fields}))
             if (target, names) in seen:
                 continue
             seen.add((target, names))
             for name in dict.fromkeys(name for name, _ in fields):
-                others = urlencode([one for one in fields if one[0] != name])
+                others = urlencode([field for field in fields if field[0] != name])
                 garbled = [f"{others}&{name}={GARBLED[what]}" for what in ONE_BY_ONE]
                 for what, body in zip(("missing", *ONE_BY_ONE), (others, *garbled), strict=True):
-                    answer = sent(client, target, body)
+                    answer = post_form(client, target, body)
                     if answer.status_code >= 500:
                         failed.append((target, name, what, answer.status_code))
     assert failed == []
@@ -253,7 +258,7 @@ def test_no_form_of_a_page_is_answered_by_a_server_error_when_a_field_is_missing
 
 @pytest.mark.parametrize("do", ["now", "later", ""])
 @pytest.mark.parametrize("query", [{}, {"q": ""}, {"q": "  \t"}])
-def test_an_export_of_no_query_is_refused_with_a_sentence(
+def test_an_export_without_a_query_is_refused_with_a_sentence(
     desk: Desk, do: str, query: dict[str, str]
 ) -> None:
     answer = desk.house.client("viewer").post(

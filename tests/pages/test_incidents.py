@@ -1,5 +1,4 @@
-"""Incidents through the doors of people: opened, filled, changed, written in; then the rows and the
-journal."""
+"""Incidents through the pages: open, fill, change and annotate; then rows and journal."""
 
 import re
 from typing import Any
@@ -26,7 +25,9 @@ from tests.pages.sample_data import REFERENCE, Book, fill
 pytestmark = pytest.mark.django_db
 
 
-def opened(house: House, title: str = "A push that nobody approved", **fields: str) -> Incident:
+def open_sample_incident(
+    house: House, title: str = "A push that nobody approved", **fields: str
+) -> Incident:
     answer = house.client("reviewer").post(reverse("open_incident"), {"title": title, **fields})
     assert answer.status_code == 302, answer.text
     return Incident.objects.latest("opened_position")
@@ -42,19 +43,19 @@ def text(client: Client, incident: Incident, **query: str) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", answer.text.partition("<main")[2]).split())
 
 
-def present(incident: Incident) -> list[tuple[str, int]]:
+def current_members(incident: Incident) -> list[tuple[str, int]]:
     rows = IncidentMember.objects.filter(incident=incident, removed_position__isnull=True)
     return list(rows.order_by("added_position").values_list("kind", "number"))
 
 
-def told(incident: Incident) -> list[str]:
+def recorded_kinds(incident: Incident) -> list[str]:
     at = IncidentEntry.objects.filter(incident=incident).values("position")
     return list(
         Entry.objects.filter(position__in=at).order_by("position").values_list("kind", flat=True)
     )
 
 
-def test_an_incident_is_opened_from_a_session_and_filled_by_whatever_names_a_thing(
+def test_an_incident_is_opened_from_a_session_and_accepts_any_reference(
     house: House, agent: Caller, book: Book
 ) -> None:
     desk = Desk(house, agent)
@@ -70,9 +71,9 @@ def test_an_incident_is_opened_from_a_session_and_filled_by_whatever_names_a_thi
         reverse("open_incident")
         in reviewer.get(reverse("add_to_incident"), {"thing": str(session)}).text
     )
-    incident = opened(house, thing=str(session), reason="it pushed", key="k-1")
+    incident = open_sample_incident(house, thing=str(session), reason="it pushed", key="k-1")
     assert (
-        opened(house, thing=str(session), reason="it pushed", key="k-1") == incident
+        open_sample_incident(house, thing=str(session), reason="it pushed", key="k-1") == incident
     )  # the form was sent twice
     ok, sent = (Effect.objects.get(id=book.effects[name]) for name in ("ok", "dispatched"))
     fact = Entry.objects.filter(effect=sent.id).order_by("position")[0].position
@@ -88,11 +89,11 @@ def test_an_incident_is_opened_from_a_session_and_filled_by_whatever_names_a_thi
             url("add_to_this_incident", incident), {"thing": thing, "reason": "belongs here"}
         )
         assert answer.status_code == 302, (thing, answer.text)
-    assert present(incident) == [("session", session.opened_position), *named.values()]
+    assert current_members(incident) == [("session", session.opened_position), *named.values()]
     reviewer.post(
         url("add_to_this_incident", incident), {"thing": str(gate), "reason": "once more"}
-    )  # there already
-    assert told(incident) == ["incident.opened", *["incident.joined"] * 6]
+    )  # already a member
+    assert recorded_kinds(incident) == ["incident.opened", *["incident.joined"] * 6]
     for wrong, status in (("e_999999", 422), ("", 422), ("#99999999", 422), ("nobody's", 422)):
         answer = reviewer.post(
             url("add_to_this_incident", incident), {"thing": wrong, "reason": "why not"}
@@ -105,19 +106,19 @@ def test_an_incident_is_opened_from_a_session_and_filled_by_whatever_names_a_thi
         ).status_code
         == 422
     )
-    # both ways
+    # in both directions
     assert url("incident", incident) in reviewer.get(reverse("session", args=[session.id])).text
     assert url("incident", incident) in reviewer.get(reverse("effect", args=[ok.id])).text
     assert reviewer.get("/go/", {"id": str(incident)}).headers["Location"] == url(
         "incident", incident
     )
-    # one is taken out, with a reason, and stays in the history
+    # a removed member stays in the history with its reason
     member = IncidentMember.objects.get(incident=incident, kind="gate")
     remove = url("remove_member_of_incident", incident, member.id)
     assert reviewer.post(remove, {"reason": ""}).status_code == 422
     assert reviewer.post(remove, {"reason": "another matter"}).status_code == 302
     assert reviewer.get(remove).status_code == 404
-    assert ("gate", gate.opened_position) not in present(incident)
+    assert ("gate", gate.opened_position) not in current_members(incident)
     assert f"removed {gate}" in text(reviewer, incident)
     assert "another matter" in text(reviewer, incident)
     assert (
@@ -135,30 +136,30 @@ def test_the_timeline_holds_the_effects_of_all_members_in_four_views(
     other = agent.session("elsewhere")
     agent.plan("lone", "elsewhere", tool="mail.send", arguments={"to": "<b>all</b>"})
     agent.plan("not in it", "elsewhere", tool="mail.read", arguments={})
-    lone = Effect.objects.get(effect_key="lone")
-    incident = opened(
+    effect = Effect.objects.get(effect_key="lone")
+    incident = open_sample_incident(
         house, thing=str(Session.objects.get(id=book.session)), reason="where it began"
     )
     viewer = house.client("viewer")
     house.client("operator").post(
-        url("add_to_this_incident", incident), {"thing": str(lone), "reason": "then this"}
+        url("add_to_this_incident", incident), {"thing": str(effect), "reason": "then this"}
     )
-    found = viewer.get(url("incident", incident), {"view": "json"}).json()
-    inside = {str(one) for one in Effect.objects.filter(session=book.session)}
-    assert {one["effect"] for one in found["effects"]} == inside | {str(lone)}
-    assert {one["session"] for one in found["effects"]} == {str(book.session), other["id"]}
-    assert [one["name"] for one in found["members"]] == [
+    answer = viewer.get(url("incident", incident), {"view": "json"}).json()
+    inside = {str(row) for row in Effect.objects.filter(session=book.session)}
+    assert {row["effect"] for row in answer["effects"]} == inside | {str(effect)}
+    assert {row["session"] for row in answer["effects"]} == {str(book.session), other["id"]}
+    assert [row["name"] for row in answer["members"]] == [
         str(Session.objects.get(id=book.session)),
-        str(lone),
+        str(effect),
     ]
     assert all(
         fact["corrected_us"] is None or fact["agent_us"]
-        for one in found["effects"]
-        for fact in one["facts"]
+        for row in answer["effects"]
+        for fact in row["facts"]
     )
     for view in ("lanes", "compact", "table"):
         page = viewer.get(url("incident", incident), {"view": view}).text
-        assert reverse("effect", args=[lone.id]) in page
+        assert reverse("effect", args=[effect.id]) in page
         assert "mail.read" not in page
         assert "<b>all</b>" not in page
         assert ('<svg class="lanes"' in page) == (view == "lanes")
@@ -168,8 +169,8 @@ def test_the_timeline_holds_the_effects_of_all_members_in_four_views(
     )
 
 
-def test_who_changes_what_another_changed_meanwhile_is_told_what_stands(house: House) -> None:
-    incident = opened(house)
+def test_a_conflicting_change_is_refused_and_shows_the_current_values(house: House) -> None:
+    incident = open_sample_incident(house)
     rita, oscar = house.client("reviewer"), house.client("operator")
     typed = {
         "title": "A push that nobody approved",
@@ -187,7 +188,7 @@ def test_who_changes_what_another_changed_meanwhile_is_told_what_stands(house: H
     )
     assert late.status_code == 409
     assert "State contained, owner operator" in late.text
-    assert "nothing &lt;b&gt;to&lt;/b&gt; it</textarea>" in late.text  # what was typed is kept
+    assert "nothing &lt;b&gt;to&lt;/b&gt; it</textarea>" in late.text  # the typed text is kept
     assert 'name="version" value="2"' in late.text
     row = Incident.objects.get(id=incident.id)
     assert (row.state, row.owner, row.version, row.closed_at_us) == (
@@ -214,28 +215,30 @@ def test_who_changes_what_another_changed_meanwhile_is_told_what_stands(house: H
     )
     assert (
         rita.post(url("change_incident", incident), {**again, "version": "3"}).status_code == 302
-    )  # nothing differs
-    assert told(incident) == ["incident.opened", "incident.changed", "incident.changed"]
+    )  # no change
+    assert recorded_kinds(incident) == ["incident.opened", "incident.changed", "incident.changed"]
     changes = [
-        orjson.loads(one.facts)
-        for one in Entry.objects.filter(kind="incident.changed").order_by("position")
+        orjson.loads(entry.facts)
+        for entry in Entry.objects.filter(kind="incident.changed").order_by("position")
     ]
     operator = people.ensure_pseudonym(house.members["operator"].user)
-    assert [(one.get("state"), one.get("owner", "-"), one["titled"]) for one in changes] == [
+    assert [
+        (entry.get("state"), entry.get("owner", "-"), entry["titled"]) for entry in changes
+    ] == [
         ("contained", operator, False),
         ("closed", None, True),
     ]
     assert "A push" in text(rita, incident)
     assert not any(
-        "push" in one.facts for one in Entry.objects.filter(kind__startswith="incident.")
+        "push" in entry.facts for entry in Entry.objects.filter(kind__startswith="incident.")
     )
     listed = rita.get(reverse("incidents"), {"state": "closed"}).text
     assert url("incident", incident) in listed
     assert url("incident", incident) not in rita.get(reverse("incidents"), {"state": "open"}).text
 
 
-def test_words_can_be_erased_and_that_they_were_said_cannot(house: House) -> None:
-    incident = opened(house)
+def test_a_note_can_be_erased_but_its_record_stays(house: House) -> None:
+    incident = open_sample_incident(house)
     rita = house.client("reviewer")
     for _ in range(2):  # the form was sent twice
         assert (
@@ -244,7 +247,7 @@ def test_words_can_be_erased_and_that_they_were_said_cannot(house: House) -> Non
             ).status_code
             == 302
         )
-    assert told(incident) == ["incident.opened", "incident.noted"]
+    assert recorded_kinds(incident) == ["incident.opened", "incident.noted"]
     assert "&lt;img&gt;" in rita.get(url("incident", incident)).text
     assert rita.post(url("note_incident", incident), {"text": " "}).status_code == 422
     long = "x" * (incidents.MAX_NOTE + 1)
@@ -264,12 +267,14 @@ def test_words_can_be_erased_and_that_they_were_said_cannot(house: House) -> Non
     assert rita.get(url("incident", incident), {"view": "json"}).json()["title"] is None
 
 
-def test_who_may_only_read_changes_nothing_and_neighbours_see_nothing(
+def test_viewers_change_nothing_and_neighbours_see_nothing(
     house: House, agent: Caller, book: Book
 ) -> None:
-    incident = opened(house, thing=str(Session.objects.get(id=book.session)), reason="because")
+    incident = open_sample_incident(
+        house, thing=str(Session.objects.get(id=book.session)), reason="because"
+    )
     member = IncidentMember.objects.get()
-    doors = {
+    endpoints = {
         reverse("open_incident"): {"title": "mine"},
         reverse("add_to_incident"): {
             "incident": str(incident.id),
@@ -288,28 +293,28 @@ def test_who_may_only_read_changes_nothing_and_neighbours_see_nothing(
     }
     viewer, neighbour = house.client("viewer"), house.client("neighbour")
     entries = Entry.objects.count()
-    for door, sent in doors.items():
-        assert viewer.post(door, sent).status_code == 403, door
-        assert Client().post(door, sent).status_code == 302, door
-        if door != reverse("open_incident"):
-            assert neighbour.post(door, sent).status_code == 404, door
+    for endpoint, sent in endpoints.items():
+        assert viewer.post(endpoint, sent).status_code == 403, endpoint
+        assert Client().post(endpoint, sent).status_code == 302, endpoint
+        if endpoint != reverse("open_incident"):
+            assert neighbour.post(endpoint, sent).status_code == 404, endpoint
     assert Entry.objects.count() == entries
     assert "<textarea" not in viewer.get(url("incident", incident)).text
     assert neighbour.get(url("incident", incident)).status_code == 404
     assert str(incident) not in neighbour.get(reverse("incidents")).text
     assert "nowhere" not in neighbour.get("/go/", {"id": str(incident)}).headers
-    # what is theirs cannot be added here, by any name
+    # objects of another project cannot be added by any reference
     from tests.pages.sample_data import doors as at_the_doors
 
     with at_the_doors(house.other_token.agent) as stranger:
-        theirs = fill(stranger)
-    foreign = Effect.objects.get(id=theirs.effects["ok"])
+        foreign_book = fill(stranger)
+    foreign = Effect.objects.get(id=foreign_book.effects["ok"])
     names = [
         str(foreign),
         str(foreign.id),
         f"/effects/{foreign.id}/",
         f"#{foreign.plan_position}",
-        str(theirs.session),
+        str(foreign_book.session),
     ]
     for name in names:
         sent = {"thing": name, "reason": "theirs"}
@@ -317,4 +322,6 @@ def test_who_may_only_read_changes_nothing_and_neighbours_see_nothing(
             house.client("reviewer").post(url("add_to_this_incident", incident), sent).status_code
             == 422
         ), name
-    assert present(incident) == [("session", Session.objects.get(id=book.session).opened_position)]
+    assert current_members(incident) == [
+        ("session", Session.objects.get(id=book.session).opened_position)
+    ]

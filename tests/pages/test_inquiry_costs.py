@@ -1,5 +1,4 @@
-"""What the reading pages cost: queries that do not grow with the book, light pages, and an answer
-to anything."""
+"""Costs of the reading pages: constant query counts, small pages, no failing query string."""
 
 import re
 import string
@@ -31,19 +30,19 @@ MOST = 12
 
 @pytest.fixture(autouse=True)
 def _no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read or written once in five seconds or a minute is no page's."""
+    """Stop the clock: periodic reads and writes are not costs of a page."""
     monkeypatch.setattr(cache, "CACHE_S", 10.0**9)
     monkeypatch.setattr(middleware, "SEEN_PRECISION_S", 10**9)
 
 
 @pytest.fixture
 def viewer(house: House) -> Client:
-    """A browser of somebody who may only read."""
+    """Return a browser signed in as a viewer."""
     return house.client("viewer")
 
 
-def asked(viewer: Client, url: str) -> tuple[int, bytes]:
-    """How many queries a page asks, and what it says."""
+def measure_page(viewer: Client, url: str) -> tuple[int, bytes]:
+    """Return the number of queries of a page, and its content."""
     with CaptureQueriesContext(
         connection,
     ) as queries:
@@ -83,25 +82,25 @@ def test_queries_are_few_and_do_not_grow_with_the_journal(
 ) -> None:
     viewer.get(
         reverse("session", args=[book.session])
-    )  # the first page of a sign-in starts its clock
+    )  # the first page after a sign-in starts the sign-in's clock
     many(agent, "apart", 5)
-    apart = Effect.objects.filter(session__key="apart").earliest("opened_position")
+    effect = Effect.objects.filter(session__key="apart").earliest("opened_position")
     member = {"title": "x", "thing": "apart", "reason": "why"}
     incident = house.client("reviewer").post(reverse("open_incident"), member)["Location"]
-    gathered = [reverse("effect_chain", args=[apart.id]), incident]
-    for url in (*pages(book), *gathered):  # what is put on record once an hour is no page's
+    urls = [reverse("effect_chain", args=[effect.id]), incident]
+    for url in (*pages(book), *urls):  # hourly access records are not counted
         viewer.get(url)
-    before = {url: asked(viewer, url)[0] for url in (*pages(book), *gathered)}
+    before = {url: measure_page(viewer, url)[0] for url in (*pages(book), *urls)}
     assert max(before.values()) <= MOST, before
     grow(agent, book)
     many(agent, "apart", 95, start=5)
-    after = {url: asked(viewer, url)[0] for url in before}
+    after = {url: measure_page(viewer, url)[0] for url in before}
     assert after == before, {
         url: (before[url], after[url]) for url in before if before[url] != after[url]
     }
 
 
-def test_a_chain_and_an_incident_cost_no_more_however_much_they_tell_of(
+def test_chains_and_incidents_cost_the_same_whatever_their_size(
     house: House, agent: Caller, book: Book
 ) -> None:
     desk, reviewer = Desk(house, agent), house.client("reviewer")
@@ -117,51 +116,55 @@ def test_a_chain_and_an_incident_cost_no_more_however_much_they_tell_of(
         {"key": "d", "choice": "now", "effect_key": "one"},
     )
     many(agent, "s-1", 30, answered=30)
-    one = desk.effect(effect)
+    middle = desk.effect(effect)
     line = list(
-        Effect.objects.filter(session=one.session).exclude(id=one.id).order_by("opened_position")
+        Effect.objects.filter(session=middle.session)
+        .exclude(id=middle.id)
+        .order_by("opened_position")
     )
     for link in (
         "parent_effect",
         "compensates",
-    ):  # eight above it, one below it, and three below that one
+    ):  # eight ancestors, one child, three grandchildren
         above, below, line = line[:8], line[8:12], line[12:]
-        for named, of in zip(above, [one, *above], strict=False):
-            Effect.objects.filter(id=of.id).update(**{link: named})
-        for of, named in zip(below, [one, *[below[0]] * 3], strict=True):
-            Effect.objects.filter(id=of.id).update(**{link: named})
+        for named, linked in zip(above, [middle, *above], strict=False):
+            Effect.objects.filter(id=linked.id).update(**{link: named})
+        for linked, named in zip(below, [middle, *[below[0]] * 3], strict=True):
+            Effect.objects.filter(id=linked.id).update(**{link: named})
     incident = reviewer.post(
         reverse("open_incident"), {"title": "x", "thing": "s-1", "reason": "why"}
     )["Location"]
     for thing in (
         str(Session.objects.get(id=book.session)),
-        str(one),
+        str(middle),
         str(gate),
-        f"#{one.plan_position}",
+        f"#{middle.plan_position}",
     ):
         added = reviewer.post(f"{incident}members/", {"thing": thing, "reason": "why"})
         assert added.status_code == 302, thing
-    told = {"title": "x", "state": "open", "owner": "reviewer", "reason": "mine", "version": "1"}
-    assert reviewer.post(f"{incident}change/", told).status_code == 302
-    chain = reverse("effect_chain", args=[one.id])
+    change = {"title": "x", "state": "open", "owner": "reviewer", "reason": "mine", "version": "1"}
+    assert reviewer.post(f"{incident}change/", change).status_code == 302
+    chain = reverse("effect_chain", args=[middle.id])
     shown = reviewer.get(f"{chain}?view=json").json()
     assert (len(shown["links"]), len(shown["gates"][0]["votes"]), len(shown["decisions"])) == (
         25,
         2,
         1,
     )
-    assert any("compensated, 8 steps back" in how for how in shown["links"].values())
+    assert any(
+        "compensated, 8 steps back" in description for description in shown["links"].values()
+    )
     for url in (chain, incident):
         for view in ("lanes", "table"):
             address = f"{url}?view={view}&clock=corrected"
             reviewer.get(address)
-            number, content = asked(reviewer, address)
+            number, content = measure_page(reviewer, address)
             assert number <= MOST, address
     assert b"owner is <b>reviewer</b>" in content
 
 
 def grow(agent: Caller, book: Book) -> None:
-    """A thousand effects, items and facts more, and fifty sessions, tasks and artifacts."""
+    """Add a thousand effects, items and facts, and fifty sessions, tasks and artifacts."""
     session = str(book.session)
     many(agent, session, 1000, answered=1000)
     items = [{"key": f"item-{n}", "state": "done"} for n in range(1000)]
@@ -211,20 +214,21 @@ def test_a_session_of_five_thousand_effects_is_a_light_page(
     grow(agent, book)
     viewer.get(reverse("session", args=[book.session]))
     many(agent, str(book.session), 4000, start=1000, answered=200)
-    number, content = asked(viewer, reverse("session", args=[book.session]))
+    number, content = measure_page(viewer, reverse("session", args=[book.session]))
     assert number <= MOST
     assert content.count(b'data-label="Effect"') == 100
     assert len(content) < 150_000, len(content)
     oldest = Effect.objects.filter(session=book.session).order_by("opened_position")[0]
-    number, content = asked(viewer, reverse("session", args=[book.session]) + f"?at={oldest}")
+    number, content = measure_page(
+        viewer, reverse("session", args=[book.session]) + f"?at={oldest}"
+    )
     assert number <= MOST
     assert f'id="{oldest}"'.encode() in content
-    assert len(asked(viewer, "/search/")[1]) < 100_000
-    # As the benchmark writes them: every row with a task, an agent's clock far from ours, and its
-    # tries.
+    assert len(measure_page(viewer, "/search/")[1]) < 100_000
+    # Rows as the benchmark writes: each with a task, a skewed agent clock and its attempts.
     (batch,) = Writer("measured", sessions=1, rich=True).mixed(1)
     assert agent.raw("/events", batch.body).status_code == 200
-    number, content = asked(
+    number, content = measure_page(
         viewer, reverse("session", args=[Session.objects.get(key="bench-measured-0").id])
     )
     assert number <= MOST
@@ -235,16 +239,16 @@ def test_a_session_of_five_thousand_effects_is_a_light_page(
 def test_paging_a_timeline_shows_every_row_once(viewer: Client, agent: Caller, book: Book) -> None:
     many(agent, "long", 333)
     sessions = viewer.get("/sessions/?text=long").content.decode()
-    found = re.search(r'href="(/sessions/[0-9a-f-]+/)"', sessions)
-    assert found
-    url, seen = found[1], list[str]()
+    link = re.search(r'href="(/sessions/[0-9a-f-]+/)"', sessions)
+    assert link
+    url, seen = link[1], list[str]()
     while True:
         page = viewer.get(url).content.decode()
         seen += re.findall(r'id="(e_\d+)"', page)
         older = re.search(r'rel="next" href="([^"#]+)', page)
         if older is None:
             break
-        url = found[1] + older[1].replace("&amp;", "&")
+        url = link[1] + older[1].replace("&amp;", "&")
     assert len(seen) == len(set(seen)) == 333
 
 
@@ -259,7 +263,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("words", [word for word in HOSTILE if "\u0000" not in word])
-def test_agents_words_stay_words_in_every_field(house: House, agent: Caller, words: str) -> None:
+def test_agent_text_stays_text_in_every_field(house: House, agent: Caller, words: str) -> None:
     book = fill(agent, words)
     viewer = house.client("viewer")
     for url in pages(book):
@@ -381,6 +385,6 @@ def test_no_query_string_breaks_a_page(
     with CaptureQueriesContext(connection) as queries:
         answer = viewer.get(f"{named.get(path, path)}?{encoded}")
     assert answer.status_code in (200, 302, 400)
-    for one in queries:
+    for statement in queries:
         for forbidden in ("password", "REGEXP", "regex"):
-            assert forbidden not in one["sql"].partition(" WHERE ")[2].partition("=")[0]
+            assert forbidden not in statement["sql"].partition(" WHERE ")[2].partition("=")[0]

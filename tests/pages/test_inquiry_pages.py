@@ -1,4 +1,4 @@
-"""The reading pages: what each shows of a book that has one of everything, and what it refuses."""
+"""The reading pages: what each shows of the sample data, and what each refuses."""
 
 import re
 from collections.abc import Iterator
@@ -25,18 +25,18 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def viewer(house: House) -> Client:
-    """A browser of somebody who may only read."""
+    """Return a browser signed in as a viewer."""
     return house.client("viewer")
 
 
 def words(answer: Any) -> str:
-    """What a page says, without its markup."""
+    """Return the text of a page without markup."""
     assert answer.status_code == 200, answer.status_code
     return " ".join(re.sub(r"<[^>]+>", " ", main(answer)).split())
 
 
 def main(answer: Any) -> str:
-    """The markup of a page's own part."""
+    """Return the markup of a page's main part."""
     text: str = answer.content.decode()
     return text.partition("<main")[2].partition("</main>")[0]
 
@@ -45,12 +45,12 @@ def effect_page(viewer: Client, book: Book, name: str) -> str:
     return words(viewer.get(reverse("effect", args=[book.effects[name]])))
 
 
-def test_the_list_names_agent_branch_status_and_whose_child_a_session_is(
+def test_the_list_shows_agent_branch_status_and_parent_of_a_session(
     viewer: Client, book: Book
 ) -> None:
     page = words(viewer.get("/sessions/"))
     parent = Session.objects.get(id=book.session)
-    for said in (
+    for phrase in (
         "Deploy the web shop",
         "deploy-7",
         "web @ hotfix/rounding",
@@ -58,7 +58,7 @@ def test_the_list_names_agent_branch_status_and_whose_child_a_session_is(
         "leased",
         f"under {parent} Read",
     ):
-        assert said in page
+        assert phrase in page
 
 
 FILTERED = [
@@ -78,13 +78,13 @@ FILTERED = [
 
 
 def test_the_list_is_filtered_by_the_database(viewer: Client, book: Book) -> None:
-    for query, found in FILTERED:
+    for query, expected in FILTERED:
         assert main(viewer.get(f"/sessions/?{query}")).count('role="row"') == (
-            found + 1 if found else 0
+            expected + 1 if expected else 0
         )
 
 
-def test_of_a_reported_session_without_an_end_it_is_not_said_that_it_runs(
+def test_a_reported_session_without_an_end_is_not_shown_as_running(
     agent: Caller, viewer: Client
 ) -> None:
     reported = agent.session("told-later", mode="reported")["id"]
@@ -113,7 +113,7 @@ def test_of_a_reported_session_without_an_end_it_is_not_said_that_it_runs(
     assert "no session matches this" in words(viewer.get("/sessions/?status=no_end_told")).lower()
 
 
-def test_an_unknown_filter_is_told_and_not_ignored(viewer: Client, book: Book) -> None:
+def test_an_unknown_filter_is_reported_and_not_ignored(viewer: Client, book: Book) -> None:
     for url in ("/sessions/?stat=x", f"/sessions/{book.session}/?stat=x"):
         assert "Unknown filter “stat” was ignored" in words(viewer.get(url))
     assert "Unknown state" in words(viewer.get(f"/sessions/{book.session}/?state=x"))
@@ -122,18 +122,18 @@ def test_an_unknown_filter_is_told_and_not_ignored(viewer: Client, book: Book) -
     assert "must be a journal position" in words(viewer.get(f"/sessions/{book.session}/?before=x"))
 
 
-def test_a_list_without_sessions_says_how_to_begin(viewer: Client, house: House) -> None:
+def test_an_empty_list_of_sessions_explains_how_to_begin(viewer: Client, house: House) -> None:
     page = words(viewer.get("/sessions/"))
     assert "No agent has reported anything yet" in page
     assert page.count("post ") == 4
     assert "issue_token" in page
 
 
-def test_the_session_page_holds_facts_tree_items_children_and_artifacts(
+def test_the_session_page_shows_facts_tree_items_children_and_artifacts(
     viewer: Client, book: Book
 ) -> None:
     page = words(viewer.get(reverse("session", args=[book.session])))
-    for said in (
+    for phrase in (
         "ticket = INC-204",
         "Release 2.8.1",
         "Notify customers",
@@ -141,7 +141,7 @@ def test_the_session_page_holds_facts_tree_items_children_and_artifacts(
         "Read the logs",
         "report.svg",
     ):
-        assert said in page
+        assert phrase in page
     assert f"{Effect.objects.filter(session=book.session).count()} effects, newest first" in page
     child = words(viewer.get(reverse("session", args=[book.child])))
     assert "Under s_" in child
@@ -165,7 +165,7 @@ def test_counts_by_state_agree_with_the_filters_behind_them(viewer: Client, book
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "expected"),
     [
         ({"outcome": "error"}, {"error", "rejected"}),
         ({"tool": "mail.send"}, {"dispatched", "superseded"}),
@@ -175,7 +175,7 @@ def test_counts_by_state_agree_with_the_filters_behind_them(viewer: Client, book
     ],
 )
 def test_the_timeline_is_filtered(
-    viewer: Client, book: Book, query: dict[str, str], found: set[str]
+    viewer: Client, book: Book, query: dict[str, str], expected: set[str]
 ) -> None:
     pass_deadline(book.effects["dispatched"])
     if "task" in query:
@@ -184,7 +184,7 @@ def test_the_timeline_is_filtered(
         2
     ]
     shown = {name for name, identity in book.effects.items() if f"/effects/{identity}/" in page}
-    assert shown == found
+    assert shown == expected
 
 
 def test_any_row_is_reached_by_a_link(viewer: Client, book: Book) -> None:
@@ -196,23 +196,22 @@ def test_any_row_is_reached_by_a_link(viewer: Client, book: Book) -> None:
     assert "e_999999 is not on this page" in absent
 
 
-def test_the_timeline_says_nothing_until_there_is_news(
+def test_the_timeline_poll_is_empty_until_there_are_changes(
     viewer: Client, agent: Caller, book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # On PostgreSQL nothing settles that the test's own transaction wrote; the browser tests see the
-    # real horizon.
+    # PostgreSQL settles no entry of the test's own transaction; browser tests use the real horizon.
     newest = Subquery(Entry.objects.order_by("-position").values("position")[:1])
     monkeypatch.setattr(settled_position, "settled_position_column", lambda: newest)
-    # Compiled once per process: anew for this test, and anew after it.
+    # Compiled once per process: compile again for this test and after the test.
     monkeypatch.setattr(
         session_data,
         "_SESSION",
         CompiledQuerySet(session_data._session_query, project=UUID, session=UUID),
     )
     page = main(viewer.get(reverse("session", args=[book.session])))
-    found = re.search(r'hx-get="([^"]+)"\s+hx-trigger="every 5s"', page)
-    assert found
-    url = found[1].replace("&amp;", "&")
+    match = re.search(r'hx-get="([^"]+)"\s+hx-trigger="every 5s"', page)
+    assert match
+    url = match[1].replace("&amp;", "&")
     quiet = viewer.get(url, headers={"HX-Request": "true"})
     assert (quiet.status_code, quiet.content) == (204, b"")
     agent.plan("news", str(book.session), arguments={"command": "git tag v2.8.1"})
@@ -226,11 +225,11 @@ def test_the_timeline_says_nothing_until_there_is_news(
     assert "hx-get" not in paused.partition("<main")[2]
 
 
-def test_the_task_page_tells_exactly_which_items_are_done(viewer: Client, book: Book) -> None:
+def test_the_task_page_shows_which_items_are_done(viewer: Client, book: Book) -> None:
     url = reverse("task", args=[book.task])
     page = words(viewer.get(url))
-    for said in ("customer-0", "done 2", "failed 1", "pending 1", "w-2", "Release 2.8.1"):
-        assert said in page
+    for phrase in ("customer-0", "done 2", "failed 1", "pending 1", "w-2", "Release 2.8.1"):
+        assert phrase in page
     assert "customer-0" not in words(viewer.get(url, {"state": "failed"}))
     assert "Unknown item state" in words(viewer.get(url, {"state": "odd"}))
     assert "Notify customers" in words(viewer.get(reverse("session_tasks", args=[book.session])))
@@ -252,22 +251,21 @@ def test_artifacts_are_downloads_and_never_documents(viewer: Client, book: Book)
 
 
 def patterns(resolver: URLResolver, prefix: str = "") -> Iterator[tuple[str, URLPattern]]:
-    """Every door of the house with its whole route."""
-    for one in resolver.url_patterns:
-        route = prefix + str(one.pattern)
-        if isinstance(one, URLResolver):
-            yield from patterns(one, route)
+    """Return every URL pattern with its full route."""
+    for pattern in resolver.url_patterns:
+        route = prefix + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            yield from patterns(pattern, route)
         else:
-            yield route, one
+            yield route, pattern
 
 
-def test_every_url_with_an_id_is_not_found_across_the_wall(house: House, book: Book) -> None:
-    """From the URL table: a door that takes an id of a reading page is tried with every such id of
-    a neighbour."""
+def test_every_url_with_an_id_of_another_project_is_not_found(house: House, book: Book) -> None:
+    """Try every URL that takes an id of a reading page with the ids of a neighbour."""
     with doors(house.other_token.agent) as stranger:
-        theirs = fill(stranger)
+        foreign_book = fill(stranger)
     foreign, own = everything(house.other), everything(house.project)
-    assert theirs.session in foreign["session"]
+    assert foreign_book.session in foreign["session"]
     names = {"session", "task", "effect", "artifact", "position"}
     tried = set()
     viewer = house.client("administrator")
@@ -282,7 +280,7 @@ def test_every_url_with_an_id_is_not_found_across_the_wall(house: House, book: B
             if named != "position" and "position" in arguments:
                 kwargs["position"] = foreign["position"][0]
             answer = viewer.get(reverse(pattern.name, kwargs=kwargs))
-            if answer.status_code == 405:  # a door that only takes forms
+            if answer.status_code == 405:  # an endpoint that only accepts POST
                 answer = viewer.post(reverse(pattern.name, kwargs=kwargs))
             assert answer.status_code == 404, route
     assert tried == {
@@ -320,14 +318,14 @@ def test_every_url_with_an_id_is_not_found_across_the_wall(house: House, book: B
         assert viewer.get("/go/", {"id": handle}).status_code == 200, (
             "a neighbour's handle leads nowhere"
         )
-    assert str(theirs.session) not in viewer.get("/sessions/").content.decode()
+    assert str(foreign_book.session) not in viewer.get("/sessions/").content.decode()
     assert "neighbour" not in words(viewer.get("/search/"))
     other_key = Session.objects.filter(project=house.other).first()
     assert other_key is not None
     assert "There is no session" in words(viewer.get("/search/", {"q": f"session:{other_key}"}))
 
 
-def test_strangers_are_sent_to_sign_in(client: Client, book: Book) -> None:
+def test_signed_out_people_are_redirected_to_sign_in(client: Client, book: Book) -> None:
     for url in (
         "/sessions/",
         f"/sessions/{book.session}/",

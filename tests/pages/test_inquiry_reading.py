@@ -1,4 +1,4 @@
-"""Reading bodies and pages of rows, apart from any page: gists, cut JSON, excerpts, keyset paging."""
+"""Read bodies and pages of rows: gists, cut JSON, excerpts and keyset paging."""
 
 import json
 from typing import Any
@@ -30,8 +30,8 @@ def test_a_body_cut_anywhere_can_still_be_read(
 ) -> None:
     text = json.dumps({"arguments": arguments, "tool": "shell"}, ensure_ascii=False, sort_keys=True)
     cut = data.draw(st.integers(len('{"arguments": {'), len(text)))
-    found = summaries.extract_arguments(text[:cut])
-    assert found is None or set(found) <= set(arguments)
+    extracted = summaries.extract_arguments(text[:cut])
+    assert extracted is None or set(extracted) <= set(arguments)
 
 
 @given(value=VALUES)
@@ -59,12 +59,12 @@ def test_a_gist_is_one_short_line(value: Any) -> None:
         ({}, ""),
     ],
 )
-def test_the_gist_says_what_a_call_does(arguments: Any, gist: str) -> None:
+def test_the_gist_shows_what_a_call_does(arguments: Any, gist: str) -> None:
     assert summaries.summarize_arguments(arguments) == gist
 
 
 @given(text=st.text(max_size=60), limit=st.integers(1, 50))
-def test_an_excerpt_is_a_beginning_that_knows_its_whole(text: str, limit: int) -> None:
+def test_an_excerpt_is_a_prefix_with_the_full_size(text: str, limit: int) -> None:
     piece = entry_bodies.cut_excerpt(text, limit)
     assert text.startswith(piece.text)
     assert piece.octets == len(text.encode())

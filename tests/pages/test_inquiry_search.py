@@ -1,4 +1,4 @@
-"""The search page: what it finds, what it says of nonsense and of nothing, and what it costs."""
+"""The search page: results, errors, empty results and costs."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -23,24 +23,24 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def viewer(house: House) -> Client:
-    """A browser of somebody who may only read."""
+    """Return a browser signed in as a viewer."""
     return house.client("viewer")
 
 
 def page_of(viewer: Client, text: str, **more: str) -> str:
-    """The page that answers a query."""
+    """Return the page of results for a query."""
     answer = viewer.get("/search/", {"q": text, **more})
     assert answer.status_code == 200, (text, answer.content)
     return answer.content.decode()
 
 
-def found(viewer: Client, book: Book, text: str) -> set[str]:
-    """The names of the effects that a query finds."""
+def find_names(viewer: Client, book: Book, text: str) -> set[str]:
+    """Return the names of the effects that a query finds."""
     page = page_of(viewer, text).partition("<tbody")[2]
     return {name for name, identity in book.effects.items() if f"/effects/{identity}/" in page}
 
 
-# The query and the effects that it finds.
+# Queries and the effects that each finds.
 NARROWED = [
     ("state:planned", {"planned"}),
     ("state:failed", {"rejected"}),
@@ -67,15 +67,14 @@ NARROWED = [
 def test_a_query_narrows(viewer: Client, book: Book) -> None:
     pass_deadline(book.effects["dispatched"])
     for text, names in NARROWED:
-        assert found(viewer, book, text) == names, text
+        assert find_names(viewer, book, text) == names, text
     effect = Effect.objects.get(id=book.effects["ok"])
-    assert found(viewer, book, f"intent:{effect.intent_digest}") == {"ok"}
-    for typed in (f" {effect} ", str(effect.id), REFERENCE):  # nothing but an id goes there
+    assert find_names(viewer, book, f"intent:{effect.intent_digest}") == {"ok"}
+    for typed in (f" {effect} ", str(effect.id), REFERENCE):  # a lone id redirects to its page
         assert viewer.get("/search/", {"q": typed}).headers["Location"] == f"/effects/{effect.id}/"
 
 
-# What is asked, the sentence about it, and the character (from 1) that it is about; 0 for the query
-# string as a whole.
+# Query string, error sentence, and the 1-based character; 0 means the whole query string.
 NONSENSE = [
     ("q=toll:x", "“toll” is not a field of an effect; did you mean “tool”?", 1),
     ("q=tool:x state:odd", "Use one of planned, awaiting", 14),
@@ -93,33 +92,30 @@ NONSENSE = [
 ]
 
 
-def test_nonsense_is_told_where_it_stands_and_nothing_is_searched(
-    viewer: Client, book: Book
-) -> None:
-    for asked, sentence, character in NONSENSE:
+def test_an_error_names_its_position_and_nothing_is_searched(viewer: Client, book: Book) -> None:
+    for query_string, sentence, character in NONSENSE:
         with explained() as plans:
-            answer = viewer.get(f"/search/?{asked}")
+            answer = viewer.get(f"/search/?{query_string}")
         page = unescape(re.sub(r"<span[^>]*>|</span>", "", answer.content.decode()))
-        assert answer.status_code == 400, asked
-        assert sentence in page, asked
+        assert answer.status_code == 400, query_string
+        assert sentence in page, query_string
         assert "Nothing was searched." in page
         assert "<tbody" not in page
         assert not [sql for sql in plans if 'FROM "ledger_effect"' in sql]
         assert (f"At character {character:,}".replace(",", "\u202f") in page) == bool(character), (
-            asked
+            query_string
         )
-        text = parse_qs(asked).get("q", [""])[0]
-        assert f'value="{text}"' in page or "\0" in text, asked
+        text = parse_qs(query_string).get("q", [""])[0]
+        assert f'value="{text}"' in page or "\0" in text, query_string
     page = viewer.get("/search/?q=tool:x state:odd").content.decode()
     assert re.search(r"<mark\s*><span", page)
     assert ">odd</span></mark>" in page
 
 
-def test_who_was_overtaken_while_writing_is_found_by_the_time_of_arrival(
+def test_an_overtaken_write_is_found_by_its_time_of_arrival(
     viewer: Client, agent: Caller, book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Positions follow the order of writing, and of two requests the one that came first may be
-    written last."""
+    """Order positions by the time of writing, which may differ from the order of arrival."""
     start = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)  # after a quiet day
 
     def arrive(name: str, seconds: int) -> None:
@@ -130,7 +126,7 @@ def test_who_was_overtaken_while_writing_is_found_by_the_time_of_arrival(
 
     for name, seconds in {"quick": 2, "before": -1, "slow": 1, "after": 300, "slowest": 3}.items():
         arrive(name, seconds)
-    # Searching is on record too; that entry must not seem to have arrived long before these.
+    # The search is journalled too; its entry must not precede these entries.
     monkeypatch.setattr(
         "display.access_log.now_us", lambda: int(start.timestamp() + 400) * 1_000_000
     )
@@ -139,10 +135,10 @@ def test_who_was_overtaken_while_writing_is_found_by_the_time_of_arrival(
         f"until:{start + timedelta(minutes=1):%Y-%m-%dT%H:%M:%SZ}",
     )
     among = {"quick", "slow", "slowest"}
-    assert found(viewer, book, f"tool:overtaken {since} {until}") == among
-    assert found(viewer, book, f"tool:overtaken {since}") == among | {"after"}
-    assert found(viewer, book, f"tool:overtaken {until}") == among | {"before"}
-    assert found(viewer, book, f"session:deploy-web {since} {until}") == among
+    assert find_names(viewer, book, f"tool:overtaken {since} {until}") == among
+    assert find_names(viewer, book, f"tool:overtaken {since}") == among | {"after"}
+    assert find_names(viewer, book, f"tool:overtaken {until}") == among | {"before"}
+    assert find_names(viewer, book, f"session:deploy-web {since} {until}") == among
 
 
 def test_pages_of_a_search_meet_without_gap_or_overlap(
@@ -170,18 +166,16 @@ def test_pages_of_a_search_meet_without_gap_or_overlap(
         back = re.findall(
             r'id="e_(\d+)"', viewer.get("/search/" + unescape(newer[1])).content.decode()
         )
-        assert [int(one) for one in back] == numbers[50:100]
+        assert [int(number) for number in back] == numbers[50:100]
 
 
-def test_a_search_by_slow_fields_says_how_far_it_looked(
+def test_a_search_by_unindexed_fields_shows_how_far_it_searched(
     viewer: Client, book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(execute, "SLOW_WINDOW", 5)
     first = Effect.objects.order_by("opened_position")[0].opened_position
     url, names, pages, before = "/search/?q=environment:prod", set[str](), 0, first
-    while (
-        before >= first
-    ):  # below there is nothing, and on PostgreSQL positions begin where the last test ended
+    while before >= first:  # no entries below; on PostgreSQL positions continue from the last test
         page = viewer.get(url).content.decode()
         names |= {
             name for name, identity in book.effects.items() if f"/effects/{identity}/" in page
@@ -197,7 +191,7 @@ def test_a_search_by_slow_fields_says_how_far_it_looked(
     assert pages > 3
 
 
-# Combination -> the index that has to serve it, by what people ask most.
+# Common queries -> the index that must serve each.
 SERVED = {
     "tool:tool.3 state:failed": "effect_failed_by_tool",
     "tool:git.push": "effect_by_tool",
@@ -214,11 +208,10 @@ SERVED = {
     "session:deploy-web": "sqlite_autoindex_ledger_effect_2|effect_key_is_unique_in_session|effect_by_session",
     "state:unknown": "effect_by_bad_outcome|effect_by_state",
 }
-# Of these, whose matches are counted without fetching a row of them: of many that takes longer than
-# all else of a page.
+# Queries whose count must not fetch rows: for many rows the fetch dominates the page.
 COUNTED = ("tool:tool.3 state:failed", "tool:git.push", "outcome:error", "state:unknown")
 
-# What agents list -> the same.
+# Lists that agents request -> the index that must serve each.
 LISTED = {
     "external_reference=x": "effect_by_reference",
     "external_reference=ok&tool=git.push": "effect_by_reference|effect_by_tool",
@@ -236,31 +229,34 @@ def test_what_people_ask_most_is_served_by_an_index(
     house: House, agent: Caller, book: Book
 ) -> None:
     many(agent, "bulk", 3000, answered=2200)
-    # So many failed that PostgreSQL does not choose between one row here and one row there, or
-    # between all of them in this order or in that: then what other tests left behind in an index
-    # decides.
+    # Enough failed effects that leftovers of other tests do not decide PostgreSQL's choice of
+    # index.
     failed = {"kind": "effect.failed", "session": "bulk", "reason": "rejected"}
-    told = [{**failed, "id": f"f-{number}", "effect_key": f"e-{number}"} for number in range(800)]
-    assert agent.report(told).json()["accepted"] == len(told)
+    reports = [
+        {**failed, "id": f"f-{number}", "effect_key": f"e-{number}"} for number in range(800)
+    ]
+    assert agent.report(reports).json()["accepted"] == len(reports)
     with connection.cursor() as cursor:
         if (
             connection.vendor == "postgresql"
-        ):  # SQLite goes by the figures of db/sqlite/planner_statistics.py
+        ):  # SQLite uses the statistics of db/sqlite/planner_statistics.py
             cursor.execute("ANALYZE ledger_effect")
     for query, index in SERVED.items():
-        asked = execute.compile_query(query, house.project, now_us())
-        assert not asked.slow
+        compiled = execute.compile_query(query, house.project, now_us())
+        assert not compiled.slow
         arms = [
             arm.only("id", "opened_position").order_by("-opened_position")
-            for arm in execute.disjoint_querysets(asked)
+            for arm in execute.disjoint_querysets(compiled)
         ]
         plan = "\n".join(arm[: execute.PAGE_SIZE].explain() for arm in arms)
         assert re.search(index, plan), f"{query}\n{plan}"
         assert "effect_by_opening" not in plan, f"{query}\n{plan}"
-        if query in COUNTED and connection.vendor == "sqlite":  # PostgreSQL knows better, of so few
+        if (
+            query in COUNTED and connection.vendor == "sqlite"
+        ):  # PostgreSQL plans small tables differently
             counts = [
                 arm.values_list("opened_position")[: execute.COUNT_LIMIT].explain()
-                for arm in execute.disjoint_querysets(asked)
+                for arm in execute.disjoint_querysets(compiled)
             ]
             assert all("USING COVERING INDEX" in plan for plan in counts), f"{query}\n{counts}"
     for query, index in LISTED.items():

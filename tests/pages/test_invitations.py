@@ -1,5 +1,4 @@
-"""A person is asked into a project: nobody learns who has an account, and nobody is made a member
-without their yes."""
+"""Invitations: accounts stay private, and people become members only by accepting."""
 
 import re
 from typing import Any
@@ -27,7 +26,7 @@ CHANGING = re.compile(
 
 
 def invite(house: House, name: str, role: str = "viewer", by: str = "administrator") -> str:
-    """Invite by the page; the page that shows the password."""
+    """Invite a person by the page; return the page that shows the password."""
     client = house.client(by)
     assert client.post(reverse("people"), {"username": name, "role": role}).status_code == 302
     return client.get(reverse("people")).text
@@ -46,15 +45,15 @@ def answer(client: Client, verb: str, user: str) -> Any:
     )
 
 
-def test_the_pages_say_nothing_of_whether_a_name_has_an_account(house: House) -> None:
+def test_the_pages_do_not_reveal_whether_a_name_has_an_account(house: House) -> None:
     new = invite(house, "aaaa-bbbb")
     Invitation.objects.all().delete()
-    known = invite(house, "neighbour")
+    existing = invite(house, "neighbour")
     assert "is invited</h2>" in new
-    assert CHANGING.sub("", new).replace("aaaa-bbbb", "NAME") == CHANGING.sub("", known).replace(
+    assert CHANGING.sub("", new).replace("aaaa-bbbb", "NAME") == CHANGING.sub("", existing).replace(
         "neighbour", "NAME"
     )
-    said = [
+    entries = [
         (
             entry.facts,
             Body.objects.get(entry=entry)
@@ -63,11 +62,11 @@ def test_the_pages_say_nothing_of_whether_a_name_has_an_account(house: House) ->
         )
         for entry in Entry.objects.filter(kind="admin.member_invited").order_by("position")
     ]
-    assert said[0] == said[1]
-    assert people.ensure_pseudonym(house.neighbour.user) not in known
+    assert entries[0] == entries[1]
+    assert people.ensure_pseudonym(house.neighbour.user) not in existing
 
 
-def test_a_known_name_keeps_its_password_and_belongs_only_after_its_own_yes(house: House) -> None:
+def test_an_existing_person_keeps_the_password_and_joins_only_by_accepting(house: House) -> None:
     shown = password_on(invite(house, "neighbour", "reviewer"))
     assert not house.neighbour.user.check_password(shown)
     assert User.objects.get(username="neighbour").check_password(PASSWORD)
@@ -90,7 +89,7 @@ def test_a_known_name_keeps_its_password_and_belongs_only_after_its_own_yes(hous
     assert entry.actor == people.ensure_pseudonym(house.members["administrator"].user)
 
 
-def test_another_projects_invitation_does_not_keep_the_administrator_from_a_reset(
+def test_an_invitation_to_another_project_does_not_block_a_password_reset(
     house: House,
 ) -> None:
     invite(house, "viewer", by="neighbour")
@@ -127,7 +126,7 @@ def test_a_declined_invitation_makes_no_member(house: House) -> None:
 
 
 @pytest.mark.parametrize("verb", ["accept", "decline"])
-def test_an_invitation_of_another_person_is_nobodys_business(house: House, verb: str) -> None:
+def test_an_invitation_of_another_person_cannot_be_answered(house: House, verb: str) -> None:
     invite(house, "neighbour", "administrator")
     page = answer(house.client("viewer"), verb, "neighbour").text
     assert "This invitation was withdrawn or already answered." in page
@@ -135,7 +134,7 @@ def test_an_invitation_of_another_person_is_nobodys_business(house: House, verb:
     assert Membership.objects.get(project=house.project, user__username="viewer").role == "viewer"
 
 
-def test_a_withdrawn_invitation_is_gone_and_a_lost_first_password_is_given_again(
+def test_a_withdrawn_invitation_is_gone_and_a_first_password_can_be_reissued(
     house: House,
 ) -> None:
     first = password_on(invite(house, "zoe"))
@@ -152,7 +151,7 @@ def test_a_withdrawn_invitation_is_gone_and_a_lost_first_password_is_given_again
     assert not user.check_password(first)
 
 
-def test_an_invitation_ends_with_the_right_of_the_one_who_gave_it(house: House) -> None:
+def test_an_invitation_ends_with_the_rights_of_the_inviter(house: House) -> None:
     people.add_project_member(house.project, "boss", "administrator", PASSWORD)
     invite(house, "neighbour", by="boss")
     with transaction.atomic():
@@ -164,7 +163,7 @@ def test_an_invitation_ends_with_the_right_of_the_one_who_gave_it(house: House) 
     assert not Membership.objects.filter(project=house.project, user=house.neighbour.user).exists()
 
 
-def test_a_person_without_a_project_finds_their_invitations(house: House) -> None:
+def test_a_person_without_a_project_sees_their_invitations(house: House) -> None:
     assert Client().get(reverse("invitations"))["Location"].startswith("/sign-in/")
     lost = User.objects.create_user("lost", password=PASSWORD)
     Person.objects.create(user=lost, pseudonym="p_lost", password_is_own=True)

@@ -1,5 +1,4 @@
-"""The box that takes any id: where it goes, what it says of nonsense, and what is no name of
-anything."""
+"""The box that accepts any id: where it leads, and what it shows for unknown text."""
 
 import hashlib
 import re
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def viewer(house: House) -> Client:
-    """A browser of somebody who may only read."""
+    """Return a browser signed in as a viewer."""
     return house.client("viewer")
 
 
@@ -33,12 +32,12 @@ def goes_to(viewer: Client, text: object) -> str:
     return answer.headers["Location"]
 
 
-def test_one_box_takes_any_id_and_goes_there(viewer: Client, book: Book) -> None:
+def test_the_box_accepts_any_id_and_opens_its_page(viewer: Client, book: Book) -> None:
     effect = Effect.objects.get(id=book.effects["ok"])
     session, task = Session.objects.get(id=book.session), Task.objects.get(id=book.task)
     artifact = Artifact.objects.get(id=book.unstored)
     text: object
-    there = reverse("effect", args=[effect.id])
+    effect_url = reverse("effect", args=[effect.id])
     for text in (
         effect,
         str(effect).upper(),
@@ -48,7 +47,7 @@ def test_one_box_takes_any_id_and_goes_there(viewer: Client, book: Book) -> None
         REFERENCE,
         "ok",
     ):
-        assert goes_to(viewer, text) == there
+        assert goes_to(viewer, text) == effect_url
     for text in (session, session.id, session.key):
         assert goes_to(viewer, text) == reverse("session", args=[session.id])
     assert goes_to(viewer, task) == goes_to(viewer, task.id) == reverse("task", args=[task.id])
@@ -59,10 +58,10 @@ def test_one_box_takes_any_id_and_goes_there(viewer: Client, book: Book) -> None
     )
     entry = Entry.objects.filter(effect=effect.id, kind="effect.acknowledged").get()
     for text in (entry.position, f"{entry.position:,}".replace(",", " "), entry.event_id):
-        assert goes_to(viewer, text) == f"{there}?fact={entry.position}#p{entry.position}"
+        assert goes_to(viewer, text) == f"{effect_url}?fact={entry.position}#p{entry.position}"
 
 
-def test_what_names_several_things_is_a_choice(viewer: Client, agent: Caller, book: Book) -> None:
+def test_an_ambiguous_name_offers_a_choice(viewer: Client, agent: Caller, book: Book) -> None:
     other = agent.plan("ok", "deploy-web/agent-1", arguments={"command": "git push origin again"})
     page = viewer.get("/go/", {"id": "ok"}).content.decode()
     assert page.count("effect with this key") == 2
@@ -82,7 +81,7 @@ NAMING_NOTHING = [
 ]
 
 
-def test_what_names_nothing_says_what_was_tried(viewer: Client, book: Book) -> None:
+def test_an_unknown_name_shows_what_was_tried(viewer: Client, book: Book) -> None:
     for text in NAMING_NOTHING:
         answer = viewer.get("/go/", {"id": text})
         assert answer.status_code == 200
@@ -101,7 +100,7 @@ def test_an_intent_digest_leads_to_a_search(viewer: Client, book: Book) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "  ", "x" * 301, "a\0b"])
-def test_the_box_is_calm_about_nothing_and_too_much(viewer: Client, book: Book, text: str) -> None:
+def test_the_box_accepts_empty_and_overlong_text(viewer: Client, book: Book, text: str) -> None:
     answer = viewer.get("/go/", {"id": text})
     assert answer.status_code == 200
     assert "Go to an ID" in answer.content.decode()

@@ -1,4 +1,4 @@
-"""The timeline in lanes: what is drawn, of which facts, and that each view tells the same rows."""
+"""The timeline in lanes: which facts are drawn, and all views show the same rows."""
 
 import re
 from typing import Any
@@ -39,12 +39,14 @@ def lanes(viewer: Client, session: Any, **query: str) -> str:
 def rows(viewer: Client, session: Any, **query: str) -> dict[str, Any]:
     answer = viewer.get(reverse("session_timeline", args=[session]), {"view": "json", **query})
     assert answer.status_code == 200
-    found: dict[str, Any] = answer.json()
-    return found
+    timeline: dict[str, Any] = answer.json()
+    return timeline
 
 
-def told(agent: Caller, session: str, key: str, steps: dict[str, int], **plan: Any) -> None:
-    """Report an effect whose facts happened so many minutes after noon."""
+def report_effect(
+    agent: Caller, session: str, key: str, steps: dict[str, int], **plan: Any
+) -> None:
+    """Report an effect whose facts occurred the given minutes after noon."""
     kinds = {"plan": "planned", "dispatch": "dispatched", "ok": "acknowledged"}
     items = []
     for step, minute in steps.items():
@@ -63,43 +65,43 @@ def told(agent: Caller, session: str, key: str, steps: dict[str, int], **plan: A
     assert agent.report(items).status_code == 200
 
 
-def test_each_effect_is_one_bar_that_leads_to_its_page(viewer: Client, book: Book) -> None:
+def test_each_effect_is_one_bar_that_links_to_its_page(viewer: Client, book: Book) -> None:
     page = lanes(viewer, book.session)
     svg = page.partition('<svg class="lanes"')[2].partition("</svg>")[0]
     effects = Effect.objects.filter(session=book.session)
     drawn = re.findall(r'<a href="([^"]+)"><title>', svg)
     assert sorted(drawn) == sorted(
-        reverse("effect", args=[one.id])
-        for one in effects
-        if one.planned_mark or one.state != "planned"
+        reverse("effect", args=[effect.id])
+        for effect in effects
+        if effect.planned_mark or effect.state != "planned"
     )
     assert "style=" not in page
 
 
-def test_what_is_unknown_is_hatched_and_open_ended(viewer: Client, book: Book) -> None:
+def test_an_unknown_outcome_is_hatched_and_open_ended(viewer: Client, book: Book) -> None:
     assert lanes(viewer, book.session).count('class="open"') == 2  # an outcome unknown, a time-out
     pass_deadline(book.effects["dispatched"])
     assert lanes(viewer, book.session).count('class="open"') == 3
 
 
 def test_the_json_view_holds_each_fact_with_its_position(viewer: Client, book: Book) -> None:
-    found = {one["id"]: one for one in rows(viewer, book.session)["effects"]}
-    one = found[str(book.effects["rejected"])]
+    effects = {row["id"]: row for row in rows(viewer, book.session)["effects"]}
+    row = effects[str(book.effects["rejected"])]
     asked_twice = ["planned", "dispatched", "failed", "planned", "granted", "dispatched", "failed"]
-    assert [fact["what"] for fact in one["facts"]] == asked_twice
+    assert [fact["what"] for fact in row["facts"]] == asked_twice
     stored = Entry.objects.filter(effect=book.effects["rejected"]).order_by("position")
-    assert [fact["position"] for fact in one["facts"]] == list(
+    assert [fact["position"] for fact in row["facts"]] == list(
         stored.values_list("position", flat=True)
     )
-    assert one["state"] == "failed"
-    assert one["attempts"] == 2
+    assert row["state"] == "failed"
+    assert row["attempts"] == 2
 
 
-def test_reported_work_stands_where_the_agent_says_and_on_request_where_it_arrived(
+def test_reported_work_is_placed_by_agent_time_or_by_arrival_on_request(
     viewer: Client, agent: Caller
 ) -> None:
-    told(agent, "r", "first", {"plan": 0, "dispatch": 1, "ok": 3})
-    told(agent, "r", "second", {"plan": 5})
+    report_effect(agent, "r", "first", {"plan": 0, "dispatch": 1, "ok": 3})
+    report_effect(agent, "r", "second", {"plan": 5})
     session = Session.objects.get(key="r")
     ours = rows(viewer, session.id)
     assert ours["clock"] == "agent"
@@ -110,7 +112,7 @@ def test_reported_work_stands_where_the_agent_says_and_on_request_where_it_arriv
     assert "12:02" in lanes(viewer, session.id)
 
 
-def test_numbers_that_a_producer_skipped_are_told_unless_another_session_holds_them(
+def test_skipped_producer_numbers_are_shown_unless_another_session_has_them(
     viewer: Client, agent: Caller
 ) -> None:
     def say(session: str, number: int) -> None:
@@ -143,10 +145,10 @@ def test_numbers_that_a_producer_skipped_are_told_unless_another_session_holds_t
     assert 'class="notch"' not in lanes(viewer, session.id)
 
 
-def test_compact_folds_what_repeats_and_loses_none(viewer: Client, agent: Caller) -> None:
+def test_the_compact_view_folds_repeats_and_loses_none(viewer: Client, agent: Caller) -> None:
     for number in range(12):
-        told(agent, "loop", f"e{number}", {"plan": number, "ok": number})
-    told(agent, "loop", "odd", {"plan": 20}, tool="deploy.run")
+        report_effect(agent, "loop", f"e{number}", {"plan": number, "ok": number})
+    report_effect(agent, "loop", "odd", {"plan": 20}, tool="deploy.run")
     session = Session.objects.get(key="loop")
     page = lanes(viewer, session.id, view="compact")
     assert page.count('<tr role="row">') == 3  # the head, and two groups
@@ -154,7 +156,7 @@ def test_compact_folds_what_repeats_and_loses_none(viewer: Client, agent: Caller
     assert '<svg class="lanes"' not in page
 
 
-def test_a_window_is_cut_by_the_server_and_leads_to_its_neighbours(
+def test_a_window_is_cut_by_the_server_and_links_to_its_neighbours(
     viewer: Client, agent: Caller
 ) -> None:
     many(agent, "long", 700, answered=700)
@@ -163,7 +165,7 @@ def test_a_window_is_cut_by_the_server_and_leads_to_its_neighbours(
     assert len(newest["effects"]) == 30
     assert newest["newer"] is None
     older = rows(viewer, session.id, size="30", before=str(newest["older"]))
-    handles = [int(one["effect"][2:]) for one in older["effects"] + newest["effects"]]
+    handles = [int(row["effect"][2:]) for row in older["effects"] + newest["effects"]]
     assert handles == sorted(handles)
     assert len(set(handles)) == 60
     widest = lanes(viewer, session.id, size="9999")
@@ -179,7 +181,7 @@ def test_filters_narrow_every_view(viewer: Client, book: Book) -> None:
         page = lanes(viewer, book.session, view=view, state="failed")
         assert "deploy.run" in page
         assert "git.push" not in page.partition("<table")[2]
-    assert {one["state"] for one in rows(viewer, book.session, state="failed")["effects"]} == {
+    assert {row["state"] for row in rows(viewer, book.session, state="failed")["effects"]} == {
         "failed"
     }
 
@@ -207,21 +209,23 @@ def test_each_view_costs_the_same_few_queries(
                 )
 
 
-def test_names_of_agents_do_nothing_in_a_drawing(viewer: Client, agent: Caller) -> None:
-    told(agent, "evil", "e", {"plan": 0}, tool="</text><script>x</script>\u202e", task="<b>\u200b")
+def test_agent_names_are_inert_in_a_drawing(viewer: Client, agent: Caller) -> None:
+    report_effect(
+        agent, "evil", "e", {"plan": 0}, tool="</text><script>x</script>\u202e", task="<b>\u200b"
+    )
     page = lanes(viewer, Session.objects.get(key="evil").id)
     assert "<script>x" not in page
     assert "\u202e" not in page
     assert "[U+202E]" in page
 
 
-def test_a_session_without_effects_says_so(viewer: Client, agent: Caller) -> None:
+def test_a_session_without_effects_shows_a_message(viewer: Client, agent: Caller) -> None:
     opened = agent.session("empty")
     for view in ("lanes", "compact"):
         assert "No effect has been planned" in lanes(viewer, UUID(opened["id"]), view=view)
 
 
-def test_leases_heartbeats_and_what_a_worker_left_stand_beside_the_effects(
+def test_leases_heartbeats_and_checkpoints_are_drawn_with_the_effects(
     viewer: Client, agent: Caller
 ) -> None:
     opened = agent.session("leased", mode="leased")
@@ -240,61 +244,61 @@ def test_leases_heartbeats_and_what_a_worker_left_stand_beside_the_effects(
     page = lanes(viewer, opened["id"])
     assert [f"epoch {epoch}" in page for epoch in (lease["epoch"], taken["epoch"])] == [True, True]
     assert page.count('class="lease"') == 2
-    assert page.count('class="crash"') == 1  # the first was lost
+    assert page.count('class="crash"') == 1  # the first lease was lost
     assert page.count('class="heartbeat"') >= 1
     assert "#checkpoint" in page
-    facts = {one["kind"] for one in rows(viewer, opened["id"])["session_events"]}
+    facts = {event["kind"] for event in rows(viewer, opened["id"])["session_events"]}
     assert {"lease.acquired", "lease.lost", "checkpoint.written"} <= facts
-    said = viewer.get(reverse("session", args=[opened["id"]])).content.decode()
-    assert f"w2, epoch {taken['epoch']}" in re.sub(r"<[^>]+>", "", said)
+    session_page = viewer.get(reverse("session", args=[opened["id"]])).content.decode()
+    assert f"w2, epoch {taken['epoch']}" in re.sub(r"<[^>]+>", "", session_page)
 
 
-def test_what_is_asked_for_again_stays_where_it_was_done(viewer: Client, agent: Caller) -> None:
-    """A worker that repeats its program plans what is done; the answer was no later for that."""
-    told(agent, "again", "one", {"plan": 0, "dispatch": 1, "ok": 2})
-    told(agent, "again", "two", {"plan": 9, "dispatch": 10, "ok": 11})
-    told(agent, "again", "one", {"plan": 20})
+def test_a_repeated_plan_stays_where_the_effect_ran(viewer: Client, agent: Caller) -> None:
+    """Plan a completed effect again, as a restarted worker does; its answer keeps its time."""
+    report_effect(agent, "again", "one", {"plan": 0, "dispatch": 1, "ok": 2})
+    report_effect(agent, "again", "two", {"plan": 9, "dispatch": 10, "ok": 11})
+    report_effect(agent, "again", "one", {"plan": 20})
     session = Session.objects.get(key="again")
-    bar = next(one for one in read_bars(session) if one.effect.effect_key == "one")
+    bar = next(
+        candidate for candidate in read_bars(session) if candidate.effect.effect_key == "one"
+    )
     assert [step.what for step in bar.steps] == ["planned", "dispatched", "acknowledged", "planned"]
     assert [step.what for step in bar.moves] == ["planned", "dispatched", "acknowledged"]
     drawn = lanes(viewer, session.id).split("<a href=")
-    first = next(one for one in drawn if f"{bar.effect} " in one)
-    assert first.count('class="wait') == 1  # from plan to dispatch, and none behind the answer
+    first = next(candidate for candidate in drawn if f"{bar.effect} " in candidate)
+    assert first.count('class="wait') == 1  # from plan to dispatch, none after the answer
 
 
 def read_bars(session: Session) -> list[Bar]:
-    """The bars of a session's newest window, by its agents' clock."""
+    """Return the bars of a session's newest window by agent time."""
     return load_session_window(
         session, EffectFilters(), Window(), NOON, size=30, clock="agent"
     ).bars
 
 
-def test_a_worker_is_named_shortly_and_in_full_to_whoever_points_at_it(
+def test_a_worker_has_a_short_label_and_its_full_name_as_title(
     viewer: Client, agent: Caller
 ) -> None:
-    whole = "793cf4220c917b85386088659b1a2c3d"
+    full_name = "793cf4220c917b85386088659b1a2c3d"
     opened = agent.session("named")
     body = {
         "key": "build",
         "title": "Build the fix and everything that depends on it",
-        "worker": whole,
+        "worker": full_name,
     }
     assert agent.post(f"/sessions/{opened['id']}/tasks", body).status_code == 201
     agent.plan("one", "named", task="build", arguments={"command": "git push origin main"})
     page = lanes(viewer, opened["id"])
-    assert f"<title>{whole}</title>793cf422…</text>" in page
+    assert f"<title>{full_name}</title>793cf422…</text>" in page
     assert f"<title>{body['title']}</title>Build the fix and eve…</text>" in page
-    assert page.count(whole) == 1
+    assert page.count(full_name) == 1
     assert ">git push origin main</text>" in page  # and not "git.push git push"
     tree = viewer.get(reverse("session", args=[opened["id"]])).content.decode()
-    assert f'<span title="{whole}">' in tree
-    assert tree.count(whole) == 1
+    assert f'<span title="{full_name}">' in tree
+    assert tree.count(full_name) == 1
 
 
-def test_zooming_is_offered_only_where_it_shows_anything_else(
-    viewer: Client, agent: Caller
-) -> None:
+def test_zooming_is_offered_only_if_it_changes_the_view(viewer: Client, agent: Caller) -> None:
     many(agent, "zoomed", 40)
     session = Session.objects.get(key="zoomed").id
     assert ["Zoom in" in (page := lanes(viewer, session)), "Zoom out" in page] == [True, False]
@@ -304,7 +308,7 @@ def test_zooming_is_offered_only_where_it_shows_anything_else(
     ]
 
 
-def test_an_answer_that_was_no_success_has_no_tick(viewer: Client, agent: Caller) -> None:
+def test_an_unsuccessful_answer_has_no_tick(viewer: Client, agent: Caller) -> None:
     agent.session("answered")
     for outcome in ("ok", "error", "unknown"):
         effect = agent.plan(outcome, "answered", tool=f"say.{outcome}")
@@ -313,19 +317,21 @@ def test_an_answer_that_was_no_success_has_no_tick(viewer: Client, agent: Caller
     drawn = lanes(viewer, Session.objects.get(key="answered").id).split("<a href=")
     shapes = {}
     for outcome in ("ok", "error", "unknown"):
-        bar = next(one for one in drawn if f"say.{outcome}" in one and "<title>" in one).partition(
-            "</a>"
-        )[0]
+        bar = next(
+            fragment for fragment in drawn if f"say.{outcome}" in fragment and "<title>" in fragment
+        ).partition("</a>")[0]
         shapes[outcome] = set(re.findall(r'href="#(ack|failed|unknown)"', bar))
         assert ("acknowledged with an error" in bar) == (outcome == "error")
     assert shapes == {"ok": {"ack"}, "error": {"failed"}, "unknown": {"unknown"}}
 
 
-def test_what_an_agent_reports_in_our_name_is_no_mark(viewer: Client, agent: Caller) -> None:
+def test_gatebook_kinds_reported_by_an_agent_are_not_drawn(viewer: Client, agent: Caller) -> None:
     session = agent.session("s-1")["id"]
     agent.plan()
     forged = ("lease.lost", "session.stuck", "control.fired", "integrity.fenced")
     items = [{"id": f"f-{n}", "kind": kind, "session": session} for n, kind in enumerate(forged)]
     assert agent.report(items).json()["accepted"] == len(forged)
     assert Entry.objects.filter(lane="evidence", kind__in=forged).count() == len(forged)
-    assert {one["kind"] for one in rows(viewer, session)["session_events"]} == {"session.started"}
+    assert {event["kind"] for event in rows(viewer, session)["session_events"]} == {
+        "session.started"
+    }

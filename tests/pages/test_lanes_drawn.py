@@ -1,5 +1,4 @@
-"""How lanes are drawn: silences, heartbeats, names of marks, ticks, and what gives way where room is
-short."""
+"""Drawing of lanes: silences, heartbeats, labels, ticks, and what is dropped for space."""
 
 import json
 import re
@@ -17,17 +16,17 @@ from tests.pages.test_lanes import NOON
 
 @pytest.mark.parametrize("span_s", [1, 7, 59, 600, 4_000, 90_000, 800_000, 40_000_000])
 def test_ticks_are_few_and_round(span_s: int) -> None:
-    found = svg_layout.axis_ticks(NOON + 7, NOON + 7 + span_s * 1_000_000)
-    assert len(found) <= svg_layout.MOST_TICKS + 1
-    assert all(0 <= tick.x <= 1 for tick in found)
-    assert [tick.x for tick in found] == sorted(tick.x for tick in found)
+    ticks = svg_layout.axis_ticks(NOON + 7, NOON + 7 + span_s * 1_000_000)
+    assert len(ticks) <= svg_layout.MOST_TICKS + 1
+    assert all(0 <= tick.x <= 1 for tick in ticks)
+    assert [tick.x for tick in ticks] == sorted(tick.x for tick in ticks)
 
 
 def fact(kind: str, at_s: int, **facts: int) -> SessionEvent:
     return SessionEvent(at_s * 1_000_000, kind, at_s, json.dumps(facts), 1)
 
 
-def test_a_silence_begins_with_the_last_heartbeat_and_ends_where_somebody_else_takes_over() -> None:
+def test_a_silence_lasts_from_the_last_heartbeat_to_a_takeover() -> None:
     session_events = [
         fact("lease.acquired", 0, ttl_s=60),
         fact("session.silent", 190, since_us=100_000_000),
@@ -39,12 +38,15 @@ def test_a_silence_begins_with_the_last_heartbeat_and_ends_where_somebody_else_t
     ]
     end = 700_000_000
     silences = [
-        (one.starts_us // 10**6, one.ends_us // 10**6, one.is_ended)
-        for one in find_silences(session_events, end)
+        (span.starts_us // 10**6, span.ends_us // 10**6, span.is_ended)
+        for span in find_silences(session_events, end)
     ]
     assert silences == [(100, 200, True), (300, 450, False), (500, 700, False)]
-    # Each crashed when its lease ran out unheard, not when that was found out.
-    assert [one.crash_us for one in lease_spans(session_events, end)] == [360_000_000, 560_000_000]
+    # A crash is drawn where the lease expired, not where the expiry was detected.
+    assert [span.crash_us for span in lease_spans(session_events, end)] == [
+        360_000_000,
+        560_000_000,
+    ]
     drawn = draw_timeline(
         TimelineWindow("server", session_events=session_events, now_us=end), str, running=True
     )
@@ -54,16 +56,16 @@ def test_a_silence_begins_with_the_last_heartbeat_and_ends_where_somebody_else_t
     assert last_bar < first_crash  # no later holder's bar covers it
 
 
-def test_a_minute_of_heartbeats_stands_within_what_is_shown() -> None:
-    """A minute began before its first fact, and the present one is not over."""
+def test_a_minute_of_heartbeats_is_drawn_inside_the_window() -> None:
+    """Start a minute before its first fact; the current minute is not over."""
     acquired = SessionEvent(45 * 10**6, "lease.acquired", 1, "{}", 1)
-    found = TimelineWindow(
+    window = TimelineWindow(
         "server",
         session_events=[acquired],
         minutes=[(0, 2, 0), (60 * 10**6, 1, 0)],
         now_us=70 * 10**6,
     )
-    drawn = draw_timeline(found, str, running=True)
+    drawn = draw_timeline(window, str, running=True)
     assert drawn is not None
     lease, *heartbeats = [
         float(x) for x in re.findall(r'class="(?:lease|heartbeat)" x="([\d.]+)"', drawn.inner)
@@ -72,7 +74,7 @@ def test_a_minute_of_heartbeats_stands_within_what_is_shown() -> None:
     assert [lease - 1.5 <= x <= present for x in heartbeats] == [True, True]
 
 
-def test_names_of_marks_meet_no_other_mark_and_stay_in_the_drawing() -> None:
+def test_labels_of_marks_overlap_no_mark_and_stay_in_the_drawing() -> None:
     acquired = SessionEvent(0, "lease.acquired", 1, "{}", 1)
     marks = [
         SessionEvent(at * 10**6, "checkpoint.written", at, "{}", 1) for at in (300, 340, 360, 990)
@@ -103,7 +105,7 @@ def test_names_of_marks_meet_no_other_mark_and_stay_in_the_drawing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("whole", "short"),
+    ("full", "short"),
     [
         ("w-1", "w-1"),
         ("deploy-host-7", "deploy-host-7"),
@@ -113,11 +115,11 @@ def test_names_of_marks_meet_no_other_mark_and_stay_in_the_drawing() -> None:
         ("worker-7f3a", "worker-7f3a"),
     ],
 )
-def test_a_process_is_called_by_a_short_name(whole: str, short: str) -> None:
-    assert short_process(whole) == short
+def test_a_process_has_a_short_name(full: str, short: str) -> None:
+    assert short_process(full) == short
 
 
-def test_where_room_is_short_what_went_well_gives_way_and_every_failure_is_drawn() -> None:
+def test_successes_are_dropped_for_space_and_every_failure_is_drawn() -> None:
     bars = []
     for number in range(400):
         failed = number % 40 == 7

@@ -1,4 +1,4 @@
-"""What a page that fails leaves in the log: where it failed, and nothing of what it was to show."""
+"""Logs of failing pages: the place of the error, and none of the page's content."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ FAULT = "{{ exchange|default:nothing_of_that_name }}"
 
 @pytest.fixture
 def log() -> Iterator[StringIO]:
-    """What Django logs of requests meanwhile, in the form it is logged in."""
+    """Collect what Django logs of requests, in the format of the log."""
     written = StringIO()
     handler = logging.StreamHandler(written)
     handler.setFormatter(JSONFormatter())
@@ -36,7 +36,7 @@ def log() -> Iterator[StringIO]:
 
 @pytest.fixture
 def raised() -> Iterator[list[str]]:
-    """The messages of what pages raised, whole."""
+    """Collect the complete messages of the exceptions that pages raise."""
     messages: list[str] = []
 
     def note(sender: object, **_: object) -> None:
@@ -47,8 +47,8 @@ def raised() -> Iterator[list[str]]:
     got_request_exception.disconnect(note)
 
 
-def broken(settings: Settings, folder: Path, fault: str) -> int:
-    """Serve the effect page with `fault` put in as its last line; the number of that line."""
+def break_template(settings: Settings, folder: Path, fault: str) -> int:
+    """Add `fault` as the last line of the effect page; return its line number."""
     page = folder / "pages" / "effects" / "effect.html"
     page.parent.mkdir(parents=True)
     shutil.copy(current.BASE_DIR / "templates" / "pages" / "effects" / "effect.html", page)
@@ -60,19 +60,19 @@ def broken(settings: Settings, folder: Path, fault: str) -> int:
     return lines[: lines.index(fault)].count("\n") + 1
 
 
-def failed(house: House, effect: str, log: StringIO) -> dict[str, Any]:
-    """The last exception that an answer of 500 was logged with."""
+def load_logged_exception(house: House, effect: str, log: StringIO) -> dict[str, Any]:
+    """Return the last exception logged for an answer of 500."""
     client = house.client("viewer")
     client.raise_request_exception = False
     answer = client.get(f"/effects/{effect}/")
     assert answer.status_code == 500
     assert PAYLOAD not in answer.text
     (line,) = log.getvalue().splitlines()
-    told: dict[str, Any] = json.loads(line)["exception"][0]
-    return told
+    exception: dict[str, Any] = json.loads(line)["exception"][0]
+    return exception
 
 
-def test_a_fault_in_a_template_is_logged_by_its_line_and_without_what_the_page_shows(
+def test_a_template_error_is_logged_with_its_line_and_without_page_content(
     house: House,
     agent: Caller,
     settings: Settings,
@@ -83,19 +83,19 @@ def test_a_fault_in_a_template_is_logged_by_its_line_and_without_what_the_page_s
     effect = agent.plan(
         "e", agent.session("s")["id"], tool="mail.send", arguments={"text": PAYLOAD}
     )["id"]
-    number = broken(settings, tmp_path, FAULT)
-    told = failed(house, effect, log)
+    number = break_template(settings, tmp_path, FAULT)
+    exception = load_logged_exception(house, effect, log)
     assert "diagnosis" in raised[0], (
         "the trap this test is about: the message quotes the whole context"
     )
-    assert told["type"] == "django.template.base.VariableDoesNotExist"
-    assert told["message"] == "no nothing_of_that_name"
-    assert told["template"] == f"pages/effects/effect.html:{number}"
-    assert any("pages/effects/views.py" in place for place in told["at"])
+    assert exception["type"] == "django.template.base.VariableDoesNotExist"
+    assert exception["message"] == "no nothing_of_that_name"
+    assert exception["template"] == f"pages/effects/effect.html:{number}"
+    assert any("pages/effects/views.py" in place for place in exception["at"])
     assert "diagnosis" not in log.getvalue()
 
 
-def test_no_message_of_what_a_template_called_is_logged(
+def test_no_exception_message_from_a_template_call_is_logged(
     house: House,
     agent: Caller,
     settings: Settings,
@@ -104,10 +104,10 @@ def test_no_message_of_what_a_template_called_is_logged(
     raised: list[str],
 ) -> None:
     effect = agent.plan("e", agent.session("s")["id"], tool=PAYLOAD)["id"]
-    number = broken(settings, tmp_path, "{% url 'effect' effect.tool %}")
-    told = failed(house, effect, log)
+    number = break_template(settings, tmp_path, "{% url 'effect' effect.tool %}")
+    exception = load_logged_exception(house, effect, log)
     assert "diagnosis" in raised[0]
-    assert told["type"] == "django.urls.exceptions.NoReverseMatch"
-    assert told["template"] == f"pages/effects/effect.html:{number}"
-    assert "message" not in told
+    assert exception["type"] == "django.urls.exceptions.NoReverseMatch"
+    assert exception["template"] == f"pages/effects/effect.html:{number}"
+    assert "message" not in exception
     assert "diagnosis" not in log.getvalue()

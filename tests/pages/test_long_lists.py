@@ -1,4 +1,4 @@
-"""The lists of people and of tokens: fifty rows a page, every row on one of them."""
+"""Lists of people and tokens: fifty rows per page, each row on one page."""
 
 import re
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def fill_tokens(house: House, number: int) -> None:
 @pytest.mark.parametrize(
     ("page", "fill"), [(PEOPLE, fill_people), (TOKENS, fill_tokens)], ids=["people", "tokens"]
 )
-def test_every_row_stands_on_one_page_and_none_costs_more(
+def test_every_row_is_on_one_page_and_pages_cost_the_same(
     house: House, page: str, fill: Callable[[House, int], Any]
 ) -> None:
     client = house.client("administrator")
@@ -75,7 +75,7 @@ def test_an_agent_without_a_token_is_in_the_list(house: House) -> None:
     assert house.other_token.public_id not in text
 
 
-def test_the_list_of_repositories_says_where_it_is_cut(
+def test_the_list_of_repositories_shows_where_it_is_cut(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(repositories, "SHOWN", 3)

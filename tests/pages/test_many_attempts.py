@@ -1,5 +1,4 @@
-"""One effect of which very many attempts are told: a fact writes the attempt it speaks of, and no
-reader meets all."""
+"""An effect with very many attempts: a fact writes only its attempt, reads are bounded."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -18,22 +17,22 @@ from tests.pages.people import House
 MANY = 300
 
 
-def said(kind: str, attempt: int, **fields: Any) -> dict[str, Any]:
+def fact(kind: str, attempt: int, **fields: Any) -> dict[str, Any]:
     named = {"id": f"{kind}-{attempt}", "kind": f"effect.{kind}", "session": "s", "effect_key": "e"}
     return {**named, "attempt": attempt, **fields}
 
 
 @pytest.fixture
 def effect(agent: Caller) -> Effect:
-    """An effect that was dispatched very often; its fifth attempt was acknowledged."""
-    agent.report([said("dispatched", n) for n in range(1, MANY + 1)])
-    agent.report([said("acknowledged", 5, outcome="ok", external_reference="the-fifth")])
+    """Create an effect with many dispatches whose fifth attempt was acknowledged."""
+    agent.report([fact("dispatched", n) for n in range(1, MANY + 1)])
+    agent.report([fact("acknowledged", 5, outcome="ok", external_reference="the-fifth")])
     return Effect.objects.get()
 
 
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows of attempts each statement writes from now on."""
+    """Count the attempt rows that each statement writes."""
     counts: list[int] = []
 
     def counted(write: Any) -> Any:
@@ -54,9 +53,9 @@ def test_a_fact_writes_only_the_attempts_that_it_changes(
     agent: Caller, effect: Effect, written: list[int]
 ) -> None:
     for facts, expected in (
-        ([said("acknowledged", 7, outcome="error")], 1),
-        ([said("dispatched", MANY + 1)], 2),  # and the one that it replaces
-        ([said("failed", 9, reason="rejected"), said("failed", 10, reason="timeout")], 2),
+        ([fact("acknowledged", 7, outcome="error")], 1),
+        ([fact("dispatched", MANY + 1)], 2),  # and the attempt that it replaces
+        ([fact("failed", 9, reason="rejected"), fact("failed", 10, reason="timeout")], 2),
         (
             [{"id": "p", "kind": "effect.planned", "session": "s", "effect_key": "e", "tool": "t"}],
             0,
@@ -69,7 +68,7 @@ def test_a_fact_writes_only_the_attempts_that_it_changes(
     assert Attempt.objects.count() == MANY + 1
     assert (
         Attempt.objects.filter(replaced=True).count() == MANY - 4
-    )  # but 5, 7, 9 and 10, and the newest
+    )  # except 5, 7, 9, 10 and the newest
     assert Attempt.objects.get(is_open=True).number == MANY + 1
 
 
@@ -77,7 +76,7 @@ def test_a_command_writes_only_the_attempts_that_it_changes(
     agent: Caller, written: list[int]
 ) -> None:
     agent.session("s")
-    for number in range(1, 4):  # as often as a tool of which nobody said otherwise may be tried
+    for number in range(1, 4):  # the default limit of attempts of a tool
         planned = agent.plan("e", "s")
         written.clear()
         agent.dispatch(planned)
@@ -88,21 +87,21 @@ def test_a_command_writes_only_the_attempts_that_it_changes(
     )
 
 
-def test_the_api_answers_with_the_newest_and_says_how_many_there_are(
+def test_the_api_returns_the_newest_attempts_and_their_number(
     agent: Caller, effect: Effect
 ) -> None:
-    told = agent.get(f"/effects/{effect.id}").json()
-    assert [one["attempt"] for one in told["attempts"]] == list(
+    answer = agent.get(f"/effects/{effect.id}").json()
+    assert [attempt["attempt"] for attempt in answer["attempts"]] == list(
         range(MANY - MAX_ATTEMPTS_SHOWN + 1, MANY + 1)
     )
-    assert (told["attempts_in_all"], told["outcome"], told["external_reference"]) == (
+    assert (answer["attempts_in_all"], answer["outcome"], answer["external_reference"]) == (
         MANY,
         "ok",
         "the-fifth",
     )
 
 
-def test_the_page_shows_the_newest_and_the_one_whose_answer_stands(
+def test_the_page_shows_the_newest_attempts_and_the_deciding_one(
     house: House, effect: Effect
 ) -> None:
     text = house.client("viewer").get(reverse("effect", args=[effect.id])).text
@@ -118,11 +117,14 @@ def test_the_page_shows_the_newest_and_the_one_whose_answer_stands(
     assert f"It was attempted {MANY} times." in text
 
 
-def test_few_attempts_are_shown_whole(house: House, agent: Caller) -> None:
-    agent.report([said("dispatched", n) for n in (1, 2)])
+def test_few_attempts_are_all_shown(house: House, agent: Caller) -> None:
+    agent.report([fact("dispatched", n) for n in (1, 2)])
     effect = Effect.objects.get()
-    told = agent.get(f"/effects/{effect.id}").json()
-    assert ([one["attempt"] for one in told["attempts"]], told["attempts_in_all"]) == ([1, 2], 2)
+    answer = agent.get(f"/effects/{effect.id}").json()
+    assert ([attempt["attempt"] for attempt in answer["attempts"]], answer["attempts_in_all"]) == (
+        [1, 2],
+        2,
+    )
     text = house.client("viewer").get(reverse("effect", args=[effect.id])).text
     assert 'data-label="Attempt"> 1 ' in " ".join(text.split())
     assert "the attempt that decides the outcome" not in " ".join(text.split())

@@ -1,4 +1,4 @@
-"""What ran to an error, or without approval, carries no mark of success in any list that shows it."""
+"""Effects that failed or ran without approval never have the success mark in a list."""
 
 import re
 
@@ -20,8 +20,8 @@ rules:
 
 
 @pytest.fixture
-def told(house: House) -> dict[str, dict[str, str]]:
-    """An error, a push that ran without approval, and a push that waits, in one session."""
+def effects(house: House) -> dict[str, dict[str, str]]:
+    """Create an error, a push that ran without approval, and a waiting push, in one session."""
     with doors(house.agent, kept=HOUSES_TOKEN) as agent:
         desk = Desk(house, agent)
         desk.rules(RULES)
@@ -37,7 +37,7 @@ def told(house: House) -> dict[str, dict[str, str]]:
 
 
 def report(agent: Caller, effect: dict[str, str]) -> None:
-    """Tell of a dispatch and its answer that were never asked for."""
+    """Report a dispatch and an answer that were never requested."""
     kinds = {"effect.dispatched": {"process": "p-1"}, "effect.acknowledged": {"outcome": "ok"}}
     items = [
         {
@@ -56,16 +56,16 @@ def report(agent: Caller, effect: dict[str, str]) -> None:
 
 
 def test_no_list_gives_an_error_or_a_violation_the_mark_of_success(
-    house: House, told: dict[str, dict[str, str]]
+    house: House, effects: dict[str, dict[str, str]]
 ) -> None:
     viewer = house.client("viewer")
-    session = told["error"]["session"]
+    session = effects["error"]["session"]
     pages = [
-        reverse("gate", args=[told["waits"]["gate"]["id"]]),  # type: ignore[index]
+        reverse("gate", args=[effects["waits"]["gate"]["id"]]),  # type: ignore[index]
         reverse("session", args=[session]),
         reverse("session_timeline", args=[session]),
         reverse("session_resume", args=[session]),
-        reverse("effect_chain", args=[told["waits"]["id"]]),
+        reverse("effect_chain", args=[effects["waits"]["id"]]),
         reverse("search") + "?q=effect",
         reverse("session", args=[session]) + "?asof=0s",
     ]
@@ -73,8 +73,12 @@ def test_no_list_gives_an_error_or_a_violation_the_mark_of_success(
         shown = 0
         for url in pages:
             html = viewer.get(url).content.decode()
-            for row in (found[0] for found in ROW.finditer(html)):
-                if f"/effects/{told[name]['id']}/" in row and tool in row and 'class="state' in row:
+            for row in (match[0] for match in ROW.finditer(html)):
+                if (
+                    f"/effects/{effects[name]['id']}/" in row
+                    and tool in row
+                    and 'class="state' in row
+                ):
                     shown += 1
                     assert "#ack" not in row, (name, url, row)
                     assert "is-failed" in row, (name, url, row)
@@ -82,11 +86,11 @@ def test_no_list_gives_an_error_or_a_violation_the_mark_of_success(
 
 
 def test_an_effect_that_ran_without_approval_is_headed_by_that(
-    house: House, told: dict[str, dict[str, str]]
+    house: House, effects: dict[str, dict[str, str]]
 ) -> None:
     html = (
         house.client("viewer")
-        .get(reverse("effect", args=[told["bypassed"]["id"]]))
+        .get(reverse("effect", args=[effects["bypassed"]["id"]]))
         .content.decode()
     )
     head = html.partition("<h1>")[2].partition("</header>")[0]

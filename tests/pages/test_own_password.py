@@ -1,5 +1,4 @@
-"""Somebody else's password is no proof: whoever signs in with it replaces it first, and decides
-nothing until then."""
+"""A password set by another person must be replaced, and proves nothing until then."""
 
 import re
 from collections.abc import Iterator
@@ -30,23 +29,22 @@ OPEN = {"healthz", "readyz", "sign-in/", "sign-out/", "settings/password/"}
 
 
 def routes(patterns: Any = urlpatterns, before: str = "") -> Iterator[tuple[str, URLPattern]]:
-    for one in patterns:
-        route = before + str(one.pattern)
-        if isinstance(one, URLResolver):
-            yield from routes(one.url_patterns, route)
+    for pattern in patterns:
+        route = before + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            yield from routes(pattern.url_patterns, route)
         else:
-            yield route, one
+            yield route, pattern
 
 
 def address(route: str) -> str:
-    """An address of `route`, with an id wherever one belongs."""
+    """Return a URL of `route` with an example value for each argument."""
     kinds = {"uuid": str(UUID(int=7)), "int": "7", "slug": "a", "str": "a", "path": "a"}
-    return "/" + re.sub(r"<(?:(\w+):)?\w+>", lambda found: kinds.get(found[1] or "str", "a"), route)
+    return "/" + re.sub(r"<(?:(\w+):)?\w+>", lambda match: kinds.get(match[1] or "str", "a"), route)
 
 
-def given(house: House, role: str = "reviewer") -> str:
-    """Let the administrator reset the password of the person with `role`; return the one that was
-    shown."""
+def reset_password(house: House, role: str = "reviewer") -> str:
+    """Reset the password of the person with `role`; return the password shown."""
     administrator = house.client("administrator")
     administrator.post(reset(house, role))
     shown = SHOWN.search(administrator.get(reverse("people")).text)
@@ -66,13 +64,13 @@ def change(client: Client, old: str, new: str) -> Any:
 
 
 @pytest.mark.parametrize("role", ["reviewer", "administrator"])
-def test_every_page_leads_to_the_password_until_its_owner_replaced_it(
+def test_every_page_redirects_to_the_password_form_until_it_is_replaced(
     house: House, role: str
 ) -> None:
     Person.objects.filter(user=house.members[role].user).update(password_is_own=False)
     client = house.client(role)
     entries = Entry.objects.count()
-    asked = 0
+    checked = 0
     for route, _ in routes():
         if route in OPEN:
             continue
@@ -82,8 +80,8 @@ def test_every_page_leads_to_the_password_until_its_owner_replaced_it(
                 method,
                 route,
             )
-        asked += 1
-    assert asked > 80
+        checked += 1
+    assert checked > 80
     assert client.get("/nowhere/").status_code == 302
     assert Entry.objects.count() == entries
     page = client.get("/settings/password/").text
@@ -110,8 +108,8 @@ def test_a_first_password_is_replaced_before_anything_else(house: House) -> None
     assert sign_in("zoe", NEW).get("/help/").status_code == 200
 
 
-def test_a_reset_says_who_did_it_and_its_password_opens_nothing_else(house: House) -> None:
-    shown = given(house)
+def test_a_reset_names_its_author_and_its_password_only_opens_the_form(house: House) -> None:
+    shown = reset_password(house)
     client = sign_in("reviewer", shown)
     assert client.get("/sessions/")["Location"] == "/settings/password/"
     assert (
@@ -132,9 +130,7 @@ def test_a_reset_says_who_did_it_and_its_password_opens_nothing_else(house: Hous
     assert kinds == [("admin.password_reset", by), ("admin.password_changed", person)]
 
 
-def test_a_command_on_the_machine_makes_a_password_that_is_replaced_too(
-    house: House, monkeypatch: Any
-) -> None:
+def test_a_password_set_by_a_command_must_be_replaced(house: House, monkeypatch: Any) -> None:
     monkeypatch.setattr("getpass.getpass", lambda *_, **__: "typed-at-a-terminal-9")
     call_command("changepassword", "reviewer")
     client = sign_in("reviewer", "typed-at-a-terminal-9")
@@ -147,7 +143,7 @@ def test_a_command_on_the_machine_makes_a_password_that_is_replaced_too(
     assert client.get("/sessions/").status_code == 200
 
 
-def test_a_console_that_changes_a_password_makes_it_a_strangers(house: House) -> None:
+def test_a_password_changed_in_a_console_must_be_replaced(house: House) -> None:
     user = house.members["viewer"].user
     assert people.has_own_password(user)
     User.objects.filter(pk=user.pk).update(last_name="x")
@@ -156,10 +152,8 @@ def test_a_console_that_changes_a_password_makes_it_a_strangers(house: House) ->
     assert not people.has_own_password(user)
 
 
-def test_a_hash_that_is_renewed_at_a_sign_in_leaves_whose_password_it_is(
-    house: House, settings: Any
-) -> None:
-    shown = given(house, "operator")
+def test_a_rehash_at_sign_in_keeps_a_password_owned(house: House, settings: Any) -> None:
+    shown = reset_password(house, "operator")
     settings.PASSWORD_HASHERS = [
         "django.contrib.auth.hashers.PBKDF2PasswordHasher",
         *settings.PASSWORD_HASHERS,
@@ -176,7 +170,7 @@ def test_a_hash_that_is_renewed_at_a_sign_in_leaves_whose_password_it_is(
     assert giver[0] == "administrator"
 
 
-def test_verb_and_schema_refuse_an_exemption_under_a_given_password(house: House) -> None:
+def test_service_and_schema_refuse_an_exemption_under_a_foreign_password(house: House) -> None:
     operator = house.members["operator"].user
     ends_at_us = now_us() + 60_000_000
     wanted: dict[str, Any] = {
@@ -185,7 +179,7 @@ def test_verb_and_schema_refuse_an_exemption_under_a_given_password(house: House
         "ends_at_us": ends_at_us,
         **proved(),
     }
-    given(house, "operator")
+    reset_password(house, "operator")
     with (
         pytest.raises(ChangeRefused, match="Another person set your password"),
         transaction.atomic(),
@@ -204,7 +198,7 @@ def test_verb_and_schema_refuse_an_exemption_under_a_given_password(house: House
         )
 
 
-def test_whom_a_command_made_replaces_the_password_that_it_printed(
+def test_a_person_created_by_a_command_replaces_the_printed_password(
     house: House, capsys: Any
 ) -> None:
     call_command("create_project", "elsewhere", administrator="newcomer")

@@ -1,4 +1,4 @@
-"""The pages of people, tokens and repositories: who may, what happens, what is shown once."""
+"""Pages of people, tokens and repositories: roles, effects, and values shown once."""
 
 import re
 from typing import Protocol
@@ -20,7 +20,7 @@ FIRST_PASSWORD = re.compile(r"<output>((?:\w{6}-){3}\w{6})</output>")
 
 
 class Answer(Protocol):
-    """What the test client returns."""
+    """Type of the test client's answers."""
 
     @property
     def content(self) -> bytes: ...
@@ -30,9 +30,11 @@ def text(answer: Answer) -> str:
     return answer.content.decode()
 
 
-def doors(house: House, *, foreign: bool = False) -> list[tuple[str, str]]:
-    """(URL, least role) of every settings page; with `foreign`, those that name an object, of the
-    other project."""
+def settings_pages(house: House, *, foreign: bool = False) -> list[tuple[str, str]]:
+    """Return (URL, least role) of every settings page.
+
+    With `foreign`, return pages that name an object, with objects of the other project.
+    """
     member = house.neighbour if foreign else house.members["viewer"]
     token = house.other_token if foreign else house.token
     repository = house.other_repository if foreign else house.repository
@@ -60,7 +62,7 @@ def doors(house: House, *, foreign: bool = False) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("role", ROLES)
 def test_each_page_opens_from_its_role_upwards(house: House, role: str) -> None:
     client = house.client(role)
-    for url, least in doors(house):
+    for url, least in settings_pages(house):
         allowed = ROLES.index(role) >= ROLES.index(least)
         expected = {200, 405} if allowed else {403, 405}
         assert client.get(url).status_code in expected, url
@@ -73,7 +75,7 @@ def test_each_page_opens_from_its_role_upwards(house: House, role: str) -> None:
 
 def test_objects_of_another_project_are_not_found_and_not_changed(house: House) -> None:
     client = house.client("administrator")
-    for url, _ in doors(house, foreign=True):
+    for url, _ in settings_pages(house, foreign=True):
         for answer in (
             client.get(url),
             client.post(url, {"role": "viewer", "production": "x", "protected": ""}),
@@ -95,9 +97,9 @@ def test_a_random_id_answers_as_a_foreign_one(house: House) -> None:
     assert strip.sub("", text(foreign)) == strip.sub("", text(absent))
 
 
-def test_strangers_are_sent_to_sign_in(house: House) -> None:
+def test_signed_out_people_are_redirected_to_sign_in(house: House) -> None:
     client = Client()
-    for url, _ in doors(house):
+    for url, _ in settings_pages(house):
         answer = client.get(url)
         assert answer.status_code in (302, 405), url
         if answer.status_code == 302:
@@ -108,7 +110,7 @@ def test_strangers_are_sent_to_sign_in(house: House) -> None:
 def test_every_post_without_its_csrf_proof_is_refused(house: House) -> None:
     client = house.client("administrator", csrf=True)
     own = ["switch_project", "clock", "sign_out", "password", "sign_in"]
-    for url in [*(url for url, _ in doors(house)), *map(reverse, own)]:
+    for url in [*(url for url, _ in settings_pages(house)), *map(reverse, own)]:
         answer = client.post(
             url, {"role": "operator", "username": "zoe", "agent": "zoe", "clock": "local"}
         )
@@ -148,7 +150,7 @@ def test_the_password_is_not_shown_to_another_browser_of_the_same_sign_in(house:
         ({"username": "", "role": "operator"}, "This field is required"),
     ],
 )
-def test_a_refused_person_leaves_the_form_as_typed(
+def test_a_refused_form_keeps_the_typed_values(
     house: House, sent: dict[str, str], sentence: str
 ) -> None:
     answer = house.client("administrator").post(reverse("people"), sent)
@@ -169,7 +171,7 @@ def test_a_role_changes_and_the_journal_names_who_did_it(house: House) -> None:
     assert entry.actor == people.ensure_pseudonym(house.members["administrator"].user)
 
 
-def test_the_last_administrator_stays_and_the_page_says_why(house: House) -> None:
+def test_the_last_administrator_stays_and_the_page_explains_why(house: House) -> None:
     client = house.client("administrator")
     own = house.members["administrator"].pk
     for url, sent in (
@@ -197,9 +199,9 @@ def test_a_token_is_shown_once_and_works(house: House) -> None:
     client.post(reverse("tokens"), sent)
     shown = TOKEN.search(text(client.get(reverse("tokens"))))
     assert shown is not None
-    found = tokens.authenticate_token(f"Bearer {shown[0]}")
-    assert found is not None
-    issued = AgentToken.objects.get(pk=found.token)
+    authenticated = tokens.authenticate_token(f"Bearer {shown[0]}")
+    assert authenticated is not None
+    issued = AgentToken.objects.get(pk=authenticated.token)
     assert (issued.agent.name, issued.agent.owner) == ("fresh", house.members["operator"].user)
     again = text(client.get(reverse("tokens")))
     assert TOKEN.search(again) is None

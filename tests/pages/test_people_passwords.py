@@ -1,4 +1,4 @@
-"""An administrator gives somebody a new password: who may, what ends, what is kept."""
+"""Password resets by administrators: who may reset, what ends, and what is kept."""
 
 import json
 import re
@@ -45,7 +45,7 @@ def test_the_new_password_is_shown_once_and_every_sign_in_with_the_old_one_ends(
     assert shown[1] not in Body.objects.get(entry=entry).text
 
 
-def test_ones_own_password_is_not_reset_there(house: House) -> None:
+def test_the_own_password_cannot_be_reset(house: House) -> None:
     administrator = house.client("administrator")
     answer = administrator.post(reset(house, "administrator"), follow=True)
     assert "Change your password under your name" in answer.text
@@ -55,11 +55,13 @@ def test_ones_own_password_is_not_reset_there(house: House) -> None:
 
 
 @pytest.mark.parametrize("administers_both", [False, True])
-def test_nobody_gets_into_a_project_through_the_password_of_its_people(
+def test_a_password_reset_gives_no_access_to_another_project(
     house: House, administers_both: bool
 ) -> None:
-    """Whoever sets a password can sign in with it, so only an administrator of every project of
-    theirs may."""
+    """Allow a reset only to an administrator of all projects of the person.
+
+    A reset allows signing in as the person.
+    """
     people.add_project_member(house.other, "viewer", "administrator")
     if administers_both:
         people.add_project_member(house.other, "administrator", "administrator")

@@ -1,4 +1,4 @@
-"""tools.yaml: loaded whole or not at all, and never the laxer for a line left out."""
+"""Load tools.yaml completely or not at all; a missing tool never becomes less strict."""
 
 from io import StringIO
 from pathlib import Path
@@ -65,8 +65,8 @@ def test_a_tool_left_out_falls_back_to_the_strictest_and_is_named(
     load(EXAMPLE)
     file = tmp_path / "tools.yaml"
     file.write_text("tools:\n  Read: {class: read_only}\n")
-    said = load(file)
-    assert "opaque and irreversible from now on: Bash, Write" in said
+    output = load(file)
+    assert "opaque and irreversible from now on: Bash, Write" in output
     assert list(Tool.objects.values_list("name", flat=True)) == ["Read"]
     entry = Entry.objects.filter(kind="admin.tools_loaded").latest("position")
     assert '"removed":["Bash"' in Body.objects.get(entry=entry).text

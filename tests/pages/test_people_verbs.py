@@ -1,4 +1,4 @@
-"""People, agents, tokens and repositories: what the verbs do, and what they leave in the journal."""
+"""Services for people, agents, tokens and repositories: effects and journal entries."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.django_db
 
 
 @contextmanager
-def refused(sentence: str) -> Iterator[None]:
-    """The verb refuses with `sentence`, and what it began is undone, as its door would."""
+def expect_refusal(sentence: str) -> Iterator[None]:
+    """Expect a refusal with `sentence`, and roll back as a view does."""
     with pytest.raises(ChangeRefused, match=sentence), transaction.atomic():
         yield
 
@@ -46,27 +46,27 @@ def test_a_person_appears_in_facts_only_under_a_pseudonym(house: House) -> None:
     assert json.loads(Body.objects.get(entry=entry).text)["username"] == "zoe"
 
 
-def test_adding_a_known_person_keeps_their_password(house: House) -> None:
+def test_adding_an_existing_person_keeps_their_password(house: House) -> None:
     people.add_project_member(house.project, "neighbour", "viewer", "another-password-entirely-1")
     assert User.objects.get(username="neighbour").check_password(PASSWORD)
 
 
-def test_adding_somebody_twice_is_refused(house: House) -> None:
-    with refused("already belongs to default"):
+def test_adding_a_person_twice_is_refused(house: House) -> None:
+    with expect_refusal("already belongs to default"):
         people.add_project_member(house.project, "viewer", "operator")
 
 
-def test_a_weak_password_is_refused_and_nobody_is_made(house: House) -> None:
-    with refused("too short"):
+def test_a_weak_password_is_refused_and_creates_no_person(house: House) -> None:
+    with expect_refusal("too short"):
         people.add_project_member(house.project, "zoe", "viewer", "short")
     assert not User.objects.filter(username="zoe").exists()
 
 
 def test_the_last_administrator_can_be_neither_removed_nor_demoted(house: House) -> None:
     administrator = house.members["administrator"]
-    with refused("last administrator"):
+    with expect_refusal("last administrator"):
         people.remove_project_member(administrator, actor="gatebook")
-    with refused("last administrator"):
+    with expect_refusal("last administrator"):
         people.change_project_role(administrator, "viewer", actor="gatebook")
     assert Membership.objects.get(pk=administrator.pk).role == "administrator"
 
@@ -78,65 +78,65 @@ def test_one_of_two_administrators_can_go(house: House) -> None:
     assert json.loads(last_entry("admin.member_removed").facts)["role_before"] == "administrator"
 
 
-def test_who_became_the_last_administrator_meanwhile_stays(house: House) -> None:
+def test_a_person_who_became_the_last_administrator_stays(house: House) -> None:
     as_read_before = Membership.objects.get(pk=house.members["viewer"].pk)
     people.change_project_role(house.members["viewer"], "administrator", actor="gatebook")
     people.remove_project_member(house.members["administrator"], actor="gatebook")
-    with refused("last administrator"):
+    with expect_refusal("last administrator"):
         people.change_project_role(as_read_before, "reviewer", actor="gatebook")
-    with refused("last administrator"):
+    with expect_refusal("last administrator"):
         people.remove_project_member(Membership.objects.get(pk=as_read_before.pk), actor="gatebook")
 
 
-def test_who_is_gone_meanwhile_is_given_no_role(house: House) -> None:
+def test_a_removed_person_is_given_no_role(house: House) -> None:
     as_read_before = Membership.objects.get(pk=house.members["viewer"].pk)
     people.remove_project_member(house.members["viewer"], actor="gatebook")
-    with refused("no longer belongs to the project"):
+    with expect_refusal("no longer belongs to the project"):
         people.change_project_role(as_read_before, "reviewer", actor="gatebook")
-    with refused("no longer belongs to the project"):
+    with expect_refusal("no longer belongs to the project"):
         people.remove_project_member(as_read_before, actor="gatebook")
 
 
 def test_an_agent_keeps_its_owner(house: House) -> None:
     assert agents.ensure_agent(house.project, "deploy-7") == house.agent
-    with refused("belongs to operator"):
+    with expect_refusal("belongs to operator"):
         agents.ensure_agent(house.project, "deploy-7", house.members["viewer"].user)
 
 
 def test_an_owner_must_belong_to_the_project(house: House) -> None:
-    with refused("does not belong to default"):
+    with expect_refusal("does not belong to default"):
         agents.ensure_agent(house.project, "new", house.neighbour.user)
 
 
-def test_a_token_is_recognised_in_one_query_and_its_use_noted_once_a_minute(
+def test_a_token_is_checked_in_one_query_and_its_use_stored_once_a_minute(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, asked = raw_sql.fetch_rows, []
+    real, statements = raw_sql.fetch_rows, []
 
     def rows(text: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Statements that go past Django's cursor, and so past its count."""
-        asked.append(text)
+        """Record statements that bypass Django's cursor and its count."""
+        statements.append(text)
         return real(text, parameters)
 
     monkeypatch.setattr(raw_sql, "fetch_rows", rows)
     token = tokens.issue_token(house.agent, expires_in=None, actor="gatebook")
     tokens.authenticate_token(f"Bearer {token}")
-    asked.clear()
+    statements.clear()
     with CaptureQueriesContext(connection) as queries:
-        found = tokens.authenticate_token(f"Bearer {token}")
-    assert found is not None
-    assert (found.agent, found.agent_name, found.project) == (
+        authenticated = tokens.authenticate_token(f"Bearer {token}")
+    assert authenticated is not None
+    assert (authenticated.agent, authenticated.agent_name, authenticated.project) == (
         house.agent.pk,
         "deploy-7",
         house.project.pk,
     )
-    assert (len(asked), len(queries)) == (1, 0)
+    assert (len(statements), len(queries)) == (1, 0)
     with (
         time_machine.travel(timedelta(minutes=2), tick=False),
         CaptureQueriesContext(connection) as queries,
     ):
         tokens.authenticate_token(f"Bearer {token}")
-    assert (len(asked), len(queries)) == (2, 1)
+    assert (len(statements), len(queries)) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -162,12 +162,12 @@ def test_anything_but_the_token_is_refused(house: House, spoil: object) -> None:
 
 def test_a_token_ends_when_it_expires_or_is_revoked(house: House) -> None:
     token = tokens.issue_token(house.agent, expires_in=timedelta(hours=1), actor="gatebook")
-    found = tokens.authenticate_token(f"Bearer {token}")
-    assert found is not None
+    authenticated = tokens.authenticate_token(f"Bearer {token}")
+    assert authenticated is not None
     with time_machine.travel(timedelta(minutes=61), tick=False):
         assert tokens.authenticate_token(f"Bearer {token}") is None
     for _ in range(2):
-        tokens.revoke_agent_token(AgentToken.objects.get(pk=found.token), actor="gatebook")
+        tokens.revoke_agent_token(AgentToken.objects.get(pk=authenticated.token), actor="gatebook")
     assert tokens.authenticate_token(f"Bearer {token}") is None
     assert Entry.objects.filter(kind="admin.token_revoked").count() == 1
 
@@ -193,10 +193,10 @@ def test_the_command_prints_only_the_token(house: House) -> None:
         "import",
         stdout=out,
     )
-    found = tokens.authenticate_token(f"Bearer {out.getvalue().strip()}")
+    authenticated = tokens.authenticate_token(f"Bearer {out.getvalue().strip()}")
     assert out.getvalue().count("\n") == 1
-    assert found is not None
-    issued = AgentToken.objects.get(pk=found.token)
+    assert authenticated is not None
+    issued = AgentToken.objects.get(pk=authenticated.token)
     assert (issued.scope, issued.agent.owner) == ("import", house.members["viewer"].user)
 
 
@@ -210,7 +210,7 @@ def test_the_command_prints_only_the_token(house: House) -> None:
         (["--expires", "0d"], "Write hours, days or weeks"),
     ],
 )
-def test_the_command_says_what_is_wrong(house: House, options: list[str], sentence: str) -> None:
+def test_the_command_reports_what_is_wrong(house: House, options: list[str], sentence: str) -> None:
     with pytest.raises(CommandError, match=sentence):
         call_command("issue_token", "--agent", "new", *options)
     assert not AgentToken.objects.filter(agent__name="new").exists()
@@ -237,7 +237,7 @@ def test_a_ref_has_the_class_of_the_first_pattern_that_matches(
     ) == (ref_class, 1)
 
 
-def test_production_is_asked_before_protected(house: House) -> None:
+def test_production_patterns_are_checked_before_protected(house: House) -> None:
     repositories.change_ref_patterns(
         house.repository, production="v*", protected="v1\nv*", actor="gatebook"
     )
@@ -255,7 +255,7 @@ def test_changed_patterns_are_a_new_version_and_equal_ones_are_not(house: House)
 
 
 def test_a_pattern_no_ref_could_match_is_refused_with_its_line(house: House) -> None:
-    with refused("Line 2"):
+    with expect_refusal("Line 2"):
         repositories.change_ref_patterns(
             house.repository, production="main\na b", protected="", actor="gatebook"
         )

@@ -1,4 +1,4 @@
-"""The figures that SQLite's planner goes by."""
+"""Statistics that SQLite's planner uses."""
 
 import pytest
 from django.db import connection
@@ -14,15 +14,15 @@ TABLES = [Effect, Gate, Vote, Entry, Session, Task, Artifact]
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_index_has_its_figures(table: type[Model]) -> None:
+def test_every_index_has_statistics(table: type[Model]) -> None:
     assert {index.name for index in table._meta.indexes} <= planner_statistics.TABLES[
         table._meta.db_table
     ].keys()
 
 
 @pytest.mark.parametrize("table", [Vote, Entry, Session, Task, Artifact])
-def test_those_that_django_and_sqlite_make_have_theirs(db: None, table: type[Model]) -> None:
-    """A foreign key's index would else be held for the narrowest of all."""
+def test_indexes_created_by_django_and_sqlite_have_statistics(db: None, table: type[Model]) -> None:
+    """Without statistics SQLite takes the index of a foreign key for the narrowest."""
     if connection.vendor != "sqlite":
         pytest.skip("PostgreSQL keeps its own")
     name = table._meta.db_table
@@ -32,9 +32,9 @@ def test_those_that_django_and_sqlite_make_have_theirs(db: None, table: type[Mod
         )
         made = {index for (index,) in cursor.fetchall()}
         cursor.execute("SELECT idx FROM sqlite_stat1 WHERE tbl = %s", [name])
-        told = {index for (index,) in cursor.fetchall()}
-    assert made == told == planner_statistics.TABLES[name].keys()
+        measured = {index for (index,) in cursor.fetchall()}
+    assert made == measured == planner_statistics.TABLES[name].keys()
 
 
-def test_every_table_is_looked_at() -> None:
+def test_every_table_with_statistics_is_checked() -> None:
     assert {table._meta.db_table for table in TABLES} == planner_statistics.TABLES.keys()

@@ -1,5 +1,4 @@
-"""The pages of policies, exemptions and teams in a real browser: reach, contrast, width, and
-without JavaScript."""
+"""Pages of policies, exemptions and teams in a browser: accessibility and no JavaScript."""
 
 import re
 from collections.abc import Callable
@@ -48,46 +47,44 @@ with transaction.atomic():
 
 @pytest.fixture(scope="module")
 def server(live_server_process: Server) -> Server:
-    """The running house with a project of its own for these pages, so that every table has rows."""
+    """Create a project of its own for these pages, so that every table has rows."""
     live_server_process.run(HOUSE % live_server_process.administrator)
     return live_server_process
 
 
-def inside(page: Page, server: Server, complaints: list[str] | None = None) -> Page:
-    """Be signed in, in that project."""
-    enter(page, server, complaints, anew=True)
+def enter_project(page: Page, server: Server, complaints: list[str] | None = None) -> Page:
+    """Sign in and switch to that project."""
+    enter(page, server, complaints, fresh=True)
     page.get_by_label("Project", exact=True).select_option(label=PROJECT)
-    with (
-        page.expect_navigation()
-    ):  # whoever went on at once would be there before the switch, or instead of it
+    with page.expect_navigation():  # wait for the switch before the next request
         page.get_by_role("button", name="Switch").click()
     return page
 
 
 @pytest.mark.once
-def test_everybody_can_use_every_page(
+def test_every_page_is_accessible(
     server: Server, browser_page: Page, complaints: list[str]
 ) -> None:
-    page = inside(browser_page, server, complaints)
-    found = []
+    page = enter_project(browser_page, server, complaints)
+    violations = []
     for path in PAGES:
         page.goto(server.url + path)
-        found += violations_wide_and_narrow(page)
+        violations += violations_wide_and_narrow(page)
     page.goto(server.url + PAGES[0])
-    # A click returns before the page it leads to is there.
+    # A click returns before the next page has loaded.
     with page.expect_navigation():
         page.get_by_role("link", name="acme@1").first.click()
-    found += violations_wide_and_narrow(page)
+    violations += violations_wide_and_narrow(page)
     with page.expect_navigation():
         page.get_by_role("link", name="in force…").click()
-    found += violations_wide_and_narrow(page)
-    assert found == []
+    violations += violations_wide_and_narrow(page)
+    assert violations == []
 
 
 def test_a_draft_comes_into_force_without_javascript(
     server: Server, new_page: Callable[..., Page]
 ) -> None:
-    page = inside(new_page(java_script_enabled=False), server)
+    page = enter_project(new_page(java_script_enabled=False), server)
     page.get_by_role("navigation", name="Main").get_by_role("link", name="Policies").click()
     page.get_by_role("link", name="Draft and dry run").click()
     draft = page.get_by_label("Rules, as YAML")
@@ -117,7 +114,7 @@ def test_a_draft_comes_into_force_without_javascript(
 def test_an_exemption_is_granted_and_revoked_without_javascript(
     server: Server, new_page: Callable[..., Page]
 ) -> None:
-    page = inside(new_page(java_script_enabled=False), server)
+    page = enter_project(new_page(java_script_enabled=False), server)
     page.goto(server.url + PAGES[2])
     page.get_by_role("link", name="Grant an exemption").click()
     page.get_by_label("Tool").fill("deploy.*")
@@ -143,7 +140,7 @@ def test_an_exemption_is_granted_and_revoked_without_javascript(
 def test_a_form_does_nothing_after_another_tab_has_switched_the_project(
     server: Server, browser_page: Page
 ) -> None:
-    page = inside(browser_page, server)
+    page = enter_project(browser_page, server)
     page.goto(server.url + PAGES[3])
     page.get_by_label("Tool").fill("*")
     page.get_by_label("Reason").fill("The move to the new rack, INC-312.")

@@ -1,4 +1,4 @@
-"""A search as of a moment finds what it found at that moment, whatever has happened since."""
+"""A search as of a moment returns what it returned at that moment."""
 
 import pytest
 from django.test import Client
@@ -36,19 +36,21 @@ QUERIES = (
 
 @pytest.fixture(autouse=True)
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On PostgreSQL nothing settles that the test's own transaction wrote; the browser's tests see
-    the real horizon."""
+    """Count every entry as settled, because PostgreSQL settles none of the test's transaction.
+
+    The browser tests use the real horizon.
+    """
     monkeypatch.setattr(
         settled_position, "load_settled_position", lambda: Entry.objects.latest("position").position
     )
 
 
-def found(project: Project, text: str) -> list[tuple[str, str]]:
-    """Handles and what pages would say of each match, newest first."""
-    asked = execute.compile_query(text, project, now_us())
-    rows = [row for chunk in stream.stream_matches(asked, lambda rows: rows) for row in chunk]
-    assert execute.count_matches(asked)[0] == len(rows)
-    assert [row.pk for row in execute.load_results(asked, lambda rows: rows).rows] == [
+def load_matches(project: Project, text: str) -> list[tuple[str, str]]:
+    """Return handle and shown state of each match, newest first."""
+    compiled = execute.compile_query(text, project, now_us())
+    rows = [row for chunk in stream.stream_matches(compiled, lambda rows: rows) for row in chunk]
+    assert execute.count_matches(compiled)[0] == len(rows)
+    assert [row.pk for row in execute.load_results(compiled, lambda rows: rows).rows] == [
         row.pk for row in rows
     ][:50]
     return [(str(row), getattr(row, "state", "") or getattr(row, "status", "")) for row in rows]
@@ -58,7 +60,7 @@ def test_a_search_as_of_a_moment_finds_what_it_found_then(
     house: House, agent: Caller, book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     position = Entry.objects.order_by("-position").values_list("position", flat=True)[0]
-    before = {text: found(house.project, text) for text in QUERIES}
+    before = {text: load_matches(house.project, text) for text in QUERIES}
     assert all(
         before[text]
         for text in QUERIES
@@ -66,41 +68,40 @@ def test_a_search_as_of_a_moment_finds_what_it_found_then(
     )
     for name in ("planned", "dispatched"):
         effect = Effect.objects.get(id=book.effects[name])
-        told = {"id": str(effect.id), "intent_digest": effect.intent_digest}
+        reference = {"id": str(effect.id), "intent_digest": effect.intent_digest}
         if name == "planned":
-            agent.dispatch(told)
-        agent.acknowledge(told)
+            agent.dispatch(reference)
+        agent.acknowledge(reference)
     agent.plan("later", str(book.session), tool="deploy.run", arguments={"n": 1})
     assert agent.post(f"/sessions/{book.session}/end", {"status": "completed"}).status_code == 200
-    now = {text: found(house.project, text) for text in QUERIES}
-    assert sum(now[text] != before[text] for text in QUERIES) >= 8  # it does make a difference
+    now = {text: load_matches(house.project, text) for text in QUERIES}
+    assert (
+        sum(now[text] != before[text] for text in QUERIES) >= 8
+    )  # most queries return something else now
     for text in QUERIES:
         assert (
-            found(
+            load_matches(
                 house.project,
                 f"{text} asof:#{position}" if " OR " not in text else f"({text}) asof:#{position}",
             )
             == (before[text])
         ), text
-    # Where no index serves it, a page looks back so far and the next one from there: each match
-    # stands on one of them.
+    # Without an index a page searches one window and the next page continues below.
     monkeypatch.setattr(execute, "SLOW_WINDOW", 3)
-    asked = execute.compile_query(f"attempts:>=0 asof:#{position}", house.project, now_us())
-    assert asked.slow
-    assert asked.past is not None
-    assert asked.past.met
+    compiled = execute.compile_query(f"attempts:>=0 asof:#{position}", house.project, now_us())
+    assert compiled.slow
+    assert compiled.past is not None
+    assert compiled.past.met
     seen: list[str] = []
     top: int | None = position + 1
     while top is not None:
-        page = execute.load_results(asked, lambda rows: rows, before=top)
+        page = execute.load_results(compiled, lambda rows: rows, before=top)
         seen += [str(row) for row in page.rows]
         top = page.older if page.older is not None else page.looked_back_to
-    assert seen == [handle for handle, _ in found(house.project, f"effect asof:#{position}")]
+    assert seen == [handle for handle, _ in load_matches(house.project, f"effect asof:#{position}")]
 
 
-def test_the_page_shows_the_moment_and_refuses_one_that_has_not_come(
-    house: House, book: Book
-) -> None:
+def test_the_page_shows_the_moment_and_refuses_a_future_one(house: House, book: Book) -> None:
     viewer: Client = house.client("viewer")
     position = Entry.objects.order_by("-position").values_list("position", flat=True)[0]
     page = viewer.get("/search/", {"q": f"state:planned asof:#{position}"})
@@ -113,14 +114,14 @@ def test_the_page_shows_the_moment_and_refuses_one_that_has_not_come(
     assert "is in the future" in refused.content.decode()
     with pytest.raises(
         QueryError, match="cannot be combined with an age"
-    ):  # a link with it would show something else tomorrow
+    ):  # the link would show other results tomorrow
         execute.compile_query(f"asof:#{position}@2h", house.project, now_us())
     for since in ("999999w", "0001-01-01"):
         for name in ("search", "search_link"):
             assert viewer.get(reverse(name), {"q": f"effect since:{since}"}).status_code == 200
 
 
-def test_a_page_says_so_when_too_much_changes_while_it_is_read(
+def test_a_page_explains_that_too_much_changed_during_the_read(
     house: House, book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_much(*_args: object) -> None:

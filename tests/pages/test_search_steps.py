@@ -1,4 +1,4 @@
-"""The pure steps of the search page, without a database: a request in, a page out."""
+"""The steps of the search page without a database, from a request to a page."""
 
 from collections import Counter
 from typing import Any
@@ -24,7 +24,7 @@ DAY_US = 86_400_000_000
 
 
 def compiled_query(text: str) -> CompiledQuery:
-    """A compiled query of an entity whose conditions were not compiled."""
+    """Return a query of an entity whose conditions are not compiled."""
     query = compiler.parse_query(text)
     return CompiledQuery(query, ENTITIES[query.entity], CompileContext(Project(), NOW_US), ())
 
@@ -102,7 +102,7 @@ SAMPLE = MatchSample(
 )
 def test_facets_edit_the_text(text: str, facet: str, expected: list[tuple[str, int, str]]) -> None:
     overview = facets.build_overview(compiled_query(text), SAMPLE)
-    (built,) = [one for one in overview.facets if one.field.name == facet]
+    (built,) = [candidate for candidate in overview.facets if candidate.field.name == facet]
     assert [(value.value, value.count, value.text) for value in built.values] == expected
     assert sum(bar.count for bar in overview.bars) == overview.count == 3
 

@@ -1,4 +1,4 @@
-"""A search that takes too long costs its author a clear page, and nobody else anything."""
+"""A search over the time limit gets an error page and does not affect other people."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -26,9 +26,7 @@ def endless(*_: Any, **__: Any) -> Any:
     return ask(ENDLESS)
 
 
-PAGES: dict[
-    str, tuple[str, Any, str]
-] = {  # page -> its address, and what is made endless behind it
+PAGES: dict[str, tuple[str, Any, str]] = {  # page -> URL, and the function that is made endless
     "audit": ("/search/?q=tool:mail.send", execute, "page_stages"),
     "sessions": ("/sessions/?status=running", filters.SessionFilter, "is_valid"),
     "session": ("/sessions/{session}/?tool=mail.send", effect_table, "load_timeline_page"),
@@ -38,7 +36,7 @@ PAGES: dict[
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_it_is_stopped_with_a_sentence_and_the_next_page_is_well(
+def test_a_long_search_is_stopped_with_a_sentence_and_the_next_page_works(
     committed: None,
     house: House,
     book: Book,
@@ -57,20 +55,20 @@ def test_it_is_stopped_with_a_sentence_and_the_next_page_is_well(
     assert answer.status_code == 422
     assert "0.3 s" in answer.text
     assert "Add a filter" in answer.text
-    (told,) = [record.msg for record in caplog.records if "search_stopped" in record.getMessage()]
-    assert isinstance(told, dict)  # by structlog
-    assert (told["event"], told["path"], told["limit_s"]) == (
+    (event,) = [record.msg for record in caplog.records if "search_stopped" in record.getMessage()]
+    assert isinstance(event, dict)  # by structlog
+    assert (event["event"], event["path"], event["limit_s"]) == (
         "search_stopped",
         address.partition("?")[0],
         0.3,
     )
-    assert told["person"] == house.members["viewer"].user.person.pseudonym
+    assert event["person"] == house.members["viewer"].user.person.pseudonym
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 60.0
     assert client.get(address).status_code == 200
 
 
-def test_the_question_still_stands_in_the_form(
+def test_the_query_stays_in_the_form(
     committed: None, house: House, book: Book, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.3
@@ -80,18 +78,17 @@ def test_the_question_still_stands_in_the_form(
     assert "No results" not in answer.text
     assert (
         'href="/search/?q=tool%3Amail.send+state%3Afailed+since%3A1h"' in answer.text
-    )  # narrower, by a click
+    )  # a link narrows the query
 
 
-def test_nothing_of_the_limit_stays_on_the_connection(committed: None, settings: Settings) -> None:
-    """What comes after on the same connection may take as long as it needs, after a stop and after
-    an answer."""
+def test_the_limit_does_not_stay_on_the_connection(committed: None, settings: Settings) -> None:
+    """Run later statements without a limit, after a timeout and after an answer."""
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.05
     with pytest.raises(time_limit.QueryTimeout), time_limit.limit_search(7):
         ask(ENDLESS)
     assert ask(LONG) == 3_000_000
     answered = 0
-    while not answered:  # a busy machine may take as long for the shortest statement
+    while not answered:  # a short statement may take this long on a busy machine
         with suppress(time_limit.QueryTimeout), time_limit.limit_search(7):
             answered = ask("SELECT 1")
     assert ask(LONG) == 3_000_000
@@ -104,17 +101,17 @@ def test_the_limit_is_one_for_all_statements_of_a_page(committed: None, settings
         any(ask(short) < 30_000 for _ in range(1_000_000))
 
 
-def test_the_limit_may_strike_while_the_server_is_told_of_it(
+def test_the_limit_may_expire_while_it_is_being_set(
     committed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if connection.vendor == "sqlite":
         pytest.skip("SQLite is told nothing")
-    tell = time_limit._set_server_limits
+    set_limits = time_limit._set_server_limits
 
     def late(milliseconds: str, helpers: str) -> None:
         if milliseconds != "DEFAULT":
             raise QueryCanceled("canceling statement due to statement timeout")
-        tell(milliseconds, helpers)
+        set_limits(milliseconds, helpers)
 
     monkeypatch.setattr(time_limit, "_set_server_limits", late)
     with pytest.raises(time_limit.QueryTimeout), time_limit.limit_search(7):
@@ -123,14 +120,13 @@ def test_the_limit_may_strike_while_the_server_is_told_of_it(
     assert ask("SELECT 1") == 1
 
 
-def test_other_troubles_of_the_database_stay_what_they_are(db: None, settings: Settings) -> None:
+def test_other_database_errors_are_unchanged(db: None, settings: Settings) -> None:
     with pytest.raises(OperationalError, match="database is locked"), time_limit.limit_search(7):
         raise OperationalError("database is locked")
 
 
 def test_one_person_cannot_take_all_the_connections(house: House, book: Book) -> None:
-    """Whoever has as many searches under way as one may is told; others, and the same person later,
-    are answered."""
+    """Refuse a person at the limit of concurrent searches; others, and later searches, run."""
     client, other = house.client("viewer"), house.client("operator")
     person = house.members["viewer"].user.pk
     with ExitStack() as stack:
@@ -145,12 +141,12 @@ def test_one_person_cannot_take_all_the_connections(house: House, book: Book) ->
     assert time_limit._searching == {}
 
 
-def test_queries_of_others_take_two_places_and_nobody_takes_both(
+def test_two_searches_run_at_once_and_no_author_takes_both_places(
     committed: None, house: House, book: Book, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.GATEBOOK_SEARCH_PLACES = 2
     client, author = house.client("viewer"), 10**9
-    monkeypatch.setattr(query_slots, "_running", {author})  # one of another's runs
+    monkeypatch.setattr(query_slots, "_running", {author})  # a search of another author runs
     assert client.get("/search/?q=tool:mail.send").status_code == 200
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.2
     with pytest.raises(time_limit.NoSlot), time_limit.limit_search(author, in_turn=True):
@@ -164,7 +160,7 @@ def test_queries_of_others_take_two_places_and_nobody_takes_both(
     assert (bars.status_code, "Load histogram and facets" in bars.text) == (
         422,
         True,
-    )  # which stands where they would
+    )  # shown in place of the histogram
     assert "No results" not in answer.text
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 60.0
     assert (
@@ -175,7 +171,7 @@ def test_queries_of_others_take_two_places_and_nobody_takes_both(
     assert query_slots._running == {author + 1}
 
 
-def test_a_place_goes_to_whoever_has_held_them_least(
+def test_a_free_place_goes_to_the_author_with_the_least_use(
     committed: None, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.GATEBOOK_SEARCH_TIMEOUT_S, settings.GATEBOOK_SEARCH_PLACES = 60.0, 2
@@ -192,17 +188,17 @@ def test_a_place_goes_to_whoever_has_held_them_least(
     searches(often)
     monkeypatch.setattr(query_slots, "_running", {1, 2})
     with ThreadPoolExecutor(2) as askers:
-        asked = []
+        futures = []
         for author in (often, seldom):
-            asked.append(askers.submit(searches, author))
+            futures.append(askers.submit(searches, author))
             until = time.monotonic() + 60
             while author not in query_slots._waiting:
                 assert time.monotonic() < until
         with query_slots._changed:
             query_slots._running.discard(1)
             query_slots._changed.notify_all()
-        for one in asked:
-            one.result()
+        for future in futures:
+            future.result()
     assert order == [often, seldom, often]
 
 
@@ -213,68 +209,68 @@ def test_processes_share_the_places(
     settings.GATEBOOK_SEARCH_PLACES = 2
     client, author = house.client("viewer"), house.members["viewer"].user.pk
     page = "/search/?q=tool:mail.send"
-    with ThreadPoolExecutor(1) as other:  # whose connection is another, as another process's is
+    with ThreadPoolExecutor(1) as other:  # has its own connection, like another process
 
-        def hold(statement: str, *parameters: int) -> list[Any]:
-            return other.submit(_asked, statement, *parameters).result()
+        def run_elsewhere(statement: str, *parameters: int) -> list[Any]:
+            return other.submit(_fetch_rows, statement, *parameters).result()
 
-        def asked(patience_s: float) -> int:
+        def search_status(patience_s: float) -> int:
             settings.GATEBOOK_SEARCH_TIMEOUT_S = patience_s
             return client.get(page).status_code
 
-        hold("SELECT pg_advisory_lock(%s, 0)", query_slots._PLACE)
-        assert asked(60.0) == 200
-        hold("SELECT pg_advisory_lock(%s, 1)", query_slots._PLACE)
-        assert asked(0.2) == 429
-        hold("SELECT pg_advisory_unlock(%s, 0)", query_slots._PLACE)
-        hold("SELECT pg_advisory_lock(%s, %s)", query_slots._AUTHOR, author)
-        assert asked(0.2) == 429
-        hold("SELECT pg_advisory_unlock(%s, %s)", query_slots._AUTHOR, author)
-        assert asked(60.0) == 200
-        # others have theirs
-        here = "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-        assert hold(f"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND {here}") == [
-            (1,)
-        ]
-        other.submit(_hang_up).result()
+        run_elsewhere("SELECT pg_advisory_lock(%s, 0)", query_slots._PLACE)
+        assert search_status(60.0) == 200
+        run_elsewhere("SELECT pg_advisory_lock(%s, 1)", query_slots._PLACE)
+        assert search_status(0.2) == 429
+        run_elsewhere("SELECT pg_advisory_unlock(%s, 0)", query_slots._PLACE)
+        run_elsewhere("SELECT pg_advisory_lock(%s, %s)", query_slots._AUTHOR, author)
+        assert search_status(0.2) == 429
+        run_elsewhere("SELECT pg_advisory_unlock(%s, %s)", query_slots._AUTHOR, author)
+        assert search_status(60.0) == 200
+        # Other databases have locks of their own.
+        condition = "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        assert run_elsewhere(
+            f"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND {condition}"
+        ) == [(1,)]
+        other.submit(_close_connection).result()
 
 
 @pytest.mark.skipif(
     connection.vendor != "postgresql", reason="SQLite has no connections that are handed out again"
 )
-def test_a_connection_that_keeps_a_place_or_a_limit_is_handed_out_no_more(
+def test_a_connection_that_keeps_a_place_or_a_limit_is_not_reused(
     committed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(query_slots, "_RELEASE", "SELECT 1 / 0, %s, %s, %s, %s")
     with time_limit.limit_search(7, in_turn=True):
-        held = (
+        count_locks = (
             "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
         )
-        assert _asked(held) == [(2,)]
-        (kept,) = _asked("SELECT pg_backend_pid()")[0]
-    tell = time_limit._set_server_limits
+        assert _fetch_rows(count_locks) == [(2,)]
+        (kept,) = _fetch_rows("SELECT pg_backend_pid()")[0]
+    set_limits = time_limit._set_server_limits
 
-    def untold(milliseconds: str, helpers: str) -> None:
+    def fail_on_reset(milliseconds: str, helpers: str) -> None:
         if milliseconds == "DEFAULT":
             connection.connection.execute("SELECT 1 / 0")
-        tell(milliseconds, helpers)
+        set_limits(milliseconds, helpers)
 
-    monkeypatch.setattr(time_limit, "_set_server_limits", untold)
+    monkeypatch.setattr(time_limit, "_set_server_limits", fail_on_reset)
     with time_limit.limit_search(7):
-        (limited,) = _asked("SELECT pg_backend_pid()")[0]
+        (limited,) = _fetch_rows("SELECT pg_backend_pid()")[0]
     alive = "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY(%s) AND pid <> pg_backend_pid()"
-    mine = _asked("SELECT pg_backend_pid()")[0][0]
-    assert mine not in (kept, limited)
-    until = time.monotonic() + 60  # the server notices that somebody hung up a moment later
-    while _asked(alive, [kept, limited]) != [(0,)]:
+    own_pid = _fetch_rows("SELECT pg_backend_pid()")[0][0]
+    assert own_pid not in (kept, limited)
+    until = time.monotonic() + 60  # the server detects a closed connection a moment later
+    while _fetch_rows(alive, [kept, limited]) != [(0,)]:
         assert time.monotonic() < until
 
 
-def _hang_up() -> None:
+def _close_connection() -> None:
     connection.close()  # the thread's own
 
 
-def _asked(statement: str, *parameters: Any) -> list[Any]:
+def _fetch_rows(statement: str, *parameters: Any) -> list[Any]:
     with connection.cursor() as cursor:
         cursor.execute(statement, parameters)
         return list(cursor.fetchall())

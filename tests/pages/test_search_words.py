@@ -1,5 +1,4 @@
-"""Lone words of a query: they are looked for in the text of effects, and reach what belongs to
-these."""
+"""Search words of a query in the text of effects, and reach related objects."""
 
 import pytest
 from django.test import Client
@@ -16,16 +15,16 @@ def test_words_find_effects_and_what_belongs_to_them(
 ) -> None:
     viewer: Client = house.client("viewer")
     session = agent.session("with-words")
-    asked = agent.plan(
+    effect = agent.plan(
         "w1",
         session["id"],
         tool="mail.send",
         arguments={"subject": "Rounding of Ćevapčići invoices"},
     )
-    agent.dispatch(asked)
-    agent.acknowledge(asked, result={"text": "queued as Zebra-77"})
+    agent.dispatch(effect)
+    agent.acknowledge(effect, result={"text": "queued as Zebra-77"})
 
-    def found(text: str) -> str:
+    def search_page(text: str) -> str:
         answer = viewer.get("/search/", {"q": text})
         assert answer.status_code == 200, (text, answer.content)
         return answer.content.decode()
@@ -37,18 +36,18 @@ def test_words_find_effects_and_what_belongs_to_them(
         "zebra 77",
         'effect "mail send" 77',
     ):
-        assert "<b>1 effect</b>" in found(text), text
-        assert f"/effects/{asked['id']}/" in found(text), text
-    assert "<b>1 session</b>" in found("session zebra")
-    assert "<b>1 event</b>" in found("event kind:effect.dispatched zebra")
+        assert "<b>1 effect</b>" in search_page(text), text
+        assert f"/effects/{effect['id']}/" in search_page(text), text
+    assert "<b>1 session</b>" in search_page("session zebra")
+    assert "<b>1 event</b>" in search_page("event kind:effect.dispatched zebra")
     for text in (
         "ebra",
         "zebra -mail*",
         "zebra outcome:error",
-    ):  # whole words, and every condition counts
-        assert "No results" in found(text), text
-        assert f"/effects/{asked['id']}/" not in found(text), text
-    for text, says in (
+    ):  # only complete words match, and every condition applies
+        assert "No results" in search_page(text), text
+        assert f"/effects/{effect['id']}/" not in search_page(text), text
+    for text, sentence in (
         ('"-"', "contains no word"),
         ("exemption zebra", "have no searchable text"),
         ("z*", "at least 2 letters"),
@@ -56,4 +55,4 @@ def test_words_find_effects_and_what_belongs_to_them(
     ):
         answer = viewer.get("/search/", {"q": text})
         assert answer.status_code == 400
-        assert says in answer.content.decode(), text
+        assert sentence in answer.content.decode(), text

@@ -1,5 +1,4 @@
-"""Wrong passwords are counted wherever one is typed; sign-ins, wrong ones and locks are in journal
-and log."""
+"""Wrong passwords count wherever they are typed; sign-ins and locks are journalled."""
 
 import json
 import logging
@@ -28,13 +27,13 @@ def attempt(name: str, password: str, address: str = "192.0.2.7", **headers: str
 
 
 def kinds(house: House) -> list[str]:
-    found = Entry.objects.filter(project=house.project.id, kind__startswith="access.").order_by(
+    entries = Entry.objects.filter(project=house.project.id, kind__startswith="access.").order_by(
         "position"
     )
-    return list(found.values_list("kind", flat=True))
+    return list(entries.values_list("kind", flat=True))
 
 
-def test_guesses_of_the_present_password_are_counted_and_lock_it(house: House) -> None:
+def test_guesses_of_the_current_password_are_counted_and_lock_it(house: House) -> None:
     client = house.client("viewer")
     for guess in range(4):
         fields = {"old_password": f"guess-{guess}", "new_password1": NEW, "new_password2": NEW}
@@ -53,7 +52,7 @@ def test_guesses_of_the_present_password_are_counted_and_lock_it(house: House) -
     assert NEW not in stored
 
 
-def test_sign_ins_wrong_ones_and_the_lock_are_recorded_once_each(house: House, caplog: Any) -> None:
+def test_sign_ins_failures_and_the_lock_are_recorded_once_each(house: House, caplog: Any) -> None:
     caplog.set_level(logging.INFO, "gatebook.sign_in")
     assert attempt("reviewer", PASSWORD) == 302
     for _ in range(4):
@@ -69,15 +68,13 @@ def test_sign_ins_wrong_ones_and_the_lock_are_recorded_once_each(house: House, c
     }
     body = json.loads(Body.objects.get(entry=entries[0]).text)
     assert (body["address"], body["page"]) == ("192.0.2.7", "/sign-in/")
-    said = caplog.text
-    assert said.count("locked_out") == 1
-    assert said.count("refused_while_locked") == 2
-    assert said.count("'name': 'reviewer'") == 9
+    log = caplog.text
+    assert log.count("locked_out") == 1
+    assert log.count("refused_while_locked") == 2
+    assert log.count("'name': 'reviewer'") == 9
 
 
-def test_a_name_that_nobody_has_may_be_a_password_and_is_kept_nowhere(
-    house: House, caplog: Any
-) -> None:
+def test_an_unknown_name_may_be_a_password_and_is_stored_nowhere(house: House, caplog: Any) -> None:
     caplog.set_level(logging.DEBUG)
     typed = "my-secret-by-mistake-77"
     for _ in range(5):
@@ -89,7 +86,7 @@ def test_a_name_that_nobody_has_may_be_a_password_and_is_kept_nowhere(
     assert typed not in str(list(AccessAttempt.objects.values()))
 
 
-def test_a_name_is_never_locked_for_an_address_that_did_nothing(house: House) -> None:
+def test_a_name_is_never_locked_for_an_uninvolved_address(house: House) -> None:
     for number in range(20):
         attempt("administrator", "wrong", f"198.51.100.{number // 5}")
     assert attempt("administrator", PASSWORD, "198.51.100.1") == 429
@@ -107,7 +104,7 @@ def test_a_name_is_never_locked_for_an_address_that_did_nothing(house: House) ->
         (True, "", "192.0.2.7"),
     ],
 )
-def test_the_address_is_the_proxys_word_only_where_the_operator_says_so(
+def test_the_address_comes_from_the_proxy_only_if_configured(
     settings: Settings, trusted: bool, forwarded: str, address: str
 ) -> None:
     settings.GATEBOOK_FORWARDED_FOR = trusted
@@ -138,7 +135,7 @@ def test_behind_a_proxy_a_guesser_locks_their_own_address_alone(
         ("token", "New token of hooks.example", "password"),
     ],
 )
-def test_what_is_shown_once_is_called_by_its_name(
+def test_a_value_shown_once_is_called_by_its_name(
     house: House, monkeypatch: pytest.MonkeyPatch, kind: str, heading: str, never: str
 ) -> None:
     shown = {"secret": "s3cret", "kind": kind, "name": "hooks.example"}

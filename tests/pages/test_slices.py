@@ -1,5 +1,4 @@
-"""The processor that long reads share on SQLite: who gets it next, and that it comes back whatever
-becomes of one."""
+"""The processor that long reads share on SQLite: order of turns, and release on failure."""
 
 import os
 import time
@@ -24,9 +23,7 @@ __all__ = ["committed"]
 @pytest.mark.skipif(
     connection.vendor != "sqlite", reason="PostgreSQL works in processes of its own"
 )
-def test_whose_connection_is_lost_lets_the_processor_go_too(
-    committed: None, settings: Settings
-) -> None:
+def test_a_lost_connection_releases_the_processor(committed: None, settings: Settings) -> None:
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 60.0
 
     def lost() -> None:
@@ -41,15 +38,21 @@ def test_whose_connection_is_lost_lets_the_processor_go_too(
 
 
 @pytest.mark.parametrize(
-    ("processors", "said", "number"),
+    ("processors", "configured", "number"),
     [(1, 0, 1), (2, 0, 1), (3, 0, 2), (64, 0, 2), (2, 5, 5)],
 )
-def test_searches_leave_a_processor_to_those_who_write(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, processors: int, said: int, number: int
+def test_searches_leave_one_processor_to_writers(
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    processors: int,
+    configured: int,
+    number: int,
 ) -> None:
-    settings.GATEBOOK_SEARCH_PLACES = said
+    settings.GATEBOOK_SEARCH_PLACES = configured
     monkeypatch.setattr(os, "cpu_count", lambda: processors)
-    assert query_slots.slot_count() == (number if said or connection.vendor == "postgresql" else 2)
+    assert query_slots.slot_count() == (
+        number if configured or connection.vendor == "postgresql" else 2
+    )
 
 
 @pytest.mark.skipif(
@@ -58,8 +61,10 @@ def test_searches_leave_a_processor_to_those_who_write(
 def test_long_reads_share_one_processor(
     committed: None, house: House, book: Book, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One waits while another works, and short ones go on; what it waits is not its own, up to as
-    long again, unless somebody wants a place."""
+    """Let a long read wait while another works; short reads continue.
+
+    Waiting does not count against the limit, up to the same time again, unless others queue.
+    """
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 60.0
     clock = _Clock()
     monkeypatch.setattr(time_limit, "time", clock)
@@ -69,7 +74,7 @@ def test_long_reads_share_one_processor(
 
         def waiting() -> "Future[int]":
             clock.now = 0.0
-            begun = reader.submit(_counted, LONG)
+            begun = reader.submit(_count_in_thread, LONG)
             until = time.monotonic() + 60
             while not cpu_share._waiting:
                 assert time.monotonic() < until
@@ -90,10 +95,10 @@ def test_long_reads_share_one_processor(
             other.leave()
             with pytest.raises(time_limit.QueryTimeout):
                 long.result()
-        assert other.again(60.0)  # and who stops has let go
+        assert other.again(60.0)  # a stopped read has released the processor
         clock.now, settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.0, 0.05
         with pytest.raises(time_limit.QueryTimeout):
-            _counted(LONG)
+            _count_in_thread(LONG)
         other.leave()
     assert (cpu_share._waiting, cpu_share._current) == ([], [None])
 
@@ -101,29 +106,29 @@ def test_long_reads_share_one_processor(
 @pytest.mark.skipif(
     connection.vendor != "sqlite", reason="PostgreSQL works in processes of its own"
 )
-def test_what_is_long_rests_while_others_write(
+def test_a_long_read_pauses_while_others_write(
     committed: None, book: Book, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 60.0
     clock = _Clock()
     monkeypatch.setattr(time_limit, "time", clock)
     with ThreadPoolExecutor(1) as reader:
-        assert reader.submit(_counted, LONG).result() == 3_000_000
+        assert reader.submit(_count_in_thread, LONG).result() == 3_000_000
         assert clock.slept == 0
-        with transaction.atomic():  # of this thread: for the reader it is another's
-            assert reader.submit(_counted, LONG).result() == 3_000_000
+        with transaction.atomic():  # this thread is another writer for the reader
+            assert reader.submit(_count_in_thread, LONG).result() == 3_000_000
         assert clock.slept > 0
     with (
         transaction.atomic(),
         time_limit.limit_search(7),
-    ):  # what reads while it writes itself hurries on
+    ):  # a read inside a write does not pause
         clock.slept = 0
         assert ask(LONG) == 3_000_000
         assert clock.slept == 0
 
 
 @pytest.mark.once
-def test_whoever_has_worked_least_goes_next() -> None:
+def test_the_read_with_the_least_work_goes_next() -> None:
     shares = {name: CpuShare() for name in ("at work", "long", "short", "shorter")}
     order: list[str] = []
 
@@ -141,13 +146,13 @@ def test_whoever_has_worked_least_goes_next() -> None:
             assert time.monotonic() < until
         assert not CpuShare().again(0.0)
         shares["at work"].leave()
-        for one in done:
-            one.result()
+        for future in done:
+            future.result()
     assert order == ["shorter", "short", "long"]
 
 
 class _Clock:
-    """Goes on when it is told to."""
+    """A clock that advances only on request."""
 
     now = 0.0
     slept = 0
@@ -159,8 +164,8 @@ class _Clock:
         self.slept += 1
 
 
-def _counted(statement: str) -> int:
-    """What a thread of its own counts within the limit."""
+def _count_in_thread(statement: str) -> int:
+    """Return what a separate thread counts within the limit."""
     try:
         with time_limit.limit_search(7):
             return ask(statement)

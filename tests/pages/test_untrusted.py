@@ -1,4 +1,4 @@
-"""Agents' text is shown whole, and inert."""
+"""Agent text is shown completely and inert."""
 
 import unicodedata
 from html.parser import HTMLParser
@@ -24,7 +24,7 @@ TEXTS = st.text(
 
 
 class Reader(HTMLParser):
-    """Splits markup into the agent's text and the tokens that are ours; refuses any other element."""
+    """Split markup into agent text and Gatebook's tokens; refuse any other element."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -113,7 +113,7 @@ def test_a_line_is_one_line(text: str) -> None:
         ("☀\ufe0f\ufe0f", "[U+FE0F]"),
     ],
 )
-def test_what_hides_becomes_a_token(text: str, token: str) -> None:
+def test_hidden_characters_become_tokens(text: str, token: str) -> None:
     assert token in read(untrusted_text.render_untrusted(text)).tokens
 
 
@@ -131,7 +131,7 @@ def test_what_hides_becomes_a_token(text: str, token: str) -> None:
         "    indented\n\n\tcode",
     ],
 )
-def test_ordinary_writing_stays_as_it_is(text: str) -> None:
+def test_ordinary_text_is_unchanged(text: str) -> None:
     assert read(untrusted_text.render_untrusted(text)).tokens == []
 
 

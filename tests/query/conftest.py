@@ -1,4 +1,4 @@
-"""What the tests of questions share."""
+"""Share fixtures among the tests of queries."""
 
 import pytest
 
@@ -7,15 +7,18 @@ from journal.models import Entry
 from tests.approvals.conftest import desk, quiet
 from tests.approvals.inbox_scenario import Desk
 from tests.pages.conftest import agent
-from tests.query.incident import Told, tell
+from tests.query.incident import Scenario, build_scenario
 
 __all__ = ["agent", "desk", "quiet"]
 
 
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Within a test's transaction PostgreSQL calls nothing settled; tests/journal/test_horizon.py
-    is about that."""
+    """Count every entry as settled.
+
+    PostgreSQL settles nothing inside a test's transaction; tests/journal/test_horizon.py tests the
+    real horizon.
+    """
 
     def last() -> int:
         return Entry.objects.order_by("-position").values_list("position", flat=True).first() or 0
@@ -24,6 +27,6 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def told(desk: Desk, settled: None) -> Told:
-    """A project in which each of the seventeen questions has an answer."""
-    return tell(desk)
+def scenario(desk: Desk, settled: None) -> Scenario:
+    """Create a project in which each audit question has an answer."""
+    return build_scenario(desk)

@@ -1,4 +1,4 @@
-"""Two thousand rows of sessions, effects, gates and entries, and the same as plain dictionaries."""
+"""Two thousand rows of sessions, effects, gates and entries, also as dictionaries."""
 
 from dataclasses import dataclass, field
 from random import Random
@@ -41,9 +41,8 @@ KINDS: Final = (
 
 
 @dataclass
-class Shelf:
-    """What was written: rows by entity, each a dictionary of plain values with its relations beside
-    it."""
+class Dataset:
+    """Rows by entity, each a dictionary of plain values with its relations."""
 
     project: Project
     effects: list[dict[str, Any]] = field(default_factory=list)
@@ -57,14 +56,14 @@ class Shelf:
         return rows
 
 
-def fill(seed: int) -> Shelf:
-    """Write the rows of one project, and some of another that must never be found."""
+def fill(seed: int) -> Dataset:
+    """Write the rows of a project, and rows of another project that no query may return."""
     random = Random(seed)
-    shelf = Shelf(_project(random, "watched"))
-    _write(shelf, random, SESSIONS, EFFECTS)
-    other = Shelf(_project(random, "other"))
+    dataset = Dataset(_project(random, "watched"))
+    _write(dataset, random, SESSIONS, EFFECTS)
+    other = Dataset(_project(random, "other"))
     _write(other, random, 4, 60)
-    return shelf
+    return dataset
 
 
 def _project(random: Random, name: str) -> Project:
@@ -79,8 +78,8 @@ def _project(random: Random, name: str) -> Project:
     return project
 
 
-def _write(shelf: Shelf, random: Random, sessions: int, effects: int) -> None:
-    project = shelf.project
+def _write(dataset: Dataset, random: Random, sessions: int, effects: int) -> None:
+    project = dataset.project
     agents = list(project.agents.order_by("name"))
     users = [agent.owner for agent in agents]
     repositories = [None, *project.repositories.order_by("name")]
@@ -142,18 +141,18 @@ def _write(shelf: Shelf, random: Random, sessions: int, effects: int) -> None:
             )
         )
     Exemption.objects.bulk_create(granted)
-    for one in granted[::2]:
+    for exemption in granted[::2]:
         vote = {"actor": "p", "step_up": "typed_digest", "position": 1}
         ExemptionVote.objects.create(
-            exemption=one,
-            user=one.granted_by,
+            exemption=exemption,
+            user=exemption.granted_by,
             password_at_us=START_US,
             voted_at_us=START_US,
             **vote,
         )
-        one.in_force_at_us = START_US
-        one.save(update_fields=["in_force_at_us"])
-    _tell(shelf, written, made, entries, gates, granted)
+        exemption.in_force_at_us = START_US
+        exemption.save(update_fields=["in_force_at_us"])
+    _collect_rows(dataset, written, made, entries, gates, granted)
 
 
 def _effect(
@@ -239,15 +238,15 @@ def _gate(random: Random, effect: Effect, position: int, users: list[Any]) -> Ga
     )
 
 
-def _tell(
-    shelf: Shelf,
+def _collect_rows(
+    dataset: Dataset,
     sessions: list[Session],
     effects: list[Effect],
     entries: list[Entry],
     gates: list[Gate],
     granted: Any,
 ) -> None:
-    told: dict[Any, dict[str, Any]] = {}
+    rows_by_id: dict[Any, dict[str, Any]] = {}
     for session in sessions:
         row = _plain(session) | {"effects": [], "gates": [], "events": []}
         row["repository"] = session.repository.name if session.repository else None
@@ -255,35 +254,41 @@ def _tell(
             session.agent.name,
             session.owner.username if session.owner else None,
         )
-        told[session.id] = row
-        shelf.sessions.append(row)
+        rows_by_id[session.id] = row
+        dataset.sessions.append(row)
     for effect in effects:
-        row = _plain(effect) | {"gates": [], "events": [], "session": told[effect.session_id]}
+        row = _plain(effect) | {"gates": [], "events": [], "session": rows_by_id[effect.session_id]}
         row["agent"], row["repository"] = (
             effect.agent.name,
             effect.repository.name if effect.repository else None,
         )
-        told[effect.session_id]["effects"].append(row)
-        told[effect.id] = row
-        shelf.effects.append(row)
+        rows_by_id[effect.session_id]["effects"].append(row)
+        rows_by_id[effect.id] = row
+        dataset.effects.append(row)
     for entry in entries:
-        row = _plain(entry) | {"session": told[entry.session], "effect": told[entry.effect]}
+        row = _plain(entry) | {
+            "session": rows_by_id[entry.session],
+            "effect": rows_by_id[entry.effect],
+        }
         row["session"]["events"].append(row)
         row["effect"]["events"].append(row)
-        shelf.events.append(row)
+        dataset.events.append(row)
     for gate in gates:
-        row = _plain(gate) | {"session": told[gate.session_id], "effect": told[gate.effect_id]}
+        row = _plain(gate) | {
+            "session": rows_by_id[gate.session_id],
+            "effect": rows_by_id[gate.effect_id],
+        }
         row["agent"] = gate.agent.name
         row["requester"] = gate.requester.username if gate.requester else None
         row["agent_owner"] = gate.agent_owner.username if gate.agent_owner else None
         row["session"]["gates"].append(row)
         row["effect"]["gates"].append(row)
-        shelf.gates.append(row)
+        dataset.gates.append(row)
     for exemption in granted:
-        shelf.exemptions.append(_plain(exemption) | {"granter": exemption.granted_by.username})
+        dataset.exemptions.append(_plain(exemption) | {"granter": exemption.granted_by.username})
 
 
 def _plain(row: Any) -> dict[str, Any]:
-    return {one.attname: getattr(row, one.attname) for one in row._meta.concrete_fields} | {
+    return {field.attname: getattr(row, field.attname) for field in row._meta.concrete_fields} | {
         "pk": row.pk
     }

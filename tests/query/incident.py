@@ -1,5 +1,4 @@
-"""A day on which everything happened that the seventeen questions ask about, written by agents and
-people."""
+"""A scenario with an answer to each audit question, written by agents and people."""
 
 import time
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from tests.approvals.confirm_helpers import proved
 from tests.approvals.inbox_scenario import RULES, Desk
 
 US = 1_000_000
-PERMISSION_S = 600  # of an exemption: far longer than any test takes, and shorter than a gate waits
+PERMISSION_S = 600  # duration of an exemption: longer than a test, shorter than a gate waits
 PULL = "https://forge.example/web/pull/17"
 ISSUE = "https://forge.example/web/issues/4"
 NOTES = """  - id: notes
@@ -33,8 +32,8 @@ TARGET = {"repository": "web", "ref": "main"}
 
 
 @dataclass
-class Told:
-    """What was done: effects and gates by what they are examples of."""
+class Scenario:
+    """Effects and gates by the case that each represents."""
 
     desk: Desk
     effects: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -44,29 +43,28 @@ class Told:
         return str(self.effects[name]["handle"])
 
 
-def tell(desk: Desk) -> Told:
+def build_scenario(desk: Desk) -> Scenario:
     desk.rules(RULES + NOTES)
     desk.declare("note.write", "reversible")
     desk.declare("mail.send", "compensable")
-    told, agent = Told(desk), desk.agent
+    scenario, agent = Scenario(desk), desk.agent
 
     def plan(name: str, **fields: Any) -> dict[str, Any]:
-        told.effects[name] = agent.plan(name, **{"tool": "file.read", **fields})
-        return told.effects[name]
+        scenario.effects[name] = agent.plan(name, **{"tool": "file.read", **fields})
+        return scenario.effects[name]
 
     agent.session("s-1")
     # A run that failed in a tool, after a retry.
     failed = agent.session("broken", repository="web")
-    one = plan("retried", session="broken", target=TARGET)
-    agent.dispatch(one)
-    agent.fail(one, "rejected")
+    retried = plan("retried", session="broken", target=TARGET)
+    agent.dispatch(retried)
+    agent.fail(retried, "rejected")
     agent.dispatch(plan("retried", session="broken", target=TARGET))
-    agent.fail(one, "rejected", 2)
+    agent.fail(retried, "rejected", 2)
     ended = agent.post(f"/sessions/{failed['id']}/end", {"status": "failed"})
     assert ended.status_code == 200, ended.text
     Session.objects.filter(key="broken").update(resumes=4)
-    # Production, an outcome that nobody knows, and what was done under a reference, with what undid
-    # it.
+    # Production, an unknown outcome, and an effect with a reference and its compensation.
     pushed = plan("pushed", target=TARGET)
     agent.dispatch(pushed)
     agent.acknowledge(pushed, external_reference=PULL)
@@ -75,14 +73,13 @@ def tell(desk: Desk) -> Told:
         {"effect_key": "undoing", "tool": "file.read", "arguments": {"pr": 17}},
     )
     assert undone.status_code == 201, undone.text
-    told.effects["undoing"] = undone.json()
+    scenario.effects["undoing"] = undone.json()
     plan("child", parent_effect=pushed["id"], arguments={"of": "pushed"})
     plan("apart", arguments={"of": "nothing"}, target={"resource": ISSUE})
     lost = plan("unknown", arguments={"n": 1})
     agent.dispatch(lost)
     agent.acknowledge(lost, outcome="unknown")
-    # People: one who answers at once and one who reads, one who says yes to their own, and a gate
-    # that waits.
+    # Votes: an immediate vote, a vote after reading, a self-approval, and a waiting gate.
     hasty, read = (
         plan("hasty", tool="git.push", arguments={"ref": "a"}),
         plan("read", tool="git.push", arguments={"ref": "b"}),
@@ -107,7 +104,7 @@ def tell(desk: Desk) -> Told:
     report(desk, {"kind": "effect.dispatched", "effect_key": "ran", "attempt": 1}, other)
     # An exemption whose effect ran after its end, and one that was used in time.
     with transaction.atomic():
-        told.exemption = exemptions.create_exemption(
+        scenario.exemption = exemptions.create_exemption(
             desk.project,
             tool="deploy",
             rule="deploy",
@@ -117,9 +114,9 @@ def tell(desk: Desk) -> Told:
             **proved(),
         )
         assert exemptions.confirm_exemption_grant(
-            told.exemption, desk.person("dan", "operator").user, **proved()
+            scenario.exemption, desk.person("dan", "operator").user, **proved()
         )
-        told.exemption.refresh_from_db()
+        scenario.exemption.refresh_from_db()
         exemptions.create_exemption(
             desk.project,
             tool="git.push",
@@ -141,9 +138,9 @@ def tell(desk: Desk) -> Told:
     plan("later", tool="deploy", arguments={"version": 2})
     with time_machine.travel(
         time.time() + 2 * PERMISSION_S
-    ):  # when its permission is over, and the ledger takes the exemption away
+    ):  # after the permission has expired and the ledger has ended the exemption
         report(desk, {"kind": "effect.dispatched", "effect_key": "later", "attempt": 1})
-    # A key that came again with other content, and a writer without its lease.
+    # A key reused with other content, and a writer without its lease.
     item = {
         "id": "twice",
         "kind": "effect.dispatched",
@@ -158,21 +155,21 @@ def tell(desk: Desk) -> Told:
     )
     with transaction.atomic():
         entries.append_entries([fenced], now_us())
-    return told
+    return scenario
 
 
 def report(desk: Desk, *facts: dict[str, Any]) -> None:
     """Report facts of session s-1."""
-    answer = desk.agent.report([{"id": new_key(), "session": "s-1", **one} for one in facts])
+    answer = desk.agent.report([{"id": new_key(), "session": "s-1", **fact} for fact in facts])
     assert answer.status_code == 200, answer.text
 
 
-def go_on(told: Told) -> None:
-    """The day after: what was open is settled, and more of the same happens."""
-    desk, agent = told.desk, told.desk.agent
-    agent.dispatch(told.effects["child"])
-    agent.acknowledge(told.effects["child"], external_reference=PULL)
-    assert desk.answer(desk.gate(told.effects["waiting"]), "administrator").refusal is None
+def advance_scenario(scenario: Scenario) -> None:
+    """Settle what was open and repeat similar effects, a day later."""
+    desk, agent = scenario.desk, scenario.desk.agent
+    agent.dispatch(scenario.effects["child"])
+    agent.acknowledge(scenario.effects["child"], external_reference=PULL)
+    assert desk.answer(desk.gate(scenario.effects["waiting"]), "administrator").refusal is None
     more = agent.plan("more", tool="file.read", arguments={"n": 2}, target=TARGET)
     agent.dispatch(more)
     agent.acknowledge(more, outcome="unknown")

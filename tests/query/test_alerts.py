@@ -1,5 +1,4 @@
-"""Saved queries that tell of new matches: turned on at their page, asked by the job, heard of by
-letter."""
+"""Alerts of saved queries: turned on by the page, checked by the job, sent by email."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -33,7 +32,7 @@ from tests.approvals.inbox_scenario import Desk
 from tests.approvals.notification_helpers import Killed, tick
 from tests.pages.people import House
 from tests.pages.sample_data import doors
-from tests.query.test_repeats import did
+from tests.query.test_repeats import complete_effect
 
 pytestmark = pytest.mark.django_db
 SILENT: dict[str, Any] = dict.fromkeys(channels.TOPIC_FLAGS, False)
@@ -42,20 +41,23 @@ Watch = Callable[..., SavedQuery]
 
 @pytest.fixture(autouse=True)
 def _settled(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
-    """Within a test's transaction PostgreSQL calls nothing settled; tests/journal/test_horizon.py
-    is about that."""
+    """Count every entry as settled.
+
+    PostgreSQL settles nothing inside a test's transaction; tests/journal/test_horizon.py tests the
+    real horizon.
+    """
 
     def last() -> int:
         return Entry.objects.order_by("-position").values_list("position", flat=True).first() or 0
 
-    for one in (settled_position, indexer):
-        monkeypatch.setattr(one, "load_settled_position", last)
+    for module in (settled_position, indexer):
+        monkeypatch.setattr(module, "load_settled_position", last)
     settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
 
 
 @pytest.fixture
 def team(house: House) -> NotificationChannel:
-    """An address of the project's own; the operator, the reviewer and the neighbour have one each."""
+    """Create a channel of the project, and addresses of operator, reviewer and neighbour."""
     boss = house.members["administrator"].user
     for name in ("operator", "reviewer"):
         own = house.members[name].user
@@ -71,7 +73,7 @@ def team(house: House) -> NotificationChannel:
 
 @pytest.fixture
 def watch(house: House, team: NotificationChannel) -> Watch:
-    """Save a query of the operator's and turn its alerts on, by the pages."""
+    """Save a query of the operator and turn its alerts on, through the pages."""
 
     def save(
         text: str,
@@ -87,7 +89,7 @@ def watch(house: House, team: NotificationChannel) -> Watch:
         made = SavedQuery.objects.get(name=name)
         url = reverse("saved_query_alerts", args=[made.pk])
         page = owner.post(
-            url, {"do": "on", "channel": [str(one.pk) for one in to]}, follow=True
+            url, {"do": "on", "channel": [str(channel.pk) for channel in to]}, follow=True
         ).content.decode()
         assert "one notification per new match" in page, page
         return made
@@ -97,13 +99,13 @@ def watch(house: House, team: NotificationChannel) -> Watch:
 
 @pytest.fixture
 def stranger(house: House) -> Iterator[Caller]:
-    """The neighbour's agent at its endpoints."""
+    """Return the neighbour's agent as an API client."""
     with doors(house.other_token.agent) as caller:
         yield caller
 
 
-def told() -> list[tuple[str, str]]:
-    """What the next minute tells: the receivers and subjects of its letters."""
+def next_alerts() -> list[tuple[str, str]]:
+    """Run the alerts and return the receivers and subjects of their emails."""
     call_command("run_alerts", verbosity=0)
     tick()
     letters = [(letter.to[0], str(letter.subject)) for letter in mail.outbox]
@@ -112,7 +114,7 @@ def told() -> list[tuple[str, str]]:
 
 
 def plan(agent: Caller, key: str, **fields: Any) -> dict[str, Any]:
-    """Plan an effect that differs from every other one."""
+    """Plan an effect that differs from every other effect."""
     return agent.plan(key, arguments={"of": key}, **fields)
 
 
@@ -120,14 +122,14 @@ def handle(effect: dict[str, Any]) -> str:
     return f"e_{Effect.objects.get(id=effect['id']).opened_position}"
 
 
-def test_a_new_match_is_told_once_to_its_owner_and_old_ones_never(
+def test_a_new_match_notifies_its_owner_once_and_old_matches_never(
     house: House, agent: Caller, stranger: Caller, watch: Watch
 ) -> None:
     agent.session("s-1")
     stranger.session("s-1")
     old = plan(agent, "old")
     saved = watch("effect tool:git.push")
-    assert told() == []
+    assert next_alerts() == []
     new = plan(agent, "new")
     plan(stranger, "theirs")
     plan(agent, "other", tool="git.fetch")
@@ -143,16 +145,18 @@ def test_a_new_match_is_told_once_to_its_owner_and_old_ones_never(
     mail.outbox.clear()
     agent.dispatch(new)
     agent.acknowledge(new)
-    assert told() == []
+    assert next_alerts() == []
 
     entry = Entry.objects.get(kind="alert.raised")
     assert (entry.project, entry.subject, entry.actor) == (house.project.id, saved.pk, "gatebook")
     assert Outbox.objects.get(topic="alert").deduplication_key == Notification.objects.get().key
     address = str(letter.body).split()[-1]
     assert re.search(r"asof%3A%23\d+%402", address)
-    found = house.client("operator").get(address[address.index("/search/") :]).content.decode()
-    assert handle(new) in found
-    assert "planned" in found.partition("<tbody")[2]  # as it stood then
+    search_page = (
+        house.client("operator").get(address[address.index("/search/") :]).content.decode()
+    )
+    assert handle(new) in search_page
+    assert "planned" in search_page.partition("<tbody")[2]  # the state at that moment
     page = unescape(
         house.client("operator").get(reverse("saved_query", args=[saved.pk])).content.decode()
     )
@@ -163,7 +167,7 @@ def test_a_new_match_is_told_once_to_its_owner_and_old_ones_never(
     url = reverse("saved_query_alerts", args=[saved.pk])
     assert house.client("operator").post(url, off).status_code == 302
     plan(agent, "later")
-    assert told() == []
+    assert next_alerts() == []
     assert not Alert.objects.exists()
     kinds = (
         Entry.objects.filter(kind__startswith="alert.")
@@ -173,7 +177,7 @@ def test_a_new_match_is_told_once_to_its_owner_and_old_ones_never(
     assert list(kinds) == ["alert.turned_on", "alert.raised", "alert.turned_off"]
 
 
-def test_what_time_alone_makes_match_is_told_and_told_again_when_it_comes_back(
+def test_a_match_by_time_alone_notifies_and_notifies_again_on_return(
     agent: Caller, watch: Watch
 ) -> None:
     agent.session("s-1")
@@ -182,16 +186,16 @@ def test_what_time_alone_makes_match_is_told_and_told_again_when_it_comes_back(
     watch("session seq(effect.dispatched -> !effect.acknowledged within 10m)", "No answer")
     watch("effect state:dispatched since:30d", "Sent")
     agent.dispatch(silent)
-    assert told() == [("operator@example.org", "Gatebook: 1 new effect: “Sent”")]
+    assert next_alerts() == [("operator@example.org", "Gatebook: 1 new effect: “Sent”")]
     with time_machine.travel(timedelta(days=2) + _now(), tick=False):
-        subjects = {subject for _to, subject in told()}
+        subjects = {subject for _to, subject in next_alerts()}
         assert subjects == {"Gatebook: 2 saved queries have new matches"}
-        assert told() == []
+        assert next_alerts() == []
         agent.acknowledge(silent)
-        assert told() == []
+        assert next_alerts() == []
         unknown = Alert.objects.get(query__name="Unknown")
         assert list(alerts.known_positions(unknown)) == []
-    # What is forgotten would be told again.
+    # A forgotten match would notify again.
     assert alerts.merge_known([1, 2, 3], of=[1, 2], matching=[2, 5]) == [3, 2, 5]
 
 
@@ -213,68 +217,70 @@ def test_gates_exemptions_sessions_and_words_are_watched_as_well(desk: Desk, wat
     tick()
     (letter,) = mail.outbox
     assert letter.subject == "Gatebook: 3 saved queries have new matches"
-    for told_of in (
+    for phrase in (
         "1 new gate: “Gates”",
         f"g_{gate.opened_position}",
         "1 new exemption: “Leave”",
         "1 new session:",
     ):
-        assert told_of in str(letter.body)
+        assert phrase in str(letter.body)
     assert f"x_{granted.opened_position}." in str(letter.body)
     mail.outbox.clear()
-    call_command("update_search_index", verbosity=0)  # what is not read yet is not passed over
-    assert told() == [("operator@example.org", "Gatebook: 1 new effect: “Words”")]
+    call_command("update_search_index", verbosity=0)  # entries not indexed yet are not skipped
+    assert next_alerts() == [("operator@example.org", "Gatebook: 1 new effect: “Words”")]
     desk.answer(gate, "reviewer", "deny", "not today")
     assert alert_runner.run_alerts().notified == 0
-    known = {one.query_id: list(alerts.known_positions(one)) for one in Alert.objects.all()}
-    assert (known[gates.pk], len(known[words.pk])) == ([], 1)
+    positions = {
+        alert.query_id: list(alerts.known_positions(alert)) for alert in Alert.objects.all()
+    }
+    assert (positions[gates.pk], len(positions[words.pk])) == ([], 1)
 
 
-def test_what_was_done_again_is_told_of_when_it_was_compared(
+def test_a_repeated_call_notifies_once_it_is_compared(
     house: House, agent: Caller, watch: Watch
 ) -> None:
     for text in ("effect duplicate:call", "session repeats:>=2"):
         watch(text, text)
     agent.session("s-1")
     for key in ("one", "two"):
-        did(agent, key, "s-1")
-    assert told() == []
+        complete_effect(agent, key, "s-1")
+    assert next_alerts() == []
     call_command("update_search_index", verbosity=0)
-    assert told() == [("operator@example.org", "Gatebook: 2 saved queries have new matches")]
+    assert next_alerts() == [("operator@example.org", "Gatebook: 2 saved queries have new matches")]
 
 
 def _now() -> Any:
     return datetime.fromtimestamp(now_us() / 1_000_000, UTC)
 
 
-def test_a_shared_query_tells_whom_its_owner_chose_until_it_is_private_again(
+def test_a_shared_query_notifies_the_chosen_channels_until_it_is_private(
     house: House, agent: Caller, watch: Watch, team: NotificationChannel
 ) -> None:
     agent.session("s-1")
     saved = watch("event kind:effect.planned", shared=True, to=(team,))
     plan(agent, "e-1")
     both = ["operator@example.org", "team@example.org"]
-    assert [to for to, _subject in told()] == both
+    assert [to for to, _subject in next_alerts()] == both
     changed = {"name": "Watched", "q": saved.text, "version": "1"}
     assert (
         house.client("operator").post(reverse("saved_query", args=[saved.pk]), changed).status_code
         == 302
     )
     plan(agent, "e-2")
-    assert [to for to, _subject in told()] == both[:1]
+    assert [to for to, _subject in next_alerts()] == both[:1]
     changed |= {"q": "effect tool:git.push", "version": "2"}
     house.client("operator").post(reverse("saved_query", args=[saved.pk]), changed)
     plan(agent, "e-3")
-    assert told() == []  # asked otherwise it begins anew
+    assert next_alerts() == []  # a changed query starts again
     plan(agent, "e-4")
-    assert told() == [("operator@example.org", "Gatebook: 1 new effect: “Watched”")]
+    assert next_alerts() == [("operator@example.org", "Gatebook: 1 new effect: “Watched”")]
     house.members["operator"].delete()
     plan(agent, "e-5")
-    assert told() == []
+    assert next_alerts() == []
     assert "no longer a member" in Alert.objects.get().stopped_because
 
 
-def test_a_kill_between_loses_nothing_and_tells_nothing_twice(
+def test_a_kill_in_between_loses_no_alert_and_repeats_none(
     agent: Caller, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent.session("s-1")
@@ -291,59 +297,58 @@ def test_a_kill_between_loses_nothing_and_tells_nothing_twice(
             alert_runner.run_alerts()
     assert Alert.objects.values().get() == before
     assert not Entry.objects.filter(kind="alert.raised").exists()
-    look = alert_runner.run_alerts()
-    assert (look.checks, look.notified) == (1, 1)  # and killed before anybody sent it
+    report = alert_runner.run_alerts()
+    assert (report.checks, report.notified) == (1, 1)  # and killed before the email was sent
     stale = Alert(**before)
     assert not alerts.store_check(
         stale, alerts.CheckResult(before["place"] + 9, now_us(), "effect", [], [1])
-    )  # another was quicker
-    assert told() == [("operator@example.org", "Gatebook: 1 new effect: “Watched”")]
-    assert told() == []
+    )  # another job was faster
+    assert next_alerts() == [("operator@example.org", "Gatebook: 1 new effect: “Watched”")]
+    assert next_alerts() == []
 
 
 def _never_end() -> None:
-    """Ask what the database itself has to stop; of the test's transaction nothing is lost by that."""
+    """Run a statement that the database must stop, without losing the test's transaction."""
     point = transaction.savepoint()
     try:
         with connection.cursor() as cursor:
             cursor.execute(
                 "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT 1 FROM c) SELECT count(*) FROM c"
             )
-    finally:  # past Django's cursor, which asks nothing more when the time is over
+    finally:  # bypasses Django's cursor, which sends nothing after the time limit
         connection.connection.execute(f'ROLLBACK TO SAVEPOINT "{point}"')
 
 
-def test_a_query_that_takes_too_long_is_stopped_told_once_and_keeps_nobody_waiting(
+def test_a_long_query_is_stopped_reported_once_and_blocks_no_other_alert(
     house: House, agent: Caller, watch: Watch, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
     agent.session("s-1")
     slow, quick = watch("effect tool:slow*", "Slow"), watch("effect tool:git.push", "Quick")
     monkeypatch.setattr(time_limit, "SQLITE_STEPS", 1_000)
-    understand, look = execute.compile_query, alert_runner._check_alert
+    compile_query, check_alert = execute.compile_query, alert_runner._check_alert
 
     def endless(text: str, *arguments: Any) -> Any:
         if "slow" in text:
             _never_end()
-        return understand(text, *arguments)
+        return compile_query(text, *arguments)
 
     def limited(alert: Alert, *arguments: Any) -> bool:
-        # For the slow one alone: on a busy machine the quick one may take as long, and that would
-        # be no fault of it.
+        # Only for the slow query: on a busy machine the quick query may take as long.
         settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.5 if alert.query_id == slow.pk else 60.0
-        return look(alert, *arguments)
+        return check_alert(alert, *arguments)
 
     monkeypatch.setattr(execute, "compile_query", endless)
     monkeypatch.setattr(alert_runner, "_check_alert", limited)
     for number in range(alerts.MAX_FAILURES):
         plan(agent, f"e-{number}")
-        letters = told()
+        letters = next_alerts()
         assert ("operator@example.org", "Gatebook: 1 new effect: “Quick”") in letters
     assert letters == [
         ("operator@example.org", "Gatebook: 1 new effect: “Quick”"),
         ("operator@example.org", "Gatebook: The alerts of “Slow” were stopped"),
     ]
     plan(agent, "last")
-    assert [subject for _to, subject in told()] == ["Gatebook: 1 new effect: “Quick”"]
+    assert [subject for _to, subject in next_alerts()] == ["Gatebook: 1 new effect: “Quick”"]
     owner = house.client("operator")
     page = owner.get(reverse("saved_query", args=[slow.pk])).content.decode()
     assert "The query takes longer than 0.5 s." in page

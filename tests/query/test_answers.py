@@ -1,5 +1,4 @@
-"""What a query finds in the database is what plain Python finds in the same rows, whatever the
-query."""
+"""A query finds in the database what plain Python finds in the same rows."""
 
 from random import Random
 from typing import Any
@@ -11,7 +10,7 @@ from investigation.query import execute, stream
 from investigation.query.entity_registry import ENTITIES
 from investigation.query.parser.ast import QueryError
 from tests.query import writing
-from tests.query.dataset import NOW_US, Shelf, fill
+from tests.query.dataset import NOW_US, Dataset, fill
 
 pytestmark = pytest.mark.django_db
 
@@ -19,73 +18,75 @@ QUERIES = {"effect": 300, "session": 90, "gate": 50, "exemption": 20, "event": 4
 
 
 def test_five_hundred_queries_find_in_the_database_what_they_find_in_python() -> None:
-    shelf = fill(7)
-    live = {entity: list(ENTITIES[entity].of(shelf.project)) for entity in QUERIES}
+    dataset = fill(7)
+    live = {entity: list(ENTITIES[entity].of(dataset.project)) for entity in QUERIES}
     found_some = both = 0
     for entity, number in QUERIES.items():
         for n in range(number):
             text, holds = writing.query(Random(f"{entity} {n}"), entity)
             try:
-                asked = execute.compile_query(text, shelf.project, NOW_US)
-            except QueryError as fault:  # pragma: no cover - tells which query
+                compiled = execute.compile_query(text, dataset.project, NOW_US)
+            except QueryError as fault:  # pragma: no cover - names the query
                 raise AssertionError(f"{text}\n{' ' * fault.at}^ {fault.sentence}") from fault
-            expected = {row["pk"] for row in shelf.rows(entity) if holds(row)}
-            found = list(execute.matching_rows(asked).values_list("pk", flat=True))
-            assert len(found) == len(set(found)), text
-            assert set(found) == expected, text
-            arms = execute.disjoint_querysets(asked)
+            expected = {row["pk"] for row in dataset.rows(entity) if holds(row)}
+            matches = list(execute.matching_rows(compiled).values_list("pk", flat=True))
+            assert len(matches) == len(set(matches)), text
+            assert set(matches) == expected, text
+            arms = execute.disjoint_querysets(compiled)
             by_arms = (
-                found
+                matches
                 if len(arms) == 1
                 else [pk for arm in arms for pk in arm.values_list("pk", flat=True)]
             )
             assert sorted(map(str, by_arms)) == sorted(map(str, expected)), text
-            if asked.test.holds is not None:
-                assert {row.pk for row in live[entity] if asked.test.holds(row)} == expected, text
+            if compiled.test.holds is not None:
+                assert {row.pk for row in live[entity] if compiled.test.holds(row)} == expected, (
+                    text
+                )
                 both += 1
             found_some += bool(expected)
-    assert found_some > 250  # most of them speak of something
+    assert found_some > 250  # most queries match something
     assert both > 200
 
 
-def test_pages_hold_each_match_once_while_rows_arrive(shelf: Shelf) -> None:
-    asked = execute.compile_query("tool:git*", shelf.project, NOW_US)
+def test_pages_hold_each_match_once_while_rows_arrive(dataset: Dataset) -> None:
+    compiled = execute.compile_query("tool:git*", dataset.project, NOW_US)
     expected = sorted(
-        (row["opened_position"] for row in shelf.effects if row["tool"].startswith("git")),
+        (row["opened_position"] for row in dataset.effects if row["tool"].startswith("git")),
         reverse=True,
     )
     seen: list[int] = []
     before = None
     while True:
-        page = execute.load_results(asked, lambda rows: rows, before=before)
+        page = execute.load_results(compiled, lambda rows: rows, before=before)
         seen += [row.opened_position for row in page.rows]
         before = page.older
         if before is None:
             break
     assert seen == expected
-    assert execute.count_matches(asked) == (len(expected), False)
+    assert execute.count_matches(compiled) == (len(expected), False)
     assert [
         row.opened_position
-        for chunk in stream.stream_matches(asked, lambda rows: rows)
+        for chunk in stream.stream_matches(compiled, lambda rows: rows)
         for row in chunk
     ] == expected
 
 
 @pytest.fixture
-def shelf(db: None) -> Shelf:
+def dataset(db: None) -> Dataset:
     return fill(11)
 
 
-def test_every_row_has_a_value_or_has_none_and_never_both(shelf: Shelf) -> None:
+def test_every_row_has_a_value_or_has_none_and_never_both(dataset: Dataset) -> None:
     for name, entity in ENTITIES.items():
-        everything = set(entity.of(shelf.project).values_list("pk", flat=True))
+        everything = set(entity.of(dataset.project).values_list("pk", flat=True))
         for field in entity.fields:
             texts = f"has:{field}", f"-has:{field}", f"(has:{field} OR -has:{field})"
-            asked = [
-                execute.compile_query(f"{name} {text}", shelf.project, NOW_US) for text in texts
+            compiled = [
+                execute.compile_query(f"{name} {text}", dataset.project, NOW_US) for text in texts
             ]
             some, others, either = [
-                set(execute.matching_rows(one).values_list("pk", flat=True)) for one in asked
+                set(execute.matching_rows(query).values_list("pk", flat=True)) for query in compiled
             ]
             assert (some | others, some & others, either) == (everything, set(), everything), (
                 name,
@@ -93,15 +94,15 @@ def test_every_row_has_a_value_or_has_none_and_never_both(shelf: Shelf) -> None:
             )
 
 
-def test_groups_count_and_measure(shelf: Shelf) -> None:
+def test_groups_count_and_measure(dataset: Dataset) -> None:
     text = "effect attempts:>0 | group tool,agent | count, max(attempts), p95(took), distinct(ref) | top 7"
     table = execute.load_results(
-        execute.compile_query(text, shelf.project, NOW_US), lambda rows: rows
+        execute.compile_query(text, dataset.project, NOW_US), lambda rows: rows
     ).groups
     assert table is not None
     assert table.more
     expected: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in shelf.effects:
+    for row in dataset.effects:
         if row["attempt_count"] > 0:
             expected.setdefault((row["tool"], row["agent"]), []).append(row)
     assert len(table.rows) == 7
@@ -123,18 +124,18 @@ def test_groups_count_and_measure(shelf: Shelf) -> None:
         )
 
 
-def test_a_sequence_sees_what_followed_and_what_did_not(shelf: Shelf) -> None:
+def test_a_sequence_matches_followed_and_missing_events(dataset: Dataset) -> None:
     def follows(row: dict[str, Any], *, absent: bool, within_us: int) -> bool:
-        begun = [one for one in row["events"] if one["kind"] == "effect.dispatched"]
-        for one in begun:
+        begun = [event for event in row["events"] if event["kind"] == "effect.dispatched"]
+        for event in begun:
             after = [
                 other
-                for other in one["effect"]["events"]
+                for other in event["effect"]["events"]
                 if other["kind"] == "effect.acknowledged"
-                and other["position"] > one["position"]
-                and other["received_us"] <= one["received_us"] + within_us
+                and other["position"] > event["position"]
+                and other["received_us"] <= event["received_us"] + within_us
             ]
-            if absent and not after and one["received_us"] < NOW_US - within_us:
+            if absent and not after and event["received_us"] < NOW_US - within_us:
                 return True
             if not absent and after:
                 return True
@@ -143,17 +144,17 @@ def test_a_sequence_sees_what_followed_and_what_did_not(shelf: Shelf) -> None:
     for entity in ("effect", "session"):
         for absent in (True, False):
             text = f"{entity} seq(effect.dispatched -> {'!' if absent else ''}effect.acknowledged within 5m)"
-            asked = execute.compile_query(text, shelf.project, NOW_US)
-            found = set(execute.matching_rows(asked).values_list("pk", flat=True))
-            rows = shelf.rows(entity)
-            assert found == {
+            compiled = execute.compile_query(text, dataset.project, NOW_US)
+            matches = set(execute.matching_rows(compiled).values_list("pk", flat=True))
+            rows = dataset.rows(entity)
+            assert matches == {
                 row["pk"] for row in rows if follows(row, absent=absent, within_us=300_000_000)
             }
-            assert found
+            assert matches
 
 
 @pytest.mark.parametrize(
-    ("text", "at", "says"),
+    ("text", "at", "sentence"),
     [
         ("tol:git", 0, "did you mean “tool”"),
         ("tool:git stat:failed", 9, "did you mean “state”"),
@@ -185,12 +186,12 @@ def test_a_sequence_sees_what_followed_and_what_did_not(shelf: Shelf) -> None:
         ("agent:[a,b", 6, "not closed"),
     ],
 )
-def test_an_error_points_at_the_character_and_says_what_to_do(
-    text: str, at: int, says: str, django_project: Project
+def test_an_error_points_at_the_character_and_states_what_to_do(
+    text: str, at: int, sentence: str, django_project: Project
 ) -> None:
     with pytest.raises(QueryError) as caught:
         execute.compile_query(text, django_project, NOW_US)
-    assert says in caught.value.sentence
+    assert sentence in caught.value.sentence
     assert caught.value.at == min(at, len(text) - 1) if at >= len(text) else caught.value.at == at
 
 
@@ -201,8 +202,8 @@ def django_project(db: None) -> Project:
 
 def test_a_name_that_is_not_there_is_noted(django_project: Project) -> None:
     django_project.agents.create(name="deploy")
-    asked = execute.compile_query("agent:depoly", django_project, NOW_US)
-    assert list(asked.notes) == [
+    compiled = execute.compile_query("agent:depoly", django_project, NOW_US)
+    assert list(compiled.notes) == [
         "“depoly” is not the name of an agent in this project; did you mean “deploy”?"
     ]
-    assert execute.count_matches(asked) == (0, False)
+    assert execute.count_matches(compiled) == (0, False)

@@ -1,5 +1,4 @@
-"""Questions as forms, queries that people save, links that stay, exports: through the pages, then
-the rows."""
+"""Questions as forms, saved queries, permanent links and exports, through the pages."""
 
 import csv
 import io
@@ -38,7 +37,9 @@ def page(answer: Any, status: int = 200) -> str:
     return str(answer.content.decode())
 
 
-def test_a_question_leads_to_its_search_or_says_what_it_lacks(house: House, agent: Caller) -> None:
+def test_a_question_redirects_to_its_search_or_names_the_missing_value(
+    house: House, agent: Caller
+) -> None:
     viewer = house.client("viewer")
     agent.session("s-1")
     agent.plan("k", tool="mail.send")
@@ -46,9 +47,9 @@ def test_a_question_leads_to_its_search_or_says_what_it_lacks(house: House, agen
     assert shown.count('class="question"') == 21
     assert '<option value="mail.send">' in shown
     assert '<option value="operator">' in shown
-    asked = viewer.get(reverse("question", args=[1]), {"tool": "git push", "since": "2d"})
-    assert asked.status_code == 302
-    assert parse_qs(urlsplit(asked["Location"]).query) == {
+    answer = viewer.get(reverse("question", args=[1]), {"tool": "git push", "since": "2d"})
+    assert answer.status_code == 302
+    assert parse_qs(urlsplit(answer["Location"]).query) == {
         "q": ['session status:failed failing_tool:"git push" since:2d']
     }
     lacking = page(viewer.get(reverse("question", args=[1]), {"since": "<b>"}), 422)
@@ -57,7 +58,7 @@ def test_a_question_leads_to_its_search_or_says_what_it_lacks(house: House, agen
     assert viewer.get(reverse("question", args=[22])).status_code == 404
 
 
-def test_a_saved_query_is_its_owners_until_shared_and_only_theirs_to_change(house: House) -> None:
+def test_a_saved_query_is_private_until_shared_and_only_its_owner_changes_it(house: House) -> None:
     owner, other = house.client("operator"), house.client("viewer")
     new = {"name": "Lost <i>mail</i>", "q": "effect tool:mail.send is:unknown"}
     assert owner.post(reverse("saved_queries"), new).status_code == 302
@@ -83,14 +84,14 @@ def test_a_saved_query_is_its_owners_until_shared_and_only_theirs_to_change(hous
     assert house.client("neighbour").get(url).status_code == 404
     assert owner.post(url, {"do": "delete"}).status_code == 302
     assert not SavedQuery.objects.exists()
-    told = Entry.objects.filter(kind__startswith="query.").order_by("position")
-    assert list(told.values_list("kind", flat=True)) == [
+    entries = Entry.objects.filter(kind__startswith="query.").order_by("position")
+    assert list(entries.values_list("kind", flat=True)) == [
         "query.saved",
         "query.changed",
         "query.deleted",
     ]
-    assert {entry.actor for entry in told} == {house.members["operator"].user.person.pseudonym}
-    assert all(set(json.loads(entry.facts)) == {"shared", "version"} for entry in told)
+    assert {entry.actor for entry in entries} == {house.members["operator"].user.person.pseudonym}
+    assert all(set(json.loads(entry.facts)) == {"shared", "version"} for entry in entries)
 
 
 def test_a_link_holds_no_age_and_names_the_position(house: House, agent: Caller) -> None:
@@ -103,7 +104,7 @@ def test_a_link_holds_no_age_and_names_the_position(house: House, agent: Caller)
     plain = words.replace(f" {at}", "")
     later = now + 3600 * US
     meant = str(execute.matching_rows(execute.compile_query(text, house.project, now)).query)
-    for moment in (now, later):  # the same rows as asked now, whenever it is asked
+    for moment in (now, later):  # returns the same rows at any later time
         assert (
             str(execute.matching_rows(execute.compile_query(plain, house.project, moment)).query)
             == meant
@@ -116,12 +117,10 @@ def test_a_link_holds_no_age_and_names_the_position(house: House, agent: Caller)
     assert "No permalink was created" in page(wrong, 422)
 
 
-def test_a_view_of_what_an_agent_sent_is_on_record_once_an_hour(
-    house: House, agent: Caller
-) -> None:
+def test_a_view_of_agent_content_is_recorded_once_an_hour(house: House, agent: Caller) -> None:
     agent.session("s-1")
     effect = Effect.objects.get(id=agent.plan("looked-at", why="because")["id"])
-    viewer, looks = (
+    viewer, views = (
         house.client("viewer"),
         Entry.objects.filter(kind="access.viewed").order_by("position"),
     )
@@ -133,38 +132,38 @@ def test_a_view_of_what_an_agent_sent_is_on_record_once_an_hour(
     actors = [
         house.members[name].user.person.pseudonym for name in ("viewer", "viewer", "operator")
     ]
-    assert [(one.actor, json.loads(one.facts)["what"], one.effect) for one in looks] == [
+    assert [(entry.actor, json.loads(entry.facts)["what"], entry.effect) for entry in views] == [
         (actor, what, effect.id)
         for actor, what in zip(actors, ("effect", "body", "effect"), strict=True)
     ]
 
 
-def test_the_command_prints_what_it_finds_and_is_on_record_too(house: House, agent: Caller) -> None:
+def test_the_command_prints_its_results_and_is_recorded(house: House, agent: Caller) -> None:
     agent.session("s-1")
     agent.plan("k", tool="t")
-    said = io.StringIO()
-    call_command("search", "effect tool:t", stdout=said)
-    assert [json.loads(line)["key"] for line in said.getvalue().splitlines()] == ["k"]
+    output = io.StringIO()
+    call_command("search", "effect tool:t", stdout=output)
+    assert [json.loads(line)["key"] for line in output.getvalue().splitlines()] == ["k"]
     entry = Entry.objects.get(kind="access.searched")
     assert (entry.actor, json.loads(entry.facts)["found"]) == ("gatebook", 1)
     with pytest.raises(CommandError, match="is not a field of an effect"):
-        call_command("search", "effect tol:t", stdout=said)
+        call_command("search", "effect tol:t", stdout=output)
     if connection.vendor == "sqlite":
         with pytest.raises(CommandError, match="SQLite has no roles"):
             call_command("audit_role", "auditor")
 
 
-def whole_of(answer: Any) -> bytes:
+def content_of(answer: Any) -> bytes:
     return b"".join(answer.streaming_content)
 
 
-def fetched(client: Client, q: str, form: str) -> bytes:
+def fetch_export(client: Client, q: str, form: str) -> bytes:
     answer = client.post(reverse("export"), {"q": q, "format": form, "do": "now"})
     assert answer.status_code == 200, answer.content
-    return whole_of(answer)
+    return content_of(answer)
 
 
-def test_an_export_is_whole_safe_and_as_of_the_moment_it_was_asked(
+def test_an_export_is_complete_safe_and_as_of_the_moment_of_its_request(
     house: House, agent: Caller
 ) -> None:
     agent.session("s-1", title="=cmd|' /C calc'!A0, \"quoted\"\r\nand more")
@@ -172,27 +171,29 @@ def test_an_export_is_whole_safe_and_as_of_the_moment_it_was_asked(
         agent.plan(f"k-{n}", tool=tool.strip() or "x", arguments={"secret": "of the body"})
     viewer = house.client("viewer")
     rows = list(
-        csv.DictReader(io.StringIO(fetched(viewer, "effect", "csv").decode("utf-8"), newline=""))
+        csv.DictReader(
+            io.StringIO(fetch_export(viewer, "effect", "csv").decode("utf-8"), newline="")
+        )
     )
     assert [row["tool"] for row in rows] == ["tab", "plain, with comma", "'+1", "'-1+1", "'@SUM(1)"]
     assert rows[0]["attempts"] == "0"
     (session,) = csv.DictReader(
-        io.StringIO(fetched(viewer, "session", "csv").decode("utf-8"), newline="")
+        io.StringIO(fetch_export(viewer, "session", "csv").decode("utf-8"), newline="")
     )
     assert session["title"] == "'=cmd|' /C calc'!A0, \"quoted\"\r\nand more"
-    objects = [orjson.loads(line) for line in fetched(viewer, "effect", "ndjson").splitlines()]
-    assert [one["tool"] for one in objects][-1] == "@SUM(1)"
+    objects = [orjson.loads(line) for line in fetch_export(viewer, "effect", "ndjson").splitlines()]
+    assert [exported["tool"] for exported in objects][-1] == "@SUM(1)"
 
-    whole = zipfile.ZipFile(io.BytesIO(fetched(viewer, "effect since:1d", "bundle")))
-    about = json.loads(whole.read("about.json"))
+    bundle = zipfile.ZipFile(io.BytesIO(fetch_export(viewer, "effect since:1d", "bundle")))
+    about = json.loads(bundle.read("about.json"))
     assert about["rows"] == 5
     assert about["as_of"] <= settled_position.load_settled_position()
     assert "since:1d" not in about["query"]
     assert f"asof:#{about['as_of']}@" in about["pinned"]
     for name in ("rows.ndjson", "rows.csv", "query.txt"):
-        assert sha256(whole.read(name)).hexdigest() == about["files"][name]["sha256"]
-    assert b"of the body" not in b"".join(whole.read(name) for name in whole.namelist())
-    groups = fetched(viewer, "effect | group state | count", "csv").decode()
+        assert sha256(bundle.read(name)).hexdigest() == about["files"][name]["sha256"]
+    assert b"of the body" not in b"".join(bundle.read(name) for name in bundle.namelist())
+    groups = fetch_export(viewer, "effect | group state | count", "csv").decode()
     assert groups == "state,count\r\nplanned,5\r\n"
 
     taken = Entry.objects.filter(kind="access.exported").order_by("position")
@@ -207,30 +208,29 @@ def test_an_export_is_whole_safe_and_as_of_the_moment_it_was_asked(
     now = {"q": "effect", "format": "csv", "do": "now"}
     begun = [viewer.post(reverse("export"), now) for _ in range(2)]
     assert "You already have" in page(viewer.post(reverse("export"), now), 422)
-    assert whole_of(begun.pop())
-    assert fetched(viewer, "effect", "csv")
-    assert whole_of(begun.pop())
+    assert content_of(begun.pop())
+    assert fetch_export(viewer, "effect", "csv")
+    assert content_of(begun.pop())
     taken = taken.filter(position__lte=taken[4].position)
     assert taken.count() == 5
 
 
-def test_a_job_is_made_once_survives_its_maker_and_is_fetched_by_whom_it_belongs_to(
+def test_an_export_job_runs_once_survives_a_kill_and_stays_private(
     house: House, agent: Caller
 ) -> None:
     agent.session("s-1")
     for n in range(3):
         agent.plan(f"k-{n}", tool="t")
     viewer, admin, other = (house.client(name) for name in ("viewer", "administrator", "reviewer"))
-    asked = viewer.post(reverse("export"), {"q": "effect", "format": "ndjson", "do": "later"})
+    answer = viewer.post(reverse("export"), {"q": "effect", "format": "ndjson", "do": "later"})
     job = Export.objects.get()
     url, file = reverse("export_job", args=[job.id]), reverse("export_file", args=[job.id])
-    assert asked["Location"] == url
+    assert answer["Location"] == url
     assert "Waiting for the job worker" in " ".join(page(viewer.get(url)).split())
     assert viewer.get(file).status_code == 404
-    agent.plan("later", tool="t")  # is not in it
+    agent.plan("later", tool="t")  # not in the export
 
-    # Whoever began it was killed a moment ago: nobody takes it up yet, and later from the
-    # beginning.
+    # The worker was just killed: the job does not restart yet, and later starts from the beginning.
     Export.objects.update(state="running", tries=1, heartbeat_at_us=now_us(), rows_done=2)
     assert exports.run_exports() == 0
     polled = viewer.get(url, HTTP_HX_REQUEST="true")
@@ -244,7 +244,7 @@ def test_a_job_is_made_once_survives_its_maker_and_is_fetched_by_whom_it_belongs
     assert "hx-get" not in done
     assert job.sha256 in done
     for client in (viewer, admin):
-        got = whole_of(client.get(file))
+        got = content_of(client.get(file))
         assert sha256(got).hexdigest() == job.sha256
         assert [orjson.loads(line)["key"] for line in got.splitlines()] == ["k-2", "k-1", "k-0"]
     for client in (other, house.client("neighbour")):
@@ -259,7 +259,7 @@ def test_a_job_is_made_once_survives_its_maker_and_is_fetched_by_whom_it_belongs
     os.utime(left, (0, 0))
     (folder / "taken.part").symlink_to(
         "nowhere"
-    )  # listed, and gone when it is looked at, as by another process
+    )  # listed but missing when read, as if removed by another process
     exports.run_exports()
     assert (begun.exists(), left.exists()) == (True, False)
     assert viewer.get(file).status_code == 404

@@ -1,5 +1,4 @@
-"""Answers that go by an index which lags behind the journal say so; exports and alerts wait for the
-index."""
+"""Answers from a lagging index state the lag; exports and alerts wait for the index."""
 
 import io
 import json
@@ -25,12 +24,12 @@ from monitoring.models import JobHeartbeat
 from sessions.models import Session
 from tests.api.api_client import Caller, new_key
 from tests.pages.people import House
-from tests.query.test_alerts import Watch, team, told, watch
-from tests.query.test_repeats import did
+from tests.query.test_alerts import Watch, next_alerts, team, watch
+from tests.query.test_repeats import complete_effect
 
 __all__ = ["team", "watch"]
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("settled")]
-FRESH = 4  # entries beyond the index that a search looks at itself, in these tests
+FRESH = 4  # unindexed entries that a search reads directly in these tests
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +59,7 @@ def report(agent: Caller, keys: list[str], text: str = "invoice rounding") -> No
 
 @pytest.fixture
 def lagging(agent: Caller) -> str:
-    """A journal of which the index has read four of 16 plans; a pattern of what an answer says."""
+    """Create a journal with four of 16 plans indexed; return the pattern of the note."""
     agent.session("s-1")
     report(agent, [f"old-{n}" for n in range(4)])
     indexer.update_index()
@@ -77,8 +76,8 @@ def page(answer: Any, status: int = 200) -> str:
 def search(agent: Caller, q: str) -> dict[str, Any]:
     answer = agent.get("/search", q=q)
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    content: dict[str, Any] = answer.json()
+    return content
 
 
 @pytest.mark.parametrize(
@@ -94,7 +93,7 @@ def search(agent: Caller, q: str) -> dict[str, Any]:
         "invoic* since:7d",
     ],
 )
-def test_every_answer_by_words_says_how_far_they_are_indexed(
+def test_every_answer_by_words_states_how_far_words_are_indexed(
     house: House, agent: Caller, lagging: str, query: str
 ) -> None:
     viewer = house.client("viewer")
@@ -112,16 +111,16 @@ def test_every_answer_by_words_says_how_far_they_are_indexed(
         "complete": False,
     }
     assert any(re.fullmatch(lagging, note) for note in answer["notes"])
-    said = io.StringIO()
-    call_command("search", query, project=house.project.name, stdout=io.StringIO(), stderr=said)
-    assert re.search(lagging, said.getvalue())
+    stderr = io.StringIO()
+    call_command("search", query, project=house.project.name, stdout=io.StringIO(), stderr=stderr)
+    assert re.search(lagging, stderr.getvalue())
     part = viewer.get(
         reverse("search"), {"q": query, "part": "overview"}, headers={"HX-Request": "true"}
     )
     assert re.search(lagging, page(part))
     assert ("part=overview" in shown) == (
         "noted=1" in shown
-    )  # a page that has said so asks for a part that does not
+    )  # a page with the note requests the part without the note
     noted = {"q": query, "part": "overview", "noted": "1"}
     part = viewer.get(reverse("search"), noted, headers={"HX-Request": "true"})
     assert not re.search(lagging, page(part))
@@ -136,23 +135,22 @@ def test_every_answer_by_words_says_how_far_they_are_indexed(
     assert "are indexed up to" not in page(viewer.get(reverse("search"), {"q": query}))
 
 
-def test_an_answer_that_goes_by_no_index_names_none(agent: Caller, lagging: str) -> None:
+def test_an_answer_without_an_index_names_none(agent: Caller, lagging: str) -> None:
     answer = search(agent, "tool:mail.send")
     assert (answer["indexes"], answer["notes"], len(answer["rows"])) == ([], [], 16)
 
 
-def test_what_is_searched_directly_is_not_called_missing(agent: Caller) -> None:
+def test_entries_searched_directly_are_not_reported_as_missing(agent: Caller) -> None:
     agent.session("s-1")
     report(agent, ["a", "b", "c"])
     answer = search(agent, "invoice")
     assert (len(answer["rows"]), answer["notes"], answer["indexes"][0]["complete"]) == (3, [], True)
 
 
-def test_new_effects_too_long_to_be_searched_directly_are_called_missing(
+def test_new_effects_too_long_to_be_searched_directly_are_reported_as_missing(
     agent: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A search reads so many characters of what is newer than the index, and an effect for an
-    effect in these tests."""
+    """Limit the unindexed text that a search reads; here to one effect at a time."""
     monkeypatch.setattr(indexer, "MAX_UNINDEXED_CHARACTERS", 1)
     monkeypatch.setattr("investigation.fulltext.extract._AT_ONCE", 1)
     agent.session("s-1")
@@ -167,13 +165,11 @@ def test_a_pinned_answer_is_complete_once_the_index_has_read_its_moment(
 ) -> None:
     early = pin_query("invoice", now_us(), job_heartbeats.load_position(indexer.JOB_NAME))
     late = pin_query("invoice", now_us())
-    assert [one["missing"] for one in search(agent, early)["indexes"]] == [0]
+    assert [index["missing"] for index in search(agent, early)["indexes"]] == [0]
     assert re.fullmatch(lagging, search(agent, late)["notes"][0])
     assert len(search(agent, early)["rows"]) == 4
-    report(
-        agent, ["later"]
-    )  # moves what is searched directly on, and not for a moment that has passed
-    assert [one["missing"] for one in search(agent, late)["indexes"]] == [8]
+    report(agent, ["later"])  # moves the directly searched entries on, but not for a past moment
+    assert [index["missing"] for index in search(agent, late)["indexes"]] == [8]
     indexer.update_index()
     assert (len(search(agent, late)["rows"]), search(agent, late)["notes"]) == (16, [])
 
@@ -192,7 +188,7 @@ def test_erased_words_are_gone_and_the_others_found_as_of_any_moment(
     assert search(agent, moment.replace("mail", "jane"))["rows"] == []
 
 
-def test_saved_queries_and_shipped_questions_say_it_too(
+def test_saved_queries_and_audit_questions_show_the_note_too(
     house: House, agent: Caller, lagging: str
 ) -> None:
     operator = house.client("operator")
@@ -208,11 +204,13 @@ def test_saved_queries_and_shipped_questions_say_it_too(
 @pytest.mark.parametrize(
     "query", ["duplicate:call", "session repeats:>=2", "session | group key | max(repeats)"]
 )
-def test_answers_by_repeated_calls_say_how_far_those_are_indexed(agent: Caller, query: str) -> None:
+def test_answers_by_repeated_calls_state_how_far_calls_are_indexed(
+    agent: Caller, query: str
+) -> None:
     agent.session("s-1")
-    did(agent, "a", "s-1")
+    complete_effect(agent, "a", "s-1")
     indexer.update_index()
-    did(agent, "b", "s-1")
+    complete_effect(agent, "b", "s-1")
     answer = search(agent, query)
     (late,) = answer["indexes"]
     assert (late["index"], late["missing"], late["complete"]) == ("repeats", 3, False)
@@ -220,25 +218,25 @@ def test_answers_by_repeated_calls_say_how_far_those_are_indexed(agent: Caller, 
         note.startswith("Repeated calls are indexed up to entry ") for note in answer["notes"]
     )
     indexer.update_index()
-    assert [one["complete"] for one in search(agent, query)["indexes"]] == [True]
+    assert [index["complete"] for index in search(agent, query)["indexes"]] == [True]
 
 
 @pytest.mark.parametrize(
     "query", ["session is:stuck", "gate is:stuck", "effect is:stuck", "session is:looped"]
 )
-def test_answers_by_the_check_for_stuck_sessions_say_when_it_last_ran(
-    agent: Caller, query: str
-) -> None:
+def test_answers_by_stuck_checks_state_when_the_check_last_ran(agent: Caller, query: str) -> None:
     agent.session("s-1")
     assert any("has not run yet" in note for note in search(agent, query)["notes"])
     call_command("sweep_stuck", stdout=io.StringIO())
     answer = search(agent, query)
-    assert ([one["complete"] for one in answer["indexes"]], answer["notes"]) == ([True], [])
+    assert ([index["complete"] for index in answer["indexes"]], answer["notes"]) == ([True], [])
     JobHeartbeat.objects.filter(name="stuck_checks").update(
         heartbeat_us=now_us() - 720_000_000, every_us=5_000_000
     )
     answer = search(agent, query)
-    assert [(one["index"], one["complete"]) for one in answer["indexes"]] == [("stuck", False)]
+    assert [(index["index"], index["complete"]) for index in answer["indexes"]] == [
+        ("stuck", False)
+    ]
     assert any("last ran 12 min" in note for note in answer["notes"])
 
 
@@ -250,10 +248,10 @@ def test_an_export_of_words_is_made_when_they_are_indexed_up_to_its_position(
     house: House, agent: Caller, lagging: str
 ) -> None:
     viewer = house.client("viewer")
-    asked = viewer.post(reverse("export"), {"q": "invoice", "format": "bundle", "do": "later"})
+    answer = viewer.post(reverse("export"), {"q": "invoice", "format": "bundle", "do": "later"})
     job = Export.objects.get()
-    assert asked["Location"] == reverse("export_job", args=[job.id])
-    assert re.search(lagging, page(viewer.get(asked["Location"])))
+    assert answer["Location"] == reverse("export_job", args=[job.id])
+    assert re.search(lagging, page(viewer.get(answer["Location"])))
     report(agent, [f"later-{n}" for n in range(6)])
     assert exports.run_exports() == 1
     assert job_heartbeats.load_position(indexer.JOB_NAME) >= job.position
@@ -262,21 +260,21 @@ def test_an_export_of_words_is_made_when_they_are_indexed_up_to_its_position(
     file = zipfile.ZipFile(io.BytesIO(exports.export_path(job).read_bytes()))
     about = json.loads(file.read("about.json"))
     assert about["rows"] == 16
-    assert [(one["index"], one["missing"], one["complete"]) for one in about["indexes"]] == [
-        ("words", 0, True)
-    ]
-    assert "are indexed up to" not in page(viewer.get(asked["Location"]))
+    assert [
+        (index["index"], index["missing"], index["complete"]) for index in about["indexes"]
+    ] == [("words", 0, True)]
+    assert "are indexed up to" not in page(viewer.get(answer["Location"]))
 
 
 @pytest.mark.parametrize("query", ["invoice", "duplicate:call", "invoice | group tool | count"])
-def test_a_download_becomes_a_file_made_in_the_background_while_the_index_lags(
+def test_a_download_becomes_a_background_export_while_the_index_lags(
     house: House, agent: Caller, lagging: str, query: str
 ) -> None:
     viewer = house.client("viewer")
     sent = {"q": query, "format": "ndjson", "do": "now"}
-    did(agent, "ran", "s-1")
-    asked = viewer.post(reverse("export"), sent)
-    assert asked.status_code == 302
+    complete_effect(agent, "ran", "s-1")
+    answer = viewer.post(reverse("export"), sent)
+    assert answer.status_code == 302
     assert exports.run_exports() == 1
     made = exports.export_path(Export.objects.get()).read_bytes()
     now = viewer.post(reverse("export"), sent)
@@ -285,7 +283,7 @@ def test_a_download_becomes_a_file_made_in_the_background_while_the_index_lags(
     assert len(made.splitlines()) == (16 if query == "invoice" else query != "duplicate:call")
 
 
-def test_an_export_fails_with_a_sentence_where_the_index_cannot_be_read_on(
+def test_an_export_fails_with_a_sentence_if_the_index_cannot_advance(
     house: House, lagging: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     viewer = house.client("viewer")
@@ -303,26 +301,26 @@ def test_an_export_fails_with_a_sentence_where_the_index_cannot_be_read_on(
 # ------------------------------------------------------------------------------------------------------------
 
 
-def test_an_alert_waits_for_the_index_and_then_tells_each_match_once(
+def test_an_alert_waits_for_the_index_and_then_notifies_each_match_once(
     house: House, agent: Caller, watch: Watch
 ) -> None:
     agent.session("s-1")
     report(agent, ["old"])
     watch("invoice")
-    assert told() == []
+    assert next_alerts() == []
     before = Alert.objects.get()
     report(agent, [f"new-{n}" for n in range(12)])
     for _ in range(2):  # the index does not run
-        assert told() == []
+        assert next_alerts() == []
         alert = Alert.objects.get()
         assert (alert.place, alert.checked_at_us) == (before.place, before.checked_at_us)
     indexer.update_index()
-    assert told() == [("operator@example.org", "Gatebook: 12 new effects: “Watched”")]
+    assert next_alerts() == [("operator@example.org", "Gatebook: 12 new effects: “Watched”")]
     report(agent, ["last"])
     assert job_heartbeats.load_position(indexer.JOB_NAME) >= Alert.objects.get().place
     indexer.update_index()
-    assert told() == [("operator@example.org", "Gatebook: 1 new effect: “Watched”")]
-    assert told() == []
+    assert next_alerts() == [("operator@example.org", "Gatebook: 1 new effect: “Watched”")]
+    assert next_alerts() == []
 
 
 def test_alerts_are_not_turned_on_while_the_index_lags(
@@ -335,27 +333,27 @@ def test_alerts_are_not_turned_on_while_the_index_lags(
     assert not Alert.objects.exists()
     indexer.update_index()
     assert "one notification per new match" in page(owner.post(url, {"do": "on"}, follow=True))
-    assert told() == []
+    assert next_alerts() == []
     report(agent, ["later"])
     indexer.update_index()
-    assert told() == [("operator@example.org", "Gatebook: 1 new effect: “Watched”")]
+    assert next_alerts() == [("operator@example.org", "Gatebook: 1 new effect: “Watched”")]
 
 
 def test_an_alert_of_repeated_calls_begins_where_they_are_indexed(
     agent: Caller, watch: Watch
 ) -> None:
-    """What ran since is compared later, and is then told of, once."""
+    """Compare later calls later, and notify each once."""
     agent.session("s-1")
-    did(agent, "a", "s-1")
-    did(agent, "b", "s-1")
+    complete_effect(agent, "a", "s-1")
+    complete_effect(agent, "b", "s-1")
     indexer.update_index()
-    did(agent, "c", "s-1")
+    complete_effect(agent, "c", "s-1")
     watch("duplicate:call")
     assert Alert.objects.get().place == job_heartbeats.load_position(indexer.JOB_NAME)
-    assert told() == []
+    assert next_alerts() == []
     indexer.update_index()
-    assert told() == [("operator@example.org", "Gatebook: 1 new effect: “Watched”")]
-    assert told() == []
+    assert next_alerts() == [("operator@example.org", "Gatebook: 1 new effect: “Watched”")]
+    assert next_alerts() == []
 
 
 def test_a_changed_query_begins_when_it_is_indexed(
@@ -369,36 +367,35 @@ def test_a_changed_query_begins_when_it_is_indexed(
         house.client("operator").post(reverse("saved_query", args=[saved.pk]), changed).status_code
         == 302
     )
-    assert told() == []
+    assert next_alerts() == []
     assert Alert.objects.get().text == "tool:mail.send"
     indexer.update_index()
-    assert told() == []
+    assert next_alerts() == []
     assert Alert.objects.get().text == "invoice"
     report(agent, ["new"])
     indexer.update_index()
-    assert told() == [("operator@example.org", "Gatebook: 1 new effect: “Watched”")]
+    assert next_alerts() == [("operator@example.org", "Gatebook: 1 new effect: “Watched”")]
 
 
-# Pages that count what was done again.
-# -----------------------------------------------------------------------------
+# Pages that count repeated calls.
 
 
-def test_the_chain_of_an_effect_says_how_far_repeated_calls_are_indexed(
+def test_the_chain_of_an_effect_states_how_far_calls_are_indexed(
     house: House, agent: Caller
 ) -> None:
     agent.session("s-1")
-    first = did(agent, "a", "s-1")
-    did(agent, "b", "s-1")
+    first = complete_effect(agent, "a", "s-1")
+    complete_effect(agent, "b", "s-1")
     viewer, address = house.client("viewer"), reverse("effect_chain", args=[first])
     assert "Repeated calls are indexed up to entry" in page(viewer.get(address))
     indexer.update_index()
     assert "Repeated calls are indexed" not in page(viewer.get(address))
 
 
-def test_pages_of_what_the_index_has_not_compared_say_so(house: House, agent: Caller) -> None:
+def test_pages_mark_calls_that_are_not_compared_yet(house: House, agent: Caller) -> None:
     agent.session("s-1")
     for key in "abc":
-        effect = did(agent, key, "s-1")
+        effect = complete_effect(agent, key, "s-1")
     viewer = house.client("viewer")
     session = reverse("session", args=[Session.objects.get(key="s-1").id])
     for address in (session, reverse("effect", args=[effect])):

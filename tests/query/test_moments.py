@@ -1,8 +1,6 @@
-"""What is told as of a moment is told the same for ever: pages of links, groups, exports, lanes,
-whatever happens then.
+"""Pages, groups, exports and lanes as of a moment stay the same, whatever happens later.
 
-One story is told (incident.py); every moment of what comes after it is remembered as it is shown
-live, and made again.
+Each moment after the scenario of incident.py is stored as shown live and then rebuilt.
 """
 
 import re
@@ -29,7 +27,7 @@ from sessions.models import Session
 from tests.api.api_client import Caller
 from tests.approvals.inbox_scenario import Desk
 from tests.pages.people import House
-from tests.query.incident import Told, report
+from tests.query.incident import Scenario, report
 from tests.recovery.lease_helpers import hold
 
 pytestmark = pytest.mark.django_db
@@ -75,10 +73,9 @@ OF_OTHERS: Final = (
 )
 
 
-def steps(told: Told) -> Iterator[Callable[[], Any]]:
-    """What happens after the story: answers, rulings, heartbeats, another attempt, other plans, a stop,
-    an end."""
-    desk, agent = told.desk, told.desk.agent
+def steps(scenario: Scenario) -> Iterator[Callable[[], Any]]:
+    """Yield actions that follow the scenario: votes, heartbeats, attempts, plans and ends."""
+    desk, agent = scenario.desk, scenario.desk.agent
     lease = hold(agent, "leased")
     heartbeat = {"lease": lease["id"], "epoch": lease["epoch"]}
     user = desk.user("administrator")
@@ -96,18 +93,18 @@ def steps(told: Told) -> Iterator[Callable[[], Any]]:
         agent.dispatch(agent.plan("covered", tool="git.push", arguments={"ref": "z"}))
 
     def revoked() -> None:
-        assert told.exemption is not None
+        assert scenario.exemption is not None
         with transaction.atomic():
-            assert exemptions.end_exemption(told.exemption, user)
+            assert exemptions.end_exemption(scenario.exemption, user)
 
-    yield lambda: agent.dispatch(told.effects["child"])
+    yield lambda: agent.dispatch(scenario.effects["child"])
     yield lambda: agent.client.post(
         "/heartbeats", json={"heartbeats": [heartbeat]}
     ).raise_for_status()
     yield lambda: agent.acknowledge(
-        told.effects["child"], outcome="error", result={"said": "a word of later"}
+        scenario.effects["child"], outcome="error", result={"said": "a word of later"}
     )
-    yield lambda: desk.answer(desk.gate(told.effects["waiting"]), "administrator")
+    yield lambda: desk.answer(desk.gate(scenario.effects["waiting"]), "administrator")
     yield lambda: report(
         desk, {"kind": "effect.failed", "effect_key": "ran", "attempt": 1, "reason": "timeout"}
     )
@@ -134,14 +131,14 @@ def steps(told: Told) -> Iterator[Callable[[], Any]]:
 
 
 @pytest.fixture
-def story(told: Told) -> Told:
-    told.desk.agent.session("leased", mode="leased", title="Of another worker")
-    Session.objects.filter(key="broken").update(resumes=0)  # of which the journal knows nothing
-    return told
+def story(scenario: Scenario) -> Scenario:
+    scenario.desk.agent.session("leased", mode="leased", title="Of another worker")
+    Session.objects.filter(key="broken").update(resumes=0)  # the journal has no record of resumes
+    return scenario
 
 
 def shown(client: Client, url: str, **query: str) -> str:
-    """What a page says, but for what a clock of its own says: how long it took."""
+    """Return the text of a page without elapsed times."""
     answer = client.get(url, query)
     assert answer.status_code == 200, answer.content[:3000]
     text: str = answer.content.decode()
@@ -150,40 +147,39 @@ def shown(client: Client, url: str, **query: str) -> str:
     return re.sub(r"</b> in \d+ ms", "</b>", text.partition("<main")[2].partition("</main>")[0])
 
 
-def parted(before: str, after: str) -> tuple[str, str]:
-    """Where two pages begin to differ."""
+def first_difference(before: str, after: str) -> tuple[str, str]:
+    """Return the text from which two pages differ."""
     at = next(
         (n for n, pair in enumerate(zip(before, after, strict=False)) if pair[0] != pair[1]), 0
     )
     return before[max(at - 80, 0) : at + 120], after[max(at - 80, 0) : at + 120]
 
 
-def linked(told: Told, now: int) -> dict[str, tuple[str, dict[str, str]]]:
-    """The pages that links of this moment lead to: searches, and pages of single things, by what
-    they show."""
+def link_targets(scenario: Scenario, now: int) -> dict[str, tuple[str, dict[str, str]]]:
+    """Return the pages behind links of this moment, by what each page shows."""
     asof = JournalCut(settled_position.load_settled_position(), now).text
-    found = {}
+    pages = {}
     for text in (*ROWS, *GROUPED[1:5], GROUPED[8], "effect later", "effect nothing"):
-        found[text] = (reverse("search"), {"q": pin_query(text, now), "facets": "1"})
+        pages[text] = (reverse("search"), {"q": pin_query(text, now), "facets": "1"})
     for session in Session.objects.filter(key__in=["s-1", "leased"]):
-        found[f"session {session.key}"] = (reverse("session", args=[session.id]), {"asof": asof})
+        pages[f"session {session.key}"] = (reverse("session", args=[session.id]), {"asof": asof})
         for view in ("lanes", "compact", "json"):
             query = {"asof": asof, "view": view}
-            found[f"{view} {session.key}"] = (reverse("session_timeline", args=[session.id]), query)
+            pages[f"{view} {session.key}"] = (reverse("session_timeline", args=[session.id]), query)
     query = {"asof": asof, "view": "json", "state": "dispatched"}
-    found["filtered"] = (
+    pages["filtered"] = (
         reverse("session_timeline", args=[Session.objects.get(key="s-1").id]),
         query,
     )
     for name in ("child", "apart", "waiting", "ran", "pushed"):
-        effect = told.desk.effect(told.effects[name])
-        found[f"effect {name}"] = (reverse("effect", args=[effect.id]), {"asof": asof})
-    gate = told.desk.gate(told.effects["waiting"])
-    found["gate"] = (reverse("gate_asof", args=[gate.id]), {"asof": asof})
-    return found
+        effect = scenario.desk.effect(scenario.effects[name])
+        pages[f"effect {name}"] = (reverse("effect", args=[effect.id]), {"asof": asof})
+    gate = scenario.desk.gate(scenario.effects["waiting"])
+    pages["gate"] = (reverse("gate_asof", args=[gate.id]), {"asof": asof})
+    return pages
 
 
-def refuses_what_nobody_can_know(story: Told) -> None:
+def check_unrecorded_fields_are_refused(story: Scenario) -> None:
     now, project = now_us(), story.desk.project
     for text in (
         "session seen_at:1h",
@@ -202,71 +198,73 @@ def refuses_what_nobody_can_know(story: Told) -> None:
     assert "Remove seen_at" in answer.content.decode()
 
 
-def test_a_copied_link_shows_the_same_byte_for_byte_whatever_happens_after(story: Told) -> None:
-    refuses_what_nobody_can_know(story)
+def test_a_copied_link_shows_the_same_bytes_whatever_happens_later(story: Scenario) -> None:
+    check_unrecorded_fields_are_refused(story)
     viewer = story.desk.house.client("viewer")
-    pages = linked(story, now_us())
+    pages = link_targets(story, now_us())
     before = {name: shown(viewer, url, **query) for name, (url, query) in pages.items()}
     assert 'scope="col">Last entry</th>' in before["session"]
     for number, step in enumerate(steps(story)):
         with time_machine.travel(now_us() / 1e6 + 3 * number):
             step()
-    with time_machine.travel(now_us() / 1e6 + 7_200):  # past deadlines, and the ends of what waits
+    with time_machine.travel(now_us() / 1e6 + 7_200):  # after deadlines and expiries of gates
         viewer = story.desk.house.client("viewer")
         after = {name: shown(viewer, url, **query) for name, (url, query) in pages.items()}
     assert {
-        name: parted(before[name], after[name]) for name in pages if after[name] != before[name]
+        name: first_difference(before[name], after[name])
+        for name in pages
+        if after[name] != before[name]
     } == {}
 
 
-def groups(told: Told, text: str, **options: Any) -> list[Any]:
-    """A grouped answer in an order of its own, its figures rounded."""
-    asked = execute.compile_query(text, told.desk.project, now_us(), **options)
-    answer = execute.load_results(asked, result_columns.prepare_rows(asked.entity.name))
+def groups(scenario: Scenario, text: str, **options: Any) -> list[Any]:
+    """Return a grouped answer in a fixed order with rounded figures."""
+    compiled = execute.compile_query(text, scenario.desk.project, now_us(), **options)
+    answer = execute.load_results(compiled, result_columns.prepare_rows(compiled.entity.name))
     table = answer.groups
     assert table is not None
     assert not [note for note in answer.notes if "current values" in note and "changed" in note], (
         text
     )
     figures = [
-        (row[0], [None if one is None else round(float(one), 3) for one in row[1]])
+        (row[0], [None if figure is None else round(float(figure), 3) for figure in row[1]])
         for row in table.rows
     ]
     return sorted(figures, key=str)
 
 
-def rows(told: Told, text: str, cut: JournalCut | None = None) -> list[str]:
-    """The handles of what a query finds, live or as of a cut."""
+def rows(scenario: Scenario, text: str, cut: JournalCut | None = None) -> list[str]:
+    """Return the handles that a query finds, live or as of a cut."""
     entity, _, rest = text.partition(" ")
     if cut is not None:
         entity, rest = entity.removeprefix("("), f"({rest}"
-    asked = execute.compile_query(f"{entity} {rest}", told.desk.project, now_us())
-    assert not asked.notes, text
-    return sorted(str(row) for row in execute.matching_rows(asked))
+    compiled = execute.compile_query(f"{entity} {rest}", scenario.desk.project, now_us())
+    assert not compiled.notes, text
+    return sorted(str(row) for row in execute.matching_rows(compiled))
 
 
-def test_groups_and_lanes_as_of_each_moment_are_what_was_shown_live(story: Told) -> None:
-    whole = [
+def test_groups_and_lanes_as_of_each_moment_are_what_was_shown_live(story: Scenario) -> None:
+    queries = [
         text for text in GROUPED if "top" not in text
-    ]  # of equal groups either may be the third
+    ]  # the order of equal groups is not fixed
     viewer, moments = story.desk.house.client("viewer"), []
     session = Session.objects.get(key="s-1")
     timeline = reverse("session_timeline", args=[session.id])
 
     def lanes(**query: str) -> Any:
-        told = viewer.get(timeline, {"view": "json", "size": "500", **query}).json()
-        told.pop("as_of", None)
-        return told
+        answer = viewer.get(timeline, {"view": "json", "size": "500", **query}).json()
+        answer.pop("as_of", None)
+        return answer
 
     for number, step in enumerate(steps(story)):
         cut = JournalCut(settled_position.load_settled_position(), now_us())
         live = {
-            text: groups(story, text) for text in whole[number % 3 :: 3]
-        }  # each at every third of the moments
+            text: groups(story, text) for text in queries[number % 3 :: 3]
+        }  # each query at every third moment
         live |= {text: rows(story, text) for text in OF_OTHERS[number % 3 :: 3]}
         moments.append((cut, live, lanes()))
         step()
-    now = {text: groups(story, text) for text in whole} | {
+    now = {text: groups(story, text) for text in queries} | {
         text: rows(story, text) for text in OF_OTHERS
     }
     differ = {text for _, live, _ in moments for text in live if live[text] != now[text]}
@@ -284,42 +282,44 @@ def test_groups_and_lanes_as_of_each_moment_are_what_was_shown_live(story: Told)
         assert lanes(asof=cut.text) == drawn
 
 
-def test_a_file_is_of_one_moment_though_rows_change_between_its_pieces(
-    story: Told, monkeypatch: pytest.MonkeyPatch
+def test_an_export_is_of_one_moment_even_if_rows_change_between_pieces(
+    story: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream, "CHUNK_ROWS", 2)
     monkeypatch.setattr(stream, "REBUILT_AT_ONCE", 2)
     project, at, position = story.desk.project, now_us(), settled_position.load_settled_position()
     texts = (*ROWS, GROUPED[1], f"effect asof:#{position - 9}", *OF_OTHERS[1::3])
     wanted = [ExportPlan(project, text, "ndjson", position, at, "viewer (p_1)") for text in texts]
-    quiet = [b"".join(export_writer.export_pieces(one)) for one in wanted]
-    under_way = [(export_writer.export_pieces(one), list[bytes]()) for one in wanted]
+    quiet = [b"".join(export_writer.export_pieces(plan)) for plan in wanted]
+    under_way = [(export_writer.export_pieces(plan), list[bytes]()) for plan in wanted]
     settled, newest = [position], settled_position.load_settled_position
     monkeypatch.setattr(settled_position, "load_settled_position", lambda: settled[-1])
     for number, step in enumerate(steps(story)):
-        settled += [newest()] if number == 6 else []  # what was begun long ago may hold it up
+        settled += [newest()] if number == 6 else []  # an old transaction may delay settling
         for pieces, read in under_way:
             read += [piece for piece in [next(pieces, b"")] if piece]
         step()
-    whole = [b"".join([*read, *pieces]) for pieces, read in under_way]
+    files = [b"".join([*read, *pieces]) for pieces, read in under_way]
     assert [
-        one.text for one, file, before in zip(wanted, whole, quiet, strict=True) if file != before
+        plan.text for plan, file, before in zip(wanted, files, quiet, strict=True) if file != before
     ] == []
     assert all(quiet[: len(ROWS) + 1])
     assert Effect.objects.filter(opened_position__gt=position).exists()
-    # Asked for then and made now, too.
+    # The same for exports requested at that moment and written now.
     late = [
         b"".join(
-            export_writer.export_pieces(ExportPlan(project, one.text, "csv", position, at, one.who))
+            export_writer.export_pieces(
+                ExportPlan(project, plan.text, "csv", position, at, plan.who)
+            )
         )
-        for one in wanted
+        for plan in wanted
     ]
     assert [len(file.splitlines()) - 1 for file in late] == [
         len(file.splitlines()) for file in quiet
     ]
 
 
-def test_figures_of_votes_are_of_those_that_are_asked_for(
+def test_vote_figures_cover_only_the_selected_votes(
     house: House, agent: Caller, settled: None
 ) -> None:
     desk = Desk(house, agent)
@@ -335,14 +335,18 @@ def test_figures_of_votes_are_of_those_that_are_asked_for(
             assert desk.answer(gate, name, shown=shown).refusal is None
     assert desk.answer(desk.gate(effects[2]), "carl", "deny").refusal is None
 
-    def told(asof: str = "") -> list[list[Any]]:
+    def load_figures(asof: str = "") -> list[list[Any]]:
         texts = (
             "gate ruled_in:<10s{} | group approver | count, p95(ruled_in), max(ruled_in)",
             "gate{} | group tool | count, distinct(reviewer)",
             "gate{} | group tool | count, distinct(approver)",
         )
-        found = [execute.compile_query(text.format(asof), desk.project, now_us()) for text in texts]
-        answers = [execute.load_results(one, result_columns.prepare_rows("gate")) for one in found]
+        compiled = [
+            execute.compile_query(text.format(asof), desk.project, now_us()) for text in texts
+        ]
+        answers = [
+            execute.load_results(query, result_columns.prepare_rows("gate")) for query in compiled
+        ]
         tables = [answer.groups for answer in answers]
         assert [answer.notes for answer in answers] == [[], [], []]
         return [
@@ -352,10 +356,10 @@ def test_figures_of_votes_are_of_those_that_are_asked_for(
         ]
 
     position = settled_position.load_settled_position()
-    before = told()
+    before = load_figures()
     quick, *different = before
     assert [(name, number) for name, number, *_ in quick] == [("ann", 1), ("bob", 1)]
     assert all(high < 10_000_000 for *_, near, high in quick for high in (near, high))
     assert different == [[("deploy", 3, 3)], [("deploy", 3, 2)]]
     agent.dispatch(effects[0])
-    assert told(f" asof:#{position}") == before
+    assert load_figures(f" asof:#{position}") == before

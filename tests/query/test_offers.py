@@ -1,5 +1,4 @@
-"""What a page offers, its reader may do: every link and form of every page that a role reaches,
-against its view."""
+"""Every link and form that a page offers to a role is allowed to that role."""
 
 import re
 from collections import deque
@@ -14,19 +13,19 @@ from django.urls import Resolver404, resolve
 from accounts.models import ROLES
 from ledger.models import Effect
 from monitoring.stuck import sweeper
-from tests.query.incident import Told
+from tests.query.incident import Scenario
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
 OFFERED = re.compile(
     r'<(a|form|button|div|span|section)\b[^>]*?\b(href|action|formaction|hx-get|hx-post)="([^"]*)"'
 )
-MOST = 400  # pages of a role
-EACH = 6  # pages of one view
+MOST = 400  # pages per role
+EACH = 6  # pages per view
 US = 1_000_000
 
 
 def crawl(client: Client) -> dict[str, tuple[str, str]]:
-    """Every address that pages offer, with the name of its view and the page that offers it first."""
+    """Return every URL that pages offer, with its view's name and the first page offering it."""
     waiting, seen = deque(["/"]), {"/"}
     offers: dict[str, tuple[str, str]] = {}
     read: dict[str, int] = {}
@@ -40,26 +39,28 @@ def crawl(client: Client) -> dict[str, tuple[str, str]]:
             if target.netloc or not target.path.startswith("/"):
                 continue
             try:
-                found = resolve(target.path)
+                match = resolve(target.path)
             except Resolver404:
                 continue
-            name = found.view_name or target.path
+            name = match.view_name or target.path
             offers.setdefault(target.path, (name, path))
-            whole = f"{target.path}?{target.query}" if target.query else target.path
-            if tag == "a" and kind == "href" and whole not in seen and read.get(name, 0) < EACH:
-                seen.add(whole)
+            address = f"{target.path}?{target.query}" if target.query else target.path
+            if tag == "a" and kind == "href" and address not in seen and read.get(name, 0) < EACH:
+                seen.add(address)
                 read[name] = read.get(name, 0) + 1
-                waiting.append(whole)
+                waiting.append(address)
     return offers
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_no_page_offers_what_its_reader_may_not_do(told: Told, role: str) -> None:
+def test_no_page_offers_an_action_that_its_reader_may_not_take(
+    scenario: Scenario, role: str
+) -> None:
     late = Effect.objects.filter(state="dispatched").latest("dispatched_at_us")
     with time_machine.travel((late.dispatched_at_us or 0) / US + 48 * 3600, tick=True):
         sweeper.sweep_stuck()
         sweeper.sweep_stuck()
-        client = told.desk.house.client(role)
+        client = scenario.desk.house.client(role)
         offers = crawl(client)
         board = client.get("/stuck/").content.decode()
     assert len({name for name, _ in offers.values()}) > 25, "the crawl reads most kinds of pages"

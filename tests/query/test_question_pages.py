@@ -1,5 +1,4 @@
-"""Each of the questions that ship by its form in the browser: where it leads, what stands there,
-what is on record."""
+"""Each audit question by its form: where it leads, its page and its record."""
 
 import re
 from html import unescape
@@ -19,12 +18,12 @@ from ledger.models import Effect
 from tests.api.api_client import Caller, new_key
 from tests.approvals.inbox_scenario import Desk
 from tests.pages.people import House
-from tests.query.incident import Told
+from tests.query.incident import Scenario
 from tests.query.test_seventeen import EFFECTS, GATES, GIVEN
 
 pytestmark = pytest.mark.django_db
 
-# What the page of an answer says, beside how many effects or gates it found.
+# Text on the page of an answer, in addition to the number of effects or gates.
 SAYS = {
     1: ["<b>1 session</b>", "broken", "failed"],
     2: ["awaiting approval", "1 of the reviewers"],
@@ -43,34 +42,36 @@ SAYS = {
 }
 
 
-def says(number: int) -> list[str]:
-    """What the page of a question's answer must say."""
-    found = EFFECTS.get(number) or GATES.get(number) or []
+def expected_text(number: int) -> list[str]:
+    """Return the text that the page of a question must contain."""
+    expected = EFFECTS.get(number) or GATES.get(number) or []
     word = "effect" if number in EFFECTS else "gate"
-    counted = [f"<b>{len(found)} {word}{'s' if len(found) > 1 else ''}</b>"] if found else []
+    counted = (
+        [f"<b>{len(expected)} {word}{'s' if len(expected) > 1 else ''}</b>"] if expected else []
+    )
     return [*counted, *SAYS.get(number, [])]
 
 
-def test_each_question_is_a_page_of_its_answer(told: Told) -> None:
-    client, asked = told.desk.house.client("viewer"), set()
+def test_each_question_is_a_page_of_its_answer(scenario: Scenario) -> None:
+    client, urls = scenario.desk.house.client("viewer"), set()
     for number in builtin_questions.QUESTIONS_BY_NUMBER:
         given = {
-            name: told.handle(text) if text in told.effects else text
+            name: scenario.handle(text) if text in scenario.effects else text
             for name, text in GIVEN.get(number, {}).items()
         }
         answer = client.get(f"/search/questions/{number}/", given, follow=True)
         page = answer.content.decode()
         assert answer.status_code == 200, number
         assert answer.redirect_chain[0][0].startswith("/search/?q="), number
-        asked.add(answer.redirect_chain[0][0])
-        for words in says(number):
+        urls.add(answer.redirect_chain[0][0])
+        for words in expected_text(number):
             assert words in page, (number, words)
         for url in re.findall(r'data-label="(?!From)[^"]+"><a href="(/search/\?q=[^"]+)"', page):
-            rows = client.get(unescape(url)).content.decode()  # a group leads to its rows
+            rows = client.get(unescape(url)).content.decode()  # a group links to its rows
             assert re.search(r"<b>[1-9][0-9]* (?:effect|gate|exemption)s?</b>", rows), url
-            asked.add(unescape(url))
-    viewer = ensure_pseudonym(told.desk.user("viewer"))
-    assert Entry.objects.filter(kind="access.searched", actor=viewer).count() == len(asked)
+            urls.add(unescape(url))
+    viewer = ensure_pseudonym(scenario.desk.user("viewer"))
+    assert Entry.objects.filter(kind="access.searched", actor=viewer).count() == len(urls)
     assert client.get("/search/?q=stat:x").status_code == 400  # nothing was searched
     begun = client.get("/search/questions/").content.decode()
     for (
@@ -78,25 +79,25 @@ def test_each_question_is_a_page_of_its_answer(told: Told) -> None:
         number,
     ) in (
         builtin_questions.STARTING_POINTS
-    ):  # what people know leads to the question that finds it, also from incidents
-        way = f'<a href="/search/questions/#q{number}">{word}</a>'
-        assert (way in begun, f'<li id="q{number}">' in begun) == (True, True), word
-        assert way in client.get("/incidents/").content.decode()
-    assert Entry.objects.filter(kind="access.searched", actor=viewer).count() == len(asked)
+    ):  # each starting point links to its question, also from incidents
+        link = f'<a href="/search/questions/#q{number}">{word}</a>'
+        assert (link in begun, f'<li id="q{number}">' in begun) == (True, True), word
+        assert link in client.get("/incidents/").content.decode()
+    assert Entry.objects.filter(kind="access.searched", actor=viewer).count() == len(urls)
 
 
-def test_an_exemption_used_after_its_end_leads_to_what_ran_after_it(told: Told) -> None:
-    client, exemption = told.desk.house.client("viewer"), told.exemption
+def test_an_exemption_used_after_its_end_leads_to_what_ran_after_it(scenario: Scenario) -> None:
+    client, exemption = scenario.desk.house.client("viewer"), scenario.exemption
     assert exemption is not None
-    found = client.get("/search/questions/10/", follow=True).content.decode()
-    assert "2 ran" in found
+    listing = client.get("/search/questions/10/", follow=True).content.decode()
+    assert "2 ran" in listing
     page, handle = reverse("exemption", args=[exemption.id]), f"x_{exemption.opened_position}"
-    assert f'href="{page}">{handle}' in found
+    assert f'href="{page}">{handle}' in listing
     assert client.get("/go/", {"id": handle}).headers["Location"] == page
     shown = client.get(page).content.decode()
     assert "2 ran after the exemption ended" in " ".join(shown.split())
     rows = {
-        name: shown.partition(f">{told.handle(name)}<")[2].partition("</tr>")[0]
+        name: shown.partition(f">{scenario.handle(name)}<")[2].partition("</tr>")[0]
         for name in ("late", "later")
     }
     assert [
@@ -110,7 +111,7 @@ def test_an_exemption_used_after_its_end_leads_to_what_ran_after_it(told: Told) 
     ]
     in_time = Exemption.objects.exclude(id=exemption.id).get()
     used = client.get(reverse("exemption", args=[in_time.id])).content.decode()
-    assert told.handle("in-time") in used
+    assert scenario.handle("in-time") in used
     assert "after the exemption ended" not in " ".join(used.split())
     # As of the moment at which permission was given, nothing had run; before the grant it was not there.
     given = (
@@ -119,13 +120,13 @@ def test_an_exemption_used_after_its_end_leads_to_what_ran_after_it(told: Told) 
         .position
     )
     then = client.get(page, {"asof": f"#{given}"}).content.decode()
-    assert told.handle("later") in then
+    assert scenario.handle("later") in then
     assert "1 ran after the exemption ended" in " ".join(then.split())
     assert client.get(page, {"asof": f"#{exemption.opened_position - 1}"}).status_code == 404
-    assert told.desk.house.client("neighbour").get(page).status_code == 404
-    # Of one that was revoked before its end, what ran since ran after it.
+    assert scenario.desk.house.client("neighbour").get(page).status_code == 404
+    # After a revocation before the end, later runs count as after the end.
     with transaction.atomic():
-        assert exemptions.end_exemption(in_time, told.desk.user("administrator"))
+        assert exemptions.end_exemption(in_time, scenario.desk.user("administrator"))
         Effect.objects.filter(effect_key="in-time").update(dispatched_at_us=now_us())
     both = client.get("/search/questions/10/", follow=True).content.decode()
     assert ["2 ran" in both, "1 ran" in both, "<b>2 exemptions</b>" in both] == [True] * 3
@@ -133,25 +134,26 @@ def test_an_exemption_used_after_its_end_leads_to_what_ran_after_it(told: Told) 
     assert "1 ran after the exemption ended" in page
 
 
-def test_what_ran_where_a_project_only_observes_is_found_without_a_violation(
-    house: House, agent: Caller
-) -> None:
+def test_runs_in_observe_mode_are_found_without_a_violation(house: House, agent: Caller) -> None:
     desk = Desk(house, agent)
     desk.rules(mode="observe")
     push: dict[str, Any] = {"tool": "git.push", "arguments": {"ref": "main"}}
     agent.dispatch(desk.plan("commanded", **push))
     desk.plan("planned", tool="git.push", arguments={"ref": "next"})
-    of = {"session": "s-1", "effect_key": "told"}
-    told = [{"kind": "effect.planned", **push, **of}, {"kind": "effect.dispatched", **of}]
-    assert agent.report([{"id": new_key(), **one} for one in told]).status_code == 200
+    effect_fields = {"session": "s-1", "effect_key": "told"}
+    facts = [
+        {"kind": "effect.planned", **push, **effect_fields},
+        {"kind": "effect.dispatched", **effect_fields},
+    ]
+    assert agent.report([{"id": new_key(), **fact} for fact in facts]).status_code == 200
     client = house.client("viewer")
     page = client.get("/search/").content.decode()
     (link,) = re.findall(r'href="([^"]+)">See what the rules would have blocked</a>', page)
-    found = client.get(link, follow=True).content.decode()
-    assert "<b>2 effects</b>" in found
-    for key, there in (("commanded", True), ("told", True), ("planned", False)):
-        assert (f">{Effect.objects.get(effect_key=key)}</a>" in found) is there, key
-    nothing = client.get("/search/questions/7/", follow=True).content.decode()
-    assert "No results" in nothing
-    for way in ("saved", "link", "export"):  # which is an answer to be kept, too
-        assert f'href="/search/{way}/?q=effect%20permission%3Abypassed"' in nothing
+    listing = client.get(link, follow=True).content.decode()
+    assert "<b>2 effects</b>" in listing
+    for key, listed in (("commanded", True), ("told", True), ("planned", False)):
+        assert (f">{Effect.objects.get(effect_key=key)}</a>" in listing) is listed, key
+    empty_page = client.get("/search/questions/7/", follow=True).content.decode()
+    assert "No results" in empty_page
+    for action in ("saved", "link", "export"):  # an empty answer can be saved too
+        assert f'href="/search/{action}/?q=effect%20permission%3Abypassed"' in empty_page

@@ -1,5 +1,4 @@
-"""Kinds that only Gatebook vouches for: an agent's report of one is a claim, findable as reported,
-and no finding."""
+"""Kinds that only Gatebook records: an agent's report of one is a claim, not a finding."""
 
 import json
 from typing import Any
@@ -35,12 +34,12 @@ CLAIMED = (
 
 
 def rows(house: House, text: str) -> list[dict[str, Any]]:
-    asked = execute.compile_query(text, house.project, now_us())
+    compiled = execute.compile_query(text, house.project, now_us())
     answer, reader = (
-        execute.load_results(asked, result_columns.prepare_rows(asked.entity.name), size=200),
+        execute.load_results(compiled, result_columns.prepare_rows(compiled.entity.name), size=200),
         Reader(house.project, now_us()),
     )
-    return [result_columns.row_to_json(asked.entity.name, row, reader) for row in answer.rows]
+    return [result_columns.row_to_json(compiled.entity.name, row, reader) for row in answer.rows]
 
 
 @pytest.fixture
@@ -56,7 +55,7 @@ def claims(agent: Caller) -> None:
     ]
     answer = agent.report(items)
     assert answer.status_code == 200, answer.text
-    assert {one["status"] for one in answer.json()["results"]} == {"created"}
+    assert {result["status"] for result in answer.json()["results"]} == {"created"}
     assert Entry.objects.filter(kind__in=CLAIMED, lane="evidence").count() == len(items)
     assert Entry.objects.filter(kind__in=CLAIMED, effect=Effect.objects.get().id).count() == len(
         CLAIMED
@@ -92,11 +91,11 @@ def test_a_claim_is_no_finding(house: House, question: str) -> None:
 @pytest.mark.parametrize("kind", CLAIMED)
 def test_a_claim_stays_findable_as_reported(house: House, kind: str) -> None:
     for text in (f"event kind:{kind} lane:evidence", f"event kind:{kind} is:reported"):
-        found = rows(house, text)
-        assert [(one["kind"], one["lane"]) for one in found] == [(kind, "evidence")] * 2
+        entries = rows(house, text)
+        assert [(entry["kind"], entry["lane"]) for entry in entries] == [(kind, "evidence")] * 2
 
 
-def test_what_gatebook_found_is_found_beside_what_an_agent_claims(
+def test_findings_of_gatebook_are_found_alongside_claims_of_agents(
     house: House, agent: Caller, claims: None
 ) -> None:
     again = {
@@ -108,11 +107,11 @@ def test_what_gatebook_found_is_found_beside_what_an_agent_claims(
     }
     for attempt in (1, 2):  # one id for two contents
         agent.report([{**again, "attempt": attempt}])
-    (found,) = rows(
+    (conflict,) = rows(
         house, builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[11], {})
     )
-    assert (found["kind"], found["lane"]) == ("integrity.conflict", "system")
-    assert {one["lane"] for one in rows(house, "event kind:integrity.conflict")} == {
+    assert (conflict["kind"], conflict["lane"]) == ("integrity.conflict", "system")
+    assert {row["lane"] for row in rows(house, "event kind:integrity.conflict")} == {
         "system",
         "evidence",
     }

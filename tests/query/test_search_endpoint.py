@@ -1,5 +1,4 @@
-"""GET /api/v1/search: pages, groups, faults with their place, project isolation, who is told whom, and that
-it is on record."""
+"""GET /api/v1/search: pages, groups, errors with positions, isolation and privacy."""
 
 import json
 from typing import Any
@@ -10,34 +9,36 @@ from display import time_limit
 from journal.models import Body, Entry
 from tests.api.api_client import Caller, code
 from tests.pages.sample_data import doors
-from tests.query.incident import Told
+from tests.query.incident import Scenario
 
 pytestmark = pytest.mark.django_db
 
 
-def asked(caller: Caller, q: str, **more: Any) -> dict[str, Any]:
+def search_json(caller: Caller, q: str, **more: Any) -> dict[str, Any]:
     answer = caller.get("/search", q=q, **more)
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    content: dict[str, Any] = answer.json()
+    return content
 
 
-def test_pages_faults_project_isolation_and_who_is_told_of_whom(told: Told) -> None:
-    agent = told.desk.agent
-    whole = asked(agent, "effect session:s-1", limit=200)
+def test_pages_errors_project_isolation_and_privacy(scenario: Scenario) -> None:
+    agent = scenario.desk.agent
+    full_answer = search_json(agent, "effect session:s-1", limit=200)
     seen, before = [], None
     while True:
-        page = asked(agent, "effect session:s-1", limit=4, **({"before": before} if before else {}))
+        page = search_json(
+            agent, "effect session:s-1", limit=4, **({"before": before} if before else {})
+        )
         seen += page["rows"]
         before = page["next"]
         if before is None:
             break
-    assert seen == whole["rows"]
+    assert seen == full_answer["rows"]
     assert len(seen) > 8
     assert {"effect", "url", "state", "at", "session_key"} <= seen[0].keys()
-    back = asked(agent, f"at:{seen[0]['at']} id:{seen[0]['effect']}")
+    back = search_json(agent, f"at:{seen[0]['at']} id:{seen[0]['effect']}")
     assert [row["effect"] for row in back["rows"]] == [seen[0]["effect"]]
-    groups = asked(agent, "effect | group permission | count")["groups"]
+    groups = search_json(agent, "effect | group permission | count")["groups"]
     assert groups["names"] == ["permission", "count"]
     assert dict(groups["rows"])["bypassed"] == 2
 
@@ -45,7 +46,7 @@ def test_pages_faults_project_isolation_and_who_is_told_of_whom(told: Told) -> N
     assert (fault.status_code, fault.json()["code"]) == (422, "query_invalid")
     assert (fault.json()["pointer"], fault.json()["at"], fault.json()["length"]) == ("/q", 13, 6)
     assert "unknown" in fault.json()["detail"]
-    assert asked(agent, "effect agent:nobody")["notes"] == [
+    assert search_json(agent, "effect agent:nobody")["notes"] == [
         "“nobody” is not the name of an agent in this project."
     ]
     wrong: tuple[dict[str, Any], ...] = (
@@ -55,16 +56,18 @@ def test_pages_faults_project_isolation_and_who_is_told_of_whom(told: Told) -> N
         {"q": "effect", "before": 5, "after": 1},
         {"x": 1},
     )
-    for one in wrong:
-        assert agent.get("/search", **one).status_code == 422, one
+    for parameters in wrong:
+        assert agent.get("/search", **parameters).status_code == 422, parameters
 
-    with doors(told.desk.house.other_token.agent) as neighbour:
+    with doors(scenario.desk.house.other_token.agent) as neighbour:
         for query in ("effect", "session", "gate", "exemption", "event has:session"):
-            assert asked(neighbour, query)["rows"] == [], query
-        assert asked(neighbour, f"gate effect:{told.handle('read')}")["notes"]
+            assert search_json(neighbour, query)["rows"] == [], query
+        assert search_json(neighbour, f"gate effect:{scenario.handle('read')}")["notes"]
 
-    # Who decided is told to those who audit, and they only read.
-    text = json.dumps(asked(agent, "gate")) + json.dumps(asked(agent, "event kind:gate.voted"))
+    # Only the scope audit reads who decided, and that scope is read-only.
+    text = json.dumps(search_json(agent, "gate")) + json.dumps(
+        search_json(agent, "event kind:gate.voted")
+    )
     assert "reviewer approve" not in text
     assert '"reviewers"' not in text
     assert "p_" not in text
@@ -80,34 +83,35 @@ def test_pages_faults_project_isolation_and_who_is_told_of_whom(told: Told) -> N
         refused = agent.get("/search", q=query)
         assert code(refused) == (422, "query_invalid"), query
         assert "scope audit" in refused.json()["detail"]
-    assert asked(agent, "event actor:deploy-7")["rows"]
+    assert search_json(agent, "event actor:deploy-7")["rows"]
 
-    with doors(told.desk.house.agent, scope="audit") as auditor:
+    with doors(scenario.desk.house.agent, scope="audit") as auditor:
         assert [
-            row["reviewers"] for row in asked(auditor, f"gate effect:{told.handle('own')}")["rows"]
+            row["reviewers"]
+            for row in search_json(auditor, f"gate effect:{scenario.handle('own')}")["rows"]
         ] == [["reviewer approve"]]
-        assert asked(auditor, "gate | group approver")["groups"]["rows"]
+        assert search_json(auditor, "gate | group approver")["groups"]["rows"]
         before = Entry.objects.count()
         for path, body in (("/sessions", {"key": "new"}), ("/effects", {}), ("/events", [])):
             assert code(auditor.post(path, body)) == (403, "read_only")
         assert Entry.objects.count() == before
 
 
-def test_a_search_is_on_record_once_an_hour_and_one_that_takes_too_long_is_stopped(
-    told: Told, monkeypatch: pytest.MonkeyPatch
+def test_a_search_is_recorded_once_an_hour_and_stopped_if_it_takes_too_long(
+    scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = told.desk.agent
+    agent = scenario.desk.agent
     entries = Entry.objects.filter(kind="access.searched")
     for _ in range(3):
-        asked(agent, "effect is:unknown")
+        search_json(agent, "effect is:unknown")
     agent.get("/search", q="effect is:unknwn")
-    asked(agent, "effect is:unknown", limit=1)
+    search_json(agent, "effect is:unknown", limit=1)
     entry = entries.get()
-    assert entry.actor == f"agent:{told.desk.house.agent.id.hex}"
+    assert entry.actor == f"agent:{scenario.desk.house.agent.id.hex}"
     assert json.loads(entry.facts) == {"entity": "effect", "found": 1, "more": False}
     assert json.loads(Body.objects.get(entry=entry).text)["q"] == "effect is:unknown"
     assert not Entry.objects.filter(kind="integrity.conflict", position__gt=entry.position).exists()
-    asked(agent, "effect is:waiting")
+    search_json(agent, "effect is:waiting")
     assert entries.count() == 2
 
     def late(*_args: Any, **_options: Any) -> Any:

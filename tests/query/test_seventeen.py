@@ -1,5 +1,4 @@
-"""The questions that ship find what they ask for and nothing else, by indexes, and with no column
-of a payload."""
+"""The audit questions find their answers by indexes and without columns of a payload."""
 
 import io
 import re
@@ -28,11 +27,10 @@ from monitoring import job_heartbeats
 from monitoring.models import StuckEpisode
 from sessions.models import Session
 from tests.api.api_client import Caller
-from tests.query.incident import ISSUE, PULL, Told, go_on
+from tests.query.incident import ISSUE, PULL, Scenario, advance_scenario
 
 pytestmark = pytest.mark.django_db
-# What each asks for, and which of the day's things it finds: effects by name, else what `found`
-# says.
+# Parameters and results of each question: effects by name, otherwise as `answer_rows` returns.
 GIVEN: Final[dict[int, dict[str, str]]] = {
     1: {"tool": "file.read"},
     13: {"effect": "read"},
@@ -49,27 +47,27 @@ EFFECTS: Final = {
 GATES: Final = {2: ["waiting"], 8: ["own"], 13: ["read"]}
 
 
-def question(told: Told, number: int) -> str:
-    """The text of a question, its parameters filled in as a form does."""
+def question(scenario: Scenario, number: int) -> str:
+    """Return the text of a question with its parameters filled in as by its form."""
     given = {
-        name: told.handle(text) if text in told.effects else text
+        name: scenario.handle(text) if text in scenario.effects else text
         for name, text in GIVEN.get(number, {}).items()
     }
     return builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[number], given)
 
 
-def ask(told: Told, number: int, link: str = "") -> query_execute.ResultPage:
-    """The answer to a question, or to what a link to it says."""
-    text = link or question(told, number)
-    asked = query_execute.compile_query(text, told.desk.project, now_us())
-    late = number in (18, 19, 21)  # which nothing was compared for yet, and they say so
-    assert link or bool(asked.notes) is late, text
-    return query_execute.load_results(asked, result_columns.prepare_rows(asked.entity.name))
+def ask(scenario: Scenario, number: int, link: str = "") -> query_execute.ResultPage:
+    """Return the answer to a question, or to a pinned link of the question."""
+    text = link or question(scenario, number)
+    compiled = query_execute.compile_query(text, scenario.desk.project, now_us())
+    late = number in (18, 19, 21)  # these questions note that nothing is compared yet
+    assert link or bool(compiled.notes) is late, text
+    return query_execute.load_results(compiled, result_columns.prepare_rows(compiled.entity.name))
 
 
-def found(told: Told, number: int, link: str = "") -> list[dict[str, Any]]:
-    """Its rows, or its groups as rows."""
-    answer = ask(told, number, link)
+def answer_rows(scenario: Scenario, number: int, link: str = "") -> list[dict[str, Any]]:
+    """Return the rows of an answer, or its groups as rows."""
+    answer = ask(scenario, number, link)
     reader = Reader.of_context(answer.compiled.context)
     if answer.groups is not None:
         names = result_columns.group_column_names(answer.groups)
@@ -82,65 +80,69 @@ def found(told: Told, number: int, link: str = "") -> list[dict[str, Any]]:
     ]
 
 
-def test_each_question_finds_what_it_asks_for_by_an_index(told: Told) -> None:
+def test_each_question_finds_what_it_asks_for_by_an_index(scenario: Scenario) -> None:
     for number, names in EFFECTS.items():
-        assert sorted(row["key"] for row in found(told, number)) == sorted(names), number
+        assert sorted(row["key"] for row in answer_rows(scenario, number)) == sorted(names), number
     for number, names in GATES.items():
-        assert [row["effect"] for row in found(told, number)] == [
-            told.handle(name) for name in names
+        assert [row["effect"] for row in answer_rows(scenario, number)] == [
+            scenario.handle(name) for name in names
         ], number
     assert (
-        [row["key"] for row in found(told, 1)]
+        [row["key"] for row in answer_rows(scenario, 1)]
         == ["broken"]
-        == [row["key"] for row in found(told, 16)]
+        == [row["key"] for row in answer_rows(scenario, 16)]
     )
-    assert found(told, 3) == [{"repository": "web", "count": 1, "max(attempts)": 2}]
-    granted = found(told, 4)
+    assert answer_rows(scenario, 3) == [{"repository": "web", "count": 1, "max(attempts)": 2}]
+    granted = answer_rows(scenario, 4)
     assert sorted((row["rule"], row["granter"], row["sum(uses)"]) for row in granted) == [
         ("deploy", "administrator", 2),
         ("push", "dan", 1),
     ]
-    assert sorted((row["approver"], row["count"]) for row in found(told, 9)) == [("reviewer", 2)]
-    assert [(row["tool"], row["uses"]) for row in found(told, 10)] == [("deploy", 2)]
+    assert sorted((row["approver"], row["count"]) for row in answer_rows(scenario, 9)) == [
+        ("reviewer", 2)
+    ]
+    assert [(row["tool"], row["uses"]) for row in answer_rows(scenario, 10)] == [("deploy", 2)]
     assert (
-        told.exemption is not None
-    )  # one told that it ran later, one said so later and told no time
+        scenario.exemption is not None
+    )  # one reported a later run time, one was reported later without a time
     assert (
         len(
             [
-                one
-                for one in exemption_uses(told.desk.project)
-                if one.ran_us > told.exemption.ends_at_us
+                use
+                for use in exemption_uses(scenario.desk.project)
+                if use.ran_us > scenario.exemption.ends_at_us
             ]
         )
         == 2
     )
-    assert [row["key"] for row in found(told, 14, f'effect chain:"{ISSUE}"')] == ["apart"]
-    assert [row["kind"] for row in found(told, 11)] == ["integrity.conflict"]
-    assert [row["kind"] for row in found(told, 12)] == ["integrity.fenced"]
-    assert {row["actor"] for row in found(told, 17)} == {"reviewer"}
-    assert {"gate.voted"} <= {row["kind"] for row in found(told, 17)}
-    waiting, seen = found(told, 2)[0], found(told, 13)[0]
+    assert [row["key"] for row in answer_rows(scenario, 14, f'effect chain:"{ISSUE}"')] == ["apart"]
+    assert [row["kind"] for row in answer_rows(scenario, 11)] == ["integrity.conflict"]
+    assert [row["kind"] for row in answer_rows(scenario, 12)] == ["integrity.fenced"]
+    assert {row["actor"] for row in answer_rows(scenario, 17)} == {"reviewer"}
+    assert {"gate.voted"} <= {row["kind"] for row in answer_rows(scenario, 17)}
+    waiting, seen = answer_rows(scenario, 2)[0], answer_rows(scenario, 13)[0]
     assert (waiting["asked"], waiting["status"]) == ("1 of the reviewers", "pending")
     assert (seen["reviewers"], seen["votes"][0]["card_sha256"]) == (
         ["administrator approve"],
         "c" * 64,
     )
     assert seen["votes"][0]["ruled_in"] >= 60
-    assert {row["key"]: row["compensates"] for row in found(told, 14)}["undoing"] == told.handle(
-        "pushed"
-    )
+    assert {row["key"]: row["compensates"] for row in answer_rows(scenario, 14)}[
+        "undoing"
+    ] == scenario.handle("pushed")
     assert len(builtin_questions.AUDIT_QUESTIONS) == 17
-    assert _read_whole(told) == []
-    # The link that people copy says the same, and says it after the day as well.
+    assert _full_reads(scenario) == []
+    # A copied link shows the same answer, also a day later.
     links = {
-        number: pin_query(question(told, number), now_us())
+        number: pin_query(question(scenario, number), now_us())
         for number in builtin_questions.QUESTIONS_BY_NUMBER
     }
-    rows = {number: found(told, number) for number in builtin_questions.QUESTIONS_BY_NUMBER}
-    assert {number: found(told, number, link) for number, link in links.items()} == rows
+    rows = {
+        number: answer_rows(scenario, number) for number in builtin_questions.QUESTIONS_BY_NUMBER
+    }
+    assert {number: answer_rows(scenario, number, link) for number, link in links.items()} == rows
     by_hand = "gate approver:administrator"
-    links[0], rows[0] = pin_query(by_hand, now_us()), found(told, 0, by_hand)
+    links[0], rows[0] = pin_query(by_hand, now_us()), answer_rows(scenario, 0, by_hand)
     loop, at = Session.objects.get(key="s-1"), {"since_us": 1, "seen_us": 1, "seen_sweep": 1}
     named = {"project": loop.project, "session": loop, "subject": loop.id, "rule": "S5"}
     episode = StuckEpisode.objects.create(
@@ -148,15 +150,15 @@ def test_each_question_finds_what_it_asks_for_by_an_index(told: Told) -> None:
     )
     stuck = pin_query("session is:stuck", now_us())
     job_heartbeats.record_heartbeat("stuck_checks")
-    go_on(told)
+    advance_scenario(scenario)
     StuckEpisode.objects.filter(id=episode.id).update(
         cleared_us=3, cleared_position=settled_position.load_settled_position()
     )
-    assert found(told, 0, "session is:stuck") == []
-    assert [row["key"] for row in found(told, 0, stuck)] == ["s-1"]
-    assert not ask(told, 0, stuck).notes
-    assert found(told, 0, by_hand) != rows.pop(0) == found(told, 0, links[0])
-    assert [number for number in rows if found(told, number) != rows[number]] == [
+    assert answer_rows(scenario, 0, "session is:stuck") == []
+    assert [row["key"] for row in answer_rows(scenario, 0, stuck)] == ["s-1"]
+    assert not ask(scenario, 0, stuck).notes
+    assert answer_rows(scenario, 0, by_hand) != rows.pop(0) == answer_rows(scenario, 0, links[0])
+    assert [number for number in rows if answer_rows(scenario, number) != rows[number]] == [
         2,
         4,
         5,
@@ -171,40 +173,39 @@ def test_each_question_finds_what_it_asks_for_by_an_index(told: Told) -> None:
         "agent": loop.agent.name,
         "max(repeats)": None,
     }  # no call was repeated
-    assert found(told, 19) == [looped]
+    assert answer_rows(scenario, 19) == [looped]
     for number in sorted(
         builtin_questions.QUESTIONS_BY_NUMBER.keys() - {19}
     ):  # the loop began at the very end of that day
-        assert found(told, number, links[number]) == rows[number], number
-    viewer = told.desk.house.client("viewer")
+        assert answer_rows(scenario, number, links[number]) == rows[number], number
+    viewer = scenario.desk.house.client("viewer")
     for text, shown in ((links[2], False), (f"gate id:{rows[2][0]['gate']}", True)):
         page = viewer.get(reverse("search"), {"q": text}).content.decode()
         assert (rows[2][0]["gate"] in page, "administrator approved" in page) == (True, shown)
-    # An address that nobody gave as a reference is looked for as words.
+    # A URL that is no stored reference is searched as words.
     sent = viewer.get(reverse("search"), {"q": ISSUE})
     assert (sent.status_code, sent.headers["Location"]) == (
         302,
         links_to.build_search_url(f'"{ISSUE}"'),
     )
-    # Neither do they need what agents sent: a role that may not read it finds the same.
-    asked = [
-        {"number": number, "found": found(told, number)}
+    # Questions need no agent content: a role that may not read it finds the same.
+    answers = [
+        {"number": number, "found": answer_rows(scenario, number)}
         for number in builtin_questions.QUESTIONS_BY_NUMBER
     ]
-    with _auditing():
+    with _as_auditor():
         assert [
-            {"number": number, "found": found(told, number)}
+            {"number": number, "found": answer_rows(scenario, number)}
             for number in builtin_questions.QUESTIONS_BY_NUMBER
-        ] == asked
+        ] == answers
         for secret in ("SELECT text FROM journal_body", "SELECT said FROM agent_sessions_session"):
             with pytest.raises(DatabaseError), transaction.atomic(), connection.cursor() as cursor:
                 cursor.execute(secret)
 
 
 @contextmanager
-def _auditing() -> Iterator[None]:
-    """Ask as the role that only audits; SQLite, which has none, refuses to read what that role may
-    not."""
+def _as_auditor() -> Iterator[None]:
+    """Run as the audit role; on SQLite, which has no roles, refuse the same reads."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("CREATE ROLE gatebook_test_auditor")
@@ -240,7 +241,7 @@ def _auditing() -> Iterator[None]:
         connection.connection.set_authorizer(None)
 
 
-def test_the_command_of_a_role_that_audits_says_what_is_withheld(agent: Caller) -> None:
+def test_the_audit_role_command_lists_the_withheld_columns(agent: Caller) -> None:
     if connection.vendor == "sqlite":
         pytest.skip("SQLite has no roles")
     agent.session("s-1")
@@ -249,20 +250,18 @@ def test_the_command_of_a_role_that_audits_says_what_is_withheld(agent: Caller) 
         with (
             pytest.raises(CommandError, match="audit roles cannot read the words of effects"),
             transaction.atomic(),
-            _auditing(),
+            _as_auditor(),
         ):
             call_command("search", words)
 
 
-def test_every_column_that_can_hold_a_whole_text_is_withheld_from_an_audit_or_read_for_a_reason() -> (
-    None
-):
-    whole = (models.TextField, models.JSONField, models.BinaryField)
-    held = {
-        (model._meta.db_table, one.column)
+def test_every_long_text_column_is_withheld_from_audits_or_listed_as_readable() -> None:
+    long_text_fields = (models.TextField, models.JSONField, models.BinaryField)
+    long_columns = {
+        (model._meta.db_table, field.column)
         for model in auditor_columns.gatebook_models()
-        for one in model._meta.local_fields
-        if isinstance(one, whole)
+        for field in model._meta.local_fields
+        if isinstance(field, long_text_fields)
     }
     named = {
         (table, column)
@@ -271,19 +270,18 @@ def test_every_column_that_can_hold_a_whole_text_is_withheld_from_an_audit_or_re
         for column in part[table]
     }
     columns_of = {
-        model._meta.db_table: {one.column for one in model._meta.local_fields}
+        model._meta.db_table: {field.column for field in model._meta.local_fields}
         for model in auditor_columns.gatebook_models()
     }
-    assert held <= named
+    assert long_columns <= named
     assert all(column in columns_of[table] for table, column in named)
     rows = (Path(settings.BASE_DIR) / "docs" / "how-to" / "operating.md").read_text().splitlines()
     for table, withheld in auditor_columns.WITHHELD_COLUMNS.items():
-        told = "".join(row for row in rows if row.startswith("| `") and f"`{table}`" in row)
-        assert all(f"`{column}`" in told for column in withheld), table
+        documented = "".join(row for row in rows if row.startswith("| `") and f"`{table}`" in row)
+        assert all(f"`{column}`" in documented for column in withheld), table
 
 
-# The indexes of which a stretch is all that a question can be after; any other one is asked for
-# more than the project.
+# Indexes of which a question may read a range; other indexes need more than the project.
 _FEW: Final = (
     "effect_violations",
     "effect_without_permission",
@@ -293,7 +291,7 @@ _FEW: Final = (
 
 
 def _walks(sql: str, line: str) -> bool:
-    """True for a line of a plan that reads all effects or entries, or all of a project."""
+    """Return True for a plan line that reads all effects or entries, or all of a project."""
     names = set()
     for table, alias in re.findall(r'"(ledger_effect|journal_entry)"(?: (\w+\d+))?', sql):
         names |= {table, alias} - {""}
@@ -305,13 +303,13 @@ def _walks(sql: str, line: str) -> bool:
     return read[1] == "SCAN" or (read[4] in ("project_id=?", "project=?") and read[3] not in _FEW)
 
 
-def _read_whole(told: Told) -> list[tuple[int, str]]:
-    """What the questions' plans read whole: (question, line of the plan)."""
+def _full_reads(scenario: Scenario) -> list[tuple[int, str]]:
+    """Return the full reads in the plans of the questions, as (question, line)."""
     walked: list[tuple[int, str]] = []
     with connection.cursor() as cursor:
         if (
             connection.vendor == "postgresql"
-        ):  # so few rows would be read whole; now only where no index leads
+        ):  # small tables would be scanned; now only without an index
             cursor.execute("SET LOCAL enable_seqscan = off")
 
     def explained(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -329,12 +327,12 @@ def _read_whole(told: Told) -> list[tuple[int, str]]:
     for number in builtin_questions.QUESTIONS_BY_NUMBER:
         plans: list[list[str]] = []
         with connection.execute_wrapper(explained):
-            ask(told, number)
+            ask(scenario, number)
         assert plans, number
     return walked
 
 
-def test_a_question_says_what_it_lacks_and_a_value_stays_one_value() -> None:
+def test_a_question_names_its_missing_value_and_a_value_stays_one_value() -> None:
     with pytest.raises(builtin_questions.ParameterError, match="needs a value for tool"):
         builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[1], {"since": "7d"})
     with pytest.raises(builtin_questions.ParameterError, match="not a whole number"):

@@ -1,7 +1,6 @@
-"""Makes up queries at random, each together with a plain-Python predicate of rows as dictionaries
-that says the same.
+"""Generate random queries, each with a plain-Python predicate that means the same.
 
-Written from docs/reference/search.md and not from the code that is tested: the two share nothing but the
+Written from docs/reference/search.md and not from the code under test; both share only the
 language.
 """
 
@@ -26,7 +25,7 @@ def _is_fenced(row: Row) -> bool:
 
 
 def query(random: Random, entity: str) -> Made:
-    """A whole query about `entity`."""
+    """Return a complete query of `entity`."""
     text, holds = _either(random, entity, 0)
     return (f"{entity} {text}" if entity != "effect" or random.random() < 0.5 else text), holds
 
@@ -81,7 +80,7 @@ def _scope(random: Random, entity: str, depth: int) -> Made:
     decide: dict[str, Callable[[list[bool]], bool]] = {
         "any": any,
         "all": all,
-        "none": lambda found: not any(found),
+        "none": lambda matches: not any(matches),
     }
     return f"{quantifier}({child}: {text})", lambda row: decide[quantifier](met(row))
 
@@ -111,8 +110,8 @@ def _text(name: str, column: str, values: tuple[str, ...]) -> Callable[[Random],
         if chance < 0.7:
             some = random.sample(real, min(2, len(real)))
             return f"{name}:[{', '.join(map(quoted, some))}]", lambda row: row[column] in some
-        one = random.choice([*real, "nowhere"])
-        return f"{name}:{random.choice(['', '='])}{quoted(one)}", lambda row: row[column] == one
+        value = random.choice([*real, "nowhere"])
+        return f"{name}:{random.choice(['', '='])}{quoted(value)}", lambda row: row[column] == value
 
     return make
 
@@ -151,7 +150,7 @@ def _number(name: str, column: str, most: int) -> Callable[[Random], Made]:
 
 
 def _counts(row: Row) -> bool:
-    """Whether an exemption counts now."""
+    """Return whether an exemption is in force."""
     return (
         row["in_force_at_us"] is not None
         and row["revoked_at_us"] is None
@@ -250,7 +249,7 @@ def _always(text: str, holds: Callable[[Row], bool]) -> Callable[[Random], Made]
 
 
 def shown(row: Row) -> str:
-    """The state that pages show of an effect, by its name in queries."""
+    """Return the state of an effect as pages show it, by its name in queries."""
     if row["state"] == "planned" and row["permission"] == "pending":
         return "awaiting"
     if (
@@ -309,7 +308,7 @@ _TERMS: Final[dict[str, list[Callable[[Random], Made]]]] = {
         _always("is:violating", lambda row: row["violates"]),
         _always("is:unknown", lambda row: shown(row) == "unknown"),
         _always("is:waiting", lambda row: shown(row) == "awaiting"),
-        _always("is:fenced", lambda row: any(_is_fenced(one) for one in row["events"])),
+        _always("is:fenced", lambda row: any(_is_fenced(event) for event in row["events"])),
         _always("session:s-7", lambda row: row["session"]["key"] == "s-7"),
         _always("session:[s-1,s-2]", lambda row: row["session"]["key"] in ("s-1", "s-2")),
     ],
@@ -335,12 +334,15 @@ _TERMS: Final[dict[str, list[Callable[[Random], Made]]]] = {
         else _always(
             "failing_tool:git.push",
             lambda row: any(
-                one["state"] == "failed" and one["tool"] == "git.push" for one in row["effects"]
+                effect["state"] == "failed" and effect["tool"] == "git.push"
+                for effect in row["effects"]
             ),
         ),
         _always("is:ended", lambda row: row["status"] in ("completed", "failed", "cancelled")),
-        _always("is:unknown", lambda row: any(shown(one) == "unknown" for one in row["effects"])),
-        _always("is:violating", lambda row: any(one["violates"] for one in row["effects"])),
+        _always(
+            "is:unknown", lambda row: any(shown(effect) == "unknown" for effect in row["effects"])
+        ),
+        _always("is:violating", lambda row: any(effect["violates"] for effect in row["effects"])),
     ],
     "gate": [
         _choice("risk", _equal("risk", "low", "medium")),
