@@ -251,7 +251,7 @@ def test_the_tools_page_shows_the_state_of_the_breaker(house: House, at_work: Ca
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence"),
+    ("breaker", "sentence"),
     [
         ("5", "must be a mapping"),
         ("{failures: 5}", "has no `pause_s`"),
