@@ -1,0 +1,93 @@
+"""Module and function names of the product are unique, and no word that the glossary replaced is left."""
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.test_names import PACKAGES, ROOT
+
+# Django's own file names, and folders whose files are named after the subject that they serve.
+DJANGO_FILES: Final = {
+    "__init__", "__main__", "apps", "base", "data", "labels", "models", "tasks", "triggers", "urls",
+    "views",
+}  # fmt: skip
+FOLDERS_BY_SUBJECT: Final = {
+    "commands", "migrations", "openapi", "registry", "schemas", "serializers", "templatetags",
+    "views",
+}  # fmt: skip
+SHARED_FUNCTIONS: Final = {"main"}
+# Old word -> the glossary's. Only spellings that mean nothing else.
+REPLACED: Final = {
+    r"\bleave_(basis|ref|until|for|aside)\w*|\bNO_LEAVE\b|\bleave:": "permission",
+    r"\"HELD\"|`HELD`|approvals/holds|\bhold\.(set|lifted)\b": "stop",
+    r"/beats\b|\blease\.beat\b|\bbeat_at_us\b|\bBeatMinute\b": "heartbeat",
+    r"\bbreach(es)?\b": "violation",
+    r"\bnotices\b(?! within)|\bnotice_\w+": "notification",
+    r"\bjudged(_by|_as)?\b|\bjudgements?\b": "policy outcome",
+    r"\bwaker\b": "gate listener",
+    r"\bchores?\b": "job",
+    r"\bpulses?\b": "job heartbeat",
+    r"\bFENCE_(WAIT|UNKNOWN)\b": "in-flight window",
+    r"\bdenied_final\b|\bdeny_final\b": "deny session",
+    r"\blapsed\b": "expired unused",
+    r"`(natural|joint|keyed)`|class: (natural|joint|keyed)\b": "tool class",
+    r"(?<![\w-])/audit/": "/search/",
+    r"\brehears\w*": "dry run",
+    r"\b(anew|lurking|noes|whoever)\b": "plain English",
+    r"\bbook of record\b|\bthe house\b": "journal, installation",
+}
+SCANNED: Final = (*PACKAGES, "client", "evaluation", "templates", "static", "docs")
+TEXTS: Final = {".py", ".html", ".md", ".js", ".css", ".yaml"}
+
+
+def read_modules() -> dict[Path, ast.Module]:
+    """Return the product's modules with their syntax trees."""
+    files = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
+    return {file: ast.parse(file.read_text()) for file in files if "migrations" not in file.parts}
+
+
+@pytest.mark.once
+def test_two_modules_with_one_name_are_about_one_thing() -> None:
+    by_name = defaultdict(list)
+    for file in read_modules():
+        relative = file.relative_to(ROOT)
+        if file.stem not in DJANGO_FILES and not FOLDERS_BY_SUBJECT & set(relative.parts):
+            by_name[file.stem].append(str(relative))
+    # A package and the module of its subject, as approvals/gates/gates.py, have one name.
+    assert {name: files for name, files in by_name.items() if len(files) > 1} == {}
+
+
+@pytest.mark.once
+def test_a_public_function_has_a_name_of_its_own() -> None:
+    by_name = defaultdict(list)
+    for file, tree in read_modules().items():
+        if file.stem == "tasks":  # a job is named like what it runs
+            continue
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                by_name[node.name].append(str(file.relative_to(ROOT)))
+    shared = {name: files for name, files in by_name.items() if len(files) > 1}
+    templatetags = {
+        name: files
+        for name, files in shared.items()
+        if any("templatetags" in file for file in files)
+    }
+    assert {n: f for n, f in shared.items() if n not in templatetags}.keys() <= SHARED_FUNCTIONS
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("pattern", REPLACED, ids=REPLACED.values())
+def test_no_replaced_word_is_left(pattern: str) -> None:
+    uses = []
+    for folder in SCANNED:
+        for file in (ROOT / folder).rglob("*"):
+            if file.suffix not in TEXTS or "build" in file.parts or not file.is_file():
+                continue
+            for number, line in enumerate(file.read_text().splitlines(), 1):
+                if re.search(pattern, line):
+                    uses.append(f"{file.relative_to(ROOT)}:{number}: {line.strip()[:120]}")
+    assert uses == [], f"The glossary says: {REPLACED[pattern]}."
