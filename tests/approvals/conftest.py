@@ -1,4 +1,4 @@
-"""What the tests of approvals share."""
+"""Shared fixtures of the tests of approvals."""
 
 from collections.abc import Iterator
 
@@ -18,14 +18,14 @@ from tests.pages.sample_data import HOUSES_TOKEN, doors
 
 @pytest.fixture
 def quiet(house: House) -> Iterator[Desk]:
-    """A desk without any policy."""
+    """A project without any policy."""
     with doors(house.agent, kept=HOUSES_TOKEN) as caller:
         yield Desk(house, caller)
 
 
 @pytest.fixture
 def desk(quiet: Desk) -> Desk:
-    """A desk whose policy holds pushes and deploys."""
+    """A project whose policy asks for pushes and deploys."""
     _FURNISHED.again(lambda: _furnish(quiet))
     return quiet
 
@@ -41,8 +41,7 @@ _FURNISHED = Kept[None]()
 
 @pytest.fixture
 def remembered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a process remembers for seconds it remembers for the whole test: its queries are
-    counted."""
+    """Keep what a process caches for seconds for the whole test, because queries are counted."""
     for module in (cache, rule_limits):
         monkeypatch.setattr(module, "CACHE_S", float("inf"))
     yield
@@ -64,7 +63,7 @@ def gate(desk: Desk) -> Gate:
 
 @pytest.fixture
 def final(desk: Desk) -> Gate:
-    """A deployment that cannot be undone, for one yes."""
+    """An irreversible deployment that needs one approval."""
     desk.rules(
         "name: strict\nrules:\n- {id: all, title: All, match: {}, outcome: require, require: "
         "{decide_within: 2h}}\n"
@@ -75,14 +74,16 @@ def final(desk: Desk) -> Gate:
 
 @pytest.fixture(scope="session")
 def shelf(live_server_process: Server) -> Shelf:
-    """The desk in the running house. Several files share it: let a test decide only what it asked
-    for itself."""
+    """The requests in the running installation.
+
+    Several files share them: a test decides only requests that it planned itself.
+    """
     return furnish(live_server_process)
 
 
 @pytest.fixture
 def complaints() -> Iterator[list[str]]:
-    """What the browser's console and its policy complained of; must stay empty."""
-    said: list[str] = []
-    yield said
-    assert said == []
+    """Errors of the browser's console and its policy; must stay empty."""
+    messages: list[str] = []
+    yield messages
+    assert messages == []

@@ -1,4 +1,4 @@
-"""A gate written past the verbs, for tests that only need one to be there."""
+"""A gate written without the services, for tests that only need a gate."""
 
 from typing import Any
 from uuid import UUID
@@ -10,20 +10,20 @@ from ledger.models import Effect
 
 
 def gate_of(effect: UUID | str, **columns: Any) -> Gate:
-    """A pending gate of an effect, requested now, to be decided within an hour; `columns` go before
-    that."""
-    held, needed, now = (
+    """A pending gate of an effect, requested now, with an hour to decide; `columns` override the
+    defaults."""
+    effect_row, needed, now = (
         Effect.objects.get(id=effect),
         Requirement().strengthened("irreversible", "high"),
         now_us(),
     )
     lawful = {
-        "project_id": held.project_id,
-        "session_id": held.session_id,
-        "effect": held,
-        "agent_id": held.agent_id,
-        "opened_position": held.opened_position,
-        "plan_position": held.opened_position,
+        "project_id": effect_row.project_id,
+        "session_id": effect_row.session_id,
+        "effect": effect_row,
+        "agent_id": effect_row.agent_id,
+        "opened_position": effect_row.opened_position,
+        "plan_position": effect_row.opened_position,
         "digest": "v1:" + "1" * 64,
         "requirement": needed.as_dict(),
         "requirement_hash": needed.hash,
@@ -31,7 +31,7 @@ def gate_of(effect: UUID | str, **columns: Any) -> Gate:
         "reversibility": "irreversible",
         "step_up": needed.step_up,
         "reason_of_yes": needed.reason_of_yes,
-        "tool": held.tool,
+        "tool": effect_row.tool,
         "requested_at_us": now,
         "decide_by_us": now + 3_600_000_000,
     }

@@ -1,5 +1,5 @@
-"""A desk for tests: a project in which a policy holds what agents push, its people, and an agent at
-the doors."""
+"""A scenario for the inbox: a project whose policy asks for pushes, its people, and an agent
+client."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -46,7 +46,7 @@ rules:
 
 @dataclass
 class Desk:
-    """One project in mode enforce, unless a test says otherwise."""
+    """One project in mode enforce, unless a test sets another mode."""
 
     house: House
     agent: Caller
@@ -64,31 +64,31 @@ class Desk:
     def declare(
         self, name: str, reversibility: str = "compensable", tool_class: str = "idempotent"
     ) -> None:
-        """Declare a tool, so that it is not taken for the worst."""
+        """Declare a tool, so that the worst is not assumed."""
         Tool.objects.create(
             project=self.project, name=name, tool_class=tool_class, reversibility=reversibility
         )
         cache.clear_tool_cache()
 
     def person(self, name: str, role: str = "reviewer") -> Membership:
-        """A member called `name`, made when there is none."""
-        known = Membership.objects.filter(project=self.project, user__username=name).first()
-        if known is not None:
-            return known
+        """Return the member called `name`, created if missing."""
+        membership = Membership.objects.filter(project=self.project, user__username=name).first()
+        if membership is not None:
+            return membership
         with transaction.atomic():
             return people.add_project_member(self.project, name, role, PASSWORD)
 
     def plan(self, effect_key: str = "e-1", **fields: Any) -> dict[str, Any]:
-        """Plan an effect of session s-1 (opened at need) and return the answer."""
+        """Plan an effect of session s-1 (opened if needed) and return the answer."""
         self.agent.session("s-1")
         return self.agent.plan(effect_key, **fields)
 
     def gate(self, effect: dict[str, Any]) -> Gate:
-        """The latest gate of a planned effect, as it is stored."""
+        """The latest gate of a planned effect, as stored."""
         return Gate.objects.filter(effect=UUID(effect["id"])).latest("opened_position")
 
     def effect(self, effect: dict[str, Any]) -> Effect:
-        """The effect as it is stored."""
+        """The effect as stored."""
         return Effect.objects.get(id=UUID(effect["id"]))
 
     def answer(
@@ -99,13 +99,13 @@ class Desk:
         reason: str = "agreed in INC-204",
         **options: Any,
     ) -> VoteResult:
-        """Let a person answer what their page showed a moment ago."""
+        """Answer as a person who saw the gate's page a moment ago."""
         seen = options.pop("shown", None) or self.shown(gate)
         with transaction.atomic():
             return votes.cast_vote(gate, self.person(person), answer, reason, seen, **options)
 
     def shown(self, gate: Gate, *, complete: bool = True) -> ShownGate:
-        """What a page made now would show of a gate."""
+        """The gate as a page would show it now."""
         now = Gate.objects.get(id=gate.id)
         return ShownGate(now.version, now.digest, "c" * 64, complete, now_us())
 

@@ -1,7 +1,7 @@
-"""A desk in the running house: a project of its own in mode enforce, its people, and its requests,
-four of them traps.
+"""Requests in the running installation: a project in mode enforce, its people and its requests.
 
-The project stands apart because the house is shared: the rules of this one hold nobody else.
+Four of the requests are traps. The project is separate because the installation is shared: its
+rules apply to no other test.
 """
 
 import time
@@ -17,8 +17,8 @@ from tests.api.api_client import Caller
 from tests.config.server import Server
 from tests.pages.people import PASSWORD
 
-# A day that is neither today nor next to it: whatever the shelf asks for is asked outside the
-# hours.
+# A day that is neither today nor next to it: every request of the fixture is planned outside the
+# working hours.
 FREE = WEEKDAYS[(datetime.now(UTC).weekday() + 3) % 7]
 RULES = f"""
 name: house
@@ -88,26 +88,26 @@ TARGET = {"repository": "payments-api", "ref": "main", "environment": "productio
 
 @dataclass
 class Shelf:
-    """The running house, the agent of the project "desk", and what it asked for: plans by name."""
+    """The running server, the agent of the project "desk", and its plans by name."""
 
     server: Server
     agent: Caller
-    asked: dict[str, dict[str, Any]] = field(default_factory=dict)
-    first: tuple[str, ...] = ()  # what `furnish` asked for, which no test decides
+    plans: dict[str, dict[str, Any]] = field(default_factory=dict)
+    first: tuple[str, ...] = ()  # requests of `furnish`, which no test decides
 
     def ask(self, name: str, tool: str, arguments: Any, **more: Any) -> dict[str, Any]:
-        """Plan an effect that must be held, and return the answer."""
+        """Plan an effect that needs approval, and return the answer."""
         planned = self.agent.plan(name, "desk", tool=tool, arguments=arguments, **more)
         assert planned["permission"] == "pending", planned
-        self.asked[name] = planned
+        self.plans[name] = planned
         return planned
 
     def gate_url(self, name: str) -> str:
         """The page of the gate of a plan."""
-        return f"{self.server.url}/approvals/{self.asked[name]['gate']['id']}/"
+        return f"{self.server.url}/approvals/{self.plans[name]['gate']['id']}/"
 
     def enter(self, page: Page, name: str = "rita") -> Page:
-        """Be signed in as one of the people, in a session of its own; no page is open yet."""
+        """Sign in as one of the people, in a session of its own; no page is open yet."""
         key = self.server.run(
             f"from tests.pages.people import signed_in; print(signed_in({name!r}))"
         ).strip()
@@ -126,13 +126,13 @@ class Shelf:
 
 
 def watched(page: Page, complaints: list[str]) -> Page:
-    """Note policy violations, dialogs and errors, but not answers that are refusals."""
+    """Collect policy violations, dialogs and errors, except for answers that are refusals."""
     page.on(
         "console",
-        lambda one: complaints.append(one.text) if "status of 40" not in one.text else None,
+        lambda event: complaints.append(event.text) if "status of 40" not in event.text else None,
     )
-    page.on("pageerror", lambda one: complaints.append(str(one)))
-    page.on("dialog", lambda one: complaints.append(one.message))
+    page.on("pageerror", lambda event: complaints.append(str(event)))
+    page.on("dialog", lambda event: complaints.append(event.message))
     page.add_init_script(
         "addEventListener('securitypolicyviolation', event => console.error('policy: ' + "
         "event.violatedDirective))"
@@ -145,7 +145,7 @@ def still(page: Page) -> None:
     busy the machine is."""
     now = time.time()
     page.clock.install(time=now)
-    page.clock.pause_at(now + 60)  # it runs until this is heard, and never goes back
+    page.clock.pause_at(now + 60)  # it runs until its signal arrives, and never goes back
 
 
 def touch(page: Page) -> None:
@@ -156,7 +156,7 @@ def touch(page: Page) -> None:
 
 
 def furnish(server: Server) -> Shelf:
-    """Make the project and let its agent ask for the twelve."""
+    """Create the project and plan its twelve requests."""
     token = server.run(_MAKE).strip().splitlines()[-1]
     shelf = Shelf(server, Caller(token, address=server.url))
     shelf.agent.session(
@@ -222,5 +222,5 @@ def furnish(server: Server) -> Shelf:
     )
     shelf.ask("blanks", "git.push", {"command": BLANKS}, target=TARGET)
     shelf.ask("buried", "git.push", {"command": BURIED}, target=TARGET)
-    shelf.first = tuple(shelf.asked)
+    shelf.first = tuple(shelf.plans)
     return shelf

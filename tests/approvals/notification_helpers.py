@@ -1,4 +1,4 @@
-"""What tests of notifications share: who hears of what, requests by their risk, and the worker's round."""
+"""Helpers for notification tests: channels, requests by their risk, and a pass of the worker."""
 
 import json
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def _outside(settings: Settings) -> None:
 
 @pytest.fixture
 def posted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any], dict[str, str]]]:
-    """What went out by HTTP: address, body, headers."""
+    """The HTTP deliveries: address, body, headers."""
     sent: list[tuple[str, dict[str, Any], dict[str, str]]] = []
 
     def post(url: str, body: bytes, headers: dict[str, str]) -> None:
@@ -40,7 +40,7 @@ def posted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any], d
 
 @pytest.fixture
 def hears(desk: Desk) -> Callable[..., NotificationChannel]:
-    """Add a channel that hears of everything."""
+    """Add a channel that subscribes to everything."""
 
     def add(kind: str = "email", target: str = "", **options: Any) -> NotificationChannel:
         address = target or ("team@example.org" if kind == "email" else ADDRESS)
@@ -53,7 +53,7 @@ def hears(desk: Desk) -> Callable[..., NotificationChannel]:
 
 
 def risky(desk: Desk, risk: str, effect_key: str = "e-1") -> Gate:
-    """A gate of that risk: what the server computes of a tool's declaration and its target."""
+    """A gate with the risk that the server computes from the tool's declaration and its target."""
     reversibility = {
         "critical": "irreversible",
         "high": "irreversible",
@@ -71,11 +71,11 @@ def risky(desk: Desk, risk: str, effect_key: str = "e-1") -> Gate:
 
 
 def tick(after_s: float = 0) -> int:
-    """What the worker does every five seconds, so much later."""
+    """Run the worker's pass of every five seconds, so many seconds later."""
     with time_machine.travel(now_us() / US + after_s + 0.001, tick=False):
         outbox.deliver_due()
         return notifications.send_due_notifications()
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL: no handler runs."""
+    """Simulates SIGKILL: no handler runs."""

@@ -1,4 +1,4 @@
-"""Wishes and rules for the tests of approvals, with what a push to production has by default."""
+"""Plans and rules for the tests of approvals, with the defaults of a push to production."""
 
 from typing import Any
 
@@ -27,19 +27,19 @@ def wish(**changes: Any) -> PolicyInput:
 
 
 def rules(*given: dict[str, Any]) -> CompiledPolicy:
-    """Rules as the reader would give them, each with an id of its own and without conditions where
-    none are given."""
-    whole = [
-        {"id": f"r{n}", "title": "t", "match": {}, "require": None, **one}
-        for n, one in enumerate(given)
+    """Rules as the reader returns them, each with an id of its own and without conditions by
+    default."""
+    complete_rules = [
+        {"id": f"r{n}", "title": "t", "match": {}, "require": None, **fields}
+        for n, fields in enumerate(given)
     ]
-    return compile_rules({"name": "house", "rules": whole})
+    return compile_rules({"name": "house", "rules": complete_rules})
 
 
 def loaded(text: str) -> CompiledPolicy:
     return compile_rules(policies_yaml.parse_policies(text))
 
 
-def never(_rate: PlanRate) -> int:
-    """Nothing was planned before."""
+def no_earlier_plans(_rate: PlanRate) -> int:
+    """No plans came before."""
     return 0

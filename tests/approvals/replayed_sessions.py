@@ -1,5 +1,4 @@
-"""What the book says of permission, gates and attempts, replayed by other code than wrote it: from facts
-alone."""
+"""Permissions, gates and attempts of the journal, replayed by independent code from facts alone."""
 
 import json
 from typing import Any
@@ -19,15 +18,14 @@ MOVES = ("effect.dispatched", "effect.acknowledged", "effect.failed")
 ENDS = ("changes_requested", "expired", "expired_unused", "used", "revoked", "cancelled")
 
 
-class Book:
-    """The journal as one story wrote it. What is written stays as it is, so each entry is read
-    once."""
+class JournalReader:
+    """Reads the journal of one story. Entries never change, so each entry is read once."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
 
     def read_on(self) -> None:
-        """Read what was written since, in the order of positions."""
+        """Read the entries written since, in the order of positions."""
         last = self.entries[-1].position if self.entries else 0
         self.entries += (
             Entry.objects.filter(position__gt=last).select_related("body").order_by("position")
@@ -38,108 +36,110 @@ class Book:
         return [entry for entry in self.entries if entry.effect == effect]
 
     def about(self, subject: UUID) -> list[Entry]:
-        """The entries that speak of a gate."""
+        """The entries about a gate."""
         return [entry for entry in self.entries if entry.subject == subject]
 
 
-def basis_of(told: list[Entry], attempt: int) -> str:
-    """On what the permission rests under which an attempt of an effect ran: the last word about permission
+def basis_of(entries: list[Entry], attempt: int) -> str:
+    """The basis of the permission under which an attempt ran: the last entry about permission
     before it."""
-    ran = next(entry.position for entry in told if entry.attempt == attempt and entry.kind in MOVES)
+    ran = next(
+        entry.position for entry in entries if entry.attempt == attempt and entry.kind in MOVES
+    )
     basis = ""
-    for entry in told:
+    for entry in entries:
         if entry.position < ran and entry.kind in ("effect.planned", "effect.granted"):
             facts = json.loads(entry.facts)
             basis = facts["basis"] if facts.get("permission") == "granted" else basis
     return basis
 
 
-def set_aside_for(told: list[Entry], attempt: int, ended: list[Gate]) -> Gate | None:
-    """The one of `ended` gates under whose yes an attempt ran, in time, that had been set aside for
-    an earlier attempt.
+def set_aside_for(entries: list[Entry], attempt: int, ended: list[Gate]) -> Gate | None:
+    """Return the one of `ended` gates whose approval an attempt used in time.
 
-    An ended gate stays as it is; so the book must say whose yes it was, once the attempt was heard
-    of.
+    That approval had been set aside for an earlier attempt. An ended gate does not change, so the
+    journal must record whose approval it was once the attempt is reported.
     """
-    ran = next(entry for entry in told if entry.attempt == attempt and entry.kind in MOVES)
+    ran = next(entry for entry in entries if entry.attempt == attempt and entry.kind in MOVES)
     after = (
         entry.facts
-        for entry in told
+        for entry in entries
         if entry.position > ran.position and entry.kind == "effect.granted"
     )
     ref = json.loads(next(after, "{}")).get("ref")
     in_time = (
-        one
-        for one in ended
-        if (one.ended_at_us or 0) <= ran.received_us <= (one.permission_until_us or 0)
+        gate
+        for gate in ended
+        if (gate.ended_at_us or 0) <= ran.received_us <= (gate.permission_until_us or 0)
     )
     return next(
-        (one for one in in_time if one.id.hex == ref and one.opened_position < ran.position), None
+        (gate for gate in in_time if gate.id.hex == ref and gate.opened_position < ran.position),
+        None,
     )
 
 
-def permission_of(told: list[Entry]) -> str:
-    """What permission an effect stands under; two words with | between where only the policy knows."""
-    word, until = "none", None
+def permission_of(entries: list[Entry]) -> str:
+    """The permission of an effect; two values with | between where only the policy decides."""
+    current, until = "none", None
     aside: tuple[str, int | None] | None = (
-        None  # what stood for the attempt after one that had happened after all
+        None  # permission for the attempt after an attempt that had happened after all
     )
     ran: dict[int | None, str] = {}
     failed: set[int | None] = set()
-    for entry in told:
+    for entry in entries:
         facts = json.loads(entry.facts)
         if (
             entry.kind in ("effect.planned", "effect.granted", "effect.withheld")
             and "permission" in facts
         ):
             if facts["permission"] in MOVED_PERMISSIONS:
-                continue  # says on what it rests; that it is so is replayed here
-            word, until = facts["permission"], facts.get("until_us")
+                continue  # names its basis; that the basis is right is replayed below
+            current, until = facts["permission"], facts.get("until_us")
         elif entry.kind == "gate.requested":
-            word = "pending"
+            current = "pending"
         elif (
             entry.kind == "gate.ruled"
             and facts["ruling"] in PERMISSION_OF_STATUS
-            and word in ("pending", "granted")
+            and current in ("pending", "granted")
         ):
-            word = PERMISSION_OF_STATUS[facts["ruling"]][0]
+            current = PERMISSION_OF_STATUS[facts["ruling"]][0]
         elif (
             entry.kind.startswith("gate.")
             and entry.kind[5:] in PERMISSION_OF_STATUS
-            and word in ("pending", "granted")
+            and current in ("pending", "granted")
         ):
-            word = PERMISSION_OF_STATUS[entry.kind[5:]][0]
+            current = PERMISSION_OF_STATUS[entry.kind[5:]][0]
         elif entry.kind in MOVES:
             failed |= {entry.attempt} if entry.kind == "effect.failed" else set()
             if entry.attempt not in ran:
-                (word, until), aside = aside or (word, until), None
-                spent = word == "granted" and (until is None or entry.received_us <= until)
-                word = (
+                (current, until), aside = aside or (current, until), None
+                spent = current == "granted" and (until is None or entry.received_us <= until)
+                current = (
                     "used"
                     if spent
                     else "bypassed"
-                    if word in ("pending", "denied")
+                    if current in ("pending", "denied")
                     else "observed|bypassed"
                 )
-                ran[entry.attempt] = word
+                ran[entry.attempt] = current
             elif (
-                word not in (*MOVED_PERMISSIONS, "observed|bypassed")
+                current not in (*MOVED_PERMISSIONS, "observed|bypassed")
                 and entry.kind == "effect.acknowledged"
             ):
-                # That nobody knows says nothing once another attempt was made, or this one was said
-                # to have failed.
-                says = facts["outcome"] != "unknown" or (
+                # An unknown outcome changes nothing after another attempt was made, or after this
+                # attempt was reported as failed.
+                is_reliable = facts["outcome"] != "unknown" or (
                     entry.attempt == max(filter(None, ran)) and entry.attempt not in failed
                 )
-                if says:
-                    (word, until), aside = (ran[entry.attempt], None), (word, until)
-    return word
+                if is_reliable:
+                    (current, until), aside = (ran[entry.attempt], None), (current, until)
+    return current
 
 
-def status_of(told: list[Entry]) -> str:
-    """How a gate stands."""
+def status_of(entries: list[Entry]) -> str:
+    """The status of a gate."""
     status = ""
-    for entry in told:
+    for entry in entries:
         if entry.kind == "gate.requested":
             status = "pending"
         elif entry.kind == "gate.ruled":
@@ -149,9 +149,8 @@ def status_of(told: list[Entry]) -> str:
     return status
 
 
-def folded(effect: Effect, told: list[Entry]) -> tuple[EffectRow, dict[int, Any]]:
-    """An effect made again from its entries, as evidence that was imported: permission is told
-    elsewhere."""
+def folded(effect: Effect, entries: list[Entry]) -> tuple[EffectRow, dict[int, Any]]:
+    """Fold an effect from its entries as imported evidence; permission is folded elsewhere."""
     row = EffectRow(
         effect.id,
         effect.project_id,
@@ -165,7 +164,9 @@ def folded(effect: Effect, told: list[Entry]) -> tuple[EffectRow, dict[int, Any]
         permission_basis="import",
     )
     attempts: dict[int, Any] = {}
-    for entry in reversed([one for one in told if one.kind in apply.REPORTABLE_KINDS]):
+    for entry in reversed(
+        [reported for reported in entries if reported.kind in apply.REPORTABLE_KINDS]
+    ):
         body = json.loads(entry.body.text)
         values = {
             name: body[name] for name in ("tool", "process", "outcome", "reason") if name in body
@@ -173,7 +174,7 @@ def folded(effect: Effect, told: list[Entry]) -> tuple[EffectRow, dict[int, Any]
         if entry.kind == "effect.planned":
             values["intent_digest"] = json.loads(entry.facts).get("intent", effect.intent_digest)
         mark = make_order_key(entry.lane, entry.producer_seq, entry.source, entry.event_id)
-        said = apply.Fact(
+        fact = apply.Fact(
             entry.kind,
             mark,
             entry.lane,
@@ -185,6 +186,6 @@ def folded(effect: Effect, told: list[Entry]) -> tuple[EffectRow, dict[int, Any]
             True,
             values=values,
         )
-        apply.fold_fact(row, attempts, said, gated_commands.classify_observation)
+        apply.fold_fact(row, attempts, fact, gated_commands.classify_observation)
     apply.derive_state(row, attempts, 300)
     return row, attempts

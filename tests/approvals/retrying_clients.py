@@ -1,5 +1,4 @@
-"""Agents and people over HTTP who go on as the documents tell them when Gatebook or its database is
-away."""
+"""HTTP clients that retry as the documents say when Gatebook or its database is away."""
 
 import re
 import time
@@ -14,7 +13,7 @@ _SEEN = re.compile(r'name="seen" value="([^"]+)"')
 _CSRF = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')
 
 
-class Insists:
+class RetryingCaller:
     """Sends a request again, under the same key, until it is answered; never longer than WITHIN_S."""
 
     def __init__(self, agent: Caller) -> None:
@@ -22,31 +21,31 @@ class Insists:
         self.refused: list[httpx.Response] = []
 
     def get(self, path: str, **query: Any) -> httpx.Response:
-        return self._insist("GET", path, params=query)
+        return self._retry("GET", path, params=query)
 
     def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
-        return self._insist("POST", path, json=body, headers={"Idempotency-Key": new_key()})
+        return self._retry("POST", path, json=body, headers={"Idempotency-Key": new_key()})
 
     def wait(self, gate: str) -> dict[str, Any]:
-        """The gate as soon as people have ruled."""
+        """Return the gate as soon as people have ruled."""
         until = time.monotonic() + WITHIN_S
         while time.monotonic() < until:
-            found: dict[str, Any] = self.get(f"/gates/{gate}", wait=20, since=1).json()
-            if found["status"] != "pending":
-                return found
-        raise AssertionError("a ruling was never heard")
+            answer: dict[str, Any] = self.get(f"/gates/{gate}", wait=20, since=1).json()
+            if answer["status"] != "pending":
+                return answer
+        raise AssertionError("a ruling never arrived")
 
     def wait_for(self, gates: list[str]) -> list[dict[str, Any]]:
-        """All of several gates, watched by one request, as soon as people have ruled on each."""
+        """Return several gates, watched by one request, as soon as people have ruled on each."""
         until, left, ruled = time.monotonic() + WITHIN_S, dict.fromkeys(gates, 1), {}
         while left and time.monotonic() < until:
-            for found in self.post("/gates/wait", {"gates": left, "wait": 20}).json()["gates"]:
-                if found["status"] != "pending":
-                    ruled[found["id"]] = found
-                    del left[found["id"]]
+            for state in self.post("/gates/wait", {"gates": left, "wait": 20}).json()["gates"]:
+                if state["status"] != "pending":
+                    ruled[state["id"]] = state
+                    del left[state["id"]]
         return [ruled[gate] for gate in gates]
 
-    def _insist(self, method: str, path: str, **more: Any) -> httpx.Response:
+    def _retry(self, method: str, path: str, **more: Any) -> httpx.Response:
         until = time.monotonic() + WITHIN_S
         while time.monotonic() < until:
             try:
@@ -77,8 +76,8 @@ class Browser:
         }
         assert self.client.post("/sign-in/", data=fields).status_code == 302
 
-    def look(self, gate: str) -> dict[str, str] | None:
-        """The form of a gate, filled in with a yes; None when there is none any more."""
+    def load_form(self, gate: str) -> dict[str, str] | None:
+        """Return the form of a gate, filled in with an approval; None when the page has no form."""
         page = self.client.get(f"/approvals/{gate}/")
         until = time.monotonic() + WITHIN_S
         while page.status_code == 503 and time.monotonic() < until:
@@ -92,14 +91,14 @@ class Browser:
         return {**words, "seen": seen[1], "csrfmiddlewaretoken": csrf[1]}
 
     def send(self, gate: str, form: dict[str, str]) -> httpx.Response:
-        """Send the form of a gate; the answer, whatever it is."""
+        """Send the form of a gate; return any answer."""
         return self.client.post(f"/approvals/{gate}/vote/", data=form)
 
-    def insist(self, gate: str) -> None:
-        """Look, and answer where there is still something to answer, until it is recorded."""
+    def vote_until_recorded(self, gate: str) -> None:
+        """Read the gate, and answer while an answer is possible, until it is recorded."""
         until = time.monotonic() + WITHIN_S
         while time.monotonic() < until:
-            form = self.look(gate)
+            form = self.load_form(gate)
             if form is None or self.send(gate, form).status_code == 302:
                 return
         raise AssertionError("an answer was never taken")

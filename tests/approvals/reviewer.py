@@ -1,4 +1,4 @@
-"""A person at the desk, as tests play them: a browser without script that sends what a form would."""
+"""A reviewer in the inbox, as tests play them: a browser without script that sends forms."""
 
 import re
 from typing import Any
@@ -27,26 +27,26 @@ class Reviewer:
         return answer.content.decode()
 
     def answer(self, gate: Gate, answer: str = "approve", reason: str = REASON, **more: str) -> Any:
-        """Look at the gate's page, then send its form with `answer`, as the script would."""
+        """Open the gate's page, then send its form with `answer`, as the script would."""
         seen = more.pop("seen", None) or self.seen(gate)
         fields = {"answer": answer, "reason": reason, "seen": seen, "settled": "1", **more}
         return self.client.post(reverse("gate_vote", args=[gate.id]), fields)
 
     def confirm(self, gate: Gate, **more: str) -> Any:
-        """Look at the confirm page of an answer that was begun, then send its form."""
+        """Open the confirm page of a draft answer, then send its form."""
         url = reverse("gate_confirm", args=[gate.id])
         return self.client.post(url, {"seen_draft": self.draft(gate), **more})
 
     def draft(self, gate: Gate) -> str:
-        """What the confirm page says of the answer that it asks about."""
-        found = DRAFT.search(self.page(reverse("gate_confirm", args=[gate.id])))
-        assert found, "the page has no form"
-        return found[1]
+        """The token of the draft answer on the confirm page."""
+        match = DRAFT.search(self.page(reverse("gate_confirm", args=[gate.id])))
+        assert match, "the page has no form"
+        return match[1]
 
     def seen(self, gate: Gate) -> str:
-        found = TOKEN.search(self.page(url_of(gate)))
-        assert found, "the page has no form"
-        return found[1]
+        match = TOKEN.search(self.page(url_of(gate)))
+        assert match, "the page has no form"
+        return match[1]
 
 
 def url_of(gate: Gate) -> str:

@@ -1,8 +1,8 @@
-"""A process beside the running server in which people decide: Django on the server's database, told
-what by lines.
+"""A process next to the running server in which people decide: Django on the server's database.
 
-Each line is a JSON list [seconds to wait, verb, arguments…]; each is answered by one line. A ruling
-is what the page does with the same words, in a process of its own, as a second worker would.
+Each line of input is a JSON list [seconds to wait, verb, arguments…]; each is answered by one line.
+A ruling does what the page does with the same reason, in a process of its own, as a second worker
+would.
 """
 
 import json
@@ -56,11 +56,11 @@ def open_gates(agent, number, decide_within_s=3600, risk="high"):
     return made
 
 def rule(gate, answer, reason="for a good reason"):
-    found = Gate.objects.get(id=gate)
+    gate_row = Gate.objects.get(id=gate)
     at = now_us()
-    shown = ShownGate(found.version, found.digest, "0" * 64, True, at)
+    shown = ShownGate(gate_row.version, gate_row.digest, "0" * 64, True, at)
     with transaction.atomic(durable=True):
-        outcome = votes.cast_vote(found, reviewer, answer, reason, shown, step_up="typed_digest")
+        outcome = votes.cast_vote(gate_row, reviewer, answer, reason, shown, step_up="typed_digest")
     assert outcome.refusal is None, outcome.refusal
     return time.time()
 
@@ -86,7 +86,7 @@ for line in sys.stdin:
 
 
 class People:
-    """Those who decide. Close them by `close`, or use it as a context."""
+    """The reviewers. Close them by `close`, or use them as a context."""
 
     def __init__(self, server: Server) -> None:
         self.process = Copy(server.shell, BY_HAND, server.administrator)
@@ -103,14 +103,14 @@ class People:
         self.process.ended()
 
     def do(self, verb: str, *arguments: Any, after_s: float = 0) -> Any:
-        """Do one thing after some seconds, and return what came of it."""
+        """Run a verb after some seconds, and return its result."""
         with self.mutex:
             self.process.stdin.write(json.dumps([after_s, verb, *arguments]) + "\n")
             self.process.stdin.flush()
             return json.loads(self._line())
 
     def open(self, number: int = 1, agent: str = "tester", **options: Any) -> list[str]:
-        """Open gates of an agent, pending; return their ids."""
+        """Open pending gates of an agent; return their ids."""
         return list(self.do("open", agent, number, *options.values()))
 
     def rule(self, gate: str, answer: str = "approve", *, after_s: float = 0) -> float:

@@ -1,5 +1,4 @@
-"""The inbox's address and what is typed in it, in a real browser: history leads where it was, and
-no words are lost."""
+"""The inbox's address and typed text, in a real browser: history restores both."""
 
 import re
 from collections.abc import Callable
@@ -20,7 +19,7 @@ def of(url: str) -> str:
 
 
 def open_row(page: Page, row: int) -> str:
-    """Open the request of a row; its address."""
+    """Open the request of a row; return its address."""
     url = href(page, row)
     page.locator(".entry h3 a").nth(row).click()
     expect_open(page, url)
@@ -56,7 +55,7 @@ def test_the_open_request_is_in_the_address_and_history_walks_through_them(
     expect(reason).to_have_value("")
 
 
-def test_words_typed_survive_the_clock_a_refusal_and_a_reload(
+def test_typed_text_survives_the_clock_a_refusal_and_a_reload(
     shelf: Shelf, new_page: Callable[..., Page], complaints: list[str]
 ) -> None:
     shelf.ask("draft", "mail.send", {"subject": "Draft"}, target={"environment": "draft"})
@@ -87,4 +86,4 @@ def test_words_typed_survive_the_clock_a_refusal_and_a_reload(
     page.get_by_role("button", name="Deny", exact=True).click()
     expect(page.locator(".quorum")).to_contain_text("half a thought")
     drafts = page.evaluate("Object.keys(sessionStorage).filter(key => key.startsWith('draft:'))")
-    assert drafts == []  # what is recorded is no draft
+    assert drafts == []  # a recorded answer is no draft

@@ -1,5 +1,4 @@
-"""Agents of several kinds wait for people while Gatebook falls and while they fall themselves: each
-acts once."""
+"""Agents of several kinds wait for people while Gatebook or they restart: each acts once."""
 
 import subprocess
 import sys
@@ -22,7 +21,7 @@ WITHIN_S = 300
 
 @dataclass
 class Agent:
-    """A running agent; it says the ids of effect and gate before it waits."""
+    """A running agent; it prints the ids of effect and gate before it waits."""
 
     process: "subprocess.Popen[str]"
     things: list[tuple[str, str]] = field(default_factory=list)
@@ -32,7 +31,7 @@ class Agent:
         return self.process.stdout.readline().strip()
 
     def waits(self, number: int = 1) -> list[str]:
-        """The gates it is about to wait for."""
+        """The gates that the agent is about to wait for."""
         for _ in range(number):
             effect, gate = self.line().split()
             self.things.append((effect, gate))
@@ -43,16 +42,16 @@ class Agent:
         self.process.wait()
 
     def ended(self) -> list[str]:
-        """What it said in the end."""
-        said, _ = self.process.communicate(timeout=WITHIN_S)
+        """The words that the agent printed before it ended."""
+        output, _ = self.process.communicate(timeout=WITHIN_S)
         assert self.process.returncode == 0
-        return said.split()
+        return output.split()
 
 
 @dataclass
 class Stage:
-    """A server of its own, people beside it, and what agents do to the world: a line in a file for
-    each act."""
+    """A server of its own, a process of reviewers, and a file with a line for each act of an
+    agent."""
 
     server: Server
     people: People
@@ -91,19 +90,22 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 @pytest.mark.once  # test_waiting.py and test_database_restart.py go to PostgreSQL
 @pytest.mark.django_db
 def test_each_goes_on_with_the_permission_it_waited_for_and_uses_it_once(stage: Stage) -> None:
-    book = Caller(stage.token, address=stage.server.url)
-    book.session("s-1")
+    caller = Caller(stage.token, address=stage.server.url)
+    caller.session("s-1")
     patient, by_effect, by_gate = (
         stage.agent("loop", key) for key in ("patient", "by-effect", "by-gate")
     )
-    heard, many = stage.agent("loop", "heard", "pause"), stage.agent("at_once", "m-1", "m-2", "m-3")
-    twice = book.plan("twice", tool="file.edit", arguments={"line": "twice"})
-    gates = [agent.waits()[0] for agent in (patient, by_effect, by_gate, heard)]
+    paused, many = (
+        stage.agent("loop", "heard", "pause"),
+        stage.agent("at_once", "m-1", "m-2", "m-3"),
+    )
+    twice = caller.plan("twice", tool="file.edit", arguments={"line": "twice"})
+    gates = [agent.waits()[0] for agent in (patient, by_effect, by_gate, paused)]
     first, second, third = many.waits(3)
     stage.people.rule(gates[3])
-    assert heard.line() == "may"
+    assert paused.line() == "may"
     stage.server.kill()
-    for agent in (by_effect, by_gate, heard, many):
+    for agent in (by_effect, by_gate, paused, many):
         agent.killed()
     stage.people.rule(gates[0])
     stage.people.rule(first)
@@ -128,6 +130,6 @@ def test_each_goes_on_with_the_permission_it_waited_for_and_uses_it_once(stage: 
     )
     assert Counter(stage.world.read_text().split()) == dict.fromkeys(things, 1)
     for effect, gate in things.items():
-        told = book.get(f"/effects/{effect}").json()
-        assert (told["state"], len(told["attempts"])) == ("acknowledged", 1)
-        assert book.get(f"/gates/{gate}").json()["status"] == "used"
+        body = caller.get(f"/effects/{effect}").json()
+        assert (body["state"], len(body["attempts"])) == ("acknowledged", 1)
+        assert caller.get(f"/gates/{gate}").json()["status"] == "used"

@@ -1,4 +1,4 @@
-"""What runs is what was planned and people saw: arguments that the intent leaves out too."""
+"""The dispatched arguments are the planned ones, also those that the intent leaves out."""
 
 from typing import Any
 
@@ -22,14 +22,15 @@ def approved(desk: Desk, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("arguments", [{}, {"dry_run": False}, {"dry_run": True, "confirm": False}])
-def test_what_the_plan_called_free_text_is_not_left_out_of_what_runs(
+def test_free_text_of_the_plan_cannot_be_left_out_of_the_dispatch(
     desk: Desk, arguments: dict[str, bool]
 ) -> None:
-    """The card showed dry_run; the dispatch sends arguments without it, and does not say that
-    anything is free."""
+    """The card showed dry_run; the dispatch sends arguments without it and without `free_text`."""
     desk.declare("shell.run", "reversible")
-    said: dict[str, Any] = {"command": "deploy", "dry_run": True}
-    planned = approved(desk, tool="shell.run", arguments=said, free_text=["dry_run", "confirm"])
+    planned_arguments: dict[str, Any] = {"command": "deploy", "dry_run": True}
+    planned = approved(
+        desk, tool="shell.run", arguments=planned_arguments, free_text=["dry_run", "confirm"]
+    )
     free_text = list(arguments)  # left out of the intent, so that its digest is the plan's
     other = {"command": "deploy", **arguments}
     assert code(dispatch(desk, planned, arguments=other, free_text=free_text)) == (
@@ -37,7 +38,10 @@ def test_what_the_plan_called_free_text_is_not_left_out_of_what_runs(
         "INTENT_MISMATCH",
     )
     assert not Attempt.objects.exists()
-    assert dispatch(desk, planned, arguments=said, free_text=["dry_run"]).status_code == 200
+    assert (
+        dispatch(desk, planned, arguments=planned_arguments, free_text=["dry_run"]).status_code
+        == 200
+    )
 
 
 def test_arguments_that_the_plan_left_to_their_default_are_as_they_were_planned(desk: Desk) -> None:

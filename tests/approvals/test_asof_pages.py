@@ -1,4 +1,4 @@
-"""The pages of an effect, a gate and a session as of a moment, through the doors of people."""
+"""The pages of an effect, a gate and a session as of a past moment."""
 
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
@@ -24,13 +24,13 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take what the test's own transaction wrote as written; PostgreSQL would wait for its end."""
+    """Treat rows of the test's own transaction as settled; PostgreSQL would wait for its end."""
     monkeypatch.setattr(
         settled_position, "load_settled_position", lambda: Entry.objects.latest("position").position
     )
 
 
-def here() -> int:
+def last_position() -> int:
     return Entry.objects.latest("position").position
 
 
@@ -41,14 +41,14 @@ def page(client: Client, name: str, identity: UUID, asof: object, status: int = 
 
 
 @pytest.mark.usefixtures("settled")
-def test_the_three_pages_show_what_stood_then_and_nothing_that_acts(desk: Desk) -> None:
-    before = here()
+def test_the_three_pages_show_the_past_state_and_no_actions(desk: Desk) -> None:
+    before = last_position()
     planned = desk.plan(arguments={"command": "git push origin main"}, why="because")
     gate, effect = desk.gate(planned), desk.effect(planned)
-    asked = here()
+    requested = last_position()
     desk.answer(gate, "reviewer", reason="looks right to me")
     desk.agent.dispatch(planned)
-    sent = here()
+    sent = last_position()
     desk.agent.acknowledge(planned, external_reference="run-77")
     assert (
         desk.agent.post(f"/sessions/{effect.session_id}/end", {"status": "completed"}).status_code
@@ -65,7 +65,7 @@ def test_the_three_pages_show_what_stood_then_and_nothing_that_acts(desk: Desk) 
         )
     client = desk.house.client("reviewer")
 
-    waiting = page(client, "effect", effect.id, f"#{asked}")
+    waiting = page(client, "effect", effect.id, f"#{requested}")
     assert "Planned" in waiting
     assert "it waits for approval" in waiting
     assert "erased later" in waiting
@@ -78,20 +78,20 @@ def test_the_three_pages_show_what_stood_then_and_nothing_that_acts(desk: Desk) 
         "UTC</time>" in under_way
     )
     assert "run-77" not in under_way
-    assert "run-77" in page(client, "effect", effect.id, here())
+    assert "run-77" in page(client, "effect", effect.id, last_position())
 
-    unruled = page(client, "gate", gate.id, asked)
+    unruled = page(client, "gate", gate.id, requested)
     assert "No votes." in unruled
     assert "looks right to me" not in unruled
     ruled = page(client, "gate", gate.id, sent)
     assert "looks right to me" in ruled
     assert "1 of 1 approved" in ruled
 
-    session = page(client, "session", effect.session_id, asked)
+    session = page(client, "session", effect.session_id, requested)
     assert "awaiting approval" in session
     assert "running" in session
     assert "completed" not in session
-    assert "completed" in page(client, "session", effect.session_id, here())
+    assert "completed" in page(client, "session", effect.session_id, last_position())
 
     for shown in (waiting, under_way, unruled, ruled, session):
         assert 'method="post"' not in shown
@@ -106,7 +106,9 @@ def test_the_three_pages_show_what_stood_then_and_nothing_that_acts(desk: Desk) 
         ("gate_asof", gate.id),
         ("session", effect.session_id),
     ):
-        assert neighbour.get(f"{reverse(name, args=[identity])}?asof={asked}").status_code == 404
+        assert (
+            neighbour.get(f"{reverse(name, args=[identity])}?asof={requested}").status_code == 404
+        )
 
 
 @pytest.mark.usefixtures("settled")
@@ -117,7 +119,7 @@ def test_a_dispatch_is_unknown_as_of_a_time_past_its_deadline(desk: Desk) -> Non
     cache.clear_tool_cache()
     planned = desk.plan(tool="file.read")
     desk.agent.dispatch(planned)
-    sent, effect = here(), desk.effect(planned)
+    sent, effect = last_position(), desk.effect(planned)
     began = datetime.fromtimestamp((effect.dispatched_at_us or 0) / 1e6, UTC)
     with time_machine.travel(began + timedelta(hours=1), tick=False):
         client = desk.house.client("viewer")
@@ -131,15 +133,15 @@ def test_a_dispatch_is_unknown_as_of_a_time_past_its_deadline(desk: Desk) -> Non
 
 
 @pytest.mark.usefixtures("settled")
-def test_what_names_no_moment_is_refused_in_a_sentence(desk: Desk) -> None:
+def test_a_text_that_names_no_moment_is_refused_in_a_sentence(desk: Desk) -> None:
     effect = desk.effect(desk.plan())
     client = desk.house.client("viewer")
     for unfit, words in {
         "soon": "is not a moment",
         "2026-13-01": "is not a valid time",
         "2999-01-01T00:00Z": "is in the future",
-        f"#{here() + 100}": "does not exist yet",
-        f"{here()}@2999-01-01": "is in the future",
+        f"#{last_position() + 100}": "does not exist yet",
+        f"{last_position()}@2999-01-01": "is in the future",
         "\0": "The moment is not valid",
     }.items():
         assert words in page(client, "effect", effect.id, unfit, status=400)
@@ -147,25 +149,25 @@ def test_what_names_no_moment_is_refused_in_a_sentence(desk: Desk) -> None:
     assert live["Location"] == reverse("effect", args=[effect.id])
 
 
-def test_what_is_still_being_written_cannot_be_cut(desk: Desk) -> None:
+def test_entries_still_being_written_cannot_be_cut(desk: Desk) -> None:
     desk.plan()
     project, now = desk.project.id, now_us()
-    if connection.vendor == "postgresql":  # nobody knows yet what else will stand below
-        for text in (f"#{here()}", "0s"):
+    if connection.vendor == "postgresql":  # more entries may still arrive below that position
+        for text in (f"#{last_position()}", "0s"):
             with pytest.raises(CutError, match="still being written"):
                 cuts.parse_cut(text, project, now)
         return
     by_age, by_position = (
         cuts.parse_cut("0s", project, now),
-        cuts.parse_cut(str(here()), project, now),
+        cuts.parse_cut(str(last_position()), project, now),
     )
-    assert by_age.position == by_position.position == here()
+    assert by_age.position == by_position.position == last_position()
     assert by_position.at_us == Entry.objects.latest("position").received_us
     assert cuts.parse_cut(by_age.text, project, now + 10**9) == by_age
 
 
 @pytest.mark.usefixtures("settled")
-def test_words_of_a_plan_that_another_replaced_are_its_own_or_erased(desk: Desk) -> None:
+def test_arguments_of_a_replaced_plan_are_its_own_or_erased(desk: Desk) -> None:
     desk.agent.session("s-1")
     report = {
         "kind": "effect.planned",
@@ -176,7 +178,7 @@ def test_words_of_a_plan_that_another_replaced_are_its_own_or_erased(desk: Desk)
     }
     reported = {**report, "id": "z-1", "target": {"repository": "web", "ref": "release-9"}}
     assert desk.agent.report([reported]).status_code == 200
-    first = here()
+    first = last_position()
     assert (
         desk.agent.report(
             [{**report, "id": "a-1", "target": {"environment": "staging"}}]
@@ -188,7 +190,7 @@ def test_words_of_a_plan_that_another_replaced_are_its_own_or_erased(desk: Desk)
     then = page(client, "effect", effect.id, first)
     assert "release-9" in then
     assert "staging" not in then
-    assert "staging" in page(client, "effect", effect.id, here())
+    assert "staging" in page(client, "effect", effect.id, last_position())
     position = Entry.objects.get(event_id="z-1").position
     with transaction.atomic():
         erasures.erase_body(

@@ -1,8 +1,8 @@
-"""The book as of a moment is what was shown live at that moment: effects, attempts, gates, votes
-and sessions.
+"""The state as of a moment is what was shown live at that moment.
 
-A story is told by agents, people, operators and the clock; after each step everything is read as it
-stands, and at the end each of these moments is made again from the journal.
+That holds for effects, attempts, gates, votes and sessions. Agents, people, operators and the clock
+act; after each step all state is read, and at the end the state of each of these moments is rebuilt
+from the journal.
 """
 
 import random
@@ -45,7 +45,7 @@ rules:
   - {id: push, title: No pushes, match: {tools: [git.push]}, outcome: deny}
   - {id: all, title: Everything else, match: {}, outcome: allow}
 """
-# Every column of what is shown as of a moment. What is in neither list is made again, and compared.
+# Every column shown as of a moment. A column in neither list is rebuilt, and compared.
 NEVER_CHANGES: Final[dict[type[models.Model], set[str]]] = {
     Effect: {
         "id",
@@ -117,30 +117,30 @@ WITHOUT_A_FACT: Final[dict[type[models.Model], dict[str, str]]] = {
 }
 
 
-def again(model: type[models.Model]) -> set[str]:
-    """The columns that are made again."""
-    known = {column.attname for column in model._meta.concrete_fields}
+def rebuilt_columns(model: type[models.Model]) -> set[str]:
+    """The columns that are rebuilt."""
+    names = {column.attname for column in model._meta.concrete_fields}
     fixed, without = NEVER_CHANGES[model], WITHOUT_A_FACT[model].keys()
-    assert known >= fixed | without
-    return known - fixed - without
+    assert names >= fixed | without
+    return names - fixed - without
 
 
 def columns(row: models.Model) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in again(type(row))}
+    return {name: getattr(row, name) for name in rebuilt_columns(type(row))}
 
 
-class Told(Life):
-    """The life of two effects, remembered."""
+class ReplayMachine(Life):
+    """The life of two effects, with the state after each step."""
 
     moments: list[tuple[JournalCut, dict[str, Any]]]
 
-    # --- what the other machine asserts after every step is its own matter
+    # --- the other machine's assertions after every step are not repeated
 
     def permission_and_gates_agree(self) -> None: ...
     def votes_stand_behind_every_ruling(self) -> None: ...
     def every_attempt_has_its_own_permission(self) -> None: ...
-    def the_book_tells_permission_and_gates(self) -> None: ...
-    def the_book_folds_to_the_rows(self) -> None: ...
+    def the_journal_matches_permission_and_gates(self) -> None: ...
+    def the_journal_folds_to_the_rows(self) -> None: ...
 
     def post(self, agent: int, path: str, body: Any = None) -> None:
         self.now.shift(0.001)
@@ -150,11 +150,11 @@ class Told(Life):
         self.now.shift(0.001)
         super().report(agent, early, item)
 
-    # --- what the other machine leaves out
+    # --- actions that the other machine does not have
 
     @rule(way=WAYS, go_on=st.integers(0, 4))
     def undo(self, way: tuple[str, int], go_on: int) -> None:
-        """By command: an effect that undoes another, and how far it goes."""
+        """By command: plan an effect that compensates another, and take it as far as `way`."""
         if effect := self.effect(self.go(way)):
             body = {
                 "effect_key": "undo",
@@ -211,7 +211,7 @@ class Told(Life):
         self.report(
             0,
             early,
-            {"effect_key": self.go(way), **{name: one for name, one in fact.items() if one}},
+            {"effect_key": self.go(way), **{name: value for name, value in fact.items() if value}},
         )
 
     @rule(
@@ -243,16 +243,16 @@ class Told(Life):
         ]
         assert self.callers[0].report(items).status_code == 200
 
-    @rule(way=WAYS, found=st.sampled_from(["hit", "miss", "several"]), early=st.booleans())
-    def look(self, way: tuple[str, int], found: str, early: bool) -> None:
+    @rule(way=WAYS, result=st.sampled_from(["hit", "miss", "several"]), early=st.booleans())
+    def probe(self, way: tuple[str, int], result: str, early: bool) -> None:
         self.report(
-            0, early, {"kind": "effect.probed", "effect_key": self.go(way), "result": found}
+            0, early, {"kind": "effect.probed", "effect_key": self.go(way), "result": result}
         )
 
     @rule(way=WAYS, answer=st.sampled_from(["happened", "not_happened", "compensate", "abandoned"]))
     def resolve(self, way: tuple[str, int], answer: str) -> None:
         if effect := self.effect(self.go(way)):
-            said = ResolutionInput(
+            resolution_input = ResolutionInput(
                 answer,
                 "read in the log",
                 effect.version,
@@ -260,16 +260,18 @@ class Told(Life):
                 insists=True,
                 step_up="typed_digest",
             )
-            resolution._resolve_locked(effect.id, self.desk.person("operator", "operator"), said)
+            resolution._resolve_locked(
+                effect.id, self.desk.person("operator", "operator"), resolution_input
+            )
 
     @rule(deadline_s=st.sampled_from([30, 300, 3000]))
     def declare(self, deadline_s: int) -> None:
-        told = [
+        declarations = [
             ToolDeclaration(name, "idempotent", "compensable", deadline_s)
             for name in ("git.push", "deploy")
         ]
         with transaction.atomic():
-            registry.declare_tools(self.desk.project, told)
+            registry.declare_tools(self.desk.project, declarations)
         cache.clear_tool_cache()
 
     @rule(
@@ -305,9 +307,7 @@ class Told(Life):
             ]
         ),
     )
-    def speak_of_a_session(
-        self, agent: int, session: str, early: bool, fact: dict[str, Any]
-    ) -> None:
+    def report_a_session(self, agent: int, session: str, early: bool, fact: dict[str, Any]) -> None:
         self.report(agent, early, {"session": session, **fact})
 
     @rule(
@@ -318,7 +318,7 @@ class Told(Life):
     def change_the_session(self, body: dict[str, Any]) -> None:
         self.post(0, f"/sessions/{self.session}/change", body)
 
-    # --- remembering, and making again
+    # --- store the state, and rebuild it
 
     @invariant()
     def remember(self) -> None:
@@ -353,37 +353,36 @@ class Told(Life):
 
 
 def live(now: int) -> dict[str, Any]:
-    """What the pages' rows say now."""
-    found: dict[str, Any] = {}
+    """The rows behind the pages as of now."""
+    rows: dict[str, Any] = {}
     for effect in Effect.objects.all():
-        found[f"effect {effect.effect_key}"] = columns(effect) | {
+        rows[f"effect {effect.effect_key}"] = columns(effect) | {
             "shown": derive_shown_state(effect, now)
         }
     for attempt in Attempt.objects.select_related("effect"):
-        found[f"attempt {attempt.effect.effect_key} {attempt.number}"] = columns(attempt)
+        rows[f"attempt {attempt.effect.effect_key} {attempt.number}"] = columns(attempt)
     for gate in Gate.objects.all():
         gate.status = current_gate_status(gate, now)
-        found[f"gate {gate}"] = columns(gate)
-        found[f"votes {gate}"] = list(
+        rows[f"gate {gate}"] = columns(gate)
+        rows[f"votes {gate}"] = list(
             Vote.objects.filter(gate=gate).order_by("position").values_list("id", flat=True)
         )
     for session in Session.objects.all():
-        found[f"session {session.key}"] = columns(session)
-    return found
+        rows[f"session {session.key}"] = columns(session)
+    return rows
 
 
 def differences(then: dict[str, Any], shown: dict[str, Any]) -> dict[str, Any]:
-    """What was made again otherwise than it was shown: by name, and by column where there are
-    columns."""
-    found: dict[str, Any] = {}
+    """The rows that were rebuilt differently from what was shown: by name, and by column."""
+    unequal_rows: dict[str, Any] = {}
     for name in then.keys() | shown.keys():
-        one, other = then.get(name), shown.get(name)
-        if isinstance(one, dict) and isinstance(other, dict):
-            unequal = {key: (one[key], other[key]) for key in one if one[key] != other[key]}
-            found |= {name: unequal} if unequal else {}
-        elif one != other:
-            found[name] = (one, other)
-    return found
+        past, other = then.get(name), shown.get(name)
+        if isinstance(past, dict) and isinstance(other, dict):
+            unequal = {key: (past[key], other[key]) for key in past if past[key] != other[key]}
+            unequal_rows |= {name: unequal} if unequal else {}
+        elif past != other:
+            unequal_rows[name] = (past, other)
+    return unequal_rows
 
 
 def names_of(changed: history_effects.ChangedRows) -> set[str]:
@@ -398,40 +397,42 @@ def names_of(changed: history_effects.ChangedRows) -> set[str]:
 
 
 def made_again(project: UUID, cut: JournalCut) -> dict[str, Any]:
-    """The same as of `cut`, of everything that is there now."""
-    found: dict[str, Any] = {}
-    for one in history_effects.rebuild_effects_with_attempts(
+    """All present rows, rebuilt as of `cut`."""
+    rows: dict[str, Any] = {}
+    for rebuilt in history_effects.rebuild_effects_with_attempts(
         project, Effect.objects.values_list("id", flat=True), cut
     ).values():
-        found[f"effect {one.effect.effect_key}"] = columns(one.effect) | {
-            "shown": derive_shown_state(one.effect, cut.at_us)
+        rows[f"effect {rebuilt.effect.effect_key}"] = columns(rebuilt.effect) | {
+            "shown": derive_shown_state(rebuilt.effect, cut.at_us)
         }
-        for attempt in one.attempts:
-            found[f"attempt {one.effect.effect_key} {attempt.number}"] = columns(attempt)
-    for held in past_gate_states.rebuild_gates_with_votes(
+        for attempt in rebuilt.attempts:
+            rows[f"attempt {rebuilt.effect.effect_key} {attempt.number}"] = columns(attempt)
+    for rebuilt_gate in past_gate_states.rebuild_gates_with_votes(
         project, Gate.objects.values_list("id", flat=True), cut
     ).values():
-        found[f"gate {held.gate}"] = columns(held.gate)
-        found[f"votes {held.gate}"] = [vote.id for vote in held.votes]
+        rows[f"gate {rebuilt_gate.gate}"] = columns(rebuilt_gate.gate)
+        rows[f"votes {rebuilt_gate.gate}"] = [vote.id for vote in rebuilt_gate.votes]
     for session in history_effects.rebuild_sessions(
         project, Session.objects.values_list("id", flat=True), cut
     ).values():
-        found[f"session {session.key}"] = columns(session)
-    return found
+        rows[f"session {session.key}"] = columns(session)
+    return rows
 
 
 @pytest.fixture
-def told(desk: Desk) -> Iterator[type[Told]]:
-    """The machine on a desk with a second agent of the first one's team."""
+def machine(desk: Desk) -> Iterator[type[ReplayMachine]]:
+    """The state machine of a project with a second agent in the first agent's team."""
     with doors(agents.ensure_agent(desk.project, "build-9", desk.user("reviewer"))) as second:
         one_team("deploy-7", "build-9")
-        Told.desk, Told.callers = desk, [desk.agent, second]
-        yield Told
+        ReplayMachine.desk, ReplayMachine.callers = desk, [desk.agent, second]
+        yield ReplayMachine
 
 
-def test_every_moment_of_a_story_is_made_again_as_it_was_shown(told: type[Told]) -> None:
+def test_every_moment_of_a_story_is_rebuilt_as_it_was_shown(
+    machine: type[ReplayMachine],
+) -> None:
     run_state_machine_as_test(
-        told,
+        machine,
         settings=settings(
             max_examples=4,
             stateful_step_count=10,
@@ -443,19 +444,19 @@ def test_every_moment_of_a_story_is_made_again_as_it_was_shown(told: type[Told])
 
 
 def test_reports_that_contradict_each_other_are_folded_again_as_they_were(quiet: Desk) -> None:
-    """Plans that take each other's place, looks, undoing that is told of before what it undoes; in
+    """Plans that replace each other, probes, and compensations reported before what they undo; in
     every order."""
 
     @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
     @given(stories(rich=True, most=12), st.randoms(use_true_random=False), st.booleans())
-    def delivered(told: list[Said], chance: random.Random, policy_outcome: bool) -> None:
+    def delivered(facts: list[Said], chance: random.Random, policy_outcome: bool) -> None:
         savepoint = transaction.savepoint()
         try:
             if policy_outcome:
                 quiet.rules(SHUT)
             moments = []
-            for batch in deliveries(told, chance):
-                assert quiet.agent.report([said.item("s-9") for said in batch]).status_code in (
+            for batch in deliveries(facts, chance):
+                assert quiet.agent.report([fact.item("s-9") for fact in batch]).status_code in (
                     200,
                     207,
                 )
@@ -473,4 +474,4 @@ def test_every_column_is_fixed_made_again_or_left_out_for_a_reason() -> None:
     for model, fixed in NEVER_CHANGES.items():
         assert not fixed & WITHOUT_A_FACT[model].keys()
         assert all(WITHOUT_A_FACT[model].values())
-        assert again(model) or model is Vote
+        assert rebuilt_columns(model) or model is Vote

@@ -1,5 +1,4 @@
-"""Ways round a gate, each tried once: what was asked for one thing, for one agent, once, is permission
-for nothing else."""
+"""Ways round a gate, each tried once: permission is for one intent, one agent and one use."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -54,20 +53,20 @@ def approved(desk: Desk, effect_key: str = "e-1", **fields: Any) -> dict[str, An
 
 
 def rejected(desk: Desk, planned: dict[str, Any]) -> None:
-    """Dispatch what has permission, and let the remote say no."""
+    """Dispatch an effect that has permission, and let the remote reject it."""
     assert dispatch(desk, planned).status_code == 200
     desk.agent.fail(planned, "rejected", desk.effect(planned).attempt_count)
 
 
 @pytest.fixture
 def second(desk: Desk) -> Iterator[Caller]:
-    """Another agent of the same project, which the reviewer answers for."""
+    """Another agent of the same project, owned by the reviewer."""
     with doors(agents.ensure_agent(desk.project, "build-9", desk.user("reviewer"))) as caller:
         one_team("deploy-7", "build-9")
         yield caller
 
 
-# --- for one thing, used for another ----------------------------------------------------------------------------------
+# --- permission for one intent, used for another ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -96,7 +95,7 @@ def test_calling_the_command_free_text_does_not_let_another_one_run(
     assert dispatch(quiet, planned, **same).status_code == 200
 
 
-def test_what_policy_allowed_is_not_replaced_by_a_report_that_sorts_before(desk: Desk) -> None:
+def test_an_allowed_plan_is_not_replaced_by_a_report_that_sorts_before(desk: Desk) -> None:
     desk.agent.session("s-1")
     desk.agent.report([fact("z", "effect.planned", tool="file.read", arguments={})])
     assert desk.plan(tool="file.read", arguments={})["answer"] == "proceed"
@@ -107,7 +106,7 @@ def test_what_policy_allowed_is_not_replaced_by_a_report_that_sorts_before(desk:
 
 
 def test_permission_that_one_agent_has_is_not_used_by_another(desk: Desk, second: Caller) -> None:
-    """Else whoever answers for the second could say yes to what their own agent then does."""
+    """Otherwise the owner of the second agent could approve what their own agent then does."""
     planned = approved(desk)
     assert code(dispatch(desk, planned, second)) == (409, "NO_PERMISSION")
     assert not Attempt.objects.exists()
@@ -124,8 +123,10 @@ def test_permission_that_policy_gives_one_agent_is_not_used_by_another(
     assert not Attempt.objects.exists()
 
 
-def test_what_another_agent_reported_can_be_asked_and_done(desk: Desk, second: Caller) -> None:
-    """The gate binds the agent that asks, not the one whose report came first."""
+def test_an_effect_that_another_agent_reported_can_be_requested_and_run(
+    desk: Desk, second: Caller
+) -> None:
+    """The gate binds the agent that requests, not the agent whose report came first."""
     desk.agent.session("s-1")
     second.report([fact("z", "effect.planned", tool="git.push", arguments={"ref": "main"})])
     planned = desk.plan()
@@ -162,12 +163,12 @@ def test_two_attempts_reported_at_once_do_not_share_permission(desk: Desk) -> No
     assert set(Attempt.objects.values_list("permission", flat=True)) == {"bypassed"}
 
 
-# --- whose word counts ------------------------------------------------------------------------------------------------
+# --- whose report counts ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("verb", ["revoke", "extend"])
 @pytest.mark.parametrize("name", ["viewer", "neighbour"])
-def test_who_may_not_answer_may_neither_take_back_nor_put_off(
+def test_a_person_who_may_not_vote_may_neither_revoke_nor_extend(
     desk: Desk, verb: str, name: str
 ) -> None:
     gate = desk.gate(approved(desk) if verb == "revoke" else desk.plan())
@@ -183,18 +184,18 @@ def test_who_may_not_answer_may_neither_take_back_nor_put_off(
     assert Gate.objects.get().version == gate.version
 
 
-def test_who_becomes_owner_while_it_waits_has_a_part_in_it(desk: Desk) -> None:
+def test_a_person_who_becomes_owner_while_it_waits_is_a_party(desk: Desk) -> None:
     gate = desk.gate(desk.plan())
     Agent.objects.filter(id=gate.agent_id).update(owner=desk.user("reviewer"))
     assert desk.answer(gate, "reviewer").refusal[0] == "self_approval"  # type: ignore[index]
 
 
-# --- what the book alone tells ----------------------------------------------------------------------------------------
+# --- what the journal alone shows -------------------------------------------------------------------------------------
 
 
 def facts(effect: dict[str, Any], kind: str) -> list[str]:
-    found = Entry.objects.filter(effect=UUID(effect["id"]), kind=kind).order_by("position")
-    return list(found.values_list("facts", flat=True))
+    entries = Entry.objects.filter(effect=UUID(effect["id"]), kind=kind).order_by("position")
+    return list(entries.values_list("facts", flat=True))
 
 
 def test_the_journal_names_the_rule_that_gave_permission(desk: Desk) -> None:
@@ -208,21 +209,21 @@ def test_the_journal_records_that_permission_was_withdrawn(desk: Desk) -> None:
     desk.rules(RULES.replace("outcome: allow", "outcome: deny"))
     assert code(dispatch(desk, planned)) == (409, "GATE_GONE")
     assert desk.effect(planned).permission == "none"
-    (told,) = facts(planned, "effect.withheld")
-    assert told.startswith('{"basis":"revoked",')
-    assert '"permission":"none"' in told
+    (fact,) = facts(planned, "effect.withheld")
+    assert fact.startswith('{"basis":"revoked",')
+    assert '"permission":"none"' in fact
 
 
-def test_the_journal_records_what_a_gate_asks_and_until_when(desk: Desk) -> None:
+def test_the_journal_records_the_requirement_and_deadline_of_a_gate(desk: Desk) -> None:
     planned = approved(desk)
     gate = desk.gate(planned)
     (requested,) = facts(planned, "gate.requested")
-    for one in (
+    for expected in (
         f'"decide_by_us":{gate.decide_by_us}',
         '"minimum":1',
         f'"policy_set":"{gate.policy_set_id.hex}"',  # type: ignore[union-attr]
     ):
-        assert one in requested
+        assert expected in requested
     assert f'"until_us":{gate.permission_until_us}' in facts(planned, "effect.granted")[0]
 
 

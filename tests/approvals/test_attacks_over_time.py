@@ -1,4 +1,4 @@
-"""Ways round a gate that take other rules, an exemption, a late word or a clock, each tried once."""
+"""Ways round a gate that use other rules, an exemption, a late report or a clock."""
 
 from typing import Any
 
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.django_db
 
 
 def test_permission_by_rules_in_between_is_no_permission_by_the_first_ones(desk: Desk) -> None:
-    """The plan was evaluated by the first rules; permission came from the second; the first are in force
-    again."""
+    """The plan was evaluated by the first rules; permission came from the second; the first are
+    active again."""
     planned = desk.plan()
     desk.answer(desk.gate(planned), "reviewer", "request_changes", "squash first")
     desk.rules(ALLOW)
@@ -69,12 +69,12 @@ def test_denied_for_good_outlives_a_laxer_policy(desk: Desk, mode: str) -> None:
     assert (again["answer"], again["permission"]) == ("blocked", "denied")
 
 
-def test_denied_for_good_reaches_what_asks_the_same_beside_it(desk: Desk) -> None:
-    """Two calls of one turn ask for the same; one of them is denied for the session, and the other is not
-    let go for it."""
-    one, other = desk.plan("e-1", turn="t-1"), desk.plan("e-2", turn="t-1")
+def test_a_denial_for_the_session_reaches_the_same_call_of_the_same_turn(desk: Desk) -> None:
+    """Two calls of one turn request the same; one is denied for the session, and the other may not
+    run."""
+    first, other = desk.plan("e-1", turn="t-1"), desk.plan("e-2", turn="t-1")
     desk.answer(desk.gate(other), "administrator")
-    desk.answer(desk.gate(one), "reviewer", "deny_session", "never in this session")
+    desk.answer(desk.gate(first), "reviewer", "deny_session", "never in this session")
     assert dispatch(desk, other).status_code == 409
     assert not Attempt.objects.exists()
 
@@ -91,7 +91,7 @@ def test_permission_that_had_expired_is_not_used_by_a_report(desk: Desk) -> None
     )
 
 
-def test_a_deadline_that_had_passed_is_not_told_as_a_cancellation(desk: Desk) -> None:
+def test_a_passed_deadline_is_not_recorded_as_a_cancellation(desk: Desk) -> None:
     planned = desk.plan()
     with time_machine.travel(desk.gate(planned).decide_by_us / US + 1, tick=False):
         desk.agent.report([fact("d", "effect.dispatched")])
@@ -127,12 +127,12 @@ def test_an_exemption_that_ended_is_no_gate(desk: Desk) -> None:
     assert "gate" not in desk.agent.get(f"/effects/{planned['id']}").json()
 
 
-# --- what stays open --------------------------------------------------------------------------------------------------
+# --- what stays permitted ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lane", ["command", "evidence"])
 @pytest.mark.parametrize("decided", [False, True])
-def test_a_late_word_on_the_attempt_before_ends_the_gate_for_the_next(
+def test_a_late_report_of_an_attempt_ends_the_gate_for_the_next(
     desk: Desk, lane: str, decided: bool
 ) -> None:
     planned = approved(desk)
@@ -180,7 +180,7 @@ def test_an_attempt_that_was_only_observed_ends_the_gate_for_the_next_too(quiet:
 
 @pytest.mark.parametrize("lane", ["command", "evidence"])
 @pytest.mark.parametrize("decided", [False, True])
-def test_what_is_withdrawn_keeps_no_permission(desk: Desk, lane: str, decided: bool) -> None:
+def test_a_withdrawn_effect_keeps_no_permission(desk: Desk, lane: str, decided: bool) -> None:
     planned = approved(desk) if decided else desk.plan()
     if lane == "command":
         desk.agent.post(f"/effects/{planned['id']}/supersede")
@@ -195,7 +195,7 @@ def test_what_is_withdrawn_keeps_no_permission(desk: Desk, lane: str, decided: b
     assert desk.gate(planned).status == "cancelled"
 
 
-def test_what_may_have_happened_after_all_is_not_done_again(quiet: Desk) -> None:
+def test_an_effect_that_may_have_happened_is_not_repeated(quiet: Desk) -> None:
     quiet.agent.session("s-1")
     quiet.agent.report(
         [

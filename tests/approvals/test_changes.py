@@ -31,23 +31,23 @@ from approvals.diff.unified import MAX_DIFF_ROWS
     ],
 )
 def test_edits_are_read_in_the_shapes_of_many_agents(arguments: Any, signs: str) -> None:
-    found = extract_changes(arguments)
-    assert "".join(row.sign for file in found.files for row in file.rows) == signs
+    changes = extract_changes(arguments)
+    assert "".join(row.sign for file in changes.files for row in file.rows) == signs
 
 
 @pytest.mark.parametrize(
     "more", [{"note": "x"}, {"sha": 7}, {"message": "two titles", "title": "x"}]
 )
-def test_commits_that_say_more_are_shown_whole_with_the_arguments(more: dict[str, Any]) -> None:
+def test_commits_with_more_fields_are_shown_with_the_arguments(more: dict[str, Any]) -> None:
     plain = {"sha": "4be1c9e", "title": "fix", "author": "bob"}
     assert extract_changes({"commits": [plain]}).shown_names == ("commits",)
     assert extract_changes({"commits": [plain | more]}).shown_names == ()
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
-def test_the_rows_of_a_diff_hold_both_texts(old: str, new: str) -> None:
-    found = extract_changes({"path": "a", "old_string": old, "new_string": new})
-    rows = [row for file in found.files for row in file.rows]
+def test_the_rows_of_a_diff_contain_both_texts(old: str, new: str) -> None:
+    changes = extract_changes({"path": "a", "old_string": old, "new_string": new})
+    rows = [row for file in changes.files for row in file.rows]
     assert [row.text for row in rows if row.sign in "- "] == lines(old)
     assert [row.text for row in rows if row.sign in "+ "] == lines(new)
 
@@ -84,9 +84,9 @@ def lines(text: str) -> list[str]:
 def test_only_names_that_the_rows_show_count_as_shown(
     arguments: Any, shown_names: tuple[str, ...]
 ) -> None:
-    found = extract_changes(arguments)
-    assert found.shown_names == shown_names
-    assert "EVIL" not in "".join(row.text for file in found.files for row in file.rows)
+    changes = extract_changes(arguments)
+    assert changes.shown_names == shown_names
+    assert "EVIL" not in "".join(row.text for file in changes.files for row in file.rows)
 
 
 TEXTS = st.one_of(st.text(max_size=3), st.integers(), st.lists(st.text(max_size=2), max_size=2))
@@ -96,28 +96,28 @@ ANY_EDIT = st.dictionaries(
 
 
 @given(ANY_EDIT, st.lists(ANY_EDIT, max_size=3))
-def test_every_argument_that_is_told_stands_in_the_rows(
+def test_every_argument_listed_as_shown_is_in_the_rows(
     named: dict[str, Any], listed: list[dict[str, Any]]
 ) -> None:
     for arguments in (named, named | {"edits": listed}):
-        found = extract_changes(arguments)
-        texts = [arguments[name] for name in found.shown_names if name != "edits"]
-        if "edits" in found.shown_names:
-            texts += [value for one in listed for value in one.values()]
-        rows = [(row.sign, row.text) for file in found.files for row in file.rows]
+        changes = extract_changes(arguments)
+        texts = [arguments[name] for name in changes.shown_names if name != "edits"]
+        if "edits" in changes.shown_names:
+            texts += [value for edit in listed for value in edit.values()]
+        rows = [(row.sign, row.text) for file in changes.files for row in file.rows]
         for text in texts:
             assert isinstance(text, str)
             assert {line for line in text.split("\n") if line} <= {line for _, line in rows}
 
 
-def test_each_edit_stands_under_the_path_that_it_names() -> None:
+def test_each_edit_is_listed_under_its_own_path() -> None:
     edits = [
         {"old_string": "x", "new_string": "y"},
         {"file_path": "/etc/sudoers", "new_string": "z"},
     ]
-    found = extract_changes({"file_path": "README.md", "edits": edits})
-    assert [file.path for file in found.files] == ["README.md", "/etc/sudoers"]
-    assert found.shown_names == ()  # fact 1 shows the list too, with the path in it
+    changes = extract_changes({"file_path": "README.md", "edits": edits})
+    assert [file.path for file in changes.files] == ["README.md", "/etc/sudoers"]
+    assert changes.shown_names == ()  # fact 1 shows the list too, with the path in it
 
 
 GIT = "diff --git a/a.py b/a.py\n"
@@ -153,13 +153,13 @@ MARKED = "*** Begin Patch\n{}\n*** End Patch\n"
         (f"{GIT}new file mode 100644\nindex 0000000..e69de29\n", [("a.py", "+0 −0")]),
         (
             "diff --git a/a b c/d e\nsimilarity index 100%\nrename from a b\nrename to d e\n",
-            [],  # the first line names others than those that would be moved
+            [],  # the first line names other files than the patch would move
         ),
         (
             "diff --git a/a b b/d e\nsimilarity index 100%\nrename from a b\nrename to d e\n",
             [("a b → d e", "+0 −0")],
         ),
-        # In a hunk a line is what its sign says, and no heading.
+        # In a hunk the sign decides what a line is; it is never a heading.
         (
             "--- a/etc/sudoers\n+++ b/etc/sudoers\n@@ -1 +1,2 @@\n a\n+++ b/README.md\n",
             [("etc/sudoers", "+1 −0")],
@@ -178,10 +178,10 @@ MARKED = "*** Begin Patch\n{}\n*** End Patch\n"
         ),
     ],
 )
-def test_a_patch_is_summed_up_by_what_it_would_do(patch: str, files: list[tuple[str, str]]) -> None:
-    found = extract_changes({"input": patch})
-    assert [(file.path, file.counted) for file in found.files] == files
-    assert found.shown_names == (("input",) if files else ())
+def test_a_patch_is_summarised_by_its_effect(patch: str, files: list[tuple[str, str]]) -> None:
+    changes = extract_changes({"input": patch})
+    assert [(file.path, file.counted) for file in changes.files] == files
+    assert changes.shown_names == (("input",) if files else ())
 
 
 @pytest.mark.parametrize(
@@ -217,12 +217,12 @@ def test_a_patch_is_summed_up_by_what_it_would_do(patch: str, files: list[tuple[
         "\n",
     ],
 )
-def test_what_only_resembles_a_patch_stays_with_the_arguments(text: str) -> None:
-    found = extract_changes({"input": text})
-    assert (found.shown_names, found.files) == ((), ())
+def test_text_that_only_resembles_a_patch_stays_with_the_arguments(text: str) -> None:
+    changes = extract_changes({"input": text})
+    assert (changes.shown_names, changes.files) == ((), ())
 
 
-def test_what_a_program_is_fed_is_no_patch() -> None:
+def test_the_input_of_a_program_is_no_patch() -> None:
     patch = f"--- a\n+++ b\n{BODY}"
     assert extract_changes({"patch": patch, "path": "."}).shown_names == ("patch",)
     assert extract_changes({"patch": patch, "command": "psql prod"}).shown_names == ()
@@ -261,13 +261,13 @@ def marked(files: list[list[tuple[str, str]]]) -> str:
 def test_every_line_of_a_patch_is_signed_as_it_was_sent(
     files: list[list[tuple[str, str]]], form: Any
 ) -> None:
-    found = extract_changes({"patch": form(files)})
-    assert found.shown_names == ("patch",)
-    assert [file.path for file in found.files] == [f"f{number}" for number in range(len(files))]
-    for file, rows in zip(found.files, files, strict=True):
+    changes = extract_changes({"patch": form(files)})
+    assert changes.shown_names == ("patch",)
+    assert [file.path for file in changes.files] == [f"f{number}" for number in range(len(files))]
+    for file, rows in zip(changes.files, files, strict=True):
         assert [(row.sign, row.text) for row in file.rows if row.sign != "@"] == rows
         assert (file.added, file.removed) == tuple(
-            sum(sign == one for sign, _ in rows) for one in "+-"
+            sum(sign == expected for sign, _ in rows) for expected in "+-"
         )
 
 
@@ -292,36 +292,36 @@ def test_every_line_of_a_patch_is_signed_as_it_was_sent(
 def test_a_line_too_many_or_too_few_is_never_passed_over(
     files: list[list[tuple[str, str]]], form: Any, at: int, more: str | None
 ) -> None:
-    """Whatever is done to a patch: the rows are the text, and what has no sign is a heading a patch
-    may have."""
+    """After any change to a patch: the rows equal the text, and lines without a sign are valid
+    headings."""
     sent = form(files).removesuffix("\n").split("\n")
     at %= len(sent)
     sent[at : at + (more is None)] = [] if more is None else [more]
-    found = extract_changes({"patch": "\n".join(sent)})
-    assert more != "DROP TABLE users;" or found.shown_names == ()
-    if found.shown_names:
-        rows = [row for file in found.files for row in file.rows]
+    changes = extract_changes({"patch": "\n".join(sent)})
+    assert more != "DROP TABLE users;" or changes.shown_names == ()
+    if changes.shown_names:
+        rows = [row for file in changes.files for row in file.rows]
         shown = [row.text if row.sign == "@" else row.sign + row.text for row in rows]
         assert shown == [line or " " for line in sent]
         assert all(HEADING.fullmatch(row.text) for row in rows if row.sign == "@")
     else:
-        assert found.files == ()
+        assert changes.files == ()
 
 
 def test_an_edit_that_is_dear_to_compare_is_two_texts() -> None:
-    """Where every other line is one that comes again, difflib takes the cube of the length: hours
-    for all of these."""
+    """Where every other line is repeated, difflib needs the cube of the length: hours for all of
+    these."""
     old, new = ("".join(f"c\n{line}\n" for _ in range(700)) for line in "xy")
-    found = extract_changes({"path": "a", "edits": [{"old_string": old, "new_string": new}] * 30})
-    for file in found.files:
+    changes = extract_changes({"path": "a", "edits": [{"old_string": old, "new_string": new}] * 30})
+    for file in changes.files:
         assert [(row.sign, row.text) for row in file.rows] == [("-", old), ("+", new)]
         assert (file.added, file.removed) == (1400, 1400)
-    assert found.shown_names == ("edits",)
+    assert changes.shown_names == ("edits",)
 
 
 def test_an_ordinary_edit_of_thousands_of_lines_is_a_diff() -> None:
-    """As code is: a tenth of the lines empty, a tenth that close something, each thirtieth line
-    another."""
+    """Like code: a tenth of the lines empty, a tenth closing brackets, each thirtieth line
+    changed."""
     old = [
         "" if n % 10 == 0 else "    }" if n % 10 == 5 else f"line {n}"
         for n in range(MAX_DIFF_ROWS // 2)

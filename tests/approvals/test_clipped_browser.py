@@ -1,4 +1,4 @@
-"""What does not fit, in a real browser: no column is cut off, and nothing is wider than its page."""
+"""Overflow, in a real browser: no column is cut off, and nothing is wider than its page."""
 
 from collections.abc import Callable
 
@@ -10,8 +10,8 @@ from tests.approvals.live_fixture import Shelf, watched
 pytestmark = pytest.mark.browser
 
 LONG = "sk_" + "x" * 280
-# Cells of the last columns that end beyond the table's own region, and grounds of tokens painted
-# beyond their cell.
+# Cells of the last columns that end beyond the table's own region, and backgrounds of tokens
+# painted beyond their cell.
 CUT = """() => [...document.querySelectorAll("main .scroll")].flatMap(region => {
     const right = region.getBoundingClientRect().right + 0.5
     const late = [...region.querySelectorAll("th, td")].filter(cell => cell.getBoundingClientRect().right > right)
@@ -74,7 +74,7 @@ def test_nothing_is_cut_off_nor_wider_than_its_page(
         ),
         shelf.gate_url("bidi"),
     ]
-    found = []
+    defects = []
     for width in (1280, 390):
         page = shelf.enter(
             watched(new_page(viewport={"width": width, "height": 800}), complaints), "alice"
@@ -83,12 +83,12 @@ def test_nothing_is_cut_off_nor_wider_than_its_page(
             page.goto(url)
             page.wait_for_load_state("networkidle")
             if page.evaluate("document.documentElement.scrollWidth") > width:
-                found.append((width, url, "wider than its window"))
+                defects.append((width, url, "wider than its window"))
             if width == 1280:
-                found += [
+                defects += [
                     (width, url, what) for what in (*page.evaluate(CUT), *page.evaluate(BROKEN))
                 ]
-            found += [(width, url, what) for what in page.evaluate(SPILT)]
+            defects += [(width, url, what) for what in page.evaluate(SPILT)]
         page.goto(effect + "resolve/")
         page.locator("[name=answer][value=happened]").check()
         for name in ("rationale", "reference", "evidence"):
@@ -97,5 +97,5 @@ def test_nothing_is_cut_off_nor_wider_than_its_page(
         page.get_by_role("button", name="Continue").click()
         page.wait_for_url("**/resolve/confirm/")
         if page.evaluate("document.documentElement.scrollWidth") > width:
-            found.append((width, page.url, "wider than its window"))
-    assert not found, "\n".join(map(str, found))
+            defects.append((width, page.url, "wider than its window"))
+    assert not defects, "\n".join(map(str, defects))

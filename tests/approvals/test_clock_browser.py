@@ -1,4 +1,4 @@
-"""Times as a reader chose them, in a real browser: deadlines and heads of columns agree with the
+"""Times in the reader's clock, in a real browser: deadlines and column heads agree with the
 clock."""
 
 import re
@@ -11,7 +11,7 @@ from tests.approvals.live_fixture import Shelf, watched
 
 pytestmark = pytest.mark.browser
 
-# What the browser's own clock makes of a moment of the page.
+# A moment of the page in the browser's own clock.
 LOCAL = """node => {
     const two = number => String(number).padStart(2, "0"), at = new Date(node.dateTime)
     const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`

@@ -1,5 +1,5 @@
-"""PostgreSQL ends and comes back around rulings: what was recorded stands once and is heard, no
-more and no less."""
+"""PostgreSQL ends and comes back around rulings: each recorded ruling stays and is delivered
+once."""
 
 import threading
 import time
@@ -13,14 +13,14 @@ import psycopg
 import pytest
 
 from tests.api.api_client import NO_TLS, Caller, code, new_key
-from tests.approvals.retrying_clients import Browser, Insists
+from tests.approvals.retrying_clients import Browser, RetryingCaller
 from tests.config.cluster import Cluster, cluster
 from tests.config.server import ROOT, Server, serve
 
 RULES = "name: all\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
 WRITERS, WRITTEN = 3, 15
 PLAN = {"tool": "file.edit"}
-BOOK = """
+RULING_ROW = """
 SELECT g.status, e.permission, (SELECT count(*) FROM approvals_vote v WHERE v.gate_id = g.id),
     (SELECT array_agg(kind ORDER BY position) FROM journal_entry j WHERE j.subject = g.id AND j.kind LIKE 'gate.%%')
 FROM approvals_gate g JOIN ledger_effect e ON e.id = g.effect_id WHERE g.id = %s
@@ -29,8 +29,8 @@ FROM approvals_gate g JOIN ledger_effect e ON e.id = g.effect_id WHERE g.id = %s
 
 @dataclass
 class Place:
-    """A server on a PostgreSQL that this file alone uses, an agent whose every plan is held, and a
-    person."""
+    """A server on a PostgreSQL of this file alone, an agent whose every plan waits, and a
+    reviewer."""
 
     base: Cluster
     server: Server
@@ -41,7 +41,7 @@ class Place:
         return Caller(self.token, address=self.server.url)
 
     def open(self, number: int) -> list[str]:
-        """So many gates."""
+        """Plan so many gates."""
         agent = self.agent()
         return [
             agent.plan(new_key(), arguments={"n": new_key()}, **PLAN)["gate"]["id"]
@@ -49,7 +49,7 @@ class Place:
         ]
 
     def workers(self) -> set[str]:
-        """The processes that serve."""
+        """The ids of the serving processes."""
         assert self.server.child.process is not None
         first = self.server.child.process.pid
         return {str(first), *Path(f"/proc/{first}/task/{first}/children").read_text().split()}
@@ -74,8 +74,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 def writes(place: Place, name: str) -> int:
-    """Plan effects one after the other, each until it is taken; return how often that was refused."""
-    insists = Insists(place.agent())
+    """Plan effects one after the other, each until it is accepted; return the number of
+    refusals."""
+    retrying_caller = RetryingCaller(place.agent())
     for number in range(WRITTEN):
         body = {
             "session": "s-1",
@@ -83,12 +84,12 @@ def writes(place: Place, name: str) -> int:
             "arguments": {"n": number},
             **PLAN,
         }
-        insists.post("/effects", body)
-    return len(insists.refused)
+        retrying_caller.post("/effects", body)
+    return len(retrying_caller.refused)
 
 
 @pytest.mark.parametrize("mode", ["fast", "kill"])
-def test_every_ruling_around_a_restart_of_postgresql_stands_once_and_is_heard(
+def test_every_ruling_around_a_restart_of_postgresql_is_kept_once_and_delivered(
     place: Place, mode: str
 ) -> None:
     gates = place.open(14)
@@ -100,7 +101,7 @@ def test_every_ruling_around_a_restart_of_postgresql_stands_once_and_is_heard(
         gates[12:],
     )
     person, workers, recorded = place.person, place.workers(), set()
-    forms = {gate: person.look(gate) for gate in gates}
+    forms = {gate: person.load_form(gate) for gate in gates}
     stopping = threading.Event()
 
     def rules(gate: str, after_s: float) -> None:
@@ -116,8 +117,8 @@ def test_every_ruling_around_a_restart_of_postgresql_stands_once_and_is_heard(
             assert_calm(answer)
 
     with ThreadPoolExecutor(40) as pool:
-        waiting = [pool.submit(Insists(place.agent()).wait, gate) for gate in gates[:-4]]
-        many = pool.submit(Insists(place.agent()).wait_for, gates[-4:])
+        waiting = [pool.submit(RetryingCaller(place.agent()).wait, gate) for gate in gates[:-4]]
+        many = pool.submit(RetryingCaller(place.agent()).wait_for, gates[-4:])
         send(before[0])
         assert waiting[0].result()["status"] == "approved"
         writers = [pool.submit(writes, place, f"{mode}-{number}") for number in range(WRITERS)]
@@ -132,43 +133,44 @@ def test_every_ruling_around_a_restart_of_postgresql_stands_once_and_is_heard(
         for done in ruling:
             done.result()
         assert set(before) | set(after) <= recorded
-        stood = {gate: place.base.rows(BOOK, gate)[0] for gate in recorded}
+        stored = {gate: place.base.rows(RULING_ROW, gate)[0] for gate in recorded}
         for gate in set(gates) - recorded - set(later):
-            person.insist(gate)
+            person.vote_until_recorded(gate)
         for gate in later:
-            person.insist(gate)
-        heard = [future.result() for future in waiting] + many.result()
+            person.vote_until_recorded(gate)
+        delivered = [future.result() for future in waiting] + many.result()
         assert all(isinstance(done.result(), int) for done in writers)
-    assert [one["id"] for one in heard] == gates
-    assert {one["status"] for one in heard} == {"approved"}
+    assert [entry["id"] for entry in delivered] == gates
+    assert {entry["status"] for entry in delivered} == {"approved"}
     once = ("approved", "granted", 1, ["gate.requested", "gate.voted", "gate.ruled"])
-    assert set(map(str, stood.values())) == {str(once)}, (
+    assert set(map(str, stored.values())) == {str(once)}, (
         "a ruling that was answered as recorded is not there"
     )
-    assert [place.base.rows(BOOK, gate)[0] for gate in gates] == [once] * len(gates)
+    assert [place.base.rows(RULING_ROW, gate)[0] for gate in gates] == [once] * len(gates)
     planned = place.base.rows(
         "SELECT count(*) FROM ledger_effect WHERE effect_key LIKE %s", f"{mode}-%"
     )
     assert planned == [(WRITERS * WRITTEN,)]
-    assert place.workers() == workers, "the server was started anew"
+    assert place.workers() == workers, "the server was restarted"
 
 
 def assert_calm(answer: httpx.Response) -> None:
-    """Fail unless a person is told in words that it did not work now, and when to come again."""
+    """Fail unless the page tells a person in plain words that it did not work, and when to
+    retry."""
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "2"), answer.text
     assert "<h1>Gatebook is temporarily unavailable</h1>" in answer.text
     assert "Nothing was recorded" in answer.text or "may or may not be recorded" in answer.text
 
 
-def test_while_postgresql_is_away_everybody_is_told_to_come_again_and_then_all_goes_on(
+def test_while_postgresql_is_away_clients_are_asked_to_retry_and_then_continue(
     place: Place,
 ) -> None:
     (gate,) = place.open(1)
-    form, agent = place.person.look(gate), place.agent()
+    form, agent = place.person.load_form(gate), place.agent()
     assert form is not None
     plan = {"session": "s-1", "effect_key": new_key(), "arguments": {"n": 1}, **PLAN}
     with ThreadPoolExecutor(8) as pool:
-        waiting = pool.submit(Insists(place.agent()).wait, gate)
+        waiting = pool.submit(RetryingCaller(place.agent()).wait, gate)
         place.base.stop("fast")
         people = [
             pool.submit(place.person.send, gate, form),
@@ -196,16 +198,16 @@ def test_while_postgresql_is_away_everybody_is_told_to_come_again_and_then_all_g
             "not ready: the database does not answer\n",
         )
         place.base.start()
-        assert place.person.look(gate) is not None, (
+        assert place.person.load_form(gate) is not None, (
             "a ruling was recorded that was answered as not recorded"
         )
         assert agent.post("/effects", plan).status_code == 201
-        place.person.insist(gate)
+        place.person.vote_until_recorded(gate)
         assert waiting.result()["status"] == "approved"
 
 
 def test_after_a_failover_the_pool_lets_go_of_the_read_only_server(place: Place) -> None:
-    """Connections stay open to a server that was demoted; nobody restarts Gatebook."""
+    """Connections to a demoted server stay open; Gatebook is not restarted."""
     agent, readyz = place.agent(), f"{place.server.url}/readyz"
     address = place.base.url.rpartition("/")[0] + "/postgres"
     with psycopg.connect(address, autocommit=True) as operator:
@@ -219,6 +221,6 @@ def test_after_a_failover_the_pool_lets_go_of_the_read_only_server(place: Place)
         assert httpx.get(readyz, verify=NO_TLS).text == "not ready: the database is read-only\n"
         operator.execute("ALTER DATABASE gatebook RESET default_transaction_read_only")
     answers = [agent.post("/sessions", {"key": f"after-{number}"}) for number in range(60)]
-    # Each connection that was opened meanwhile is found out once, and closed.
+    # Each connection opened in between is detected once, and closed.
     assert len([answer for answer in answers if answer.status_code != 201]) <= 48
     assert {answer.status_code for answer in answers[-10:]} == {201}

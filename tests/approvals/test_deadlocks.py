@@ -1,5 +1,4 @@
-"""PostgreSQL ends a deadlock by refusing one of two transactions: at people's doors that one is run
-again, unseen."""
+"""PostgreSQL ends a deadlock by refusing one of two transactions: pages retry theirs, unseen."""
 
 import re
 from collections.abc import Callable
@@ -42,17 +41,17 @@ pytestmark = [
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Of each error that a transaction of the doors met, whether it was run again for it."""
-    told: list[bool] = []
-    whole = retry.is_retry_requested
+def retries(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each error of a page's transaction: whether the transaction was retried."""
+    outcomes: list[bool] = []
+    original_check = retry.is_retry_requested
 
-    def listens(error: BaseException) -> bool:
-        told.append(whole(error))
-        return told[-1]
+    def record_check(error: BaseException) -> bool:
+        outcomes.append(original_check(error))
+        return outcomes[-1]
 
-    monkeypatch.setattr(retry, "is_retry_requested", listens)
-    return told
+    monkeypatch.setattr(retry, "is_retry_requested", record_check)
+    return outcomes
 
 
 def statement(sql: str, *values: Any) -> Any:
@@ -62,17 +61,17 @@ def statement(sql: str, *values: Any) -> Any:
 
 
 def gate_and_effect(gate: Gate, work: Callable[[], Any]) -> Prepared:
-    """`work`, and the two rows that it locks, the last first."""
+    """`work`, and the two rows that it locks, the last row first."""
     return work, lambda: statement(GATE, gate.id), lambda: statement(EFFECT, gate.effect_id)
 
 
-def deadlocked(asked: list[bool], prepare: Callable[[], Prepared]) -> Any:
-    """What came of a work that met a deadlock: we have the first lock, it has the second and waits,
-    and we ask for it.
+def deadlocked(retries: list[bool], prepare: Callable[[], Prepared]) -> Any:
+    """Run a work into a deadlock and return its result.
 
-    PostgreSQL refuses whoever looks first, mostly the one who waits longer; `prepare` is called
-    until that is not us. A work that is refused may come back to the second lock before we have it,
-    and be refused once more: so what is asked of it is that it was run again each time.
+    The test has the first lock and asks for the second; the work has the second and waits.
+    PostgreSQL refuses the transaction that checks first, mostly the one that waits longer;
+    `prepare` is called until that is the work. A refused work may reach the second lock before the
+    test has it, and be refused again, so every error must have been retried.
     """
     for _ in range(ROUNDS):
         work, first, second = prepare()
@@ -91,13 +90,13 @@ def deadlocked(asked: list[bool], prepare: Callable[[], Prepared]) -> Any:
                     assert not doing.done(), doing.result()
                 second()
             answer = doing.result()
-        if asked:
-            assert all(asked)
+        if retries:
+            assert all(retries)
             return answer
-    raise AssertionError("it was never the door that was refused")
+    raise AssertionError("the page was never refused")
 
 
-def test_an_answer_that_meets_a_deadlock_is_recorded_once(desk: Desk, asked: list[bool]) -> None:
+def test_an_answer_that_meets_a_deadlock_is_recorded_once(desk: Desk, retries: list[bool]) -> None:
     rita = Reviewer(desk)
     gates: list[Gate] = []
 
@@ -106,14 +105,16 @@ def test_an_answer_that_meets_a_deadlock_is_recorded_once(desk: Desk, asked: lis
         seen = rita.seen(gates[-1])
         return gate_and_effect(gates[-1], lambda: rita.answer(gates[-1], seen=seen))
 
-    answer = deadlocked(asked, prepare)
+    answer = deadlocked(retries, prepare)
     assert answer.status_code == 302
     gates[-1].refresh_from_db()
     assert (gates[-1].status, Vote.objects.filter(gate=gates[-1]).count()) == ("approved", 1)
     assert Entry.objects.filter(subject=gates[-1].id, kind="gate.voted").count() == 1
 
 
-def test_so_is_one_that_goes_through_the_confirm_page(desk: Desk, asked: list[bool]) -> None:
+def test_an_answer_from_the_confirm_page_is_recorded_once_too(
+    desk: Desk, retries: list[bool]
+) -> None:
     rita = Reviewer(desk)
     gates: list[Gate] = []
 
@@ -124,14 +125,14 @@ def test_so_is_one_that_goes_through_the_confirm_page(desk: Desk, asked: list[bo
         sent = {"seen_draft": rita.draft(gates[-1])}
         return gate_and_effect(gates[-1], lambda: rita.client.post(url, sent))
 
-    answer = deadlocked(asked, prepare)
+    answer = deadlocked(retries, prepare)
     assert answer.status_code == 302
     gates[-1].refresh_from_db()
     assert (gates[-1].status, Vote.objects.filter(gate=gates[-1]).count()) == ("approved", 1)
 
 
 def test_a_batch_goes_on_after_a_deadlock_with_one_of_its_gates(
-    desk: Desk, asked: list[bool]
+    desk: Desk, retries: list[bool]
 ) -> None:
     desk.rules(ANYTHING)
     desk.declare("note", "reversible")
@@ -149,7 +150,7 @@ def test_a_batch_goes_on_after_a_deadlock_with_one_of_its_gates(
         }
         return gate_and_effect(gates[0], lambda: rita.client.post(reverse("batch_confirm"), fields))
 
-    answer = deadlocked(asked, prepare)
+    answer = deadlocked(retries, prepare)
     assert answer.status_code == 302
     for gate in gates:
         gate.refresh_from_db()
@@ -157,29 +158,29 @@ def test_a_batch_goes_on_after_a_deadlock_with_one_of_its_gates(
 
 
 @pytest.mark.parametrize(
-    ("door", "status"), [("gate_revoke", "revoked"), ("gate_extend", "pending")]
+    ("url_name", "status"), [("gate_revoke", "revoked"), ("gate_extend", "pending")]
 )
 def test_a_revocation_and_an_extension_too(
-    desk: Desk, asked: list[bool], door: str, status: str
+    desk: Desk, retries: list[bool], url_name: str, status: str
 ) -> None:
     rita = Reviewer(desk)
     gates: list[Gate] = []
 
     def prepare() -> Prepared:
-        gates.append((approved if door == "gate_revoke" else planned)(desk, new_key())[1])
+        gates.append((approved if url_name == "gate_revoke" else planned)(desk, new_key())[1])
         gates[-1].refresh_from_db()
-        url = reverse(door, args=[gates[-1].id])
+        url = reverse(url_name, args=[gates[-1].id])
         return gate_and_effect(
             gates[-1], lambda: rita.client.post(url, {"reason": "on second thoughts"})
         )
 
-    answer = deadlocked(asked, prepare)
+    answer = deadlocked(retries, prepare)
     assert answer.status_code == 302
     now = Gate.objects.get(id=gates[-1].id)
     assert (now.status, now.version) == (status, gates[-1].version + 1)
 
 
-def test_a_stop_is_set_once_and_lifted_once(desk: Desk, asked: list[bool]) -> None:
+def test_a_stop_is_set_once_and_lifted_once(desk: Desk, retries: list[bool]) -> None:
     rita, project = Reviewer(desk), desk.project.id
 
     def put() -> Prepared:
@@ -194,17 +195,17 @@ def test_a_stop_is_set_once_and_lifted_once(desk: Desk, asked: list[bool]) -> No
         send = lambda: rita.client.post(reverse("lift", args=[stop.id]), {"reason": "go on"})  # noqa: E731
         return send, lambda: statement(STOP, stop.id), lambda: stops.lock_shared(project)
 
-    answer = deadlocked(asked, put)
+    answer = deadlocked(retries, put)
     assert answer.status_code == 302
     assert Stop.objects.filter(lifted_at_us=None).count() == 1
-    asked.clear()
-    answer = deadlocked(asked, lift)
+    retries.clear()
+    answer = deadlocked(retries, lift)
     assert answer.status_code == 302
-    told = [Entry.objects.filter(kind=kind).count() for kind in ("stop.set", "stop.lifted")]
-    assert told == [Stop.objects.count()] * 2
+    counts = [Entry.objects.filter(kind=kind).count() for kind in ("stop.set", "stop.lifted")]
+    assert counts == [Stop.objects.count()] * 2
 
 
-def test_what_is_refused_each_time_is_told_in_the_end() -> None:
+def test_a_transaction_refused_each_time_raises_in_the_end() -> None:
     tried: list[int] = []
 
     def refused() -> None:

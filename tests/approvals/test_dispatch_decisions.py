@@ -47,7 +47,7 @@ REQUIREMENT: Final = Requirement(minimum=1)
 
 
 def context(permission: str = "granted", basis: str = "policy", **fields: Any) -> DispatchContext:
-    """An effect that its own agent dispatches; the fields of the row come first."""
+    """An effect that its own agent dispatches; `fields` of the row override the defaults."""
     own = {name: fields.pop(name) for name in list(fields) if name in DispatchContext.__slots__}
     names = (EFFECT, PROJECT, SESSION, AGENT, "e-1", 7, NOW, NOW)
     row = EffectRow(
@@ -61,7 +61,7 @@ def exempted() -> DispatchContext:
 
 
 def gated(**fields: Any) -> PermissionUse:
-    """A permission by one vote, for an action that is as people saw it."""
+    """A permission by one vote, for an action that is unchanged since."""
     requirement = REQUIREMENT.as_dict()
     gate = Gate(
         id=GATE,
@@ -217,7 +217,7 @@ def test_the_use_of_a_permission(
     reason: str,
     decision: PermissionDecision,
 ) -> None:
-    """`decision` is the expected one but for its refusal, whose reason is `reason`."""
+    """`decision` is the expected decision except for its refusal, whose reason is `reason`."""
     decided = decide_permission_use(request_, loaded, use)
     assert (decided.refusal.reason if decided.refusal is not None else "") == reason
     assert replace(decided, refusal=None) == decision

@@ -1,5 +1,4 @@
-"""Reading rules: complete and canonical when they are right, refused with their line when they are
-not."""
+"""Reading rules: complete and canonical if valid, refused with their line if not."""
 
 import json
 from pathlib import Path
@@ -23,11 +22,11 @@ EXAMPLE = (Path(settings.BASE_DIR) / "docs" / "examples" / "policies.yaml").read
 
 
 class Editor(yaml.SafeLoader):
-    """YAML as editors read it, for whom `on` is a word."""
+    """YAML as editors read it, with `on` as a string."""
 
     yaml_implicit_resolvers = {
-        sign: [(tag, form) for tag, form in known if not tag.endswith(":bool") or sign in "tf"]
-        for sign, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        sign: [(tag, form) for tag, form in resolvers if not tag.endswith(":bool") or sign in "tf"]
+        for sign, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
 
@@ -44,19 +43,19 @@ def rule(match: str = "", outcome: str = "require", more: str = "") -> str:
     return RULE.format(match=match and f", {match}", outcome=outcome, more=more and f"    {more}\n")
 
 
-def hours(told: str) -> str:
-    return f"name: house\nhours: {{{told}}}\nrules: []\n"
+def hours(fields: str) -> str:
+    return f"name: house\nhours: {{{fields}}}\nrules: []\n"
 
 
 def only(text: str) -> dict[str, Any]:
-    found: dict[str, Any] = policies_yaml.parse_policies(text)["rules"][0]
-    return found
+    parsed: dict[str, Any] = policies_yaml.parse_policies(text)["rules"][0]
+    return parsed
 
 
 def test_the_example_is_read() -> None:
     read = policies_yaml.parse_policies(EXAMPLE)
     assert read["name"] == "acme"
-    assert [one["outcome"] for one in read["rules"]] == [
+    assert [entry["outcome"] for entry in read["rules"]] == [
         "deny",
         "deny",
         "require",
@@ -67,7 +66,7 @@ def test_the_example_is_read() -> None:
     ]
 
 
-def test_a_rule_that_asks_is_made_complete() -> None:
+def test_a_rule_that_requires_people_gets_default_fields() -> None:
     assert only(rule())["require"] == DEFAULT_REQUIREMENT.as_dict()
     assert only(rule(outcome="allow"))["require"] is None
 
@@ -106,38 +105,43 @@ def test_every_condition_is_read_and_put_in_order() -> None:
         " operations: [push], repositories: [web], environments: [prod*], resources: ['db/*'], "
         "agents: ['deploy-?']"
     )
-    found = only(rule(match))["match"]
-    assert list(found) == [
+    conditions = only(rule(match))["match"]
+    assert list(conditions) == [
         *("tools", "operations", "repositories", "refs", "environments", "resources", "agents"),
         *("ref_classes", "reversibility", "risk_at_least", "risk_at_most"),
         *("labels", "arguments", "rate", "session_effects_over"),
     ]
-    assert found["refs"] == ["main", "v*"]
-    assert found["ref_classes"] == ["production", "protected"]
-    assert found["rate"] == {"over": 5, "within_s": 3600, "per": "agent"}
-    assert found["arguments"] == [
+    assert conditions["refs"] == ["main", "v*"]
+    assert conditions["ref_classes"] == ["production", "protected"]
+    assert conditions["rate"] == {"over": 5, "within_s": 3600, "per": "agent"}
+    assert conditions["arguments"] == [
         {"path": "a.0.b", "lt": 1.5},
         {"path": "to", "cidr": ["10.0.0.0/8"]},
     ]
-    assert list(found["labels"]) == ["team", "z"]
+    assert list(conditions["labels"]) == ["team", "z"]
 
 
 def test_the_same_rules_written_otherwise_are_the_same() -> None:
-    one = rule("refs: [main], ref_classes: [protected, production]")
+    text = rule("refs: [main], ref_classes: [protected, production]")
     other = (
-        one.replace("[protected, production]", "[production, protected]").replace(
+        text.replace("[protected, production]", "[production, protected]").replace(
             "A push", '"A push"'
         )
         + "# same\n"
     )
-    assert policies_yaml.parse_policies(one) == policies_yaml.parse_policies(other)
+    assert policies_yaml.parse_policies(text) == policies_yaml.parse_policies(other)
 
 
 def test_hours_are_read_as_they_are_written() -> None:
-    told = policies_yaml.parse_policies(
+    parsed = policies_yaml.parse_policies(
         hours("zone: Europe/Berlin, to: 18:00, from: '08:00', days: [fri, mon, fri]")
     )["hours"]
-    assert told == {"zone": "Europe/Berlin", "days": ["mon", "fri"], "from": "08:00", "to": "18:00"}
+    assert parsed == {
+        "zone": "Europe/Berlin",
+        "days": ["mon", "fri"],
+        "from": "08:00",
+        "to": "18:00",
+    }
     assert (
         policies_yaml.parse_policies(hours("zone: UTC, days: [sun], from: 00:00, to: 24:00"))[
             "hours"
@@ -147,7 +151,7 @@ def test_hours_are_read_as_they_are_written() -> None:
     assert policies_yaml.parse_policies("name: house\nrules: []\n")["hours"] is None
 
 
-def test_one_may_approve_ones_own_only_where_no_more_than_low_risk_can_match() -> None:
+def test_self_approval_is_valid_only_in_rules_of_low_risk() -> None:
     own = only(rule("risk_at_most: low", more="require: {self_approval: true}"))["require"]
     assert (own["self_approval"], own["distinct_from"]) == (True, [])
     partly = only(
@@ -275,7 +279,9 @@ def test_one_may_approve_ones_own_only_where_no_more_than_low_risk_can_match() -
         ("#" * (policies_yaml.MAX_BYTES + 1), 1, "larger than"),
     ],
 )
-def test_what_is_not_understood_is_refused_with_its_line(text: str, line: int, words: str) -> None:
+def test_a_document_that_is_not_understood_is_refused_with_its_line(
+    text: str, line: int, words: str
+) -> None:
     with pytest.raises(DocumentError) as refused:
         policies_yaml.parse_policies(text)
     assert words in refused.value.sentence
@@ -292,7 +298,7 @@ def test_more_rules_than_anybody_reads_are_refused() -> None:
         policies_yaml.parse_policies(f"name: house\nrules:\n{many}\n")
 
 
-def test_no_gate_can_be_asked_for_longer_than_the_schema_lets_it_stand() -> None:
+def test_no_rule_gives_a_gate_more_time_than_the_schema_allows() -> None:
     longest = only(rule(more="require: {decide_within: 30d, valid_for: 24h}"))["require"]
     assert longest["decide_within_s"] == statuses.MAX_DECIDE_WITHIN_S
     assert longest["valid_for_s"] == statuses.MAX_VALID_FOR_S
@@ -302,7 +308,7 @@ def test_the_schema_for_editors_is_the_readers() -> None:
     stored = json.loads((Path(settings.BASE_DIR) / "docs" / "policies.schema.json").read_text())
     assert stored == build_policies_schema()
     editor = jsonschema_rs.Draft202012Validator(stored)
-    assert editor.is_valid(yaml.load(EXAMPLE, Editor))  # noqa: S506 - safe, less words for true
+    assert editor.is_valid(yaml.load(EXAMPLE, Editor))  # noqa: S506 - fewer spellings of true
     assert editor.is_valid(
         yaml.load(hours("zone: UTC, days: [mon], from: '08:00', to: '24:00'"), Editor)  # noqa: S506
     )

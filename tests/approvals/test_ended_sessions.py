@@ -1,5 +1,5 @@
-"""A session that has ended asks for nothing more: what waits in it is cancelled, and no plan opens
-another gate."""
+"""An ended session requests nothing more: its open gates are cancelled, and no plan opens a
+gate."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def plan(desk: Desk, effect_key: str, **fields: Any) -> Any:
 
 @pytest.mark.parametrize("how", ["command", "evidence"])
 @pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
-def test_a_plan_in_a_session_that_has_ended_is_refused_and_leaves_nothing(
+def test_a_plan_in_an_ended_session_is_refused_and_stores_nothing(
     desk: Desk, how: str, status: str
 ) -> None:
     desk.agent.session("s-1")
@@ -58,13 +58,13 @@ def test_a_plan_in_a_session_that_has_ended_is_refused_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("tool", ["file.read", "git.tag", "mail.send"])
-def test_so_it_is_whatever_the_policy_says_of_it(desk: Desk, tool: str) -> None:
+def test_a_plan_in_an_ended_session_is_refused_under_any_policy(desk: Desk, tool: str) -> None:
     desk.agent.session("s-1")
     end(desk)
     assert code(plan(desk, "e-1", tool=tool)) == (409, "SESSION_ENDED")
 
 
-def test_so_it_is_where_nothing_was_ever_put_in_force(quiet: Desk) -> None:
+def test_a_plan_in_an_ended_session_is_refused_without_any_policy(quiet: Desk) -> None:
     quiet.agent.session("s-1")
     end(quiet)
     assert code(plan(quiet, "e-1")) == (409, "SESSION_ENDED")
@@ -77,15 +77,15 @@ def test_a_session_that_only_waits_goes_on(desk: Desk, status: str) -> None:
     assert plan(desk, "e-1").json()["answer"] == "wait"
 
 
-def test_what_was_planned_before_is_told_as_it_stands(desk: Desk) -> None:
-    """Who comes back after a crash asks by planning again, and must hear what became of it."""
+def test_an_earlier_plan_of_an_ended_session_gets_its_present_state(desk: Desk) -> None:
+    """An agent that returns after a crash plans again, and must get the present outcome."""
     read, push = desk.plan("e-1", tool="file.read"), desk.plan("e-2")
     desk.agent.dispatch(read)
     end(desk)
     assert plan(desk, "e-1", tool="file.read").json()["answer"] == "ambiguous"
     desk.agent.acknowledge(read)
     assert plan(desk, "e-1", tool="file.read").json()["answer"] == "done"
-    # The gate went with its session, and asking again would open another.
+    # The gate ended with its session, and another request would open a new gate.
     refused = plan(desk, "e-2")
     assert code(refused) == (409, "SESSION_ENDED")
     assert (refused.json()["effect"]["id"], refused.json()["effect"]["permission"]) == (
@@ -127,7 +127,7 @@ def test_its_end_takes_gates_and_permission_by_ruling_with_it(
     assert desk.agent.get(f"/gates/{gate.id}").json()["reason"] == "session_ended"
 
 
-def test_what_was_done_there_can_still_be_undone(desk: Desk) -> None:
+def test_effects_of_an_ended_session_can_still_be_compensated(desk: Desk) -> None:
     done = desk.plan("e-1", tool="file.read")
     desk.agent.dispatch(done)
     desk.agent.acknowledge(done)
@@ -143,7 +143,7 @@ def test_what_was_done_there_can_still_be_undone(desk: Desk) -> None:
     assert desk.agent.post(f"/effects/{undo.json()['id']}/dispatch", body).status_code == 200
 
 
-def test_a_new_worker_undoes_what_was_done_in_a_leased_session_under_a_lease_taken_for_that(
+def test_a_new_worker_compensates_effects_of_an_ended_session_under_a_lease(
     desk: Desk,
 ) -> None:
     desk.declare("file.read", "reversible")
@@ -179,15 +179,15 @@ def test_a_new_worker_undoes_what_was_done_in_a_leased_session_under_a_lease_tak
     assert (undo.status_code, undo.json()["answer"]) == (201, "proceed"), undo.text
     start = {"process": "w-2", "intent_digest": undo.json()["intent_digest"]}
     stale = desk.agent.post(f"/effects/{undo.json()['id']}/dispatch", start | {"lease_epoch": 1})
-    assert code(stale) == (409, "LEASE_LOST")  # whoever ended it has no say any more
+    assert code(stale) == (409, "LEASE_LOST")  # an agent that ended it may not act for it any more
     begun = desk.agent.post(f"/effects/{undo.json()['id']}/dispatch", start | {"lease_epoch": 2})
     assert begun.status_code == 200, begun.text
     desk.agent.acknowledge(undo.json(), lease_epoch=2)
     assert desk.effect(done[0]).state == "compensated"
-    # Nothing else is begun by it, and the session has not come back.
+    # The compensation begins nothing else, and the session stays ended.
     assert code(plan(desk, "e-9", session=session["id"], lease_epoch=2)) == (409, "SESSION_ENDED")
-    told = desk.agent.get(f"/sessions/{session['id']}").json()
-    assert (told["status"], told["resumes"], told["lease"]["epoch"]) == ("completed", 0, 2)
+    body = desk.agent.get(f"/sessions/{session['id']}").json()
+    assert (body["status"], body["resumes"], body["lease"]["epoch"]) == ("completed", 0, 2)
     assert not Entry.objects.filter(kind="session.resumed").exists()
     assert desk.agent.post("/claims", {"process": "w-4"}).json() == {"claimed": None}
     assert desk.agent.post(f"/leases/{taken.json()['id']}/release", {"epoch": 2}).status_code == 200
@@ -200,8 +200,8 @@ def test_a_new_worker_undoes_what_was_done_in_a_leased_session_under_a_lease_tak
 
 
 def test_the_end_of_its_parent_ends_no_session(desk: Desk) -> None:
-    """A child is an execution of its own, often with an agent of its own that waits: it ends by its
-    own end."""
+    """A child is an execution of its own, often with a waiting agent of its own: it ends by its own
+    end."""
     desk.agent.session("parent")
     desk.agent.session("child", parent="parent")
     first = desk.agent.plan("e-1", "child")
@@ -214,7 +214,7 @@ def test_the_end_of_its_parent_ends_no_session(desk: Desk) -> None:
     assert desk.gate(first).reason == "session_ended"
 
 
-def test_what_is_reported_of_it_is_kept(desk: Desk) -> None:
+def test_reports_of_an_ended_session_are_kept(desk: Desk) -> None:
     desk.agent.session("s-1")
     end(desk)
     facts: list[dict[str, Any]] = [

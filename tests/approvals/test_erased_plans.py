@@ -1,5 +1,5 @@
-"""A plan whose body was erased: nothing can be compared with it, and no rule lets it pass for want
-of arguments."""
+"""A plan whose body was erased: nothing can be compared with it, and no rule allows it for lack of
+arguments."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ NO_FORCE = (
 
 
 def dispatch(desk: Desk, effect: dict[str, Any], **fields: Any) -> Any:
-    """Dispatch with what `fields` say, or by the digest alone."""
+    """Dispatch with `fields`, or by the digest alone."""
     body = {"process": "p-1", **(fields or {"intent_digest": effect["intent_digest"]})}
     return desk.agent.post(f"/effects/{effect['id']}/dispatch", body)
 
@@ -36,7 +36,7 @@ def approved(desk: Desk, **fields: Any) -> dict[str, Any]:
 
 
 def erase_plan(desk: Desk, planned: dict[str, Any]) -> None:
-    """Let an administrator destroy the body of the plan."""
+    """Erase the body of the plan as an administrator."""
     position = desk.effect(planned).plan_position
     page = reverse("erase_body", args=[position])
     assert desk.house.client("administrator").post(page, {"reason": "a ticket"}).status_code == 302
@@ -52,10 +52,10 @@ def test_arguments_are_not_compared_with_a_plan_that_was_erased(desk: Desk) -> N
 
 @pytest.mark.parametrize("basis", ["policy", "ruling", "exemption"])
 @pytest.mark.parametrize("erased", [True, False])
-def test_rules_let_nothing_pass_whose_arguments_were_erased(
+def test_rules_allow_no_plan_whose_arguments_were_erased(
     desk: Desk, basis: str, erased: bool
 ) -> None:
-    """What forces and what does not are the same to a rule that finds no arguments to look at."""
+    """A rule that finds no arguments cannot distinguish a forced push from another."""
     if basis == "policy":
         desk.rules(ALLOW)
     if basis == "exemption":
@@ -84,7 +84,7 @@ def test_rules_let_nothing_pass_whose_arguments_were_erased(
     assert desk.effect(planned).permission == "none"
     assert (
         desk.plan(arguments=arguments)["answer"] == "blocked"
-    )  # asked again the rules see it, and deny
+    )  # planned again, the rules see it and deny
 
 
 def test_a_plan_that_was_erased_is_permission_by_digest_while_nothing_else_changed(

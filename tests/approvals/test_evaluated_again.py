@@ -1,5 +1,5 @@
-"""Permission is evaluated again at its use when a tool was declared anew, or patterns of refs changed,
-since the plan."""
+"""Permission is evaluated again at its use if the tool or patterns of refs changed since the
+plan."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ TOPIC: dict[str, Any] = {"target": {"repository": "web", "ref": "topic"}}
 
 @pytest.fixture
 def desk(quiet: Desk) -> Desk:
-    """Reversible tools are let go, but for production; note.write is one."""
+    """Reversible tools are allowed, except in production; note.write is reversible."""
     quiet.rules(RULES)
     quiet.declare("note.write", "reversible")
     return quiet
@@ -56,7 +56,7 @@ def dispatch(desk: Desk, effect: dict[str, Any]) -> Any:
     return desk.agent.post(f"/effects/{effect['id']}/dispatch", body)
 
 
-def declare_anew(reversibility: str = "reversible", tool_class: str = "idempotent") -> None:
+def redeclare_tool(reversibility: str = "reversible", tool_class: str = "idempotent") -> None:
     Tool.objects.filter(name="note.write").update(
         reversibility=reversibility, tool_class=tool_class
     )
@@ -76,7 +76,7 @@ def taken_back(desk: Desk, planned: dict[str, Any]) -> None:
     assert desk.effect(planned).permission == "none"
 
 
-def test_what_is_as_it_was_planned_is_not_evaluated_again(
+def test_an_unchanged_plan_is_not_evaluated_again(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned = plan(desk, **TOPIC)
@@ -86,7 +86,7 @@ def test_what_is_as_it_was_planned_is_not_evaluated_again(
     )
     monkeypatch.delattr(
         policy_inputs, "build_stored_policy_input"
-    )  # whoever judges again reads the plan by it
+    )  # the evaluation at dispatch reads the plan by it
     assert dispatch(desk, planned).status_code == 200
 
 
@@ -100,7 +100,7 @@ def test_permission_by_policy_ends_with_the_declaration_that_earned_it(
         Tool.objects.all().delete()
         cache.clear_tool_cache()
     else:
-        declare_anew("irreversible")
+        redeclare_tool("irreversible")
     taken_back(desk, planned)
     again = plan(desk)
     assert again["answer"] == "wait"
@@ -117,49 +117,50 @@ def test_permission_by_policy_ends_with_the_declaration_that_earned_it(
     assert dispatch(desk, again).status_code == 200
 
 
-def test_a_tool_that_no_longer_only_reads_is_asked_about(desk: Desk) -> None:
-    """No rule speaks of a compensable tool: it passed because it was declared to change nothing."""
-    declare_anew("compensable", "read_only")
+def test_a_tool_that_no_longer_only_reads_needs_approval(desk: Desk) -> None:
+    """No rule matches a compensable tool: the plan passed because the tool was declared to only
+    read."""
+    redeclare_tool("compensable", "read_only")
     planned = plan(desk)
     assert planned["answer"] == "proceed"
-    declare_anew("compensable", "idempotent")
+    redeclare_tool("compensable", "idempotent")
     taken_back(desk, planned)
 
 
-def test_another_declaration_of_which_the_same_follows_changes_nothing(desk: Desk) -> None:
+def test_a_declaration_with_the_same_result_changes_nothing(desk: Desk) -> None:
     planned = plan(desk)
-    declare_anew("reversible", "idempotency_key")
+    redeclare_tool("reversible", "idempotency_key")
     assert dispatch(desk, planned).status_code == 200
 
 
-def test_permission_by_ruling_is_measured_by_what_it_now_is(desk: Desk) -> None:
-    declare_anew("compensable")
+def test_permission_by_ruling_is_checked_against_the_present_declaration(desk: Desk) -> None:
+    redeclare_tool("compensable")
     planned = plan(desk)
     desk.answer(desk.gate(planned), "reviewer")
-    declare_anew("irreversible")
+    redeclare_tool("irreversible")
     taken_back(desk, planned)
     assert Gate.objects.get().reason == "requirement_changed"
 
 
-def test_permission_by_ruling_stands_where_every_yes_gave_what_would_be_asked_now(
+def test_a_ruling_still_counts_if_every_vote_meets_the_new_requirement(
     desk: Desk,
 ) -> None:
-    declare_anew("compensable")
+    redeclare_tool("compensable")
     planned = plan(desk)
     desk.answer(desk.gate(planned), "reviewer", step_up="typed_digest")
-    declare_anew("irreversible")
+    redeclare_tool("irreversible")
     assert dispatch(desk, planned).status_code == 200
 
 
-def test_a_proof_is_not_enough_where_words_are_wanting(desk: Desk) -> None:
-    declare_anew("compensable")
+def test_a_proof_does_not_replace_a_required_reason(desk: Desk) -> None:
+    redeclare_tool("compensable")
     planned = plan(desk)
     desk.answer(desk.gate(planned), "reviewer", reason="", step_up="typed_digest")
-    declare_anew("irreversible")
+    redeclare_tool("irreversible")
     taken_back(desk, planned)
 
 
-def test_a_ref_that_became_production_is_asked_about_and_asked_once(desk: Desk) -> None:
+def test_a_ref_that_became_production_needs_approval_and_only_once(desk: Desk) -> None:
     planned = plan(desk, **TOPIC)
     assert planned["answer"] == "proceed"
     patterns(desk, "main\ntopic")
@@ -176,7 +177,7 @@ def test_a_ref_that_became_production_is_asked_about_and_asked_once(desk: Desk) 
     assert Gate.objects.count() == 1
 
 
-def test_patterns_that_leave_the_ref_alone_change_nothing(desk: Desk) -> None:
+def test_patterns_that_do_not_match_the_ref_change_nothing(desk: Desk) -> None:
     planned = plan(desk, **TOPIC)
     patterns(desk, "main\nlive")
     assert dispatch(desk, planned).status_code == 200
@@ -187,16 +188,16 @@ def test_patterns_that_leave_the_ref_alone_change_nothing(desk: Desk) -> None:
     )  # the past is not rewritten
 
 
-def test_an_approved_push_to_what_became_production_takes_more(desk: Desk) -> None:
-    declare_anew("compensable")
+def test_an_approved_push_to_a_ref_that_became_production_needs_more(desk: Desk) -> None:
+    redeclare_tool("compensable")
     planned = plan(desk, **TOPIC)
     desk.answer(desk.gate(planned), "reviewer")
     patterns(desk, "topic")
     taken_back(desk, planned)
 
 
-def test_an_exemption_from_one_rule_is_none_from_another_that_now_asks_too(desk: Desk) -> None:
-    declare_anew("irreversible")
+def test_an_exemption_from_one_rule_does_not_cover_another_new_rule(desk: Desk) -> None:
+    redeclare_tool("irreversible")
     with transaction.atomic():
         exemptions.create_exemption(
             desk.project,
@@ -213,15 +214,15 @@ def test_an_exemption_from_one_rule_is_none_from_another_that_now_asks_too(desk:
     taken_back(desk, planned)
 
 
-def test_a_project_that_observes_judges_nothing_again(quiet: Desk) -> None:
+def test_a_project_that_observes_evaluates_nothing_again(quiet: Desk) -> None:
     quiet.rules(RULES, mode="observe")
     quiet.declare("note.write", "reversible")
     planned = plan(quiet)
-    declare_anew("irreversible")
+    redeclare_tool("irreversible")
     assert dispatch(quiet, planned).status_code == 200
 
 
-def test_what_was_reported_keeps_its_policy_tool_class(desk: Desk) -> None:
+def test_a_reported_effect_keeps_its_policy_tool_class(desk: Desk) -> None:
     desk.agent.session("s-1")
     fact = {
         "id": "p",

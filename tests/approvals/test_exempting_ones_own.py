@@ -1,5 +1,4 @@
-"""Nobody exempts their own above low risk: at the plan and at every use, whoever granted has no
-part in what passes."""
+"""People cannot exempt their own requests above low risk, at the plan and at every use."""
 
 from itertools import product
 from typing import Any, Final
@@ -25,7 +24,7 @@ rules:
 """
 GRANTORS: Final = ("operator", "administrator")
 RELATIONS: Final = ("none", "requester", "session_owner", "agent_owner")
-RISKS: Final = {  # what is declared of the tool, and the environment
+RISKS: Final = {  # the tool's declaration, and the environment
     "low": ("reversible", ""),
     "medium": ("compensable", ""),
     "high": ("compensable", "production"),
@@ -35,13 +34,13 @@ RISKS: Final = {  # what is declared of the tool, and the environment
 
 
 def exempt(desk: Desk, grantor: str, agent: str = "deploy-7") -> None:
-    """Grant what the agent does for an hour, by the form."""
+    """Exempt the agent's tool for an hour, by the form."""
     fields = {"tool": "act", "agent": agent, "hours": "1", "reason": "The release train, INC-204."}
     assert grant(desk.house.client(grantor), **fields).status_code == 302
 
 
 def declared(desk: Desk, risk: str) -> dict[str, Any]:
-    """Put the rules in force and declare the tool; the fields that a plan of this risk has."""
+    """Activate the rules and declare the tool; return the fields of a plan of this risk."""
     desk.rules(RULES)
     reversibility, environment = RISKS[risk]
     desk.declare("act", reversibility)
@@ -55,16 +54,17 @@ def dispatch(agent: Caller, effect: dict[str, Any]) -> Any:
 
 @pytest.mark.once
 @pytest.mark.parametrize(("grantor", "relation", "risk"), list(product(GRANTORS, RELATIONS, RISKS)))
-def test_whoever_has_a_part_in_it_exempts_it_at_low_risk_alone(
+def test_a_party_exempts_its_own_requests_only_at_low_risk(
     quiet: Desk, grantor: str, relation: str, risk: str
 ) -> None:
     fields = declared(quiet, risk)
     owner = quiet.user(grantor if relation == "agent_owner" else "reviewer")
     Agent.objects.filter(name="deploy-7").update(owner=owner)
-    said = {"requester": {"on_behalf_of": grantor}, "session_owner": {"owner": grantor}}.get(
-        relation, {}
-    )
-    quiet.agent.session("s-1", **said)
+    session_fields = {
+        "requester": {"on_behalf_of": grantor},
+        "session_owner": {"owner": grantor},
+    }.get(relation, {})
+    quiet.agent.session("s-1", **session_fields)
     before = quiet.agent.plan("before", arguments={"n": 1}, **fields)
     assert before["answer"] == "wait"
     assert Gate.objects.get().risk == risk.partition(",")[0]
@@ -84,7 +84,7 @@ def test_whoever_has_a_part_in_it_exempts_it_at_low_risk_alone(
 
 
 @pytest.mark.parametrize("how", ["parent", "branched_from"])
-def test_nobody_exempts_a_reported_session_below_one_that_works_for_them(
+def test_no_one_exempts_a_reported_session_below_one_that_works_for_them(
     quiet: Desk, how: str
 ) -> None:
     fields = declared(quiet, "high")
@@ -101,8 +101,8 @@ def test_nobody_exempts_a_reported_session_below_one_that_works_for_them(
     )
 
 
-def test_the_exemption_of_somebody_else_covers_it_all_the_same(quiet: Desk) -> None:
-    """The owner's own stands first in line, since it ends first."""
+def test_the_exemption_of_another_person_covers_it(quiet: Desk) -> None:
+    """The owner's exemption comes first in order, since it ends first."""
     fields = declared(quiet, "critical")
     for grantor in GRANTORS:
         exempt(quiet, grantor)
@@ -123,7 +123,7 @@ def test_permission_of_an_exemption_ends_when_its_grantor_comes_to_own_the_agent
         planned = agent.plan(**fields)
         assert planned["permission_basis"] == "exemption"
         if mode == "observe":
-            quiet.rules(RULES, mode)  # whoever plans now is let go without any exemption
+            quiet.rules(RULES, mode)  # the next plan passes without any exemption
         owned = {"agent": "build-9", "owner": "administrator", "expires": "1d", "scope": "agent"}
         assert quiet.house.client("administrator").post(reverse("tokens"), owned).status_code == 302
         answer = dispatch(agent, planned)
@@ -140,7 +140,7 @@ def test_permission_of_an_exemption_ends_when_its_grantor_comes_to_own_the_agent
         assert dispatch(agent, agent.plan("e-2", arguments={"n": 2}, **fields)).status_code == 200
 
 
-def test_the_pages_say_so(quiet: Desk) -> None:
+def test_the_pages_show_that_parties_cannot_exempt(quiet: Desk) -> None:
     client = quiet.house.client("operator")
     assert "Above low risk it does not cover" in client.get(reverse("exemptions")).content.decode()
     assert (

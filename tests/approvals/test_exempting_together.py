@@ -1,5 +1,4 @@
-"""An exemption asks for no less than the rules that it suspends: people, proof, and what cannot be
-undone."""
+"""An exemption requires as much as the rules that it suspends: people, proof and reversibility."""
 
 import re
 from itertools import product
@@ -40,13 +39,13 @@ rules:
 
 @pytest.fixture
 def desk(quiet: Desk) -> Desk:
-    """A desk without any policy, whose agent is of nobody who grants anything."""
+    """A project without any policy, whose agent belongs to none of the grantors."""
     Agent.objects.update(owner=quiet.user("viewer"))
     return quiet
 
 
 def exempt(desk: Desk, who: str, tool: str = "act", **scope: Any) -> Exemption:
-    """Grant by the verb, with code and password."""
+    """Grant by the service, with code and password."""
     ends = now_us() + 3600 * US
     with transaction.atomic():
         return exemptions.create_exemption(
@@ -95,7 +94,7 @@ RULES: Final = list(
 
 
 @pytest.mark.parametrize(("minimum", "step_up", "reversibility", "exemptible"), RULES)
-def test_no_way_to_permission_asks_less_than_the_rule(
+def test_no_way_to_permission_requires_less_than_the_rule(
     desk: Desk, minimum: int, step_up: str, reversibility: str, exemptible: str
 ) -> None:
     desk.rules(RULE.format(minimum=minimum, step_up=step_up, exemptible=exemptible))
@@ -104,8 +103,7 @@ def test_no_way_to_permission_asks_less_than_the_rule(
     ways = ("policy", "exempted", "ruled", "batch", "observed", "replayed")
     for way in ways:
         desk.declare(f"act.{way}", reversibility)
-    # Row 17 of the verdicts: the remote recognises its key, so that permission that was used serves once
-    # more.
+    # Row 17 of the verdicts: the remote recognises its key, so a used permission serves once more.
     Tool.objects.filter(name="act.replayed").update(
         tool_class="idempotency_key", key_window_s=86_400
     )
@@ -117,7 +115,7 @@ def test_no_way_to_permission_asks_less_than_the_rule(
     def runs(effect: dict[str, Any]) -> bool:
         return bool(dispatch(desk, effect).status_code == 200)
 
-    # A rule that allows beside it.
+    # A rule that allows, as well.
     assert not runs(planned("policy", "policy"))
 
     # An exemption of one person, and of two.
@@ -151,7 +149,7 @@ def test_no_way_to_permission_asks_less_than_the_rule(
     rita.client.post(reverse("batch_confirm"), {**tokens, "answer": "approve", "reason": REASON})
     assert runs(batch) is (minimum == 1 and needed == "none")
 
-    # Let go while the project observed, started when the rules count.
+    # Permitted while the project observed, dispatched after the rules are enforced.
     desk.rules(RULE.format(minimum=minimum, step_up=step_up, exemptible=exemptible), "observe")
     observed = planned("observed", "observed")
     assert observed["permission_basis"] == "observe"
@@ -174,7 +172,7 @@ def test_no_way_to_permission_asks_less_than_the_rule(
 # -----------------------------------------------------------------------------------------
 
 
-def test_two_people_grant_what_suspends_a_rule_of_two(desk: Desk) -> None:
+def test_two_people_grant_an_exemption_from_a_rule_of_two(desk: Desk) -> None:
     desk.rules(TWO)
     desk.declare("act")
     client, other = desk.house.client("operator"), desk.house.client("administrator")
@@ -196,7 +194,7 @@ def test_two_people_grant_what_suspends_a_rule_of_two(desk: Desk) -> None:
 
     page = client.get(url).text
     client.post(url, {"code": code_in(page), "password": PASSWORD})
-    assert ExemptionVote.objects.count() == 1, "nobody grants it twice"
+    assert ExemptionVote.objects.count() == 1, "no one grants it twice"
     page = other.get(url).text
     assert REASON in page
     for wrong in (
@@ -208,17 +206,17 @@ def test_two_people_grant_what_suspends_a_rule_of_two(desk: Desk) -> None:
     assert other.post(url, {"code": code_in(page), "password": PASSWORD}).status_code == 302
     granted = Exemption.objects.get()
     assert granted.in_force_at_us is not None
-    told = (
+    entries = (
         Entry.objects.filter(subject=granted.id).order_by("position").values_list("kind", "actor")
     )
     names = [desk.user(name).person.pseudonym for name in ("operator", "administrator")]
-    assert list(told) == [("exemption.requested", names[0]), ("exemption.granted", names[1])]
+    assert list(entries) == [("exemption.requested", names[0]), ("exemption.granted", names[1])]
     assert desk.plan("e-2", tool="act", arguments={"n": 2})["permission_basis"] == "exemption"
     assert other.post(url, {"code": code_in(page), "password": PASSWORD}).status_code == 302
     assert ExemptionVote.objects.count() == 2
 
 
-def test_what_a_grant_asks_is_the_strictest_that_it_could_suspend(desk: Desk) -> None:
+def test_a_grant_requires_the_strictest_rule_that_it_could_suspend(desk: Desk) -> None:
     desk.rules(TWO)
     for tool, rule, people_ in (
         ("act", "", 2),
@@ -244,7 +242,7 @@ def test_an_exemption_from_a_rule_that_grew_stricter_suspends_it_no_more(desk: D
 
 @pytest.mark.parametrize("how", ["demoted", "removed", "deactivated"])
 @pytest.mark.parametrize("who", ["operator", "rita"])
-def test_it_dies_with_the_right_to_grant_it(desk: Desk, how: str, who: str) -> None:
+def test_an_exemption_ends_with_the_right_to_grant_it(desk: Desk, how: str, who: str) -> None:
     desk.rules(TWO)
     desk.declare("act")
     desk.person("rita", "operator")
@@ -281,7 +279,7 @@ def test_it_dies_with_the_right_to_grant_it(desk: Desk, how: str, who: str) -> N
         for cut in (before, after)
     ]
     assert then[0].present == 2  # type: ignore[attr-defined]
-    if how != "deactivated":  # which no entry of the project tells
+    if how != "deactivated":  # no entry of the project records it
         assert then[1].present == 1  # type: ignore[attr-defined]
 
 
@@ -307,7 +305,7 @@ def test_as_of_a_moment_before_the_second_person_it_is_requested(desk: Desk) -> 
         {"step_up": "typed_digest", "password_at_us": 5},
     ],
 )
-def test_the_verb_takes_code_and_fresh_password(desk: Desk, proof: dict[str, Any]) -> None:
+def test_the_service_requires_code_and_fresh_password(desk: Desk, proof: dict[str, Any]) -> None:
     given = dict(proof)
     if "password_at_us" in given:
         given["password_at_us"] = now_us() + given["password_at_us"] * US
@@ -399,14 +397,14 @@ def test_the_schema_keeps_it(desk: Desk) -> None:
         "permission_ref": requested.id.hex,
     }
     cases.append(("permission_by_exemption_has_a_valid_one", lambda: effect.update(**let_go)))
-    for law, broken in cases:
-        with pytest.raises((DatabaseError, IntegrityError), match=law), transaction.atomic():
+    for constraint, broken in cases:
+        with pytest.raises((DatabaseError, IntegrityError), match=constraint), transaction.atomic():
             broken()
     confirm(requested, desk, "administrator")
     effect.update(**let_go)
 
 
-def test_pages_mark_a_grantor_whose_password_somebody_else_set_in_the_days_before(
+def test_pages_mark_a_grantor_whose_password_was_recently_set_by_another(
     desk: Desk,
 ) -> None:
     desk.rules(TWO)
@@ -416,15 +414,19 @@ def test_pages_mark_a_grantor_whose_password_somebody_else_set_in_the_days_befor
             desk.person("operator"), giver, actor=people.ensure_pseudonym(giver)
         )
         people.change_own_password(desk.user("operator"), PASSWORD)
-    one = exempt(desk, "operator")
+    exemption = exempt(desk, "operator")
     client = desk.house.client("administrator")
     marked = "administrator set this person's password in the 7 days before"
     pages = [
-        " ".join(client.get(reverse(page, args=[one.id])).text.split()) for page in _PAGES_OF_ONE
+        " ".join(client.get(reverse(page, args=[exemption.id])).text.split())
+        for page in _PAGES_OF_ONE
     ]
     assert [marked in page for page in pages] == [True, True]
-    assert confirm(one, desk, "administrator")
-    assert " ".join(client.get(reverse("exemption", args=[one.id])).text.split()).count(marked) == 1
+    assert confirm(exemption, desk, "administrator")
+    assert (
+        " ".join(client.get(reverse("exemption", args=[exemption.id])).text.split()).count(marked)
+        == 1
+    )
 
 
 _PAGES_OF_ONE: Final = ("exemption", "confirm_exemption")

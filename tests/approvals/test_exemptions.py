@@ -1,5 +1,4 @@
-"""Exemptions: what they cover, when they end, and that the grant, every use and the end are in the
-book."""
+"""Exemptions: what they cover, when they end, and their entries in the journal."""
 
 import json
 from typing import Any
@@ -65,14 +64,14 @@ def entry(kind: str) -> Entry:
 
 def test_a_grant_is_in_the_journal_with_its_reason(ada: Membership) -> None:
     exemption = granted(ada, ref="v*")
-    said = entry("exemption.granted")
-    assert (said.actor, said.subject, said.position) == (
+    granted_entry = entry("exemption.granted")
+    assert (granted_entry.actor, granted_entry.subject, granted_entry.position) == (
         ada.user.person.pseudonym,
         exemption.id,
         exemption.opened_position,
     )
-    assert json.loads(said.facts) == {"ends_at_us": exemption.ends_at_us}
-    body = json.loads(Body.objects.get(entry=said).text)
+    assert json.loads(granted_entry.facts) == {"ends_at_us": exemption.ends_at_us}
+    body = json.loads(Body.objects.get(entry=granted_entry).text)
     assert (body["reason"], body["tool"], body["ref"], body["rule"]) == (
         REASON,
         "git.push",
@@ -94,14 +93,14 @@ def test_a_grant_is_in_the_journal_with_its_reason(ada: Membership) -> None:
         ({"hours": 31 * 24}, "within 30 days"),
     ],
 )
-def test_what_may_not_be_granted_is_refused(
+def test_an_invalid_exemption_is_refused(
     ada: Membership, change: dict[str, Any], words: str
 ) -> None:
     hours = change.pop("hours", 1)
-    asked = {"tool": "git.push", "reason": REASON} | change
+    fields = {"tool": "git.push", "reason": REASON} | change
     with pytest.raises(ChangeRefused, match=words), transaction.atomic():
         exemptions.create_exemption(
-            ada.project, ends_at_us=now_us() + hours * HOUR_US, user=ada.user, **asked, **proved()
+            ada.project, ends_at_us=now_us() + hours * HOUR_US, user=ada.user, **fields, **proved()
         )
     assert not Exemption.objects.exists()
     assert not Entry.objects.filter(kind="exemption.granted").exists()
@@ -138,7 +137,7 @@ def test_a_session_of_another_project_cannot_be_exempted(ada: Membership) -> Non
         ({"environment": "staging"}, False),
     ],
 )
-def test_it_covers_what_its_globs_cover(
+def test_an_exemption_covers_what_its_globs_match(
     ada: Membership, scope: dict[str, Any], covers: bool
 ) -> None:
     exemption = granted(ada, **scope)
@@ -150,10 +149,10 @@ def test_two_queries_find_it(ada: Membership) -> None:
     granted(ada, hours=2)
     with CaptureQueriesContext(connection) as queries:
         assert covering(ada) == exemption
-    assert len(queries) == 2  # the other one asks for whom the session works
+    assert len(queries) == 2  # the other rule asks the person that the session works for
 
 
-def test_a_rule_that_still_asks_is_not_suspended_by_the_exemption_from_another(
+def test_an_exemption_from_one_rule_does_not_suspend_another_rule(
     ada: Membership,
 ) -> None:
     granted(ada, rule="push")
@@ -161,18 +160,18 @@ def test_a_rule_that_still_asks_is_not_suspended_by_the_exemption_from_another(
     assert covering(ada, ("push", "force-push")) is None
     assert covering(ada, ("",)) is None
     assert covering(ada, ()) is None
-    whole = granted(ada, rule="")
-    assert covering(ada, ("push", "force-push")) == covering(ada, ("",)) == whole
+    unlimited = granted(ada, rule="")
+    assert covering(ada, ("push", "force-push")) == covering(ada, ("",)) == unlimited
 
 
-def test_it_covers_its_session_alone_where_it_names_one(ada: Membership, agent: Agent) -> None:
+def test_an_exemption_of_a_session_covers_only_that_session(ada: Membership, agent: Agent) -> None:
     session = opened(agent)
     exemption = granted(ada, session=session)
     assert covering(ada, session=session.id) == exemption
     assert covering(ada) is None
 
 
-def test_it_covers_nothing_of_another_project(ada: Membership) -> None:
+def test_an_exemption_covers_nothing_of_another_project(ada: Membership) -> None:
     granted(ada)
     assert (
         exemptions.find_exemption(
@@ -182,7 +181,7 @@ def test_it_covers_nothing_of_another_project(ada: Membership) -> None:
     )
 
 
-def test_it_covers_nothing_once_it_has_ended_or_was_revoked(ada: Membership) -> None:
+def test_an_expired_or_revoked_exemption_covers_nothing(ada: Membership) -> None:
     exemption = granted(ada)
     project = ada.project_id
     assert (
@@ -212,14 +211,14 @@ def test_every_use_is_counted_and_in_the_journal(ada: Membership, agent: Agent) 
         )
     exemption.refresh_from_db()
     assert (exemption.uses, exemption.used_at_us) == (2, at)
-    said = Entry.objects.filter(kind="exemption.used")
-    assert [(one.effect, one.session, one.subject) for one in said] == [
+    entries = Entry.objects.filter(kind="exemption.used")
+    assert [(row.effect, row.session, row.subject) for row in entries] == [
         (effect, session.id, exemption.id)
     ] * 2
 
 
 @pytest.mark.parametrize("how", ["ended", "revoked"])
-def test_what_has_ended_cannot_be_used(ada: Membership, agent: Agent, how: str) -> None:
+def test_an_ended_exemption_cannot_be_used(ada: Membership, agent: Agent, how: str) -> None:
     exemption = granted(ada)
     at = exemption.ends_at_us if how == "ended" else now_us()
     if how == "revoked":
@@ -237,12 +236,12 @@ def test_its_end_is_in_the_journal_once(ada: Membership) -> None:
     assert exemptions.expire_exemptions(first.ends_at_us) == 1
     assert exemptions.expire_exemptions(second.ends_at_us) == 1
     assert exemptions.expire_exemptions(second.ends_at_us) == 0
-    said = Entry.objects.filter(kind="exemption.expired").order_by("position")
-    assert [one.subject for one in said] == [first.id, second.id]
-    assert json.loads(said[0].facts) == {"uses": 0, "ended_at_us": first.ends_at_us}
+    entries = Entry.objects.filter(kind="exemption.expired").order_by("position")
+    assert [row.subject for row in entries] == [first.id, second.id]
+    assert json.loads(entries[0].facts) == {"uses": 0, "ended_at_us": first.ends_at_us}
 
 
-def test_one_sweep_tells_a_page_of_ends_and_the_next_the_rest(
+def test_one_sweep_records_a_batch_of_expiries_and_the_next_the_rest(
     ada: Membership, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exemptions, "_SWEEP_BATCH", 2)
@@ -250,14 +249,14 @@ def test_one_sweep_tells_a_page_of_ends_and_the_next_the_rest(
     assert [exemptions.expire_exemptions(last) for _ in range(3)] == [2, 1, 0]
     with CaptureQueriesContext(connection) as queries:
         exemptions.expire_exemptions(last)
-    assert len(queries) == 1, "what was told is not looked at again"
+    assert len(queries) == 1, "recorded expiries are not read again"
 
 
 COLUMNS = [str(field.column) for field in Exemption._meta.local_fields]
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "law"),
+    ("column", "value", "constraint"),
     [
         ("tool", "''", "exemption_names_a_tool"),
         ("ends_at_us", "granted_at_us", "exemption_ends_within_thirty_days"),
@@ -267,14 +266,14 @@ COLUMNS = [str(field.column) for field in Exemption._meta.local_fields]
     ],
 )
 def test_the_schema_refuses_a_grant_that_the_code_would_not_make(
-    ada: Membership, column: str, value: str, law: str
+    ada: Membership, column: str, value: str, constraint: str
 ) -> None:
     granted(ada)
     other = {"id": "%s", "in_force_at_us": "NULL", column: value}
     values = [other.get(name, name) for name in COLUMNS]
     copy = f"INSERT INTO approvals_exemption ({', '.join(COLUMNS)}) SELECT {', '.join(values)} FROM approvals_exemption"
     with (
-        pytest.raises(DatabaseError, match=law),
+        pytest.raises(DatabaseError, match=constraint),
         transaction.atomic(),
         connection.cursor() as cursor,
     ):
@@ -282,7 +281,7 @@ def test_the_schema_refuses_a_grant_that_the_code_would_not_make(
 
 
 @pytest.mark.parametrize(
-    ("statement", "law"),
+    ("statement", "constraint"),
     [
         (
             "UPDATE approvals_exemption SET ends_at_us = ends_at_us + 1",
@@ -301,13 +300,13 @@ def test_the_schema_refuses_a_grant_that_the_code_would_not_make(
     ],
 )
 def test_the_database_refuses_to_rewrite_a_grant(
-    ada: Membership, agent: Agent, statement: str, law: str
+    ada: Membership, agent: Agent, statement: str, constraint: str
 ) -> None:
     exemption = granted(ada, rule="push")
     exemptions.use_exemption(exemption, origin(agent, received_us=now_us()), new_uuid7())
     exemptions.end_exemption(exemption, ada.user)
     with (
-        pytest.raises(DatabaseError, match=law),
+        pytest.raises(DatabaseError, match=constraint),
         transaction.atomic(),
         connection.cursor() as cursor,
     ):

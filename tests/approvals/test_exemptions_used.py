@@ -1,5 +1,4 @@
-"""Every effect that an exemption lets go is a use of that exemption: counted, in the book, and
-named by the effect."""
+"""Every effect that passes by an exemption is a use of it: counted, journaled, and linked."""
 
 from typing import Any
 
@@ -39,14 +38,14 @@ def dispatch(desk: Desk, effect: dict[str, Any]) -> Any:
 
 
 def uses() -> dict[str, int]:
-    """How often each exemption was used, by the rule it is from; the book and the counter agree."""
-    counted = {one.id: one.uses for one in Exemption.objects.all()}
-    told = Entry.objects.filter(kind="exemption.used")
-    assert {identity: told.filter(subject=identity).count() for identity in counted} == counted
+    """How often each exemption was used, by its rule; the journal and the counter agree."""
+    counted = {exemption.id: exemption.uses for exemption in Exemption.objects.all()}
+    entries = Entry.objects.filter(kind="exemption.used")
+    assert {identity: entries.filter(subject=identity).count() for identity in counted} == counted
     return dict(Exemption.objects.values_list("rule", "uses"))
 
 
-def test_another_exemption_that_covers_what_asks_now_is_used(desk: Desk) -> None:
+def test_another_exemption_that_covers_the_rule_that_asks_now_is_used(desk: Desk) -> None:
     granted(desk, "push")
     planned = desk.plan()
     assert (planned["permission_basis"], uses()) == ("exemption", {"push": 1})
@@ -64,7 +63,7 @@ def test_another_exemption_that_covers_what_asks_now_is_used(desk: Desk) -> None
     assert not Gate.objects.exists()
 
 
-def test_the_same_exemption_that_still_covers_what_asks_is_used_once(desk: Desk) -> None:
+def test_the_same_exemption_that_still_covers_the_rule_is_used_once(desk: Desk) -> None:
     whole = granted(desk, "")
     planned = desk.plan()
     desk.rules(FROZEN)
@@ -72,7 +71,7 @@ def test_the_same_exemption_that_still_covers_what_asks_is_used_once(desk: Desk)
     assert (desk.effect(planned).permission_ref, uses()) == (whole.id.hex, {"": 1})
 
 
-def test_an_exemption_that_covers_nothing_that_asks_now_is_not_used(desk: Desk) -> None:
+def test_an_exemption_that_covers_no_rule_that_asks_now_is_not_used(desk: Desk) -> None:
     granted(desk, "push")
     planned = desk.plan()
     granted(desk, "deploy")
@@ -90,13 +89,13 @@ def test_every_attempt_is_a_use_of_its_own(desk: Desk) -> None:
         desk.agent.fail(planned, "rejected", number)
 
 
-def test_a_use_is_of_an_attempt_and_not_of_the_key_that_asked(desk: Desk) -> None:
+def test_a_use_belongs_to_an_attempt_and_not_to_a_request_key(desk: Desk) -> None:
     exemption = granted(desk, "push")
     effect = desk.effect(desk.plan())
-    asked = origin(desk.house.agent, "one", received_us=now_us())
+    request = origin(desk.house.agent, "one", received_us=now_us())
     for attempts in (0, 1, 1):
         with transaction.atomic():
             assert exemptions.use_exemption(
-                exemption, asked, effect.id, effect.session_id, attempts
+                exemption, request, effect.id, effect.session_id, attempts
             )
-    assert uses() == {"push": 3}  # by the plan's own key, and by this one twice
+    assert uses() == {"push": 3}  # by the plan's own key, and by another key twice

@@ -1,4 +1,4 @@
-"""A reviewer without a pointer, in a real browser: after each step the focus is where the next one
+"""A reviewer without a pointer, in a real browser: after each step the focus is where the next step
 begins."""
 
 import pytest
@@ -11,14 +11,14 @@ from tests.pages.people import PASSWORD
 
 pytestmark = pytest.mark.browser
 
-FEW = 4  # tabs to the next thing that is wanted
+FEW = 4  # tabs to the next wanted element
 
 
 def tab_to(page: Page, wanted: Locator) -> None:
-    """Reach something by a few tabs."""
+    """Reach an element by a few tabs."""
     for _ in range(FEW):
         page.keyboard.press("Tab")
-        if wanted.evaluate("one => one === document.activeElement"):
+        if wanted.evaluate("element => element === document.activeElement"):
             return
     expect(wanted).to_be_focused(timeout=1)
 
@@ -65,7 +65,7 @@ def test_each_step_of_an_approval_begins_where_the_focus_is(
     page.keyboard.press("Enter")
     expect(page.get_by_text("is recorded as entry")).to_be_visible()
     expect(page.locator("#pane .gate-title")).to_be_focused()
-    inbox(shelf, page, f"?repo=focus&open={shelf.asked['focus-2']['gate']['id']}")
+    inbox(shelf, page, f"?repo=focus&open={shelf.plans['focus-2']['gate']['id']}")
     page.evaluate("document.querySelector('#pane [name=seen]').value = 'stale'")
     page.keyboard.press("d")
     page.keyboard.type("not stale at all")
@@ -83,7 +83,7 @@ def test_each_step_of_an_approval_begins_where_the_focus_is(
     expect(page.locator("body")).to_be_focused()  # where nothing was sent, a page begins at its top
 
 
-def test_a_swap_leaves_the_focus_where_it_was_or_next_to_it(
+def test_a_swap_keeps_the_focus_or_moves_it_to_a_neighbour(
     shelf: Shelf, browser_page: Page, complaints: list[str]
 ) -> None:
     page = shelf.enter(watched(browser_page, complaints))
@@ -92,7 +92,9 @@ def test_a_swap_leaves_the_focus_where_it_was_or_next_to_it(
     tools = page.locator("#rail").get_by_role("link", name="Tools")
     tools.focus()
     shelf.ask("swapped", "mail.send", {"subject": "swapped"}, target={"environment": "swapped"})
-    with page.expect_response(lambda one: "/counts/" in one.url and one.status == 200):
+    with page.expect_response(
+        lambda response: "/counts/" in response.url and response.status == 200
+    ):
         page.clock.run_for(15_100)
     expect(page.locator("#rail").get_by_role("link", name="Tools")).to_be_focused()
     show = page.locator("#news a")

@@ -1,5 +1,5 @@
-"""A form acts in the project that its page showed, or not at all: another tab may have switched the
-project since."""
+"""A form acts only in the project that its page showed: another tab may have switched the
+project."""
 
 import re
 from pathlib import Path
@@ -24,12 +24,12 @@ pytestmark = pytest.mark.django_db
 SHOWN: Final = re.compile(r'<input type="hidden" name="in_project" value="([^"]*)">')
 FORM: Final = re.compile(r'<form[^>]*method="post"[^>]*>(?=(.{0,400}))', re.DOTALL)
 INCLUDED: Final = '{% csrf_token %}{% include "_in_project.html" %}'
-# A person's own, which hold in every project, and the switch itself.
+# Personal forms, which are valid in every project, and the switch itself.
 OWN_PAGES: Final = (
     *("accounts/sign_in.html", "accounts/appearance.html"),
     *("accounts/password.html", "accounts/shortcuts.html", "accounts/invitations.html"),
 )
-OWN_DOORS: Final = ("switch_project", "sign_out", "clock")
+PROJECTLESS_PAGES: Final = ("switch_project", "sign_out", "clock")
 DRAFT: Final = (
     "name: house\nrules:\n  - {id: all, title: Nobody pushes, match: {}, outcome: deny}\n"
 )
@@ -43,8 +43,9 @@ CHANNEL: Final[dict[str, Any]] = {
     "topics": ["requests", "violations"],
 }
 
-# Doors whose address names nothing of a project: the page's query, what is typed, and a word of it.
-DOORS: Final[dict[str, tuple[str, dict[str, str], dict[str, Any], str]]] = {
+# Pages whose address names nothing of a project: the page's query, the typed fields, and a word of
+# them.
+PAGES: Final[dict[str, tuple[str, dict[str, str], dict[str, Any], str]]] = {
     "an exemption": ("grant_exemption", {}, {"tool": "*", "hours": "4", "reason": REASON}, REASON),
     "a stop of all": ("stop", ALL, {**ALL, "reason": REASON}, REASON),
     "a stop of a tool": ("stop", TOOL, {**TOOL, "reason": REASON}, REASON),
@@ -69,19 +70,18 @@ DOORS: Final[dict[str, tuple[str, dict[str, str], dict[str, Any], str]]] = {
 
 
 def rows() -> dict[str, int]:
-    """How many rows there are of everything but sign-ins."""
+    """The number of rows of every table, except for sign-ins."""
     models = [model for model in apps.get_models() if model is not SignIn]
     return {model.__name__: model._default_manager.count() for model in models}
 
 
 def switch(client: Client, project: Project) -> None:
-    """What another tab of the same browser does."""
+    """Switch the project as another tab of the same browser does."""
     assert client.post(reverse("switch_project"), {"project": str(project.id)}).status_code == 302
 
 
 def in_both(desk: Desk, role: str = "administrator", there: str = "administrator") -> Client:
-    """The person of a role in the project "default", who belongs to "payments" too; there is
-    something to tick."""
+    """A member of the project "default" who belongs to "payments" too; both have gates to tick."""
     desk.declare("note.write", "reversible")
     desk.plan("note", tool="note.write", arguments={"n": 1})
     people.add_project_member(desk.house.other, role, there)
@@ -96,32 +96,32 @@ def shown_on(client: Client, url: str, query: dict[str, str] | None = None) -> s
     return str(project)
 
 
-@pytest.mark.parametrize("what", DOORS)
+@pytest.mark.parametrize("what", PAGES)
 def test_a_form_that_was_opened_in_one_project_does_nothing_in_another(
     desk: Desk, gate: Gate, what: str
 ) -> None:
-    door, query, typed, word = DOORS[what]
+    url_name, query, typed, shown_word = PAGES[what]
     client = in_both(desk)
-    page = reverse("inbox") if door == "batch" else reverse(door)
+    page = reverse("inbox") if url_name == "batch" else reverse(url_name)
     sent = {**typed, "in_project": shown_on(client, page, query)}
     switch(client, desk.house.other)
     before = rows()
-    answer = client.post(reverse(door), sent)
+    answer = client.post(reverse(url_name), sent)
     text = answer.content.decode()
     assert answer.status_code == 409
     assert "opened in <b>default</b>." in text
     assert "You are in <b>payments</b> now. Nothing was recorded." in text
-    assert word in text
+    assert shown_word in text
     assert "Switch back to default" in text
     assert rows() == before
     switch(client, desk.project)
-    assert client.post(reverse(door), sent).status_code == (
+    assert client.post(reverse(url_name), sent).status_code == (
         200 if what in ("dry run", "an exemption") else 302
     )
 
 
 def things(desk: Desk, gate: Gate) -> dict[str, dict[str, Any]]:
-    """Doors whose address names a thing of the project "default", with what is typed there."""
+    """Pages whose address names an object of the project "default", with the typed fields."""
     house = desk.house
     return {
         reverse("gate_vote", args=[gate.id]): {
@@ -139,9 +139,7 @@ def things(desk: Desk, gate: Gate) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_what_was_typed_about_a_thing_of_another_project_is_not_lost(
-    desk: Desk, gate: Gate
-) -> None:
+def test_text_typed_about_an_object_of_another_project_is_not_lost(desk: Desk, gate: Gate) -> None:
     client = in_both(desk)
     seen = TOKEN.search(client.get(url_of(gate)).content.decode())
     assert seen
@@ -172,16 +170,16 @@ def test_every_form_of_a_page_names_its_project(desk: Desk, gate: Gate) -> None:
     for url in pages:
         forms = FORM.findall(client.get(url).content.decode())
         named = [
-            one
-            for one in forms
-            if f'name="in_project" value="{desk.project.id}"' in one.partition("</form>")[0]
+            form
+            for form in forms
+            if f'name="in_project" value="{desk.project.id}"' in form.partition("</form>")[0]
         ]
         assert len(named) == len(forms) - 3 > 0, (
             url
         )  # without the switch, the clock and the way out
 
 
-def test_what_was_typed_is_inert_and_the_way_back_leads_back(desk: Desk) -> None:
+def test_typed_text_is_inert_and_the_back_link_leads_back(desk: Desk) -> None:
     client = in_both(desk)
     sent = {
         "tool": "*",
@@ -210,8 +208,8 @@ def test_the_question_of_the_project_comes_before_that_of_the_role(desk: Desk) -
 
 @pytest.mark.parametrize("named", ["left", "other", "random", "", "x", "both"])
 def test_a_project_that_is_not_ones_own_is_not_named(desk: Desk, named: str) -> None:
-    """Whoever has left the project that the page showed is in another one now, without having
-    switched."""
+    """A person who left the project that the page showed is in another project now, without a
+    switch."""
     client = desk.house.client("administrator")
     if named == "left":
         people.add_project_member(desk.house.other, "administrator", "administrator")
@@ -246,29 +244,29 @@ def test_no_password_is_shown_again(desk: Desk, gate: Gate) -> None:
     assert "0f0f0f0f" not in text
 
 
-def test_what_holds_in_every_project_asks_for_none(desk: Desk) -> None:
+def test_forms_for_every_project_need_no_project_field(desk: Desk) -> None:
     client = in_both(desk)
-    for door, sent in (
+    for url_name, sent in (
         ("clock", {"clock": "local"}),
         ("appearance", {"theme": "dark", "clock": "utc"}),
     ):
-        assert client.post(reverse(door), sent).status_code == 302
+        assert client.post(reverse(url_name), sent).status_code == 302
 
 
-def test_every_template_s_form_says_in_which_project_it_was_opened() -> None:
+def test_every_form_of_a_template_names_its_project() -> None:
     folder = Path(settings.BASE_DIR) / "templates"
-    looked_at = 0
+    form_count = 0
     for path in sorted(folder.rglob("*.html")):
         name = path.relative_to(folder).as_posix()
         if name in OWN_PAGES:
             continue
         text = path.read_text()
-        for found in re.finditer(r"<form\b[^>]*>", text, re.IGNORECASE):
-            tag = found[0]
+        for match in re.finditer(r"<form\b[^>]*>", text, re.IGNORECASE):
+            tag = match[0]
             if "post" not in tag.lower() or any(
-                f"{{% url '{door}' %}}" in tag for door in OWN_DOORS
+                f"{{% url '{url_name}' %}}" in tag for url_name in PROJECTLESS_PAGES
             ):
                 continue
-            looked_at += 1
-            assert text[found.end() :].lstrip().startswith(INCLUDED), (name, tag)
-    assert looked_at >= 30
+            form_count += 1
+            assert text[match.end() :].lstrip().startswith(INCLUDED), (name, tag)
+    assert form_count >= 30

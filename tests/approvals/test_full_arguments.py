@@ -1,5 +1,5 @@
-"""What is long: whole and numbered in a box that scrolls, unbounded on a page of its own, and as
-plain text."""
+"""Long arguments: complete and numbered in a box that scrolls, unbounded on a page of their own,
+and as plain text."""
 
 import html
 import re
@@ -19,39 +19,39 @@ LINE = re.compile(r'<span class="ln" data-n="(\d+)">(.*?)</span>', re.S)
 
 @pytest.fixture
 def gate(desk: Desk) -> Gate:
-    """Two thousand and one lines, with a name that must not become part of a header."""
+    """2,001 lines, with a name that must not become part of a header."""
     return desk.gate(
         desk.plan(arguments={"command": SCRIPT, 'a\r\nX: "b"/..': ["x"] * 12, "share": 0.1})
     )
 
 
-def test_long_text_stands_once_whole_and_numbered_and_leads_to_its_own_page(
+def test_long_text_is_shown_once_numbered_and_links_to_its_own_page(
     gate: Gate, rita: Reviewer
 ) -> None:
     page = rita.page(url_of(gate))
     assert [int(number) for number, _ in LINE.findall(page)][:2001] == list(range(1, 2002))
     assert page.count("DROP TABLE invoices;") == 1
-    whole = reverse("gate_arguments", args=[gate.id])
-    assert f'<a href="{whole}">full arguments,' in page
-    page = rita.page(whole)
+    arguments_url = reverse("gate_arguments", args=[gate.id])
+    assert f'<a href="{arguments_url}">full arguments,' in page
+    page = rita.page(arguments_url)
     assert '<span class="ln" data-n="2001">DROP TABLE invoices;' in page
     assert "2\u202f001 lines, " in page
     assert f'href="{url_of(gate)}"' in page
     assert 'name="answer"' not in page
-    looks = Entry.objects.filter(kind="access.viewed", subject=gate.id)
-    assert looks.count() == 1  # of the same version, by the same person
+    views = Entry.objects.filter(kind="access.viewed", subject=gate.id)
+    assert views.count() == 1  # of the same version, by the same person
 
 
 def test_an_argument_is_had_as_plain_text(gate: Gate, rita: Reviewer) -> None:
-    found = {}
+    contents = {}
     for number in range(3):
         answer = rita.client.get(reverse("gate_argument", args=[gate.id, number]))
         assert answer["Content-Type"] == "text/plain; charset=utf-8"
         assert answer["X-Content-Type-Options"] == "nosniff"
-        found[answer["Content-Disposition"]] = answer.content.decode()
-    assert found[f'attachment; filename="{gate}-command.txt"'] == SCRIPT
-    assert found[f'attachment; filename="{gate}-share.txt"'] == "0.1"
-    assert f'attachment; filename="{gate}-a_X_b.txt"' in found
+        contents[answer["Content-Disposition"]] = answer.content.decode()
+    assert contents[f'attachment; filename="{gate}-command.txt"'] == SCRIPT
+    assert contents[f'attachment; filename="{gate}-share.txt"'] == "0.1"
+    assert f'attachment; filename="{gate}-a_X_b.txt"' in contents
     assert rita.client.get(reverse("gate_argument", args=[gate.id, 3])).status_code == 404
 
 

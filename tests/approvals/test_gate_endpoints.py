@@ -1,4 +1,5 @@
-"""What agents are told of gates: the present status, why, the words meant for them, and never who."""
+"""What agents read of gates: status, reason, the message meant for them, and never a person's
+name."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,13 +21,13 @@ pytestmark = pytest.mark.django_db
 HOUR = 3_600
 
 
-def asked(desk: Desk, gate: Gate | dict[str, Any], **query: Any) -> dict[str, Any]:
-    """What the agent is told of a gate."""
+def read_gate(desk: Desk, gate: Gate | dict[str, Any], **query: Any) -> dict[str, Any]:
+    """What the agent reads of a gate."""
     identity = gate.id if isinstance(gate, Gate) else gate["id"]
     answer = desk.agent.get(f"/gates/{identity}", **query)
     assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    body: dict[str, Any] = answer.json()
+    return body
 
 
 def denied(desk: Desk, gate: Gate) -> None:
@@ -45,21 +46,21 @@ def approved(desk: Desk, gate: Gate) -> None:
     desk.answer(gate, "reviewer", reason="")
 
 
-def nothing(_desk: Desk, _gate: Gate) -> None:
-    """Nobody rules."""
+def no_vote(_desk: Desk, _gate: Gate) -> None:
+    """No vote arrives."""
 
 
 @pytest.mark.parametrize(
     ("happens", "status", "reason", "message"),
     [
-        (nothing, "pending", "not_resolved", None),
+        (no_vote, "pending", "not_resolved", None),
         (approved, "approved", None, None),
         (denied, "denied", "denied", "the branch is frozen"),
         (denied_for_good, "denied_session", "denied_session", "never on a Friday"),
         (returned, "changes_requested", "changes_requested", "squash it first"),
     ],
 )
-def test_each_answer_of_people_is_told_with_its_reason_and_without_their_names(
+def test_each_ruling_is_returned_with_its_reason_and_without_names(
     desk: Desk,
     happens: Callable[[Desk, Gate], None],
     status: str,
@@ -68,23 +69,23 @@ def test_each_answer_of_people_is_told_with_its_reason_and_without_their_names(
 ) -> None:
     gate = desk.gate(desk.plan())
     happens(desk, gate)
-    told = asked(desk, gate)
-    assert (told["status"], told["reason"], told.get("message")) == (status, reason, message)
-    assert told["proceed"] is (status == "approved")
-    assert told["id"] == str(gate.id)
-    assert told["handle"] == f"g_{gate.opened_position}"
-    assert told["version"] == Gate.objects.get(id=gate.id).version
+    body = read_gate(desk, gate)
+    assert (body["status"], body["reason"], body.get("message")) == (status, reason, message)
+    assert body["proceed"] is (status == "approved")
+    assert body["id"] == str(gate.id)
+    assert body["handle"] == f"g_{gate.opened_position}"
+    assert body["version"] == Gate.objects.get(id=gate.id).version
     people = desk.person("reviewer")
     text = desk.agent.get(f"/gates/{gate.id}").text
     assert "reviewer" not in text
     assert people.user.person.pseudonym not in text
 
 
-def test_a_deadline_that_passed_counts_though_nothing_wrote_it_down(desk: Desk) -> None:
+def test_a_deadline_that_passed_counts_before_a_job_records_it(desk: Desk) -> None:
     gate = desk.gate(desk.plan())
     with time_machine.travel(now_us() / US + HOUR + 1, tick=False):
-        told = asked(desk, gate)
-        assert (told["status"], told["reason"], told["proceed"]) == ("expired", "expired", False)
+        body = read_gate(desk, gate)
+        assert (body["status"], body["reason"], body["proceed"]) == ("expired", "expired", False)
         for status, number in (("pending", 0), ("expired", 1)):
             assert len(desk.agent.get("/gates", status=status).json()["items"]) == number
     assert Gate.objects.get(id=gate.id).status == "pending", "the row itself was not touched"
@@ -94,8 +95,8 @@ def test_permission_that_was_not_used_in_time_is_expired_unused(desk: Desk) -> N
     gate = desk.gate(desk.plan())
     approved(desk, gate)
     with time_machine.travel(now_us() / US + HOUR, tick=False):
-        told = asked(desk, gate)
-        assert (told["status"], told["reason"], told["proceed"]) == (
+        body = read_gate(desk, gate)
+        assert (body["status"], body["reason"], body["proceed"]) == (
             "expired_unused",
             "expired_unused",
             False,
@@ -108,8 +109,8 @@ def test_permission_that_was_used_is_no_permission_any_more(desk: Desk) -> None:
     effect = desk.plan()
     approved(desk, desk.gate(effect))
     desk.agent.dispatch(effect)
-    told = asked(desk, desk.gate(effect))
-    assert (told["status"], told["reason"], told["proceed"]) == ("used", "already_used", False)
+    body = read_gate(desk, desk.gate(effect))
+    assert (body["status"], body["reason"], body["proceed"]) == ("used", "already_used", False)
 
 
 def test_a_stop_blocks_an_approved_effect_until_it_is_lifted(desk: Desk) -> None:
@@ -118,29 +119,29 @@ def test_a_stop_blocks_an_approved_effect_until_it_is_lifted(desk: Desk) -> None
     stop_row = stops.set_stop(
         desk.project, "tool", "git.push", "stop all pushes", desk.user("operator")
     )
-    assert (asked(desk, gate)["stopped"], asked(desk, gate)["proceed"]) == (True, False)
+    assert (read_gate(desk, gate)["stopped"], read_gate(desk, gate)["proceed"]) == (True, False)
     stops.lift_stop(stop_row, "they may go on", desk.user("operator"))
-    assert (asked(desk, gate)["stopped"], asked(desk, gate)["proceed"]) == (False, True)
+    assert (read_gate(desk, gate)["stopped"], read_gate(desk, gate)["proceed"]) == (False, True)
 
 
 def test_a_stop_on_something_else_blocks_nothing(desk: Desk) -> None:
     gate = desk.gate(desk.plan())
     approved(desk, gate)
     stops.set_stop(desk.project, "tool", "deploy", "stop all deployments", desk.user("operator"))
-    assert (asked(desk, gate)["stopped"], asked(desk, gate)["proceed"]) == (False, True)
+    assert (read_gate(desk, gate)["stopped"], read_gate(desk, gate)["proceed"]) == (False, True)
 
 
 @pytest.mark.parametrize(("since", "news"), [(0, True), (1, False), (2, False)])
-def test_many_gates_say_which_of_them_are_news(desk: Desk, since: int, news: bool) -> None:
+def test_waiting_for_many_gates_lists_the_changed_ones(desk: Desk, since: int, news: bool) -> None:
     gate = desk.gate(desk.plan())
     answer = desk.agent.client.post("/gates/wait", json={"gates": {str(gate.id): since}})
     assert answer.status_code == 200, answer.text
     assert answer.json()["changed"] == ([str(gate.id)] if news else [])
-    assert answer.json()["gates"] == [asked(desk, gate)]
+    assert answer.json()["gates"] == [read_gate(desk, gate)]
     assert answer.headers["Retry-After"] == ("0" if news else "1")
 
 
-def test_an_ended_gate_is_always_news_and_there_is_nothing_to_come_again_for(desk: Desk) -> None:
+def test_an_ended_gate_is_always_returned_as_changed_without_retry_after(desk: Desk) -> None:
     gate = desk.gate(desk.plan())
     denied(desk, gate)
     answer = desk.agent.get(f"/gates/{gate.id}", wait=55, since=99)
@@ -185,7 +186,7 @@ def test_a_gate_of_another_project_is_not_there(desk: Desk) -> None:
     assert Gate.objects.get(id=gate.id).status == "pending"
 
 
-def test_one_foreign_gate_among_many_is_named_and_nothing_is_told(desk: Desk) -> None:
+def test_one_foreign_gate_among_many_is_named_and_no_state_is_returned(desk: Desk) -> None:
     gate = desk.gate(desk.plan())
     other = UUID(int=7)
     answer = desk.agent.client.post(
@@ -195,26 +196,26 @@ def test_one_foreign_gate_among_many_is_named_and_nothing_is_told(desk: Desk) ->
     assert answer.json()["pointer"] == f"/gates/{other}"
 
 
-def test_the_agent_that_asked_withdraws_it_and_no_stranger(desk: Desk) -> None:
+def test_only_the_requesting_agent_withdraws_its_request(desk: Desk) -> None:
     from accounts import agents
 
     effect = desk.plan()
     gate = desk.gate(effect)
     with doors(agents.ensure_agent(desk.project, "another")) as another:
-        assert another.get(f"/gates/{gate.id}").status_code == 200, "agents of a project may look"
+        assert another.get(f"/gates/{gate.id}").status_code == 200, "agents of a project may read"
         assert code(another.post(f"/gates/{gate.id}/cancel")) == (403, "OTHER_AGENT")
     assert Gate.objects.get(id=gate.id).status == "pending"
-    told = desk.agent.post(f"/gates/{gate.id}/cancel")
-    assert told.status_code == 200
-    assert (told.json()["status"], told.json()["reason"]) == ("cancelled", "by_agent")
+    answer = desk.agent.post(f"/gates/{gate.id}/cancel")
+    assert answer.status_code == 200
+    assert (answer.json()["status"], answer.json()["reason"]) == ("cancelled", "by_agent")
     assert desk.effect(effect).permission == "none"
 
 
-def test_what_people_decided_is_not_withdrawn(desk: Desk) -> None:
+def test_a_decided_gate_is_not_withdrawn(desk: Desk) -> None:
     gate = desk.gate(desk.plan())
     denied(desk, gate)
-    told = desk.agent.post(f"/gates/{gate.id}/cancel").json()
-    assert told["status"] == "denied"
+    body = desk.agent.post(f"/gates/{gate.id}/cancel").json()
+    assert body["status"] == "denied"
     assert Gate.objects.get(id=gate.id).status == "denied"
 
 
@@ -238,7 +239,7 @@ def test_gates_are_listed_by_session_and_status(desk: Desk) -> None:
     assert code(desk.agent.get("/gates", status="open")) == (422, "invalid")
 
 
-def test_what_has_not_changed_is_304_to_whoever_says_what_they_have(desk: Desk) -> None:
+def test_an_unchanged_gate_is_304_to_a_client_that_sends_its_etag(desk: Desk) -> None:
     gate = desk.gate(desk.plan())
     tag = desk.agent.get(f"/gates/{gate.id}").headers["ETag"]
     again = desk.agent.client.get(f"/gates/{gate.id}", headers={"If-None-Match": tag})
@@ -255,9 +256,13 @@ def test_a_cancellation_is_the_agents_own_fact_and_its_key_is_used_once(desk: De
         desk.gate(desk.plan("e-1")),
         desk.gate(desk.plan("e-2", arguments={"ref": "topic"})),
     )
-    told = desk.agent.post(f"/gates/{first.id}/cancel", key="k-1")
+    first_answer = desk.agent.post(f"/gates/{first.id}/cancel", key="k-1")
     again = desk.agent.post(f"/gates/{first.id}/cancel", key="k-1")
-    assert (told.status_code, again.status_code, again.json()) == (200, 200, told.json())
+    assert (first_answer.status_code, again.status_code, again.json()) == (
+        200,
+        200,
+        first_answer.json(),
+    )
     assert again.headers["idempotent-replay"] == "true"
     entry = Entry.objects.get(kind="gate.cancelled")
     assert (entry.source, entry.event_id, entry.subject) == ("deploy-7", "k-1", first.id)

@@ -1,5 +1,4 @@
-"""A gate from its request to its end, through the agents' doors and the people's verbs, and then
-the rows."""
+"""A gate from its request to its end, through the agents' endpoints and people's services."""
 
 from typing import Any
 
@@ -71,7 +70,7 @@ def test_a_push_waits_is_approved_used_and_done(desk: Desk) -> None:
     assert desk.effect(planned).state == "acknowledged"
 
 
-def test_what_policy_allows_goes_at_once_and_its_rule_is_kept(desk: Desk) -> None:
+def test_an_allowed_plan_is_granted_at_once_and_its_rule_is_stored(desk: Desk) -> None:
     planned = desk.plan(tool="file.read")
     effect = desk.effect(planned)
     assert (planned["answer"], effect.permission_basis) == ("proceed", "policy")
@@ -84,7 +83,7 @@ def test_what_policy_allows_goes_at_once_and_its_rule_is_kept(desk: Desk) -> Non
     assert not Gate.objects.exists()
 
 
-def test_what_policy_denies_is_refused_and_opens_no_gate(desk: Desk) -> None:
+def test_a_plan_denied_by_policy_opens_no_gate(desk: Desk) -> None:
     planned = desk.plan(tool="git.tag")
     assert (planned["answer"], planned["permission"], planned["permission_basis"]) == (
         "blocked",
@@ -95,16 +94,16 @@ def test_what_policy_denies_is_refused_and_opens_no_gate(desk: Desk) -> None:
     assert not Gate.objects.exists()
 
 
-def test_an_unmatched_mutating_tool_is_held(desk: Desk) -> None:
+def test_an_unmatched_mutating_tool_needs_approval(desk: Desk) -> None:
     planned = desk.plan(tool="mail.send")
     gate = desk.gate(planned)
     assert (planned["permission"], gate.rule, gate.reversibility) == ("pending", "", "irreversible")
     assert (
         gate.requirement["step_up"] == "typed_digest"
-    )  # nobody knows that tool: the worst is assumed
+    )  # the tool is unknown: the worst is assumed
 
 
-def test_a_project_that_observes_lets_go_and_counts_what_it_would_have_held(quiet: Desk) -> None:
+def test_a_project_that_observes_permits_and_counts_what_would_need_approval(quiet: Desk) -> None:
     quiet.rules(mode="observe")
     effect = quiet.effect(quiet.plan())
     assert (
@@ -129,7 +128,7 @@ def test_a_project_that_observes_lets_go_and_counts_what_it_would_have_held(quie
         ("request_changes", "changes_requested", "none"),
     ],
 )
-def test_a_no_ends_the_gate_and_the_agent_hears_which(
+def test_a_denial_ends_the_gate_and_blocks_the_dispatch(
     desk: Desk, answer: str, status: str, permission: str
 ) -> None:
     planned = desk.plan()
@@ -157,7 +156,7 @@ def test_denied_for_good_refuses_the_same_for_the_rest_of_the_session(desk: Desk
     assert Gate.objects.count() == 2
 
 
-def test_what_was_returned_may_be_asked_again(desk: Desk) -> None:
+def test_after_a_request_for_changes_the_agent_may_request_again(desk: Desk) -> None:
     planned = desk.plan()
     first = desk.gate(planned)
     desk.answer(first, "reviewer", "request_changes", "squash first, please")
@@ -182,7 +181,7 @@ def test_a_passed_deadline_counts_before_any_job_runs(desk: Desk) -> None:
     assert Gate.objects.get().status == "expired"
 
 
-def test_the_job_ends_what_is_late_once(desk: Desk) -> None:
+def test_the_job_expires_late_gates_once(desk: Desk) -> None:
     gate, approved = (
         desk.gate(desk.plan("e-1")),
         desk.gate(desk.plan("e-2", arguments={"ref": "topic"})),
@@ -198,9 +197,9 @@ def test_the_job_ends_what_is_late_once(desk: Desk) -> None:
         gate.id: "expired",
         approved.id: "expired_unused",
     }
-    for one in (gate, approved):
+    for resolved in (gate, approved):
         assert Outbox.objects.filter(
-            topic="gate.resolved", deduplication_key__contains=one.id.hex
+            topic="gate.resolved", deduplication_key__contains=resolved.id.hex
         ).exists()
 
 
@@ -213,7 +212,7 @@ def test_permission_that_expired_unused_may_be_requested_again(desk: Desk) -> No
         assert desk.agent.get(f"/effects/{planned['id']}").json()["answer"] == "wait"
         assert code(dispatch(desk, planned)) == (409, "GATE_GONE")
         assert desk.plan()["answer"] == "wait"
-    assert [one.status for one in Gate.objects.order_by("opened_position")] == [
+    assert [row.status for row in Gate.objects.order_by("opened_position")] == [
         "expired_unused",
         "pending",
     ]
@@ -259,7 +258,7 @@ def test_a_stale_page_decides_nothing(desk: Desk) -> None:
     assert Vote.objects.count() == 1
 
 
-def test_what_cannot_be_undone_takes_a_code_and_words(desk: Desk) -> None:
+def test_an_irreversible_effect_needs_a_code_and_a_reason(desk: Desk) -> None:
     gate = desk.gate(desk.plan(tool="mail.send"))
     assert desk.answer(gate, "reviewer").refusal[0] == "step_up_required"  # type: ignore[index]
     proven = {"step_up": "typed_digest"}
@@ -342,7 +341,7 @@ def fact(identity: str, kind: str, effect_key: str = "e-1", **fields: Any) -> di
     return {"id": identity, "kind": kind, "session": "s-1", "effect_key": effect_key, **fields}
 
 
-def test_what_ran_while_people_looked_ran_without_approval(desk: Desk) -> None:
+def test_an_effect_that_ran_while_its_gate_was_open_ran_without_approval(desk: Desk) -> None:
     planned = desk.plan()
     desk.agent.report(
         [fact("d", "effect.dispatched"), fact("a", "effect.acknowledged", outcome="ok")]
@@ -355,7 +354,7 @@ def test_what_ran_while_people_looked_ran_without_approval(desk: Desk) -> None:
 
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("late_plan", [True, False])
-def test_what_is_only_reported_and_needed_permission_ran_without_approval(
+def test_a_reported_effect_that_needed_permission_ran_without_approval(
     desk: Desk, together: bool, late_plan: bool
 ) -> None:
     facts = [
@@ -365,7 +364,7 @@ def test_what_is_only_reported_and_needed_permission_ran_without_approval(
     ]
     if late_plan:
         facts = [*facts[1:], facts[0]]
-    for batch in [facts] if together else [[one] for one in facts]:
+    for batch in [facts] if together else [[item] for item in facts]:
         assert desk.agent.report(batch).status_code == 200
     effect = Effect.objects.get()
     assert (effect.permission, effect.permission_basis, effect.violates) == (
@@ -377,7 +376,7 @@ def test_what_is_only_reported_and_needed_permission_ran_without_approval(
     assert Entry.objects.filter(kind="integrity.violation").count() == 1
 
 
-def test_what_is_only_reported_and_allowed_is_observed(desk: Desk) -> None:
+def test_a_reported_effect_that_was_allowed_is_observed(desk: Desk) -> None:
     desk.agent.report(
         [
             fact("p", "effect.planned", tool="file.read", arguments={}),

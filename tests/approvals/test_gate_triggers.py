@@ -1,4 +1,4 @@
-"""The laws of gates, votes, policies, exemptions and stops, broken once each straight in the
+"""The constraints of gates, votes, policies, exemptions and stops, each violated once in the
 database."""
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 
 def refused(name: str, write: Callable[[], Any]) -> None:
-    """Assert that the database answers `write` with the law called `name`."""
+    """Assert that the database refuses `write` by the constraint called `name`."""
     with pytest.raises((IntegrityError, DatabaseError), match=name), transaction.atomic():
         write()
 
@@ -77,7 +77,7 @@ def test_two_votes_of_one_person_are_one(desk: Desk, gate: Gate) -> None:
         )
 
 
-def test_approver_is_not_a_party_approves(desk: Desk, gate: Gate) -> None:
+def test_no_party_approves(desk: Desk, gate: Gate) -> None:
     refused("approver_is_not_a_party", vote(desk, gate, "operator"))
     vote(desk, gate, "operator", answer="deny")()
 
@@ -102,7 +102,7 @@ def test_a_gate_that_ended_takes_no_vote(desk: Desk, gate: Gate) -> None:
 
 
 @pytest.mark.parametrize("status", ["pending", "approved", "used", "expired_unused"])
-def test_what_was_denied_stays_denied(desk: Desk, gate: Gate, status: str) -> None:
+def test_a_denied_gate_stays_denied(desk: Desk, gate: Gate, status: str) -> None:
     desk.answer(gate, "reviewer", "deny", "not now")
     refused(
         "gate_status_follows_its_transitions|gate_is_approved_by|gate_that_ended",
@@ -134,7 +134,7 @@ def test_what_was_denied_stays_denied(desk: Desk, gate: Gate, status: str) -> No
         ("reason_of_yes", 3),
     ],
 )
-def test_what_a_gate_binds_is_fixed(gate: Gate, column: str, value: Any) -> None:
+def test_the_binding_of_a_gate_is_fixed(gate: Gate, column: str, value: Any) -> None:
     if getattr(gate, column) == value:
         value = gate.agent_owner_id if column in ("session_owner", "requester") else "high"
     refused("gate_terms_never_change|gate_needs", update(gate, **{column: value}))
@@ -153,11 +153,10 @@ def test_gates_and_rules_are_never_deleted(desk: Desk, gate: Gate) -> None:
 
 
 @pytest.mark.parametrize("recursive", ["ON", "OFF"])
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="only SQLite knows INSERT OR REPLACE")
-def test_nothing_that_people_decided_is_inserted_over(
-    desk: Desk, gate: Gate, recursive: str
-) -> None:
-    """REPLACE removes a row, and fires no DELETE trigger on a connection that did not ask for it."""
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="only SQLite has INSERT OR REPLACE")
+def test_no_insert_overwrites_a_human_decision(desk: Desk, gate: Gate, recursive: str) -> None:
+    """REPLACE removes a row, and fires no DELETE trigger on a connection without recursive
+    triggers."""
     desk.answer(gate, "reviewer", "deny", "not now")
     vote(desk, desk.gate(desk.plan("e-2", arguments={"ref": "topic"})), "reviewer", answer="deny")()
     Exemption.objects.create(
@@ -172,7 +171,7 @@ def test_nothing_that_people_decided_is_inserted_over(
     tables = [
         model._meta.db_table for model in (Gate, Vote, PolicySet, Activation, Exemption, Stop)
     ]
-    twice = set(tables) - {"approvals_exemption"}  # those where more than the id is unique
+    twice = set(tables) - {"approvals_exemption"}  # tables with further unique columns
     with connection.cursor() as cursor:
         cursor.execute(f"PRAGMA recursive_triggers = {recursive}")
         for table in tables:
@@ -195,18 +194,16 @@ def test_nothing_that_people_decided_is_inserted_over(
         cursor.execute("PRAGMA recursive_triggers = ON")
 
 
-@pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL knows TRUNCATE")
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL has TRUNCATE")
 @pytest.mark.parametrize("model", [Gate, Vote, PolicySet, Activation, Exemption, Stop])
-def test_nothing_that_people_decided_is_truncated(
+def test_no_table_of_human_decisions_is_truncated(
     desk: Desk, gate: Gate, model: type[Model]
 ) -> None:
     table = model._meta.db_table
 
     def truncate() -> None:
         with connection.cursor() as cursor:
-            cursor.execute(
-                "SET CONSTRAINTS ALL IMMEDIATE"
-            )  # what is still to be checked would refuse it too
+            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")  # a deferred check would refuse it too
             cursor.execute(f"TRUNCATE {table} CASCADE")
 
     refused("is never truncated", truncate)
@@ -242,7 +239,7 @@ def test_an_effect_has_one_open_gate(gate: Gate) -> None:
     )
 
 
-def test_a_gate_opens_pending_and_no_ones_own_is_of_high_risk(gate: Gate) -> None:
+def test_a_gate_opens_pending_and_no_self_approval_is_of_high_risk(gate: Gate) -> None:
     Gate.objects.filter(id=gate.id).update(status="cancelled", ended_at_us=1)
     gate.pk, gate.status = Effect.objects.get().id, "approved"
     refused("gate_starts_pending", lambda: gate.save(force_insert=True))
@@ -285,7 +282,7 @@ def test_an_exemption_ends(desk: Desk) -> None:
     )
 
 
-def test_a_stop_names_what_it_stops_and_who_lifted_it(desk: Desk) -> None:
+def test_a_stop_names_its_subject_and_the_person_who_lifted_it(desk: Desk) -> None:
     fields = {
         "project": desk.project,
         "set_by": desk.user("reviewer"),

@@ -1,5 +1,4 @@
-"""Hands at the desk, in a real browser: what keys, scrolling and buttons do, and that the page says
-so."""
+"""Keys, scrolling and buttons of the inbox, in a real browser."""
 
 from collections.abc import Callable
 
@@ -14,14 +13,14 @@ HEIGHT = "document.documentElement.scrollHeight"
 
 
 def inbox(shelf: Shelf, page: Page, query: str = "") -> Page:
-    """The inbox, with its first request open beside it."""
+    """The inbox, with its first request open next to it."""
     page.goto(f"{shelf.server.url}/approvals/{query}")
     expect(page.locator("#pane .gate-title")).to_be_visible()
     page.wait_for_load_state("networkidle")
     return page
 
 
-def test_keys_answer_the_open_request_alone_and_the_page_says_which_answer(
+def test_keys_answer_only_the_open_request_and_the_page_shows_the_answer(
     shelf: Shelf, browser_page: Page, complaints: list[str]
 ) -> None:
     page = inbox(shelf, shelf.enter(watched(browser_page, complaints)), "?repo=payments-api")
@@ -45,7 +44,7 @@ def test_keys_answer_the_open_request_alone_and_the_page_says_which_answer(
     expect(page.locator(".entry[aria-current] h3 a").first).to_have_attribute(
         "href", opened.get_attribute("href") or ""
     )
-    page.keyboard.press("y")  # another row than the open one: it opens, and nothing is meant
+    page.keyboard.press("y")  # another row: it opens, and the key is no answer
     expect(page.locator(".entry[aria-current] h3 a").first).to_have_attribute(
         "href", other.get_attribute("href") or ""
     )
@@ -58,19 +57,19 @@ def test_keys_answer_the_open_request_alone_and_the_page_says_which_answer(
 
 
 @pytest.mark.once
-def test_beside_the_list_the_facts_scroll_and_the_document_never_does(
+def test_next_to_the_list_the_facts_scroll_and_the_document_never_does(
     shelf: Shelf, browser_page: Page, complaints: list[str]
 ) -> None:
     page = shelf.enter(watched(browser_page, complaints))
     for name in ("push", "buried"):
-        inbox(shelf, page, f"?open={shelf.asked[name]['gate']['id']}")
+        inbox(shelf, page, f"?open={shelf.plans[name]['gate']['id']}")
         assert page.evaluate(HEIGHT) == 720, name
-    inbox(shelf, page, f"?open={shelf.asked['diff']['gate']['id']}")
+    inbox(shelf, page, f"?open={shelf.plans['diff']['gate']['id']}")
     assert page.evaluate(HEIGHT) == 720
     facts = page.locator("#pane .facts")
     for key, moves in (("PageDown", True), ("Home", False), ("End", True), ("PageUp", True)):
         page.keyboard.press(key)
-        assert (facts.evaluate("one => one.scrollTop") > 0) is moves, key
+        assert (facts.evaluate("element => element.scrollTop") > 0) is moves, key
     expect(page.get_by_role("button", name="Deny", exact=True)).to_be_in_viewport(ratio=1)
 
 
@@ -80,7 +79,7 @@ def test_a_field_made_larger_survives_the_next_request(
 ) -> None:
     page = inbox(shelf, shelf.enter(watched(browser_page, complaints)))
     page.get_by_label("Reason").evaluate(
-        "one => { one.style.height = '120px' }"
+        "element => { element.style.height = '120px' }"
     )  # as dragging its corner does
     page.locator(".entry h3 a").nth(1).click()
     expect(page.locator(".entry[aria-current] h3 a")).to_have_attribute(
@@ -90,7 +89,7 @@ def test_a_field_made_larger_survives_the_next_request(
 
 
 @pytest.mark.once
-def test_buttons_that_wait_for_a_hand_say_so(
+def test_buttons_that_wait_for_input_show_a_hint(
     shelf: Shelf, browser_page: Page, complaints: list[str]
 ) -> None:
     page = shelf.enter(watched(browser_page, complaints))
@@ -109,7 +108,7 @@ def test_buttons_that_wait_for_a_hand_say_so(
 
 
 @pytest.mark.once
-def test_without_a_script_nothing_is_offered_that_only_a_script_does(
+def test_without_a_script_no_script_action_is_offered(
     shelf: Shelf, new_page: Callable[..., Page]
 ) -> None:
     page = shelf.enter(new_page(java_script_enabled=False))
@@ -121,7 +120,7 @@ def test_without_a_script_nothing_is_offered_that_only_a_script_does(
 
 
 @pytest.mark.once
-def test_nothing_opens_by_itself_where_nothing_is_to_be_open(
+def test_no_request_opens_by_itself_with_open_none(
     shelf: Shelf, browser_page: Page, complaints: list[str]
 ) -> None:
     page = shelf.enter(watched(browser_page, complaints))
@@ -132,7 +131,7 @@ def test_nothing_opens_by_itself_where_nothing_is_to_be_open(
 
 
 @pytest.mark.once
-def test_the_heads_of_every_fact_stand_over_their_columns(
+def test_the_heads_of_every_fact_are_aligned_with_their_columns(
     shelf: Shelf, browser_page: Page, complaints: list[str]
 ) -> None:
     page = shelf.enter(watched(browser_page, complaints))
@@ -141,10 +140,12 @@ def test_the_heads_of_every_fact_stand_over_their_columns(
     table = page.locator("table.facts")
     expect(table.locator(".fact-row").first).to_be_visible()
     heads = table.locator("thead th").evaluate_all(
-        "all => all.map(one => one.getBoundingClientRect().right)"
+        "all => all.map(element => element.getBoundingClientRect().right)"
     )
     cells = table.locator(".fact-row").first.locator("th, td")
-    assert heads == cells.evaluate_all("all => all.map(one => one.getBoundingClientRect().right)")
+    assert heads == cells.evaluate_all(
+        "all => all.map(element => element.getBoundingClientRect().right)"
+    )
 
 
 @pytest.mark.once
@@ -156,9 +157,9 @@ def test_the_way_to_the_decision_is_short_on_a_phone(
         page.goto(shelf.gate_url(name))
         assert page.evaluate(HEIGHT) < 4 * 844, name
         inner = page.locator(box)
-        assert inner.evaluate("one => one.scrollHeight > 4 * one.clientHeight"), (
+        assert inner.evaluate("element => element.scrollHeight > 4 * element.clientHeight"), (
             name
-        )  # all of it is in there
+        )  # the complete text is in there
     with page.expect_download() as saved:
         page.goto(shelf.gate_url("buried"))
         page.get_by_role("link", name="command as text").click()

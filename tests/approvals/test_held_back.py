@@ -1,5 +1,5 @@
-"""Leave ends when its time does, also for a dispatch that was begun before: no clock is held back
-with a request."""
+"""Permission expires in time, also for a dispatch that began before: a slow request stops no
+clock."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,7 @@ Wait = Callable[[], Any]
 
 
 class Withheld:
-    """A request's body of which nothing comes until `wait` was called."""
+    """A request's body that sends nothing until `wait` was called."""
 
     def __init__(self, body: Any, wait: Wait) -> None:
         self.body, self.wait = body, wait
@@ -37,7 +37,7 @@ class Withheld:
 
 
 def held_back(desk: Desk, wait: Wait) -> Caller:
-    """The agent, at whose requests `wait` is called between the headers and the body."""
+    """An agent client that calls `wait` between the headers and the body of its requests."""
     from config.wsgi import application
 
     def slow(environ: dict[str, Any], start: Any) -> Any:
@@ -59,7 +59,7 @@ def waits_for_the_row(patch: pytest.MonkeyPatch, wait: Wait) -> None:
 
 
 def waits_for_another_try(patch: pytest.MonkeyPatch, wait: Wait) -> None:
-    """The first try finds its clock in order, and loses a race."""
+    """The first try passes the check of the clock, and loses a race."""
     dispatched, tries = gated_commands.dispatch_with_policy, iter([True])
 
     def slow(*arguments: Any, **named: Any) -> Any:
@@ -74,7 +74,7 @@ def waits_for_another_try(patch: pytest.MonkeyPatch, wait: Wait) -> None:
 def dispatch(
     desk: Desk, effect: dict[str, Any], where: str, patch: pytest.MonkeyPatch, wait: Wait
 ) -> Any:
-    """Dispatch, and let `wait` be called where the request has to wait."""
+    """Dispatch, and call `wait` where the request has to wait."""
     caller = desk.agent
     if where == "the body":
         caller = held_back(desk, wait)
@@ -87,7 +87,7 @@ def dispatch(
 
 
 def with_permission(desk: Desk, basis: str) -> tuple[dict[str, Any], int]:
-    """An effect that has permission, and when that ends."""
+    """An effect with permission, and the time when its permission ends."""
     if basis == "exemption":
         with transaction.atomic():
             exemptions.create_exemption(

@@ -17,8 +17,8 @@ TOKENS = '<span class="token" title="RIGHT-TO-LEFT OVERRIDE">[U+202E]</span>'
 def test_a_reason_is_shown_with_its_hidden_characters(
     desk: Desk, rita: Reviewer, gate: Gate
 ) -> None:
-    asked = rita.answer(gate, "deny", HIDDEN, settled="")
-    assert asked.status_code == 302
+    answer = rita.answer(gate, "deny", HIDDEN, settled="")
+    assert answer.status_code == 302
     confirm = rita.page(reverse("gate_confirm", args=[gate.id]))
     assert TOKENS in confirm
     assert "\u202e" not in confirm

@@ -1,5 +1,5 @@
-"""Requests made to be misread, or to keep the desk from answering: as they stand on the pages where
-people decide."""
+"""Requests made to be misread, or to keep the inbox from answering, on the pages where people
+decide."""
 
 import re
 from typing import Any
@@ -16,26 +16,24 @@ LOOKS_LIKE_A_PATCH = "--- nightly cleanup\nDROP TABLE users;\n"
 DELETING = "*** Begin Patch\n*** Delete File: src/ledger.py\n*** End Patch"
 
 
-def test_what_a_program_is_fed_stands_where_it_says_what_will_run(
-    desk: Desk, rita: Reviewer
-) -> None:
+def test_the_input_of_a_program_is_shown_with_its_command(desk: Desk, rita: Reviewer) -> None:
     gate = desk.gate(desk.plan(arguments={"command": "psql prod", "input": LOOKS_LIKE_A_PATCH}))
     assert "DROP TABLE users;" in fact(rita, gate, 1)
-    told = fact(rita, gate, 2)
-    assert "unknown, treat as worst case." in told
-    assert "file" not in told
+    shown = fact(rita, gate, 2)
+    assert "unknown, treat as worst case." in shown
+    assert "file" not in shown
     assert "Diff of fact 2" not in rita.page(url_of(gate))
 
 
 def test_a_patch_names_what_it_writes_to_and_what_it_deletes(desk: Desk, rita: Reviewer) -> None:
     patch = "--- a/etc/sudoers\n+++ b/etc/sudoers\n@@ -1 +1,2 @@\n root\n+++ b/README.md\n"
-    told = fact(rita, desk.gate(desk.plan("e-1", arguments={"patch": patch})), 2)
-    assert "1 file, +1 −0 lines" in told
-    assert "etc/sudoers +1 −0" in told
-    assert "README" not in told
-    told = fact(rita, desk.gate(desk.plan("e-2", arguments={"patch": DELETING})), 2)
-    assert "1 file, +0 −0 lines, 1 deleted , from the arguments." in told
-    assert "src/ledger.py deletes the file" in told
+    shown = fact(rita, desk.gate(desk.plan("e-1", arguments={"patch": patch})), 2)
+    assert "1 file, +1 −0 lines" in shown
+    assert "etc/sudoers +1 −0" in shown
+    assert "README" not in shown
+    shown = fact(rita, desk.gate(desk.plan("e-2", arguments={"patch": DELETING})), 2)
+    assert "1 file, +0 −0 lines, 1 deleted , from the arguments." in shown
+    assert "src/ledger.py deletes the file" in shown
 
 
 @pytest.mark.parametrize(
@@ -48,17 +46,17 @@ def test_a_patch_names_what_it_writes_to_and_what_it_deletes(desk: Desk, rita: R
     ],
     ids=["edit", "file", "patch", "commits"],
 )
-def test_what_fact_2_shows_in_place_of_arguments_must_be_read_too(
+def test_a_diff_in_place_of_arguments_must_be_read_too(
     desk: Desk, rita: Reviewer, arguments: dict[str, Any]
 ) -> None:
     desk.declare("close", "reversible")
     short = desk.gate(desk.plan("e-1", tool="close", arguments={"issue": 7}))
     gate = desk.gate(desk.plan("e-2", tool="close", arguments=arguments))
-    found = re.search(
+    match = re.search(
         r"I have read all (\d+) lines?,\s+including What changes", rita.page(url_of(gate))
     )
-    assert found
-    rita.client.post(reverse("batch"), {"gate": [str(one.id) for one in (short, gate)]})
+    assert match
+    rita.client.post(reverse("batch"), {"gate": [str(item.id) for item in (short, gate)]})
     assert f"{gate}: hidden characters, long blanks or too much text" in rita.page(
         reverse("batch_confirm"), 409
     )
@@ -75,12 +73,13 @@ def test_many_short_lines_are_not_offered_to_be_decided_among_others(
 ) -> None:
     desk.declare("close", "reversible")
     new = "".join(f"{n}\n" for n in range(40))
-    asked = [
+    edits = [
         {"path": "a", "old_str": "x", "new_str": "y"},
         {"path": "a", "old_str": "x", "new_str": new},
     ]
     short, long = (
-        desk.gate(desk.plan(f"e-{at}", tool="close", arguments=one)) for at, one in enumerate(asked)
+        desk.gate(desk.plan(f"e-{at}", tool="close", arguments=edit))
+        for at, edit in enumerate(edits)
     )
     html = rita.page(reverse("inbox"))
     assert f'name="gate" value="{short.id}"' in html
@@ -88,21 +87,21 @@ def test_many_short_lines_are_not_offered_to_be_decided_among_others(
     assert f'name="gate" value="{long.id}"' not in html
 
 
-def test_an_edit_that_a_glance_takes_in_asks_for_no_tick(desk: Desk, rita: Reviewer) -> None:
+def test_a_short_edit_needs_no_tick(desk: Desk, rita: Reviewer) -> None:
     gate = desk.gate(desk.plan(arguments={"file_path": "a", "old_string": "x", "new_string": "y"}))
     assert "I have read all" not in rita.page(url_of(gate))
     assert rita.answer(gate).status_code == 302
 
 
 def test_no_command_keeps_the_inbox_or_its_page_from_answering(desk: Desk, rita: Reviewer) -> None:
-    """Looked at from each of its words, this would take thousands of millions of steps."""
+    """Searched from each of its words, this would take thousands of millions of steps."""
     gate = desk.gate(desk.plan(arguments={"command": "pushd x\n" + "git " * 60_000}))
     more = [
         desk.gate(desk.plan(f"push-{n}", arguments={"command": f"pushd {n}\n" + "git " * 4000}))
         for n in range(3)
     ]
     html = rita.page(reverse("inbox"))
-    assert all(url_of(one) in html for one in (gate, *more))
+    assert all(url_of(listed) in html for listed in (gate, *more))
     assert "git git git" in rita.page(url_of(gate))
 
 
@@ -112,8 +111,8 @@ def test_no_edit_keeps_its_page_or_its_answer_waiting(desk: Desk, rita: Reviewer
     gate = desk.gate(
         desk.plan(arguments={"path": "a", "edits": [{"old_string": old, "new_string": new}] * 30})
     )
-    told = fact(rita, gate, 2)
-    assert "30 files, +42 000 −42 000 lines" in told.replace("\u202f", " ")
+    shown = fact(rita, gate, 2)
+    assert "30 files, +42 000 −42 000 lines" in shown.replace("\u202f", " ")
     assert rita.answer(gate, "deny", "unreadable").status_code == 302
     assert Gate.objects.get(id=gate.id).status == "denied"
 
@@ -133,10 +132,12 @@ def test_a_selector_that_selects_nothing_is_shown_and_counted(
 
 
 @pytest.mark.parametrize(
-    "here", ["http://[", "http://[::1", "//℀/", "http://x]/?state=mine", "%", "?&=%00"]
+    "current_url", ["http://[", "http://[::1", "//℀/", "http://x]/?state=mine", "%", "?&=%00"]
 )
-def test_a_pane_is_answered_wherever_it_says_it_is(gate: Gate, rita: Reviewer, here: str) -> None:
-    headers = {"HX-Request": "true", "HX-Current-URL": here}
+def test_a_pane_is_answered_for_any_current_url(
+    gate: Gate, rita: Reviewer, current_url: str
+) -> None:
+    headers = {"HX-Request": "true", "HX-Current-URL": current_url}
     answer = rita.client.get(url_of(gate), headers=headers)
     assert answer.status_code == 200
     assert '<input type="hidden" name="list" value="">' in answer.content.decode()

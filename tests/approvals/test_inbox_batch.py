@@ -1,5 +1,5 @@
-"""Several decided together: only what is harmless now and unmarked, all of it said, and no word
-typed for it lost."""
+"""Several decided together: only harmless and unmarked requests, all shown, and no typed text
+lost."""
 
 import re
 from html import unescape
@@ -15,7 +15,7 @@ from ledger import stops
 from sessions.models import Session
 from tests.approvals.inbox_scenario import Desk
 from tests.approvals.reviewer import Reviewer
-from tests.approvals.test_step_up import declare_anew
+from tests.approvals.test_step_up import redeclare_tool
 
 SEEN = re.compile(r'name="(seen-\w{32})" value="([^"]+)"')
 WORDS = "stale <since> March"
@@ -26,23 +26,23 @@ ALONE = (
 
 def close(desk: Desk, key: str, session: str = "s-1", **fields: Any) -> Gate:
     desk.agent.session(session)
-    asked: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "tool": "close",
         "arguments": {"issue": key},
         "target": {"repository": "web"},
     }
-    return desk.gate(desk.agent.plan(key, session, **(asked | fields)))
+    return desk.gate(desk.agent.plan(key, session, **(defaults | fields)))
 
 
 @pytest.fixture
 def closings(desk: Desk) -> list[Gate]:
-    """Three requests of one shape that can be put back."""
+    """Three reversible requests of one shape."""
     desk.declare("close", "reversible")
     return [close(desk, f"c-{n}") for n in range(3)]
 
 
 def choose(rita: Reviewer, *gates: Gate, status: int = 200) -> str:
-    """Tick them in the inbox and return the page that lists them."""
+    """Tick the gates in the inbox and return the page that lists them."""
     rita.client.post(reverse("batch"), {"gate": [str(gate.id) for gate in gates]})
     return rita.page(reverse("batch_confirm"), status)
 
@@ -55,24 +55,24 @@ def decide(rita: Reviewer, page: str, answer: str = "approve", reason: str = WOR
 
 
 def typed(page: str) -> str:
-    found = re.search(r'<textarea id="reason"[^>]*>([^<]*)</textarea>', page)
-    assert found, "the page has no form"
-    return unescape(found[1])
+    match = re.search(r'<textarea id="reason"[^>]*>([^<]*)</textarea>', page)
+    assert match, "the page has no form"
+    return unescape(match[1])
 
 
 def plainly(page: str) -> str:
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", "", page)))
 
 
-# --- what may be among them -------------------------------------------------------------------------------------------
+# --- which requests may be in a batch ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("now", ["compensable", "irreversible"])
-def test_a_tool_declared_anew_is_no_longer_decided_among_others(
+def test_a_tool_declared_again_is_not_decided_in_a_batch(
     desk: Desk, closings: list[Gate], rita: Reviewer, now: str
 ) -> None:
     page = choose(rita, *closings)
-    declare_anew("close", now)
+    redeclare_tool("close", now)
     answer = decide(rita, page)
     assert answer.status_code == 409
     assert ALONE in answer.content.decode()
@@ -81,13 +81,11 @@ def test_a_tool_declared_anew_is_no_longer_decided_among_others(
     html = rita.page(reverse("inbox"))
     assert 'name="gate"' not in html
     assert "similar request" not in html
-    declare_anew("close", "read")  # and what is declared laxer is what it was
+    redeclare_tool("close", "read")  # and a laxer declaration changes nothing
     assert "2 similar requests" in rita.page(reverse("inbox"))
 
 
-def test_a_ref_that_is_production_now_is_no_longer_decided_among_others(
-    desk: Desk, rita: Reviewer
-) -> None:
+def test_a_ref_that_is_production_now_is_not_decided_in_a_batch(desk: Desk, rita: Reviewer) -> None:
     desk.declare("close", "reversible")
     both = [close(desk, f"c-{n}", target={"repository": "web", "ref": "topic"}) for n in range(2)]
     page = choose(rita, *both)
@@ -103,7 +101,7 @@ def takes(desk: Desk) -> Gate:
     return close(desk, "trap", arguments={"command": "git push --force origin main"})
 
 
-def again(desk: Desk) -> Gate:
+def plan_denied_again(desk: Desk) -> Gate:
     desk.answer(close(desk, "no", "s-0"), "carol", "deny", "still needed")
     return close(desk, "trap", "s-2", arguments={"issue": "no"})
 
@@ -132,12 +130,12 @@ def reused(desk: Desk) -> Gate:
     ("make", "flag", "why"),
     [
         (takes, "forced push", "destructive by its own arguments"),
-        (again, "asked again: denied by carol", "the same request was refused before"),
+        (plan_denied_again, "asked again: denied by carol", "the same request was refused before"),
         (before, "resubmitted with other arguments", "resubmitted with changes"),
         (reused, "key sent with other content", "its key was sent with other content"),
     ],
 )
-def test_what_the_list_marks_is_never_decided_among_others(
+def test_a_flagged_request_is_never_decided_in_a_batch(
     desk: Desk, closings: list[Gate], rita: Reviewer, make: Any, flag: str, why: str
 ) -> None:
     trap = make(desk)
@@ -145,7 +143,7 @@ def test_what_the_list_marks_is_never_decided_among_others(
     assert flag in plainly(html)
     assert "2 similar requests" in html
     ticks = re.findall(r'name="gate" value="([^"]+)"', html)
-    assert sorted(ticks) == sorted(str(one.id) for one in closings)
+    assert sorted(ticks) == sorted(str(gate.id) for gate in closings)
     refused = f"{trap}: {why}. Decide each of these alone."
     assert refused in choose(rita, *closings, trap, status=409)
     assert (
@@ -159,26 +157,26 @@ def test_what_the_list_marks_is_never_decided_among_others(
     assert Vote.objects.filter(gate__in=closings).count() == 3
 
 
-def test_each_of_them_says_how_it_is_undone_what_is_unknown_and_what_stops_it(
+def test_each_request_of_a_batch_shows_its_undo_unknowns_and_stops(
     desk: Desk, closings: list[Gate], rita: Reviewer
 ) -> None:
     other = close(desk, "c-9", "s-9", preconditions={"head": "4be1c9e"})
     stops.set_stop(desk.project, "session", other.session_id.hex, "it loops", desk.user("operator"))
-    told = plainly(choose(rita, closings[0], other))
-    assert told.count("Yes, it can be put back.") == 2
-    assert told.count("Ref unknown, treat as worst case") == 2
-    assert told.count("Environment unknown, treat as worst case") == 2
-    assert told.count("What changes: unknown, treat as worst case") == 2
-    assert told.count("Only while head is 4be1c9e agent, unverified") == 1
+    text = plainly(choose(rita, closings[0], other))
+    assert text.count("Yes, it can be put back.") == 2
+    assert text.count("Ref unknown, treat as worst case") == 2
+    assert text.count("Environment unknown, treat as worst case") == 2
+    assert text.count("What changes: unknown, treat as worst case") == 2
+    assert text.count("Only while head is 4be1c9e agent, unverified") == 1
     stopped = "operator stopped its session. Approving runs nothing until"
-    assert told.count(stopped) == 1
-    assert told.index(str(other)) < told.index(stopped)
+    assert text.count(stopped) == 1
+    assert text.index(str(other)) < text.index(stopped)
 
 
-# --- what was typed for them ------------------------------------------------------------------------------------------
+# --- text typed for a batch -------------------------------------------------------------------------------------------
 
 
-def test_words_for_them_are_kept_when_one_ends_meanwhile(
+def test_the_reason_of_a_batch_is_kept_when_a_gate_ends_before(
     desk: Desk, closings: list[Gate], rita: Reviewer
 ) -> None:
     page = choose(rita, *closings)
@@ -191,11 +189,13 @@ def test_words_for_them_are_kept_when_one_ends_meanwhile(
     assert Vote.objects.count() == 1
     assert typed(choose(rita, *closings[1:])) == WORDS
     fresh = close(desk, "c-4", "s-4", target={"repository": "elsewhere"})
-    assert typed(choose(rita, closings[1], fresh)) == ""  # nobody typed them for this one
+    assert (
+        typed(choose(rita, closings[1], fresh)) == ""
+    )  # typed for another request, not for this one
 
 
 @pytest.mark.parametrize("reason", ["", "no"])
-def test_an_answer_that_wants_a_reason_is_asked_again_with_everything_there(
+def test_an_answer_that_needs_a_reason_is_shown_again_with_all_input(
     closings: list[Gate], rita: Reviewer, reason: str
 ) -> None:
     refused = decide(rita, choose(rita, *closings), "deny", reason)
@@ -206,12 +206,12 @@ def test_an_answer_that_wants_a_reason_is_asked_again_with_everything_there(
     assert not Vote.objects.exists()
     assert decide(rita, html, "deny").status_code == 302
     votes = Vote.objects.filter(answer="deny")
-    assert sorted(one.gate_id for one in votes) == sorted(one.id for one in closings)
-    assert {context.load_reason(one.position) for one in votes} == {WORDS}
-    assert rita.page(reverse("batch_confirm"), 409).count("Nothing is selected.") == 1  # done with
+    assert sorted(row.gate_id for row in votes) == sorted(row.id for row in closings)
+    assert {context.load_reason(row.position) for row in votes} == {WORDS}
+    assert rita.page(reverse("batch_confirm"), 409).count("Nothing is selected.") == 1  # done
 
 
-def test_those_that_were_refused_stay_ticked_with_their_words(
+def test_refused_gates_of_a_batch_stay_ticked_with_their_reason(
     desk: Desk, closings: list[Gate], rita: Reviewer
 ) -> None:
     desk.agent.session("s-7")
@@ -219,7 +219,7 @@ def test_those_that_were_refused_stay_ticked_with_their_words(
     own = close(desk, "own", "s-7")
     answer = decide(rita, choose(rita, *closings, own))
     assert answer["Location"] == reverse("batch_confirm")
-    assert {one.gate_id for one in Vote.objects.all()} == {one.id for one in closings}
+    assert {vote.gate_id for vote in Vote.objects.all()} == {vote.id for vote in closings}
     page = rita.page(reverse("batch_confirm"))
     assert "3 answers are recorded, each with your reason." in page
     assert f"Not recorded. {own}: You own this session, so another person must approve." in page

@@ -1,5 +1,4 @@
-"""The desk in a real browser: what stands above the fold, who can use it, and what no stray click
-or key can do."""
+"""The inbox in a real browser: what is above the fold, accessibility, and stray clicks and keys."""
 
 import re
 import time
@@ -24,10 +23,10 @@ PARTS = [
     "[value=deny]",
     "[value=approve]",
 ]
-# Where the first of each part stands; null for what is not there or cannot be seen.
+# The place of each first match; null for elements that are missing or invisible.
 BOXES = """parts => Object.fromEntries(parts.map(part => {
-    const one = document.querySelector(part)
-    return [part, one && one.checkVisibility({visibilityProperty: true}) ? one.getBoundingClientRect().toJSON() : null]
+    const element = document.querySelector(part)
+    return [part, element && element.checkVisibility({visibilityProperty: true}) ? element.getBoundingClientRect().toJSON() : null]
 }))"""
 
 
@@ -53,7 +52,7 @@ def test_facts_clock_and_answers_are_above_the_fold(
 
 @pytest.mark.once
 @pytest.mark.parametrize("width", [390, 1280])
-def test_everybody_can_use_every_page_and_hostile_words_do_nothing(
+def test_every_page_is_accessible_and_hostile_text_does_nothing(
     shelf: Shelf, new_page: Callable[..., Page], complaints: list[str], width: int
 ) -> None:
     page = shelf.enter(
@@ -61,9 +60,12 @@ def test_everybody_can_use_every_page_and_hostile_words_do_nothing(
             new_page(viewport={"width": width, "height": 800}, reduced_motion="reduce"), complaints
         )
     )
-    asked: list[str] = []
-    page.on("request", lambda one: asked.append(one.url) if "sign-out" in one.url else None)
-    found = []
+    sign_outs: list[str] = []
+    page.on(
+        "request",
+        lambda request: sign_outs.append(request.url) if "sign-out" in request.url else None,
+    )
+    violations = []
     gates = [shelf.gate_url(name) for name in ("push", "markup", "bidi")]
     others = [
         "/approvals/",
@@ -75,7 +77,9 @@ def test_everybody_can_use_every_page_and_hostile_words_do_nothing(
     for url in [*gates, *(shelf.server.url + path for path in others), gates[1] + "revoke/"]:
         page.goto(url)
         page.wait_for_load_state("networkidle")
-        page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+        page.evaluate(
+            "document.querySelectorAll('details').forEach(element => { element.open = true })"
+        )
         assert page.evaluate("document.documentElement.scrollWidth") <= width, url
         assert page.evaluate("window.pwned") is None, url
         assert (
@@ -84,17 +88,17 @@ def test_everybody_can_use_every_page_and_hostile_words_do_nothing(
         ), url
         touched = page.locator("[data-settle]")
         if touched.count():
-            touch(page)  # a disabled button may be as pale as it likes
-        found += violations_by_day_and_night(page)
+            touch(page)  # a disabled button may have any contrast
+        violations += violations_by_day_and_night(page)
     page.goto(gates[0])
     page.get_by_label("Reason").fill(REASON)
     touch(page)
     page.get_by_role("button", name="Approve git.push").click()
     expect(page.get_by_label("Your password")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    found += violations_by_day_and_night(page)
-    assert found == []
-    assert asked == []
+    violations += violations_by_day_and_night(page)
+    assert violations == []
+    assert sign_outs == []
 
 
 @pytest.mark.once
@@ -110,13 +114,13 @@ def test_no_stray_click_and_no_single_key_decides(
     assert box
     where = (box["x"] + 5, box["y"] + 5)
     page.clock.run_for(300)
-    page.mouse.dblclick(*where)  # the second click of somebody who was elsewhere
+    page.mouse.dblclick(*where)  # a second click meant for another target
     expect(deny).to_be_disabled()
     page.clock.run_for(500)
     expect(deny).to_be_enabled()  # 700 ms, and the pointer was real
     page.reload()
     page.clock.run_for(2000)
-    expect(deny).to_be_disabled()  # nobody has touched this page
+    expect(deny).to_be_disabled()  # no pointer or key has touched this page
     assert page.evaluate("() => { document.querySelector('[value=deny]').click(); return true }")
     for key in ("d", "Escape", "a", "x", "Enter", "y", "Escape"):
         page.keyboard.press(key)
@@ -126,11 +130,11 @@ def test_no_stray_click_and_no_single_key_decides(
     assert page.url == url
     expect(page.locator(".gate-line")).to_contain_text("awaiting approval")
     page.get_by_label("Reason").focus()
-    page.keyboard.press("Control+Enter")  # meant nothing yet: neither d nor y was pressed
+    page.keyboard.press("Control+Enter")  # no answer yet: neither d nor y was pressed
     assert page.url == url
 
 
-def test_two_browsers_decide_and_the_second_learns_who_was_first(
+def test_two_browsers_decide_and_the_second_sees_who_was_first(
     shelf: Shelf, new_page: Callable[..., Page], complaints: list[str]
 ) -> None:
     shelf.ask("race", "issue.close", {"issue": 9}, target={"repository": "race"})
@@ -143,7 +147,7 @@ def test_two_browsers_decide_and_the_second_learns_who_was_first(
     first.get_by_role("button", name="Approve issue.close").click()
     expect(first.get_by_text("approved, not yet used").first).to_be_visible()
     expect(first.get_by_text("Your answer on")).to_be_visible()
-    with second.expect_response(lambda one: "/vote/" in one.url) as answer:
+    with second.expect_response(lambda response: "/vote/" in response.url) as answer:
         second.get_by_role("button", name="Deny", exact=True).click()
     assert answer.value.status == 409
     expect(second.get_by_text("Your answer was not recorded.")).to_be_visible()
@@ -200,7 +204,7 @@ def test_a_reviewer_needs_no_pointer(
     entry = page.locator(".entry", has_text="By keys").get_by_role("link").first
     for _ in range(20):
         page.keyboard.press("j")
-        if entry.evaluate("one => one === document.activeElement"):
+        if entry.evaluate("element => element === document.activeElement"):
             break
     expect(entry).to_be_focused()
     page.keyboard.press("Enter")
@@ -214,7 +218,7 @@ def test_a_reviewer_needs_no_pointer(
     expect(page).to_have_url(re.compile(r"/approvals/\?open="))
     expect(page.get_by_text("is recorded as entry")).to_be_visible()
     expect(page.locator(".entry", has_text="By keys")).to_have_count(0)
-    page.wait_for_load_state("load")  # until the script is there, nobody hears a key
+    page.wait_for_load_state("load")  # before the script is loaded, keys do nothing
     page.keyboard.press(".")
     expect(page.get_by_role("link", name="Resume updates")).to_be_visible()
 
@@ -227,11 +231,11 @@ def test_new_requests_wait_behind_a_button(
     page.goto(f"{shelf.server.url}/approvals/")
     page.wait_for_load_state("networkidle")
     before = page.locator(".entry").count()
-    with page.expect_response(lambda one: "since=" in one.url) as quiet:
+    with page.expect_response(lambda response: "since=" in response.url) as quiet:
         page.clock.run_for(10_100)
     assert quiet.value.status == 204
     shelf.ask("late", "mail.send", {"subject": "A late one"}, target={"environment": "late"})
-    with page.expect_response(lambda one: "since=" in one.url):
+    with page.expect_response(lambda response: "since=" in response.url):
         page.clock.run_for(10_100)
     show = page.get_by_role("link", name="1 new request. Show it")
     expect(show).to_be_visible()
@@ -240,7 +244,7 @@ def test_new_requests_wait_behind_a_button(
     expect(page.locator(".entry", has_text="A late one")).to_be_visible()
 
 
-def test_what_stands_out_has_shape_and_words_and_leads_to_the_no_before(
+def test_flags_have_shape_and_text_and_link_to_the_earlier_denial(
     shelf: Shelf, new_page: Callable[..., Page], complaints: list[str]
 ) -> None:
     arguments, target = {"subject": "Price change"}, {"environment": "again"}
@@ -252,7 +256,7 @@ def test_what_stands_out_has_shape_and_words_and_leads_to_the_no_before(
     sam.get_by_role("button", name="Deny", exact=True).click()
     expect(sam.locator(".gate-line")).to_contain_text("denied")
     shelf.agent.session("desk-again")
-    shelf.asked["asked-again"] = shelf.agent.plan(
+    shelf.plans["asked-again"] = shelf.agent.plan(
         "asked-again", "desk-again", tool="mail.send", arguments=arguments, target=target
     )
     page = shelf.enter(watched(new_page(), complaints))
@@ -274,7 +278,7 @@ def test_what_stands_out_has_shape_and_words_and_leads_to_the_no_before(
 
 
 @pytest.mark.once
-def test_what_is_buried_is_shown_and_must_be_read(
+def test_a_buried_argument_is_shown_and_must_be_read(
     shelf: Shelf, browser_page: Page, complaints: list[str]
 ) -> None:
     page = shelf.enter(watched(browser_page, complaints))

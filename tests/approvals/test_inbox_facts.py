@@ -1,5 +1,5 @@
-"""What the desk says of a request beside its arguments: whose word its place is, what is like it,
-what is around it."""
+"""What the inbox shows of a request next to its arguments: source of its place, similar requests,
+context."""
 
 import re
 from html import unescape
@@ -25,7 +25,7 @@ def plainly(html: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("environment", "ref_class", "stamped", "said"),
+    ("environment", "ref_class", "stamped", "expected"),
     [
         ("production", "", True, "production"),
         ("eu-prd", "other", True, "eu-prd"),
@@ -38,15 +38,15 @@ def plainly(html: str) -> str:
     ],
 )
 def test_only_production_is_stamped_and_every_other_place_is_the_agents_word(
-    environment: str, ref_class: str, stamped: bool, said: str
+    environment: str, ref_class: str, stamped: bool, expected: str
 ) -> None:
     shown = environment_label(environment, ref_class)
     assert ("is-prod" in shown) is stamped
     assert ('class="env' in shown) is stamped
-    assert plainly(shown) == said
+    assert plainly(shown) == expected
 
 
-def test_a_place_is_the_agents_word_wherever_it_stands(desk: Desk, rita: Reviewer) -> None:
+def test_a_place_is_marked_as_sent_by_the_agent_everywhere(desk: Desk, rita: Reviewer) -> None:
     gate = ask(desk, "s-1", target={"repository": "web", "environment": "staging"})
     pages = [reverse("inbox"), url_of(gate), reverse("effect", args=[gate.effect_id])]
     for html in map(rita.page, pages):
@@ -76,14 +76,14 @@ def test_only_requests_of_one_agent_in_one_repository_are_folded(
     assert "1 similar request" in html
 
 
-def test_the_claim_stands_where_requests_are_decided_together(desk: Desk, rita: Reviewer) -> None:
+def test_the_agents_claim_is_shown_in_a_batch(desk: Desk, rita: Reviewer) -> None:
     desk.declare("close", "reversible")
     same: dict[str, Any] = {"tool": "close", "target": {"repository": "web"}}
     both = [
         ask(desk, "s-1", **same, why="Nobody <i>wants</i> it."),
         ask(desk, "s-2", **same, arguments={"issue": 7}),
     ]
-    rita.client.post(reverse("batch"), {"gate": [str(one.id) for one in both]})
+    rita.client.post(reverse("batch"), {"gate": [str(item.id) for item in both]})
     html = rita.page(reverse("batch_confirm"))
     assert html.count("Agent’s claim, unverified") == 2
     assert "Nobody &lt;i&gt;wants&lt;/i&gt; it." in html
@@ -91,11 +91,11 @@ def test_the_claim_stands_where_requests_are_decided_together(desk: Desk, rita: 
 
 
 def fact(rita: Reviewer, gate: Gate, number: int) -> str:
-    """The words of one fact of a gate's page."""
+    """The text of one fact of a gate's page."""
     html = rita.page(url_of(gate))
-    found = re.search(rf'<section class="fact fact-{number}">(.*?)</section>', html, re.DOTALL)
-    assert found
-    return plainly(found[1])
+    match = re.search(rf'<section class="fact fact-{number}">(.*?)</section>', html, re.DOTALL)
+    assert match
+    return plainly(match[1])
 
 
 TARGET: dict[str, Any] = {"target": {"repository": "web", "ref": "topic"}}
@@ -121,7 +121,7 @@ def test_a_decision_on_something_else_is_neither_comfort_nor_warning(
     assert "rewrites" not in plain
 
 
-def test_what_is_alike_says_in_what_the_likest_first(desk: Desk, rita: Reviewer) -> None:
+def test_similar_requests_show_what_is_equal_the_closest_first(desk: Desk, rita: Reviewer) -> None:
     same: dict[str, Any] = {"arguments": {"command": "git push origin main"}}
     desk.answer(ask(desk, "s-1", **TARGET, **same), "carol")
     desk.answer(
@@ -136,19 +136,19 @@ def test_what_is_alike_says_in_what_the_likest_first(desk: Desk, rita: Reviewer)
         "request_changes",
         "later",
     )
-    told = fact(rita, ask(desk, "s-4", **TARGET, **same), 6)
+    shown = fact(rita, ask(desk, "s-4", **TARGET, **same), 6)
     assert re.search(
         r"Same arguments and target: g_\d+ 1 approved Same arguments, another target: g_\d+ 1 "
         r"changes_requested"
         r" Same target and kind of call: g_\d+ 1 denied",
-        told,
-    ), told
-    assert "why?" not in told  # the last no is the return
-    assert re.search("carol asked for changes .* ago: “ later ”", told)
+        shown,
+    ), shown
+    assert "why?" not in shown  # the last denial is the request for changes
+    assert re.search("carol asked for changes .* ago: “ later ”", shown)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "alike"),
+    ("command", "other", "alike"),
     [
         ({"command": "git push origin a"}, {"command": "git push origin b"}, True),
         ({"command": "git push origin a"}, {"command": "git push -f origin a"}, False),
@@ -166,13 +166,14 @@ def test_what_is_alike_says_in_what_the_likest_first(desk: Desk, rita: Reviewer)
         (None, {}, False),
     ],
 )
-def test_the_kind_of_a_call_is_told_by_its_shape(one: Any, other: Any, alike: bool) -> None:
+def test_the_kind_of_a_call_follows_its_shape(command: Any, other: Any, alike: bool) -> None:
     assert (
-        call_kind("shell.run", {"arguments": one}) == call_kind("shell.run", {"arguments": other})
+        call_kind("shell.run", {"arguments": command})
+        == call_kind("shell.run", {"arguments": other})
     ) is alike
 
 
-def test_the_chain_says_what_ran_and_what_came_of_it(desk: Desk, rita: Reviewer) -> None:
+def test_the_chain_shows_what_ran_and_its_results(desk: Desk, rita: Reviewer) -> None:
     told_of: list[tuple[str, str, dict[str, Any]]] = [
         ("a", "df -h", {"result": {"exit": 0, "output": "41G\nof 64G"}}),
         ("b", "pytest -q", {"result": "1,204 passed", "outcome": "error"}),
@@ -182,10 +183,10 @@ def test_the_chain_says_what_ran_and_what_came_of_it(desk: Desk, rita: Reviewer)
         desk.agent.dispatch(read)
         desk.agent.acknowledge(read, **answer)
     gate = desk.gate(desk.plan("c", arguments={"command": "git push <b>origin</b>"}))
-    told = fact(rita, gate, 7)
-    assert "file.read df -h exit 0 41G ⏎ of 64G" in told
-    assert "file.read pytest -q 1,204 passed" in told
-    assert "git.push , this git push <b>origin</b>" in told
+    shown = fact(rita, gate, 7)
+    assert "file.read df -h exit 0 41G ⏎ of 64G" in shown
+    assert "file.read pytest -q 1,204 passed" in shown
+    assert "git.push , this git push <b>origin</b>" in shown
 
 
 @pytest.mark.parametrize(
@@ -201,20 +202,22 @@ def test_the_chain_says_what_ran_and_what_came_of_it(desk: Desk, rita: Reviewer)
         ("", ""),
     ],
 )
-def test_an_answer_is_told_in_a_line(body: str, line: str) -> None:
+def test_a_result_is_summarised_in_a_line(body: str, line: str) -> None:
     assert summaries.summarize_answer(body) == line
 
 
 def decided(rita: Reviewer, gate: Gate) -> str:
-    """The words of a gate in the list of what was decided."""
+    """The text of a gate in the list of decided requests."""
     html = rita.page(reverse("inbox"), state="decided")
-    found = next(
-        one for one in html.split('<li class="entry') if f'href="{url_of(gate)}" data-gate' in one
+    entry_html = next(
+        part
+        for part in html.split('<li class="entry')
+        if f'href="{url_of(gate)}" data-gate' in part
     )
-    return plainly(found)
+    return plainly(entry_html)
 
 
-def test_what_was_decided_says_by_whom_and_what_came_of_it(desk: Desk, rita: Reviewer) -> None:
+def test_a_decided_request_shows_who_decided_and_the_outcome(desk: Desk, rita: Reviewer) -> None:
     gate = ask(desk, "s-1", **TARGET)
     assert "By " not in entry(rita, gate)
     desk.answer(gate, "carol")
@@ -224,11 +227,11 @@ def test_what_was_decided_says_by_whom_and_what_came_of_it(desk: Desk, rita: Rev
     assert "By carol . dispatched" in decided(rita, gate)
     desk.agent.acknowledge(planned, result={"exit": 0, "output": "pushed <i>it</i>"})
     assert "By carol . acknowledged ok" in decided(rita, gate)
-    told = plainly(rita.page(url_of(gate)))
+    text = plainly(rita.page(url_of(gate)))
     assert re.search(
-        r"Its current state: acknowledged ok sent by the agent exit 0 pushed <i>it</i>", told
+        r"Its current state: acknowledged ok sent by the agent exit 0 pushed <i>it</i>", text
     )
-    assert "The page showed all of the request. Card" in told
+    assert "The page showed all of the request. Card" in text
 
 
 @pytest.mark.parametrize(
@@ -246,7 +249,7 @@ def test_what_was_decided_says_by_whom_and_what_came_of_it(desk: Desk, rita: Rev
         ),
     ],
 )
-def test_after_a_no_it_says_what_the_agent_did(
+def test_after_a_denial_the_page_shows_what_the_agent_did(
     desk: Desk, rita: Reviewer, answer: str, before: str, after: str
 ) -> None:
     gate = ask(desk, "s-1", **TARGET)
@@ -258,7 +261,7 @@ def test_after_a_no_it_says_what_the_agent_did(
     assert after in plainly(rita.page(url_of(gate)))
 
 
-def test_a_vote_says_whether_its_voter_ticked_what_was_long(desk: Desk, rita: Reviewer) -> None:
+def test_a_vote_shows_whether_its_voter_ticked_the_long_text(desk: Desk, rita: Reviewer) -> None:
     long: dict[str, Any] = {"arguments": {"command": "echo step\n" * 40}, **TARGET}
     no = ask(desk, "s-1", **long)
     rita.answer(no, "deny", "too much")

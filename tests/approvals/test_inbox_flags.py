@@ -1,5 +1,4 @@
-"""What stands out on the desk: asked again after a no, a tool that is new, an hour at which nobody
-works."""
+"""Flags in the inbox: requested again after a denial, a new tool, outside working hours."""
 
 import re
 from datetime import UTC, datetime
@@ -25,93 +24,95 @@ from tests.approvals.reviewer import Reviewer, url_of
 from tests.pages.sample_data import doors
 
 ALWAYS = "{zone: Europe/Berlin, days: [mon, tue, wed, thu, fri, sat, sun], from: 00:00, to: 24:00}"
-AGAIN = "asked again"
+REPEATED = "asked again"
 
 
 def entry(rita: Reviewer, gate: Gate) -> str:
-    """The words of a gate in the inbox."""
+    """The text of a gate in the inbox."""
     html = rita.page(reverse("inbox"))
-    found = next(
-        one for one in html.split('<li class="entry') if f'href="{url_of(gate)}" data-gate' in one
+    entry_html = next(
+        part
+        for part in html.split('<li class="entry')
+        if f'href="{url_of(gate)}" data-gate' in part
     )
-    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", "", found)))
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", "", entry_html)))
 
 
 def words(rita: Reviewer, gate: Gate) -> str:
-    """The words of a gate's own page."""
+    """The text of a gate's own page."""
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", "", rita.page(url_of(gate)))))
 
 
 def ask(desk: Desk, session: str, **fields: object) -> Gate:
-    """A push in another session, the same each time unless `fields` say otherwise."""
+    """A push in another session, the same each time unless `fields` differ."""
     desk.agent.session(session)
-    asked = {
+    defaults = {
         "arguments": {"command": "git push origin main"},
         "target": {"repository": "web", "ref": "main"},
     }
-    return desk.gate(desk.agent.plan(f"e-{session}", session, **(asked | fields)))
+    return desk.gate(desk.agent.plan(f"e-{session}", session, **(defaults | fields)))
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "expected"),
     [
         ("deny", "denied"),
         ("deny_session", "denied for this session"),
         ("request_changes", "changes requested"),
     ],
 )
-def test_the_same_asked_again_in_another_session_names_who_said_no_and_when(
-    desk: Desk, rita: Reviewer, answer: str, said: str
+def test_the_same_request_in_another_session_shows_who_denied_it_and_when(
+    desk: Desk, rita: Reviewer, answer: str, expected: str
 ) -> None:
     first = ask(desk, "s-1")
     desk.answer(first, "carol", answer, "rewrites released history")
     second = ask(desk, "s-2")
-    assert f"{AGAIN}: {said} by carol 0 s ago" in re.sub(
+    assert f"{REPEATED}: {expected} by carol 0 s ago" in re.sub(
         r"\d+ s ago", "0 s ago", entry(rita, second)
     )
     assert f'<a class="flag" href="{url_of(first)}">' in rita.page(reverse("inbox"))
-    told = words(rita, second)
-    assert f"Asked again: {said} by carol" in told
-    assert f"in {first}: “rewrites released history”." in told
-    assert "in all" not in told
-    assert f"Asked again: {said} by you" in words(Reviewer(desk, "carol"), second)
+    text = words(rita, second)
+    assert f"Asked again: {expected} by carol" in text
+    assert f"in {first}: “rewrites released history”." in text
+    assert "in all" not in text
+    assert f"Asked again: {expected} by you" in words(Reviewer(desk, "carol"), second)
 
 
-def test_what_is_asked_again_is_never_decided_among_others(desk: Desk, rita: Reviewer) -> None:
+def test_a_repeated_request_is_never_decided_in_a_batch(desk: Desk, rita: Reviewer) -> None:
     desk.declare("close", "reversible")
     same: dict[str, Any] = {"tool": "close", "target": {"repository": "web"}}
     first = ask(desk, "s-1", **same)
     desk.answer(first, "carol", "deny", "still needed")
     both = [ask(desk, "s-2", **same), ask(desk, "s-3", **same, arguments={"issue": 7})]
     assert 'name="gate"' not in rita.page(reverse("inbox"))
-    rita.client.post(reverse("batch"), {"gate": [str(one.id) for one in both]})
+    rita.client.post(reverse("batch"), {"gate": [str(item.id) for item in both]})
     html = rita.page(reverse("batch_confirm"), 409)
     assert f"{both[0]}: the same request was refused before." in html
     assert f"{both[1]}: resubmitted with changes." in html
 
 
-def test_every_no_before_is_counted_and_the_last_is_told(desk: Desk, rita: Reviewer) -> None:
+def test_every_earlier_denial_is_counted_and_the_last_is_shown(desk: Desk, rita: Reviewer) -> None:
     first, second = ask(desk, "s-1"), ask(desk, "s-2")
     desk.answer(second, "carol", "deny", "not on a Friday")
     desk.answer(first, "reviewer", "deny", "nor on a Saturday")
     third = ask(desk, "s-3")
-    told = words(rita, third)
-    assert "Asked again: denied by carol" in told  # of the request that came last
-    assert "Refused 2 times in all." in told
+    text = words(rita, third)
+    assert "Asked again: denied by carol" in text  # of the request that came last
+    assert "Refused 2 times in all." in text
     assert "Asked again" not in words(rita, first)
     assert "Asked again: denied by you" in words(
         rita, second
-    )  # when it was asked, the first was open: it is told since
+    )  # when it was requested, the first was open: it is shown since
 
 
-def test_the_same_effect_planned_again_after_a_no_is_asked_again(
+def test_the_same_effect_planned_again_after_a_denial_is_a_repeat(
     desk: Desk, rita: Reviewer
 ) -> None:
     first = ask(desk, "s-1")
     desk.answer(first, "reviewer", "request_changes", "name the commit")
     second = ask(desk, "s-1")
     assert (second.effect_id, second.id != first.id) == (first.effect_id, True)
-    assert f"{AGAIN}: changes requested by you" in entry(rita, second)
+    assert f"{REPEATED}: changes requested by you" in entry(rita, second)
 
 
 @pytest.mark.parametrize(
@@ -128,25 +129,23 @@ def test_another_intent_or_target_is_not_the_same(
     desk: Desk, rita: Reviewer, other: dict[str, object]
 ) -> None:
     desk.answer(ask(desk, "s-1"), "reviewer", "deny", "never this")
-    assert AGAIN not in entry(rita, ask(desk, "s-2", **other))
+    assert REPEATED not in entry(rita, ask(desk, "s-2", **other))
 
 
-def test_what_was_approved_expired_or_refused_elsewhere_is_no_no(
-    desk: Desk, rita: Reviewer
-) -> None:
+def test_an_approved_expired_or_foreign_request_is_no_denial(desk: Desk, rita: Reviewer) -> None:
     desk.answer(ask(desk, "s-1"), "reviewer")
     late = ask(desk, "s-2")
     Gate.objects.filter(id=late.id).update(
         status="expired", decide_by_us=late.requested_at_us + 1, ended_at_us=now_us()
     )
-    asked = ask(desk, "s-3")
-    assert AGAIN not in entry(rita, asked)
-    same = tuple(getattr(asked.effect, name) for name in warnings.REQUEST_IDENTITY)
-    asks = [warnings.RequestIdentity(asked.id, asked.opened_position, same)]
+    gate = ask(desk, "s-3")
+    assert REPEATED not in entry(rita, gate)
+    same = tuple(getattr(gate.effect, name) for name in warnings.REQUEST_IDENTITY)
+    asks = [warnings.RequestIdentity(gate.id, gate.opened_position, same)]
     desk.answer(ask(desk, "s-4"), "reviewer", "deny", "never this")
     last = ask(desk, "s-5")
     assert last.id in warnings.find_refusals_of_gates([last])
-    assert warnings.find_last_refusals(desk.project.id, asks) == {}  # that no came later
+    assert warnings.find_last_refusals(desk.project.id, asks) == {}  # that denial came later
     assert (
         warnings.find_last_refusals(
             desk.house.other.id, [warnings.RequestIdentity(last.id, last.opened_position, same)]
@@ -177,7 +176,7 @@ def test_a_tool_is_new_once_in_the_project_and_once_for_each_agent(
     )
 
 
-def test_what_was_only_reported_makes_a_tool_known(desk: Desk, rita: Reviewer) -> None:
+def test_a_reported_effect_makes_its_tool_known(desk: Desk, rita: Reviewer) -> None:
     desk.agent.session("s-1")
     report = {
         "id": "r-1",
@@ -191,14 +190,14 @@ def test_what_was_only_reported_makes_a_tool_known(desk: Desk, rita: Reviewer) -
 
 
 def hours_without_today() -> str:
-    """Hours of a day that is neither today nor next to it, wherever one is."""
+    """Hours of a day that is neither today nor next to it, in any zone."""
     day = WEEKDAYS[(datetime.now(UTC).weekday() + 3) % 7]
     return f"{{zone: Europe/Berlin, days: [{day}], from: 08:00, to: 18:00}}"
 
 
-def test_what_is_asked_outside_the_working_hours_says_so(desk: Desk, rita: Reviewer) -> None:
+def test_a_request_outside_the_working_hours_is_flagged(desk: Desk, rita: Reviewer) -> None:
     within = ask(desk, "s-1")
-    assert "outside hours" not in entry(rita, within)  # no hours are told: nothing is guessed
+    assert "outside hours" not in entry(rita, within)  # no hours are declared: nothing is guessed
     desk.rules(RULES.replace("name: house", f"name: house\nhours: {ALWAYS}"))
     within = ask(desk, "s-2")
     assert "outside hours" not in entry(rita, within)
@@ -206,7 +205,7 @@ def test_what_is_asked_outside_the_working_hours_says_so(desk: Desk, rita: Revie
     late = ask(desk, "s-3")
     assert re.search(r"outside hours, (Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d\d:\d\d", entry(rita, late))
     assert re.search(r"outside hours \(\w{3} \d\d:\d\d, Europe/Berlin\)", words(rita, late))
-    assert "outside hours" not in entry(rita, within)  # each goes by the rules that asked
+    assert "outside hours" not in entry(rita, within)  # each follows the rules that asked
     assert "08:00 to 18:00, Europe/Berlin" in rita.page(reverse("policies"))
     assert "08:00 to 18:00, Europe/Berlin" in rita.page(
         reverse("policy_set", args=[late.policy_set_id])
@@ -227,13 +226,13 @@ def test_what_is_asked_outside_the_working_hours_says_so(desk: Desk, rita: Revie
     ],
 )
 def test_hours_are_those_of_the_zone(moment: str, outside: str) -> None:
-    told = {
+    fields = {
         "zone": "Europe/Berlin",
         "days": ["mon", "tue", "wed", "thu", "fri"],
         "from": "08:00",
         "to": "18:00",
     }
-    hours = WorkingHours.of({"hours": told})
+    hours = WorkingHours.of({"hours": fields})
     assert hours is not None
     assert hours.outside(int(datetime.fromisoformat(moment).timestamp() * 1_000_000)) == outside
     assert str(hours) == "Mon to Fri, 08:00 to 18:00, Europe/Berlin"
@@ -261,7 +260,7 @@ def test_the_inbox_reads_by_its_indexes(desk: Desk) -> None:
         )
         steps = [str(row[-1]) for row in cursor.fetchall() if "approvals_gate" in str(row[-1])]
     assert len(steps) == len(REVERSIBILITY_RANKS)
-    assert all(waiting in one for one in steps), steps
+    assert all(waiting in step for step in steps), steps
     assert "gate_by_decision" in plan(
         rows.filter(decided_at_us__isnull=False).order_by("-decided_at_us")[:50]
     )

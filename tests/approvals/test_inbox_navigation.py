@@ -1,4 +1,4 @@
-"""The ways through the desk: back from the confirm page or a stop with nothing lost, and on to the
+"""Navigation in the inbox: back from the confirm page or a stop with nothing lost, and on to the
 next request."""
 
 import re
@@ -15,7 +15,7 @@ LONG = "".join(f"echo {n}\n" for n in range(40))
 TICKED = 'name="all_read" value="1" checked'
 
 
-def asked_in_turn(desk: Desk, count: int) -> list[Gate]:
+def plan_requests(desk: Desk, count: int) -> list[Gate]:
     """Requests of one kind, in the order of the list."""
     return [desk.gate(desk.plan(f"e-{n}", arguments={"n": n})) for n in range(count)]
 
@@ -32,7 +32,7 @@ def test_going_back_loses_neither_the_reason_nor_the_tick(desk: Desk, rita: Revi
     assert TICKED not in Reviewer(desk, "administrator").page(url_of(gate))
     Tool.objects.filter(name="git.push").update(
         reversibility="reversible"
-    )  # another card than the one that was read
+    )  # another card than the one on the page
     page = rita.page(url_of(gate))
     assert "before</textarea>" in page
     assert TICKED not in page
@@ -54,10 +54,10 @@ def test_back_from_the_confirm_page_to_the_pane_where_the_answer_came_from(
     assert f'href="{reverse("inbox")}?state=mine&amp;open={gate.id}">Go back</a>' in confirm
 
 
-def test_an_answer_in_the_pane_opens_what_comes_after_it_and_keeps_the_list(
+def test_an_answer_in_the_pane_opens_the_next_and_keeps_the_list(
     desk: Desk, rita: Reviewer
 ) -> None:
-    one, two, three = asked_in_turn(desk, 3)
+    first, two, three = plan_requests(desk, 3)
     pane = rita.client.get(
         url_of(two),
         headers={
@@ -65,53 +65,51 @@ def test_an_answer_in_the_pane_opens_what_comes_after_it_and_keeps_the_list(
             "HX-Current-URL": "http://x/approvals/?state=mine&risk=&a=b",
         },
     )
-    found = re.search(r'name="list" value="([^"]*)"', pane.content.decode())
-    assert found
-    assert found[1] == "state=mine"
-    answered = rita.answer(two, **{"from": "inbox", "list": found[1]})
+    match = re.search(r'name="list" value="([^"]*)"', pane.content.decode())
+    assert match
+    assert match[1] == "state=mine"
+    answered = rita.answer(two, **{"from": "inbox", "list": match[1]})
     assert answered["Location"] == f"{reverse('inbox')}?state=mine&open={three.id}"
     page = rita.page(answered["Location"])
     assert f'Your answer on <a href="{url_of(two)}">{two}</a> is recorded as entry' in page
     assert re.search(rf'aria-current="true">(?:(?!</li>).)*{url_of(three)}', page, re.S)
     last = rita.answer(three, **{"from": "inbox"})
-    assert (
-        last["Location"] == f"{reverse('inbox')}?open=none"
-    )  # never from the end to the top by itself
+    assert last["Location"] == f"{reverse('inbox')}?open=none"  # never from the end to the top
     page = rita.page(last["Location"])
     assert "data-still" in page
-    assert url_of(one) in page
+    assert url_of(first) in page
     extended = rita.client.post(
-        reverse("gate_extend", args=[one.id]), {"from": "inbox", "list": "risk=low"}
+        reverse("gate_extend", args=[first.id]), {"from": "inbox", "list": "risk=low"}
     )
-    assert extended["Location"] == f"{reverse('inbox')}?risk=low&open={one.id}"
+    assert extended["Location"] == f"{reverse('inbox')}?risk=low&open={first.id}"
 
 
 def test_a_page_that_is_answered_leads_on(desk: Desk, rita: Reviewer) -> None:
-    one, two = asked_in_turn(desk, 2)
+    first, two = plan_requests(desk, 2)
     assert "Next request" not in rita.page(url_of(two))
     assert rita.answer(two)["Location"] == url_of(two)
     assert (
-        rita.page(url_of(two)).count(f'href="{url_of(one)}">Next request</a>') == 2
-    )  # in what was said, and below
-    assert rita.page(url_of(two)).count(f'href="{url_of(one)}">Next request</a>') == 1
-    rita.answer(one, "deny")
-    assert "Next request" not in rita.page(url_of(one))
-    assert "Next request" not in Reviewer(desk, "viewer").page(url_of(one))
+        rita.page(url_of(two)).count(f'href="{url_of(first)}">Next request</a>') == 2
+    )  # in the message, and below
+    assert rita.page(url_of(two)).count(f'href="{url_of(first)}">Next request</a>') == 1
+    rita.answer(first, "deny")
+    assert "Next request" not in rita.page(url_of(first))
+    assert "Next request" not in Reviewer(desk, "viewer").page(url_of(first))
 
 
-def test_a_stop_leads_back_to_the_request_it_was_asked_for_beside(
+def test_a_stop_links_back_to_the_request_it_was_set_from(
     desk: Desk, gate: Gate, rita: Reviewer
 ) -> None:
-    found = re.search(r'href="([^"]+)"\s*>Stop the agent</a>', rita.page(url_of(gate)))
-    assert found
-    url = found[1].replace("&amp;", "&")
+    match = re.search(r'href="([^"]+)"\s*>Stop the agent</a>', rita.page(url_of(gate)))
+    assert match
+    url = match[1].replace("&amp;", "&")
     form = rita.page(url)
     assert f'href="{url_of(gate)}">Go back</a>' in form
     sent = {"scope": "agent", "subject": gate.agent_id.hex, "gate": str(gate.id), "reason": REASON}
     assert rita.client.post(reverse("stop"), sent)["Location"] == url_of(gate)
     assert "Stopped." in rita.page(url_of(gate))
     assert len(stops.load_stops(desk.project.id)) == 1
-    rita.page(url.replace(str(gate.id), "x"))  # whatever else it names leads nowhere
+    rita.page(url.replace(str(gate.id), "x"))  # any other value leads nowhere
 
 
 def test_more_time_costs_neither_the_reason_nor_the_tick(desk: Desk, rita: Reviewer) -> None:
@@ -129,7 +127,7 @@ def test_more_time_costs_neither_the_reason_nor_the_tick(desk: Desk, rita: Revie
     assert TICKED in page
     assert rita.client.get(confirm)["Location"] == url_of(
         gate
-    )  # nothing was answered that it could ask about
+    )  # no answer exists that it could ask about
     assert rita.client.post(confirm, {"seen_draft": ""}).status_code == 409
     listed = rita.client.post(
         extend, {**sent, "seen": rita.seen(gate), "reason": "other words", "from": "inbox"}
@@ -143,7 +141,7 @@ def test_more_time_costs_neither_the_reason_nor_the_tick(desk: Desk, rita: Revie
     assert "too late" in late.content.decode()
 
 
-def test_who_has_answered_can_still_give_more_time(desk: Desk, rita: Reviewer) -> None:
+def test_a_voter_can_still_extend_the_deadline(desk: Desk, rita: Reviewer) -> None:
     gate = desk.gate(desk.plan(tool="deploy", arguments={"version": "4.18"}))
     rita.answer(gate)
     extend = reverse("gate_extend", args=[gate.id])

@@ -1,5 +1,4 @@
-"""The page of a gate through the doors of people: what it shows, what answers do, what it says
-afterwards."""
+"""The page of a gate: what it shows, what answers do, and what it shows afterwards."""
 
 import re
 
@@ -36,14 +35,14 @@ def test_the_gate_page_has_the_seven_facts_in_order_with_their_sources(
     assert html.count("unknown, treat as worst case") >= 3  # what changes, the ref, the environment
     policy = reverse("policy_set", args=[gate.policy_set_id])
     assert f'<a href="{policy}">house@1, rule push</a>: A push to a protected branch.' in html
-    assert "<b>1 reviewer (not operator).</b>" in html  # the agent's owner is called by their role
+    assert "<b>1 reviewer (not operator).</b>" in html  # the agent's owner is shown by their role
     assert "Because &lt;b&gt;I&lt;/b&gt; say so." in html
     claim = html.index("Because &lt;b&gt;")
     assert claim > places[6]
     assert "say so" not in html[html.index('class="answers"') :]
 
 
-def test_the_card_is_the_same_for_everybody_and_hashes_what_was_asked(gate: Gate) -> None:
+def test_the_card_is_equal_for_everybody_and_hashes_the_request(gate: Gate) -> None:
     first, second = (
         card.build_card(Gate.objects.get(id=gate.id)),
         card.build_card(Gate.objects.get(id=gate.id)),
@@ -54,7 +53,7 @@ def test_the_card_is_the_same_for_everybody_and_hashes_what_was_asked(gate: Gate
     assert card.confirmation_code(first.intent) == gate.effect.intent_digest[3:7]
 
 
-def test_a_yes_is_recorded_with_what_the_page_showed(
+def test_an_approval_is_recorded_with_what_the_page_showed(
     desk: Desk, gate: Gate, rita: Reviewer
 ) -> None:
     answer = rita.answer(gate)
@@ -79,7 +78,7 @@ def test_a_yes_is_recorded_with_what_the_page_showed(
     assert 'name="seen"' not in html
 
 
-def test_the_permalink_tells_what_came_of_it(desk: Desk, rita: Reviewer) -> None:
+def test_the_permalink_shows_the_outcome(desk: Desk, rita: Reviewer) -> None:
     planned = desk.plan(arguments={"command": "git push origin main"})
     gate = desk.gate(planned)
     rita.answer(gate)
@@ -92,7 +91,7 @@ def test_the_permalink_tells_what_came_of_it(desk: Desk, rita: Reviewer) -> None
 
 
 @pytest.mark.parametrize("answer", ["deny", "deny_session", "request_changes"])
-def test_a_no_needs_words_and_keeps_them(gate: Gate, rita: Reviewer, answer: str) -> None:
+def test_a_denial_needs_a_reason_and_keeps_it(gate: Gate, rita: Reviewer, answer: str) -> None:
     refused = rita.answer(gate, answer, "")
     assert refused.status_code == 409
     assert b"Add a reason to" in refused.content
@@ -122,7 +121,7 @@ def test_expired_is_never_approved(desk: Desk, gate: Gate, rita: Reviewer) -> No
     assert not Vote.objects.exists()
 
 
-def test_who_has_a_part_in_it_may_only_say_no(desk: Desk, gate: Gate) -> None:
+def test_a_party_may_only_deny(desk: Desk, gate: Gate) -> None:
     owner = Reviewer(desk, "operator")  # owns the agent
     html = owner.page(url_of(gate))
     assert "You can still deny the request." in html
@@ -169,17 +168,17 @@ def test_a_view_is_recorded_once_for_each_version(desk: Desk, rita: Reviewer) ->
     gate = desk.gate(desk.plan(tool="deploy", arguments={"version": "1"}))
     for _ in range(3):
         rita.page(url_of(gate))
-    looks = Entry.objects.filter(kind="access.viewed", subject=gate.id)
-    assert looks.count() == 1
+    views = Entry.objects.filter(kind="access.viewed", subject=gate.id)
+    assert views.count() == 1
     desk.answer(gate, "carol")
     rita.page(url_of(gate))
-    assert looks.count() == 2
+    assert views.count() == 2
     Reviewer(desk, "viewer").page(url_of(gate))
-    assert looks.count() == 3
-    assert not looks.filter(actor__contains="reviewer").exists()  # a pseudonym
+    assert views.count() == 3
+    assert not views.filter(actor__contains="reviewer").exists()  # a pseudonym
 
 
-def test_an_edit_is_a_diff_of_which_nothing_is_left_out(desk: Desk, rita: Reviewer) -> None:
+def test_an_edit_is_shown_as_a_complete_diff(desk: Desk, rita: Reviewer) -> None:
     old = "one\ntwo\nthree\n<b>four</b>\n"
     new = "one\n2\nthree\n<b>four</b>\nfive"
     arguments = {"file_path": "src/a.py", "old_string": old, "new_string": new}

@@ -1,4 +1,4 @@
-"""What the desk costs: queries that do not grow with what waits, and light pages."""
+"""What the inbox costs: queries that do not grow with the waiting requests, and light pages."""
 
 import re
 from uuid import UUID, uuid4
@@ -16,13 +16,13 @@ from ledger.models import Effect
 from tests.approvals.inbox_scenario import Desk
 from tests.pages.plans import explained
 
-# of a page with a card, a no before and a withdrawal, whose words it tells; a list asks fewer
+# of a page with a card, an earlier denial and a withdrawal with its reason; a list needs fewer
 MOST = 22
 
 
-def asked(client: Client, url: str) -> tuple[int, int]:
-    """How many queries a page asks, and its bytes."""
-    client.get(url)  # the look is recorded once
+def measure_page(client: Client, url: str) -> tuple[int, int]:
+    """Return the number of queries of a page, and its bytes."""
+    client.get(url)  # the first view is recorded once
     with CaptureQueriesContext(connection) as queries:
         answer = client.get(url)
     assert answer.status_code == 200
@@ -30,7 +30,7 @@ def asked(client: Client, url: str) -> tuple[int, int]:
 
 
 def multiply(gate: Gate, number: int) -> None:
-    """Let `number` more requests like `gate` wait, each of an effect of its own."""
+    """Add `number` waiting requests like `gate`, each of an effect of its own."""
     effect, row = Effect.objects.get(id=gate.effect_id), Gate.objects.get(id=gate.id)
     kinds = ("irreversible", "compensable", "reversible")
     effects, gates = [], []
@@ -40,8 +40,8 @@ def multiply(gate: Gate, number: int) -> None:
         effects.append(
             Effect(
                 **{
-                    one.attname: getattr(effect, one.attname)
-                    for one in Effect._meta.concrete_fields
+                    column.attname: getattr(effect, column.attname)
+                    for column in Effect._meta.concrete_fields
                 }
             )
         )
@@ -51,14 +51,19 @@ def multiply(gate: Gate, number: int) -> None:
         row.reversibility = kinds[n % 3]
         row.step_up, row.reason_of_yes = ("typed_digest", 10) if n % 3 == 0 else ("none", 0)
         gates.append(
-            Gate(**{one.attname: getattr(row, one.attname) for one in Gate._meta.concrete_fields})
+            Gate(
+                **{
+                    column.attname: getattr(row, column.attname)
+                    for column in Gate._meta.concrete_fields
+                }
+            )
         )
     Effect.objects.bulk_create(effects, batch_size=200)
     Gate.objects.bulk_create(gates, batch_size=200)
 
 
 @pytest.mark.usefixtures("remembered")
-def test_pages_ask_as_many_queries_for_many_requests_as_for_few(desk: Desk) -> None:
+def test_pages_need_as_many_queries_for_many_requests_as_for_few(desk: Desk) -> None:
     arguments = {"command": "git push origin main"}
     desk.agent.session("s-0")
     desk.answer(desk.gate(desk.agent.plan("e-0", "s-0", arguments=arguments)), "carol", "deny")
@@ -67,9 +72,9 @@ def test_pages_ask_as_many_queries_for_many_requests_as_for_few(desk: Desk) -> N
     gate = desk.gate(desk.plan("e-2", arguments=arguments))
     client = desk.house.client("reviewer")
     urls = [reverse("inbox"), reverse("inbox") + "?state=mine", reverse("gate", args=[gate.id])]
-    before = [asked(client, url)[0] for url in urls]
+    before = [measure_page(client, url)[0] for url in urls]
     multiply(gate, 200)
-    after = [asked(client, url) for url in urls]
+    after = [measure_page(client, url) for url in urls]
     assert [queries for queries, _ in after] == before
     assert max(before) <= MOST, before
     assert max(size for _, size in after) < 100_000
@@ -103,12 +108,12 @@ NEWEST = re.compile(
 )  # a list in order
 
 
-def whole() -> set[str]:
-    """The indexes that begin with the project and leave none of its rows out."""
+def load_project_indexes() -> set[str]:
+    """The indexes that begin with the project and include all of its rows."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT known.name FROM sqlite_master AS grown, pragma_index_list(grown.name) AS known,"
-            " pragma_index_info(known.name) AS held WHERE NOT known.partial AND held.seqno = 0"
+            "SELECT listed.name FROM sqlite_master AS grown, pragma_index_list(grown.name) AS listed,"
+            " pragma_index_info(listed.name) AS held WHERE NOT listed.partial AND held.seqno = 0"
             " AND held.name IN ('project', 'project_id') AND grown.name IN "
             f"({', '.join(['%s'] * len(GROWING))})",
             GROWING,
@@ -117,19 +122,19 @@ def whole() -> set[str]:
 
 
 def walked(plans: dict[str, str]) -> dict[str, str]:
-    """The statements that read a project from end to end for the few rows they ask for."""
-    known = whole()
-    assert len(known) > len(GROWING)
+    """The statements that read a whole project for a few rows."""
+    tables = load_project_indexes()
+    assert len(tables) > len(GROWING)
     return {
         sql: plan
         for sql, plan in plans.items()
-        if known & set(WALK.findall(plan)) and not NEWEST.search(sql)
+        if tables & set(WALK.findall(plan)) and not NEWEST.search(sql)
     }
 
 
-def test_sqlite_walks_no_project_for_what_it_is_asked(desk: Desk) -> None:
-    """Each reads a few rows; an index that begins with the project would lead through all there are
-    in it."""
+def test_sqlite_walks_no_project_to_answer_a_page(desk: Desk) -> None:
+    """Each page reads a few rows; an index that begins with the project would read all rows of the
+    project."""
     if connection.vendor != "sqlite":
         pytest.skip("PostgreSQL goes by what it has seen of the rows")
     agent = desk.agent
@@ -139,8 +144,8 @@ def test_sqlite_walks_no_project_for_what_it_is_asked(desk: Desk) -> None:
     gate = desk.gate(desk.plan("e-2", arguments={"command": "git push origin main"}))
     effect, session, position = str(gate.effect_id), str(gate.session_id), gate.opened_position
     Effect.objects.filter(id=effect).update(violates=True)
-    told = {"type": "log", "sha256": "ab" * 32, "size": 1, "media_type": "text/plain"}
-    artifact = agent.post("/artifacts", {"session": "s-1", "effect": effect, **told}).json()["id"]
+    fields = {"type": "log", "sha256": "ab" * 32, "size": 1, "media_type": "text/plain"}
+    artifact = agent.post("/artifacts", {"session": "s-1", "effect": effect, **fields}).json()["id"]
     task = agent.post(f"/sessions/{session}/tasks", {"key": "t"}).json()["id"]
     agents = [
         "/limits",
@@ -175,7 +180,7 @@ def test_sqlite_walks_no_project_for_what_it_is_asked(desk: Desk) -> None:
         reverse(name, args=[session]) for name in ("session", "session_tasks", "session_artifacts")
     ]
     pages += [reverse("inbox"), reverse("inbox") + "?state=decided", "/sessions/", "/search/"]
-    pages += [reverse("task", args=[task]), *(f"{reverse('go')}?id={one}" for one in ids)]
+    pages += [reverse("task", args=[task]), *(f"{reverse('go')}?id={identity}" for identity in ids)]
     client = desk.house.client("reviewer")
     with explained() as plans:
         assert {client.get(page).status_code for page in pages} == {200, 302}

@@ -1,4 +1,4 @@
-"""Stops set and lifted from pages, and what the pages of effects say of permission."""
+"""Stops set and lifted from pages, and what the pages of effects show of permission."""
 
 import re
 
@@ -20,11 +20,11 @@ from tests.approvals.reviewer import Reviewer, url_of
 def test_stop_takes_two_clicks_and_a_reason_and_is_lifted_with_one(
     desk: Desk, gate: Gate, rita: Reviewer
 ) -> None:
-    found = re.search(
+    match = re.search(
         r'href="(/approvals/stops/new/\?scope=session[^"]+)"', rita.page(url_of(gate))
     )
-    assert found
-    form = found[1].replace("&amp;", "&")
+    assert match
+    form = match[1].replace("&amp;", "&")
     assert "Stop the session" in rita.page(form)
     fields = {"scope": "session", "subject": gate.session_id.hex}
     assert rita.client.post(reverse("stop"), {**fields, "reason": ""}).status_code == 422
@@ -92,7 +92,7 @@ def test_the_list_of_stops_takes_as_many_queries_for_many_as_for_one_of_each(
             assert f"{scope} number {number}" in page
 
 
-def test_a_stopped_project_says_so_on_every_page(desk: Desk, rita: Reviewer) -> None:
+def test_a_stopped_project_shows_the_stop_on_every_page(desk: Desk, rita: Reviewer) -> None:
     rita.client.post(reverse("stop"), {"scope": "project", "subject": "", "reason": "incident"})
     assert "Project stopped:" in rita.page("/tools/")
 
@@ -127,7 +127,7 @@ def test_the_effect_page_names_its_gate_and_the_rule(
     assert "<b>not enforced</b>" in rita.page(reverse("effect", args=[seen["id"]]))
 
 
-def test_what_ran_without_approval_is_said_on_its_page_and_found(
+def test_an_effect_without_approval_is_marked_on_its_page_and_searchable(
     desk: Desk, gate: Gate, rita: Reviewer
 ) -> None:
     report = {"id": "r-1", "kind": "effect.dispatched", "session": "s-1", "effect_key": "e-1"}
@@ -151,11 +151,11 @@ def test_everything_is_stopped_where_it_is_shown(desk: Desk, gate: Gate, scope: 
     administrator = Reviewer(desk, "administrator")
     html = administrator.page(pages[scope])
     subject = "git.push" if scope == "tool" else "[0-9a-f]{32}"
-    found = re.search(
+    match = re.search(
         rf'href="(/approvals/stops/new/\?scope={scope}&amp;subject={subject}[^"]*)"', html
     )
-    assert found
-    form = found[1].replace("&amp;", "&")
+    assert match
+    form = match[1].replace("&amp;", "&")
     assert 'name="reason"' in administrator.page(form)
     query = dict(part.split("=") for part in form.partition("?")[2].split("&"))
     assert (

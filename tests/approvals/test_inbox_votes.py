@@ -1,5 +1,5 @@
-"""What an answer takes: the form of this page, its ticks, a code and a password, and a gate that
-has not moved on."""
+"""What an answer needs: the form of the present page, its ticks, a code and a password, and an
+unchanged gate."""
 
 import re
 
@@ -32,7 +32,7 @@ def test_without_script_every_answer_is_confirmed(gate: Gate, rita: Reviewer) ->
     assert rita.client.get(confirm)["Location"] == url_of(gate)  # the draft is gone
 
 
-def test_what_cannot_be_undone_takes_the_code_and_a_password(final: Gate, rita: Reviewer) -> None:
+def test_an_irreversible_effect_needs_the_code_and_a_password(final: Gate, rita: Reviewer) -> None:
     confirm = reverse("gate_confirm", args=[final.id])
     assert rita.answer(final)["Location"] == confirm
     html = rita.page(confirm)
@@ -72,8 +72,9 @@ def test_five_wrong_passwords_close_the_name(final: Gate, rita: Reviewer) -> Non
     assert not Vote.objects.exists()
 
 
-def test_the_code_is_asked_whatever_a_form_says(final: Gate, rita: Reviewer) -> None:
-    """`settled` is the page's word; the confirm page for what is dangerous is the server's."""
+def test_the_code_is_required_whatever_a_form_sends(final: Gate, rita: Reviewer) -> None:
+    """`settled` comes from the page; the server decides on the confirm page for dangerous
+    requests."""
     rita.answer(final, settled="1")
     assert not Vote.objects.exists()
     assert rita.confirm(final).status_code == 422
@@ -86,13 +87,13 @@ def test_the_code_is_asked_whatever_a_form_says(final: Gate, rita: Reviewer) -> 
 def test_a_confirm_page_records_the_answer_that_it_shows_or_none(
     gate: Gate, rita: Reviewer, first: str, second: str
 ) -> None:
-    """Two windows of one person: the second begins another answer while the first still asks about
+    """Two windows of one person: the second begins another answer while the first still confirms
     its own."""
     confirm = reverse("gate_confirm", args=[gate.id])
     rita.answer(gate, first, "words of the first window", settled="")
-    asked = rita.draft(gate)
+    draft = rita.draft(gate)
     rita.answer(gate, second, "words of the second window", settled="")
-    for stale in ({"seen_draft": asked}, {"seen_draft": ""}, {}):
+    for stale in ({"seen_draft": draft}, {"seen_draft": ""}, {}):
         answer = rita.client.post(confirm, stale)
         html = answer.content.decode()
         assert answer.status_code == 409
@@ -112,20 +113,20 @@ def test_a_confirm_page_records_the_answer_that_it_shows_or_none(
 def test_ticks_are_part_of_the_answer_that_a_confirm_page_shows(desk: Desk, rita: Reviewer) -> None:
     gate = desk.gate(desk.plan(arguments={"command": "echo\n" * 40}))
     rita.answer(gate, settled="", all_read="1", seen=(seen := rita.seen(gate)))
-    asked = rita.draft(gate)
+    draft = rita.draft(gate)
     rita.answer(gate, "deny", settled="", seen=seen)
-    assert rita.draft(gate) != asked
+    assert rita.draft(gate) != draft
     rita.answer(gate, settled="", all_read="1", seen=seen)
-    assert rita.draft(gate) == asked
+    assert rita.draft(gate) == draft
 
 
-def test_a_confirm_page_whose_answer_was_given_elsewhere_says_so(
+def test_a_confirm_page_shows_that_its_draft_was_answered_elsewhere(
     gate: Gate, rita: Reviewer
 ) -> None:
     rita.answer(gate, "deny", "words of the first window", settled="")
-    asked = rita.draft(gate)
+    draft = rita.draft(gate)
     rita.answer(gate, "approve")  # at once, in the second window
-    late = rita.client.post(reverse("gate_confirm", args=[gate.id]), {"seen_draft": asked})
+    late = rita.client.post(reverse("gate_confirm", args=[gate.id]), {"seen_draft": draft})
     html = late.content.decode()
     assert late.status_code == 409
     assert "Your answer was not recorded." in html
@@ -148,7 +149,7 @@ def test_hidden_characters_must_be_ticked(desk: Desk, rita: Reviewer) -> None:
     assert Vote.objects.get().answer == "approve"
 
 
-def test_long_arguments_stand_whole_and_must_be_read(desk: Desk, rita: Reviewer) -> None:
+def test_long_arguments_are_shown_in_full_and_must_be_read(desk: Desk, rita: Reviewer) -> None:
     text = "".join(f"echo step {n}\n" for n in range(400)) + "rm -rf /srv"
     gate = desk.gate(desk.plan(arguments={"command": text}))
     html = rita.page(url_of(gate))
@@ -159,7 +160,7 @@ def test_long_arguments_stand_whole_and_must_be_read(desk: Desk, rita: Reviewer)
     assert rita.answer(gate, all_read="1").status_code == 302
 
 
-def test_what_cannot_be_shown_whole_cannot_be_approved(
+def test_a_request_that_cannot_be_shown_in_full_cannot_be_approved(
     desk: Desk, gate: Gate, rita: Reviewer
 ) -> None:
     from journal import erasures
@@ -177,7 +178,7 @@ def test_what_cannot_be_shown_whole_cannot_be_approved(
     assert rita.answer(gate, "deny").status_code == 302
 
 
-def test_an_answer_to_an_old_page_is_refused_with_what_is_new_and_the_words_kept(
+def test_an_answer_to_a_stale_page_is_refused_with_the_changes_and_its_text(
     desk: Desk, rita: Reviewer
 ) -> None:
     gate = desk.gate(desk.plan(tool="deploy", arguments={"version": "4.18"}))
@@ -196,7 +197,7 @@ def test_an_answer_to_an_old_page_is_refused_with_what_is_new_and_the_words_kept
     assert gate.status == "approved"
 
 
-def test_a_tool_declared_anew_makes_a_page_old(desk: Desk, gate: Gate, rita: Reviewer) -> None:
+def test_a_tool_declared_again_makes_a_page_stale(desk: Desk, gate: Gate, rita: Reviewer) -> None:
     seen = rita.seen(gate)
     desk.project.tools.filter(name="git.push").update(reversibility="irreversible")
     refused = rita.answer(gate, seen=seen)
@@ -204,7 +205,7 @@ def test_a_tool_declared_anew_makes_a_page_old(desk: Desk, gate: Gate, rita: Rev
     assert b"Facts of the request" in refused.content
 
 
-def test_two_people_decide_and_the_second_hears_who_was_first(
+def test_two_people_decide_and_the_second_sees_who_was_first(
     desk: Desk, gate: Gate, rita: Reviewer
 ) -> None:
     seen = rita.seen(gate)
@@ -233,9 +234,7 @@ def test_forms_of_other_people_gates_and_days_are_worth_nothing(
     assert not Vote.objects.exists()
 
 
-def test_two_people_are_not_told_of_each_others_drafts(
-    desk: Desk, gate: Gate, rita: Reviewer
-) -> None:
+def test_two_people_do_not_see_each_others_drafts(desk: Desk, gate: Gate, rita: Reviewer) -> None:
     rita.answer(gate, settled="")
     sam = Reviewer(desk, desk.person("sam").user.username)
     assert sam.client.get(reverse("gate_confirm", args=[gate.id]))["Location"] == url_of(gate)
@@ -258,7 +257,7 @@ def test_a_reason_has_a_length(gate: Gate, rita: Reviewer) -> None:
 
 
 def test_no_name_title_or_precondition_is_cut(desk: Desk, rita: Reviewer) -> None:
-    """Whatever an agent sends can carry the words that matter at its very end."""
+    """Any text of an agent can carry the important words at its very end."""
     tool, name, head = "t" * 90 + "-tool", "n" * 300 + "-name", "h" * 300 + "-head"
     planned = desk.plan(
         tool=tool,

@@ -1,8 +1,7 @@
-"""A rejected attempt that had happened after all, and the next one that people had approved:
-reported either way round.
+"""A rejected attempt that had happened after all, and the next attempt that people approved.
 
-Of what people said the book knows when it came, so which gate ended how may differ; what is held
-against an agent not, nor on whose word the next attempt ran.
+Both are reported in either order. The journal knows when a vote came, so which gate ended how may
+differ; the violations of an agent and the basis of the next attempt may not.
 """
 
 from collections.abc import Callable
@@ -22,9 +21,9 @@ from ledger.tools import cache
 from tests.approvals.inbox_scenario import Desk
 
 pytestmark = pytest.mark.django_db
-SAID: dict[str, Any] = {"session": "s-1", "effect_key": "e-1"}
-LATE = {**SAID, "id": "late", "kind": "effect.acknowledged", "outcome": "ok"}
-SECOND = {**SAID, "id": "second", "kind": "effect.dispatched", "attempt": 2}
+EFFECT: dict[str, Any] = {"session": "s-1", "effect_key": "e-1"}
+LATE = {**EFFECT, "id": "late", "kind": "effect.acknowledged", "outcome": "ok"}
+SECOND = {**EFFECT, "id": "second", "kind": "effect.dispatched", "attempt": 2}
 
 
 def approved(desk: Desk, gate: Gate) -> None:
@@ -35,8 +34,8 @@ def refused(desk: Desk, gate: Gate) -> None:
     desk.answer(gate, "reviewer", "deny", "not a second time")
 
 
-def nothing(_desk: Desk, _gate: Gate) -> None:
-    """Nobody rules."""
+def no_vote(_desk: Desk, _gate: Gate) -> None:
+    """No vote arrives."""
 
 
 @pytest.mark.parametrize("mode", ["enforce", "observe"])
@@ -46,14 +45,14 @@ def nothing(_desk: Desk, _gate: Gate) -> None:
         (approved, 1, "used"),
         (approved, 3_600, "bypassed"),
         (refused, 1, "bypassed"),
-        (nothing, 1, "bypassed"),
+        (no_vote, 1, "bypassed"),
     ],
     ids=["approved", "too late", "refused", "nobody ruled"],
 )
-def test_the_next_attempt_is_judged_by_the_permission_that_stood_for_it(
+def test_the_next_attempt_is_checked_against_its_own_permission(
     desk: Desk, ruling: Callable[[Desk, Gate], None], after_s: int, permission: str, mode: str
 ) -> None:
-    """The first attempt had permission from people too, or was let go because the project observed."""
+    """The first attempt had permission by a ruling too, or ran because the project observed."""
     desk.rules(mode=mode)
     first = desk.plan()
     if mode == "enforce":
@@ -61,28 +60,28 @@ def test_the_next_attempt_is_judged_by_the_permission_that_stood_for_it(
     desk.agent.dispatch(first)
     desk.agent.fail(first, "rejected")
     desk.rules()
-    asked = desk.gate(desk.plan())
-    ruling(desk, asked)
-    found = []
+    gate = desk.gate(desk.plan())
+    ruling(desk, gate)
+    outcomes = []
     for order in permutations([LATE, SECOND]):
         savepoint = transaction.savepoint()
-        for said in order:
-            at = now_us() / US + (after_s if said is SECOND else 0)
+        for fact in order:
+            at = now_us() / US + (after_s if fact is SECOND else 0)
             with time_machine.travel(at, tick=False):
-                assert desk.agent.report([said]).status_code == 200
-        found.append(outcome(desk, first))
+                assert desk.agent.report([fact]).status_code == 200
+        outcomes.append(outcome(desk, first))
         transaction.savepoint_rollback(savepoint)
-    assert found[0] == found[1]
-    assert found[0]["effect"] == ("acknowledged", permission, "", permission == "bypassed")
-    assert found[0]["permission"] == ("policy" if after_s > 1 else "ruling", asked.id.hex)
-    assert found[0]["attempts"] == [(1, "used"), (2, permission)]
-    assert found[0]["violations"] == (
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0]["effect"] == ("acknowledged", permission, "", permission == "bypassed")
+    assert outcomes[0]["permission"] == ("policy" if after_s > 1 else "ruling", gate.id.hex)
+    assert outcomes[0]["attempts"] == [(1, "used"), (2, permission)]
+    assert outcomes[0]["violations"] == (
         ["executed_without_permission"] if permission == "bypassed" else []
     )
 
 
 def outcome(desk: Desk, planned: dict[str, Any]) -> dict[str, Any]:
-    """What is held against whom."""
+    """The violations, and the state of the effect and its attempts."""
     effect = desk.effect(planned)
     violations = (
         Entry.objects.filter(kind="integrity.violation")
@@ -103,10 +102,10 @@ def outcome(desk: Desk, planned: dict[str, Any]) -> dict[str, Any]:
     ["idempotent", "idempotency_key", "transactional", "probeable", "compensable", "opaque"],
 )
 @pytest.mark.parametrize("together", [True, False])
-def test_planned_again_where_the_first_had_happened_and_nobody_knows_of_the_second(
+def test_planned_again_after_a_first_that_happened_and_a_second_unknown(
     desk: Desk, tool_class: str, together: bool
 ) -> None:
-    """There is no permission to ask for: the schema refused it, and the agent was answered 500."""
+    """There is no permission to request: the schema refused it, and the agent got a 500."""
     Tool.objects.filter(project=desk.project, name="git.push").update(tool_class=tool_class)
     cache.clear_tool_cache()
     effect = desk.plan("e-1")
@@ -117,26 +116,28 @@ def test_planned_again_where_the_first_had_happened_and_nobody_knows_of_the_seco
     approved(desk, desk.gate(effect))
     assert desk.agent.dispatch(effect)["attempt"] == 2
     words = [{**LATE, "id": "nobody", "attempt": 2, "outcome": "unknown"}, LATE]
-    for batch in [words] if together else [[one] for one in words]:
+    for batch in [words] if together else [[fact] for fact in words]:
         assert desk.agent.report(batch).status_code == 200
     gates = Gate.objects.count()
-    answer = desk.agent.post("/effects", {**SAID, "tool": "git.push", "arguments": {"ref": "main"}})
+    answer = desk.agent.post(
+        "/effects", {**EFFECT, "tool": "git.push", "arguments": {"ref": "main"}}
+    )
     assert answer.status_code == 200, answer.text
-    told = answer.json()
-    assert (told["state"], told["outcome"] in ("ok", "unknown"), told["permission"]) == (
+    body = answer.json()
+    assert (body["state"], body["outcome"] in ("ok", "unknown"), body["permission"]) == (
         "acknowledged",
         True,
         "used",
     )
-    # Whoever is told nothing open may take it for done; else it is said which effect must be
-    # settled first.
-    assert (told["outcome"] == "ok" and told["answer"] == "done") or told["open_effect"] == effect[
+    # An agent that gets no open effect may take its effect for done; otherwise the answer names the
+    # effect to settle first.
+    assert (body["outcome"] == "ok" and body["answer"] == "done") or body["open_effect"] == effect[
         "id"
     ]
     assert Gate.objects.count() == gates
     assert (
         desk.agent.post(
-            "/effects", {**SAID, "tool": "git.push", "arguments": {"ref": "main"}}
+            "/effects", {**EFFECT, "tool": "git.push", "arguments": {"ref": "main"}}
         ).status_code
         == 200
     )

@@ -1,8 +1,7 @@
-"""A gate's life as a machine: agents, people, operators, reports and the clock in any order, and
-what must hold always.
+"""A gate's life as a state machine: agents, people, operators, reports and the clock in any order.
 
-After every step rows, laws of permission and the book are compared; what the book says is replayed here
-by other code than wrote it, from facts alone.
+After every step rows, constraints of permission and the journal are compared; the journal is
+replayed by independent code, from facts alone.
 """
 
 from collections.abc import Iterator
@@ -36,7 +35,7 @@ from tests.api.api_client import Caller
 from tests.approvals.confirm_helpers import proved
 from tests.approvals.inbox_scenario import RULES, Desk
 from tests.approvals.replayed_sessions import (
-    Book,
+    JournalReader,
     basis_of,
     folded,
     permission_of,
@@ -52,9 +51,7 @@ STRICT = RULES.replace("minimum: 1", "minimum: 2")
 ALLOW = "name: lax\nrules:\n  - {id: all, title: Everything, match: {}, outcome: allow}\n"
 DENY = "name: shut\nrules:\n  - {id: all, title: Everything, match: {}, outcome: deny}\n"
 KEYS = st.sampled_from(["e-1", "e-2"])
-WAYS = st.tuples(
-    KEYS, st.integers(0, 6)
-)  # an effect, and how far it goes before something crosses its way
+WAYS = st.tuples(KEYS, st.integers(0, 6))  # an effect, and how far it goes before another event
 NUMBERS = st.sampled_from([1, 1, 2])
 TOOLS = st.sampled_from(["git.push", "git.push", "git.push", "deploy", "file.read"])
 AGENTS = st.sampled_from([0, 0, 0, 1])
@@ -74,7 +71,7 @@ class Life(RuleBasedStateMachine):
         self.now = self.clock.start()
         self.session = self.desk.agent.session("s-1")["id"]
         self.desk.rules()
-        self.count, self.book = 0, Book()
+        self.count, self.journal = 0, JournalReader()
         self.plan(0, "e-1", "git.push")
         self.plan(0, "e-2", "deploy")
 
@@ -93,7 +90,7 @@ class Life(RuleBasedStateMachine):
     def gate(self, key: str) -> Gate | None:
         return Gate.objects.filter(effect__effect_key=key).order_by("-opened_position").first()
 
-    # --- the straight way, so that whatever else happens meets gates and attempts in every state
+    # --- the direct way, so that other events meet gates and attempts in every state
 
     @rule(key=KEYS, answer=st.sampled_from(["rejected", "rejected", "timeout", "ok"]))
     def go_on(self, key: str, answer: str) -> None:
@@ -113,7 +110,7 @@ class Life(RuleBasedStateMachine):
             self.plan(0, key, effect.tool)
 
     def go(self, way: tuple[str, int]) -> str:
-        """Let an effect go as far as `way` says, through rejected attempts and permission for the next;
+        """Take an effect as far as `way`, through rejected attempts and permission for the next;
         return its key."""
         for _ in range(way[1]):
             self.go_on(way[0], "rejected")
@@ -186,7 +183,7 @@ class Life(RuleBasedStateMachine):
     def report_a_move(
         self, way: tuple[str, int], further: int, early: bool, fact: tuple[str, dict[str, Any]]
     ) -> None:
-        """Tell of the last attempt that the book knows, or of the next."""
+        """Report the last attempt that the journal knows, or the next."""
         key = self.go(way)
         effect = self.effect(key)
         number = max((effect.attempt_count if effect else 0) + further, 1)
@@ -209,11 +206,11 @@ class Life(RuleBasedStateMachine):
         self, agent: int, way: tuple[str, int], early: bool, fact: dict[str, Any]
     ) -> None:
         key = self.go(way)
-        said = {"arguments": {"ref": key}} if fact["kind"] == "effect.planned" else {}
-        self.report(agent, early, {"effect_key": key, **said, **fact})
+        fields = {"arguments": {"ref": key}} if fact["kind"] == "effect.planned" else {}
+        self.report(agent, early, {"effect_key": key, **fields, **fact})
 
     def report(self, agent: int, early: bool, item: dict[str, Any]) -> None:
-        """Report one fact whose id sorts before those of all others, or after them."""
+        """Report one fact whose id sorts before or after the ids of all others."""
         self.count += 1
         identity = f"{'a' if early else 'z'}{1000 - self.count if early else 1000 + self.count}"
         answer = self.callers[agent].report([{"id": identity, "session": "s-1", **item}])
@@ -293,7 +290,7 @@ class Life(RuleBasedStateMachine):
         if swept:
             deadlines.expire_due_gates()
 
-    # --- what holds always
+    # --- invariants
 
     @invariant()
     def permission_and_gates_agree(self) -> None:
@@ -301,13 +298,13 @@ class Life(RuleBasedStateMachine):
         for gate in Gate.objects.filter(status__in=OPEN_STATUSES):
             opened.setdefault(gate.effect_id, {})[gate.id.hex] = gate.status
         for effect in Effect.objects.all():
-            stands = opened.get(effect.id, {})
+            open_gates = opened.get(effect.id, {})
             if effect.permission == "pending":
-                assert stands == {effect.permission_ref: "pending"}
+                assert open_gates == {effect.permission_ref: "pending"}
             elif (effect.permission, effect.permission_basis) == ("granted", "ruling"):
-                assert stands == {effect.permission_ref: "approved"}
+                assert open_gates == {effect.permission_ref: "approved"}
             else:
-                assert stands == {}, (effect.permission, effect.permission_basis, effect.state)
+                assert open_gates == {}, (effect.permission, effect.permission_basis, effect.state)
 
     @invariant()
     def votes_stand_behind_every_ruling(self) -> None:
@@ -328,7 +325,7 @@ class Life(RuleBasedStateMachine):
 
     @invariant()
     def every_attempt_has_its_own_permission(self) -> None:
-        self.book.read_on()
+        self.journal.read_on()
         spent = list(Gate.objects.filter(status="used"))
         used = {(gate.effect_id, gate.used_attempt or 0): gate for gate in spent}
         assert len(used) == len(spent)
@@ -337,11 +334,11 @@ class Life(RuleBasedStateMachine):
             (attempt.effect_id, attempt.number): attempt for attempt in Attempt.objects.all()
         }
         for key, attempt in attempts.items():
-            basis = basis_of(self.book.of(attempt.effect_id), attempt.number)
+            basis = basis_of(self.journal.of(attempt.effect_id), attempt.number)
             if attempt.lane == "command":
                 assert attempt.permission == "used"
             if attempt.permission == "used":
-                aside = set_aside_for(self.book.of(attempt.effect_id), attempt.number, happened)
+                aside = set_aside_for(self.journal.of(attempt.effect_id), attempt.number, happened)
                 assert (key in used) + (aside is not None) == (basis == "ruling"), basis
                 assert basis in ("ruling", "policy", "exemption", "observe")
             else:
@@ -355,38 +352,39 @@ class Life(RuleBasedStateMachine):
             )
         for effect in Effect.objects.filter(permission="bypassed"):
             assert effect.violates
-            assert "integrity.violation" in [entry.kind for entry in self.book.of(effect.id)]
+            assert "integrity.violation" in [entry.kind for entry in self.journal.of(effect.id)]
 
     @invariant()
-    def the_book_tells_permission_and_gates(self) -> None:
-        self.book.read_on()
+    def the_journal_matches_permission_and_gates(self) -> None:
+        self.journal.read_on()
         for effect in Effect.objects.all():
-            told = permission_of(self.book.of(effect.id))
-            assert effect.permission in told.split("|"), (told, effect.permission)
+            expected = permission_of(self.journal.of(effect.id))
+            assert effect.permission in expected.split("|"), (expected, effect.permission)
         for gate in Gate.objects.all():
-            assert status_of(self.book.about(gate.id)) == gate.status
+            assert status_of(self.journal.about(gate.id)) == gate.status
 
     @invariant()
-    def the_book_folds_to_the_rows(self) -> None:
-        self.book.read_on()
+    def the_journal_folds_to_the_rows(self) -> None:
+        self.journal.read_on()
         stored: dict[UUID, set[tuple[Any, ...]]] = {}
-        for one in Attempt.objects.all():
-            stored.setdefault(one.effect_id, set()).add(
-                (one.number, one.is_open, one.replaced, one.outcome)
+        for attempt in Attempt.objects.all():
+            stored.setdefault(attempt.effect_id, set()).add(
+                (attempt.number, attempt.is_open, attempt.replaced, attempt.outcome)
             )
         for effect in Effect.objects.all():
-            row, attempts = folded(effect, self.book.of(effect.id))
+            row, attempts = folded(effect, self.journal.of(effect.id))
             for name in ("tool", "state", "outcome", "attempt_count", "failure_reason", "lane"):
                 assert getattr(row, name) == getattr(effect, name), name
             made = {
-                (one.number, one.is_open, one.replaced, one.outcome) for one in attempts.values()
+                (attempt.number, attempt.is_open, attempt.replaced, attempt.outcome)
+                for attempt in attempts.values()
             }
             assert made == stored.get(effect.id, set())
 
 
 @pytest.fixture
 def life(desk: Desk) -> Iterator[type[Life]]:
-    """The machine on a desk with a second agent of the first one's team."""
+    """The state machine of a project with a second agent in the first agent's team."""
     with doors(agents.ensure_agent(desk.project, "build-9", desk.user("reviewer"))) as second:
         one_team("deploy-7", "build-9")
         Life.desk, Life.callers = desk, [desk.agent, second]

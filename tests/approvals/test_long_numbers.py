@@ -1,5 +1,5 @@
-"""Whole numbers past 2^53 and past 64 bits: kept as their digits in the journal, the digest, pages
-and answers."""
+"""Integers past 2^53 and past 64 bits: their digits are kept in journal, digest, pages and
+answers."""
 
 import hashlib
 import hmac
@@ -36,10 +36,10 @@ def test_a_plan_keeps_it_and_the_digest_sees_its_digits(agent: Caller, number: i
         effect["intent_digest"]
         == "v1:" + hmac.new(settings.GATEBOOK_PEPPER, text, hashlib.sha256).hexdigest()
     )
-    told = agent.get(f"/effects/{effect['id']}/plan")
-    assert f'"chat":{number},' in told.text
-    assert told.json()["arguments"]["chat"] == number
-    # Its neighbours are other intents: one double stands for all of them.
+    answer = agent.get(f"/effects/{effect['id']}/plan")
+    assert f'"chat":{number},' in answer.text
+    assert answer.json()["arguments"]["chat"] == number
+    # Its neighbours are other intents: one double represents all of them.
     for other in (number - 1, number + 1):
         refused = agent.post(
             f"/effects/{effect['id']}/dispatch",
@@ -69,7 +69,9 @@ def test_evidence_of_the_same_call_has_the_same_digest(agent: Caller, number: in
 
 
 @pytest.mark.parametrize("number", [2**53 + 1, 2**64 + 1])
-def test_people_see_it_approve_it_and_its_preconditions_hold(desk: Desk, number: int) -> None:
+def test_people_see_and_approve_it_and_its_preconditions_are_compared(
+    desk: Desk, number: int
+) -> None:
     desk.agent.session()
     effect = planned(desk.agent, number, preconditions={"last": number}, free_text=["text"])
     gate = desk.gate(effect)

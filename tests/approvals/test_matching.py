@@ -1,5 +1,4 @@
-"""What a policy says: deny overrides, then the strictest ask, then allow; what cannot be evaluated
-never lets pass."""
+"""Policy evaluation: deny overrides, then the strictest ask, then allow; an error never allows."""
 
 from itertools import permutations
 from typing import Any
@@ -19,32 +18,34 @@ from approvals.policies.engine import (
 )
 from approvals.policies.requirement import DEFAULT_REQUIREMENT, Requirement
 from ledger.states import REVERSIBILITIES
-from tests.approvals.policy_factories import never, rules, wish
+from tests.approvals.policy_factories import no_earlier_plans, rules, wish
 
 ASK: dict[str, Any] = {"outcome": "require"}
 STRICT = Requirement(minimum=2).as_dict()
 
 
-def said(
-    compiled: CompiledPolicy, one: PolicyInput | None = None, mode: str = "enforce"
+def decide_outcome(
+    compiled: CompiledPolicy, subject: PolicyInput | None = None, mode: str = "enforce"
 ) -> tuple[str, str]:
-    judgement = evaluate_rules(compiled, one or wish(), mode, never)
-    return judgement.outcome, judgement.rule
+    decision = evaluate_rules(compiled, subject or wish(), mode, no_earlier_plans)
+    return decision.outcome, decision.rule
 
 
-def test_deny_overrides_whatever_stands_before_it() -> None:
-    assert said(rules({"outcome": "allow"}, {**ASK, "require": STRICT}, {"outcome": "deny"})) == (
+def test_deny_overrides_every_rule_before_it() -> None:
+    assert decide_outcome(
+        rules({"outcome": "allow"}, {**ASK, "require": STRICT}, {"outcome": "deny"})
+    ) == (
         "deny",
         "r2",
     )
 
 
 def test_of_two_denials_the_earlier_is_named() -> None:
-    assert said(rules({"outcome": "deny"}, {"outcome": "deny"})) == ("deny", "r0")
+    assert decide_outcome(rules({"outcome": "deny"}, {"outcome": "deny"})) == ("deny", "r0")
 
 
 def test_asking_is_stricter_than_allowing() -> None:
-    assert said(rules({"outcome": "allow"}, ASK)) == ("ask", "r1")
+    assert decide_outcome(rules({"outcome": "allow"}, ASK)) == ("ask", "r1")
 
 
 @pytest.mark.parametrize(
@@ -57,14 +58,14 @@ def test_asking_is_stricter_than_allowing() -> None:
         {"ticket": "INC-*"},
     ],
 )
-def test_of_two_rules_that_ask_the_stricter_wins_wherever_it_stands(
+def test_of_two_rules_that_ask_the_stricter_wins_in_any_order(
     stricter: dict[str, Any],
 ) -> None:
     hard, soft = {**ASK, "require": Requirement(**stricter).as_dict()}, ASK
     for order in ([soft, hard], [hard, soft]):
-        judgement = evaluate_rules(rules(*order), wish(), "enforce", never)
-        assert judgement.requirement == Requirement(**stricter)
-        assert judgement.asking == ("r0", "r1")
+        decision = evaluate_rules(rules(*order), wish(), "enforce", no_earlier_plans)
+        assert decision.requirement == Requirement(**stricter)
+        assert decision.asking == ("r0", "r1")
 
 
 def test_more_people_count_before_step_up_and_step_up_before_rationale() -> None:
@@ -74,24 +75,30 @@ def test_more_people_count_before_step_up_and_step_up_before_rationale() -> None
         Requirement(rationale="always"),
     ]
     for order in permutations(asks):
-        judgement = evaluate_rules(
-            rules(*({**ASK, "require": one.as_dict()} for one in order)), wish(), "enforce", never
-        )
-        assert judgement.requirement == asks[0]
-    assert (
-        evaluate_rules(
-            rules(*({**ASK, "require": one.as_dict()} for one in asks[:0:-1])),
+        decision = evaluate_rules(
+            rules(*({**ASK, "require": requirement.as_dict()} for requirement in order)),
             wish(),
             "enforce",
-            never,
+            no_earlier_plans,
+        )
+        assert decision.requirement == asks[0]
+    assert (
+        evaluate_rules(
+            rules(*({**ASK, "require": requirement.as_dict()} for requirement in asks[:0:-1])),
+            wish(),
+            "enforce",
+            no_earlier_plans,
         )[2]
         == (asks[1])
     )
 
 
-def test_of_equal_rules_that_ask_the_earlier_is_named() -> None:
+def test_of_equal_asking_rules_the_earlier_is_named() -> None:
     leads, others = (Requirement(teams=(name,)).as_dict() for name in ("leads", "others"))
-    assert said(rules({**ASK, "require": leads}, {**ASK, "require": others})) == ("ask", "r0")
+    assert decide_outcome(rules({**ASK, "require": leads}, {**ASK, "require": others})) == (
+        "ask",
+        "r0",
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,18 +108,20 @@ def test_of_equal_rules_that_ask_the_earlier_is_named() -> None:
         (True, "opaque", "enforce", "ask"),
         (True, "read_only", "enforce", "allow"),
         (False, "opaque", "enforce", "ask"),
-        (False, "read_only", "enforce", "ask"),  # nobody declared it, so nothing is known of it
+        (False, "read_only", "enforce", "ask"),  # an undeclared tool, of which nothing is known
         (True, "opaque", "observe", "allow"),
         (False, "opaque", "observe", "allow"),
     ],
 )
-def test_what_no_rule_speaks_of(declared: bool, tool_class: str, mode: str, expected: str) -> None:
-    one = wish(declared=declared, tool_class=tool_class)
-    judgement = evaluate_rules(
-        rules({"match": {"tools": ["mail.*"]}, "outcome": "deny"}), one, mode, never
+def test_a_plan_without_a_matching_rule(
+    declared: bool, tool_class: str, mode: str, expected: str
+) -> None:
+    subject = wish(declared=declared, tool_class=tool_class)
+    decision = evaluate_rules(
+        rules({"match": {"tools": ["mail.*"]}, "outcome": "deny"}), subject, mode, no_earlier_plans
     )
-    assert (judgement.outcome, judgement.rule) == (expected, "")
-    assert judgement.requirement == (DEFAULT_REQUIREMENT if expected == "ask" else None)
+    assert (decision.outcome, decision.rule) == (expected, "")
+    assert decision.requirement == (DEFAULT_REQUIREMENT if expected == "ask" else None)
 
 
 @pytest.mark.parametrize(
@@ -160,8 +169,10 @@ def test_what_no_rule_speaks_of(declared: bool, tool_class: str, mode: str, expe
         ),
     ],
 )
-def test_a_condition_holds_or_it_does_not(match: dict[str, Any], holds: bool) -> None:
-    assert said(rules({"match": match, "outcome": "deny"}))[0] == ("deny" if holds else "ask")
+def test_a_condition_matches_or_does_not(match: dict[str, Any], holds: bool) -> None:
+    assert decide_outcome(rules({"match": match, "outcome": "deny"}))[0] == (
+        "deny" if holds else "ask"
+    )
 
 
 ARGUMENTS = {
@@ -182,7 +193,7 @@ ARGUMENTS = {
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("predicate", "expected"),
     [
         ({"path": "force", "eq": True}, True),
         ({"path": "force", "eq": False}, False),
@@ -242,105 +253,113 @@ ARGUMENTS = {
         ({"path": "count", "cidr": ["0.0.0.0/8"]}, None),
     ],
 )
-def test_a_predicate_holds_or_does_not_or_cannot_be_answered(
-    asked: dict[str, Any], expected: bool | None
+def test_a_predicate_is_true_or_false_or_an_error(
+    predicate: dict[str, Any], expected: bool | None
 ) -> None:
-    one = wish(arguments=ARGUMENTS)
-    judgement = evaluate_rules(
-        rules({"match": {"arguments": [asked]}, "outcome": "deny"}, {"outcome": "allow"}),
-        one,
+    subject = wish(arguments=ARGUMENTS)
+    decision = evaluate_rules(
+        rules({"match": {"arguments": [predicate]}, "outcome": "deny"}, {"outcome": "allow"}),
+        subject,
         "enforce",
-        never,
+        no_earlier_plans,
     )
-    assert judgement.outcome == {True: "deny", False: "allow", None: "ask"}[expected]
-    assert bool(judgement.error) == (expected is None)
+    assert decision.outcome == {True: "deny", False: "allow", None: "ask"}[expected]
+    assert bool(decision.error) == (expected is None)
 
 
 @pytest.mark.parametrize("arguments", [None, [], "text", 5, {}])
 def test_arguments_of_any_shape_have_no_such_path(arguments: Any) -> None:
-    one = wish(arguments=arguments)
-    asked = rules(
+    subject = wish(arguments=arguments)
+    compiled = rules(
         {"match": {"arguments": [{"path": "force", "eq": True}]}, "outcome": "deny"},
         {"outcome": "allow"},
     )
-    assert said(asked, one) == ("allow", "r1")
+    assert decide_outcome(compiled, subject) == ("allow", "r1")
 
 
-def test_a_rule_that_allows_lets_pass_only_what_it_has_seen() -> None:
+def test_an_allowing_rule_passes_only_what_it_can_evaluate() -> None:
     unequal = {"arguments": [{"path": "branch", "ne": "main"}]}
-    assert said(rules({"match": unequal, "outcome": "allow"})) == ("ask", "")
-    assert said(rules({"match": unequal, "outcome": "deny"})) == ("deny", "r0")
+    assert decide_outcome(rules({"match": unequal, "outcome": "allow"})) == ("ask", "")
+    assert decide_outcome(rules({"match": unequal, "outcome": "deny"})) == ("deny", "r0")
 
 
 def test_one_condition_that_is_false_is_enough_for_no() -> None:
     match = {"arguments": [{"path": "refspec", "lt": 5}, {"path": "remote", "eq": "fork"}]}
-    assert said(rules({"match": match, "outcome": "allow"}), mode="observe") == ("allow", "")
+    assert decide_outcome(rules({"match": match, "outcome": "allow"}), mode="observe") == (
+        "allow",
+        "",
+    )
     seldom = {
         "arguments": [{"path": "refspec", "lt": 5}],
         "rate": {"over": 1, "within_s": 60, "per": "tool"},
     }
-    assert said(rules({"match": seldom, "outcome": "allow"}), mode="observe") == ("allow", "")
+    assert decide_outcome(rules({"match": seldom, "outcome": "allow"}), mode="observe") == (
+        "allow",
+        "",
+    )
 
 
 @pytest.mark.parametrize("outcome", ["allow", "require", "deny"])
 @pytest.mark.parametrize("mode", statuses.POLICY_MODES)
-def test_what_cannot_be_evaluated_asks_or_denies_and_says_why(outcome: str, mode: str) -> None:
+def test_an_evaluation_error_asks_or_denies_and_names_its_cause(outcome: str, mode: str) -> None:
     faulty = rules(
         {"match": {"arguments": [{"path": "remote", "gt": 5}]}, "outcome": outcome},
         {"outcome": "allow"},
     )
-    asked = evaluate_rules(faulty, wish(), mode, never)
-    assert (asked.outcome, asked.rule, asked.requirement, asked.asking) == (
+    decision = evaluate_rules(faulty, wish(), mode, no_earlier_plans)
+    assert (decision.outcome, decision.rule, decision.requirement, decision.asking) == (
         "ask",
         "r0",
         DEFAULT_REQUIREMENT,
         (),
     )
-    assert asked.error == "rule r0: argument remote is text, which cannot be compared with a number"
-    denied = evaluate_rules(faulty, wish(reversibility="irreversible"), mode, never)
-    assert (denied.outcome, denied.rule, denied.error) == ("deny", "r0", asked.error)
+    assert (
+        decision.error == "rule r0: argument remote is text, which cannot be compared with a number"
+    )
+    denied = evaluate_rules(faulty, wish(reversibility="irreversible"), mode, no_earlier_plans)
+    assert (denied.outcome, denied.rule, denied.error) == ("deny", "r0", decision.error)
 
 
 def test_a_counter_that_fails_lets_nothing_pass() -> None:
     def broken(_rate: PlanRate) -> int:
         raise RuntimeError("the database is away")
 
-    often = {"match": {"rate": {"over": 5, "within_s": 60, "per": "agent"}}, "outcome": "allow"}
-    judgement = evaluate_rules(rules(often, {"outcome": "allow"}), wish(), "observe", broken)
-    assert (judgement.outcome, judgement.error) == (
+    rate_rule = {"match": {"rate": {"over": 5, "within_s": 60, "per": "agent"}}, "outcome": "allow"}
+    decision = evaluate_rules(rules(rate_rule, {"outcome": "allow"}), wish(), "observe", broken)
+    assert (decision.outcome, decision.error) == (
         "ask",
         "rule r0: could not be evaluated (RuntimeError)",
     )
 
 
 @pytest.mark.parametrize(("before", "outcome"), [(4, "allow"), (5, "deny"), (6, "deny")])
-def test_a_rate_holds_once_as_many_were_planned_before(before: int, outcome: str) -> None:
-    asked: list[PlanRate] = []
+def test_a_rate_matches_once_as_many_were_planned_before(before: int, outcome: str) -> None:
+    rates: list[PlanRate] = []
 
     def counted(rate: PlanRate) -> int:
-        asked.append(rate)
+        rates.append(rate)
         return before
 
-    often = {"match": {"rate": {"over": 5, "within_s": 60, "per": "agent"}}, "outcome": "deny"}
+    rate_rule = {"match": {"rate": {"over": 5, "within_s": 60, "per": "agent"}}, "outcome": "deny"}
     assert (
-        evaluate_rules(rules(often, {"outcome": "allow"}), wish(), "enforce", counted).outcome
+        evaluate_rules(rules(rate_rule, {"outcome": "allow"}), wish(), "enforce", counted).outcome
         == outcome
     )
-    assert asked == [PlanRate(5, 60, "agent")]
+    assert rates == [PlanRate(5, 60, "agent")]
 
 
-def test_a_long_session_is_counted_since_it_began_and_only_where_all_else_holds() -> None:
-    asked: list[PlanRate] = []
+def test_a_long_session_is_counted_from_its_start_if_all_else_matches() -> None:
+    rates: list[PlanRate] = []
 
     def counted(rate: PlanRate) -> int:
-        asked.append(rate)
+        rates.append(rate)
         return 200
 
     long = {"match": {"agents": ["deploy-7"], "session_effects_over": 200}, "outcome": "deny"}
     assert evaluate_rules(rules(long), wish(agent="other"), "observe", counted).outcome == "allow"
-    assert asked == []
+    assert rates == []
     assert evaluate_rules(rules(long), wish(), "observe", counted).outcome == "deny"
-    assert asked == [PlanRate(200, 0, "session_effects")]
+    assert rates == [PlanRate(200, 0, "session_effects")]
 
 
 @pytest.mark.parametrize(
@@ -372,12 +391,13 @@ def test_risk_is_computed(
     st.sampled_from(["", "other", "protected", "production"]),
     st.booleans(),
 )
-def test_what_an_agent_says_of_the_environment_only_raises_the_risk(
+def test_an_agents_environment_only_raises_the_risk(
     reversibility: str, environment: str, ref_class: str, declared: bool
 ) -> None:
-    known = statuses.RISKS.index(compute_risk(reversibility, "", ref_class, declared))
+    without_environment = statuses.RISKS.index(compute_risk(reversibility, "", ref_class, declared))
     assert (
-        statuses.RISKS.index(compute_risk(reversibility, environment, ref_class, declared)) >= known
+        statuses.RISKS.index(compute_risk(reversibility, environment, ref_class, declared))
+        >= without_environment
     )
 
 

@@ -1,4 +1,4 @@
-"""What holds of any policy, whatever rules it has, and of requirements by their strictness."""
+"""Properties of any policy, with any rules, and of requirements by their strictness."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from approvals.policies.requirement import Requirement, is_stricter_requirement
 from ledger.states import REVERSIBILITIES
 from tests.approvals.policy_factories import rules, wish
 
-# Whatever rules there are, in whatever order.
+# Any rules, in any order.
 
 REQUIREMENTS = st.builds(
     Requirement,
@@ -52,12 +52,12 @@ MATCHES = st.fixed_dictionaries(
 
 
 def rule_of(outcomes: tuple[str, ...]) -> st.SearchStrategy[dict[str, Any]]:
-    def whole(given_: tuple[dict[str, Any], str, Requirement]) -> dict[str, Any]:
+    def build_rule(given_: tuple[dict[str, Any], str, Requirement]) -> dict[str, Any]:
         match, outcome, required = given_
         asks = required.as_dict() if outcome == "require" else None
         return {"match": match, "outcome": outcome, "require": asks}
 
-    return st.tuples(MATCHES, st.sampled_from(outcomes), REQUIREMENTS).map(whole)
+    return st.tuples(MATCHES, st.sampled_from(outcomes), REQUIREMENTS).map(build_rule)
 
 
 RULES = st.lists(rule_of(("allow", "deny", "require")), max_size=5)
@@ -73,91 +73,88 @@ MODE = st.sampled_from(statuses.POLICY_MODES)
 
 
 def policy_outcome(
-    given_: list[dict[str, Any]], one: PolicyInput, mode: str, before: int
+    given_: list[dict[str, Any]], subject: PolicyInput, mode: str, before: int
 ) -> PolicyDecision:
-    return evaluate_rules(rules(*given_), one, mode, lambda _rate: before)
+    return evaluate_rules(rules(*given_), subject, mode, lambda _rate: before)
 
 
-def rank(judgement: PolicyDecision) -> tuple[Any, ...]:
-    """Sorts judgements from the laxest; what nobody wrote a rule for counts no more than its
-    outcome."""
-    strictness = (
-        judgement.requirement.strictness if judgement.requirement and judgement.rule else ()
-    )
-    return statuses.RULE_OUTCOMES.index(judgement.outcome), strictness
+def rank(decision: PolicyDecision) -> tuple[Any, ...]:
+    """Sort decisions from the laxest; without a matching rule only the outcome counts."""
+    strictness = decision.requirement.strictness if decision.requirement and decision.rule else ()
+    return statuses.RULE_OUTCOMES.index(decision.outcome), strictness
 
 
 @given(RULES, rule_of(("deny",)), st.integers(0, 5), WISHES, MODE, BEFORE)
-def test_a_rule_more_that_denies_never_loosens(
+def test_an_additional_denying_rule_never_loosens(
     given_: list[dict[str, Any]],
     more: dict[str, Any],
     at: int,
-    one: PolicyInput,
+    subject: PolicyInput,
     mode: str,
     before: int,
 ) -> None:
     with_it = [*given_[:at], more, *given_[at:]]
     assert (
-        rank(policy_outcome(with_it, one, mode, before))[0]
-        >= rank(policy_outcome(given_, one, mode, before))[0]
+        rank(policy_outcome(with_it, subject, mode, before))[0]
+        >= rank(policy_outcome(given_, subject, mode, before))[0]
     )
 
 
 @given(RULES, rule_of(("require",)), st.integers(0, 5), WISHES, MODE, BEFORE)
-def test_a_rule_more_that_asks_never_loosens(
+def test_an_additional_asking_rule_never_loosens(
     given_: list[dict[str, Any]],
     more: dict[str, Any],
     at: int,
-    one: PolicyInput,
+    subject: PolicyInput,
     mode: str,
     before: int,
 ) -> None:
     with_it = [*given_[:at], more, *given_[at:]]
-    assert rank(policy_outcome(with_it, one, mode, before)) >= rank(
-        policy_outcome(given_, one, mode, before)
+    assert rank(policy_outcome(with_it, subject, mode, before)) >= rank(
+        policy_outcome(given_, subject, mode, before)
     )
 
 
 @given(RULES, st.randoms(use_true_random=False), WISHES, MODE, BEFORE)
 def test_the_order_of_rules_changes_no_outcome(
-    given_: list[dict[str, Any]], chance: Any, one: PolicyInput, mode: str, before: int
+    given_: list[dict[str, Any]], chance: Any, subject: PolicyInput, mode: str, before: int
 ) -> None:
     shuffled = list(given_)
     chance.shuffle(shuffled)
-    assert rank(policy_outcome(shuffled, one, mode, before)) == rank(
-        policy_outcome(given_, one, mode, before)
+    assert rank(policy_outcome(shuffled, subject, mode, before)) == rank(
+        policy_outcome(given_, subject, mode, before)
     )
 
 
 @given(RULES, rule_of(("allow", "deny", "require")), WISHES, MODE)
 def test_an_error_never_lets_pass(
-    given_: list[dict[str, Any]], faulty: dict[str, Any], one: PolicyInput, mode: str
+    given_: list[dict[str, Any]], faulty: dict[str, Any], subject: PolicyInput, mode: str
 ) -> None:
     faulty = faulty | {"match": {"arguments": [{"path": "remote", "gt": 5}]}}
-    judgement = policy_outcome([*given_, faulty], one, mode, 5)
+    decision = policy_outcome([*given_, faulty], subject, mode, 5)
     assert (
-        judgement.outcome
-        == ("deny" if one.reversibility == "irreversible" else judgement.outcome)
+        decision.outcome
+        == ("deny" if subject.reversibility == "irreversible" else decision.outcome)
         != "allow"
     )
-    assert judgement.error or judgement.outcome == "deny"
+    assert decision.error or decision.outcome == "deny"
 
 
 @given(RULES, WISHES, MODE, BEFORE)
 def test_the_same_question_has_the_same_answer(
-    given_: list[dict[str, Any]], one: PolicyInput, mode: str, before: int
+    given_: list[dict[str, Any]], subject: PolicyInput, mode: str, before: int
 ) -> None:
     compiled = compile_rules({"rules": [{"id": f"r{n}", **each} for n, each in enumerate(given_)]})
-    assert evaluate_rules(compiled, one, mode, lambda _rate: before) == evaluate_rules(
-        compiled, one, mode, lambda _rate: before
+    assert evaluate_rules(compiled, subject, mode, lambda _rate: before) == evaluate_rules(
+        compiled, subject, mode, lambda _rate: before
     )
     assert (
-        evaluate_rules(compiled, one, mode, lambda _rate: before).outcome
-        == policy_outcome(given_, one, mode, before).outcome
+        evaluate_rules(compiled, subject, mode, lambda _rate: before).outcome
+        == policy_outcome(given_, subject, mode, before).outcome
     )
 
 
-# What a grant is bound to.
+# The terms of a grant.
 
 
 @pytest.mark.parametrize(
@@ -209,7 +206,7 @@ def test_each_field_can_make_a_requirement_stricter(change: dict[str, Any]) -> N
         {"distinct_from": ()},
     ],
 )
-def test_what_is_provably_laxer_is_not_stricter(change: dict[str, Any]) -> None:
+def test_a_provably_laxer_requirement_is_not_stricter(change: dict[str, Any]) -> None:
     old: dict[str, Any] = {
         "teams": ("leads",),
         "minimum": 2,
@@ -221,7 +218,7 @@ def test_what_is_provably_laxer_is_not_stricter(change: dict[str, Any]) -> None:
 
 
 @given(REQUIREMENTS, REQUIREMENTS, REQUIREMENTS)
-def test_not_stricter_is_an_order(one: Requirement, two: Requirement, three: Requirement) -> None:
-    assert not is_stricter_requirement(one, one)
-    if not is_stricter_requirement(two, one) and not is_stricter_requirement(three, two):
-        assert not is_stricter_requirement(three, one)
+def test_not_stricter_is_an_order(first: Requirement, two: Requirement, three: Requirement) -> None:
+    assert not is_stricter_requirement(first, first)
+    if not is_stricter_requirement(two, first) and not is_stricter_requirement(three, two):
+        assert not is_stricter_requirement(three, first)

@@ -1,5 +1,5 @@
-"""For whom an agent says that it works: whom it names can never say yes, and nobody gains anything
-by being named."""
+"""The person that an agent works for can never approve, and a name in a report helps no other
+person."""
 
 import re
 from itertools import combinations
@@ -22,8 +22,8 @@ from tests.approvals.reviewer import Reviewer, url_of
 UNVERIFIED: Final = "sent by the agent, unverified"
 
 
-def asked(desk: Desk, name: str = "reviewer", **fields: Any) -> Gate:
-    """A push that waits, in a session that works for `name`."""
+def request_push(desk: Desk, name: str = "reviewer", **fields: Any) -> Gate:
+    """A push that waits, in a session on behalf of `name`."""
     desk.agent.session("s-1", on_behalf_of=name)
     return desk.gate(desk.agent.plan(**fields))
 
@@ -32,8 +32,8 @@ def pseudonym(desk: Desk, name: str) -> str:
     return str(desk.person(name).user.person.pseudonym)
 
 
-def test_whom_it_works_for_is_kept_with_the_session_its_entry_and_the_gate(desk: Desk) -> None:
-    gate = asked(desk)
+def test_the_requester_is_stored_with_session_entry_and_gate(desk: Desk) -> None:
+    gate = request_push(desk)
     session = Session.objects.get()
     user = desk.user("reviewer")
     assert (session.on_behalf_of, gate.requester) == (user, user)
@@ -58,7 +58,7 @@ def test_an_unknown_name_is_refused_and_opens_nothing(desk: Desk, name: str) -> 
     assert not Entry.objects.filter(kind="session.started").exists()
 
 
-def test_an_open_session_is_not_said_to_be_for_somebody_else(desk: Desk) -> None:
+def test_an_open_session_cannot_change_the_person_it_works_for(desk: Desk) -> None:
     desk.agent.session("s-1", on_behalf_of="reviewer", owner="viewer")
     desk.agent.session("s-1", on_behalf_of="reviewer")
     for other in ({"on_behalf_of": "administrator"}, {"owner": "operator"}):
@@ -69,13 +69,13 @@ def test_an_open_session_is_not_said_to_be_for_somebody_else(desk: Desk) -> None
     assert Session.objects.get().on_behalf_of == desk.user("reviewer")
 
 
-def test_a_report_with_an_unknown_name_is_kept_and_names_nobody(desk: Desk) -> None:
+def test_a_report_with_an_unknown_name_is_kept_without_a_person(desk: Desk) -> None:
     report = {"id": "f-1", "kind": "session.started", "session": "night", "on_behalf_of": "nobody"}
     assert desk.agent.report([report]).json()["accepted"] == 1
     assert Session.objects.get(key="night").on_behalf_of is None
     assert orjson.loads(Body.objects.get(entry__event_id="f-1").text)["on_behalf_of"] == "nobody"
-    known = {"id": "f-2", "kind": "session.started", "session": "day", "on_behalf_of": "viewer"}
-    assert desk.agent.report([known]).json()["accepted"] == 1
+    fact = {"id": "f-2", "kind": "session.started", "session": "day", "on_behalf_of": "viewer"}
+    assert desk.agent.report([fact]).json()["accepted"] == 1
     assert Session.objects.get(key="day").on_behalf_of == desk.user("viewer")
 
 
@@ -89,18 +89,18 @@ def test_a_session_under_or_from_another_one_works_for_the_same_person(
         desk.agent.session(key, **{how: above}, **named)
         desk.agent.session(key, **{how: above}, **named)
     assert set(Session.objects.values_list("on_behalf_of__username", flat=True)) == {"reviewer"}
-    told = [
-        orjson.loads(one)
-        for one in Entry.objects.filter(kind="session.started").values_list("facts", flat=True)
+    facts = [
+        orjson.loads(text)
+        for text in Entry.objects.filter(kind="session.started").values_list("facts", flat=True)
     ]
-    assert [one["on_behalf_of"] for one in told].count(pseudonym(desk, "reviewer")) == 3
+    assert [text["on_behalf_of"] for text in facts].count(pseudonym(desk, "reviewer")) == 3
     gate = desk.gate(desk.agent.plan("e-1", "deeper"))
     assert desk.answer(gate, "reviewer").refusal[0] == "self_approval"  # type: ignore[index]
     assert desk.answer(gate, "administrator").refusal is None
 
 
 @pytest.mark.parametrize("how", ["parent", "branched_from"])
-def test_no_agent_drops_whom_the_session_above_works_for(desk: Desk, how: str) -> None:
+def test_no_agent_drops_the_requester_of_the_parent_session(desk: Desk, how: str) -> None:
     desk.agent.session("s-1", on_behalf_of="reviewer")
     refused = desk.agent.post("/sessions", {"key": "below", how: "s-1", "on_behalf_of": "viewer"})
     assert code(refused) == (422, "on_behalf_of_differs")
@@ -113,20 +113,20 @@ def test_no_agent_drops_whom_the_session_above_works_for(desk: Desk, how: str) -
 
 @pytest.mark.parametrize("first", ["above", "below"])
 @pytest.mark.parametrize("how", ["parent", "branched_from"])
-def test_a_reported_session_works_for_whom_the_one_above_works_whichever_is_reported_first(
+def test_a_reported_session_inherits_its_person_in_any_order_of_reports(
     desk: Desk, how: str, first: str
 ) -> None:
     above = {"id": "f-1", "kind": "session.started", "session": "s-1", "on_behalf_of": "reviewer"}
     below = {"id": "f-2", "kind": "session.started", "session": "below", how: "s-1"}
-    for one in (above, below) if first == "above" else (below, above):
-        assert desk.agent.report([one]).json()["accepted"] == 1
+    for fact in (above, below) if first == "above" else (below, above):
+        assert desk.agent.report([fact]).json()["accepted"] == 1
     gate = desk.gate(desk.agent.plan("e-1", "below"))
     assert desk.answer(gate, "reviewer").refusal[0] == "self_approval"  # type: ignore[index]
     assert desk.answer(gate, "administrator").refusal is None
 
 
 @pytest.mark.parametrize("how", ["parent", "branched_from"])
-def test_a_report_that_names_somebody_else_sets_nobody_free(desk: Desk, how: str) -> None:
+def test_a_report_that_names_another_person_excludes_both(desk: Desk, how: str) -> None:
     desk.agent.session("s-1", on_behalf_of="reviewer")
     below = {
         "id": "f-1",
@@ -144,8 +144,8 @@ def test_a_report_that_names_somebody_else_sets_nobody_free(desk: Desk, how: str
     assert desk.answer(gate, "administrator").refusal is None
 
 
-def test_whom_it_is_for_says_no_and_never_yes_and_reads_why(desk: Desk) -> None:
-    gate = asked(desk)
+def test_the_requester_may_deny_but_not_approve_and_sees_the_reason(desk: Desk) -> None:
+    gate = request_push(desk)
     rita = Reviewer(desk)
     html = rita.page(url_of(gate))
     assert (
@@ -165,8 +165,8 @@ def test_whom_it_is_for_says_no_and_never_yes_and_reads_why(desk: Desk) -> None:
     assert Gate.objects.get().status == "denied"
 
 
-def test_the_database_itself_takes_no_yes_of_them(desk: Desk) -> None:
-    gate, now = asked(desk), now_us()
+def test_the_database_refuses_an_approval_of_a_requester(desk: Desk) -> None:
+    gate, now = request_push(desk), now_us()
     fields: dict[str, Any] = {
         "project": desk.project,
         "gate": gate,
@@ -188,8 +188,8 @@ def test_the_database_itself_takes_no_yes_of_them(desk: Desk) -> None:
     Vote.objects.create(**fields, answer="deny")
 
 
-def test_pages_say_for_whom_and_whose_word_that_is(desk: Desk) -> None:
-    gate = asked(desk, "viewer")
+def test_pages_show_the_requester_and_the_source_of_the_name(desk: Desk) -> None:
+    gate = request_push(desk, "viewer")
     reader = Reviewer(desk)
     page = reader.page(url_of(gate))
     assert "</a> for viewer" not in page
@@ -208,24 +208,23 @@ def test_pages_say_for_whom_and_whose_word_that_is(desk: Desk) -> None:
         )
 
 
-def test_what_is_done_for_somebody_is_found(desk: Desk) -> None:
-    asked(desk, "viewer")
+def test_effects_for_a_person_are_found_by_search(desk: Desk) -> None:
+    request_push(desk, "viewer")
     desk.agent.session("s-2")
     desk.agent.plan("e-2", "s-2", arguments={"ref": "next"})
     reader = Reviewer(desk).client
-    found, others = Gate.objects.order_by("opened_position").values_list(
+    position, others = Gate.objects.order_by("opened_position").values_list(
         "effect__opened_position", flat=True
     )
     html = reader.get(reverse("search"), {"q": "on_behalf_of:viewer"}).content.decode()
-    assert (f"e_{found}" in html, f"e_{others}" in html) == (True, False)
+    assert (f"e_{position}" in html, f"e_{others}" in html) == (True, False)
     html = reader.get(reverse("sessions"), {"on_behalf_of": "viewer"}).content.decode()
     opened = dict(Session.objects.values_list("key", "opened_position"))
     assert (f'id="s_{opened["s-1"]}"' in html, f'id="s_{opened["s-2"]}"' in html) == (True, False)
 
 
-def test_permission_is_for_whom_it_was_asked(desk: Desk) -> None:
-    """A session that is told to be for somebody else meanwhile is no longer what people said yes
-    to."""
+def test_permission_is_bound_to_the_requester(desk: Desk) -> None:
+    """A session that is reported to work for another person is no longer what people approved."""
     planned = desk.plan()
     gate = desk.gate(planned)
     Session.objects.update(on_behalf_of=desk.user("reviewer"))
@@ -245,8 +244,8 @@ def test_permission_is_for_whom_it_was_asked(desk: Desk) -> None:
     assert again.requester == desk.user("reviewer")
 
 
-def test_denied_for_good_stays_denied_whomever_it_is_for(desk: Desk) -> None:
-    """A session of which only reports are known may still be described: that frees it of nothing."""
+def test_a_denial_for_the_session_stays_under_another_requester(desk: Desk) -> None:
+    """A session known only from reports may still be described: that removes no denial."""
     desk.agent.report([{"id": "f-1", "kind": "moon.risen", "session": "s-1"}])
     denied = desk.agent.plan()
     desk.answer(desk.gate(denied), "reviewer", "deny_session", "never on a Friday")
@@ -258,7 +257,7 @@ def test_denied_for_good_stays_denied_whomever_it_is_for(desk: Desk) -> None:
     assert Gate.objects.count() == 1
 
 
-def test_whoever_is_named_while_it_waits_has_a_part_in_it(desk: Desk) -> None:
+def test_a_person_named_while_it_waits_becomes_a_party(desk: Desk) -> None:
     """The agent plans before it opens its session, and names the reviewer only then."""
     desk.agent.report([{"id": "f-1", "kind": "moon.risen", "session": "s-1"}])
     gate = desk.gate(desk.agent.plan())
@@ -275,10 +274,10 @@ PARTS: Final = ("requester", "session_owner", "agent_owner", "nobody", "nobody e
 @pytest.mark.parametrize("minimum", [1, 2, 3])
 @pytest.mark.parametrize("role", ROLES)
 def test_truth_table_of_quorum_distinctness_and_role(desk: Desk, minimum: int, role: str) -> None:
-    """Every set of up to three voters: a gate is approved when enough of them review and have no
-    part in it.
+    """Every set of up to three voters: a gate is approved when enough reviewers without a relation
+    approve.
 
-    Those without a part are like each other; of people who do not review one at a time is enough.
+    Voters without a relation are equivalent; of people who do not review, single voters are enough.
     """
     desk.rules(
         "name: table\nrules:\n- {id: all, title: All, match: {}, outcome: require,"
@@ -288,15 +287,17 @@ def test_truth_table_of_quorum_distinctness_and_role(desk: Desk, minimum: int, r
     Agent.objects.filter(id=desk.house.agent.id).update(owner=people["agent_owner"])
     desk.agent.session("s-1", on_behalf_of="requester", owner="session_owner")
     reviews = ROLES.index(role) >= ROLES.index("reviewer")
-    sets = [one for size in ((1, 2, 3) if reviews else (1,)) for one in combinations(PARTS, size)]
+    sets = [
+        group for size in ((1, 2, 3) if reviews else (1,)) for group in combinations(PARTS, size)
+    ]
     for number, voters in enumerate(
-        one for one in sets if "nobody" in one or "nobody else" not in one
+        group for group in sets if "nobody" in group or "nobody else" not in group
     ):
         gate = desk.gate(desk.agent.plan(f"e-{number}", arguments={"n": number}))
         for part in (*voters, *voters):  # everybody tries twice
             desk.answer(gate, part.replace(" ", "-"))
         counted = [part for part in voters if reviews and part.startswith("nobody")]
-        counted = counted[:minimum]  # with the quorum it is decided
+        counted = counted[:minimum]  # the quorum decides it
         cast = set(Vote.objects.filter(gate=gate).values_list("user", flat=True))
         assert cast == {people[part].pk for part in counted}, voters
         approved = Gate.objects.get(id=gate.id).status == "approved"

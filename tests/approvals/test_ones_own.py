@@ -1,4 +1,5 @@
-"""Where people may approve what is their own, those whom the rule keeps away all the same may not."""
+"""Where a rule lets people approve their own requests, the parties that it excludes still may
+not."""
 
 from collections.abc import Callable
 
@@ -27,7 +28,7 @@ PARTIES = ("requester", "session_owner", "agent_owner")
 
 
 def becomes(desk: Desk, name: str, party: str) -> None:
-    """Let a person be the one party alone, as of now."""
+    """Make a person one party and no other, as of now."""
     user = desk.user(name)
     Session.objects.update(
         on_behalf_of=user if party == "requester" else None,
@@ -37,9 +38,8 @@ def becomes(desk: Desk, name: str, party: str) -> None:
 
 
 @pytest.fixture
-def asked(desk: Desk) -> Callable[..., Gate]:
-    """Asks for a note under a rule that keeps away whom it names, in a session where `name` is one
-    party."""
+def request_note(desk: Desk) -> Callable[..., Gate]:
+    """Return a function that requests a note under a rule that excludes the named parties."""
 
     def ask(named: tuple[str, ...] | None, party: str, minimum: int = 1) -> Gate:
         more = "" if named is None else f", distinct_from: [{', '.join(named)}]"
@@ -54,11 +54,11 @@ def asked(desk: Desk) -> Callable[..., Gate]:
 
 
 @pytest.mark.parametrize("party", PARTIES)
-@pytest.mark.parametrize("named", [None, (), *((one,) for one in PARTIES), PARTIES])
-def test_a_rule_that_lets_people_approve_their_own_keeps_away_whom_it_names(
-    desk: Desk, asked: Callable[..., Gate], named: tuple[str, ...] | None, party: str
+@pytest.mark.parametrize("named", [None, (), *((party,) for party in PARTIES), PARTIES])
+def test_a_self_approval_rule_excludes_the_named_parties(
+    desk: Desk, request_note: Callable[..., Gate], named: tuple[str, ...] | None, party: str
 ) -> None:
-    gate = asked(named, party)
+    gate = request_note(named, party)
     assert gate.self_approval
     refusal = desk.answer(gate, "reviewer").refusal
     if named is None or party not in named:
@@ -91,20 +91,20 @@ def by_hand(desk: Desk, gate: Gate, name: str, *, own: bool = False) -> None:
 
 
 @pytest.mark.parametrize("party", PARTIES)
-def test_the_database_keeps_away_whom_the_rule_names(
-    desk: Desk, asked: Callable[..., Gate], party: str
+def test_the_database_excludes_the_named_parties(
+    desk: Desk, request_note: Callable[..., Gate], party: str
 ) -> None:
-    gate = asked((party,), party)
+    gate = request_note((party,), party)
     with pytest.raises((DatabaseError, IntegrityError), match="approver_is_not_a_party"):
         by_hand(desk, gate, "reviewer", own=True)
     by_hand(desk, gate, "administrator")
 
 
 @pytest.mark.parametrize("party", PARTIES)
-def test_a_yes_to_ones_own_says_so_and_no_other_does(
-    desk: Desk, asked: Callable[..., Gate], party: str
+def test_only_an_approval_of_an_own_request_is_marked(
+    desk: Desk, request_note: Callable[..., Gate], party: str
 ) -> None:
-    gate = asked(None, party)
+    gate = request_note(None, party)
     for name, own in (("reviewer", False), ("administrator", True)):
         with pytest.raises(
             (DatabaseError, IntegrityError), match="approval_of_own_request_is_marked"
@@ -116,23 +116,28 @@ def test_a_yes_to_ones_own_says_so_and_no_other_does(
 
 
 @pytest.mark.parametrize("party", PARTIES)
-def test_who_comes_to_be_named_no_longer_counts(
-    desk: Desk, asked: Callable[..., Gate], party: str
+def test_an_approver_who_becomes_a_named_party_does_not_count(
+    desk: Desk, request_note: Callable[..., Gate], party: str
 ) -> None:
-    """The yes was given while nobody was a party; it counts for as long as that is so, or the rule
-    does not mind."""
-    gate = asked((party,), "", minimum=2)
+    """The vote yes came while no approver was a party; it counts while that holds, or the rule
+    permits it."""
+    gate = request_note((party,), "", minimum=2)
     assert desk.answer(gate, "reviewer").refusal is None
-    for now, fault in ((party, "part_in_it"), *((one, "") for one in PARTIES if one != party)):
+    for now, fault in (
+        (party, "part_in_it"),
+        *((party_name, "") for party_name in PARTIES if party_name != party),
+    ):
         becomes(desk, "reviewer", now)
-        assert [one.fault for one in quorum.load_approvals([gate.id])[gate.id]] == [fault]
+        assert [party_name.fault for party_name in quorum.load_approvals([gate.id])[gate.id]] == [
+            fault
+        ]
     becomes(desk, "administrator", party)
     assert desk.answer(gate, "administrator").refusal is not None
 
 
 @pytest.mark.parametrize("named", ["session_owner", "agent_owner"])
-def test_the_page_names_those_whom_the_rule_keeps_away(
-    desk: Desk, asked: Callable[..., Gate], named: str
+def test_the_page_names_the_excluded_parties(
+    desk: Desk, request_note: Callable[..., Gate], named: str
 ) -> None:
-    page = Reviewer(desk, "administrator").page(url_of(asked((named,), "session_owner")))
+    page = Reviewer(desk, "administrator").page(url_of(request_note((named,), "session_owner")))
     assert ("(not reviewer" in page) == (named == "session_owner")

@@ -14,14 +14,14 @@ from tests.approvals.reviewer import REASON, Reviewer, url_of
 
 ASKS = re.compile(r'<div class="gate-box" hx-get="([^"]+)"')
 HTMX = {"HX-Request": "true"}
-MOST = 6  # queries of a page that asks and hears nothing new
+MOST = 6  # queries of a poll that finds nothing new
 
 
 def asks(rita: Reviewer, gate: Gate) -> str:
-    """What the page of a gate asks from time to time."""
-    found = ASKS.search(rita.page(url_of(gate)))
-    assert found, "the page does not ask"
-    return found[1].replace("&amp;", "&")
+    """The URL that the page of a gate polls."""
+    match = ASKS.search(rita.page(url_of(gate)))
+    assert match, "the page does not ask"
+    return match[1].replace("&amp;", "&")
 
 
 def news(rita: Reviewer, url: str) -> Any:
@@ -33,13 +33,13 @@ def test_nothing_new_is_a_cheap_204(rita: Reviewer, gate: Gate) -> None:
     with CaptureQueriesContext(connection) as queries:
         answer = news(rita, url)
     assert (answer.status_code, answer.content) == (204, b"")
-    assert len(queries) <= MOST, [one["sql"] for one in queries]
+    assert len(queries) <= MOST, [query["sql"] for query in queries]
 
 
 @pytest.mark.parametrize(
     ("verb", "words"), [("deny", "sam denied this request"), ("approve", "sam approved this")]
 )
-def test_the_ruling_of_somebody_else_arrives_with_their_name(
+def test_the_ruling_of_another_person_arrives_with_their_name(
     desk: Desk, rita: Reviewer, gate: Gate, verb: str, words: str
 ) -> None:
     url = asks(rita, gate)
@@ -52,7 +52,7 @@ def test_the_ruling_of_somebody_else_arrives_with_their_name(
     assert "<time" in page.partition('class="ended"')[2]
     assert 'name="answer"' not in page
     again = ASKS.search(page)
-    assert (again is None) is (verb == "deny")  # what has ended asks no more
+    assert (again is None) is (verb == "deny")  # the page of an ended gate stops polling
     assert "<html" not in page
 
 
@@ -82,14 +82,14 @@ def test_a_withdrawal_and_a_stop_arrive(desk: Desk, rita: Reviewer) -> None:
 
 
 @pytest.mark.parametrize(("verb", "did"), [("deny", "denied"), ("approve", "approved")])
-def test_a_late_answer_learns_who_decided_what_and_when(
+def test_a_late_answer_is_refused_with_decider_ruling_and_time(
     desk: Desk, rita: Reviewer, gate: Gate, verb: str, did: str
 ) -> None:
     seen = rita.seen(gate)
     desk.answer(gate, "sam", verb)
     answer = rita.answer(gate, "deny", REASON, seen=seen)
     assert answer.status_code == 409
-    said = re.sub(
+    message = re.sub(
         r"\s+", " ", answer.content.decode().partition('role="alert"')[2].partition("</div>")[0]
     )
-    assert re.search(rf"sam {did} this request \d+ (s|min) ago", said), said
+    assert re.search(rf"sam {did} this request \d+ (s|min) ago", message), message

@@ -1,5 +1,5 @@
-"""An open request that somebody else decides, in a real browser: nothing live is left, and no word
-is lost."""
+"""An open request that somebody else decides, in a real browser: no button stays active, no text is
+lost."""
 
 import re
 from collections.abc import Callable
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.browser
 
 
 def deny(shelf: Shelf, page: Page, name: str) -> None:
-    """Let the person of `page` deny a request."""
+    """Deny a request as the person of `page`."""
     page.goto(shelf.gate_url(name))
     page.get_by_label("Reason").fill("not before the review")
     touch(page)
@@ -24,7 +24,7 @@ def deny(shelf: Shelf, page: Page, name: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["page", "pane"])
-def test_a_request_that_somebody_else_decides_says_so_where_it_is_open(
+def test_a_request_that_somebody_else_decides_is_updated_where_it_is_open(
     shelf: Shelf, new_page: Callable[..., Page], complaints: list[str], where: str
 ) -> None:
     name = f"seen-{where}"
@@ -34,21 +34,21 @@ def test_a_request_that_somebody_else_decides_says_so_where_it_is_open(
     page = shelf.enter(watched(new_page(), complaints))
     page.clock.install()
     if where == "pane":
-        inbox(shelf, page, f"?open={shelf.asked[name]['gate']['id']}")
+        inbox(shelf, page, f"?open={shelf.plans[name]['gate']['id']}")
         expect_open(page, shelf.gate_url(name).removeprefix(shelf.server.url))
     else:
         page.goto(shelf.gate_url(name))
     reason = page.get_by_label("Reason")
     page.get_by_label("I have seen the hidden character").check()
     reason.fill("half a thought")
-    reason.evaluate("one => one.setSelectionRange(4, 4)")
+    reason.evaluate("element => element.setSelectionRange(4, 4)")
     extend(shelf, name)
-    with page.expect_response(lambda one: "since=" in one.url and "in=" in one.url):
+    with page.expect_response(lambda response: "since=" in response.url and "in=" in response.url):
         page.clock.run_for(5_100)
     expect(page.locator("#gate-news")).to_have_text("The deadline of this request moved.")
     expect(reason).to_be_focused()
     expect(reason).to_have_value("half a thought")
-    assert reason.evaluate("one => one.selectionStart") == 4
+    assert reason.evaluate("element => element.selectionStart") == 4
     expect(page.get_by_label("I have seen the hidden character")).to_be_checked()
     deny(shelf, shelf.enter(watched(new_page(), complaints), "sam"), name)
     page.clock.run_for(5_100)
@@ -65,11 +65,11 @@ def test_a_request_that_somebody_else_decides_says_so_where_it_is_open(
 
 
 def extend(shelf: Shelf, name: str) -> None:
-    """Let sam give everybody more time."""
+    """Extend the deadline as sam."""
     shelf.server.run(
         "from approvals.voting import votes; from approvals.models import Gate\n"
         "from accounts.models import Membership\n"
-        f"gate = Gate.objects.get(id={shelf.asked[name]['gate']['id']!r})\n"
+        f"gate = Gate.objects.get(id={shelf.plans[name]['gate']['id']!r})\n"
         "votes.extend_deadline(gate, Membership.objects.get(user__username='sam', "
         "project=gate.project_id))"
     )
@@ -92,9 +92,9 @@ def test_title_and_rail_of_any_page_count_a_new_request_before_it_is_clicked(
         expect(count).to_contain_text(str(before + 1))
         expect(page).to_have_title(re.compile(rf"^\({before + 1}\) (?!\()"))
         expect(page.locator("#rail [aria-current]")).to_have_count(1)
-    page.context.clear_cookies()  # signed out elsewhere: what is not known is not shown
+    page.context.clear_cookies()  # signed out in another tab: an unknown count is not shown
     for _ in range(2):
-        with page.expect_response(lambda one: "/counts/" in one.url):
+        with page.expect_response(lambda response: "/counts/" in response.url):
             page.clock.run_for(15_100)
     expect(page.locator("#rail[data-stale]")).to_have_count(1)
     expect(page).to_have_title(re.compile(r"^Approvals"))

@@ -1,4 +1,4 @@
-"""Webhooks reach only listed hosts at public addresses (S13): a table of spellings, and not one
+"""Webhooks reach only listed hosts at public addresses (S13): a table of spellings, without one
 connection."""
 
 import socket
@@ -16,7 +16,7 @@ from notifications import outbound_http
 
 pytestmark = pytest.mark.once
 
-# What the fake resolver says of hosts that are listed.
+# What the fake resolver answers for listed hosts.
 NAMES = {
     "hooks.example.org": ["93.184.216.34"],
     "inner.example.org": ["10.0.0.7"],
@@ -105,7 +105,7 @@ def _listed(settings: Settings) -> None:
 
 @pytest.fixture
 def connections(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Every address that somebody tries to connect to; none is reached."""
+    """Every attempted address; none is reached."""
     tried: list[Any] = []
 
     def connect(address: Any, *_rest: Any) -> socket.socket:
@@ -147,7 +147,7 @@ def test_a_listed_host_at_a_public_address_is_connected_to_by_that_address(
     assert connections == [("93.184.216.34", 8443 if "8443" in url else 443)]
 
 
-def test_a_name_that_changes_its_mind_is_asked_once(connections: list[Any]) -> None:
+def test_a_name_that_resolves_differently_is_resolved_once(connections: list[Any]) -> None:
     answers = iter([["93.184.216.34"], ["127.0.0.1"], ["127.0.0.1"]])
     with pytest.raises(outbound_http.DeliveryFailed):
         outbound_http.post_webhook(
@@ -184,13 +184,13 @@ class _Receiver(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_words: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def receiver(settings: Settings) -> Iterator[Callable[[int], str]]:
-    """A server of this machine that answers with the status in its path, allowed as an operator
-    would for a trial."""
+    """A server on this machine that answers with the status in its path, allowed like an operator's
+    trial."""
     with HTTPServer(("127.0.0.1", 0), _Receiver) as server:
         server.got = []  # type: ignore[attr-defined]
         settings.GATEBOOK_WEBHOOK_HOSTS = frozenset({f"localhost:{server.server_port}"})
@@ -223,20 +223,18 @@ def test_a_redirect_is_not_followed_and_is_no_success(receiver: Any, status: int
     assert [path for path, _, _ in receiver.got] == [f"/{status}"]
 
 
-def test_who_answers_a_byte_at_a_time_is_not_waited_for(
+def test_a_server_that_answers_a_byte_at_a_time_times_out(
     receiver: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         outbound_http, "TIMEOUT_S", 2
-    )  # more than any of its bytes takes, and less than all
+    )  # longer than any single byte takes, and shorter than all of them
     with pytest.raises(outbound_http.DeliveryFailed, match="took longer than 2 s"):
         outbound_http.post_webhook(receiver(int(DRIPS.strip("/"))), b"{}", {})
     assert len(receiver.got) == 1
 
 
-def test_this_machine_is_not_reached_without_the_word_for_it(
-    receiver: Any, settings: Settings
-) -> None:
+def test_this_machine_is_not_reached_without_its_setting(receiver: Any, settings: Settings) -> None:
     settings.GATEBOOK_WEBHOOK_LOOPBACK = False
     with pytest.raises(outbound_http.AddressRefused):
         outbound_http.post_webhook(receiver(204), b"{}", {}, lambda *_: ["127.0.0.1"])

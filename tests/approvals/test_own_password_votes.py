@@ -1,4 +1,4 @@
-"""Nobody votes or resolves under a password that somebody else set: refused by page, verb and
+"""No vote or resolution counts under a password that somebody else set: by page, service and
 trigger."""
 
 from typing import Any
@@ -28,14 +28,14 @@ def gate(desk: Desk) -> Gate:
 
 
 def give_password(desk: Desk, name: str) -> None:
-    """Let the administrator set the password of `name`."""
+    """Set the password of `name` as the administrator."""
     by = desk.person("administrator").user
     with transaction.atomic():
         people.reset_member_password(desk.person(name), by, actor=people.ensure_pseudonym(by))
 
 
 @pytest.mark.parametrize("answer", ["approve", "deny", "deny_session", "request_changes"])
-def test_a_vote_under_a_given_password_is_refused_by_the_verb(
+def test_a_vote_under_a_given_password_is_refused_by_the_service(
     desk: Desk, gate: Gate, answer: str
 ) -> None:
     give_password(desk, "reviewer")
@@ -70,7 +70,7 @@ def test_an_administrator_is_not_a_second_reviewer_by_a_reset(desk: Desk) -> Non
     assert gate.minimum == 2
     assert desk.answer(gate, "administrator").refusal is None
     give_password(desk, "reviewer")
-    client = desk.house.client("reviewer")  # as the administrator, who was shown the password
+    client = desk.house.client("reviewer")  # as the administrator, who saw the password
     for url in (reverse("gate", args=[gate.id]), reverse("gate_vote", args=[gate.id])):
         for method in ("get", "post"):
             answer = getattr(client, method)(url, {"answer": "approve", "settled": "1"})
@@ -80,7 +80,7 @@ def test_an_administrator_is_not_a_second_reviewer_by_a_reset(desk: Desk) -> Non
     assert (gate.status, Vote.objects.filter(gate=gate).count()) == ("pending", 1)
 
 
-def test_a_yes_given_before_a_reset_still_counts(desk: Desk, gate: Gate) -> None:
+def test_an_approval_given_before_a_reset_still_counts(desk: Desk, gate: Gate) -> None:
     gate = desk.gate(desk.plan("e-2", tool="deploy"))
     desk.answer(gate, "reviewer")
     give_password(desk, "reviewer")
@@ -103,16 +103,18 @@ def test_nor_is_permission_taken_back_or_prolonged(desk: Desk, gate: Gate, verb:
 
 def test_nothing_is_resolved_under_a_given_password(mail: Effect, quiet: Desk) -> None:
     give_password(quiet, "operator")
-    word = ResolutionInput("happened", "seen in the mailbox of the customer", mail.version)
+    resolution_input = ResolutionInput(
+        "happened", "seen in the mailbox of the customer", mail.version
+    )
     with transaction.atomic():
         done = resolutions.record_resolution(
-            quiet.project.id, mail.id, word, quiet.user("operator")
+            quiet.project.id, mail.id, resolution_input, quiet.user("operator")
         )
     assert done.refusal is not None
     assert done.refusal.code == "own_password"
 
 
-def test_the_page_says_whose_password_was_set_before_a_vote(desk: Desk) -> None:
+def test_the_page_marks_voters_whose_password_was_set_before_a_vote(desk: Desk) -> None:
     gate = desk.gate(desk.plan(tool="deploy"))
     give_password(desk, "reviewer")
     with transaction.atomic():

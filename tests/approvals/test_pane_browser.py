@@ -1,7 +1,6 @@
-"""The pane beside the list, in a real browser: what is marked, what is shown and what can be
-pressed are one request.
+"""The pane next to the list, in a real browser: mark, content and buttons belong to one request.
 
-Answers are held back or refused on the way, as a slow line or a server that restarts would do.
+Answers are delayed or refused on the way, as a slow line or a restarting server would do.
 """
 
 import re
@@ -14,7 +13,7 @@ from tests.approvals.test_hands_browser import inbox
 
 pytestmark = pytest.mark.browser
 
-# Presses what a selector finds the moment that it is there, and says what it was.
+# Presses what a selector finds as soon as it exists, and returns what it was.
 PRESSED_AT_ONCE = """selector => new Promise(done => {
     const look = () => {
         const it = document.querySelector(selector)
@@ -34,7 +33,8 @@ def href(page: Page, row: int) -> str:
 
 
 def expect_open(page: Page, url: str) -> None:
-    """The list marks the request at `url` and no other, and the pane holds it, alive."""
+    """The list marks the request at `url` and no other, and the pane shows it with active
+    buttons."""
     expect(page.locator(".entry[aria-current]")).to_have_count(1)
     expect(page.locator(".entry[aria-current] > h3 a")).to_have_attribute("href", url)
     expect(page.locator("#pane .gate-line a.push")).to_have_attribute("href", url)
@@ -42,7 +42,7 @@ def expect_open(page: Page, url: str) -> None:
 
 
 @pytest.mark.once
-def test_while_another_request_is_on_its_way_nothing_can_be_pressed(
+def test_while_another_request_loads_no_button_can_be_pressed(
     shelf: Shelf, browser_page: Page, complaints: list[str]
 ) -> None:
     page = inbox(shelf, shelf.enter(watched(browser_page, complaints)), "?repo=payments-api")
@@ -51,8 +51,8 @@ def test_while_another_request_is_on_its_way_nothing_can_be_pressed(
     approve = page.locator("#pane [value=approve]")
     box = approve.bounding_box()
     assert box
-    held: list[Route] = []
-    page.route(f"**{second}", lambda route: held.append(route))
+    delayed: list[Route] = []
+    page.route(f"**{second}", lambda route: delayed.append(route))
     with page.expect_request(f"**{second}"):
         page.locator(".entry h3 a").nth(1).click()
     expect(page.locator("#pane")).to_have_attribute("inert", "")
@@ -66,8 +66,8 @@ def test_while_another_request_is_on_its_way_nothing_can_be_pressed(
     expect(page.get_by_label("Reason")).not_to_be_focused()
     expect(page.locator("[data-meant]")).to_have_count(0)
     assert page.url == address
-    assert len(held) == 1
-    held[0].continue_()
+    assert len(delayed) == 1
+    delayed[0].continue_()
     expect_open(page, second)
     expect(page.locator("#pane .gate-line")).to_contain_text("awaiting approval")
 
@@ -86,7 +86,7 @@ def test_the_last_of_two_that_were_chosen_opens(shelf: Shelf, browser_page: Page
 
 @pytest.mark.once
 @pytest.mark.parametrize("trouble", ["500", "404", "unreachable", "signed out"])
-def test_a_request_that_does_not_open_leaves_the_one_before_and_says_so(
+def test_a_request_that_does_not_open_keeps_the_previous_and_shows_an_error(
     shelf: Shelf, browser_page: Page, trouble: str
 ) -> None:
     page = inbox(shelf, shelf.enter(browser_page), "?repo=payments-api")
@@ -109,13 +109,13 @@ def test_a_request_that_does_not_open_leaves_the_one_before_and_says_so(
     expect(page.get_by_label("Reason")).to_have_value("half a thought")
     touch(page)
     page.unroute_all()
-    page.context.add_cookies(cookies)  # type: ignore[arg-type]  # what was read may be written
+    page.context.add_cookies(cookies)  # type: ignore[arg-type]  # cookies as read before
     page.locator(".entry h3 a").nth(1).click()
     expect_open(page, second)
     expect(alert).to_have_count(0)
 
 
-def test_a_new_list_takes_nothing_from_the_request_that_is_open_beside_it(
+def test_a_new_list_does_not_change_the_request_that_is_open(
     shelf: Shelf, browser_page: Page, complaints: list[str]
 ) -> None:
     page = shelf.enter(watched(browser_page, complaints))
@@ -156,7 +156,9 @@ def test_a_list_that_cannot_be_fetched_stays(shelf: Shelf, browser_page: Page) -
     expect(page.get_by_label("Reason")).to_have_value("half a thought")
 
 
-def test_more_time_costs_no_words(shelf: Shelf, browser_page: Page, complaints: list[str]) -> None:
+def test_an_extension_needs_no_reason(
+    shelf: Shelf, browser_page: Page, complaints: list[str]
+) -> None:
     shelf.ask("more-time", "issue.close", {"issue": 12}, target={"repository": "more"})
     page = inbox(shelf, shelf.enter(watched(browser_page, complaints)), "?repo=more")
     page.get_by_label("Reason").fill("half a thought")

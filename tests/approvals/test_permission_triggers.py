@@ -1,5 +1,4 @@
-"""The laws of permission, and of effects and attempts that have it, broken once each straight in the
-database."""
+"""The constraints of permission, effects and attempts, each violated once in the database."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,9 +16,11 @@ pytestmark = pytest.mark.django_db
 
 def test_permission_by_ruling_needs_an_approved_gate(desk: Desk, gate: Gate) -> None:
     forged = {"permission": "granted", "permission_basis": "ruling"}
-    law = "permission_by_ruling_has_an_approved_gate"
-    refused(law, lambda: Effect.objects.update(**forged))
-    refused(law, lambda: Effect.objects.update(permission="granted", permission_basis="policy"))
+    constraint = "permission_by_ruling_has_an_approved_gate"
+    refused(constraint, lambda: Effect.objects.update(**forged))
+    refused(
+        constraint, lambda: Effect.objects.update(permission="granted", permission_basis="policy")
+    )
     effect = Effect.objects.get()
     effect.pk, effect.effect_key, effect.permission, effect.permission_basis = (
         gate.id,
@@ -39,16 +40,18 @@ def forge(**values: Any) -> Callable[[], Any]:
 
 @pytest.mark.parametrize("answer", ["", "request_changes", "deny"])
 def test_permission_is_used_only_after_it_was_given(desk: Desk, gate: Gate, answer: str) -> None:
-    """Pending, none or denied: the row that an attempt by command needs does not come to be."""
+    """Pending, none or denied: the attempt that a dispatch by command needs cannot be inserted."""
     if answer:
         desk.answer(gate, "reviewer", answer, "not now")
-    law = "permission_is_granted_before_it_is_used"
-    refused(law, forge(**DISPATCHED))
-    refused(law, forge(permission="used"))
-    refused(law, forge(permission="used", state="acknowledged", outcome="ok", attempt_count=1))
+    constraint = "permission_is_granted_before_it_is_used"
+    refused(constraint, forge(**DISPATCHED))
+    refused(constraint, forge(permission="used"))
+    refused(
+        constraint, forge(permission="used", state="acknowledged", outcome="ok", attempt_count=1)
+    )
     Effect.objects.update(
         **{**DISPATCHED, "permission": "observed"}
-    )  # what was merely reported is never refused
+    )  # a mere report is never refused
 
 
 def test_permission_that_was_given_is_used(desk: Desk, gate: Gate) -> None:
@@ -57,7 +60,7 @@ def test_permission_that_was_given_is_used(desk: Desk, gate: Gate) -> None:
 
 
 def rejected(desk: Desk, planned: dict[str, Any]) -> Gate:
-    """Let a planned effect go, have it rejected cleanly and ask anew: the second gate."""
+    """Dispatch a planned effect, have it rejected cleanly and request it again: the second gate."""
     desk.answer(desk.gate(planned), "reviewer")
     desk.agent.dispatch(planned)
     desk.agent.fail(planned, "rejected")
@@ -70,23 +73,21 @@ def test_permission_for_the_next_attempt_is_given_before_it_is_used_too(desk: De
     rejected(desk, planned)
     refused("permission_is_granted_before_it_is_used", forge(**DISPATCHED | {"attempt_count": 2}))
     late = desk.agent.post(f"/effects/{planned['id']}/acknowledge", {"attempt": 1, "outcome": "ok"})
-    assert (
-        late.status_code == 202
-    )  # the first attempt happened after all, under the permission that it had
+    assert late.status_code == 202  # the first attempt happened after all, under its own permission
     assert desk.effect(planned).permission == "used"
 
 
 def test_permission_that_was_set_aside_is_used_by_the_attempt_it_was_for(quiet: Desk) -> None:
-    """The first attempt was only reported, seemed rejected, and had happened: the next has its
-    leave all the same."""
+    """The first attempt was only reported, seemed rejected, and had happened: the next keeps its
+    permission."""
     quiet.agent.session("s-1")
     fact = {"session": "s-1", "effect_key": "e-1"}
-    told: list[list[tuple[str, int, dict[str, str]]]] = [
+    batches: list[list[tuple[str, int, dict[str, str]]]] = [
         [("dispatched", 1, {}), ("failed", 1, {"reason": "rejected"})],
         [("acknowledged", 1, {"outcome": "ok"})],
         [("dispatched", 2, {})],
     ]
-    for batch in told:
+    for batch in batches:
         items = [
             {
                 "id": f"{kind} {attempt}",
@@ -99,7 +100,7 @@ def test_permission_that_was_set_aside_is_used_by_the_attempt_it_was_for(quiet: 
         ]
         answer = quiet.agent.report(items)
         assert answer.status_code == 200, answer.text
-        quiet.plan()  # asks anew after the rejection; afterwards it changes nothing
+        quiet.plan()  # requests it again after the rejection; afterwards it changes nothing
     assert list(Attempt.objects.order_by("number").values_list("permission", flat=True)) == [
         "observed",
         "used",
@@ -113,11 +114,11 @@ def test_effects_and_attempts_are_never_deleted(desk: Desk, gate: Gate) -> None:
     refused("effect_is_never_deleted", lambda: Effect.objects.all()._raw_delete("default"))
 
 
-def test_only_permission_that_stood_is_set_aside(desk: Desk, gate: Gate) -> None:
-    law = "saved_permission_is_the_previous_one"
-    refused(law, forge(saved_permission="granted"))
+def test_only_existing_permission_is_set_aside(desk: Desk, gate: Gate) -> None:
+    constraint = "saved_permission_is_the_previous_one"
+    refused(constraint, forge(saved_permission="granted"))
     refused(
-        f"{law}|permission_is_granted_before_it_is_used",
+        f"{constraint}|permission_is_granted_before_it_is_used",
         forge(**DISPATCHED, saved_permission="granted"),
     )
     forge(saved_permission="pending")()
@@ -127,7 +128,7 @@ def test_only_permission_that_stood_is_set_aside(desk: Desk, gate: Gate) -> None
 @pytest.mark.parametrize(
     "disguise", [{}, {"state": "failed", "failure_reason": "rejected", "outcome": "error"}]
 )
-def test_what_was_refused_stays_refused(desk: Desk, gate: Gate, disguise: dict[str, Any]) -> None:
+def test_a_denied_plan_stays_denied(desk: Desk, gate: Gate, disguise: dict[str, Any]) -> None:
     desk.answer(gate, "reviewer", "deny", "not now")
     forge(**disguise, attempt_count=len(disguise) // 3)()
     for permission in ("granted", "pending", "none"):
@@ -138,7 +139,7 @@ def test_what_was_refused_stays_refused(desk: Desk, gate: Gate, disguise: dict[s
     assert not Attempt.objects.exists()
 
 
-def test_what_was_refused_after_a_rejection_stays_refused_too(desk: Desk) -> None:
+def test_a_plan_denied_after_a_rejection_stays_denied(desk: Desk) -> None:
     planned = desk.plan()
     desk.answer(rejected(desk, planned), "reviewer", "deny", "not twice")
     assert desk.plan()["permission"] == "denied"
@@ -148,7 +149,7 @@ def test_what_was_refused_after_a_rejection_stays_refused_too(desk: Desk) -> Non
     )
 
 
-def test_no_permission_is_given_while_people_are_asked_for_it(gate: Gate) -> None:
+def test_no_permission_is_granted_while_its_gate_is_open(gate: Gate) -> None:
     forge(permission="none", permission_basis="cancelled")()
     refused("permission_waits_for_its_gate", forge(permission="granted", permission_basis="policy"))
     Gate.objects.update(status="cancelled", ended_at_us=gate.requested_at_us)

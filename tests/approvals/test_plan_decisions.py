@@ -129,7 +129,7 @@ def test_the_permission_of_a_plan(
     assert decide_plan(loaded) == PlanDecision(columns, grant, exemption, gate)
 
 
-def test_an_exemption_that_has_ended_leaves_the_question_to_people() -> None:
+def test_after_an_exemption_ended_people_decide() -> None:
     loaded = context("ask", exemption=EXEMPTED)
     assert decide_plan(replace(loaded, exemption=None)).grant == PENDING
 

@@ -1,5 +1,5 @@
-"""A plan that comes again under its own key, as a proxy may send it: it hears how things stand, and
-asks nobody."""
+"""A plan delivered again under its own key, as by a proxy, gets the present state and asks no
+one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,8 +21,8 @@ def plan(desk: Desk, key: str) -> dict[str, Any]:
     """Plan the one effect under an idempotency key."""
     answer = desk.agent.post("/effects", BODY, key=key)
     assert answer.status_code in (200, 201), answer.text
-    found: dict[str, Any] = answer.json()
-    return found
+    effect: dict[str, Any] = answer.json()
+    return effect
 
 
 def returned(desk: Desk, gate: Gate) -> None:
@@ -56,11 +56,11 @@ def test_it_opens_no_gate_and_another_key_does(
     assert (Gate.objects.count(), Entry.objects.count()) == (1, entries)
     assert desk.effect(first).version == before.version
 
-    anew = plan(desk, "K2")
-    assert (anew["answer"], anew["permission"]) == ("wait", "pending")
+    second_plan = plan(desk, "K2")
+    assert (second_plan["answer"], second_plan["permission"]) == ("wait", "pending")
     at = Entry.objects.get(event_id="K2").position
-    assert desk.effect(first).plan_position == desk.gate(anew).plan_position == at
-    desk.agent.post(f"/gates/{desk.gate(anew).id}/cancel")
+    assert desk.effect(first).plan_position == desk.gate(second_plan).plan_position == at
+    desk.agent.post(f"/gates/{desk.gate(second_plan).id}/cancel")
     for key in ("K1", "K2"):
         assert plan(desk, key)["answer"] == "blocked"
     assert Gate.objects.count() == 2
@@ -79,8 +79,8 @@ def test_permission_that_expired_unused_is_not_requested_by_its_own_request(desk
     assert Gate.objects.count() == 2
 
 
-def test_what_was_never_decided_is_decided_when_it_comes_again(desk: Desk) -> None:
-    """It was ambiguous, and no permission was asked for; now it is not."""
+def test_an_undecided_plan_is_decided_when_it_comes_again(desk: Desk) -> None:
+    """It was ambiguous, and no permission was requested; now it is not."""
     desk.agent.session("s-1")
     other = desk.agent.plan("e-0")
     assert plan(desk, "K1")["answer"] == "ambiguous"

@@ -1,5 +1,4 @@
-"""Loading rules and putting them in force: versions, the one that holds, and what the book keeps of
-it."""
+"""Loading rules and activating them: versions, the active one, and its entries in the journal."""
 
 import json
 from io import StringIO
@@ -32,12 +31,12 @@ def project(settings: Settings) -> Project:
     return projects.create_project("of the tests")
 
 
-def said(kind: str) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+def load_entries(kind: str) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
     """Actor, facts and body of every entry of a kind."""
-    found = Entry.objects.filter(kind=kind).order_by("position")
+    entries = Entry.objects.filter(kind=kind).order_by("position")
     return [
-        (one.actor, json.loads(one.facts), json.loads(Body.objects.get(entry=one).text))
-        for one in found
+        (entry.actor, json.loads(entry.facts), json.loads(Body.objects.get(entry=entry).text))
+        for entry in entries
     ]
 
 
@@ -46,7 +45,7 @@ def test_rules_are_kept_as_they_were_loaded(project: Project) -> None:
     stored = PolicySet.objects.get()
     assert (str(stored), stored.text, stored.loaded_by) == ("house@1", TEXT, "p_1")
     assert stored.rules["rules"][0]["require"]["minimum"] == 1
-    [(actor, facts, body)] = said("policy.loaded")
+    [(actor, facts, body)] = load_entries("policy.loaded")
     assert actor == "p_1"
     assert facts == {"version": 1, "rules": 1, "sha256": policy_set.sha256}
     assert (body["name"], body["text"]) == ("house", TEXT)
@@ -59,15 +58,15 @@ def test_another_text_is_the_next_version_and_the_same_text_is_none(project: Pro
     )
     assert [str(first), str(second)] == ["house@1", "house@2"]
     assert policies.load_policy_set(project, TEXT) == first
-    assert PolicySet.objects.count() == len(said("policy.loaded")) == 2
+    assert PolicySet.objects.count() == len(load_entries("policy.loaded")) == 2
     assert str(policies.load_policy_set(project, TEXT.replace("house", "yard"))) == "yard@1"
 
 
-def test_a_faulty_text_leaves_nothing(project: Project) -> None:
+def test_a_faulty_text_stores_nothing(project: Project) -> None:
     with pytest.raises(DocumentError), transaction.atomic():
         policies.load_policy_set(project, TEXT + "rulez: []\n")
     assert not PolicySet.objects.exists()
-    assert said("policy.loaded") == []
+    assert load_entries("policy.loaded") == []
 
 
 def test_loading_puts_nothing_in_force(project: Project) -> None:
@@ -84,28 +83,29 @@ def test_the_set_activated_last_is_in_force(project: Project) -> None:
     )
     policies.activate_policy_set(project, first, "enforce", user, "p_ada")
     policies.activate_policy_set(project, second, "observe", user, "p_ada")
-    found = policies.load_active_policy(project.id)
-    assert found is not None
-    assert (found.policy_set, found.name, found.mode) == (second.id, "house@2", "observe")
-    assert [rule.outcome for rule in found.compiled.rules] == ["deny"]
+    active = policies.load_active_policy(project.id)
+    assert active is not None
+    assert (active.policy_set, active.name, active.mode) == (second.id, "house@2", "observe")
+    assert [rule.outcome for rule in active.compiled.rules] == ["deny"]
     assert list(
         Activation.objects.order_by("id").values_list("policy_set", "mode", "is_current")
     ) == [
         (first.id, "enforce", False),
         (second.id, "observe", True),
     ]
-    told = [
-        (actor, facts["mode_before"], facts["mode"]) for actor, facts, _ in said("policy.activated")
+    modes = [
+        (actor, facts["mode_before"], facts["mode"])
+        for actor, facts, _ in load_entries("policy.activated")
     ]
-    assert told == [("p_ada", "observe", "enforce"), ("p_ada", "enforce", "observe")]
-    assert said("policy.activated")[1][1]["policy_set_before"] == first.id.hex
+    assert modes == [("p_ada", "observe", "enforce"), ("p_ada", "enforce", "observe")]
+    assert load_entries("policy.activated")[1][1]["policy_set_before"] == first.id.hex
 
 
-def test_what_is_in_force_already_is_not_activated_again(project: Project) -> None:
+def test_an_active_policy_is_not_activated_again(project: Project) -> None:
     policy_set = policies.load_policy_set(project, TEXT)
     first = policies.activate_policy_set(project, policy_set, "enforce")
     assert policies.activate_policy_set(project, policy_set, "enforce") == first
-    assert Activation.objects.count() == len(said("policy.activated")) == 1
+    assert Activation.objects.count() == len(load_entries("policy.activated")) == 1
 
 
 def test_an_earlier_set_can_be_put_in_force_again(project: Project) -> None:
@@ -113,15 +113,15 @@ def test_an_earlier_set_can_be_put_in_force_again(project: Project) -> None:
         policies.load_policy_set(project, TEXT),
         policies.load_policy_set(project, OTHER),
     )
-    for one in (first, second, first):
-        policies.activate_policy_set(project, one, "enforce")
-    found = policies.load_active_policy(project.id)
-    assert found is not None
-    assert found.name == "house@1"
+    for policy_set in (first, second, first):
+        policies.activate_policy_set(project, policy_set, "enforce")
+    active = policies.load_active_policy(project.id)
+    assert active is not None
+    assert active.name == "house@1"
     assert Activation.objects.filter(is_current=True).count() == 1
 
 
-def test_what_may_not_be_activated_is_refused(project: Project) -> None:
+def test_an_invalid_activation_is_refused(project: Project) -> None:
     policy_set = policies.load_policy_set(project, TEXT)
     with pytest.raises(ChangeRefused, match="Unknown mode"), transaction.atomic():
         policies.activate_policy_set(project, policy_set, "dictate")
@@ -131,33 +131,33 @@ def test_what_may_not_be_activated_is_refused(project: Project) -> None:
     assert not Activation.objects.exists()
 
 
-def test_nothing_of_another_project_is_in_force_here(project: Project) -> None:
+def test_no_policy_of_another_project_is_active(project: Project) -> None:
     other = projects.create_project("elsewhere")
     policies.activate_policy_set(other, policies.load_policy_set(other, TEXT), "enforce")
     assert policies.load_active_policy(project.id) is None
     assert policies.find_policy_set(project, TEXT) is None
 
 
-def test_what_is_in_force_costs_one_query(
+def test_loading_the_active_policy_costs_one_query(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policies.activate_policy_set(project, policies.load_policy_set(project, TEXT), "enforce")
     policies.load_active_policy(project.id)
-    asked: list[str] = []
+    statements: list[str] = []
     rows = raw_sql.fetch_rows
 
     def counted(text: str, *given: Any) -> list[tuple[Any, ...]]:
-        asked.append(text)
+        statements.append(text)
         return rows(text, *given)
 
     monkeypatch.setattr(raw_sql, "fetch_rows", counted)
     with CaptureQueriesContext(connection) as queries:  # those that Django knows of
         assert policies.load_active_policy(project.id) is not None
-    assert (len(asked), len(queries)) == (1, 0)
+    assert (len(statements), len(queries)) == (1, 0)
 
 
 @pytest.mark.parametrize(
-    ("statement", "law"),
+    ("statement", "constraint"),
     [
         (
             "UPDATE approvals_activation SET is_current = %s WHERE NOT is_current",
@@ -179,13 +179,13 @@ def test_what_is_in_force_costs_one_query(
         ("DELETE FROM approvals_policyset WHERE %s", "policy_set_is_never_deleted"),
     ],
 )
-def test_the_database_refuses_to_rewrite_what_was_in_force(
-    project: Project, statement: str, law: str
+def test_the_database_refuses_to_rewrite_a_past_activation(
+    project: Project, statement: str, constraint: str
 ) -> None:
     for text in (TEXT, OTHER):
         policies.activate_policy_set(project, policies.load_policy_set(project, text), "enforce")
     with (
-        pytest.raises(DatabaseError, match=law),
+        pytest.raises(DatabaseError, match=constraint),
         transaction.atomic(),
         connection.cursor() as cursor,
     ):
@@ -197,11 +197,11 @@ def test_the_database_refuses_to_rewrite_what_was_in_force(
 
 
 @pytest.mark.parametrize(
-    ("mode", "law"),
+    ("mode", "constraint"),
     [("enforce", "project_has_one_policy_in_force"), ("dictate", "activation_mode_is_known")],
 )
 def test_the_schema_refuses_a_second_one_in_force_and_an_unknown_mode(
-    project: Project, mode: str, law: str
+    project: Project, mode: str, constraint: str
 ) -> None:
     before = policies.activate_policy_set(
         project, policies.load_policy_set(project, TEXT), "enforce"
@@ -214,7 +214,9 @@ def test_the_schema_refuses_a_second_one_in_force_and_an_unknown_mode(
             actor="tests",
             activated_at_us=1,
         )
-    assert law in str(refused.value) or "approvals_activation.project_id" in str(refused.value)
+    assert constraint in str(refused.value) or "approvals_activation.project_id" in str(
+        refused.value
+    )
 
 
 UNANSWERED = "Rule all: Needs 1 approver but only 0 are eligible; requests will expire.\n"
@@ -226,7 +228,7 @@ def command(path: Path, *options: str) -> str:
     return out.getvalue()
 
 
-def test_the_command_says_what_it_did(project: Project, tmp_path: Path) -> None:
+def test_the_command_prints_what_it_did(project: Project, tmp_path: Path) -> None:
     path = tmp_path / "policies.yaml"
     path.write_text(TEXT)
     named = ("--project", project.name)
@@ -245,7 +247,7 @@ def test_the_command_says_what_it_did(project: Project, tmp_path: Path) -> None:
     assert command(path, *named, "--activate", "enforce").endswith(
         "In force now: house@2, mode enforce; before: house@1, mode observe.\n"
     )
-    assert [actor for actor, _, _ in said("policy.activated")] == ["gatebook", "gatebook"]
+    assert [actor for actor, _, _ in load_entries("policy.activated")] == ["gatebook", "gatebook"]
 
 
 def test_the_command_names_file_line_and_reason_and_loads_nothing(

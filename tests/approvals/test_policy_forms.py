@@ -1,4 +1,4 @@
-"""What forms of policies and exemptions do, without any script."""
+"""Forms of policies and exemptions, without any script."""
 
 import pytest
 from django.db import transaction
@@ -29,7 +29,7 @@ def test_a_set_shows_its_text_as_it_was_loaded_with_hidden_characters(desk: Desk
     assert "not in force" in text
 
 
-def test_a_draft_is_rehearsed_and_nothing_is_written(desk: Desk) -> None:
+def test_a_dry_run_of_a_draft_writes_nothing(desk: Desk) -> None:
     desk.plan("push", arguments={"n": 1})
     before = (Entry.objects.count(), PolicySet.objects.count())
     answer = post(desk, "policy_draft", text=DRAFT, days="7", mode="enforce", do="dry_run")
@@ -131,7 +131,7 @@ def test_an_exemption_is_granted_shown_and_revoked(desk: Desk) -> None:
         ({"session": "s_x"}, "no session s_x"),
     ],
 )
-def test_what_may_not_be_exempted_comes_back_with_a_sentence(
+def test_an_invalid_exemption_form_comes_back_with_a_sentence(
     desk: Desk, change: dict[str, str], words: str
 ) -> None:
     fields = {"tool": "git.push", "hours": "4", "reason": "The release train."} | change
@@ -141,7 +141,7 @@ def test_what_may_not_be_exempted_comes_back_with_a_sentence(
     assert not Exemption.objects.exists()
 
 
-def test_an_erased_reason_is_said_to_be_erased(desk: Desk) -> None:
+def test_an_erased_reason_is_shown_as_erased(desk: Desk) -> None:
     granted = exempted(desk)
     erasures.erase_body(
         desk.project.id, granted.opened_position, reason="Art. 17", actor="tests", now_us=now_us()

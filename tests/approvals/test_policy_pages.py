@@ -1,5 +1,4 @@
-"""The pages of policies and exemptions: who may, what they say, what a form does, without any
-script."""
+"""The pages of policies and exemptions: access, content and forms, without any script."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -34,30 +33,30 @@ rules:
 
 
 def page(
-    desk: Desk, door: str, *args: Any, role: str = "viewer", status: int = 200, **query: Any
+    desk: Desk, url_name: str, *args: Any, role: str = "viewer", status: int = 200, **query: Any
 ) -> str:
-    answer = desk.house.client(role).get(reverse(door, args=args), query)
+    answer = desk.house.client(role).get(reverse(url_name, args=args), query)
     assert answer.status_code == status
     return answer.content.decode()
 
 
-def post(desk: Desk, door: str, *args: Any, role: str = "administrator", **fields: Any) -> Any:
-    return desk.house.client(role).post(reverse(door, args=args), fields)
+def post(desk: Desk, url_name: str, *args: Any, role: str = "administrator", **fields: Any) -> Any:
+    return desk.house.client(role).post(reverse(url_name, args=args), fields)
 
 
 def exempted(desk: Desk, **scope: Any) -> Exemption:
-    asked: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "tool": "git.push",
         "reason": "The release train, INC-204.",
         "ends_at_us": now_us() + 3_600_000_000,
     }
     with transaction.atomic():
         return exemptions.create_exemption(
-            desk.project, user=desk.user("operator"), **(asked | scope), **proved()
+            desk.project, user=desk.user("operator"), **(fields | scope), **proved()
         )
 
 
-def doors(desk: Desk) -> list[tuple[str, str]]:
+def list_pages(desk: Desk) -> list[tuple[str, str]]:
     """(URL, least role) of every page of policies."""
     policy_set = PolicySet.objects.get(project=desk.project)
     return [
@@ -74,7 +73,7 @@ def doors(desk: Desk) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("role", ROLES)
 def test_each_page_opens_from_its_role_upwards(desk: Desk, role: str) -> None:
     client = desk.house.client(role)
-    for url, least in doors(desk):
+    for url, least in list_pages(desk):
         allowed = ROLES.index(role) >= ROLES.index(least)
         assert client.get(url).status_code == (200 if allowed else 403), url
         if not allowed:
@@ -97,13 +96,13 @@ def test_nothing_of_another_project_is_found(desk: Desk) -> None:
             user=desk.house.neighbour.user,
             **proved(),
         )
-    for door, key in (
+    for url_name, key in (
         ("policy_set", foreign.pk),
         ("activate_policy", foreign.pk),
         ("revoke_exemption", theirs.pk),
     ):
-        page(desk, door, key, role="administrator", status=404)
-        assert post(desk, door, key, mode="enforce").status_code in (404, 405)
+        page(desk, url_name, key, role="administrator", status=404)
+        assert post(desk, url_name, key, mode="enforce").status_code in (404, 405)
     page(desk, "policy_draft", role="administrator", status=404, **{"from": foreign.pk})
     assert "Of another house" not in page(desk, "exemptions")
     assert not Activation.objects.filter(project=desk.house.other).exists()
@@ -112,7 +111,7 @@ def test_nothing_of_another_project_is_found(desk: Desk) -> None:
 
 def test_every_post_without_its_csrf_proof_is_refused(desk: Desk) -> None:
     client = desk.house.client("administrator", csrf=True)
-    for url, _ in doors(desk):
+    for url, _ in list_pages(desk):
         assert client.post(url, {"mode": "observe", "text": DRAFT, "do": "load"}).status_code in (
             403,
             405,
@@ -120,21 +119,21 @@ def test_every_post_without_its_csrf_proof_is_refused(desk: Desk) -> None:
     assert (Activation.objects.count(), PolicySet.objects.count()) == (1, 1)
 
 
-def test_looking_changes_nothing(desk: Desk) -> None:
-    urls = doors(desk)
+def test_reading_pages_changes_nothing(desk: Desk) -> None:
+    urls = list_pages(desk)
     before = Entry.objects.count()
     for url, _ in urls:
         desk.house.client("administrator").get(url)
     assert Entry.objects.count() == before
 
 
-def test_without_rules_the_page_says_how_to_begin(quiet: Desk) -> None:
+def test_without_rules_the_page_shows_how_to_begin(quiet: Desk) -> None:
     assert "This project only observes" in page(quiet, "policies")
     assert "Write a draft and test it" in page(quiet, "policies", role="administrator")
     assert "Write a draft" not in page(quiet, "policies")
 
 
-def test_the_page_tells_each_rule_what_it_says_and_how_often_it_matched(desk: Desk) -> None:
+def test_the_page_shows_each_rule_and_how_often_it_matched(desk: Desk) -> None:
     for n in range(2):
         desk.plan(f"push-{n}", arguments={"n": n})
     desk.plan("other", tool="mail.send", arguments={})
@@ -148,7 +147,7 @@ def test_the_page_tells_each_rule_what_it_says_and_how_often_it_matched(desk: De
     )
 
 
-def test_what_a_rule_cost_people_is_shown_by_rule(desk: Desk) -> None:
+def test_figures_of_human_decisions_are_shown_by_rule(desk: Desk) -> None:
     for n, seen_s in ((1, 5), (2, 0)):
         gate = desk.gate(desk.plan(f"push-{n}", arguments={"n": n}))
         with time_machine.travel(datetime.now(UTC), tick=False):
@@ -165,14 +164,19 @@ def test_what_a_rule_cost_people_is_shown_by_rule(desk: Desk) -> None:
     row = re.search(r'<a href="#push">.*?</tr>', text, re.DOTALL)
     assert row is not None
     figures = re.findall(r'data-label="([^"]+)" class="num">([^<]+)<', row[0])
-    told = dict(figures)
-    assert (told["Requests"], told["Waiting"], told["Approved"], told["Expired"]) == (
+    by_label = dict(figures)
+    assert (
+        by_label["Requests"],
+        by_label["Waiting"],
+        by_label["Approved"],
+        by_label["Expired"],
+    ) == (
         "3",
         "0",
         "100%",
         "1",
     )
-    assert (told["Denied"], told["Under 2 s"]) == ("0", "50%")
+    assert (by_label["Denied"], by_label["Under 2 s"]) == ("0", "50%")
     assert "reviewer" not in row[0], "the figures are never a person's"
 
 
@@ -208,12 +212,12 @@ def test_the_page_costs_as_many_queries_for_many_rows_as_for_few(desk: Desk) -> 
         (RuleStatistics(requests=5, approved=5, took_us=[1] * 5, votes=5, quick=5), ""),
     ],
 )
-def test_hints_say_what_the_figures_suggest(budget: RuleStatistics, words: str) -> None:
+def test_hints_follow_the_figures(budget: RuleStatistics, words: str) -> None:
     assert words in " ".join(budget.hints)
     assert bool(words) == bool(budget.hints)
 
 
-def test_quantiles_are_times_that_somebody_really_took() -> None:
+def test_quantiles_are_times_that_people_really_took() -> None:
     budget = RuleStatistics(took_us=[*range(1, 101)])
     assert (budget.median_us, budget.p95_us) == (50, 95)
     assert (
@@ -223,7 +227,7 @@ def test_quantiles_are_times_that_somebody_really_took() -> None:
     ) == (7, 7, None)
 
 
-def test_conditions_and_what_is_asked_are_said_in_words() -> None:
+def test_conditions_and_requirements_are_shown_in_words() -> None:
     text = """name: house
 rules:
   - id: all
@@ -240,11 +244,11 @@ rules:
       rationale: {on: always, minimum_characters: 25, ticket: 'INC-*'}}
 """
     [rule] = parse_policies(text)["rules"]
-    said = [
+    phrases = [
         " ".join([phrase.label, phrase.verb, *phrase.values]).strip()
         for phrase in describe_conditions(rule["match"])
     ]
-    assert said == [
+    assert phrases == [
         "tool  git.*",
         "risk  high critical",
         "label team  web",
@@ -263,7 +267,7 @@ rules:
     )
 
 
-def test_a_rule_that_asks_people_who_are_not_there_is_told(desk: Desk) -> None:
+def test_a_rule_that_asks_people_who_do_not_exist_is_marked(desk: Desk) -> None:
     text = (
         "name: house\nrules:\n"
         "  - {id: two, title: T, match: {}, outcome: require, require: {teams: [leads], minimum: "
@@ -284,25 +288,27 @@ def test_a_rule_that_asks_people_who_are_not_there_is_told(desk: Desk) -> None:
         ("who", "viewer is not a reviewer of this project."),
         ("all", "Needs 4 approvers but only 3 are eligible; requests will expire."),
     ]
-    for door in ("policy_set", "activate_policy"):
-        assert "does not exist in this project" in page(desk, door, loaded.pk, role="administrator")
+    for url_name in ("policy_set", "activate_policy"):
+        assert "does not exist in this project" in page(
+            desk, url_name, loaded.pk, role="administrator"
+        )
     assert "requests will expire" not in page(desk, "policies")
     desk.rules(text)
     assert "requests will expire" in page(desk, "policies")
 
 
 def test_the_rail_marks_one_app(desk: Desk) -> None:
-    for door, name in (
+    for url_name, name in (
         ("policies", "Policies"),
         ("exemptions", "Policies"),
         ("inbox", "Approvals"),
     ):
-        marked = re.findall(r'<nav class="rail".*?</nav>', page(desk, door), re.DOTALL)[0]
-        assert re.findall(r'aria-current="\w+"[^>]*>([A-Z]\w+)', marked) == [name], door
+        marked = re.findall(r'<nav class="rail".*?</nav>', page(desk, url_name), re.DOTALL)[0]
+        assert re.findall(r'aria-current="\w+"[^>]*>([A-Z]\w+)', marked) == [name], url_name
 
 
 def test_nothing_is_inline(desk: Desk) -> None:
-    for url, _ in doors(desk):
+    for url, _ in list_pages(desk):
         html = desk.house.client("administrator").get(url).content.decode()
         assert not re.search(
             r"<style|\sstyle=|\son[a-z]+=|<script(?![^>]*\ssrc=)|javascript:", html

@@ -1,4 +1,4 @@
-"""Loading, activating and using at the same moment: on transactions that really commit."""
+"""Loading, activating and using at the same moment, on transactions that really commit."""
 
 import threading
 from typing import Any
@@ -48,8 +48,8 @@ def test_of_two_who_activate_at_once_one_is_in_force_and_both_are_recorded(
         with transaction.atomic():
             return policies.activate_policy_set(project, policy_set, "enforce")
 
-    done = together(*(lambda one=one: activate(one) for one in (first, second) * 4))
-    assert all(isinstance(one, Activation) for one in done), done
+    done = together(*(lambda chosen=chosen: activate(chosen) for chosen in (first, second) * 4))
+    assert all(isinstance(activation, Activation) for activation in done), done
     assert Activation.objects.filter(is_current=True).count() == 1
     current = policies.load_activation(project)
     assert current is not None
@@ -59,14 +59,14 @@ def test_of_two_who_activate_at_once_one_is_in_force_and_both_are_recorded(
 
 def test_the_same_text_loaded_at_once_is_loaded_once(project: Project) -> None:
     done = together(*[lambda: load(project, TEXT)] * 6)
-    assert {one.pk for one in done} == {PolicySet.objects.get().pk}
+    assert {policy_set.pk for policy_set in done} == {PolicySet.objects.get().pk}
     assert Entry.objects.filter(kind="policy.loaded").count() == 1
 
 
 def test_different_texts_loaded_at_once_are_versions_of_their_own(project: Project) -> None:
     texts = [TEXT + f"# {n}\n" for n in range(6)]
     done = together(*(lambda text=text: load(project, text) for text in texts))
-    assert sorted(one.version for one in done) == [1, 2, 3, 4, 5, 6]
+    assert sorted(policy_set.version for policy_set in done) == [1, 2, 3, 4, 5, 6]
 
 
 def test_use_against_revocation_is_counted_or_refused(project: Project) -> None:
@@ -93,9 +93,9 @@ def test_use_against_revocation_is_counted_or_refused(project: Project) -> None:
             return exemptions.end_exemption(granted, user)
 
     done = together(use, use, use, revoke, use, use, use, revoke)
-    assert not any(isinstance(one, Exception) for one in done), done
+    assert not any(isinstance(result, Exception) for result in done), done
     assert [done[3], done[7]].count(True) == 1
-    used = [one for index, one in enumerate(done) if index not in (3, 7)].count(True)
+    used = [result for index, result in enumerate(done) if index not in (3, 7)].count(True)
     assert (
         Exemption.objects.get().uses == used == Entry.objects.filter(kind="exemption.used").count()
     )
@@ -105,7 +105,7 @@ def test_use_against_revocation_is_counted_or_refused(project: Project) -> None:
 MANY = 16  # sessions
 
 
-def often(desk: Desk, per: str, over: int) -> None:
+def limit_rate(desk: Desk, per: str, over: int) -> None:
     """Rules by which the plans of git.push beyond `over` an hour ask people."""
     match = f"{{tools: [git.push], rate: {{over: {over}, within_s: 1h, per: {per}}}}}"
     desk.rules(
@@ -114,8 +114,8 @@ def often(desk: Desk, per: str, over: int) -> None:
     )
 
 
-def beside(desk: Desk) -> Caller:
-    """The same agent over a connection of its own."""
+def connect_again(desk: Desk) -> Caller:
+    """The same agent, over a connection of its own."""
     return Caller(desk.agent.token, app=desk.agent.client._transport.app)  # type: ignore[attr-defined]
 
 
@@ -123,39 +123,39 @@ def beside(desk: Desk) -> Caller:
 def test_of_many_sessions_that_plan_at_once_no_more_pass_than_the_rate_lets(
     desk: Desk, per: str
 ) -> None:
-    often(desk, per, 4)
+    limit_rate(desk, per, 4)
     for number in range(MANY):
         desk.agent.session(f"s-{number}")
-    callers = [beside(desk) for _ in range(MANY)]
+    callers = [connect_again(desk) for _ in range(MANY)]
     done = together(
         *(
-            lambda one=one, n=n: one.plan(f"e-{n}", f"s-{n}")["permission"]
-            for n, one in enumerate(callers)
+            lambda caller=caller, n=n: caller.plan(f"e-{n}", f"s-{n}")["permission"]
+            for n, caller in enumerate(callers)
         )
     )
     assert sorted(done) == ["granted"] * 4 + ["pending"] * (MANY - 4)
 
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one writer at a time")
-def test_a_plan_and_a_batch_that_name_the_same_new_repository_do_not_wait_for_each_other(
+def test_a_plan_and_a_batch_with_the_same_new_repository_do_not_deadlock(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The plan has stored it and asks to count; the batch waits for it, and must not keep the plan
-    from counting."""
-    often(desk, "agent", 10)
+    """The plan has stored the repository and needs its counter; the batch waits, and must not block
+    the plan."""
+    limit_rate(desk, "agent", 10)
     for session in ("s-0", "s-1"):
         desk.agent.session(session)
     fact = {"tool": "git.push", "arguments": {}, "target": {"repository": "new", "ref": "main"}}
     counts, planner = threading.Event(), []
     met: list[BaseException] = []
-    whole = rate_counters.lock_rate_counts
+    original_counts = rate_counters.lock_rate_counts
 
     def alone(*given: Any) -> None:
         if threading.get_ident() in planner:
             counts.set()
             while not statement(BLOCKED)[0]:
                 assert not met
-        whole(*given)
+        original_counts(*given)
 
     def once(error: BaseException) -> bool:
         met.append(error)
@@ -164,21 +164,21 @@ def test_a_plan_and_a_batch_that_name_the_same_new_repository_do_not_wait_for_ea
     def plans() -> int:
         planner.append(threading.get_ident())
         return (
-            beside(desk)
+            connect_again(desk)
             .post("/effects", {"session": "s-0", "effect_key": "e-0", **fact})
             .status_code
         )
 
     def reports() -> int:
         assert counts.wait(30)
-        told = {
-            "id": "told",
+        reported = {
+            "id": "reported",
             "kind": "effect.planned",
             "session": "s-1",
             "effect_key": "e-1",
             **fact,
         }
-        return beside(desk).report([told]).status_code
+        return connect_again(desk).report([reported]).status_code
 
     monkeypatch.setattr(rate_counters, "lock_rate_counts", alone)
     monkeypatch.setattr(retry, "is_retry_requested", once)

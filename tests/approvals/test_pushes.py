@@ -1,4 +1,4 @@
-"""What the arguments of a push say that it takes away."""
+"""What a push removes, from its arguments."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ DELETED = ("deletes a ref",)
 
 
 @pytest.mark.parametrize(
-    ("command", "found"),
+    ("command", "expected"),
     [
         ("git push --force origin main", FORCED),
         ("git push --force-with-lease=main:4be1c9e origin 9d02a77:main", FORCED),
@@ -43,13 +43,13 @@ DELETED = ("deletes a ref",)
         ("git fetch git push -f git", FORCED),
     ],
 )
-def test_a_forced_push_is_told_by_its_command(command: Any, found: tuple[str, ...]) -> None:
-    assert describe_destructive_push("shell", {"command": command}) == found
-    assert describe_destructive_push("shell", command) == found or isinstance(command, list)
+def test_a_forced_push_is_detected_by_its_command(command: Any, expected: tuple[str, ...]) -> None:
+    assert describe_destructive_push("shell", {"command": command}) == expected
+    assert describe_destructive_push("shell", command) == expected or isinstance(command, list)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "found"),
+    ("arguments", "expected"),
     [
         ({"remote": "origin", "force": True}, FORCED),
         ({"force_with_lease": "main:4be1c9e"}, FORCED),
@@ -64,8 +64,10 @@ def test_a_forced_push_is_told_by_its_command(command: Any, found: tuple[str, ..
         ("main", ()),
     ],
 )
-def test_a_forced_push_is_told_by_its_options(arguments: Any, found: tuple[str, ...]) -> None:
-    assert describe_destructive_push("git.push", arguments) == found
+def test_a_forced_push_is_detected_by_its_options(
+    arguments: Any, expected: tuple[str, ...]
+) -> None:
+    assert describe_destructive_push("git.push", arguments) == expected
 
 
 def test_options_of_other_tools_are_not_those_of_a_push() -> None:
@@ -75,16 +77,16 @@ def test_options_of_other_tools_are_not_those_of_a_push() -> None:
     )
 
 
-def test_what_a_push_takes_away_stands_in_the_list_and_on_its_page(
+def test_what_a_push_removes_is_shown_in_the_list_and_on_its_page(
     desk: Desk, rita: Reviewer
 ) -> None:
     removed = [{"sha": "4be1c9e", "title": "fix rounding", "author": "bob"}]
     gate = desk.gate(
         desk.plan(arguments={"command": "git push --force", "removed_commits": removed})
     )
-    told = entry(rita, gate)
-    assert "forced push" in told
-    assert "removes 1 commit" in told
+    text = entry(rita, gate)
+    assert "forced push" in text
+    assert "removes 1 commit" in text
     assert "Forced push. Removes 1 commit. computed here" in words(rita, gate)
     plain = desk.gate(desk.plan("e-2", arguments={"command": "git push origin main"}))
     assert "forced" not in entry(rita, plain) + rita.page(url_of(plain)).replace(

@@ -1,5 +1,5 @@
-"""Whose yes counts: people who may still rule when the quorum is counted, and again when its permission
-is used."""
+"""Which approvals count: of people who may rule when the quorum is counted, and when permission is
+used."""
 
 from collections.abc import Callable
 from typing import Any
@@ -48,7 +48,7 @@ def owner_of_the_agent_now(desk: Desk, name: str) -> None:
     Agent.objects.filter(name="deploy-7").update(owner=desk.user(name))
 
 
-def asked_for_it_now(desk: Desk, name: str) -> None:
+def requester_now(desk: Desk, name: str) -> None:
     Session.objects.update(on_behalf_of=desk.user(name))
 
 
@@ -66,7 +66,7 @@ LEAVING: dict[str, tuple[str, Callable[[Desk, str], None], str]] = {
     "deactivated": (RULES, deactivated, "no_reviewer"),
     "owner of the session": (RULES, owner_now, "part_in_it"),
     "owner of the agent": (RULES, owner_of_the_agent_now, "part_in_it"),
-    "on whose behalf": (RULES, asked_for_it_now, "part_in_it"),
+    "on whose behalf": (RULES, requester_now, "part_in_it"),
     "out of the team": (LEADS, out_of_the_team, "not_asked"),
     "the team is gone": (LEADS, without_a_team, "not_asked"),
     "removed from the team and the project": (LEADS, removed, "no_reviewer"),
@@ -76,7 +76,7 @@ LEAVING: dict[str, tuple[str, Callable[[Desk, str], None], str]] = {
 
 @pytest.fixture
 def team(desk: Desk) -> Team:
-    """ann, ben and cid are reviewers and all of the team leads."""
+    """Three reviewers: ann, ben and cid, all members of the team leads."""
     team = teams.create_team(desk.project, "leads")
     for name in ("ann", "ben", "cid"):
         teams.add_team_member(team, desk.person(name))
@@ -90,26 +90,26 @@ def dispatch(desk: Desk, effect: dict[str, Any]) -> Any:
     )
 
 
-def asked(desk: Desk, rules: str = RULES) -> tuple[dict[str, Any], Gate]:
-    """A deployment that takes two."""
+def request_deployment(desk: Desk, rules: str = RULES) -> tuple[dict[str, Any], Gate]:
+    """A deployment that needs two approvals."""
     if rules != RULES:
         desk.rules(rules)
     planned = desk.plan(tool="deploy")
     return planned, desk.gate(planned)
 
 
-def say_yes(desk: Desk, gate: Gate, name: str) -> str:
-    """Let a person approve through their page; return how the gate stands then."""
+def approve_by_page(desk: Desk, gate: Gate, name: str) -> str:
+    """Approve as a person through their page; return the gate's status afterwards."""
     client = Reviewer(desk, name)
     assert client.answer(gate).status_code == 302
     return Gate.objects.get(id=gate.id).status
 
 
-@pytest.mark.once  # that either database counts so is tried below
+@pytest.mark.once  # both databases' counts are compared below
 @pytest.mark.parametrize("how", LEAVING)
-def test_who_may_no_longer_rule_does_not_count(desk: Desk, team: Team, how: str) -> None:
+def test_a_voter_who_may_no_longer_rule_does_not_count(desk: Desk, team: Team, how: str) -> None:
     rules, permission, fault = LEAVING[how]
-    _, gate = asked(desk, rules)
+    _, gate = request_deployment(desk, rules)
     desk.person("dot", "administrator")
     desk.answer(gate, "ann")
     permission(desk, "ann")
@@ -117,12 +117,12 @@ def test_who_may_no_longer_rule_does_not_count(desk: Desk, team: Team, how: str)
         again = teams.create_team(desk.project, "leads")
         for name in ("ben", "cid"):
             teams.add_team_member(again, desk.person(name))
-    assert say_yes(desk, gate, "ben") == "pending"
+    assert approve_by_page(desk, gate, "ben") == "pending"
     html = Reviewer(desk, "dot").page(url_of(gate))
     assert f"no longer counts: {words(fault)}" in html
     assert "1 of 2" in html
-    assert say_yes(desk, gate, "cid") == "approved"
-    first = Vote.objects.get(gate=gate, user__username="ann")  # it is told, and never deleted
+    assert approve_by_page(desk, gate, "cid") == "approved"
+    first = Vote.objects.get(gate=gate, user__username="ann")  # it is shown, and never deleted
     ruled = Entry.objects.get(kind="gate.ruled", subject=gate.id).facts
     assert f'"uncounted":{{"{first.id.hex}":"{fault}"}}' in ruled
 
@@ -131,32 +131,32 @@ def words(fault: str) -> str:
     return UNCOUNTED_LABELS[fault]
 
 
-def test_who_comes_back_counts_again(desk: Desk, team: Team) -> None:
-    _, gate = asked(desk)
-    say_yes(desk, gate, "ann")
+def test_a_voter_who_comes_back_counts_again(desk: Desk, team: Team) -> None:
+    _, gate = request_deployment(desk)
+    approve_by_page(desk, gate, "ann")
     demoted(desk, "ann")
     people.change_project_role(desk.person("ann"), "operator", actor="tests")
-    assert say_yes(desk, gate, "ben") == "approved"
+    assert approve_by_page(desk, gate, "ben") == "approved"
 
 
-def test_a_no_stands_whoever_gave_it(desk: Desk, team: Team) -> None:
+def test_a_denial_counts_whoever_gave_it(desk: Desk, team: Team) -> None:
     desk.rules(RULES.replace("require: {minimum: 2,", "require: {minimum: 2, deny_threshold: 2,"))
-    _, gate = asked(desk)
+    _, gate = request_deployment(desk)
     desk.answer(gate, "ann", "deny", "not on a Friday")
     removed(desk, "ann")
     desk.answer(gate, "ben", "deny", "not on a Friday")
     assert Gate.objects.get(id=gate.id).status == "denied"
 
 
-@pytest.mark.once  # that either database counts so is tried below
+@pytest.mark.once  # both databases' counts are compared below
 @pytest.mark.parametrize(
     "how", [how for how in LEAVING if how != "on whose behalf"]
 )  # which the digest binds
-def test_permission_whose_quorum_no_longer_stands_is_not_used(
+def test_permission_whose_quorum_no_longer_counts_is_not_used(
     desk: Desk, team: Team, how: str
 ) -> None:
     rules, permission, fault = LEAVING[how]
-    planned, gate = asked(desk, rules)
+    planned, gate = request_deployment(desk, rules)
     for name in ("ann", "ben"):
         desk.answer(gate, name)
     permission(desk, "ann")
@@ -182,13 +182,13 @@ def test_permission_whose_quorum_no_longer_stands_is_not_used(
 def test_permission_that_more_people_gave_than_were_needed_outlives_one_of_them(
     desk: Desk, team: Team
 ) -> None:
-    """One yes did not count when the two others were enough; whether it counts later changes
+    """One approval did not count when two others were enough; whether it counts later changes
     nothing."""
-    planned, gate = asked(desk)
-    say_yes(desk, gate, "ann")
+    planned, gate = request_deployment(desk)
+    approve_by_page(desk, gate, "ann")
     demoted(desk, "ann")
     for name in ("ben", "cid"):
-        say_yes(desk, gate, name)
+        approve_by_page(desk, gate, name)
     people.change_project_role(desk.person("ann"), "reviewer", actor="tests")
     demoted(desk, "ben")
     assert dispatch(desk, planned).status_code == 200
@@ -197,10 +197,10 @@ def test_permission_that_more_people_gave_than_were_needed_outlives_one_of_them(
     )
 
 
-def test_what_was_used_is_not_told_otherwise_afterwards(desk: Desk, team: Team) -> None:
-    planned, gate = asked(desk)
+def test_a_used_permission_is_not_shown_as_uncounted_afterwards(desk: Desk, team: Team) -> None:
+    planned, gate = request_deployment(desk)
     for name in ("ann", "ben"):
-        say_yes(desk, gate, name)
+        approve_by_page(desk, gate, name)
     assert dispatch(desk, planned).status_code == 200
     removed(desk, "ann")
     page = Reviewer(desk, "administrator").page(url_of(gate))
@@ -208,9 +208,9 @@ def test_what_was_used_is_not_told_otherwise_afterwards(desk: Desk, team: Team) 
     assert "2 of 2" in page
 
 
-def test_who_leaves_while_their_page_is_open_does_not_answer(desk: Desk, team: Team) -> None:
-    """The view read the membership before; the verb reads it again."""
-    _, gate = asked(desk)
+def test_a_person_who_left_cannot_answer_from_an_open_page(desk: Desk, team: Team) -> None:
+    """The view read the membership before; the service reads it again."""
+    _, gate = request_deployment(desk)
     membership = desk.person("ann")
     seen = desk.shown(gate)
     removed(desk, "ann")
@@ -221,9 +221,9 @@ def test_who_leaves_while_their_page_is_open_does_not_answer(desk: Desk, team: T
     assert not Vote.objects.exists()
 
 
-def test_the_inbox_counts_what_counts(desk: Desk, team: Team) -> None:
-    _, gate = asked(desk)
-    say_yes(desk, gate, "ann")
+def test_the_inbox_counts_only_valid_approvals(desk: Desk, team: Team) -> None:
+    _, gate = request_deployment(desk)
+    approve_by_page(desk, gate, "ann")
     client = Reviewer(desk, "cid")
     assert quorum.load_approvals([gate.id])[gate.id][0].fault == ""
     assert "1 of 2 approvals" in client.page("/approvals/")
@@ -271,13 +271,15 @@ def approve(gate: Gate) -> Callable[[], Any]:
 @pytest.mark.parametrize("how", LEAVING)
 def test_the_database_counts_as_the_code_does(desk: Desk, team: Team, how: str) -> None:
     rules, permission, fault = LEAVING[how]
-    _, gate = asked(desk, rules)
+    _, gate = request_deployment(desk, rules)
     vote(desk, gate, "ann")()
     vote(desk, gate, "ben")()
     user = desk.user("ann")
     permission(desk, "ann")
-    stands = {one.user: one.fault for one in quorum.load_approvals([gate.id])[gate.id]}
-    assert stands[user.pk] == fault
+    faults = {
+        approval.user: approval.fault for approval in quorum.load_approvals([gate.id])[gate.id]
+    }
+    assert faults[user.pk] == fault
     refused("gate_is_approved_by_its_quorum", approve(gate))
     if how == "the team is gone":
         return
@@ -285,35 +287,35 @@ def test_the_database_counts_as_the_code_does(desk: Desk, team: Team, how: str) 
     assert approve(gate)() == 1
 
 
-def test_nobody_votes_yes_past_the_code_who_is_not_asked(desk: Desk, team: Team) -> None:
-    _, gate = asked(desk, LEADS)
-    law = "approver_is_eligible"
+def test_the_database_refuses_approvals_of_ineligible_people(desk: Desk, team: Team) -> None:
+    _, gate = request_deployment(desk, LEADS)
+    constraint = "approver_is_eligible"
     for name in ("viewer", "reviewer", "administrator", "neighbour"):
-        refused(law, vote(desk, gate, name))
+        refused(constraint, vote(desk, gate, name))
     deactivated(desk, "ann")
-    refused(law, vote(desk, gate, "ann"))
+    refused(constraint, vote(desk, gate, "ann"))
     vote(desk, gate, "ben")()
     vote(desk, gate, "reviewer", answer="deny")()
 
 
 def test_a_team_of_another_project_is_another_team(desk: Desk, team: Team) -> None:
-    _, gate = asked(desk, LEADS)
+    _, gate = request_deployment(desk, LEADS)
     with transaction.atomic():
         also = people.add_project_member(desk.house.other, "reviewer", "reviewer")
         teams.add_team_member(teams.create_team(desk.house.other, "leads"), also)
     refused("approver_is_eligible", vote(desk, gate, "reviewer"))
 
 
-def test_who_became_owner_votes_no_yes_past_the_code(desk: Desk, team: Team) -> None:
-    _, gate = asked(desk)
+def test_the_database_refuses_an_approval_of_a_new_owner(desk: Desk, team: Team) -> None:
+    _, gate = request_deployment(desk)
     owner_now(desk, "ann")
     refused("approver_is_not_a_party", vote(desk, gate, "ann"))
 
 
 def test_an_approval_is_not_moved_about(desk: Desk, team: Team) -> None:
-    """A second approval of the same gate is no update that a law overlooks, and its votes are not
-    lent."""
-    _, gate = asked(desk)
+    """An update cannot turn an approval into a second approval of the same gate, or lend its
+    votes."""
+    _, gate = request_deployment(desk)
     vote(desk, gate, "ann")()
     other = desk.gate(desk.plan("e-2", tool="deploy", arguments={"ref": "topic"}))
     vote(desk, other, "ben")()
@@ -323,24 +325,24 @@ def test_an_approval_is_not_moved_about(desk: Desk, team: Team) -> None:
     refused("gate_terms_never_change", lambda: one_less.update(minimum=F("minimum") - 1))
 
 
-def test_who_leaves_between_the_count_and_the_ruling_makes_it_be_counted_again(
+def test_a_person_who_leaves_before_the_ruling_causes_a_recount(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The schema refuses what was counted a moment too early; the person who answered never hears
-    of it."""
+    """The schema refuses a count that was a moment too early; the person who answered never
+    notices."""
     gate = desk.gate(desk.plan("e1", tool="deploy"))
     assert desk.answer(gate, "ann").refusal is None
-    whole = quorum.load_approvals
+    original_load = quorum.load_approvals
     counted: list[int] = []
 
     def early(gates: Any) -> Any:
         counted.append(len(counted))
         if len(counted) > 1:
-            demoted(desk, "ann")  # again: the first was undone with the transaction that it came in
-            return whole(gates)
-        found = whole(gates)
+            demoted(desk, "ann")  # again: the transaction of the first count was rolled back
+            return original_load(gates)
+        approvals = original_load(gates)
         demoted(desk, "ann")
-        return found
+        return approvals
 
     rita = Reviewer(desk)
     seen = rita.seen(gate)

@@ -1,5 +1,5 @@
-"""Many people and many processes at one gate in the same moment, with real commits: one wins, the
-others hear why."""
+"""Many people and processes at one gate at once, with real commits: one wins, the others get the
+reason."""
 
 import time
 from collections import Counter
@@ -41,7 +41,7 @@ LAX = "name: house\nrules:\n  - {id: all, title: Everything, match: {}, outcome:
 
 @pytest.fixture
 def desk(committed: None, settings: Settings) -> Desk:
-    """A desk whose policy holds pushes; what happens at it is committed."""
+    """A project whose policy asks for pushes; all of its rows are committed."""
     from config.wsgi import application
 
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
@@ -64,14 +64,14 @@ def planned(desk: Desk, name: str, **fields: Any) -> tuple[dict[str, Any], Gate]
 
 
 def approved(desk: Desk, name: str) -> tuple[dict[str, Any], Gate]:
-    """Plan an effect and let a person approve it."""
+    """Plan an effect and approve it as a person."""
     effect, gate = planned(desk, name)
     assert desk.answer(gate, "reviewer").refusal is None
     return effect, gate
 
 
 def decider(desk: Desk, gate: Gate, name: str, answer: str) -> Callable[[], VoteResult]:
-    """One person with a page as it is now, about to answer."""
+    """One person with a fresh page, about to answer."""
     person, shown = desk.person(name), desk.shown(gate)
     return partial(
         run_vote, partial(votes.cast_vote, gate, person, answer, "agreed in INC-204", shown)
@@ -86,18 +86,18 @@ def starter(desk: Desk, effect: dict[str, Any], process: str = "p") -> Callable[
 
 
 def split(results: list[Any]) -> tuple[list[VoteResult], list[str]]:
-    """The rulings that stand, and why the others do not."""
-    assert all(isinstance(one, VoteResult) for one in results), results
-    return [one for one in results if one.refusal is None], [
-        one.refusal[0] for one in results if one.refusal
+    """Return the recorded rulings, and the reasons of the refused ones."""
+    assert all(isinstance(result, VoteResult) for result in results), results
+    return [result for result in results if result.refusal is None], [
+        result.refusal[0] for result in results if result.refusal
     ]
 
 
 def agree(gate: Gate) -> Gate:
-    """Fail unless gate, votes, effect and book tell one story; return the gate as it is stored."""
+    """Fail unless gate, votes, effect and journal agree; return the gate as stored."""
     gate.refresh_from_db()
     effect = Effect.objects.get(id=gate.effect_id)
-    told = Counter(Entry.objects.filter(subject=gate.id).values_list("kind", flat=True))
+    kinds = Counter(Entry.objects.filter(subject=gate.id).values_list("kind", flat=True))
     permission = {
         "approved": "granted",
         "used": "used",
@@ -108,24 +108,24 @@ def agree(gate: Gate) -> Gate:
     assert effect.permission == permission[gate.status]
     assert (
         Attempt.objects.filter(effect=effect).count()
-        == told["gate.used"]
+        == kinds["gate.used"]
         == int(gate.status == "used")
     )
-    assert told["gate.voted"] == Vote.objects.filter(gate=gate).count()
-    assert told["gate.requested"] == 1
+    assert kinds["gate.voted"] == Vote.objects.filter(gate=gate).count()
+    assert kinds["gate.requested"] == 1
     assert all(
-        number == 1 for kind, number in told.items() if kind not in ("gate.voted", "gate.ruled")
-    ), told
+        number == 1 for kind, number in kinds.items() if kind not in ("gate.voted", "gate.ruled")
+    ), kinds
     return gate
 
 
-def test_of_sixty_four_deciders_one_rules_and_the_others_hear_that_it_is_over(desk: Desk) -> None:
+def test_of_sixty_four_deciders_one_rules_and_the_others_are_refused(desk: Desk) -> None:
     _, gate = planned(desk, "e")
     answers = ("approve", "deny")
-    stands, others = split(
+    recorded, others = split(
         together(*(decider(desk, gate, f"p{n}", answers[n % 2]) for n in range(MANY)))
     )
-    assert len(stands) == 1
+    assert len(recorded) == 1
     assert others == ["not_resolved"] * (MANY - 1)
     (vote,) = Vote.objects.all()
     assert agree(gate).status == {"approve": "approved", "deny": "denied"}[vote.answer]
@@ -133,19 +133,19 @@ def test_of_sixty_four_deciders_one_rules_and_the_others_hear_that_it_is_over(de
 
 
 def test_of_one_persons_two_windows_one_vote_counts(desk: Desk) -> None:
-    _, gate = planned(desk, "e", tool="deploy")  # wants two people
-    stands, others = split(together(*[decider(desk, gate, "reviewer", "approve")] * 8))
-    assert len(stands) == 1
+    _, gate = planned(desk, "e", tool="deploy")  # needs two people
+    recorded, others = split(together(*[decider(desk, gate, "reviewer", "approve")] * 8))
+    assert len(recorded) == 1
     assert others == ["duplicate_vote"] * 7
     gate.refresh_from_db()
     assert (gate.status, Vote.objects.count()) == ("pending", 1)
 
 
-def test_of_many_who_look_again_two_make_a_quorum_of_two(desk: Desk) -> None:
+def test_of_many_who_reload_the_page_two_make_a_quorum_of_two(desk: Desk) -> None:
     people = [desk.person(f"p{number}") for number in range(6)]
 
-    def insists(gate: Gate, person: Membership) -> list[VoteResult]:
-        """Answer, and answer the page as it is then as long as somebody else was quicker."""
+    def vote_until_current(gate: Gate, person: Membership) -> list[VoteResult]:
+        """Answer, and repeat with a fresh page as long as another person was quicker."""
         outcomes = [votes.cast_vote(gate, person, "approve", "", desk.shown(gate))]
         while outcomes[-1].refusal is not None and outcomes[-1].refusal[0] == "stale_view":
             outcomes.append(votes.cast_vote(gate, person, "approve", "", desk.shown(gate)))
@@ -153,9 +153,9 @@ def test_of_many_who_look_again_two_make_a_quorum_of_two(desk: Desk) -> None:
 
     for round_ in range(ROUNDS):
         _, gate = planned(desk, f"e{round_}", tool="deploy")
-        outcomes = together(*(partial(insists, gate, person) for person in people))
-        stands, others = split([one[-1] for one in outcomes])
-        assert len(stands) == Vote.objects.filter(gate=gate).count() == 2
+        outcomes = together(*(partial(vote_until_current, gate, person) for person in people))
+        recorded, others = split([results[-1] for results in outcomes])
+        assert len(recorded) == Vote.objects.filter(gate=gate).count() == 2
         assert others == ["not_resolved"] * (len(people) - 2)
         assert agree(gate).status == "approved"
 
@@ -167,8 +167,8 @@ def test_deny_against_approve_one_of_them_is_the_ruling(desk: Desk) -> None:
             decider(desk, gate, "reviewer", "approve"),
             decider(desk, gate, "administrator", "deny"),
         ]
-        stands, others = split(together(*pair))
-        assert (len(stands), others) == (1, ["not_resolved"])
+        recorded, others = split(together(*pair))
+        assert (len(recorded), others) == (1, ["not_resolved"])
         assert (
             agree(gate).status
             == {"approve": "approved", "deny": "denied"}[Vote.objects.get(gate=gate).answer]
@@ -227,7 +227,7 @@ def test_expiry_against_approval_the_clock_decides_and_all_agree(desk: Desk) -> 
             assert stored.decided_at_us <= stored.decide_by_us
         elif (
             outcome.refusal is None
-        ):  # the clock ran out while the vote was written: kept, and it counts for nothing
+        ):  # the deadline passed while the vote was written: stored, and not counted
             assert (stored.status, outcome.gate.status) == ("expired", "expired")
             assert Vote.objects.get(gate=gate).voted_at_us > stored.decide_by_us
         else:
@@ -236,24 +236,24 @@ def test_expiry_against_approval_the_clock_decides_and_all_agree(desk: Desk) -> 
 
 
 def ender(desk: Desk, session: str) -> Callable[[], httpx.Response]:
-    """One process about to end a session, over a connection of its own."""
+    """A process about to end a session, over a connection of its own."""
     client = Caller(desk.agent.token, app=desk.agent.client._transport.app)  # type: ignore[attr-defined]
     identity = Session.objects.get(key=session).id
     return lambda: client.post(f"/sessions/{identity}/end", {"status": "completed"})
 
 
-def test_the_end_of_a_session_against_plans_in_it_leaves_nothing_open(desk: Desk) -> None:
+def test_the_end_of_a_session_against_its_plans_closes_every_gate(desk: Desk) -> None:
     for round_ in range(ROUNDS):
         session = f"r{round_}"
         desk.agent.session(session)
         clients = [Caller(desk.agent.token, app=desk.agent.client._transport.app) for _ in range(5)]  # type: ignore[attr-defined]
         plans = [
             partial(
-                one.post,
+                client.post,
                 "/effects",
                 {"session": session, "effect_key": f"e{n}", "tool": "git.push", "arguments": n},
             )
-            for n, one in enumerate(clients)
+            for n, client in enumerate(clients)
         ]
         *answers, ended = together(*plans[:3], ender(desk, session), *plans[3:])
         answers.append(ended)
@@ -268,7 +268,7 @@ def test_the_end_of_a_session_against_plans_in_it_leaves_nothing_open(desk: Desk
         ).exists()
 
 
-def test_the_end_of_a_session_against_an_approval_leaves_no_permission(desk: Desk) -> None:
+def test_the_end_of_a_session_against_an_approval_ends_permission(desk: Desk) -> None:
     for round_ in range(ROUNDS):
         session = f"r{round_}"
         desk.agent.session(session)
@@ -282,8 +282,8 @@ def test_the_end_of_a_session_against_an_approval_leaves_no_permission(desk: Des
         assert Effect.objects.get(id=gate.effect_id).permission == "none"
 
 
-def test_who_leaves_against_the_vote_that_would_complete_a_quorum(desk: Desk) -> None:
-    """Whichever was first: an approval never stands on the yes of somebody who had left before it."""
+def test_a_person_who_leaves_against_the_vote_that_completes_a_quorum(desk: Desk) -> None:
+    """In either order: an approval never rests on the vote of a person who had left before it."""
     for round_ in range(ROUNDS):
         effect, gate = planned(desk, f"e{round_}", tool="deploy")
         first = desk.person(f"first{round_}")
@@ -303,7 +303,7 @@ def test_who_leaves_against_the_vote_that_would_complete_a_quorum(desk: Desk) ->
             assert code(starter(desk, effect)()) == (409, "GATE_GONE")
 
 
-def test_who_leaves_against_the_use_of_what_they_approved(desk: Desk) -> None:
+def test_a_person_who_leaves_against_the_use_of_their_approval(desk: Desk) -> None:
     for round_ in range(ROUNDS):
         effect, gate = planned(desk, f"u{round_}")
         name = f"leaver{round_}"
@@ -333,11 +333,11 @@ def test_once_a_stop_is_set_no_start_gets_through(desk: Desk) -> None:
     for round_ in range(ROUNDS):
         effects = [approved(desk, f"e{round_}-{number}")[0] for number in range(6)]
         stop = partial(stops.set_stop, desk.project, "project", "", "all hands off", user)
-        *answers, held = together(*(starter(desk, effect) for effect in effects[:5]), stop)
-        assert isinstance(held, Stop)
+        *answers, stop_row = together(*(starter(desk, effect) for effect in effects[:5]), stop)
+        assert isinstance(stop_row, Stop)
         assert code(starter(desk, effects[5])()) == (409, "STOPPED")
         none_started_after("stop.set", answers, "STOPPED")
-        assert stops.lift_stop(held, "go on", user)
+        assert stops.lift_stop(stop_row, "go on", user)
         assert starter(desk, effects[5])().status_code == 200
 
 

@@ -1,4 +1,4 @@
-"""Spellings of a ref: none escapes its class, a rule, a denial or the search; the card says what
+"""Spellings of a ref: none escapes its class, a rule, a denial or the search; the card shows what
 git moves."""
 
 from typing import Any
@@ -15,7 +15,7 @@ from investigation.history.moment import JournalCut
 from journal.models import Entry
 from ledger.models import Effect
 from tests.approvals.inbox_scenario import Desk
-from tests.approvals.policy_factories import never, rules, wish
+from tests.approvals.policy_factories import no_earlier_plans, rules, wish
 
 pytestmark = pytest.mark.django_db
 
@@ -57,7 +57,7 @@ UNCLEAR = (
     "{main,dev}",
     "dev&&main",
 )
-ALIKE = (  # compared so that no host takes them for main
+ALIKE = (  # compared so that no host reads them as main
     "Main",
     "MAIN",
     "ｍａｉｎ",
@@ -137,8 +137,8 @@ def test_a_report_is_classed_by_the_same_function(desk: Desk) -> None:
         for at, branch in enumerate(("main", "topic"))
     ]
     assert desk.agent.post("/events", bodies).status_code == 200
-    found = Effect.objects.filter(effect_key__startswith="r-").order_by("effect_key")
-    assert list(found.values_list("moved_refs", "ref_class")) == [
+    effects = Effect.objects.filter(effect_key__startswith="r-").order_by("effect_key")
+    assert list(effects.values_list("moved_refs", "ref_class")) == [
         ("refs/heads/main", "production"),
         ("refs/heads/topic", "other"),
     ]
@@ -156,9 +156,9 @@ def test_the_worst_class_is_that_of_the_repository() -> None:
         ("", "r/*", "protected"),
         ("", "", "other"),
     ):
-        known = Repository(production_refs=production, protected_refs=protected)
-        assert repositories.classify_moved_refs(known, "*")[0] == worst
-        assert repositories.classify_moved_refs(known, "refs/heads/x refs/heads/r/1")[0] == (
+        repository = Repository(production_refs=production, protected_refs=protected)
+        assert repositories.classify_moved_refs(repository, "*")[0] == worst
+        assert repositories.classify_moved_refs(repository, "refs/heads/x refs/heads/r/1")[0] == (
             "protected" if protected else "other"
         )
 
@@ -169,7 +169,7 @@ def test_the_worst_class_is_that_of_the_repository() -> None:
         ("HEAD:main", "main", True, True),
         ("HEAD:main", "refs/heads/main", True, False),
         ("HEAD:refs/heads/main", "refs/heads/main", True, True),
-        ("v1", "refs/tags/*", True, False),  # a plain name can be that of a tag
+        ("v1", "refs/tags/*", True, False),  # a plain name can be the name of a tag
         ("refs/heads/v1", "refs/tags/*", False, False),
         ("heads/v1", "refs/tags/*", True, False),
         ("agent/1", "agent/*", True, True),
@@ -183,17 +183,20 @@ def test_the_worst_class_is_that_of_the_repository() -> None:
         ("--all", "*", True, True),
     ],
 )
-def test_a_rule_that_allows_covers_all_and_one_that_asks_any(
+def test_an_allowing_rule_covers_all_refs_and_an_asking_rule_any(
     ref: str, glob: str, asks: bool, allows: bool
 ) -> None:
     for outcome, holds in (("require", asks), ("deny", asks), ("allow", allows)):
-        judgement = evaluate_rules(
-            rules({"match": {"refs": [glob]}, "outcome": outcome}), wish(ref=ref), "enforce", never
+        outcome_decision = evaluate_rules(
+            rules({"match": {"refs": [glob]}, "outcome": outcome}),
+            wish(ref=ref),
+            "enforce",
+            no_earlier_plans,
         )
-        assert (judgement.rule == "r0") is holds, outcome
+        assert (outcome_decision.rule == "r0") is holds, outcome
 
 
-def test_several_refs_may_hold_any_class_up_to_their_worst() -> None:
+def test_several_refs_may_have_any_class_up_to_their_worst() -> None:
     both = wish(ref="main release/1", ref_class="production")
     for outcome, classes, holds in (
         ("deny", ["protected"], True),
@@ -201,23 +204,26 @@ def test_several_refs_may_hold_any_class_up_to_their_worst() -> None:
         ("allow", ["production"], False),
         ("allow", ["production", "protected", "other"], True),
     ):
-        found = evaluate_rules(
-            rules({"match": {"ref_classes": classes}, "outcome": outcome}), both, "enforce", never
+        decision = evaluate_rules(
+            rules({"match": {"ref_classes": classes}, "outcome": outcome}),
+            both,
+            "enforce",
+            no_earlier_plans,
         )
-        assert (found.rule == "r0") is holds, (outcome, classes)
-    one = wish(ref="main", ref_class="production")
+        assert (decision.rule == "r0") is holds, (outcome, classes)
+    subject = wish(ref="main", ref_class="production")
     assert (
         evaluate_rules(
             rules({"match": {"ref_classes": ["protected"]}, "outcome": "deny"}),
-            one,
+            subject,
             "enforce",
-            never,
+            no_earlier_plans,
         ).rule
         == ""
     )
 
 
-def test_what_was_denied_for_the_session_stays_denied_in_another_spelling(desk: Desk) -> None:
+def test_a_denial_for_the_session_covers_every_spelling(desk: Desk) -> None:
     def push(key: str, ref: str) -> dict[str, Any]:
         return desk.plan(
             key, arguments={"branch": "main"}, target={"repository": "web", "ref": ref}
@@ -233,7 +239,7 @@ def test_what_was_denied_for_the_session_stays_denied_in_another_spelling(desk: 
     assert push("other", "topic")["answer"] == "wait"
 
 
-def test_the_card_says_what_was_sent_and_what_git_moves(desk: Desk) -> None:
+def test_the_card_shows_the_sent_ref_and_what_git_moves(desk: Desk) -> None:
     client = desk.house.client("reviewer")
     for key, ref, moves in (
         ("a", "+HEAD:main", "refs/heads/main"),
@@ -251,7 +257,7 @@ def test_a_search_for_main_finds_every_spelling_then_too(desk: Desk) -> None:
     for at, ref in enumerate((*OF_MAIN, "topic", "main/x", "refs/tags/v1", "dev main")):
         planned(desk, f"e-{at}", ref)
 
-    def found(query: str) -> set[str]:
+    def search_refs(query: str) -> set[str]:
         rows = desk.agent.get("/search", q=query, limit=200).json()["rows"]
         return {row["ref"] for row in rows}
 
@@ -263,14 +269,14 @@ def test_a_search_for_main_finds_every_spelling_then_too(desk: Desk) -> None:
         'ref:"HEAD:main"',
         "ref:=main",
     ):
-        assert found(query) == everything, query
-    assert found("ref:main/*") == {"main/x"}
-    assert found("ref:v1") == found("ref:tags/v1") == {"refs/tags/v1"}
-    assert found("ref:[topic,main/x]") == {"topic", "main/x"}
-    assert found("ref:Main") == set()
+        assert search_refs(query) == everything, query
+    assert search_refs("ref:main/*") == {"main/x"}
+    assert search_refs("ref:v1") == search_refs("ref:tags/v1") == {"refs/tags/v1"}
+    assert search_refs("ref:[topic,main/x]") == {"topic", "main/x"}
+    assert search_refs("ref:Main") == set()
 
 
-def test_what_git_moved_stands_in_the_effect_as_of_then(desk: Desk) -> None:
+def test_the_refs_that_git_moved_are_in_the_effect_as_of_then(desk: Desk) -> None:
     answer = planned(desk, "e-1", "+HEAD:main")
     then = JournalCut(Entry.objects.latest("position").position, now_us())
     desk.agent.post(f"/effects/{answer['id']}/supersede")

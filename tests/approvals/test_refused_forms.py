@@ -1,4 +1,4 @@
-"""After a refused form: its address leads to a page, and what was typed is there."""
+"""After a refused form its address leads to a page that contains the typed text."""
 
 import html
 
@@ -31,7 +31,7 @@ def test_the_address_of_a_refused_answer_leads_to_the_request_with_the_reason(
     assert shows(switched.content.decode())
 
 
-def test_words_on_a_request_that_somebody_else_decided_stay_on_its_page(
+def test_text_on_a_request_decided_by_another_person_stays_on_its_page(
     desk: Desk, rita: Reviewer, gate: Gate
 ) -> None:
     seen = rita.seen(gate)
@@ -44,7 +44,7 @@ def test_words_on_a_request_that_somebody_else_decided_stay_on_its_page(
     assert not shows(Reviewer(desk, "administrator").page(url_of(gate)))
 
 
-def test_a_recorded_answer_leaves_no_draft(rita: Reviewer, gate: Gate) -> None:
+def test_a_recorded_answer_deletes_its_draft(rita: Reviewer, gate: Gate) -> None:
     rita.answer(gate, "deny", WORDS, seen="stale")
     assert rita.answer(gate, "deny", "agreed in INC-204").status_code == 302
     assert not shows(rita.page(url_of(gate)))
@@ -59,16 +59,16 @@ def test_the_reason_of_a_refused_revocation_is_kept(desk: Desk, rita: Reviewer, 
     assert "Your draft reason" not in rita.page(url_of(gate))
 
 
-@pytest.mark.parametrize("door", ["gate_vote", "gate_extend"])
+@pytest.mark.parametrize("url_name", ["gate_vote", "gate_extend"])
 def test_the_addresses_of_answers_lead_to_the_request(
-    rita: Reviewer, gate: Gate, door: str
+    rita: Reviewer, gate: Gate, url_name: str
 ) -> None:
-    url = reverse(door, args=[gate.id])
+    url = reverse(url_name, args=[gate.id])
     assert rita.client.get(url)["Location"] == url_of(gate)
     assert rita.client.put(url).status_code == 405
 
 
-def test_the_address_of_any_other_form_says_that_it_is_one(rita: Reviewer) -> None:
+def test_a_get_of_any_other_form_address_explains_itself(rita: Reviewer) -> None:
     page = rita.page(reverse("clock"), status=405)
     assert "This address only accepts a form" in page
     assert 'aria-label="Main"' in page

@@ -1,4 +1,4 @@
-"""Rehearsing a draft: which recorded effects it would have ended otherwise, and how many of each."""
+"""Dry runs of a draft: which recorded effects would have another outcome, and how many of each."""
 
 from io import StringIO
 from pathlib import Path
@@ -39,7 +39,9 @@ def replayed(
 ) -> tuple[DryRun, list[tuple[str, str, str, str]]]:
     replay = dry_run.prepare_dry_run(desk.project, text, **options)
     keys = dict(Effect.objects.values_list("id", "effect_key"))
-    return replay, [(keys[one.effect], one.before, one.after, one.after_rule) for one in replay]
+    return replay, [
+        (keys[change.effect], change.before, change.after, change.after_rule) for change in replay
+    ]
 
 
 @pytest.fixture
@@ -71,7 +73,7 @@ def test_every_effect_that_would_have_ended_otherwise_is_listed_newest_first(wor
     }
 
 
-def test_it_is_compared_with_what_is_in_force(worked: Desk) -> None:
+def test_a_draft_is_compared_with_the_active_policy(worked: Desk) -> None:
     worked.rules(DRAFT)
     name = str(PolicySet.objects.get())
     laxer = DRAFT.replace("outcome: deny", "outcome: allow")
@@ -89,7 +91,7 @@ def test_asking_other_people_is_counted_and_no_change_of_outcome(worked: Desk) -
     assert (changes, replay.asked_otherwise) == ([], 1)
 
 
-def test_in_mode_observe_what_no_rule_speaks_of_passes(worked: Desk) -> None:
+def test_in_mode_observe_a_plan_without_a_rule_passes(worked: Desk) -> None:
     _, changes = replayed(worked, mode="observe")
     assert [key for key, *_ in changes] == ["forced", "to-main"]
 
@@ -111,18 +113,18 @@ def test_older_effects_and_those_of_other_projects_are_left_out(worked: Desk) ->
     assert (list(elsewhere), elsewhere.looked) == ([], 0)
 
 
-def test_it_reads_in_pages_and_stops_where_it_was_told_to(
+def test_a_dry_run_reads_in_pages_and_stops_at_its_limit(
     worked: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = replayed(worked)[1]
+    all_changes = replayed(worked)[1]
     monkeypatch.setattr(dry_run, "EFFECTS_PER_QUERY", 2)
-    assert replayed(worked)[1] == whole
+    assert replayed(worked)[1] == all_changes
     replay, changes = replayed(worked, most=2)
-    assert (changes, replay.looked) == (whole[:1], 2)
+    assert (changes, replay.looked) == (all_changes[:1], 2)
     assert replay.cut_at_us == Effect.objects.get(effect_key="forced").received_us
 
 
-def test_effects_without_arguments_or_plan_are_told_apart(worked: Desk) -> None:
+def test_effects_without_arguments_and_without_plan_are_distinguished(worked: Desk) -> None:
     forced = Effect.objects.get(effect_key="forced")
     assert forced.plan_position is not None
     erasures.erase_body(
@@ -142,13 +144,13 @@ def test_effects_without_arguments_or_plan_are_told_apart(worked: Desk) -> None:
 
 
 def test_rates_are_those_of_then(worked: Desk) -> None:
-    often = (
+    rate_draft = (
         "name: house\nrules:\n"
         "  - {id: often, title: O, match: {rate: {over: 2, within_s: 1h, per: tool}}, outcome: "
         "deny}\n"
         "  - {id: rest, title: R, match: {}, outcome: allow}\n"
     )
-    assert [key for key, *_ in replayed(worked, often)[1]] == ["to-fix"]
+    assert [key for key, *_ in replayed(worked, rate_draft)[1]] == ["to-fix"]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +163,7 @@ def test_rates_are_those_of_then(worked: Desk) -> None:
         ("session_effects", 0, 4),
     ],
 )
-def test_what_was_planned_before_is_counted_per_thing(
+def test_earlier_plans_are_counted_per_subject(
     worked: Desk, per: str, within_s: int, expected: int
 ) -> None:
     session = Session.objects.get()
@@ -195,7 +197,7 @@ def test_the_effect_itself_is_not_counted_when_it_is_evaluated_again(quiet: Desk
         "  - {id: rest, title: R, match: {}, outcome: allow}\n"
     )
     first, second = quiet.plan("first"), quiet.plan("second", arguments={"n": 2})
-    assert [quiet.agent.dispatch(one)["state"] for one in (first, second)] == [
+    assert [quiet.agent.dispatch(effect)["state"] for effect in (first, second)] == [
         "dispatched",
         "dispatched",
     ]
@@ -235,10 +237,10 @@ def test_the_command_lists_the_changes_and_counts_them(worked: Desk, tmp_path: P
         command(worked, path, "--days", "0")
 
 
-def test_what_became_impossible_to_approve_is_another_outcome_and_is_warned_of(
+def test_a_requirement_that_no_one_meets_is_another_outcome_with_a_warning(
     quiet: Desk, tmp_path: Path
 ) -> None:
-    """Four people could answer; the agent's owner and the session's are two of them."""
+    """Four people could vote; the agent's owner and the session's owner are two of them."""
     quiet.declare("git.push")
     quiet.rules(DRAFT)
     quiet.agent.post("/sessions", {"key": "s-1", "owner": "reviewer"})
@@ -246,8 +248,8 @@ def test_what_became_impossible_to_approve_is_another_outcome_and_is_warned_of(
     quiet.plan("to-main", target=MAIN)
 
     def draft(minimum: int, people: str = "") -> str:
-        asked = f"refs: [main]}}, outcome: require, require: {{{people} minimum: {minimum}}}"
-        return DRAFT.replace("refs: [main]}, outcome: require", asked)
+        outcome = f"refs: [main]}}, outcome: require, require: {{{people} minimum: {minimum}}}"
+        return DRAFT.replace("refs: [main]}, outcome: require", outcome)
 
     replay, changes = replayed(quiet, draft(1))
     assert (changes, replay.warnings) == ([], [])

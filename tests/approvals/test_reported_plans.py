@@ -1,5 +1,5 @@
-"""Plans that are reported in batches: what their judging reads is read once, and each counts those
-before it."""
+"""Plans reported in batches: their policy inputs are read once, and each plan counts earlier
+ones."""
 
 from typing import Any
 
@@ -29,10 +29,10 @@ LOOKS += "  - {id: rest, title: Rest, match: {}, outcome: allow}\n"
 
 
 def planned(
-    effect_key: str, session: str = "s-1", tool: str = "git.push", told: str = ""
+    effect_key: str, session: str = "s-1", tool: str = "git.push", suffix: str = ""
 ) -> dict[str, Any]:
     fact = {
-        "id": f"plan of {effect_key}{told}",
+        "id": f"plan of {effect_key}{suffix}",
         "kind": "effect.planned",
         "session": session,
         "effect_key": effect_key,
@@ -41,13 +41,14 @@ def planned(
 
 
 def queries(desk: Desk, batch: list[dict[str, Any]]) -> int:
-    with CaptureQueriesContext(connection) as asked:
+    with CaptureQueriesContext(connection) as queries_run:
         assert desk.agent.report(batch).status_code == 200
-    return len(asked)
+    return len(queries_run)
 
 
-def often(desk: Desk, match: str) -> None:
-    """Rules by which what `match` counts asks people, and all else passes."""
+def require_by_count(desk: Desk, match: str) -> None:
+    """Activate rules by which plans that `match` counts need approval, and all others are
+    allowed."""
     desk.rules(
         "name: house\nrules:\n  - "
         f"{{id: often, title: Often, match: {{{match}}}, outcome: require}}\n"
@@ -57,8 +58,8 @@ def often(desk: Desk, match: str) -> None:
 
 def policy_outcome(*keys: str) -> list[str]:
     """The policy outcome of each effect."""
-    found = dict(Effect.objects.values_list("effect_key", "policy_outcome"))
-    return [found[key] for key in keys]
+    outcomes = dict(Effect.objects.values_list("effect_key", "policy_outcome"))
+    return [outcomes[key] for key in keys]
 
 
 @pytest.mark.usefixtures("remembered")
@@ -70,21 +71,21 @@ def test_a_batch_reads_labels_and_counts_once_however_many_plans_it_has(desk: De
     many = [planned(f"many-{n}", f"s-{1 + n % 2}") for n in range(200)]
     queries(
         desk, [planned("first"), planned("second", "s-2")]
-    )  # what a process remembers afterwards
+    )  # caches that a process keeps afterwards
     assert queries(desk, few) == queries(desk, many)
     assert set(Effect.objects.values_list("policy_rule", flat=True)) == {"house@2/rest"}
 
 
 @pytest.mark.parametrize("per", PER)
 def test_the_plans_of_a_batch_count_one_another(desk: Desk, per: str) -> None:
-    often(desk, f"tools: [git.push], rate: {{over: 2, within_s: 1h, per: {per}}}")
+    require_by_count(desk, f"tools: [git.push], rate: {{over: 2, within_s: 1h, per: {per}}}")
     assert desk.agent.report([planned(f"e-{n}") for n in range(4)]).status_code == 200
     assert policy_outcome("e-0", "e-1", "e-2", "e-3") == ["allow", "allow", "ask", "ask"]
     assert desk.plan("e-4")["permission"] == "pending"
 
 
-def test_what_another_rate_counts_is_left_out(desk: Desk) -> None:
-    often(desk, "tools: [git.push], rate: {over: 1, within_s: 1h, per: session}")
+def test_plans_counted_by_another_rate_are_left_out(desk: Desk) -> None:
+    require_by_count(desk, "tools: [git.push], rate: {over: 1, within_s: 1h, per: session}")
     batch = [
         planned("e-0"),
         planned("e-1", "s-2"),
@@ -102,18 +103,18 @@ def test_what_another_rate_counts_is_left_out(desk: Desk) -> None:
     ]
 
 
-def test_an_effect_counts_once_however_often_its_plan_is_told(desk: Desk) -> None:
-    often(desk, "session_effects_over: 2")
+def test_an_effect_counts_once_however_often_its_plan_is_reported(desk: Desk) -> None:
+    require_by_count(desk, "session_effects_over: 2")
     assert desk.agent.report([planned("e-0")]).status_code == 200
     batch = [
-        planned("e-0", told=" again"),
+        planned("e-0", suffix=" again"),
         planned("e-1"),
-        planned("e-1", told=" again"),
+        planned("e-1", suffix=" again"),
         planned("e-2"),
     ]
-    # Nor does it count before itself, whoever else tells of it, in one batch or later.
+    # It does not count before itself either, if another batch or agent reports it later.
     batch += [
-        planned(key, told=" too") | {"source": "deploy-7/hook"} for key in ("e-0", "e-1", "e-2")
+        planned(key, suffix=" too") | {"source": "deploy-7/hook"} for key in ("e-0", "e-1", "e-2")
     ]
     assert desk.agent.report(batch).status_code == 200
     assert policy_outcome("e-0", "e-1", "e-2") == ["allow", "allow", "ask"]
@@ -129,26 +130,27 @@ PLACES = (
 RAN = {"id": "ran", "kind": "effect.dispatched", "session": "s-1", "effect_key": "e-0"}
 
 
-def at(environment: str, told: str) -> dict[str, Any]:
-    """The plan of e-0 with another target; of two such the one whose `told` is smaller wins."""
-    return planned("e-0", told=told) | (
+def plan_at(environment: str, suffix: str) -> dict[str, Any]:
+    """The plan of e-0 with another target; of two plans the one with the smaller `suffix` wins."""
+    return planned("e-0", suffix=suffix) | (
         {"target": {"environment": environment}} if environment else {}
     )
 
 
-def tell(desk: Desk, *facts: dict[str, Any]) -> None:
+def deliver(desk: Desk, *facts: dict[str, Any]) -> None:
     """Report facts, each in a batch of its own."""
     for fact in facts:
         assert desk.agent.report([fact]).status_code == 200
 
 
-def stands() -> tuple[str, str, bool]:
-    """What permission the one effect ran under, by which rule it was evaluated, and whether it is a violation."""
+def load_policy_result() -> tuple[str, str, bool]:
+    """The permission of the one effect, the rule that decided it, and whether the effect is a
+    violation."""
     return Effect.objects.values_list("permission", "policy_rule", "violates").get()
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "rule"),
+    ("stricter", "other", "rule"),
     [
         ("", "live", "live"),
         ("stage", "", "stage"),
@@ -156,14 +158,14 @@ def stands() -> tuple[str, str, bool]:
         ("vault", "live", "live"),
     ],
 )
-def test_of_plans_of_one_effect_the_strictest_judgement_stands_however_they_are_told(
-    desk: Desk, one: str, other: str, rule: str
+def test_of_reported_plans_the_strictest_policy_outcome_wins_in_any_order(
+    desk: Desk, stricter: str, other: str, rule: str
 ) -> None:
-    """Which of them ran nobody can say, so what ran without permission never passes in silence."""
+    """Which plan ran is unknown, so a run without permission is never silently accepted."""
     desk.rules(PLACES)
     desk.agent.session("s-1")
     states = []
-    for batches in every_delivery([at(one, " 1"), at(other, " 2"), RAN]):
+    for batches in every_delivery([plan_at(stricter, " 1"), plan_at(other, " 2"), RAN]):
         with undone():
             for batch in batches:
                 assert desk.agent.report(batch).status_code == 200
@@ -171,7 +173,7 @@ def test_of_plans_of_one_effect_the_strictest_judgement_stands_however_they_are_
     assert all(state == states[0] for state in states)
     (row,) = states[0]["effects"]
     assert (row["environment"], row["policy_rule"], row["policy_enforced"]) == (
-        one,
+        stricter,
         f"house@2/{rule}",
         True,
     )
@@ -189,52 +191,59 @@ def test_of_plans_of_one_effect_the_strictest_judgement_stands_however_they_are_
 def test_a_plan_that_is_reported_again_is_not_evaluated_by_newer_rules(desk: Desk) -> None:
     desk.rules("name: house\nrules:\n  - {id: all, title: All, match: {}, outcome: allow}\n")
     desk.agent.session("s-1")
-    tell(desk, at("stage", " 5"), at("live", " 6"), RAN)
+    deliver(desk, plan_at("stage", " 5"), plan_at("live", " 6"), RAN)
     desk.rules(PLACES)
-    # The one that stands and the one that lost, under ids that come before and after.
-    tell(
-        desk, *(at(place, f" {number}{place}") for place in ("stage", "live") for number in (4, 7))
+    # The winning plan and the losing plan, under ids that come before and after.
+    deliver(
+        desk,
+        *(plan_at(place, f" {number}{place}") for place in ("stage", "live") for number in (4, 7)),
     )
-    assert stands() == ("observed", "house@2/all", False)
+    assert load_policy_result() == ("observed", "house@2/all", False)
     others = (
-        at("vault", " 3"),
-        at("live", " 8") | {"source": "deploy-7/hook"},
-        at("live", " 8") | {"tool": "note"},
+        plan_at("vault", " 3"),
+        plan_at("live", " 8") | {"source": "deploy-7/hook"},
+        plan_at("live", " 8") | {"tool": "note"},
     )
-    for anew, rule in zip(others, ("vault", "live", "live"), strict=True):
+    for other_plan, rule in zip(others, ("vault", "live", "live"), strict=True):
         with undone():
-            tell(desk, anew)
-            assert stands() == ("bypassed", f"house@3/{rule}", True), anew
+            deliver(desk, other_plan)
+            assert load_policy_result() == ("bypassed", f"house@3/{rule}", True), other_plan
 
 
 def test_only_plans_with_other_policy_outcomes_are_compared_with_earlier_ones(desk: Desk) -> None:
     desk.rules(PLACES)
     desk.agent.session("s-1")
-    tell(
-        desk, planned("first"), planned("first", told=" again")
-    )  # what a process remembers afterwards
-    found = []
+    deliver(
+        desk, planned("first"), planned("first", suffix=" again")
+    )  # caches that a process keeps afterwards
+    counts = []
     for batch in (
-        [planned("e-0"), planned("e-1"), planned("e-1", told=" again")],
-        [planned("e-0", told=" again"), planned("e-2")],
-        [at("live", " there"), planned("e-3")],
+        [planned("e-0"), planned("e-1"), planned("e-1", suffix=" again")],
+        [planned("e-0", suffix=" again"), planned("e-2")],
+        [plan_at("live", " there"), planned("e-3")],
     ):
-        with CaptureQueriesContext(connection) as asked:
+        with CaptureQueriesContext(connection) as queries_run:
             assert desk.agent.report(batch).status_code == 200
-        found.append(sum(_reads_bodies(one["sql"]) for one in asked))
-    assert found == [0, 0, 1]
+        counts.append(sum(_reads_bodies(query["sql"]) for query in queries_run))
+    assert counts == [0, 0, 1]
 
 
 def _reads_bodies(query: str) -> bool:
     return query.startswith("SELECT") and '"journal_body"."text"' in query
 
 
-def test_as_of_a_moment_the_judgement_is_that_of_the_plans_told_until_then(desk: Desk) -> None:
+def test_as_of_a_moment_the_policy_outcome_is_of_the_plans_until_then(desk: Desk) -> None:
     desk.rules(PLACES)
     desk.agent.session("s-1")
     moments = []
-    for fact in (at("", " 1"), RAN, at("stage", " 3"), at("live", " 2"), at("vault", " 0")):
-        tell(desk, fact)
+    for fact in (
+        plan_at("", " 1"),
+        RAN,
+        plan_at("stage", " 3"),
+        plan_at("live", " 2"),
+        plan_at("vault", " 0"),
+    ):
+        deliver(desk, fact)
         cut = JournalCut(Entry.objects.latest("position").position, now_us())
         moments.append((cut, live(cut.at_us)))
     assert [shown["effect e-0"]["policy_rule"] for _, shown in moments] == [

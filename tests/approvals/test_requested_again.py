@@ -1,5 +1,4 @@
-"""A request that was withdrawn or refused and is asked for again with something changed: the desk
-says what."""
+"""A request that was withdrawn or refused and comes again changed: the inbox shows the changes."""
 
 import re
 from html import unescape
@@ -25,7 +24,7 @@ STAGE: dict[str, Any] = {
     "target": {"repository": "infra", "environment": "staging", "resource": "s3/backups"},
 }
 PRD = STAGE | {"arguments": STAGE["arguments"] | {"bucket": "halden-backups-prd"}}
-ANEW = "resubmitted with other arguments"
+RESUBMITTED = "resubmitted with other arguments"
 
 
 def ask(desk: Desk, key: str, session: str = "s-1", **fields: Any) -> Gate:
@@ -38,37 +37,37 @@ def withdraw(desk: Desk, gate: Gate) -> None:
 
 
 def band(rita: Reviewer, gate: Gate) -> str:
-    """The words of the fixed place of a gate's page that tells what came before."""
+    """The text of the part of a gate's page that shows what came before."""
     html = rita.page(url_of(gate))
-    found = re.search(r'<section class="fact fact-1">(.*?)</section>', html, re.DOTALL)
-    assert found
-    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", found[1])))
+    match = re.search(r'<section class="fact fact-1">(.*?)</section>', html, re.DOTALL)
+    assert match
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", match[1])))
 
 
-def test_what_was_withdrawn_and_is_asked_with_another_bucket_says_so(
+def test_a_request_with_another_bucket_after_a_withdrawal_is_marked(
     desk: Desk, rita: Reviewer
 ) -> None:
     first = ask(desk, "prune", **STAGE)
     withdraw(desk, first)
     second = ask(desk, "prune-2", **PRD)
-    assert f"{ANEW}: withdrawn" in entry(rita, second)
+    assert f"{RESUBMITTED}: withdrawn" in entry(rita, second)
     assert f'<a class="flag" href="{url_of(first)}">' in rita.page(reverse("inbox"))
-    told = band(rita, second)
-    assert "Resubmitted with other arguments: " + str(first) in told
-    assert "withdrawn" in told
-    assert "bucket halden-backups-stg halden-backups-prd" in told
-    assert "older_than_days 35 35" not in told
+    text = band(rita, second)
+    assert "Resubmitted with other arguments: " + str(first) in text
+    assert "withdrawn" in text
+    assert "bucket halden-backups-stg halden-backups-prd" in text
+    assert "older_than_days 35 35" not in text
     assert "Resubmitted" not in band(rita, first)
 
 
-def test_who_withdrew_it_is_said_only_where_it_is_known(desk: Desk, rita: Reviewer) -> None:
-    """An effect may be reported as withdrawn by any agent; a request is cancelled by its own alone."""
+def test_the_withdrawing_agent_is_shown_only_if_known(desk: Desk, rita: Reviewer) -> None:
+    """Any agent may report an effect as withdrawn; only its own agent cancels a request."""
     reported = ask(desk, "prune", **STAGE)
     fact = {"id": "r-1", "kind": "effect.superseded", "session": "s-1", "effect_key": "prune"}
     desk.agent.report([fact])
     assert Gate.objects.get(id=reported.id).reason == "superseded"
     second = ask(desk, "prune-2", **PRD)
-    assert f"{ANEW}: withdrawn" in entry(rita, second)
+    assert f"{RESUBMITTED}: withdrawn" in entry(rita, second)
     assert "by its agent" not in band(rita, second)
     assert desk.agent.post(f"/gates/{second.id}/cancel").status_code == 200
     third = ask(desk, "prune-3", **STAGE)
@@ -78,7 +77,7 @@ def test_who_withdrew_it_is_said_only_where_it_is_known(desk: Desk, rita: Review
 def test_of_many_that_came_before_the_newest_are_compared(
     desk: Desk, rita: Reviewer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However often an agent asks and withdraws, a page reads no more than so many."""
+    """However often an agent requests and withdraws, a page reads a bounded number of gates."""
     monkeypatch.setattr(changed_requests, "_KNOWN", 2)
     monkeypatch.setattr(
         changed_requests,
@@ -88,44 +87,44 @@ def test_of_many_that_came_before_the_newest_are_compared(
     before = [
         ask(desk, f"prune-{n}", **STAGE | {"arguments": {"bucket": f"b-{n}"}}) for n in range(4)
     ]
-    for one in before:
-        withdraw(desk, one)
+    for gate in before:
+        withdraw(desk, gate)
     last = ask(desk, "prune-9", **PRD)
-    (found,) = changed_requests.find_earlier_versions([last]).values()
-    assert (str(found), found.others) == (str(before[3]), (str(before[2]),))
+    (earlier,) = changed_requests.find_earlier_versions([last]).values()
+    assert (str(earlier), earlier.others) == (str(before[3]), (str(before[2]),))
     with CaptureQueriesContext(connection) as queries:
         assert changed_requests.find_earlier_versions([before[0]]) == {}
-    assert len([one for one in queries if '"approvals_gate"' in one["sql"]]) == 2
+    assert len([gate for gate in queries if '"approvals_gate"' in gate["sql"]]) == 2
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "expected"),
     [
         ("deny", "denied"),
         ("deny_session", "denied for this session"),
         ("request_changes", "changes requested"),
     ],
 )
-def test_what_was_refused_and_is_asked_with_a_change_says_so(
-    desk: Desk, rita: Reviewer, answer: str, said: str
+def test_a_changed_request_after_a_denial_is_marked(
+    desk: Desk, rita: Reviewer, answer: str, expected: str
 ) -> None:
     first = ask(desk, "prune", **STAGE)
     desk.answer(first, "carol", answer, "which bucket?")
     second = ask(desk, "prune-2", **PRD)
-    assert f"{ANEW}: {said}" in entry(rita, second)
-    assert f"{first} , {said}" in band(rita, second)
+    assert f"{RESUBMITTED}: {expected}" in entry(rita, second)
+    assert f"{first} , {expected}" in band(rita, second)
 
 
-def test_it_is_told_in_another_session_of_the_agent_only_of_the_same_target(
+def test_in_another_session_only_a_request_of_the_same_target_is_marked(
     desk: Desk, rita: Reviewer
 ) -> None:
     withdraw(desk, ask(desk, "prune", **STAGE))
-    assert ANEW in entry(rita, ask(desk, "prune", "s-2", **PRD))
+    assert RESUBMITTED in entry(rita, ask(desk, "prune", "s-2", **PRD))
     elsewhere = PRD | {"target": {"repository": "web"}}
-    assert ANEW not in entry(rita, ask(desk, "prune", "s-3", **elsewhere))
+    assert RESUBMITTED not in entry(rita, ask(desk, "prune", "s-3", **elsewhere))
 
 
-def test_the_same_on_another_target_is_told_by_its_target(desk: Desk, rita: Reviewer) -> None:
+def test_the_same_request_on_another_target_shows_the_target(desk: Desk, rita: Reviewer) -> None:
     withdraw(desk, ask(desk, "prune", **STAGE))
     second = ask(
         desk, "prune-2", **STAGE | {"target": STAGE["target"] | {"environment": "production"}}
@@ -134,7 +133,7 @@ def test_the_same_on_another_target_is_told_by_its_target(desk: Desk, rita: Revi
     assert "target: environment staging production" in band(rita, second)
 
 
-def test_what_was_approved_waits_or_is_the_very_same_is_nothing_anew(
+def test_an_approved_waiting_or_identical_request_is_not_a_resubmission(
     desk: Desk, rita: Reviewer
 ) -> None:
     first = ask(desk, "one", **STAGE)
@@ -161,51 +160,52 @@ def test_a_decoy_between_does_not_hide_the_first(desk: Desk, rita: Reviewer) -> 
     assert "resubmitted" in entry(rita, third)  # while the decoy still waits
     withdraw(desk, decoy)
     withdraw(desk, third)
-    told = band(rita, ask(desk, "prune-3", **PRD))
-    assert f"{decoy} , withdrawn" in told
-    assert f"before it {first}" in told
-    assert f"{third} , withdrawn" not in told  # the very same
+    text = band(rita, ask(desk, "prune-3", **PRD))
+    assert f"{decoy} , withdrawn" in text
+    assert f"before it {first}" in text
+    assert f"{third} , withdrawn" not in text  # identical to the last request
 
 
-def test_what_was_asked_before_the_no_is_nothing_anew(desk: Desk, rita: Reviewer) -> None:
-    first, beside = ask(desk, "prune", **STAGE), ask(desk, "prune-2", **PRD)
+def test_a_request_from_before_the_denial_is_not_a_resubmission(desk: Desk, rita: Reviewer) -> None:
+    first, other_gate = ask(desk, "prune", **STAGE), ask(desk, "prune-2", **PRD)
     desk.answer(first, "carol", "deny", "never")
-    assert "resubmitted" not in entry(rita, beside)
+    assert "resubmitted" not in entry(rita, other_gate)
     second, third = (
         ask(desk, "a", tool="deploy", arguments={"v": 1}),
         ask(desk, "b", tool="deploy", arguments={"v": 2}),
     )
-    withdraw(desk, second)  # only after the other was asked: an exchange all the same
-    assert ANEW in entry(rita, third)
-    told = changed_requests.find_earlier_versions([third])[third.id]
+    withdraw(desk, second)  # only after the other was requested: still an exchange
+    assert RESUBMITTED in entry(rita, third)
+    earlier = changed_requests.find_earlier_versions([third])[third.id]
     same = changed_requests.GateRequest(
         third.id, third.opened_position, third.session_id, third.agent_id, 0, ("deploy", "v1:1")
     )
-    at = told.ended_at_us - changed_requests.WITHDRAWAL_WINDOW_US
+    at = earlier.ended_at_us - changed_requests.WITHDRAWAL_WINDOW_US
     assert [
-        bool(changed_requests.find_earlier_requests(desk.project.id, [same._replace(at_us=one)]))
-        for one in (at, at - 1)
+        bool(changed_requests.find_earlier_requests(desk.project.id, [same._replace(at_us=moment)]))
+        for moment in (at, at - 1)
     ] == [True, False]
 
 
-def test_only_what_ended_within_a_day_is_told(desk: Desk, rita: Reviewer) -> None:
+def test_only_requests_that_ended_within_a_day_are_shown(desk: Desk, rita: Reviewer) -> None:
     first = ask(desk, "prune", **STAGE)
     withdraw(desk, first)
     second = ask(desk, "prune-2", **PRD)
-    asked = changed_requests.find_earlier_versions([second])[second.id]
-    assert asked.position == first.opened_position
+    earlier = changed_requests.find_earlier_versions([second])[second.id]
+    assert earlier.position == first.opened_position
     late = [
         changed_requests.GateRequest(
-            second.id, second.opened_position, second.session_id, second.agent_id, at, asked.same
+            second.id, second.opened_position, second.session_id, second.agent_id, at, earlier.same
         )
         for at in (
-            asked.ended_at_us + changed_requests.EARLIER_WINDOW_US,
-            asked.ended_at_us + changed_requests.EARLIER_WINDOW_US + 1,
+            earlier.ended_at_us + changed_requests.EARLIER_WINDOW_US,
+            earlier.ended_at_us + changed_requests.EARLIER_WINDOW_US + 1,
         )
     ]
-    other = [one._replace(same=("git.push", "v1:0", *asked.same[2:])) for one in late]
+    other = [request._replace(same=("git.push", "v1:0", *earlier.same[2:])) for request in late]
     assert [
-        bool(changed_requests.find_earlier_requests(desk.project.id, [one])) for one in other
+        bool(changed_requests.find_earlier_requests(desk.project.id, [request]))
+        for request in other
     ] == [True, False]
     assert changed_requests.find_earlier_requests(desk.house.other.id, other) == {}
 
@@ -218,22 +218,22 @@ def test_a_key_that_was_sent_with_other_arguments_is_shown_where_it_is_decided(
     refused = desk.agent.post("/effects", {"session": "s-1", "effect_key": "prune", **PRD})
     assert (refused.status_code, refused.json()["code"]) == (422, "key_reuse")
     assert "key sent with other content" in entry(rita, first)
-    told = band(rita, first)
-    assert "Its key was sent again with other content, and refused." in told
-    assert f"{first.effect} , this" in told
-    assert "with different arguments" in told
+    text = band(rita, first)
+    assert "Its key was sent again with other content, and refused." in text
+    assert f"{first.effect} , this" in text
+    assert "with different arguments" in text
     withdraw(desk, first)
     second = ask(desk, "prune-2", **PRD)
     assert "key sent with other content" in entry(rita, second)
-    told = band(rita, second)
-    assert "with exactly the arguments requested here" in told
-    assert ", this" not in told
+    text = band(rita, second)
+    assert "with exactly the arguments requested here" in text
+    assert ", this" not in text
     assert "Its key was sent again" not in band(
         rita, ask(desk, "else", tool="deploy", arguments={})
     )
 
 
-def test_what_was_reported_against_the_rules_is_shown_where_it_is_decided(
+def test_a_reported_conflict_is_shown_where_its_request_is_decided(
     desk: Desk, rita: Reviewer
 ) -> None:
     first = ask(desk, "prune", **STAGE)
@@ -248,29 +248,29 @@ def test_what_was_reported_against_the_rules_is_shown_where_it_is_decided(
     assert "Its effect key was used for another intent." in band(rita, first)
 
 
-def test_differences_are_told_by_name_and_long_ones_by_where_they_differ() -> None:
-    def told(old: Any, new: Any) -> list[tuple[str, str | None, str | None]]:
+def test_differences_are_listed_by_name_and_long_ones_by_their_place() -> None:
+    def diff(old: Any, new: Any) -> list[tuple[str, str | None, str | None]]:
         return [
-            tuple(one)  # type: ignore[misc]
-            for one in changed_requests.diff_plans({"arguments": old}, {"arguments": new})
+            tuple(difference)  # type: ignore[misc]
+            for difference in changed_requests.diff_plans({"arguments": old}, {"arguments": new})
         ]
 
-    assert told({"a": 1, "b": {"c": [1], "d": 2}}, {"a": 1, "b": {"c": [True], "d": 2}}) == [
+    assert diff({"a": 1, "b": {"c": [1], "d": 2}}, {"a": 1, "b": {"c": [True], "d": 2}}) == [
         ("b.c", "[1]", "[true]")
     ]
-    assert told({"a": None}, {}) == [("a", "null", None)]
-    assert told({}, {"a": ""}) == [("a", None, "")]
-    assert told(["x"], ["y"]) == [("arguments", '["x"]', '["y"]')]
-    assert told(None, {"a": 1}) == [("arguments", "null", '{"a":1}')]
+    assert diff({"a": None}, {}) == [("a", "null", None)]
+    assert diff({}, {"a": ""}) == [("a", None, "")]
+    assert diff(["x"], ["y"]) == [("arguments", '["x"]', '["y"]')]
+    assert diff(None, {"a": 1}) == [("arguments", "null", '{"a":1}')]
     same = "echo step\n" * 400
-    ((name, old, new),) = told({"sql": same + "end"}, {"sql": same + "rm -rf /"})
+    ((name, old, new),) = diff({"sql": same + "end"}, {"sql": same + "rm -rf /"})
     assert (name, (old or "")[-3:], (new or "")[-8:]) == ("sql", "end", "rm -rf /")
     assert len(old or "") < 40
     assert (old or "").startswith("…")
     assert changed_requests.diff_plans({"target": {"ref": "a"}}, {}) == [("target: ref", "a", None)]
 
 
-def test_of_words_that_were_erased_the_difference_is_unknown(desk: Desk, rita: Reviewer) -> None:
+def test_the_difference_to_erased_arguments_is_unknown(desk: Desk, rita: Reviewer) -> None:
     first = ask(desk, "prune", **STAGE)
     withdraw(desk, first)
     second = ask(desk, "prune-2", **PRD)

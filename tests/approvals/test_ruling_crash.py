@@ -1,5 +1,5 @@
-"""A process dies by SIGKILL while it records a ruling: the ruling is whole or was never made, and
-is heard."""
+"""A process dies by SIGKILL while it records a ruling: the ruling is complete or absent, and
+delivered."""
 
 import json
 from dataclasses import dataclass
@@ -9,8 +9,7 @@ import pytest
 from tests.api.api_client import Caller, code, new_key
 from tests.config.server import ROOT, Copy, Server
 
-# What the page does with a person's yes, in a process of its own, which ends itself at the place
-# called `PLACE`.
+# The approval of a page, in a process of its own, which kills itself at the place called `PLACE`.
 ANSWER = """
 import json, os, signal, sys
 import django
@@ -27,16 +26,16 @@ if place == "between the vote and the ruling":
     votes._apply_ruling = lambda *_: die()
 if place == "between the ruling and the commit":
     approve = gates.approve_gate
-    gates.approve_gate = lambda *found: (approve(*found), die())
+    gates.approve_gate = lambda *arguments: (approve(*arguments), die())
 gate = Gate.objects.get(id=identity)
 person = Membership.objects.select_related("project", "user").get(project=gate.project, role="reviewer")
 shown = ShownGate(gate.version, gate.digest, "0" * 64, True, now_us())
 outcome = votes.cast_vote(gate, person, "approve", "", shown)
-if place == "before the person hears of it":
+if place == "before the answer is sent":
     die()
 print(outcome.refusal[0] if outcome.refusal else "recorded")
 """
-BOOK = """
+RULING_ROW = """
 import json
 from approvals.models import Gate, Vote
 from journal.models import Entry
@@ -56,7 +55,7 @@ APPROVED = [
 
 @dataclass
 class Place:
-    """A project in which everything is asked for, with one reviewer and an agent."""
+    """A project in which everything needs approval, with one reviewer and an agent."""
 
     server: Server
     agent: Caller
@@ -67,13 +66,13 @@ class Place:
         return effect, effect["gate"]["id"]
 
     def answer(self, gate: str, place: str = "nowhere") -> tuple[int, str]:
-        """Let the reviewer approve; return the exit code of that process and what it said."""
-        ended, said = Copy(self.server.shell, ANSWER, place, gate).ended()
-        return ended, said.strip()
+        """Approve as the reviewer; return the exit code of that process and its output."""
+        ended, output = Copy(self.server.shell, ANSWER, place, gate).ended()
+        return ended, output.strip()
 
-    def book(self, gate: str) -> object:
-        """What is stored of a gate, behind the server."""
-        return json.loads(self.server.run(BOOK.format(gate=gate)))
+    def load_ruling(self, gate: str) -> object:
+        """The stored rows of a gate, read without the server."""
+        return json.loads(self.server.run(RULING_ROW.format(gate=gate)))
 
 
 @pytest.fixture(scope="module")
@@ -106,28 +105,28 @@ with transaction.atomic():
 @pytest.mark.parametrize(
     "where", ["between the vote and the ruling", "between the ruling and the commit"]
 )
-def test_killed_before_the_commit_nothing_was_said_and_the_person_may_say_it_again(
+def test_killed_before_the_commit_nothing_is_recorded_and_the_vote_can_be_sent_again(
     place: Place, where: str
 ) -> None:
     effect, gate = place.gate()
     assert place.answer(gate, where) == (-9, "")
-    assert place.book(gate) == PENDING
+    assert place.load_ruling(gate) == PENDING
     body = {"process": "p", "intent_digest": effect["intent_digest"]}
     assert code(place.agent.post(f"/effects/{effect['id']}/dispatch", body)) == (
         409,
         "GATE_PENDING",
     )
     assert place.answer(gate) == (0, "recorded")
-    assert place.book(gate) == APPROVED
+    assert place.load_ruling(gate) == APPROVED
     assert place.agent.get(f"/gates/{gate}", wait=40, since=1).json()["proceed"] is True
 
 
-def test_killed_after_the_commit_the_ruling_stands_and_the_agent_goes_on(place: Place) -> None:
+def test_killed_after_the_commit_the_ruling_is_kept_and_the_agent_continues(place: Place) -> None:
     effect, gate = place.gate()
-    assert place.answer(gate, "before the person hears of it") == (-9, "")
+    assert place.answer(gate, "before the answer is sent") == (-9, "")
     place.server.kill()
     place.server.start()
-    assert place.book(gate) == APPROVED
+    assert place.load_ruling(gate) == APPROVED
     assert place.agent.get(f"/gates/{gate}", wait=40, since=1).json()["proceed"] is True
     assert place.answer(gate) == (0, "not_resolved")
     assert place.agent.dispatch(effect)["attempt"] == 1

@@ -1,5 +1,5 @@
-"""The proof that a yes takes is decided when the gate opens, and kept by the page, the verb and the
-database alike."""
+"""The proof that an approval needs is decided when the gate opens; page, service and database
+enforce it."""
 
 import json
 from collections.abc import Callable
@@ -29,7 +29,7 @@ MAIN: dict[str, Any] = {"target": {"repository": "web", "ref": "main"}}  # produ
 TOPIC: dict[str, Any] = {"target": {"repository": "web", "ref": "topic"}}
 
 
-def declare_anew(name: str, reversibility: str) -> None:
+def redeclare_tool(name: str, reversibility: str) -> None:
     Tool.objects.filter(name=name).update(reversibility=reversibility)
     cache.clear_tool_cache()
 
@@ -46,7 +46,7 @@ def declare_anew(name: str, reversibility: str) -> None:
         ("compensable", "critical", "typed_digest", "always"),
     ],
 )
-def test_what_no_rule_leaves_out(
+def test_the_requirements_that_no_rule_can_remove(
     reversibility: str, risk: str, step_up: str, rationale: str
 ) -> None:
     lax = Requirement(self_approval=True)
@@ -56,8 +56,10 @@ def test_what_no_rule_leaves_out(
         rationale,
         risk == "low",
     )
-    asked = Requirement(step_up="reauth", rationale="always").strengthened(reversibility, risk)
-    assert (asked.step_up, asked.rationale) == (
+    requirement = Requirement(step_up="reauth", rationale="always").strengthened(
+        reversibility, risk
+    )
+    assert (requirement.step_up, requirement.rationale) == (
         "reauth" if step_up == "none" else step_up,
         "always",
     )
@@ -79,15 +81,13 @@ def test_high_risk_takes_the_code_and_a_password_though_it_can_be_undone(
     rita.answer(gate)
     assert rita.confirm(gate, password=PASSWORD).status_code == 422
     assert not Vote.objects.exists()
-    said = {"code": card.confirmation_code(gate.effect.intent_digest), "password": PASSWORD}
-    assert rita.confirm(gate, **said).status_code == 302
+    fields = {"code": card.confirmation_code(gate.effect.intent_digest), "password": PASSWORD}
+    assert rita.confirm(gate, **fields).status_code == 302
     assert Vote.objects.get().step_up == "typed_digest"
     assert Gate.objects.get().status == "approved"
 
 
-def test_a_rule_that_wants_the_password_alone_gets_the_password_alone(
-    desk: Desk, rita: Reviewer
-) -> None:
+def test_a_rule_that_requires_only_the_password_gets_only_that(desk: Desk, rita: Reviewer) -> None:
     desk.rules(REAUTH)
     gate = desk.gate(desk.plan())
     page = rita.page(url_of(gate))
@@ -102,7 +102,7 @@ def test_a_rule_that_wants_the_password_alone_gets_the_password_alone(
     assert rita.confirm(gate, password=PASSWORD).status_code == 302
     assert Vote.objects.get().step_up == "reauth"
     assert "Password given" in rita.page(url_of(gate))
-    # It is good for five minutes, and then the confirm page only asks once more.
+    # A password is good for five minutes; then the confirm page asks again.
     again = desk.gate(desk.plan("e-2", arguments={"ref": "topic"}))
     confirm = rita.answer(again)["Location"]
     assert 'name="password"' not in rita.page(confirm)
@@ -110,10 +110,10 @@ def test_a_rule_that_wants_the_password_alone_gets_the_password_alone(
     assert Gate.objects.get(id=again.id).status == "approved"
 
 
-def test_a_password_that_is_still_good_gives_no_yes_to_who_was_shown_a_no(
+def test_a_recent_password_does_not_approve_from_a_page_that_shows_a_denial(
     desk: Desk, rita: Reviewer
 ) -> None:
-    """Nothing has to be typed for five minutes, so a confirm page in a second window is one press
+    """No input is needed for five minutes, so a confirm page in a second window is one press
     away."""
     desk.rules(REAUTH)
     first = desk.gate(desk.plan())
@@ -128,13 +128,13 @@ def test_a_password_that_is_still_good_gives_no_yes_to_who_was_shown_a_no(
     assert not Vote.objects.filter(gate=gate).exists()
 
 
-def test_a_no_takes_no_proof(desk: Desk, rita: Reviewer) -> None:
+def test_a_denial_needs_no_proof(desk: Desk, rita: Reviewer) -> None:
     gate = desk.gate(desk.plan(tool="mail.send"))
     assert rita.answer(gate, "deny").status_code == 302
     assert (Vote.objects.get().step_up, Gate.objects.get().status) == ("none", "denied")
 
 
-def test_what_takes_a_password_is_not_decided_with_others(desk: Desk, rita: Reviewer) -> None:
+def test_a_request_that_needs_a_password_is_not_in_a_batch(desk: Desk, rita: Reviewer) -> None:
     desk.declare("note.write", "reversible")
     rules = (
         RULES + "  - {id: note, title: N, match: {tools: [note.write]}, outcome: require, require: "
@@ -149,16 +149,18 @@ def test_what_takes_a_password_is_not_decided_with_others(desk: Desk, rita: Revi
     assert rita.client.get(reverse("batch_confirm")).status_code == 409
 
 
-# --- what becomes known while it waits --------------------------------------------------------------------------------
+# --- changes while a gate waits ---------------------------------------------------------------------------------------
 
 
-def test_a_tool_declared_anew_raises_what_a_yes_takes(desk: Desk, rita: Reviewer) -> None:
+def test_a_tool_declared_again_raises_the_step_up_of_an_approval(
+    desk: Desk, rita: Reviewer
+) -> None:
     planned = desk.plan()
     gate = desk.gate(planned)
     seen = rita.seen(gate)
-    declare_anew("git.push", "irreversible")
+    redeclare_tool("git.push", "irreversible")
     stale = rita.answer(gate, seen=seen)
-    assert stale.status_code == 409  # the card says now that it cannot be undone
+    assert stale.status_code == 409  # the card shows now that it cannot be undone
     assert desk.answer(gate, "reviewer").refusal[0] == "step_up_required"  # type: ignore[index]
     assert (
         desk.answer(gate, "reviewer", reason="", step_up="typed_digest").refusal[0]  # type: ignore[index]
@@ -166,8 +168,8 @@ def test_a_tool_declared_anew_raises_what_a_yes_takes(desk: Desk, rita: Reviewer
     )
     confirm = rita.answer(gate)["Location"]
     assert 'name="code"' in rita.page(confirm)
-    said = {"code": card.confirmation_code(gate.effect.intent_digest), "password": PASSWORD}
-    assert rita.confirm(gate, **said).status_code == 302
+    fields = {"code": card.confirmation_code(gate.effect.intent_digest), "password": PASSWORD}
+    assert rita.confirm(gate, **fields).status_code == 302
     assert (Gate.objects.get().status, Gate.objects.get().step_up) == ("approved", "none")
     body = {"process": "p-1", "intent_digest": planned["intent_digest"]}
     assert desk.agent.post(f"/effects/{planned['id']}/dispatch", body).status_code == 200
@@ -179,17 +181,19 @@ def test_a_tool_declared_anew_raises_what_a_yes_takes(desk: Desk, rita: Reviewer
         ("", "typed_digest", 10, ("typed_digest", "always")),
         ("", "none", 10, ("reauth", "always")),
         ("", "typed_digest", 9, ("typed_digest", "on_deny")),
-        ("INC-*", "typed_digest", 40, ("typed_digest", "on_deny")),  # nobody looked for the ticket
+        ("INC-*", "typed_digest", 40, ("typed_digest", "on_deny")),  # no one checked the ticket
     ],
 )
-def test_what_was_given_unasked_is_given(
+def test_an_unrequired_proof_or_ticket_counts(
     ticket: str, step_up: str, characters: int, met: tuple[str, str]
 ) -> None:
-    found = Requirement(step_up="reauth", ticket=ticket).met_by(step_up, characters)
-    assert (found.step_up, found.rationale) == met
+    requirement = Requirement(step_up="reauth", ticket=ticket).met_by(step_up, characters)
+    assert (requirement.step_up, requirement.rationale) == met
 
 
-def test_other_patterns_of_refs_raise_what_a_yes_takes(desk: Desk, rita: Reviewer) -> None:
+def test_other_patterns_of_refs_raise_the_step_up_of_an_approval(
+    desk: Desk, rita: Reviewer
+) -> None:
     gate = desk.gate(desk.plan(**TOPIC))
     assert (gate.risk, gate.step_up) == ("medium", "none")
     seen = rita.seen(gate)
@@ -202,13 +206,13 @@ def test_other_patterns_of_refs_raise_what_a_yes_takes(desk: Desk, rita: Reviewe
     assert desk.answer(gate, "reviewer", step_up="typed_digest").refusal is None
 
 
-def test_what_is_declared_laxer_later_lowers_nothing(desk: Desk) -> None:
+def test_a_laxer_declaration_later_lowers_nothing(desk: Desk) -> None:
     gate = desk.gate(desk.plan(tool="mail.send"))
     desk.declare("mail.send", "reversible")
     assert desk.answer(gate, "reviewer").refusal[0] == "step_up_required"  # type: ignore[index]
 
 
-def test_nobodys_own_once_it_is_no_longer_of_low_risk(desk: Desk) -> None:
+def test_a_request_raised_above_low_risk_allows_no_self_approval(desk: Desk) -> None:
     desk.declare("note.write", "reversible")
     own = (
         "  - {id: own, title: O, match: {tools: [note.write], risk_at_most: low}, outcome: require,"
@@ -218,8 +222,8 @@ def test_nobodys_own_once_it_is_no_longer_of_low_risk(desk: Desk) -> None:
     first, second = (
         desk.gate(desk.plan(f"e-{n}", tool="note.write", arguments={"n": n})) for n in range(2)
     )
-    assert desk.answer(first, "operator").refusal is None  # who answers for the agent
-    declare_anew("note.write", "compensable")
+    assert desk.answer(first, "operator").refusal is None  # the owner of the agent
+    redeclare_tool("note.write", "compensable")
     assert desk.answer(second, "operator").refusal[0] == "self_approval"  # type: ignore[index]
 
 
@@ -249,7 +253,9 @@ def vote(desk: Desk, gate: Gate, **values: Any) -> Callable[[], Any]:
     ("step_up", "characters"),
     [("none", 40), ("reauth", 40), ("typed_digest", 9), ("typed_digest", 0)],
 )
-def test_the_database_takes_no_yes_with_less(desk: Desk, step_up: str, characters: int) -> None:
+def test_the_database_refuses_an_approval_with_too_little_step_up(
+    desk: Desk, step_up: str, characters: int
+) -> None:
     gate = desk.gate(desk.plan(tool="mail.send"))
     assert (gate.step_up, gate.reason_of_yes) == ("typed_digest", 10)
     with (
@@ -260,7 +266,7 @@ def test_the_database_takes_no_yes_with_less(desk: Desk, step_up: str, character
     vote(desk, gate, step_up=step_up, reason_characters=characters, answer="deny")()
 
 
-def test_the_database_takes_a_yes_with_enough(desk: Desk) -> None:
+def test_the_database_accepts_an_approval_with_enough_step_up(desk: Desk) -> None:
     gate = desk.gate(desk.plan(tool="mail.send"))
     vote(desk, gate, step_up="typed_digest", reason_characters=10)()
     desk.rules(REAUTH)
@@ -268,10 +274,10 @@ def test_the_database_takes_a_yes_with_enough(desk: Desk) -> None:
     vote(desk, gate, step_up="typed_digest")()
 
 
-def test_what_was_proved_is_recorded_with_when_the_password_was_given(
+def test_the_proof_is_recorded_with_the_time_of_the_password(
     desk: Desk, final: Gate, rita: Reviewer
 ) -> None:
-    """The second answer takes no password again: its record says how old the password is."""
+    """The second answer needs no password again: its record contains the password's age."""
     began = now_us() // US
     other = desk.gate(
         desk.plan("other", tool="drop.table", arguments={"command": "DROP TABLE carts"})
@@ -290,10 +296,10 @@ def test_what_was_proved_is_recorded_with_when_the_password_was_given(
     assert (first.step_up, second.step_up) == ("typed_digest", "typed_digest")
     assert first.password_at_us == second.password_at_us == began * US
     facts = [
-        json.loads(one)
-        for one in Entry.objects.filter(kind="gate.voted").values_list("facts", flat=True)
+        json.loads(text)
+        for text in Entry.objects.filter(kind="gate.voted").values_list("facts", flat=True)
     ]
-    assert {one["password_at_us"] for one in facts} == {began * US}
+    assert {text["password_at_us"] for text in facts} == {began * US}
     pages = [rita.page(url_of(gate)) for gate in (final, other)]
     assert "with the answer" in pages[0]
     assert "4 min before" in pages[1]

@@ -1,5 +1,5 @@
-"""A person stops something: every later plan and dispatch hears HELD, answers still come in;
-lifting is recorded."""
+"""A person stops something: later plans and dispatches get STOPPED, reports still arrive; lifting
+is recorded."""
 
 from typing import Any
 from uuid import UUID
@@ -29,7 +29,7 @@ def lift(desk: Desk, stop_row: Stop) -> bool:
         return stops.lift_stop(stop_row, "looked into it", desk.user("administrator"))
 
 
-def asked(desk: Desk, effect_key: str = "e-2") -> Any:
+def request_push(desk: Desk, effect_key: str = "e-2") -> Any:
     body = {
         "session": "s-1",
         "effect_key": effect_key,
@@ -60,11 +60,11 @@ def test_a_stop_blocks_what_it_covers_until_it_is_lifted(quiet: Desk, scope: str
     stop_row = put(quiet, scope, subject(quiet, scope, planned))
     assert code(dispatched(quiet, planned)) == (409, "STOPPED")
     if scope != "effect":
-        assert code(asked(quiet)) == (409, "STOPPED")
+        assert code(request_push(quiet)) == (409, "STOPPED")
     assert not Attempt.objects.exists()
     assert lift(quiet, stop_row)
     assert dispatched(quiet, planned).status_code == 200
-    assert asked(quiet).status_code == 201
+    assert request_push(quiet).status_code == 201
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,10 @@ def test_a_stop_blocks_nothing_else(quiet: Desk, scope: str, other: str) -> None
     planned = quiet.plan()
     away = quiet.agent.session("s-2")
     elsewhere = quiet.agent.plan("e-9", "s-2")
-    known = {"session": UUID(away["id"]).hex, "effect": UUID(elsewhere["id"]).hex}
+    identities = {"session": UUID(away["id"]).hex, "effect": UUID(elsewhere["id"]).hex}
     if scope == "agent":
-        known["agent"] = Agent.objects.create(project=quiet.project, name="build-9").id.hex
-    put(quiet, scope, known.get(scope, other))
+        identities["agent"] = Agent.objects.create(project=quiet.project, name="build-9").id.hex
+    put(quiet, scope, identities.get(scope, other))
     assert dispatched(quiet, planned).status_code == 200
 
 
@@ -99,7 +99,7 @@ def test_a_repeated_grant_is_stopped_too(quiet: Desk) -> None:
     assert dispatched(quiet, planned, key="k").status_code == 200
 
 
-def test_people_may_approve_what_is_stopped_and_it_still_waits(desk: Desk) -> None:
+def test_a_stopped_effect_can_be_approved_and_still_waits(desk: Desk) -> None:
     planned = desk.plan()
     stop_row = put(desk, "tool", "git.push")
     desk.answer(desk.gate(planned), "reviewer")
@@ -108,7 +108,7 @@ def test_people_may_approve_what_is_stopped_and_it_still_waits(desk: Desk) -> No
     assert dispatched(desk, planned).status_code == 200
 
 
-def test_who_stopped_it_and_why_is_in_the_journal(quiet: Desk) -> None:
+def test_the_author_and_reason_of_a_stop_are_in_the_journal(quiet: Desk) -> None:
     quiet.plan()
     stop_row = put(quiet, "tool", "git.push")
     assert put(quiet, "tool", "git.push").id == stop_row.id  # again: the same stop
@@ -129,7 +129,7 @@ def test_who_stopped_it_and_why_is_in_the_journal(quiet: Desk) -> None:
         ("tool", "git.push", " "),
     ],
 )
-def test_a_stop_of_nothing_or_without_a_word_is_refused(
+def test_a_stop_without_subject_or_reason_is_refused(
     quiet: Desk, scope: str, thing: str, reason: str
 ) -> None:
     with pytest.raises(ChangeRefused):

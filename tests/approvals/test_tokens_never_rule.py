@@ -1,7 +1,6 @@
-"""No token rules, revokes, stops or changes policy: every route of both URL tables is tried with
-one.
+"""No token rules, revokes, stops or changes policy: a token tries every route of both URL tables.
 
-The routes are read from the tables themselves, so a door that is added tomorrow is tried tomorrow.
+The routes are read from the tables, so a route that is added tomorrow is tried tomorrow.
 """
 
 import re
@@ -21,8 +20,8 @@ from tests.api.test_api_endpoints import BODIES
 from tests.approvals.inbox_scenario import Desk
 
 pytestmark = pytest.mark.django_db
-ROOMS: Final = ("agent_sessions", "ledger", "approvals", "auth")
-# What an agent may do of itself: it looks, and it withdraws what it asked for.
+APP_LABELS: Final = ("agent_sessions", "ledger", "approvals", "auth")
+# What an agent may do for itself: read, and withdraw its own requests.
 OF_AGENTS: Final = {"gates", "gates/wait", "gates/<gate:gate>", "gates/<gate:gate>/cancel"}
 OPEN_TO_ALL: Final = {"healthz", "readyz", "help/", "help/glossary/", "sign-in/", "sign-out/"}
 VERBS: Final = (
@@ -44,7 +43,7 @@ VERBS: Final = (
 
 
 def routes(patterns: Any, before: str = "") -> Iterator[str]:
-    """Every route below, as it is written in the tables."""
+    """Every route of both tables, as written there."""
     for pattern in patterns:
         route = before + str(pattern.pattern)
         if isinstance(pattern, URLResolver):
@@ -57,34 +56,38 @@ PEOPLES: Final = sorted(set(routes(get_resolver("config.urls").url_patterns)))
 
 
 def filled(route: str, gate: Gate) -> str:
-    """The route with ids of things that are there."""
-    known = {
+    """The route with ids of existing objects."""
+    identities = {
         "effect": gate.effect_id,
         "session": gate.session_id,
         "gate": gate.id,
         "agent": gate.agent_id,
     }
 
-    def one(match: re.Match[str]) -> str:
+    def fill(match: re.Match[str]) -> str:
         kind, _, name = match[1].rpartition(":")
-        return str(gate.opened_position if kind == "int" else known.get(name, UUID(int=7)))
+        return str(gate.opened_position if kind == "int" else identities.get(name, UUID(int=7)))
 
-    return re.sub(r"<([^>]+)>", one, route)
+    return re.sub(r"<([^>]+)>", fill, route)
 
 
 def rows() -> dict[str, list[Any]]:
-    """All that could have been changed."""
-    found = {}
-    for room in ROOMS:
-        for model in apps.get_app_config(room).get_models():
-            if model.__name__ != "AgentToken":  # it notes when it was last used
-                found[model.__name__] = list(model._default_manager.order_by("pk").values())
-    return found
+    """All rows that could be changed."""
+    rows_by_model = {}
+    for app_label in APP_LABELS:
+        for model in apps.get_app_config(app_label).get_models():
+            if model.__name__ != "AgentToken":  # its time of last use changes
+                rows_by_model[model.__name__] = list(model._default_manager.order_by("pk").values())
+    return rows_by_model
 
 
 def test_the_tables_were_read() -> None:
     assert len(PEOPLES) > 25
-    assert {str(door.pattern) for door in agents_doors if "gate" in str(door.pattern)} == OF_AGENTS
+    assert {
+        str(route_pattern.pattern)
+        for route_pattern in agents_doors
+        if "gate" in str(route_pattern.pattern)
+    } == OF_AGENTS
 
 
 @pytest.mark.parametrize("method", ["get", "post", "put", "patch", "delete"])
@@ -93,7 +96,7 @@ def test_a_token_opens_no_page_of_people(desk: Desk, method: str) -> None:
     desk.person("reviewer")
     before = rows()
     client = Client(enforce_csrf_checks=False)
-    said = {
+    fields = {
         "answer": "approve",
         "reason": "because I say so",
         "mode": "observe",
@@ -103,7 +106,7 @@ def test_a_token_opens_no_page_of_people(desk: Desk, method: str) -> None:
         if route in OPEN_TO_ALL:
             continue
         headers = {"Authorization": f"Bearer {desk.agent.token}"}
-        answer = getattr(client, method)(f"/{filled(route, gate)}", said, headers=headers)
+        answer = getattr(client, method)(f"/{filled(route, gate)}", fields, headers=headers)
         assert answer.status_code in (302, 403, 404, 405), (method, route, answer.status_code)
         if answer.status_code == 302:
             assert answer["Location"].startswith("/sign-in/"), (method, route, answer["Location"])
@@ -113,7 +116,7 @@ def test_a_token_opens_no_page_of_people(desk: Desk, method: str) -> None:
 def test_an_agents_gate_has_no_endpoint_that_rules_it(desk: Desk) -> None:
     gate = desk.gate(desk.plan())
     before = rows()
-    said = {
+    fields = {
         "answer": "approve",
         "reason": "because I say so",
         "status": "approved",
@@ -126,19 +129,19 @@ def test_an_agents_gate_has_no_endpoint_that_rules_it(desk: Desk) -> None:
             f"/{verb}",
             f"/effects/{gate.effect_id}/{verb}",
         ):
-            assert desk.agent.post(path, said).status_code == 404, path
+            assert desk.agent.post(path, fields).status_code == 404, path
     for method in ("post", "put", "patch", "delete"):
-        answer = desk.agent.client.request(method, f"/gates/{gate.id}", json=said)
+        answer = desk.agent.client.request(method, f"/gates/{gate.id}", json=fields)
         assert answer.status_code == 405, method
     assert rows() == before
 
 
 def test_nothing_that_an_agent_may_send_approves_its_gate(desk: Desk) -> None:
     gate = desk.gate(desk.plan())
-    known = {"session": gate.session_id, "effect": gate.effect_id, "gate": gate.id}
-    named = defaultdict(lambda: UUID(int=7), known)
-    for door in agents_doors:
-        path = "/" + re.sub(r"<uuid:(\w+)>", r"{\1}", str(door.pattern))
+    identities = {"session": gate.session_id, "effect": gate.effect_id, "gate": gate.id}
+    named = defaultdict(lambda: UUID(int=7), identities)
+    for route_pattern in agents_doors:
+        path = "/" + re.sub(r"<uuid:(\w+)>", r"{\1}", str(route_pattern.pattern))
         if path.endswith(("/cancel", "/supersede", "/end")):
             continue  # they end the request, which is the agent's right
         body = {

@@ -1,4 +1,4 @@
-"""What is held against every attempt of an effect is held against those too that no new fact names."""
+"""Violations of every attempt of an effect stay, also of attempts that no new fact names."""
 
 from typing import Any
 
@@ -14,9 +14,9 @@ from tests.pages.sample_data import doors
 from tests.sessions.team_helpers import one_team
 
 pytestmark = pytest.mark.django_db
-SAID: dict[str, Any] = {"session": "s-1", "effect_key": "e-1"}
+EFFECT: dict[str, Any] = {"session": "s-1", "effect_key": "e-1"}
 PLAN = {
-    **SAID,
+    **EFFECT,
     "id": "plan",
     "kind": "effect.planned",
     "tool": "git.push",
@@ -26,35 +26,35 @@ PLAN = {
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every effect is one that was tried very often."""
+    """Treat every effect as one with very many attempts."""
     monkeypatch.setattr(reader, "MAX_FULLY_LOADED", 0)
 
 
 def dispatched(*attempts: int) -> list[dict[str, Any]]:
-    return [{**SAID, "id": f"d{n}", "kind": "effect.dispatched", "attempt": n} for n in attempts]
+    return [{**EFFECT, "id": f"d{n}", "kind": "effect.dispatched", "attempt": n} for n in attempts]
 
 
-def leaves() -> list[str]:
+def load_permissions() -> list[str]:
     return list(Attempt.objects.order_by("number").values_list("permission", flat=True))
 
 
 def test_a_plan_that_comes_late_shows_under_which_permission_each_of_them_ran(desk: Desk) -> None:
     desk.agent.report(dispatched(1, 2, 3, 4))
-    assert leaves() == ["observed"] * 4
+    assert load_permissions() == ["observed"] * 4
     desk.agent.report([PLAN])
-    assert leaves() == ["bypassed"] * 4
+    assert load_permissions() == ["bypassed"] * 4
 
 
-def test_a_live_word_on_one_weighs_more_than_the_import_of_all(desk: Desk) -> None:
+def test_a_live_report_of_one_outweighs_the_import_of_all(desk: Desk) -> None:
     desk.agent.report([PLAN])
     with doors(agents.ensure_agent(desk.project, "importer"), "import") as importer:
         one_team("deploy-7", "importer")
         importer.report(dispatched(1, 2, 3, 4))
-    assert leaves() == ["observed"] * 4
+    assert load_permissions() == ["observed"] * 4
     desk.agent.report(
-        [{**SAID, "id": "a", "kind": "effect.acknowledged", "attempt": 4, "outcome": "ok"}]
+        [{**EFFECT, "id": "a", "kind": "effect.acknowledged", "attempt": 4, "outcome": "ok"}]
     )
-    assert leaves() == ["bypassed"] * 4
+    assert load_permissions() == ["bypassed"] * 4
 
 
 def test_a_plan_that_comes_late_shows_which_of_them_ran_while_its_tool_was_stopped(
@@ -70,5 +70,5 @@ def test_a_plan_that_comes_late_shows_which_of_them_ran_while_its_tool_was_stopp
     desk.agent.report(dispatched(3, 4))
     desk.agent.report([PLAN])
     assert Effect.objects.get().violates
-    told = Entry.objects.filter(kind="integrity.violation").values_list("facts", flat=True)
-    assert '{"violation":"executed_while_stopped"}' in told
+    facts = Entry.objects.filter(kind="integrity.violation").values_list("facts", flat=True)
+    assert '{"violation":"executed_while_stopped"}' in facts

@@ -1,5 +1,5 @@
-"""What a target does not name: a no reaches what may be the same, and two that name nothing are not
-called the same."""
+"""Targets that name nothing: a denial covers what may be the same, and two empty targets are not
+called equal."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ WEB: dict[str, Any] = {"repository": "web", "ref": "main", "environment": "stagi
 
 
 @pytest.mark.parametrize(
-    ("denied", "asked", "refused"),
+    ("denied", "requested", "refused"),
     [
         (WEB, WEB, True),
         (WEB, None, True),
@@ -30,8 +30,8 @@ WEB: dict[str, Any] = {"repository": "web", "ref": "main", "environment": "stagi
         ({"resource": "a"}, {"resource": "b"}, False),
     ],
 )
-def test_a_no_for_the_session_reaches_what_may_be_the_same(
-    desk: Desk, denied: dict[str, Any] | None, asked: dict[str, Any] | None, refused: bool
+def test_a_denial_for_the_session_covers_what_may_be_the_same(
+    desk: Desk, denied: dict[str, Any] | None, requested: dict[str, Any] | None, refused: bool
 ) -> None:
     def plan(key: str, target: dict[str, Any] | None) -> dict[str, Any]:
         return desk.plan(key, **({"target": target} if target is not None else {}))
@@ -39,12 +39,12 @@ def test_a_no_for_the_session_reaches_what_may_be_the_same(
     first = plan("e-1", denied)
     desk.answer(desk.gate(first), "reviewer", "deny_session", "never in this session")
     desk.agent.post(f"/effects/{first['id']}/supersede")
-    again = plan("e-2", asked)
+    again = plan("e-2", requested)
     assert again["answer"] == ("blocked" if refused else "wait")
     assert Gate.objects.count() == (1 if refused else 2)
 
 
-def test_two_requests_without_a_target_are_not_said_to_have_the_same(
+def test_two_requests_without_a_target_are_not_shown_as_equal_targets(
     desk: Desk, rita: Reviewer
 ) -> None:
     for key, target in (("a", None), ("b", {"resource": "x"})):

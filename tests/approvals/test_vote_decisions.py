@@ -1,4 +1,4 @@
-"""What a ballot does to a gate, decided without a database."""
+"""The effect of a ballot on a gate, decided without a database."""
 
 from dataclasses import replace
 from typing import Any
@@ -158,7 +158,7 @@ def test_a_ballot_is_refused_with_a_code(
         ({"is_reviewer": False}, Requirement(people=("ann",)), "not_eligible", ""),
     ],
 )
-def test_eligibility_follows_role_interest_and_the_people_asked(
+def test_eligibility_follows_role_relation_and_the_eligible_people(
     voter: dict[str, Any], requirement: Requirement, code: str | None, team: str
 ) -> None:
     eligibility = decide_eligibility(replace(VOTER, **voter), requirement)

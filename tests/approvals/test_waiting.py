@@ -1,5 +1,4 @@
-"""Agents that wait for people hear of it at once, whatever the moment and whatever fell over
-meanwhile."""
+"""Agents that wait for people get the ruling at once, in any moment and after any restart."""
 
 import signal
 import threading
@@ -20,11 +19,11 @@ pytestmark = pytest.mark.django_db  # on both databases: they are reached throug
 
 MANY_THREADS, THREADS = 128, 32
 CAP = THREADS - 16
-WAIT_S = 55  # the longest there is
-# Less than any wait: whoever answers within it was woken.
+WAIT_S = 55  # the longest wait
+# Less than any wait: an answer within this time was woken.
 WOKEN_WITHIN_S = 45
-# After so long the web server kills a worker that does not stop by itself: later than a slow worker
-# needs.
+# After this time the web server kills a worker that does not stop by itself: later than a slow
+# worker needs.
 KILLED_AFTER_S = 120
 
 
@@ -39,7 +38,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def patient(*given: Any) -> Child:
-    """The web server, whose workers are killed only after KILLED_AFTER_S."""
+    """A web server whose workers are killed only after KILLED_AFTER_S."""
     child = build_web_server(*given)
     child.command[child.command.index("--workers-kill-timeout") + 1] = str(KILLED_AFTER_S)
     return child
@@ -47,12 +46,12 @@ def patient(*given: Any) -> Child:
 
 @pytest.fixture
 def server(running: Server) -> Server:
-    """A server with room for a hundred to wait in each worker."""
+    """A server with capacity for a hundred waiting requests in each worker."""
     return with_threads(running, MANY_THREADS)
 
 
 def with_threads(server: Server, number: int) -> Server:
-    """The server with so many threads in each worker: started anew where they were others."""
+    """The server with so many threads in each worker: restarted if it had another number."""
     at = server.child.command.index("--blocking-threads") + 1
     if server.child.command[at] != str(number):
         server.kill()
@@ -72,21 +71,21 @@ def clients(running: Server) -> Callable[[], httpx.Client]:
 
 @pytest.fixture(scope="module")
 def people(running: Server, clients: Callable[[], httpx.Client]) -> Iterator[People]:
-    with People(running) as one:
-        yield one
+    with People(running) as group:
+        yield group
 
 
 @pytest.fixture
 def agent(server: Server, clients: Callable[[], httpx.Client]) -> Callable[[], httpx.Client]:
-    """The same, with room for a hundred that wait."""
+    """An agent client with capacity for a hundred waiting requests."""
     return clients
 
 
 def waits(
     client: httpx.Client, gate: str, wait_s: int = WAIT_S, sent: Callable[[], object] = lambda: None
 ) -> tuple[float, httpx.Response]:
-    """Wait for a gate that is known at its first version; return how long, and the answer. `sent`
-    hears it is asked."""
+    """Wait for a gate that is known at its first version; return the duration and the answer.
+    `sent` is called after sending."""
 
     def trace(event: str, _more: object) -> None:
         if event == "http11.send_request_body.complete":
@@ -101,14 +100,14 @@ def waits(
     return time.monotonic() - began, answer
 
 
-def all_heard(waiting: list[Future[tuple[float, httpx.Response]]], status: str) -> None:
+def assert_all_answered(waiting: list[Future[tuple[float, httpx.Response]]], status: str) -> None:
     for future in waiting:
         took_s, answer = future.result()
         assert answer.json()["status"] == status
         assert took_s < WOKEN_WITHIN_S
 
 
-def test_a_hundred_rulings_at_offsets_from_none_to_two_seconds_are_all_heard(
+def test_a_hundred_rulings_within_two_seconds_are_all_delivered(
     people: People, agent: Callable[[], httpx.Client]
 ) -> None:
     gates = people.open(100)
@@ -117,10 +116,10 @@ def test_a_hundred_rulings_at_offsets_from_none_to_two_seconds_are_all_heard(
         waiting = [pool.submit(waits, agent(), gate) for gate in gates]
         for number, gate in enumerate(gates):
             people.rule(gate, "approve", after_s=max(0.0, began + number * 0.02 - time.monotonic()))
-        all_heard(waiting, "approved")
+        assert_all_answered(waiting, "approved")
 
 
-def test_a_ruling_in_the_very_moment_that_the_agent_begins_to_wait_is_heard(
+def test_a_ruling_in_the_moment_that_the_agent_begins_to_wait_is_delivered(
     people: People, agent: Callable[[], httpx.Client]
 ) -> None:
     gates = people.open(30)
@@ -155,7 +154,7 @@ def test_many_gates_in_one_request_and_the_first_news_ends_it(
     assert answer.json()["gates"][77]["message"] == "for a good reason"
 
 
-def test_a_stop_set_while_waiting_is_heard(
+def test_a_stop_set_while_waiting_is_delivered(
     people: People, agent: Callable[[], httpx.Client]
 ) -> None:
     (gate,) = people.open()
@@ -169,7 +168,7 @@ def test_a_stop_set_while_waiting_is_heard(
     assert answer.headers["Retry-After"] == "5"
 
 
-def test_a_deadline_that_passes_while_waiting_is_heard_though_nobody_rules(
+def test_a_deadline_that_passes_while_waiting_is_delivered(
     people: People, agent: Callable[[], httpx.Client]
 ) -> None:
     (gate,) = people.open(decide_within_s=0.5)
@@ -179,7 +178,7 @@ def test_a_deadline_that_passes_while_waiting_is_heard_though_nobody_rules(
     assert answer.json()["proceed"] is False
 
 
-def test_a_wait_that_nothing_ends_is_answered_with_what_there_is(
+def test_a_wait_without_a_ruling_is_answered_with_the_present_state(
     people: People, agent: Callable[[], httpx.Client]
 ) -> None:
     (gate,) = people.open()
@@ -193,29 +192,29 @@ def test_a_lost_line_to_postgresql_loses_no_ruling(
     server: Server, people: People, agent: Callable[[], httpx.Client]
 ) -> None:
     if server.vendor == "sqlite":
-        pytest.skip("there is no line: the file itself is looked at")
+        pytest.skip("there is no line: SQLite reads the file itself")
     gates, lost = people.open(20), 0
     with ThreadPoolExecutor(20) as pool:
         for gate in gates[:10]:
             waiting = pool.submit(waits, agent(), gate)
-            lost += people.do(  # of some rulings the line from before is not back yet: the harder case
+            lost += people.do(  # some connections are not back yet: the harder case
                 "sql",
                 "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
                 " WHERE application_name = 'gatebook gate listener' AND datname = current_database()",
             )
             people.rule(gate)
-            all_heard([waiting], "approved")
+            assert_all_answered([waiting], "approved")
         assert lost >= 1, "the gate listener has a connection of its own"
 
 
-def test_who_waits_is_answered_when_the_server_stops_and_hears_after_it_is_back(
+def test_waiting_agents_are_answered_at_a_stop_and_get_rulings_after_it(
     server: Server, people: People, agent: Callable[[], httpx.Client]
 ) -> None:
     gates = people.open(40)
     with ThreadPoolExecutor(40) as pool:
-        asked = threading.Semaphore(0)
-        waiting = [pool.submit(waits, agent(), gate, WAIT_S, asked.release) for gate in gates]
-        assert all(asked.acquire(timeout=60) for _ in gates)
+        requested = threading.Semaphore(0)
+        waiting = [pool.submit(waits, agent(), gate, WAIT_S, requested.release) for gate in gates]
+        assert all(requested.acquire(timeout=60) for _ in gates)
         _, probe = waits(
             agent(), gates[0], 1
         )  # by the time this one is answered, those before it are parked
@@ -234,7 +233,7 @@ def test_who_waits_is_answered_when_the_server_stops_and_hears_after_it_is_back(
         for gate in gates:
             people.rule(gate)
         server.start()
-        all_heard([pool.submit(waits, agent(), gate) for gate in gates], "approved")
+        assert_all_answered([pool.submit(waits, agent(), gate) for gate in gates], "approved")
 
 
 def test_a_killed_server_loses_no_ruling(
@@ -242,7 +241,7 @@ def test_a_killed_server_loses_no_ruling(
 ) -> None:
     (gate,) = people.open()
 
-    def insists() -> httpx.Response:
+    def wait_until_ready() -> httpx.Response:
         until = time.monotonic() + READY_WITHIN_S
         while time.monotonic() < until:
             try:
@@ -252,7 +251,7 @@ def test_a_killed_server_loses_no_ruling(
         raise AssertionError("the server did not come back")
 
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(insists)
+        waiting = pool.submit(wait_until_ready)
         server.kill()
         people.rule(gate)
         server.start()
@@ -264,12 +263,12 @@ def test_above_the_cap_the_answer_comes_at_once_and_everything_else_goes_on(
 ) -> None:
     server = with_threads(running, THREADS)
     workers = 1 if server.vendor == "sqlite" else 2
-    room, asking = CAP * workers, CAP * workers + 10
+    capacity, asking = CAP * workers, CAP * workers + 10
     with ThreadPoolExecutor(asking) as pool:
         (gate,) = people.open()
         waiting = [pool.submit(waits, clients(), gate) for _ in range(asking)]
         until = time.monotonic() + WAIT_S / 2
-        while sum(future.done() for future in waiting) < asking - room:
+        while sum(future.done() for future in waiting) < asking - capacity:
             assert time.monotonic() < until, "those above the cap were kept waiting"
             time.sleep(0.01)
         with clients() as client:
@@ -281,7 +280,7 @@ def test_above_the_cap_the_answer_comes_at_once_and_everything_else_goes_on(
         answers = [future.result() for future in waiting]
     assert {answer.headers["Retry-After"] for answer in sent_away} == {"1"}
     assert {answer.json()["status"] for answer in sent_away} == {"pending"}
-    heard = [took_s for took_s, answer in answers if answer.json()["status"] == "approved"]
-    assert len(heard) >= 10, "nobody waited at all"
-    assert len(heard) <= room
-    assert all(took_s < WOKEN_WITHIN_S for took_s in heard)
+    woken_s = [took_s for took_s, answer in answers if answer.json()["status"] == "approved"]
+    assert len(woken_s) >= 10, "no agent waited"
+    assert len(woken_s) <= capacity
+    assert all(took_s < WOKEN_WITHIN_S for took_s in woken_s)

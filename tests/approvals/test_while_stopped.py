@@ -1,5 +1,4 @@
-"""What was reported although a stop covered it is told once as a violation; nothing else is, in any
-order of the facts."""
+"""A report that a stop covered is one violation; nothing else is, in any order of the facts."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -21,7 +20,7 @@ from tests.approvals.reviewer import Reviewer, url_of
 from tests.pages.sample_data import doors
 from tests.sessions.team_helpers import one_team
 
-SAID: Final = "Executed during a stop."
+STOPPED_TEXT: Final = "Executed during a stop."
 MORE: Final[dict[str, dict[str, Any]]] = {
     "planned": {"tool": "git.push", "arguments": {"ref": "main"}},
     "dispatched": {},
@@ -54,15 +53,15 @@ def report(caller: Caller, *facts: dict[str, Any]) -> None:
 
 
 def violations() -> list[str]:
-    """The keys of the effects of which the book says it, once for each time."""
+    """The keys of the effects with a violation in the journal, once for each entry."""
     named = Entry.objects.filter(kind="integrity.violation", facts=TOLD).order_by("position")
     keys = dict(Effect.objects.values_list("id", "effect_key"))
-    return [keys[one] for one in named.values_list("effect", flat=True) if one]
+    return [keys[effect] for effect in named.values_list("effect", flat=True) if effect]
 
 
 @pytest.fixture
-def beside(quiet: Desk) -> Iterator[Callable[..., Caller]]:
-    """Another client at the doors: the second agent of the team, or an importer in the first one's
+def connect_caller(quiet: Desk) -> Iterator[Callable[..., Caller]]:
+    """Another API client: the second agent of the team, or an importer in the first agent's
     name."""
     with ExitStack() as stack:
 
@@ -79,7 +78,7 @@ def beside(quiet: Desk) -> Iterator[Callable[..., Caller]]:
         yield made
 
 
-def test_it_is_told_once_and_shown_wherever_violations_are(quiet: Desk) -> None:
+def test_a_violation_is_recorded_once_and_shown_with_all_others(quiet: Desk) -> None:
     stop(quiet)
     report(quiet.agent, fact("dispatched"))
     report(quiet.agent, fact("acknowledged"))
@@ -90,15 +89,15 @@ def test_it_is_told_once_and_shown_wherever_violations_are(quiet: Desk) -> None:
     assert (entry.lane, entry.effect, entry.session) == ("system", effect.id, effect.session_id)
     assert Outbox.objects.filter(topic="integrity", entry=entry).count() == 1
     rita = Reviewer(quiet)
-    assert SAID in rita.page(reverse("effect", args=[effect.id]))
+    assert STOPPED_TEXT in rita.page(reverse("effect", args=[effect.id]))
     assert "1 violation" in rita.page(reverse("session", args=[effect.session_id]))
     assert str(effect) in rita.page(reverse("search"), q="is:violating")
     inbox = rita.page(reverse("inbox"))
-    assert inbox.index(f"<b>{SAID}</b>") < inbox.index(reverse("effect", args=[effect.id]))
+    assert inbox.index(f"<b>{STOPPED_TEXT}</b>") < inbox.index(reverse("effect", args=[effect.id]))
     assert "Executed without approval" not in inbox
 
 
-def test_what_had_permission_and_was_stopped_is_shown_on_its_permalink(desk: Desk) -> None:
+def test_a_permitted_effect_that_was_stopped_is_shown_on_its_permalink(desk: Desk) -> None:
     planned = desk.plan()
     gate = desk.gate(planned)
     desk.answer(gate, "reviewer")
@@ -115,7 +114,7 @@ def test_what_had_permission_and_was_stopped_is_shown_on_its_permalink(desk: Des
         "used",
         ["e-1"],
     )
-    assert SAID in Reviewer(desk).page(url_of(gate))
+    assert STOPPED_TEXT in Reviewer(desk).page(url_of(gate))
 
 
 def test_without_permission_and_while_stopped_are_both_shown(desk: Desk) -> None:
@@ -126,12 +125,12 @@ def test_without_permission_and_while_stopped_are_both_shown(desk: Desk) -> None
     assert sorted(named) == [TOLD, '{"violation":"executed_without_permission"}']
     page = Reviewer(desk).page(url_of(desk.gate(planned)))
     assert "Executed without approval." in page
-    assert SAID in page
+    assert STOPPED_TEXT in page
 
 
 @pytest.mark.parametrize("answer", ["acknowledged", "failed"])
 @pytest.mark.parametrize("by_command", [True, False])
-def test_the_outcome_of_what_was_dispatched_before_is_no_violation(
+def test_the_outcome_of_an_earlier_dispatch_is_no_violation(
     quiet: Desk, answer: str, by_command: bool
 ) -> None:
     planned = quiet.plan()
@@ -150,14 +149,14 @@ def test_the_outcome_of_what_was_dispatched_before_is_no_violation(
     assert (violations(), Effect.objects.get().violates) == ([], False)
 
 
-def test_another_attempt_of_what_was_dispatched_before_is_one(quiet: Desk) -> None:
+def test_another_attempt_of_an_earlier_dispatch_is_a_violation(quiet: Desk) -> None:
     quiet.agent.dispatch(quiet.plan())
     stop(quiet)
     report(quiet.agent, fact("failed"), fact("dispatched", attempt=2))
     assert violations() == ["e-1"]
 
 
-def test_agents_clocks_acquit_nobody_and_accuse_nobody(quiet: Desk) -> None:
+def test_agents_clocks_neither_cause_nor_prevent_a_violation(quiet: Desk) -> None:
     quiet.agent.session()
     stop_row = stop(quiet)
     report(
@@ -169,18 +168,20 @@ def test_agents_clocks_acquit_nobody_and_accuse_nobody(quiet: Desk) -> None:
     assert violations() == ["backdated"]
 
 
-def test_imports_tell_of_the_past(quiet: Desk, beside: Callable[..., Caller]) -> None:
-    importing = beside("import")
+def test_imported_facts_are_no_violations_until_an_agent_reports_them(
+    quiet: Desk, connect_caller: Callable[..., Caller]
+) -> None:
+    importing = connect_caller("import")
     stop(quiet)
     report(importing, fact("planned"), fact("dispatched"), fact("acknowledged"))
     assert (violations(), Attempt.objects.get().heard_us) == ([], None)
-    report(quiet.agent, fact("acknowledged", producer_seq=9))  # … until somebody reports it as done
+    report(quiet.agent, fact("acknowledged", producer_seq=9))  # … until an agent reports it as done
     assert violations() == ["e-1"]
 
 
 @pytest.mark.parametrize("scope", ["effect", "session", "agent", "tool", "project"])
-def test_a_stop_covers_what_it_names_and_nothing_else(
-    quiet: Desk, beside: Callable[..., Caller], scope: str
+def test_a_stop_covers_only_its_subject(
+    quiet: Desk, connect_caller: Callable[..., Caller], scope: str
 ) -> None:
     quiet.agent.session("s-2")
     planned = quiet.plan()
@@ -193,7 +194,7 @@ def test_a_stop_covers_what_it_names_and_nothing_else(
         "project": "",
     }
     stop(quiet, scope, subjects[scope])
-    second = beside()
+    second = connect_caller()
     report(second, fact("dispatched", "beside", session="s-2"))
     report(second, fact("planned", "beside", session="s-2", tool="file.read"))
     report(quiet.agent, fact("dispatched"))
@@ -209,11 +210,11 @@ SPANS: Final = [
 @pytest.mark.once
 @pytest.mark.parametrize("scope", ["tool", "session", "project"])
 @pytest.mark.parametrize("order", ORDERS)
-def test_in_every_order_it_is_a_violation_if_the_attempt_was_first_heard_of_meanwhile(
+def test_in_every_order_an_attempt_first_reported_under_a_stop_is_a_violation(
     quiet: Desk, order: tuple[str, ...], scope: str
 ) -> None:
-    """The tool is only known once the plan is heard: what it tells is then compared with the stops
-    of that moment."""
+    """The tool is only known from the plan, which is then compared with the stops of that
+    moment."""
     expected = []
     for put, lifted in SPANS:
         key = f"{put}-{lifted}"
@@ -231,8 +232,8 @@ def test_in_every_order_it_is_a_violation_if_the_attempt_was_first_heard_of_mean
             report(quiet.agent, fact(kind, key, session=f"s-{key}", **more))
         if stop_row is not None:
             lift(quiet, stop_row)
-        heard = min(order.index(kind) for kind in ("dispatched", "acknowledged"))
-        if put <= heard < lifted:
+        first_report = min(order.index(kind) for kind in ("dispatched", "acknowledged"))
+        if put <= first_report < lifted:
             expected.append(key)
     assert sorted(violations()) == sorted(expected)
     assert sorted(
@@ -241,7 +242,9 @@ def test_in_every_order_it_is_a_violation_if_the_attempt_was_first_heard_of_mean
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_one_batch_in_any_order_is_told_alike(quiet: Desk, order: tuple[str, ...]) -> None:
+def test_one_batch_in_any_order_has_the_same_violations(
+    quiet: Desk, order: tuple[str, ...]
+) -> None:
     stop(quiet, "tool", "git.push")
     report(quiet.agent, *(fact(kind) for kind in order))
     assert violations() == ["e-1"]
@@ -250,33 +253,33 @@ def test_one_batch_in_any_order_is_told_alike(quiet: Desk, order: tuple[str, ...
 @pytest.mark.parametrize("stopped", ["planner", "reporter", "neither"])
 @pytest.mark.parametrize("plan_first", [True, False])
 def test_a_stopped_agent_is_neither_to_plan_nor_to_do(
-    quiet: Desk, beside: Callable[..., Caller], stopped: str, plan_first: bool
+    quiet: Desk, connect_caller: Callable[..., Caller], stopped: str, plan_first: bool
 ) -> None:
-    second = beside()
+    second = connect_caller()
     agent_ids = {agent.name: agent.id for agent in quiet.project.agents.all()}
     named = {"planner": agent_ids["deploy-7"], "reporter": agent_ids["second"]}
     if stopped in named:
         stop(quiet, "agent", named[stopped].hex)
-    said = [(quiet.agent, fact("planned")), (second, fact("dispatched"))]
-    for caller, one in said if plan_first else reversed(said):
-        report(caller, one)
+    reports = [(quiet.agent, fact("planned")), (second, fact("dispatched"))]
+    for caller, item in reports if plan_first else reversed(reports):
+        report(caller, item)
     assert violations() == ([] if stopped == "neither" else ["e-1"])
 
 
-def test_a_command_that_plans_what_was_reported_tells_its_tool(quiet: Desk) -> None:
+def test_a_command_that_plans_a_reported_effect_makes_its_tool_known(quiet: Desk) -> None:
     quiet.agent.session()
     stop_row = stop(quiet, "tool", "git.push")
     report(quiet.agent, fact("failed"))
-    assert violations() == []  # nobody knows yet with which tool
+    assert violations() == []  # the tool is not known yet
     lift(quiet, stop_row)
     planned = quiet.plan()
     assert (violations(), planned["state"]) == (["e-1"], "failed")
 
 
 def test_a_stopped_agent_starts_nothing_that_another_planned(
-    quiet: Desk, beside: Callable[..., Caller]
+    quiet: Desk, connect_caller: Callable[..., Caller]
 ) -> None:
-    second = beside()
+    second = connect_caller()
     planned = quiet.plan()
     stop(quiet, "agent", quiet.project.agents.get(name="second").id.hex)
     body = {"process": "p", "intent_digest": planned["intent_digest"]}
@@ -284,7 +287,7 @@ def test_a_stopped_agent_starts_nothing_that_another_planned(
     assert quiet.agent.post(f"/effects/{planned['id']}/dispatch", body).status_code == 200
 
 
-def test_a_violation_whose_entry_is_not_there_is_not_guessed_at(quiet: Desk) -> None:
+def test_a_violation_without_its_entry_is_not_guessed(quiet: Desk) -> None:
     planned = quiet.plan("e-1")
     Effect.objects.filter(id=planned["id"]).update(violates=True)
     assert violations_found.load_effect_violations(Effect.objects.get(id=planned["id"])) == [

@@ -1,5 +1,5 @@
-"""Who withdraws a request: the agent that asked and agents of its team, by whichever of the agents'
-doors."""
+"""Who withdraws a request: its agent and agents of its team, through any of the agents'
+endpoints."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -34,7 +34,7 @@ def supersede(caller: Caller, effect: dict[str, Any], **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("decided", [False, True])
-def test_no_stranger_withdraws_what_another_agent_asked_for(desk: Desk, decided: bool) -> None:
+def test_no_foreign_agent_withdraws_another_agents_request(desk: Desk, decided: bool) -> None:
     planned = desk.plan()
     if decided:
         desk.answer(desk.gate(planned), "reviewer")
@@ -52,7 +52,7 @@ def test_no_stranger_withdraws_what_another_agent_asked_for(desk: Desk, decided:
 
 
 @pytest.mark.parametrize("way", ["supersede", "cancel"])
-def test_an_agent_of_the_team_withdraws_what_another_asked_for(
+def test_an_agent_of_the_team_withdraws_another_agents_request(
     desk: Desk, second: Caller, way: str
 ) -> None:
     planned = desk.plan()
@@ -66,7 +66,7 @@ def test_an_agent_of_the_team_withdraws_what_another_asked_for(
     assert (desk.gate(planned).status, desk.effect(planned).permission) == ("cancelled", "none")
 
 
-def test_what_nobody_is_asked_about_any_agent_of_the_team_withdraws(
+def test_any_agent_of_the_team_withdraws_an_effect_without_an_open_gate(
     desk: Desk, second: Caller
 ) -> None:
     planned = desk.plan()
@@ -74,7 +74,7 @@ def test_what_nobody_is_asked_about_any_agent_of_the_team_withdraws(
     assert supersede(second, planned).json()["state"] == "superseded"
 
 
-def test_a_deadline_that_had_passed_is_not_told_as_a_withdrawal(desk: Desk, second: Caller) -> None:
+def test_a_passed_deadline_is_not_recorded_as_a_withdrawal(desk: Desk, second: Caller) -> None:
     planned = desk.plan()
     with time_machine.travel(desk.gate(planned).decide_by_us / US + 1, tick=False):
         assert supersede(second, planned).json()["state"] == "superseded"
@@ -83,7 +83,7 @@ def test_a_deadline_that_had_passed_is_not_told_as_a_withdrawal(desk: Desk, seco
 
 @pytest.mark.parametrize("way", ["withdrawn", "superseded"])
 @pytest.mark.parametrize("at", ["answer", "confirm", "proof"])
-def test_what_was_withdrawn_while_its_form_was_open_asks_for_no_password(
+def test_a_form_of_a_withdrawn_request_asks_for_no_password(
     desk: Desk, final: Gate, rita: Reviewer, way: str, at: str
 ) -> None:
     seen = rita.seen(final)

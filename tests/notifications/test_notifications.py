@@ -1,4 +1,4 @@
-"""Who is told of gates and violations, when and in which words."""
+"""Who gets notifications of gates and violations, when, and with which text."""
 
 import hashlib
 import hmac
@@ -35,7 +35,7 @@ from tests.approvals.notification_helpers import (
 __all__ = ["_outside", "hears", "posted"]
 
 
-def test_a_request_of_high_risk_is_told_at_once_in_words_of_the_server(
+def test_a_high_risk_request_is_notified_at_once_in_text_of_the_server(
     desk: Desk, hears: Callable[..., NotificationChannel]
 ) -> None:
     hears()
@@ -77,8 +77,8 @@ def test_a_program_gets_ids_and_a_signature_that_it_can_check(
     tick()
     desk.answer(gate, "reviewer")
     tick()
-    asked, ruled = posted
-    assert asked[1] == {
+    requested, ruled = posted
+    assert requested[1] == {
         "id": f"gate.requested:{gate.id.hex}",
         "event": "gate.requested",
         "gate": str(gate.id),
@@ -88,18 +88,21 @@ def test_a_program_gets_ids_and_a_signature_that_it_can_check(
     assert body["event"] == "gate.resolved"
     assert body["gate"] == str(gate.id)
     assert body["version"] == Gate.objects.get(id=gate.id).version
-    seconds, told = re.fullmatch(r"t=(\d+),v1=([0-9a-f]{64})", headers[delivery.SIGNATURE]).groups()  # type: ignore[union-attr]
+    seconds, signature = re.fullmatch(
+        r"t=(\d+),v1=([0-9a-f]{64})", headers[delivery.SIGNATURE]
+    ).groups()  # type: ignore[union-attr]
     secret, text = (
         channels.derive_webhook_secret(channel.id),
         json.dumps(body, separators=(",", ":")),
     )
     assert (
-        hmac.new(secret.encode(), f"{seconds}.{text}".encode(), hashlib.sha256).hexdigest() == told
+        hmac.new(secret.encode(), f"{seconds}.{text}".encode(), hashlib.sha256).hexdigest()
+        == signature
     )
 
 
 @pytest.mark.parametrize(("risk", "after_s"), [("critical", 0), ("high", 0), ("medium", 15 * 60)])
-def test_how_soon_people_are_told_follows_the_risk(
+def test_the_delay_of_a_notification_follows_the_risk(
     desk: Desk, hears: Callable[..., NotificationChannel], risk: str, after_s: int
 ) -> None:
     hears()
@@ -123,7 +126,7 @@ def test_lesser_requests_come_together_in_one_letter(
     assert all(f"/approvals/{gate.id}/" in letter.body for gate in made)
 
 
-def test_a_gate_that_ended_before_anybody_was_told_is_not_told_of(
+def test_a_gate_that_ended_before_any_notification_sends_none(
     desk: Desk, hears: Callable[..., NotificationChannel]
 ) -> None:
     hears(rulings=False)
@@ -135,7 +138,7 @@ def test_a_gate_that_ended_before_anybody_was_told_is_not_told_of(
     assert Notification.objects.get().state == "quiet"
 
 
-def test_a_gate_that_ended_while_its_notification_was_due_is_not_told_of(
+def test_a_gate_that_ended_while_its_notification_was_due_sends_none(
     desk: Desk, hears: Callable[..., NotificationChannel]
 ) -> None:
     hears(rulings=False)
@@ -147,7 +150,7 @@ def test_a_gate_that_ended_while_its_notification_was_due_is_not_told_of(
 
 
 @pytest.mark.parametrize(("answer", "words"), [("approve", "was approved"), ("deny", "was denied")])
-def test_who_was_asked_hears_how_it_ended_though_they_do_not_listen_for_rulings(
+def test_recipients_of_a_request_get_its_end_without_subscribing_to_rulings(
     desk: Desk, hears: Callable[..., NotificationChannel], answer: str, words: str
 ) -> None:
     hears(rulings=False)
@@ -159,7 +162,7 @@ def test_who_was_asked_hears_how_it_ended_though_they_do_not_listen_for_rulings(
 
 
 @pytest.mark.parametrize("answer", ["approve", "deny", "request_changes"])
-def test_whose_it_is_and_who_voted_hear_what_became_of_it(
+def test_the_requester_and_voters_get_the_outcome(
     desk: Desk, hears: Callable[..., NotificationChannel], answer: str
 ) -> None:
     silent = dict.fromkeys(channels.TOPIC_FLAGS, False) | {"minimum_risk": "critical"}
@@ -178,7 +181,7 @@ def test_whose_it_is_and_who_voted_hear_what_became_of_it(
     assert tick() == 0
 
 
-def test_whose_it_is_hears_that_it_expired(
+def test_the_requester_gets_the_expiry(
     desk: Desk, hears: Callable[..., NotificationChannel]
 ) -> None:
     desk.agent.session("s-1", on_behalf_of="viewer")
@@ -190,7 +193,7 @@ def test_whose_it_is_hears_that_it_expired(
     assert mail.outbox[0].subject.endswith("expired without a decision")
 
 
-def test_who_left_the_project_hears_nothing_of_it(
+def test_a_person_who_left_the_project_gets_no_notification(
     desk: Desk, hears: Callable[..., NotificationChannel]
 ) -> None:
     desk.agent.session("s-1", on_behalf_of="viewer")
@@ -201,7 +204,7 @@ def test_who_left_the_project_hears_nothing_of_it(
     assert tick() == 0
 
 
-def test_expiry_is_told_to_who_listens_for_it(
+def test_expiry_is_sent_to_subscribed_channels(
     desk: Desk, hears: Callable[..., NotificationChannel], posted: list[Any]
 ) -> None:
     hears("webhook", requests=False, rulings=False)
@@ -213,7 +216,7 @@ def test_expiry_is_told_to_who_listens_for_it(
     assert body["event"] == "gate.expired"
 
 
-def test_lesser_risks_than_asked_for_are_not_told(
+def test_risks_below_the_minimum_are_not_notified(
     desk: Desk, hears: Callable[..., NotificationChannel]
 ) -> None:
     hears(minimum_risk="high")
@@ -224,7 +227,7 @@ def test_lesser_risks_than_asked_for_are_not_told(
     assert [letter.subject.split(": ")[1] for letter in mail.outbox] == ["high"]
 
 
-def test_what_ran_without_permission_is_told_at_once(
+def test_an_effect_without_permission_is_notified_at_once(
     desk: Desk, hears: Callable[..., NotificationChannel]
 ) -> None:
     hears()
@@ -243,7 +246,9 @@ def test_what_ran_without_permission_is_told_at_once(
     assert desk.effect(effect).permission == "bypassed"
     tick()
     stored = desk.effect(effect)
-    (letter,) = (one for one in mail.outbox if "Executed without approval" in one.subject)
+    (letter,) = (
+        message for message in mail.outbox if "Executed without approval" in message.subject
+    )
     assert (
         letter.subject
         == f"Gatebook: Executed without approval: git.push by {desk.house.agent.name} ({stored})"
@@ -253,7 +258,7 @@ def test_what_ran_without_permission_is_told_at_once(
     assert f"/effects/{stored.id}/?fact={violation.position}#p{violation.position}\n" in letter.body
 
 
-def test_nobody_looked_for_half_of_its_time_and_that_is_told_once(
+def test_a_request_unopened_for_half_of_its_time_is_notified_once(
     desk: Desk, hears: Callable[..., NotificationChannel]
 ) -> None:
     hears()
@@ -265,7 +270,7 @@ def test_nobody_looked_for_half_of_its_time_and_that_is_told_once(
     assert tick(1_900) == 0
 
 
-def test_many_that_nobody_asked_to_hear_of_do_not_stand_before_one_that_somebody_did(
+def test_many_unsubscribed_gates_do_not_delay_a_subscribed_one(
     desk: Desk, hears: Callable[..., NotificationChannel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notifications, "MAX_UNSEEN_PER_RUN", 2)
@@ -279,13 +284,13 @@ def test_many_that_nobody_asked_to_hear_of_do_not_stand_before_one_that_somebody
 
 
 @pytest.mark.parametrize(
-    ("person", "role", "told"), [("reviewer", "reviewer", 0), ("viewer", "viewer", 1)]
+    ("person", "role", "sent"), [("reviewer", "reviewer", 0), ("viewer", "viewer", 1)]
 )
 def test_only_a_view_by_somebody_who_may_rule_counts(
-    desk: Desk, hears: Callable[..., NotificationChannel], person: str, role: str, told: int
+    desk: Desk, hears: Callable[..., NotificationChannel], person: str, role: str, sent: int
 ) -> None:
     hears()
     gate = risky(desk, "high")
     tick()
     form_token.record_gate_view(gate, desk.person(person, role))
-    assert tick(1_810) == told
+    assert tick(1_810) == sent

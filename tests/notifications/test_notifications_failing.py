@@ -1,5 +1,4 @@
-"""What becomes of a notification when something fails, is killed or is done twice, and which channels
-there can be."""
+"""Notifications when a step fails, is killed or runs twice, and which channels are valid."""
 
 import io
 from collections.abc import Callable
@@ -30,14 +29,14 @@ def test_a_failure_is_kept_tried_again_and_takes_no_gate_with_it(
 ) -> None:
     hears("webhook")
 
-    def away(*_arguments: Any) -> None:
+    def fail_delivery(*_arguments: Any) -> None:
         raise outbound_http.DeliveryFailed("hooks.example.org answered 500.")
 
-    monkeypatch.setattr(outbound_http, "post_webhook", away)
+    monkeypatch.setattr(outbound_http, "post_webhook", fail_delivery)
     gate = risky(desk, "high")
     with time_machine.travel(
         now_us() / US, tick=False
-    ):  # its thirty seconds are those between the ticks
+    ):  # its thirty seconds pass between the ticks
         assert tick() == 0
         notification = Notification.objects.get()
         assert (notification.state, notification.tries, notification.last_error) == (
@@ -53,17 +52,17 @@ def test_a_failure_is_kept_tried_again_and_takes_no_gate_with_it(
     assert (Notification.objects.get().state, Notification.objects.get().last_error) == ("sent", "")
 
 
-def test_a_notification_that_never_arrives_is_given_up_and_says_so(
+def test_an_undeliverable_notification_is_marked_as_failed(
     desk: Desk, hears: Callable[..., NotificationChannel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hears("webhook", requests=False)
 
-    def away(*_arguments: Any) -> None:
+    def fail_delivery(*_arguments: Any) -> None:
         raise outbound_http.AddressRefused(
             "hooks.example.org leads to 10.0.0.1, which is no public address."
         )
 
-    monkeypatch.setattr(outbound_http, "post_webhook", away)
+    monkeypatch.setattr(outbound_http, "post_webhook", fail_delivery)
     desk.answer(risky(desk, "high"), "reviewer", "deny")
     for hour in range(notifications.MAX_DELIVERY_TRIES + 5):
         tick(3_700 * hour)
@@ -78,10 +77,10 @@ def test_a_broken_channel_does_not_silence_the_others(
     hears("webhook")
     hears("email")
 
-    def away(*_arguments: Any) -> None:
+    def fail_delivery(*_arguments: Any) -> None:
         raise RuntimeError("anything at all")
 
-    monkeypatch.setattr(outbound_http, "post_webhook", away)
+    monkeypatch.setattr(outbound_http, "post_webhook", fail_delivery)
     risky(desk, "high")
     assert tick() == 1
     assert len(mail.outbox) == 1
@@ -103,11 +102,11 @@ def test_a_kill_at_any_point_sends_it_again_under_the_same_key(
         "deliver": (delivery, "deliver_message"),
         "mark": (notifications, "_mark"),
     }[point]
-    whole = getattr(owner, name)
+    original = getattr(owner, name)
 
     def half(*arguments: Any, **values: Any) -> None:
         if point == "claim":
-            whole(*arguments, **values)
+            original(*arguments, **values)
         raise Killed
 
     with monkeypatch.context() as patched:
@@ -131,21 +130,21 @@ def test_two_workers_send_a_notification_once(
     hears("webhook")
     risky(desk, "high")
     outbox.deliver_due()
-    whole = notifications._grouped
+    original = notifications._grouped
 
     def overtaken(due: Any) -> Any:
-        found = list(whole(due))
+        due_rows = list(original(due))
         with monkeypatch.context() as patched:
-            patched.setattr(notifications, "_grouped", whole)
+            patched.setattr(notifications, "_grouped", original)
             assert notifications.send_due_notifications() == 1, "the other worker is quicker"
-        return found
+        return due_rows
 
     monkeypatch.setattr(notifications, "_grouped", overtaken)
     assert notifications.send_due_notifications() == 0
     assert len(posted) == 1
 
 
-def test_a_channel_that_is_off_or_of_another_project_hears_nothing(
+def test_a_channel_that_is_off_or_of_another_project_gets_nothing(
     desk: Desk, hears: Callable[..., NotificationChannel]
 ) -> None:
     off = hears()
@@ -179,7 +178,7 @@ def test_an_address_that_cannot_be_is_refused(
     assert not NotificationChannel.objects.exists()
 
 
-def test_the_secret_of_a_webhook_stands_in_no_table(
+def test_the_secret_of_a_webhook_is_stored_in_no_table(
     hears: Callable[..., NotificationChannel],
 ) -> None:
     channel = hears("webhook")
@@ -193,6 +192,6 @@ def test_the_command_does_the_same_from_one_process(
     hears()
     risky(desk, "high")
     outbox.deliver_due()
-    said = io.StringIO()
-    call_command("send_notifications", stdout=said)
-    assert said.getvalue() == "1 sent\n"
+    output = io.StringIO()
+    call_command("send_notifications", stdout=output)
+    assert output.getvalue() == "1 sent\n"

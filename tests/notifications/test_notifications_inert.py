@@ -1,4 +1,4 @@
-"""No mail or chat program makes a link, an address or markup of an agent's words, in any kind of
+"""No mail or chat program makes a link, an address or markup of an agent's text, in any
 notification (S32)."""
 
 import re
@@ -49,8 +49,7 @@ WORDS: Final = (
     "deploy.app",
 )
 OURS: Final = re.compile(r"^https?://(?:testserver|localhost|127\.0\.0\.1)[^ ]*$", re.M)
-# What the linkers and markups of mail and chat programs look for, written wider than any of them
-# is.
+# What the linkers and markups of mail and chat programs match, written wider than any of them is.
 LIVE: Final = (
     re.compile(r"\w[.。．｡][^\W\d_]"),  # evil.example
     re.compile(r"\w:/?/?\S"),  # https://, mailto:, tel:
@@ -61,7 +60,7 @@ LIVE: Final = (
 
 
 def texts(desk: Desk, story: NotificationItem) -> list[str]:
-    """What a story becomes as mail (subject and body) and in a chat."""
+    """An item as mail (subject and body) and as a chat message."""
     channel = NotificationChannel(
         id=new_uuid7(), kind="email", target="a@example.org", project=desk.project
     )
@@ -90,12 +89,12 @@ def entry_of(desk: Desk, kind: str, **columns: Any) -> Entry:
 
 
 def stories(desk: Desk, gate: Gate) -> list[NotificationItem]:
-    """One story of every topic, and of every status of a gate."""
-    found = [NotificationItem("test", "k")]
+    """One item of every topic, and of every status of a gate."""
+    items = [NotificationItem("test", "k")]
     for topic in ("gate.requested", "gate.unseen"):
-        found.append(NotificationItem(topic, "k", gate=gate, status="pending"))
+        items.append(NotificationItem(topic, "k", gate=gate, status="pending"))
     for status in delivery._STATUS_TEXTS:
-        found.append(
+        items.append(
             NotificationItem(
                 "gate.expired" if status == "expired" else "gate.resolved",
                 "k",
@@ -110,26 +109,28 @@ def stories(desk: Desk, gate: Gate) -> list[NotificationItem]:
     )
     cleared = entry_of(desk, "session.recovered", facts=rule, **of_session)
     for topic, entry in (("integrity", violation), ("session.recovered", cleared)):
-        found.append(
+        items.append(
             NotificationItem(topic, "k", entry=entry, telling=delivery.text_builders[topic](entry))
         )
-    return found
+    return items
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_no_word_of_an_agent_is_live_in_any_notification(desk: Desk, word: str) -> None:
+def test_no_text_of_an_agent_is_live_in_any_notification(desk: Desk, word: str) -> None:
     planned = desk.plan(
         tool=word, target={"repository": word, "ref": "main", "environment": word, "resource": word}
     )
     Agent.objects.update(name=word)
     Repository.objects.filter(name=word).update(name=word)
     gate = Gate.objects.select_related("agent", "effect").get(id=desk.gate(planned).id)
-    told = stories(desk, gate)
-    # What only alerts and stuck things tell is made by other functions, of the same words.
-    assert {one.topic for one in told} | {"session.stuck", "alert.raised", "alert.stopped"} == set(
-        statuses.NOTIFICATION_TOPICS
-    )
-    for story in told:
+    items = stories(desk, gate)
+    # Other functions build the text of alerts and stuck items, from the same words.
+    assert {item.topic for item in items} | {
+        "session.stuck",
+        "alert.raised",
+        "alert.stopped",
+    } == set(statuses.NOTIFICATION_TOPICS)
+    for story in items:
         for text in texts(desk, story):
             rest = OURS.sub("", text).replace("Gatebook: ", "")
             rest = re.sub(

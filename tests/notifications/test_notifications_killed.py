@@ -1,8 +1,7 @@
-"""The process that tells people and programs is really killed, at each of its steps, and another
-one goes on.
+"""The process that sends notifications is really killed, at each of its steps, and another goes on.
 
-Whatever the step, each receiver hears of it at least once, always under the same key, and no row is
-left behind.
+At any step, each receiver gets the notification at least once, always under the same key, and no
+row is left over.
 """
 
 import json
@@ -28,7 +27,7 @@ from tests.config.server import COMMAND_WITHIN_S, Copy, Server, Shell
 
 PATHS = ("/one", "/two")
 RULES = "name: killed\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
-# The true tasks, in a process that stops for good where it is told to, says so, and waits to be
+# The real jobs, in a process that stops for good at a given step, prints it, and waits to be
 # killed.
 TASKS = """
 import sys, time, signal
@@ -41,11 +40,11 @@ from journal import outbox
 from journal.tasks import deliver_outbox
 point, project, later_s, *stuck = sys.argv[1:]
 
-def stand():
+def pause():
     print(point, flush=True)
     signal.pause()
 
-def standing(name, owner, function, after):
+def pause_at(name, owner, function, after):
     whole, calls = getattr(owner, function), []
     def half(first, *arguments, **values):
         row = first.channel if hasattr(first, "channel") else first
@@ -53,30 +52,30 @@ def standing(name, owner, function, after):
             return whole(first, *arguments, **values)
         calls.append(1)
         done = whole(first, *arguments, **values) if after else None
-        stand()
+        pause()
         return done
     if point == name:
         setattr(owner, function, half)
 
-standing("the first of two notifications is not written", notifications, "_write_notification", False)
-standing("only the first of two notifications is written", notifications, "_write_notification", True)
-standing("the notifications are written, the outbox does not know", outbox, "_update", False)
-standing("the outbox knows", outbox, "_update", True)
-standing("nothing is claimed", notifications, "_claim_notification", False)
-standing("it is claimed", notifications, "_claim_notification", True)
-standing("it is answered, not recorded", notifications, "_mark", False)
-standing("it is recorded", notifications, "_mark", True)
+pause_at("the first of two notifications is not written", notifications, "_write_notification", False)
+pause_at("only the first of two notifications is written", notifications, "_write_notification", True)
+pause_at("the notifications are written, the outbox does not know", outbox, "_update", False)
+pause_at("the outbox knows", outbox, "_update", True)
+pause_at("nothing is claimed", notifications, "_claim_notification", False)
+pause_at("it is claimed", notifications, "_claim_notification", True)
+pause_at("it is answered, not recorded", notifications, "_mark", False)
+pause_at("it is recorded", notifications, "_mark", True)
 for session in stuck:  # as a second sweep in a row raises it, if it is not raised yet
     from uuid import UUID
     from monitoring.models import StuckEpisode
     from monitoring.stuck import episodes
     from monitoring.stuck.rules import RuleResult
-    if point == "it is raised, and nobody is to hear of it":
-        outbox.queue_delivery = lambda *_row, **_values: stand()
+    if point == "it is raised, without a notification":
+        outbox.queue_delivery = lambda *_row, **_values: pause()
     since = 1_000_000
-    held = episodes.ActiveRule(UUID(project), UUID(session), RuleResult("S2", UUID(session), "session", 1, since, []))
+    active_rule = episodes.ActiveRule(UUID(project), UUID(session), RuleResult("S2", UUID(session), "session", 1, since, []))
     if not StuckEpisode.objects.filter(session=session, raised_us__isnull=False).exists():
-        episodes.store_episodes([held], 1, since)
+        episodes.store_episodes([active_rule], 1, since)
     episodes.raise_episodes(StuckEpisode.objects.filter(session=session), since + 1)
 with time_machine.travel(time.time() + float(later_s), tick=True):
     deliver_outbox()
@@ -106,11 +105,11 @@ print(json.dumps([list(rows), waiting]))
 
 
 class Receiver:
-    """A program that hears: a path, a key and a body for each POST, kept before it is answered, if
-    it is."""
+    """A program that receives: a path, a key and a body for each POST, kept before it is answered,
+    if at all."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[str, str, dict[str, Any]]] = []
+        self.received: list[tuple[str, str, dict[str, Any]]] = []
         self.answers = threading.Event()
         self.came = threading.Semaphore(0)
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -123,7 +122,7 @@ class Receiver:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                receiver.heard.append((self.path, self.headers["Gatebook-Notification"], body))
+                receiver.received.append((self.path, self.headers["Gatebook-Notification"], body))
                 receiver.came.release()
                 if receiver.answers.wait(COMMAND_WITHIN_S):
                     self.send_response(204)
@@ -137,21 +136,21 @@ class Receiver:
 
 @dataclass
 class Place:
-    """A project of its own on the live server's database, of which two programs hear."""
+    """A project of its own on the live server's database, with two receiving programs."""
 
     server: Server
     agent: Caller
     project: str
     receiver: Receiver
-    beside: Shell
+    shell: Shell
 
     def begin(self, point: str, later_s: int = 0, *stuck: str) -> Copy:
-        """The tasks in a process of their own, so much later."""
-        return Copy(self.beside, TASKS, point, self.project, str(later_s), *stuck)
+        """Start the jobs in a process of their own, so much later."""
+        return Copy(self.shell, TASKS, point, self.project, str(later_s), *stuck)
 
     def go_on(self, later_s: int) -> None:
-        """The tasks, so much later, in a process that stays."""
-        self.beside.do(
+        """Run the jobs, so much later, in a process that stays."""
+        self.shell.do(
             {
                 "run": "import sys\nsys.argv = "
                 f"{['-c', 'nowhere', self.project, str(later_s)]}\n{TASKS}"
@@ -159,9 +158,9 @@ class Place:
         )
 
     def rows(self, gate: str) -> tuple[list[list[str]], int]:
-        """What is stored of a gate's notifications, and how much of it the outbox still holds."""
-        found, waiting = json.loads(self.server.run(ROWS.format(gate=gate)))
-        return found, waiting
+        """The stored notifications of a gate, and the number of its rows in the outbox."""
+        notifications, waiting = json.loads(self.server.run(ROWS.format(gate=gate)))
+        return notifications, waiting
 
 
 @pytest.fixture(scope="module")
@@ -171,8 +170,8 @@ def place(live_server_process: Server, tmp_path_factory: pytest.TempPathFactory)
     allowed = {"GATEBOOK_WEBHOOK_HOSTS": host, "GATEBOOK_WEBHOOK_LOOPBACK": "1"}
     environment = {**live_server_process.environment, **allowed}
     setup = SETUP.format(name=name, urls=[f"http://{host}{path}" for path in PATHS])
-    beside = Shell(environment)
-    project = beside.do({"run": setup}).strip()
+    shell = Shell(environment)
+    project = shell.do({"run": setup}).strip()
     rules: Path = tmp_path_factory.mktemp("killed") / "policies.yaml"
     rules.write_text(RULES)
     live_server_process.manage(
@@ -182,13 +181,13 @@ def place(live_server_process: Server, tmp_path_factory: pytest.TempPathFactory)
         live_server_process.token("tester", "--project", name), address=live_server_process.url
     )
     agent.session("s-1")
-    yield Place(live_server_process, agent, project, receiver, beside)
-    beside.close()
+    yield Place(live_server_process, agent, project, receiver, shell)
+    shell.close()
     receiver.server.shutdown()
     receiver.server.server_close()
 
 
-# Where it is killed, and how often the first receiver has heard of it by then.
+# The step at which the process is killed, and how often the first receiver has been called by then.
 POINTS = [
     ("the first of two notifications is not written", 0),
     ("only the first of two notifications is written", 0),
@@ -202,7 +201,7 @@ POINTS = [
 ]
 
 
-# Each of them on SQLite; on PostgreSQL those at which something is half done in the database.
+# Each point on SQLite; on PostgreSQL the points at which a step is half done in the database.
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("point", "before"), POINTS if connection.vendor == "sqlite" else POINTS[1:7:2]
@@ -211,7 +210,7 @@ def test_killed_at_any_step_the_next_process_goes_on_under_the_same_key(
     place: Place, point: str, before: int
 ) -> None:
     receiver = place.receiver
-    receiver.heard.clear()
+    receiver.received.clear()
     receiver.came = threading.Semaphore(0)
     receiver.answers.set()
     gate = place.agent.plan(new_key(), arguments={"n": new_key()})["gate"]["id"]
@@ -229,14 +228,14 @@ def test_killed_at_any_step_the_next_process_goes_on_under_the_same_key(
         ended, _ = first.ended()
         receiver.answers.set()
     assert ended == -signal.SIGKILL
-    assert [path for path, _, _ in receiver.heard] == ["/one"] * before
+    assert [path for path, _, _ in receiver.received] == ["/one"] * before
     place.go_on(later_s=61)  # a claim is good for a minute
     twice = 1 if point == "it is recorded" else before + 1
-    assert [path for path, _, _ in sorted(receiver.heard)] == ["/one"] * twice + ["/two"]
-    assert {(told, body["id"]) for _, told, body in receiver.heard} == {(key, key)}
-    assert {body["gate"] for _, _, body in receiver.heard} == {gate}
+    assert [path for path, _, _ in sorted(receiver.received)] == ["/one"] * twice + ["/two"]
+    assert {(header_key, body["id"]) for _, header_key, body in receiver.received} == {(key, key)}
+    assert {body["gate"] for _, _, body in receiver.received} == {gate}
     rows, waiting = place.rows(gate)
-    assert [(url.rpartition("/")[2], told, state) for url, told, state in rows] == [
+    assert [(url.rpartition("/")[2], header_key, state) for url, header_key, state in rows] == [
         ("one", key, "sent"),
         ("two", key, "sent"),
     ]
@@ -245,15 +244,15 @@ def test_killed_at_any_step_the_next_process_goes_on_under_the_same_key(
 
 @pytest.mark.django_db
 @pytest.mark.once  # the same rows and steps as those of a gate
-def test_what_is_stuck_is_told_once_though_the_sweep_and_then_the_telling_are_killed(
+def test_a_stuck_session_is_notified_once_though_sweep_and_sender_are_killed(
     place: Place,
 ) -> None:
     receiver = place.receiver
-    receiver.heard.clear()
+    receiver.received.clear()
     receiver.answers.set()
     session = place.agent.session(new_key())["id"]
     for point in (
-        "it is raised, and nobody is to hear of it",
+        "it is raised, without a notification",
         "only the first of two notifications is written",
     ):
         killed = place.begin(point, 0, session)
@@ -262,22 +261,22 @@ def test_what_is_stuck_is_told_once_though_the_sweep_and_then_the_telling_are_ki
         finally:
             killed.kill()
         assert killed.ended()[0] == -signal.SIGKILL
-        assert receiver.heard == []
+        assert receiver.received == []
     assert place.begin("nowhere", 61, session).ended()[0] == 0
     key = f"stuck:{session.replace('-', '')}:S2:1"
-    assert sorted((path, told) for path, told, _ in receiver.heard) == [
+    assert sorted((path, header_key) for path, header_key, _ in receiver.received) == [
         ("/one", key),
         ("/two", key),
     ]
-    assert {body["session"] for _, _, body in receiver.heard} == {session}
+    assert {body["session"] for _, _, body in receiver.received} == {session}
 
 
 @pytest.mark.parametrize("newcomers", [0, 1])
-def test_a_digest_is_known_again_by_its_key_unless_it_tells_of_more(
+def test_a_repeated_digest_keeps_its_key_unless_it_has_more_items(
     desk: Desk, settings: Settings, monkeypatch: pytest.MonkeyPatch, newcomers: int
 ) -> None:
-    """Mail servers drop a second letter of one Message-ID: it must not be the only one that tells
-    of something."""
+    """Mail servers drop a second letter of one Message-ID: only letters with the same content may
+    share an id."""
     settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
     channels.add_channel(
         desk.project, "email", "team@example.org", desk.user("administrator"), requests=True

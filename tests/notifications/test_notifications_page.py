@@ -1,4 +1,4 @@
-"""The page of those who hear of gates outside of the pages."""
+"""The page of notification channels."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ def added(
     return NotificationChannel.objects.get(target=target, removed_at_us=None)
 
 
-def test_a_channel_is_added_and_who_did_it_is_on_record(house: House) -> None:
+def test_the_author_of_a_new_channel_is_recorded(house: House) -> None:
     channel = added(house, topics=["requests"])
     assert (channel.requests, channel.rulings, channel.minimum_risk, channel.enabled) == (
         True,
@@ -91,7 +91,7 @@ def test_the_secret_of_a_webhook_is_shown_once(house: House) -> None:
         ({"minimum_risk": "none"}, "Select a valid choice"),
     ],
 )
-def test_a_refused_channel_leaves_the_form_as_typed(
+def test_a_refused_channel_keeps_the_form_as_typed(
     house: House, sent: dict[str, str], sentence: str
 ) -> None:
     fields: dict[str, Any] = {
@@ -174,7 +174,7 @@ def test_a_channel_of_another_project_is_not_found(house: House, verb: str) -> N
 
 
 @pytest.mark.parametrize("role", ["viewer", "reviewer", "operator"])
-def test_only_administrators_choose_who_hears(house: House, role: str) -> None:
+def test_only_administrators_choose_recipients(house: House, role: str) -> None:
     channel = added(house)
     client = house.client(role)
     assert client.get(PAGE).status_code == 403
@@ -183,9 +183,9 @@ def test_only_administrators_choose_who_hears(house: House, role: str) -> None:
     assert NotificationChannel.objects.get().enabled
 
 
-def test_what_a_receiver_says_is_shown_inert(house: House) -> None:
+def test_the_answer_of_a_receiver_is_shown_inert(house: House) -> None:
     channel = added(house)
-    said = "<script>alert(1)</script>\u202e answered 500."
+    text = "<script>alert(1)</script>\u202e answered 500."
     Notification.objects.create(
         project=house.project,
         channel=channel,
@@ -194,7 +194,7 @@ def test_what_a_receiver_says_is_shown_inert(house: House) -> None:
         position=1,
         due_at_us=1,
         tries=1,
-        last_error=said,
+        last_error=text,
     )
     page = house.client("administrator").get(PAGE).content.decode()
     assert "<script>alert" not in page
@@ -215,7 +215,7 @@ def test_mail_that_became_a_file_is_not_called_sent(
     assert notifications.send_due_notifications() == 1
     assert len(list(tmp_path.iterdir())) == (0 if has_server else 1)
     settings.EMAIL_BACKEND = (
-        "django.core.mail.backends.smtp.EmailBackend"  # a server that came later
+        "django.core.mail.backends.smtp.EmailBackend"  # a server that was added later
     )
     rows = client.get(PAGE).content.decode().partition("Latest notifications")[2]
     assert ("written to a file, no mail server is configured" in rows) is not has_server

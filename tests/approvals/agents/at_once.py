@@ -44,8 +44,8 @@ async def do(client: httpx.AsyncClient, key: str) -> str:
     if begun.status_code == 200:
         with Path(world).open("a") as file:
             file.write(f"{effect['id']}\n")
-        told = {"attempt": begun.json()["attempt"], "outcome": "ok"}
-        await ask(client, "POST", f"/effects/{effect['id']}/acknowledge", told)
+        report = {"attempt": begun.json()["attempt"], "outcome": "ok"}
+        await ask(client, "POST", f"/effects/{effect['id']}/acknowledge", report)
     return str(begun.json().get("code", "done"))
 
 
@@ -53,8 +53,8 @@ async def main() -> None:
     """All of them together."""
     headers = {"Authorization": f"Bearer {token}"}
     async with httpx.AsyncClient(base_url=f"{url}/api/v1", headers=headers, timeout=60) as client:
-        for said in await asyncio.gather(*(do(client, key) for key in keys)):
-            sys.stdout.write(f"{said}\n")
+        for line in await asyncio.gather(*(do(client, key) for key in keys)):
+            sys.stdout.write(f"{line}\n")
 
 
 asyncio.run(main())

@@ -1,7 +1,6 @@
-"""An agent's new process that knows one id and nothing else: `from_id.py URL TOKEN WORLD
-effects|gates ID`.
+"""A new process of an agent that only has one id: `from_id.py URL TOKEN WORLD effects|gates ID`.
 
-It needs no more than the standard library.
+The script needs only the standard library.
 """
 
 import http.client
@@ -15,11 +14,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 signal.alarm(300)
-url, token, world, kind, known = sys.argv[1:]
+url, token, world, kind, subject_id = sys.argv[1:]
 
 
 def ask(method: str, path: str, body: Any = None) -> tuple[int, Any]:
-    """One request, each on a connection of its own, until it is answered."""
+    """Send a request until it is answered, each time on a connection of its own."""
     headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": uuid.uuid4().hex}
     headers["Content-Type"] = "application/json"
     while True:
@@ -29,27 +28,27 @@ def ask(method: str, path: str, body: Any = None) -> tuple[int, Any]:
                 method, f"/api/v1{path}", json.dumps(body) if body else None, headers
             )
             answer = connection.getresponse()
-            said = json.loads(answer.read())
+            payload = json.loads(answer.read())
         except (OSError, http.client.HTTPException):
             time.sleep(0.1)
             continue
         finally:
             connection.close()
         if answer.status != 503:
-            return answer.status, said
+            return answer.status, payload
         time.sleep(float(answer.headers["Retry-After"]))
 
 
-_, found = ask("GET", f"/{kind}/{known}")
-gate = known if kind == "gates" else found["gate"]["id"]
-effect = found["effect"] if kind == "gates" else known
+_, subject = ask("GET", f"/{kind}/{subject_id}")
+gate = subject_id if kind == "gates" else subject["gate"]["id"]
+effect = subject["effect"] if kind == "gates" else subject_id
 sys.stdout.write(f"{effect} {gate}\n")
 sys.stdout.flush()
 version = 0
 while True:
-    _, told = ask("POST", "/gates/wait", {"gates": {gate: version}, "wait": 30})
-    version = told["gates"][0]["version"]
-    if told["gates"][0]["status"] != "pending":
+    _, answer = ask("POST", "/gates/wait", {"gates": {gate: version}, "wait": 30})
+    version = answer["gates"][0]["version"]
+    if answer["gates"][0]["status"] != "pending":
         break
 _, planned = ask("GET", f"/effects/{effect}")
 own = {"process": uuid.uuid4().hex, "intent_digest": planned["intent_digest"]}

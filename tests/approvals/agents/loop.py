@@ -1,7 +1,7 @@
-"""An agent in a plain loop over httpx: `loop.py URL TOKEN WORLD KEY [pause]` does one thing to the
-world, with permission.
+"""Run one agent in a plain loop over httpx: `loop.py URL TOKEN WORLD KEY [pause]`.
 
-With `pause` it stands still once it has heard of its permission, before it uses it.
+The agent acts once on the world, with permission. With `pause` it stops after it receives its
+permission and before it uses it.
 """
 
 import signal
@@ -21,7 +21,7 @@ client = httpx.Client(
 
 
 def ask(method: str, path: str, body: Any = None) -> httpx.Response:
-    """One request, under one key, until it is answered."""
+    """Send a request under one key until it is answered."""
     headers = {"Idempotency-Key": uuid.uuid4().hex}
     while True:
         try:
