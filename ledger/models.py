@@ -1,7 +1,7 @@
 """The effect ledger: effects and their attempts.
 
 State is a function of marks, which facts set; only ledger/fold/apply.py implements it. The schema
-rejects an effect that moved without permission, whoever writes it.
+rejects every effect that moved without permission, also outside Gatebook's code.
 """
 
 from django.conf import settings

@@ -133,7 +133,7 @@ def record_resolution(
     row = writer.load_effects([effect]).get(effect)
     if row is None or row.project_id != project:
         raise LookupError(effect)
-    now = now_us()  # after the lock: whoever waited for the row comes second
+    now = now_us()  # after the lock: a transaction that waited for the row comes second
     stored = Effect.objects.get(id=effect)
     if stored.imported:
         return ResolutionResult(row, Refusal("not_asked", IMPORTED_EFFECT))

@@ -129,7 +129,7 @@ _RESOLVER_REASON: Final = (
 
 
 def _find_exclusion(voter: Voter, requirement: Requirement) -> tuple[str, str] | None:
-    """Return why this person may not approve, whoever is asked: role or interest at opening."""
+    """Return why this person may not approve at all: role, or interest at opening."""
     if not voter.is_reviewer:
         return NOT_A_REVIEWER
     if voter.has_resolved and "requester" in requirement.kept_away:
