@@ -1,7 +1,7 @@
-"""The demo agent and the measurements: programs beside the product, which they know from outside.
+"""The evaluation: demo agent, benchmark and crash tests, which use the product from outside.
 
-They speak HTTP to it and import none of its rooms, with three exceptions, each named in its own
-file: the benchmark fills tables by SQL, and its sixty-four who decide call the pages' verbs in a
-process of their own; and one module of the rig stands inside the server that the rig starts, where
-it moves the clock, lets it fall and puts faults in.
+They use HTTP and import no app of the product, with three exceptions, each documented in its file:
+the benchmark fills tables by SQL; its sixty-four reviewers call the functions of the pages in a
+separate process; and one module of the crash tests runs inside their server, where it moves the
+clock, crashes the server and injects faults.
 """

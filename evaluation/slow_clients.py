@@ -1,14 +1,12 @@
-"""A trial: ordinary ingest without and with slow clients beside it, in turns, against the real
-server.
+"""Slow clients: ordinary ingest without and with them, in turns, on the real server.
 
     python -m evaluation.slow_clients [--vendor sqlite] [--clients 1000] [--rounds 5]
 
-The slow clients are of eight kinds in equal numbers: they announce a body and send none (without
+There are eight kinds of slow clients in equal numbers. They announce a body and send none (without
 and with a token, and to the sign-in page), send a body one byte a second (with and without a
-token), send headers without an end, read no response, or send nothing. 200 connect in a second, and
-ingest begins when all are connected; one that is disconnected connects again a second later.
-Everything stays on 127.0.0.1 and ends by itself. Prints a line for each round and exits with 1 when
-a bar is not met.
+token), send endless headers, read no response, or send nothing. 200 connect per second, and ingest
+begins when all are connected. A disconnected client reconnects after a second. All traffic stays on
+127.0.0.1. Prints a line for each round and exits with 1 if a bar is not met.
 """
 
 import argparse
@@ -34,11 +32,11 @@ from evaluation.bench import clients
 from evaluation.bench import installation as bench_installation
 from evaluation.bench.workload import Batch
 
-P99_BAR: Final = 2.0  # times that without slow clients
+P99_BAR: Final = 2.0  # times the p99 without slow clients
 HEALTH_BAR_S: Final = 0.1  # p99
 DRIP_S: Final = 1.0
-PER_S: Final = 200  # so many connect in a second: they are slow, and no flood
-AGAIN_S: Final = 1.0
+PER_S: Final = 200  # new connections per second: slow clients are not a flood
+RECONNECT_S: Final = 1.0
 LONGEST_S: Final = 1_800
 HEALTH_EVERY_S: Final = 0.05
 ARTIFACT: Final = b"unread" * 1_000_000
@@ -46,7 +44,7 @@ _FORK: Final = multiprocessing.get_context("fork")
 
 
 class _Slow:
-    """One slow client of the kind `number` modulo eight."""
+    """A slow client of the kind `number` modulo eight."""
 
     def __init__(self, port: int, token: str, artifact: str, number: int) -> None:
         self.port, self.kind = port, number % 8
@@ -68,12 +66,12 @@ class _Slow:
         self.due = 0.0
 
     @property
-    def drips(self) -> bool:
-        """Whether it sends a byte now and then."""
+    def is_dripping(self) -> bool:
+        """Whether it sends a byte from time to time."""
         return self.kind in (3, 4, 5)
 
     def connect(self) -> socket.socket:
-        """Connect and begin."""
+        """Connect and send the first bytes."""
         self.socket = socket.create_connection(("127.0.0.1", self.port), timeout=10)
         self.socket.sendall(self.hello)
         self.socket.setblocking(False)
@@ -86,40 +84,42 @@ class _Slow:
             self.socket = None
 
 
-def _be_slow(port: int, token: str, artifact: str, number: int, ready: Any, stop: Any) -> None:
+def _run_slow_clients(
+    port: int, token: str, artifact: str, number: int, ready: Any, stop: Any
+) -> None:
     """Keep `number` slow clients connected until `stop`."""
     slow = [_Slow(port, token, artifact, each) for each in range(number)]
-    for place, one in enumerate(slow):
-        one.due = time.monotonic() + place / PER_S
-    selector, until, told = selectors.DefaultSelector(), time.monotonic() + LONGEST_S, False
+    for place, client in enumerate(slow):
+        client.due = time.monotonic() + place / PER_S
+    selector, until, is_ready = selectors.DefaultSelector(), time.monotonic() + LONGEST_S, False
     while not stop.is_set() and time.monotonic() < until:
         now = time.monotonic()
-        for one in slow:
-            if one.due > now:
+        for client in slow:
+            if client.due > now:
                 continue
-            one.due = now + DRIP_S
+            client.due = now + DRIP_S
             try:
-                if one.socket is None:
-                    connected = one.connect()
-                    if one.kind != 6:  # it does not even look
-                        selector.register(connected, selectors.EVENT_READ, one)
-                elif one.drips:
-                    one.socket.send(b"x")
+                if client.socket is None:
+                    connected = client.connect()
+                    if client.kind != 6:  # kind 6 reads no response
+                        selector.register(connected, selectors.EVENT_READ, client)
+                elif client.is_dripping:
+                    client.socket.send(b"x")
             except OSError:
-                _drop(selector, one)
-        if not told and all(one.socket is not None for one in slow):
-            told = True
+                _drop(selector, client)
+        if not is_ready and all(client.socket is not None for client in slow):
+            is_ready = True
             ready.set()
         for key, _events in selector.select(0.02):
             try:
-                gone = not key.data.socket.recv(65_536)
+                is_closed = not key.data.socket.recv(65_536)
             except OSError:
-                gone = True
-            if gone:
+                is_closed = True
+            if is_closed:
                 _drop(selector, key.data)
-                key.data.due = time.monotonic() + AGAIN_S
-    for one in slow:
-        one.close()
+                key.data.due = time.monotonic() + RECONNECT_S
+    for client in slow:
+        client.close()
 
 
 def _drop(selector: selectors.BaseSelector, slow: _Slow) -> None:
@@ -129,8 +129,8 @@ def _drop(selector: selectors.BaseSelector, slow: _Slow) -> None:
     slow.close()
 
 
-def _ask_health(port: int, stop: Any, told: Any) -> None:
-    """Ask /healthz, each time on a new connection, until `stop`; send how long each answer took."""
+def _probe_health(port: int, stop: Any, results: Any) -> None:
+    """Request /healthz on new connections until `stop`; send the durations."""
     took: list[float] = []
     until = time.monotonic() + LONGEST_S
     while not stop.is_set() and time.monotonic() < until:
@@ -145,11 +145,11 @@ def _ask_health(port: int, stop: Any, told: Any) -> None:
             connection.close()
         took.append(time.perf_counter() - began if fine else 30.0)
         time.sleep(HEALTH_EVERY_S)
-    told.send(took)
+    results.send(took)
 
 
-def _batches(name: str) -> list[Batch]:
-    found = []
+def _make_batches(name: str) -> list[Batch]:
+    batches = []
     for number in range(10):
         items = [
             {
@@ -161,35 +161,35 @@ def _batches(name: str) -> list[Batch]:
             }
             for item in range(100)
         ]
-        found.append(Batch(json.dumps(items).encode(), len(items)))
-    return found
+        batches.append(Batch(json.dumps(items).encode(), len(items)))
+    return batches
 
 
 def _measure(port: int, token: str, name: str, sizes: tuple[int, int]) -> dict[str, float]:
-    """Run ordinary ingest once, and ask for health meanwhile; return 99th percentiles in seconds."""
-    stop, (hears, tells) = _FORK.Event(), _FORK.Pipe(duplex=False)
-    asking = _FORK.Process(target=_ask_health, args=(port, stop, tells), daemon=True)
-    asking.start()
+    """Run ordinary ingest and health requests; return 99th percentiles in seconds."""
+    stop, (receiving, sending) = _FORK.Event(), _FORK.Pipe(duplex=False)
+    probing = _FORK.Process(target=_probe_health, args=(port, stop, sending), daemon=True)
+    probing.start()
     agents, effects = sizes
-    spent = clients.together(
+    spent = clients.run_together(
         [
-            clients.life_cycles(port, token, f"{name}-a", agents, effects),
-            clients.post_batches(port, token, _batches(name)),
+            clients.make_life_cycles(port, token, f"{name}-a", agents, effects),
+            clients.post_batches(port, token, _make_batches(name)),
         ]
     )
     stop.set()
-    health = hears.recv()
-    asking.join(10)
+    health = receiving.recv()
+    probing.join(10)
     commands = [value for kind in clients.COMMANDS for value in spent.latencies[kind]]
     return {
-        "commands": p99(commands),
-        "batches": p99(spent.latencies["batch"]),
-        "health": p99(health),
+        "commands": compute_p99(commands),
+        "batches": compute_p99(spent.latencies["batch"]),
+        "health": compute_p99(health),
     }
 
 
-def p99(values: Sequence[float]) -> float:
-    """The value that 99 of 100 do not exceed."""
+def compute_p99(values: Sequence[float]) -> float:
+    """Return the 99th percentile."""
     return sorted(values)[min(len(values) - 1, int(len(values) * 0.99))]
 
 
@@ -222,13 +222,12 @@ def run(vendor: str, number: int, rounds: int, sizes: tuple[int, int] = (8, 25))
     ratios: dict[str, list[float]] = {"commands": [], "batches": []}
     health: list[float] = []
     try:
-        # Of PostgreSQL beside it: that runs as another user where this one is root, who may not
-        # enter ours.
-        with bench_installation.ground(
+        # PostgreSQL's folder is outside, because as root it runs as another user without access to ours.
+        with bench_installation.provide_cluster(
             vendor, folder, folder.with_name(f"{folder.name}-pg")
-        ) as found:
-            installation = bench_installation.install(vendor, folder / "slow", found)
-            token = installation.token("slow")
+        ) as cluster:
+            installation = bench_installation.install(vendor, folder / "slow", cluster)
+            token = installation.issue_token("slow")
             with bench_installation.serve(installation) as server:
                 artifact = _store_artifact(server.port, token)
                 _measure(server.port, token, "warm", sizes)
@@ -236,19 +235,19 @@ def run(vendor: str, number: int, rounds: int, sizes: tuple[int, int] = (8, 25))
                     without = _measure(server.port, token, f"{each}-0", sizes)
                     ready, stop = _FORK.Event(), _FORK.Event()
                     arguments = (server.port, token, artifact, number, ready, stop)
-                    slow = _FORK.Process(target=_be_slow, args=arguments, daemon=True)
+                    slow = _FORK.Process(target=_run_slow_clients, args=arguments, daemon=True)
                     slow.start()
                     if not ready.wait(120):
                         raise RuntimeError("the slow clients did not connect")
-                    beside = _measure(server.port, token, f"{each}-1", sizes)
+                    loaded = _measure(server.port, token, f"{each}-1", sizes)
                     stop.set()
                     slow.join(30)
-                    time.sleep(AGAIN_S)  # until the server has seen that they are gone
-                    health.append(beside["health"])
+                    time.sleep(RECONNECT_S)  # until the server has seen that they are is_closed
+                    health.append(loaded["health"])
                     for kind, values in ratios.items():
-                        values.append(beside[kind] / without[kind])
+                        values.append(loaded[kind] / without[kind])
                     parts = [
-                        f"{kind} {without[kind] * 1000:.0f} -> {beside[kind] * 1000:.0f} ms"
+                        f"{kind} {without[kind] * 1000:.0f} -> {loaded[kind] * 1000:.0f} ms"
                         for kind in without
                     ]
                     sys.stdout.write(
@@ -262,9 +261,9 @@ def run(vendor: str, number: int, rounds: int, sizes: tuple[int, int] = (8, 25))
         all(value <= P99_BAR for value in medians.values())
         and statistics.median(health) <= HEALTH_BAR_S
     )
-    words = ", ".join(f"{kind} {value:.2f} x" for kind, value in medians.items())
+    summary = ", ".join(f"{kind} {value:.2f} x" for kind, value in medians.items())
     sys.stdout.write(
-        f"{vendor}: {number} slow clients, p99 with against without: {words} (bar {P99_BAR:.0f} "
+        f"{vendor}: {number} slow clients, p99 with against without: {summary} (bar {P99_BAR:.0f} "
         "x); health "
         f"{statistics.median(health) * 1000:.0f} ms (bar {HEALTH_BAR_S * 1000:.0f}): "
         f"{'met' if met else 'not met'}\n"
@@ -278,10 +277,10 @@ def main() -> int:
     parser.add_argument("--vendor", choices=bench_installation.VENDORS, action="append")
     parser.add_argument("--clients", type=int, default=1_000)
     parser.add_argument("--rounds", type=int, default=5)
-    told = parser.parse_args()
+    options = parser.parse_args()
     met = [
-        run(vendor, told.clients, told.rounds)
-        for vendor in told.vendor or bench_installation.VENDORS
+        run(vendor, options.clients, options.rounds)
+        for vendor in options.vendor or bench_installation.VENDORS
     ]
     return 0 if all(met) else 1
 

@@ -32,11 +32,11 @@ CODES = (
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one subcommand and return its exit code."""
-    words = sys.argv[1:] if arguments is None else arguments
-    # Words after -- belong to the wrapped command; its options are not parsed.
-    separator = words.index("--") if "--" in words else len(words)
-    options = _parser().parse_args(words[:separator])
-    options.command = words[separator + 1 :]
+    tokens = sys.argv[1:] if arguments is None else arguments
+    # Arguments after -- belong to the wrapped command; its options are not parsed.
+    separator = tokens.index("--") if "--" in tokens else len(tokens)
+    options = _make_parser().parse_args(tokens[:separator])
+    options.command = tokens[separator + 1 :]
     try:
         client = Client(
             options.url, options.token, patience_s=options.patience, on_wait=exec_command.print_wait
@@ -49,26 +49,26 @@ def main(arguments: list[str] | None = None) -> int:
                 "The command ran; only its report is missing. "
                 "Check `gatebook resume` before you run it again."
             )
-            return _stop(UNAVAILABLE, f"{error.reason} {sentence}")
-        return _stop(UNAVAILABLE, str(error) if error.undone else f"{error} Nothing was begun.")
+            return _fail(UNAVAILABLE, f"{error.reason} {sentence}")
+        return _fail(UNAVAILABLE, str(error) if error.undone else f"{error} Nothing was begun.")
     except PermissionRefused as error:
-        return _stop(REFUSED, f"{error}. Nothing was begun.")
+        return _fail(REFUSED, f"{error}. Nothing was begun.")
     except search_command.QueryError as error:
-        return _stop(USAGE, str(error))
+        return _fail(USAGE, str(error))
     except (Refused, ValueError) as error:
-        return _stop(USAGE, f"{str(error).rstrip('.')}. Nothing was begun.")
+        return _fail(USAGE, f"{str(error).rstrip('.')}. Nothing was begun.")
     except GatebookError as error:
-        return _stop(NOT_NOW, str(error))
+        return _fail(NOT_NOW, str(error))
     except (KeyboardInterrupt, BrokenPipeError):
         return 130
 
 
-def _stop(code: int, sentence: str) -> int:
+def _fail(code: int, sentence: str) -> int:
     sys.stderr.write(f"gatebook: {sentence}\n")
     return code
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gatebook", description=(__doc__ or "").partition("\n")[0], epilog=CODES
     )
@@ -122,14 +122,14 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("sessions", help="list sessions, newest first")
     listing.add_argument("--status", default="")
     listing.add_argument("--limit", type=int, default=20)
-    listing.set_defaults(run=_sessions)
+    listing.set_defaults(run=_list_sessions)
 
     listing = commands.add_parser("effects", help="list effects, newest first")
     listing.add_argument("--session", default="", metavar="KEY")
     listing.add_argument("--state", default="")
     listing.add_argument("--tool", default="")
     listing.add_argument("--limit", type=int, default=20)
-    listing.set_defaults(run=_effects)
+    listing.set_defaults(run=_list_effects)
 
     search = commands.add_parser(
         "search", help="search the journal, for example 'effect is:unknown' or 'gate is:waiting'"
@@ -145,38 +145,38 @@ def _parser() -> argparse.ArgumentParser:
     wait = commands.add_parser("wait", help="wait for the ruling on a gate or on an effect's gate")
     wait.add_argument("id", help="id or handle of a gate or an effect")
     wait.add_argument("--wait", type=float, default=None, metavar="SECONDS")
-    wait.set_defaults(run=_wait)
+    wait.set_defaults(run=_wait_for_ruling)
 
     resume = commands.add_parser(
         "resume", help=f"check whether a session can resume safely: exit code 0 yes, {NOT_SAFE} no"
     )
     resume.add_argument("session", metavar="KEY", help="key, handle or id of a session")
-    resume.set_defaults(run=_resume)
+    resume.set_defaults(run=_show_resume)
 
     tail = commands.add_parser("tail", help="print effects as they change, until interrupted")
     tail.add_argument("--session", default="", metavar="KEY")
     tail.add_argument("--once", action="store_true", help="print the current effects and exit")
-    tail.set_defaults(run=_tail)
+    tail.set_defaults(run=_follow_effects)
     return parser
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(f"{line.rstrip()}\n")
     sys.stdout.flush()
 
 
-def _sessions(client: Client, options: argparse.Namespace) -> int:
+def _list_sessions(client: Client, options: argparse.Namespace) -> int:
     for session in client.http.get("/sessions", status=options.status, limit=options.limit).body[
         "items"
     ]:
-        _say(
+        _print_line(
             f"{session['handle']:>8}  {session['status']:<10}  {session['key']:<32}"
             f"  {session.get('title') or ''}"
         )
     return 0
 
 
-def _line(effect: Json) -> str:
+def _format_effect(effect: Json) -> str:
     reference = str(effect.get("external_reference") or "")
     state = (
         f"{effect['handle']:>8}  {effect['state']:<12}  {effect.get('outcome') or '':<7}"
@@ -209,17 +209,17 @@ def _find_by_handle(client: Client, path: str, handle: str) -> list[Json]:
     return [item for item in items if item["handle"] == handle]
 
 
-def _effects(client: Client, options: argparse.Namespace) -> int:
+def _list_effects(client: Client, options: argparse.Namespace) -> int:
     session = _resolve_session(client, options.session)
     response = client.http.get(
         "/effects", session=session, state=options.state, tool=options.tool, limit=options.limit
     )
     for effect in response.body["items"]:
-        _say(_line(effect))
+        _print_line(_format_effect(effect))
     return 0
 
 
-def _wait(client: Client, options: argparse.Namespace) -> int:
+def _wait_for_ruling(client: Client, options: argparse.Namespace) -> int:
     until, subject = None if options.wait is None else time.monotonic() + options.wait, options.id
     if not _is_id(subject):
         items = _find_by_handle(
@@ -238,13 +238,13 @@ def _wait(client: Client, options: argparse.Namespace) -> int:
             raise
         effect = client.http.get(f"/effects/{subject}").body
         if "gate" not in effect:
-            _say(
+            _print_line(
                 f"The effect has no gate. Its state is {effect['state']}, its permission "
                 f"{effect['permission']}."
             )
             return 0 if effect["answer"] in ("proceed", "done") else REFUSED
     waiting.wait_for_permission(_Watcher(client), effect, until)
-    _say("Permission is granted.")
+    _print_line("Permission is granted.")
     return 0
 
 
@@ -261,34 +261,34 @@ class _Watcher:
         """Do nothing: there is no lease to check."""
 
 
-def _resume(client: Client, options: argparse.Namespace) -> int:
+def _show_resume(client: Client, options: argparse.Namespace) -> int:
     summary = client.http.get(f"/sessions/{_resolve_session(client, options.session)}/resume").body
     ended = (summary.get("session") or {}).get("ended")
-    _say(
+    _print_line(
         str(summary["sentence"])
         if ended
         else f"Can it resume safely? {'YES' if summary['safe'] else 'NO'}"
     )
     for item in summary.get("because") or []:
-        _say(f"  because: {_sentence(item)}")
+        _print_line(f"  because: {_read_sentence(item)}")
     for item in summary.get("done") or []:
         reference = f" ({item['external_reference']})" if item.get("external_reference") else ""
-        unheard = (
+        note = (
             " Its worker may have ended before it received this result."
             if item.get("unheard")
             else ""
         )
-        _say(
-            f"  done: {_sentence(item)} {item['tool']} {item.get('gist') or ''}"
-            f"{reference}.{unheard}"
+        _print_line(
+            f"  done: {_read_sentence(item)} {item['tool']} {item.get('gist') or ''}"
+            f"{reference}.{note}"
         )
     open_effects = (summary.get("crash_recovery") or {}).get("open_effects") or []
     for item in open_effects:
-        _say(f"  open: {_sentence(item)}")
+        _print_line(f"  open: {_read_sentence(item)}")
     return 0 if summary["safe"] else NOT_SAFE
 
 
-def _sentence(item: Json) -> str:
+def _read_sentence(item: Json) -> str:
     effect = item.get("effect")
     handle = (
         effect.get("handle", "") if isinstance(effect, dict) else item.get("handle") or effect or ""
@@ -304,15 +304,15 @@ def _is_id(text: str) -> bool:
     return len(text) == 36 and text.count("-") == 4
 
 
-def _tail(client: Client, options: argparse.Namespace) -> int:
+def _follow_effects(client: Client, options: argparse.Namespace) -> int:
     printed: dict[str, str] = {}
     session = _resolve_session(client, options.session)
     while True:
         effects = client.http.get("/effects", session=session, limit=100).body["items"]
         for effect in reversed(effects):
-            if printed.get(effect["id"]) != (line := _line(effect)):
+            if printed.get(effect["id"]) != (line := _format_effect(effect)):
                 printed[effect["id"]] = line
-                _say(line)
+                _print_line(line)
         if options.once:
             return 0
         client.http.sleep(PAUSE_S)

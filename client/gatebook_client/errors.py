@@ -107,8 +107,9 @@ class LeaseHeld(GatebookError):
 
     def __init__(self, lease: dict[str, Any]) -> None:
         super().__init__(
-            f"Another process holds this session until {lease.get('expires_at_us')} (µs); nothing "
-            "was done. Wait for its end, or pass takeover=True if that process is dead."
+            "Another process has the lease of this session until "
+            f"{lease.get('expires_at_us')} (µs); nothing was done. "
+            "Wait for its end, or pass takeover=True if that process is dead."
         )
         self.lease = lease
 

@@ -54,15 +54,15 @@ def run(client: Client, options: argparse.Namespace) -> int:
 
     Raises what `Session.perform` raises.
     """
-    words: list[str] = options.command
-    if not words:
+    command: list[str] = options.command
+    if not command:
         raise ValueError(
             "No command given. Put it behind --: gatebook exec --tool git.push -- git push"
         )
-    for word in words:
-        if not _is_text(word):
+    for argument in command:
+        if not _is_text(argument):
             raise ValueError(
-                f"The argument {os.fsencode(word)!r} is not UTF-8. Gatebook stores UTF-8 only"
+                f"The argument {os.fsencode(argument)!r} is not UTF-8. Gatebook stores UTF-8 only"
             )
     names = ("repository", "ref", "environment", "resource")
     target = {name: value for name in names if (value := getattr(options, name))}
@@ -77,12 +77,12 @@ def run(client: Client, options: argparse.Namespace) -> int:
     def act(remote_key: str) -> Result:
         remaining_s = until[-1] - time.monotonic()
         result = _act(
-            words,
+            command,
             remote_key,
             options,
             remaining_s if options.timeout is None else min(remaining_s, options.timeout),
         )
-        ran.append(_code(result))
+        ran.append(_exit_code(result))
         return result
 
     def probe(attempt: AttemptInfo) -> ProbeAnswer:
@@ -90,7 +90,7 @@ def run(client: Client, options: argparse.Namespace) -> int:
 
     # Each run is a separate call: a settled effect may run again, an open one is settled first.
     call_id = "" if options.key else f"exec-{secrets.token_hex(8)}"
-    mode = _mode(client, options.session)
+    mode = _choose_mode(client, options.session)
     with (
         warnings.catch_warnings(action="ignore", category=OpenWork),  # print_wait shows it
         client.session(
@@ -103,7 +103,7 @@ def run(client: Client, options: argparse.Namespace) -> int:
         try:
             performed = s.perform(
                 options.tool,
-                {"command": words},
+                {"command": command},
                 act,
                 probe=probe if options.probe else None,
                 key=options.key,
@@ -128,11 +128,11 @@ def run(client: Client, options: argparse.Namespace) -> int:
     return 0 if performed.ok else 1
 
 
-def _is_text(word: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in word)
+def _is_text(argument: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in argument)
 
 
-def _mode(client: Client, key: str) -> str:
+def _choose_mode(client: Client, key: str) -> str:
     """Return the session mode for a command: one_shot, because a command has no lease.
 
     Raises WaitTimeout if the session exists in mode `leased`.
@@ -175,7 +175,7 @@ class CommandTimeout(subprocess.TimeoutExpired):
 
 
 def _act(
-    words: list[str], remote_key: str, options: argparse.Namespace, timeout_s: float
+    command: list[str], remote_key: str, options: argparse.Namespace, timeout_s: float
 ) -> Result:
     """Run the command and return its result.
 
@@ -183,7 +183,7 @@ def _act(
     unknown.
     """
     environment = os.environ | {KEY_ENV_NAME: remote_key}
-    filled = [word.replace("{remote_key}", remote_key) for word in words]
+    filled = [argument.replace("{remote_key}", remote_key) for argument in command]
     with (
         _forward_signals() as forward_to,
         _run_watched(filled, environment, timeout_s) as (process, read_event),
@@ -191,11 +191,11 @@ def _act(
         start = read_event()
         if start.startswith("failed "):
             error = OSError(int(start[7:]), os.strerror(int(start[7:])))
-            raise Rejected(f"{words[0]}: {error.strerror}") from error
+            raise Rejected(f"{command[0]}: {error.strerror}") from error
         forward_to(process)
         end = read_event() if start else ""
     if end == "cut off" or not start:
-        raise CommandTimeout(words, timeout_s)
+        raise CommandTimeout(command, timeout_s)
     code = (
         int(end.removeprefix("ended ")) if end else -signal.SIGKILL
     )  # the watcher was killed, and so was it
@@ -209,7 +209,7 @@ def _act(
 
 @contextmanager
 def _run_watched(
-    words: list[str], environment: dict[str, str], timeout_s: float
+    command: list[str], environment: dict[str, str], timeout_s: float
 ) -> Iterator[tuple["subprocess.Popen[bytes]", Callable[[], str]]]:
     """Run a command under a watcher, which learns from a pipe that this process has ended.
 
@@ -229,13 +229,16 @@ def _run_watched(
             str(os.getpgrp()),
         ]
         process = subprocess.Popen(
-            [*start, *words], env=environment, pass_fds=(alive_read, events_write), process_group=0
+            [*start, *command],
+            env=environment,
+            pass_fds=(alive_read, events_write),
+            process_group=0,
         )
     except BaseException as error:
         os.close(events_read)
         os.close(alive_write)
         if isinstance(error, OSError):
-            raise Rejected(f"{words[0]}: {error.strerror}") from None
+            raise Rejected(f"{command[0]}: {error.strerror}") from None
         raise
     finally:
         os.close(alive_read)
@@ -246,7 +249,7 @@ def _run_watched(
             event = events.readline().rstrip("\n")
             if event.startswith("ended "):
                 with suppress(BrokenPipeError):
-                    os.write(alive_write, watcher.HEARD)
+                    os.write(alive_write, watcher.RECEIVED)
             return event
 
         try:
@@ -256,7 +259,7 @@ def _run_watched(
             process.wait()
 
 
-def _code(result: Result) -> int:
+def _exit_code(result: Result) -> int:
     return (
         128 + int(result.result["signal"])
         if "signal" in result.result
@@ -301,7 +304,7 @@ def _forward_signals() -> Iterator[Callable[["subprocess.Popen[bytes]"], None]]:
     """Forward signals to the command, and stay alive to report its outcome.
 
     This starts before the command does: a signal that ended this process between the two would
-    leave the command running alone.
+    leave the command running without a parent.
     """
     begun: list[subprocess.Popen[bytes]] = []
     early: list[int] = []

@@ -35,11 +35,11 @@ def run(client: Client, options: argparse.Namespace) -> int:
     """
     before = ""
     while True:
-        page = _page(client, options, before)
+        page = _load_page(client, options, before)
         if options.json:
-            _say(json.dumps(page, ensure_ascii=True))
+            _print_line(json.dumps(page, ensure_ascii=True))
         else:
-            _print(page, first=not before)
+            _print_page(page, first=not before)
         before = page["next"] or ""
         if not before or not options.all:
             break
@@ -48,7 +48,7 @@ def run(client: Client, options: argparse.Namespace) -> int:
     return 0
 
 
-def _page(client: Client, options: argparse.Namespace, before: str) -> Json:
+def _load_page(client: Client, options: argparse.Namespace, before: str) -> Json:
     try:
         return client.http.get("/search", q=options.query, limit=options.limit, before=before).body
     except Refused as refusal:
@@ -61,30 +61,30 @@ def _page(client: Client, options: argparse.Namespace, before: str) -> Json:
         raise QueryError(f"{refusal.sentence}{stop}\n  {line}\n  {mark}") from None
 
 
-def _print(page: Json, *, first: bool) -> None:
+def _print_page(page: Json, *, first: bool) -> None:
     for note in page["notes"] if first else ():
         sys.stderr.write(f"gatebook: {_to_printable(note)}\n")
     groups = page["groups"]
     names = (
         groups["names"]
         if groups
-        else [name for name in COLUMNS[page["entity"]] if _any(page["rows"], name)]
+        else [name for name in COLUMNS[page["entity"]] if _has_values(page["rows"], name)]
     )
     rows = groups["rows"] if groups else [[row.get(name) for name in names] for row in page["rows"]]
-    cells = [[_cell(value) for value in row] for row in rows]
+    cells = [[_format_cell(value) for value in row] for row in rows]
     head = [str(name) for name in names]
     widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)] if head else []
     for row in [head, *cells] if first and cells else cells:
-        _say("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
+        _print_line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
     if not cells and first and not page["next"]:
         sys.stderr.write("gatebook: no rows match\n")
 
 
-def _any(rows: list[Json], name: str) -> bool:
+def _has_values(rows: list[Json], name: str) -> bool:
     return any(row.get(name) not in (None, "", []) for row in rows)
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     if value is None:
         return ""
     text = "; ".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -99,5 +99,5 @@ def _to_printable(text: str) -> str:
     )
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(f"{line.rstrip()}\n")

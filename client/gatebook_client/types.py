@@ -164,7 +164,7 @@ def to_undo(compensate: Compensate | None, tool: str) -> Undo | None:
 
 
 def parse_probe_answer(answer: object) -> tuple[str, str]:
-    """Return the API word and the reference for the return value of a probe.
+    """Return the API value and the reference for the return value of a probe.
 
     Raises TypeError for a value that is neither yes nor no.
     """

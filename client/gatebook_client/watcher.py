@@ -26,7 +26,7 @@ from pathlib import Path
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 ADOPTS_ORPHANS = sys.platform == "linux"
-HEARD = b"."  # written by `gatebook` when it has received the end of the command
+RECEIVED = b"."  # written by `gatebook` when it has received the end of the command
 LONGEST_SLEEP_S = 1.0  # a machine may sleep past the deadline
 
 
@@ -39,15 +39,15 @@ def main() -> None:
     """Run the command in `sys.argv`.
 
     Arguments: the pipe `alive`, the pipe for events, the timeout in seconds (`-` for none), the
-    process group, and the words of the command.
+    process group, and the command with its arguments.
     """
-    alive, events, timeout, group, *words = sys.argv[1:]
+    alive, events, timeout, group, *command = sys.argv[1:]
     until = None if timeout == "-" else now_s() + float(timeout)
     own_group = not ADOPTS_ORPHANS and not _has_terminal()
 
-    def tell(word: str) -> None:
-        with suppress(OSError):  # the reader is gone
-            os.write(int(events), f"{word}\n".encode())
+    def send_event(event: str) -> None:
+        with suppress(OSError):  # the reader has ended
+            os.write(int(events), f"{event}\n".encode())
 
     wake_read, wake_write = os.pipe()
     for end in (wake_read, wake_write):
@@ -59,29 +59,29 @@ def main() -> None:
         prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     watcher = os.getpid()
 
-    def dies_with_us() -> None:
+    def die_with_watcher() -> None:
         if prctl is not None:
             prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             if os.getppid() != watcher:  # the watcher ended before prctl
                 os._exit(127)
 
     if _is_over(int(alive), until):
-        tell(f"failed {errno.ETIMEDOUT}")
+        send_event(f"failed {errno.ETIMEDOUT}")
         return
     try:
         child = subprocess.Popen(
-            words, preexec_fn=dies_with_us, process_group=0 if own_group else int(group)
+            command, preexec_fn=die_with_watcher, process_group=0 if own_group else int(group)
         )
     except OSError as error:
-        tell(f"failed {error.errno or errno.EIO}")
+        send_event(f"failed {error.errno or errno.EIO}")
         return
     for number in FORWARDED:
         signal.signal(number, lambda number, _frame: child.send_signal(number))
-    tell("begun")
+    send_event("begun")
     while child.poll() is None:
         if _is_over(int(alive), until):
             _end(child, own_group)
-            tell("cut off")
+            send_event("cut off")
             return
         sleep_s = (
             LONGEST_SLEEP_S if until is None else min(LONGEST_SLEEP_S, max(until - now_s(), 0.0))
@@ -90,16 +90,16 @@ def main() -> None:
         with suppress(BlockingIOError):
             os.read(wake_read, 4096)
         _reap_adopted(child)
-    tell(f"ended {child.returncode}")
-    if os.read(int(alive), 1) != HEARD:  # `gatebook` was killed together with the command
+    send_event(f"ended {child.returncode}")
+    if os.read(int(alive), 1) != RECEIVED:  # `gatebook` was killed together with the command
         _end(child, own_group)
 
 
 def _is_over(alive: int, until: float | None) -> bool:
-    """Return whether `gatebook` is gone or the time of the command is over."""
+    """Return whether `gatebook` has ended or the time of the command is over."""
     # Nothing is written to the pipe before the end, so readable means closed.
-    gone = bool(select.select([alive], [], [], 0)[0])
-    return gone or (until is not None and now_s() >= until)
+    closed = bool(select.select([alive], [], [], 0)[0])
+    return closed or (until is not None and now_s() >= until)
 
 
 def _reap_adopted(child: "subprocess.Popen[bytes]") -> None:

@@ -1,2 +1,4 @@
-"""The measurements: `python -m evaluation.bench`. docs/explanation/performance.md says what they mean and what
-came out."""
+"""The benchmark: `python -m evaluation.bench`.
+
+docs/explanation/performance.md explains the figures and lists results.
+"""

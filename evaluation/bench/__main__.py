@@ -1,5 +1,4 @@
-"""`python -m evaluation.bench`: measure Gatebook on SQLite and PostgreSQL and hold the figures
-against their bars.
+"""`python -m evaluation.bench`: measure Gatebook on SQLite and PostgreSQL and compare with the bars.
 
 Prints a table and writes the same as JSON. `--quick` does less of everything; `--only` and
 `--database` choose parts.
@@ -32,7 +31,15 @@ from evaluation.bench import (
     search,
     write_contention,
 )
-from evaluation.bench.installation import ROOT, VENDORS, Installation, clone, ground, install, serve
+from evaluation.bench.installation import (
+    ROOT,
+    VENDORS,
+    Installation,
+    clone,
+    install,
+    provide_cluster,
+    serve,
+)
 from evaluation.bench.report import Report
 
 
@@ -45,13 +52,13 @@ class Size:
     effects: int  # of one agent in one round of single commands
     sizes: tuple[int, ...]  # effects in the databases that are read, the smallest first
     reads: int  # of each page in one round
-    beside_worst: int  # batches of one client in one round, while the worst is asked
+    costly_batches: int  # batches of one client in one round, during costly queries
     calls: int  # of one importer
     growth_batches: int  # of one client and workload in a tenth
     growth_effects: int  # of one agent in a tenth
     gates: int  # pending at once
-    beating: int  # sessions
-    resumed: int  # effects of the longest session that is taken up again
+    heartbeat_sessions: int  # sessions
+    resumed: int  # effects of the longest session that is resumed
 
 
 FULL = Size(
@@ -74,14 +81,14 @@ PARTS = ("batch", "command", "heartbeats", "memory", "busy", "read", "resume", "
 
 
 def main() -> int:
-    """Run the chosen parts. A bar that is not met is told in the table, not by the exit code."""
+    """Run the chosen parts. Missed bars are shown in the table; the exit code stays 0."""
     parser = argparse.ArgumentParser(
         prog="python -m evaluation.bench", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="less of everything, no memory, beats, resume or upkeep; at most four minutes",
+        help="less of everything, no memory, heartbeats, resume or upkeep; at most four minutes",
     )
     parser.add_argument(
         "--only", action="append", choices=PARTS, help="this part only; may be repeated"
@@ -91,42 +98,39 @@ def main() -> int:
     parser.add_argument(
         "--out", type=Path, default=ROOT / "var" / "bench", help="folder of the JSON file"
     )
-    asked = parser.parse_args()
-    size = QUICK if asked.quick else FULL
-    if asked.rounds:
-        size = Size(**{**vars(size), "rounds": asked.rounds})
-    # In a short run memory only shows what the first requests of each thread load, and takes a
-    # quarter of the time; beats take a minute each round, however few they are, and to take up a
-    # short session tells nothing.
-    parts = asked.only or [
+    options = parser.parse_args()
+    size = QUICK if options.quick else FULL
+    if options.rounds:
+        size = Size(**{**vars(size), "rounds": options.rounds})
+    # A short run skips four parts: memory shows only first-request costs and takes 25 % of the time,
+    # heartbeats take a minute each round, and a short session shows nothing of resume or upkeep.
+    parts = options.only or [
         part
         for part in PARTS
-        if not (asked.quick and part in ("memory", "heartbeats", "resume", "upkeep"))
+        if not (options.quick and part in ("memory", "heartbeats", "resume", "upkeep"))
     ]
     vendors = [
-        vendor for vendor in VENDORS if not asked.database or vendor.startswith(asked.database)
+        vendor for vendor in VENDORS if not options.database or vendor.startswith(options.database)
     ]
-    signal.signal(
-        signal.SIGTERM, lambda *_: sys.exit(143)
-    )  # so that everything that was started is also ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends all child processes
     began = time.time()
-    report = Report(_about(size))
-    folder = Path(tempfile.mkdtemp(prefix="run-", dir=_made(asked.out)))
-    # PostgreSQL keeps its data outside home folders, and a socket's path must be short. `embedded:`
-    # makes the folder itself and refuses one that somebody else made.
-    cluster = f"/var/tmp/gatebook-bench-{os.getpid()}"  # noqa: S108 - guarded as said above
+    report = Report(_describe_run(size))
+    folder = Path(tempfile.mkdtemp(prefix="run-", dir=_make_folder(options.out)))
+    # PostgreSQL keeps its data outside home folders, and a socket's path must be short.
+    # `embedded:` creates the folder and refuses an existing one.
+    cluster = f"/var/tmp/gatebook-bench-{os.getpid()}"  # noqa: S108 - guarded as described above
     try:
         for vendor in vendors:
             measure(report, vendor, folder / vendor, Path(cluster), size, parts)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        # What was measured before something failed is told all the same.
+        # Report what was measured before a failure.
         report.about["minutes"] = round((time.time() - began) / 60, 1)
         report.about["seconds_of"] = _spent
-        path = asked.out / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(began))}.json"
+        path = options.out / f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(began))}.json"
         report.write(path)
         sys.stdout.write(
-            f"{report.table()}\n{report.about['minutes']} minutes; the same as JSON in {path}\n"
+            f"{report.render_table()}\n{report.about['minutes']} minutes; the same as JSON in {path}\n"
         )
     return 0
 
@@ -134,19 +138,21 @@ def main() -> int:
 def measure(
     report: Report, vendor: str, folder: Path, cluster: Path, size: Size, parts: Sequence[str]
 ) -> None:
-    """Measure `parts` on one database. `folder` and `cluster` (PostgreSQL's own) are made, and
-    `cluster` removed."""
-    with ground(vendor, folder, cluster) as found:
-        fresh = install(vendor, folder / "fresh", found)
+    """Measure `parts` on one database.
+
+    Creates `folder` and `cluster` (PostgreSQL's folder), and removes `cluster`.
+    """
+    with provide_cluster(vendor, folder, cluster) as cluster_at:
+        fresh = install(vendor, folder / "fresh", cluster_at)
         if {"batch", "command", "heartbeats", "memory", "busy"} & set(parts):
             _measure_writing(report, clone(fresh, "measured"), size, parts)
         if "gates" in parts:
-            with _timed(vendor, "gates"), serve(clone(fresh, "desk")) as server:
+            with _record_time(vendor, "gates"), serve(clone(fresh, "inbox")) as server:
                 approvals.measure(
                     report, server, pending=size.gates, rounds=size.rounds, batches=size.batches
                 )
         if "resume" in parts:
-            with _timed(vendor, "resume"):
+            with _record_time(vendor, "resume"):
                 resume.measure(
                     report,
                     clone(fresh, "resumed"),
@@ -154,39 +160,37 @@ def measure(
                     effects=size.resumed,
                 )
         if "read" in parts:
-            with _timed(vendor, "read"):
+            with _record_time(vendor, "read"):
                 small = clone(fresh, "small")
-                beside = {"batches": size.beside_worst}
+                options = {"batches": size.costly_batches}
                 pages.measure(
-                    report, small, rounds=size.rounds, reads=size.reads, sizes=size.sizes, **beside
+                    report, small, rounds=size.rounds, reads=size.reads, sizes=size.sizes, **options
                 )
         if "upkeep" in parts:
-            with _timed(vendor, "upkeep"):
-                search.upkeep(report, fresh, rounds=1, batches=size.batches)
+            with _record_time(vendor, "upkeep"):
+                search.measure_upkeep(report, fresh, rounds=1, batches=size.batches)
 
 
 def _measure_writing(
     report: Report, measured: Installation, size: Size, parts: Sequence[str]
 ) -> None:
-    beside = batches.targets(measured) if "batch" in parts else []
+    floors = batches.clone_targets(measured) if "batch" in parts else []
     if {"batch", "command", "heartbeats"} & set(parts):
         with serve(measured) as server:
             if "batch" in parts:
-                with _timed(measured.vendor, "batch"):
+                with _record_time(measured.vendor, "batch"):
                     batches.measure(
-                        report, server, beside, rounds=size.rounds, batches=size.batches
+                        report, server, floors, rounds=size.rounds, batches=size.batches
                     )
             if "command" in parts:
-                # What a burst of batches left to the job worker is told with the upkeep of
-                # searches, and not here.
-                search.until_quiet(server)
-                with _timed(measured.vendor, "command"):
+                # The job worker's share of a burst is measured by search.measure_upkeep.
+                search.wait_until_quiet(server)
+                with _record_time(measured.vendor, "command"):
                     commands.measure(report, server, rounds=size.rounds, effects=size.effects)
             if "heartbeats" in parts:
-                with _timed(measured.vendor, "heartbeats"):  # a minute; rounds differ by 2 %
-                    heartbeats.measure(report, server, sessions=size.beating, rounds=1)
-    # Memory is told of a server that has done nothing before. Only on SQLite do all writers wait
-    # for each other.
+                with _record_time(measured.vendor, "heartbeats"):  # a minute; rounds differ by 2 %
+                    heartbeats.measure(report, server, sessions=size.heartbeat_sessions, rounds=1)
+    # Memory is measured on a fresh server. Only on SQLite do all writers wait for each other.
     with_person = "busy" in parts and measured.vendor == "sqlite"
     if "memory" in parts or with_person:
         with serve(measured) as server:
@@ -194,16 +198,16 @@ def _measure_writing(
                 # In a short run the first tenth ends before every thread has done its first work.
                 barred = size.growth_batches >= FULL.growth_batches
                 work = {"batches": size.growth_batches, "effects": size.growth_effects}
-                with _timed(measured.vendor, "memory"):
+                with _record_time(measured.vendor, "memory"):
                     memory_growth.measure(report, server, **work, barred=barred)
             if with_person:
-                with _timed(measured.vendor, "busy"):
+                with _record_time(measured.vendor, "busy"):
                     write_contention.measure(report, server, calls=size.calls)
 
 
 @contextmanager
-def _timed(vendor: str, part: str) -> Iterator[None]:
-    """Keep how long a part took: what a run has to fit into is minutes."""
+def _record_time(vendor: str, part: str) -> Iterator[None]:
+    """Record how long a part took."""
     started = time.monotonic()
     try:
         yield
@@ -211,13 +215,13 @@ def _timed(vendor: str, part: str) -> Iterator[None]:
         _spent[f"{vendor}: {part}"] = round(time.monotonic() - started)
 
 
-def _made(folder: Path) -> Path:
+def _make_folder(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def _about(size: Size) -> dict[str, Any]:
-    """What a reader of the figures must know about the run."""
+def _describe_run(size: Size) -> dict[str, Any]:
+    """Return what readers of the figures need to know about the run."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],
         cwd=ROOT,

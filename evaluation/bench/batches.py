@@ -1,5 +1,4 @@
-"""Evidence in batches of 500 over HTTP, two clients at once, beside the floors: bare COPY and bare
-executemany."""
+"""Batches of 500 events over HTTP from two clients, and their floors: bare COPY and executemany."""
 
 import sys
 from typing import Final
@@ -23,47 +22,48 @@ BARE: Final = {
 }
 
 
-def targets(measured: Installation) -> list[Installation]:
-    """Make the databases that the floors are laid in: copies of `measured`, which nobody may be
-    using."""
-    measured.token(AGENT)  # the agent must be known to all of them
+def clone_targets(measured: Installation) -> list[Installation]:
+    """Make the databases for the floors: copies of `measured`, which must not be running."""
+    measured.issue_token(AGENT)  # all copies need the agent
     return [clone(measured, "floor_once"), clone(measured, "floor_written")]
 
 
 def measure(
-    report: Report, server: Server, beside: list[Installation], *, rounds: int, batches: int
+    report: Report, server: Server, targets: list[Installation], *, rounds: int, batches: int
 ) -> None:
-    """Measure both workloads; `beside` are the `targets` of the server's installation.
+    """Measure both workloads; `targets` are from `clone_targets`.
 
-    `batches` are those of one client in one round, a multiple of three.
+    `batches` is the number per client and round, a multiple of three.
     """
     vendor = server.installation.vendor
-    token = server.installation.token(AGENT)
+    token = server.installation.issue_token(AGENT)
     recorder = db_baseline.Recorder(server.installation)
     seen: dict[tuple[str, str], list[float]] = {}
     _warm_up(server, token, min(batches, 6))
     for number in range(rounds):
         for workload in WORKLOADS:
             sys.stderr.write(f"{vendor}: {workload}, round {number + 1} of {rounds}\n")
-            _floors(server, token, recorder, beside, workload, number, CLIENTS * batches, seen)
-            _ours(server, token, workload, number, batches, seen)
-    _tell(report, vendor, seen)
+            _measure_floors(
+                server, token, recorder, targets, workload, number, CLIENTS * batches, seen
+            )
+            _measure_server(server, token, workload, number, batches, seen)
+    _add_figures(report, vendor, seen)
 
 
 def _warm_up(server: Server, token: str, batches: int) -> None:
-    """Let every worker of the server meet every statement, unmeasured."""
+    """Run every statement once in every worker of the server, unmeasured."""
     works = [
         clients.post_batches(server.port, token, Writer(f"warm{n}").split(batches))
         for n in range(2 * CLIENTS)
     ]
-    clients.together(works)
+    clients.run_together(works)
 
 
-def _floors(
+def _measure_floors(
     server: Server,
     token: str,
     recorder: db_baseline.Recorder,
-    beside: list[Installation],
+    targets: list[Installation],
     workload: str,
     number: int,
     batches: int,
@@ -74,17 +74,17 @@ def _floors(
         post = clients.post_batches(server.port, token, [batch])
         written.append(recorder.record(post, batch.items))
     items = sum(batch.items for batch in written)
-    for name, target in zip(("once", "written"), beside, strict=True):
+    for name, target in zip(("once", "written"), targets, strict=True):
         if name == "written" and workload == "mixed":
-            continue  # each row is written once there
-        db_baseline.bring_sessions(recorder.installation, target)
-        rows = db_baseline.once(recorder, written) if name == "once" else written
-        cpu_s, wall_s = db_baseline.run(target, recorder, rows, upsert=name == "written")
+            continue  # its rows are written once
+        db_baseline.copy_sessions(recorder.installation, target)
+        rows = db_baseline.merge_rows(recorder, written) if name == "once" else written
+        cpu_s, wall_s = db_baseline.write_rows(target, recorder, rows, upsert=name == "written")
         seen.setdefault((workload, f"floor {name} cpu"), []).append(1000 * cpu_s / items)
         seen.setdefault((workload, f"floor {name} rate"), []).append(items / wall_s)
 
 
-def _ours(
+def _measure_server(
     server: Server,
     token: str,
     workload: str,
@@ -96,7 +96,7 @@ def _ours(
     items = sum(batch.items for part in sent for batch in part)
     for kind, status in (("", "created"), ("again ", "duplicate")):
         before, database = server.cpu_s(), server.database_cpu_s()
-        spent = clients.together([_client(server, token, part, status) for part in sent])
+        spent = clients.run_together([_make_client(server, token, part, status) for part in sent])
         used = server.cpu_s() - before
         seen.setdefault((workload, f"{kind}cpu"), []).append(1000 * used / items)
         seen.setdefault((workload, f"{kind}database"), []).append(
@@ -107,38 +107,39 @@ def _ours(
         seen.setdefault((workload, f"{kind}p99"), []).append(1000 * percentile(spent.all, 0.99))
 
 
-def _client(server: Server, token: str, batches: list[Batch], status: str) -> clients.Work:
+def _make_client(server: Server, token: str, batches: list[Batch], status: str) -> clients.Work:
     return clients.post_batches(server.port, token, batches, status=status)
 
 
-def _tell(report: Report, vendor: str, seen: dict[tuple[str, str], list[float]]) -> None:
+def _add_figures(report: Report, vendor: str, seen: dict[tuple[str, str], list[float]]) -> None:
     most, times = BARS[vendor]
     for workload in WORKLOADS:
-        mine = {name: values for (of, name), values in seen.items() if of == workload}
+        figures = {name: values for (of, name), values in seen.items() if of == workload}
         title = f"batch {workload}"
-        report.add(vendor, f"{title}: CPU", "CPU-s per 1,000 events", mine["cpu"], bar=most)
+        report.add(vendor, f"{title}: CPU", "CPU-s per 1,000 events", figures["cpu"], bar=most)
         if vendor == "postgresql":
             report.add(
                 vendor,
                 f"{title}: CPU of the database alone",
                 "CPU-s per 1,000 events",
-                mine["database"],
+                figures["database"],
             )
-        report.add(vendor, f"{title}: rate", "events/s", mine["rate"])
-        report.add(vendor, f"{title}: p50", "ms per batch", mine["p50"])
-        report.add(vendor, f"{title}: p99", "ms per batch", mine["p99"])
+        report.add(vendor, f"{title}: rate", "events/s", figures["rate"])
+        report.add(vendor, f"{title}: p50", "ms per batch", figures["p50"])
+        report.add(vendor, f"{title}: p99", "ms per batch", figures["p99"])
         for name in ("once", "written"):
-            if f"floor {name} cpu" not in mine:
+            if f"floor {name} cpu" not in figures:
                 continue
-            bare = mine[f"floor {name} cpu"]
+            bare = figures[f"floor {name} cpu"]
             where = (
                 f"{title}: floor, each row {'once' if name == 'once' else 'as often as written'}"
             )
             report.add(vendor, where, "CPU-s per 1,000 events", bare, note=BARE[vendor, name])
-            ratios = [ours / theirs for ours, theirs in zip(mine["cpu"], bare, strict=True)]
-            # The rows that were written: in `split` an effect is written three times, whoever
-            # writes it.
-            barred = name == "written" or "floor written cpu" not in mine
+            ratios = [server / floor for server, floor in zip(figures["cpu"], bare, strict=True)]
+            # In `split` an effect is written three times, so the bar applies to the "written" floor.
+            barred = name == "written" or "floor written cpu" not in figures
             report.add(vendor, f"{title}: × that floor", "×", ratios, bar=times if barred else None)
-        report.add(vendor, f"{title}: sent again, CPU", "CPU-s per 1,000 events", mine["again cpu"])
-        report.add(vendor, f"{title}: sent again, p99", "ms per batch", mine["again p99"])
+        report.add(
+            vendor, f"{title}: sent again, CPU", "CPU-s per 1,000 events", figures["again cpu"]
+        )
+        report.add(vendor, f"{title}: sent again, p99", "ms per batch", figures["again p99"])

@@ -1,11 +1,10 @@
-"""A database of a million effects in minutes: what Gatebook wrote itself for a few thousand, copied
-by the database.
+"""Bulk seed: a database of a million effects, copied by SQL from a few thousand.
 
-The seed goes in through the API, high up in the journal's numbers; its sessions, effects, attempts,
-words and the entries and bodies of its plans are then copied again and again by SQL, each copy with
-ids and keys of its own, at lower positions and earlier times. So every row is one that the product
-once wrote, and all of them agree with each other. What is left out of the copies, to save time: the
-entries and bodies of dispatches and answers, and tasks.
+The seed is posted through the API, at high positions of the journal. Its sessions, effects,
+attempts, words and the entries and bodies of its plans are then copied by SQL. Each copy has its
+own ids and keys, lower positions and earlier times. Every row is thus a copy of a row that the
+product wrote, and all rows are consistent. To save time the copies omit the entries and bodies of
+dispatches and answers, and tasks.
 """
 
 import hashlib
@@ -26,8 +25,7 @@ STEP: Final = 40_000  # journal positions from one copy to the next: more than t
 AGE_US: Final = 30 * 86_400_000_000  # the oldest copy was made a month ago
 COPIES_AT_ONCE: Final = 20
 
-# Table -> what stands in a column of a copy, where it is not the same as in the seed. {k} numbers
-# the copy.
+# Table -> expressions of the columns that differ from the seed. {k} is the number of the copy.
 _COPIED: Final[dict[str, dict[str, str]]] = {
     "agent_sessions_session": {
         "id": "{mapped:id}",
@@ -54,7 +52,7 @@ _POSITIONS: Final = frozenset(
     {"position", "entry_id", "opened_position", "plan_position", "answer_position"}
 )
 _OWN: Final = frozenset({("ledger_attempt", "id"), ("journal_entry", "txid")})
-# What of a table is the seed's: rows at or above the position where it begins.
+# The seed's rows of a table: those at or above its first position.
 _SEED: Final = {
     "agent_sessions_session": "opened_position >= {first}",
     "ledger_effect": "opened_position >= {first}",
@@ -69,27 +67,27 @@ _SEED: Final = {
 
 @dataclass(frozen=True)
 class Filling:
-    """How large a database is to become."""
+    """The target size of a database."""
 
     effects: int
     seed: int  # effects of the seed
-    first: int  # the journal position above which the seed stands
+    first: int  # the seed is above this journal position
 
     @property
     def copies(self) -> int:
-        """How often the seed is copied."""
+        """The number of copies of the seed."""
         return self.effects // self.seed - 1
 
 
-def plan(sizes: tuple[int, ...]) -> list[Filling]:
-    """Return how to fill databases of those sizes (effects) from one seed."""
+def plan_fillings(sizes: tuple[int, ...]) -> list[Filling]:
+    """Return how to fill databases of `sizes` effects from one seed."""
     seed = min(LARGEST_SEED, min(sizes) // 2)
-    first = (max(sizes) // seed + 1) * STEP  # room below for all copies
+    first = (max(sizes) // seed + 1) * STEP  # space below for all copies
     return [Filling(effects, seed, first) for effects in sizes]
 
 
 def raise_positions(installation: Installation, first: int) -> None:
-    """Make the journal go on at `first`, far above where it is. Nobody may be writing."""
+    """Continue the journal at position `first`. Nothing else may be writing."""
     if installation.cluster is None:
         with closing(sqlite3.connect(installation.sqlite_file, isolation_level=None)) as file:
             file.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'journal_entry'", [first])
@@ -100,28 +98,26 @@ def raise_positions(installation: Installation, first: int) -> None:
         )
 
 
-def sow(server: Server, token: str, effects: int) -> None:
-    """Post a seed of about so many effects."""
+def post_seed(server: Server, token: str, effects: int) -> None:
+    """Post a seed of about `effects` effects."""
     writer = Writer("seed", sessions=max(1, effects // SEED_SESSION), rich=True)
     batches = []
     while writer.effects < effects:
         batches += writer.mixed(1)
-    # Ten thousand sessions that fell silent at once would keep the sweeper busy beside whoever is
-    # measured.
-    batches.append(writer.ends())
-    clients.together([clients.post_batches(server.port, token, batches)])
+    # End the sessions: ten thousand silent ones would keep the sweeper busy while we measure.
+    batches.append(writer.end_sessions())
+    clients.run_together([clients.post_batches(server.port, token, batches)])
 
 
-def copy(installation: Installation, filling: Filling) -> None:
-    """Copy the seed until the database has about as many effects as was asked for. Nobody may be
-    writing."""
+def copy_seed(installation: Installation, filling: Filling) -> None:
+    """Copy the seed until the database is full. Nothing else may be writing."""
     if installation.cluster is None:
         _copy_sqlite(installation, filling)
     else:
         _copy_postgresql(installation, filling)
 
 
-def _statement(table: str, columns: list[str], filling: Filling, *, postgresql: bool) -> str:
+def _build_insert(table: str, columns: list[str], filling: Filling, *, postgresql: bool) -> str:
     age_us = AGE_US // max(filling.copies, 1)
     chosen = []
     for name in columns:
@@ -141,8 +137,7 @@ def _statement(table: str, columns: list[str], filling: Filling, *, postgresql: 
                 else f"mapped({source}, {{k}})"
             )
         chosen.append(text.replace("{k}", "copies.k"))
-    # The earliest copy first: rows then stand in the tables in the order of their positions, as
-    # they do in life.
+    # The earliest copy first, so that rows are in the order of their positions, as in production.
     return (
         f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(chosen)} FROM copies CROSS "
         "JOIN"
@@ -151,8 +146,8 @@ def _statement(table: str, columns: list[str], filling: Filling, *, postgresql: 
     )
 
 
-def _portions(filling: Filling) -> list[list[int]]:
-    """The numbers of the copies, the earliest (and so the highest) first."""
+def _split_copies(filling: Filling) -> list[list[int]]:
+    """Return the numbers of the copies, the earliest (and so the highest) first."""
     numbers = list(range(filling.copies, 0, -1))
     return [
         numbers[start : start + COPIES_AT_ONCE] for start in range(0, len(numbers), COPIES_AT_ONCE)
@@ -161,20 +156,19 @@ def _portions(filling: Filling) -> list[list[int]]:
 
 def _copy_postgresql(installation: Installation, filling: Filling) -> None:
     with psycopg.connect(installation.url, autocommit=True) as connection:
-        # The rows are copies of rows that were checked; foreign keys need not be looked up a
-        # million times.
+        # The rows are copies of checked rows, so foreign keys are not checked again.
         connection.execute("SET session_replication_role = replica")
         connection.execute("SET synchronous_commit = off")
         connection.execute("SET work_mem = '256MB'")
         connection.execute("CREATE TEMPORARY TABLE copies (k bigint)")
-        for portion in _portions(filling):
+        for portion in _split_copies(filling):
             connection.execute("TRUNCATE copies")
             connection.execute("INSERT INTO copies SELECT unnest(%s::bigint[])", [portion])
             for table in _COPIED:
                 described = connection.execute(f"SELECT * FROM {table} LIMIT 0").description or []
                 columns = [column.name for column in described if (table, column.name) not in _OWN]
-                connection.execute(_statement(table, columns, filling, postgresql=True).encode())
-        # Autovacuum would come to it within a minute; we do not wait.
+                connection.execute(_build_insert(table, columns, filling, postgresql=True).encode())
+        # Autovacuum would run within a minute; do not wait for it.
         connection.execute("VACUUM (ANALYZE)")
         connection.execute("CHECKPOINT")
 
@@ -198,13 +192,13 @@ def _copy_sqlite(installation: Installation, filling: Filling) -> None:
         ):
             file.execute(f"PRAGMA {pragma}")
         file.execute("CREATE TEMPORARY TABLE copies (k integer)")
-        for portion in _portions(filling):
+        for portion in _split_copies(filling):
             file.execute("BEGIN IMMEDIATE")
             file.execute("DELETE FROM copies")
             file.executemany("INSERT INTO copies VALUES (?)", [(k,) for k in portion])
             for table in _COPIED:
                 columns = [row[1] for row in file.execute(f"PRAGMA table_info({table})")]
                 columns = [name for name in columns if (table, name) not in _OWN]
-                file.execute(_statement(table, columns, filling, postgresql=False))
+                file.execute(_build_insert(table, columns, filling, postgresql=False))
             file.execute("COMMIT")
         file.execute("PRAGMA wal_checkpoint(TRUNCATE)")

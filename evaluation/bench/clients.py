@@ -1,7 +1,8 @@
-"""Clients in processes of their own, so that what they use is never counted as the server's.
+"""Clients in their own processes, so that their CPU time is not counted as the server's.
 
-Each keeps one connection (http.client) or sixteen (a selector over raw sockets) and reads no more
-of an answer than it needs. They are forked, started together by a barrier, and bounded in time.
+Each has one persistent connection (http.client) or sixteen (a selector over raw sockets) and reads
+only the needed part of an answer. They are forked, start together at a barrier, and have a time
+limit.
 """
 
 import http.client
@@ -22,9 +23,8 @@ COMMANDS: Final = ("plan", "dispatch", "acknowledge")
 
 
 @dataclass
-class Spent:
-    """What the clients of one stretch saw: seconds from first to last, and latencies in seconds by
-    kind of request."""
+class Timings:
+    """Timings of one measurement: its duration, and latencies in seconds by kind of request."""
 
     wall_s: float
     latencies: dict[str, list[float]]
@@ -32,17 +32,17 @@ class Spent:
 
     @property
     def all(self) -> list[float]:
-        """Every latency, whatever the request was called."""
+        """All latencies of all kinds of requests."""
         return [value for values in self.latencies.values() for value in values]
 
 
-Work: TypeAlias = Callable[[], Spent]
+Work: TypeAlias = Callable[[], Timings]
 
 
-def together(works: Sequence[Work]) -> Spent:
-    """Run each of `works` in a process of its own, all at once, and put together what they saw.
+def run_together(works: Sequence[Work]) -> Timings:
+    """Run each of `works` in its own process, all at once, and merge their timings.
 
-    Raises RuntimeError when one of them fails or takes longer than LONGEST_S.
+    Raises RuntimeError if one fails or takes longer than LONGEST_S.
     """
     barrier = _FORK.Barrier(len(works) + 1)
     pipes = [_FORK.Pipe(duplex=False) for _ in works]
@@ -55,14 +55,14 @@ def together(works: Sequence[Work]) -> Spent:
             process.start()
         barrier.wait(60)
         started = time.monotonic()
-        seen: list[Spent] = []
+        seen: list[Timings] = []
         for receiving, _sending in pipes:
             if not receiving.poll(max(1.0, started + LONGEST_S - time.monotonic())):
-                raise RuntimeError("a client did not come to its end")
-            found = receiving.recv()
-            if isinstance(found, str):
-                raise RuntimeError(found)
-            seen.append(found)
+                raise RuntimeError("a client did not end")
+            received = receiving.recv()
+            if isinstance(received, str):
+                raise RuntimeError(received)
+            seen.append(received)
     finally:
         for process in processes:
             if process.pid is not None:
@@ -70,12 +70,12 @@ def together(works: Sequence[Work]) -> Spent:
                 process.kill()
     latencies: dict[str, list[float]] = {}
     answers: dict[int, int] = {}
-    for one in seen:
-        for name, values in one.latencies.items():
+    for timings in seen:
+        for name, values in timings.latencies.items():
             latencies.setdefault(name, []).extend(values)
-        for status, number in one.answers.items():
+        for status, number in timings.answers.items():
             answers[status] = answers.get(status, 0) + number
-    return Spent(max(one.wall_s for one in seen), latencies, answers)
+    return Timings(max(timings.wall_s for timings in seen), latencies, answers)
 
 
 def _body(work: Work, barrier: Any, pipe: Any) -> None:
@@ -83,17 +83,16 @@ def _body(work: Work, barrier: Any, pipe: Any) -> None:
         barrier.wait(60)
         pipe.send(work())
     except Exception as error:
-        # Whatever it was, the parent must hear of it in words: the benchmark ends there.
+        # Send any error to the parent as text; the benchmark ends there.
         pipe.send(f"a client failed: {type(error).__name__}: {error}")
 
 
 def post_batches(
     port: int, token: str, batches: Sequence[Batch], *, status: str = "created"
 ) -> Work:
-    """Return the work of one client that posts `batches` in order; every item must come back as
-    `status`."""
+    """Return the work of a client that posts `batches`; every item must be answered with `status`."""
 
-    def work() -> Spent:
+    def work() -> Timings:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         latencies = []
@@ -109,25 +108,24 @@ def post_batches(
                 raise RuntimeError(f"a batch was answered {answer.status}: {text[:300]!r}")
         wall_s = time.monotonic() - started
         connection.close()
-        return Spent(wall_s, {"batch": latencies}, {200: len(batches)})
+        return Timings(wall_s, {"batch": latencies}, {200: len(batches)})
 
     return work
 
 
 class Api:
-    """An agent that reads, on one connection that is kept open."""
+    """An agent that reads, on one persistent connection."""
 
     def __init__(self, port: int, token: str) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         self._headers = {"Authorization": f"Bearer {token}"}
 
     def get(self, path: str) -> bytes:
-        """Return what stands there; RuntimeError when the answer is not 200."""
+        """Return the content of a path; RuntimeError if the answer is not 200."""
         try:
             answer = self._answer(path)
         except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
-            # The server hangs up on whoever was silent for long, as here on the reader whose turn
-            # has not come.
+            # The server closes idle connections, such as a reader's between its turns.
             self._connection.close()
             answer = self._answer(path)
         text = answer.read()
@@ -140,18 +138,17 @@ class Api:
         return self._connection.getresponse()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._connection.close()
 
 
-def life_cycles(port: int, token: str, name: str, clients: int, effects: int) -> Work:
-    """Return the work of one process that plays `clients` agents, each taking `effects` effects
-    from plan to answer.
+def make_life_cycles(port: int, token: str, name: str, clients: int, effects: int) -> Work:
+    """Return the work of a process with `clients` agents, each running `effects` effects to the end.
 
-    Every command waits for the answer to the one before it, as an agent does.
+    Every command waits for the answer to the previous one, as an agent does.
     """
 
-    def work() -> Spent:
+    def work() -> Timings:
         agents = [_Agent(port, token, f"{name}-{number}", effects) for number in range(clients)]
         latencies: dict[str, list[float]] = {command: [] for command in COMMANDS}
         answers: dict[int, int] = {}
@@ -174,18 +171,18 @@ def life_cycles(port: int, token: str, name: str, clients: int, effects: int) ->
                         continue
                     latencies[agent.command].append(time.perf_counter() - agent.sent)
                     answers[status] = answers.get(status, 0) + 1
-                    if not agent.go_on(status):
+                    if not agent.advance(status):
                         selector.unregister(agent.socket)
                         agent.socket.close()
                         busy -= 1
             wall_s = time.monotonic() - started
-        return Spent(wall_s, latencies, answers)
+        return Timings(wall_s, latencies, answers)
 
     return work
 
 
-def whole(buffer: bytes) -> tuple[int, bytes] | None:
-    """Return the status and the content of the HTTP answer in `buffer`, once all of it is there."""
+def parse_answer(buffer: bytes) -> tuple[int, bytes] | None:
+    """Return status and content of the HTTP answer in `buffer`, or None while it is incomplete."""
     end = buffer.find(b"\r\n\r\n")
     if end < 0:
         return None
@@ -195,8 +192,7 @@ def whole(buffer: bytes) -> tuple[int, bytes] | None:
     if place >= 0:
         length = int(head[place + 15 :].split(b"\r\n", 1)[0])
         return (status, content) if len(content) >= length else None
-    # Otherwise it comes in chunks, each after its length in hexadecimal, and the last of them is
-    # empty.
+    # Otherwise the content is chunked: each chunk follows its length, and the last is empty.
     if not content.endswith(b"0\r\n\r\n"):
         return None
     parts: list[bytes] = []
@@ -213,7 +209,7 @@ class _Agent:
     """One connection that plans, dispatches and acknowledges, one command at a time."""
 
     def __init__(self, port: int, token: str, name: str, effects: int) -> None:
-        self.port, self.token, self.name, self.left = port, token, name, effects
+        self.port, self.token, self.name, self.remaining = port, token, name, effects
         self.command = "plan"
         self.sent = 0.0
         self.number = 0
@@ -222,7 +218,7 @@ class _Agent:
         self.socket = socket.socket()
 
     def open(self) -> None:
-        """Connect, and open the session that the effects belong to."""
+        """Connect, and open the session of the effects."""
         self.socket.connect(("127.0.0.1", self.port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._post("/api/v1/sessions", {"key": f"bench-{self.name}", "title": "single commands"})
@@ -271,28 +267,27 @@ class _Agent:
         self.socket.sendall(head + text)
 
     def receive(self) -> int | None:
-        """Read what has come. Return the status once the answer is whole; `buffer` then holds its
-        content."""
+        """Read from the socket. Once the answer is complete, return its status; `buffer` has its content."""
         piece = self.socket.recv(65536)
         if not piece:
             raise RuntimeError("the server closed the connection")
         self.buffer += piece
-        answer = whole(self.buffer)
+        answer = parse_answer(self.buffer)
         if answer is None:
             return None
         status, self.buffer = answer
         return status
 
-    def go_on(self, status: int) -> bool:
-        """Take the answer in and send what follows; False when the work is done."""
+    def advance(self, status: int) -> bool:
+        """Process the answer and send the next command; False when the work is done."""
         if status not in (200, 201):
             raise RuntimeError(f"{self.command} was answered {status}: {self.buffer[:300]!r}")
         if self.command == "plan":
             self.effect = json.loads(self.buffer)
         self.buffer = b""
         if self.command == "acknowledge":
-            self.left -= 1
-            if not self.left:
+            self.remaining -= 1
+            if not self.remaining:
                 return False
         self.command = COMMANDS[(COMMANDS.index(self.command) + 1) % len(COMMANDS)]
         self.send()

@@ -1,5 +1,4 @@
-"""Single plans, dispatches and acknowledgements of sixteen agents at once, each waiting for its
-answers."""
+"""Single commands (plan, dispatch, acknowledge) of sixteen concurrent agents."""
 
 import sys
 from typing import Final
@@ -17,13 +16,13 @@ def measure(report: Report, server: Server, *, rounds: int, effects: int) -> Non
     """Measure the command lane; each agent takes `effects` effects from plan to answer in a round."""
     vendor = server.installation.vendor
     seen: dict[str, list[float]] = {}
-    token = server.installation.token("bench")
-    clients.together([clients.life_cycles(server.port, token, "warm", CLIENTS, 10)])
+    token = server.installation.issue_token("bench")
+    clients.run_together([clients.make_life_cycles(server.port, token, "warm", CLIENTS, 10)])
     for number in range(rounds):
         sys.stderr.write(f"{vendor}: single commands, round {number + 1} of {rounds}\n")
         before, database = server.cpu_s(), server.database_cpu_s()
-        spent = clients.together(
-            [clients.life_cycles(server.port, token, f"r{number}", CLIENTS, effects)]
+        spent = clients.run_together(
+            [clients.make_life_cycles(server.port, token, f"r{number}", CLIENTS, effects)]
         )
         used = server.cpu_s() - before
         commands = len(spent.all)

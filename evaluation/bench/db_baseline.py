@@ -1,18 +1,15 @@
-"""The floors: the same rows into the same tables, by the barest means there are, with the rows
-ready in memory.
+"""The floors: the same rows written into the same tables with bare SQL, from memory.
 
-A workload is posted once to the server, batch after batch, and after each batch the rows that it
-wrote are read back. They then go into a clone of the database (same schema, constraints, indexes
-and triggers), one transaction a batch:
+A workload is posted to the server batch by batch, and the rows of each batch are read back. They
+are then written into a clone of the database (same schema, constraints, indexes and triggers), one
+transaction per batch:
 
-`once`    each row as it stood in the end, by COPY on PostgreSQL, by executemany on SQLite `written`
-each row as often as it was written: an effect whose facts came in three batches goes in three
-times. On
-          SQLite by executemany of an upsert. On PostgreSQL, where COPY cannot update, by COPY into a temporary table
+`once`     each row in its final state, by COPY on PostgreSQL, by executemany on SQLite
+`written`  each row as often as it was written: an effect with facts in three batches is written
+           three times. SQLite uses executemany of an upsert. PostgreSQL, where COPY cannot update,
+           uses COPY into a temporary table and an upsert from there; the journal as in `once`
 
-          and one upsert from there; the journal as in `once`
-
-What the client of the floor uses (psycopg or sqlite3 under Python) is counted with the database.
+The floor's client (psycopg or sqlite3 under Python) is counted with the database.
 """
 
 import gc
@@ -30,8 +27,7 @@ from evaluation.bench.installation import Installation
 
 JOURNAL: Final = ("journal_entry", "journal_body")
 LEDGER: Final = {"ledger_effect": ("id",), "ledger_attempt": ("effect_id", "number")}
-# The database's own: a serial number that nothing refers to, and the number of the writing
-# transaction.
+# Set by the database: an unreferenced serial number, and the number of the writing transaction.
 _OWN_COLUMNS: Final = {("ledger_attempt", "id"), ("journal_entry", "txid")}
 _WRITTEN_BY: Final = {
     "journal_entry": "position > {last}",
@@ -51,7 +47,7 @@ Row = tuple[Any, ...]
 
 
 @dataclass
-class Written:
+class BatchRows:
     """The rows of each table that one batch wrote."""
 
     rows: dict[str, list[Row]]
@@ -59,7 +55,7 @@ class Written:
 
 
 class Recorder:
-    """Reads back what the server wrote, batch by batch."""
+    """Reads back the rows that the server wrote, batch by batch."""
 
     def __init__(self, installation: Installation) -> None:
         self.installation = installation
@@ -67,32 +63,32 @@ class Recorder:
         self.types: dict[str, list[int]] = {}
         self.last = 0
 
-    def record(self, post: Callable[[], object], items: int) -> Written:
+    def record(self, post: Callable[[], object], items: int) -> BatchRows:
         """Call `post`, which posts one batch of `items`, and return the rows that it wrote."""
         self.last = int(self._read("SELECT COALESCE(MAX(position), 0) FROM journal_entry")[0][0])
         post()
         rows = {}
         for table, condition in _WRITTEN_BY.items():
-            self._know(table)
+            self._load_columns(table)
             names = ", ".join(self.columns[table])
             rows[table] = self._read(
                 f"SELECT {names} FROM {table} WHERE {condition.format(last=self.last)}"
             )
-        return Written(rows, items)
+        return BatchRows(rows, items)
 
-    def _know(self, table: str) -> None:
+    def _load_columns(self, table: str) -> None:
         if table in self.columns:
             return
         if self.installation.cluster is None:
             with closing(sqlite3.connect(self.installation.sqlite_file)) as connection:
-                found = [(row[1], 0) for row in connection.execute(f"PRAGMA table_info({table})")]
+                columns = [(row[1], 0) for row in connection.execute(f"PRAGMA table_info({table})")]
         else:
             with psycopg.connect(self.installation.url) as connection:
                 described = connection.execute(f"SELECT * FROM {table} LIMIT 0").description or []
-                found = [(column.name, column.type_code) for column in described]
-        found = [(name, code) for name, code in found if (table, name) not in _OWN_COLUMNS]
-        self.columns[table] = [name for name, _ in found]
-        self.types[table] = [code for _, code in found]
+                columns = [(column.name, column.type_code) for column in described]
+        columns = [(name, code) for name, code in columns if (table, name) not in _OWN_COLUMNS]
+        self.columns[table] = [name for name, _ in columns]
+        self.types[table] = [code for _, code in columns]
 
     def _read(self, query: str) -> list[Row]:
         if self.installation.cluster is None:
@@ -102,8 +98,8 @@ class Recorder:
             return connection.execute(query.encode()).fetchall()
 
 
-def bring_sessions(source: Installation, target: Installation) -> None:
-    """Copy the sessions that the rows of the ledger refer to and that `target` does not have yet."""
+def copy_sessions(source: Installation, target: Installation) -> None:
+    """Copy the sessions of the ledger's rows that `target` does not have yet."""
     table = "agent_sessions_session"
     if source.cluster is None:
         with closing(sqlite3.connect(target.sqlite_file, isolation_level=None)) as connection:
@@ -114,25 +110,24 @@ def bring_sessions(source: Installation, target: Installation) -> None:
             )
         return
     with psycopg.connect(source.url) as old, psycopg.connect(target.url) as new:
-        known = [row[0] for row in new.execute(f"SELECT id FROM {table}").fetchall()]
+        present = [row[0] for row in new.execute(f"SELECT id FROM {table}").fetchall()]
         with (
             old.cursor().copy(f"COPY (SELECT * FROM {table}) TO STDOUT (FORMAT BINARY)") as reading,
             new.cursor() as cursor,
         ):
-            cursor.execute(f"CREATE TEMPORARY TABLE brought (LIKE {table})")
-            with cursor.copy("COPY brought FROM STDIN (FORMAT BINARY)") as writing:
+            cursor.execute(f"CREATE TEMPORARY TABLE copied (LIKE {table})")
+            with cursor.copy("COPY copied FROM STDIN (FORMAT BINARY)") as writing:
                 for piece in reading:
                     writing.write(piece)
             cursor.execute(
-                f"INSERT INTO {table} SELECT * FROM brought WHERE id <> ALL (%s)", [known]
+                f"INSERT INTO {table} SELECT * FROM copied WHERE id <> ALL (%s)", [present]
             )
 
 
-def once(recorder: Recorder, batches: Sequence[Written]) -> list[Written]:
-    """The batches with every row of the ledger as it stood in the end, in the batch that first
-    wrote it."""
+def merge_rows(recorder: Recorder, batches: Sequence[BatchRows]) -> list[BatchRows]:
+    """Return the batches with each ledger row once, in its final state, where it was first written."""
     placed = [
-        Written({table: batch.rows[table] for table in JOURNAL}, batch.items) for batch in batches
+        BatchRows({table: batch.rows[table] for table in JOURNAL}, batch.items) for batch in batches
     ]
     for table, key_columns in LEDGER.items():
         places = [recorder.columns[table].index(name) for name in key_columns]
@@ -148,11 +143,10 @@ def once(recorder: Recorder, batches: Sequence[Written]) -> list[Written]:
     return placed
 
 
-def run(
-    target: Installation, recorder: Recorder, batches: Sequence[Written], *, upsert: bool
+def write_rows(
+    target: Installation, recorder: Recorder, batches: Sequence[BatchRows], *, upsert: bool
 ) -> tuple[float, float]:
-    """Put `batches` into `target`. Returns (processor seconds of client and database, seconds on
-    the clock)."""
+    """Write `batches` into `target`. Returns (CPU seconds of client and database, wall seconds)."""
     gc.collect()
     gc.disable()
     try:
@@ -160,17 +154,19 @@ def run(
             with closing(sqlite3.connect(target.sqlite_file, isolation_level=None)) as file:
                 for pragma in _PRAGMAS:
                     file.execute(f"PRAGMA {pragma}")
-                return _timed(target, lambda: _run_sqlite(file, recorder, batches, upsert=upsert))
-        # The connection outlives the measurement, so that its process is still there to be asked.
+                return _measure_work(
+                    target, lambda: _run_sqlite(file, recorder, batches, upsert=upsert)
+                )
+        # The connection outlives the measurement, so that its process can still be measured.
         with psycopg.connect(target.url) as connection:
-            return _timed(
+            return _measure_work(
                 target, lambda: _run_postgresql(connection, recorder, batches, upsert=upsert)
             )
     finally:
         gc.enable()
 
 
-def _timed(target: Installation, work: Callable[[], None]) -> tuple[float, float]:
+def _measure_work(target: Installation, work: Callable[[], None]) -> tuple[float, float]:
     before = procfs.cpu_s(target.database_roots())
     started, used = time.monotonic(), time.process_time()
     work()
@@ -179,13 +175,17 @@ def _timed(target: Installation, work: Callable[[], None]) -> tuple[float, float
 
 
 def _run_postgresql(
-    connection: psycopg.Connection, recorder: Recorder, batches: Iterable[Written], *, upsert: bool
+    connection: psycopg.Connection,
+    recorder: Recorder,
+    batches: Iterable[BatchRows],
+    *,
+    upsert: bool,
 ) -> None:
     with connection.cursor() as cursor:
         for table in LEDGER if upsert else ():
             names = ", ".join(recorder.columns[table])
             cursor.execute(
-                f"CREATE TEMPORARY TABLE brought_{table} AS SELECT {names} FROM {table} LIMIT "
+                f"CREATE TEMPORARY TABLE copied_{table} AS SELECT {names} FROM {table} LIMIT "
                 "0".encode()
             )
         connection.commit()
@@ -195,7 +195,7 @@ def _run_postgresql(
                     continue
                 columns = recorder.columns[table]
                 merged = upsert and table in LEDGER
-                into = f"brought_{table}" if merged else table
+                into = f"copied_{table}" if merged else table
                 with cursor.copy(
                     f"COPY {into} ({', '.join(columns)}) FROM STDIN (FORMAT BINARY)"
                 ) as copy:
@@ -211,7 +211,11 @@ def _run_postgresql(
 
 
 def _run_sqlite(
-    connection: sqlite3.Connection, recorder: Recorder, batches: Iterable[Written], *, upsert: bool
+    connection: sqlite3.Connection,
+    recorder: Recorder,
+    batches: Iterable[BatchRows],
+    *,
+    upsert: bool,
 ) -> None:
     for batch in batches:
         connection.execute("BEGIN IMMEDIATE")

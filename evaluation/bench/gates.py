@@ -1,8 +1,6 @@
-"""People decide and agents go on: how soon, whether ever too late, and what those cost who only
-wait.
+"""Gates: the delay from ruling to agent, lost rulings, and the cost of idle waiters.
 
-Every gate is opened by an agent's plan over HTTP; agents wait over HTTP; people decide in a process
-of their own.
+Agents open gates and wait over HTTP; people decide in another process.
 """
 
 import http.client
@@ -17,30 +15,28 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from evaluation.bench import clients
-from evaluation.bench.idle_waiters import IDLE_WAIT_S, Herd
+from evaluation.bench.idle_waiters import IDLE_WAIT_S, IdleWaiters
 from evaluation.bench.installation import Server
 from evaluation.bench.person import Person
 from evaluation.bench.report import Report, percentile
-from evaluation.bench.reviewer_process import Deciders
+from evaluation.bench.reviewer_process import Reviewers
 from evaluation.bench.workload import Writer
 
 WAITERS: Final = 200
 PARKED_WITHIN_S: Final = 30
-LOOK_S: Final = 0.5
+POLL_S: Final = 0.5
 QUIET_SHARE: Final = 0.2  # of one processor
 SESSION_EFFECTS: Final = 100  # of one session
-MOST_RULINGS: Final = 200  # one after the other
-AT_ONCE: Final = 100  # agents that begin to wait in one moment
+MOST_RULINGS: Final = 200  # one at a time
+AT_ONCE: Final = 100  # agents that begin to wait at the same time
 OFFSETS_S: Final = 2.0
 WAIT_S: Final = 20
-LOST_AFTER_S: Final = (
-    5.0  # whoever hears so long after the commit was not woken, and only asked again
-)
-GIVE_UP_S: Final = 90
-COME_AGAIN_S: Final = 0.1
+LOST_AFTER_S: Final = 5.0  # a later answer came from a new request and not from the wake-up
+TIMEOUT_S: Final = 90
+RETRY_AFTER_S: Final = 0.1
 INGEST_CLIENTS: Final = 2
 RULES: Final = 200
-JUDGEMENTS: Final = 2_000
+EVALUATIONS: Final = 2_000
 
 UNBLOCKED_BAR_MS: Final = 25.0
 INBOX_BAR_MS: Final = 60.0
@@ -50,7 +46,7 @@ PLAN_BAR_MS: Final = 0.2
 
 @dataclass(frozen=True)
 class Gate:
-    """A pending gate and the effect it holds."""
+    """A pending gate and its effect."""
 
     id: str
     effect: str
@@ -58,7 +54,7 @@ class Gate:
 
 
 class Agent:
-    """An agent on one connection that is kept open."""
+    """An agent on one persistent connection."""
 
     def __init__(self, port: int, token: str) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=IDLE_WAIT_S + 20)
@@ -77,54 +73,54 @@ class Agent:
         return answer.status, json.loads(answer.read())
 
     def wait(self, gate: Gate, *, insist: bool = False) -> float:
-        """Wait until a gate is approved, as often as it takes; return when the answer came.
+        """Wait until a gate is approved, with repeated requests; return the time of the answer.
 
-        Who may `insist` connects again, and comes again after a 503, as agents are told to.
+        With `insist` the agent reconnects and retries after a 503, as the API requires.
         """
-        until = time.monotonic() + GIVE_UP_S
+        until = time.monotonic() + TIMEOUT_S
         while time.monotonic() < until:
             try:
-                status, found = self.ask("GET", f"/gates/{gate.id}?wait={WAIT_S}&since=1")
+                status, reply = self.ask("GET", f"/gates/{gate.id}?wait={WAIT_S}&since=1")
             except (OSError, http.client.HTTPException):
                 if not insist:
                     raise
-                status, found = 503, {}
+                status, reply = 503, {}
                 self._connection.close()
             if status == 503 and insist:
-                time.sleep(COME_AGAIN_S)
+                time.sleep(RETRY_AFTER_S)
                 continue
-            if status == 200 and found["status"] == "approved":
+            if status == 200 and reply["status"] == "approved":
                 return time.monotonic()
-            if status != 200 or found["status"] != "pending":
-                raise RuntimeError(f"a wait was answered {status}: {found}")
+            if status != 200 or reply["status"] != "pending":
+                raise RuntimeError(f"a wait was answered {status}: {reply}")
         raise RuntimeError("a gate was never approved")
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._connection.close()
 
 
-class Part:
-    """One server, its gates, and the people beside it."""
+class GateBenchmark:
+    """The gates of one server, and its reviewers."""
 
-    def __init__(self, report: Report, server: Server, people: Deciders, token: str) -> None:
+    def __init__(self, report: Report, server: Server, people: Reviewers, token: str) -> None:
         self.report, self.server, self.people, self.token = report, server, people, token
         self.vendor = server.installation.vendor
         self.gates: list[Gate] = []
 
-    def agent(self) -> Agent:
-        """An agent with a connection of its own."""
+    def connect_agent(self) -> Agent:
+        """Return an agent with its own connection."""
         return Agent(self.server.port, self.token)
 
-    def say(self, line: str) -> None:
+    def print_progress(self, line: str) -> None:
         sys.stderr.write(f"{self.vendor}: gates, {line}\n")
 
-    def open(self, number: int) -> None:
-        """Plan so many effects, each of which is held."""
-        self.say(f"opening {number:,}")
+    def open_gates(self, number: int) -> None:
+        """Plan `number` effects, each of which waits for approval."""
+        self.print_progress(f"opening {number:,}")
 
-        def some(session: int) -> list[Gate]:
-            agent, found = self.agent(), []
+        def open_session(session: int) -> list[Gate]:
+            agent, opened = self.connect_agent(), []
             agent.ask("POST", "/sessions", {"key": f"gates-{session}"})
             for n in range(session * SESSION_EFFECTS, min(number, (session + 1) * SESSION_EFFECTS)):
                 names = {"session": f"gates-{session}", "effect_key": f"e{n}", "tool": "bench.push"}
@@ -132,54 +128,54 @@ class Part:
                 status, planned = agent.ask("POST", "/effects", {**names, "arguments": arguments})
                 if status != 201 or planned["answer"] != "wait":
                     raise RuntimeError(f"a plan was answered {status}: {planned}")
-                found.append(Gate(planned["gate"]["id"], planned["id"], planned["intent_digest"]))
+                opened.append(Gate(planned["gate"]["id"], planned["id"], planned["intent_digest"]))
             agent.close()
-            return found
+            return opened
 
         with ThreadPoolExecutor(4) as pool:
-            for found in pool.map(some, range(-(-number // SESSION_EFFECTS))):
-                self.gates += found
+            for opened in pool.map(open_session, range(-(-number // SESSION_EFFECTS))):
+                self.gates += opened
 
-    def take(self, number: int) -> list[Gate]:
-        """So many gates that nobody has touched."""
+    def take_gates(self, number: int) -> list[Gate]:
+        """Take `number` untouched gates."""
         taken, self.gates = self.gates[:number], self.gates[number:]
         if len(taken) < number:
             raise RuntimeError("there are not enough gates")
         return taken
 
     @contextmanager
-    def waiting(self, number: int) -> Iterator[None]:
-        """Let so many agents wait for gates that nobody answers, until the block ends."""
-        found = [self.gates[-1 - n % len(self.gates)].id for n in range(number)]
-        with Herd(self.server.port, self.token, found) as herd:
+    def run_waiters(self, number: int) -> Iterator[None]:
+        """Let `number` agents wait for undecided gates until the block ends."""
+        gates = [self.gates[-1 - n % len(self.gates)].id for n in range(number)]
+        with IdleWaiters(self.server.port, self.token, gates) as idle:
             self._until_parked()
-            # Whoever is new among those who wait reads once more at the next commit: here, and not
-            # while we measure.
-            agent = self.agent()
+            # New waiters read their gate again at the next commit; let them do so before the
+            # measurement.
+            agent = self.connect_agent()
             agent.ask("POST", "/sessions", {"key": uuid.uuid4().hex})
             agent.close()
             self._until_parked()
             yield
-            # The server goes on waiting for whoever hangs up; a stop lets all of them go.
-            herd.end(lambda: self.people.do("stop"))
+            # The server does not notice closed connections; a stop ends all waits.
+            idle.end(lambda: self.people.do("stop"))
             self.people.do("lift")
 
     def _until_parked(self) -> None:
-        """Wait until the server has done with taking in who waits."""
+        """Wait until the server has accepted all waiters."""
         until, used = time.monotonic() + PARKED_WITHIN_S, self.server.cpu_s()
         while time.monotonic() < until:
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
             before, used = used, self.server.cpu_s()
-            if used - before < QUIET_SHARE * LOOK_S:
+            if used - before < QUIET_SHARE * POLL_S:
                 return
-        raise RuntimeError("those who wait keep the server busy")
+        raise RuntimeError("the waiters keep the server busy")
 
     # The figures.
     # ---------------------------------------------------------------------------------------------------
 
-    def inbox(self, reads: int) -> None:
-        """How long the inbox takes with everything pending."""
-        self.say("the inbox")
+    def measure_inbox(self, reads: int) -> None:
+        """Measure the inbox with all gates pending."""
+        self.print_progress("the inbox")
         installation = self.server.installation
         person = Person(self.server.port, installation.administrator, installation.password)
         person.get("/approvals/")
@@ -195,21 +191,23 @@ class Part:
             self.vendor, f"{name}: p95", "ms", [percentile(seen, 0.95)], bar=INBOX_BAR_MS
         )
 
-    def unblocked(self, number: int, waiters: int) -> None:
-        """How soon an agent that waits hears of a ruling, while so many others only wait."""
-        self.say(f"from ruling to agent, {waiters} idle waiters")
-        agent = self.agent()
+    def measure_unblocking(self, number: int, waiters: int) -> None:
+        """Measure the delay from a ruling to its waiting agent, with `waiters` idle ones."""
+        self.print_progress(f"from ruling to agent, {waiters} idle waiters")
+        agent = self.connect_agent()
         from_call, from_commit = [], []
-        taken = self.take(number)
-        with self.waiting(waiters):
+        taken = self.take_gates(number)
+        with self.run_waiters(waiters):
             for n, gate in enumerate(taken):
-                self.people.begin("rule", gate.id, time.monotonic() + 0.05 + 0.05 * scattered(n))
-                heard = agent.wait(gate)
+                self.people.begin(
+                    "rule", gate.id, time.monotonic() + 0.05 + 0.05 * spread_evenly(n)
+                )
+                received = agent.wait(gate)
                 began, ended, refusal = self.people.end()
                 if refusal:
                     raise RuntimeError(f"a ruling was refused: {refusal}")
-                from_call.append(1000 * (heard - began))
-                from_commit.append(1000 * max(0.0, heard - ended))
+                from_call.append(1000 * (received - began))
+                from_commit.append(1000 * max(0.0, received - ended))
         agent.close()
         name = f"ruling to agent, {waiters} idle waiters"
         self.report.add(self.vendor, f"{name}: p50", "ms", [percentile(from_call, 0.5)])
@@ -220,20 +218,21 @@ class Part:
             self.vendor, f"{name}: p95 from the commit", "ms", [percentile(from_commit, 0.95)]
         )
 
-    def offsets(self, number: int) -> None:
-        """Whether every ruling is heard, whenever it falls around the moment in which the agent
-        begins to wait."""
-        self.say(f"{number:,} rulings at any offset")
+    def measure_offsets(self, number: int) -> None:
+        """Check that agents receive every ruling, at any offset from the begin of the wait."""
+        self.print_progress(f"{number:,} rulings at any offset")
         lost, late = 0, []
         for start in range(0, number, AT_ONCE):
-            gates = self.take(min(AT_ONCE, number - start))
+            gates = self.take_gates(min(AT_ONCE, number - start))
             at = time.monotonic() + 0.2
-            moments = {gate: at + OFFSETS_S * scattered(start + n) for n, gate in enumerate(gates)}
+            moments = {
+                gate: at + OFFSETS_S * spread_evenly(start + n) for n, gate in enumerate(gates)
+            }
             gates.sort(key=moments.__getitem__)
             self.people.begin("rule_many", [(gate.id, moments[gate]) for gate in gates])
 
             def wait(gate: Gate, at: float = at) -> float:
-                agent = self.agent()
+                agent = self.connect_agent()
                 time.sleep(max(0.0, at - time.monotonic()))
                 try:
                     return agent.wait(gate)
@@ -241,8 +240,8 @@ class Part:
                     agent.close()
 
             with ThreadPoolExecutor(len(gates)) as pool:
-                heard = list(pool.map(wait, gates))
-            for when, (_, ended, _refusal) in zip(heard, self.people.end(), strict=True):
+                received = list(pool.map(wait, gates))
+            for when, (_, ended, _refusal) in zip(received, self.people.end(), strict=True):
                 late_s = max(0.0, when - max(ended, at))
                 lost += late_s > LOST_AFTER_S
                 late.append(1000 * late_s)
@@ -250,46 +249,52 @@ class Part:
         self.report.add(self.vendor, f"{name}: lost", "", [lost], bar=0)
         self.report.add(self.vendor, f"{name}: p95 from the commit", "ms", [percentile(late, 0.95)])
 
-    def ingest(self, rounds: int, batches: int) -> None:
-        """What the waiters cost those who send evidence."""
+    def measure_ingest(self, rounds: int, batches: int) -> None:
+        """Measure the cost of the waiters for agents that send evidence."""
         seen: dict[int, list[list[float]]] = {0: [], WAITERS: []}
         cpu: dict[int, list[float]] = {0: [], WAITERS: []}
         for number in range(rounds):
             for waiters, values in seen.items():
-                self.say(f"evidence beside {waiters} waiters, round {number + 1} of {rounds}")
+                self.print_progress(
+                    f"evidence with {waiters} waiters, round {number + 1} of {rounds}"
+                )
                 sent = [
                     Writer(f"w{number}{waiters}{n}").mixed(batches) for n in range(INGEST_CLIENTS)
                 ]
                 works = [clients.post_batches(self.server.port, self.token, part) for part in sent]
                 items = sum(batch.items for part in sent for batch in part)
-                with self.waiting(waiters):
+                with self.run_waiters(waiters):
                     before = self.server.cpu_s()
-                    values.append([1000 * value for value in clients.together(works).all])
+                    values.append([1000 * value for value in clients.run_together(works).all])
                     cpu[waiters].append(1000 * (self.server.cpu_s() - before) / items)
         for waiters, values in seen.items():
-            name = f"evidence beside {waiters} waiters: p99"
+            name = f"evidence with {waiters} waiters: p99"
             self.report.add(
-                self.vendor, name, "ms per batch", [percentile(one, 0.99) for one in values]
+                self.vendor,
+                name,
+                "ms per batch",
+                [percentile(latencies, 0.99) for latencies in values],
             )
-            name = f"evidence beside {waiters} waiters: CPU"
+            name = f"evidence with {waiters} waiters: CPU"
             self.report.add(self.vendor, name, "CPU-s per 1,000 events", cpu[waiters])
         pooled = {
-            waiters: [value for one in values for value in one] for waiters, values in seen.items()
+            waiters: [value for latencies in values for value in latencies]
+            for waiters, values in seen.items()
         }
         ratio = percentile(pooled[WAITERS], 0.99) / percentile(pooled[0], 0.99)
         name = f"evidence: p99 with {WAITERS} waiters against none"
         self.report.add(self.vendor, name, "×", [ratio], bar=INGEST_BAR, note="all rounds together")
 
-    def plan(self) -> None:
-        """The processor time that a policy of two hundred rules adds to a plan."""
-        self.say(f"a plan against {RULES} rules")
-        said, spent = self.people.do("plan_cpu", two_hundred_rules(), JUDGEMENTS)
-        if said != "ask":
-            raise RuntimeError(f"the rules say {said}")
+    def measure_plan(self) -> None:
+        """Measure the CPU time that a policy of two hundred rules adds to a plan."""
+        self.print_progress(f"a plan against {RULES} rules")
+        outcome, spent = self.people.do("plan_cpu", make_rules(), EVALUATIONS)
+        if outcome != "ask":
+            raise RuntimeError(f"the outcome of the rules is {outcome}")
         name = f"a plan against {RULES} rules"
         mean = {what: sum(values) / len(values) for what, values in spent.items()}
         self.report.add(self.vendor, f"{name}: matching alone", "ms of CPU", [mean["matching"]])
-        note = "with reading which rules are in force; without the database's part"
+        note = "with loading the active rules; without the database's part"
         self.report.add(
             self.vendor,
             f"{name}: all of it",
@@ -300,14 +305,13 @@ class Part:
         )
 
 
-def scattered(number: int) -> float:
-    """Numbers from 0 to 1 that lie apart from each other, the same at every run."""
+def spread_evenly(number: int) -> float:
+    """Return a number from 0 to 1; successive numbers are spread evenly, the same in every run."""
     return number * 0.6180339887 % 1
 
 
-def two_hundred_rules() -> str:
-    """A policy whose rules all speak of pushes, so that each of them is looked at; the last asks
-    about production."""
+def make_rules() -> str:
+    """Return a policy whose rules all match pushes by tool; the last requires approval."""
     rules: list[dict[str, Any]] = []
     for n in range(RULES - 1):
         more: dict[str, Any] = {

@@ -1,8 +1,7 @@
-"""Gatebook under measurement: fresh databases, the real server as `python -m config.supervisor`
-starts it, and a sign-in.
+"""Installations under measurement: fresh databases, a sign-in, and the real server.
 
-The benchmark knows Gatebook by its commands, by HTTP, by the tables it fills, and by the verbs that
-`deciders` calls in a child. Every child is ended by its id.
+The benchmark uses Gatebook's commands, HTTP, the tables that it fills, and the functions that
+`reviewer_process` calls in a child process. Every child is ended by its id.
 """
 
 import ctypes
@@ -34,8 +33,7 @@ VENDORS = ("sqlite", "postgresql")
 
 @dataclass
 class Installation:
-    """A database with Gatebook's schema, an administrator and a folder for its files. Nothing runs
-    yet."""
+    """A database with Gatebook's schema, an administrator and a folder. No process runs yet."""
 
     vendor: str
     folder: Path
@@ -46,11 +44,11 @@ class Installation:
     environment: dict[str, str] = field(default_factory=dict)
 
     def manage(self, *arguments: str) -> str:
-        """Run `manage.py` with `arguments`; return what it printed."""
+        """Run `manage.py` with `arguments`; return its output."""
         return _run([sys.executable, "manage.py", *arguments], self.environment)
 
-    def token(self, agent: str, *options: str) -> str:
-        """Issue a token for `agent`, which is made when it is new."""
+    def issue_token(self, agent: str, *options: str) -> str:
+        """Issue a token for `agent`, which is created if it is new."""
         return self.manage("issue_token", "--agent", agent, *options).strip()
 
     @property
@@ -59,60 +57,58 @@ class Installation:
         return self.folder / "gatebook.sqlite3"
 
     def database_roots(self) -> list[int]:
-        """The processes whose trees are the database; none on SQLite, which lives in the server."""
+        """Return the root processes of the database; none on SQLite, which runs in the server."""
         return [self.cluster.process] if self.cluster is not None else []
 
 
 @dataclass
 class Cluster:
-    """The embedded PostgreSQL, kept running by a child that holds it."""
+    """The embedded PostgreSQL, which runs as long as a child process uses it."""
 
     folder: Path
 
     @property
     def process(self) -> int:
-        """The id of its first process, the parent of all others."""
+        """The id of the postmaster."""
         return int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
 
     def url(self, database: str) -> str:
-        """The DATABASE_URL of one of its databases."""
+        """Return the DATABASE_URL of a database."""
         return f"postgres://postgres@{quote(str(self.folder), safe='')}/{database}"
 
     def address(self, database: str) -> str:
-        """The same for psycopg."""
+        """Return the psycopg address of a database."""
         return f"host={self.folder} user=postgres dbname={database}"
 
     @contextmanager
-    def statements(self) -> Iterator[dict[int, list[str]]]:
-        """Yield what holds, after the block, every query asked in it: process of the connection ->
-        its queries.
+    def record_statements(self) -> Iterator[dict[int, list[str]]]:
+        """Yield a dictionary that has, after the block, its queries by process of the connection.
 
-        By connection, since the ticks of the clock may fall into the block and are no part of what
-        is measured.
+        By connection, because periodic jobs may run during the block and are not measured.
         """
         import psycopg
 
         log = self.folder / "log"
         with psycopg.connect(self.address("postgres"), autocommit=True) as connection:
-            found: dict[int, list[str]] = {}
+            queries: dict[int, list[str]] = {}
             for value in ("all", "none"):
                 connection.execute(f"ALTER SYSTEM SET log_statement = '{value}'".encode())
                 connection.execute("SELECT pg_reload_conf()")
                 until = time.monotonic() + READY_WITHIN_S
                 while connection.execute("SHOW log_statement").fetchone() != (value,):
                     if time.monotonic() > until:
-                        raise RuntimeError("the settings were not read again")
+                        raise RuntimeError("the settings were not reloaded")
                     time.sleep(0.02)
                 time.sleep(
                     1
-                )  # every process of the cluster was told, and reads them before its next statement
+                )  # all processes were signalled, and reload before their next statement
                 if value == "all":
                     start = log.stat().st_size
-                    yield found
-            said = log.read_bytes()[start:].decode(errors="replace")
-        asked = r"\[(\d+)\] LOG:  (?:statement|execute [^:]+): ((?:SELECT|INSERT|UPDATE|DELETE|WITH)\b.*)"
-        for process, query in re.findall(asked, said):
-            found.setdefault(int(process), []).append(query)
+                    yield queries
+            output = log.read_bytes()[start:].decode(errors="replace")
+        pattern = r"\[(\d+)\] LOG:  (?:statement|execute [^:]+): ((?:SELECT|INSERT|UPDATE|DELETE|WITH)\b.*)"
+        for process, query in re.findall(pattern, output):
+            queries.setdefault(int(process), []).append(query)
 
 
 @dataclass
@@ -125,39 +121,36 @@ class Server:
     web: int
 
     def roots(self) -> list[int]:
-        """The processes whose trees are measured: the web server and the database. The job worker
-        is not among them."""
+        """Return the root processes that are measured: web server and database, not the job worker."""
         return [self.web, *self.installation.database_roots()]
 
     def cpu_s(self) -> float:
-        """Processor seconds of server and database so far."""
+        """Return the CPU seconds of server and database so far."""
         return procfs.cpu_s(self.roots())
 
     def database_cpu_s(self) -> float:
-        """The database's part of it; nothing on SQLite, where it cannot be told apart."""
+        """Return the CPU seconds of the database; 0 on SQLite, where it runs in the server."""
         return procfs.cpu_s(self.installation.database_roots())
 
     def resident_bytes(self) -> int:
-        """Resident memory of the web server, all its processes together."""
+        """Return the resident memory of all processes of the web server."""
         return procfs.resident_bytes([self.web])
 
-    def fall(self) -> None:
-        """End the web server by SIGKILL, as a crash would; returns when the rest of the house has
-        stopped for it."""
+    def crash(self) -> None:
+        """End the web server by SIGKILL; return when the supervisor has stopped the rest."""
         os.killpg(self.web, signal.SIGKILL)
         _wait_or_kill(self.supervisor)
 
-    def rise(self) -> None:
-        """Start the house again on the same port; returns when it answers."""
+    def restart(self) -> None:
+        """Start the installation again on the same port; return when it answers."""
         self.supervisor = _supervise(self.installation, self.port)
-        self.web = _when_ready(self.supervisor, self.port)
+        self.web = _wait_until_ready(self.supervisor, self.port)
 
 
 @contextmanager
-def cluster(folder: Path, var: Path) -> Iterator[Cluster]:
-    """Run the embedded PostgreSQL with its data in `folder` until the block ends, and remove the
-    folder."""
-    # Starting Django starts the server; it stops with the last process that uses it, and this one
+def run_cluster(folder: Path, var: Path) -> Iterator[Cluster]:
+    """Run the embedded PostgreSQL with its data in `folder` until the block ends; remove `folder`."""
+    # Django starts the server, which stops with the last process that uses it: this one, which
     # waits for its stdin.
     keeper = subprocess.Popen(
         [
@@ -171,17 +164,17 @@ def cluster(folder: Path, var: Path) -> Iterator[Cluster]:
         cwd=ROOT,
         env=_environment(var, f"embedded:{folder}"),
         stdin=subprocess.PIPE,
-        # a signal to our group must not end it before the others have let go of the database
+        # a signal to our group must not end it before the others have released the database
         process_group=0,
     )
     try:
         until = time.monotonic() + READY_WITHIN_S
-        found = Cluster(folder)
-        while not _accepts(found):
+        running = Cluster(folder)
+        while not _accepts_connections(running):
             if keeper.poll() is not None or time.monotonic() > until:
                 raise RuntimeError("the embedded PostgreSQL did not start")
             time.sleep(0.1)
-        yield found
+        yield running
     finally:
         if keeper.stdin is not None:
             keeper.stdin.close()
@@ -189,48 +182,50 @@ def cluster(folder: Path, var: Path) -> Iterator[Cluster]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _accepts(found: Cluster) -> bool:
+def _accepts_connections(running: Cluster) -> bool:
     import psycopg
 
     try:
-        with psycopg.connect(found.address("gatebook"), connect_timeout=2):
+        with psycopg.connect(running.address("gatebook"), connect_timeout=2):
             return True
     except psycopg.OperationalError:
         return False
 
 
 @contextmanager
-def ground(vendor: str, folder: Path, cluster_folder: Path) -> Iterator[Cluster | None]:
-    """What installations of `vendor` stand on: an embedded PostgreSQL, or on SQLite nothing."""
+def provide_cluster(vendor: str, folder: Path, cluster_folder: Path) -> Iterator[Cluster | None]:
+    """Yield the cluster for installations of `vendor`: an embedded PostgreSQL, or None on SQLite."""
     if vendor == "sqlite":
         yield None
         return
-    with cluster(cluster_folder, folder / "keeper") as found:
-        yield found
+    with run_cluster(cluster_folder, folder / "keeper") as running:
+        yield running
 
 
-def install(vendor: str, folder: Path, found: Cluster | None) -> Installation:
-    """Make a fresh installation in `folder`, whose name is also that of its database."""
+def install(vendor: str, folder: Path, cluster_at: Cluster | None) -> Installation:
+    """Make a fresh installation in `folder`; its database has the same name."""
     folder.mkdir(parents=True)
     name = folder.name
     url = ""
-    if found is not None:
+    if cluster_at is not None:
         import psycopg
 
-        with psycopg.connect(found.address("gatebook"), autocommit=True) as connection:
+        with psycopg.connect(cluster_at.address("gatebook"), autocommit=True) as connection:
             connection.execute(f'CREATE DATABASE "{name}"')
-        url = found.url(name)
-    made = Installation(vendor, folder, url, found, environment=_environment(folder, url))
-    said = made.manage("setup")
-    sign_in = re.search(r"Sign in as (\S+) with the password (\S+)", said)
+        url = cluster_at.url(name)
+    installation = Installation(
+        vendor, folder, url, cluster_at, environment=_environment(folder, url)
+    )
+    output = installation.manage("setup")
+    sign_in = re.search(r"Sign in as (\S+) with the password (\S+)", output)
     if sign_in is None:
-        raise RuntimeError(f"setup did not print a sign-in: {said}")
-    made.administrator, made.password = sign_in[1], sign_in[2]
-    return made
+        raise RuntimeError(f"setup did not print a sign-in: {output}")
+    installation.administrator, installation.password = sign_in[1], sign_in[2]
+    return installation
 
 
 def clone(source: Installation, name: str) -> Installation:
-    """Make an exact copy of an installation that nobody is using: data, keys and sign-in."""
+    """Copy an installation that is not running: data, keys and sign-in."""
     folder = source.folder.parent / name
     shutil.copytree(source.folder, folder, ignore=shutil.ignore_patterns("celery", "server.log"))
     url = ""
@@ -249,16 +244,14 @@ def clone(source: Installation, name: str) -> Installation:
 
 @contextmanager
 def serve(installation: Installation) -> Iterator[Server]:
-    """Serve `installation` as an operator would, with the job worker and its clock, until the block
-    ends."""
+    """Serve `installation` with job worker and scheduler until the block ends."""
     with own_port() as port:
         server = Server(installation, port, _supervise(installation, port), web=0)
         try:
             _settle(server)
             yield server
         except Exception:
-            # The folder is about to be removed, and the reason mostly stands at the end of this
-            # file.
+            # The folder is about to be removed; the end of the log usually has the reason.
             sys.stderr.write((installation.folder / "server.log").read_text()[-3000:])
             raise
         finally:
@@ -268,14 +261,13 @@ def serve(installation: Installation) -> Iterator[Server]:
 
 @contextmanager
 def own_port() -> Iterator[int]:
-    """A port that nobody else is given until the block ends, also between a fall of the server and
-    its rise."""
-    with socket.socket() as held:
-        held.setsockopt(
+    """Reserve a free port until the block ends, also between a server crash and its restart."""
+    with socket.socket() as reserved:
+        reserved.setsockopt(
             socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # as the server says too, which so may bind it
-        held.bind(("127.0.0.1", 0))
-        yield held.getsockname()[1]
+        )  # the server sets it too, so it may bind the port
+        reserved.bind(("127.0.0.1", 0))
+        yield reserved.getsockname()[1]
 
 
 def _supervise(installation: Installation, port: int) -> subprocess.Popen[bytes]:
@@ -292,8 +284,8 @@ def _supervise(installation: Installation, port: int) -> subprocess.Popen[bytes]
         )
 
 
-def _when_ready(supervisor: subprocess.Popen[bytes], port: int) -> int:
-    """Wait until the server answers; return the id of its first process."""
+def _wait_until_ready(supervisor: subprocess.Popen[bytes], port: int) -> int:
+    """Wait until the server answers; return the id of the web server's first process."""
     until = time.monotonic() + READY_WITHIN_S
     while not _ready(port):
         if supervisor.poll() is not None or time.monotonic() > until:
@@ -307,9 +299,8 @@ def _when_ready(supervisor: subprocess.Popen[bytes], port: int) -> int:
 
 
 def _settle(server: Server) -> None:
-    """Wait until the server answers and its neighbours (job worker, clock) have stopped using the
-    processor."""
-    server.web = _when_ready(server.supervisor, server.port)
+    """Wait until the server answers, and job worker and scheduler are idle."""
+    server.web = _wait_until_ready(server.supervisor, server.port)
     until = time.monotonic() + QUIET_WITHIN_S
     used = procfs.cpu_s([server.supervisor.pid])
     while time.monotonic() < until:
@@ -320,7 +311,7 @@ def _settle(server: Server) -> None:
 
 
 def _die_with(parent: int) -> Callable[[], None]:
-    """Make a child fall with a benchmark that was itself killed."""
+    """Make a child end when the benchmark is killed."""
     prctl = ctypes.CDLL(None).prctl
 
     def ask_kernel() -> None:
@@ -343,14 +334,14 @@ def _ready(port: int) -> bool:
 
 
 def _environment(folder: Path, url: str) -> dict[str, str]:
-    kept = {
+    inherited = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("DATABASE_", "GATEBOOK_"))
     }
-    # Without its cached modules every worker of the server imports for seconds.
-    kept.pop("PYTHONDONTWRITEBYTECODE", None)
-    return {**kept, "GATEBOOK_VAR": str(folder), "DATABASE_URL": url}
+    # Without cached modules every worker of the server imports for seconds.
+    inherited.pop("PYTHONDONTWRITEBYTECODE", None)
+    return {**inherited, "GATEBOOK_VAR": str(folder), "DATABASE_URL": url}
 
 
 def _run(command: list[str], environment: dict[str, str]) -> str:
@@ -369,7 +360,7 @@ def _run(command: list[str], environment: dict[str, str]) -> str:
 
 
 def _wait_or_kill(child: subprocess.Popen[bytes]) -> None:
-    """Wait for the end of a child that leads a group of its own; late, the whole group is killed."""
+    """Wait for a child that leads a process group; after a timeout kill the group."""
     with suppress(subprocess.TimeoutExpired):
         child.wait(STOP_WITHIN_S)
         return

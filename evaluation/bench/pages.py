@@ -1,5 +1,4 @@
-"""The session page, the search and its questions, read by a signed-in person from databases of
-several sizes."""
+"""Pages: session page, search and saved questions, on databases of several sizes."""
 
 import json
 import re
@@ -18,8 +17,8 @@ from evaluation.bench.person import Person
 from evaluation.bench.report import Report, percentile
 from evaluation.bench.workload import Writer
 
-COMPARED: Final = "session page"  # of the largest book against the smallest
-SELDOM: Final = 4  # the other pages of the smaller books are read every so many turns
+COMPARED: Final = "session page"  # the largest database against the smallest
+SELDOM: Final = 4  # the other pages of smaller databases are read every SELDOM turns
 PAGE_RATIO_BAR: Final = 2.0
 SEARCH_BARS: Final = {50: 20.0, 95: 60.0}  # ms at the largest size on PostgreSQL, by percentile
 QUERIES_BAR: Final = 12
@@ -39,7 +38,7 @@ SEARCHES: Final = {
     "one session, one tool": "session:bench-measured-0 tool:bash",
     "last 50 of everything": "",
 }
-# The seventeen that ship, filled in as a person would.
+# The seventeen built-in questions, with parameters.
 QUESTIONS: Final = {
     1: "session status:failed failing_tool:git.push since:7d",
     2: "gate is:waiting",
@@ -61,10 +60,10 @@ QUESTIONS: Final = {
     17: "event actor:{person} since:24h",
 }
 WORDS: Final = {
-    "many have": "push",
+    "in many effects": "push",
     "two words": "push origin",
-    "a beginning": "topi*",
-    "nobody has": "zanzibar",
+    "a prefix": "topi*",
+    "in no effect": "zanzibar",
 }
 
 
@@ -77,38 +76,39 @@ def measure(
     sizes: tuple[int, ...],
     batches: int,
 ) -> None:
-    """Read every page `reads` times a round, by turns from `small` and copies of it, which get
-    `sizes` effects.
+    """Read every page `reads` times a round from databases of `sizes` effects, in turns.
 
-    `small` must be fresh. Of each client that writes beside the worst queries `batches` are
-    measured.
+    `small` must be fresh; it and its copies are filled. `batches` is the number per client that writes
+    during the costly queries.
     """
     vendor = small.vendor
-    plans = bulk_seed.plan(sizes)
-    token = small.token("bench")
+    plans = bulk_seed.plan_fillings(sizes)
+    token = small.issue_token("bench")
     bulk_seed.raise_positions(small, plans[0].first)
     with serve(small) as server:
-        bulk_seed.sow(server, token, plans[0].seed)
+        bulk_seed.post_seed(server, token, plans[0].seed)
     small.manage("update_search_index")
     copies = [small, *(clone(small, f"of-{size}") for size in sizes[1:])]
-    for installation, wanted in zip(copies, plans, strict=True):
+    for installation, filling in zip(copies, plans, strict=True):
         started = time.monotonic()
-        bulk_seed.copy(installation, wanted)
+        bulk_seed.copy_seed(installation, filling)
         sys.stderr.write(
-            f"{vendor}: {wanted.effects:,} effects filled in {time.monotonic() - started:.0f} s\n"
+            f"{vendor}: {filling.effects:,} effects filled in {time.monotonic() - started:.0f} s\n"
         )
     with ExitStack() as stack:
-        servers = [stack.enter_context(serve(one)) for one in copies]
+        servers = [stack.enter_context(serve(copy)) for copy in copies]
         for server in servers:
             _post_measured(server, token)
         readers = {
             size: _Reader(server, warm=min(3, reads))
             for size, server in zip(sizes, servers, strict=True)
         }
-        seen, cpu = _read(readers, rounds=rounds, reads=reads)
-        _tell(report, vendor, seen, cpu, sizes)
-        _tell_size(report, readers)
-        search.hostile(report, servers[-1], token, rounds=min(rounds, 2), batches=batches)
+        seen, cpu = _read_pages(readers, rounds=rounds, reads=reads)
+        _add_figures(report, vendor, seen, cpu, sizes)
+        _add_sizes(report, readers)
+        search.measure_costly_queries(
+            report, servers[-1], token, rounds=min(rounds, 2), batches=batches
+        )
 
 
 def _post_measured(server: Server, token: str) -> None:
@@ -116,16 +116,16 @@ def _post_measured(server: Server, token: str) -> None:
     batches = []
     while writer.effects < MEASURED_EFFECTS:
         batches += writer.mixed(1)
-    clients.together([clients.post_batches(server.port, token, batches)])
+    clients.run_together([clients.post_batches(server.port, token, batches)])
 
 
-Seen = dict[tuple[str, int], list[list[float]]]  # (what was read, size) -> rounds of milliseconds
+Seen = dict[tuple[str, int], list[list[float]]]  # (page, size) -> rounds of milliseconds
 Cpu = dict[
     tuple[str, int], list[float]
-]  # the same -> the web server's processor milliseconds for one, by rounds
+]  # the same -> CPU milliseconds of the web server per read, by rounds
 
 
-def _read(readers: dict[int, "_Reader"], *, rounds: int, reads: int) -> tuple[Seen, Cpu]:
+def _read_pages(readers: dict[int, "_Reader"], *, rounds: int, reads: int) -> tuple[Seen, Cpu]:
     seen: Seen = {}
     cpu: Cpu = {}
     for number in range(rounds):
@@ -135,7 +135,7 @@ def _read(readers: dict[int, "_Reader"], *, rounds: int, reads: int) -> tuple[Se
             before = {size: procfs.cpu_s([reader.server.web]) for size, reader in readers.items()}
             for turn in range(reads):
                 for size, reader in readers.items():
-                    if turn % _turns(what, size, readers):
+                    if turn % _read_interval(what, size, readers):
                         continue
                     started = time.perf_counter()
                     reader.pages[what]()
@@ -147,20 +147,19 @@ def _read(readers: dict[int, "_Reader"], *, rounds: int, reads: int) -> tuple[Se
     return seen, cpu
 
 
-def _turns(what: str, size: int, sizes: Collection[int]) -> int:
-    """Every how many turns a page is read. Of the smaller books a median is enough, but where both
-    are compared."""
+def _read_interval(what: str, size: int, sizes: Collection[int]) -> int:
+    """Return every how many turns a page is read; smaller databases need only a median."""
     return 1 if what == COMPARED or size == max(sizes) else SELDOM
 
 
 class _Reader:
-    """What one person and one agent read of one installation: name of the page -> how to get it."""
+    """The pages of one installation by name, each with a function that reads it."""
 
     def __init__(self, server: Server, warm: int) -> None:
         self.server = server
         installation = server.installation
         person = Person(server.port, installation.administrator, installation.password)
-        api = clients.Api(server.port, installation.token("reader"))
+        api = clients.Api(server.port, installation.issue_token("reader"))
         (newest,) = json.loads(api.get("/api/v1/effects?session=bench-measured-0&limit=1"))["items"]
         effect, session = newest["id"], newest["session"]
         self.pages: dict[str, Callable[[], bytes]] = {
@@ -175,8 +174,8 @@ class _Reader:
             self.pages[f"search: {name}"] = partial(
                 person.get, f"/search/?{urlencode({'q': query})}"
             )
-            asked = urlencode({"q": query or "effect"})  # the API takes no empty query
-            self.pages[f"API search: {name}"] = partial(api.get, f"/api/v1/search?{asked}")
+            parameters = urlencode({"q": query or "effect"})  # the API accepts no empty query
+            self.pages[f"API search: {name}"] = partial(api.get, f"/api/v1/search?{parameters}")
         for number, query in QUESTIONS.items():
             filled = query.format(effect=effect, person=installation.administrator)
             self.pages[f"question {number}"] = partial(
@@ -188,23 +187,23 @@ class _Reader:
             )
         everything = urlencode({"q": "tool:git.push", "part": "overview"})
         self.pages["facets and bars"] = partial(person.get, f"/search/?{everything}")
-        for page in self.pages.values():  # once unmeasured, from every worker that may answer
+        for page in self.pages.values():  # unmeasured, once per worker
             for _ in range(warm):
                 page()
         text = self.pages["search: failed of one tool"]()
         if re.search(rb"/effects/[0-9a-f-]{36}/", text) is None:
-            raise RuntimeError("the search found nothing: there is nothing to measure")
+            raise RuntimeError("the search has no results to measure")
 
 
-def _tell(report: Report, vendor: str, seen: Seen, cpu: Cpu, sizes: tuple[int, ...]) -> None:
+def _add_figures(report: Report, vendor: str, seen: Seen, cpu: Cpu, sizes: tuple[int, ...]) -> None:
     for what in dict.fromkeys(name for name, _ in seen):
         for size in sizes:
-            told = f"{what}, {size:,} effects"
-            for share in (50, 95) if _turns(what, size, sizes) == 1 else (50,):
+            title = f"{what}, {size:,} effects"
+            for share in (50, 95) if _read_interval(what, size, sizes) == 1 else (50,):
                 values = [percentile(values, share / 100) for values in seen[what, size]]
-                bar = _bar(vendor, what, share) if size == sizes[-1] else None
-                report.add(vendor, f"{told}: p{share}", "ms", values, bar=bar)
-            report.add(vendor, f"{told}: CPU of the web server", "ms", cpu[what, size])
+                bar = _find_bar(vendor, what, share) if size == sizes[-1] else None
+                report.add(vendor, f"{title}: p{share}", "ms", values, bar=bar)
+            report.add(vendor, f"{title}: CPU of the web server", "ms", cpu[what, size])
         if what == COMPARED:
             pairs = zip(seen[what, sizes[-1]], seen[what, sizes[0]], strict=True)
             ratios = [percentile(large, 0.5) / percentile(small, 0.5) for large, small in pairs]
@@ -217,7 +216,7 @@ def _tell(report: Report, vendor: str, seen: Seen, cpu: Cpu, sizes: tuple[int, .
             )
 
 
-def _bar(vendor: str, what: str, share: int) -> float | None:
+def _find_bar(vendor: str, what: str, share: int) -> float | None:
     if what.startswith(("search: ", "API search: ")):
         return SEARCH_BARS[share] if vendor == "postgresql" else None
     if share == 95 and what.startswith("question "):
@@ -225,31 +224,31 @@ def _bar(vendor: str, what: str, share: int) -> float | None:
     return WORDS_BAR_MS if share == 95 and what.startswith("words, ") else None
 
 
-def _tell_size(report: Report, readers: dict[int, _Reader]) -> None:
-    """How many bytes the session page has, and (on PostgreSQL, from its log) how many queries it
-    took."""
+def _add_sizes(report: Report, readers: dict[int, _Reader]) -> None:
+    """Report the size of the session page and (on PostgreSQL, from its log) its queries."""
     for effects, reader in readers.items():
         vendor, name = reader.server.installation.vendor, f"session page, {effects:,} effects"
         report.add(
             vendor, f"{name}: size", "KB", [len(reader.pages[COMPARED]()) / 1000], bar=SIZE_BAR_KB
         )
-        found = reader.server.installation.cluster
-        if found is not None:
-            with found.statements() as read:
+        cluster = reader.server.installation.cluster
+        if cluster is not None:
+            with cluster.record_statements() as read:
                 for _ in range(2):
                     reader.pages[COMPARED]()
-            report.add(vendor, f"{name}: queries", "", [_fewest(read.values())], bar=QUERIES_BAR)
+            report.add(
+                vendor, f"{name}: queries", "", [_count_queries(read.values())], bar=QUERIES_BAR
+            )
 
 
-def _fewest(asked: Iterable[list[str]]) -> int:
-    """How many queries the cheaper of the page's requests took, of all that the connections were
-    asked.
+def _count_queries(connections: Iterable[list[str]]) -> int:
+    """Return the number of queries of the cheapest request among `connections`.
 
-    The other reads anew what the server remembers for seconds, moves the clock of the sign-in, or
-    is followed on its connection by a tick of the server's own.
+    Other requests also refresh the server's caches or the sign-in's expiry, or a periodic job follows
+    on their connection.
     """
     requests: list[int] = []
-    for queries in asked:
+    for queries in connections:
         begins = [
             place
             for place, query in enumerate(queries)

@@ -1,5 +1,4 @@
-"""A person's browser, as far as the benchmark needs one: signs in, keeps cookies, reads pages and
-sends forms."""
+"""A person with a minimal browser: signs in, stores cookies, reads pages and sends forms."""
 
 import http.client
 import re
@@ -9,7 +8,7 @@ _TOKEN = re.compile(rb'name="csrfmiddlewaretoken" value="([^"]+)"')
 
 
 class Person:
-    """Somebody signed in, on one connection that is kept open."""
+    """A person who is signed in, on one persistent connection."""
 
     def __init__(self, port: int, name: str, password: str) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
@@ -17,19 +16,19 @@ class Person:
         self._send("POST", "/sign-in/", {"username": name, "password": password}, expected=302)
 
     def get(self, path: str) -> bytes:
-        """Return a page; RuntimeError when the answer is not 200."""
+        """Return a page; RuntimeError if the answer is not 200."""
         return self._ask("GET", path, None, expected=200)
 
     def fill_in(self, path: str, fields: dict[str, str]) -> None:
-        """Send the form at `path`, which must accept it (and answer with a redirect)."""
+        """Send the form at `path`; RuntimeError unless it answers with a redirect."""
         self._send("POST", path, fields, expected=302)
 
     def _send(self, method: str, path: str, fields: dict[str, str], *, expected: int) -> None:
         if "csrf" not in self._cookies:
-            found = _TOKEN.search(self.get(path))
-            if found is None:
+            token = _TOKEN.search(self.get(path))
+            if token is None:
                 raise RuntimeError(f"{path} has no form")
-            self._cookies["csrf"] = found[1].decode()
+            self._cookies["csrf"] = token[1].decode()
         body = urlencode({**fields, "csrfmiddlewaretoken": self._cookies["csrf"]})
         self._ask(method, path, body.encode(), expected=expected)
 
@@ -46,8 +45,7 @@ class Person:
         except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
             if body is not None:
                 raise
-            # The server hangs up on whoever was silent for long; browsers then ask again on a new
-            # connection.
+            # The server closes idle connections; browsers then retry on a new one.
             self._connection.close()
             answer = self._answer(method, path, body, headers)
         text = answer.read()
@@ -56,7 +54,7 @@ class Person:
             if self._cookies.get(name.strip()) != value and name.strip().endswith("csrf"):
                 self._cookies.pop(
                     "csrf", None
-                )  # signing in changes it: the next form brings the new one
+                )  # signing in changes the token; read it again from the next form
             self._cookies[name.strip()] = value
         if answer.status != expected:
             raise RuntimeError(f"{method} {path} was answered {answer.status}: {text[:300]!r}")
@@ -69,5 +67,5 @@ class Person:
         return self._connection.getresponse()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._connection.close()

@@ -1,5 +1,4 @@
-"""What a process and all that it started have used, read from /proc (Linux): processor time and
-resident memory."""
+"""CPU time and resident memory of process trees, from /proc (Linux)."""
 
 import os
 from collections.abc import Iterable
@@ -11,10 +10,9 @@ _PROC = Path("/proc")
 
 
 def _stat(process: int) -> tuple[int, float, int] | None:
-    """Return (parent, processor seconds, resident bytes) of a process, None when it is gone.
+    """Return (parent, CPU seconds, resident bytes) of a process, or None if it has ended.
 
-    The seconds include those of its children that have ended and were waited for, so nothing is
-    lost when one ends.
+    The seconds include those of its ended children that were waited for.
     """
     try:
         text = (_PROC / str(process) / "stat").read_text()
@@ -25,8 +23,7 @@ def _stat(process: int) -> tuple[int, float, int] | None:
 
 
 def tree(*roots: int) -> dict[int, tuple[float, int]]:
-    """Return (processor seconds, resident bytes) of each of `roots` and of every process below
-    them."""
+    """Return (CPU seconds, resident bytes) of `roots` and their descendants."""
     stats = {
         int(path.name): _stat(int(path.name)) for path in _PROC.iterdir() if path.name.isdigit()
     }
@@ -34,39 +31,36 @@ def tree(*roots: int) -> dict[int, tuple[float, int]]:
     for process, stat in stats.items():
         if stat is not None:
             children.setdefault(stat[0], []).append(process)
-    found: dict[int, tuple[float, int]] = {}
+    used: dict[int, tuple[float, int]] = {}
     pending = list(roots)
     while pending:
         process = pending.pop()
         stat = stats.get(process)
-        if stat is not None and process not in found:
-            found[process] = stat[1:]
+        if stat is not None and process not in used:
+            used[process] = stat[1:]
             pending += children.get(process, [])
-    return found
+    return used
 
 
 def cpu_s(roots: Iterable[int]) -> float:
-    """Return the processor seconds that the trees of `roots` have used so far, in user and in
-    system mode."""
+    """Return the CPU seconds (user and system) of the trees of `roots` so far."""
     roots = list(roots)
-    found = tree(*roots)
-    # A process that ends while we look is counted neither for itself nor yet for its parent: we
-    # look again.
+    used = tree(*roots)
+    # A process that ends during the scan is missing from its own and its parent's figures: scan again.
     for _ in range(20):
-        before, found = found, tree(*roots)
-        if before.keys() == found.keys():
+        before, used = used, tree(*roots)
+        if before.keys() == used.keys():
             break
-    return sum(seconds for seconds, _ in found.values())
+    return sum(seconds for seconds, _ in used.values())
 
 
 def resident_bytes(roots: Iterable[int]) -> int:
-    """Return the resident memory of the trees of `roots`; pages that processes share are counted in
-    each of them."""
+    """Return the resident memory of the trees of `roots`; shared pages count in each process."""
     return sum(size for _, size in tree(*roots).values())
 
 
 def command_line(process: int) -> list[str]:
-    """Return the arguments a process was started with; nothing when it is gone."""
+    """Return the arguments of a process; an empty list if it has ended."""
     try:
         return (_PROC / str(process) / "cmdline").read_bytes().decode(errors="replace").split("\0")
     except (FileNotFoundError, ProcessLookupError):

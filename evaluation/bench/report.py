@@ -1,5 +1,4 @@
-"""Figures: medians, percentiles, bars with met or not met, the table on the terminal and the JSON
-file."""
+"""The report: medians, percentiles and bars, as a text table and a JSON file."""
 
 import json
 import math
@@ -19,8 +18,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 @dataclass
 class Figure:
-    """One line of the table. `rounds` are the values measured; `bar` is the most that is allowed,
-    None for no bar."""
+    """One line of the table. `rounds` are the measured values; `bar` is their upper limit or None."""
 
     database: str
     name: str
@@ -31,18 +29,18 @@ class Figure:
 
     @property
     def median(self) -> float:
-        """What is reported and held against the bar."""
+        """The median, which is compared with the bar."""
         return statistics.median(self.rounds)
 
     @property
     def met(self) -> bool | None:
-        """True when the median keeps the bar, None when there is none."""
+        """Whether the median is within the bar; None without a bar."""
         return None if self.bar is None else self.median <= self.bar
 
 
 @dataclass
 class Report:
-    """Everything a run measured."""
+    """All figures of a run."""
 
     about: dict[str, Any]
     figures: list[Figure] = field(default_factory=list)
@@ -57,13 +55,13 @@ class Report:
         bar: float | None = None,
         note: str = "",
     ) -> None:
-        """Keep one figure; one without a value is left out."""
+        """Add a figure, unless it has no values."""
         values = list(rounds)
         if values:
             self.figures.append(Figure(database, name, unit, values, bar, note))
 
-    def table(self) -> str:
-        """The figures as text, one line each, grouped by database."""
+    def render_table(self) -> str:
+        """Return the figures as text, one line each, grouped by database."""
         lines = []
         width = max((len(figure.name) for figure in self.figures), default=0)
         for database in dict.fromkeys(figure.database for figure in self.figures):
@@ -74,14 +72,14 @@ class Report:
             ]
             for figure in self.figures:
                 if figure.database == database:
-                    lines.append(_line(figure, width))
+                    lines.append(_format_line(figure, width))
         missed = [figure for figure in self.figures if figure.met is False]
         barred = [figure for figure in self.figures if figure.met is not None]
         lines += ["", f"{len(barred) - len(missed)} of {len(barred)} bars met."]
         return "\n".join(lines).lstrip("\n")
 
     def write(self, path: Path) -> None:
-        """Write everything as JSON."""
+        """Write all figures as JSON."""
         path.parent.mkdir(parents=True, exist_ok=True)
         figures = [
             {**asdict(figure), "median": figure.median, "met": figure.met}
@@ -90,16 +88,16 @@ class Report:
         path.write_text(json.dumps({**self.about, "figures": figures}, indent=1) + "\n")
 
 
-def _line(figure: Figure, width: int) -> str:
+def _format_line(figure: Figure, width: int) -> str:
     low, high = min(figure.rounds), max(figure.rounds)
-    shown = f"{figure.name:{width}}  {_number(figure.median):>10} {_number(low):>10} {_number(high):>10}  {figure.unit}"
+    shown = f"{figure.name:{width}}  {_format_number(figure.median):>10} {_format_number(low):>10} {_format_number(high):>10}  {figure.unit}"
     if figure.bar is not None:
-        shown += f"  ≤ {_number(figure.bar)}: {'met' if figure.met else 'NOT MET'}"
+        shown += f"  ≤ {_format_number(figure.bar)}: {'met' if figure.met else 'NOT MET'}"
     return shown + (f"  ({figure.note})" if figure.note else "")
 
 
-def _number(value: float) -> str:
-    """At most four digits that mean something."""
+def _format_number(value: float) -> str:
+    """Format a number with at most four significant digits."""
     if value >= 1000:
         return f"{value:,.0f}".replace(",", " ")
     if value >= 100:

@@ -1,8 +1,7 @@
-"""What the next worker waits for when it asks how a session stands: after a hundred effects, and
-after very many.
+"""The resume answer of a session with a hundred effects, and of one with very many.
 
-Both sessions hold as many effects of which nobody knows whether they happened; only what is over
-differs.
+Both sessions have the same number of effects whose outcome is unknown; they differ in finished
+effects.
 """
 
 import json
@@ -25,32 +24,27 @@ READS: Final = 100  # a round
 
 
 def measure(report: Report, installation: Installation, *, rounds: int, effects: int) -> None:
-    """Ask for the resume answer by turns, READS times a round, in a session of SMALL effects and
-    one of `effects`."""
-    token = installation.token("resuming")
+    """Read the resume answers of sessions with SMALL and with `effects` effects, in turns."""
+    token = installation.issue_token("resuming")
     with serve(installation) as server:
         paths = {}
         for size in (SMALL, effects):
             started = time.monotonic()
-            batches = Writer(f"resumed-{size}", sessions=1).ended(size, IN_DOUBT)
-            clients.together([clients.post_batches(server.port, token, batches)])
-            api = clients.Api(
-                server.port, token
-            )  # the server hangs up on whoever was silent for long
+            batches = Writer(f"resumed-{size}", sessions=1).report_session(size, IN_DOUBT)
+            clients.run_together([clients.post_batches(server.port, token, batches)])
+            api = clients.Api(server.port, token)  # the server closes idle connections
             (newest,) = json.loads(
                 api.get(f"/api/v1/effects?session=bench-resumed-{size}-0&limit=1")
             )["items"]
             paths[size] = f"/api/v1/sessions/{newest['session']}/resume"
-            told = json.loads(api.get(paths[size]))
-            if told["safe"] or told["crash_recovery"]["open_effects_in_all"] != IN_DOUBT:
-                raise RuntimeError(
-                    f"{IN_DOUBT} effects are in doubt, and the answer says otherwise"
-                )
+            answer = json.loads(api.get(paths[size]))
+            if answer["safe"] or answer["crash_recovery"]["open_effects_in_all"] != IN_DOUBT:
+                raise RuntimeError(f"{IN_DOUBT} effects are in doubt, but the answer differs")
             sys.stderr.write(
-                f"{installation.vendor}: {size:,} effects told in {time.monotonic() - started:.0f} "
+                f"{installation.vendor}: {size:,} effects posted in {time.monotonic() - started:.0f} "
                 "s\n"
             )
-        _know(installation)
+        _analyze(installation)
         seen: dict[int, list[list[float]]] = {size: [] for size in paths}
         for number in range(rounds):
             sys.stderr.write(f"resuming, round {number + 1} of {rounds}\n")
@@ -62,7 +56,7 @@ def measure(report: Report, installation: Installation, *, rounds: int, effects:
                     spent[size].append(1000 * (time.perf_counter() - started))
             for size, values in spent.items():
                 seen[size].append(values)
-        _tell(
+        _add_figures(
             report,
             installation.vendor,
             seen,
@@ -71,21 +65,20 @@ def measure(report: Report, installation: Installation, *, rounds: int, effects:
         api.close()
 
 
-def _know(installation: Installation) -> None:
-    """Let PostgreSQL count its rows, as it soon does by itself; until then it sorts a whole session
-    at each look."""
+def _analyze(installation: Installation) -> None:
+    """Let PostgreSQL analyze its tables now; until then it sorts all rows of a session per read."""
     if installation.cluster is not None:
         with psycopg.connect(installation.url, autocommit=True) as connection:
             connection.execute("ANALYZE")
 
 
-def _tell(
+def _add_figures(
     report: Report, vendor: str, seen: dict[int, list[list[float]]], lengths: dict[int, int]
 ) -> None:
     small, large = seen
     for size, rounds in seen.items():
         for share in (0.5, 0.95):
-            values = [percentile(one, share) for one in rounds]
+            values = [percentile(latencies, share) for latencies in rounds]
             report.add(vendor, f"resume answer, {size:,} effects: p{share * 100:.0f}", "ms", values)
         report.add(
             vendor,
@@ -95,7 +88,7 @@ def _tell(
             bar=SIZE_BAR_KB,
         )
     pairs = zip(seen[large], seen[small], strict=True)
-    ratios = [percentile(one, 0.95) / percentile(other, 0.95) for one, other in pairs]
+    ratios = [percentile(latencies, 0.95) / percentile(other, 0.95) for latencies, other in pairs]
     report.add(
         vendor, f"resume answer: p95 of {large:,} against {small:,}", "×", ratios, bar=RATIO_BAR
     )

@@ -1,9 +1,8 @@
-"""People who decide, in a process of their own beside the server, as a second worker would be.
+"""The reviewer process: people who decide, in their own process beside the server.
 
-The benchmark reaches the product by HTTP alone; but sixty-four people who answer in one moment
-would be measured by their browsers. So this process is given Python that calls the verbs which the
-pages call, and is told what to do by lines of JSON. Times are of the one monotonic clock that all
-processes of a machine share.
+With sixty-four people voting over HTTP, the benchmark would measure their browsers. This process
+therefore calls the same functions as the pages, and gets commands as lines of JSON. Times are of
+the monotonic clock, which all processes of a machine share.
 """
 
 import json
@@ -47,21 +46,21 @@ from accounts.models import Membership
 
 project = projects.find_project("default")
 PEOPLE = int(sys.argv[1])
-deciders, standing = [], []
+reviewers, active_stops = [], []
 
 def prepare(rules):
     with transaction.atomic(durable=True):
         policies.activate_policy_set(project, policies.load_policy_set(project, rules), "enforce")
     for number in range(PEOPLE):
         with transaction.atomic(durable=True):
-            people.add_project_member(project, f"decider-{number}", "reviewer", people.generate_password())
-    deciders.extend(Membership.objects.select_related("project", "user").filter(user__username__startswith="decider-"))
-    return len(deciders)
+            people.add_project_member(project, f"reviewer-{number}", "reviewer", people.generate_password())
+    reviewers.extend(Membership.objects.select_related("project", "user").filter(user__username__startswith="reviewer-"))
+    return len(reviewers)
 
-def shown(gate):
+def make_shown_gate(gate):
     return ShownGate(gate.version, gate.digest, "0" * 64, True, now_us())
 
-def verb(work):
+def run_transaction(work):
     while True:
         try:
             with transaction.atomic(durable=True):
@@ -71,71 +70,71 @@ def verb(work):
 
 def rule(identity, at):
     gate = Gate.objects.get(id=identity)
-    seen = shown(gate)
+    seen = make_shown_gate(gate)
     time.sleep(max(0, at - time.monotonic()))
     began = time.monotonic()
-    outcome = verb(lambda: votes.cast_vote(gate, deciders[0], "approve", "", seen, step_up="typed_digest"))
+    outcome = run_transaction(lambda: votes.cast_vote(gate, reviewers[0], "approve", "", seen, step_up="typed_digest"))
     ended = time.monotonic()
     return [began, ended, outcome.refusal]
 
 def rule_many(planned):
-    def one(item):
+    def rule_item(item):
         try:
             return rule(*item)
         finally:
             connection.close()
     with ThreadPoolExecutor(4) as pool:
-        return list(pool.map(one, planned))
+        return list(pool.map(rule_item, planned))
 
 def race(gates):
-    told = []
+    results = []
     barrier = threading.Barrier(PEOPLE)
-    def one(person, wants, found):
-        for identity, gate, seen in found:
+    def vote(person, choice, rows):
+        for identity, gate, seen in rows:
             barrier.wait(60)
-            outcome = verb(lambda: votes.cast_vote(gate, person, wants, "agreed by all", seen, step_up="typed_digest"))
-            told.append((identity, outcome.refusal[0] if outcome.refusal else "stands"))
+            outcome = run_transaction(lambda: votes.cast_vote(gate, person, choice, "agreed by all", seen, step_up="typed_digest"))
+            results.append((identity, outcome.refusal[0] if outcome.refusal else "accepted"))
             if connection.vendor == "postgresql":
-                connection.close()  # there are fewer of them than people
-    found = [(gate, row, shown(row)) for gate in gates for row in [Gate.objects.get(id=gate)]]
-    threads = [threading.Thread(target=one, args=(person, ("approve", "deny")[number % 2], found))
-        for number, person in enumerate(deciders)]
+                connection.close()  # there are fewer connections than people
+    rows = [(gate, row, make_shown_gate(row)) for gate in gates for row in [Gate.objects.get(id=gate)]]
+    threads = [threading.Thread(target=vote, args=(person, ("approve", "deny")[number % 2], rows))
+        for number, person in enumerate(reviewers)]
     began = time.monotonic()
     for thread in threads: thread.start()
     for thread in threads: thread.join()
-    return [time.monotonic() - began, told]
+    return [time.monotonic() - began, results]
 
 def revoke(identity, at):
     gate = Gate.objects.get(id=identity)
     time.sleep(max(0, at - time.monotonic()))
-    outcome = verb(lambda: votes.revoke_approval(gate, deciders[0], "on second thoughts"))
+    outcome = run_transaction(lambda: votes.revoke_approval(gate, reviewers[0], "on second thoughts"))
     return outcome.refusal[0] if outcome.refusal else "revoked"
 
 def stop():
     with transaction.atomic(durable=True):
-        standing.append(stops.set_stop(project, "project", "", "let them go", deciders[0].user))
+        active_stops.append(stops.set_stop(project, "project", "", "let them go", reviewers[0].user))
 
 def lift():
     with transaction.atomic(durable=True):
-        stops.lift_stop(standing.pop(), "go on", deciders[0].user)
+        stops.lift_stop(active_stops.pop(), "go on", reviewers[0].user)
 
 def plan_cpu(rules, times):
     compiled = compile_rules(parse_policies(rules))
     with transaction.atomic(durable=True):
         policies.activate_policy_set(project, policies.load_policy_set(project, rules), "enforce")
     session, values = new_uuid7(), {"ref": "refs/heads/main", "ref_class": "production", "environment": "", "resource": ""}
-    asked = PlanPayload({"remote": "origin", "refspec": "HEAD:refs/heads/main", "force": False}, "acme/shop")
+    payload = PlanPayload({"remote": "origin", "refspec": "HEAD:refs/heads/main", "force": False}, "acme/shop")
     spent = {"matching": [], "all": []}
     for number in range(times):
         began = time.thread_time()
-        force = policies.load_active_policy(project.id)
-        wish = policy_inputs.build_policy_input(project.id, session, "bench", "git.push", values, asked)
+        policies.load_active_policy(project.id)
+        policy_input = policy_inputs.build_policy_input(project.id, session, "bench", "git.push", values, payload)
         before = time.thread_time()
-        said = evaluate_rules(compiled, wish, "enforce", lambda rate: 0)
+        result = evaluate_rules(compiled, policy_input, "enforce", lambda rate: 0)
         ended = time.thread_time()
         spent["matching"].append(1000 * (ended - before))
         spent["all"].append(1000 * (ended - began))
-    return [said.outcome, spent]
+    return [result.outcome, spent]
 
 print("ready", flush=True)
 for line in sys.stdin:
@@ -144,8 +143,8 @@ for line in sys.stdin:
 """
 
 
-class Deciders:
-    """So many reviewers of the project "default". Use it as a context."""
+class Reviewers:
+    """PEOPLE reviewers of the project "default", as a context manager."""
 
     def __init__(self, installation: Installation) -> None:
         self._process = subprocess.Popen(
@@ -160,8 +159,8 @@ class Deciders:
             raise RuntimeError("a process without pipes")
         self._to, self._from = self._process.stdin, self._process.stdout
 
-    def __enter__(self) -> "Deciders":
-        self._line()
+    def __enter__(self) -> "Reviewers":
+        self._read_line()
         self.do("prepare", RULES)
         return self
 
@@ -169,22 +168,22 @@ class Deciders:
         self._to.close()
         self._process.wait(30)
 
-    def begin(self, verb: str, *arguments: Any) -> None:
-        """Let them begin; `end` waits for what came of it."""
-        self._to.write(json.dumps([verb, *arguments]) + "\n")
+    def begin(self, command: str, *arguments: Any) -> None:
+        """Begin a command; `end` waits for its result."""
+        self._to.write(json.dumps([command, *arguments]) + "\n")
         self._to.flush()
 
     def end(self) -> Any:
-        """What came of what was begun."""
-        return json.loads(self._line())
+        """Return the result of the command that was begun."""
+        return json.loads(self._read_line())
 
-    def do(self, verb: str, *arguments: Any) -> Any:
-        """Let them do one thing and return what came of it."""
-        self.begin(verb, *arguments)
+    def do(self, command: str, *arguments: Any) -> Any:
+        """Run one command and return its result."""
+        self.begin(command, *arguments)
         return self.end()
 
-    def _line(self) -> str:
+    def _read_line(self) -> str:
         line = self._from.readline()
         if not line:
-            raise RuntimeError("the process of the deciders fell")
+            raise RuntimeError("the reviewer process ended")
         return line

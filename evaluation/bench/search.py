@@ -1,9 +1,8 @@
-"""What searching costs those who write: the upkeep of all that searches go by, and queries that
-take longest.
+"""Cost of search for writers: the upkeep of search indexes, and costly queries.
 
-Upkeep is measured on two equal installations, of which one has the indexes of searches taken away
-and its words told to be read already. The longest queries run on the book that pages were read
-from, by twenty agents at once.
+Upkeep is measured on two equal installations; one has no search indexes, and its text index is
+marked as up to date. Twenty agents at once run the costly queries on the database of the page
+measurements.
 """
 
 import http.client
@@ -24,33 +23,31 @@ from evaluation.bench.report import Report, percentile
 from evaluation.bench.workload import Writer
 
 UPKEEP_BAR: Final = 1.5
-HOSTILE_BAR: Final = 2.0
+COSTLY_BAR: Final = 2.0
 SEARCHERS: Final = 20
 WRITERS: Final = 2
 WORST: Final = "since:30d | group tool | max(attempts), p95(took), count"
 INDEXES: Final = ("entry_by_kind", "entry_by_person", "effect_tried_again")
-LOOK_S: Final = 2.0
+POLL_S: Final = 2.0
 QUIET_SHARE: Final = 0.1  # of one processor
 QUIET_WITHIN_S: Final = 90
-_STRIP: Final = (
+_DISABLE_UPKEEP: Final = (
     *(f"DROP INDEX {name}" for name in INDEXES),
     "UPDATE monitoring_jobheartbeat SET position = 1000000000000 WHERE name = 'search_index'",
 )
 
 
-def upkeep(report: Report, fresh: Installation, *, rounds: int, batches: int) -> None:
+def measure_upkeep(report: Report, fresh: Installation, *, rounds: int, batches: int) -> None:
     """Measure writing with and without the upkeep of searches. `fresh` must not be running."""
     spent: dict[str, list[float]] = {}
     for name in ("with", "without"):
         installation = clone(fresh, f"{name}_search")
         installation.manage("update_search_index")
         if name == "without":
-            _strip(installation)
-        token = installation.token("bench")
+            _disable_upkeep(installation)
+        token = installation.issue_token("bench")
         with serve(installation) as server:
-            for number in range(
-                rounds + 1
-            ):  # the first is not counted: every worker meets every statement
+            for number in range(rounds + 1):  # the first round warms up and is not counted
                 sys.stderr.write(
                     f"{fresh.vendor}: writing {name} upkeep of searches, round {number} of "
                     f"{rounds}\n"
@@ -58,8 +55,10 @@ def upkeep(report: Report, fresh: Installation, *, rounds: int, batches: int) ->
                 sent = [Writer(f"u{number}{n}").mixed(batches) for n in range(WRITERS)]
                 items = sum(batch.items for part in sent for batch in part)
                 before = _cpu_s(server)
-                clients.together([clients.post_batches(server.port, token, part) for part in sent])
-                until_quiet(server)
+                clients.run_together(
+                    [clients.post_batches(server.port, token, part) for part in sent]
+                )
+                wait_until_quiet(server)
                 if number:
                     spent.setdefault(name, []).append(1000 * (_cpu_s(server) - before) / items)
     for name, values in spent.items():
@@ -69,58 +68,61 @@ def upkeep(report: Report, fresh: Installation, *, rounds: int, batches: int) ->
             "CPU-s per 1,000 events",
             values,
         )
-    ratios = [one / other for one, other in zip(spent["with"], spent["without"], strict=True)]
-    note = "with the job worker, until all words are read"
+    ratios = [cost / bare for cost, bare in zip(spent["with"], spent["without"], strict=True)]
+    note = "with the job worker, until the text index is up to date"
     report.add(
         fresh.vendor, "writing: with upkeep against without", "×", ratios, bar=UPKEEP_BAR, note=note
     )
 
 
-def hostile(report: Report, server: Server, token: str, *, rounds: int, batches: int) -> None:
-    """Measure what evidence takes while twenty agents ask what takes longest.
+def measure_costly_queries(
+    report: Report, server: Server, token: str, *, rounds: int, batches: int
+) -> None:
+    """Measure the latency of evidence while twenty agents run the costly query.
 
-    Each stretch begins when the job worker has read what the one before wrote: it would burden the
-    second of the two. Of fewer than a hundred batches the p99 would be the slowest, and a stretch
-    over before the first query is.
+    Each part begins after the job worker has indexed the previous one. With fewer than a hundred
+    batches the p99 would be the slowest batch, and a part could end before the first query does.
     """
     vendor = server.installation.vendor
-    tokens = [server.installation.token(f"asks-{n}") for n in range(SEARCHERS)]
+    tokens = [server.installation.issue_token(f"searcher-{n}") for n in range(SEARCHERS)]
     seen: dict[int, list[float]] = {0: [], SEARCHERS: []}
     answers: Counter[int] = Counter()
     for number in range(rounds):
         for asking, values in seen.items():
             sys.stderr.write(
-                f"{vendor}: evidence beside {asking} who search, round {number + 1} of {rounds}\n"
+                f"{vendor}: evidence during {asking} searches, round {number + 1} of {rounds}\n"
             )
             sent = [Writer(f"h{number}{asking}{n}").mixed(batches) for n in range(WRITERS)]
-            until_quiet(server, database=False)
+            wait_until_quiet(server, database=False)
             over = threading.Event()
-            asked = [
-                threading.Thread(target=_ask, args=(server.port, one, over, answers))
-                for one in tokens[:asking]
+            threads = [
+                threading.Thread(
+                    target=_search_until, args=(server.port, agent_token, over, answers)
+                )
+                for agent_token in tokens[:asking]
             ]
-            for thread in asked:
+            for thread in threads:
                 thread.start()
-            time.sleep(1.0 if asked else 0.0)
+            time.sleep(1.0 if threads else 0.0)
             works = [clients.post_batches(server.port, token, part) for part in sent]
-            values += [1000 * value for value in clients.together(works).all]
+            values += [1000 * value for value in clients.run_together(works).all]
             over.set()
-            for thread in asked:
+            for thread in threads:
                 thread.join()
     for asking, values in seen.items():
         report.add(
             vendor,
-            f"evidence beside {asking} who search: p99",
+            f"evidence during {asking} searches: p99",
             "ms per batch",
             [percentile(values, 0.99)],
         )
     ratio = percentile(seen[SEARCHERS], 0.99) / percentile(seen[0], 0.99)
-    told = ", ".join(f"{number} of {status}" for status, number in sorted(answers.items()))
-    name = f"evidence: p99 with {SEARCHERS} who search against none"
-    report.add(vendor, name, "×", [ratio], bar=HOSTILE_BAR, note=f"they were answered: {told}")
+    statuses = ", ".join(f"{number} of {status}" for status, number in sorted(answers.items()))
+    name = f"evidence: p99 during {SEARCHERS} searches against none"
+    report.add(vendor, name, "×", [ratio], bar=COSTLY_BAR, note=f"answers: {statuses}")
 
 
-def _ask(port: int, token: str, over: threading.Event, answers: "Counter[int]") -> None:
+def _search_until(port: int, token: str, over: threading.Event, answers: "Counter[int]") -> None:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     path = f"/api/v1/search?{urlencode({'q': WORST})}"
     while not over.is_set():
@@ -133,33 +135,32 @@ def _ask(port: int, token: str, over: threading.Event, answers: "Counter[int]") 
     connection.close()
 
 
-def _strip(installation: Installation) -> None:
+def _disable_upkeep(installation: Installation) -> None:
     if installation.cluster is None:
         with closing(sqlite3.connect(installation.sqlite_file, isolation_level=None)) as file:
-            for statement in _STRIP:
+            for statement in _DISABLE_UPKEEP:
                 file.execute(statement)
         return
     with psycopg.connect(installation.url, autocommit=True) as connection:
-        for statement in _STRIP:
+        for statement in _DISABLE_UPKEEP:
             connection.execute(statement)
 
 
 def _cpu_s(server: Server) -> float:
-    """Processor seconds of all there is, the job worker included."""
+    """Return the CPU seconds of the installation, the job worker included."""
     return procfs.cpu_s([server.supervisor.pid, *server.installation.database_roots()])
 
 
-def until_quiet(server: Server, *, database: bool = True) -> None:
-    """Wait until the job worker has read what was written; RuntimeError when it does not come to an
-    end.
+def wait_until_quiet(server: Server, *, database: bool = True) -> None:
+    """Wait until the job worker has indexed all entries; RuntimeError after a timeout.
 
-    Without `database` PostgreSQL may go on with its own chores, which after a filling take minutes.
+    Without `database`, do not wait for PostgreSQL's own jobs, which take minutes after a bulk seed.
     """
     roots = [server.supervisor.pid, *(server.installation.database_roots() if database else [])]
     until, used = time.monotonic() + QUIET_WITHIN_S, procfs.cpu_s(roots)
     while time.monotonic() < until:
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
         before, used = used, procfs.cpu_s(roots)
-        if used - before < QUIET_SHARE * LOOK_S:
+        if used - before < QUIET_SHARE * POLL_S:
             return
-    raise RuntimeError("the job worker did not come to an end")
+    raise RuntimeError("the job worker did not become idle")

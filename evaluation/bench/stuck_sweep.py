@@ -1,11 +1,12 @@
-"""What a sweep costs over a million sessions of which a thousand are overdue: `python -m
-evaluation.bench.stuck_sweep`.
+"""Cost of a stuck sweep: a million sessions, a thousand overdue.
 
-An installation of its own on each database; one session and its lease come in through the product's
-verbs and are then copied by the database. Live ones are due in an hour, the overdue died a minute
-ago. Three sweeps are measured inside one process: the first sees, the second raises (entry,
-transition and note to the outbox of each), the third finds nothing new; then the board is read. The
-bar is one second a sweep.
+`python -m evaluation.bench.stuck_sweep`
+
+Each database gets its own installation. One session and its lease are created through the product
+and then copied by SQL. Live leases are due in an hour; the overdue died a minute ago. Three sweeps
+are measured in one process: the first detects, the second raises (an entry, a transition and an
+outbox row each), the third finds nothing new. Then the board is read. The bar is one second per
+sweep.
 """
 
 import argparse
@@ -17,10 +18,10 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from evaluation.bench.installation import ROOT, VENDORS, ground, install
+from evaluation.bench.installation import ROOT, VENDORS, install, provide_cluster
 
 BAR_S: Final = 1.0
-FILLED_S: Final = 1800  # the laws of leases are triggers, and a million of them take their time
+FILLED_S: Final = 1800  # leases have triggers, and a million of them take minutes
 _INSIDE: Final = """
 import json, time
 from django.db import connection, transaction
@@ -58,7 +59,7 @@ copies = [
       "expires_at_us": late, "heartbeat_at_us": earlier, "progress_at_us": earlier}}),
 ]
 with connection.cursor() as cursor:
-    if postgresql:  # the rows that are copied have kept the laws; a million times asked they take half an hour
+    if postgresql:  # the copied rows satisfy the constraints; checking them takes half an hour
         cursor.execute("SET session_replication_role = replica")
     for model, template, changed in copies:
         names = [field.column for field in model._meta.local_fields]
@@ -70,46 +71,45 @@ with connection.cursor() as cursor:
     if postgresql:
         cursor.execute("SET session_replication_role = origin")
         cursor.execute("VACUUM ANALYZE")
-told = {{"sessions": Session.objects.count()}}
-for name in ("sees", "raises", "rests"):
+results = {{"sessions": Session.objects.count()}}
+for name in ("detects", "raises", "repeats"):
     started, spent = time.perf_counter(), time.process_time()
     done = sweeper.sweep_stuck()
-    told[name] = round(time.perf_counter() - started, 3)
-    told[name + "_cpu"] = round(time.process_time() - spent, 3)
-    told[name + "_did"] = [done.stuck, done.raised, done.cleared]
+    results[name] = round(time.perf_counter() - started, 3)
+    results[name + "_cpu"] = round(time.process_time() - spent, 3)
+    results[name + "_counts"] = [done.stuck, done.raised, done.cleared]
 started = time.perf_counter()
 with CaptureQueriesContext(connection) as queries:
-    found = board.load_board(project, now_us())
-told["board_s"] = round(time.perf_counter() - started, 3)
-told |= {{"board_rows": len(found.rows), "board_queries": len(queries)}}
-print("TOLD " + json.dumps(told))
+    stuck_board = board.load_board(project, now_us())
+results["board_s"] = round(time.perf_counter() - started, 3)
+results |= {{"board_rows": len(stuck_board.rows), "board_queries": len(queries)}}
+print("RESULTS " + json.dumps(results))
 """
 
 
 def main() -> int:
-    """Measure, print one line of JSON per database, and end with 1 where a sweep took longer than
-    its bar."""
+    """Measure and print one line of JSON per database; exit with 1 if a sweep exceeds its bar."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--sessions", type=int, default=1_000_000)
     parser.add_argument("--overdue", type=int, default=1_000)
     parser.add_argument("--database", choices=VENDORS, action="append")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     slow = False
-    for vendor in asked.database or VENDORS:
+    for vendor in options.database or VENDORS:
         with tempfile.TemporaryDirectory(prefix="gatebook-sweeps-") as folder:
-            told = _measured(vendor, Path(folder), asked.sessions, asked.overdue)
-        slow |= max(told[name] for name in ("sees", "raises", "rests")) > BAR_S
-        sys.stdout.write(json.dumps({"database": vendor, **told}) + "\n")
+            figures = _measure_sweeps(vendor, Path(folder), options.sessions, options.overdue)
+        slow |= max(figures[name] for name in ("detects", "raises", "repeats")) > BAR_S
+        sys.stdout.write(json.dumps({"database": vendor, **figures}) + "\n")
     return int(slow)
 
 
-def _measured(vendor: str, folder: Path, sessions: int, overdue: int) -> dict[str, float]:
-    # PostgreSQL keeps its data outside closed folders; `embedded:` makes the folder itself and
-    # refuses another's.
-    with ground(vendor, folder, Path(f"/var/tmp/gatebook-sweeps-{os.getpid()}")) as cluster:  # noqa: S108
-        installation = install(vendor, folder / "house", cluster)
+def _measure_sweeps(vendor: str, folder: Path, sessions: int, overdue: int) -> dict[str, float]:
+    # PostgreSQL keeps its data outside private folders; `embedded:` creates the folder itself.
+    data = Path(f"/var/tmp/gatebook-sweeps-{os.getpid()}")  # noqa: S108
+    with provide_cluster(vendor, folder, data) as cluster:
+        installation = install(vendor, folder / "installation", cluster)
         command = [
             sys.executable,
             "manage.py",
@@ -118,7 +118,7 @@ def _measured(vendor: str, folder: Path, sessions: int, overdue: int) -> dict[st
             "-c",
             _INSIDE.format(number=sessions, overdue=overdue),
         ]
-        said = subprocess.run(
+        output = subprocess.run(
             command,
             cwd=ROOT,
             env=installation.environment,
@@ -127,9 +127,9 @@ def _measured(vendor: str, folder: Path, sessions: int, overdue: int) -> dict[st
             timeout=FILLED_S,
             check=True,
         ).stdout
-        lines = [line for line in said.splitlines() if line.startswith("TOLD ")]
-        found: dict[str, float] = json.loads(lines[-1].removeprefix("TOLD "))
-        return found
+        lines = [line for line in output.splitlines() if line.startswith("RESULTS ")]
+        figures: dict[str, float] = json.loads(lines[-1].removeprefix("RESULTS "))
+        return figures
 
 
 if __name__ == "__main__":

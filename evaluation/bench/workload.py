@@ -1,11 +1,10 @@
-"""What the clients of the benchmark send: evidence of about 590 bytes an item, in batches ready to
-be posted.
+"""The workload of the benchmark's clients: batches of evidence, about 590 bytes an item.
 
-Two workloads. In `mixed` all facts of an effect stand in one batch, some fail and are tried again,
-and every seventh item is of a kind that moves nothing. In `split` each effect's plan, dispatch and
-answer travel in three batches, one after another, so that two of three facts change a row that is
-there already. One item in 25 holds a word outside ASCII, another in 25 a number with a fraction,
-one in 50 a word that makes the reader look for secrets.
+Two workloads. In `mixed` all facts of an effect are in one batch, some effects fail and are
+retried, and every seventh item changes no state. In `split` plan, dispatch and answer of each
+effect are in three successive batches, so that two of three facts update an existing row. One item
+in 25 contains a non-ASCII word, another a fractional number, and one in 50 a word that triggers the
+search for secrets.
 """
 
 import json
@@ -15,7 +14,7 @@ from typing import Any, Final
 
 ITEMS: Final = 500  # of a batch
 BYTES: Final = 590  # of an item, about
-SESSIONS: Final = 8  # that one client reports of
+SESSIONS: Final = 8  # of one client
 TOOLS: Final = (
     "bash",
     "git.push",
@@ -43,21 +42,21 @@ _WORDS: Final = _TEXT.split()
 
 @dataclass(frozen=True)
 class Batch:
-    """One body for POST /events and how many items it holds."""
+    """A body for POST /events and its number of items."""
 
     body: bytes
     items: int
 
 
 def _pick(number: int, count: int) -> int:
-    """A repeatable choice below `count` that looks like chance: the mixing step of a hash."""
+    """Return a repeatable pseudo-random number below `count`: the mixing step of a hash."""
     number = (number ^ (number >> 15)) * 0x2C1B3C6D & 0xFFFFFFFF
     number = (number ^ (number >> 12)) * 0x297A2D39 & 0xFFFFFFFF
     return (number ^ (number >> 15)) % count
 
 
-def prose(seed: int, size: int) -> str:
-    """Text of about `size` bytes, always the same for one seed."""
+def make_text(seed: int, size: int) -> str:
+    """Return text of about `size` bytes, the same for the same seed."""
     words: list[str] = []
     length = 0
     while length < size:
@@ -72,10 +71,9 @@ def prose(seed: int, size: int) -> str:
 
 
 class Writer:
-    """Writes the items of one client. `name` keeps its ids, keys and sessions apart from those of
-    every other.
+    """Writes the items of one client. `name` makes its ids, keys and sessions unique.
 
-    With `rich`, plans also name tasks and targets: what the pages show, and searches ask for.
+    With `rich`, plans also have tasks and targets, for pages and searches.
     """
 
     def __init__(self, name: str, *, sessions: int = SESSIONS, rich: bool = False) -> None:
@@ -86,8 +84,7 @@ class Writer:
     def _item(
         self, kind: str, effect: int, fields: dict[str, Any], filler: tuple[str, ...]
     ) -> bytes:
-        """One item; the text at `filler` (a path in `fields`) is made long enough for the usual
-        size."""
+        """Return an item; the text at `filler` (a path in `fields`) fills it to the usual size."""
         self.items += 1
         number = self.items
         item: dict[str, Any] = {
@@ -103,12 +100,12 @@ class Writer:
             place = place.setdefault(step, {})
         if number % 25 == 11:
             place["seconds"] = number / 7
-        known = len(json.dumps(item, separators=(",", ":")))
-        place[filler[-1]] = prose(number, max(16, BYTES - known - len(filler[-1]) - 6))
+        length = len(json.dumps(item, separators=(",", ":")))
+        place[filler[-1]] = make_text(number, max(16, BYTES - length - len(filler[-1]) - 6))
         return json.dumps(item, separators=(",", ":"), ensure_ascii=False).encode()
 
     def plan(self, effect: int) -> bytes:
-        """A plan of effect number `effect`."""
+        """Return a plan of effect number `effect`."""
         tool = TOOLS[_pick(effect, len(TOOLS))]
         fields: dict[str, Any] = {
             "effect_key": f"call-{effect}",
@@ -125,7 +122,7 @@ class Writer:
         return self._item("effect.planned", effect, fields, ("arguments", "command"))
 
     def dispatch(self, effect: int, attempt: int = 1) -> bytes:
-        """The dispatch of an attempt."""
+        """Return the dispatch of an attempt."""
         fields = {
             "effect_key": f"call-{effect}",
             "attempt": attempt,
@@ -134,7 +131,7 @@ class Writer:
         return self._item("effect.dispatched", effect, fields, ("request", "text"))
 
     def answer(self, effect: int, attempt: int = 1, *, fails: bool = False) -> bytes:
-        """What came of an attempt: an acknowledgement, or a clean rejection."""
+        """Return the answer of an attempt: an acknowledgement, or a clean rejection."""
         fields: dict[str, Any] = {"effect_key": f"call-{effect}", "attempt": attempt}
         if fails:
             return self._item(
@@ -146,11 +143,11 @@ class Writer:
         return self._item("effect.acknowledged", effect, fields, ("result", "output"))
 
     def note(self) -> bytes:
-        """A fact of a kind that moves nothing."""
+        """Return a fact that changes no state."""
         return self._item("model.message", self.items, {"role": "assistant"}, ("text",))
 
     def mixed(self, batches: int) -> list[Batch]:
-        """`batches` batches in which every effect is told whole."""
+        """Return `batches` batches, each with all facts of its effects."""
         made = []
         for _ in range(batches):
             items: list[bytes] = []
@@ -167,14 +164,13 @@ class Writer:
                         self.dispatch(effect, 2),
                         self.answer(effect, 2),
                     ]
-                elif effect % 100 != 31:  # of one in a hundred nothing more is ever heard
+                elif effect % 100 != 31:  # one effect in a hundred stays unanswered
                     items.append(self.answer(effect, fails=effect % 40 == 17))
             made.append(_batch(items))
         return made
 
     def split(self, batches: int) -> list[Batch]:
-        """`batches` batches, by threes: the plans of 500 effects, then their dispatches, then their
-        answers."""
+        """Return `batches` batches, by threes: plans, dispatches and answers of 500 effects."""
         made: list[Batch] = []
         while len(made) < batches:
             effects = range(self.effects, self.effects + ITEMS)
@@ -183,8 +179,8 @@ class Writer:
                 made.append(_batch([write(effect) for effect in effects]))
         return made[:batches]
 
-    def ended(self, effects: int, unanswered: int) -> list[Batch]:
-        """Batches in which `effects` effects are told, but for the answers of the last
+    def report_session(self, effects: int, unanswered: int) -> list[Batch]:
+        """Return batches with all facts of `effects` effects, except the answers of the last
         `unanswered`."""
         items: list[bytes] = []
         for effect in range(effects):
@@ -193,8 +189,8 @@ class Writer:
                 items.append(self.answer(effect))
         return [_batch(items[start : start + ITEMS]) for start in range(0, len(items), ITEMS)]
 
-    def ends(self) -> Batch:
-        """A batch in which every session is told to have come to its end."""
+    def end_sessions(self) -> Batch:
+        """Return a batch that ends every session."""
         numbers = range(self.sessions)
         return _batch(
             [
@@ -204,7 +200,7 @@ class Writer:
         )
 
     def batches(self, workload: str, count: int) -> list[Batch]:
-        """`count` batches of the workload of that name."""
+        """Return `count` batches of the named workload."""
         return {"mixed": self.mixed, "split": self.split}[workload](count)
 
 
@@ -213,5 +209,5 @@ def _batch(items: list[bytes]) -> Batch:
 
 
 def sizes(batches: list[Batch]) -> Iterator[float]:
-    """The mean bytes of an item, batch by batch."""
+    """Return the mean bytes of an item of each batch."""
     return (len(batch.body) / batch.items for batch in batches)

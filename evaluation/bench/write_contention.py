@@ -1,5 +1,4 @@
-"""Eight importers at once while a person saves a form: nobody may see an error, and the person must
-not wait long."""
+"""Write contention: eight importers at once while a person saves a form, without errors or delay."""
 
 import json
 import subprocess
@@ -12,21 +11,20 @@ from evaluation.bench import clients
 from evaluation.bench.installation import ROOT, Server
 from evaluation.bench.person import Person
 from evaluation.bench.report import Report, percentile
-from evaluation.bench.workload import TOOLS, prose
+from evaluation.bench.workload import TOOLS, make_text
 
 IMPORTERS: Final = 8
 P99_BAR: Final = 500.0  # ms
-SETTLE_S: Final = 1.0  # before the person begins: the importers read their files first
+SETTLE_S: Final = 1.0  # before the person begins, because the importers read their files first
 PAUSE_S: Final = 0.05  # between two saves
 LONGEST_S: Final = 240
-FEWEST: Final = 100  # saves, for a p99 that means something
+FEWEST: Final = 100  # saves, for a meaningful p99
 SESSION: Final = "5d0b7d1e-0000-4000-8000-"
-LARGE_EVERY: Final = 200  # one result in so many is large enough to be kept as an artifact
+LARGE_EVERY: Final = 200  # one result in LARGE_EVERY is stored as an artifact
 
 
 def measure(report: Report, server: Server, *, calls: int) -> None:
-    """Let each importer bring one recorded session of `calls` calls, and a person save their
-    settings all the while."""
+    """Let each importer import a recording of `calls` calls while a person saves settings."""
     vendor, folder = server.installation.vendor, server.installation.folder
     files = [
         _write_recording(folder / f"recorded-{number}.jsonl", number, calls)
@@ -34,20 +32,24 @@ def measure(report: Report, server: Server, *, calls: int) -> None:
     ]
     sys.stderr.write(f"{vendor}: {IMPORTERS} importers and a person\n")
     tokens = [
-        server.installation.token(f"importer-{number}", "--scope", "import")
+        server.installation.issue_token(f"importer-{number}", "--scope", "import")
         for number in range(IMPORTERS)
     ]
     started = time.monotonic()
-    importers = [_import(server, file, token) for file, token in zip(files, tokens, strict=True)]
+    importers = [
+        _start_import(server, file, token) for file, token in zip(files, tokens, strict=True)
+    ]
     try:
-        spent = clients.together([_saves(server, [importer.pid for importer in importers])])
+        spent = clients.run_together(
+            [_make_saves(server, [importer.pid for importer in importers])]
+        )
         errors = sum(importer.wait(LONGEST_S) != 0 for importer in importers)
     finally:
         for importer in importers:
             importer.kill()
     wall_s = time.monotonic() - started
-    errors += _missing(server, calls)
-    name = f"person's form beside {IMPORTERS} importers"
+    errors += _count_incomplete(server, calls)
+    name = f"person's form next to {IMPORTERS} importers"
     saves = [1000 * value for value in spent.latencies["save"]]
     report.add(vendor, f"{name}: errors", "errors", [errors + spent.answers.get(500, 0)], bar=0)
     report.add(vendor, f"{name}: p50", "ms", [percentile(saves, 0.5)])
@@ -76,7 +78,7 @@ def _write_recording(path: Path, number: int, calls: int) -> Path:
     for call in range(calls):
         seed = number * calls + call
         name = TOOLS[seed % len(TOOLS)]
-        arguments = {"command": prose(seed, 300)}
+        arguments = {"command": make_text(seed, 300)}
         block = {
             "type": "toolCall",
             "id": f"toolu_{seed:08d}",
@@ -84,7 +86,7 @@ def _write_recording(path: Path, number: int, calls: int) -> Path:
             "arguments": arguments,
         }
         size = 300_000 if call % LARGE_EVERY == LARGE_EVERY - 1 else 200 + 400 * (seed % 7)
-        result = {"type": "text", "text": prose(seed + 1, size)}
+        result = {"type": "text", "text": make_text(seed + 1, size)}
         at = 1_770_026_401_000 + 1000 * call
         entries.append(_message(at, role="assistant", content=[block], stopReason="toolUse"))
         entries.append(
@@ -96,11 +98,11 @@ def _write_recording(path: Path, number: int, calls: int) -> Path:
     return path
 
 
-def _message(at_ms: int, **said: Any) -> dict[str, Any]:
-    return {"type": "message", "message": {"timestamp": at_ms, **said}}
+def _message(at_ms: int, **fields: Any) -> dict[str, Any]:
+    return {"type": "message", "message": {"timestamp": at_ms, **fields}}
 
 
-def _import(server: Server, file: Path, token: str) -> "subprocess.Popen[bytes]":
+def _start_import(server: Server, file: Path, token: str) -> "subprocess.Popen[bytes]":
     address = ["--url", f"http://127.0.0.1:{server.port}", "--token", token]
     return subprocess.Popen(
         [sys.executable, "manage.py", "import_trajectory", "pi", str(file), *address],
@@ -111,11 +113,10 @@ def _import(server: Server, file: Path, token: str) -> "subprocess.Popen[bytes]"
     )
 
 
-def _saves(server: Server, importers: list[int]) -> clients.Work:
-    """Return the work of a person who saves their settings until the last of the importers has
-    ended."""
+def _make_saves(server: Server, importers: list[int]) -> clients.Work:
+    """Return the work of a person who saves settings until the last importer ends."""
 
-    def work() -> clients.Spent:
+    def work() -> clients.Timings:
         person = Person(
             server.port, server.installation.administrator, server.installation.password
         )
@@ -125,7 +126,7 @@ def _saves(server: Server, importers: list[int]) -> clients.Work:
         started = time.monotonic()
         busy = True
         while busy and time.monotonic() - started < LONGEST_S:
-            busy = any(_runs(importer) for importer in importers)
+            busy = any(_is_running(importer) for importer in importers)
             theme = ("light", "dark")[len(latencies) % 2]
             sent = time.perf_counter()
             try:
@@ -137,17 +138,17 @@ def _saves(server: Server, importers: list[int]) -> clients.Work:
             time.sleep(PAUSE_S)
         if len(latencies) < FEWEST:
             sys.stderr.write(
-                f"only {len(latencies)} saves: the importers were done too soon for a p99\n"
+                f"only {len(latencies)} saves: the importers ended too soon for a p99\n"
             )
-        return clients.Spent(
+        return clients.Timings(
             time.monotonic() - started, {"save": latencies}, {500: errors} if errors else {}
         )
 
     return work
 
 
-def _runs(process: int) -> bool:
-    """True until the process has ended; one that nobody has waited for yet has ended all the same."""
+def _is_running(process: int) -> bool:
+    """Return whether the process is running; a zombie is not."""
     try:
         text = Path(f"/proc/{process}/stat").read_text()
     except FileNotFoundError:
@@ -155,9 +156,9 @@ def _runs(process: int) -> bool:
     return text[text.rindex(")") + 2] != "Z"
 
 
-def _missing(server: Server, calls: int) -> int:
-    """How many of the importers' sessions do not hold all their effects."""
-    api = clients.Api(server.port, server.installation.token("counter"))
+def _count_incomplete(server: Server, calls: int) -> int:
+    """Return the number of imported sessions that lack effects."""
+    api = clients.Api(server.port, server.installation.issue_token("counter"))
     sessions = json.loads(api.get("/api/v1/sessions?limit=100"))["items"]
     api.close()
     return IMPORTERS - sum(

@@ -1,6 +1,4 @@
-"""The evaluation that the paper's section 9 asks for: crashes around effects, and actors who meet,
-on every substrate.
+"""The evaluation of the paper's section 9: crashes around effects, and races, on every substrate.
 
-It knows Gatebook by HTTP alone, but for one module that runs inside the server under trial
-(`inside`).
+It uses Gatebook over HTTP only. One module runs inside the server under trial (`server_hooks`).
 """

@@ -1,4 +1,4 @@
-"""`make evaluate`: run a tier, write one JSON file and the page that shows it.
+"""`make evaluate`: run a tier and write one JSON file and the page of its figures.
 
 python -m evaluation.crashtest [--tier T0|T1|T2] [--database sqlite|postgresql] [--only PART …]
 [--publish] python -m evaluation.crashtest --replay "probeable" 000100001 [--depth 1] [--database
@@ -20,15 +20,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from evaluation.bench.installation import ROOT, VENDORS, ground
+from evaluation.bench.installation import ROOT, VENDORS, provide_cluster
 from evaluation.crashtest import agent_crashes, report, server, suites
-from evaluation.crashtest.checker import Found
+from evaluation.crashtest.checker import Findings
 from evaluation.crashtest.clock import Clock
 from evaluation.crashtest.domain import CASES
-from evaluation.crashtest.remote import Oracle, oracle
+from evaluation.crashtest.remote import Oracle, run_oracle
 from evaluation.crashtest.runner import run
 from evaluation.crashtest.schedules import Choices
-from evaluation.crashtest.server import House
+from evaluation.crashtest.server import Installation
 
 TIERS: Final = ("T0", "T1", "T2")
 PARTS: Final = (
@@ -37,9 +37,9 @@ PARTS: Final = (
     "killed",
     "deep",
     "killed deep",
-    "falls",
+    "server crashes",
     "interleavings",
-    "meetings",
+    "races",
     "orders",
 )
 _SOME: Final = tuple(
@@ -48,100 +48,104 @@ _SOME: Final = tuple(
 
 
 def main() -> int:
-    """Run what was asked for; the exit code is 0 only when every bar holds."""
-    asked = _arguments()
-    if asked.publish_from:
-        report.publish(_together([json.loads(file.read_text()) for file in asked.publish_from]))
+    """Run the chosen parts; the exit code is 0 only if every requirement is met."""
+    options = _parse_arguments()
+    if options.publish_from:
+        report.publish(_merge_runs([json.loads(file.read_text()) for file in options.publish_from]))
         return 0
-    signal.signal(
-        signal.SIGTERM, lambda *_: sys.exit(143)
-    )  # so that everything that was started is also ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends all child processes
     began = time.time()
     folder = Path(tempfile.mkdtemp(prefix="rig-"))
-    results: dict[str, Any] = {"about": about(asked.tier), "databases": {}}
-    name = f"evaluation-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(began))}-{asked.database or 'both'}.json"
-    file = asked.out / name
+    results: dict[str, Any] = {"about": describe_run(options.tier), "databases": {}}
+    name = f"evaluation-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(began))}-{options.database or 'both'}.json"
+    file = options.out / name
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with oracle(folder) as remote:
-            if asked.replay:
-                return _replay(asked, folder, remote)
-            if "baselines" in asked.only and asked.database != "postgresql":
+        with run_oracle(folder) as remote:
+            if options.replay:
+                return _replay(options, folder, remote)
+            if "baselines" in options.only and options.database != "postgresql":
                 clock = Clock(folder / "clock")
-                deep = 2 if asked.tier == "T2" else 1
-                results["baselines"] = suites.baselines(remote, clock, crashed=deep)
+                deep = 2 if options.tier == "T2" else 1
+                results["baselines"] = suites.run_baselines(remote, clock, crashed=deep)
             for vendor in VENDORS:
-                if not asked.database or vendor == asked.database:
-                    for so_far in _on(vendor, folder, remote, asked):
+                if not options.database or vendor == options.database:
+                    for so_far in _run_parts(vendor, folder, remote, options):
                         results["databases"][vendor] = so_far
                         results["about"]["minutes"] = round((time.time() - began) / 60, 1)
-                        file.write_text(report.as_json(results))  # what comes later may fail
+                        file.write_text(report.to_json(results))  # later parts may fail
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     results["about"]["minutes"] = round((time.time() - began) / 60, 1)
-    file.write_text(report.as_json(results))
-    if asked.publish:
+    file.write_text(report.to_json(results))
+    if options.publish:
         report.publish(results)
     sys.stdout.write(
-        f"{report.tables(results)}\n{results['about']['minutes']} minutes; as JSON in {file}\n"
+        f"{report.render_tables(results)}\n{results['about']['minutes']} minutes; as JSON in {file}\n"
     )
-    broken = report.broken(results)
+    broken = report.list_violations(results)
     for sentence in broken:
-        sys.stdout.write(f"NOT HELD: {sentence}\n")
+        sys.stdout.write(f"NOT MET: {sentence}\n")
     return 1 if broken else 0
 
 
-def _on(
-    vendor: str, folder: Path, remote: Oracle, asked: argparse.Namespace
+def _run_parts(
+    vendor: str, folder: Path, remote: Oracle, options: argparse.Namespace
 ) -> Iterator[dict[str, Any]]:
-    """Everything on one database; what there is so far after each part."""
-    told: dict[str, Any] = {}
+    """Run the chosen parts on one database; yield the figures after each part."""
+    figures: dict[str, Any] = {}
     # PostgreSQL keeps its data outside home folders, and a socket's path must be short.
-    cluster = Path(f"/var/tmp/gatebook-rig-{os.getpid()}")  # noqa: S108 - made by `embedded:`, which refuses another's
+    cluster = Path(f"/var/tmp/gatebook-rig-{os.getpid()}")  # noqa: S108 - `embedded:` creates it and refuses an existing one
     with (
-        ground(vendor, folder / "keeper", cluster) as found,
-        server.serve(vendor, folder / vendor, found) as served,
+        provide_cluster(vendor, folder / "keeper", cluster) as cluster_at,
+        server.serve_installation(vendor, folder / vendor, cluster_at) as installation,
     ):
-        for name, work in _plan(served, remote, asked.tier):
-            if name in asked.only:
-                told[name] = suites.timed(work)
-                yield told
+        for name, work in _plan_parts(installation, remote, options.tier):
+            if name in options.only:
+                figures[name] = suites.measure_part(work)
+                yield figures
 
 
-def _plan(
-    served: House, remote: Oracle, tier: str
+def _plan_parts(
+    installation: Installation, remote: Oracle, tier: str
 ) -> list[tuple[str, Callable[[], suites.Figures]]]:
     lines: dict[int, list[str]] = {}
 
     def crash(depth: int, tricks: int = 1) -> suites.Figures:
-        figures, lines[depth] = suites.crashes_by_raising(
-            served, remote, depth=depth, tricks=tricks
+        figures, lines[depth] = suites.run_crashes_by_raising(
+            installation, remote, depth=depth, tricks=tricks
         )
         return figures
 
     def kill(depth: int) -> suites.Figures:
         if depth not in lines:
             crash(depth)
-        return suites.crashes_by_killing(served, remote, lines[depth], depth=depth)
+        return suites.run_crashes_by_killing(installation, remote, lines[depth], depth=depth)
 
     plan: list[tuple[str, Callable[[], suites.Figures]]] = [
         ("crashes", lambda: crash(1)),
-        ("interleavings", lambda: suites.interleaved(served)),
-        ("orders", lambda: suites.delivered(served)),
-        ("mutants", lambda: suites.mutants(served, remote)),
+        ("interleavings", lambda: suites.run_interleavings(installation)),
+        ("orders", lambda: suites.run_delivery_orders(installation)),
+        ("mutants", lambda: suites.run_mutants(installation, remote)),
         (
-            "meetings",
-            lambda: suites.met(
-                served, remote, rounds=20 if tier == "T0" else 200, gates=5 if tier == "T0" else 50
+            "races",
+            lambda: suites.run_races(
+                installation,
+                remote,
+                rounds=20 if tier == "T0" else 200,
+                gates=5 if tier == "T0" else 50,
             ),
         ),
     ]
     if tier != "T0":
         plan += [
-            ("client", lambda: suites.the_client(served, remote)),
+            ("client", lambda: suites.run_client(installation, remote)),
             ("killed", lambda: kill(1)),
-            ("falls", lambda: suites.server_falls(served, remote)),
-            ("server killed", lambda: suites.server_falls(served, remote, cases=_SOME, real=True)),
+            ("server crashes", lambda: suites.run_server_crashes(installation, remote)),
+            (
+                "server killed",
+                lambda: suites.run_server_crashes(installation, remote, cases=_SOME, real=True),
+            ),
         ]
     if tier == "T2":
         plan += [
@@ -152,46 +156,46 @@ def _plan(
     return plan
 
 
-def _replay(asked: argparse.Namespace, folder: Path, remote: Oracle) -> int:
-    """One run again, with all that the oracle saw of it."""
-    name, line = asked.replay
+def _replay(options: argparse.Namespace, folder: Path, remote: Oracle) -> int:
+    """Replay one run and print the oracle's log of it."""
+    name, line = options.replay
     case = next(case for case in CASES if case.name == name)
-    vendor, found = asked.database or "sqlite", Found()
+    vendor, findings = options.database or "sqlite", Findings()
     cluster = Path(f"/var/tmp/gatebook-rig-{os.getpid()}")  # noqa: S108 - see above
     with (
-        ground(vendor, folder / "keeper", cluster) as cl,
-        server.serve(vendor, folder / vendor, cl) as served,
+        provide_cluster(vendor, folder / "keeper", cluster) as cluster_at,
+        server.serve_installation(vendor, folder / vendor, cluster_at) as installation,
     ):
-        made = agent_crashes.gatebook(remote, served)
+        context = agent_crashes.make_gatebook_context(remote, installation)
         world, choices = (
-            made.world(),
-            Choices(asked.depth, asked.tricks, line=[int(one) for one in line.strip("-")]),
+            context.world(),
+            Choices(options.depth, options.tricks, line=[int(digit) for digit in line.strip("-")]),
         )
-        run(made, case, world, choices)
+        run(context, case, world, choices)
         log = remote.log()
-        found.judge(log, world, case, line)
+        findings.check_run(log, world, case, line)
         for row in log.execute(
             "SELECT what, key, reference, detail FROM log WHERE world = ? ORDER BY seq", (world,)
         ):
             sys.stdout.write(" · ".join(part for part in row if part) + "\n")
         log.close()
-    sys.stdout.write(f"{', '.join(choices.told)}\n{json.dumps(found.counters)}\n")
-    return 0 if found.clean else 1
+    sys.stdout.write(f"{', '.join(choices.events)}\n{json.dumps(findings.counters)}\n")
+    return 0 if findings.clean else 1
 
 
-def _together(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Several runs as one: the first says what it was measured on."""
-    made: dict[str, Any] = {"about": {**runs[0]["about"]}, "databases": {}}
-    made["about"]["minutes"] = round(sum(one["about"].get("minutes", 0) for one in runs), 1)
-    for one in runs:
-        made |= {"baselines": one["baselines"]} if "baselines" in one else {}
-        for vendor, told in one["databases"].items():
-            made["databases"].setdefault(vendor, {}).update(told)
-    return made
+def _merge_runs(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Merge several runs; the first describes the machine."""
+    merged: dict[str, Any] = {"about": {**runs[0]["about"]}, "databases": {}}
+    merged["about"]["minutes"] = round(sum(part["about"].get("minutes", 0) for part in runs), 1)
+    for part in runs:
+        merged |= {"baselines": part["baselines"]} if "baselines" in part else {}
+        for vendor, figures in part["databases"].items():
+            merged["databases"].setdefault(vendor, {}).update(figures)
+    return merged
 
 
-def about(tier: str) -> dict[str, Any]:
-    """What a reader of the figures must know about the run."""
+def describe_run(tier: str) -> dict[str, Any]:
+    """Return what readers of the figures need to know about the run."""
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],
         cwd=ROOT,
@@ -209,7 +213,7 @@ def about(tier: str) -> dict[str, Any]:
     }
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m evaluation.crashtest", description=(__doc__ or "").partition("\n")[0]
     )
@@ -235,7 +239,7 @@ def _arguments() -> argparse.Namespace:
         nargs="+",
         type=Path,
         metavar="JSON",
-        help="write the page from earlier runs",
+        help="write the page from the results of earlier runs",
     )
     parser.add_argument("--replay", nargs=2, metavar=("CASE", "LINE"))
     parser.add_argument("--depth", type=int, default=1)

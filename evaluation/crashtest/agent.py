@@ -1,5 +1,4 @@
-"""The agent: one piece of code for every substrate. It does what it is told it may do, and may die
-at any tick."""
+"""The agent: the same code for every substrate. It follows the verdicts and may die at any tick."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,12 +13,12 @@ MOST_TURNS: Final = 40
 
 
 class NeverEnds(Exception):
-    """The verdicts lead nowhere: that is a finding, not a wait."""
+    """The verdicts do not lead to an end: a finding."""
 
 
 @dataclass
 class Agent:
-    """One process of an agent. What it is told is noted in the oracle's log as it is told."""
+    """One process of an agent. Each verdict that it gets is recorded in the oracle's log."""
 
     substrate: Substrate
     remote: Remote
@@ -28,33 +27,35 @@ class Agent:
     life: int = 1
     key_of: Callable[[str], str] = lambda offered: (
         offered
-    )  # a mutant hands another key to the remote
-    persuade: Callable[[Verdict], Verdict] = lambda said: said  # a mutant believes something else
+    )  # a mutant sends another key to the remote
+    change_verdict: Callable[[Verdict], Verdict] = lambda verdict: (
+        verdict
+    )  # a mutant follows another verdict
     ask_person: Callable[[Step], None] | None = None
     _planned: bool = False
 
     def work(self, steps: Sequence[Step]) -> None:
-        """Do all of it, from whatever an earlier process left."""
+        """Do all steps, starting where an earlier process stopped."""
         self.substrate.open()
         self._tick(
-            "session opened" if self.life == 1 else "session taken up", changed=self.life == 1
+            "session opened" if self.life == 1 else "session reopened", changed=self.life == 1
         )
         if self.life > 1:
             self.remote.note(
-                kind="safe", life=self.life, safe=self.substrate.safe(), step=steps[0].name
+                kind="safe", life=self.life, safe=self.substrate.can_resume(), step=steps[0].name
             )
         for step in steps:
-            self._do(step)
+            self._run_step(step)
         self.substrate.checkpoint({"done": [step.name for step in steps]})
         self._tick("after checkpoint")
 
-    def _do(self, step: Step) -> None:
+    def _run_step(self, step: Step) -> None:
         for _ in range(MOST_TURNS):
-            verdict = self._look(step)
+            verdict = self._get_verdict(step)
             if verdict.reason == "COMP_RESUME" or verdict.answer == "compensate":
-                self._undo(step, verdict)
+                self._compensate(step, verdict)
             elif verdict.answer in ("execute", "replay"):
-                self._act(step, verdict)
+                self._dispatch(step, verdict)
             elif verdict.answer == "probe":
                 self._probe(step, verdict)
             elif verdict.answer in ("wait", "ask"):
@@ -62,79 +63,78 @@ class Agent:
             else:
                 claim = "handed over" if verdict.answer == "escalate" else "done"
                 if verdict.reason in ("ATTEMPTS_SPENT", "GATE_DENIED", "GATE_EXPIRED"):
-                    claim = "given up"
+                    claim = "abandoned"
                 self.remote.note(
                     kind="end", life=self.life, claim=claim, reason=verdict.reason, step=step.name
                 )
                 return
         raise NeverEnds(f"{step.key}: {verdict}")
 
-    def _look(self, step: Step) -> Verdict:
-        verdict = self.substrate.look(step)
-        said = {
+    def _get_verdict(self, step: Step) -> Verdict:
+        verdict = self.substrate.get_verdict(step)
+        note = {
             "answer": verdict.answer,
             "reason": verdict.reason,
             "row": verdict.row,
             "view": verdict.view,
         }
-        self.remote.note(kind="verdict", life=self.life, key=step.key, step=step.name, **said)
+        self.remote.note(kind="verdict", life=self.life, key=step.key, step=step.name, **note)
         self._tick("after the verdict", changed=self.life == 1 and not self._planned)
         self._planned = True
-        return self.persuade(verdict)
+        return self.change_verdict(verdict)
 
-    def _act(self, step: Step, verdict: Verdict) -> None:
+    def _dispatch(self, step: Step, verdict: Verdict) -> None:
         try:
-            release = self.substrate.release(step, verdict)
+            release = self.substrate.dispatch(step, verdict)
         except Refused:
             return
         self._tick("after dispatch")
-        self._perform(step, release)
+        self._execute_release(step, release)
 
-    def _perform(self, step: Step, release: Release) -> None:
+    def _execute_release(self, step: Step, release: Release) -> None:
         try:
             reference = self.remote.execute(
                 step.case.remote, step.name, self.key_of(release.remote_key)
             )
         except LostAnswer:
             self._tick("no response", changed=False)
-            self.substrate.failed(step, release, "timeout")
+            self.substrate.report_failure(step, release, "timeout")
         except Rejected:
             self._tick("response received", changed=False)
-            self.substrate.failed(step, release, "rejected")
+            self.substrate.report_failure(step, release, "rejected")
         else:
             self._tick("response received", changed=False)
-            self.substrate.settled(step, release, reference)
+            self.substrate.report_success(step, release, reference)
         self._tick("after acknowledgement")
 
     def _probe(self, step: Step, verdict: Verdict) -> None:
         began_us = self.clock.now_us()
-        found = self.remote.probe(step.name, verdict.remote_key)
-        self._tick("after the look")
-        self.substrate.probed(step, verdict, found, began_us)
-        self._tick("after the look was told")
+        reference = self.remote.probe(step.name, verdict.remote_key)
+        self._tick("after the probe")
+        self.substrate.report_probe(step, verdict, reference, began_us)
+        self._tick("after the probe was reported")
 
-    def _undo(self, step: Step, said: Verdict) -> None:
-        """Cancel by our key. The undoing is an effect like any other, so a crash in it is recovered
-        as any other."""
-        undone = step.undone(said.attempt)
-        verdict = self.substrate.undo(step, undone)
-        self._tick("after the undoing was planned")
+    def _compensate(self, step: Step, cause: Verdict) -> None:
+        """Cancel by our key. The compensation is an effect too, and recovers from a crash as one."""
+        undone = step.make_compensation(cause.attempt)
+        verdict = self.substrate.compensate(step, undone)
+        self._tick("after the compensation was planned")
         if verdict.answer not in ("execute", "replay"):
             self._wait(undone, verdict)
             return
         try:
-            release = self.substrate.release(undone, verdict)
+            release = self.substrate.dispatch(undone, verdict)
         except Refused:
             return
-        self._tick("after the undoing was dispatched")
-        reference = self.remote.cancel(step.name, said.remote_key)
+        self._tick("after the compensation was dispatched")
+        reference = self.remote.cancel(step.name, cause.remote_key)
         self._tick("cancelled")
-        self.substrate.settled(undone, release, reference or "nothing to cancel")
-        self._tick("after the undoing was acknowledged")
+        self.substrate.report_success(undone, release, reference or "nothing to cancel")
+        self._tick("after the compensation was acknowledged")
 
     def _wait(self, step: Step, verdict: Verdict) -> None:
         if verdict.until_us is not None and verdict.reason != "GATE_PENDING":
-            self.clock.until(verdict.until_us)
+            self.clock.advance_to(verdict.until_us)
             self.remote.settle()
         elif self.ask_person is not None:
             self.ask_person(step)

@@ -1,4 +1,4 @@
-"""W1: crashes around effects, on every substrate, exhaustively by ticks."""
+"""W1: crashes around effects, on every substrate, at every tick."""
 
 import random
 import tempfile
@@ -8,124 +8,130 @@ from pathlib import Path
 from typing import Final
 
 from evaluation.crashtest import runner
-from evaluation.crashtest.checker import Found
+from evaluation.crashtest.checker import Findings
 from evaluation.crashtest.clock import Clock
-from evaluation.crashtest.contention import answer
+from evaluation.crashtest.contention import answer_gate
 from evaluation.crashtest.domain import CASES, Case, Step, Substrate
 from evaluation.crashtest.file_baseline import Blob
 from evaluation.crashtest.gatebook import Api, Gatebook
 from evaluation.crashtest.remote import Oracle
-from evaluation.crashtest.runner import Ground
+from evaluation.crashtest.runner import RunContext
 from evaluation.crashtest.schedules import Choices, explore
-from evaluation.crashtest.server import House
+from evaluation.crashtest.server import Installation
 
 SEED: Final = 20260310
 PERSON: Final = "anna"
 
 
-def by_raising(
-    ground: Ground,
+def crash_by_raising(
+    context: RunContext,
     cases: Sequence[Case],
     crashes: int,
     tricks: int,
     *,
-    to_the_first: bool = False,
+    stop_at_first: bool = False,
     every: bool = True,
-) -> tuple[Found, list[str]]:
-    """Every schedule of at most so many kills and chosen requests. Returns what was found, and the
-    replay lines.
+) -> tuple[Findings, list[str]]:
+    """Run every schedule of at most `crashes` kills and `tricks` chosen requests.
 
-    With `to_the_first` it ends with the first fault: a mutant needs no more. Without `every` no
-    death is tried before which nothing has changed since the last: it would leave the same world
-    behind.
+    Returns the findings and the replay lines. With `stop_at_first` the search ends at the first
+    fault, as a mutant needs only one. Without `every`, ticks before which nothing has changed are
+    skipped, because a death there leaves the same world.
     """
-    found, lines = Found(), []
+    findings, lines = Findings(), []
     for case in cases:
-        log = ground.oracle.log()
+        log = context.oracle.log()
 
         def run(choices: Choices, case: Case = case) -> str:
-            return _one(ground, case, choices)
+            return _run_once(context, case, choices)
 
         for choices, world in explore(crashes, tricks, run, every=every):
-            line = f"{ground.name} · {case.name} · {crashes}.{tricks} · {choices.replay or '-'}"
+            line = f"{context.name} · {case.name} · {crashes}.{tricks} · {choices.replay or '-'}"
             lines.append(f"{case.name}\t{choices.replay}")
-            found.judge(
-                log, world, case, f"{line} · {', '.join(choices.told) or 'nothing happens'}"
+            findings.check_run(
+                log, world, case, f"{line} · {', '.join(choices.events) or 'no event'}"
             )
-            if to_the_first and not found.clean:
+            if stop_at_first and not findings.clean:
                 break
         log.close()
-    return found, lines
+    return findings, lines
 
 
-def by_killing(ground: Ground, lines: Iterable[str], crashes: int, tricks: int) -> Found:
-    """The schedules of these replay lines again, every life a process of its own and every kill
-    SIGKILL."""
-    found, known = Found(), {case.name: case for case in CASES}
-    log = ground.oracle.log()
+def crash_by_killing(
+    context: RunContext, lines: Iterable[str], crashes: int, tricks: int
+) -> Findings:
+    """Run the schedules of these replay lines; every life is a process and every kill is SIGKILL."""
+    findings, cases = Findings(), {case.name: case for case in CASES}
+    log = context.oracle.log()
     for line in lines:
         name, _, answers = line.partition("\t")
-        world = ground.world()
+        world = context.world()
         runner.run_killed(
-            ground, known[name], world, [int(answer) for answer in answers], crashes, tricks
+            context, cases[name], world, [int(answer) for answer in answers], crashes, tricks
         )
-        found.judge(
+        findings.check_run(
             log,
             world,
-            known[name],
-            f"{ground.name} · {name} · {crashes}.{tricks} · {answers} · SIGKILL",
+            cases[name],
+            f"{context.name} · {name} · {crashes}.{tricks} · {answers} · SIGKILL",
         )
     log.close()
-    return found
+    return findings
 
 
-def seeded(lines: Sequence[str], number: int) -> list[str]:
-    """So many of them, the same ones every time."""
+def sample_lines(lines: Sequence[str], number: int) -> list[str]:
+    """Return a sample of `number` lines, the same for every run."""
     chosen = random.Random(SEED)  # noqa: S311 - repeatable on purpose
     return list(lines) if len(lines) <= number else chosen.sample(list(lines), number)
 
 
-def _one(ground: Ground, case: Case, choices: Choices) -> str:
-    world = ground.world()
-    runner.run(ground, case, world, choices)
+def _run_once(context: RunContext, case: Case, choices: Choices) -> str:
+    world = context.world()
+    runner.run(context, case, world, choices)
     return world
 
 
 @contextmanager
-def blobs(oracle: Oracle, clock: Clock, policy: str, *, in_place: bool = False) -> Iterator[Ground]:
-    """The baseline: one JSON file per session."""
+def open_file_context(
+    oracle: Oracle, clock: Clock, policy: str, *, in_place: bool = False
+) -> Iterator[RunContext]:
+    """Yield the context of a baseline: one JSON file per session."""
     name = f"blob, {policy}{', in place' if in_place else ''}"
     with tempfile.TemporaryDirectory(prefix="rig-blob-") as folder:
 
         def substrate(world: str, choices: Choices) -> Blob:
             return Blob(Path(folder) / f"{world}.json", policy, choices, in_place=in_place)
 
-        yield Ground(name, oracle, clock, substrate)
+        yield RunContext(name, oracle, clock, substrate)
 
 
-def gatebook(oracle: Oracle, house: House, *, mutant: str = "") -> Ground:
-    """Gatebook on the database of `house`, with a fault in its server where `mutant` names one."""
+def make_gatebook_context(
+    oracle: Oracle, installation: Installation, *, mutant: str = ""
+) -> RunContext:
+    """Return the context of Gatebook on the database of `installation`, with the fault `mutant`."""
     api = Api(
-        house.port,
-        house.token,
+        installation.port,
+        installation.token,
         {"X-Rig-Mutant": mutant} if mutant else {},
-        raise_again=house.raise_again,
+        restart_server=installation.restart_server,
     )
 
     def substrate(world: str, _choices: Choices) -> Gatebook:
         return Gatebook(api, world)
 
-    name = f"Gatebook on {house.vendor}{f', {mutant}' if mutant else ''}"
-    return Ground(name, oracle, house.clock, substrate, ask_person=approving(house))
+    name = f"Gatebook on {installation.vendor}{f', {mutant}' if mutant else ''}"
+    return RunContext(
+        name, oracle, installation.clock, substrate, ask_person=make_approver(installation)
+    )
 
 
-def approving(house: House) -> Callable[[Substrate, Step], None]:
-    """A person who says yes to whatever a step waits for."""
-    house.person(PERSON)  # signed in once, and not by every process anew
+def make_approver(installation: Installation) -> Callable[[Substrate, Step], None]:
+    """Return a function with which a person approves the gate of a step."""
+    installation.get_reviewer(PERSON)  # sign in once, before processes fork
 
     def approve(substrate: Substrate, step: Step) -> None:
-        gate = substrate.gate(step) if isinstance(substrate, Gatebook) else ""
+        gate = substrate.find_gate(step) if isinstance(substrate, Gatebook) else ""
         if gate:
-            answer(house.person(PERSON), gate, "approve")
+            answer_gate(installation.get_reviewer(PERSON), gate, "approve")
 
     return approve

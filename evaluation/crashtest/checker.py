@@ -1,5 +1,4 @@
-"""Five counters, decided by the oracle's log alone: what was said held against what was so at that
-moment."""
+"""Five counters, read from the oracle's log alone."""
 
 import json
 import sqlite3
@@ -15,9 +14,8 @@ _REQUESTS: Final = ("committed", "known", "refused", "rejected", "dropped", "fly
 
 
 @dataclass
-class Found:
-    """What the log shows of a set of runs. `faults` names the first runs of each counter by their
-    replay lines."""
+class Findings:
+    """What the log shows of a set of runs. `faults` has the replay lines of the first faulty runs."""
 
     runs: int = 0
     crashed: int = 0
@@ -28,142 +26,141 @@ class Found:
     unlabelled: int = 0
     undecidable: int = 0  # runs that end with a person
     undecidable_elsewhere: int = (
-        0  # ... with the reason UNDECIDABLE, of a tool whose effects can be known
+        0  # with the reason UNDECIDABLE, though the tool's effects can be determined
     )
-    given_up: int = 0
-    reasons: Counter[str] = field(default_factory=Counter)  # of those that end with a person
+    abandoned: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)  # of runs that end with a person
     faults: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    _seen: dict[tuple[str, str], dict[bool, str]] = field(default_factory=lambda: defaultdict(dict))
+    _outcomes_by_view: dict[tuple[str, str], dict[bool, str]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
 
     @property
     def clean(self) -> bool:
-        """Whether all five counters are nought, and nothing undecidable that could be known."""
+        """Whether all five counters are zero and no decidable effect was called undecidable."""
         return not any(self.counters.values()) and not self.undecidable_elsewhere
 
     @property
     def counters(self) -> dict[str, int]:
-        """The five, by name."""
+        """The five counters by name."""
         values = (self.duplicates, self.lost, self.wrong_verdicts, self.false_safe, self.unlabelled)
         return dict(zip(COUNTERS, values, strict=True))
 
-    def as_dict(self) -> dict[str, Any]:
-        """For the JSON file."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures for the JSON file."""
         return {
             "runs": self.runs,
             "crashed": self.crashed,
             **self.counters,
             "ended with a person": self.undecidable,
-            "UNDECIDABLE of a tool that can be known": self.undecidable_elsewhere,
-            "their reasons": dict(self.reasons),
-            "given up": self.given_up,
+            "UNDECIDABLE for a decidable tool": self.undecidable_elsewhere,
+            "reasons": dict(self.reasons),
+            "abandoned": self.abandoned,
             "first faults": {name: lines[:3] for name, lines in self.faults.items()},
         }
 
-    def judge(self, log: sqlite3.Connection, world: str, case: Case, line: str) -> None:
-        """Read one run."""
+    def check_run(self, log: sqlite3.Connection, world: str, case: Case, line: str) -> None:
+        """Count the faults of one run."""
         self.runs += 1
-        standing, most, flying, claim, reason = 0, 0, 0, "", ""
-        crashed = wrong = falsely = False
+        present, most, in_flight, claim, reason = 0, 0, 0, "", ""
+        crashed = wrong = is_false_safe = False
         requests, safe_at = (
             0,
             -1,
-        )  # requests of the remote so far; how many there were when "safe" was said last
+        )  # requests to the remote so far; their number at the last "safe"
         happened_at_safe = False
         for what, detail in log.execute(
             "SELECT what, detail FROM log WHERE world = ? ORDER BY seq", (world,)
         ):
             requests += what in _REQUESTS
             if what == "committed":
-                standing += 1
-                # Said to be safe with this open, and it was done once more.
-                falsely = falsely or (safe_at >= 0 and happened_at_safe and standing > 1)
-                most = max(most, standing)
+                present += 1
+                # Reported as safe while the effect was open, and then repeated.
+                is_false_safe = is_false_safe or (safe_at >= 0 and happened_at_safe and present > 1)
+                most = max(most, present)
             elif what == "cancelled":
-                standing -= 1
+                present -= 1
             elif what == "flying":
-                flying += 1
+                in_flight += 1
             elif what == "landing":
-                flying -= 1
+                in_flight -= 1
             elif what == "note":
                 note = json.loads(detail)
                 crashed = crashed or note["life"] > 1
                 if note["kind"] == "safe":
                     safe_at, happened_at_safe = (
                         (requests if note["safe"] is True else -1),
-                        standing + flying > 0,
+                        present + in_flight > 0,
                     )
                 elif note["kind"] == "verdict":
-                    wrong = wrong or _is_wrong(note, case, standing, flying)
+                    wrong = wrong or _is_wrong(note, case, present, in_flight)
                     if note["life"] > 1:
-                        self._seen_as(note, case, standing > 0 or flying > 0, line)
+                        self._record_view(note, case, present > 0 or in_flight > 0, line)
                 elif note["kind"] == "end":
                     claim, reason = note["claim"], note["reason"]
         self.crashed += crashed
         duplicate = case.remote not in HARMLESS and most > 1
-        lost = claim == "done" and standing == 0
+        lost = claim == "done" and present == 0
         if not claim:
-            self._fault("lost", line)  # the run came to no end
+            self._record_fault("lost", line)  # the run did not end
             lost = True
-        handed = claim == "handed over"
-        if handed:
+        is_handed_over = claim == "handed over"
+        if is_handed_over:
             self.reasons[reason] += 1
-        self.undecidable += handed
-        self.given_up += claim == "given up"
-        if handed and reason == "UNDECIDABLE" and case.name not in UNDECIDABLE:
+        self.undecidable += is_handed_over
+        self.abandoned += claim == "abandoned"
+        if is_handed_over and reason == "UNDECIDABLE" and case.name not in UNDECIDABLE:
             self.undecidable_elsewhere += 1
-            self._fault("undecidable elsewhere", line)
-        falsely = (falsely and duplicate) or (
-            safe_at >= 0 and (lost or (handed and requests == safe_at))
+            self._record_fault("undecidable elsewhere", line)
+        is_false_safe = (is_false_safe and duplicate) or (
+            safe_at >= 0 and (lost or (is_handed_over and requests == safe_at))
         )
         for name, is_so in (
             ("duplicates", duplicate),
             ("lost", lost),
             ("wrong verdicts", wrong),
-            ("false safe", falsely),
+            ("false safe", is_false_safe),
         ):
             if is_so:
-                self._fault(name, line)
+                self._record_fault(name, line)
         self.duplicates += duplicate
         self.lost += lost
         self.wrong_verdicts += wrong
-        self.false_safe += falsely
+        self.false_safe += is_false_safe
 
-    def _seen_as(self, note: dict[str, Any], case: Case, happened: bool, line: str) -> None:
-        """One and the same record that stood for two different fates, and was acted on all the
-        same."""
-        # COMP_RESUME speaks of the undoing, which may be done again.
+    def _record_view(self, note: dict[str, Any], case: Case, happened: bool, line: str) -> None:
+        """Count decisions on one view that stood for two different outcomes."""
+        # COMP_RESUME concerns the compensation, which may be repeated.
         if (
             note["answer"] not in _DECIDES
             or note["reason"] == "COMP_RESUME"
             or _may_repeat(note, case)
         ):
             return
-        fates = self._seen[(case.name, f"{note['answer']} {note['view']}")]
-        before = len(fates)
-        fates.setdefault(happened, line)
-        if before == 1 and len(fates) == 2:
+        outcomes = self._outcomes_by_view[(case.name, f"{note['answer']} {note['view']}")]
+        before = len(outcomes)
+        outcomes.setdefault(happened, line)
+        if before == 1 and len(outcomes) == 2:
             self.unlabelled += 1
-            self._fault("unlabelled ambiguities", " | ".join(fates.values()))
+            self._record_fault("unlabelled ambiguities", " | ".join(outcomes.values()))
 
-    def _fault(self, name: str, line: str) -> None:
+    def _record_fault(self, name: str, line: str) -> None:
         if len(self.faults[name]) < 20:
             self.faults[name].append(line)
 
 
-def _is_wrong(note: dict[str, Any], case: Case, standing: int, flying: int) -> bool:
-    """A decision against what is so: to act on what stands (or may still land), or to pass over
-    what does not stand."""
+def _is_wrong(note: dict[str, Any], case: Case, present: int, in_flight: int) -> bool:
+    """Whether the decision is wrong: acting on a present or in-flight effect, or skipping an absent one."""
     if note["answer"] == "skip":
         return (
             note["reason"] not in ("CLOSED", "ATTEMPTS_SPENT", "GATE_DENIED", "GATE_EXPIRED")
-            and standing == 0
+            and present == 0
         )
     if note["answer"] in ("execute", "replay") and note["reason"] != "COMP_RESUME":
-        return not _may_repeat(note, case) and standing + flying > 0
+        return not _may_repeat(note, case) and present + in_flight > 0
     return False
 
 
 def _may_repeat(note: dict[str, Any], case: Case) -> bool:
-    """Whether to ask again is right whatever became of the last request; inside its window the
-    remote knows our key."""
+    """Whether a repetition is harmless; inside its window the remote knows our key."""
     return case.repeatable or (case.remote == "idempotency_key" and note["reason"] == "KEY_LIVE")

@@ -1,8 +1,7 @@
-"""The injected clock: a file of eight bytes says by how much the server under trial is ahead of
-this machine.
+"""The injected clock: an eight-byte file with the offset of the server under trial.
 
-Nobody sleeps. Whoever is told to wait moves the clock; the server reads it at every look at the
-time (`inside`).
+No process sleeps. A process that has to wait moves the clock, and the server reads the offset
+each time it reads the time (`server_hooks`).
 """
 
 import mmap
@@ -12,8 +11,7 @@ from pathlib import Path
 
 
 class Clock:
-    """Time as the server under trial tells it, in microseconds since the epoch. It only ever moves
-    forward."""
+    """The clock of the server under trial, in microseconds since the epoch. It only moves forward."""
 
     def __init__(self, file: Path) -> None:
         if not file.exists():
@@ -22,11 +20,11 @@ class Clock:
             self._shared = mmap.mmap(opened.fileno(), 8)
 
     def now_us(self) -> int:
-        """The time there now."""
+        """Return the current time of the server."""
         return time.time_ns() // 1_000 + self._ahead_us()
 
-    def until(self, moment_us: int) -> None:
-        """Let time pass until a little after `moment_us`; nothing where that is past."""
+    def advance_to(self, moment_us: int) -> None:
+        """Advance the clock to a little after `moment_us`, unless that is past."""
         missing = moment_us + 1_000 - self.now_us()
         if missing > 0:
             self._shared[:] = struct.pack("<q", self._ahead_us() + missing)

@@ -1,5 +1,4 @@
-"""Four lifecycle events, each sent twice, in every order of delivery: 8! / 2^4 = 2,520, and one
-state at the end."""
+"""Four events of an effect, each sent twice, in all 8! / 2^4 = 2,520 orders of delivery."""
 
 import json
 import secrets
@@ -17,42 +16,39 @@ _FIELDS: Final[dict[str, dict[str, Any]]] = {
     "failed": {"attempt": 1, "reason": "timeout"},
     "acknowledged": {"attempt": 1, "outcome": "ok", "external_reference": "r1"},
 }
-_OWN: Final = frozenset(
-    {"id", "handle", "effect_key"}
-)  # what differs from effect to effect by nature
+_OWN: Final = frozenset({"id", "handle", "effect_key"})  # fields that differ between equal effects
 
 
-def every() -> list[tuple[int, ...]]:
-    """Every order of 0 0 1 1 2 2 3 3."""
-    return list(_orders(dict.fromkeys(range(len(EVENTS)), 2)))
+def list_orders() -> list[tuple[int, ...]]:
+    """Return every order of 0 0 1 1 2 2 3 3."""
+    return list(_permute(dict.fromkeys(range(len(EVENTS)), 2)))
 
 
-def _orders(left: dict[int, int]) -> Iterator[tuple[int, ...]]:
-    if not any(left.values()):
+def _permute(remaining: dict[int, int]) -> Iterator[tuple[int, ...]]:
+    if not any(remaining.values()):
         yield ()
-    for number, times in left.items():
+    for number, times in remaining.items():
         if times:
-            for rest in _orders({**left, number: times - 1}):
+            for rest in _permute({**remaining, number: times - 1}):
                 yield (number, *rest)
 
 
-def deliver(api: Api, orders: Sequence[Sequence[int]]) -> Counter[str]:
-    """Send each order to an effect of its own, every event in a request of its own; the states that
-    came of them.
+def deliver_orders(api: Api, orders: Sequence[Sequence[int]]) -> Counter[str]:
+    """Send each order to its own effect; return the resulting states with their counts.
 
-    The n-th events of all effects travel in one batch: eight waves, each its own transactions.
+    The n-th events of all effects are sent in one batch: eight waves, each with its own transactions.
     """
     name = f"orders-{secrets.token_hex(4)}"
     for wave in range(len(orders[0])):
-        items = [_item(name, number, order[wave]) for number, order in enumerate(orders)]
+        items = [_make_item(name, number, order[wave]) for number, order in enumerate(orders)]
         for start in range(0, len(items), ITEMS):
-            status, said = api.post("/events", items[start : start + ITEMS], "")
+            status, reply = api.post("/events", items[start : start + ITEMS], "")
             if status != 200:
-                raise Unexpected(f"a batch was answered {status}: {json.dumps(said)[:600]}")
-    return _states(api, name)
+                raise Unexpected(f"a batch was answered {status}: {json.dumps(reply)[:600]}")
+    return _count_states(api, name)
 
 
-def _item(name: str, number: int, event: int) -> dict[str, Any]:
+def _make_item(name: str, number: int, event: int) -> dict[str, Any]:
     kind = EVENTS[event]
     return {
         "id": f"{name}-{number}-{event}",
@@ -64,17 +60,18 @@ def _item(name: str, number: int, event: int) -> dict[str, Any]:
     }
 
 
-def _states(api: Api, name: str) -> Counter[str]:
-    """Every effect of the session as the API tells it, but for its names; how many there are of
-    each."""
-    found: Counter[str] = Counter()
+def _count_states(api: Api, name: str) -> Counter[str]:
+    """Count the distinct effects of the session, compared without their names."""
+    states: Counter[str] = Counter()
     after = ""
     while True:
-        status, said = api.get(f"/effects?session={name}&limit=200{after}")
+        status, page = api.get(f"/effects?session={name}&limit=200{after}")
         if status != 200:
-            raise Unexpected(f"a list was answered {status}: {said}")
-        for one in said["items"]:
-            found[json.dumps({name: one[name] for name in sorted(one) if name not in _OWN})] += 1
-        if said["next"] is None:
-            return found
-        after = f"&after={said['next']}"
+            raise Unexpected(f"a list was answered {status}: {page}")
+        for effect in page["items"]:
+            states[
+                json.dumps({name: effect[name] for name in sorted(effect) if name not in _OWN})
+            ] += 1
+        if page["next"] is None:
+            return states
+        after = f"&after={page['next']}"

@@ -1,9 +1,9 @@
-"""What the agents are to do, and the words in which agent and substrate speak with each other."""
+"""The domain: cases, steps, verdicts, and the protocol between agent and substrate."""
 
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-LIFETIME_S: Final = 120  # how long a request may be under way
+LIFETIME_S: Final = 120  # how long a request may be in flight
 WINDOW_S: Final = 600  # how long a remote knows our key
 DECLARED: Final[dict[str, dict[str, Any]]] = {
     "rig.read": {"class": "read_only"},
@@ -17,7 +17,7 @@ DECLARED: Final[dict[str, dict[str, Any]]] = {
     "rig.shell": {"class": "opaque"},
     "rig.cancel": {"class": "idempotent", "reversibility": "reversible"},
 }
-HARMLESS: Final = frozenset({"read_only", "idempotent"})  # done twice is as done once
+HARMLESS: Final = frozenset({"read_only", "idempotent"})  # repetition is harmless
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,11 @@ class Case:
     tool: str
     remote: str  # the class that the remote really has
     preconditions: bool = False
-    away_s: int = 0  # how long nobody works after a crash
+    away_s: int = 0  # seconds without a process after a crash
 
     @property
     def repeatable(self) -> bool:
-        """Whether to ask for it again does no harm: it sets what is set, or the remote knows our
-        key."""
+        """Whether a repetition is harmless: the tool is idempotent, or the remote knows our key."""
         return self.remote in HARMLESS or (self.remote == "idempotency_key" and not self.away_s)
 
 
@@ -51,20 +50,19 @@ CASES: Final = (
     Case("opaque", "rig.shell", "opaque"),
     Case("undeclared", "rig.unheard_of", "opaque"),
 )
-UNDECIDABLE: Final = frozenset({"opaque", "undeclared"})  # the cases of which nobody can know
+UNDECIDABLE: Final = frozenset({"opaque", "undeclared"})  # cases whose outcome cannot be determined
 
 
 @dataclass(frozen=True)
 class Step:
-    """One effect that the work asks for. `name` is the business; `key` what it is called in the
-    book."""
+    """One effect of the work. `name` is the remote's name for it; `key` is its effect key."""
 
     name: str
     key: str
     case: Case
 
-    def undone(self, attempt: int) -> "Step":
-        """The effect that undoes an attempt of it."""
+    def make_compensation(self, attempt: int) -> "Step":
+        """Return the step that compensates an attempt."""
         return Step(
             self.name,
             f"{self.key}-undo-{attempt}",
@@ -74,7 +72,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What may be done now. `view` is all that the substrate knows of the effect, for the checker."""
+    """What the agent may do now. `view` is all that the substrate knows of the effect."""
 
     answer: str
     reason: str
@@ -88,44 +86,44 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Release:
-    """The word to act: which attempt this is, and the key to hand to the remote."""
+    """Permission to act: the attempt number and the key for the remote."""
 
     attempt: int
     remote_key: str
 
 
 class Refused(Exception):
-    """The substrate did not release the effect: look again."""
+    """The substrate refused the dispatch: get a new verdict."""
 
 
 class Substrate(Protocol):
-    """Where an agent keeps what it must not forget. One object is one process of the agent."""
+    """Storage of an agent's state. One object is one process of the agent."""
 
     def open(self) -> None:
-        """Begin, or take up what an earlier process left."""
+        """Open the session, new or left by an earlier process."""
 
-    def safe(self) -> bool | None:
-        """Whether it says that the work can go on without a person; None where it has no word for
-        that."""
+    def can_resume(self) -> bool | None:
+        """Whether the work can resume without a person; None if the substrate cannot tell."""
 
-    def look(self, step: Step) -> Verdict:
-        """What may be done with this step now; a step it has not heard of is written down where it
-        writes ahead."""
+    def get_verdict(self, step: Step) -> Verdict:
+        """Return what the agent may do with the step; write-ahead substrates store a new step first."""
 
-    def release(self, step: Step, verdict: Verdict) -> Release:
-        """Let the agent act. Raises Refused."""
+    def dispatch(self, step: Step, verdict: Verdict) -> Release:
+        """Return the permission to act. Raises Refused."""
 
-    def settled(self, step: Step, release: Release, reference: str) -> None:
-        """It happened."""
+    def report_success(self, step: Step, release: Release, reference: str) -> None:
+        """Store that the step happened."""
 
-    def failed(self, step: Step, release: Release, reason: str) -> None:
-        """`rejected`: it did not happen; `timeout`: nobody knows."""
+    def report_failure(self, step: Step, release: Release, reason: str) -> None:
+        """Store a failure: `rejected` did not happen; `timeout` has an unknown outcome."""
 
-    def probed(self, step: Step, verdict: Verdict, reference: str | None, began_us: int) -> None:
-        """Somebody looked it up in the remote."""
+    def report_probe(
+        self, step: Step, verdict: Verdict, reference: str | None, began_us: int
+    ) -> None:
+        """Store the result of a probe of the remote."""
 
-    def undo(self, step: Step, undone: Step) -> Verdict:
-        """Write down that `step` is to be undone, by `undone`; what may be done with that now."""
+    def compensate(self, step: Step, undone: Step) -> Verdict:
+        """Plan `undone` as compensation of `step`; return what the agent may do with it."""
 
     def checkpoint(self, summary: dict[str, Any]) -> None:
-        """Keep what helps the next process to begin."""
+        """Store a summary for the next process."""

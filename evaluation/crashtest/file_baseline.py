@@ -1,4 +1,4 @@
-"""The baselines: the whole session in one JSON file, as many agents keep it."""
+"""The baselines: one JSON file per session, as many agents store it."""
 
 import json
 import os
@@ -8,14 +8,13 @@ from typing import Any, Final
 from evaluation.crashtest.domain import Release, Step, Verdict
 from evaluation.crashtest.schedules import Choices
 
-# Saved after each effect only; or with the intent inside, and what a restart does with one that has
-# no result.
+# "saved after" saves after each effect. The others save the intent first, and are named after
+# what a restart does with an intent that has no result.
 POLICIES: Final = ("saved after", "replay", "skip", "ask")
 
 
 class Blob:
-    """One process over one session file. Saved by rename, or `in_place`: cut to nothing and written
-    again."""
+    """One process over one session file, saved by rename or `in_place` (truncated and rewritten)."""
 
     def __init__(
         self, file: Path, policy: str, choices: Choices, *, in_place: bool = False
@@ -27,58 +26,60 @@ class Blob:
         try:
             self._state = json.loads(self._file.read_text())
         except (OSError, json.JSONDecodeError):
-            self._state = {"steps": {}}  # nothing there, or nothing that can be read
+            self._state = {"steps": {}}  # missing or unreadable
 
-    def safe(self) -> bool | None:
-        """It says yes wherever it does not ask: the file has no word for what it cannot know."""
+    def can_resume(self) -> bool | None:
+        """Return True unless the policy asks: the file cannot express an unknown outcome."""
         return self._policy != "ask" or all(
-            one["state"] != "intended" for one in self._state["steps"].values()
+            entry["state"] != "intended" for entry in self._state["steps"].values()
         )
 
-    def look(self, step: Step) -> Verdict:
-        found = self._state["steps"].get(step.key)
+    def get_verdict(self, step: Step) -> Verdict:
+        entry = self._state["steps"].get(step.key)
         view = json.dumps(
-            {name: value for name, value in (found or {}).items() if name in ("state", "attempt")}
+            {name: value for name, value in (entry or {}).items() if name in ("state", "attempt")}
         )
-        if found is None:
+        if entry is None:
             return Verdict("execute", "NOT_BEGUN", view=view)
-        if found["state"] == "done":
+        if entry["state"] == "done":
             return Verdict("skip", "DONE", view=view)
-        if found["state"] == "rejected":
-            return Verdict("replay", "REJECTED", attempt=found["attempt"], view=view)
+        if entry["state"] == "rejected":
+            return Verdict("replay", "REJECTED", attempt=entry["attempt"], view=view)
         answer = {"replay": "replay", "saved after": "replay", "skip": "skip", "ask": "escalate"}[
             self._policy
         ]
         return Verdict(
-            answer, "INTENDED", attempt=found["attempt"], remote_key=found["key"], view=view
+            answer, "INTENDED", attempt=entry["attempt"], remote_key=entry["key"], view=view
         )
 
-    def release(self, step: Step, verdict: Verdict) -> Release:
+    def dispatch(self, step: Step, verdict: Verdict) -> Release:
         attempt = verdict.attempt + 1
-        # To be fair: a replay offers the same key, which helps where the remote deduplicates.
+        # A replay sends the same key, because some remotes deduplicate by key.
         release = Release(attempt, verdict.remote_key or f"{self._file.stem}-{step.key}-{attempt}")
         if self._policy != "saved after":
-            self._keep(step, {"state": "intended", "key": release.remote_key, "attempt": attempt})
+            self._store(step, {"state": "intended", "key": release.remote_key, "attempt": attempt})
         return release
 
-    def settled(self, step: Step, release: Release, reference: str) -> None:
-        self._keep(step, {"state": "done", "reference": reference, "attempt": release.attempt})
+    def report_success(self, step: Step, release: Release, reference: str) -> None:
+        self._store(step, {"state": "done", "reference": reference, "attempt": release.attempt})
 
-    def failed(self, step: Step, release: Release, reason: str) -> None:
+    def report_failure(self, step: Step, release: Release, reason: str) -> None:
         state = "rejected" if reason == "rejected" else "intended"
-        self._keep(step, {"state": state, "key": release.remote_key, "attempt": release.attempt})
+        self._store(step, {"state": state, "key": release.remote_key, "attempt": release.attempt})
 
-    def probed(self, step: Step, verdict: Verdict, reference: str | None, began_us: int) -> None:
-        raise NotImplementedError("a blob never asks for a look")
+    def report_probe(
+        self, step: Step, verdict: Verdict, reference: str | None, began_us: int
+    ) -> None:
+        raise NotImplementedError("a session file has no probes")
 
-    def undo(self, step: Step, undone: Step) -> Verdict:
-        raise NotImplementedError("a blob never undoes")
+    def compensate(self, step: Step, undone: Step) -> Verdict:
+        raise NotImplementedError("a session file does not compensate")
 
     def checkpoint(self, summary: dict[str, Any]) -> None:
         self._state["summary"] = summary
         self._save()
 
-    def _keep(self, step: Step, value: dict[str, Any]) -> None:
+    def _store(self, step: Step, value: dict[str, Any]) -> None:
         self._state["steps"][step.key] = value
         self._save()
 

@@ -1,10 +1,9 @@
-"""W2, on one record: scheduler, worker and approver each add to it, in every interleaving of their
-steps.
+"""Interleavings of W2: three actors add to one record in every order of their steps.
 
-90 of read and write, over the doors of Gatebook and on a session file; 1,680 of begin, update and
-commit, on the table itself in real transactions (IMMEDIATE on SQLite, READ COMMITTED on PostgreSQL)
-with the compare-and-set by version that the product uses, and on the file. A lost update is one
-that its writer was told to be kept and that is not there.
+90 orders of read and write run over HTTP and on a session file. 1,680 orders of begin, update and
+commit run on the file and on the table, in real transactions (IMMEDIATE on SQLite, READ COMMITTED
+on PostgreSQL) with the product's compare-and-set by version. An update is lost if it was confirmed
+to its writer and is not in the record.
 """
 
 import json
@@ -14,31 +13,30 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from evaluation.crashtest.gatebook import Api, Unexpected
-from evaluation.crashtest.server import House
+from evaluation.crashtest.server import Installation
 
 ACTORS: Final = ("scheduler", "worker", "approver")
 ADDS: Final = (1, 10, 100)  # what each adds to the number on the record
-PATIENCE_MS: Final = 60_000  # for the house's own writes beside the actors, which take milliseconds
+PATIENCE_MS: Final = 60_000  # for the installation's own concurrent writes, which take milliseconds
 
 
-def interleavings(steps: int) -> list[tuple[int, ...]]:
-    """Every order in which the actors can take so many steps each: 90 for two, 1,680 for three."""
+def list_interleavings(steps: int) -> list[tuple[int, ...]]:
+    """Return every order of the actors with `steps` steps each: 90 for two, 1,680 for three."""
     return list(_merge((steps,) * len(ACTORS)))
 
 
-def _merge(left: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    if not any(left):
+def _merge(remaining: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    if not any(remaining):
         yield ()
-    for actor, steps in enumerate(left):
+    for actor, steps in enumerate(remaining):
         if steps:
-            rest = (*left[:actor], steps - 1, *left[actor + 1 :])
+            rest = (*remaining[:actor], steps - 1, *remaining[actor + 1 :])
             for tail in _merge(rest):
                 yield (actor, *tail)
 
 
-def on_a_file(file: Path, orders: Sequence[Sequence[int]]) -> int:
-    """The session file: whoever writes writes the whole of it as they read it. Returns how many
-    orders lose."""
+def run_on_file(file: Path, orders: Sequence[Sequence[int]]) -> int:
+    """Run the orders on a session file, rewritten at each write. Returns how many lose updates."""
     lost = 0
     for order in orders:
         file.write_text('{"number": 0}')
@@ -57,87 +55,91 @@ def on_a_file(file: Path, orders: Sequence[Sequence[int]]) -> int:
 
 
 class Tasks:
-    """Records of Gatebook: a task's priority, read by GET and written by POST, with If-Match unless
-    `careless`."""
+    """Tasks of Gatebook; their priority is written with If-Match unless `unchecked`."""
 
-    def __init__(self, api: Api, name: str, *, careless: bool = False) -> None:
-        self._api, self._name, self._careless = api, name, careless
+    def __init__(self, api: Api, name: str, *, unchecked: bool = False) -> None:
+        self._api, self._name, self._careless = api, name, unchecked
         self._numbers = 0
-        self.session: str = _expect(api.post("/sessions", {"key": name}, f"{name}-open"), 200, 201)[
-            "id"
-        ]
+        self.session: str = _require(
+            api.post("/sessions", {"key": name}, f"{name}-open"), 200, 201
+        )["id"]
 
-    def new(self) -> str:
-        """A fresh task; its id."""
+    def create(self) -> str:
+        """Create a task and return its id."""
         self._numbers += 1
         key = f"t{self._numbers}"
         body = {"key": key, "title": key, "priority": 0}
-        said = _expect(
+        task = _require(
             self._api.post(f"/sessions/{self.session}/tasks", body, f"{self._name}-{key}"), 201
         )
-        return str(said["id"])
+        return str(task["id"])
 
     def read(self) -> dict[str, dict[str, Any]]:
-        """All tasks of the session by id."""
-        found: dict[str, dict[str, Any]] = {}
+        """Return all tasks of the session by id."""
+        tasks: dict[str, dict[str, Any]] = {}
         after = ""
         while True:
-            said = _expect(self._api.get(f"/sessions/{self.session}/tasks?limit=200{after}"), 200)
-            found.update({one["id"]: one for one in said["items"]})
-            if said["next"] is None:
-                return found
-            after = f"&after={said['next']}"
+            page = _require(self._api.get(f"/sessions/{self.session}/tasks?limit=200{after}"), 200)
+            tasks.update({task["id"]: task for task in page["items"]})
+            if page["next"] is None:
+                return tasks
+            after = f"&after={page['next']}"
 
     def write(self, task: str, seen: dict[str, Any], add: int, key: str) -> bool:
-        """Add to what was seen; False when the record is another by now."""
+        """Add to the priority that was read; False if the record has changed."""
         self._api.headers.pop("If-Match", None)
         if not self._careless:
             self._api.headers["If-Match"] = f'"{seen["version"]}"'
         try:
-            status, said = self._api.post(
+            status, reply = self._api.post(
                 f"/tasks/{task}/change", {"priority": seen["priority"] + add}, key
             )
         finally:
             self._api.headers.pop("If-Match", None)
-        if status == 409 and said["code"] == "VERSION_CHANGED":
+        if status == 409 and reply["code"] == "VERSION_CHANGED":
             return False
-        _expect((status, said), 200)
+        _require((status, reply), 200)
         return True
 
 
-def over_http(tasks: Tasks, orders: Sequence[Sequence[int]]) -> tuple[int, int]:
-    """Every order on a task of its own, side by side step by step. Returns how many orders lose,
-    and refusals told.
+def run_over_http(tasks: Tasks, orders: Sequence[Sequence[int]]) -> tuple[int, int]:
+    """Run every order on its own task. Returns how many lose updates, and how many were refused.
 
-    Whoever is told that the record changed reads it again and adds to that.
+    An actor that is refused because the record changed reads it again and retries.
     """
-    made = [tasks.new() for _ in orders]
+    tasks_of_orders = [tasks.create() for _ in orders]
     seen: list[dict[int, dict[str, Any]]] = [{} for _ in orders]
-    again: list[tuple[int, int]] = []
+    retries: list[tuple[int, int]] = []
     refused = 0
     for step in range(len(orders[0])):
         now = tasks.read()
         for number, order in enumerate(orders):
             actor = order[step]
             if actor not in seen[number]:
-                seen[number][actor] = now[made[number]]
+                seen[number][actor] = now[tasks_of_orders[number]]
             elif not tasks.write(
-                made[number], seen[number][actor], ADDS[actor], f"{made[number]}-{actor}"
+                tasks_of_orders[number],
+                seen[number][actor],
+                ADDS[actor],
+                f"{tasks_of_orders[number]}-{actor}",
             ):
-                again.append((number, actor))
+                retries.append((number, actor))
                 refused += 1
-    for number, actor in again:
+    for number, actor in retries:
         turn = 0
         while not tasks.write(
-            made[number], tasks.read()[made[number]], ADDS[actor], f"{made[number]}-{actor}-{turn}"
+            tasks_of_orders[number],
+            tasks.read()[tasks_of_orders[number]],
+            ADDS[actor],
+            f"{tasks_of_orders[number]}-{actor}-{turn}",
         ):
             turn += 1
     end = tasks.read()
-    return sum(end[task]["priority"] != sum(ADDS) for task in made), refused
+    return sum(end[task]["priority"] != sum(ADDS) for task in tasks_of_orders), refused
 
 
 class Blocked(Exception):
-    """Another transaction holds what this step needs."""
+    """Another transaction holds a lock that the step needs."""
 
 
 class Connection(Protocol):
@@ -146,27 +148,25 @@ class Connection(Protocol):
     def begin(self, record: str, *, alone: bool) -> tuple[int, int]:
         """Begin a transaction and read number and version. Raises Blocked.
 
-        `alone`: no actor is within a transaction, so whoever holds the table now is the house
-        itself, at work beside the actors; that is no step of the order, and is waited for.
+        `alone`: no actor is in a transaction, so a lock belongs to the installation itself. That is not a
+        step of the order, and the connection waits for it.
         """
 
     def update(self, record: str, number: int, version: int | None) -> bool:
-        """Write; with a version only where the record still has it. Raises Blocked, the transaction
-        rolled back."""
+        """Update the record, if it still has `version`. Raises Blocked after a rollback."""
 
     def end(self, *, commit: bool) -> None:
         """Commit or roll back."""
 
 
 class Sqlite:
-    """BEGIN IMMEDIATE, as Gatebook begins there. The one writer of the file may also be the house's
-    own server."""
+    """BEGIN IMMEDIATE, as Gatebook uses. The installation's own server may hold the write lock."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, installation: Installation) -> None:
         self._db = sqlite3.connect(
-            house.folder / "gatebook.sqlite3", isolation_level=None, timeout=0
+            installation.folder / "gatebook.sqlite3", isolation_level=None, timeout=0
         )
-        self._db.execute("PRAGMA synchronous = OFF")  # of this connection: no power fails here
+        self._db.execute("PRAGMA synchronous = OFF")  # for this connection only
 
     def begin(self, record: str, *, alone: bool) -> tuple[int, int]:
         self._db.execute(f"PRAGMA busy_timeout = {PATIENCE_MS if alone else 0}")
@@ -190,23 +190,23 @@ class Sqlite:
 
 
 class Postgres:
-    """READ COMMITTED; a row that another holds is told of at once, where life would wait."""
+    """READ COMMITTED; a locked row raises Blocked at once instead of waiting."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, installation: Installation) -> None:
         import psycopg
 
         self._errors = psycopg.errors
-        self._db = psycopg.connect(house.environment["DATABASE_URL"], autocommit=True)
+        self._db = psycopg.connect(installation.environment["DATABASE_URL"], autocommit=True)
         self._db.execute("SET synchronous_commit = off")
 
     def begin(self, record: str, *, alone: bool) -> tuple[int, int]:
-        # The house locks other rows than this one, whoever is alone.
+        # The installation locks other rows only, so `alone` needs no wait.
         self._db.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
         sql = "SELECT priority, version FROM agent_sessions_task WHERE id = %s"
-        found = self._db.execute(sql, [record]).fetchone()
-        if found is None:
+        row = self._db.execute(sql, [record]).fetchone()
+        if row is None:
             raise RuntimeError("the record is gone")
-        return found[0], found[1]
+        return row[0], row[1]
 
     def update(self, record: str, number: int, version: int | None) -> bool:
         try:
@@ -225,7 +225,7 @@ class Postgres:
         self._db.execute("COMMIT" if commit else "ROLLBACK")
 
 
-def in_transactions(
+def run_in_transactions(
     connect: Callable[[], Connection],
     record: str,
     reset: Callable[[], None],
@@ -233,27 +233,23 @@ def in_transactions(
     *,
     check: bool,
 ) -> int:
-    """Every order of begin, update and commit on one row. Returns how many lose; `check` is the
-    compare-and-set."""
+    """Run every order of begin, update and commit on one row. Returns how many lose updates."""
     connections = [connect() for _ in ACTORS]
     lost = 0
     for order in orders:
         reset()
-        lost += _one_order(connections, record, order, check=check) != sum(ADDS)
+        lost += _run_order(connections, record, order, check=check) != sum(ADDS)
     return lost
 
 
-def _one_order(
+def _run_order(
     connections: Sequence[Connection], record: str, order: Sequence[int], *, check: bool
 ) -> int:
     waiting = list(
         order
-    )  # whoever is blocked takes the step as soon as it is free, before those that come later
-    again: list[
-        int
-        # thrown out, or told that the record changed: everything once more, when the others are
-        # done
-    ] = []
+    )  # a blocked actor takes its step as soon as the lock is free, before later ones
+    # Rolled back or refused actors retry after the others are done.
+    retries: list[int] = []
     taken, seen = [0, 0, 0], [(0, 0)] * 3
     while waiting:
         moved = len(waiting)
@@ -271,17 +267,17 @@ def _one_order(
                 taken[actor] += 1
                 del waiting[place]
             else:
-                again.append(actor)
-                waiting = [one for one in waiting if one != actor]
+                retries.append(actor)
+                waiting = [other for other in waiting if other != actor]
             break
         if len(waiting) == moved:
-            raise RuntimeError("everybody waits for everybody")
-    for actor in again:
+            raise RuntimeError("all actors are blocked")
+    for actor in retries:
         for taken_now in range(3):
             if not _step(
                 connections[actor], record, actor, taken_now, seen, check=check, alone=True
             ):
-                raise RuntimeError("refused with nobody beside")
+                raise RuntimeError("refused without another transaction")
     number, _ = connections[0].begin(record, alone=True)
     connections[0].end(commit=False)
     return number
@@ -297,7 +293,7 @@ def _step(
     check: bool,
     alone: bool,
 ) -> bool:
-    """Take the next step; False when the record changed and nothing was written."""
+    """Take the next step; False if the record changed and nothing was written."""
     if taken == 0:
         seen[actor] = connection.begin(record, alone=alone)
     elif taken == 1:
@@ -310,7 +306,7 @@ def _step(
     return True
 
 
-def _expect(answer: tuple[int, dict[str, Any]], *statuses: int) -> dict[str, Any]:
+def _require(answer: tuple[int, dict[str, Any]], *statuses: int) -> dict[str, Any]:
     if answer[0] not in statuses:
         raise Unexpected(f"answered {answer[0]}: {json.dumps(answer[1])[:600]}")
     return answer[1]

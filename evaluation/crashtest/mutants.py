@@ -1,7 +1,7 @@
-"""Eleven faults, each of which the suite must catch: what it cannot catch it does not test.
+"""Mutants: eleven injected faults, each of which the suite must catch.
 
-Those of the server act inside it (`inside`), where a header of the request asks for them; those of
-the client are patches of the agent; one is the baseline itself.
+Server mutants run inside the server (`server_hooks`) when a request header names them. Client
+mutants are patches of the agent. One mutant is the baseline itself.
 """
 
 import json
@@ -13,116 +13,128 @@ from typing import Any, Final
 
 from evaluation.crashtest import agent_crashes, delivery_orders, server_crashes
 from evaluation.crashtest.agent import Agent
-from evaluation.crashtest.checker import Found
-from evaluation.crashtest.contention import answer, gated
+from evaluation.crashtest.checker import Findings
+from evaluation.crashtest.contention import answer_gate, plan_gated_effect
 from evaluation.crashtest.domain import CASES, Release, Step, Verdict
 from evaluation.crashtest.gatebook import Api, Gatebook, Unexpected
 from evaluation.crashtest.remote import Oracle
-from evaluation.crashtest.runner import Ground
-from evaluation.crashtest.server import House
+from evaluation.crashtest.runner import RunContext
+from evaluation.crashtest.server import Installation
 
 _BY_NAME: Final = {case.name: case for case in CASES}
 
 
 class Suite:
-    """The parts of the suite that are turned on a mutant. Each returns what it caught; nothing
-    means: not caught."""
+    """The trials of the mutants. Each returns what it caught; an empty text means not caught."""
 
-    def __init__(self, house: House, oracle: Oracle) -> None:
-        self.house, self.oracle = house, oracle
+    def __init__(self, installation: Installation, oracle: Oracle) -> None:
+        self.installation, self.oracle = installation, oracle
 
-    def verdicts(self) -> Iterator[tuple[str, str]]:
-        """Every mutant with what caught it."""
-        for name, trial in self.trials():
+    def run_trials(self) -> Iterator[tuple[str, str]]:
+        """Run every trial; yield each mutant with what caught it."""
+        for name, trial in self.list_trials():
             try:
                 yield name, trial(name)
-            except Unexpected as told:
-                yield name, f"refused by the server: {str(told)[:120]}"
+            except Unexpected as error:
+                yield name, f"refused by the server: {str(error)[:120]}"
 
-    def control(self) -> list[str]:
-        """The trials without any fault: none may catch anything. What runs W1 as it is, W1 has run
-        already."""
+    def run_controls(self) -> list[str]:
+        """Run the trials without a fault; none may catch anything. W1 covers the others."""
         trials = (
-            self._crashes("opaque", always=insists),
-            self._approval,
-            self._acknowledged_twice,
-            self._evidence,
+            self._make_crash_trial("opaque", always=resend_dispatch),
+            self._try_approval,
+            self._try_second_acknowledgement,
+            self._try_evidence,
         )
         return [caught for caught in (trial("") for trial in trials) if caught]
 
-    def trials(self) -> list[tuple[str, Callable[[str], str]]]:
-        """Every mutant with the trial that must catch it, in the order of the protocol."""
+    def list_trials(self) -> list[tuple[str, Callable[[str], str]]]:
+        """Return every mutant with the trial that must catch it, in protocol order."""
         return [
-            ("events posted after the effect", self._telemetry),
-            ("no fence before a probe is believed", self._crashes("probeable")),
-            ("a fresh key per attempt", self._crashes("idempotency_key", fresh_key)),
-            ("approval used in another transaction", self._approval),
-            ("acknowledgement without compare-and-set", self._acknowledged_twice),
-            ("2xx before COMMIT", self._early),
-            ("skip on restart", self._crashes("transactional", skips)),
-            ("blob rewritten in place", self._blob),
-            ("a grant replayed to a new process", self._crashes("opaque", always=insists)),
-            ("evidence leaves a grant unspent", self._evidence),
-            ("a fold that depends on order", self._orders),
+            ("events posted after the effect", self._try_telemetry),
+            ("no in-flight window before a probe is believed", self._make_crash_trial("probeable")),
+            ("a fresh key per attempt", self._make_crash_trial("idempotency_key", use_fresh_keys)),
+            ("approval used in another transaction", self._try_approval),
+            ("acknowledgement without compare-and-set", self._try_second_acknowledgement),
+            ("2xx before COMMIT", self._try_early_response),
+            ("skip on restart", self._make_crash_trial("transactional", skip_on_restart)),
+            ("blob rewritten in place", self._try_file_in_place),
+            (
+                "a grant replayed to a new process",
+                self._make_crash_trial("opaque", always=resend_dispatch),
+            ),
+            ("evidence leaves a grant unspent", self._try_evidence),
+            ("a fold that depends on order", self._try_orders),
         ]
 
-    def _crashes(
+    def _make_crash_trial(
         self,
         case: str,
         mutate: Callable[[Agent], Agent] | None = None,
         always: Callable[[Agent], Agent] | None = None,
     ) -> Callable[[str], str]:
-        """`mutate` is the mutant, where it is one of the client; `always` is how its agent is
-        without it, too."""
+        """Return a W1 trial. `mutate` is a client mutant; `always` patches the agent without it too."""
 
         def trial(name: str) -> str:
-            ground = agent_crashes.gatebook(self.oracle, self.house, mutant="" if mutate else name)
+            context = agent_crashes.make_gatebook_context(
+                self.oracle, self.installation, mutant="" if mutate else name
+            )
             patch = mutate if name else None
             if patch or always:
-                ground.mutate = patch or always or ground.mutate
-            return _told(
-                agent_crashes.by_raising(
-                    ground,
+                context.mutate = patch or always or context.mutate
+            return _describe(
+                agent_crashes.crash_by_raising(
+                    context,
                     [_BY_NAME[case]],
                     1,
                     0 if always else 1,
-                    to_the_first=bool(name),
+                    stop_at_first=bool(name),
                     every=False,
                 )[0]
             )
 
         return trial
 
-    def _telemetry(self, name: str) -> str:
-        api = Api(self.house.port, self.house.token, {})
-        ground = Ground(
-            name, self.oracle, self.house.clock, lambda world, _choices: Telemetry(api, world)
+    def _try_telemetry(self, name: str) -> str:
+        api = Api(self.installation.port, self.installation.token, {})
+        context = RunContext(
+            name,
+            self.oracle,
+            self.installation.clock,
+            lambda world, _choices: Telemetry(api, world),
         )
-        return _told(
-            agent_crashes.by_raising(
-                ground, [_BY_NAME["probeable"]], 1, 1, to_the_first=True, every=False
+        return _describe(
+            agent_crashes.crash_by_raising(
+                context, [_BY_NAME["probeable"]], 1, 1, stop_at_first=True, every=False
             )[0]
         )
 
-    def _early(self, name: str) -> str:
-        return _told(
-            server_crashes.every_command(
-                self.house, self.oracle, [_BY_NAME["probeable"]], mutant=name, only="/dispatch"
+    def _try_early_response(self, name: str) -> str:
+        return _describe(
+            server_crashes.crash_at_every_command(
+                self.installation,
+                self.oracle,
+                [_BY_NAME["probeable"]],
+                mutant=name,
+                only="/dispatch",
             )
         )
 
-    def _blob(self, _name: str) -> str:
-        """The file is cut and written again: a death between the two loses what was done and saved
-        long before."""
-        with agent_crashes.blobs(self.oracle, self.house.clock, "ask", in_place=True) as ground:
-            return _told(agent_crashes.by_raising(ground, [_BY_NAME["probeable"]], 1, 0)[0])
+    def _try_file_in_place(self, _name: str) -> str:
+        """Rewrite the file in place: a death after the truncation loses all saved steps."""
+        with agent_crashes.open_file_context(
+            self.oracle, self.installation.clock, "ask", in_place=True
+        ) as context:
+            return _describe(
+                agent_crashes.crash_by_raising(context, [_BY_NAME["probeable"]], 1, 0)[0]
+            )
 
-    def _approval(self, name: str) -> str:
-        """The server falls after the dispatch committed: what was used must be told as used."""
-        api, session = self._api(name), f"m-{secrets.token_hex(4)}"
+    def _try_approval(self, name: str) -> str:
+        """Crash the server after the dispatch committed: the gate must be shown as used."""
+        api, session = self._make_api(name), f"m-{secrets.token_hex(4)}"
         api.post("/sessions", {"key": session}, f"{session}-open")
-        effect = gated(api, session, 1)
-        answer(self.house.person("anna"), effect["gate"]["id"], "approve")
+        effect = plan_gated_effect(api, session, 1)
+        answer_gate(self.installation.get_reviewer("anna"), effect["gate"]["id"], "approve")
         api.ask_next = lambda path: (
             {"X-Rig-Tick": "committed"} if path.endswith("/dispatch") else {}
         )
@@ -133,25 +145,29 @@ class Suite:
         return (
             ""
             if (state, status) == ("dispatched", "used")
-            else f"{state}, and its approval stands as {status}"
+            else f"{state}, but its approval is {status}"
         )
 
-    def _acknowledged_twice(self, name: str) -> str:
-        """Two answers to one attempt, under two keys: the first stands."""
-        api, session = self._api(name), f"m-{secrets.token_hex(4)}"
-        effect = self._dispatched(api, session)
-        said = []
+    def _try_second_acknowledgement(self, name: str) -> str:
+        """Acknowledge one attempt twice, with two keys: the first answer counts."""
+        api, session = self._make_api(name), f"m-{secrets.token_hex(4)}"
+        effect = self._dispatch_effect(api, session)
+        statuses = []
         for number, reference in enumerate(("first", "second")):
             body = {"attempt": 1, "outcome": "ok", "external_reference": reference}
-            said.append(api.post(f"/effects/{effect}/acknowledge", body, f"{session}-a{number}")[0])
-        kept = api.get(f"/effects/{effect}")[1].get("external_reference")
+            statuses.append(
+                api.post(f"/effects/{effect}/acknowledge", body, f"{session}-a{number}")[0]
+            )
+        stored = api.get(f"/effects/{effect}")[1].get("external_reference")
         return (
-            "" if (said, kept) == ([200, 202], "first") else f"answered {said}, and {kept} stands"
+            ""
+            if (statuses, stored) == ([200, 202], "first")
+            else f"answered {statuses}, but the stored reference is {stored}"
         )
 
-    def _evidence(self, name: str) -> str:
-        """What was reported as done used the permission: nobody is told to do it again."""
-        api, session = self._api(name), f"m-{secrets.token_hex(4)}"
+    def _try_evidence(self, name: str) -> str:
+        """Report an attempt as evidence: it spends the permission, and a dispatch is refused."""
+        api, session = self._make_api(name), f"m-{secrets.token_hex(4)}"
         api.post("/sessions", {"key": session}, f"{session}-open")
         plan = {"session": session, "effect_key": "e", "tool": "rig.push", "arguments": {}}
         effect = api.post("/effects", plan, f"{session}-p")[1]
@@ -161,83 +177,84 @@ class Suite:
             {"id": f"{session}-2", "kind": "effect.failed", "reason": "rejected", **about},
         ]
         for item in items:
-            status, said = api.post("/events", [item], "")
+            status, reply = api.post("/events", [item], "")
             if status != 200:
-                raise Unexpected(f"evidence was answered {status}: {json.dumps(said)[:300]}")
+                raise Unexpected(f"evidence was answered {status}: {json.dumps(reply)[:300]}")
         body = {"process": "p", "intent_digest": effect["intent_digest"]}
-        status, said = api.post(f"/effects/{effect['id']}/dispatch", body, f"{session}-d")
-        return (
-            ""
-            if status == 409
-            else f"dispatched anew under the permission that was spent: {status}"
+        status, reply = api.post(f"/effects/{effect['id']}/dispatch", body, f"{session}-d")
+        return "" if status == 409 else f"dispatched again with a spent permission: {status}"
+
+    def _try_orders(self, name: str) -> str:
+        states = delivery_orders.deliver_orders(
+            self._make_api(name), delivery_orders.list_orders()[::20]
+        )
+        return "" if len(states) == 1 else f"{len(states)} states from the same four events"
+
+    def _make_api(self, mutant: str) -> Api:
+        return Api(
+            self.installation.port,
+            self.installation.token,
+            {"X-Rig-Mutant": mutant} if mutant else {},
         )
 
-    def _orders(self, name: str) -> str:
-        states = delivery_orders.deliver(self._api(name), delivery_orders.every()[::20])
-        return "" if len(states) == 1 else f"{len(states)} states out of the same four events"
-
-    def _api(self, mutant: str) -> Api:
-        return Api(self.house.port, self.house.token, {"X-Rig-Mutant": mutant} if mutant else {})
-
     @staticmethod
-    def _dispatched(api: Api, session: str) -> str:
+    def _dispatch_effect(api: Api, session: str) -> str:
         api.post("/sessions", {"key": session}, f"{session}-open")
         plan = {"session": session, "effect_key": "e", "tool": "rig.push", "arguments": {}}
         effect = api.post("/effects", plan, f"{session}-p")[1]
         body = {"process": "p", "intent_digest": effect["intent_digest"]}
-        status, said = api.post(f"/effects/{effect['id']}/dispatch", body, f"{session}-d")
+        status, reply = api.post(f"/effects/{effect['id']}/dispatch", body, f"{session}-d")
         if status != 200:
-            raise Unexpected(f"a dispatch was answered {status}: {said}")
+            raise Unexpected(f"a dispatch was answered {status}: {reply}")
         return str(effect["id"])
 
 
-def fresh_key(agent: Agent) -> Agent:
-    """An agent that makes a key of its own for every request."""
+def use_fresh_keys(agent: Agent) -> Agent:
+    """Patch an agent to make a fresh key for every request."""
     agent.key_of = lambda _offered: secrets.token_hex(8)
     return agent
 
 
-def skips(agent: Agent) -> Agent:
-    """An agent that takes for done, after a restart, what an earlier process had begun."""
+def skip_on_restart(agent: Agent) -> Agent:
+    """Patch an agent to skip, after a restart, every effect that an earlier process began."""
 
-    def persuade(said: Verdict) -> Verdict:
-        begun = agent.life > 1 and said.answer in ("replay", "probe", "wait", "escalate")
-        return replace(said, answer="skip", reason="DONE") if begun else said
+    def change_verdict(verdict: Verdict) -> Verdict:
+        begun = agent.life > 1 and verdict.answer in ("replay", "probe", "wait", "escalate")
+        return replace(verdict, answer="skip", reason="DONE") if begun else verdict
 
-    agent.persuade = persuade
+    agent.change_verdict = change_verdict
     return agent
 
 
-def insists(agent: Agent) -> Agent:
-    """An agent whose new process begins by sending the dispatch of the one before it again, with
-    the same key."""
+def resend_dispatch(agent: Agent) -> Agent:
+    """Patch an agent so that a new process first resends its predecessor's dispatch with its key."""
     sent = False
 
-    def persuade(said: Verdict) -> Verdict:
+    def change_verdict(verdict: Verdict) -> Verdict:
         nonlocal sent
-        if agent.life == 1 or sent or said.answer == "skip":
-            return said
+        if agent.life == 1 or sent or verdict.answer == "skip":
+            return verdict
         sent = True
-        return replace(said, answer="execute", attempt=0, view="insists")
+        return replace(verdict, answer="execute", attempt=0, view="resent")
 
-    agent.persuade = persuade
+    agent.change_verdict = change_verdict
     return agent
 
 
 class Telemetry(Gatebook):
-    """An agent that acts first and reports afterwards: the ledger as a place to send logs to."""
+    """An agent that acts first and reports afterwards, using the ledger as a log."""
 
-    def look(self, step: Step) -> Verdict:
-        status, said = self._api.get(f"/effects?session={self._session}&effect_key={step.key}")
-        known = said["items"] if status == 200 else []
-        if known and known[0]["state"] == "acknowledged":
+    def get_verdict(self, step: Step) -> Verdict:
+        status, page = self._api.get(f"/effects?session={self._session}&effect_key={step.key}")
+        effects = page["items"] if status == 200 else []
+        if effects and effects[0]["state"] == "acknowledged":
             return Verdict("skip", "DONE", view="acknowledged")
-        return Verdict("execute", "NOT_REPORTED", view="unheard of")
+        return Verdict("execute", "NOT_REPORTED", view="not reported")
 
-    def release(self, step: Step, verdict: Verdict) -> Release:
+    def dispatch(self, step: Step, verdict: Verdict) -> Release:
         return Release(1, f"{self._session}-{step.key}-{secrets.token_hex(4)}")
 
-    def settled(self, step: Step, release: Release, reference: str) -> None:
+    def report_success(self, step: Step, release: Release, reference: str) -> None:
         about = {"session": self._session, "effect_key": step.key}
         plan = {"tool": step.case.tool, "arguments": {"step": step.key}}
         answered = {"attempt": 1, "outcome": "ok", "external_reference": reference}
@@ -252,13 +269,13 @@ class Telemetry(Gatebook):
         ]
         self._api.post("/events", items, "")
 
-    def failed(self, step: Step, release: Release, reason: str) -> None:
-        """Nothing is reported of what gave no answer."""
+    def report_failure(self, step: Step, release: Release, reason: str) -> None:
+        """Report nothing when the remote gave no answer."""
 
 
-def _told(found: Found) -> str:
-    caught = {name: number for name, number in found.counters.items() if number}
+def _describe(findings: Findings) -> str:
+    caught = {name: number for name, number in findings.counters.items() if number}
     with suppress(StopIteration):
-        first = next(iter(lines[0] for lines in found.faults.values() if lines))
-        return f"{', '.join(f'{number} {name}' for name, number in caught.items())} in {found.runs} runs; first: {first}"
+        first = next(iter(lines[0] for lines in findings.faults.values() if lines))
+        return f"{', '.join(f'{number} {name}' for name, number in caught.items())} in {findings.runs} runs; first: {first}"
     return ""

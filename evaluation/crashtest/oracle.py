@@ -1,12 +1,12 @@
-"""The oracle: a remote service in a process of its own that alone knows what really happened.
+"""The oracle: a remote service in its own process, the only record of what happened.
 
     python -m evaluation.crashtest.oracle FILE   prints its port; ends when its standard input closes
 
-It is asked, and answers, in lines of JSON. Its public face is what agents see: `execute`, `probe`,
-`cancel`. What it does with a request is the adversary's choice, which comes with the request:
-commit · drop · late (in flight until somebody looked or time passed) · lose (commit, but the answer
-is lost) · reject. Everything is one append-only log in its own SQLite file; the notes of the rig
-stand in the same log, so that what was said can be held against what was so at that moment.
+It reads requests and writes answers as lines of JSON. Agents use `execute`, `probe` and `cancel`.
+The request carries the adversary's choice of what the remote does: commit · drop · late (in flight
+until a probe arrives or time passes) · lose (commit, but the answer is lost) · reject. All
+requests go into one append-only log in the oracle's own SQLite file. The notes of the rig are in
+the same log, so the order of claims and facts is known.
 """
 
 import json
@@ -26,108 +26,106 @@ CREATE TABLE log (
   key TEXT NOT NULL, reference TEXT NOT NULL, detail TEXT NOT NULL
 );
 CREATE INDEX log_of_world ON log (world, seq);
-CREATE TRIGGER log_keeps BEFORE UPDATE ON log BEGIN SELECT RAISE(ABORT, 'append only'); END;
-CREATE TRIGGER log_keeps_all BEFORE DELETE ON log BEGIN SELECT RAISE(ABORT, 'append only'); END;
+CREATE TRIGGER log_without_updates BEFORE UPDATE ON log BEGIN SELECT RAISE(ABORT, 'append only'); END;
+CREATE TRIGGER log_without_deletes BEFORE DELETE ON log BEGIN SELECT RAISE(ABORT, 'append only'); END;
 """
-DEDUPLICATES: Final = frozenset({"idempotency_key"})  # remotes that know a key again
+DEDUPLICATES: Final = frozenset({"idempotency_key"})  # remotes that deduplicate by key
 
 
 class FakeRemote:
-    """What the remote is, without its wire. One world is one run; worlds do not see each other."""
+    """The remote without its connection. One world is one run; worlds are isolated."""
 
     def __init__(self, file: Path) -> None:
         self._lock = threading.Lock()
         self._db = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
         self._db.executescript(_SCHEMA)
-        self._held: dict[str, dict[str, str]] = defaultdict(
+        self._references: dict[str, dict[str, str]] = defaultdict(
             dict
-        )  # world -> key -> reference of what stands
+        )  # world -> key -> reference of a present effect
         self._known: dict[str, set[str]] = defaultdict(
             set
-        )  # world -> keys that are deduplicated still
+        )  # world -> keys that are still deduplicated
         self._tombstones: dict[str, set[str]] = defaultdict(set)
-        self._flying: dict[str, list[dict[str, str]]] = defaultdict(list)
+        self._in_flight: dict[str, list[dict[str, str]]] = defaultdict(list)
         self._numbers: dict[str, int] = defaultdict(int)
 
-    def do(self, verb: str, said: dict[str, Any]) -> dict[str, Any]:
-        """One request. The answer `{"lost": true}` is one that never arrives."""
+    def serve(self, verb: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Serve one request. An answer `{"lost": true}` never arrives."""
         with self._lock:
-            answer: dict[str, Any] = getattr(self, f"_{verb}")(said["world"], said)
+            answer: dict[str, Any] = getattr(self, f"_{verb}")(request["world"], request)
             return answer
 
-    def _execute(self, world: str, said: dict[str, Any]) -> dict[str, Any]:
-        choice = said.get("choice", "commit")
+    def _execute(self, world: str, request: dict[str, Any]) -> dict[str, Any]:
+        choice = request.get("choice", "commit")
         if choice == "drop":
-            self._log(world, "dropped", said)
+            self._log(world, "dropped", request)
             return {"lost": True}
         if choice == "late":
-            self._log(world, "flying", said)
-            self._flying[world].append(said)
+            self._log(world, "flying", request)
+            self._in_flight[world].append(request)
             return {"lost": True}
         if choice == "reject":
-            self._log(world, "rejected", said)
+            self._log(world, "rejected", request)
             return {"rejected": True}
-        reference = self._commit(world, said)
+        reference = self._commit(world, request)
         if reference is None:
             return {"rejected": True}
         return {"lost": True} if choice == "lose" else {"reference": reference}
 
-    def _commit(self, world: str, said: dict[str, Any]) -> str | None:
-        key = said["key"]
+    def _commit(self, world: str, request: dict[str, Any]) -> str | None:
+        key = request["key"]
         if key in self._tombstones[world]:
-            self._log(world, "refused", said)
+            self._log(world, "refused", request)
             return None
-        if said["class"] in DEDUPLICATES and key in self._known[world]:
-            self._log(world, "known", said, self._held[world][key])
-            return self._held[world][key]
+        if request["class"] in DEDUPLICATES and key in self._known[world]:
+            self._log(world, "known", request, self._references[world][key])
+            return self._references[world][key]
         self._known[world].add(key)
         self._numbers[world] += 1
         reference = f"r{self._numbers[world]}"
-        self._held[world][key] = reference
-        self._log(world, "committed", said, reference)
+        self._references[world][key] = reference
+        self._log(world, "committed", request, reference)
         return reference
 
-    def _probe(self, world: str, said: dict[str, Any]) -> dict[str, Any]:
-        found = self._held[world].get(said["key"])
-        self._log(world, "probed", said, found or "")
-        self._land(world)  # late means: after somebody looked
-        return {"found": found is not None, "reference": found or ""}
+    def _probe(self, world: str, request: dict[str, Any]) -> dict[str, Any]:
+        reference = self._references[world].get(request["key"])
+        self._log(world, "probed", request, reference or "")
+        self._land(world)  # late requests land after a probe
+        return {"found": reference is not None, "reference": reference or ""}
 
-    def _cancel(self, world: str, said: dict[str, Any]) -> dict[str, Any]:
-        """Undo what stands under a key (or under a reference), and let nothing under it happen any
-        more."""
-        key = said["key"]
+    def _cancel(self, world: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Undo the effect of a key, and refuse later requests with that key."""
+        key = request["key"]
         self._tombstones[world].add(key)
-        reference = self._held[world].pop(key, None)
-        self._log(world, "cancelled" if reference else "barred", said, reference or "")
+        reference = self._references[world].pop(key, None)
+        self._log(world, "cancelled" if reference else "barred", request, reference or "")
         self._land(world)
         return {"cancelled": reference is not None, "reference": reference or ""}
 
-    def _settle(self, world: str, said: dict[str, Any]) -> dict[str, Any]:
-        """Time passes: what is in flight lands, and nothing is in flight any more; after long, keys
-        are forgotten."""
+    def _settle(self, world: str, request: dict[str, Any]) -> dict[str, Any]:
+        """Let time pass: requests in flight land; after a long time, keys are forgotten."""
         landed = self._land(world)
-        if said.get("long"):
+        if request.get("long"):
             self._known.pop(world, None)
         return {"landed": landed}
 
-    def _note(self, world: str, said: dict[str, Any]) -> dict[str, Any]:
-        self._log(world, "note", said, detail=json.dumps(said["note"], sort_keys=True))
+    def _note(self, world: str, request: dict[str, Any]) -> dict[str, Any]:
+        self._log(world, "note", request, detail=json.dumps(request["note"], sort_keys=True))
         return {}
 
     def _land(self, world: str) -> int:
-        flying = self._flying.pop(world, [])
-        for said in flying:
-            self._log(world, "landing", said)
-            self._commit(world, said)
-        return len(flying)
+        in_flight = self._in_flight.pop(world, [])
+        for request in in_flight:
+            self._log(world, "landing", request)
+            self._commit(world, request)
+        return len(in_flight)
 
     def _log(
-        self, world: str, what: str, said: dict[str, Any], reference: str = "", detail: str = ""
+        self, world: str, what: str, request: dict[str, Any], reference: str = "", detail: str = ""
     ) -> None:
         self._db.execute(
             "INSERT INTO log (world, what, step, key, reference, detail) VALUES (?, ?, ?, ?, ?, ?)",
-            (world, what, said.get("step", ""), said.get("key", ""), reference, detail),
+            (world, what, request.get("step", ""), request.get("key", ""), reference, detail),
         )
 
 
@@ -138,9 +136,9 @@ class _Handler(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         for line in self.rfile:
             if not line.endswith(b"\n"):
-                return  # whoever said it fell in the middle
-            said = json.loads(line)
-            answer = self.remote.do(said.pop("verb"), said)
+                return  # the client died inside the line
+            request = json.loads(line)
+            answer = self.remote.serve(request.pop("verb"), request)
             self.wfile.write(json.dumps(answer).encode() + b"\n")
 
 

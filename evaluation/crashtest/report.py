@@ -1,5 +1,4 @@
-"""The figures as one JSON file and as the generated page docs/explanation/evaluation.md. Nothing is in it that
-was not run."""
+"""The figures as one JSON file and as the generated page docs/explanation/evaluation.md."""
 
 import json
 from collections.abc import Iterator
@@ -22,21 +21,21 @@ _ROWS: Final = (
 _NAMES: Final = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}
 
 
-def as_json(results: dict[str, Any]) -> str:
-    """The file: readable, and the same text for the same figures."""
+def to_json(results: dict[str, Any]) -> str:
+    """Return the JSON file; equal figures give equal text."""
     return json.dumps(results, indent=1, ensure_ascii=False) + "\n"
 
 
 def publish(results: dict[str, Any]) -> None:
     """Write both files."""
-    FIGURES.write_text(as_json(results))
-    PAGE.write_text(page(results))
+    FIGURES.write_text(to_json(results))
+    PAGE.write_text(render_page(results))
 
 
-def page(results: dict[str, Any]) -> str:
-    """docs/explanation/evaluation.md."""
+def render_page(results: dict[str, Any]) -> str:
+    """Return the text of docs/explanation/evaluation.md."""
     about = results["about"]
-    run = dict.fromkeys(part for told in results["databases"].values() for part in told)
+    run = dict.fromkeys(part for figures in results["databases"].values() for part in figures)
     lines = [
         f"Measured on {about['at'][:10]} in {about.get('minutes', '?')} minutes, on "
         f"{about['processors']} processors",
@@ -44,167 +43,173 @@ def page(results: dict[str, Any]) -> str:
         "programs running.",
         f"Run of tier {about['tier']}: {', '.join(['baselines', *run])}.",
     ]
-    words = "\n".join(lines)
-    return f"{OPENING}\n{words}\n\n{tables(results)}\n{MEANING}\n{LIMITS}\n{FAILURE_MODES}"
+    text = "\n".join(lines)
+    return f"{OPENING}\n{text}\n\n{render_tables(results)}\n{MEANING}\n{LIMITS}\n{FAILURE_MODES}"
 
 
-def tables(results: dict[str, Any]) -> str:
-    """The figures as Markdown."""
-    return "\n".join([*_crashes(results), *_meetings(results), *_mutants(results)])
+def render_tables(results: dict[str, Any]) -> str:
+    """Return the figures as Markdown tables."""
+    return "\n".join(
+        [*_list_crash_rows(results), *_list_race_rows(results), *_list_mutant_rows(results)]
+    )
 
 
-def _crashes(results: dict[str, Any]) -> Iterator[str]:
+def _list_crash_rows(results: dict[str, Any]) -> Iterator[str]:
     yield "### W1: crashes around effects\n"
     yield f"| substrate | schedules | {' | '.join(COUNTERS)} | ended with a person |"
     yield "|---|--:|" + "--:|" * (len(COUNTERS) + 1)
-    for name, found in results.get("baselines", {}).items():
-        yield _row(f"session {name}", found)
-    for vendor, told in results["databases"].items():
-        for part, words in _ROWS:
-            if part in told:
-                yield _row(f"Gatebook, {_NAMES[vendor]}: {words}", told[part])
-        for part, words in (
-            ("falls", "the server crashes"),
+    for name, counts in results.get("baselines", {}).items():
+        yield _format_row(f"session {name}", counts)
+    for vendor, figures in results["databases"].items():
+        for part, text in _ROWS:
+            if part in figures:
+                yield _format_row(f"Gatebook, {_NAMES[vendor]}: {text}", figures[part])
+        for part, text in (
+            ("server crashes", "the server crashes"),
             ("server killed", "the server crashes, SIGKILL"),
         ):
-            for name, found in told.get(part, {}).items():
+            for name, counts in figures.get(part, {}).items():
                 if name != "seconds":
-                    yield _row(f"Gatebook, {_NAMES[vendor]}: {words}; {name}", found)
+                    yield _format_row(f"Gatebook, {_NAMES[vendor]}: {text}; {name}", counts)
     yield ""
 
 
-def _row(name: str, found: dict[str, Any]) -> str:
-    values = [found["runs"], *(found[counter] for counter in COUNTERS)]
-    person = f"{found['ended with a person']:,} ({100 * found['ended with a person'] / max(found['runs'], 1):.0f} %)"
+def _format_row(name: str, counts: dict[str, Any]) -> str:
+    values = [counts["runs"], *(counts[counter] for counter in COUNTERS)]
+    person = f"{counts['ended with a person']:,} ({100 * counts['ended with a person'] / max(counts['runs'], 1):.0f} %)"
     return f"| {name} | {' | '.join(f'{value:,}' for value in values)} | {person} |"
 
 
-def _meetings(results: dict[str, Any]) -> Iterator[str]:
+def _list_race_rows(results: dict[str, Any]) -> Iterator[str]:
     yield "### W2: scheduler, worker and approver at once\n"
     yield "| where | what | tried | violations |"
     yield "|---|---|--:|--:|"
-    for vendor, told in results["databases"].items():
-        for where, what, tried, violations in _met(_NAMES[vendor], told):
+    for vendor, figures in results["databases"].items():
+        for where, what, tried, violations in _list_races(_NAMES[vendor], figures):
             yield f"| {where} | {what} | {tried:,} | {violations:,} |"
     yield ""
 
 
-def _met(place: str, told: dict[str, Any]) -> Iterator[tuple[str, str, int, int]]:
-    for name, figures in told.get("interleavings", {}).items():
+def _list_races(place: str, results: dict[str, Any]) -> Iterator[tuple[str, str, int, int]]:
+    for name, figures in results.get("interleavings", {}).items():
         if name != "seconds":
             where = "session file" if "file" in name else place
-            words = f"interleavings of {name.replace(', session file', '')}; lost updates"
-            yield where, words, figures["interleavings"], figures["lost"]
-    met = told.get("meetings")
-    if met is not None:
+            text = f"interleavings of {name.replace(', session file', '')}; lost updates"
+            yield where, text, figures["interleavings"], figures["lost"]
+    races = results.get("races")
+    if races is not None:
         zombie, gates, herd = (
-            met["lease steal with a zombie"],
-            met["two approvers"],
-            met["eight threads"],
+            races["lease steal with a zombie"],
+            races["two approvers"],
+            races["eight threads"],
         )
-        words = "a lease is taken from a worker that wakes up later; any of the five counters"
-        yield place, words, zombie["runs"], sum(zombie[counter] for counter in COUNTERS)
-        bad = gates["not one ruling"] + gates["permission against the ruling"] + gates["used twice"]
+        text = "a lease is taken from a worker that wakes up later; any of the five counters"
+        yield place, text, zombie["runs"], sum(zombie[counter] for counter in COUNTERS)
+        bad = (
+            gates["not exactly one ruling"]
+            + gates["permission against the ruling"]
+            + gates["used twice"]
+        )
         yield (
             place,
             "two people vote on a gate at once; not exactly one ruling, or used twice",
             gates["gates"],
             bad,
         )
-        bad = herd["told twice"] + herd["told nobody"]
+        bad = herd["permitted twice"] + herd["never permitted"]
         yield (
             place,
             "eight threads dispatch an effect; not exactly one permission",
             herd["rounds"],
             bad,
         )
-    if "orders" in told:
-        orders = told["orders"]
-        words = "delivery orders of four events, each sent twice; states beyond one"
-        yield place, words, orders["orders"], orders["states"] - 1
+    if "orders" in results:
+        orders = results["orders"]
+        text = "delivery orders of four events, each sent twice; states beyond one"
+        yield place, text, orders["orders"], orders["states"] - 1
 
 
-def _mutants(results: dict[str, Any]) -> Iterator[str]:
-    for vendor, told in results["databases"].items():
-        if "mutants" not in told:
+def _list_mutant_rows(results: dict[str, Any]) -> Iterator[str]:
+    for vendor, figures in results["databases"].items():
+        if "mutants" not in figures:
             continue
-        caught = told["mutants"]["caught"]
+        caught = figures["mutants"]["caught"]
         yield f"### Mutants, {_NAMES[vendor]}: {sum(map(bool, caught.values()))} of {len(caught)} caught\n"
         yield "| injected fault | caught by |"
         yield "|---|---|"
-        for name, words in caught.items():
-            yield f"| {name} | {_short(words) or '**not caught**'} |"
+        for name, text in caught.items():
+            yield f"| {name} | {_shorten(text) or '**not caught**'} |"
         yield ""
 
 
-def _short(words: str) -> str:
+def _shorten(text: str) -> str:
     for longer in ("; first", " b'", ": {"):
-        words = words.partition(longer)[0]
-    return words
+        text = text.partition(longer)[0]
+    return text
 
 
-def broken(results: dict[str, Any]) -> list[str]:
-    """Every bar that does not hold, a sentence each."""
+def list_violations(results: dict[str, Any]) -> list[str]:
+    """Return one sentence for each requirement that is not met."""
     return [
-        *_broken_baselines(results.get("baselines", {})),
-        *_broken_databases(results["databases"]),
+        *_check_baselines(results.get("baselines", {})),
+        *_check_databases(results["databases"]),
     ]
 
 
-def _broken_baselines(told: dict[str, Any]) -> Iterator[str]:
-    """The session file must fail as the paper predicts, or the rig would prove nothing."""
-    if not told:
+def _check_baselines(baselines: dict[str, Any]) -> Iterator[str]:
+    """Check that the session file fails as the paper predicts; else the rig proves nothing."""
+    if not baselines:
         return
-    if not any(found["unlabelled ambiguities"] for found in told.values()):
-        yield "no session file stood for two fates at once"
-    if not told["blob, replay"]["duplicates"]:
-        yield "the session file that replays made no duplicate"
-    if not told["blob, skip"]["lost"]:
-        yield "the session file that skips lost nothing"
-    asks = told["blob, ask"]
+    if not any(counts["unlabelled ambiguities"] for counts in baselines.values()):
+        yield "no session file was ambiguous about an outcome"
+    if not baselines["blob, replay"]["duplicates"]:
+        yield "the session file with policy replay duplicated nothing"
+    if not baselines["blob, skip"]["lost"]:
+        yield "the session file with policy skip lost nothing"
+    asks = baselines["blob, ask"]
     if asks["ended with a person"] * 2 <= asks["runs"]:
-        yield "the session file that asks could decide half of its cases"
+        yield "the session file with policy ask decided half of its cases or more"
 
 
-def _broken_databases(databases: dict[str, Any]) -> Iterator[str]:
-    for vendor, told in databases.items():
-        found = [(part, told[part]) for part, _ in _ROWS if part in told]
-        for part in ("falls", "server killed"):
-            found += [
-                (f"{part}, {name}", one)
-                for name, one in told.get(part, {}).items()
+def _check_databases(databases: dict[str, Any]) -> Iterator[str]:
+    for vendor, figures in databases.items():
+        rows = [(part, figures[part]) for part, _ in _ROWS if part in figures]
+        for part in ("server crashes", "server killed"):
+            rows += [
+                (f"{part}, {name}", counts)
+                for name, counts in figures.get(part, {}).items()
                 if name != "seconds"
             ]
-        met = told.get("meetings", {})
-        found += [(name, one) for name, one in met.items() if name == "lease steal with a zombie"]
-        for name, one in found:
-            counted = {counter: one[counter] for counter in COUNTERS if one[counter]}
-            if counted or one["UNDECIDABLE of a tool that can be known"]:
-                yield f"{vendor}, {name}: {counted or 'UNDECIDABLE of a tool that can be known'}"
-        if met:
-            gates, herd = met["two approvers"], met["eight threads"]
+        races = figures.get("races", {})
+        rows += [
+            (name, counts) for name, counts in races.items() if name == "lease steal with a zombie"
+        ]
+        for name, counts in rows:
+            counted = {counter: counts[counter] for counter in COUNTERS if counts[counter]}
+            if counted or counts["UNDECIDABLE for a decidable tool"]:
+                yield f"{vendor}, {name}: {counted or 'UNDECIDABLE for a decidable tool'}"
+        if races:
+            gates, herd = races["two approvers"], races["eight threads"]
             if (
-                gates["not one ruling"]
+                gates["not exactly one ruling"]
                 + gates["permission against the ruling"]
                 + gates["used twice"]
             ):
                 yield f"{vendor}, two approvers: {gates}"
-            if herd["told twice"] + herd["told nobody"]:
+            if herd["permitted twice"] + herd["never permitted"]:
                 yield f"{vendor}, eight threads: {herd}"
-        order = told.get("interleavings", {})
+        order = figures.get("interleavings", {})
         if order and (order["read/write"]["lost"] or order["begin/update/commit"]["lost"]):
             yield f"{vendor}: updates were lost"
         if order and order["read/write, session file"]["lost"] < 80:
             yield "the session file lost updates in fewer than 80 of 90"
-        if "orders" in told and told["orders"]["states"] != 1:
-            yield f"{vendor}: {told['orders']['states']} states out of one set of events"
-        mutants = told.get("mutants", {"caught": {}, "without a fault": []})
+        if "orders" in figures and figures["orders"]["states"] != 1:
+            yield f"{vendor}: {figures['orders']['states']} states from one set of events"
+        mutants = figures.get("mutants", {"caught": {}, "without a fault": []})
         yield from (
-            f"{vendor}: not caught: {name}"
-            for name, words in mutants["caught"].items()
-            if not words
+            f"{vendor}: not caught: {name}" for name, text in mutants["caught"].items() if not text
         )
         yield from (
-            f"{vendor}: caught where there is no fault: {words}"
-            for words in mutants["without a fault"]
+            f"{vendor}: caught where there is no fault: {text}"
+            for text in mutants["without a fault"]
         )

@@ -15,7 +15,7 @@ baselines that should fail. If they did not fail, the harness would prove nothin
 
 **Method.** A fake remote service, the *oracle*, runs in its own process and writes one append-only
 log. Agent and server see of it only what agents see of any service: execute, look up, cancel. At
-each request an adversary chooses one of: commit · drop · late (in flight until somebody looks or
+each request an adversary chooses one of: commit · drop · late (in flight until a probe arrives or
 time passes) · commit and lose the response · reject.
 
 The agent can die at every tick: before and after the response to each command, before and after
@@ -43,7 +43,7 @@ duplicates effects, skipping loses them, and asking leaves most runs to a person
 wherever it does not ask.
 
 With Gatebook, people still decide effects of opaque and undeclared tools, effects that only the
-remote's own lost response could undo, and a guarded write whose guard refused a repetition.
+remote's own lost response could undo, and a conditional write whose precondition failed on repetition.
 Gatebook limits and labels the ambiguity; it cannot remove it.
 """
 

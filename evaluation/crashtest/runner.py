@@ -1,5 +1,4 @@
-"""W1, one run: a world of its own, an agent that is killed where the schedule says, and the next
-process after it."""
+"""One run of W1: its own world, an agent that is killed by schedule, and its successors."""
 
 import itertools
 import os
@@ -19,16 +18,17 @@ from evaluation.crashtest.schedules import Choices, Killed
 MOST_LIVES: Final = 6
 MakeSubstrate = Callable[
     [str, Choices], Substrate
-]  # a new process of the agent, for the session of this name
+]  # arguments: the name of the session, and the choices
 MakeAgent = Callable[[Agent], Agent]
 _NUMBERS: Final = itertools.count(1)
 
 
 @dataclass
-class Ground:
-    """What all runs on one substrate share. `mutate` is a mutant's patch of each new agent.
+class RunContext:
+    """What all runs on one substrate share.
 
-    `ask_person` lets a person answer what a step of a process waits for.
+    `mutate` is a mutant's patch of each new agent. `ask_person` lets a person decide the gate of a
+    step.
     """
 
     name: str
@@ -39,35 +39,34 @@ class Ground:
     ask_person: Callable[[Substrate, Step], None] = lambda _substrate, _step: None
 
     def world(self) -> str:
-        """The name of the next run."""
+        """Return the name of the next run."""
         return f"w-{os.getpid()}-{next(_NUMBERS)}"
 
 
-def run(ground: Ground, case: Case, world: str, choices: Choices) -> None:
-    """Live as often as it takes: each death is followed by a new process that knows nothing but the
-    substrate."""
+def run(context: RunContext, case: Case, world: str, choices: Choices) -> None:
+    """Run one schedule: after each death a new process starts that knows only the substrate."""
     for life in range(1, MOST_LIVES + 1):
         try:
-            _live(ground, case, world, choices, life)
+            _run_life(context, case, world, choices, life)
             return
         except Killed:
             pass
-    raise RuntimeError(f"{world}: more deaths than a schedule holds")
+    raise RuntimeError(f"{world}: more deaths than the schedule has")
 
 
 def run_killed(
-    ground: Ground, case: Case, world: str, line: list[int], crashes: int, tricks: int
+    context: RunContext, case: Case, world: str, line: list[int], crashes: int, tricks: int
 ) -> None:
-    """The same with real deaths: every life is a process of its own, and a kill is SIGKILL."""
+    """Run one schedule with real deaths: every life is a process, and a kill is SIGKILL."""
     used = 0
     for life in range(1, MOST_LIVES + 1):
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
-            _child(ground, case, world, line[used:], crashes, tricks, life, writing)
+            _run_child(context, case, world, line[used:], crashes, tricks, life, writing)
         os.close(writing)
-        with os.fdopen(reading, "rb") as told:
-            spent = told.read()  # ends with the child, however that ends
+        with os.fdopen(reading, "rb") as reports:
+            spent = reports.read()  # reads until the child ends
         _, status = os.waitpid(child, 0)
         if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0:
             return
@@ -76,11 +75,11 @@ def run_killed(
         used += len(spent)
         tricks -= spent.count(b"a")
         crashes -= 1
-    raise RuntimeError(f"{world}: more deaths than a schedule holds")
+    raise RuntimeError(f"{world}: more deaths than the schedule has")
 
 
-def _child(
-    ground: Ground,
+def _run_child(
+    context: RunContext,
     case: Case,
     world: str,
     line: list[int],
@@ -89,13 +88,13 @@ def _child(
     life: int,
     writing: int,
 ) -> None:
-    choices = _Telling(
+    choices = _ReportingChoices(
         crashes, tricks, line=line, kill=lambda: os.kill(os.getpid(), signal.SIGKILL)
     )
     choices.pipe = writing
     code = 1
     try:
-        _live(ground, case, world, choices, life)
+        _run_life(context, case, world, choices, life)
         code = 0
     except Exception:
         traceback.print_exc()
@@ -104,8 +103,8 @@ def _child(
 
 
 @dataclass
-class _Telling(Choices):
-    """Choices of a process that dies: what it asked for is told at once, a byte each."""
+class _ReportingChoices(Choices):
+    """Choices of a process that dies. Each is reported at once as one byte."""
 
     pipe: int = -1
 
@@ -114,12 +113,12 @@ class _Telling(Choices):
         return super()._take(options)
 
 
-def _live(ground: Ground, case: Case, world: str, choices: Choices, life: int) -> None:
-    remote = Remote(ground.oracle, world, choices)
+def _run_life(context: RunContext, case: Case, world: str, choices: Choices, life: int) -> None:
+    remote = Remote(context.oracle, world, choices)
     if life > 1 and case.away_s:
-        ground.clock.until(ground.clock.now_us() + case.away_s * 1_000_000)
+        context.clock.advance_to(context.clock.now_us() + case.away_s * 1_000_000)
         remote.settle(long=True)
-    substrate = ground.substrate(world, choices)
-    asking = partial(ground.ask_person, substrate)
-    agent = Agent(substrate, remote, choices, ground.clock, life, ask_person=asking)
-    ground.mutate(agent).work([Step("work", "work", case)])
+    substrate = context.substrate(world, choices)
+    asking = partial(context.ask_person, substrate)
+    agent = Agent(substrate, remote, choices, context.clock, life, ask_person=asking)
+    context.mutate(agent).work([Step("work", "work", case)])

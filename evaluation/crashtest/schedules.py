@@ -1,9 +1,8 @@
-"""Every schedule, one after another: what may happen at each step of a run is a choice, and the
-tree of them is walked.
+"""Schedules: each possible event of a run is a choice, and `explore` walks the tree of choices.
 
-A run asks `tick` at every point where it may be killed and `adversary` at every request of the
-remote. `explore` runs again and again, each time with another line of answers, until none is left:
-exhaustive, not sampled. The line of answers replays the run.
+A run calls `tick` at every point where it may be killed and `adversary` at every request to the
+remote. `explore` repeats the run with every line of answers: exhaustive, not sampled. The line
+of answers replays the run.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,35 +14,32 @@ R = TypeVar("R")
 
 
 class Killed(BaseException):
-    """The process ends here. No `except Exception` of an agent may hold it up, as none could hold
-    up SIGKILL."""
+    """The process ends. A BaseException, so that no `except Exception` of an agent stops it."""
 
 
 @dataclass
 class Choices:
-    """The answers of one run. `crashes` and `tricks` are how many kills, and how many chosen
-    requests, it may have."""
+    """The answers of one run, with at most `crashes` kills and `tricks` chosen requests."""
 
     crashes: int
     tricks: int
-    # also those ticks since whose last one nothing changed anywhere but in the process that dies
+    # Also tick where nothing outside the dying process has changed since the last tick.
     every: bool = True
-    line: Sequence[int] = ()  # the answers to give first; after them always 0: go on, commit
+    line: Sequence[int] = ()  # the first answers; later answers are 0: continue, commit
     kill: Callable[[], None] | None = None  # what a kill does; None raises Killed
     taken: list[tuple[int, int]] = field(default_factory=list)  # answer, out of how many
-    told: list[str] = field(default_factory=list)  # the same in words
-    ticks: int = 0  # of the present life
+    events: list[str] = field(default_factory=list)  # the same as text, for the replay line
+    ticks: int = 0  # of the current life
     lives: int = 1
 
     def tick(self, place: str, *, changed: bool = True) -> None:
-        """A place where the run may be killed; `changed` when anything did, outside this process,
-        since the last."""
+        """Kill the run if the schedule says so. `changed`: something outside this process changed."""
         if not changed and not self.every:
             return
         self.ticks += 1
         if self.crashes and self._take(2):
             self.crashes -= 1
-            self.told.append(f"kill {self.ticks} ({place})")
+            self.events.append(f"kill {self.ticks} ({place})")
             self.ticks = 0
             self.lives += 1
             if self.kill is not None:
@@ -51,12 +47,12 @@ class Choices:
             raise Killed
 
     def adversary(self) -> str:
-        """What the remote does with the request that it got."""
+        """Return what the remote does with the request."""
         if not self.tricks:
             return "commit"
         self.tricks -= 1
         chosen = ADVERSARY[self._take(len(ADVERSARY))]
-        self.told.append(chosen)
+        self.events.append(chosen)
         return chosen
 
     def _take(self, options: int) -> int:
@@ -67,15 +63,14 @@ class Choices:
 
     @property
     def replay(self) -> str:
-        """The line of answers as text: what `--replay` takes."""
+        """The line of answers as text, as `--replay` takes it."""
         return "".join(str(answer) for answer, _ in self.taken)
 
 
 def explore(
     crashes: int, tricks: int, run: Callable[[Choices], R], *, every: bool = True
 ) -> Iterator[tuple[Choices, R]]:
-    """Do `run` once for every line of answers that it can ask for, with at most so many kills and
-    chosen requests."""
+    """Call `run` once for every line of answers, with at most `crashes` kills and `tricks` requests."""
     line: list[int] = []
     while True:
         choices = Choices(crashes, tricks, every, line)

@@ -1,5 +1,4 @@
-"""The servers under trial: fresh installations on either database, without jobs, with a clock
-injected."""
+"""The servers under trial: fresh installations without jobs, with an injected clock."""
 
 import json
 import os
@@ -26,11 +25,11 @@ AGENT: Final = "rig"
 RULES: Final = """
 name: rig
 rules:
-  - {id: gated, title: What people decide, match: {tools: [rig.gated]}, outcome: require}
+  - {id: gated, title: Needs approval, match: {tools: [rig.gated]}, outcome: require}
   - {id: rest, title: The rest, match: {}, outcome: allow}
 """
-PASSWORD: Final = "rig-Rig-rig-4711"  # noqa: S105 - of people who live as long as a run
-# One start of Django for all of it: each would take a second of a processor.
+PASSWORD: Final = "rig-Rig-rig-4711"  # noqa: S105 - accounts that exist only during a run
+# One start of Django for all commands, because each start costs a second of CPU time.
 _PREPARE: Final = """
 import sys
 from django.core.management import call_command
@@ -51,7 +50,7 @@ call_command("issue_token", "--agent", "%(agent)s")
 
 
 class Reviewer(Person):
-    """Somebody who answers gates. In a process that was forked the connection is made anew."""
+    """A person who votes on gates. A forked process reconnects."""
 
     def __init__(self, port: int, name: str, password: str) -> None:
         self._process = os.getpid()
@@ -67,8 +66,8 @@ class Reviewer(Person):
             )
         return super()._answer(method, path, body, headers)
 
-    def look(self, gate: str) -> str:
-        """Open the page of a gate; the proof of what it showed."""
+    def open_gate(self, gate: str) -> str:
+        """Open the page of a gate; return the `seen` token of what it showed."""
         page = self.get(f"/approvals/{gate}/").decode()
         seen, token = (
             re.search(f'name="{name}" value="([^"]+)"', page)
@@ -79,9 +78,9 @@ class Reviewer(Person):
         self._cookies["csrf"] = token[1]
         return seen[1]
 
-    def send(self, gate: str, word: str, seen: str) -> bool:
-        """Send the form of a gate's page; whether the answer was taken."""
-        fields = {"answer": word, "reason": "looked at by the rig", "seen": seen, "settled": "1"}
+    def vote(self, gate: str, choice: str, seen: str) -> bool:
+        """Send the form of a gate's page; return whether the vote was accepted."""
+        fields = {"answer": choice, "reason": "checked by the rig", "seen": seen, "settled": "1"}
         try:
             self.fill_in(f"/approvals/{gate}/vote/", fields)
         except RuntimeError as refused:
@@ -92,8 +91,8 @@ class Reviewer(Person):
 
 
 @dataclass
-class House:
-    """A served installation: its port, a token, and the clock by which it lives."""
+class Installation:
+    """A served installation: its port, a token, and its clock."""
 
     vendor: str
     port: int
@@ -105,14 +104,14 @@ class House:
     lock: threading.Lock
     people: dict[str, "Reviewer"] = field(default_factory=dict)
 
-    def person(self, name: str) -> "Reviewer":
-        """A reviewer who is signed in: anna or ben."""
+    def get_reviewer(self, name: str) -> "Reviewer":
+        """Return a reviewer who is signed in: anna or ben."""
         if name not in self.people:
             self.people[name] = Reviewer(self.port, name, PASSWORD)
         return self.people[name]
 
-    def raise_again(self) -> None:
-        """Start the server once more when it fell; whoever comes second finds it standing."""
+    def restart_server(self) -> None:
+        """Start the server again after a crash, unless another thread did."""
         with self.lock:
             if bench._ready(self.port):
                 return
@@ -122,10 +121,11 @@ class House:
 
 
 @contextmanager
-def serve(vendor: str, folder: Path, cluster: bench.Cluster | None) -> Iterator[House]:
-    """Make an installation in `folder`, declare the rig's tools and rules, and serve it until the
-    block ends."""
-    folder.mkdir(parents=True, exist_ok=True)  # a schema may lie there already
+def serve_installation(
+    vendor: str, folder: Path, cluster: bench.Cluster | None
+) -> Iterator[Installation]:
+    """Make an installation in `folder` with the rig's tools and rules, and serve it until the block ends."""
+    folder.mkdir(parents=True, exist_ok=True)  # may already contain a schema
     url = ""
     if cluster is not None:
         import psycopg
@@ -148,20 +148,27 @@ def serve(vendor: str, folder: Path, cluster: bench.Cluster | None) -> Iterator[
     }
     tools.write_text(json.dumps({"tools": declared}))  # JSON is YAML
     rules.write_text(RULES)
-    words = {"password": PASSWORD, "agent": AGENT}
-    program = ["-c", f"import django; django.setup()\n{_PREPARE % words}", str(tools), str(rules)]
-    said = bench._run([sys.executable, *program], environment)
-    found = re.search(r"gbk_\S+", said)
-    if found is None:
-        raise RuntimeError(f"no token was issued: {said[-500:]}")
+    parameters = {"password": PASSWORD, "agent": AGENT}
+    program = [
+        "-c",
+        f"import django; django.setup()\n{_PREPARE % parameters}",
+        str(tools),
+        str(rules),
+    ]
+    output = bench._run([sys.executable, *program], environment)
+    issued = re.search(r"gbk_\S+", output)
+    if issued is None:
+        raise RuntimeError(f"no token was issued: {output[-500:]}")
     with bench.own_port() as port:
         process = _start(environment, vendor, port)
-        house = House(vendor, port, found[0], clock, folder, environment, process, threading.Lock())
+        installation = Installation(
+            vendor, port, issued[0], clock, folder, environment, process, threading.Lock()
+        )
         try:
             _wait(process, port)
-            yield house
+            yield installation
         finally:
-            _end(house.process)
+            _end(installation.process)
 
 
 def _start(environment: dict[str, str], vendor: str, port: int) -> subprocess.Popen[bytes]:

@@ -1,8 +1,7 @@
-"""W1, the other side: the server falls in the course of every command, at each of four places; the
-agent lives on.
+"""W1 with server crashes: during every command, at each of four places. The agent survives.
 
-The agent asks again under the same key, as the protocol tells it to, and with every kind of work
-the oracle's log must stay clean.
+The agent retries with the same key, as the protocol requires. The oracle's log must stay clean for
+every kind of work.
 """
 
 from collections.abc import Sequence
@@ -10,38 +9,38 @@ from functools import partial
 from typing import Final
 
 from evaluation.crashtest import runner
-from evaluation.crashtest.agent_crashes import approving
-from evaluation.crashtest.checker import Found
+from evaluation.crashtest.agent_crashes import make_approver
+from evaluation.crashtest.checker import Findings
 from evaluation.crashtest.domain import Case
 from evaluation.crashtest.gatebook import Api, Gatebook
 from evaluation.crashtest.remote import Oracle
-from evaluation.crashtest.runner import Ground
+from evaluation.crashtest.runner import RunContext
 from evaluation.crashtest.schedules import Choices
-from evaluation.crashtest.server import House
+from evaluation.crashtest.server import Installation
 
 PLACES: Final = ("before", "last", "committed", "half")
 
 
-class _Nth:
-    """Lets the server fall in the course of the n-th command of a run."""
+class _CrashAtCommand:
+    """Crashes the server during the n-th command of a run."""
 
     def __init__(self, number: int, place: str, real: bool, only: str) -> None:
         self.number, self.place, self.real, self.only = number, place, real, only
-        self.asked = 0
+        self.commands = 0
         self.path = ""
 
     def __call__(self, path: str) -> dict[str, str]:
         if path.startswith("GET") or not path.endswith(self.only):
             return {}
-        self.asked += 1
-        if self.asked != self.number:
+        self.commands += 1
+        if self.commands != self.number:
             return {}
         self.path = path
         return {"X-Rig-Tick": self.place, **({"X-Rig-Kill": "real"} if self.real else {})}
 
 
-def every_command(
-    house: House,
+def crash_at_every_command(
+    installation: Installation,
     oracle: Oracle,
     cases: Sequence[Case],
     *,
@@ -49,48 +48,58 @@ def every_command(
     trick: str = "",
     mutant: str = "",
     only: str = "",
-) -> Found:
-    """Every case, every command of its run, every place.
+) -> Findings:
+    """Crash the server at every place of every command of every case.
 
-    `trick` is what the adversary does with the first request,
-    `only` the end of the paths in whose course the server falls.
+    `trick` is what the adversary does with the first request. With `only` the server crashes only
+    during commands whose path ends so.
     """
-    found = Found()
+    findings = Findings()
     log = oracle.log()
     for case in cases:
         for place in PLACES:
             number = 1
             while True:
-                fall = _Nth(number, place, real, only)
+                crash = _CrashAtCommand(number, place, real, only)
                 headers = {"X-Rig-Mutant": mutant} if mutant else {}
                 api = Api(
-                    house.port, house.token, headers, ask_next=fall, raise_again=house.raise_again
+                    installation.port,
+                    installation.token,
+                    headers,
+                    ask_next=crash,
+                    restart_server=installation.restart_server,
                 )
-                make = partial(_process, api)
-                ground = Ground("falls", oracle, house.clock, make, ask_person=approving(house))
-                choices = _Tricked(0, 1 if trick else 0)
+                make = partial(_make_substrate, api)
+                context = RunContext(
+                    "server crashes",
+                    oracle,
+                    installation.clock,
+                    make,
+                    ask_person=make_approver(installation),
+                )
+                choices = _FirstRequestTricked(0, 1 if trick else 0)
                 choices.trick = trick
-                world = ground.world()
-                runner.run(ground, case, world, choices)
-                if not fall.path:
+                world = context.world()
+                runner.run(context, case, world, choices)
+                if not crash.path:
                     break  # the run ended without reaching its n-th command
-                found.judge(
+                findings.check_run(
                     log,
                     world,
                     case,
-                    f"{case.name} · the server falls {place} in command {number}, {fall.path}",
+                    f"{case.name} · the server crashes {place} in command {number}, {crash.path}",
                 )
                 number += 1
     log.close()
-    return found
+    return findings
 
 
-def _process(api: Api, world: str, _choices: Choices) -> Gatebook:
+def _make_substrate(api: Api, world: str, _choices: Choices) -> Gatebook:
     return Gatebook(api, world)
 
 
-class _Tricked(Choices):
-    """The adversary does one thing with the first request."""
+class _FirstRequestTricked(Choices):
+    """Choices that apply one trick to the first request."""
 
     trick = ""
 

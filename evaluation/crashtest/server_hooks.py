@@ -1,15 +1,14 @@
-"""What the rig changes inside the server that it starts: the clock, the places where it falls, and
-the mutants.
+"""Hooks of the rig inside its server: the clock, the crash points and the mutants.
 
-The web server serves `evaluation.crashtest.server_hooks:application` in place of the product's own
-application; its files stay as they are, and the product knows nothing of this one. It is the one
-module of the evaluation that reaches into the product, and it does so by name at run time, in the
-server's process only. Without its headers a request passes through untouched.
+The web server serves `evaluation.crashtest.server_hooks:application` instead of the product's own
+application. The product's files are unchanged and do not refer to this module. No other module of
+the evaluation imports the product; this one does so by name, at run time, in the server's process
+only. Without the headers below a request passes through unchanged.
 
-X-Rig-Tick: before | last | committed | half   the server falls there, in the course of this request
-X-Rig-Kill: real                               by SIGKILL; else the transaction is torn down and
-nobody hears an answer X-Rig-Mutant: NAME                             the request is served by a
-server with this fault
+X-Rig-Tick: before | last | committed | half   the server crashes at that point of the request
+X-Rig-Kill: real                               by SIGKILL; otherwise the transaction rolls back
+                                               and no answer is sent
+X-Rig-Mutant: NAME                             the request is served with this fault
 """
 
 import importlib
@@ -30,12 +29,12 @@ _CLOCK: Final = Clock(Path(os.environ["RIG_CLOCK"]))
 _PROCESS: Final = re.compile(rb'("process": ?")[^"]*(")')
 
 
-class _Fell(BaseException):
-    """The server is no more."""
+class _ServerCrashed(BaseException):
+    """The server crashed."""
 
 
 class _Request(threading.local):
-    """The headers of the request that this thread serves."""
+    """The rig headers of the thread's current request."""
 
     tick = ""
     real = False
@@ -46,84 +45,90 @@ class _Request(threading.local):
 _REQUEST: Final = _Request()
 
 
-def _fall() -> None:
+def _crash() -> None:
     if _REQUEST.real:
         os.kill(os.getpid(), signal.SIGKILL)
-    raise _Fell
+    raise _ServerCrashed
 
 
-def _module(name: str) -> Any:
+def _load_module(name: str) -> Any:
     return importlib.import_module(name)
 
 
-# The clock first: whoever imports it after this has the injected one.
-_module("db.clock").now_us = _CLOCK.now_us
-_product: Final = _module("config.wsgi").application
+# Replace the clock first, so that later imports get the injected one.
+_load_module("db.clock").now_us = _CLOCK.now_us
+_product: Final = _load_module("config.wsgi").application
 
 
-def _transactions() -> None:
-    """Ticks inside the door's transaction, and the mutants of its end."""
-    doors, atomic = _module("api.endpoint"), _module("django.db.transaction").atomic
-    transact = doors.transact
+def _patch_transactions() -> None:
+    """Add crash points and mutants to the endpoints' transaction."""
+    endpoint, atomic = _load_module("api.endpoint"), _load_module("django.db.transaction").atomic
+    transact = endpoint.transact
 
-    class _Undone(Exception):
+    class _RolledBack(Exception):
         pass
 
-    def torn(run: Callable[[], Any], again: Callable[[], Any]) -> Any:
+    def transact_with_faults(run: Callable[[], Any], reload: Callable[[], Any]) -> Any:
         def work() -> Any:
             reply = run()
             if _REQUEST.tick == "last":
-                _fall()
+                _crash()
             return reply
 
         if _REQUEST.mutant == "2xx before COMMIT" and _REQUEST.tick == "committed":
-            said: list[Any] = []
+            replies: list[Any] = []
             try:
                 with atomic(durable=True):
-                    said.append(run())
-                    raise _Undone  # the answer is out, and the server falls before it committed
-            except _Undone:
+                    replies.append(run())
+                    raise _RolledBack  # the answer is sent, and the server crashes before COMMIT
+            except _RolledBack:
                 _REQUEST.tick = ""
-                return said[0]
-        reply = transact(work, again)
+                return replies[0]
+        reply = transact(work, reload)
         if _REQUEST.deferred is not None:
             (verb, arguments), _REQUEST.deferred = _REQUEST.deferred, None
             if _REQUEST.tick == "committed":
-                _fall()  # between the two transactions
+                _crash()  # between the two transactions
             with atomic(durable=True):
                 verb(*arguments)
         return reply
 
-    doors.transact = torn
+    endpoint.transact = transact_with_faults
     for name in ("api.views.events", "api.views.gates", "api.views.verdicts", "api.views.leases"):
         try:
-            views = _module(name)
+            views = _load_module(name)
         except ImportError:
             continue
         if getattr(views, "transact", None) is transact:
-            views.transact = torn
+            views.transact = transact_with_faults
 
 
-def _mutants() -> None:
-    """Faults of the product, each of which the suite must catch. They act only where the request's
-    header asks."""
+def _patch_mutants() -> None:
+    """Add the mutants. Each acts only on requests whose header names it."""
     verdicts, fold, gates = (
-        _module("ledger.verdicts.table"),
-        _module("ledger.fold.apply"),
-        _module("approvals.gates.gates"),
+        _load_module("ledger.verdicts.table"),
+        _load_module("ledger.fold.apply"),
+        _load_module("approvals.gates.gates"),
     )
-    looked, attempt, use = verdicts._decide_by_probe, fold._attempt_of_fact, gates.use_gate
+    decide_by_probe, attempt_of_fact, use_gate = (
+        verdicts._decide_by_probe,
+        fold._attempt_of_fact,
+        gates.use_gate,
+    )
 
-    def believes_at_once(case: Any, now_us: int, *rest: str) -> Any:
-        if _REQUEST.mutant == "no fence before a probe is believed" and case.probe == "miss":
+    def believe_probe_at_once(case: Any, now_us: int, *rest: str) -> Any:
+        if (
+            _REQUEST.mutant == "no in-flight window before a probe is believed"
+            and case.probe == "miss"
+        ):
             case = replace(
                 case, means=replace(case.means, request_lifetime_s=1), first_us=1, last_us=1
             )
-        return looked(case, now_us, *rest)
+        return decide_by_probe(case, now_us, *rest)
 
-    def keeps_grant(effect: Any, attempts: Any, fact: Any, observe: Any) -> Any:
+    def keep_permission(effect: Any, attempts: Any, fact: Any, observe: Any) -> Any:
         before = effect.permission, effect.spent_by
-        row = attempt(effect, attempts, fact, observe)
+        row = attempt_of_fact(effect, attempts, fact, observe)
         if (
             _REQUEST.mutant == "evidence leaves a grant unspent"
             and fact.lane == "evidence"
@@ -132,16 +137,16 @@ def _mutants() -> None:
             effect.permission, effect.spent_by = before
         return row
 
-    def uses_later(*arguments: Any) -> None:
+    def use_gate_later(*arguments: Any) -> None:
         if _REQUEST.mutant == "approval used in another transaction":
-            _REQUEST.deferred = (use, arguments)
+            _REQUEST.deferred = (use_gate, arguments)
         else:
-            use(*arguments)
+            use_gate(*arguments)
 
-    verdicts._decide_by_probe = believes_at_once
-    fold._attempt_of_fact, gates.use_gate = keeps_grant, uses_later
+    verdicts._decide_by_probe = believe_probe_at_once
+    fold._attempt_of_fact, gates.use_gate = keep_permission, use_gate_later
 
-    def overwritten(handler: Callable[..., None], mark: str) -> Callable[..., None]:
+    def make_overwriting(handler: Callable[..., None], mark: str) -> Callable[..., None]:
         def handle(effect: Any, attempts: Any, fact: Any, observe: Any) -> None:
             row = attempts.get(fact.attempt)
             if _REQUEST.mutant == "acknowledgement without compare-and-set" and row is not None:
@@ -150,7 +155,7 @@ def _mutants() -> None:
 
         return handle
 
-    def reopened(handler: Callable[..., None]) -> Callable[..., None]:
+    def make_reopening(handler: Callable[..., None]) -> Callable[..., None]:
         def handle(effect: Any, attempts: Any, fact: Any, observe: Any) -> None:
             handler(effect, attempts, fact, observe)
             if _REQUEST.mutant == "a fold that depends on order":
@@ -160,18 +165,18 @@ def _mutants() -> None:
         return handle
 
     handlers = fold._HANDLERS
-    handlers["effect.acknowledged"] = overwritten(
+    handlers["effect.acknowledged"] = make_overwriting(
         handlers["effect.acknowledged"], "acknowledged_mark"
     )
-    handlers["effect.dispatched"] = reopened(handlers["effect.dispatched"])
+    handlers["effect.dispatched"] = make_reopening(handlers["effect.dispatched"])
 
 
-_transactions()
-_mutants()
+_patch_transactions()
+_patch_mutants()
 
 
 def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-    """The product's application, with a place to fall at each end."""
+    """Serve a request with the product's application and the crash points around it."""
     _REQUEST.tick = environ.get("HTTP_X_RIG_TICK", "")
     _REQUEST.real = environ.get("HTTP_X_RIG_KILL") == "real"
     _REQUEST.mutant = environ.get("HTTP_X_RIG_MUTANT", "")
@@ -181,19 +186,19 @@ def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> 
         environ["wsgi.input"], environ["CONTENT_LENGTH"] = io.BytesIO(sent), str(len(sent))
     try:
         if _REQUEST.tick == "before":
-            _fall()
+            _crash()
         answer: Iterable[bytes] = _product(environ, start_response)
         if _REQUEST.tick == "committed":
-            _fall()
+            _crash()
         if _REQUEST.tick == "half":
-            return _half(answer)
+            return _send_half(answer)
         return answer
-    except _Fell:
-        start_response(f"{LOST} The server fell", [("Content-Length", "0")])
+    except _ServerCrashed:
+        start_response(f"{LOST} The server crashed", [("Content-Length", "0")])
         return [b""]
 
 
-def _half(answer: Iterable[bytes]) -> Iterable[bytes]:
+def _send_half(answer: Iterable[bytes]) -> Iterable[bytes]:
     text = b"".join(answer)
     yield text[: len(text) // 2]
     if _REQUEST.real:

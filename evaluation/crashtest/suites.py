@@ -1,5 +1,4 @@
-"""The parts of the evaluation, as the command line, the tiers and the tests call them. Each returns
-plain figures."""
+"""The parts of the evaluation, called by the command line and the tests. Each returns figures."""
 
 import secrets
 import sys
@@ -17,7 +16,7 @@ from evaluation.crashtest import (
     interleavings,
     server_crashes,
 )
-from evaluation.crashtest.checker import Found
+from evaluation.crashtest.checker import Findings
 from evaluation.crashtest.clock import Clock
 from evaluation.crashtest.domain import CASES, Case
 from evaluation.crashtest.file_baseline import POLICIES
@@ -25,13 +24,13 @@ from evaluation.crashtest.gatebook import Api
 from evaluation.crashtest.interleavings import Connection, Postgres, Sqlite, Tasks
 from evaluation.crashtest.mutants import Suite
 from evaluation.crashtest.remote import Oracle
-from evaluation.crashtest.server import House
+from evaluation.crashtest.server import Installation
 
 SEEDED: Final = 300
 Figures = dict[str, Any]
 
 
-def baselines(
+def run_baselines(
     oracle: Oracle,
     clock: Clock,
     *,
@@ -39,75 +38,94 @@ def baselines(
     crashed: int = 1,
     every: bool = True,
 ) -> Figures:
-    """W1 on the session files."""
-    told: Figures = {}
+    """Run W1 on the session files."""
+    figures: Figures = {}
     for policy in POLICIES:
         for in_place in (False, True) if policy == "replay" else (False,):
-            with agent_crashes.blobs(oracle, clock, policy, in_place=in_place) as ground:
-                found, _ = agent_crashes.by_raising(ground, cases, crashed, 1, every=every)
-            told[ground.name] = found.as_dict()
-            _say(ground.name, found)
-    return told
+            with agent_crashes.open_file_context(
+                oracle, clock, policy, in_place=in_place
+            ) as context:
+                findings, _ = agent_crashes.crash_by_raising(
+                    context, cases, crashed, 1, every=every
+                )
+            figures[context.name] = findings.to_json()
+            _report(context.name, findings)
+    return figures
 
 
-def crashes_by_raising(
-    house: House, oracle: Oracle, *, depth: int, tricks: int = 1, cases: Sequence[Case] = CASES
+def run_crashes_by_raising(
+    installation: Installation,
+    oracle: Oracle,
+    *,
+    depth: int,
+    tricks: int = 1,
+    cases: Sequence[Case] = CASES,
 ) -> tuple[Figures, list[str]]:
-    """W1 on Gatebook: every schedule of so many kills, and its replay lines."""
-    ground = agent_crashes.gatebook(oracle, house)
-    found, lines = agent_crashes.by_raising(ground, cases, depth, tricks)
-    _say(f"{ground.name}, depth {depth}, by raising", found)
-    return found.as_dict(), lines
+    """Run W1 on Gatebook: every schedule of `depth` deaths. Returns its replay lines too."""
+    context = agent_crashes.make_gatebook_context(oracle, installation)
+    findings, lines = agent_crashes.crash_by_raising(context, cases, depth, tricks)
+    _report(f"{context.name}, depth {depth}, by raising", findings)
+    return findings.to_json(), lines
 
 
-def crashes_by_killing(
-    house: House, oracle: Oracle, lines: Sequence[str], *, depth: int
+def run_crashes_by_killing(
+    installation: Installation, oracle: Oracle, lines: Sequence[str], *, depth: int
 ) -> Figures:
-    """The same schedules with SIGKILL; of depth 2 so many as SEEDED says."""
-    ground = agent_crashes.gatebook(oracle, house)
-    chosen = lines if depth == 1 else agent_crashes.seeded(lines, SEEDED)
-    found = agent_crashes.by_killing(ground, chosen, depth, 1)
-    _say(f"{ground.name}, depth {depth}, by SIGKILL", found)
-    return found.as_dict()
+    """Run the same schedules with SIGKILL; at depth 2 a sample of SEEDED lines."""
+    context = agent_crashes.make_gatebook_context(oracle, installation)
+    chosen = lines if depth == 1 else agent_crashes.sample_lines(lines, SEEDED)
+    findings = agent_crashes.crash_by_killing(context, chosen, depth, 1)
+    _report(f"{context.name}, depth {depth}, by SIGKILL", findings)
+    return findings.to_json()
 
 
-def the_client(house: House, oracle: Oracle, *, cases: Sequence[Case] = CASES) -> Figures:
-    """W1 with the agents' own client, depth 1, by SIGKILL."""
-    found = client_runs.by_killing(house, oracle, cases)
-    _say(f"the client on {house.vendor}, by SIGKILL", found)
-    return found.as_dict()
-
-
-def server_falls(
-    house: House, oracle: Oracle, *, cases: Sequence[Case] = CASES, real: bool = False
+def run_client(
+    installation: Installation, oracle: Oracle, *, cases: Sequence[Case] = CASES
 ) -> Figures:
-    """W1, the ticks of the server: four places of every command; all goes well, or the remote's
-    answer is lost."""
-    told: Figures = {}
+    """Run W1 with the Python client, depth 1, by SIGKILL."""
+    findings = client_runs.crash_by_killing(installation, oracle, cases)
+    _report(f"the client on {installation.vendor}, by SIGKILL", findings)
+    return findings.to_json()
+
+
+def run_server_crashes(
+    installation: Installation, oracle: Oracle, *, cases: Sequence[Case] = CASES, real: bool = False
+) -> Figures:
+    """Run W1 with server crashes at four places of every command, with and without a lost answer."""
+    figures: Figures = {}
     for trick in ("", "lose"):
-        found = server_crashes.every_command(house, oracle, cases, real=real, trick=trick)
+        findings = server_crashes.crash_at_every_command(
+            installation, oracle, cases, real=real, trick=trick
+        )
         name = "an answer of the remote is lost" if trick else "the remote answers"
-        told[name] = found.as_dict()
-        _say(f"the server on {house.vendor} falls{', SIGKILL' if real else ''}, {name}", found)
-    return told
+        figures[name] = findings.to_json()
+        _report(
+            f"the server on {installation.vendor} crashes{', SIGKILL' if real else ''}, {name}",
+            findings,
+        )
+    return figures
 
 
-def interleaved(house: House, *, controls: bool = True) -> Figures:
-    """W2: all 90 and all 1,680 interleavings, and on a session file; as `controls` without the
-    compare-and-set, too."""
-    two, three = interleavings.interleavings(2), interleavings.interleavings(3)
+def run_interleavings(installation: Installation, *, controls: bool = True) -> Figures:
+    """Run W2: all 90 and all 1,680 interleavings, on Gatebook and on a session file.
+
+    With `controls`, run them without the compare-and-set too.
+    """
+    two, three = interleavings.list_interleavings(2), interleavings.list_interleavings(3)
     with tempfile.TemporaryDirectory(prefix="rig-file-") as folder:
         file = Path(folder) / "session.json"
-        on_file = {str(len(one)): interleavings.on_a_file(file, one) for one in (two, three)}
+        on_file = {
+            str(len(orders)): interleavings.run_on_file(file, orders) for orders in (two, three)
+        }
     name = f"w2-{secrets.token_hex(4)}"
-    careful = Tasks(Api(house.port, house.token, {}), name)
-    lost, told = interleavings.over_http(careful, two)
-    record = careful.new()
+    checked = Tasks(Api(installation.port, installation.token, {}), name)
+    lost, refused = interleavings.run_over_http(checked, two)
+    record = checked.create()
 
     def connect() -> Connection:
-        return Sqlite(house) if house.vendor == "sqlite" else Postgres(house)
+        return Sqlite(installation) if installation.vendor == "sqlite" else Postgres(installation)
 
-    row = record.replace("-", "") if house.vendor == "sqlite" else record
+    row = record.replace("-", "") if installation.vendor == "sqlite" else record
     clean = connect()
 
     def reset() -> None:
@@ -115,70 +133,80 @@ def interleaved(house: House, *, controls: bool = True) -> Figures:
         clean.update(row, 0, None)
         clean.end(commit=True)
 
-    in_rows = interleavings.in_transactions(connect, row, reset, three, check=True)
+    in_rows = interleavings.run_in_transactions(connect, row, reset, three, check=True)
     figures: Figures = {
-        "read/write": {"interleavings": len(two), "lost": lost, "told to read again": told},
+        "read/write": {
+            "interleavings": len(two),
+            "lost": lost,
+            "refused as VERSION_CHANGED": refused,
+        },
         "read/write, session file": {"interleavings": len(two), "lost": on_file["90"]},
         "begin/update/commit": {"interleavings": len(three), "lost": in_rows},
         "begin/update/commit, session file": {"interleavings": len(three), "lost": on_file["1680"]},
     }
     if controls:
-        careless = Tasks(Api(house.port, house.token, {}), f"{name}-careless", careless=True)
-        unchecked, _ = interleavings.over_http(careless, two)
-        figures["read/write, without If-Match"] = {"interleavings": len(two), "lost": unchecked}
-        unchecked = interleavings.in_transactions(connect, row, reset, three, check=False)
+        without_check = Tasks(
+            Api(installation.port, installation.token, {}), f"{name}-unchecked", unchecked=True
+        )
+        lost_unchecked, _ = interleavings.run_over_http(without_check, two)
+        figures["read/write, without If-Match"] = {
+            "interleavings": len(two),
+            "lost": lost_unchecked,
+        }
+        lost_unchecked = interleavings.run_in_transactions(connect, row, reset, three, check=False)
         figures["begin/update/commit, without the version"] = {
             "interleavings": len(three),
-            "lost": unchecked,
+            "lost": lost_unchecked,
         }
-    _note(f"interleavings on {house.vendor}: {figures}")
+    _print_line(f"interleavings on {installation.vendor}: {figures}")
     return figures
 
 
-def met(house: House, oracle: Oracle, *, rounds: int, gates: int) -> Figures:
-    """W2 at the doors: stolen leases, two approvers, eight threads."""
+def run_races(installation: Installation, oracle: Oracle, *, rounds: int, gates: int) -> Figures:
+    """Run W2 over HTTP: stolen leases, two approvers, eight threads."""
     figures = {
-        "lease steal with a zombie": contention.stolen_leases(house, oracle),
-        "two approvers": contention.two_approvers(house, gates),
-        "eight threads": contention.threads_at_one_effect(house, rounds),
+        "lease steal with a zombie": contention.steal_leases(installation, oracle),
+        "two approvers": contention.race_approvers(installation, gates),
+        "eight threads": contention.race_dispatchers(installation, rounds),
     }
-    _note(f"meetings on {house.vendor}: {figures}")
+    _print_line(f"races on {installation.vendor}: {figures}")
     return figures
 
 
-def delivered(house: House) -> Figures:
-    """Every order of delivery of four events, each sent twice."""
-    every = delivery_orders.every()
-    states = delivery_orders.deliver(Api(house.port, house.token, {}), every)
+def run_delivery_orders(installation: Installation) -> Figures:
+    """Deliver four events, each sent twice, in every order."""
+    every = delivery_orders.list_orders()
+    states = delivery_orders.deliver_orders(Api(installation.port, installation.token, {}), every)
     figures = {"orders": len(every), "effects": sum(states.values()), "states": len(states)}
-    _note(f"orders of delivery on {house.vendor}: {figures}")
+    _print_line(f"orders of delivery on {installation.vendor}: {figures}")
     return figures
 
 
-def mutants(house: House, oracle: Oracle) -> Figures:
-    """What caught each of the eleven; and what the same trials say where there is no fault:
-    nothing."""
-    suite = Suite(house, oracle)
-    told = dict(suite.verdicts())
-    for name, caught in told.items():
-        _note(f"mutant, {name}: {caught or 'NOT CAUGHT'}")
-    return {"caught": told, "without a fault": suite.control()}
+def run_mutants(installation: Installation, oracle: Oracle) -> Figures:
+    """Return what caught each of the eleven mutants, and what the trials catch without a fault."""
+    suite = Suite(installation, oracle)
+    caught_by = dict(suite.run_trials())
+    for name, caught in caught_by.items():
+        _print_line(f"mutant, {name}: {caught or 'NOT CAUGHT'}")
+    return {"caught": caught_by, "without a fault": suite.run_controls()}
 
 
-def timed(work: Callable[[], Figures]) -> Figures:
-    """Do a part and say how long it took."""
+def measure_part(work: Callable[[], Figures]) -> Figures:
+    """Run a part and add its duration to its figures."""
     began = time.monotonic()
     figures = work()
     return {**figures, "seconds": round(time.monotonic() - began, 1)}
 
 
-def _say(what: str, found: Found) -> None:
-    counters = ", ".join(f"{number} {name}" for name, number in found.counters.items())
-    _note(f"{what}: {found.runs} schedules, {counters}; {found.undecidable} ended with a person")
-    for name, lines in found.faults.items():
-        _note(f"    {name}: replay {lines[0]}")
+def _report(what: str, findings: Findings) -> None:
+    counters = ", ".join(f"{number} {name}" for name, number in findings.counters.items())
+    _print_line(
+        f"{what}: {findings.runs} schedules, {counters}; {findings.undecidable} ended with a person"
+    )
+    for name, lines in findings.faults.items():
+        _print_line(f"    {name}: replay {lines[0]}")
 
 
-def _note(text: str) -> None:
+def _print_line(text: str) -> None:
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

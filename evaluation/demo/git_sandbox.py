@@ -1,5 +1,4 @@
-"""A real place to work in: a git repository, its bare remote, and a colleague who pushes at the
-worst moment."""
+"""A git sandbox: a repository, its bare remote, and a colleague who pushes in between."""
 
 import os
 import subprocess
@@ -22,7 +21,7 @@ def fare(kilometres: float, reduced: bool = False) -> int:
         cents = cents / 2
     return int(cents)
 '''
-MENDED_TARIFF = TARIFF.replace(
+FIXED_TARIFF = TARIFF.replace(
     "    return int(cents)\n", "        return -int(-cents // 5) * 5\n    return round(cents)\n"
 )
 TEST = '''"""Run with: python test_tariff.py"""
@@ -41,17 +40,16 @@ print(f"{len(CASES) - len(faults)} passed, {len(faults)} failed")
 raise SystemExit(1 if faults else 0)
 '''
 CHANGELOG = "# Changes\n\n- Reduced fares are rounded up to 5 cents, as the price list says.\n"
-# The remote keeps a list of what arrived, and has a rule that the agent does not know: tags are not
-# for it to make.
+# The remote lists all updates, and rejects tags, which the agent does not know.
 UPDATE_HOOK = """#!/bin/sh
 echo "$1" >> ../arrived
-case "$1" in refs/tags/*) echo "tags are made by the release desk" >&2; exit 1;; esac
+case "$1" in refs/tags/*) echo "only the release team makes tags" >&2; exit 1;; esac
 """
 
 
 @dataclass
 class Ran:
-    """What a program left behind."""
+    """The result of a program."""
 
     code: int
     output: str
@@ -59,7 +57,7 @@ class Ran:
 
 @dataclass
 class Workshop:
-    """The agent's clone of a repository, beside the bare remote it pushes to."""
+    """The agent's clone of a repository, and the bare remote that it pushes to."""
 
     folder: Path
 
@@ -74,10 +72,9 @@ class Workshop:
         return self.folder / "agent"
 
     def open(self) -> None:
-        """Make the remote with one commit on main, and the agent's clone of it. Raises OSError
-        without git."""
+        """Make the remote with one commit on main, and the agent's clone. Raises OSError without git."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._must(
+        self._run_checked(
             "git",
             "init",
             "--quiet",
@@ -90,21 +87,20 @@ class Workshop:
         hook.parent.mkdir(exist_ok=True)
         hook.write_text(UPDATE_HOOK, encoding="utf-8")
         hook.chmod(0o755)
-        colleague = self._clone_of("colleague")
+        colleague = self._make_clone("colleague")
         (colleague / "tariff.py").write_text(TARIFF, encoding="utf-8")
         self._commit_as_colleague("The tariff as it is printed")
-        self._clone_of("agent")
+        self._make_clone("agent")
 
-    def colleague_pushes(self, branch: str) -> None:
-        """Let somebody else move `branch`, so that whoever pushes there next without looking is
-        rejected."""
+    def push_as_colleague(self, branch: str) -> None:
+        """Let a colleague move `branch`, so that the agent's next push there is rejected."""
         (self.folder / "colleague" / "CHANGELOG.md").write_text(CHANGELOG, encoding="utf-8")
         self._commit_as_colleague("Keep a list of changes", branch)
 
     def run(self, *command: str) -> Ran:
-        """Run a program in the agent's clone; standard output and error come back together.
+        """Run a program in the agent's clone; return its merged standard output and error.
 
-        Raises subprocess.TimeoutExpired when it takes longer than half a minute.
+        Raises subprocess.TimeoutExpired after COMMAND_WITHIN_S.
         """
         return self._run(command, self.clone)
 
@@ -121,28 +117,28 @@ class Workshop:
         return (self.clone / name).read_text(encoding="utf-8")
 
     def write(self, name: str, text: str) -> str:
-        """Write a whole file of the clone and return git's id of its content."""
+        """Write a file of the clone and return git's id of its content."""
         (self.clone / name).write_text(text, encoding="utf-8")
         return self.git("hash-object", name).output.strip()
 
     def head(self) -> str:
-        """Return the id of the commit that the clone stands on."""
+        """Return the id of the clone's checked-out commit."""
         return self.git("rev-parse", "HEAD").output.strip()
 
-    def _clone_of(self, name: str) -> Path:
-        self._must("git", "clone", "--quiet", str(self.remote), name, cwd=self.folder)
+    def _make_clone(self, name: str) -> Path:
+        self._run_checked("git", "clone", "--quiet", str(self.remote), name, cwd=self.folder)
         return self.folder / name
 
     def _commit_as_colleague(self, message: str, branch: str = "main") -> None:
         clone = self.folder / "colleague"
-        self._must("git", "checkout", "--quiet", "-B", branch, cwd=clone)
-        self._must("git", "add", "--all", cwd=clone)
-        self._must(
+        self._run_checked("git", "checkout", "--quiet", "-B", branch, cwd=clone)
+        self._run_checked("git", "add", "--all", cwd=clone)
+        self._run_checked(
             "git", "-c", "user.name=Colleague", "commit", "--quiet", "--message", message, cwd=clone
         )
-        self._must("git", "push", "--quiet", "origin", branch, cwd=clone)
+        self._run_checked("git", "push", "--quiet", "origin", branch, cwd=clone)
 
-    def _must(self, *command: str, cwd: Path) -> None:
+    def _run_checked(self, *command: str, cwd: Path) -> None:
         ran = self._run(command, cwd)
         if ran.code != 0:
             raise OSError(f"{' '.join(command)} failed: {ran.output.strip()}")
@@ -164,8 +160,7 @@ class Workshop:
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """The little that the programs get to see: no configuration, no credentials and no hooks of
-    whoever runs this."""
+    """Return the environment of the programs: no configuration, credentials or hooks of the user."""
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(folder),

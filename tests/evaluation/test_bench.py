@@ -1,5 +1,4 @@
-"""The benchmark works: a tiny run of every part on the database of this run. How fast it was proves
-nothing."""
+"""The benchmark works: a tiny run of every part on the database of this run, without its figures."""
 
 import math
 import os
@@ -37,15 +36,15 @@ TINY = Size(
     effects=1,
     sizes=(400, 1_200),
     reads=1,
-    beside_worst=1,
+    costly_batches=1,
     calls=10,
     growth_batches=1,
     growth_effects=1,
     gates=25,
-    beating=20,
+    heartbeat_sessions=20,
     resumed=300,
 )
-# Each database proves what can only go wrong there, and starts as few servers as that takes.
+# Each database runs the parts that can fail only there, with as few servers as possible.
 PARTS = {
     "sqlite": ("batch", "command", "heartbeats", "memory", "busy", "resume", "gates", "upkeep"),
     "postgresql": ("read",),
@@ -55,17 +54,17 @@ NAMED = {
         "batch mixed: CPU",
         "batch split: × that floor",
         "command: p99",
-        "20 sessions beating every 1 s: CPU",
+        "20 sessions with heartbeats every 1 s: CPU",
         "memory: last tenth against first",
-        "person's form beside 2 importers: errors",
+        "person's form next to 2 importers: errors",
         "resume answer: p95 of 300 against 100",
         "inbox with 25 pending: p95",
         "ruling to agent, 3 idle waiters: p95",
         "5 rulings 0 to 2 s after the wait began: lost",
-        "4 deciders, 1 rounds: not exactly one",
+        "4 voters, 1 rounds: not exactly one",
         "4 users of one permission, 1 rounds: not exactly one",
         "revoke against use, 5 rounds: both or neither",
-        "2 rulings around a fall of the server: lost",
+        "2 rulings around a server crash: lost",
         "evidence: p99 with 3 waiters against none",
         "a plan against 200 rules: all of it",
         "writing: with upkeep against without",
@@ -75,29 +74,28 @@ NAMED = {
         "search: failed of one tool, 1,200 effects: p95",
         "session page, 1,200 effects: queries",
         "question 3, 1,200 effects: p95",
-        "words, many have, 1,200 effects: p95",
-        "evidence: p99 with 2 who search against none",
+        "words, in many effects, 1,200 effects: p95",
+        "evidence: p99 during 2 searches against none",
     ),
 }
 
 
-class _SeldomWhole:
-    """Start the whole house where it falls and rises, or once; else the web server alone, at half
-    the cost.
+class _MostlyWebServer:
+    """Start the supervisor where the server crashes and restarts; otherwise the web server alone.
 
-    No part measures the job worker or its clock.
+    The web server alone costs half the time. No part measures the job worker or its scheduler.
     """
 
     def __init__(self) -> None:
-        self._whole = bench_installation._supervise
-        self._next = {"desk", "small"}
+        self._supervise = bench_installation._supervise
+        self._next = {"inbox", "small"}
 
     def __call__(
         self, installation: bench_installation.Installation, port: int
     ) -> "subprocess.Popen[bytes]":
         if installation.folder.name in self._next:
-            self._next = {"desk"}
-            return self._whole(installation, port)
+            self._next = {"inbox"}
+            return self._supervise(installation, port)
         with (installation.folder / "server.log").open("ab") as log:
             return subprocess.Popen(
                 build_web_server("127.0.0.1", port, installation.vendor, 16).command,
@@ -110,8 +108,8 @@ class _SeldomWhole:
             )
 
 
-class _Beside:
-    """What is told to `manage.py` of an installation is done by one process that stays."""
+class _SharedShells:
+    """Run the `manage.py` commands of an installation in one persistent process."""
 
     def __init__(self) -> None:
         self._shells: dict[str, Shell] = {}
@@ -132,19 +130,19 @@ class _Beside:
 
 @pytest.fixture
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Passwords are hashed in no time, and commands begin at once."""
+    """Use fast password hashes and running shells for commands."""
     monkeypatch.setenv("DJANGO_SETTINGS_MODULE", "tests.config.settings")
-    beside = _Beside()
-    monkeypatch.setattr(bench_installation, "_run", beside)
+    shells = _SharedShells()
+    monkeypatch.setattr(bench_installation, "_run", shells)
     yield
-    beside.close()
+    shells.close()
 
 
 @pytest.mark.usefixtures("_quickly")
-@pytest.mark.django_db  # on both databases, each of which measures parts of its own
+@pytest.mark.django_db  # on both databases, which measure different parts
 def test_a_tiny_run_measures_every_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_installation, "QUIET_WITHIN_S", 0)
-    monkeypatch.setattr(bench_installation, "_supervise", _SeldomWhole())
+    monkeypatch.setattr(bench_installation, "_supervise", _MostlyWebServer())
     monkeypatch.setattr(workload, "ITEMS", 100)
     monkeypatch.setattr(commands, "CLIENTS", 4)
     monkeypatch.setattr(memory_growth, "TENTHS", 2)
@@ -156,16 +154,16 @@ def test_a_tiny_run_measures_every_part(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(pages, "MEASURED_EFFECTS", 100)
     monkeypatch.setattr(pages, "SEARCHES", dict(list(pages.SEARCHES.items())[1:3]))
     monkeypatch.setattr(pages, "QUESTIONS", {3: pages.QUESTIONS[3], 13: pages.QUESTIONS[13]})
-    monkeypatch.setattr(pages, "WORDS", {"many have": "push"})
+    monkeypatch.setattr(pages, "WORDS", {"in many effects": "push"})
     monkeypatch.setattr(search, "SEARCHERS", 2)
-    monkeypatch.setattr(search, "LOOK_S", 0.5)
+    monkeypatch.setattr(search, "POLL_S", 0.5)
     monkeypatch.setattr(resume, "READS", 5)
     monkeypatch.setattr(approvals, "READS", 5)
     monkeypatch.setattr(gates, "WAITERS", 3)
-    monkeypatch.setattr(gates, "LOOK_S", 0.2)
-    monkeypatch.setattr(gates, "JUDGEMENTS", 50)
-    # Whoever is not woken hears at the end of its wait, twenty seconds after it began; a busy
-    # machine is not as late.
+    monkeypatch.setattr(gates, "POLL_S", 0.2)
+    monkeypatch.setattr(gates, "EVALUATIONS", 50)
+    # An agent that is not woken gets its answer 20 seconds after its wait began; a
+    # busy machine is faster.
     monkeypatch.setattr(gates, "LOST_AFTER_S", 15)
     monkeypatch.setattr(reviewer_process, "PEOPLE", 4)
     vendor = "sqlite" if settings.DATABASES["default"]["ENGINE"] == "db.sqlite" else "postgresql"
@@ -180,7 +178,7 @@ def test_a_tiny_run_measures_every_part(tmp_path: Path, monkeypatch: pytest.Monk
     assert vendor == "postgresql" or figures["batch mixed: CPU"] > 0
     wrong = ("lost", "not exactly one", "both or neither")
     assert {value for name, value in figures.items() if name.endswith(wrong)} <= {0}
-    assert figures.get("person's form beside 2 importers: errors", 0) == 0
+    assert figures.get("person's form next to 2 importers: errors", 0) == 0
     queries = [
         figures.get(f"session page, {size} effects: queries", 0) for size in ("400", "1,200")
     ]
@@ -188,7 +186,7 @@ def test_a_tiny_run_measures_every_part(tmp_path: Path, monkeypatch: pytest.Monk
     assert not cluster.exists()
     report.write(tmp_path / "report.json")
     assert (tmp_path / "report.json").stat().st_size > 1000
-    assert report.table().endswith("bars met.")
+    assert report.render_table().endswith("bars met.")
 
 
 @pytest.mark.once
@@ -208,7 +206,7 @@ def test_a_percentile_is_one_of_the_values() -> None:
 
 @pytest.mark.once
 @pytest.mark.parametrize("workload", ["mixed", "split"])
-def test_batches_are_full_and_of_the_size_that_was_measured_before(workload: str) -> None:
+def test_batches_are_full_and_items_have_the_usual_size(workload: str) -> None:
     batches = Writer("x").batches(workload, 3)
 
     assert [batch.items for batch in batches] == [ITEMS] * 3
@@ -217,25 +215,29 @@ def test_batches_are_full_and_of_the_size_that_was_measured_before(workload: str
 
 
 @pytest.mark.once
-def test_the_queries_of_a_page_are_told_apart_from_what_the_server_does_beside() -> None:
+def test_the_queries_of_a_page_exclude_other_queries_of_the_server() -> None:
     page = ['SELECT "django_session"."session_key"', 'SELECT "ledger_effect"."id"']
     tick = [
         'SELECT "monitoring_jobheartbeat"."name"',
         'UPDATE "monitoring_jobheartbeat" SET "heartbeat_us" = $1',
     ]
-    anew = [*page, 'SELECT "ledger_tool"."name"', 'UPDATE "django_session" SET "session_data" = $1']
-    for asked in (
-        [tick, [*tick, *anew, *page]],
+    refreshed = [
+        *page,
+        'SELECT "ledger_tool"."name"',
+        'UPDATE "django_session" SET "session_data" = $1',
+    ]
+    for connections in (
+        [tick, [*tick, *refreshed, *page]],
         [[*page, *tick], page],
-        [anew, [*tick, *page]],
+        [refreshed, [*tick, *page]],
         [[*page, *page, *tick]],
     ):
-        assert pages._fewest(asked) == len(page)
+        assert pages._count_queries(connections) == len(page)
 
 
 @pytest.mark.once
 def test_copies_fit_below_their_seed() -> None:
-    small, large = bulk_seed.plan((10_000, 1_000_000))
+    small, large = bulk_seed.plan_fillings((10_000, 1_000_000))
 
     assert small.seed == large.seed == 5_000
     assert small.first == large.first

@@ -1,5 +1,4 @@
-"""The demo agent at work before the real server: what it says it did is what happened, and what is
-in the book."""
+"""The demo agent on a real server: its output agrees with the remote and with the journal."""
 
 import ast
 import json
@@ -19,20 +18,20 @@ from evaluation.demo.git_sandbox import Workshop
 from tests.api.api_client import NO_TLS
 from tests.config.server import ROOT, Server
 
-pytestmark = pytest.mark.once  # it speaks to Gatebook over HTTP alone
-PROJECT = "ferry"  # of its own: the others' is not to be under its policy
+pytestmark = pytest.mark.once  # the agent uses Gatebook over HTTP only
+PROJECT = "ferry"  # a project of its own, because the policy must not apply to others
 POLICY = ROOT / "evaluation" / "demo_policies.yaml"
 WITHIN_S = 180
 
 
 @dataclass
 class Job:
-    """One whole run of the demo agent, its folder kept."""
+    """One complete run of the demo agent, with its folder."""
 
     project: str
     server: Server
     token: str
-    said: str
+    output: str
     shop: Workshop
     session: dict[str, Any]
     effects: dict[str, dict[str, Any]]
@@ -44,8 +43,8 @@ class Job:
         )
 
     def effect(self, key: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.get(f"/effects/{self.effects[key]['id']}").json()
-        return found
+        effect: dict[str, Any] = self.get(f"/effects/{self.effects[key]['id']}").json()
+        return effect
 
     def remote(self, *arguments: str) -> str:
         done = subprocess.run(
@@ -57,16 +56,16 @@ class Job:
         return done.stdout.strip()
 
     def first_commit(self) -> str:
-        """The commit that stood in the remote before the agent came."""
+        """The commit of the remote before the agent's run."""
         return self.remote("rev-list", "--max-parents=0", "main")
 
     def rule(self, gate: str, answer: str, reason: str = "") -> None:
-        """Answer a gate as the page does, in another process."""
+        """Vote on a gate as the page does, in another process."""
         rule(self.server, gate, f"{self.project}-pilot", answer, reason)
 
 
 class Running:
-    """A demo agent at work. Use it as a context; at its end it is gone."""
+    """A running demo agent, as a context manager that kills it at the end."""
 
     def __init__(self, *arguments: str, temporary: Path | None = None) -> None:
         self.process = subprocess.Popen(
@@ -77,7 +76,7 @@ class Running:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self.said = ""
+        self.output = ""
 
     def __enter__(self) -> "Running":
         return self
@@ -87,28 +86,28 @@ class Running:
         self.process.communicate()
 
     def until(self, words: str) -> str:
-        """Read what it says up to the first line that holds `words`; return that line."""
+        """Read the output up to the first line that contains `words`; return that line."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.said += line
+            self.output += line
             if words in line:
                 return line
-        raise AssertionError(f"it ended before {words!r}:\n{self.said}{self.end()[1]}")
+        raise AssertionError(f"the agent ended before {words!r}:\n{self.output}{self.end()[1]}")
 
     def gate(self) -> str:
-        """Read until it waits for people; return the id of its gate."""
+        """Read until the agent waits for people; return the id of its gate."""
         line = self.until("approve it in the browser")
         return line.partition("/approvals/")[2].partition("/")[0]
 
     def end(self) -> tuple[int, str]:
-        """Wait for its end; return its exit code and what it said on standard error."""
-        said, wrong = self.process.communicate(timeout=WITHIN_S)
-        self.said += said
-        return self.process.returncode, wrong
+        """Wait for the end of the agent; return its exit code and standard error."""
+        stdout, stderr = self.process.communicate(timeout=WITHIN_S)
+        self.output += stdout
+        return self.process.returncode, stderr
 
 
 def rule(server: Server, gate: str, person: str, answer: str, reason: str = "") -> None:
-    """Let a person answer a gate as the page does, in another process."""
+    """Let a person vote on a gate as the page does, in another process."""
     server.run(
         f"""
 from approvals.voting import votes
@@ -125,8 +124,7 @@ assert votes.cast_vote(gate, member, "{answer}", "{reason}", shown, step_up="typ
 
 
 def a_project(server: Server, name: str, policy: Path) -> str:
-    """Make a project with a reviewer, the demo's tools and a policy in force; return a token of its
-    agent."""
+    """Make a project with a reviewer, the demo's tools and an active policy; return an agent token."""
     server.run(
         f"""
 from django.db import transaction
@@ -137,42 +135,42 @@ with transaction.atomic():
 """
     )
     server.manage("load_tools", "--project", name, "evaluation/demo_tools.yaml")
-    said = server.manage("load_policies", "--project", name, str(policy), "--activate", "enforce")
-    assert "In force now: demo@1, mode enforce." in said
+    output = server.manage("load_policies", "--project", name, str(policy), "--activate", "enforce")
+    assert "In force now: demo@1, mode enforce." in output
     return server.token("demo-agent", "--project", name)
 
 
 @pytest.fixture(scope="module")
 def job(live_server_process: Server, tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """The first run, its push approved and its folder kept."""
+    """The first run, with its push approved and its folder."""
     server, folder = live_server_process, tmp_path_factory.mktemp("demo") / "kept"
     token = a_project(server, PROJECT, POLICY)
-    made = Job(PROJECT, server, token, "", Workshop(folder), {}, {})
+    job = Job(PROJECT, server, token, "", Workshop(folder), {}, {})
     with Running("--url", server.url, "--token", token, "--keep", str(folder)) as agent:
         gate = agent.gate()
         assert (
-            made.remote("for-each-ref", "--format=%(objectname)", "refs/heads/main")
-            == made.first_commit()
+            job.remote("for-each-ref", "--format=%(objectname)", "refs/heads/main")
+            == job.first_commit()
         )
-        made.rule(gate, "approve")
-        code, wrong = agent.end()
-    assert code == 0, wrong
-    made.said = agent.said
-    identity = made.said.rstrip().rstrip("/").rpartition("/")[2]
-    made.session = made.get(f"/sessions/{identity}").json()
-    items = made.get(f"/effects?session={identity}&limit=200").json()["items"]
-    made.effects = {item["effect_key"]: item for item in items}
-    return made
+        job.rule(gate, "approve")
+        code, stderr = agent.end()
+    assert code == 0, stderr
+    job.output = agent.output
+    identity = job.output.rstrip().rstrip("/").rpartition("/")[2]
+    job.session = job.get(f"/sessions/{identity}").json()
+    items = job.get(f"/effects?session={identity}&limit=200").json()["items"]
+    job.effects = {item["effect_key"]: item for item in items}
+    return job
 
 
 def test_it_ends_with_the_address_of_its_session(job: Job) -> None:
-    last = job.said.splitlines()[-1]
+    last = job.output.splitlines()[-1]
     assert last == f"demo agent: done; see {job.server.url}/sessions/{job.session['id']}/"
     assert job.session["status"] == "completed"
     assert job.session["effects"] == len(job.effects) == 17
 
 
-def test_every_effect_came_to_the_end_it_should(job: Job) -> None:
+def test_every_effect_ends_in_the_expected_state(job: Job) -> None:
     ends = {key: (effect["state"], effect.get("outcome")) for key, effect in job.effects.items()}
     errors = {key for key, end in ends.items() if end == ("acknowledged", "error")}
     assert errors == {"test-1", "compare"}
@@ -189,7 +187,7 @@ def test_every_effect_came_to_the_end_it_should(job: Job) -> None:
     assert job.effects["write-changelog"]["permission"] == "granted"
 
 
-def test_every_effect_names_the_rule_that_let_it_go_and_one_was_asked_for(job: Job) -> None:
+def test_every_effect_names_its_rule_and_one_needed_approval(job: Job) -> None:
     code = f"""
 import json
 from ledger.models import Effect
@@ -220,7 +218,7 @@ def test_its_gate_was_approved_by_a_person_and_used_once(job: Job) -> None:
     )
     assert (
         f"approve it in the browser ({job.server.url}/approvals/{gate['id']}/), and watch it "
-        "continue" in job.said
+        "continue" in job.output
     )
 
 
@@ -235,7 +233,7 @@ def test_main_of_the_remote_is_the_commit_that_the_ledger_names(job: Job) -> Non
     assert job.remote("show", "main:tariff.py").endswith("return round(cents)")
 
 
-def test_the_rejected_push_was_tried_again_as_attempt_two(job: Job) -> None:
+def test_the_rejected_push_was_retried_as_attempt_two(job: Job) -> None:
     first, second = job.effect("push-next")["attempts"]
     assert (first["attempt"], first["reason"], first["acknowledged_at_us"]) == (1, "rejected", None)
     assert (second["attempt"], second["outcome"]) == (2, "ok")
@@ -243,7 +241,7 @@ def test_the_rejected_push_was_tried_again_as_attempt_two(job: Job) -> None:
     assert second["dispatched_at_us"] > first["failed_at_us"]
 
 
-def test_the_branch_is_gone_and_its_push_compensated(job: Job) -> None:
+def test_the_branch_is_deleted_and_its_push_compensated(job: Job) -> None:
     assert job.remote("for-each-ref", "--format=%(refname)").split() == [
         "refs/heads/main",
         "refs/heads/next",
@@ -253,12 +251,12 @@ def test_the_branch_is_gone_and_its_push_compensated(job: Job) -> None:
     assert (undone["state"], undone["outcome"]) == ("compensated", "ok")
 
 
-def test_the_tag_was_refused_by_the_remote_and_nothing_was_invented(job: Job) -> None:
+def test_the_tag_is_rejected_by_the_remote_and_has_no_reference(job: Job) -> None:
     (attempt,) = job.effect("push-tag")["attempts"]
     assert (attempt["reason"], attempt["external_reference"]) == ("rejected", None)
 
 
-def test_rows_say_task_repository_and_ref_of_each_effect(job: Job) -> None:
+def test_rows_have_task_repository_and_ref_of_each_effect(job: Job) -> None:
     code = f"""
 import json
 from ledger.models import Effect
@@ -268,7 +266,7 @@ print(json.dumps({{row.effect_key: [row.task.key, str(row.repository or ""), row
     rows = json.loads(job.server.run(code))
     assert rows["push-main"] == ["publish", "ferry/tariff", "refs/heads/main", "production"]
     assert rows["delete-branch"] == [
-        "tidy",
+        "clean-up",
         "ferry/tariff",
         "refs/heads/fix/reduced-fares",
         "other",
@@ -288,13 +286,13 @@ def test_its_tasks_form_a_tree_with_items(job: Job) -> None:
     assert (items["done"], items["failed"], items["pending"]) == (4, 1, 0)
 
 
-def test_a_reviewer_worked_in_a_session_of_its_own(job: Job) -> None:
+def test_the_reviewer_worked_in_a_child_session(job: Job) -> None:
     sessions = job.get("/sessions?limit=200").json()["items"]
     (review,) = [session for session in sessions if session["parent"] == job.session["id"]]
     assert (review["effects"], review["status"]) == (1, "completed")
 
 
-def test_the_difference_is_kept_byte_for_byte(job: Job) -> None:
+def test_the_difference_is_stored_byte_for_byte(job: Job) -> None:
     code = f"""
 from sessions.models import Artifact
 for row in Artifact.objects.filter(session_id="{job.session["id"]}").order_by("opened_position"):
@@ -333,7 +331,7 @@ def test_declared_tools_are_not_overwritten(job: Job, tmp_path: Path) -> None:
 def test_a_policy_in_force_is_not_replaced(job: Job, tmp_path: Path) -> None:
     other = tmp_path / "policies.yaml"
     other.write_text("name: other\nrules: []\n", encoding="utf-8")
-    said = job.server.manage(
+    output = job.server.manage(
         "load_policies",
         "--project",
         PROJECT,
@@ -342,37 +340,37 @@ def test_a_policy_in_force_is_not_replaced(job: Job, tmp_path: Path) -> None:
         "--activate",
         "enforce",
     )
-    assert said == ""
+    assert output == ""
     assert "was already in force in mode enforce" in job.server.manage(
         "load_policies", "--project", PROJECT, str(POLICY), "--activate", "enforce"
     )
 
 
 @pytest.mark.once
-def test_an_absent_server_gets_a_sentence(tmp_path: Path) -> None:
-    with own_port() as port:  # where nobody listens
+def test_an_absent_server_is_reported_in_a_sentence(tmp_path: Path) -> None:
+    with own_port() as port:  # without a server
         url = f"http://127.0.0.1:{port}"
         with Running(
             "--url", url, "--token", "gbk_x", "--patience", "0.2", temporary=tmp_path
         ) as agent:
-            code, wrong = agent.end()
+            code, stderr = agent.end()
     assert code == 1
-    assert f"Gatebook does not answer at {url}" in wrong
-    assert "make run" in wrong
-    assert "Traceback" not in wrong
+    assert f"Gatebook does not answer at {url}" in stderr
+    assert "make run" in stderr
+    assert "Traceback" not in stderr
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.once
-def test_a_wrong_token_gets_the_servers_sentence(job: Job) -> None:
+def test_a_wrong_token_is_reported_with_the_servers_error(job: Job) -> None:
     with Running("--url", job.server.url, "--token", "gbk_aaaaaaaa_" + "a" * 43) as agent:
-        code, wrong = agent.end()
+        code, stderr = agent.end()
     assert code == 1
-    assert "unauthorized, HTTP 401" in wrong
-    assert "Traceback" not in wrong
+    assert "unauthorized, HTTP 401" in stderr
+    assert "Traceback" not in stderr
 
 
-def test_killed_in_the_middle_of_its_push_it_is_followed_by_a_process_that_does_not_push_again(
+def test_after_a_kill_during_a_push_the_next_process_does_not_push_again(
     job: Job, tmp_path: Path
 ) -> None:
     shop = Workshop(tmp_path / "kept")
@@ -387,13 +385,13 @@ def test_killed_in_the_middle_of_its_push_it_is_followed_by_a_process_that_does_
     )
     with Running(*arguments) as agent:
         agent.until("killed by SIGKILL in the middle of its push")
-        found = agent.until("found")
-        assert "push-branch" in found
-        assert "was done before" in agent.until("push-branch")
+        line = agent.until("found")
+        assert "push-branch" in line
+        assert "already done" in agent.until("push-branch")
         job.rule(agent.gate(), "approve")
-        code, wrong = agent.end()
-    assert code == 0, wrong
-    identity = agent.said.rstrip().rstrip("/").rpartition("/")[2]
+        code, stderr = agent.end()
+    assert code == 0, stderr
+    identity = agent.output.rstrip().rstrip("/").rpartition("/")[2]
     session = job.get(f"/sessions/{identity}").json()
     assert (session["status"], session["effects"]) == ("completed", 17)
     (push,) = job.get(f"/effects?session={identity}&effect_key=push-branch").json()["items"]
@@ -401,10 +399,10 @@ def test_killed_in_the_middle_of_its_push_it_is_followed_by_a_process_that_does_
     assert (push["state"], attempt["outcome"]) == ("compensated", "ok")
     assert (shop.folder / "arrived").read_text().split().count(
         "refs/heads/fix/reduced-fares"
-    ) == 2  # made, and removed
+    ) == 2  # created and deleted
 
 
-def test_an_act_that_breaks_is_recorded_as_unknown(job: Job) -> None:
+def test_an_act_that_raises_is_recorded_as_unknown(job: Job) -> None:
     def act(_key: str) -> None:
         raise RuntimeError("the line went dead")
 
@@ -427,8 +425,8 @@ def test_an_act_that_breaks_is_recorded_as_unknown(job: Job) -> None:
 
 
 @pytest.mark.once
-def test_it_knows_gatebook_over_http_only() -> None:
-    rooms = {
+def test_the_demo_imports_nothing_of_the_product() -> None:
+    apps = {
         "config",
         "pages",
         "importers",
@@ -451,4 +449,4 @@ def test_it_knows_gatebook_over_http_only() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not {name.partition(".")[0] for name in names} & rooms, path
+            assert not {name.partition(".")[0] for name in names} & apps, path

@@ -166,40 +166,44 @@ class FakeEndpoints(FakeWorkingState):
         self.leases[body["session"]] = new
         return 201, new.to_json()
 
-    def _held(self, lease: str, epoch: int) -> FakeLease:
-        found_lease = next(item for item in self.leases.values() if item.id == lease)
-        if found_lease.epoch != epoch or found_lease.released:
-            raise Refusal(409, "LEASE_LOST", lease=found_lease.to_json())
-        found_lease.expires_us = self.now_us + found_lease.ttl_s * US
-        return found_lease
+    def _renew_lease(self, lease: str, epoch: int) -> FakeLease:
+        current = next(item for item in self.leases.values() if item.id == lease)
+        if current.epoch != epoch or current.released:
+            raise Refusal(409, "LEASE_LOST", lease=current.to_json())
+        current.expires_us = self.now_us + current.ttl_s * US
+        return current
 
     def post_leases_one_renew(self, lease: str, *, body: Json, **_more: Any) -> StatusAndBody:
         """Renew a lease."""
-        return 200, self._held(lease, body["epoch"]).to_json()
+        return 200, self._renew_lease(lease, body["epoch"]).to_json()
 
     def post_leases_one_release(self, lease: str, *, body: Json, **_more: Any) -> StatusAndBody:
         """Release a lease."""
-        held = self._held(lease, body["epoch"])
-        held.released, held.released_us = True, self.now_us
-        return 200, held.to_json()
+        renewed = self._renew_lease(lease, body["epoch"])
+        renewed.released, renewed.released_us = True, self.now_us
+        return 200, renewed.to_json()
 
     def post_heartbeats(self, *, body: Json, **_more: Any) -> StatusAndBody:
         """Renew many leases."""
         results = []
         for heartbeat in body["heartbeats"]:
             try:
-                held = self._held(heartbeat["lease"], heartbeat["epoch"])
-                held.progress = heartbeat.get("progress", held.progress)
+                renewed = self._renew_lease(heartbeat["lease"], heartbeat["epoch"])
+                renewed.progress = heartbeat.get("progress", renewed.progress)
                 results.append(
-                    {"lease": heartbeat["lease"], "status": "ok", "expires_at_us": held.expires_us}
+                    {
+                        "lease": heartbeat["lease"],
+                        "status": "ok",
+                        "expires_at_us": renewed.expires_us,
+                    }
                 )
             except Refusal:
                 results.append({"lease": heartbeat["lease"], "status": "lost"})
         return 200, {"results": results}
 
-    def _fenced(self, session: str, body: Json) -> bool:
-        held = self.leases.get(session)
-        return held is not None and body.get("lease_epoch") != held.epoch
+    def _has_stale_epoch(self, session: str, body: Json) -> bool:
+        current = self.leases.get(session)
+        return current is not None and body.get("lease_epoch") != current.epoch
 
     def get_tools(self, *, params: dict[str, str], **_more: Any) -> StatusAndBody:
         """Return the declaration of a tool."""
@@ -217,7 +221,7 @@ class FakeEndpoints(FakeWorkingState):
     def post_effects(self, *, body: Json, compensates: str = "", **_more: Any) -> StatusAndBody:
         """Plan an effect."""
         session = body["session"]
-        if self._fenced(session, body):
+        if self._has_stale_epoch(session, body):
             raise Refusal(409, "LEASE_LOST")
         digest = digest_of(body["tool"], body["arguments"], body.get("free_text", ()))
         key = body.get("effect_key") or f"{body['call_id']}:{digest[:16]}:{body.get('ordinal', 0)}"
@@ -286,7 +290,7 @@ class FakeEndpoints(FakeWorkingState):
     ) -> StatusAndBody:
         """Use the permission."""
         row = self.effects[effect]
-        if self._fenced(row.session, body):
+        if self._has_stale_epoch(row.session, body):
             raise Refusal(409, "LEASE_LOST")
         last = row.attempts[-1] if row.attempts else None
         if last is not None and last.open and (last.key, last.process) == (key, body["process"]):
@@ -329,7 +333,7 @@ class FakeEndpoints(FakeWorkingState):
     ) -> StatusAndBody:
         row = self.effects[effect]
         attempt = row.attempts[body["attempt"] - 1]
-        if not attempt.open or self._fenced(row.session, body):
+        if not attempt.open or self._has_stale_epoch(row.session, body):
             return 202, row.to_json()
         attempt.open = False
         row.state, row.outcome, row.reason = state, outcome, reason
