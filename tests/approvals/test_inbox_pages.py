@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.urls import reverse
 from django.utils.html import escape
 
+from approvals.gates.statuses import VOTE_ANSWERS
 from approvals.models import Gate, Vote
 from approvals.review import card
 from journal.models import Entry
@@ -107,6 +108,11 @@ def test_a_denial_needs_a_reason_and_keeps_it(gate: Gate, rita: Reviewer, answer
         }[answer]
     )
     assert "not on a Friday" in rita.page(url_of(gate))
+
+
+def test_the_buttons_send_every_answer_of_a_vote_and_no_other(gate: Gate, rita: Reviewer) -> None:
+    buttons = re.findall(r'name="answer" value="(\w+)"', rita.page(url_of(gate)))
+    assert sorted(buttons) == sorted(VOTE_ANSWERS)
 
 
 def test_expired_is_never_approved(desk: Desk, gate: Gate, rita: Reviewer) -> None:
