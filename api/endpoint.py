@@ -22,7 +22,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from accounts import tokens
 from accounts.origin import Lane, Origin, RepeatedKey
 from accounts.tokens import TokenIdentity
-from api import idempotency, lease_conflicts, path_converters, problems
+from api import idempotency, path_converters, problems, writer_refusals
 from api.problems import Problem
 from api.redaction import redact
 from api.reply import Reply
@@ -31,11 +31,10 @@ from api.strictjson import parser
 from api.strictjson.canonical_json import to_canonical_text
 from db import long_numbers, outages, retry
 from db.clock import now_us
-from journal import entries
 from ledger.store.writer import LostRace
-from sessions import heartbeats, writers
+from sessions import heartbeats
 from sessions.fencing import LeaseTakenConcurrently
-from sessions.writers import WriterNotAllowed, WriterStatus
+from sessions.writers import WriterNotAllowed
 
 log = structlog.get_logger("gatebook.api")
 
@@ -282,7 +281,9 @@ def transact(run: Callable[[], Reply], replay: Callable[[], Reply | None]) -> Re
         except (WriterNotAllowed, RepeatedKey) as ended:
             with transaction.atomic(durable=True):
                 reply = (
-                    replay() if isinstance(ended, RepeatedKey) else _refuse_speaker(ended, replay)
+                    replay()
+                    if isinstance(ended, RepeatedKey)
+                    else writer_refusals.refuse_writer(ended, replay)
                 )
             if reply is not None:
                 if reply.replay and reply.status >= 400:
@@ -292,28 +293,6 @@ def transact(run: Callable[[], Reply], replay: Callable[[], Reply | None]) -> Re
             if not attempts_left or not retry.is_retry_requested(error):
                 raise
     raise UNAVAILABLE
-
-
-def _refuse_speaker(refused: WriterNotAllowed, replay: Callable[[], Reply | None]) -> Reply:
-    """Refuse an agent that may not write to the session, and record the attempt.
-
-    A command that has succeeded before gets its stored response.
-    """
-    if idempotency.has_stored_response(refused.origin) and (reply := replay()) is not None:
-        return reply
-    entries.append_entries([refused.draft], refused.origin.received_us)
-    if refused.standing is WriterStatus.OTHER_AGENT:
-        detail = writers.OTHER_AGENT_TEXT
-        return Reply(403, Problem(403, "OTHER_AGENT", detail).as_dict(), kept=False)
-    body = Problem(409, "LEASE_LOST", writers.HELD_BY_ANOTHER_TEXT).as_dict()
-    lease = lease_conflicts.load_fencing_lease(
-        refused.origin.project, refused.session, refused.task
-    )
-    return Reply(
-        409,
-        body if lease is None else body | {"lease": lease_conflicts.lease_to_json(lease)},
-        kept=False,
-    )
 
 
 def authenticate_request(request: HttpRequest) -> Call:

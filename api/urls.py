@@ -6,6 +6,7 @@ from api import path_converters
 from api.views import (
     artifacts,
     capacity,
+    claims,
     effects,
     events,
     gates,
@@ -61,7 +62,7 @@ urlpatterns = [
     path("leases/<lease:lease>/renew", leases.renew_lease),
     path("leases/<lease:lease>/release", leases.release_lease),
     path("heartbeats", leases.post_heartbeats),
-    path("claims", leases.claim_work),
+    path("claims", claims.claim_work),
     path("capacity", capacity.capacity_endpoint),
     path("messages", messages.messages_endpoint),
     path("messages/<message:message>", messages.get_message),

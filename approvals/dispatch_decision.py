@@ -20,9 +20,10 @@ from approvals.models import Exemption, Gate
 from approvals.plan_decision import STOPPED_REFUSAL, refuse_stale_lease
 from approvals.policies.engine import Requirement, is_stricter_requirement
 from approvals.voting.quorum import ApprovalVote
-from ledger import permissions
+from ledger import refusals
 from ledger.dispatch import FIRST_ATTEMPT, NextAttempt, decide_next_attempt
-from ledger.permissions import Grant, Refusal
+from ledger.permissions import Grant
+from ledger.refusals import Refusal
 
 INTENT_CHANGED: Final = Refusal(
     "INTENT_MISMATCH",
@@ -147,7 +148,7 @@ def decide_attempt(
     if attempt.is_repeated:
         return AttemptDecision(is_repeated=True)
     if current is not None and current.is_open and request.replays is None:
-        return AttemptDecision(permissions.ALREADY_DISPATCHED)
+        return AttemptDecision(refusals.ALREADY_DISPATCHED)
     following = decide_next_attempt(row, request.replays, attempt.verdict)
     if following.refusal is not None:
         return AttemptDecision(following.refusal)
@@ -156,9 +157,9 @@ def decide_attempt(
         if refusal is not None:
             return AttemptDecision(refusal, withdraws=refusal.code == "GATE_GONE")
     elif row.permission != "granted":
-        return AttemptDecision(permissions.refuse_without_permission(row))
+        return AttemptDecision(refusals.refuse_without_permission(row))
     if attempt.has_open_compensation:
-        return AttemptDecision(permissions.COMPENSATION_OPEN)
+        return AttemptDecision(refusals.COMPENSATION_OPEN)
     return AttemptDecision(attempt=following)
 
 

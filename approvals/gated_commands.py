@@ -55,7 +55,8 @@ from ledger.circuit_breakers import CircuitOpen
 from ledger.commands import CommandResult, Plan, PlannedEffect
 from ledger.fold.apply import Observation
 from ledger.models import Attempt
-from ledger.permissions import Grant, Refusal
+from ledger.permissions import Grant
+from ledger.refusals import Refusal
 from ledger.states import MOVED_PERMISSIONS
 from ledger.store.effect_rows import EffectRow
 from ledger.store.reader import load_attempts

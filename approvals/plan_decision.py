@@ -11,7 +11,8 @@ from approvals.plan_context import PermissionContext, PlanContext
 from approvals.policies.engine import Requirement
 from ledger.circuit_breakers import CircuitOpen
 from ledger.commands import Plan, is_same_intent
-from ledger.permissions import Grant, Refusal
+from ledger.permissions import Grant
+from ledger.refusals import Refusal
 from sessions.capacity import PlansThrottled
 
 ENDED_SESSION_HINT: Final = (

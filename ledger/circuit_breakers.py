@@ -96,7 +96,7 @@ def find_pause(project: UUID, tool: str, effect: UUID, now_us: int) -> CircuitOp
 
 
 def admit_trial(row: EffectRow, now_us: int) -> None:
-    """Admit a planned effect as the trial of its tool, or raise Paused; one at a time."""
+    """Admit a planned effect as the trial of its tool, or raise CircuitOpen; one at a time."""
     breaker = (
         Breaker.objects.select_for_update()
         .filter(project=row.project_id, tool=row.tool, opened_at_us__isnull=False)

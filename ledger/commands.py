@@ -19,10 +19,11 @@ from db.ids import derive_uuid
 from journal import entries
 from journal.entries import AppendStatus
 from journal.order_keys import is_command_mark, make_given_up_key
-from ledger import circuit_breakers, permissions
+from ledger import circuit_breakers, permissions, refusals
 from ledger.fold import apply, compensation, stop_violations
 from ledger.fold.apply import Fact, Observe
-from ledger.permissions import Grant, Refusal
+from ledger.permissions import Grant
+from ledger.refusals import Refusal
 from ledger.states import OPEN_STATES
 from ledger.store import reader, writer
 from ledger.store.effect_rows import AttemptRow, EffectRow, row_columns, vendor_id
@@ -278,9 +279,9 @@ def find_supersede_refusal(row: EffectRow, now_us: int) -> Refusal | None:
     """Return why a locked effect cannot be withdrawn: it may have happened. None if it can be."""
     is_rejected = row.state == "failed" and row.failure_reason == "rejected"
     if row.state not in ("planned", "superseded") and not is_rejected:
-        return permissions.refuse_wrong_state(row)
+        return refusals.refuse_wrong_state(row)
     if is_rejected and row.attempt_count > 1 and evaluate.may_have_happened(row, now_us):
-        return permissions.refuse_wrong_state(row)
+        return refusals.refuse_wrong_state(row)
     return None
 
 

@@ -6,11 +6,11 @@ from typing import Any, Final
 from accounts.origin import Origin, RepeatedKey
 from journal import entries
 from journal.entries import AppendStatus
-from ledger import commands, permissions
+from ledger import commands, permissions, refusals
 from ledger.commands import CommandResult
 from ledger.fold import apply
 from ledger.fold.apply import Observe
-from ledger.permissions import Refusal
+from ledger.refusals import Refusal
 from ledger.store.effect_rows import AttemptRow, EffectRow
 from ledger.verdicts import table
 from ledger.verdicts.evaluate import Evaluation
@@ -55,7 +55,7 @@ def decide_next_attempt(
         return (
             FIRST_ATTEMPT
             if row.state == "planned"
-            else NextAttempt(permissions.refuse_wrong_state(row))
+            else NextAttempt(refusals.refuse_wrong_state(row))
         )
     decision = evaluation.verdict
     if decision.row == "11":  # the next step belongs to its compensation
@@ -112,7 +112,7 @@ def record_dispatch(
     appended = entries.append_entries([draft], origin.received_us)[0]
     if appended.status is AppendStatus.DUPLICATE:
         # This key opened an attempt that is closed now.
-        return CommandResult(row, 409, permissions.ALREADY_DISPATCHED)
+        return CommandResult(row, 409, refusals.ALREADY_DISPATCHED)
     if appended.status is AppendStatus.CONFLICT:
         raise RepeatedKey
     values = {"process": process, **following.values}
@@ -130,7 +130,7 @@ def repeat_dispatch(origin: Origin, row: EffectRow, attempt: AttemptRow) -> Comm
     )
     stored = entries.compare_with_stored(draft, origin.received_us)
     if stored is None:  # another agent may have chosen the same key
-        return CommandResult(row, 409, permissions.ALREADY_DISPATCHED)
+        return CommandResult(row, 409, refusals.ALREADY_DISPATCHED)
     if stored.status is AppendStatus.CONFLICT:
         raise RepeatedKey
     return CommandResult(row, 200, attempt=attempt)
@@ -140,14 +140,12 @@ def _refuse_unnamed(row: EffectRow) -> Refusal:
     """Return the refusal of a second attempt that does not name the one it replaces."""
     if row.state not in ("planned", "failed"):
         return (
-            permissions.ALREADY_DISPATCHED
-            if row.attempt_count
-            else permissions.refuse_wrong_state(row)
+            refusals.ALREADY_DISPATCHED if row.attempt_count else refusals.refuse_wrong_state(row)
         )
     return (
-        permissions.refuse_without_permission(row)
+        refusals.refuse_without_permission(row)
         if row.permission != "granted"
-        else permissions.ALREADY_DISPATCHED
+        else refusals.ALREADY_DISPATCHED
     )
 
 
@@ -156,5 +154,5 @@ def _refuse_replay(row: EffectRow, evaluation: Evaluation) -> Refusal:
     if reason == "LEASE_HELD":
         return _LEASE_HELD
     if reason.startswith("GATE_"):
-        return permissions.refuse_without_permission(row)
-    return permissions.ALREADY_DISPATCHED
+        return refusals.refuse_without_permission(row)
+    return refusals.ALREADY_DISPATCHED

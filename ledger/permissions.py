@@ -1,4 +1,4 @@
-"""Permission: grants, refusals, and what an agent may do now.
+"""Permission: grants, and what an agent may do now.
 
 The approvals app decides about permission. `basis` and `ref` are opaque to the ledger.
 """
@@ -11,6 +11,7 @@ import orjson
 
 from db.clock import now_us
 from journal import entries
+from ledger.refusals import GONE_BASES
 from ledger.store import writer
 from ledger.store.effect_rows import EffectRow
 
@@ -22,14 +23,6 @@ class Grant(NamedTuple):
     basis: str
     ref: str = ""
     until_us: int | None = None
-
-
-class Refusal(NamedTuple):
-    """A code of protocol.md, its message, and the reason from approvals.md."""
-
-    code: str
-    sentence: str
-    reason: str = ""
 
 
 def is_permission_expired(row: EffectRow, now_us: int) -> bool:
@@ -80,50 +73,6 @@ def grant_facts(grant: Grant, policy_result: Mapping[str, Any]) -> dict[str, Any
     return {name: value for name, value in record.items() if value}
 
 
-COMPENSATION_OPEN: Final = Refusal(
-    "COMPENSATION_OPEN",
-    "Another compensation of this effect is open; finish or supersede it first.",
-)
-ALREADY_DISPATCHED: Final = Refusal(
-    "ALREADY_DISPATCHED",
-    "Already dispatched by another process or idempotency key. Do not act."
-    " If you know the outcome, acknowledge or fail that attempt.",
-    "already_used",
-)
-_GONE: Final = ("cancelled", "revoked", "expired_unused", "changes_requested")
-
-
-def refuse_wrong_state(row: EffectRow) -> Refusal:
-    """Return the refusal of a command that the current state does not allow."""
-    sentence = (
-        f"This command does not apply in state {row.state}."
-        " Read the effect and decide from its current state."
-    )
-    return Refusal("WRONG_STATE", sentence)
-
-
-def refuse_without_permission(row: EffectRow) -> Refusal:
-    """Return the refusal that fits the effect's permission."""
-    if row.permission == "pending":
-        return Refusal("GATE_PENDING", "Approval is pending. Wait, then retry.", "not_resolved")
-    if row.permission == "denied" and row.permission_basis == "expired":
-        sentence = (
-            "The approval request expired. Do not act. Supersede the effect or plan a new one."
-        )
-        return Refusal("GATE_EXPIRED", sentence, "expired")
-    if row.permission == "denied":
-        sentence = "Approval was denied. Do not act. Supersede the effect or plan a new one."
-        return Refusal("GATE_DENIED", sentence, "denied")
-    if row.permission_basis in _GONE:
-        sentence = (
-            f"The permission no longer applies ({row.permission_basis}). Do not act."
-            " Plan the effect again to request approval."
-        )
-        return Refusal("GATE_GONE", sentence, row.permission_basis)
-    sentence = "This effect has no permission. Plan it again, and act only on `proceed`."
-    return Refusal("NO_PERMISSION", sentence, "not_resolved")
-
-
 def agent_answer(effect: EffectRow, open_effect: UUID | None = None) -> str:
     """Return what the agent may do now: proceed | wait | blocked | done | ambiguous.
 
@@ -143,7 +92,7 @@ def agent_answer(effect: EffectRow, open_effect: UUID | None = None) -> str:
         return (
             "blocked" if is_permission_expired(effect, now_us()) else "wait"
         )  # an expired request blocks
-    gone = effect.permission == "none" and effect.permission_basis in _GONE
+    gone = effect.permission == "none" and effect.permission_basis in GONE_BASES
     return (
         "blocked" if gone or effect.permission == "denied" or effect.state == "failed" else "wait"
     )

@@ -10,7 +10,7 @@ from ledger import circuit_breakers, commands, permissions
 from ledger.commands import CommandResult
 from ledger.fold import apply
 from ledger.fold.apply import Observe
-from ledger.permissions import Refusal
+from ledger.refusals import Refusal
 from sessions import fencing
 
 PROBE_RESULTS: Final = ("hit", "miss", "error", "several")

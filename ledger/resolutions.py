@@ -24,7 +24,7 @@ from journal.order_keys import make_resolution_key
 from ledger.fold import apply, compensation
 from ledger.fold.apply import Fact, Observation
 from ledger.models import Effect
-from ledger.permissions import Refusal
+from ledger.refusals import Refusal
 from ledger.states import RESOLUTIONS
 from ledger.store import writer
 from ledger.store.effect_rows import AttemptRow, EffectRow

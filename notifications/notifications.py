@@ -25,8 +25,8 @@ from db.clock import now_us
 from db.text import to_column_text
 from journal import outbox
 from journal.models import Entry, Outbox
-from notifications import delivery, violation_text
-from notifications.delivery import NotificationItem, OutgoingMessage
+from notifications import delivery, message_text, violation_text
+from notifications.message_text import NotificationItem, OutgoingMessage
 from notifications.models import Notification, NotificationChannel
 
 log = structlog.get_logger("gatebook.notifications")
@@ -49,7 +49,7 @@ def register_notification_senders() -> None:
         ("integrity", _on_violation),
     ):
         outbox.register_sender(topic, sender)
-    delivery.text_builders["integrity"] = violation_text.build_violation_notification
+    message_text.text_builders["integrity"] = violation_text.build_violation_notification
 
 
 def _on_requested(row: Outbox) -> None:
@@ -280,7 +280,7 @@ def _build_item(notification: Notification) -> NotificationItem | None:
     """Return the content of a notification; None if its subject has ended."""
     if notification.gate is None:
         entry = Entry.objects.get(position=notification.position)
-        teller = delivery.text_builders.get(notification.topic)
+        teller = message_text.text_builders.get(notification.topic)
         telling = teller(entry) if teller is not None else None
         over = teller is not None and telling is None
         return (

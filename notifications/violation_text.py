@@ -5,7 +5,7 @@ import orjson
 from journal.models import Entry
 from ledger import violations
 from ledger.models import Effect
-from notifications.delivery import NotificationText, defang_text, tool_label
+from notifications.message_text import NotificationText, defang_text, tool_label
 
 
 def build_violation_notification(entry: Entry) -> NotificationText | None:

@@ -10,7 +10,7 @@ from api.serializers import verdicts
 from ledger import permissions
 from ledger.commands import CommandResult
 from ledger.models import Attempt, Effect
-from ledger.permissions import Refusal
+from ledger.refusals import Refusal
 from ledger.store.effect_rows import AttemptRow, EffectRow
 
 

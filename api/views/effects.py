@@ -31,11 +31,11 @@ from approvals.dispatch_context import DispatchArguments, DispatchRequest
 from approvals.policies.policy_inputs import PlanPayload
 from db.clock import now_us
 from db.ids import derive_uuid
-from ledger import circuit_breakers, commands, permissions, resolutions, same_calls
+from ledger import circuit_breakers, commands, permissions, refusals, resolutions, same_calls
 from ledger.commands import CommandResult, Plan
 from ledger.models import Effect
 from ledger.partial_indexes import HAS_BAD_OUTCOME, HAS_REFERENCE, IS_NOT_ACKNOWLEDGED
-from ledger.permissions import Refusal
+from ledger.refusals import Refusal
 from ledger.states import REPORTED_OUTCOMES, STATES
 from ledger.tools import cache
 from ledger.verdicts import evaluate
@@ -121,7 +121,7 @@ def compensate_effect_endpoint(
     undecided = Q(state__in=("planned", "dispatched")) | Q(state="failed", outcome="unknown")
     if target.compensations.filter(undecided, lane="command").exists():
         return build_effect_refusal(
-            CommandResult(to_effect_row(target), 409, permissions.COMPENSATION_OPEN)
+            CommandResult(to_effect_row(target), 409, refusals.COMPENSATION_OPEN)
         )
     return _record_plan(call, fields, origin, str(target.session_id), target)
 

@@ -1,4 +1,4 @@
-"""Endpoints for leases, heartbeats and claims."""
+"""Endpoints for leases and heartbeats."""
 
 from typing import Any, Final
 from uuid import UUID
@@ -23,7 +23,7 @@ from api.pagination import build_page, parse_parameters
 from api.problems import Problem
 from api.reply import Reply
 from api.schemas import leases
-from sessions import claims, fencing, lease_queries, lookup, sessions, writers
+from sessions import fencing, lease_queries, lookup, sessions, writers
 from sessions import heartbeats as sessions_heartbeats
 from sessions import leases as sessions_leases
 from sessions.fencing import StaleEpoch
@@ -37,8 +37,6 @@ from sessions.lease_queries import (
 )
 from sessions.models import ENDED, LEASE_KINDS, Session, Task
 from sessions.writers import WriterStatus
-
-CLAIM_RETRY_AFTER_S: Final = 5
 
 
 @post_command(leases.AcquireLease, "lease.acquired")
@@ -184,35 +182,6 @@ def _heartbeat_to_json(
     if lease is None:
         return {"lease": str(heartbeat.lease), "status": "lost", "expires_at_us": None}
     return {"lease": str(heartbeat.lease), "status": "ok", "expires_at_us": lease.expires_at_us}
-
-
-@post_command(leases.Claim, "lease.acquired")
-def claim_work(call: Call, fields: leases.Claim, origin: Origin, _path: dict[str, UUID]) -> Reply:
-    """Lease the most urgent matching ready task or orphaned session, if any."""
-    criteria = claims.ClaimCriteria(
-        fields.process,
-        tuple(fields.kinds or ("session", "task")),
-        fields.repository,
-        fields.labels,
-        fields.ttl_s,
-    )
-    try:
-        lease = claims.claim_next_work(origin, criteria)
-    except LeaseLost as lost:
-        return lease_conflicts.build_lease_lost(lost.lease)
-    if lease is None:
-        return Reply(
-            200, {"claimed": None}, kept=False, headers={"Retry-After": str(CLAIM_RETRY_AFTER_S)}
-        )
-    claimed_work: dict[str, Any] = {"kind": lease.kind, "session": str(lease.session_id)}
-    if lease.task_id is not None:
-        claimed_work["task"] = str(lease.task_id)
-    resume = f"/api/v1/sessions/{lease.session_id}/resume"
-    return Reply(
-        200,
-        {"claimed": claimed_work, "lease": lease_conflicts.lease_to_json(lease), "resume": resume},
-        kept=False,
-    )
 
 
 leases_endpoint = dispatch_by_method(POST=acquire_lease, GET=list_leases)

@@ -15,8 +15,8 @@ from investigation.alerts import alerts
 from investigation.models import Alert
 from journal import outbox
 from journal.models import Body, Entry, Outbox
-from notifications import delivery, notifications
-from notifications.delivery import NotificationText
+from notifications import message_text, notifications
+from notifications.message_text import NotificationText
 
 log = structlog.get_logger("gatebook.notifications")
 SINGULAR: Final = {
@@ -32,7 +32,7 @@ PLURAL: Final = {**{entity: f"{entity}s" for entity in SINGULAR}, "event": "entr
 def register_alert_notifications() -> None:
     """Register the outbox topic and the notification texts. Called once."""
     outbox.register_sender("alert", notify_alert)
-    delivery.text_builders.update({alerts.RAISED: _raised_text, alerts.STOPPED: _stopped_text})
+    message_text.text_builders.update({alerts.RAISED: _raised_text, alerts.STOPPED: _stopped_text})
 
 
 def notify_alert(row: Outbox) -> None:
@@ -70,7 +70,7 @@ def _raised_text(entry: Entry) -> NotificationText | None:
     first = format_handles(facts["entity"], facts["first"])
     rest = facts["found"] - len(first)
     lines = [f"{', '.join(first)}{f' and {rest:,} more' if rest or facts['more'] else ''}."]
-    lines += [f"Query: {delivery.make_hidden_visible(words['q'])}"] if words else []
+    lines += [f"Query: {message_text.make_hidden_visible(words['q'])}"] if words else []
     return _build_text(
         entry, f"{format_count(facts)}: {_quoted_name(words)}", lines, words.get("pinned", "")
     )
@@ -78,7 +78,7 @@ def _raised_text(entry: Entry) -> NotificationText | None:
 
 def _stopped_text(entry: Entry) -> NotificationText | None:
     words = load_query_text(entry)
-    lines = [delivery.make_hidden_visible(words["because"])] if words else []
+    lines = [message_text.make_hidden_visible(words["because"])] if words else []
     lines += [
         "Gatebook no longer checks this query. Its owner can turn alerts on again on its page."
     ]
@@ -93,7 +93,7 @@ def _build_text(entry: Entry, headline: str, lines: list[str], pinned: str) -> N
 
 
 def _quoted_name(words: dict[str, str]) -> str:
-    return f"“{delivery.make_hidden_visible(words['name'])}”" if words else "a saved query"
+    return f"“{message_text.make_hidden_visible(words['name'])}”" if words else "a saved query"
 
 
 def load_query_text(entry: Entry) -> dict[str, str]:

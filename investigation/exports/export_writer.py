@@ -57,12 +57,12 @@ class ExportPlan:
 
     @property
     def compiled(self) -> CompiledQuery:
-        """The parsed query. Raises Fault."""
+        """The parsed query. Raises QueryError."""
         return execute.compile_query(self.text, self.project, self.now_us, self.position)
 
 
 def plan_export(project: Project, text: str, form: str, now_us: int, who: str) -> ExportPlan:
-    """Plan an export of `text` as of now. Raises Fault for a bad query, KeyError for a format."""
+    """Plan an export of `text` as of now. Raises QueryError for a bad query, KeyError for a format."""
     FORMATS[form]
     if not text.strip():
         raise QueryError(
@@ -101,7 +101,7 @@ def export_pieces(
 ) -> Iterator[bytes]:
     """Yield the file in pieces. Calls `tell` with the rows done; reads rows within `limit()`.
 
-    Raises Fault if an index has not reached the export's position.
+    Raises QueryError if an index has not reached the export's position.
     """
     search = export.compiled
     for index in late_indexes(search):

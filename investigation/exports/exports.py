@@ -47,7 +47,7 @@ class _LostError(Exception):
 
 
 def request_export(membership: Membership, text: str, form: str) -> Export:
-    """Request an export as of now. Raises Fault, or RefusedError with too many unfinished ones."""
+    """Request an export as of now. Raises QueryError, or RefusedError with too many unfinished ones."""
     unfinished = Export.objects.filter(project=membership.project, asked_by=membership.user)
     if unfinished.filter(state__in=["waiting", "running"]).count() >= MAX_UNFINISHED:
         raise ChangeRefused(
@@ -67,7 +67,7 @@ def request_export(membership: Membership, text: str, form: str) -> Export:
 
 
 def plan_member_export(membership: Membership, text: str, form: str) -> ExportPlan:
-    """Plan an export of a member as of now. Raises Fault."""
+    """Plan an export of a member as of now. Raises QueryError."""
     who = f"{membership.user.get_username()} ({ensure_pseudonym(membership.user)})"
     return export_writer.plan_export(membership.project, text, form, now_us(), who)
 

@@ -73,7 +73,7 @@ class PastState:
 
 
 def resolve_asof(value: QueryValue, project: Project, now_us: int) -> JournalCut:
-    """Return the cut that `asof:` names. Raises Fault."""
+    """Return the cut that `asof:` names. Raises QueryError."""
     try:
         return parse_cut(value.text, project.id, now_us)
     except CutError as unfit:
@@ -81,7 +81,7 @@ def resolve_asof(value: QueryValue, project: Project, now_us: int) -> JournalCut
 
 
 def reject_unrecorded_fields(query: Query) -> None:
-    """Raise Fault at the first field of `query` that the journal does not record."""
+    """Raise QueryError at the first field of `query` that the journal does not record."""
     for known_field, name, at in named_fields(query):
         if known_field is not None and known_field.unkept:
             raise QueryError(at, len(name), f"{known_field.unkept} Remove {name} or asof:.")
@@ -126,7 +126,7 @@ def rebuild_matches(
     parts: Sequence[RowTest],
     cut: JournalCut,
 ) -> PastState:
-    """Rebuild what changed since the cut and test it. Raises Fault if too much has changed."""
+    """Rebuild what changed since the cut and test it. Raises QueryError if too much has changed."""
     known_to = settled_position.load_settled_position()
     if entity.name not in FIND_CHANGED:
         return PastState(cut, known_to)  # Journal entries never change.
@@ -157,7 +157,7 @@ def find_changed_during_read(
     """Return the rows that changed after `past.known_to`: ids with opening positions.
 
     The returned state includes the changes that were found. Call this function after rows were
-    read: a row that was read in a later state then has its entry in the journal. Raises Fault.
+    read: a row that was read in a later state then has its entry in the journal. Raises QueryError.
     """
     if entity.name not in FIND_CHANGED or not has_entries_after(past.known_to):
         return past, {}
@@ -203,7 +203,7 @@ def rebuild_rows(
 def rebuild_changed(
     entity: Entity, project: UUID, ids: Collection[UUID], cut: JournalCut
 ) -> dict[UUID, Any]:
-    """Rebuild rows that changed during the read. Raises Fault if there are too many."""
+    """Rebuild rows that changed during the read. Raises QueryError if there are too many."""
     try:
         return rebuild_rows(entity, project, ids, cut)
     except CutError:

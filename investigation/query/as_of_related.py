@@ -44,7 +44,7 @@ class PastRelatedRows:
         self._made: dict[str, _Rebuilt | None] = {}
 
     def __call__(self, name: str, test: RowTest) -> Q | None:
-        """Return the condition, or None if too much has changed. Raises Fault for files."""
+        """Return the condition, or None if too much has changed. Raises QueryError for files."""
         entity = ENTITIES[name]
         if name not in as_of.FIND_CHANGED:
             return test.q
@@ -62,7 +62,7 @@ class PastRelatedRows:
         """Rebuild what changed since the last call. Return True if anything did.
 
         Call it after rows were read, like as_of.find_changed_during_read. The conditions must then
-        be compiled again. Raises Fault.
+        be compiled again. Raises QueryError.
         """
         rebuilt_rows = [(name, rows) for name, rows in self._made.items() if rows is not None]
         if not rebuilt_rows or not as_of.has_entries_after(

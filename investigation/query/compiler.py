@@ -58,7 +58,7 @@ _LOOKUP: Final = {"=": "", ">": "__gt", ">=": "__gte", "<": "__lt", "<=": "__lte
 
 
 def parse_query(text: str) -> Query:
-    """Parse a query. Raises Fault."""
+    """Parse a query. Raises QueryError."""
     return parse_syntax(text, NAMES, DEFAULT)
 
 
@@ -70,7 +70,7 @@ def top_level_conditions(query: Query) -> tuple[Node, ...]:
 
 
 def get_field(name: str, entity: Entity, at: int) -> Field:
-    """Return the entity's field of that name. Raises Fault with the closest name."""
+    """Return the entity's field of that name. Raises QueryError with the closest name."""
     known_field = entity.find_field(name)
     if known_field is not None:
         return known_field
@@ -119,7 +119,7 @@ def _compile_node(node: Node, entity: Entity, context: CompileContext) -> RowTes
 def compile_conditions(
     nodes: Sequence[Node], entity: Entity, context: CompileContext
 ) -> list[RowTest]:
-    """Compile conditions that must all hold. Raises Fault.
+    """Compile conditions that must all hold. Raises QueryError.
 
     All words on an effect are searched together: two frequent words may have no effect in common.
     """
@@ -141,7 +141,7 @@ def compile_words(
     context: CompileContext,
     between: tuple[int | None, int | None] = (None, None),
 ) -> RowTest:
-    """Compile words that effects between two positions (exclusive) must contain. Raises Fault."""
+    """Compile words that effects between two positions (exclusive) must contain. Raises QueryError."""
     return _compile_text_words(words, ENTITIES["effect"], context, between)
 
 

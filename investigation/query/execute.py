@@ -93,14 +93,14 @@ class ResultPage:
 def compile_query(
     text: str, project: Project, now_us: int, upto: int | None = None
 ) -> CompiledQuery:
-    """Parse a query and compile it. Raises Fault."""
+    """Parse a query and compile it. Raises QueryError."""
     return compile_parsed_query(compiler.parse_query(text), project, now_us, upto)
 
 
 def compile_parsed_query(
     query: Query, project: Project, now_us: int, upto: int | None = None
 ) -> CompiledQuery:
-    """Resolve every name in a query, and compile its conditions to tests. Raises Fault.
+    """Resolve every name in a query, and compile its conditions to tests. Raises QueryError.
 
     For a query as of a moment, rows that changed since then are rebuilt. `upto` runs a query
     without `asof:` as of that position and `now_us`; only grouped rows are rebuilt in that case
@@ -215,7 +215,7 @@ def _rebuild_changed(compiled: CompiledQuery) -> CompiledQuery | None:
 def refresh_related_rows(compiled: CompiledQuery) -> CompiledQuery:
     """Return the query with new tests on related rows if any changed during the read.
 
-    Returns the same query if none changed. Raises Fault.
+    Returns the same query if none changed. Raises QueryError.
     """
     if compiled.related is None or not compiled.related.rebuild_changed():
         return compiled

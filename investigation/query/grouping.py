@@ -49,7 +49,7 @@ class GroupTable:
 
 
 def check_grouping(grouping: Grouping, entity: Entity) -> None:
-    """Raise Fault if a field cannot be grouped by or does not support an aggregate."""
+    """Raise QueryError if a field cannot be grouped by or does not support an aggregate."""
     several = 0
     for name, at in grouping.names:
         group_field = compiler.get_field(name, entity, at)

@@ -23,7 +23,7 @@ def pin_query(text: str, now_us: int, position: int | None = None) -> str:
 
     Without `position`, the last settled position is used. Both are needed: what depends on the
     clock alone, such as a passed deadline, has no journal entry. A moment that the query names is
-    kept. Raises Fault for invalid queries and for fields that do not support `asof:`.
+    kept. Raises QueryError for invalid queries and for fields that do not support `asof:`.
     """
     query = compiler.parse_query(make_ages_absolute(text, now_us))
     as_of.reject_unrecorded_fields(query)
@@ -36,7 +36,7 @@ def pin_query(text: str, now_us: int, position: int | None = None) -> str:
 
 
 def make_ages_absolute(text: str, now_us: int) -> str:
-    """Return `text` with ages as times before `now_us`. Raises Fault for invalid queries."""
+    """Return `text` with ages as times before `now_us`. Raises QueryError for invalid queries."""
     query = compiler.parse_query(text)
     entity = ENTITIES[query.entity]
     places = (

@@ -15,7 +15,7 @@ PEOPLE_SENTENCE = (
 
 
 def reject_people_conditions(query: Query, project: Project) -> None:
-    """Raise Fault at the first part of `query` that asks about people."""
+    """Raise QueryError at the first part of `query` that asks about people."""
     entity = ENTITIES[query.entity]
     for name, at in _find_people_names(query, entity):
         raise QueryError(at, len(name), f"“{name[:60]}” {PEOPLE_SENTENCE}")

@@ -18,8 +18,8 @@ from monitoring.models import StuckEpisode
 from monitoring.stuck.board import session_owner
 from monitoring.stuck.episodes import PER_SUBJECT_RULES, build_alert_key
 from monitoring.stuck.rules import RULES
-from notifications import delivery, notifications
-from notifications.delivery import NotificationText
+from notifications import message_text, notifications
+from notifications.message_text import NotificationText
 from sessions.models import Session
 
 log = structlog.get_logger("gatebook.notifications")
@@ -28,7 +28,7 @@ log = structlog.get_logger("gatebook.notifications")
 def register_stuck_notifications() -> None:
     """Register the outbox topic and the notification texts. Called once."""
     outbox.register_sender("stuck", notify_episode)
-    delivery.text_builders.update(
+    message_text.text_builders.update(
         {"session.stuck": _raised_text, "session.recovered": _cleared_text}
     )
 
@@ -105,7 +105,7 @@ def _raised_text(entry: Entry) -> NotificationText | None:
     facts = _load_facts(entry)
     rule = facts["rule"]
     lines = [
-        f"Rule {rule}, since {delivery.format_moment_utc(facts['since_us'])}."
+        f"Rule {rule}, since {message_text.format_moment_utc(facts['since_us'])}."
         " The Stuck page shows the evidence."
     ]
     return _build_text(entry, f"{_subject_name(entry)} is stuck: {RULES[rule]}", lines)
@@ -119,7 +119,7 @@ def _cleared_text(entry: Entry) -> NotificationText:
     )
     lines = [
         f"Rule {facts['rule']}, {RULES[facts['rule']]}:"
-        f" over since {delivery.format_moment_utc(entry.received_us)}.{because}",
+        f" over since {message_text.format_moment_utc(entry.received_us)}.{because}",
         "If it returns before a worker takes over, you get no new notification;"
         " the Stuck page shows it.",
     ]
@@ -142,6 +142,6 @@ def _build_text(entry: Entry, headline: str, lines: list[str]) -> NotificationTe
 def _subject_name(entry: Entry) -> str:
     """Name the stuck session or agent as gate notifications do."""
     if entry.session is None:
-        return f"Agent {delivery.defang_text(Agent.objects.get(id=_subject_of(entry)).name)}"
+        return f"Agent {message_text.defang_text(Agent.objects.get(id=_subject_of(entry)).name)}"
     session = Session.objects.select_related("agent").get(id=entry.session)
-    return f"Session s_{session.opened_position} of {delivery.defang_text(session.agent.name)}"
+    return f"Session s_{session.opened_position} of {message_text.defang_text(session.agent.name)}"

@@ -17,7 +17,7 @@ from db.clock import now_us
 from display import effect_headline
 from ledger import resolutions, violations
 from ledger.models import Effect
-from ledger.permissions import Refusal
+from ledger.refusals import Refusal
 from ledger.resolutions import ResolutionInput, ResolvePrompt
 from ledger.tools import cache
 from ledger.verdicts.table import Verdict, VerdictInput

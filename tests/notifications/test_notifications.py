@@ -19,7 +19,7 @@ from approvals.review import form_token
 from db.clock import now_us
 from journal import outbox
 from journal.models import Entry
-from notifications import channels, delivery, notifications
+from notifications import channels, notifications, webhooks
 from notifications.models import Notification, NotificationChannel
 from tests.approvals.inbox_scenario import Desk
 from tests.approvals.notification_helpers import (
@@ -89,7 +89,7 @@ def test_a_program_gets_ids_and_a_signature_that_it_can_check(
     assert body["gate"] == str(gate.id)
     assert body["version"] == Gate.objects.get(id=gate.id).version
     seconds, signature = re.fullmatch(
-        r"t=(\d+),v1=([0-9a-f]{64})", headers[delivery.SIGNATURE]
+        r"t=(\d+),v1=([0-9a-f]{64})", headers[webhooks.SIGNATURE]
     ).groups()  # type: ignore[union-attr]
     secret, text = (
         channels.derive_webhook_secret(channel.id),

@@ -15,8 +15,8 @@ from db.clock import now_us
 from db.ids import new_uuid7
 from journal.entries import record_system_entry
 from journal.models import Entry
-from notifications import delivery
-from notifications.delivery import NotificationItem, OutgoingMessage
+from notifications import delivery, message_text
+from notifications.message_text import NotificationItem, OutgoingMessage
 from notifications.models import NotificationChannel
 from tests.api.api_client import new_key
 from tests.approvals.inbox_scenario import Desk
@@ -93,7 +93,7 @@ def stories(desk: Desk, gate: Gate) -> list[NotificationItem]:
     items = [NotificationItem("test", "k")]
     for topic in ("gate.requested", "gate.unseen"):
         items.append(NotificationItem(topic, "k", gate=gate, status="pending"))
-    for status in delivery._STATUS_TEXTS:
+    for status in message_text._STATUS_TEXTS:
         items.append(
             NotificationItem(
                 "gate.expired" if status == "expired" else "gate.resolved",
@@ -110,7 +110,9 @@ def stories(desk: Desk, gate: Gate) -> list[NotificationItem]:
     cleared = entry_of(desk, "session.recovered", facts=rule, **of_session)
     for topic, entry in (("integrity", violation), ("session.recovered", cleared)):
         items.append(
-            NotificationItem(topic, "k", entry=entry, telling=delivery.text_builders[topic](entry))
+            NotificationItem(
+                topic, "k", entry=entry, telling=message_text.text_builders[topic](entry)
+            )
         )
     return items
 
@@ -146,11 +148,11 @@ def test_no_text_of_an_agent_is_live_in_any_notification(desk: Desk, word: str) 
 
 def test_a_tool_that_the_operator_declared_keeps_its_name(desk: Desk) -> None:
     gate = Gate.objects.select_related("agent", "effect").get(id=desk.gate(desk.plan()).id)
-    assert "git.push by deploy-7" in delivery.build_headline(
+    assert "git.push by deploy-7" in message_text.build_headline(
         OutgoingMessage(
             "gate.requested", [NotificationItem("gate.requested", "k", gate, "pending")]
         )
     )
-    assert delivery.defang_text("git.push") == "git[.]push"
+    assert message_text.defang_text("git.push") == "git[.]push"
     for plain in ("deploy-7", "mcp__git__push", "acme/shop", "release 1", "a_b", "Fritz & Co"):
-        assert delivery.defang_text(plain) == plain
+        assert message_text.defang_text(plain) == plain

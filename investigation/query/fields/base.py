@@ -126,7 +126,7 @@ class Field:
     operators: ClassVar[tuple[str, ...]] = ("", "=")
 
     def test(self, term: Term, context: CompileContext) -> RowTest:
-        """Compile a term. Raises Fault."""
+        """Compile a term. Raises QueryError."""
         if term.operator not in self.operators or (term.is_range and ">" not in self.operators):
             raise QueryError(
                 term.at,
@@ -322,7 +322,7 @@ class Choice(Field):
         return f"one of {', '.join(key for key, _ in self.choices)}"
 
     def keys(self, term: Term) -> list[str]:
-        """Return the chosen words. Raises Fault with the closest known word."""
+        """Return the chosen words. Raises QueryError with the closest known word."""
         known_words = dict(self.choices)
         for value in term.values:
             if value.text not in known_words:

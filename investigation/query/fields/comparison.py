@@ -44,7 +44,7 @@ def compile_field_comparison(
 ) -> RowTest:
     """Compile `left:@right`. Rows where either value is unknown never match, negated or not.
 
-    A field with several values matches if any of them does. Raises Fault.
+    A field with several values matches if any of them does. Raises QueryError.
     """
     sign = "" if operator == "=" else operator
     if differs and sign:

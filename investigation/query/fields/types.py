@@ -52,7 +52,7 @@ class Ordered(Field):
         return RowTest(self._known(), lambda row: self.plain(row) is not None)
 
     def edges(self, value: QueryValue, context: CompileContext) -> tuple[int, int]:
-        """Return the half-open interval that a value covers. Raises Fault."""
+        """Return the half-open interval that a value covers. Raises QueryError."""
         raise NotImplementedError
 
     def _read(self, term: Term, context: CompileContext) -> RowTest:

@@ -33,7 +33,7 @@ from investigation.query.parser.scanner import NAME
 
 
 def parse_syntax(text: str, entities: tuple[str, ...], default: str) -> Query:
-    """Parse `text`. Raises Fault.
+    """Parse `text`. Raises QueryError.
 
     `entities` are the names that a query or scope may start with; `default` is used without one.
     """

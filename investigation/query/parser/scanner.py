@@ -13,7 +13,7 @@ _SPACE: Final = re.compile(r"\s*")
 class Scanner:
     """A text and the position `at` up to which it was read.
 
-    Raises Fault if the text is too long or contains a NUL character.
+    Raises QueryError if the text is too long or contains a NUL character.
     """
 
     def __init__(self, text: str) -> None:
@@ -76,7 +76,7 @@ class Scanner:
     def closes(self, opened: int) -> None:
         """Read blanks and the closing parenthesis of the one at `opened`.
 
-        Raises Fault if it is missing.
+        Raises QueryError if it is missing.
         """
         self.space()
         if not self.take(")"):

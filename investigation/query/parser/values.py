@@ -41,7 +41,7 @@ class TimeRange(NamedTuple):
 
 
 def parse_time(value: QueryValue, now_us: int) -> TimeRange:
-    """Parse a time; an age is the instant that long before `now_us`. Raises Fault."""
+    """Parse a time; an age is the instant that long before `now_us`. Raises QueryError."""
     text = value.text.strip()
     age = _AGE.fullmatch(text)
     if age is not None:
@@ -71,7 +71,7 @@ def is_written_as_age(value: QueryValue) -> bool:
 
 
 def parse_duration(value: QueryValue) -> int:
-    """Parse a length of time (500ms, 2s, 10m, 1.5h, 7d) as microseconds. Raises Fault."""
+    """Parse a length of time (500ms, 2s, 10m, 1.5h, 7d) as microseconds. Raises QueryError."""
     match = _LENGTH.fullmatch(value.text.strip())
     if match is None:
         raise QueryError(
@@ -83,7 +83,7 @@ def parse_duration(value: QueryValue) -> int:
 
 
 def parse_number_value(value: QueryValue) -> int:
-    """Parse a whole number. Raises Fault."""
+    """Parse a whole number. Raises QueryError."""
     if not _WHOLE.fullmatch(value.text.strip()):
         raise QueryError(value.at, len(value.text), f"“{value.text[:40]}” is not a whole number.")
     return int(value.text)

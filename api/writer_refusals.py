@@ -1,0 +1,32 @@
+"""Answers to agents that may not write to a session: OTHER_AGENT and LEASE_LOST."""
+
+from collections.abc import Callable
+
+from api import idempotency, lease_conflicts
+from api.problems import Problem
+from api.reply import Reply
+from journal import entries
+from sessions import writers
+from sessions.writers import WriterNotAllowed, WriterStatus
+
+
+def refuse_writer(refused: WriterNotAllowed, replay: Callable[[], Reply | None]) -> Reply:
+    """Refuse an agent that may not write to the session, and record the attempt.
+
+    A command that has succeeded before gets its stored response.
+    """
+    if idempotency.has_stored_response(refused.origin) and (reply := replay()) is not None:
+        return reply
+    entries.append_entries([refused.draft], refused.origin.received_us)
+    if refused.standing is WriterStatus.OTHER_AGENT:
+        detail = writers.OTHER_AGENT_TEXT
+        return Reply(403, Problem(403, "OTHER_AGENT", detail).as_dict(), kept=False)
+    body = Problem(409, "LEASE_LOST", writers.HELD_BY_ANOTHER_TEXT).as_dict()
+    lease = lease_conflicts.load_fencing_lease(
+        refused.origin.project, refused.session, refused.task
+    )
+    return Reply(
+        409,
+        body if lease is None else body | {"lease": lease_conflicts.lease_to_json(lease)},
+        kept=False,
+    )
