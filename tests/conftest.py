@@ -1,7 +1,7 @@
-"""What every test may use. The suite runs on whatever DATABASE_URL names; unset, that is SQLite.
+"""Fixtures of every test. The suite runs on DATABASE_URL, by default SQLite.
 
-`live` is the real server on a database of its own; `browser_page` and `new_page` are a real
-browser. Both fail, and do not skip, where they cannot be had.
+`live_server_process` is the real server on its own database; `browser_page` and `new_page` are a
+real browser. A missing browser is a failure, not a skip.
 """
 
 import gc
@@ -31,32 +31,33 @@ from tests.pages.people import House, build
 # would then refuse the ORM in every later test of the same process.
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
 
-# Programs that tests start find the client where it is written, as the tests do.
+# Programs that tests start import the client from its source folder, as the tests do.
 _CLIENT = str(Path(__file__).resolve().parent.parent / "client")
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [_CLIENT, os.environ.get("PYTHONPATH")]))
 
-# Two busy cores are slow now and then; that says nothing about the code under test. What fails does
-# so because of what was changed: its examples are the same in every run.
-# `--hypothesis-profile=anew` goes looking for others.
+# Two busy cores are slow now and then; that is no fault of the code under test. A failure has a
+# cause in the change: the examples are the same in every run.
+# `--hypothesis-profile=random` searches other examples.
 hypothesis.settings.register_profile(
-    "anew", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
+    "random",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    print_blob=True,
 )
 hypothesis.settings.register_profile(
-    "house", hypothesis.settings.get_profile("anew"), derandomize=True
+    "fixed", hypothesis.settings.get_profile("random"), derandomize=True
 )
-hypothesis.settings.load_profile("house")
+hypothesis.settings.load_profile("fixed")
 
-# The callers of tests say every request they send, which takes longer to write than many a request
-# to answer.
+# The clients of tests log every request, which takes longer than answering many of them.
 logging.getLogger("httpx").setLevel(logging.WARNING)
 
-# A test that needs none of these, nor is marked `django_db`, cannot reach the database.
+# A test without one of these fixtures or the mark `django_db` cannot use the database.
 DATABASE_FIXTURES = {"db", "transactional_db", "live_server_process"}
-# How long a browser waits for what is to come, and a page for the database. A busy machine is no
-# fault of either.
+# Timeouts of a browser and of a page's database query, long enough for a busy machine.
 PATIENT_S = 60.0
 FOLDERS_OF_PROGRAMS = {"client", "evaluation", "config"}
-# Begun late, one of these would go on alone when all other workers have ended.
+# Started late, one of these would run alone after all other workers have ended.
 LONGEST_FILES = {
     *("test_t0.py", "test_bench.py", "test_make_demo.py", "test_supervisor.py"),
     *("test_operating_recipes.py", "test_database_restart.py", "test_schemathesis.py"),
@@ -64,7 +65,7 @@ LONGEST_FILES = {
     *("test_garbled_forms.py", "test_answers.py", "test_moments.py", "test_offers.py"),
     *("test_convergence.py", "test_import_trajectory.py", "test_strict.py"),
 }
-# The shell, which is the same engine without the windows, needs half of the processor for a page.
+# The headless shell is the same engine without windows and needs half of the processor time.
 BROWSERS = (
     "chromium-headless-shell",
     "chromium",
@@ -73,7 +74,7 @@ BROWSERS = (
     "google-chrome-stable",
 )
 BROWSER_ARGUMENTS = [
-    # One process renders for everybody: each new one would begin with half a second of a processor.
+    # One process renders every page: each new one would start with half a second of a processor.
     *("--renderer-process-limit=1", "--disable-site-isolation-trials"),
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -81,12 +82,10 @@ BROWSER_ARGUMENTS = [
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Set what all tests share, make the folder of SQLite's test files and clear away what killed
-    runs have left in it."""
+    """Set shared settings, make the folder of SQLite's test files and remove files of killed runs."""
     from django.conf import settings
 
-    # What tests start in folders of this run must have its keys, and so must the other processes
-    # that run tests.
+    # Child processes in folders of this run need its keys, like the other test workers.
     stored = {
         name: secret_keys.store_key(settings.VAR_DIR / "keys", name, key)
         for name, key in settings.GATEBOOK_NEW_KEYS.items()
@@ -95,8 +94,8 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.SECRET_KEY = (
         stored["secret_key"].hex() if "secret_key" in stored else settings.SECRET_KEY
     )
-    settings.GATEBOOK_SEARCH_TIMEOUT_S = PATIENT_S  # tests of the limit set their own
-    # Pages of tests do without collectstatic.
+    settings.GATEBOOK_SEARCH_TIMEOUT_S = PATIENT_S  # tests of the limit set another value
+    # Pages in tests need no collectstatic.
     settings.STORAGES = {
         **settings.STORAGES,
         "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
@@ -110,24 +109,23 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart() -> None:
-    """Let no example depend on the tests before it, which differ from run to run.
+    """Make examples independent of the tests before them, which differ from run to run.
 
-    One value in twenty Hypothesis takes from the constants of what is loaded of the installation by then,
-    also where its examples are to be the same in every run.
+    Hypothesis takes one value in twenty from constants of the modules loaded so far, even with
+    derandomized examples.
     """
     if hypothesis.settings().derandomize:
         providers._get_local_constants = lambda: (
             providers._local_constants
-        )  # none, for none was looked for yet
+        )  # empty, because none was searched yet
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what never meets the database that the suite is pointed at: a run on another one would
-    tell nothing new.
+    """Mark tests that do not use the configured database: a run on another one adds nothing.
 
-    Nor do a browser and the agents' client: what pages and endpoints read from either database is
-    tested without them.
+    The browser and the client are marked as well: other tests cover what pages and endpoints read
+    from each database.
 
     The longest files come first, then those that start programs: workers that end with short files
     end together.
@@ -144,8 +142,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Four thousand collected tests are no garbage: leave them out of every search for some, and
-    search less often."""
+    """Exclude four thousand collected tests from garbage collection, and collect less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
@@ -153,13 +150,12 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(django_db_modify_db_settings: None) -> None:
-    """Begin with a copy of the schema that tests/run_suite.py made. On PostgreSQL Django copies it
-    where it is told to."""
+    """Start from a copy of the schema that tests/run_suite.py made. On PostgreSQL Django copies the
+    template from the settings."""
     from django.conf import settings
 
     test, kept = settings.DATABASES["default"]["TEST"], os.environ.get("TESTS_TEMPLATE")
-    # Races of many threads share fewer connections, and no test is about how long one waits for its
-    # own.
+    # Races of many threads share fewer connections; no test measures the wait for a connection.
     if pool := settings.DATABASES["default"]["OPTIONS"].get("pool"):
         pool["timeout"] = 60
     if kept and settings.DATABASES["default"]["ENGINE"] != "db.sqlite":
@@ -170,8 +166,7 @@ def django_db_modify_db_settings(django_db_modify_db_settings: None) -> None:
 
 @pytest.fixture(scope="session")
 def django_db_keepdb(django_db_keepdb: bool) -> bool:
-    """Let SQLite's copy stand: a file that is there already would else be removed before it is
-    used."""
+    """Keep SQLite's copy: Django removes an existing file otherwise."""
     kept = os.environ.get("TESTS_TEMPLATE")
     return django_db_keepdb or bool(kept and Path(kept).exists())
 
@@ -180,8 +175,8 @@ def django_db_keepdb(django_db_keepdb: bool) -> bool:
 def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> None:
     """Keep PostgreSQL from counting the rows of tables whose rows are all rolled back.
 
-    Its autovacuum does so beside the tests, and finds none. The planner then joins what a test
-    wrote by nested loops, which took minutes.
+    Its autovacuum runs during the tests and counts no rows. The planner then joins rows of a test by
+    nested loops, which took minutes.
     """
     with django_db_blocker.unblock(), connection.cursor() as cursor:
         if connection.vendor == "postgresql":
@@ -192,22 +187,21 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
 @pytest.fixture(autouse=True)
 def _own_files(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep artifact bytes of tests out of the installation's folder."""
-    # Of each test its own: projects have the ids that they had in the test before, and bytes are
-    # known by their hash.
+    # A new folder for each test, because projects have the same ids and files are named by hash.
     settings.MEDIA_ROOT = tmp_path_factory.getbasetemp() / "artifacts" / uuid.uuid4().hex
 
 
 @pytest.fixture(autouse=True)
 def _one_hour(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test sees an hour strike, after which who looks again is put on record again."""
+    """Prevent a change of the hour, after which a repeated page view is recorded again."""
     from display import access_log
 
     monkeypatch.setattr(access_log, "HOUR_US", 10**18)
 
 
 @pytest.fixture(autouse=True)
-def _doors_of_people() -> Iterator[None]:
-    """A request that a test broke off leaves the thread with the URLs of the agents' endpoints."""
+def _sign_in_limits() -> Iterator[None]:
+    """Reset the URLconf: an aborted request leaves the thread with the URLs of the API."""
     yield
     set_urlconf(None)
 
@@ -217,27 +211,26 @@ _HOUSE = Kept[House]()
 
 @pytest.fixture
 def house(db: None, settings: Settings) -> House:
-    """Two projects and their people, whose passwords are hashed in no time."""
+    """Two projects and their people, with a fast password hasher."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     return _HOUSE.again(build)
 
 
 @pytest.fixture(scope="session")
 def live_server_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The real server (config.http_server, config.wsgi) as a child on its own database and port,
-    for the whole run."""
+    """The real server (config.http_server, config.wsgi) as a child for the run, on its own
+    database."""
     with serve(tmp_path_factory.mktemp("live")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """A real Chromium: the system's where there is one, else the one that `playwright install
-    chromium` fetched."""
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    """A real Chromium: that of the system, otherwise that of `playwright install chromium`."""
+    executable = next(filter(None, map(shutil.which, BROWSERS)), None)
     expect.set_options(timeout=PATIENT_S * 1000)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=BROWSER_ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=executable, args=BROWSER_ARGUMENTS)
         yield browser
         browser.close()
 
@@ -249,7 +242,7 @@ def new_page(browser: Browser) -> Iterator[Callable[..., Page]]:
     with ExitStack() as stack:
 
         def make(**options: Any) -> Page:
-            # Colours that are still changing are no colours to judge.
+            # Colours are not checked during a transition.
             still = {"viewport": {"width": 1280, "height": 720}, "reduced_motion": "reduce"}
             context = browser.new_context(**{**still, **options})
             context.set_default_timeout(PATIENT_S * 1000)

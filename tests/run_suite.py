@@ -1,5 +1,4 @@
-"""Run the whole suite on SQLite and on a real PostgreSQL, side by side, and end with one line of
-counts over both.
+"""Run the complete suite on SQLite and PostgreSQL in parallel; print one line of counts for both.
 
     python -m tests.run_suite [pytest's options]
 
@@ -21,24 +20,24 @@ from pathlib import Path
 from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
-# The others cannot tell one database from the other; conftest.py marks them.
+# The other tests do not depend on the database; conftest.py marks them.
 DATABASE_ONLY = "not once"
 NO_TESTS_COLLECTED = 5
-# A file stays with one worker, because its tests share a server and a journal; conftest.py puts the
-# long files first.
+# A file runs in one worker, because its tests share a server and a journal; conftest.py sorts long
+# files first.
 SIDE_BY_SIDE = ("--dist", "loadfile", "--no-loadscope-reorder")
 WORKERS = "2"
-WORKERS_ON_SQLITE = "4"  # it has more to run: what no database tells otherwise
+WORKERS_ON_SQLITE = "4"  # also runs the tests that do not depend on the database
 SCHEMA = "schema"
 IN_MEMORY = Path("/dev/shm")
-WANTED_IN_MEMORY = 4 * 2**30  # bytes; a run keeps about a quarter of that
+WANTED_IN_MEMORY = 4 * 2**30  # bytes; a run uses about 25 % of that
 
 
 def main(options: list[str]) -> int:
-    """Run both side by side, print the line, return the exit code.
+    """Run both databases in parallel, print the results, return the exit code.
 
-    One after the other they would take longer by half: the workers of either wait for servers,
-    browsers and disks. What the second says is printed when the first has ended.
+    One after the other takes 50 % longer: the workers of each wait for servers, browsers and disks.
+    The output of the second is printed after the first has ended.
     """
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="gatebook-tests-", dir=home()) as made:
@@ -47,10 +46,10 @@ def main(options: list[str]) -> int:
         postgresql = os.environ.get("GATEBOOK_TEST_DATABASE") or own_postgresql(folder)
         compile_all(folder)
         make_schemas(postgresql, folder)
-        said = folder / "PostgreSQL.txt"
-        with said.open("w") as out:
-            # What was started second may still want the databases that the first left: end it
-            # before the folder goes.
+        output_file = folder / "PostgreSQL.txt"
+        with output_file.open("w") as out:
+            # The second run may still use databases of the first: end it before the folder is
+            # removed.
             second = start(postgresql, [*options, "-m", DATABASE_ONLY], folder, "PostgreSQL", out)
             try:
                 print("== SQLite", flush=True)  # noqa: T201
@@ -61,14 +60,14 @@ def main(options: list[str]) -> int:
             finally:
                 second.terminate()
                 second.wait()
-        print(said.read_text(), flush=True)  # noqa: T201
+        print(output_file.read_text(), flush=True)  # noqa: T201
     words = ", ".join(f"{total[kind]} {kind}" for kind in ("passed", "failed", "skipped"))
     print(f"{words} on SQLite and PostgreSQL in {time.monotonic() - started:.0f} s", flush=True)  # noqa: T201
     return 1 if total["failed"] or not total["passed"] else 0
 
 
 def home() -> str:
-    """Where the run keeps its databases and files: in memory where there is room, for nothing here
+    """Return the folder of databases and files of the run: in memory if possible, because no file
     outlives the run."""
     if os.access(IN_MEMORY, os.W_OK) and shutil.disk_usage(IN_MEMORY).free >= WANTED_IN_MEMORY:
         return str(IN_MEMORY)
@@ -77,8 +76,7 @@ def home() -> str:
 
 
 def compile_all(folder: Path) -> None:
-    """Let two processes compile everything there is. Six workers at once would each compile all of
-    it anew."""
+    """Compile every module in two processes. Six workers at once would each compile every module."""
     sizes = {
         path: sum(file.stat().st_size for file in path.glob("*.py"))
         for path in (ROOT / "tests").iterdir()
@@ -97,13 +95,13 @@ def compile_all(folder: Path) -> None:
         )
         for number, half in enumerate((folders[::2], folders[1::2]))
     ]
-    for collector in collectors:  # what cannot be collected is told by the runs that follow
+    for collector in collectors:  # the runs that follow report collection errors
         collector.wait()
 
 
 def make_schemas(postgresql: str, folder: Path) -> None:
-    """Make the schema once on each database. Every worker and every server would else make it anew,
-    for seconds."""
+    """Make the schema once on each database. Otherwise every worker and every server makes its own,
+    which takes seconds."""
     made = [
         subprocess.Popen(
             [sys.executable, "manage.py", "migrate", "--skip-checks", "--verbosity", "0"],
@@ -117,8 +115,8 @@ def make_schemas(postgresql: str, folder: Path) -> None:
             ["", *([postgresql] if postgresql == own_postgresql(folder) else [])]
         )
     ]
-    for one in made:  # where it cannot be made the tests make it, and say why they cannot
-        one.wait()
+    for process in made:  # after a failure the tests make the schema and report the error
+        process.wait()
     with closing(sqlite3.connect(folder / SCHEMA / "gatebook.sqlite3")) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
@@ -150,30 +148,29 @@ def start(
 
 
 def own_postgresql(folder: Path) -> str:
-    """The DATABASE_URL of the PostgreSQL that lives as long as the run. What lies in another one is
-    no template."""
+    """Return the DATABASE_URL of the run's own PostgreSQL. Databases of another one are no
+    templates."""
     return f"embedded:{folder / 'postgresql'}"
 
 
 def template(folder: Path) -> str:
-    """The file with SQLite's schema."""
+    """Return the file with SQLite's schema."""
     return str(folder / SCHEMA / "gatebook.sqlite3")
 
 
 def surroundings(url: str, folder: Path, name: str) -> dict[str, str]:
-    """The environment of one run."""
+    """Return the environment of one run."""
     environment = {
         key: value for key, value in os.environ.items() if key not in {"DATABASE_OWNER_URL", "PORT"}
     }
-    # A cached module that was not written would be compiled again by every child that the tests
-    # start.
+    # Without cached modules every child of the tests would compile them.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     for part in ("files", "var"):
         (folder / name / part).mkdir(parents=True)
     own = {
         "TMPDIR": str(folder / name / "files"),
         "GATEBOOK_VAR": str(folder / name / "var"),
-        # What databases of tests are copied from: a file, or the name of a database.
+        # The template of test databases: a file, or the name of a database.
         "TESTS_TEMPLATE": {"": template(folder), own_postgresql(folder): "gatebook"}.get(url, ""),
     }
     return {**environment, **own, "DATABASE_URL": url}

@@ -51,7 +51,7 @@ def test_terms_are_sorted_and_each_has_one_sentence() -> None:
 
 
 @pytest.mark.django_db
-def test_help_links_the_glossary_and_anybody_may_read_it() -> None:
+def test_help_links_the_glossary_and_every_user_may_read_it() -> None:
     browser = Client()
     assert 'href="/help/glossary/"' in browser.get("/help/").content.decode()
     page = browser.get("/help/glossary/").content.decode()

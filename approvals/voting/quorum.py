@@ -1,6 +1,6 @@
 """Which approvals count now: SQL shared by triggers, quorum, dispatch and pages.
 
-Votes are never deleted, but voters can leave: get a lesser role, leave the project or the team, be
+Votes are never deleted, but voters may get a lesser role, quit the project or the team, be
 deactivated, or become owner of what they approved. Their approval no longer counts then. A denial
 always counts.
 """

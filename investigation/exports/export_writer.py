@@ -62,7 +62,7 @@ class ExportPlan:
 
 
 def plan_export(project: Project, text: str, form: str, now_us: int, who: str) -> ExportPlan:
-    """Plan an export of `text` as of now. Raises QueryError for a bad query, KeyError for a format."""
+    """Plan an export of `text` as of now. Raises QueryError, KeyError for an unknown format."""
     FORMATS[form]
     if not text.strip():
         raise QueryError(

@@ -141,7 +141,7 @@ def compile_words(
     context: CompileContext,
     between: tuple[int | None, int | None] = (None, None),
 ) -> RowTest:
-    """Compile words that effects between two positions (exclusive) must contain. Raises QueryError."""
+    """Compile words that effects between two positions, exclusive, contain. Raises QueryError."""
     return _compile_text_words(words, ENTITIES["effect"], context, between)
 
 

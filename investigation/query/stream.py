@@ -28,8 +28,8 @@ def stream_matches(compiled: CompiledQuery, rows: Rows) -> Iterator[list[Any]]:
     """Yield all matches, newest first, in chunks.
 
     `rows` adds the display columns to a query of complete rows. A chunk is empty if a window of an
-    unindexed search has no matches. Raises QueryError if more rows change during the read than can be
-    rebuilt.
+    unindexed search has no matches. Raises QueryError if more rows change during the read than can
+    be rebuilt.
     """
     top = min(_MOST, execute.newest_position(compiled) + 1)
     changed: dict[UUID, int] = {}

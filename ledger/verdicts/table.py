@@ -2,9 +2,9 @@
 
 `decide_verdict(case, now_us)` reads nothing, changes nothing and always answers; the first row
 that matches decides. Its inputs (`VerdictInput.as_dict`) and `TABLE_VERSION` are stored with each
-verdict that was acted on, so that the verdict can be computed again. An outcome that no check can settle is
-*escalated* to a person; the table never guesses. docs/decisions/0015-verdicts.md lists where a row
-was made more exact.
+verdict that was acted on, so that the verdict can be computed again. An outcome that no check can
+settle is *escalated* to a person; the table never guesses. docs/decisions/0015-verdicts.md lists
+where a row was made more exact.
 """
 
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""An agent at the API's endpoints, as the tests play it: over HTTP, with a token, and nothing else."""
+"""A test client for agents: HTTP with a token, nothing else."""
 
 import json
 import logging
@@ -9,12 +9,10 @@ from typing import Any
 import httpx
 
 ADDRESS = "http://127.0.0.1"
-logging.getLogger("httpx").setLevel(
-    logging.WARNING
-)  # a line for each request, and nobody reads them
+logging.getLogger("httpx").setLevel(logging.WARNING)  # one unused line per request
 NO_TLS = ssl.SSLContext(
     ssl.PROTOCOL_TLS_CLIENT
-)  # every client would else read all certificates of the machine
+)  # otherwise every client reads all certificates of the machine
 
 
 def new_key() -> str:
@@ -23,8 +21,8 @@ def new_key() -> str:
 
 
 class Caller:
-    """A client below /api/v1 with one token. `app` is a WSGI application; without it `address` is
-    that of a server."""
+    """A client below /api/v1 with one token, of the WSGI application `app` or the server at
+    `address`."""
 
     def __init__(self, token: str | None, *, app: Any = None, address: str = ADDRESS) -> None:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -49,7 +47,7 @@ class Caller:
         key: str | None = None,
         headers: dict[str, str] | None = None,
     ) -> httpx.Response:
-        """POST `body` as JSON under `key`, or under a new one."""
+        """POST `body` as JSON under `key`, or under a new key."""
         sent = {
             "Idempotency-Key": key or new_key(),
             "Content-Type": "application/json",
@@ -96,12 +94,12 @@ class Caller:
     def acknowledge(
         self, effect: dict[str, Any], attempt: int = 1, **fields: Any
     ) -> dict[str, Any]:
-        """Acknowledge an attempt as ok, or as `fields` say, and return the answer."""
+        """Acknowledge an attempt as ok, or with `fields`, and return the answer."""
         body = {"attempt": attempt, "outcome": "ok", **fields}
         return self._done(self.post(f"/effects/{effect['id']}/acknowledge", body))
 
     def fail(self, effect: dict[str, Any], reason: str, attempt: int = 1) -> dict[str, Any]:
-        """Say that an attempt failed and return the answer."""
+        """Report that an attempt failed and return the answer."""
         return self._done(
             self.post(f"/effects/{effect['id']}/fail", {"attempt": attempt, "reason": reason})
         )
@@ -109,12 +107,12 @@ class Caller:
     @staticmethod
     def _done(answer: httpx.Response) -> dict[str, Any]:
         assert answer.status_code in (200, 201), answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        body: dict[str, Any] = answer.json()
+        return body
 
 
 def code(answer: httpx.Response) -> tuple[int, str]:
-    """Return status and code of a refusal, having looked at its form (RFC 9457)."""
+    """Check the form of a refusal (RFC 9457) and return its status and code."""
     assert answer.headers["content-type"] == "application/problem+json", answer.text
     body = answer.json()
     assert body["status"] == answer.status_code

@@ -1,4 +1,4 @@
-"""How long redaction takes on hostile texts, and what it takes out of recorded data. Run by hand:
+"""Measure redaction of hostile texts and of recorded data. Run by hand:
 
     .venv/bin/python -m tests.api.bench_redaction [FOLDER of *.jsonl.gz]
 
@@ -28,8 +28,8 @@ MARK = re.compile(r"\[redacted:(\w+):[0-9a-f]{12}\]")
 
 
 def hostile() -> Iterator[tuple[str, str]]:
-    """Texts, as a name and a piece to repeat, that begin a pattern as often as possible and never
-    or always end it."""
+    """Yield texts as a start and a repeated piece that begin a pattern often and never or always
+    end it."""
     pieces = {hint for kind in KINDS for hint in kind.hints} | {
         text for text, _ in SECRETS.values()
     }
@@ -54,7 +54,7 @@ def hostile() -> Iterator[tuple[str, str]]:
 
 
 def took_s(start: str, piece: str, size: int) -> float:
-    """How long a text of `size` characters takes: `piece` again and again, behind `start`."""
+    """Return the time for a text of `size` characters: `start`, then `piece` repeated."""
     text = (start + piece * (size // len(piece) + 1))[:size]
     began = time.process_time()
     redact_value({"arguments": text}, KEY)
@@ -62,19 +62,18 @@ def took_s(start: str, piece: str, size: int) -> float:
 
 
 def slowest() -> list[tuple[float, str]]:
-    """The slowest at 1 MB, of those that were slow at a twentieth of it."""
-    small = sorted(hostile(), key=lambda one: took_s(one[0], one[1], BYTES // 20), reverse=True)[
+    """Return the slowest texts at 1 MB, of those that are slow at 5 % of 1 MB."""
+    small = sorted(hostile(), key=lambda case: took_s(case[0], case[1], BYTES // 20), reverse=True)[
         :30
     ]
     return sorted(
-        ((took_s(one[0], one[1], BYTES), f"{one[0]!r} + {one[1][:60]!r} …") for one in small),
+        ((took_s(case[0], case[1], BYTES), f"{case[0]!r} + {case[1][:60]!r} …") for case in small),
         reverse=True,
     )
 
 
 def recorded(folder: Path) -> Iterator[Any]:
-    """What agents would have sent: the members of the lists of each recorded document, and the rest
-    of it."""
+    """Yield items as agents send them: list members of each recorded document, and its remainder."""
     for file in sorted(folder.rglob("*.jsonl.gz")):
         for line in gzip.decompress(file.read_bytes()).decode(errors="replace").splitlines():
             document = json.loads(line)
@@ -90,17 +89,19 @@ def recorded(folder: Path) -> Iterator[Any]:
 def false_alarms(folder: Path) -> None:
     items = [(item, to_canonical_text(item)) for item in recorded(folder)]
     began = time.process_time()
-    held = [might_contain_secret(text) for _, text in items]
+    candidates = [might_contain_secret(text) for _, text in items]
     filtered = time.process_time()
     kinds: Counter[str] = Counter()
     changed = 0
-    for (item, _), holds in zip(items, held, strict=True):
-        if holds:
+    for (item, _), is_candidate in zip(items, candidates, strict=True):
+        if is_candidate:
             value, count = redact_value(item, KEY)
             changed += count > 0
             kinds.update(MARK.findall(json.dumps(value)) if count else [])
     ended = time.process_time()
-    print(f"{len(items)} items, {sum(held)} past the prefilter, {changed} changed: {dict(kinds)}")  # noqa: T201
+    print(  # noqa: T201
+        f"{len(items)} items, {sum(candidates)} past the prefilter, {changed} changed: {dict(kinds)}"
+    )
     each = 1_000_000 / len(items)
     print(  # noqa: T201
         f"prefilter {(filtered - began) * each:.1f} µs, redaction {(ended - filtered) * each:.1f} "
@@ -109,12 +110,12 @@ def false_alarms(folder: Path) -> None:
 
 
 def main() -> int:
-    found = slowest()
-    for seconds, name in found[:10]:
+    slowest_cases = slowest()
+    for seconds, name in slowest_cases[:10]:
         print(f"{seconds:.3f} s  {name}")  # noqa: T201
     if len(sys.argv) > 1:
         false_alarms(Path(sys.argv[1]))
-    return int(found[0][0] > LONGEST_S)
+    return int(slowest_cases[0][0] > LONGEST_S)
 
 
 if __name__ == "__main__":

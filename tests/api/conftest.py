@@ -1,4 +1,4 @@
-"""Agents with tokens at the endpoints of the real WSGI application, on the database of the test run."""
+"""Agents with tokens, clients of the real WSGI application on the database of the test run."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -32,18 +32,18 @@ def issue(db: None) -> Issue:
         expires_in: timedelta | None = None,
     ) -> str:
         with transaction.atomic():
-            found = (
+            existing = (
                 projects.ensure_default_project()
                 if project == "default"
                 else projects.find_project(project)
             )
-            home = found or projects.create_project(project)
+            home = existing or projects.create_project(project)
             return tokens.issue_token(
                 agents.ensure_agent(home, agent), scope=scope, expires_in=expires_in, actor="tests"
             )
 
     def make_or_put(*what: Any, **how: Any) -> str:
-        # The first of most tests, which find nothing before it.
+        # The first token of most tests, made once and restored from a snapshot.
         first = not what and not how and not Project.objects.exists()
         return _TESTERS.again(make) if first else make(*what, **how)
 
@@ -52,10 +52,10 @@ def issue(db: None) -> Issue:
 
 @pytest.fixture
 def application(db: None) -> Iterator[Any]:
-    """The WSGI application as it is served, in the transaction of the test."""
+    """Return the WSGI application as served, in the transaction of the test."""
     from config.wsgi import application
 
-    # At the ends of a request Django would close the connection that holds the test's transaction.
+    # At the end of a request Django would close the connection with the test's transaction.
     for signal in (request_started, request_finished):
         signal.disconnect(close_old_connections)
     yield application
@@ -65,7 +65,7 @@ def application(db: None) -> Iterator[Any]:
 
 @pytest.fixture
 def call(issue: Issue, application: Any) -> Callable[..., Caller]:
-    """An agent at the endpoints of the application; arguments as for `issue`."""
+    """Make a client of the application; arguments as for `issue`."""
     return lambda *args, **kwargs: Caller(issue(*args, **kwargs), app=application)
 
 

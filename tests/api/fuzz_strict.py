@@ -1,4 +1,4 @@
-"""Throws bytes at the strict reader; anything but an answer or a Problem is a find.
+"""Send random bytes to the strict reader; every other result than a value or a Problem is a fault.
 
 Run for a while with `python -m tests.api.fuzz_strict --seconds 60`. The tests run a bounded number
 of rounds.
@@ -131,8 +131,7 @@ _FRAGMENTS = (
 
 
 def check(raw: bytes) -> Iterator[str]:
-    """Reads `raw` in every way there is, yielding what was answered. Fails by any exception but
-    Problem."""
+    """Read `raw` with every reader and yield the results. Every exception but Problem is a failure."""
     try:
         parsed = parse_object(raw)
     except Problem as problem:
@@ -174,7 +173,7 @@ def _answered(problem: Problem, *statuses: int) -> str:
 
 def _check_parsed(parsed: Parsed) -> None:
     assert as_doubles(json.loads(parsed.text)) == as_doubles(parsed.value)
-    # Canonical text is its own canonical text, and the same when read slowly by another's writer.
+    # Canonical text is its own canonical text, and equals that of an independent writer.
     assert parse_object(parsed.text.encode()).text == parsed.text
     assert to_canonical_json(parsed.value) == parsed.text.encode()
     redacted, count = redact_value(parsed.value, b"key")
@@ -193,7 +192,7 @@ def as_doubles(value: Any) -> Any:
 
 
 def mutants(seed: int) -> Iterator[bytes]:
-    """An endless run of broken bodies, the same for the same seed."""
+    """Yield broken bodies without end, the same for the same seed."""
     chance = random.Random(seed)
     good = [GOOD, b"[" + b",".join([GOOD] * 3) + b"]", b"\n".join([GOOD] * 3)]
     corpus = [raw for raw in HOSTILE.values() if 0 < len(raw) < 20_000]
@@ -213,12 +212,12 @@ def mutants(seed: int) -> Iterator[bytes]:
                     raw[place:place] = raw[start : start + chance.randint(1, 60)]
                 case _:
                     raw[place:place] = chance.choice(corpus)[:200]
-        # Most mutants are UTF-8 again, or nearly all of them would be refused for that alone.
+        # Most mutants are valid UTF-8, because otherwise the encoding alone refuses nearly all.
         yield bytes(raw) if chance.random() < 0.2 else raw.decode(errors="ignore").encode()
 
 
 def main(arguments: list[str]) -> int:
-    """Runs until the time is up or something is found; then prints the bytes and fails."""
+    """Run until the time is up or a fault appears; print the bytes of a fault and fail."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randint(0, 2**32))

@@ -1,9 +1,9 @@
-"""What the tests of the API look at behind it."""
+"""Stored rows that the tests of the API read."""
 
 from journal.models import Body
 
 
 def text_at(position: int | None) -> str:
-    """The body of the entry at `position`, as it is stored."""
+    """Return the stored body of the entry at `position`."""
     assert position is not None
     return Body.objects.get(entry_id=position).text

@@ -1,8 +1,8 @@
-"""A small story as facts, and what became of them."""
+"""A small story as facts, and the statuses of their results."""
 
 from typing import Any
 
-# One effect told whole, and what its session did around it.
+# One effect from plan to end, and the other facts of its session.
 STORY: list[dict[str, Any]] = [
     {"kind": "session.started", "title": "Fix it", "repository": "acme/x", "parent": "above"},
     {"kind": "task.created", "task": "t", "title": "build"},
@@ -34,14 +34,14 @@ STORY: list[dict[str, Any]] = [
 ]
 
 
-def told(
+def make_items(
     facts: list[dict[str, Any]] | None = None, session: str = "s-1", **more: Any
 ) -> list[dict[str, Any]]:
-    """`facts` as items, with ids and a sequence."""
-    found = STORY if facts is None else facts
+    """Return `facts` as items with ids and a sequence."""
+    chosen = STORY if facts is None else facts
     return [
         {"id": f"f-{n}", "session": session, "producer_seq": n, **fact, **more}
-        for n, fact in enumerate(found)
+        for n, fact in enumerate(chosen)
     ]
 
 

@@ -1,4 +1,4 @@
-"""Artifacts: recorded by hash, their bytes streamed in, checked, and streamed out again."""
+"""Artifacts: recorded by hash; bytes are streamed in, checked and streamed out."""
 
 import hashlib
 import os
@@ -22,8 +22,8 @@ DATA = b"\x00\x1b[31mline\r\n" * 50_000
 
 
 def about(data: bytes = DATA, **fields: Any) -> dict[str, Any]:
-    told = {"session": "s-1", "type": "log", "media_type": "text/plain", "name": "a log"}
-    return told | {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)} | fields
+    described = {"session": "s-1", "type": "log", "media_type": "text/plain", "name": "a log"}
+    return described | {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)} | fields
 
 
 @pytest.fixture
@@ -33,14 +33,14 @@ def record(agent: Caller) -> Callable[..., dict[str, Any]]:
     def make(**fields: Any) -> dict[str, Any]:
         answer = agent.post("/artifacts", about(**fields))
         assert answer.status_code == 201, answer.text
-        told: dict[str, Any] = answer.json()
-        return told
+        artifact: dict[str, Any] = answer.json()
+        return artifact
 
     return make
 
 
-def put(agent: Caller, told: dict[str, Any], data: bytes) -> Any:
-    return agent.client.put(told["upload"].removeprefix("/api/v1"), content=data)
+def put(agent: Caller, artifact: dict[str, Any], data: bytes) -> Any:
+    return agent.client.put(artifact["upload"].removeprefix("/api/v1"), content=data)
 
 
 def files() -> list[Path]:
@@ -51,8 +51,8 @@ def test_an_artifact_is_recorded_stored_and_read_back_byte_for_byte(
     agent: Caller, record: Callable[..., dict[str, Any]]
 ) -> None:
     effect = agent.plan()
-    told = record(effect=effect["id"], uri="s3://bucket/a", retention="long")
-    assert told["stored"] is False
+    artifact = record(effect=effect["id"], uri="s3://bucket/a", retention="long")
+    assert artifact["stored"] is False
     row = Artifact.objects.get()
     assert (str(row.effect), row.uri, row.retention, row.stored_at_us) == (
         effect["id"],
@@ -60,15 +60,15 @@ def test_an_artifact_is_recorded_stored_and_read_back_byte_for_byte(
         "long",
         None,
     )
-    assert code(agent.get(f"/artifacts/{told['id']}/bytes")) == (404, "not_stored")
-    stored = put(agent, told, DATA)
+    assert code(agent.get(f"/artifacts/{artifact['id']}/bytes")) == (404, "not_stored")
+    stored = put(agent, artifact, DATA)
     assert (stored.status_code, stored.json()["stored"]) == (200, True)
-    got = agent.get(f"/artifacts/{told['id']}/bytes")
+    got = agent.get(f"/artifacts/{artifact['id']}/bytes")
     assert got.content == DATA
     assert got.headers["content-type"] == "application/octet-stream"
     assert got.headers["content-disposition"].startswith("attachment")
     assert got.headers["x-content-type-options"] == "nosniff"
-    described = agent.get(f"/artifacts/{told['id']}").json()
+    described = agent.get(f"/artifacts/{artifact['id']}").json()
     assert (described["sha256"], described["size"], described["stored"]) == (
         row.sha256,
         len(DATA),
@@ -80,12 +80,12 @@ def test_an_artifact_is_recorded_stored_and_read_back_byte_for_byte(
 def test_storing_the_same_bytes_again_changes_nothing(
     agent: Caller, record: Callable[..., dict[str, Any]]
 ) -> None:
-    told = record()
-    assert put(agent, told, DATA).status_code == 200
+    artifact = record()
+    assert put(agent, artifact, DATA).status_code == 200
     before = Artifact.objects.get().stored_at_us
-    assert put(agent, told, DATA).status_code == 200
+    assert put(agent, artifact, DATA).status_code == 200
     assert Artifact.objects.get().stored_at_us == before
-    # The same content under another record is there already.
+    # The same content is already stored under another record.
     assert record(name="once more")["stored"] is True
 
 
@@ -93,8 +93,8 @@ def test_bytes_of_another_size_are_not_those_that_are_stored(
     agent: Caller, record: Callable[..., dict[str, Any]]
 ) -> None:
     before = record(size=999_999)
-    told = record()
-    assert put(agent, told, DATA).json()["stored"] is True
+    artifact = record()
+    assert put(agent, artifact, DATA).json()["stored"] is True
     after = record(size=len(DATA) + 1)
     assert after["stored"] is False
     for wrong in (before, after):
@@ -103,58 +103,62 @@ def test_bytes_of_another_size_are_not_those_that_are_stored(
     assert set(Artifact.objects.exclude(stored_at_us=None).values_list("size", flat=True)) == {
         len(DATA)
     }
-    assert agent.get(f"/artifacts/{told['id']}/bytes").content == DATA
+    assert agent.get(f"/artifacts/{artifact['id']}/bytes").content == DATA
 
 
-def test_what_a_killed_upload_left_is_removed_a_day_later(
+def test_files_of_a_killed_upload_are_removed_a_day_later(
     agent: Caller, record: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = record()
+    artifact = record()
     with monkeypatch.context() as killed:
         killed.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError))
-        killed.setattr(Path, "unlink", lambda *_, **__: None)  # nobody tidies up after SIGKILL
-        assert code(put(agent, told, DATA)) == (503, "unavailable")
+        killed.setattr(Path, "unlink", lambda *_, **__: None)  # SIGKILL leaves no time to clean up
+        assert code(put(agent, artifact, DATA)) == (503, "unavailable")
     (left,) = [path for path in files() if path.name.startswith(".")]
-    assert put(agent, told, DATA).status_code == 200
+    assert put(agent, artifact, DATA).status_code == 200
     prune_idempotency_keys()
-    assert left.exists()  # it might still be coming in
+    assert left.exists()  # the upload may still be running
     day = 24 * 3_600
     os.utime(left, (left.stat().st_atime, left.stat().st_mtime - day - 1))
     prune_idempotency_keys()
     assert not left.exists()
-    assert agent.get(f"/artifacts/{told['id']}/bytes").content == DATA
+    assert agent.get(f"/artifacts/{artifact['id']}/bytes").content == DATA
 
 
 @pytest.mark.parametrize(
     "data", [b"", DATA[:-1], DATA + b"x", DATA.replace(b"l", b"L", 1)], ids=["0", "-1", "+1", "L"]
 )
-def test_other_bytes_than_those_announced_are_not_kept(
+def test_other_bytes_than_those_announced_are_not_stored(
     agent: Caller, record: Callable[..., dict[str, Any]], data: bytes
 ) -> None:
-    told = record()
-    known = set(files())
-    assert code(put(agent, told, data)) == (422, "content_differs")
+    artifact = record()
+    files_before = set(files())
+    assert code(put(agent, artifact, data)) == (422, "content_differs")
     assert Artifact.objects.get().stored_at_us is None
-    assert set(files()) == known
-    assert put(agent, told, DATA).status_code == 200
+    assert set(files()) == files_before
+    assert put(agent, artifact, DATA).status_code == 200
 
 
-def test_an_empty_artifact_is_one_too(agent: Caller, record: Callable[..., dict[str, Any]]) -> None:
-    told = record(data=b"")
-    assert put(agent, told, b"").status_code == 200
-    assert agent.get(f"/artifacts/{told['id']}/bytes").content == b""
+def test_an_empty_artifact_is_stored_and_read_back(
+    agent: Caller, record: Callable[..., dict[str, Any]]
+) -> None:
+    artifact = record(data=b"")
+    assert put(agent, artifact, b"").status_code == 200
+    assert agent.get(f"/artifacts/{artifact['id']}/bytes").content == b""
 
 
 def test_bytes_are_never_unpacked_and_need_a_length(
     agent: Caller, record: Callable[..., dict[str, Any]]
 ) -> None:
-    told = record()
+    artifact = record()
     packed = agent.client.put(
-        told["upload"].removeprefix("/api/v1"), content=DATA, headers={"Content-Encoding": "gzip"}
+        artifact["upload"].removeprefix("/api/v1"),
+        content=DATA,
+        headers={"Content-Encoding": "gzip"},
     )
     assert code(packed) == (415, "unsupported_encoding")
-    # In process nobody says that the input is terminated; the real server is asked in test_hostile.
-    chunked = agent.client.put(told["upload"].removeprefix("/api/v1"), content=iter([DATA]))
+    # The in-process client sets no `wsgi.input_terminated`; test_hostile sends to the real server.
+    chunked = agent.client.put(artifact["upload"].removeprefix("/api/v1"), content=iter([DATA]))
     assert code(chunked) == (411, "length_required")
 
 
@@ -174,16 +178,16 @@ def test_stored_bytes_have_a_limit_that_is_named(
     assert code(put(agent, record(data=b"y" * 900), b"y" * 2000)) == (413, "artifact_too_large")
 
 
-def test_lost_bytes_are_said_to_be_lost(
+def test_lost_bytes_are_reported_as_not_stored(
     agent: Caller, record: Callable[..., dict[str, Any]]
 ) -> None:
-    told = record()
-    put(agent, told, DATA)
+    artifact = record()
+    put(agent, artifact, DATA)
     for path in files():
         path.unlink()
-    assert code(agent.get(f"/artifacts/{told['id']}/bytes")) == (404, "not_stored")
-    assert put(agent, told, DATA).status_code == 200
-    assert agent.get(f"/artifacts/{told['id']}/bytes").content == DATA
+    assert code(agent.get(f"/artifacts/{artifact['id']}/bytes")) == (404, "not_stored")
+    assert put(agent, artifact, DATA).status_code == 200
+    assert agent.get(f"/artifacts/{artifact['id']}/bytes").content == DATA
 
 
 @pytest.mark.parametrize(
@@ -202,7 +206,7 @@ def test_lost_bytes_are_said_to_be_lost(
     ],
     ids=str,
 )
-def test_what_is_no_artifact_is_refused(
+def test_an_invalid_artifact_is_refused(
     agent: Caller, record: Callable[..., dict[str, Any]], fields: dict[str, Any]
 ) -> None:
     refused = agent.post("/artifacts", about(**fields))
@@ -211,7 +215,7 @@ def test_what_is_no_artifact_is_refused(
     assert Entry.objects.filter(kind="artifact.recorded").count() == 0
 
 
-def test_what_an_artifact_speaks_of_must_exist(
+def test_the_objects_an_artifact_names_must_exist(
     agent: Caller, record: Callable[..., dict[str, Any]]
 ) -> None:
     assert code(agent.post("/artifacts", about(session="absent"))) == (404, "not_found")
@@ -237,25 +241,25 @@ def test_a_slow_upload_keeps_no_writer_waiting(
     def watched(*_: Any) -> None:
         open_blocks.append(len(connection.savepoint_ids))
 
-    told, before = record(), len(connection.savepoint_ids)
+    artifact, before = record(), len(connection.savepoint_ids)
     monkeypatch.setattr(artifacts, "receive_content", watched)
-    assert put(agent, told, DATA).status_code == 200
+    assert put(agent, artifact, DATA).status_code == 200
     assert open_blocks == [before]
 
 
 def test_a_full_disk_is_503(
     agent: Caller, record: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = record()
+    artifact = record()
 
     def full(_handle: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("sessions.artifacts.os.fsync", full)
-    refused = put(agent, told, DATA)
+    refused = put(agent, artifact, DATA)
     assert code(refused) == (503, "unavailable")
     assert refused.headers["retry-after"]
     monkeypatch.undo()
     assert not [path for path in files() if path.name.startswith(".")]
     assert Artifact.objects.get().stored_at_us is None
-    assert put(agent, told, DATA).status_code == 200
+    assert put(agent, artifact, DATA).status_code == 200

@@ -1,4 +1,4 @@
-"""The evidence lane: batches of facts, a status for each, all kept, whatever their order and size."""
+"""The evidence lane: batches of facts in any order and size, all stored, a status for each."""
 
 import gzip
 import json
@@ -11,11 +11,11 @@ from journal.models import Body, Entry
 from ledger.models import Attempt, Effect
 from sessions.models import Item, Session, Task
 from tests.api.api_client import Caller, code
-from tests.api.sample_facts import STORY, statuses, told
+from tests.api.sample_facts import STORY, make_items, statuses
 
 
-def test_a_whole_story_is_kept_and_posted(agent: Caller) -> None:
-    answer = agent.report(told())
+def test_a_complete_story_is_stored_and_applied(agent: Caller) -> None:
+    answer = agent.report(make_items())
     assert answer.status_code == 200
     assert answer.json()["accepted"] == len(STORY)
     assert [(result["index"], result["id"]) for result in answer.json()["results"]] == [
@@ -42,16 +42,16 @@ def test_a_whole_story_is_kept_and_posted(agent: Caller) -> None:
     assert '"result":"a\\u0000b"' in Body.objects.get(entry__kind="effect.acknowledged").text
 
 
-def test_the_same_batch_again_is_all_duplicates(agent: Caller) -> None:
-    agent.report(told())
+def test_a_repeated_batch_is_all_duplicates(agent: Caller) -> None:
+    agent.report(make_items())
     before = Entry.objects.count()
-    again = agent.report(told())
+    again = agent.report(make_items())
     assert (again.status_code, set(statuses(again))) == (200, {"duplicate"})
     assert Entry.objects.count() == before
 
 
 def test_one_batch_may_hold_an_item_twice(agent: Caller) -> None:
-    items = told()
+    items = make_items()
     answer = agent.report([*items, items[2], {**items[2], "tool": "other"}])
     assert answer.status_code == 207
     assert statuses(answer)[-2:] == ["duplicate", "conflict"]
@@ -70,7 +70,7 @@ def test_order_batches_and_repetition_make_no_difference(agent: Caller, seed: in
         {"kind": "task.changed", "task": "t", "title": "renamed"},
         {"kind": "task.changed", "task": "t", "title": "renamed again"},
     ]
-    items = told(facts)
+    items = make_items(facts)
     items += chance.sample(items, 5)
     chance.shuffle(items)
     while items:
@@ -86,15 +86,15 @@ def test_order_batches_and_repetition_make_no_difference(agent: Caller, seed: in
 
 
 def test_a_bad_item_never_sinks_the_others(agent: Caller) -> None:
-    items: list[Any] = told()
+    items: list[Any] = make_items()
     items[1] = {**items[1], "task": ""}
     items[3] = {"id": "x", "session": "s-1"}
     items.insert(5, ["no object"])
     items.append({**items[0], "id": "big", "title": "t", "blob": "x" * 262_144})
     answer = agent.report(items)
     assert answer.status_code == 207
-    found = statuses(answer)
-    assert found == [
+    results = statuses(answer)
+    assert results == [
         "created",
         "invalid",
         "created",
@@ -118,8 +118,8 @@ def test_a_bad_item_never_sinks_the_others(agent: Caller) -> None:
     assert Entry.objects.filter(lane="evidence").count() == 7
 
 
-def test_a_conflict_keeps_both_and_moves_nothing(agent: Caller) -> None:
-    items = told()
+def test_a_conflict_stores_both_items_and_changes_no_state(agent: Caller) -> None:
+    items = make_items()
     agent.report(items)
     state = list(Effect.objects.values())
     changed = {**items[4], "outcome": "error"}
@@ -134,8 +134,8 @@ def test_a_conflict_keeps_both_and_moves_nothing(agent: Caller) -> None:
     assert list(Effect.objects.values()) == state
 
 
-def test_all_or_nothing_is_all_or_nothing(agent: Caller) -> None:
-    items = told()
+def test_an_atomic_batch_is_stored_completely_or_not_at_all(agent: Caller) -> None:
+    items = make_items()
     before = Entry.objects.count()
     bad = agent.report([*items, {"id": "bad", "kind": "bad", "session": "s-1"}], "?atomic=true")
     assert code(bad) == (422, "batch_refused")
@@ -144,7 +144,7 @@ def test_all_or_nothing_is_all_or_nothing(agent: Caller) -> None:
     assert Entry.objects.count() == before
     assert Session.objects.count() == 0
     assert agent.report(items, "?atomic=true").status_code == 200
-    assert agent.report(items, "?atomic=true").status_code == 200  # duplicates are no fault
+    assert agent.report(items, "?atomic=true").status_code == 200  # duplicates are accepted
     conflicting = agent.report(
         [{**items[2], "tool": "x"}, {**items[2], "id": "new"}], "?atomic=true"
     )
@@ -156,7 +156,7 @@ def test_all_or_nothing_is_all_or_nothing(agent: Caller) -> None:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_lines_and_gzip_are_read_too(agent: Caller, packed: bool) -> None:
-    raw = b"\n".join(json.dumps(item).encode() for item in told()) + b"\n\n"
+    raw = b"\n".join(json.dumps(item).encode() for item in make_items()) + b"\n\n"
     headers = {"Content_Type": "application/x-ndjson"}
     if packed:
         raw, headers = gzip.compress(raw), {**headers, "Content_Encoding": "gzip"}
@@ -180,7 +180,7 @@ def test_an_empty_batch_is_none(agent: Caller) -> None:
     "kind",
     ["bogus", "Effect.planned", "effect.", ".x", "effect.planned.twice", "effect planned", ""],
 )
-def test_what_is_outside_the_grammar_of_kinds_is_invalid(agent: Caller, kind: str) -> None:
+def test_kinds_outside_the_grammar_are_invalid(agent: Caller, kind: str) -> None:
     assert statuses(agent.report([{"id": "k", "kind": kind, "session": "s-1"}])) == ["invalid"]
 
 

@@ -1,4 +1,4 @@
-"""What agents only claim: kept, told apart from what Gatebook knows, and never more than a claim."""
+"""Claims of agents: stored, shown apart from evidence, and never more than claims."""
 
 import itertools
 import json
@@ -15,11 +15,11 @@ from pages.effects import data
 from sessions.models import Session, Task
 from tests.api.api_client import Caller, code
 from tests.api.rows import text_at
-from tests.api.sample_facts import STORY, statuses, told
+from tests.api.sample_facts import STORY, make_items, statuses
 
 
-def test_unknown_kinds_and_fields_are_kept_and_move_nothing(agent: Caller) -> None:
-    agent.report(told())
+def test_unknown_kinds_and_fields_are_stored_and_change_no_state(agent: Caller) -> None:
+    agent.report(make_items())
     state = (list(Effect.objects.values()), list(Task.objects.values()))
     unknown: list[dict[str, Any]] = [
         {
@@ -66,8 +66,8 @@ def test_unknown_kinds_and_fields_are_kept_and_move_nothing(agent: Caller) -> No
     assert '"mood":"good"' in Body.objects.get(entry__event_id="u-6").text
 
 
-def test_no_report_can_pass_for_gatebooks_own_word(agent: Caller) -> None:
-    agent.report(told())
+def test_no_report_can_imitate_an_entry_of_gatebook(agent: Caller) -> None:
+    agent.report(make_items())
     effect = Effect.objects.get()
     forged = ("integrity.violation", "integrity.conflict", "effect.granted", "erasure.executed")
     items = [{"id": kind, "kind": kind, "session": "s-1", "effect_key": "e"} for kind in forged]
@@ -75,7 +75,7 @@ def test_no_report_can_pass_for_gatebooks_own_word(agent: Caller) -> None:
     shown = {fact.entry.event_id: fact for fact in data.load_entry_page(effect).rows}
     for kind in forged:
         assert (shown[kind].is_known_kind, shown[kind].violates) == (False, False)
-    agent.report([{**told()[4], "outcome": "error"}])
+    agent.report([{**make_items()[4], "outcome": "error"}])
     (conflict,) = [
         fact for fact in data.load_entry_page(effect).rows if fact.entry.lane == "system"
     ]
@@ -88,15 +88,15 @@ def test_no_report_can_pass_for_gatebooks_own_word(agent: Caller) -> None:
 
 def test_the_producers_clock_is_shown_and_never_used(agent: Caller) -> None:
     far: dict[str, Any] = {"occurred_us": 9_000_000_000_000_000}
-    agent.report(told([*STORY[2:5]], **far))
+    agent.report(make_items([*STORY[2:5]], **far))
     effect, session = Effect.objects.get(), Session.objects.get()
     assert effect.planned_at_us == far["occurred_us"]
     for clock in (effect.received_us, effect.changed_us, session.seen_at_us, session.created_at_us):
         assert clock < far["occurred_us"]
     assert Entry.objects.get(kind="effect.planned").received_us < far["occurred_us"]
     assert Entry.objects.get(kind="effect.planned").occurred_us == far["occurred_us"]
-    # A later word of an earlier hour changes nothing, and neither does its place in the batch.
-    items = told(
+    # A later report with an earlier time changes nothing, wherever the batch has it.
+    items = make_items(
         [{"kind": "task.changed", "task": "t", "title": title} for title in ("first", "second")]
     )
     items[0]["occurred_us"], items[1]["occurred_us"] = 2_000_000, 1_000_000
@@ -107,7 +107,7 @@ def test_the_producers_clock_is_shown_and_never_used(agent: Caller) -> None:
     assert statuses(agent.report([{**items[0], "id": "z", "occurred_us": -1}])) == ["invalid"]
 
 
-def test_a_source_of_ones_own_counts_and_another_is_only_claimed(agent: Caller) -> None:
+def test_an_own_source_counts_and_a_foreign_one_is_only_claimed(agent: Caller) -> None:
     base = {"kind": "task.created", "session": "s-1", "task": "t"}
     agent.report(
         [
@@ -118,11 +118,11 @@ def test_a_source_of_ones_own_counts_and_another_is_only_claimed(agent: Caller) 
             {**base, "id": "5"},
         ]
     )
-    found = {
+    effects = {
         entry.event_id: (entry.source, entry.claimed_source)
         for entry in Entry.objects.filter(lane="evidence")
     }
-    assert found == {
+    assert effects == {
         "1": ("tester/worker-7", ""),
         "2": ("tester", "somebody"),
         "3": ("tester", "testers"),
@@ -132,7 +132,7 @@ def test_a_source_of_ones_own_counts_and_another_is_only_claimed(agent: Caller) 
 
 
 @pytest.mark.parametrize("name", ["gatebook", "tester/worker-7", "tester:1"])
-def test_no_agent_is_called_what_another_may_call_its_source(
+def test_an_agent_name_that_could_be_a_source_of_another_is_refused(
     issue: Callable[..., str], name: str
 ) -> None:
     with pytest.raises(ChangeRefused):
@@ -141,7 +141,7 @@ def test_no_agent_is_called_what_another_may_call_its_source(
 
 def test_a_receipt_is_the_proof_of_a_fact(agent: Caller) -> None:
     agent.report(
-        [*told(), {"id": "w", "kind": "moon.risen", "session": "s-1", "source": "tester/w"}]
+        [*make_items(), {"id": "w", "kind": "moon.risen", "session": "s-1", "source": "tester/w"}]
     )
     receipt = agent.get("/events/receipt", id="f-4").json()
     entry = Entry.objects.get(event_id="f-4")
@@ -169,7 +169,7 @@ def test_a_command_is_not_displaced_by_a_report(agent: Caller) -> None:
     planned = agent.plan("e", tool="bash", arguments={"n": 1})
     agent.dispatch(planned)
     agent.acknowledge(planned, external_reference="by command")
-    rivals = told(
+    rivals = make_items(
         [
             {"kind": "session.started", "title": "by report"},
             {
@@ -197,7 +197,7 @@ def test_a_planned_effect_that_was_reported_to_have_run_has_spent_its_permission
 ) -> None:
     agent.session("s-1")
     planned = agent.plan("e")
-    agent.report(told([{"kind": "effect.dispatched", "effect_key": "e"}]))
+    agent.report(make_items([{"kind": "effect.dispatched", "effect_key": "e"}]))
     assert Effect.objects.get().permission == "used"
     refused = agent.post(
         f"/effects/{planned['id']}/dispatch",
@@ -211,7 +211,7 @@ def test_two_acknowledged_attempts_are_a_violation(agent: Caller) -> None:
         {"kind": f"effect.{verb}", "effect_key": "e", "attempt": attempt, "outcome": "ok"}
         for attempt, verb in itertools.product((1, 2), ("dispatched", "acknowledged"))
     ]
-    agent.report(told([STORY[2], *facts]))
+    agent.report(make_items([STORY[2], *facts]))
     assert Effect.objects.get().violates
     assert Entry.objects.filter(kind="integrity.violation").count() == 1
 
@@ -225,7 +225,7 @@ def test_an_import_is_observed_with_its_own_basis_and_unredacted(
         STORY[3],
     ]
     for caller, session in ((agent, "live"), (importer, "imported")):
-        assert caller.report(told(facts, session)).status_code == 200
+        assert caller.report(make_items(facts, session)).status_code == 200
     live, imported = (
         Effect.objects.get(session__key="live"),
         Effect.objects.get(session__key="imported"),
@@ -252,7 +252,7 @@ def test_every_kind_of_reference_to_a_session_means_the_same(agent: Caller) -> N
 
 
 def test_only_what_is_in_doubt_or_refused_carries_a_verdict(agent: Caller) -> None:
-    agent.report(told())
+    agent.report(make_items())
     agent.session("s-2")
     planned = agent.plan("e", "s-2")
     assert (

@@ -1,5 +1,4 @@
-"""Many at once at the real server: one write for one key, each fact once, and a person who is not
-kept waiting."""
+"""Concurrent requests to the real server: one write per key, each fact once, no delay for people."""
 
 import random
 import re
@@ -32,8 +31,7 @@ def agent(live_server_process: Server, token: str) -> Caller:
 def at_once(
     agent: Caller, ask: Callable[[Caller, int], httpx.Response], clients: int = CLIENTS
 ) -> list[httpx.Response]:
-    """Let many clients, each with a connection of its own that is open already, ask in the same
-    moment."""
+    """Send from many clients at the same moment, each over its own open connection."""
     gate = threading.Barrier(clients)
     address = str(agent.client.base_url).removesuffix("/api/v1/")
 
@@ -90,8 +88,8 @@ def test_one_plan_of_many_is_new(agent: Caller, same_key: bool) -> None:
     )
     assert statuses(answers) == {201: 1, 200: CLIENTS - 1}
     assert {answer.json()["answer"] for answer in answers} == {"proceed"}
-    (one,) = agent.get("/effects", session=session).json()["items"]
-    assert {answer.json()["id"] for answer in answers} == {one["id"]}
+    (effect,) = agent.get("/effects", session=session).json()["items"]
+    assert {answer.json()["id"] for answer in answers} == {effect["id"]}
     assert agent.get("/sessions", key=session).json()["items"][0]["effects"] == 1
 
 
@@ -103,8 +101,8 @@ def test_of_many_effects_of_one_intent_one_proceeds(agent: Caller) -> None:
             "/effects", {"session": session, "effect_key": f"e-{number}", "tool": "t"}
         )
 
-    told = Counter(answer.json()["answer"] for answer in at_once(agent, plan))
-    assert told == {"proceed": 1, "ambiguous": CLIENTS - 1}
+    counts = Counter(answer.json()["answer"] for answer in at_once(agent, plan))
+    assert counts == {"proceed": 1, "ambiguous": CLIENTS - 1}
 
 
 @pytest.mark.parametrize("same_key", [True, False])
@@ -168,7 +166,7 @@ def test_of_answers_to_one_attempt_one_is_in_time(agent: Caller) -> None:
     assert agent.get(f"/effects/{effect['id']}").json()["state"] == "acknowledged"
 
 
-def test_all_that_can_be_said_of_one_effect_may_be_said_at_once(agent: Caller) -> None:
+def test_every_command_for_an_effect_may_arrive_at_once(agent: Caller) -> None:
     session = agent.session(new_key())["key"]
     effect = agent.plan("e", session)
     agent.dispatch(effect)
@@ -176,7 +174,7 @@ def test_all_that_can_be_said_of_one_effect_may_be_said_at_once(agent: Caller) -
 
     def say(caller: Caller, number: int) -> httpx.Response:
         report = {"id": new_key(), "kind": "effect.acknowledged", "outcome": "ok", **base}
-        said: list[Callable[[], httpx.Response]] = [
+        commands: list[Callable[[], httpx.Response]] = [
             lambda: caller.post(
                 "/effects", {**base, "tool": "git.push", "arguments": {"ref": "main"}}
             ),
@@ -188,8 +186,8 @@ def test_all_that_can_be_said_of_one_effect_may_be_said_at_once(agent: Caller) -
             ),
             lambda: caller.post(f"{path}/fail", {"attempt": 1, "reason": "error"}),
         ]
-        for turn in range(len(said)):
-            answer = said[(number + turn) % len(said)]()
+        for turn in range(len(commands)):
+            answer = commands[(number + turn) % len(commands)]()
             assert answer.status_code in (200, 201, 202, 409), answer.text
         return answer
 
@@ -207,8 +205,10 @@ def test_one_upload_of_many_is_as_good_as_all(agent: Caller) -> None:
         "media_type": "a/b",
         "size": len(data),
     }
-    told = agent.post("/artifacts", {**about, "sha256": hashlib.sha256(data).hexdigest()}).json()
-    path = told["upload"].removeprefix("/api/v1")
+    artifact = agent.post(
+        "/artifacts", {**about, "sha256": hashlib.sha256(data).hexdigest()}
+    ).json()
+    path = artifact["upload"].removeprefix("/api/v1")
     assert statuses(at_once(agent, lambda caller, _: caller.client.put(path, content=data), 8)) == {
         200: 8
     }
@@ -216,8 +216,8 @@ def test_one_upload_of_many_is_as_good_as_all(agent: Caller) -> None:
 
 
 def facts(name: str, effects: int) -> list[dict[str, Any]]:
-    """The facts of `effects` effects in four sessions, each session a child of the next."""
-    found: list[dict[str, Any]] = [
+    """Return facts of `effects` effects in four sessions, each session a child of the next."""
+    items: list[dict[str, Any]] = [
         {
             "id": f"{name}-s{n}",
             "kind": "session.started",
@@ -229,7 +229,7 @@ def facts(name: str, effects: int) -> list[dict[str, Any]]:
     for number in range(effects):
         base = {"session": f"{name}-{number % 4}", "effect_key": f"e-{number}"}
         target = {"repository": f"acme/{number % 3}", "ref": "main"}
-        found += [
+        items += [
             {
                 "id": f"{name}-{number}-p",
                 "kind": "effect.planned",
@@ -248,7 +248,7 @@ def facts(name: str, effects: int) -> list[dict[str, Any]]:
                 "item": f"{number}",
             },
         ]
-    return found
+    return items
 
 
 def test_overlapping_shuffled_batches_keep_each_fact_once(agent: Caller) -> None:
@@ -257,22 +257,24 @@ def test_overlapping_shuffled_batches_keep_each_fact_once(agent: Caller) -> None
     created: Counter[str] = Counter()
 
     def report(caller: Caller, number: int) -> httpx.Response:
-        mine = every.copy()
-        random.Random(number).shuffle(mine)
-        for start in range(0, len(mine), 60):
-            answer = caller.report(mine[start : start + 60])
+        shuffled = every.copy()
+        random.Random(number).shuffle(shuffled)
+        for start in range(0, len(shuffled), 60):
+            answer = caller.report(shuffled[start : start + 60])
             assert answer.status_code == 200, answer.text
-            found = [result for result in answer.json()["results"] if result["status"] == "created"]
-            created.update(result["id"] for result in found)
+            results = [
+                result for result in answer.json()["results"] if result["status"] == "created"
+            ]
+            created.update(result["id"] for result in results)
         return answer
 
     assert statuses(at_once(agent, report, 8)) == {200: 8}
     assert set(created.values()) == {1}
     assert created.keys() == {fact["id"] for fact in every}
     for number in range(4):
-        told = agent.get("/sessions", key=f"{name}-{number}").json()["items"][0]
-        assert told["effects"] == 25
-        assert told["parent"] is not None
+        session = agent.get("/sessions", key=f"{name}-{number}").json()["items"][0]
+        assert session["effects"] == 25
+        assert session["parent"] is not None
     assert (
         len(agent.get("/effects", session=f"{name}-0", state="acknowledged").json()["items"]) == 25
     )
@@ -281,8 +283,7 @@ def test_overlapping_shuffled_batches_keep_each_fact_once(agent: Caller) -> None
 def test_a_person_stores_a_form_while_eight_agents_write(
     agent: Caller, live_server_process: Server, record_property: Callable[[str, object], None]
 ) -> None:
-    """No error for anyone. How long the person waited is recorded in the report, and judged by
-    `make bench`."""
+    """No request fails. The report records how long the person waited; `make bench` checks the time."""
     server, done = live_server_process, threading.Event()
     faults: list[str] = []
 
@@ -296,9 +297,9 @@ def test_a_person_stores_a_form_while_eight_agents_write(
     with httpx.Client(base_url=server.url, follow_redirects=True, timeout=30) as browser:
 
         def store(path: str, **fields: str) -> httpx.Response:
-            found = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', browser.get(path).text)
-            assert found
-            sent = {"csrfmiddlewaretoken": found[1], **fields}
+            token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', browser.get(path).text)
+            assert token
+            sent = {"csrfmiddlewaretoken": token[1], **fields}
             return browser.post(path, data=sent, headers={"Referer": f"{server.url}{path}"})
 
         store("/sign-in/", username=server.administrator, password=server.password)

@@ -1,5 +1,4 @@
-"""Effects in the command lane: every verb's success beside its refusals, and the rows that each
-leaves."""
+"""Effects in the command lane: success, refusals and stored rows of every verb."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -38,14 +37,19 @@ def test_a_plan_is_written_down_and_released(agent: Caller) -> None:
     }
     answer = agent.post("/effects", {**body, "turn": "7", "why": "the tests passed"})
     assert answer.status_code == 201
-    told = answer.json()
-    assert (told["state"], told["permission"], told["permission_basis"], told["answer"]) == (
+    effect = answer.json()
+    assert (
+        effect["state"],
+        effect["permission"],
+        effect["permission_basis"],
+        effect["answer"],
+    ) == (
         "planned",
         "granted",
         "observe",
         "proceed",
     )
-    stored = row(told)
+    stored = row(effect)
     assert (stored.state, stored.permission, stored.lane, stored.tool) == (
         "planned",
         "granted",
@@ -55,8 +59,8 @@ def test_a_plan_is_written_down_and_released(agent: Caller) -> None:
     assert (stored.turn, stored.environment, stored.resource) == ("7", "ci", "deploy")
     assert stored.repository is not None
     assert stored.repository.name == "acme/x"
-    assert stored.intent_digest == told["intent_digest"]
-    assert told["intent_digest"].startswith("v1:")
+    assert stored.intent_digest == effect["intent_digest"]
+    assert effect["intent_digest"].startswith("v1:")
     assert Session.objects.get().effect_count == 1
     assert "the tests passed" in text_at(stored.plan_position)
 
@@ -126,15 +130,15 @@ def test_a_second_open_effect_of_one_intent_is_ambiguous_unless_they_are_sibling
 
 
 def test_free_text_is_no_part_of_the_intent(agent: Caller) -> None:
-    said = {"command": "make", "description": "build it"}
-    first = agent.plan("e", tool="bash", arguments=said, free_text=["description"])
+    arguments = {"command": "make", "description": "build it"}
+    first = agent.plan("e", tool="bash", arguments=arguments, free_text=["description"])
     again = agent.plan(
-        "e", tool="bash", arguments={**said, "description": "other"}, free_text=["description"]
+        "e", tool="bash", arguments={**arguments, "description": "other"}, free_text=["description"]
     )
     assert first["intent_digest"] == again["intent_digest"]
     body = {
         "process": "p",
-        "arguments": {**said, "description": "a third"},
+        "arguments": {**arguments, "description": "a third"},
         "free_text": ["description"],
     }
     assert agent.post(f"/effects/{first['id']}/dispatch", body).status_code == 200
@@ -146,11 +150,15 @@ def _grant(effect: dict[str, Any], process: str = "p-1") -> dict[str, Any]:
 
 def test_a_dispatch_uses_the_permission_and_opens_the_attempt(agent: Caller) -> None:
     effect = agent.plan()
-    told = agent.dispatch(effect)
-    assert (told["state"], told["permission"], told["attempt"]) == ("dispatched", "used", 1)
+    dispatched = agent.dispatch(effect)
+    assert (dispatched["state"], dispatched["permission"], dispatched["attempt"]) == (
+        "dispatched",
+        "used",
+        1,
+    )
     attempt = Attempt.objects.get()
     assert (attempt.remote_key, attempt.process, attempt.is_open) == (
-        told["remote_key"],
+        dispatched["remote_key"],
         "p-1",
         True,
     )
@@ -163,9 +171,9 @@ def test_a_grant_is_repeated_to_the_very_same_asker_while_the_attempt_is_open(
 ) -> None:
     effect, key = agent.plan(), new_key()
     path = f"/effects/{effect['id']}/dispatch"
-    told = agent.dispatch(effect, key=key)
+    dispatched = agent.dispatch(effect, key=key)
     again = agent.post(path, _grant(effect), key=key)
-    assert (again.status_code, again.json()["remote_key"]) == (200, told["remote_key"])
+    assert (again.status_code, again.json()["remote_key"]) == (200, dispatched["remote_key"])
     assert code(agent.post(path, _grant(effect))) == (409, "ALREADY_DISPATCHED")  # another key
     assert code(agent.post(path, {**_grant(effect), "lease_epoch": 2}, key=new_key())) == (
         409,
@@ -183,7 +191,7 @@ def test_a_dispatch_key_grants_nothing_once_its_attempt_is_closed(agent: Caller)
     path = f"/effects/{effect['id']}/dispatch"
     agent.dispatch(effect, key=key)
     agent.fail(effect, "rejected")
-    assert agent.plan()["permission"] == "granted"  # asked again after a clean rejection
+    assert agent.plan()["permission"] == "granted"  # planned again after a clean rejection
     replayed = agent.post(path, _grant(effect), key=key)
     assert code(replayed) == (409, "ALREADY_DISPATCHED")
     second = agent.dispatch(effect)
@@ -223,10 +231,14 @@ def test_a_dispatch_of_other_arguments_is_a_mismatch_that_leaves_a_trace(agent: 
 def test_an_acknowledgement_closes_the_attempt(agent: Caller) -> None:
     effect = agent.plan()
     agent.dispatch(effect)
-    told = agent.acknowledge(
+    acknowledged = agent.acknowledge(
         effect, outcome="error", external_reference="https://x.example/1", result={"exit": 3}
     )
-    assert (told["state"], told["outcome"], told["answer"]) == ("acknowledged", "error", "done")
+    assert (acknowledged["state"], acknowledged["outcome"], acknowledged["answer"]) == (
+        "acknowledged",
+        "error",
+        "done",
+    )
     attempt = Attempt.objects.get()
     assert (attempt.is_open, attempt.outcome, attempt.external_reference) == (
         False,
@@ -239,11 +251,11 @@ def test_an_acknowledgement_closes_the_attempt(agent: Caller) -> None:
 def test_an_acknowledgement_with_unknown_outcome_stays_ambiguous(agent: Caller) -> None:
     effect = agent.plan()
     agent.dispatch(effect)
-    told = agent.acknowledge(effect, outcome="unknown")
-    assert (told["state"], told["answer"]) == ("acknowledged", "ambiguous")
+    acknowledged = agent.acknowledge(effect, outcome="unknown")
+    assert (acknowledged["state"], acknowledged["answer"]) == ("acknowledged", "ambiguous")
 
 
-def test_what_was_never_dispatched_cannot_be_answered(agent: Caller) -> None:
+def test_an_effect_without_a_dispatch_cannot_be_answered(agent: Caller) -> None:
     effect = agent.plan()
     for verb, body in (
         ("acknowledge", {"attempt": 1, "outcome": "ok"}),
@@ -262,7 +274,7 @@ def test_what_was_never_dispatched_cannot_be_answered(agent: Caller) -> None:
     )
 
 
-def test_a_late_acknowledgement_is_kept_as_evidence(agent: Caller) -> None:
+def test_a_late_acknowledgement_is_stored_as_evidence(agent: Caller) -> None:
     effect = agent.plan()
     agent.dispatch(effect)
     agent.fail(effect, "timeout")
@@ -273,7 +285,7 @@ def test_a_late_acknowledgement_is_kept_as_evidence(agent: Caller) -> None:
     assert Entry.objects.get(kind="effect.acknowledged").lane == "evidence"
     again = agent.post(path, {"attempt": 1, "outcome": "ok", "external_reference": "r"}, key="b")
     assert (again.status_code, again.headers["idempotent-replay"]) == (202, "true")
-    # Of two late words the one with the smaller key stands, in whatever order they came.
+    # Of two late reports the one with the smaller key counts, in either order.
     for key, outcome in (("c", "ok"), ("a", "error")):
         assert (
             agent.post(path, {"attempt": 1, "outcome": "error"}, key=key).json()["outcome"]
@@ -289,13 +301,13 @@ def test_a_late_acknowledgement_is_kept_as_evidence(agent: Caller) -> None:
         ("error", "unknown", "ambiguous"),
     ],
 )
-def test_a_failure_says_whether_anything_is_known_of_the_world(
+def test_a_failure_reason_decides_whether_the_outcome_is_known(
     agent: Caller, reason: str, outcome: str, answer: str
 ) -> None:
     effect = agent.plan()
     agent.dispatch(effect)
-    told = agent.fail(effect, reason)
-    assert (told["state"], told["outcome"], told["answer"]) == ("failed", outcome, answer)
+    failed = agent.fail(effect, reason)
+    assert (failed["state"], failed["outcome"], failed["answer"]) == ("failed", outcome, answer)
     again = agent.plan()
     assert again["answer"] == ("proceed" if reason == "rejected" else "ambiguous")
     if reason != "rejected":
@@ -319,7 +331,7 @@ def test_a_failure_says_whether_anything_is_known_of_the_world(
     ],
     ids=str,
 )
-def test_what_is_no_plan_is_refused_whole(agent: Caller, body: dict[str, Any]) -> None:
+def test_an_invalid_plan_is_refused_completely(agent: Caller, body: dict[str, Any]) -> None:
     before = Entry.objects.count()
     refused = agent.post("/effects", body)
     assert code(refused) == (422, "invalid")
@@ -327,7 +339,7 @@ def test_what_is_no_plan_is_refused_whole(agent: Caller, body: dict[str, Any]) -
     assert Entry.objects.count() == before
 
 
-def test_what_a_plan_speaks_of_must_exist(agent: Caller) -> None:
+def test_the_objects_a_plan_names_must_exist(agent: Caller) -> None:
     body = {"session": "s-1", "effect_key": "e", "tool": "t"}
     assert code(agent.post("/effects", {**body, "session": "absent"})) == (404, "not_found")
     assert code(agent.post("/effects", {**body, "task": "absent"})) == (422, "task_unknown")

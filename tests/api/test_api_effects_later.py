@@ -1,5 +1,4 @@
-"""What becomes of effects later, and how they are read: compensations, withdrawals, one effect and
-lists."""
+"""Effects after their end, and how they are read: compensations, withdrawals, one effect, lists."""
 
 from typing import Any
 from uuid import UUID
@@ -20,7 +19,7 @@ from tests.api.test_api_effects import _grant, row, session
 __all__ = ["session"]
 
 
-def test_a_compensation_is_an_effect_of_its_own_and_open_once(agent: Caller) -> None:
+def test_a_compensation_is_a_separate_effect_and_open_only_once(agent: Caller) -> None:
     effect = agent.plan()
     path = f"/effects/{effect['id']}/compensate"
     undo = {"tool": "git.revert", "effect_key": "undo", "arguments": {}}
@@ -35,7 +34,7 @@ def test_a_compensation_is_an_effect_of_its_own_and_open_once(agent: Caller) -> 
     assert row(planned.json()).compensates_id == UUID(effect["id"])
     assert code(agent.post(path, {**undo, "effect_key": "undo-2"})) == (409, "COMPENSATION_OPEN")
     agent.dispatch(planned.json())
-    agent.fail(planned.json(), "timeout")  # nobody knows whether it undid anything
+    agent.fail(planned.json(), "timeout")  # whether it undid anything is unknown
     assert code(agent.post(path, {**undo, "effect_key": "undo-2"})) == (409, "COMPENSATION_OPEN")
     agent.post(f"/effects/{planned.json()['id']}/acknowledge", {"attempt": 1, "outcome": "ok"})
     assert row(effect).state == "compensated"
@@ -43,45 +42,49 @@ def test_a_compensation_is_an_effect_of_its_own_and_open_once(agent: Caller) -> 
     assert code(agent.post(path, {**undo, "effect_key": "undo-3"})) == (409, "WRONG_STATE")
 
 
-def test_a_reported_compensation_is_asked_for_like_a_new_one(agent: Caller) -> None:
+def test_a_reported_compensation_needs_permission_like_a_new_one(agent: Caller) -> None:
     effect = agent.plan("e")
     path = f"/effects/{effect['id']}/compensate"
     undo = {"tool": "git.revert", "arguments": {}}
 
     def report(key: str, *more: dict[str, Any]) -> None:
-        said = {"kind": "effect.planned", "compensates": "e", **undo}
+        plan = {"kind": "effect.planned", "compensates": "e", **undo}
         of = {"session": "s-1", "effect_key": key}
-        facts = [{"id": f"{key}-{n}", **of, **one} for n, one in enumerate([said, *more])]
+        facts = [{"id": f"{key}-{n}", **of, **fact} for n, fact in enumerate([plan, *more])]
         assert agent.report(facts).status_code == 200
 
-    report("told-1")
-    refused = agent.post(path, {**undo, "effect_key": "told-1"})  # of what did not happen yet
+    report("reported-1")
+    refused = agent.post(
+        path, {**undo, "effect_key": "reported-1"}
+    )  # the effect did not happen yet
     assert code(refused) == (409, "WRONG_STATE")
     agent.dispatch(effect)
     agent.acknowledge(effect)
     other = agent.post(path, {**undo, "effect_key": "asked", "arguments": {"all": True}})
     assert other.status_code == 201
     for _ in range(2):
-        assert code(agent.post(path, {**undo, "effect_key": "told-1"})) == (
+        assert code(agent.post(path, {**undo, "effect_key": "reported-1"})) == (
             409,
             "COMPENSATION_OPEN",
         )
     agent.post(f"/effects/{other.json()['id']}/supersede")
-    taken = agent.post(path, {**undo, "effect_key": "told-1"}, key="k")
+    taken = agent.post(path, {**undo, "effect_key": "reported-1"}, key="k")
     assert (taken.status_code, taken.json()["permission"]) == (200, "granted")
-    assert agent.post(path, {**undo, "effect_key": "told-1"}, key="k").status_code == 200
+    assert agent.post(path, {**undo, "effect_key": "reported-1"}, key="k").status_code == 200
     report(
-        "told-2", {"kind": "effect.dispatched"}, {"kind": "effect.acknowledged", "outcome": "ok"}
+        "reported-2",
+        {"kind": "effect.dispatched"},
+        {"kind": "effect.acknowledged", "outcome": "ok"},
     )
     assert row(effect).state == "compensated"
-    assert code(agent.post(path, {**undo, "effect_key": "told-2"})) == (409, "WRONG_STATE")
+    assert code(agent.post(path, {**undo, "effect_key": "reported-2"})) == (409, "WRONG_STATE")
     assert Effect.objects.filter(compensates=effect["id"], lane="command").count() == 2
 
 
-def test_only_what_has_not_happened_can_be_superseded(agent: Caller) -> None:
+def test_only_an_effect_that_has_not_happened_can_be_superseded(agent: Caller) -> None:
     effect = agent.plan("e-1")
-    told = agent.post(f"/effects/{effect['id']}/supersede")
-    assert (told.status_code, told.json()["state"], told.json()["answer"]) == (
+    superseded = agent.post(f"/effects/{effect['id']}/supersede")
+    assert (superseded.status_code, superseded.json()["state"], superseded.json()["answer"]) == (
         200,
         "superseded",
         "done",
@@ -96,7 +99,7 @@ def test_only_what_has_not_happened_can_be_superseded(agent: Caller) -> None:
     assert agent.post(f"/effects/{other['id']}/supersede").json()["state"] == "superseded"
 
 
-def test_an_agent_that_withdraws_was_heard_of(agent: Caller) -> None:
+def test_a_withdrawal_counts_as_contact_with_the_agent(agent: Caller) -> None:
     effect = agent.plan()
     session = Session.objects.filter(id=effect["session"])
     session.update(seen_at_us=1)
@@ -111,17 +114,17 @@ def test_an_effect_is_read_back_with_its_attempts(agent: Caller) -> None:
     agent.plan()
     agent.dispatch(effect)
     agent.acknowledge(effect, 2, external_reference="sha")
-    told = agent.get(f"/effects/{effect['id']}").json()
-    assert [(one["attempt"], one["open"], one["outcome"]) for one in told["attempts"]] == [
+    body = agent.get(f"/effects/{effect['id']}").json()
+    assert [
+        (attempt["attempt"], attempt["open"], attempt["outcome"]) for attempt in body["attempts"]
+    ] == [
         (1, False, "error"),
         (2, False, "ok"),
     ]
-    assert (told["external_reference"], told["answer"]) == ("sha", "done")
+    assert (body["external_reference"], body["answer"]) == ("sha", "done")
 
 
-def test_what_is_sent_slowly_is_received_when_it_is_here(
-    agent: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_body_is_received_at_its_end(agent: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, read = [now_us()], parser.read_body
 
     def slowly(*args: Any, **kwargs: Any) -> bytes:
@@ -149,9 +152,7 @@ def test_a_list_that_takes_too_long_is_stopped(
             never = rows.objects.annotate(number=RawSQL(endless, [])).filter(number=0)  # noqa: S611
             patched.setattr(rows.objects, "filter", lambda *_, never=never, **__: never)
             refused = agent.get(path)
-            transaction.set_rollback(
-                True
-            )  # PostgreSQL takes nothing more after a statement that it stopped
+            transaction.set_rollback(True)  # PostgreSQL accepts no statement after a cancelled one
         assert code(refused) == (503, "unavailable")
         assert refused.headers["retry-after"] == "5"
         settings.GATEBOOK_SEARCH_TIMEOUT_S = 60.0
@@ -161,8 +162,8 @@ def test_a_list_that_takes_too_long_is_stopped(
 def test_effects_are_listed_by_exact_fields_and_paged(agent: Caller) -> None:
     for number in range(5):
         agent.plan(f"e-{number}", tool=f"tool.{number % 2}", arguments={"n": number})
-    found = agent.get("/effects", tool="tool.0").json()
-    assert [effect["effect_key"] for effect in found["items"]] == ["e-4", "e-2", "e-0"]
+    page = agent.get("/effects", tool="tool.0").json()
+    assert [effect["effect_key"] for effect in page["items"]] == ["e-4", "e-2", "e-0"]
     first = agent.get("/effects", limit=3).json()
     rest = agent.get("/effects", limit=3, after=first["next"]).json()
     assert [effect["effect_key"] for effect in first["items"] + rest["items"]] == [

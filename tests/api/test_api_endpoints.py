@@ -1,5 +1,4 @@
-"""What every endpoint has in common: who may enter, which method, how a refusal looks, and project isolation
-between projects."""
+"""Rules of every endpoint: authentication, methods, form of refusals and project isolation."""
 
 import json
 import re
@@ -28,12 +27,12 @@ pytestmark = pytest.mark.once
 NO_TOKEN_NEEDED = {"openapi.json"}
 
 
-def doors() -> Iterator[tuple[str, str]]:
-    """Every (method, path) of the URL table, its ids still in braces."""
+def list_operations() -> Iterator[tuple[str, str]]:
+    """Yield every (method, path) of the URL table, with ids in braces."""
     described = {(endpoint.method, endpoint.path) for endpoint in ENDPOINTS}
     for pattern in urls.urlpatterns:
         path = "/" + re.sub(r"<\w+:(\w+)>", r"{\1}", str(pattern.pattern))
-        methods = [method for method, known in described if known == path]
+        methods = [method for method, described_path in described if described_path == path]
         if path == "/openapi.json":
             methods = ["get"]
         assert methods, f"{path} is not described"
@@ -41,7 +40,7 @@ def doors() -> Iterator[tuple[str, str]]:
             yield method, path
 
 
-DOORS = list(doors())
+OPERATIONS = list(list_operations())
 BODIES: dict[str, Any] = {
     "/sessions": {"key": "s-9"},
     "/sessions/{session}/end": {"status": "failed"},
@@ -77,18 +76,18 @@ BODIES: dict[str, Any] = {
     "/capacity": {"queue": 1},
     "/messages": {"to": "shared", "body": "hold on"},
 }
-# They say as of when: what may be done changes with the clock alone.
+# Their answers contain the current time, because permitted actions change with the clock.
 BYTES = "/artifacts/{artifact}/bytes"
 OF_THE_MOMENT = {"/search", "/sessions/{session}/resume", "/effects/{effect}/verdict"}
 
 
 @pytest.fixture
 def ids(agent: Caller) -> dict[str, str]:
-    """One stored object of each kind, of the project of `agent`."""
+    """Return the id of one stored object of each kind in the project of `agent`."""
     session = agent.session("s-1")
     task = agent.post(f"/sessions/{session['id']}/tasks", {"key": "t"}).json()
     artifact = agent.post("/artifacts", BODIES["/artifacts"]).json()
-    found = {
+    id_of = {
         "session": session["id"],
         "task": task["id"],
         "effect": agent.plan()["id"],
@@ -96,10 +95,10 @@ def ids(agent: Caller) -> dict[str, str]:
     }
     for kind in ("checkpoint", "decision", "handoff"):
         path = f"/sessions/{session['id']}/{kind}s"
-        found[kind] = agent.post(path, BODIES[f"/sessions/{{session}}/{kind}s"]).json()["id"]
-    found["lease"] = agent.post("/leases", {"resource": "web@main", "process": "p"}).json()["id"]
-    found["message"] = agent.post("/messages", BODIES["/messages"]).json()["id"]
-    return found | {"gate": str(gate_of(found["effect"]).id)}
+        id_of[kind] = agent.post(path, BODIES[f"/sessions/{{session}}/{kind}s"]).json()["id"]
+    id_of["lease"] = agent.post("/leases", {"resource": "web@main", "process": "p"}).json()["id"]
+    id_of["message"] = agent.post("/messages", BODIES["/messages"]).json()["id"]
+    return id_of | {"gate": str(gate_of(id_of["effect"]).id)}
 
 
 def send(caller: Caller, method: str, path: str, ids: dict[str, str], **headers: str) -> Any:
@@ -119,7 +118,7 @@ def send(caller: Caller, method: str, path: str, ids: dict[str, str], **headers:
 
 
 def test_the_description_and_the_url_table_name_the_same_endpoints() -> None:
-    assert {path for _, path in DOORS} - {"/openapi.json"} == {
+    assert {path for _, path in OPERATIONS} - {"/openapi.json"} == {
         endpoint.path for endpoint in ENDPOINTS
     }
 
@@ -127,7 +126,7 @@ def test_the_description_and_the_url_table_name_the_same_endpoints() -> None:
 def test_only_a_valid_token_opens_an_endpoint(
     agent: Caller, ids: dict[str, str], application: Any
 ) -> None:
-    for method, path in DOORS:
+    for method, path in OPERATIONS:
         if path.lstrip("/") in NO_TOKEN_NEEDED:
             assert send(Caller(None, app=application), method, path, ids).status_code == 200
             continue
@@ -152,14 +151,16 @@ def test_only_a_valid_token_opens_an_endpoint(
         assert Entry.objects.count() == before
 
 
-WITH_TOKENS = [door for door in DOORS if door[1].lstrip("/") not in NO_TOKEN_NEEDED]
+WITH_TOKENS = [
+    operation for operation in OPERATIONS if operation[1].lstrip("/") not in NO_TOKEN_NEEDED
+]
 
 
-def test_a_token_in_the_address_is_400_and_a_cookie_is_nothing(
+def test_a_token_in_the_url_is_400_and_a_cookie_is_ignored(
     agent: Caller, ids: dict[str, str], application: Any
 ) -> None:
     browser = Client()
-    # Without a password, which would be hashed for long.
+    # Without a password, because hashing is slow.
     browser.force_login(User.objects.create(username="root", is_superuser=True))
     cookie = f"gatebook={browser.cookies['gatebook'].value}"
     for method, path in WITH_TOKENS:
@@ -195,7 +196,7 @@ def test_a_revoked_or_expired_token_is_out_at_once(
     assert Session.objects.count() == 0
 
 
-WITH_AN_ID = [door for door in DOORS if "{" in door[1]]
+WITH_AN_ID = [operation for operation in OPERATIONS if "{" in operation[1]]
 
 
 @pytest.mark.parametrize(("method", "path"), WITH_AN_ID)
@@ -212,13 +213,13 @@ def test_an_object_of_another_project_is_not_found(
     foreign = send(stranger, method, path, ids)
     assert code(foreign) == (404, "not_found")
     absent = send(stranger, method, path, {name: str(uuid4()) for name in ids})
-    assert absent.json() == foreign.json()  # nothing tells a foreign object from none
+    assert absent.json() == foreign.json()  # a foreign object and a missing one look equal
     assert (state(), Entry.objects.count()) == (before, entries)
     own = send(agent, method, path, ids)
     assert own.status_code in (200, 201, 409, 422) or own.json()["code"] == "not_stored", own.text
 
 
-def test_the_objects_of_another_project_cannot_be_spoken_of_either(
+def test_the_objects_of_another_project_cannot_be_named_either(
     agent: Caller, stranger: Caller, ids: dict[str, str]
 ) -> None:
     stranger.session("s-2")
@@ -238,14 +239,14 @@ def test_the_objects_of_another_project_cannot_be_spoken_of_either(
         "parent_unknown",
     )
     for name in ("sessions", "effects"):
-        found = stranger.get(f"/{name}").json()["items"]
-        assert not {item["id"] for item in found} & set(ids.values())
+        items = stranger.get(f"/{name}").json()["items"]
+        assert not {item["id"] for item in items} & set(ids.values())
     entry = Entry.objects.get(kind="effect.planned")
     assert code(stranger.get("/events/receipt", id=entry.event_id, source="tester")) == (
         404,
         "not_found",
     )
-    # A fact about a foreign session's id makes a session of one's own that happens to be called so.
+    # A fact with the id of a foreign session makes an own session with that id as its key.
     fact = {
         "id": "x",
         "kind": "effect.acknowledged",
@@ -256,16 +257,18 @@ def test_the_objects_of_another_project_cannot_be_spoken_of_either(
     assert stranger.report([fact]).status_code == 200
     assert Effect.objects.get(id=ids["effect"]).state == "planned"
     assert Session.objects.get(key=ids["session"]).project.name == "elsewhere"
-    # Neither do keys meet: each project has its own.
+    # Keys do not conflict either: each project has its own.
     assert stranger.session("s-1")["id"] != ids["session"]
 
 
-PATHS = sorted({path for _, path in DOORS})
+PATHS = sorted({path for _, path in OPERATIONS})
 
 
-def test_other_methods_are_405_and_say_what_is_allowed(agent: Caller, ids: dict[str, str]) -> None:
+def test_other_methods_are_405_and_list_the_allowed_ones(
+    agent: Caller, ids: dict[str, str]
+) -> None:
     for path in PATHS:
-        allowed = {method for method, known in DOORS if known == path}
+        allowed = {method for method, described_path in OPERATIONS if described_path == path}
         for method in ("get", "post", "put", "patch", "delete", "options"):
             if method in allowed:
                 continue
@@ -279,16 +282,18 @@ def test_other_methods_are_405_and_say_what_is_allowed(agent: Caller, ids: dict[
 @pytest.mark.parametrize(
     "path", ["", "/", "/session", "/sessions/", "/sessions/7", "/effects/x/dispatch", "/v2", "/%00"]
 )
-def test_what_is_not_there_is_a_problem_too(agent: Caller, path: str) -> None:
+def test_a_missing_object_is_a_problem_too(agent: Caller, path: str) -> None:
     assert code(agent.client.get(path)) == (404, "not_found")
 
 
 UNCHANGED = [
-    door for door in DOORS if door[0] == "get" and not (OF_THE_MOMENT | {BYTES}) & {door[1]}
+    operation
+    for operation in OPERATIONS
+    if operation[0] == "get" and not (OF_THE_MOMENT | {BYTES}) & {operation[1]}
 ]
 
 
-def test_what_has_not_changed_is_304(agent: Caller, ids: dict[str, str]) -> None:
+def test_an_unchanged_object_is_304(agent: Caller, ids: dict[str, str]) -> None:
     for _method, path in UNCHANGED:
         address = path.format(**ids)
         query = (
@@ -322,7 +327,7 @@ def test_a_read_changes_with_what_it_shows(agent: Caller, ids: dict[str, str]) -
     assert (again.status_code, again.json()["state"]) == (200, "dispatched")
 
 
-def test_limits_are_told(agent: Caller) -> None:
+def test_limits_are_shown(agent: Caller) -> None:
     assert agent.get("/limits").json() == {
         "batch_items": 1000,
         "batch_bytes": 4 * 1024 * 1024,
@@ -360,7 +365,7 @@ def test_thirty_two_levels_are_read_and_no_more(agent: Caller) -> None:
 def test_answers_to_agents_carry_no_cookie_and_are_not_cached(
     agent: Caller, ids: dict[str, str]
 ) -> None:
-    for method, path in DOORS:
+    for method, path in OPERATIONS:
         if path == "/openapi.json":
             continue
         answer = send(agent, method, path, ids)
@@ -368,7 +373,7 @@ def test_answers_to_agents_carry_no_cookie_and_are_not_cached(
         assert answer.headers["cache-control"] == "no-store"
 
 
-def test_the_time_a_token_was_last_used_is_kept_by_the_minute(agent: Caller) -> None:
+def test_the_last_use_of_a_token_is_recorded_by_the_minute(agent: Caller) -> None:
     agent.get("/limits")
     first = AgentToken.objects.get(public_id=agent.token.split("_")[1]).used_at
     agent.get("/limits")

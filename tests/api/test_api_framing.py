@@ -1,5 +1,4 @@
-"""The real server: bodies as they come over a socket, whole, in chunks, cut short, longer or
-shorter than announced."""
+"""The real server: complete, chunked, truncated and miscounted bodies over a socket."""
 
 import gzip
 import hashlib
@@ -23,7 +22,7 @@ def agent(live_server_process: Server) -> Caller:
     return agent
 
 
-def speak(
+def send_raw(
     agent: Caller,
     head: str,
     *parts: bytes,
@@ -35,7 +34,7 @@ def speak(
     """Send a request byte for byte and return the status and the JSON of the answer (0 and None for
     no answer).
 
-    With `hang_up` our side of the connection is closed behind the last byte.
+    With `hang_up` the client closes its side after the last byte.
     """
     address = urlsplit(str(agent.client.base_url))
     lines = [
@@ -56,7 +55,7 @@ def speak(
             if hang_up:
                 wire.shutdown(socket.SHUT_WR)
         except ConnectionError:
-            pass  # the server has heard enough and answered already
+            pass  # the server has read enough and answered already
         try:
             while data := wire.recv(65_536):
                 answer += data
@@ -80,7 +79,7 @@ def chunks(data: bytes, size: int = 7) -> list[bytes]:
 
 
 def keys(agent: Caller) -> set[str]:
-    return {one["key"] for one in agent.get("/sessions", limit=200).json()["items"]}
+    return {session["key"] for session in agent.get("/sessions", limit=200).json()["items"]}
 
 
 def session(key: str) -> bytes:
@@ -92,7 +91,7 @@ CHUNKED = "Transfer-Encoding: chunked"
 
 def test_a_body_in_chunks_is_read_to_its_end(agent: Caller) -> None:
     key = new_key()
-    assert speak(agent, CHUNKED, *chunks(session(key)), b"0\r\n\r\n")[0] == 201
+    assert send_raw(agent, CHUNKED, *chunks(session(key)), b"0\r\n\r\n")[0] == 201
     assert agent.get("/sessions", key=key).json()["items"][0]["title"] == "\u00e9" * 50
     items = [{"id": new_key(), "kind": "moon.risen", "session": key, "n": n} for n in range(500)]
 
@@ -106,19 +105,21 @@ def test_a_body_in_chunks_is_read_to_its_end(agent: Caller) -> None:
     assert (answer.status_code, answer.json()["accepted"]) == (200, 500)
     data = b"\0\xff" * 500_000
     about = {"session": key, "type": "log", "media_type": "text/plain", "size": len(data)}
-    told = agent.post("/artifacts", {**about, "sha256": hashlib.sha256(data).hexdigest()}).json()
-    path = told["upload"].removeprefix("/api/v1")
+    artifact = agent.post(
+        "/artifacts", {**about, "sha256": hashlib.sha256(data).hexdigest()}
+    ).json()
+    path = artifact["upload"].removeprefix("/api/v1")
     parts = [data[start : start + 99_999] for start in range(0, len(data), 99_999)]
     assert agent.client.put(path, content=iter(parts)).json()["stored"] is True
     assert agent.client.get(path).content == data
 
 
 def test_an_empty_body_in_chunks_is_empty(agent: Caller) -> None:
-    assert speak(agent, CHUNKED, b"0\r\n\r\n")[0] == 422
+    assert send_raw(agent, CHUNKED, b"0\r\n\r\n")[0] == 422
     task = agent.post(f"/sessions/{agent.session('s-1')['id']}/tasks", {"key": new_key()}).json()
-    assert speak(agent, CHUNKED, b"0\r\n\r\n", path=f"/tasks/{task['id']}/done")[0] == 200
-    assert speak(agent, "Content-Length: 0", path=f"/tasks/{task['id']}/done")[0] == 200
-    assert speak(agent, "", path=f"/tasks/{task['id']}/done")[0] == 200
+    assert send_raw(agent, CHUNKED, b"0\r\n\r\n", path=f"/tasks/{task['id']}/done")[0] == 200
+    assert send_raw(agent, "Content-Length: 0", path=f"/tasks/{task['id']}/done")[0] == 200
+    assert send_raw(agent, "", path=f"/tasks/{task['id']}/done")[0] == 200
 
 
 ENDS = {
@@ -133,28 +134,28 @@ ENDS = {
 def test_a_document_in_chunks_that_breaks_off_is_not_taken(agent: Caller, end: str) -> None:
     before, raw = keys(agent), session(new_key())
     for cut in (1, len(raw) // 2, len(raw) - 1):
-        status, problem = speak(agent, CHUNKED, *chunks(raw[:cut]), ENDS[end], hang_up=True)
+        status, problem = send_raw(agent, CHUNKED, *chunks(raw[:cut]), ENDS[end], hang_up=True)
         assert (status, problem["code"]) == (400, "body_incomplete")
     packed = gzip.compress(raw)
     for cut in (len(packed) // 2, len(packed) - 1):
         head = f"{CHUNKED}\r\nContent-Encoding: gzip"
-        assert speak(agent, head, *chunks(packed[:cut]), ENDS[end], hang_up=True)[0] == 400
+        assert send_raw(agent, head, *chunks(packed[:cut]), ENDS[end], hang_up=True)[0] == 400
     assert keys(agent) == before
 
 
-def test_lines_in_chunks_that_break_off_are_not_kept(agent: Caller) -> None:
+def test_truncated_chunks_of_lines_are_not_stored(agent: Caller) -> None:
     lines = [
         json.dumps({"id": new_key(), "kind": "moon.risen", "session": "s-1"}).encode() + b"\n"
         for _ in range(4)
     ]
     ids = [json.loads(line)["id"] for line in lines]
 
-    def found() -> list[bool]:
-        return [agent.get("/events/receipt", id=one).status_code == 200 for one in ids]
+    def are_recorded() -> list[bool]:
+        return [agent.get("/events/receipt", id=event_id).status_code == 200 for event_id in ids]
 
     def send(query: str) -> tuple[int, Any]:
         head = f"{CHUNKED}\r\nContent-Type: application/x-ndjson"
-        return speak(
+        return send_raw(
             agent,
             head,
             *chunks(b"".join(lines[:2]) + lines[2][:9]),
@@ -165,25 +166,25 @@ def test_lines_in_chunks_that_break_off_are_not_kept(agent: Caller) -> None:
     for query in ("?atomic=true", ""):
         status, problem = send(query)
         assert (status, problem["code"]) == (400, "body_incomplete")
-        assert found() == [False] * 4
+        assert are_recorded() == [False] * 4
     head = f"{CHUNKED}\r\nContent-Type: application/x-ndjson"
     assert (
-        speak(agent, head, *chunks(b"".join(lines)), b"0\r\n\r\n", path="/events?atomic=true")[0]
+        send_raw(agent, head, *chunks(b"".join(lines)), b"0\r\n\r\n", path="/events?atomic=true")[0]
         == 200
     )
-    assert found() == [True] * 4
+    assert are_recorded() == [True] * 4
 
 
 def test_a_body_shorter_than_announced_is_not_taken(agent: Caller) -> None:
     before, raw = keys(agent), session(new_key())
-    status, problem = speak(agent, f"Content-Length: {len(raw) + 1}", raw, hang_up=True)
+    status, problem = send_raw(agent, f"Content-Length: {len(raw) + 1}", raw, hang_up=True)
     assert (status, problem["code"]) == (400, "body_incomplete")
     assert keys(agent) == before
 
 
 def test_a_body_longer_than_announced_is_cut_where_it_was_announced(agent: Caller) -> None:
     before, raw = keys(agent), session(new_key())
-    status, problem = speak(agent, f"Content-Length: {len(raw) - 1}", raw)
+    status, problem = send_raw(agent, f"Content-Length: {len(raw) - 1}", raw)
     assert (status, problem["code"]) == (422, "json_syntax")
     assert keys(agent) == before
 
@@ -193,7 +194,7 @@ def test_a_body_longer_than_announced_is_cut_where_it_was_announced(agent: Calle
 )
 def test_a_length_that_is_none_is_refused(agent: Caller, head: str) -> None:
     before = keys(agent)
-    status, _ = speak(agent, head, session(new_key()))
+    status, _ = send_raw(agent, head, session(new_key()))
     assert status in (0, 400)
     assert keys(agent) == before
 
@@ -202,7 +203,7 @@ def test_length_and_chunks_together_are_one_body_or_none(agent: Caller) -> None:
     inner = new_key()
     raw = session(new_key())
     smuggled = b"POST /api/v1/sessions HTTP/1.1\r\nHost: x\r\n\r\n" + session(inner)
-    status, _ = speak(
+    status, _ = send_raw(
         agent, f"{CHUNKED}\r\nContent-Length: 4", *chunks(raw), b"0\r\n\r\n", smuggled
     )
     assert status in (0, 201, 400)
@@ -211,7 +212,7 @@ def test_length_and_chunks_together_are_one_body_or_none(agent: Caller) -> None:
 
 def test_too_large_a_body_is_refused_by_its_announcement_and_by_its_bytes(agent: Caller) -> None:
     big = session("x") + b" " * 300_000
-    status, problem = speak(agent, f"Content-Length: {len(big)}", big)
+    status, problem = send_raw(agent, f"Content-Length: {len(big)}", big)
     assert (status, problem and problem["code"]) in ((413, "body_too_large"), (0, None))
     answer = agent.client.post(
         "/sessions",
@@ -224,7 +225,7 @@ def test_too_large_a_body_is_refused_by_its_announcement_and_by_its_bytes(agent:
 def test_a_key_that_is_not_ascii_is_refused(agent: Caller) -> None:
     raw = session(new_key())
     for key in ("\xe9", "a\tb", "a b", "x" * 65):
-        status, problem = speak(agent, f"Content-Length: {len(raw)}", raw, key=key)
+        status, problem = send_raw(agent, f"Content-Length: {len(raw)}", raw, key=key)
         assert (status, problem["code"]) == (400, "idempotency_key_invalid")
 
 
@@ -233,7 +234,7 @@ def test_a_refusal_leaves_the_connection_fit_for_the_next_request(agent: Caller)
         {"id": new_key(), "kind": "moon.risen", "session": "s", "text": "x" * 200_000}
         for _ in range(10)
     ]
-    # A client of its own: what other tests did to theirs is not the question.
+    # A separate client, because other tests affect the shared one.
     fresh = Caller(agent.token, address=str(agent.client.base_url).removesuffix("/api/v1/"))
     for _ in range(3):
         refused = fresh.client.post("/events", json=big, headers={"Authorization": "Bearer none"})
@@ -241,23 +242,25 @@ def test_a_refusal_leaves_the_connection_fit_for_the_next_request(agent: Caller)
         assert fresh.get("/limits").status_code == 200
 
 
-def test_a_slow_upload_keeps_nobody_waiting(agent: Caller) -> None:
+def test_a_slow_upload_delays_no_other_request(agent: Caller) -> None:
     data = b"slowly" * 1000
     about = {"session": "s-1", "type": "log", "media_type": "text/plain", "size": len(data)}
-    told = agent.post("/artifacts", {**about, "sha256": hashlib.sha256(data).hexdigest()}).json()
+    artifact = agent.post(
+        "/artifacts", {**about, "sha256": hashlib.sha256(data).hexdigest()}
+    ).json()
     address = urlsplit(str(agent.client.base_url))
     with socket.create_connection((address.hostname or "", address.port or 80), timeout=30) as wire:
         wire.sendall(
-            f"PUT {told['upload']} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n"
+            f"PUT {artifact['upload']} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n"
             f"Authorization: Bearer {agent.token}\r\n\r\n".encode()
             + data[:3000]
         )
-        # Had the upload the one writer's turn, this would wait for it.
+        # If the upload had the turn of the writer, this would wait.
         for _ in range(5):
             agent.session(new_key())
         wire.sendall(data[3000:])
         assert wire.recv(65_536).startswith(b"HTTP/1.1 200")
-    assert agent.client.get(told["upload"].removeprefix("/api/v1")).content == data
+    assert agent.client.get(artifact["upload"].removeprefix("/api/v1")).content == data
 
 
 def test_a_packed_bomb_takes_no_memory(agent: Caller, live_server_process: Server) -> None:
@@ -273,7 +276,7 @@ def test_a_packed_bomb_takes_no_memory(agent: Caller, live_server_process: Serve
 
 
 def peak(server: Server) -> int:
-    """The most memory that any process of the server ever held, in KiB, all together."""
+    """Return the sum of the peak memory of all processes of the server, in KiB."""
     assert server.child.process is not None
     group, total = server.child.process.pid, 0
     for status in Path("/proc").glob("[0-9]*/status"):
@@ -281,7 +284,7 @@ def peak(server: Server) -> int:
             fields = (status.parent / "stat").read_text().rpartition(")")[2].split()
             text = status.read_text()
         except OSError:
-            continue  # it ended meanwhile
+            continue  # the process has ended
         if int(fields[2]) == group:
             total += next(
                 int(line.split()[1]) for line in text.splitlines() if line.startswith("VmHWM")
@@ -297,7 +300,7 @@ def test_a_hostile_path_is_answered_and_heads_are(agent: Caller) -> None:
         "/sessions/..%2f..%2f",
         "/%E2%80%AE",
     ):
-        status, problem = speak(agent, "", method="GET", path=path)
+        status, problem = send_raw(agent, "", method="GET", path=path)
         assert (status, problem["code"]) == (404, "not_found")
     assert agent.client.head("/sessions").status_code == 200
     assert agent.client.head("/sessions").content == b""

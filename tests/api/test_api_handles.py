@@ -1,5 +1,4 @@
-"""Every session and every effect has a handle of its own, also one that another fact was the first
-to name."""
+"""Every session and effect has its own handle, also when another fact named it first."""
 
 from typing import Any
 
@@ -24,25 +23,25 @@ PUSH = {"id": "p", "kind": "effect.planned", "session": "S", "effect_key": "push
 
 
 def pages(agent: Caller, path: str) -> list[str]:
-    """The handles of a list, read in pages of one."""
-    found: list[str] = []
+    """Return the handles of a list, read in pages of one."""
+    handles: list[str] = []
     after: dict[str, Any] = {}
     while True:
         body = agent.get(path, limit=1, **after).json()
-        found += [item["handle"] for item in body["items"]]
+        handles += [item["handle"] for item in body["items"]]
         if body["next"] is None:
-            return found
+            return handles
         after = {"after": body["next"]}
 
 
 def named(kind: str) -> Entry:
-    """The only entry of `kind`, in Gatebook's own name."""
+    """Return the only entry of `kind`, recorded by Gatebook."""
     entry = Entry.objects.get(kind=kind)
     assert (entry.lane, entry.source, entry.actor) == ("system", "gatebook", "gatebook")
     return entry
 
 
-def test_a_sub_agent_told_of_before_its_main_session_shares_no_handle_with_it(
+def test_a_sub_agent_reported_before_its_main_session_has_its_own_handle(
     agent: Caller,
 ) -> None:
     answer = agent.report([SUB_AGENT])
@@ -56,14 +55,14 @@ def test_a_sub_agent_told_of_before_its_main_session_shares_no_handle_with_it(
 
     agent.report([MAIN, {**SUB_AGENT, "id": "a2", "session": "S/a2"}])
     agent.report([SUB_AGENT])
-    assert named("session.named") == entry, "said once"
+    assert named("session.named") == entry, "recorded once"
     assert Session.objects.get(key="S").opened_position == parent.opened_position, (
         "the handle that was shown stays"
     )
     assert len(set(pages(agent, "/sessions"))) == Session.objects.count() == 3
 
 
-def test_a_compensation_told_of_before_what_it_undoes_shares_no_handle_with_it(
+def test_a_compensation_reported_before_its_effect_has_its_own_handle(
     agent: Caller,
 ) -> None:
     answer = agent.report([UNDO])
@@ -80,7 +79,7 @@ def test_a_compensation_told_of_before_what_it_undoes_shares_no_handle_with_it(
 
     agent.report([PUSH, {**UNDO, "id": "u2", "effect_key": "undo-2"}])
     agent.report([UNDO])
-    assert named("effect.named") == entry, "said once"
+    assert named("effect.named") == entry, "recorded once"
     assert Effect.objects.get(effect_key="push").opened_position == push.opened_position
     assert (
         Effect.objects.get(effect_key="push").plan_position
@@ -98,7 +97,7 @@ def test_a_compensation_told_of_before_what_it_undoes_shares_no_handle_with_it(
     ("first", "then"), [(SUB_AGENT, MAIN), (UNDO, PUSH)], ids=["session", "effect"]
 )
 @pytest.mark.parametrize("order", [1, -1])
-def test_what_the_same_batch_tells_of_needs_no_entry_to_be_named(
+def test_objects_of_the_same_batch_can_be_named_without_an_entry(
     agent: Caller, first: dict[str, Any], then: dict[str, Any], order: int
 ) -> None:
     agent.report([first, then][::order])

@@ -1,4 +1,4 @@
-"""Idempotency: what a key protects, what consumes it, and what a second 2xx may say."""
+"""Idempotency: what a key protects, what consumes it, and what a second 2xx may contain."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ SHA256 = "0" * 64
 
 @pytest.fixture
 def effect(agent: Caller) -> dict[str, Any]:
-    """An effect that was dispatched."""
+    """Return a dispatched effect."""
     agent.session("s-1")
     planned = agent.plan()
     return agent.dispatch(planned)
@@ -27,10 +27,10 @@ def effect(agent: Caller) -> dict[str, Any]:
 
 @pytest.fixture
 def task(agent: Caller, effect: dict[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = agent.post(
+    created: dict[str, Any] = agent.post(
         f"/sessions/{effect['session']}/tasks", {"key": "t", "title": "build"}
     ).json()
-    return told
+    return created
 
 
 # Every command: its path, its content, and other content of the same shape.
@@ -66,7 +66,7 @@ COMMANDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"session": "s-1", "type": "log", "sha256": SHA256, "size": 2, "media_type": "text/plain"},
     ),
 }
-# What tells that a command was done again, by its rows.
+# Row counts that change when a command is executed again.
 COUNTED = (Session, Task, Item, Effect, Attempt, Artifact, StoredResponse)
 
 
@@ -75,7 +75,7 @@ def counts() -> list[int]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_is_done_once_and_told_twice(
+def test_a_command_is_executed_once_and_answered_twice(
     agent: Caller, effect: dict[str, Any], task: dict[str, Any], name: str
 ) -> None:
     path, body, other = COMMANDS[name]
@@ -91,7 +91,7 @@ def test_a_command_is_done_once_and_told_twice(
     first = agent.post(path, body, key=key)
     assert first.status_code in (200, 201), first.text
     assert "idempotent-replay" not in first.headers
-    told = counts()
+    counts_before = counts()
     again = agent.post(path, body, key=key)
     if name == "plan":
         assert again.status_code == 200
@@ -100,7 +100,7 @@ def test_a_command_is_done_once_and_told_twice(
         assert again.status_code == first.status_code
         assert again.headers["idempotent-replay"] == "true"
     assert again.json() == first.json()
-    assert counts() == told
+    assert counts() == counts_before
     if other == body:
         return
     conflicts = Entry.objects.filter(kind="integrity.conflict").count()
@@ -108,7 +108,7 @@ def test_a_command_is_done_once_and_told_twice(
         reused = agent.post(path, other, key=key)
         assert code(reused) == (422, "key_reuse")
     assert Entry.objects.filter(kind="integrity.conflict").count() == conflicts + 1
-    assert counts()[:-1] == told[:-1]
+    assert counts()[:-1] == counts_before[:-1]
 
 
 def test_a_key_belongs_to_one_command_whatever_its_path(
@@ -143,7 +143,7 @@ def test_equal_content_on_another_object_is_another_command(
 
 
 @pytest.mark.parametrize("key", ["", "k" * 65, "two parts", "two\tparts", " ", "\x7f"])
-def test_what_is_no_key_is_refused(agent: Caller, key: str) -> None:
+def test_an_invalid_key_is_refused(agent: Caller, key: str) -> None:
     answer = agent.client.post("/sessions", json={"key": "s"}, headers={"Idempotency-Key": key})
     assert answer.status_code == 400
     assert answer.json()["code"] in ("idempotency_key_missing", "idempotency_key_invalid")
@@ -184,24 +184,24 @@ def test_after_its_answer_was_pruned_a_command_is_still_done_once(
     first = agent.post(path, body, key=key)
     assert idempotency.prune_responses(keep_us=-1_000_000) >= 1
     assert StoredResponse.objects.count() == 0
-    told = counts()
+    counts_before = counts()
     again = agent.post(path, body, key=key)
     assert again.status_code == 200
     assert again.headers["idempotent-replay"] == "true"
     assert "no longer stored" in again.json()["detail"]
     assert again.json().get("id") == first.json().get("id", first.json().get("task"))
-    assert counts() == told
+    assert counts() == counts_before
     if other != body:
         assert code(agent.post(path, other, key=key)) == (422, "key_reuse")
 
 
-def test_pruning_takes_only_what_is_old(agent: Caller) -> None:
+def test_pruning_deletes_only_old_answers(agent: Caller) -> None:
     agent.session("s-1")
     assert idempotency.prune_responses() == 0
     assert StoredResponse.objects.count() == 1
 
 
-def test_stored_answers_hold_no_text_of_the_agent(agent: Caller, effect: dict[str, Any]) -> None:
+def test_stored_answers_contain_no_text_of_the_agent(agent: Caller, effect: dict[str, Any]) -> None:
     agent.post(
         f"/effects/{effect['id']}/acknowledge",
         {"attempt": 1, "outcome": "ok", "result": "a long story", "external_reference": "r"},
@@ -210,7 +210,7 @@ def test_stored_answers_hold_no_text_of_the_agent(agent: Caller, effect: dict[st
     assert all(len(answer.body) <= 1024 for answer in StoredResponse.objects.all())
 
 
-def test_an_answer_too_long_to_keep_is_told_from_what_is_stored(agent: Caller) -> None:
+def test_an_answer_too_long_to_keep_is_built_from_stored_rows(agent: Caller) -> None:
     agent.session("s-1")
     effect = agent.plan("é" * 300, turn="t" * 200)
     agent.dispatch(effect)
@@ -222,7 +222,7 @@ def test_an_answer_too_long_to_keep_is_told_from_what_is_stored(agent: Caller) -
     assert again.json()["id"] == effect["id"]
 
 
-# --- nothing is said before it is so --------------------------------------------------------------------------------
+# --- no answer before its commit ------------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db(transaction=True)
@@ -264,12 +264,11 @@ def test_a_2xx_is_sent_only_after_the_commit(
 
 
 def _clear() -> None:
-    """Let the flush behind a test with real transactions pass; its post_migrate brings the triggers
-    back."""
+    """Allow the flush after a test with real transactions; its post_migrate recreates the triggers."""
     triggers.drop_for_test_flush(connection)
 
 
-def test_bodies_are_kept_once(agent: Caller) -> None:
+def test_bodies_are_stored_once(agent: Caller) -> None:
     key = new_key()
     agent.session("s-1")
     for _ in range(3):

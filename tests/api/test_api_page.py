@@ -43,7 +43,9 @@ def test_the_page_names_every_call_field_and_refusal(agent: Caller) -> None:
 
 @pytest.mark.browser
 @pytest.mark.once
-def test_the_page_is_readable_by_everybody(live_server_process: Server, browser_page: Page) -> None:
+def test_the_page_is_readable_without_signing_in(
+    live_server_process: Server, browser_page: Page
+) -> None:
     complaints: list[str] = []
     page = enter(browser_page, live_server_process, complaints)
     page.goto(f"{live_server_process.url}/docs/api/")

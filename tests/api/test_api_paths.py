@@ -1,4 +1,4 @@
-"""What an address may name a thing by: its id, its handle, and a session by its key."""
+"""Objects in URLs: named by id or handle, a session also by its key."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from tests.recovery.lease_helpers import hold
 pytestmark = pytest.mark.django_db
 
 
-def things(agent: Caller) -> dict[str, dict[str, Any]]:
-    """One of each kind that has a handle and an address."""
+def objects_by_kind(agent: Caller) -> dict[str, dict[str, Any]]:
+    """Return one object of each kind with a handle and a URL."""
     session = agent.session("run 1:x", mode="leased")
     lease = hold(agent, session["id"])
     effect = agent.plan(session=session["id"], lease_epoch=1)
@@ -40,11 +40,11 @@ def things(agent: Caller) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.parametrize("kind", ["sessions", "leases", "effects", "messages", "artifacts"])
 def test_an_id_and_a_handle_are_the_same(agent: Caller, kind: str) -> None:
-    one = things(agent)[kind]
-    by_id, by_handle = agent.get(f"/{kind}/{one['id']}"), agent.get(f"/{kind}/{one['handle']}")
+    item = objects_by_kind(agent)[kind]
+    by_id, by_handle = agent.get(f"/{kind}/{item['id']}"), agent.get(f"/{kind}/{item['handle']}")
     assert by_id.status_code == by_handle.status_code == 200
     assert by_id.json() == by_handle.json()
-    letter = one["handle"][0]
+    letter = item["handle"][0]
     for absent in (
         f"{letter}_999999",
         f"{letter}_0",
@@ -57,11 +57,11 @@ def test_an_id_and_a_handle_are_the_same(agent: Caller, kind: str) -> None:
 def test_a_session_is_named_by_its_key_too_and_commands_are_the_same_by_any_name(
     agent: Caller,
 ) -> None:
-    made = things(agent)
+    made = objects_by_kind(agent)
     session, effect, task = made["sessions"], made["effects"], made["tasks"]
     for path in ("", "/resume", "/tasks", "/decisions"):
-        told = agent.get(f"/sessions/{session['key']}{path}")
-        assert told.status_code == 200, told.text
+        answer = agent.get(f"/sessions/{session['key']}{path}")
+        assert answer.status_code == 200, answer.text
     assert agent.get(f"/sessions/{session['key']}").json()["id"] == session["id"]
     body = {"process": "p-1", "intent_digest": effect["intent_digest"], "lease_epoch": 1}
     first = agent.post(f"/effects/{effect['handle']}/dispatch", body, key="once")
@@ -73,7 +73,7 @@ def test_a_session_is_named_by_its_key_too_and_commands_are_the_same_by_any_name
     assert (ended.status_code, Session.objects.get().status) == (200, "failed")
 
 
-def test_a_handle_is_the_servers_name_whatever_key_a_session_has(agent: Caller) -> None:
+def test_a_handle_wins_over_a_session_key_of_the_same_text(agent: Caller) -> None:
     first = agent.session("first")
     taken = agent.session(first["handle"])
     assert agent.get(f"/sessions/{first['handle']}").json()["id"] == first["id"]
@@ -81,9 +81,9 @@ def test_a_handle_is_the_servers_name_whatever_key_a_session_has(agent: Caller) 
 
 
 def test_nothing_of_another_project_is_named(agent: Caller, stranger: Caller) -> None:
-    for kind, one in things(agent).items():
+    for kind, item in objects_by_kind(agent).items():
         assert code(
-            stranger.get(f"/{kind}/{one['handle']}{'/items' if kind == 'tasks' else ''}")
+            stranger.get(f"/{kind}/{item['handle']}{'/items' if kind == 'tasks' else ''}")
         ) == (404, "not_found")
     assert code(stranger.get("/sessions/run 1:x")) == (404, "not_found")
     assert code(stranger.post("/sessions/run 1:x/end", {"status": "failed"})) == (404, "not_found")

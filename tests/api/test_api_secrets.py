@@ -1,5 +1,4 @@
-"""Secrets and logs: what agents send by mistake is nowhere to be read afterwards, and no log can be
-forged."""
+"""Secrets and logs: accidentally sent secrets are readable nowhere, and logs cannot be forged."""
 
 import json
 import logging
@@ -28,14 +27,14 @@ pytestmark = pytest.mark.once
 
 
 def database() -> str:
-    """Everything in every table, as text."""
-    found = [list(model._default_manager.values()) for model in apps.get_models()]
-    return "".join(repr(rows) for rows in found)
+    """Return every row of every table as text."""
+    tables = [list(model._default_manager.values()) for model in apps.get_models()]
+    return "".join(repr(rows) for rows in tables)
 
 
 def pages(project: str = "default") -> Iterator[str]:
-    """Every page without arguments that an administrator can read, and the first pages of every
-    effect and session."""
+    """Return the pages without arguments that an administrator can read, and those of effects and
+    sessions."""
     user = User.objects.create_user("root", password="a long one, this")
     Membership.objects.create(
         user=user, project=Project.objects.get(name=project), role="administrator"
@@ -66,11 +65,11 @@ def _paths(patterns: list[URLPattern | URLResolver], prefix: str = "/") -> Itera
 
 @pytest.fixture
 def log() -> Iterator[StringIO]:
-    """All that is logged meanwhile, in the form it is logged in."""
+    """Collect the log of the test in its output format."""
     written = StringIO()
     handler = logging.StreamHandler(written)
     handler.setFormatter(JSONFormatter())
-    client = logging.getLogger("httpx")  # the client's own log is not ours
+    client = logging.getLogger("httpx")  # without the log of the client itself
     client_level = client.level
     client.setLevel(logging.WARNING)
     loggers = [logging.getLogger(name) for name in ("", "django", "django.request", "gatebook.api")]
@@ -97,19 +96,19 @@ def test_a_secret_of_every_kind_in_every_place_is_nowhere_to_be_read(
             fields = put(text)
             name = f"{kind}-{place}"
             body = {"session": "s-1", "effect_key": name, "tool": "t", "turn": "1", **fields}
-            told = agent.post("/effects", body)
-            assert told.status_code == 201, told.text
-            assert told.json()["redactions"] >= 1, name
-            assert secret not in told.text
+            planned = agent.post("/effects", body)
+            assert planned.status_code == 201, planned.text
+            assert planned.json()["redactions"] >= 1, name
+            assert secret not in planned.text
             items.append({"id": name, "kind": "effect.planned", **body, "session": "s-2"})
             if "arguments" in fields and place != "rationale":
                 # The intent is the same when the same arguments are sent again at the dispatch.
                 again = {"process": "p", "arguments": fields["arguments"]}
-                granted = agent.post(f"/effects/{told.json()['id']}/dispatch", again)
+                granted = agent.post(f"/effects/{planned.json()['id']}/dispatch", again)
                 assert granted.status_code == 200, (name, granted.text)
                 result = {"attempt": 1, "outcome": "error", "result": text}
                 assert (
-                    agent.post(f"/effects/{told.json()['id']}/acknowledge", result).status_code
+                    agent.post(f"/effects/{planned.json()['id']}/acknowledge", result).status_code
                     == 200
                 )
     for start in range(0, len(items), 100):
@@ -122,7 +121,7 @@ def test_a_secret_of_every_kind_in_every_place_is_nowhere_to_be_read(
             assert secret not in text, (secret[:8], where)
 
 
-def test_a_secret_sent_as_a_key_or_a_name_is_stored_as_a_mark_and_the_key_still_works(
+def test_a_secret_as_key_or_name_is_stored_as_a_mark_and_the_key_still_works(
     agent: Caller,
 ) -> None:
     session = agent.session("s-1")
@@ -133,10 +132,10 @@ def test_a_secret_sent_as_a_key_or_a_name_is_stored_as_a_mark_and_the_key_still_
     assert len(keys) > 40
     path = f"/sessions/{session['id']}/tasks"
     for number, key in enumerate(keys):
-        told = agent.post(path, {"key": f"t-{number}", "title": "work"}, key=key)
-        assert told.status_code == 201, told.text
+        answer = agent.post(path, {"key": f"t-{number}", "title": "work"}, key=key)
+        assert answer.status_code == 201, answer.text
         again = agent.post(path, {"key": f"t-{number}", "title": "work"}, key=key)
-        assert (again.headers["Idempotent-Replay"], again.json()) == ("true", told.json())
+        assert (again.headers["Idempotent-Replay"], again.json()) == ("true", answer.json())
         other = agent.post(path, {"key": "another", "title": "work"}, key=key)
         assert code(other) == (422, "key_reuse")
         assert agent.get("/events/receipt", id=key).json()["kind"] == "task.created"
@@ -163,13 +162,13 @@ def test_two_keys_with_secrets_are_two_keys(agent: Caller) -> None:
         assert agent.post("/sessions", {"key": f"s-{number}"}, key=key).status_code == 201
     ids = set(Entry.objects.filter(lane="command").values_list("event_id", flat=True))
     assert len(ids) == 2
-    assert all(re.fullmatch(r"\[redacted:idempotency_key:[0-9a-f]{32}\]", one) for one in ids)
+    assert all(re.fullmatch(r"\[redacted:idempotency_key:[0-9a-f]{32}\]", mark) for mark in ids)
 
 
-def test_what_is_searched_for_is_on_record_without_its_secrets(house: House, agent: Caller) -> None:
+def test_recorded_searches_contain_no_secrets(house: House, agent: Caller) -> None:
     agent.session("s-1")
     secret = SECRETS["github"][0]
-    # By its words: those of an agent and of a person.
+    # By its words: the text of an agent and of a person.
     assert agent.get("/search", q=f"effect tool:{secret}").status_code == 200
     page = house.client("viewer").get("/search/", {"q": f"effect tool:{secret}"})
     assert page.status_code == 200
@@ -188,18 +187,18 @@ def test_equal_secrets_correlate_within_a_project_and_not_across(
     for caller in (agent, stranger):
         caller.session("s-1")
         for number in range(2):
-            told = caller.plan(f"e-{number}", arguments={"n": number, "header": secret})
-            text = text_at(Effect.objects.get(id=told["id"]).plan_position)
+            effect = caller.plan(f"e-{number}", arguments={"n": number, "header": secret})
+            text = text_at(Effect.objects.get(id=effect["id"]).plan_position)
             marks.append(json.loads(text)["arguments"]["header"])
     assert marks[0] == marks[1] != marks[2] == marks[3]
     assert marks[0].startswith("[redacted:github:")
 
 
-def test_where_a_project_does_not_redact_nothing_is_taken_out(agent: Caller) -> None:
+def test_a_project_without_redaction_stores_payloads_unchanged(agent: Caller) -> None:
     Project.objects.filter(name="default").update(redacts=False)
     agent.session("s-1")
-    told = agent.plan("e", arguments={"header": SECRETS["github"][0]})
-    assert "redactions" not in told
+    effect = agent.plan("e", arguments={"header": SECRETS["github"][0]})
+    assert "redactions" not in effect
     assert SECRETS["github"][0] in database()
 
 

@@ -1,4 +1,4 @@
-"""Sessions, tasks and items: what agents do to them, and what is refused beside it."""
+"""Sessions, tasks and items: the commands of agents, and refused commands."""
 
 import json
 from collections.abc import Callable
@@ -22,22 +22,22 @@ def test_a_session_is_opened_by_its_key(agent: Caller) -> None:
         {"key": "run-1", "title": "Fix it", "branch": "fix", "labels": {"team": "core"}},
     )
     assert answer.status_code == 201
-    told = answer.json()
+    opened = answer.json()
     session = Session.objects.get()
-    assert (str(session.id), session.key, session.title) == (told["id"], "run-1", "Fix it")
+    assert (str(session.id), session.key, session.title) == (opened["id"], "run-1", "Fix it")
     assert (session.mode, session.status, session.labels) == (
         "one_shot",
         "running",
         {"team": "core"},
     )
-    assert told["handle"] == f"s_{session.opened_position}"
+    assert opened["handle"] == f"s_{session.opened_position}"
     assert Entry.objects.get(kind="session.started").position == session.opened_position
 
 
-def test_a_known_key_is_the_same_session_unless_it_is_told_otherwise(agent: Caller) -> None:
+def test_a_used_key_is_the_same_session_unless_its_fields_differ(agent: Caller) -> None:
     body = {"key": "run-1", "title": "Fix it", "mode": "leased", "repository": "acme/x"}
     first = agent.post("/sessions", body, key="m").json()
-    # Neither a smaller nor a greater idempotency key changes what the first opening said.
+    # Neither a smaller nor a greater idempotency key changes the fields of the first opening.
     for key in ("a", "z"):
         again = agent.post("/sessions", {"key": "run-1"}, key=key)
         assert (again.status_code, again.json()["id"]) == (200, first["id"])
@@ -51,21 +51,21 @@ def test_a_known_key_is_the_same_session_unless_it_is_told_otherwise(agent: Call
     assert (session.title, session.mode, session.labels) == ("Fix it", "leased", {})
 
 
-def test_its_own_agent_adds_labels_to_a_session_and_changes_none(
+def test_the_agent_of_a_session_adds_labels_and_changes_none(
     agent: Caller, call: Callable[..., Caller]
 ) -> None:
     first = agent.session("run-1", labels={"team": "core"})
     more = {"key": "run-1", "labels": {"team": "core", "shift": "night"}}
     for _ in range(2):  # delivered twice, it is done once
-        told = agent.post("/sessions", more, key="more")
-        assert (told.status_code, told.json()["id"]) == (200, first["id"])
-    assert told.headers["Idempotent-Replay"] == "true"
+        answer = agent.post("/sessions", more, key="more")
+        assert (answer.status_code, answer.json()["id"]) == (200, first["id"])
+    assert answer.headers["Idempotent-Replay"] == "true"
     assert agent.post("/sessions", more).status_code == 200
     assert Session.objects.get().labels == {"team": "core", "shift": "night"}
     entry = Entry.objects.get(kind="session.changed")
     assert (entry.facts, entry.lane) == ('{"labelled":true}', "command")
     assert json.loads(Body.objects.get(entry=entry).text)["labels"] == more["labels"]
-    assert agent.session("run-1", labels={"shift": "night"})["version"] == told.json()["version"]
+    assert agent.session("run-1", labels={"shift": "night"})["version"] == answer.json()["version"]
     for labels in ({"team": "web"}, {"team": "web", "new": "x"}):
         assert code(agent.post("/sessions", {"key": "run-1", "labels": labels})) == (
             409,
@@ -111,7 +111,7 @@ def test_a_session_may_have_a_parent_and_an_owner_that_exist(agent: Caller) -> N
 
 
 @pytest.mark.parametrize("second", ["a", "z"])
-def test_the_first_end_stands(agent: Caller, second: str) -> None:
+def test_the_first_end_is_kept(agent: Caller, second: str) -> None:
     session = agent.session()
     path = f"/sessions/{session['id']}/end"
     assert agent.post(path, {"status": "completed"}, key="m").json()["status"] == "completed"
@@ -129,16 +129,17 @@ def test_sessions_are_read_and_listed(agent: Caller) -> None:
         f"/sessions/{agent.session('s-0', title='number 0')['id']}/end", {"status": "failed"}
     )
     page = agent.get("/sessions", limit=2).json()
-    assert [one["key"] for one in page["items"]] == ["s-2", "s-1"]
+    assert [session["key"] for session in page["items"]] == ["s-2", "s-1"]
     assert [
-        one["key"] for one in agent.get("/sessions", limit=2, after=page["next"]).json()["items"]
+        session["key"]
+        for session in agent.get("/sessions", limit=2, after=page["next"]).json()["items"]
     ] == ["s-0"]
-    assert [one["key"] for one in agent.get("/sessions", status="failed").json()["items"]] == [
-        "s-0"
-    ]
-    one = agent.get("/sessions", key="s-1").json()["items"][0]
-    assert agent.get(f"/sessions/{one['id']}").json() == one | {"lease": None}
-    assert (one["title"], one["agent"], one["effects"]) == ("number 1", "tester", 0)
+    assert [
+        session["key"] for session in agent.get("/sessions", status="failed").json()["items"]
+    ] == ["s-0"]
+    session = agent.get("/sessions", key="s-1").json()["items"][0]
+    assert agent.get(f"/sessions/{session['id']}").json() == session | {"lease": None}
+    assert (session["title"], session["agent"], session["effects"]) == ("number 1", "tester", 0)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +185,7 @@ def test_nul_in_a_title_is_shown_by_its_symbol_and_kept_exactly(agent: Caller) -
     ],
     ids=lambda body: str(body)[:40],
 )
-def test_what_is_no_session_is_refused_whole(agent: Caller, body: dict[str, Any]) -> None:
+def test_an_invalid_session_is_refused_completely(agent: Caller, body: dict[str, Any]) -> None:
     refused = agent.post("/sessions", body)
     assert code(refused) == (422, "invalid")
     assert Session.objects.count() == 0
@@ -201,14 +202,14 @@ def make_task(agent: Caller) -> Callable[..., dict[str, Any]]:
     def make(key: str = "t-1", **fields: Any) -> dict[str, Any]:
         answer = agent.post(f"/sessions/{session['id']}/tasks", {"key": key, **fields})
         assert answer.status_code == 201, answer.text
-        told: dict[str, Any] = answer.json()
-        return told | {"session": session["id"]}
+        task: dict[str, Any] = answer.json()
+        return task | {"session": session["id"]}
 
     return make
 
 
 def test_a_task_is_created_once(agent: Caller, make_task: Callable[..., dict[str, Any]]) -> None:
-    told = make_task(title="build", priority=5, worker="w", branch_label="b")
+    created = make_task(title="build", priority=5, worker="w", branch_label="b")
     task = Task.objects.get()
     assert (task.title, task.priority, task.worker, task.branch_label, task.state) == (
         "build",
@@ -218,19 +219,21 @@ def test_a_task_is_created_once(agent: Caller, make_task: Callable[..., dict[str
         "pending",
     )
     again = agent.post(
-        f"/sessions/{told['session']}/tasks", {"key": "t-1", "title": "other"}, key="0"
+        f"/sessions/{created['session']}/tasks", {"key": "t-1", "title": "other"}, key="0"
     )
-    assert (again.status_code, again.json()["id"]) == (200, told["id"])
+    assert (again.status_code, again.json()["id"]) == (200, created["id"])
     assert Task.objects.get().title == "build"
     child = make_task("t-2", parent="t-1")
-    assert str(Task.objects.get(id=child["id"]).parent_id) == told["id"]
-    assert make_task("t-3", parent=told["id"])
-    refused = agent.post(f"/sessions/{told['session']}/tasks", {"key": "t-4", "parent": "absent"})
+    assert str(Task.objects.get(id=child["id"]).parent_id) == created["id"]
+    assert make_task("t-3", parent=created["id"])
+    refused = agent.post(
+        f"/sessions/{created['session']}/tasks", {"key": "t-4", "parent": "absent"}
+    )
     assert code(refused) == (422, "parent_unknown")
     assert code(agent.post(f"/sessions/{uuid4()}/tasks", {"key": "t"})) == (404, "not_found")
 
 
-def test_of_changes_the_last_accepted_stands(
+def test_the_last_accepted_change_counts(
     agent: Caller, make_task: Callable[..., dict[str, Any]]
 ) -> None:
     path = f"/tasks/{make_task(title='build')['id']}/change"
@@ -243,15 +246,15 @@ def test_of_changes_the_last_accepted_stands(
     assert code(agent.post(path, {"key": "other"})) == (422, "invalid")
 
 
-def test_what_is_done_stays_done(agent: Caller, make_task: Callable[..., dict[str, Any]]) -> None:
-    told = make_task()
-    assert agent.post(f"/tasks/{told['id']}/done").json()["state"] == "done"
-    assert agent.post(f"/tasks/{told['id']}/change", {"state": "running"}).json()["state"] == "done"
+def test_a_done_task_stays_done(agent: Caller, make_task: Callable[..., dict[str, Any]]) -> None:
+    task = make_task()
+    assert agent.post(f"/tasks/{task['id']}/done").json()["state"] == "done"
+    assert agent.post(f"/tasks/{task['id']}/change", {"state": "running"}).json()["state"] == "done"
     assert Task.objects.get().done_at_us is not None
-    assert code(agent.post(f"/tasks/{told['id']}/done", {"really": True})) == (422, "invalid")
+    assert code(agent.post(f"/tasks/{task['id']}/done", {"really": True})) == (422, "invalid")
 
 
-def test_items_tell_exactly_which_are_done(
+def test_items_show_exactly_which_are_done(
     agent: Caller, make_task: Callable[..., dict[str, Any]]
 ) -> None:
     path = f"/tasks/{make_task()['id']}/items"
@@ -267,8 +270,8 @@ def test_items_tell_exactly_which_are_done(
         key="a",
     )
     assert (counts.json()["pending"], counts.json()["done"], counts.json()["failed"]) == (1, 1, 1)
-    told = agent.get(path).json()
-    assert [(item["key"], item["state"]) for item in told["items"]] == [
+    page = agent.get(path).json()
+    assert [(item["key"], item["state"]) for item in page["items"]] == [
         ("i-0", "failed"),
         ("i-1", "done"),
         ("i-2", "pending"),
@@ -287,7 +290,7 @@ def test_items_tell_exactly_which_are_done(
     ],
     ids=str,
 )
-def test_what_is_no_item_is_refused(
+def test_an_invalid_item_is_refused(
     agent: Caller, make_task: Callable[..., dict[str, Any]], items: list[dict[str, Any]]
 ) -> None:
     assert code(agent.post(f"/tasks/{make_task()['id']}/items", {"items": items})) == (
@@ -314,7 +317,7 @@ def test_a_task_takes_a_thousand_items_at_once_and_ten_thousand_in_all(
     assert put(5, 1).json()["done"] == 10_000
 
 
-def test_reports_may_tell_of_more_items_than_a_page_lists(
+def test_reports_may_contain_more_items_than_a_page_lists(
     agent: Caller, make_task: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sessions.items.MAX_TASK_ITEMS", 2)
@@ -326,8 +329,8 @@ def test_reports_may_tell_of_more_items_than_a_page_lists(
         ).status_code
         == 200
     )
-    told = {"id": "e-1", "kind": "item.done", "session": "s-1", "task": task["key"], "item": "i-2"}
-    assert agent.post("/events", [told]).json()["accepted"] == 1
+    fact = {"id": "e-1", "kind": "item.done", "session": "s-1", "task": task["key"], "item": "i-2"}
+    assert agent.post("/events", [fact]).json()["accepted"] == 1
     listed = agent.get(path).json()
     assert [item["key"] for item in listed["items"]] == ["i-0", "i-1"]
     assert listed["done"] == 3
@@ -336,12 +339,12 @@ def test_reports_may_tell_of_more_items_than_a_page_lists(
 def test_tasks_are_listed_newest_first(
     agent: Caller, make_task: Callable[..., dict[str, Any]]
 ) -> None:
-    told = [make_task(f"t-{number}") for number in range(3)]
-    page = agent.get(f"/sessions/{told[0]['session']}/tasks", limit=2).json()
+    tasks = [make_task(f"t-{number}") for number in range(3)]
+    page = agent.get(f"/sessions/{tasks[0]['session']}/tasks", limit=2).json()
     assert [task["key"] for task in page["items"]] == ["t-2", "t-1"]
-    rest = agent.get(f"/sessions/{told[0]['session']}/tasks", limit=2, after=page["next"]).json()
+    rest = agent.get(f"/sessions/{tasks[0]['session']}/tasks", limit=2, after=page["next"]).json()
     assert [task["key"] for task in rest["items"]] == ["t-0"]
-    assert agent.get(f"/tasks/{told[0]['id']}/items").json() == {
+    assert agent.get(f"/tasks/{tasks[0]['id']}/items").json() == {
         "items": [],
         "pending": 0,
         "done": 0,

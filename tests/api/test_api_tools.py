@@ -1,4 +1,4 @@
-"""What the operator declared of a tool, as agents read it."""
+"""Declared tools, as agents read them."""
 
 import pytest
 
@@ -9,13 +9,13 @@ from tests.recovery.remote import declare
 pytestmark = pytest.mark.django_db
 
 
-def test_a_declaration_is_told_and_the_dispatch_tells_how_long_a_request_may_live(
+def test_a_declaration_is_shown_and_the_dispatch_names_the_request_lifetime(
     agent: Caller,
 ) -> None:
     declare(Project.objects.get(name="default"))
-    told = agent.get("/tools", name="git.push.slow")
-    assert told.status_code == 200, told.text
-    assert told.json() == {
+    answer = agent.get("/tools", name="git.push.slow")
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == {
         "name": "git.push.slow",
         "declared": True,
         "class": "probeable",
@@ -28,11 +28,11 @@ def test_a_declaration_is_told_and_the_dispatch_tells_how_long_a_request_may_liv
     agent.session()
     planned = agent.plan(tool="git.push.slow")
     assert "request_lifetime_s" not in planned
-    for _ in range(2):  # delivered twice, it is told twice
+    for _ in range(2):  # a repeated delivery gets the same answer
         assert agent.dispatch(planned, key="once")["request_lifetime_s"] == 600
 
 
-def test_what_is_not_declared_or_another_projects_is_opaque(
+def test_tools_that_are_undeclared_or_of_another_project_are_opaque(
     agent: Caller, stranger: Caller
 ) -> None:
     declare(Project.objects.get(name="default"))

@@ -1,4 +1,4 @@
-"""How a body is framed, encoded and how long it may be; and how a refusal is answered."""
+"""Framing, encoding and size limits of bodies, and the answers to refused ones."""
 
 import gzip
 import io
@@ -36,7 +36,7 @@ def _body_refusal(request: WSGIRequest, limit: int = LIMIT) -> tuple[int, str]:
     return caught.value.status, caught.value.code
 
 
-def test_bodies_come_plain_or_packed() -> None:
+def test_bodies_are_accepted_plain_or_compressed() -> None:
     assert read_body(_request(b'{"a":"\xc3\xa9"}'), limit=LIMIT) == b'{"a":"\xc3\xa9"}'
     packed = gzip.compress(b'{"a":1}')
     for name in ("gzip", "GZIP", "x-gzip"):
@@ -91,7 +91,7 @@ def test_bodies_that_are_not_text_empty_or_over_the_limit_are_refused() -> None:
     assert read_body(_stream(b"", CONTENT_LENGTH="0"), limit=4, allow_empty=True) == b""
 
 
-def test_a_body_that_nobody_counted_is_not_read_whatever_the_server_says_of_its_end() -> None:
+def test_a_chunked_or_uncounted_body_is_not_read() -> None:
     chunked = {"HTTP_TRANSFER_ENCODING": "chunked"}
     for ended in ({}, {"wsgi.input_terminated": True}):
         assert _body_refusal(_stream(b'{"a":1}', **chunked, **ended)) == (411, "length_required")
@@ -105,7 +105,7 @@ def test_a_body_that_nobody_counted_is_not_read_whatever_the_server_says_of_its_
         read_body(_stream(b"", **chunked), limit=LIMIT, allow_empty=True)
 
 
-def test_the_length_said_must_be_the_length_sent() -> None:
+def test_the_declared_length_must_be_the_length_sent() -> None:
     assert _body_refusal(_stream(b'{"a"', CONTENT_LENGTH="7")) == (400, "body_incomplete")
     for length in ("seven", "-1", "+7", "7.0", "7" * 30, "٧"):
         assert _body_refusal(_stream(b"{}", CONTENT_LENGTH=length)) == (

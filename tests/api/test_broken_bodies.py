@@ -1,5 +1,4 @@
-"""A body that did not arrive whole is no body, at any endpoint: it is refused and nothing of it is
-done."""
+"""An incomplete body is refused at every endpoint and changes nothing."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from tests.config.server import Server
 
 FORM = "application/x-www-form-urlencoded"
 JSON = "application/json"
-# How a chunked body breaks: what is sent behind its first chunks, and whether the client hangs up.
+# How a chunked body breaks: the bytes after its first chunks, and whether the client hangs up.
 BREAKS = {
     "hangs up between chunks": b"",
     "hangs up in a chunk": b"5\r\nab",
@@ -29,12 +28,12 @@ BREAKS = {
 
 
 def paths(patterns: list[Any], prefix: str = "/") -> Iterator[str]:
-    """Every path of a URLconf, with an id that stands for nothing in each place for one."""
-    for one in patterns:
-        route = prefix + re.sub(r"<\w+:\w+>|<\w+>", str(uuid4()), str(one.pattern))
-        if isinstance(one, URLResolver):
-            yield from paths(one.url_patterns, route)
-        elif isinstance(one, URLPattern):
+    """Yield every path of a URLconf, with an id of no object in each placeholder."""
+    for pattern in patterns:
+        route = prefix + re.sub(r"<\w+:\w+>|<\w+>", str(uuid4()), str(pattern.pattern))
+        if isinstance(pattern, URLResolver):
+            yield from paths(pattern.url_patterns, route)
+        elif isinstance(pattern, URLPattern):
             yield route
 
 
@@ -51,7 +50,7 @@ def agent(live_server_process: Server) -> Caller:
 
 @pytest.fixture(scope="module")
 def cookies(live_server_process: Server) -> str:
-    """The cookies of a signed-in administrator, among them that of the form's own token."""
+    """Return the cookies of a signed-in administrator, with that of the form token."""
     with httpx.Client(base_url=live_server_process.url, timeout=PATIENCE_S) as person:
         form = {
             "username": live_server_process.administrator,
@@ -68,15 +67,15 @@ def cookies(live_server_process: Server) -> str:
 
 
 def token_in(page: str) -> str:
-    found = re.search(r'csrfmiddlewaretoken" value="([^"]+)"', page)
-    assert found is not None
-    return found[1]
+    match = re.search(r'csrfmiddlewaretoken" value="([^"]+)"', page)
+    assert match is not None
+    return match[1]
 
 
 def send(
     server: Server, line: str, kind: str, headers: list[str], framing: str, body: bytes
 ) -> Answer:
-    """Send a request whose client hangs up behind `body`."""
+    """Send a request whose client hangs up after `body`."""
     with Wire(server.url) as wire:
         about = [f"Content-Type: {kind}", f"Idempotency-Key: {new_key()}", *headers, framing]
         return wire.send(line, *about, body=body).hang_up().read()
@@ -159,7 +158,7 @@ def test_a_task_is_not_done_by_half_a_body(
         )
 
 
-def test_a_person_s_form_is_taken_whole_or_not_at_all(
+def test_a_form_is_processed_completely_or_not_at_all(
     live_server_process: Server, cookies: str
 ) -> None:
     headers = [f"Cookie: {cookies}"]
@@ -170,26 +169,26 @@ def test_a_person_s_form_is_taken_whole_or_not_at_all(
     form = f"csrfmiddlewaretoken={token}&theme=dark&clock=utc".encode()
     # Other tests share this server and its people.
     name = live_server_process.administrator
-    look = f"from accounts.models import Person; print(Person.objects.get(user__username={name!r}).theme)"
+    read_theme = f"from accounts.models import Person; print(Person.objects.get(user__username={name!r}).theme)"
     line, chunked = "POST /settings/appearance/", "Transfer-Encoding: chunked"
     back = form.replace(b"dark", b"system")
     assert (
         send(live_server_process, line, FORM, headers, f"Content-Length: {len(back)}", back).status
         == 302
     )
-    before = live_server_process.run(look)
+    before = live_server_process.run(read_theme)
     assert "system" in before
     for end in BREAKS.values():
         assert (
             send(live_server_process, line, FORM, headers, chunked, chunks(form) + end).status
             == 400
         )
-    assert live_server_process.run(look) == before
+    assert live_server_process.run(read_theme) == before
     assert (
         send(live_server_process, line, FORM, headers, chunked, chunks(form) + b"0\r\n\r\n").status
         == 302
     )
-    assert "dark" in live_server_process.run(look)
+    assert "dark" in live_server_process.run(read_theme)
     assert (
         send(live_server_process, line, FORM, headers, f"Content-Length: {len(back)}", back).status
         == 302
@@ -210,5 +209,5 @@ def test_a_body_behind_a_request_for_another_protocol_is_not_taken_for_none(
     assert entries(live_server_process) == before
     with Wire(
         live_server_process.url
-    ) as wire:  # without a body it is answered as if it had not asked
+    ) as wire:  # without a body the answer is that of a plain request
         assert wire.send("GET /healthz", "Connection: Upgrade", "Upgrade: h2c").read().status == 200

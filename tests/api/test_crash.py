@@ -1,5 +1,4 @@
-"""The server is killed in the middle of its work: what it had said is so, exactly once, and nothing
-is half so."""
+"""The server is killed at work: every acknowledged command is stored exactly once, and completely."""
 
 import hashlib
 import json
@@ -18,15 +17,14 @@ import pytest
 from tests.api.api_client import Caller, code, new_key
 from tests.config.server import Server, serve
 
-pytestmark = pytest.mark.django_db  # on both databases: they are reached through the server
+pytestmark = pytest.mark.django_db  # on both databases, through the server
 
 ROUNDS = 2
 CLIENTS = 6
 ENOUGH = 60  # answers in a round, before it is cut short
 
-# Looks behind the server, with eyes of its own: nothing here comes from the fold. Prints what does
-# not agree.
-BOOK = """
+# Reads the tables without the code of the fold. Prints what does not agree.
+READ_JOURNAL = """
 import json, sys
 from collections import Counter, defaultdict
 from journal.models import Body, Entry
@@ -82,33 +80,33 @@ print(json.dumps({"wrong": wrong, "ids": [e.event_id for e in entries if e.lane 
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with serve(tmp_path_factory.mktemp("crash")) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def token(house: Server) -> str:
-    return house.token("crash")
+def token(server_process: Server) -> str:
+    return server_process.token("crash")
 
 
 @dataclass
 class Sent:
-    """One request, and what was heard of it: None when nothing was."""
+    """One request and the status of its answer, None without an answer."""
 
     method: str
     path: str
     key: str
     body: Any
-    heard: int | None = None
+    status: int | None = None
     answer: dict[str, Any] = field(default_factory=dict)
 
     def send(self, caller: Caller) -> None:
-        """Send it, again too; what was heard first stays."""
+        """Send the request, possibly again; the first answer is kept."""
         answer = self.ask(caller)
         assert answer.status_code < 500, answer.text
-        if self.heard is None:
-            self.heard, self.answer = answer.status_code, answer.json()
+        if self.status is None:
+            self.status, self.answer = answer.status_code, answer.json()
 
     def ask(self, caller: Caller) -> httpx.Response:
         if self.path == "/events":
@@ -119,14 +117,14 @@ class Sent:
 
     @property
     def ids(self) -> list[str]:
-        """The ids of the entries that must be in the journal once this was answered with a 2xx."""
+        """The ids of entries that must be in the journal after a 2xx answer."""
         if self.path == "/events":
             return [item["id"] for item in self.body]
         return [self.key] if self.method == "post" else []
 
 
 class Worker(threading.Thread):
-    """A client that works until the server is gone, and remembers all it sent."""
+    """A client that works until the server is gone, and records its requests."""
 
     def __init__(
         self, server: Server, token: str, name: str, work: Callable[["Worker"], None]
@@ -151,7 +149,7 @@ class Worker(threading.Thread):
         sent = Sent(method, path, new_key(), body)
         self.log.append(sent)
         sent.send(self.caller)
-        assert sent.heard in (200, 201), sent.answer
+        assert sent.status in (200, 201), sent.answer
         return sent.answer
 
 
@@ -172,14 +170,17 @@ def commands(worker: Worker) -> None:
 
 
 def batches(worker: Worker) -> None:
-    """Report whole lives of effects, shuffled, some of them in two batches."""
+    """Report all facts of effects, shuffled, some in two batches."""
     items: list[dict[str, Any]] = []
     session = f"batch {new_key()[:4]}"
     for number in range(15):
         base = {"session": session, "effect_key": f"{worker.name}-{number}-{new_key()[:6]}"}
-        told = [{"kind": "effect.planned", "tool": "t", "task": "T"}, {"kind": "effect.dispatched"}]
-        told += [{"kind": "effect.acknowledged", "outcome": "ok"}] if number % 3 else []
-        items += [{"id": new_key(), **base, **fact} for fact in told]
+        facts = [
+            {"kind": "effect.planned", "tool": "t", "task": "T"},
+            {"kind": "effect.dispatched"},
+        ]
+        facts += [{"kind": "effect.acknowledged", "outcome": "ok"}] if number % 3 else []
+        items += [{"id": new_key(), **base, **fact} for fact in facts]
     random.shuffle(items)
     worker.send("/events", items[:20])
     worker.send("/events", items[10:])  # overlaps the first
@@ -189,63 +190,64 @@ def uploads(worker: Worker) -> None:
     """Record artifacts and send their bytes."""
     data = random.randbytes(200_000)
     about = {"session": "commands", "type": "log", "media_type": "text/plain", "size": len(data)}
-    told = worker.send("/artifacts", {**about, "sha256": hashlib.sha256(data).hexdigest()})
-    worker.send(told["upload"].removeprefix("/api/v1"), data, "put")
+    artifact = worker.send("/artifacts", {**about, "sha256": hashlib.sha256(data).hexdigest()})
+    worker.send(artifact["upload"].removeprefix("/api/v1"), data, "put")
 
 
 def wait_for(workers: list[Worker], answers: int) -> None:
-    """Return at a random moment after so many answers were heard."""
+    """Return at a random moment after so many answers have arrived."""
     until = time.monotonic() + 60
-    while sum(sent.heard is not None for worker in workers for sent in list(worker.log)) < answers:
+    while sum(sent.status is not None for worker in workers for sent in list(worker.log)) < answers:
         assert time.monotonic() < until, "the server hardly answers"
         time.sleep(0.01)
     time.sleep(random.uniform(0, 0.5))
 
 
-def look(server: Server) -> list[str]:
-    """Look into the journal; fail on what does not agree; return the ids of all that agents put there."""
-    found = json.loads(server.run(BOOK).splitlines()[-1])
-    assert found["wrong"] == []
-    ids: list[str] = found["ids"]
+def check_journal(server: Server) -> list[str]:
+    """Fail where the journal is inconsistent; return the ids of all items of agents."""
+    summary = json.loads(server.run(READ_JOURNAL).splitlines()[-1])
+    assert summary["wrong"] == []
+    ids: list[str] = summary["ids"]
     return ids
 
 
-def test_what_was_said_is_so_exactly_once(house: Server, token: str) -> None:
-    agent = Caller(token, address=house.url)
+def test_what_was_acknowledged_is_stored_exactly_once(server_process: Server, token: str) -> None:
+    agent = Caller(token, address=server_process.url)
     agent.session("commands")
     log: list[Sent] = []
     for round_ in range(ROUNDS):
         works = [commands, commands, commands, batches, batches, uploads]
         workers = [
-            Worker(house, token, f"w{round_}-{n}", works[n % len(works)]) for n in range(CLIENTS)
+            Worker(server_process, token, f"w{round_}-{n}", works[n % len(works)])
+            for n in range(CLIENTS)
         ]
         for worker in workers:
             worker.start()
         wait_for(workers, ENOUGH)
-        house.kill()
+        server_process.kill()
         for worker in workers:
             worker.join(60)
             assert worker.fault is None, repr(worker.fault)
             log += worker.log
-        house.start()
-    said = [sent for sent in log if sent.heard in (200, 201)]
-    unheard = [sent for sent in log if sent.heard is None]
-    assert len(said) >= ENOUGH * ROUNDS
-    assert unheard, "no request was cut off: the test has proved nothing"
-    ids = look(house)
-    known = set(ids)
-    assert len(ids) == len(known)
-    assert [one for sent in said for one in sent.ids if one not in known] == []
-    # Of a batch that nobody heard of, either all is there or nothing.
-    mentions = Counter(one for sent in log for one in sent.ids)
-    for sent in unheard:
-        fresh = [one for one in sent.ids if mentions[one] == 1]
-        assert len(known & set(fresh)) in (0, len(fresh))
-    # Everything again, in another order: nothing is done twice and nothing is answered otherwise.
+        server_process.start()
+    accepted = [sent for sent in log if sent.status in (200, 201)]
+    unanswered = [sent for sent in log if sent.status is None]
+    assert len(accepted) >= ENOUGH * ROUNDS
+    assert unanswered, "no request was cut off: the test has proved nothing"
+    ids = check_journal(server_process)
+    stored = set(ids)
+    assert len(ids) == len(stored)
+    assert [item for sent in accepted for item in sent.ids if item not in stored] == []
+    # An unanswered batch is stored completely or not at all.
+    mentions = Counter(item for sent in log for item in sent.ids)
+    for sent in unanswered:
+        fresh = [item for item in sent.ids if mentions[item] == 1]
+        assert len(stored & set(fresh)) in (0, len(fresh))
+    # Repeat every request in another order: nothing runs twice and every answer is the same.
     random.shuffle(log)
     for sent in sorted(log, key=lambda sent: (sent.path == "/events", sent.method)):
         again = sent.ask(agent)
-        if sent.heard is None:
+        if sent.status is None:
             assert again.status_code in (200, 201, 409), again.text
         elif sent.path == "/events":
             assert {result["status"] for result in again.json()["results"]} == {"duplicate"}
@@ -255,17 +257,17 @@ def test_what_was_said_is_so_exactly_once(house: Server, token: str) -> None:
                 again.status_code == 409 or again.json()["remote_key"] == sent.answer["remote_key"]
             )
         else:
-            assert again.status_code in (sent.heard, 200), again.text
+            assert again.status_code in (sent.status, 200), again.text
             assert again.json()["id"] == sent.answer["id"]
-    after = look(house)
+    after = check_journal(server_process)
     assert len(after) == len(set(after))
-    assert known <= set(after) <= known | {one for sent in unheard for one in sent.ids}
+    assert stored <= set(after) <= stored | {item for sent in unanswered for item in sent.ids}
 
 
-def test_an_artifact_whose_bytes_were_acknowledged_is_whole_after_a_crash(
-    house: Server, token: str
+def test_acknowledged_artifact_bytes_are_complete_after_a_crash(
+    server_process: Server, token: str
 ) -> None:
-    agent = Caller(token, address=house.url)
+    agent = Caller(token, address=server_process.url)
     agent.session("commands")
     kept: list[tuple[str, bytes]] = []
 
@@ -273,28 +275,29 @@ def test_an_artifact_whose_bytes_were_acknowledged_is_whole_after_a_crash(
         uploads(worker)
         kept.append((worker.log[-1].path, worker.log[-1].body))
 
-    workers = [Worker(house, token, f"u{n}", upload) for n in range(3)]
+    workers = [Worker(server_process, token, f"u{n}", upload) for n in range(3)]
     for worker in workers:
         worker.start()
     wait_for(workers, 6)
-    house.kill()
+    server_process.kill()
     for worker in workers:
         worker.join(60)
         assert worker.fault is None, repr(worker.fault)
-    house.start()
+    server_process.start()
     assert kept
     for path, data in kept:
         assert agent.client.get(path).content == data
-    # What lies under a hash has that hash, acknowledged or not: a file is there whole or under
-    # another name.
-    for file in Path(house.var / "artifacts").rglob("*"):
+    # A file named by a hash has that hash, acknowledged or not: incomplete files have other names.
+    for file in Path(server_process.var / "artifacts").rglob("*"):
         if file.is_file() and not file.name.startswith(".incoming-"):
             assert hashlib.sha256(file.read_bytes()).hexdigest() == file.name
-    look(house)
+    check_journal(server_process)
 
 
-def test_a_dispatch_is_not_granted_again_to_another_process(house: Server, token: str) -> None:
-    agent = Caller(token, address=house.url)
+def test_a_dispatch_is_not_granted_again_to_another_process(
+    server_process: Server, token: str
+) -> None:
+    agent = Caller(token, address=server_process.url)
     agent.session("commands")
     plan = {
         "session": "commands",
@@ -304,8 +307,8 @@ def test_a_dispatch_is_not_granted_again_to_another_process(house: Server, token
     }
     effect, key = agent.post("/effects", plan).json(), new_key()
     granted = agent.dispatch(effect, "the process before", key)
-    house.kill()
-    house.start()
+    server_process.kill()
+    server_process.start()
     path = f"/effects/{effect['id']}/dispatch"
     body = {"intent_digest": effect["intent_digest"]}
     for other_key in (key, new_key()):
@@ -313,6 +316,6 @@ def test_a_dispatch_is_not_granted_again_to_another_process(house: Server, token
         assert code(refused) == (409, "ALREADY_DISPATCHED")
         assert refused.json()["effect"]["state"] == "dispatched"
     assert agent.post("/effects", plan).json()["answer"] == "ambiguous"
-    # The very same process that merely lost the answer hears it again.
+    # The same process, which only lost the answer, gets the answer again.
     again = agent.dispatch(effect, "the process before", key)
     assert (again["attempt"], again["remote_key"]) == (1, granted["remote_key"])

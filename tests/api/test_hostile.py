@@ -1,4 +1,4 @@
-"""Hostile bodies at every endpoint: one answer, the same on both databases, and never a fault of ours."""
+"""Hostile bodies at every endpoint: one answer, the same on both databases, never a 5xx."""
 
 import gzip
 import json
@@ -32,8 +32,8 @@ BOUNDED = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
-# What a body of the corpus is answered at an endpoint for one object. `invalid` are those that can be
-# read: the corpus holds no command, so they are told that `a` is unheard of.
+# Answers to bodies of the corpus at an endpoint for one object. `invalid` are the readable ones: the
+# corpus has no command, so their field `a` is unknown.
 READABLE = {"nul in text", "bidi"}
 ENCODING = {"utf-16", "utf-16 without mark", "utf-16 big endian", "utf-32", "byte order mark"}
 EXPECTED: dict[str, tuple[int, str]] = {
@@ -62,7 +62,7 @@ EXPECTED: dict[str, tuple[int, str]] = {
 
 @pytest.fixture
 def ids(agent: Caller) -> dict[str, str]:
-    """One object of each kind that paths name."""
+    """Return one object of each kind that paths name."""
     return _IDS.again(lambda: make_ids(agent))
 
 
@@ -73,18 +73,18 @@ def make_ids(agent: Caller) -> dict[str, str]:
     session = agent.session("s-1")
     task = agent.post(f"/sessions/{session['id']}/tasks", {"key": "t"}).json()
     effect = agent.plan()["id"]
-    found = {
+    ids = {
         "session": session["id"],
         "task": task["id"],
         "effect": effect,
         "gate": str(gate_of(effect).id),
     }
     path = f"/sessions/{session['id']}"
-    found["decision"] = agent.post(f"{path}/decisions", {"key": "d", "choice": "left"}).json()["id"]
-    found["handoff"] = agent.post(f"{path}/handoffs").json()["id"]
-    found["lease"] = agent.post("/leases", {"resource": "r", "process": "p"}).json()["id"]
-    found["message"] = agent.post("/messages", {"to": "shared", "body": "x"}).json()["id"]
-    return found
+    ids["decision"] = agent.post(f"{path}/decisions", {"key": "d", "choice": "left"}).json()["id"]
+    ids["handoff"] = agent.post(f"{path}/handoffs").json()["id"]
+    ids["lease"] = agent.post("/leases", {"resource": "r", "process": "p"}).json()["id"]
+    ids["message"] = agent.post("/messages", {"to": "shared", "body": "x"}).json()["id"]
+    return ids
 
 
 def rows() -> tuple[Any, ...]:
@@ -94,7 +94,7 @@ def rows() -> tuple[Any, ...]:
     )
 
 
-@pytest.mark.once  # none is ever read as far as a database
+@pytest.mark.once  # refused before any database query
 @pytest.mark.parametrize("path", COMMANDS)
 def test_no_body_of_the_corpus_passes_an_endpoint_for_commands(
     agent: Caller, ids: dict[str, str], path: str
@@ -110,9 +110,9 @@ def test_no_body_of_the_corpus_passes_an_endpoint_for_commands(
     assert rows() == before
 
 
-# What the corpus is as one item among others: the item alone is refused, where items can be told
-# apart at all.
-def test_an_item_of_the_corpus_sinks_nothing_but_itself(agent: Caller) -> None:
+# Answers to the corpus as one item among others: only the item is refused, where the items can be
+# separated.
+def test_a_hostile_item_of_a_batch_fails_alone(agent: Caller) -> None:
     good = [{"id": f"g-{n}", "kind": "moon.risen", "session": "s"} for n in range(2)]
     lines = [json.dumps(item).encode() for item in good]
     whole_is_refused = {
@@ -233,7 +233,7 @@ BASES: dict[str, dict[str, Any]] = {
 }
 
 
-# --- what nobody thought of -----------------------------------------------------------------------------------------
+# --- random bodies --------------------------------------------------------------------------------------------------
 
 TEXT = st.text(max_size=20) | st.sampled_from(
     ["\0", "s-1", "e-1", "effect.planned", "\u202e", "x" * 301, "../..", "%s"]

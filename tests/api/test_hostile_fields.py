@@ -1,5 +1,4 @@
-"""Hostile text in single fields: control characters, NUL, and numbers that are kept digit for
-digit."""
+"""Hostile text in single fields: control characters, NUL, and exactly stored numbers."""
 
 import json
 from typing import Any, get_args
@@ -43,16 +42,16 @@ MAPS = ("labels", "pins")
 
 
 def identifiers() -> dict[str, list[str]]:
-    """By path, the fields that take text which is no free text."""
-    found: dict[str, list[str]] = {}
+    """Return by path the text fields that are not free text."""
+    names: dict[str, list[str]] = {}
     for endpoint in ENDPOINTS:
         if endpoint.shape is not None:
             for field in msgspec.structs.fields(endpoint.shape):
                 if field.name not in FREE_TEXT and (
                     field.type is str or str in _leaves(field.type)
                 ):
-                    found.setdefault(endpoint.path, []).append(field.name)
-    return found
+                    names.setdefault(endpoint.path, []).append(field.name)
+    return names
 
 
 def _leaves(annotation: Any) -> set[Any]:
@@ -140,7 +139,7 @@ def test_nul_in_free_text_is_kept_exactly(agent: Caller, ids: dict[str, str]) ->
     assert agent.report(items).json()["accepted"] == 5
     for item in items:
         assert json.loads(Body.objects.get(entry__event_id=item["id"]).text) == item
-    # Byte for byte the same again: nothing was rewritten on the way in.
+    # The stored bytes equal the sent ones: nothing is rewritten on input.
     assert {result["status"] for result in agent.report(items).json()["results"]} == {"duplicate"}
 
 

@@ -1,4 +1,4 @@
-"""Secrets leave payloads before anything is stored, and ordinary text stays as it is."""
+"""Secrets are redacted before anything is stored, and ordinary text is not changed."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ LETTERS = string.ascii_letters + string.digits
 
 
 def _made(length: int, seed: int = 1, alphabet: str = LETTERS) -> str:
-    # Written in pieces and made up here, so that no scanner takes this file for a leak.
+    # Composed from pieces, so that no scanner takes this file for a leak.
     return "".join(
         alphabet[(seed * 31 + index * 17 + index * index) % len(alphabet)]
         for index in range(length)
@@ -39,7 +39,7 @@ PEM = (
 )
 JWT = "eyJ" + _made(20) + "." + "eyJ" + _made(40, 2) + "." + _made(43, 3)
 
-# kind: (the text as it stands in a payload, the part of it that must be gone)
+# kind: (the text in a payload, the part that must be redacted)
 SECRETS: dict[str, tuple[str, str]] = {
     "github": (s := "ghp_" + _made(36), s),
     "github_pat": (s := "github_pat_" + _made(22) + "_" + _made(59, 3), s),
@@ -83,12 +83,11 @@ def _whole(*forms: str) -> list[tuple[str, str]]:
 
 
 def _in(text: str, secret: str) -> tuple[str, str]:
-    """A text with `{}` where the secret stands."""
+    """Return a text with `{}` in place of the secret."""
     return text.format(secret), secret
 
 
-# Further forms: of each kind the text as it stands in a payload, and the part of it that must be
-# gone.
+# Further forms by kind: the text in a payload, and the part that must be redacted.
 FORMS: dict[str, list[tuple[str, str]]] = {
     "huggingface": _whole("hf_" + _made(34), "api_org_" + _made(34)),
     "sendgrid": _whole("SG." + _made(22) + "." + _made(43, 2)),
@@ -200,7 +199,7 @@ PLACES: dict[str, Callable[[str], Any]] = {
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("kind", SECRETS)
-def test_a_secret_of_every_kind_is_gone_from_every_place(kind: str, place: str) -> None:
+def test_a_secret_of_every_kind_is_redacted_in_every_place(kind: str, place: str) -> None:
     text, secret = SECRETS[kind]
     value = PLACES[place](text)
     assert might_contain_secret(to_canonical_text(value))
@@ -214,7 +213,7 @@ def test_a_secret_of_every_kind_is_gone_from_every_place(kind: str, place: str) 
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(("kind", "text", "secret"), FURTHER)
-def test_a_secret_of_every_further_form_is_gone_from_every_place(
+def test_a_secret_of_every_further_form_is_redacted_in_every_place(
     kind: str, text: str, secret: str, place: str
 ) -> None:
     for value in (
@@ -236,7 +235,7 @@ def test_a_removed_line_of_a_diff_hides_no_token() -> None:
 
 
 @pytest.mark.parametrize("kind", SECRETS)
-def test_a_secret_inside_json_inside_a_string_is_gone_too(kind: str) -> None:
+def test_a_secret_in_json_in_a_string_is_redacted_too(kind: str) -> None:
     text, secret = SECRETS[kind]
     redacted, count = redact_value(
         {"arguments": json.dumps({"script": f"first\n{text}\nlast"})}, KEY
@@ -330,7 +329,7 @@ def test_lists_and_recorded_headers_under_a_telling_name_are_cleaned() -> None:
     assert redacted["n"][0]["name"] == "Cookie"
 
 
-def test_a_secret_used_as_a_key_is_gone() -> None:
+def test_a_secret_used_as_a_key_is_redacted() -> None:
     text, _ = SECRETS["github"]
     redacted, count = redact_value({text: 1}, KEY)
     assert count == 1
@@ -349,7 +348,7 @@ def test_equal_secrets_give_equal_marks_and_other_projects_other_ones() -> None:
     assert other[0] != redacted["b"][0]
 
 
-def test_the_given_value_is_not_changed_and_clean_ones_come_back_themselves() -> None:
+def test_the_input_is_not_changed_and_a_clean_value_is_returned_itself() -> None:
     text, _ = SECRETS["npm"]
     value = {"a": [text, {"b": text}]}
     before = json.dumps(value)
@@ -481,7 +480,7 @@ def test_any_json_value_keeps_its_shape(value: Any) -> None:
 
 
 def test_every_open_repeat_in_a_pattern_is_possessive() -> None:
-    # What makes time grow out of proportion is an unbounded repeat that can give back what it took.
+    # Only an unbounded repeat with backtracking makes the time grow more than linearly.
     for kind in KINDS:
         repeats = re.findall(
             r"(?:\{\d+,\}|(?<!\\)(?<!\[)[*+])(.?)",

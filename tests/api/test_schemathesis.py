@@ -1,5 +1,4 @@
-"""The API against its own description: schemathesis asks what openapi.json allows, and what it does
-not."""
+"""The API and its description: schemathesis sends what openapi.json allows and what it forbids."""
 
 from typing import Any
 
@@ -12,7 +11,9 @@ from schemathesis.specs.openapi import checks
 from tests.api.api_client import Caller, new_key
 from tests.config.row_snapshot import Kept
 
-pytestmark = pytest.mark.once  # the description knows no database; test_hostile.py goes to both
+pytestmark = (
+    pytest.mark.once
+)  # the description is the same for both databases; test_hostile.py runs on each
 schema = schemathesis.pytest.from_fixture("described")
 BOUNDED = settings(
     max_examples=2,
@@ -21,9 +22,8 @@ BOUNDED = settings(
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-# What no description of one request can promise: that the things it names exist, which parameters
-# go together, or how large the numbers and how deep the nesting are within a field that takes any
-# JSON.
+# Rules outside the description of one request: that named objects exist, combinations of
+# parameters, and limits of numbers and nesting inside a field of any JSON.
 OF_THE_WORLD = {
     "session_missing",
     "too_deep",
@@ -50,8 +50,8 @@ OF_THE_WORLD = {
 
 
 def taken_as_described(context: CheckContext, response: Response, case: Case[Any]) -> bool | None:
-    """What the description allows is not refused; 2.0 for 2 is, though JSON Schema takes it for an
-    integer."""
+    """Check that allowed requests are accepted; 2.0 for 2 is refused although JSON Schema allows
+    it."""
     if response.status_code == 422:
         problem = response.json()
         if problem["code"] in OF_THE_WORLD or "got `float`" in problem["detail"]:
@@ -60,7 +60,7 @@ def taken_as_described(context: CheckContext, response: Response, case: Case[Any
 
 
 def refused_as_described(context: CheckContext, response: Response, case: Case[Any]) -> bool | None:
-    """What the description does not allow is refused; in a batch, item by item."""
+    """Check that forbidden requests are refused; in a batch, item by item."""
     if response.status_code == 207:
         assert int(response.headers["gatebook-rejected"][0]) > 0
         return None
@@ -84,14 +84,14 @@ CHECKS = [
 
 @pytest.fixture
 def described(application: Any) -> Any:
-    found = schemathesis.openapi.from_wsgi("/api/v1/openapi.json", application)
-    found.config.generation.update(modes=list(GenerationMode))
-    return found
+    schema = schemathesis.openapi.from_wsgi("/api/v1/openapi.json", application)
+    schema.config.generation.update(modes=list(GenerationMode))
+    return schema
 
 
 @pytest.fixture
 def ids(agent: Caller) -> dict[str, str]:
-    """One object of each kind that paths name."""
+    """Return one object of each kind that paths name."""
     return _IDS.again(lambda: make_ids(agent))
 
 
@@ -110,7 +110,7 @@ def make_ids(agent: Caller) -> dict[str, str]:
     }
     artifact = agent.post("/artifacts", about).json()
     dispatched = agent.dispatch(agent.plan())
-    found = {
+    ids = {
         "session": session["id"],
         "task": task["id"],
         "effect": dispatched["id"],
@@ -121,16 +121,16 @@ def make_ids(agent: Caller) -> dict[str, str]:
         ("decision", {"key": "d", "choice": "left"}),
         ("handoff", {}),
     ):
-        found[name] = agent.post(f"/sessions/{session['id']}/{name}s", body).json()["id"]
-    found["message"] = agent.post("/messages", {"to": "shared", "body": "hello"}).json()["id"]
-    return found
+        ids[name] = agent.post(f"/sessions/{session['id']}/{name}s", body).json()["id"]
+    ids["message"] = agent.post("/messages", {"to": "shared", "body": "hello"}).json()["id"]
+    return ids
 
 
 @schema.parametrize()
 @BOUNDED
 def test_every_answer_is_as_described(case: Case[Any], agent: Caller, ids: dict[str, str]) -> None:
     if case.meta is not None and case.meta.generation.mode is GenerationMode.POSITIVE:
-        # Made-up ids only ever meet a 404, and a key that was used before a 422.
+        # Generated ids always get 404, and used keys 422.
         case.path_parameters = {
             name: ids.get(name, value) for name, value in case.path_parameters.items()
         }

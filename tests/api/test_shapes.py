@@ -1,5 +1,5 @@
-"""The shapes: what may name a thing; all prepared before the first request, as msgspec cannot do it
-twice at once."""
+"""Shapes of requests: all are prepared before the first request, because msgspec is not thread-safe
+there."""
 
 import re
 import runpy
@@ -73,7 +73,7 @@ _ADVICE = "See /api/v1/openapi.json for the schema."
         ),
     ],
 )
-def test_a_refusal_points_to_the_fault_and_says_in_words_what_was_expected(
+def test_a_refusal_points_to_the_fault_and_describes_what_was_expected(
     value: dict[str, Any], shape: type[Any], sentence: str, pointer: str
 ) -> None:
     with pytest.raises(Problem) as refused:

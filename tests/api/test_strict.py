@@ -1,5 +1,4 @@
-"""The strict reader takes JSON exactly or refuses it with a code and a place; nothing else comes
-out of it."""
+"""The strict reader returns exact JSON values or refuses with a code and a pointer."""
 
 import itertools
 import json
@@ -99,7 +98,7 @@ def test_evidence_keeps_long_integers_digit_for_digit(value: dict[str, Any], spe
     assert to_canonical_text(value) == parsed.text
     assert (
         to_canonical_json(value).decode() == parsed.text
-    )  # by the other writer, which people's pages go by
+    )  # by the other writer, which the pages use
 
 
 @settings(max_examples=500, deadline=None)
@@ -224,7 +223,7 @@ def test_every_hostile_body_has_one_answer(name: str) -> None:
         ),
     ],
 )
-def test_sentences_speak_of_json_and_not_of_the_parsers_language(raw: bytes, sentence: str) -> None:
+def test_sentences_name_json_types_and_not_those_of_python(raw: bytes, sentence: str) -> None:
     assert refusal(raw).detail == sentence
 
 
@@ -332,7 +331,7 @@ def test_more_than_the_allowed_items_are_413(item: bytes) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(evidence, max_size=4), spellings, st.booleans())
-def test_a_batch_reads_what_its_items_read_alone(
+def test_a_batch_is_parsed_like_its_single_items(
     items: list[dict[str, Any]], spelling: Any, ndjson: bool
 ) -> None:
     written = [json.dumps(item, **{**spelling, "indent": None}).encode() for item in items]
@@ -343,7 +342,7 @@ def test_a_batch_reads_what_its_items_read_alone(
 @pytest.mark.parametrize(
     "bad", [math.nan, math.inf, "\ud800", {"\ud800": 1}, {1: 2}, object(), {"a": {1, 2}}]
 )
-def test_what_json_cannot_carry_has_no_intent(bad: Any) -> None:
+def test_a_value_without_a_json_form_has_no_intent(bad: Any) -> None:
     with pytest.raises(Problem) as caught:
         to_intent_text("bash", bad)
     assert caught.value.status == 422

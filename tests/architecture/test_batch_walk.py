@@ -16,7 +16,7 @@ from tests.api.api_client import Caller
 from tests.api.conftest import application as application
 from tests.api.conftest import call as call
 from tests.api.conftest import issue as issue
-from tests.api.sample_facts import STORY, statuses, told
+from tests.api.sample_facts import STORY, make_items, statuses
 from tests.architecture.walk import assert_walk
 
 
@@ -26,7 +26,7 @@ def test_a_batch_takes_the_documented_steps(call: Any) -> None:
     noted = {"kind": "fact.observed", "name": "build", "value": "green"}
     responses = []
     assert_walk(
-        "Report a batch", lambda: responses.append(agent.report(told([*STORY[:-1], noted])))
+        "Report a batch", lambda: responses.append(agent.report(make_items([*STORY[:-1], noted])))
     )
     assert statuses(responses[0]) == ["created"] * len(STORY)
 
@@ -145,7 +145,7 @@ def build_context(writer: WriterContext | None, **more: Any) -> SenderContext:
         ),
     ],
 )
-def test_who_may_report_what(
+def test_the_kind_and_scope_decide_who_may_report(
     item: BatchItem, context: SenderContext, expected: WriterStatus
 ) -> None:
     (decided,) = foreign_items.decide_writer_statuses([item], context)
@@ -168,7 +168,7 @@ CLAIM: Final = foreign_items.decide_writer_statuses([build_item()], build_contex
         (CLAIM, AppendStatus.DUPLICATE, 0, 0, {}),
     ],
 )
-def test_what_follows_from_the_journals_result(
+def test_the_journals_result_decides_the_next_step(
     item: BatchItem, status: AppendStatus, created: int, counted: int, result: dict[str, Any]
 ) -> None:
     invalid = {"index": 7, "id": None, "status": "invalid"}

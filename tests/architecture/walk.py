@@ -14,7 +14,7 @@ from django.db import connection
 ROOT: Final = Path(__file__).resolve().parents[2]
 DOCUMENT: Final = ROOT / "docs" / "architecture.md"
 STEPS: Final = ("receive", "load", "decide", "write", "answer")
-MOST_FILES: Final = 12  # that a reader opens for one flow
+MOST_FILES: Final = 12  # files that a reader opens for one flow
 _ROW: Final = re.compile(r"^\| (\w+) \| `([\w/]+\.py)` \| `([\w.]+)` \| .+ \|$")
 
 

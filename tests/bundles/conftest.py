@@ -1,5 +1,4 @@
-"""A journal to export from: a session with effects in every state, gates that people ruled on, and an
-erased body."""
+"""A session to export: effects in every state, gates with rulings, and an erased body."""
 
 import io
 import zipfile
@@ -32,7 +31,7 @@ rules:
   - {id: no-tags, title: Tags are made by people, match: {tools: [git.tag]}, outcome: deny}
   - {id: rest, title: The rest, match: {}, outcome: allow}
 """
-OPENED = {  # as `fill` opens it, which names nobody
+OPENED = {  # as `fill` opens the session, without a person
     "title": "Deploy the web shop",
     "repository": "web",
     "branch": "hotfix/rounding",
@@ -49,24 +48,23 @@ EDIT = {
 
 @dataclass
 class Origin:
-    """What was written, by the desk that wrote it. `gates` are the last ones by the key of their
-    effect."""
+    """The exported session and its author. `gates` maps an effect key to its last gate."""
 
     desk: Desk
-    book: Book
+    exported: Book
     gates: dict[str, Gate] = field(default_factory=dict)
 
     @property
     def session(self) -> Session:
-        return Session.objects.get(id=self.book.session)
+        return Session.objects.get(id=self.exported.session)
 
     def effect(self, key: str) -> Effect:
-        return Effect.objects.get(session=self.book.session, effect_key=key)
+        return Effect.objects.get(session=self.exported.session, effect_key=key)
 
     def export(self) -> bytes:
-        """The bundle, by the button on the session's page."""
+        """Return the bundle from the button on the session's page."""
         answer = self.desk.house.client("operator").post(
-            reverse("export_bundle", args=[self.book.session])
+            reverse("export_bundle", args=[self.exported.session])
         )
         assert answer.status_code == 200, answer
         return b"".join(answer.streaming_content)  # type: ignore[attr-defined]
@@ -77,15 +75,15 @@ def origin(house: House) -> Iterator[Origin]:
     with doors(house.agent) as agent:
         desk = Desk(house, agent)
         agent.session("deploy-web", **OPENED, on_behalf_of="viewer")
-        found = Origin(desk, fill(agent))
-        permission(agent, found.book)
-        _rule(found)
-        yield found
+        made = Origin(desk, fill(agent))
+        permission(agent, made.exported)
+        _rule(made)
+        yield made
 
 
 def _rule(origin: Origin) -> None:
-    """Let people rule on what the same session asks for from here on, and agents act on it."""
-    desk, agent, session = origin.desk, origin.desk.agent, str(origin.book.session)
+    """Vote on the further requests of the session, and let agents act."""
+    desk, agent, session = origin.desk, origin.desk.agent, str(origin.exported.session)
     for name in ("git.push", "deploy", "git.tag", "ship"):
         desk.declare(name)
     for name in ("ann", "bob"):
@@ -102,7 +100,7 @@ def _rule(origin: Origin) -> None:
     ):
         arguments = EDIT if key == "edit" else {"n": key, "command": f"{tool} <b>{key}</b>\u202e"}
         planned = agent.plan(key, session, tool=tool, arguments=arguments, why=f"because of {key}")
-        origin.book.effects[key] = origin.effect(key).id
+        origin.exported.effects[key] = origin.effect(key).id
         if planned["permission"] == "pending":
             origin.gates[key] = desk.gate(planned)
         for person in {"two": ("ann", "bob"), "unanswered": ("ann",)}.get(key, ()):
@@ -151,14 +149,14 @@ Change = Callable[[dict[str, bytes]], None]
 
 
 def members(bundle: bytes) -> dict[str, bytes]:
-    """The members of a bundle by name."""
+    """Return the members of a bundle by name."""
     with zipfile.ZipFile(io.BytesIO(bundle)) as file:
-        return {one: file.read(one) for one in file.namelist()}
+        return {name: file.read(name) for name in file.namelist()}
 
 
-def packed(held: dict[str, bytes], path: Path) -> Path:
-    """A zip of these members."""
+def packed(contents: dict[str, bytes], path: Path) -> Path:
+    """Return a zip file of these members."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        for name, content in held.items():
+        for name, content in contents.items():
             file.writestr(name, content)
     return path

@@ -1,5 +1,4 @@
-"""From the button on one book's page to the pages of another: nothing gets lost, and nothing is
-claimed."""
+"""From the export button of one Gatebook to the pages of another: nothing is lost or added."""
 
 import hashlib
 import re
@@ -58,7 +57,7 @@ COMPARED = (
     ),
     *("denied", "waits", "forbidden", "bypassed"),
 )
-# What may differ: handles, positions, whose book it is, and what can be done about it.
+# What may differ: handles, positions, the name of the Gatebook, and the available actions.
 _SAME = (
     (r"<header.*?</header>", ""),
     (r"<dt>Agent · on behalf of</dt>.*?</dd>", ""),
@@ -78,23 +77,25 @@ _SAME = (
 )
 
 
-def said(text: str) -> list[str]:
-    """What the parts of a page that tell of what happened say, with what may differ taken out."""
+def comparable_lines(text: str) -> list[str]:
+    """Return the text lines of the factual parts of a page, without what may differ."""
     main = text[text.index("<main") : text.index("</main>")]
     parts = r"<section.*?</section>|<ol class=\"life.*?</ol>|<dl.*?</dl>|<table.*?</table>"
-    found = "\n".join(re.findall(parts, main, re.DOTALL))
+    shown = "\n".join(re.findall(parts, main, re.DOTALL))
     for pattern, other in _SAME:
-        found = re.sub(pattern, other, found, flags=re.DOTALL)
-    lines = [line.strip() for line in found.splitlines() if line.strip()]
+        shown = re.sub(pattern, other, shown, flags=re.DOTALL)
+    lines = [line.strip() for line in shown.splitlines() if line.strip()]
     assert len(lines) > 5, main
     return lines
 
 
 def differences(first: str, second: str) -> list[str]:
-    """What two pages say otherwise, line by line."""
+    """Return the lines in which two pages differ."""
     return [
         line
-        for line in unified_diff(said(first), said(second), "there", "here", n=0, lineterm="")
+        for line in unified_diff(
+            comparable_lines(first), comparable_lines(second), "there", "here", n=0, lineterm=""
+        )
         if line[:2] != "@@"
     ]
 
@@ -106,42 +107,40 @@ def imported(path: Path, reader: str = "archivist", **options: Any) -> ImportedB
 
 def client_of(name: str) -> Client:
     client, user = Client(), User.objects.get(username=name)
-    Person.objects.filter(user=user).update(
-        password_is_own=True
-    )  # as after the page that replaces the first one
+    Person.objects.filter(user=user).update(password_is_own=True)  # as after the next page
     client.force_login(user)
     return client
 
 
 @pytest.fixture
 def path(origin: Origin, tmp_path: Path) -> Path:
-    found = tmp_path / "s.gatebook.zip"
-    found.write_bytes(origin.export())
-    return found
+    file = tmp_path / "s.gatebook.zip"
+    file.write_bytes(origin.export())
+    return file
 
 
-def test_an_imported_session_shows_the_same_pages_and_nothing_of_it_can_be_done(
+def test_an_imported_session_shows_the_same_pages_and_is_read_only(
     origin: Origin, path: Path
 ) -> None:
     votes, gates = Vote.objects.count(), Gate.objects.count()
     there, bundle = origin.desk.house.client("administrator"), imported(path, project="elsewhere")
-    here, session = client_of("archivist"), bundle.session
-    told = Entry.objects.get(kind="access.exported")
+    archivist, session = client_of("archivist"), bundle.session
+    exported = Entry.objects.get(kind="access.exported")
     operator = ensure_pseudonym(User.objects.get(username="operator"))
-    assert (told.session, told.actor, orjson.loads(told.facts)["sha256"]) == (
-        origin.book.session,
+    assert (exported.session, exported.actor, orjson.loads(exported.facts)["sha256"]) == (
+        origin.exported.session,
         operator,
         bundle.sha256,
     )
 
-    page = here.get(reverse("session", args=[session.id])).text
+    page = archivist.get(reverse("session", args=[session.id])).text
     assert "Imported from a bundle" in page
     assert "Read-only archive," in page
     assert "Export session" not in page
-    before = here.get(reverse("session", args=[session.id]), {"asof": "2h"})
+    before = archivist.get(reverse("session", args=[session.id]), {"asof": "2h"})
     assert before.status_code == 400
     assert "Open them in the Gatebook that exported the bundle" in before.text
-    assert "Resolve" not in here.get(reverse("session_resume", args=[session.id])).text
+    assert "Resolve" not in archivist.get(reverse("session_resume", args=[session.id])).text
     for name in (
         "session",
         "session_decisions",
@@ -149,64 +148,75 @@ def test_an_imported_session_shows_the_same_pages_and_nothing_of_it_can_be_done(
         "session_state",
         "session_tasks",
     ):
-        first = there.get(reverse(name, args=[origin.book.session])).text
-        second = here.get(reverse(name, args=[session.id])).text
+        first = there.get(reverse(name, args=[origin.exported.session])).text
+        second = archivist.get(reverse(name, args=[session.id])).text
         assert not (other := differences(first, second)), "\n".join([name, *other])
     assert Effect.objects.filter(session=session).count() == origin.session.effect_count >= 18
     for key in COMPARED:
-        one = Effect.objects.get(session=session, effect_key=key)
+        copy = Effect.objects.get(session=session, effect_key=key)
         first = there.get(reverse("effect", args=[origin.effect(key).id])).text
-        second = here.get(reverse("effect", args=[one.id])).text
+        second = archivist.get(reverse("effect", args=[copy.id])).text
         assert not (other := differences(first, second)), "\n".join([key, *other])
         assert "as reported by the bundle" in " ".join(second.split())
         assert f"handle of this effect is {origin.effect(key)}." in " ".join(
             re.sub(r"<[^>]*>", "", second).split()
         )
         assert "Resolve" not in second
-        assert (one.state, one.outcome, one.permission, one.permission_basis, one.violates) == (
+        assert (
+            copy.state,
+            copy.outcome,
+            copy.permission,
+            copy.permission_basis,
+            copy.violates,
+        ) == (
             *(origin.effect(key).state, origin.effect(key).outcome, origin.effect(key).permission),
             *(origin.effect(key).permission_basis, origin.effect(key).violates),
         )
     lanes = reverse("session_timeline", args=[session.id]) + "?view=json&clock=server"
     first = there.get(
-        reverse("session_timeline", args=[origin.book.session]) + "?view=json&clock=server"
+        reverse("session_timeline", args=[origin.exported.session]) + "?view=json&clock=server"
     ).json()
-    second = here.get(lanes).json()
+    second = archivist.get(lanes).json()
     assert _moves(first) == _moves(second)
 
     stored = Artifact.objects.get(session=session, stored_at_us__isnull=False)
-    file = here.get(reverse("artifact", args=[stored.id]))
+    file = archivist.get(reverse("artifact", args=[stored.id]))
     assert b"".join(file.streaming_content) == REPORT  # type: ignore[attr-defined]
     erased = Effect.objects.get(session=session, effect_key="error")
-    assert here.get(reverse("raw_fact", args=[erased.id, erased.plan_position])).status_code == 410
-    assert "request 17" in here.get(reverse("effect", args=[erased.id])).text
+    assert (
+        archivist.get(reverse("raw_fact", args=[erased.id, erased.plan_position])).status_code
+        == 410
+    )
+    assert "request 17" in archivist.get(reverse("effect", args=[erased.id])).text
     _nothing_can_be_done(origin, path, bundle, votes, gates)
 
 
-def _moves(told: dict[str, Any]) -> list[Any]:
+def _moves(lanes: dict[str, Any]) -> list[Any]:
     return [
         [
-            one["tool"],
-            one["state"],
-            [(step["what"], step["attempt"], step["at_us"]) for step in one["facts"]],
+            effect["tool"],
+            effect["state"],
+            [(step["what"], step["attempt"], step["at_us"]) for step in effect["facts"]],
         ]
-        for one in told["effects"]
+        for effect in lanes["effects"]
     ]
 
 
 def _nothing_can_be_done(
     origin: Origin, path: Path, bundle: ImportedBundle, votes: int, gates: int
 ) -> None:
-    here, archive = client_of("archivist"), bundle.project
+    archivist, archive = client_of("archivist"), bundle.project
     assert (archive.name, archive.archive) == ("elsewhere", True)
     assert (Vote.objects.count(), Gate.objects.count()) == (votes, gates)
 
-    assert "harbour drill" in here.get(reverse("session_bundle", args=[bundle.session_id])).text
+    assert (
+        "harbour drill" in archivist.get(reverse("session_bundle", args=[bundle.session_id])).text
+    )
     two = Effect.objects.get(session=bundle.session, effect_key="two")
     assert (two.imported, two.permission, two.permission_basis) == (True, "used", "ruling")
-    page = here.get(reverse("effect", args=[two.id])).text
+    page = archivist.get(reverse("effect", args=[two.id])).text
     [link] = re.findall(r'href="(/imported-gates/[^"]+)"', page)
-    gate = here.get(link).text
+    gate = archivist.get(link).text
     for name in ("ann", "bob"):
         assert f"{name} agrees in INC-204" in gate
         assert ensure_pseudonym(User.objects.get(username=name)) in gate
@@ -214,18 +224,18 @@ def _nothing_can_be_done(
     assert not re.search(r"<form[^>]*(answer|decide)", gate)
     assert client_of("neighbour").get(link).status_code == 404  # project isolation
     assert (
-        here.post(
+        archivist.post(
             reverse("gate_vote", args=[link.split("/")[2]]), {"answer": "approve"}
         ).status_code
         == 404
     )
 
     lost = Effect.objects.get(session=bundle.session, effect_key="timeout")
-    for door in ("resolve", "resolve_confirm"):
-        said = {"answer": "happened", "rationale": "I saw it with my own eyes", "seen": "x"}
+    for endpoint in ("resolve", "resolve_confirm"):
+        resolution = {"answer": "happened", "rationale": "I saw it with my own eyes", "seen": "x"}
         assert (
             "Imported from a bundle"
-            in here.post(reverse(door, args=[lost.id]), said, follow=True).text
+            in archivist.post(reverse(endpoint, args=[lost.id]), resolution, follow=True).text
         )
     word = ResolutionInput("happened", "I saw it with my own eyes", lost.version, reference="x")
     user = User.objects.get(username="archivist")
@@ -255,8 +265,10 @@ def _nothing_can_be_done(
         ):
             deed()
     stop = {"scope": "session", "subject": bundle.session_id.hex, "reason": "stop it all"}
-    assert "is a read-only archive of imported bundles" in here.post(reverse("stop"), stop).text
-    for law, write in (
+    assert (
+        "is a read-only archive of imported bundles" in archivist.post(reverse("stop"), stop).text
+    )
+    for constraint, write in (
         (
             "imported_effect_never_changes",
             lambda: Effect.objects.filter(id=lost.id).update(state="superseded"),
@@ -268,11 +280,11 @@ def _nothing_can_be_done(
         ("imported_effect_is_in_an_archive", lambda: _copied(lost, origin.desk.project)),
         ("archive_has_no_tokens", lambda: _token_in(origin, archive)),
     ):
-        with pytest.raises(DatabaseError, match=law), transaction.atomic():
+        with pytest.raises(DatabaseError, match=constraint), transaction.atomic():
             write()
-    assert here.post(reverse("export_bundle", args=[bundle.session_id]), follow=True).text.count(
-        "Share that file"
-    )
+    assert archivist.post(
+        reverse("export_bundle", args=[bundle.session_id]), follow=True
+    ).text.count("Share that file")
     again = call_command("import_bundle", str(path), administrator="archivist")
     assert "Nothing was changed" in again
     assert ImportedBundle.objects.count() == 1
@@ -289,26 +301,26 @@ def _token_in(origin: Origin, archive: Project) -> None:
     token.save(force_insert=True)
 
 
-def test_the_file_is_the_same_for_the_same_content_and_names_nobody(
+def test_the_same_content_gives_the_same_file_without_names_of_people(
     origin: Origin, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = path.read_bytes()
-    door, page = (
-        reverse(name, args=[origin.book.session]) for name in ("export_bundle", "session")
+    endpoint, page = (
+        reverse(name, args=[origin.exported.session]) for name in ("export_bundle", "session")
     )
     for name in ("viewer", "reviewer"):
-        assert origin.desk.house.client(name).post(door).status_code == 403
-        assert door not in origin.desk.house.client(name).get(page).text
+        assert origin.desk.house.client(name).post(endpoint).status_code == 403
+        assert endpoint not in origin.desk.house.client(name).get(page).text
     operator = origin.desk.house.client("operator")
-    assert door in operator.get(page).text
-    assert operator.get(door).status_code == 405
+    assert endpoint in operator.get(page).text
+    assert operator.get(endpoint).status_code == 405
     with monkeypatch.context() as patched:
         patched.setattr(views, "MAX_EFFECTS", 1)
-        assert "too many for a download" in operator.post(door, follow=True).text
+        assert "too many for a download" in operator.post(endpoint, follow=True).text
     assert Entry.objects.filter(kind="access.exported").count() == 1
     origin.desk.agent.session(
         "another"
-    )  # what happens elsewhere changes nothing of it, nor does who looks at it
+    )  # neither other sessions nor readers of the page change the bundle
     ok = origin.effect("ok")
     access_log.record_view(
         ok.project_id, "p_1", "effect", ok.opened_position, of=(ok.session_id, ok.id, ok.id)
@@ -316,32 +328,32 @@ def test_the_file_is_the_same_for_the_same_content_and_names_nobody(
     assert origin.export() == first
     cuts = iter(
         [ExportCut(1, 1, 1), ExportCut(2, 2, 2)]
-    )  # somebody writes while it is read for the first time
+    )  # an entry is written during the first read
     with monkeypatch.context() as patched:
-        patched.setattr(zip_writer, "load_cut", lambda one: next(cuts, None) or load_cut(one))
+        patched.setattr(zip_writer, "load_cut", lambda entry: next(cuts, None) or load_cut(entry))
         assert origin.export() == first
         numbers = count()
         patched.setattr(zip_writer, "load_cut", lambda _: ExportCut(1, next(numbers), 1))
         taken = Entry.objects.filter(kind="access.exported").count()
-        assert "changes faster than it can be exported" in operator.post(door, follow=True).text
+        assert "changes faster than it can be exported" in operator.post(endpoint, follow=True).text
         assert Entry.objects.filter(kind="access.exported").count() == taken
-    held = members(first)
-    for person in User.objects.exclude(username="reviewer"):  # a role is called so too
-        for name, content in held.items():
+    exported = members(first)
+    for person in User.objects.exclude(username="reviewer"):  # a role has the same name
+        for name, content in exported.items():
             assert not re.search(
                 rb'[":, ]%s["@,. ]' % person.username.encode(), _people_free(content)
             ), (person, name)
-    document = orjson.loads(held["bundle.json"])
+    document = orjson.loads(exported["bundle.json"])
     viewer = ensure_pseudonym(User.objects.get(username="viewer"))
-    started = next(one for one in document["entries"] if one["kind"] == "session.started")
+    started = next(entry for entry in document["entries"] if entry["kind"] == "session.started")
     assert (
         document["on_behalf_of"] == orjson.loads(started["body"]["text"])["on_behalf_of"] == viewer
     )
     assert started["body"]["replaced"] == ["on_behalf_of"]
-    assert held["artifacts/" + hashlib.sha256(REPORT).hexdigest()] == REPORT
-    [diff] = [content for name, content in held.items() if name.startswith("diffs/")]
+    assert exported["artifacts/" + hashlib.sha256(REPORT).hexdigest()] == REPORT
+    [diff] = [content for name, content in exported.items() if name.startswith("diffs/")]
     assert diff == b"--- a/pay/round.py\n+++ b/pay/round.py\n@@ @@\n a\n-b\n+c\n"
-    readme = held["README.md"].decode()
+    readme = exported["README.md"].decode()
     assert "\u202e" not in readme
     assert "not on a Friday" in readme
     assert "harbour drill" in readme
@@ -352,18 +364,18 @@ def test_the_file_is_the_same_for_the_same_content_and_names_nobody(
     assert "3 exported bundles of its session</b>\nalso contain it" in erasing
     assert "## Unknown outcomes" in readme
     assert re.search(r"- e_\d+ git.push: dispatched with permission bypassed", readme)
-    rows = orjson.loads(held["schema.json"])
+    rows = orjson.loads(exported["schema.json"])
     published = Path(settings.BASE_DIR) / "docs" / "bundle.schema.json"
     assert rows == bundle_schema() == orjson.loads(published.read_bytes())
     assert jsonschema_rs.Draft202012Validator(rows).is_valid(document)
-    erased = [one for one in document["entries"] if one["body"] and "erased" in one["body"]]
-    assert [one["body"]["erased"]["reason"] for one in erased] == ["request 17"]
+    erased = [entry for entry in document["entries"] if entry["body"] and "erased" in entry["body"]]
+    assert [entry["body"]["erased"]["reason"] for entry in erased] == ["request 17"]
     assert "text" not in erased[0]["body"]
-    origin.desk.agent.plan("later", str(origin.book.session), tool="file.read")
+    origin.desk.agent.plan("later", str(origin.exported.session), tool="file.read")
     assert origin.export() != first
-    assert Session.objects.filter(id=origin.book.session).exists()
+    assert Session.objects.filter(id=origin.exported.session).exists()
 
 
 def _people_free(content: bytes) -> bytes:
-    """Without the reasons that the story's own people wrote, which name them as free text."""
+    """Remove the reasons of the people in the story, whose free text names them."""
     return re.sub(rb"(ann|bob) agrees", b"agrees", content)

@@ -1,8 +1,7 @@
-"""The client and the table of verdicts together: every class of tools, killed at every step, before
-the real server.
+"""Client and verdict table: every tool class, killed at every step, with the real server.
 
-The process is played, because it must die within a request; that the next one gets the session is
-taken from it by `takeover`, as its supervisor would who saw it die.
+The process is simulated, because it must die within a request. The next one takes the session with
+`takeover`, as a supervisor does that saw the process die.
 """
 
 from collections.abc import Callable
@@ -66,7 +65,7 @@ class Mortal(httpx.HTTPTransport):
 
 @dataclass
 class World:
-    """What is outside. It deduplicates keys where the class of the tool says that it does."""
+    """The remote system. It deduplicates keys if the tool class requires that."""
 
     tool: str
     done: list[str] = field(default_factory=list)
@@ -76,12 +75,12 @@ class World:
             self.done.append(remote_key)
         return gatebook.Result(reference=f"r-{remote_key}")
 
-    def probe(self, known: gatebook.AttemptInfo) -> str | None:
-        return f"r-{known.remote_key}" if known.remote_key in self.done else None
+    def probe(self, attempt: gatebook.AttemptInfo) -> str | None:
+        return f"r-{attempt.remote_key}" if attempt.remote_key in self.done else None
 
-    def take_back(self, known: gatebook.AttemptInfo, _key: str) -> None:
-        if known.remote_key in self.done:
-            self.done.remove(known.remote_key)
+    def take_back(self, attempt: gatebook.AttemptInfo, _key: str) -> None:
+        if attempt.remote_key in self.done:
+            self.done.remove(attempt.remote_key)
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +102,7 @@ def undecidable(tool: str, when: tuple[str, str]) -> bool:
     return tool == "opaque" and when in (("after", "dispatch"), ("before", "acknowledge"))
 
 
-def test_killed_while_it_takes_back_it_is_taken_back_and_done_anew_by_the_next(
+def test_killed_while_it_compensates_the_next_process_compensates_and_repeats(
     client: Callable[..., gatebook.Client],
 ) -> None:
     for number, when in enumerate(STEPS[2:]):
@@ -119,10 +118,10 @@ def test_killed_while_it_takes_back_it_is_taken_back_and_done_anew_by_the_next(
         assert len(world.done) == 1, when
 
 
-def test_an_attempt_that_follows_one_taken_back_is_taken_back_as_well(
+def test_an_attempt_after_a_compensated_one_is_compensated_as_well(
     client: Callable[..., gatebook.Client],
 ) -> None:
-    """Every attempt is taken back under a name of its own, also where the next process finds that
+    """Every attempt has its own compensation key, also when the next process finds a compensation
     half done."""
     for number, when in enumerate([None, *STEPS[2:]]):
         world, key = World("compensable"), f"taken-back-twice-{number}"
@@ -146,7 +145,7 @@ def test_an_attempt_that_follows_one_taken_back_is_taken_back_as_well(
         assert len(world.done) == 1, when
 
 
-def test_what_was_made_anew_and_then_taken_back_for_good_is_not_made_once_more(
+def test_an_effect_compensated_for_good_is_not_repeated(
     client: Callable[..., gatebook.Client],
 ) -> None:
     world = World("compensable")
@@ -161,24 +160,23 @@ def test_what_was_made_anew_and_then_taken_back_for_good_is_not_made_once_more(
     assert world.done == []
 
 
-@pytest.mark.parametrize("looks", [1, 2, 3])
-def test_what_is_found_too_often_is_undone_once_a_probe_or_a_person_decides(
-    client: Callable[..., gatebook.Client], looks: int
+@pytest.mark.parametrize("probes", [1, 2, 3])
+def test_each_probe_with_several_hits_leads_to_its_own_compensation(
+    client: Callable[..., gatebook.Client], probes: int
 ) -> None:
-    """A remote that goes on doubling late: each look that finds several asks for an undoing of its
-    own."""
+    """A remote that keeps doubling late: each probe with several hits needs its own compensation."""
     taken_back: list[str] = []
 
-    def look(_known: gatebook.AttemptInfo) -> list[str] | str:
-        return ["r-1", f"r-{len(taken_back) + 2}"] if len(taken_back) < looks else "r-1"
+    def probe_all(_known: gatebook.AttemptInfo) -> list[str] | str:
+        return ["r-1", f"r-{len(taken_back) + 2}"] if len(taken_back) < probes else "r-1"
 
-    with client().session(f"several-{looks}", end_on_exit=False) as s:
-        s.register("found", probe=look, compensate=lambda _known, key: taken_back.append(key))
+    with client().session(f"several-{probes}", end_on_exit=False) as s:
+        s.register("found", probe=probe_all, compensate=lambda _known, key: taken_back.append(key))
         with pytest.raises(TimeoutError):
             s.perform("found", {"to": "ada"}, dropped)
         done = s.perform("found", {"to": "ada"}, dropped, wait_s=60)
         assert (done.already_done, done.reference) == (True, "r-1")
-    assert len(taken_back) == len(set(taken_back)) == looks
+    assert len(taken_back) == len(set(taken_back)) == probes
 
 
 def dropped(_remote_key: str) -> None:
@@ -214,6 +212,6 @@ def test_killed_at_every_step_it_is_done_exactly_once_or_a_person_decides(
             done = s.perform(tool, {"to": "ada"}, world.act, call_id=calls[1])
             assert done.ok, when
             assert s.resume()["safe"], when
-        if tool not in ("read_only", "idempotent"):  # which may be done once more without harm
+        if tool not in ("read_only", "idempotent"):  # which may run again without harm
             assert len(world.done) == 1, when
         assert world.done, when

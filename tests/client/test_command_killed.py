@@ -1,5 +1,4 @@
-"""A command ends with the `gatebook exec` that runs it, whatever ends that, and when its tool's
-lifetime is over."""
+"""A command ends with its `gatebook exec`, however that ends, and after its tool's lifetime."""
 
 import os
 import signal
@@ -11,18 +10,18 @@ from pathlib import Path
 import pytest
 from gatebook_client import watcher
 
-from tests.client.test_command import WITHIN_S, Desk, desk
+from tests.client.test_command import WITHIN_S, Terminal, terminal
 from tests.client.test_pushes import a_token, wait_until
 from tests.config.server import Server
 
-__all__ = ["desk"]
+__all__ = ["terminal"]
 pytestmark = pytest.mark.once
 LIFETIME_S = 2
 TOOLS = f"tools: {{hand: {{class: opaque, request_lifetime_s: {LIFETIME_S}}}, shell: {{class: opaque}}}}"
 linux = pytest.mark.skipif(
     sys.platform != "linux", reason="elsewhere only what stays in the command's group is ended"
 )
-# A command that forks: a child in its group, and one in a session of its own that nobody waits for.
+# A command that forks: a child in its process group, and a daemon in another process session.
 FORKS = """
 import os, pathlib, subprocess, sys, time
 sleeps = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -43,19 +42,18 @@ def token(live_server_process: Server, tmp_path_factory: pytest.TempPathFactory)
 
 
 def begin(
-    desk: Desk, session: str, *, tool: str = "shell"
+    terminal: Terminal, session: str, *, tool: str = "shell"
 ) -> tuple["subprocess.Popen[str]", list[int]]:
-    """`gatebook exec` in the midst of a command that forked; its two children, itself and its
-    parent."""
-    running = desk.start(
+    """Start `gatebook exec` with a forking command; return its two children, itself and its parent."""
+    running = terminal.start(
         "exec", "--tool", tool, "--session", session, "--", sys.executable, "-c", FORKS
     )
-    wait_until((desk.folder / "pids").exists)
-    return running, [int(pid) for pid in (desk.folder / "pids").read_text().split()]
+    wait_until((terminal.folder / "pids").exists)
+    return running, [int(pid) for pid in (terminal.folder / "pids").read_text().split()]
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended; one that nobody has buried yet counts."""
+    """Return whether a process has ended; a zombie has."""
     try:
         os.kill(pid, 0)
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] in "ZX"
@@ -69,16 +67,16 @@ def all_gone(pids: list[int]) -> Callable[[], bool]:
 
 @linux
 @pytest.mark.parametrize("whom", ["itself", "its group"])
-def test_killed_by_sigkill_it_leaves_nothing_of_the_command_behind(desk: Desk, whom: str) -> None:
+def test_killed_by_sigkill_no_process_of_the_command_remains(terminal: Terminal, whom: str) -> None:
     session = whom.replace(" ", "-")
-    running, pids = begin(desk, session)
+    running, pids = begin(terminal, session)
     (os.kill if whom == "itself" else os.killpg)(running.pid, signal.SIGKILL)
     running.communicate(timeout=WITHIN_S)
     wait_until(all_gone(pids))
-    (effect,) = desk.effects(session)
+    (effect,) = terminal.effects(session)
     assert effect["state"] == "dispatched"
     assert (
-        desk.type(
+        terminal.type(
             "exec", "--tool", "shell", "--session", session, "--", sys.executable, "-c", FORKS
         )[0]
         == 75
@@ -86,15 +84,17 @@ def test_killed_by_sigkill_it_leaves_nothing_of_the_command_behind(desk: Desk, w
 
 
 @linux
-def test_the_watcher_killed_the_command_is_ended_and_what_it_did_is_unknown(desk: Desk) -> None:
-    running, pids = begin(desk, "watched")
+def test_without_its_watcher_the_command_is_ended_and_the_outcome_unknown(
+    terminal: Terminal,
+) -> None:
+    running, pids = begin(terminal, "watched")
     others, (command, parent) = pids[:2], pids[2:]
     os.kill(parent, signal.SIGKILL)
     assert running.wait(WITHIN_S) == 128 + signal.SIGKILL
     wait_until(all_gone([command, parent]))
-    (effect,) = desk.effects("watched")
+    (effect,) = terminal.effects("watched")
     assert (effect["state"], effect["outcome"]) == ("acknowledged", "unknown")
-    for pid in others:  # orphans of both: nobody is left who would end them
+    for pid in others:  # orphans of both: no parent is left to end them
         os.kill(pid, signal.SIGKILL)
     running.communicate()
 
@@ -102,11 +102,11 @@ def test_the_watcher_killed_the_command_is_ended_and_what_it_did_is_unknown(desk
 @linux
 @pytest.mark.parametrize("stopped", [False, True])
 def test_at_the_end_of_its_tools_lifetime_it_is_ended_with_all_it_started(
-    desk: Desk, stopped: bool
+    terminal: Terminal, stopped: bool
 ) -> None:
-    """Also while `gatebook` itself stands still."""
+    """Also while `gatebook` itself is stopped."""
     session = f"late-{stopped}"
-    running, pids = begin(desk, session, tool="hand")
+    running, pids = begin(terminal, session, tool="hand")
     if stopped:
         os.kill(running.pid, signal.SIGSTOP)
     wait_until(all_gone(pids[:3]))
@@ -117,13 +117,13 @@ def test_at_the_end_of_its_tools_lifetime_it_is_ended_with_all_it_started(
         f"the command did not end within {LIFETIME_S} s and was killed, "
         "with the processes that it had started" in wrong
     )
-    (effect,) = desk.effects(session)
+    (effect,) = terminal.effects(session)
     assert (effect["state"], effect["outcome"]) == ("failed", "unknown")
 
 
 @pytest.mark.parametrize("timeout", ["2.5", "1e9", "inf", "nan", "0", "-1"])
 def test_a_timeout_that_outlasts_the_lifetime_is_refused_before_anything_is_planned(
-    desk: Desk, timeout: str
+    terminal: Terminal, timeout: str
 ) -> None:
     words = [
         "exec",
@@ -137,54 +137,54 @@ def test_a_timeout_that_outlasts_the_lifetime_is_refused_before_anything_is_plan
         "touch",
         "ran",
     ]
-    code, said, wrong = desk.type(*words)
-    assert (code, said) == (64, "")
+    code, printed, wrong = terminal.type(*words)
+    assert (code, printed) == (64, "")
     assert "Nothing was begun." in wrong
     if timeout in ("2.5", "1e9", "inf"):
         assert f"longer than the request lifetime of hand, {LIFETIME_S} s" in wrong
-    assert desk.effects(f"t{timeout}") == []
-    assert f"t{timeout}" not in desk.type("sessions", "--limit", "200")[1]
-    assert not (desk.folder / "ran").exists()
+    assert terminal.effects(f"t{timeout}") == []
+    assert f"t{timeout}" not in terminal.type("sessions", "--limit", "200")[1]
+    assert not (terminal.folder / "ran").exists()
     words[words.index(timeout)] = "2"
-    assert desk.type(*words)[0] == 0
+    assert terminal.type(*words)[0] == 0
 
 
-def test_what_a_command_leaves_running_of_its_own_will_is_left(desk: Desk) -> None:
+def test_a_daemon_of_a_finished_command_keeps_running(terminal: Terminal) -> None:
     script = (
         "import os, subprocess, sys; " + "print(subprocess.Popen(['sleep', '600'], stdout=2).pid)"
     )
-    code, said, _ = desk.type(
+    code, printed, _ = terminal.type(
         "exec", "--tool", "shell", "--session", "leaves", "--", sys.executable, "-c", script
     )
     assert code == 0
-    assert not is_gone(int(said))
-    os.kill(int(said), signal.SIGKILL)
+    assert not is_gone(int(printed))
+    os.kill(int(printed), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_where_nothing_can_be_adopted_what_stays_in_the_commands_group_is_ended(
+def test_without_a_subreaper_the_process_group_of_the_command_is_ended(
     tmp_path: Path, closed: bool
 ) -> None:
-    """As on a system that is no Linux: when `gatebook` is gone, or the time is over."""
+    """As on systems other than Linux: after the end of `gatebook`, or of the lifetime."""
     alive, holds = os.pipe()
-    hears, said = os.pipe()
+    read_end, output = os.pipe()
     elsewhere = "import runpy, sys; sys.platform = 'other'; del sys.argv[0]; runpy.run_path(sys.argv[0], {}, '__main__')"
     lasts = "600" if closed else "1"
-    words = [sys.executable, "-c", elsewhere, watcher.__file__, str(alive), str(said), lasts, "0"]
+    words = [sys.executable, "-c", elsewhere, watcher.__file__, str(alive), str(output), lasts, "0"]
     running = subprocess.Popen(
         [*words, sys.executable, "-c", FORKS],
-        pass_fds=(alive, said),
+        pass_fds=(alive, output),
         cwd=tmp_path,
         stdin=subprocess.DEVNULL,
     )
     os.close(alive)
-    os.close(said)
+    os.close(output)
     wait_until((tmp_path / "pids").exists)
     child, daemon, command, _ = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     if closed:
         os.close(holds)
-    with os.fdopen(hears) as told:
-        assert told.read().splitlines() == ["begun", "cut off"]
+    with os.fdopen(read_end) as report:
+        assert report.read().splitlines() == ["begun", "cut off"]
     assert running.wait(WITHIN_S) == 0
     wait_until(all_gone([child, command]))
     assert not is_gone(daemon)

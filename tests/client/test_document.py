@@ -1,5 +1,4 @@
-"""docs/reference/client.md is true and complete: what it shows is run in its order, against a real server,
-and nothing beside."""
+"""docs/reference/client.md is true and complete: its examples run in order against a real server."""
 
 import os
 import re
@@ -16,14 +15,13 @@ TEXT = (ROOT / "docs" / "reference" / "client.md").read_text(encoding="utf-8")
 
 
 def examples(language: str) -> str:
-    found = re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
-    assert found
-    return "\n".join(found)
+    blocks = re.findall(rf"^```{language}\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    assert blocks
+    return "\n".join(blocks)
 
 
 def prepared(server: Server, folder: Path) -> str:
-    """The token that the operator's commands of the document print, in a folder with the file that
-    it shows."""
+    """Run the operator's commands of the document in a folder with its file; return the token."""
     (folder / "tools.yaml").write_text(examples("yaml"))
     printed = ""
     for line in examples("console").splitlines():
@@ -63,7 +61,7 @@ def test_its_examples_run(live_server_process: Server, tmp_path: Path) -> None:
 def test_it_names_everything_that_is_exported() -> None:
     import gatebook_client
 
-    told = set(re.findall(r"\b\w+\b", TEXT))
+    words = set(re.findall(r"\b\w+\b", TEXT))
     told_of_elsewhere = {
         "SessionClosed",
         "Decision",
@@ -75,4 +73,4 @@ def test_it_names_everything_that_is_exported() -> None:
         "Session",
     }
     told_of_elsewhere |= {"Step", "Task", "Undo", "Verdict"}
-    assert set(gatebook_client.__all__) - told_of_elsewhere <= told
+    assert set(gatebook_client.__all__) - told_of_elsewhere <= words

@@ -1,4 +1,4 @@
-"""A session that has ended says so to whoever would act in it, and still tells what it did."""
+"""An ended session refuses new acts and still returns its results."""
 
 from typing import Any
 
@@ -28,12 +28,12 @@ def never(_remote_key: str) -> None:
 
 
 def states(s: gatebook.Session) -> list[tuple[str, str]]:
-    found = s.http.get("/effects", session=s.id).body["items"]
-    return [(one["effect_key"], one["state"]) for one in found]
+    effects = s.http.get("/effects", session=s.id).body["items"]
+    return [(effect["effect_key"], effect["state"]) for effect in effects]
 
 
 @pytest.mark.parametrize("mode", ["leased", "one_shot"])
-def test_what_an_ended_session_did_is_told_and_whatever_would_act_hears_that_it_has_ended(
+def test_an_ended_session_returns_its_results_and_refuses_new_acts(
     client: gatebook.Client, mode: str
 ) -> None:
     for number, name in enumerate(NAMES):
@@ -42,7 +42,7 @@ def test_what_an_ended_session_did_is_told_and_whatever_would_act_hears_that_it_
         for _ in range(2):
             with client.session(f"{mode}-{number}", mode=mode) as s:
                 assert (s.status, s.lease) == ("completed", None)
-                known = states(s)
+                states_before = states(s)
                 done = s.perform(*ADA, never, **name)
                 assert (done.effect, done.ok, done.already_done, done.reference) == (
                     first.effect,
@@ -53,17 +53,17 @@ def test_what_an_ended_session_did_is_told_and_whatever_would_act_hears_that_it_
                 for other in (BOB, ("mail.file", {"to": "ada"})):
                     with pytest.raises(
                         gatebook.SessionEnded, match=r"has ended \(completed\)"
-                    ) as told:
+                    ) as refusal:
                         s.perform(*other, never, **name)
-                    assert told.value.status == "completed"
-                if not name.get("key"):  # once more is another effect
+                    assert refusal.value.status == "completed"
+                if not name.get("key"):  # without a key the same call is another effect
                     with pytest.raises(gatebook.SessionEnded):
                         s.perform(*ADA, never, **name)
                 assert s.recover().steps == []
-                assert states(s) == known
+                assert states(s) == states_before
 
 
-def test_what_is_not_known_to_be_done_is_not_told_as_done(client: gatebook.Client) -> None:
+def test_an_unknown_outcome_is_not_returned_as_done(client: gatebook.Client) -> None:
     def late(_remote_key: str) -> None:
         raise TimeoutError
 
@@ -79,7 +79,7 @@ def test_what_is_not_known_to_be_done_is_not_told_as_done(client: gatebook.Clien
         assert states(s) == [("e-1", "failed")]
 
 
-def test_whoever_ended_a_leased_session_may_take_back_what_it_did_and_so_may_whoever_comes_later(
+def test_an_ended_leased_session_may_be_compensated_now_and_by_a_later_process(
     client: gatebook.Client,
 ) -> None:
     with client.session("over") as s:
@@ -104,7 +104,7 @@ def test_whoever_ended_a_leased_session_may_take_back_what_it_did_and_so_may_who
         assert s.perform(*BOB, never, key="e-2").state == "compensated"
 
 
-def test_where_no_lease_is_asked_for_what_an_ended_session_did_can_be_taken_back(
+def test_an_ended_session_without_a_lease_can_be_compensated(
     client: gatebook.Client,
 ) -> None:
     with client.session("taken-back", mode="one_shot") as s:
@@ -118,7 +118,7 @@ def test_where_no_lease_is_asked_for_what_an_ended_session_did_can_be_taken_back
 
 
 @pytest.mark.once
-def test_a_session_that_ends_between_its_opening_and_its_lease_is_told_as_ended() -> None:
+def test_a_session_that_ends_between_its_opening_and_its_lease_is_ended() -> None:
     ledger = FakeGatebook()
     ledger.refuse_next("leases", "SESSION_ENDED")
     with pytest.raises(gatebook.SessionEnded):

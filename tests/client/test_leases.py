@@ -1,5 +1,4 @@
-"""The lease of a session: kept by heartbeats that never speak of progress, lost for good, and no child's
-after a fork."""
+"""The lease of a session: renewed by heartbeats without progress, lost once, never used by a forked child."""
 
 import os
 import threading
@@ -24,14 +23,14 @@ def ledger() -> FakeGatebook:
     return FakeGatebook()
 
 
-def held(ledger: FakeGatebook) -> str:
-    """What heartbeats have told of progress."""
+def reported_progress(ledger: FakeGatebook) -> str:
+    """Return the progress that heartbeats have reported."""
     (lease,) = ledger.leases.values()
     return lease.progress
 
 
-def beating() -> set[threading.Thread]:
-    """The threads that send heartbeats now; those of processes that other tests let die go on without end."""
+def heartbeat_threads() -> set[threading.Thread]:
+    """Return the threads that send heartbeats, also those of processes that died in other tests."""
     return {thread for thread in threading.enumerate() if thread.name == "gatebook-heartbeats"}
 
 
@@ -41,29 +40,29 @@ def heartbeat(s: gatebook.Session) -> None:
 
 
 @pytest.mark.once
-def test_heartbeats_go_on_by_themselves_and_tell_of_progress_only_what_the_agent_did(
+def test_heartbeats_continue_and_report_only_the_agents_progress(
     ledger: FakeGatebook,
 ) -> None:
-    client, before_it = ledger.client(), beating()
+    client, before_it = ledger.client(), heartbeat_threads()
     client.heartbeats = Hasty(client.http)
     s = client.session("a", end_on_exit=False)
     wait_until(lambda: ledger.steps.count("heartbeats") >= 3)
-    assert held(ledger) == ""
+    assert reported_progress(ledger) == ""
     s.perform(*MAIL, lambda _key: None)
-    wait_until(lambda: held(ledger).startswith("1 "))
+    wait_until(lambda: reported_progress(ledger).startswith("1 "))
     before = ledger.steps.count("heartbeats")
     wait_until(
         lambda: ledger.steps.count("heartbeats") >= before + 3
-    )  # hanging, it is alive and does not get on
-    assert held(ledger).startswith("1 ")
+    )  # a hanging process sends heartbeats without progress
+    assert reported_progress(ledger).startswith("1 ")
     s.progress("page 17")
-    wait_until(lambda: held(ledger) == "2 page 17")
+    wait_until(lambda: reported_progress(ledger) == "2 page 17")
     s.close()
-    wait_until(lambda: beating() <= before_it)
+    wait_until(lambda: heartbeat_threads() <= before_it)
 
 
 class Hasty(HeartbeatSender):
-    """Beats a hundred times a second."""
+    """Send a hundred heartbeats a second."""
 
     def add(self, lease: Lease) -> None:
         lease.ttl_s = 0.03
@@ -82,25 +81,25 @@ def test_one_request_sends_the_heartbeats_of_all_sessions_of_a_client(ledger: Fa
 
 
 @pytest.mark.once
-def test_another_process_is_kept_out_until_the_lease_is_given_back(ledger: FakeGatebook) -> None:
+def test_another_process_is_refused_until_the_lease_is_released(ledger: FakeGatebook) -> None:
     with ledger.session("a", end_on_exit=False), pytest.raises(gatebook.LeaseHeld):
         ledger.session("a")
     ledger.session("a").close()
 
 
 @pytest.mark.once
-def test_a_session_that_could_not_be_opened_is_not_held_for_ever(ledger: FakeGatebook) -> None:
-    before_it = beating()
+def test_a_session_that_could_not_be_opened_is_not_leased_for_ever(ledger: FakeGatebook) -> None:
+    before_it = heartbeat_threads()
     ledger.session("a", end_on_exit=False).close()
     ledger.refuse_next("resume", "unavailable")
     with pytest.raises(gatebook.Refused):
         ledger.session("a", ttl_s=5)
-    wait_until(lambda: beating() <= before_it)
+    wait_until(lambda: heartbeat_threads() <= before_it)
     ledger.sleep(6)
     ledger.session("a").close()
 
 
-def test_whoever_waits_gets_the_lease_of_a_dead_process_when_it_has_run_out(
+def test_a_waiting_process_gets_the_expired_lease_of_a_dead_process(
     ledger: FakeGatebook,
 ) -> None:
     process = ledger.process()
@@ -139,7 +138,7 @@ def test_a_lost_lease_is_lost_to_everything_that_would_begin_something(
 
 
 @pytest.mark.once
-def test_a_heartbeat_that_hears_of_the_loss_stops_the_next_step(ledger: FakeGatebook) -> None:
+def test_a_heartbeat_answered_with_a_lost_lease_stops_the_next_step(ledger: FakeGatebook) -> None:
     with ledger.session("a", end_on_exit=False) as s:
         taken = ledger.session("a", takeover=True)
         heartbeat(s)
@@ -149,7 +148,9 @@ def test_a_heartbeat_that_hears_of_the_loss_stops_the_next_step(ledger: FakeGate
 
 
 @pytest.mark.once
-def test_not_heard_of_for_a_whole_life_it_looks_before_it_acts(ledger: FakeGatebook) -> None:
+def test_after_a_lease_lifetime_without_answers_it_checks_before_it_acts(
+    ledger: FakeGatebook,
+) -> None:
     done: list[str] = []
     with ledger.session("a", end_on_exit=False, patience_s=0.0) as s:
         assert s.lease is not None
@@ -169,7 +170,7 @@ def test_not_heard_of_for_a_whole_life_it_looks_before_it_acts(ledger: FakeGateb
 
 
 @pytest.mark.once
-def test_a_forked_child_may_do_nothing_in_its_parents_session_and_much_in_its_own(
+def test_a_forked_child_acts_only_in_its_own_session(
     ledger: FakeGatebook,
 ) -> None:
     with ledger.session("a", end_on_exit=False) as s:
@@ -179,7 +180,7 @@ def test_a_forked_child_may_do_nothing_in_its_parents_session_and_much_in_its_ow
             try:
                 s.perform(*MAIL, lambda _key: os._exit(2))
             except gatebook.ForkError:
-                s.close()  # and takes nothing from its parent
+                s.close()  # and leaves the parent's lease alone
                 code = 0
             finally:
                 os._exit(code)
@@ -188,20 +189,20 @@ def test_a_forked_child_may_do_nothing_in_its_parents_session_and_much_in_its_ow
 
 
 @pytest.mark.once
-def test_left_it_may_not_be_used_and_by_an_error_it_stays_open(ledger: FakeGatebook) -> None:
+def test_an_exited_session_is_unusable_and_an_error_leaves_it_running(ledger: FakeGatebook) -> None:
     with pytest.raises(ZeroDivisionError), ledger.session("a") as s:
         raise ZeroDivisionError
     with pytest.raises(gatebook.SessionClosed):
         s.perform(*MAIL, lambda _key: None)
-    assert [one["status"] for one in ledger.sessions.values()] == ["running"]
+    assert [session["status"] for session in ledger.sessions.values()] == ["running"]
     with ledger.session("a"):
         pass
-    assert [one["status"] for one in ledger.sessions.values()] == ["completed"]
+    assert [session["status"] for session in ledger.sessions.values()] == ["completed"]
 
 
 @pytest.mark.once
 @pytest.mark.parametrize("leased", [True, False])
-def test_who_slept_between_dispatch_and_act_does_not_act_any_more(
+def test_a_process_that_slept_between_dispatch_and_act_does_not_act(
     ledger: FakeGatebook, leased: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
@@ -234,7 +235,7 @@ def test_who_slept_between_dispatch_and_act_does_not_act_any_more(
 
 
 class Sleepy(Process):
-    """A process that is stopped when the answer to its dispatch has come."""
+    """A process that is stopped after the answer to its dispatch."""
 
     after_dispatch: Callable[[], object] = staticmethod(lambda: None)
 
@@ -245,11 +246,11 @@ class Sleepy(Process):
         return response
 
 
-# Before the real server.
+# With the real server.
 # ----------------------------------------------------------------------------------------------
 
 
-def test_a_worker_that_wakes_after_its_lease_was_taken_begins_nothing_and_what_it_had_begun_is_evidence(
+def test_a_worker_whose_lease_was_taken_starts_nothing_and_reports_evidence(
     live_server_process: Server,
 ) -> None:
     server = live_server_process
@@ -258,7 +259,7 @@ def test_a_worker_that_wakes_after_its_lease_was_taken_begins_nothing_and_what_i
     first = gatebook.session(server.url, token, key="woken", ttl_s=30, end_on_exit=False)
 
     def slow(remote_key: str) -> gatebook.Result:
-        """While it acts, another process takes the session over."""
+        """Act while another process takes the session over."""
         done.append(remote_key)
         with gatebook.session(
             server.url, token, key="woken", takeover=True, end_on_exit=False
@@ -295,18 +296,20 @@ def test_heartbeats_keep_a_lease_of_the_real_server_alive_longer_than_its_life(
     client = gatebook.Client(server.url, token)
     with client.session("kept", ttl_s=5, end_on_exit=False) as s:
         assert s.lease is not None
-        (told,) = client.http.get("/leases", session=s.id).body["items"]
+        (lease,) = client.http.get("/leases", session=s.id).body["items"]
         s.progress("page 17")
 
         def moved() -> bool:
             (now,) = client.http.get("/leases", session=s.id).body["items"]
             return bool(
-                now["heartbeat_at_us"] > told["heartbeat_at_us"]
-                and now["progress_at_us"] > told["progress_at_us"]
+                now["heartbeat_at_us"] > lease["heartbeat_at_us"]
+                and now["progress_at_us"] > lease["progress_at_us"]
             )
 
         wait_until(moved)
-        heartbeat(s)  # a busy machine may have kept the thread from it for most of the lease's life
+        heartbeat(
+            s
+        )  # on a busy machine the thread may not have run for most of the lease's lifetime
         with pytest.raises(gatebook.LeaseHeld):
             gatebook.session(server.url, token, key="kept")
     assert client.http.get("/leases", session=s.id).body["items"][0]["state"] == "released"

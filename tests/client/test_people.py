@@ -1,5 +1,4 @@
-"""The client where people say yes: before the real server, under a policy in force, also for what a
-crash left."""
+"""The client with approvals: real server, policy in force, also after a crash."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,7 @@ from tests.config.server import Server
 from tests.evaluation.test_demo_agent import POLICY, a_project, rule
 
 MAIN = {"repository": "acme/shop", "ref": "refs/heads/main"}
-# Setting a state may be repeated, but under permission for one attempt people are asked about the next.
+# Setting a state may be repeated, but a permission for one attempt requires approval of the next.
 DELETE = ("git.branch.delete", {"remote": "origin", "ref": "refs/heads/main"})
 
 
@@ -25,39 +24,41 @@ def token(live_server_process: Server) -> str:
 def answering(
     server: Server, *answers: str
 ) -> tuple[Callable[[str, dict[str, Any]], None], list[str]]:
-    """A person who answers each question in turn, and the gates that were asked about."""
-    left, asked = list(answers), list[str]()
+    """Return a callback that answers each request in turn, and the list of its gates."""
+    left, gates = list(answers), list[str]()
 
-    def waiting(why: str, told: dict[str, Any]) -> None:
+    def waiting(why: str, details: dict[str, Any]) -> None:
         if why == "gate":
-            asked.append(told["gate"]["id"])
-            rule(server, asked[-1], "peopled-pilot", left.pop(0), "not today")
+            gates.append(details["gate"]["id"])
+            rule(server, gates[-1], "peopled-pilot", left.pop(0), "not today")
 
-    return waiting, asked
+    return waiting, gates
 
 
-def test_what_people_let_go_once_they_are_asked_about_again_before_it_is_done_again(
+def test_an_approved_act_needs_a_second_approval_before_its_repetition(
     live_server_process: Server, token: str
 ) -> None:
     server, done = live_server_process, list[str]()
-    waiting, asked = answering(server, "approve", "approve")
+    waiting, gates = answering(server, "approve", "approve")
     dying = gatebook.Client(
         server.url, token, on_wait=waiting, transport=Mortal("after", "dispatch")
     )
     with pytest.raises(Crash), dying.session("again") as s:
         s.perform(*DELETE, done.append, target=MAIN)
-    assert (done, len(asked)) == ([], 1)
+    assert (done, len(gates)) == ([], 1)
     with gatebook.Client(server.url, token, on_wait=waiting).session("again", takeover=True) as s:
         (step,) = s.recover().steps
-        assert (step.result, len(asked)) == ("due", 1)
+        assert (step.result, len(gates)) == ("due", 1)
         assert s.perform(*DELETE, done.append, target=MAIN).attempt == 2
-    assert (len(done), len(set(asked))) == (1, 2)
+    assert (len(done), len(set(gates))) == (1, 2)
 
 
 @pytest.mark.parametrize("answer", ["deny", "request_changes"])
-def test_a_no_is_a_no_and_says_why(live_server_process: Server, token: str, answer: str) -> None:
+def test_a_denial_is_final_and_has_a_reason(
+    live_server_process: Server, token: str, answer: str
+) -> None:
     server, done = live_server_process, list[str]()
-    waiting, asked = answering(server, answer)
+    waiting, gates = answering(server, answer)
     client = gatebook.Client(server.url, token, on_wait=waiting)
     with (
         client.session(f"no-{answer}") as s,
@@ -65,10 +66,10 @@ def test_a_no_is_a_no_and_says_why(live_server_process: Server, token: str, answ
     ):
         s.perform(*DELETE, done.append, target=MAIN)
     assert no.value.status == {"deny": "denied", "request_changes": "changes_requested"}[answer]
-    assert (done, len(asked)) == ([], 1)
+    assert (done, len(gates)) == ([], 1)
 
 
-def test_a_registered_tool_is_done_again_from_its_plan(
+def test_a_registered_tool_is_repeated_from_its_plan(
     live_server_process: Server, token: str
 ) -> None:
     server, written = live_server_process, list[tuple[str, str]]()

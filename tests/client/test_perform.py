@@ -1,5 +1,4 @@
-"""One effect, done once, against the ledger in memory: its order, its lost answers, its refusals,
-its crashes."""
+"""One effect, done once, with the in-memory ledger: order, lost answers, refusals and crashes."""
 
 import contextlib
 import subprocess
@@ -17,7 +16,7 @@ MAIL = ("mail.send", {"to": "ada"})
 
 
 class World:
-    """What is outside: it counts what was done to it, and can be asked."""
+    """The remote system, which counts acts and can be probed."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -26,8 +25,8 @@ class World:
         self.done.append(remote_key)
         return gatebook.Result(reference=f"m-{len(self.done)}")
 
-    def probe(self, known: gatebook.AttemptInfo) -> str | None:
-        return f"found-{known.remote_key}" if known.remote_key in self.done else None
+    def probe(self, attempt: gatebook.AttemptInfo) -> str | None:
+        return f"found-{attempt.remote_key}" if attempt.remote_key in self.done else None
 
 
 @pytest.fixture
@@ -37,18 +36,18 @@ def ledger() -> FakeGatebook:
     return ledger
 
 
-def test_the_act_stands_between_dispatch_and_acknowledge(ledger: FakeGatebook) -> None:
-    seen: list[str] = []
+def test_the_act_runs_between_dispatch_and_acknowledge(ledger: FakeGatebook) -> None:
+    steps_before_act: list[str] = []
     with ledger.session("a", mode="one_shot") as s:
-        done = s.perform(*MAIL, lambda _key: seen.extend(ledger.steps))
-    assert seen == ["open", "plan", "dispatch"]
-    looks = ["effects"] * 3  # for what is open, before the session is ended
-    assert ledger.steps == ["open", "plan", "dispatch", "acknowledge", *looks, "end"]
+        done = s.perform(*MAIL, lambda _key: steps_before_act.extend(ledger.steps))
+    assert steps_before_act == ["open", "plan", "dispatch"]
+    reads = ["effects"] * 3  # for what is open, before the session is ended
+    assert ledger.steps == ["open", "plan", "dispatch", "acknowledge", *reads, "end"]
     assert (done.state, done.ok, done.already_done) == ("acknowledged", True, False)
 
 
 @pytest.mark.parametrize("step", ["plan", "dispatch", "acknowledge"])
-def test_an_answer_that_was_lost_is_asked_for_again_and_nothing_is_done_twice(
+def test_a_lost_answer_is_requested_again_and_no_act_runs_twice(
     ledger: FakeGatebook, step: str
 ) -> None:
     world = World()
@@ -75,7 +74,7 @@ def test_without_a_ledger_nothing_is_done(ledger: FakeGatebook, open_first: bool
     assert world.done == []
 
 
-def test_a_dispatch_whose_answer_never_came_is_taken_up_by_the_same_process(
+def test_a_dispatch_without_an_answer_is_resumed_by_the_same_process(
     ledger: FakeGatebook,
 ) -> None:
     world = World()
@@ -88,7 +87,7 @@ def test_a_dispatch_whose_answer_never_came_is_taken_up_by_the_same_process(
     assert len(world.done) == 1
 
 
-def test_what_was_done_and_could_not_be_told_is_told_later_and_not_done_again(
+def test_an_act_that_could_not_be_reported_is_reported_later_and_not_repeated(
     ledger: FakeGatebook,
 ) -> None:
     world = World()
@@ -117,7 +116,7 @@ def test_what_was_done_and_could_not_be_told_is_told_later_and_not_done_again(
         (KeyboardInterrupt(), "error", "unknown"),
     ],
 )
-def test_an_act_that_breaks_is_told_as_what_is_known_and_the_error_goes_on(
+def test_an_act_that_raises_is_reported_and_the_error_propagates(
     ledger: FakeGatebook, fault: BaseException, reason: str, outcome: str
 ) -> None:
     def act(_key: str) -> None:
@@ -142,23 +141,23 @@ def test_a_rejected_effect_is_tried_again_as_its_own_next_attempt(ledger: FakeGa
     assert (done.attempt, len(ledger.effects)) == (2, 1)
 
 
-def test_people_say_yes_and_it_is_done(ledger: FakeGatebook) -> None:
+def test_an_approved_act_is_done(ledger: FakeGatebook) -> None:
     ledger.declare_tool("mail.send", "probeable", needs_approval=True)
-    heard: list[str] = []
+    reasons: list[str] = []
 
     def waiting(why: str, _told: object) -> None:
-        heard.append(why)
+        reasons.append(why)
         assert world.done == []
         ledger.answer_gates("approved")
 
     world = World()
     with ledger.session("a", on_wait=waiting) as s:
         assert s.perform(*MAIL, world.act).ok
-    assert heard == ["gate"]
+    assert reasons == ["gate"]
 
 
 @pytest.mark.parametrize("status", ["denied", "changes_requested"])
-def test_people_say_no_and_it_is_not_done_however_often_it_is_asked(
+def test_a_denied_act_is_not_done_however_often_it_is_requested(
     ledger: FakeGatebook, status: str
 ) -> None:
     ledger.declare_tool("mail.send", "probeable", needs_approval=True)
@@ -198,7 +197,7 @@ def test_a_stop_by_a_person_is_waited_out(ledger: FakeGatebook) -> None:
 # ---------------------------------------------------------------------------------------------------------------
 
 
-def test_the_same_twice_on_purpose_is_two_effects_and_a_program_run_again_meets_both(
+def test_two_equal_calls_are_two_effects_and_a_second_run_finds_both(
     ledger: FakeGatebook,
 ) -> None:
     world = World()
@@ -208,7 +207,7 @@ def test_the_same_twice_on_purpose_is_two_effects_and_a_program_run_again_meets_
     assert len(world.done) == 2
 
 
-def test_a_key_of_ones_own_names_the_effect_for_good(ledger: FakeGatebook) -> None:
+def test_an_explicit_key_always_names_the_same_effect(ledger: FakeGatebook) -> None:
     world = World()
     with ledger.session("a") as s:
         assert not s.perform(*MAIL, world.act, key="greeting").already_done
@@ -231,7 +230,7 @@ def test_free_text_belongs_to_no_intent(ledger: FakeGatebook) -> None:
     assert len(world.done) == 1
 
 
-def test_calls_with_ids_of_their_own_repeat_what_is_over_and_not_what_is_open(
+def test_calls_with_ids_repeat_closed_effects_and_not_open_ones(
     ledger: FakeGatebook,
 ) -> None:
     world = World()
@@ -255,21 +254,21 @@ def test_two_threads_that_want_the_same_are_two_effects_one_after_the_other(
     assert len(world.done) == len(set(world.done)) == 4
 
 
-@pytest.mark.parametrize("leaves", [True, False])
-def test_who_left_of_itself_had_heard_of_all_it_did_and_a_new_call_is_a_new_wish(
-    ledger: FakeGatebook, leaves: bool
+@pytest.mark.parametrize("exits", [True, False])
+def test_after_a_normal_exit_the_same_call_is_new_and_after_a_crash_it_is_not(
+    ledger: FakeGatebook, exits: bool
 ) -> None:
     world = World()
     process = ledger.process()
     s = ledger.session("a", process=process, ttl_s=5, end_on_exit=False)
     s.perform(*MAIL, world.act, call_id="call-1")
-    process.dead = not leaves
+    process.dead = not exits
     with contextlib.suppress(Crash):
         s.close()
     ledger.sleep(6)
     with ledger.session("a") as s:
         s.perform(*MAIL, world.act, call_id="call-2")
-    assert len(world.done) == (2 if leaves else 1)
+    assert len(world.done) == (2 if exits else 1)
 
 
 def decorated(s: gatebook.Session, file: Path) -> Callable[..., gatebook.EffectResult]:
@@ -294,9 +293,7 @@ def test_a_function_made_an_effect_is_planned_with_its_arguments_by_name(
 
 
 @pytest.mark.parametrize("result", [float("nan"), {1, 2}, "\ud800", "x" * 300_000, [[]] * 3])
-def test_no_result_is_too_strange_for_the_act_to_be_told(
-    ledger: FakeGatebook, result: object
-) -> None:
+def test_an_act_is_reported_whatever_its_result_is(ledger: FakeGatebook, result: object) -> None:
     with ledger.session("a") as s:
         assert s.perform(*MAIL, lambda _key: result).ok
     assert ledger.states() == {"mail.send": "acknowledged"}
@@ -311,7 +308,7 @@ def test_no_result_is_too_strange_for_the_act_to_be_told(
         ({}, {"key": "\ud800"}),
     ],
 )
-def test_half_of_a_surrogate_pair_is_refused_as_the_server_would_and_nothing_is_begun(
+def test_half_of_a_surrogate_pair_is_refused_before_anything_is_planned(
     ledger: FakeGatebook, arguments: dict[str, object], how: dict[str, Any]
 ) -> None:
     world = World()
@@ -320,7 +317,7 @@ def test_half_of_a_surrogate_pair_is_refused_as_the_server_would_and_nothing_is_
             s.perform("mail.send", arguments, world.act, **how)
         assert (refused.value.status, refused.value.code) == (422, "lone_surrogate")
         assert (world.done, ledger.effects) == ([], {})
-        # What was done is told all the same.
+        # An act that was done is reported all the same.
         assert (
             s.perform(*MAIL, lambda _key: gatebook.Result(reference="m-\ud800")).reference == "m-?"
         )
@@ -328,7 +325,7 @@ def test_half_of_a_surrogate_pair_is_refused_as_the_server_would_and_nothing_is_
             s.http.get("/effects", session=s.id, tool="\ud800")
 
 
-def test_whole_numbers_of_any_size_are_told_apart_and_sent_as_they_are(
+def test_integers_of_any_size_are_distinguished_and_sent_unchanged(
     ledger: FakeGatebook,
 ) -> None:
     with ledger.session("a") as s:
@@ -358,25 +355,25 @@ def waits(s: gatebook.Session, world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("leaves", "words"), [(unknown, "unknown"), (dies, "unknown"), (waits, "waits for people")]
+    ("exits", "words"), [(unknown, "unknown"), (dies, "unknown"), (waits, "waits for people")]
 )
 def test_a_session_is_not_ended_while_work_in_it_is_open(
-    ledger: FakeGatebook, leaves: Callable[[gatebook.Session, World], None], words: str
+    ledger: FakeGatebook, exits: Callable[[gatebook.Session, World], None], words: str
 ) -> None:
     ledger.declare_tool("release", needs_approval=True)
     world = World()
-    said = rf"Session a is left open and not ended: e_1 .*\({words}\)"
-    with pytest.warns(gatebook.OpenWork, match=said), ledger.session("a") as s:
-        leaves(s, world)
+    message = rf"Session a is left open and not ended: e_1 .*\({words}\)"
+    with pytest.warns(gatebook.OpenWork, match=message), ledger.session("a") as s:
+        exits(s, world)
     (session,) = ledger.sessions.values()
     assert session["status"] == "running"
     assert ledger.leases[session["id"]].released
-    # Whoever takes it up again and sees to it ends it.
+    # The next process completes the work and ends the session.
     ledger.sleep(61)
     ledger.answer_gates("approved")
     with ledger.session("a") as s:
         s.perform(
-            *(("release", {}) if leaves is waits else MAIL), world.act, probe=lambda _known: True
+            *(("release", {}) if exits is waits else MAIL), world.act, probe=lambda _known: True
         )
     assert session["status"] == "completed"
 
@@ -399,7 +396,7 @@ def test_a_refused_and_a_rejected_effect_keep_no_session_open(ledger: FakeGatebo
 # ---------------------------------------------------------------------------------------------
 
 
-def test_what_a_worker_writes_down_is_told_to_the_next(ledger: FakeGatebook) -> None:
+def test_what_a_worker_records_is_shown_to_the_next(ledger: FakeGatebook) -> None:
     with ledger.session("a", end_on_exit=False) as s:
         task = s.task("mend", "Mend it", items=["test", "code"])
         task.start()
@@ -412,7 +409,7 @@ def test_what_a_worker_writes_down_is_told_to_the_next(ledger: FakeGatebook) -> 
         s.store_artifact("a.log", "text/plain", b"{not json")
     with ledger.session("a") as s:
         task = s.task("mend", items=["test", "code"])
-        assert [one["key"] for one in task.items("pending")] == ["code"]
+        assert [item["key"] for item in task.items("pending")] == ["code"]
         (decision,) = s.decisions()
         decision.conclude("done")
         assert s.decisions() == []

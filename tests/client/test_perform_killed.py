@@ -1,4 +1,4 @@
-"""A process killed at any step of an effect: the next one does it once in all, or a person decides."""
+"""A process killed at any step of an effect: the act happens once in all, or a person decides."""
 
 import contextlib
 from typing import Any
@@ -18,7 +18,7 @@ HAPPENED = {("before", "acknowledge"), ("after", "acknowledge")}
 
 
 def crash(ledger: FakeGatebook, world: World, when: tuple[str, str], call_id: str = "") -> None:
-    """Let a process die at a step of one effect."""
+    """Make a process die at a step of one effect."""
     process = ledger.process()
     process.crash_at(*when)
     with pytest.raises(Crash), ledger.session("a", process=process, ttl_s=5) as s:
@@ -41,13 +41,13 @@ def test_a_process_killed_at_any_step_is_followed_by_one_that_does_it_exactly_on
             assert s.recover().safe
         s.perform(*MAIL, world.act, call_id=names[1])
         assert len(world.done) == 1
-        if names[1]:  # whoever was answered and calls once more wants it once more
+        if names[1]:  # a caller with an answer that calls again wants another effect
             s.perform(*MAIL, world.act, call_id="call-3")
             assert len(world.done) == 2
     assert "dispatched" not in {row.state for row in ledger.effects.values()}
 
 
-def test_what_was_not_found_is_repeated_after_the_window_under_its_own_remote_key(
+def test_an_act_that_was_not_found_is_repeated_after_the_in_flight_window(
     ledger: FakeGatebook,
 ) -> None:
     world = World()
@@ -63,7 +63,7 @@ def test_what_was_not_found_is_repeated_after_the_window_under_its_own_remote_ke
     assert second.at_us - begun_us > 60_000_000
 
 
-def test_of_what_nobody_can_know_a_person_decides(ledger: FakeGatebook) -> None:
+def test_a_person_decides_about_an_unknown_outcome(ledger: FakeGatebook) -> None:
     ledger.declare_tool("mail.send", "opaque")
     world = World()
     crash(ledger, world, ("before", "acknowledge"))
@@ -77,7 +77,7 @@ def test_of_what_nobody_can_know_a_person_decides(ledger: FakeGatebook) -> None:
     assert len(world.done) == 1
 
 
-def test_a_tool_that_can_only_be_taken_back_is_taken_back_and_done_anew(
+def test_a_tool_that_can_only_be_compensated_is_compensated_and_repeated(
     ledger: FakeGatebook,
 ) -> None:
     ledger.declare_tool("mail.send", "compensable")
@@ -85,10 +85,10 @@ def test_a_tool_that_can_only_be_taken_back_is_taken_back_and_done_anew(
     world = World()
     crash(ledger, world, ("before", "acknowledge"))
 
-    def take_back(known: gatebook.AttemptInfo, _key: str) -> None:
-        world.done.remove(known.remote_key)
+    def take_back(attempt: gatebook.AttemptInfo, _key: str) -> None:
+        world.done.remove(attempt.remote_key)
 
-    for _ in range(2):  # and whoever repeats the program once more meets what was done anew
+    for _ in range(2):  # the second repetition finds the repeated act done
         with ledger.session("a", end_on_exit=False) as s:
             s.perform(*MAIL, world.act, compensate=take_back)
     assert len(world.done) == 1
@@ -99,7 +99,7 @@ def test_a_tool_that_can_only_be_taken_back_is_taken_back_and_done_anew(
     ]
 
 
-def test_recover_does_again_what_it_was_told_how_to_and_leaves_the_rest_to_the_program(
+def test_recover_repeats_registered_tools_and_leaves_the_rest_to_the_program(
     ledger: FakeGatebook,
 ) -> None:
     ledger.declare_tool("mail.send", "idempotency_key")
@@ -157,7 +157,8 @@ def test_a_probe_without_yes_or_no_proves_nothing_and_after_a_few_a_person_decid
 
 
 def again(ledger: FakeGatebook, world: World, name: str, at: tuple[str, str]) -> None:
-    """The next process asks for the same under a new call id, and dies there or at the end."""
+    """Repeat the call in the next process under a new call id, which dies at that step or at the
+    end."""
     process = ledger.process()
     with (
         contextlib.suppress(Crash),
@@ -165,7 +166,7 @@ def again(ledger: FakeGatebook, world: World, name: str, at: tuple[str, str]) ->
     ):
         process.crash_at(*at)
         s.perform(*MAIL, world.act, probe=world.probe, call_id=name)
-        process.dead = True  # before its agent could hear of it
+        process.dead = True  # before the agent gets the answer
     ledger.sleep(6)
 
 
@@ -175,7 +176,7 @@ STEPS_OF_ONE_THAT_FINDS_IT = ["plan", "verdict", "probe", "effects", "supersede"
 @pytest.mark.parametrize("when", WHEN)
 @pytest.mark.parametrize("step", STEPS_OF_ONE_THAT_FINDS_IT)
 @pytest.mark.parametrize("side", ["before", "after"])
-def test_killed_three_times_under_new_names_it_is_done_once_and_then_once_more_when_it_is_wanted(
+def test_killed_three_times_under_new_names_it_is_done_once_until_recovered(
     ledger: FakeGatebook, when: tuple[str, str], step: str, side: str
 ) -> None:
     world = World()
@@ -191,7 +192,7 @@ def test_killed_three_times_under_new_names_it_is_done_once_and_then_once_more_w
     assert len(world.done) == 2
 
 
-def test_what_a_person_says_after_the_process_has_left_is_heard_by_the_next(
+def test_a_resolution_after_the_process_ended_reaches_the_next_process(
     ledger: FakeGatebook,
 ) -> None:
     ledger.declare_tool("mail.send", "opaque")

@@ -18,7 +18,7 @@ TOOLS = f"""
 tools:
   git.push: {{class: probeable, reversibility: compensable, deadline_s: 60, request_lifetime_s: {LIFETIME_S}}}
 """
-# The remote's hook says that it got the push, and takes it only when it is let.
+# The remote's hook reports the push, and accepts it only on a signal.
 HOOK = """#!/bin/sh
 echo got >> "$GIT_DIR/got"
 while [ -e "$GIT_DIR/closed" ]; do sleep 0.05; done
@@ -33,7 +33,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 class Place:
-    """A bare remote that keeps a reflog, and a clone with one commit more."""
+    """A bare remote with a reflog, and a clone with one more commit."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -82,7 +82,7 @@ class Place:
         return self.git("-C", str(self.clone), "rev-parse", "HEAD")
 
     def pushes(self) -> int:
-        """How often the remote's main moved to the second commit."""
+        """Return how often the remote's main moved to the second commit."""
         return (
             self.git("-C", str(self.remote), "reflog", "main", "--format=%H")
             .split()
@@ -111,7 +111,7 @@ class Place:
 
 
 def a_token(server: Server, name: str, tools: Path) -> str:
-    """A project of its own whose only tool can be looked up."""
+    """A separate project whose only tool can be probed."""
     server.run(
         "from django.db import transaction; from accounts import projects\n"
         f"with transaction.atomic(): projects.create_project('{name}')"
@@ -124,10 +124,10 @@ def a_token(server: Server, name: str, tools: Path) -> str:
 CALLS = {"same-names": ("", ""), "new-call-ids": ("call-1", "call-2")}
 
 
-def test_killed_around_a_push_they_are_followed_by_processes_that_see_to_exactly_one_each(
+def test_processes_killed_around_a_push_are_followed_by_exactly_one_push_each(
     live_server_process: Server, tmp_path: Path
 ) -> None:
-    """Side by side, because each next process waits for the lease of the one before it to run out."""
+    """In parallel, because each next process waits until the lease before it has expired."""
     server = live_server_process
     token = a_token(server, "pushes", tmp_path / "tools.yaml")
     cases = [(when, name) for when in ("before", "during", "after") for name in CALLS]
@@ -138,16 +138,16 @@ def test_killed_around_a_push_they_are_followed_by_processes_that_see_to_exactly
         case: place.agent(server, token, CALLS[case[1]][1]) for case, place in places.items()
     }
     for case, place in places.items():
-        said, wrong = running[case].communicate(timeout=WITHIN_S)
+        printed, wrong = running[case].communicate(timeout=WITHIN_S)
         assert running[case].returncode == 0, (case, wrong)
         assert place.pushes() == 1, case
-        assert said.split()[-3:-1] == ["ok", place.head()], case
+        assert printed.split()[-3:-1] == ["ok", place.head()], case
         again = place.marks.read_text().split().count("before") - 1
         assert again == (1 if case[0] == "before" else 0), case
 
 
 def kill_first(place: Place, server: Server, token: str, when: str, call: str) -> None:
-    """Let an agent begin its push, and kill it there."""
+    """Start the push of an agent and kill the agent there."""
     closed, got = place.remote / "closed", place.remote / "got"
     if when == "during":
         closed.touch()
@@ -156,7 +156,7 @@ def kill_first(place: Place, server: Server, token: str, when: str, call: str) -
         wait_until(got.exists)
         first.send_signal(
             signal.SIGKILL
-        )  # the agent alone: its git goes on, as a request under way does
+        )  # only the agent: its git continues, like an in-flight request
         first.wait(WITHIN_S)
         closed.unlink()
     else:

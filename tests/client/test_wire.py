@@ -1,5 +1,4 @@
-"""How the client sends: the same request until there is an answer, before a server that fails; and
-what it needs."""
+"""How the client sends: the same request until a failing server answers."""
 
 import ast
 import os
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.once
 
 @dataclass
 class Stand:
-    """A server that gives the prepared answers one after the other and keeps the keys it was sent."""
+    """A server that sends prepared answers in turn and records the received keys."""
 
     url: str
     keys: list[str]
@@ -37,7 +36,7 @@ def stand(request: pytest.FixtureRequest) -> Iterator[Stand]:
             keys.append(self.headers["Idempotency-Key"])
             status = answers.pop(0)
             if not status:
-                self.close_connection = True  # it may have been done: the answer is lost
+                self.close_connection = True  # the command may have run: the answer is lost
                 return
             body = b'{"id": "1"}'
             self.send_response(status)
@@ -84,12 +83,12 @@ def test_without_an_address_or_a_token_there_is_a_sentence(url: str, token: str)
 
 
 @pytest.mark.parametrize("url", ["gatebook.example", "ftp://gatebook.example", "127.0.0.1:8000"])
-def test_what_is_no_address_is_not_asked_again_and_again(url: str) -> None:
+def test_an_invalid_url_is_not_retried(url: str) -> None:
     with pytest.raises(ValueError, match="must begin with http"):
         HttpClient(url, "token")
 
 
-def test_it_is_made_of_httpx_and_the_standard_library() -> None:
+def test_the_client_uses_only_httpx_and_the_standard_library() -> None:
     for path in (ROOT / "client").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -99,14 +98,14 @@ def test_it_is_made_of_httpx_and_the_standard_library() -> None:
 
 
 @pytest.mark.parametrize("stand", [[201, 201]], indirect=True)
-def test_a_child_after_a_fork_makes_connections_of_its_own(stand: Stand) -> None:
+def test_a_forked_child_opens_its_own_connections(stand: Stand) -> None:
     wire = HttpClient(stand.url, "token")
     wire.post("/sessions", {"key": "s"})
-    mine = wire._http
+    parent_http = wire._http
     child = os.fork()
     if child == 0:
-        same = wire._client() is mine
+        same = wire._client() is parent_http
         os._exit(1 if same else 0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     wire.post("/sessions", {"key": "s"})
-    assert wire._http is mine
+    assert wire._http is parent_http

@@ -38,7 +38,7 @@ http {{
 
 @dataclass
 class Place:
-    """A server, and nginx before it at two ports."""
+    """A server, and nginx in front of it at two ports."""
 
     server: Server
     plain: str
@@ -80,7 +80,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 def make_certificate(folder: Path) -> None:
-    """A certificate of our own, which the tests' clients trust from now on."""
+    """Make a self-signed certificate that the clients of the tests trust."""
     named = ("-subj", f"/CN={NAME}", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2")
     files = ("-keyout", str(folder / "privkey.pem"), "-out", str(folder / "fullchain.pem"))
     key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
@@ -136,9 +136,9 @@ def test_a_batch_of_two_megabytes_passes_and_one_past_the_limit_is_413(place: Pl
     assert agent.raw("/events", b"[" + b" " * (6 * 2**20) + b"]").status_code == 413
 
 
-def test_plain_http_leads_to_https_whatever_a_client_says_of_itself(place: Place) -> None:
-    said = {"X-Forwarded-Proto": "https", "X_Forwarded_Proto": "https"}
-    answer = httpx.get(f"{place.plain}/sign-in/", headers=said)
+def test_plain_http_redirects_to_https_whatever_headers_a_client_sends(place: Place) -> None:
+    headers = {"X-Forwarded-Proto": "https", "X_Forwarded_Proto": "https"}
+    answer = httpx.get(f"{place.plain}/sign-in/", headers=headers)
     assert answer.status_code == 308
     assert answer.headers["Location"].startswith("https://")
     answer = httpx.get(

@@ -1,5 +1,4 @@
-"""A PostgreSQL of a test's own, which may be stopped, felled and started again under whoever uses
-it."""
+"""A PostgreSQL server for one test, which may be stopped, killed and restarted while in use."""
 
 import os
 import shutil
@@ -21,13 +20,13 @@ WITHIN_S = 30
 
 @dataclass
 class Cluster:
-    """An embedded PostgreSQL; `url` is what DATABASE_URL takes, of an empty database."""
+    """An embedded PostgreSQL; `url` is the DATABASE_URL of an empty database."""
 
     folder: Path
     url: str
 
     def stop(self, mode: str) -> None:
-        """End it: `fast` (sessions are ended) or `kill` (its first process by SIGKILL)."""
+        """Stop the server: `fast` (ends sessions) or `kill` (SIGKILL to its first process)."""
         if mode == "kill":
             os.kill(
                 int((self.folder / "data" / "postmaster.pid").read_text().split()[0]),
@@ -39,10 +38,10 @@ class Cluster:
             )
 
     def start(self) -> None:
-        """Start it again at the same address; returns when it answers."""
+        """Start the server at the same address; return when it answers."""
         until = time.monotonic() + WITHIN_S
         while True:
-            # A killed one and those that it left behind take a moment to go.
+            # A killed server and its children take a moment to end.
             with suppress(embedded_postgres.EmbeddedError, psycopg.OperationalError):
                 embedded_postgres._start_server(self.folder)
                 return
@@ -50,7 +49,7 @@ class Cluster:
             time.sleep(0.1)
 
     def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """What the database holds, asked past the server."""
+        """Return rows of the database without the server of Gatebook."""
         with psycopg.connect(
             host=str(self.folder),
             user=embedded_postgres.SUPERUSER,
@@ -61,7 +60,7 @@ class Cluster:
 
 @contextmanager
 def cluster() -> Iterator[Cluster]:
-    """Run one until the block ends, and remove all of it."""
+    """Run a cluster until the block ends, and remove its files."""
     folder = Path(tempfile.mkdtemp(prefix="gatebook-restart-", dir="/var/tmp"))
     try:
         yield Cluster(folder, embedded_postgres.start_embedded_server(folder))

@@ -1,4 +1,4 @@
-"""A WSGI application with faults, each at a path of its own, to see what the server makes of them."""
+"""A WSGI application with a fault at each path, for tests of the web server."""
 
 import os
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ body_limits.is_known = _fall
 
 
 class Unclosable(list[bytes]):
-    """Content whose `close` fails when all of it was given."""
+    """Content whose `close` fails after the last byte."""
 
     def close(self) -> None:
         raise RuntimeError("not closed")
@@ -33,7 +33,7 @@ def _break_off() -> Iterator[bytes]:
 
 
 def application(environ: dict[str, Any], start: Any) -> Any:
-    """Answer by the path."""
+    """Answer depending on the path."""
     answers: dict[str, tuple[str, list[tuple[str, str]], Any]] = {
         "/more": (
             "200 OK",

@@ -1,4 +1,4 @@
-"""Requests written byte by byte to a server: what an HTTP client would not send."""
+"""Requests written byte by byte that an HTTP client would not send."""
 
 import select
 import socket
@@ -11,7 +11,7 @@ PATIENCE_S = 60
 
 @dataclass
 class Answer:
-    """A response as it was read: its status (0 for none), its head in lower case, and its content."""
+    """A response: its status (0 for none), its head in lower case, and its content."""
 
     status: int
     head: str
@@ -19,7 +19,7 @@ class Answer:
 
 
 class Wire:
-    """One connection. `source` is the address that it comes from."""
+    """One connection. `source` is the address of the client."""
 
     def __init__(self, url: str, source: str = "127.0.0.1") -> None:
         address = urlsplit(url)
@@ -45,7 +45,7 @@ class Wire:
         return self
 
     def hang_up(self) -> "Wire":
-        """Say that nothing more is sent; answers can still be read."""
+        """Shut down the sending side; answers can still be read."""
         self.socket.shutdown(socket.SHUT_WR)
         return self
 
@@ -74,7 +74,7 @@ class Wire:
         return Answer(status, head, content[:length])
 
     def is_open(self) -> bool:
-        """Whether the server has neither answered nor hung up so far."""
+        """Return whether the server has neither answered nor hung up."""
         return not select.select([self.socket], [], [], 0)[0]
 
     def _receive(self) -> bytes:
@@ -85,12 +85,12 @@ class Wire:
 
 
 def chunks(data: bytes, size: int = 7) -> bytes:
-    """`data` in chunks, without the last, empty one."""
+    """Return `data` in chunks, without the last, empty chunk."""
     parts = [data[start : start + size] for start in range(0, len(data), size)]
     return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts)
 
 
 def close_all(wires: Iterable[Wire]) -> None:
-    """Close each."""
+    """Close all connections."""
     for wire in wires:
         wire.socket.close()

@@ -1,5 +1,4 @@
-"""Rows that hundreds of tests begin with, made by the verbs once in each process and then put in
-again."""
+"""Initial rows of hundreds of tests, made once in each process and then inserted again."""
 
 import pickle
 import time
@@ -23,30 +22,29 @@ Rows = dict[str, dict[Any, Row]]  # table -> primary key -> row
 
 
 class Kept(Generic[Made]):
-    """What was made once: the rows that it added, those that it changed, and the bytes of its
-    artifacts.
+    """A snapshot of added rows, changed rows and artifact bytes.
 
-    It stands on the same rows every time, or is made by its verbs where the journal has other entries.
-    Every test rolls it back. After `for_s` seconds it is made anew: dispatches have deadlines, and
-    pages tell ages.
+    It is restored on the same rows every time, or made by its verbs where the journal has other
+    entries. Every test rolls it back. After `for_s` seconds it is made again: dispatches have
+    deadlines, and pages show ages.
     """
 
     def __init__(self, for_s: float = float("inf")) -> None:
         self._for_s = for_s
         self._until = 0.0
-        self._entries = 0  # that stood before it
+        self._entries = 0  # before the snapshot
         self._added: Rows = {}
         self._changed: Rows = {}
         self._files: dict[Path, bytes] = {}
         self._made = b""
 
     def again(self, make: Callable[[], Made]) -> Made:
-        """`make` it, or put the same rows in again; return what was made, as it was then."""
+        """Call `make`, or insert the same rows again; return the result of `make`."""
         if time.monotonic() >= self._until:
-            return self._anew(make)
+            return self._make(make)
         if Entry.objects.count() != self._entries:
             return make()
-        with transaction.atomic():  # rows stand for each other only when all of them are there
+        with transaction.atomic():  # foreign keys hold only after all rows are inserted
             for table, rows in self._changed.items():
                 _change(table, rows)
             for table, rows in self._added.items():
@@ -55,20 +53,19 @@ class Kept(Generic[Made]):
             file = Path(settings.MEDIA_ROOT) / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content)
-        # Projects and sessions have the ids of the test before, of which a process remembers
-        # something for seconds.
+        # Projects and sessions have the ids of the test before, which caches keep for seconds.
         cache.clear_tool_cache()
         for remembered in (rule_limits._cache, access_log._recent, sessions._moved):
             remembered.clear()
-        found: Made = pickle.loads(self._made)  # noqa: S301 - pickled by `_anew`
-        return found
+        made: Made = pickle.loads(self._made)  # noqa: S301 - pickled by `_make`
+        return made
 
-    def _anew(self, make: Callable[[], Made]) -> Made:
+    def _make(self, make: Callable[[], Made]) -> Made:
         began, before, files = time.monotonic(), _all(), _files()
         made = make()
         after = _all()
         assert all(before[table].keys() <= after[table].keys() for table in before), (
-            "a row that stood is gone"
+            "an existing row is gone"
         )
         added = {
             table: {key: row for key, row in rows.items() if key not in before[table]}
@@ -90,27 +87,26 @@ class Kept(Generic[Made]):
 
 
 def _tables() -> dict[str, str]:
-    """Every table, and the column of its key."""
-    found = [
+    """Return every table with the column of its key."""
+    metas = [
         model._meta for model in apps.get_models(include_auto_created=True) if model._meta.managed
     ]
-    return {meta.db_table: str(meta.pk.column) for meta in found}
+    return {meta.db_table: str(meta.pk.column) for meta in metas}
 
 
 def _all() -> Rows:
-    """Every row of every table. On PostgreSQL a row is one text, which is also how it takes it
-    back."""
+    """Return every row of every table. On PostgreSQL a row is one text, which an INSERT accepts."""
     row = '"{0}"::text' if connection.vendor == "postgresql" else "*"
-    found: Rows = {}
+    tables: Rows = {}
     with connection.cursor() as cursor:
         for table, key in _tables().items():
             cursor.execute(f'SELECT "{key}", {row.format(table)} FROM "{table}" ORDER BY "{key}"')
-            found[table] = {one[0]: tuple(one[1:]) for one in cursor.fetchall()}
-    return found
+            tables[table] = {values[0]: tuple(values[1:]) for values in cursor.fetchall()}
+    return tables
 
 
 def _files() -> dict[Path, bytes]:
-    """The bytes of artifacts by their path below the folder of the test."""
+    """Return artifact bytes by path below the folder of the test."""
     folder = Path(settings.MEDIA_ROOT)
     return {
         path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()

@@ -1,5 +1,4 @@
-"""The real server as a child of a test run, on a database of its own, so that nothing of it is ever
-flushed."""
+"""The real server as a child of a test run, on its own database, which is never flushed."""
 
 import json
 import os
@@ -28,11 +27,10 @@ THREADS = 8
 
 @dataclass
 class Server:
-    """A running Gatebook. `url` has no slash at its end; `environment` is what its processes were
-    started with.
+    """A running Gatebook. `url` has no trailing slash; `environment` is that of its processes.
 
-    `manage` and `run` are done by one child that stays: to start Django anew for each takes a
-    second of a processor.
+    One permanent child executes `manage` and `run`: starting Django for each takes a second of a
+    processor.
     """
 
     url: str
@@ -45,7 +43,7 @@ class Server:
     shell: "Shell"
 
     def kill(self) -> None:
-        """End every process of the web server by SIGKILL, as a crash would; returns when none is
+        """Kill every process of the web server with SIGKILL, like a crash; return when none is
         left."""
         self.child.signal(signal.SIGKILL)
         until = time.monotonic() + READY_WITHIN_S
@@ -54,29 +52,26 @@ class Server:
             time.sleep(0.01)
 
     def start(self) -> None:
-        """Start the web server again after `kill`, on the same port and database; returns when it
-        is ready."""
+        """Start the web server after `kill`, on the same port and database; return when it is
+        ready."""
         self.child.start()
         _wait_until_ready(self)
 
     def manage(self, *arguments: str) -> str:
-        """Run `manage.py` with `arguments` against the server's database; return what it printed."""
+        """Run `manage.py` with `arguments` on the server's database; return the output."""
         return self.shell.do({"manage": list(arguments)})
 
     def run(self, code: str) -> str:
-        """Run Python `code` with Django set up against the server's database; return what it
-        printed."""
+        """Run Python `code` with Django on the server's database; return the output."""
         return self.shell.do({"run": code})
 
     def token(self, agent: str = "tester", *options: str) -> str:
-        """Issue a token for `agent` (made when it is new) and return it; `options` as in
-        `issue_token`."""
+        """Issue a token for `agent`, made if missing; `options` as in `issue_token`."""
         return self.manage("issue_token", "--agent", agent, *options).strip()
 
 
 class Shell:
-    """A child process with Django set up against the server's database, which does one thing after
-    the other."""
+    """A child process with Django on the server's database, which executes commands in turn."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self._lock = threading.Lock()
@@ -90,17 +85,17 @@ class Shell:
         )
 
     def do(self, what: dict[str, object]) -> str:
-        """Let it do `what`, as tests/config/shell.py says, and return what was printed."""
-        told, answers = self._process.stdin, self._process.stdout
-        assert told is not None
+        """Send the command `what` (see tests/config/shell.py) and return its output."""
+        commands, answers = self._process.stdin, self._process.stdout
+        assert commands is not None
         assert answers is not None
         with self._lock:
-            told.write(json.dumps(what) + "\n")
-            told.flush()
+            commands.write(json.dumps(what) + "\n")
+            commands.flush()
             assert select.select([answers], [], [], COMMAND_WITHIN_S)[0], f"{what} is not done yet"
-            done, said = json.loads(answers.readline() or '[false, "the child ended"]')
-        assert done, f"{what} failed:\n{said}"
-        return str(said)
+            done, printed = json.loads(answers.readline() or '[false, "the child ended"]')
+        assert done, f"{what} failed:\n{printed}"
+        return str(printed)
 
     def close(self) -> None:
         """End the child."""
@@ -109,40 +104,38 @@ class Shell:
 
 
 class Copy:
-    """A copy of a shell's process, which runs lines of Python as `python -c` would, in a tenth of
-    its time.
+    """A copy of a shell's process that runs lines of Python, ten times faster than `python -c`.
 
-    `stdin` and `stdout` are ours of its pipes. It may be killed, as any process.
+    `stdin` and `stdout` are the parent's ends of its pipes. A copy may be killed like any process.
     """
 
     def __init__(self, shell: Shell, code: str, *arguments: str) -> None:
-        (hears, tells), (listens, says) = os.pipe(), os.pipe()
-        pipes = [f"/proc/{os.getpid()}/fd/{one}" for one in (hears, says)]
+        (input_end, write_end), (read_end, output_end) = os.pipe(), os.pipe()
+        pipes = [f"/proc/{os.getpid()}/fd/{number}" for number in (input_end, output_end)]
         self.shell = shell
         self.pid = int(shell.do({"fork": code, "arguments": arguments, "pipes": pipes}))
-        os.close(hears)
-        os.close(says)
-        self.stdin, self.stdout = os.fdopen(tells, "w"), os.fdopen(listens)
+        os.close(input_end)
+        os.close(output_end)
+        self.stdin, self.stdout = os.fdopen(write_end, "w"), os.fdopen(read_end)
 
     def kill(self) -> None:
-        """End it by SIGKILL."""
+        """Kill the process with SIGKILL."""
         os.kill(self.pid, signal.SIGKILL)
 
     def ended(self) -> tuple[int, str]:
-        """Wait until it has ended; return its exit code, negative for a signal, and what it said
-        that nobody read."""
+        """Wait for the end; return the exit code, negative for a signal, and the unread output."""
         self.stdin.close()
         with self.stdout:
-            said = self.stdout.read()
-        return int(self.shell.do({"wait": self.pid})), said
+            printed = self.stdout.read()
+        return int(self.shell.do({"wait": self.pid})), printed
 
 
 @contextmanager
 def serve(folder: Path, *, database: str = "", **environment: str) -> Iterator[Server]:
     """Serve a fresh installation with its files in `folder` until the block ends.
 
-    On SQLite its database lies in `folder`; on PostgreSQL it is made beside the one of the test
-    run, and dropped, or is the empty one that `database` names by its URL.
+    On SQLite the database is in `folder`. On PostgreSQL it is created on the server of the test run
+    and dropped, or is the empty one with the URL `database`.
     """
     own = nullcontext(("postgresql", database)) if database else _database(folder)
     with own as (vendor, url), own_port() as port:
@@ -155,7 +148,7 @@ def serve(folder: Path, *, database: str = "", **environment: str) -> Iterator[S
             "DJANGO_SETTINGS_MODULE": "tests.config.settings",
             "GATEBOOK_VAR": str(folder),
             "DATABASE_URL": url,
-            # Without its cached modules every worker of the web server imports for seconds.
+            # Without cached modules every worker of the web server imports for seconds.
             "PYTHONDONTWRITEBYTECODE": "",
             "GATEBOOK_LOG_LEVEL": "WARNING",
             "GATEBOOK_THREADS": str(THREADS),
@@ -164,14 +157,21 @@ def serve(folder: Path, *, database: str = "", **environment: str) -> Iterator[S
         }
         shell = Shell(variables)
         _fill(shell, folder, vendor)
-        said = shell.do({"manage": ["setup"]})
-        found = re.search(r"Sign in as (\S+) with the password (\S+)", said)
-        assert found, f"setup did not print a sign-in: {said}"
+        printed = shell.do({"manage": ["setup"]})
+        sign_in = re.search(r"Sign in as (\S+) with the password (\S+)", printed)
+        assert sign_in, f"setup did not print a sign-in: {printed}"
         child = build_web_server("127.0.0.1", port, vendor, int(variables["GATEBOOK_THREADS"]))
         child.environment = variables
         supervisor = Supervisor([child])
         server = Server(
-            f"http://127.0.0.1:{port}", folder, vendor, variables, found[1], found[2], child, shell
+            f"http://127.0.0.1:{port}",
+            folder,
+            vendor,
+            variables,
+            sign_in[1],
+            sign_in[2],
+            child,
+            shell,
         )
         try:
             child.start()
@@ -183,8 +183,7 @@ def serve(folder: Path, *, database: str = "", **environment: str) -> Iterator[S
 
 
 def _fill(shell: Shell, folder: Path, vendor: str) -> None:
-    """Copy the schema that the first server of this run has made: to make it takes a processor a
-    second and a half."""
+    """Copy the schema of the first server of this run, because making it takes 1.5 seconds."""
     kept = os.environ.get("TESTS_TEMPLATE")
     if vendor != "sqlite" or not kept:
         return
@@ -209,7 +208,7 @@ def _wait_until_ready(server: Server) -> None:
 
 @contextmanager
 def _database(folder: Path) -> Iterator[tuple[str, str]]:
-    """Yield the vendor and the DATABASE_URL of a database of the server's own."""
+    """Yield the vendor and the DATABASE_URL of a new database for the server."""
     from django.conf import settings
 
     default = settings.DATABASES["default"]

@@ -1,5 +1,4 @@
-"""The settings of servers that tests start: the installation's, but passwords of tests are hashed
-in no time."""
+"""Settings of servers that tests start: those of the product with a fast password hasher."""
 
 from config.settings import *  # noqa: F403
 

@@ -1,4 +1,4 @@
-"""A web server on SQLite copies its log into the database beside those who write."""
+"""A web server on SQLite copies its log into the database while others write."""
 
 import os
 import sqlite3
@@ -22,10 +22,10 @@ pytestmark = pytest.mark.once
 
 
 @pytest.fixture
-def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlite3.Connection]:
-    """Somebody who writes to a journal and never copies."""
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlite3.Connection]:
+    """Return a connection that writes and never checkpoints."""
     monkeypatch.setattr(wal_checkpointer, "COPY_ABOVE_BYTES", 200_000)
-    with closing(sqlite3.connect(tmp_path / "book.sqlite3", isolation_level=None)) as own:
+    with closing(sqlite3.connect(tmp_path / "lines.sqlite3", isolation_level=None)) as own:
         own.execute("PRAGMA journal_mode = WAL")
         own.execute("PRAGMA wal_autocheckpoint = 0")
         own.execute("CREATE TABLE line (text text)")
@@ -33,76 +33,76 @@ def book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlite3.Co
 
 
 def frames(own: sqlite3.Connection) -> int:
-    """How many pages the log has."""
+    """Return the number of pages in the log."""
     return int(own.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[1])
 
 
-def test_a_long_log_is_copied_and_a_short_one_is_left(
-    book: sqlite3.Connection, tmp_path: Path
+def test_a_long_log_is_copied_and_a_short_one_is_not(
+    database: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    path = tmp_path / "book.sqlite3"
+    path = tmp_path / "lines.sqlite3"
     with closing(wal_checkpointer.WalCheckpointer(str(path))) as copying:
-        book.execute("INSERT INTO line VALUES ('a short one')")
+        database.execute("INSERT INTO line VALUES ('a short one')")
         assert not copying.checkpoint_if_due()
         for number in range(20):
-            book.execute("INSERT INTO line VALUES (?)", [f"line {number} " + "x" * 20_000])
+            database.execute("INSERT INTO line VALUES (?)", [f"line {number} " + "x" * 20_000])
         assert b"line 19 " not in path.read_bytes()
         assert copying.checkpoint_if_due()
         assert b"line 19 " in path.read_bytes()
         assert not copying.checkpoint_if_due()  # nothing was written since
-        book.execute("INSERT INTO line VALUES ('the next')")
-        assert frames(book) < 5  # the log is begun anew
+        database.execute("INSERT INTO line VALUES ('the next')")
+        assert frames(database) < 5  # the log restarts at its beginning
 
 
-def test_what_came_meanwhile_is_copied_in_a_turn_of_its_own(
-    book: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_pages_written_during_a_copy_are_copied_in_their_own_turn(
+    database: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "book.sqlite3"
+    path = tmp_path / "lines.sqlite3"
     with closing(wal_checkpointer.WalCheckpointer(str(path))) as copying:
         for number in range(20):
-            book.execute("INSERT INTO line VALUES (?)", [f"line {number} " + "x" * 20_000])
+            database.execute("INSERT INTO line VALUES (?)", [f"line {number} " + "x" * 20_000])
         take = copying._place.take
 
         def comes_first(timeout_s: float) -> None:
-            book.execute("INSERT INTO line VALUES ('written while it copied')")
+            database.execute("INSERT INTO line VALUES ('written while it copied')")
             take(timeout_s)
 
         monkeypatch.setattr(copying._place, "take", comes_first)
         assert copying.checkpoint_if_due()
         assert not copying._place.held
         assert b"written while it copied" in path.read_bytes()
-        book.execute("INSERT INTO line VALUES ('the next')")
-        assert frames(book) < 5
+        database.execute("INSERT INTO line VALUES ('the next')")
+        assert frames(database) < 5
 
 
-def test_while_somebody_reads_the_rest_is_copied_afterwards(
-    book: sqlite3.Connection, tmp_path: Path
+def test_pages_that_a_reader_uses_are_copied_afterwards(
+    database: sqlite3.Connection, tmp_path: Path
 ) -> None:
-    path, log = tmp_path / "book.sqlite3", tmp_path / "book.sqlite3-wal"
+    path, log = tmp_path / "lines.sqlite3", tmp_path / "lines.sqlite3-wal"
     with (
         closing(wal_checkpointer.WalCheckpointer(str(path))) as copying,
         closing(sqlite3.connect(path)) as reading,
     ):
         for number in range(20):
-            book.execute("INSERT INTO line VALUES (?)", [f"line {number} " + "x" * 20_000])
-        found = reading.execute("SELECT text FROM line")
-        found.fetchone()
-        book.execute("INSERT INTO line VALUES (?)", ["after " + "y" * 20_000])
-        assert copying.checkpoint_if_due()  # and waits for nobody
+            database.execute("INSERT INTO line VALUES (?)", [f"line {number} " + "x" * 20_000])
+        rows = reading.execute("SELECT text FROM line")
+        rows.fetchone()
+        database.execute("INSERT INTO line VALUES (?)", ["after " + "y" * 20_000])
+        assert copying.checkpoint_if_due()  # without waiting for a lock
         written = log.stat().st_mtime_ns
         text = path.read_bytes()
         assert b"line 0 " in text
         assert b"after yyy" not in text
-        found.close()
+        rows.close()
         while (
             log.stat().st_mtime_ns == written
-        ):  # the clock of a file system may stand for milliseconds
-            book.execute("INSERT INTO line VALUES ('one more')")
+        ):  # a file system's clock may not advance for milliseconds
+            database.execute("INSERT INTO line VALUES ('one more')")
         assert copying.checkpoint_if_due()
         assert b"after yyy" in path.read_bytes()
 
 
-def test_commits_leave_it_to_the_thread_where_there_is_one(
+def test_commits_copy_nothing_where_the_thread_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, django_db_blocker: Any
 ) -> None:
     def pages() -> int:
@@ -113,14 +113,14 @@ def test_commits_leave_it_to_the_thread_where_there_is_one(
             "CONN_HEALTH_CHECKS": False,
             "TIME_ZONE": None,
         }
-        one = DatabaseWrapper(
+        wrapper = DatabaseWrapper(
             {**defaults, **build_database_settings(url, folder, folder, 4)}, "default"
         )
-        with django_db_blocker.unblock(), one.cursor() as cursor:
-            found = cursor.execute("PRAGMA wal_autocheckpoint").fetchone()
-        one.close()
-        assert found is not None
-        return int(found[0])
+        with django_db_blocker.unblock(), wrapper.cursor() as cursor:
+            row = cursor.execute("PRAGMA wal_autocheckpoint").fetchone()
+        wrapper.close()
+        assert row is not None
+        return int(row[0])
 
     monkeypatch.setattr(wal_checkpointer, "_begun", [])
     assert pages() == base.CHECKPOINT_PAGES
@@ -131,7 +131,7 @@ def test_commits_leave_it_to_the_thread_where_there_is_one(
     assert pages() == wal_checkpointer.BACKSTOP_PAGES
     ending.set()
     alive.join()
-    assert pages() == base.CHECKPOINT_PAGES  # it fell
+    assert pages() == base.CHECKPOINT_PAGES  # the thread has died
 
 
 _WORKER = """
@@ -151,7 +151,7 @@ def test_a_worker_of_the_web_server_has_the_thread(tmp_path: Path) -> None:
     own |= dict.fromkeys(
         secret_keys.KEY_VARIABLES.values(), "a key of the test, of more than thirty-two bytes"
     )
-    said = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", _WORKER],
         cwd=ROOT,
         env={**os.environ, **own},
@@ -159,4 +159,4 @@ def test_a_worker_of_the_web_server_has_the_thread(tmp_path: Path) -> None:
         text=True,
         check=True,
     )
-    assert "checkpoints" in said.stdout.split()
+    assert "checkpoints" in done.stdout.split()

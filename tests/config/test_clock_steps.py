@@ -1,5 +1,5 @@
-"""The wall clock is set back by two hours: jobs keep their intervals, nothing stops or is done
-twice in silence."""
+"""The wall clock is set back by two hours: jobs keep their intervals, and none stops or runs twice
+without a log line."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -82,7 +82,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def scheduler(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> celery.MonotonicScheduler:
-    """Celery's own choice for our application, sending into a list."""
+    """Return Celery's default scheduler for the application, which sends into a list."""
     service = celery.app.Beat().Service(app=celery.app)
     service.scheduler_cls = celery.app.conf.beat_scheduler
     made = service.get_scheduler()
@@ -92,17 +92,17 @@ def scheduler(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> celery.Monotonic
 
 
 def sent_within(scheduler: celery.MonotonicScheduler, clock: Clock, seconds: float) -> list[str]:
-    """Which jobs are sent while so many seconds pass."""
-    found: list[str] = []
+    """Return the jobs that are sent within so many seconds."""
+    names: list[str] = []
 
     def send(entry: Any, producer: object = None) -> None:
-        found.append(entry.name)
+        names.append(entry.name)
 
     scheduler.apply_entry = send  # type: ignore[method-assign]
     until = clock.steady + seconds
     while clock.steady < until:
         clock.sleep(min(scheduler.tick(), until - clock.steady) or 0.001)
-    return found
+    return names
 
 
 @pytest.mark.parametrize("hours", [-HOURS, HOURS])
@@ -127,8 +127,8 @@ def test_a_machine_that_slept_sends_each_job_once(
 ) -> None:
     sent_within(scheduler, clock, 10)
     clock.sleep(3 * 3600)
-    found = sent_within(scheduler, clock, 1)
-    assert sorted(found) == sorted(celery.app.conf.beat_schedule)
+    names = sent_within(scheduler, clock, 1)
+    assert sorted(names) == sorted(celery.app.conf.beat_schedule)
 
 
 def test_health_and_every_page_name_the_step_until_the_clock_has_caught_up(
@@ -153,7 +153,7 @@ def test_health_and_every_page_name_the_step_until_the_clock_has_caught_up(
     assert "stuck_checks: last succeeded" in read
     assert "Clock set back 1 h 59 min" in house.client("viewer").get("/tools/").content.decode()
     assert JobHeartbeat.objects.filter(name=db_job_heartbeats.CLOCK_ROW).count() == 1
-    set_back(-HOURS * 3600)  # it has caught up
+    set_back(-HOURS * 3600)  # the wall clock has caught up
     assert job_heartbeats.load_clock_step() is None
 
 
@@ -231,7 +231,7 @@ def test_a_notification_that_another_worker_claimed_is_not_sent_twice(
     assert inside == [0]
 
 
-def test_an_export_whose_maker_was_killed_is_taken_up_after_the_step(
+def test_an_export_of_a_killed_worker_is_resumed_after_the_step(
     house: House, set_back: Callable[[int], None]
 ) -> None:
     export = exports.request_export(house.members["operator"], "effect", "csv")
@@ -292,7 +292,7 @@ def test_a_job_that_always_fails_is_not_shown_as_done(
     page = house.client("viewer").get("/tools/").content.decode()
     assert re.search(r"Event delivery\s+failing, last succeeded", page)
     assert "last error LookupError" in page
-    # It runs every five seconds and achieves nothing: after a minute it is late too.
+    # A job that runs every five seconds without success is late after a minute too.
     JobHeartbeat.objects.update(succeeded_us=now_us() - 300 * US)
     assert "outbox: late, failing, last succeeded 5 min" in Client().get("/readyz").content.decode()
     monkeypatch.undo()

@@ -1,5 +1,4 @@
-"""What an operator reads at a terminal when the database is away, refuses the password or is not
-migrated."""
+"""Errors in a terminal for a database that is unavailable, refuses the password or is not migrated."""
 
 import os
 import socket
@@ -23,7 +22,7 @@ ISSUE = ("manage.py", "issue_token", "--agent", "a")
 
 
 def run(tmp_path: Path, url: str, *command: str) -> "subprocess.CompletedProcess[str]":
-    """Run a program of ours on the database that `url` names."""
+    """Run a program of Gatebook on the database at `url`."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -40,18 +39,18 @@ def run(tmp_path: Path, url: str, *command: str) -> "subprocess.CompletedProcess
     )
 
 
-def is_one_sentence(done: "subprocess.CompletedProcess[str]", said: str) -> bool:
+def is_one_sentence(done: "subprocess.CompletedProcess[str]", sentence: str) -> bool:
     assert done.returncode == 1, done.stderr
     (line,) = done.stderr.splitlines()
     assert line.startswith("gatebook: "), done.stderr
-    assert said in line, line
+    assert sentence in line, line
     assert "pa55word" not in done.stderr
     return done.stdout == ""
 
 
 @pytest.fixture
 def refusing() -> Iterator[int]:
-    """A port at which something speaks PostgreSQL's protocol and refuses every password."""
+    """Return a port whose server uses PostgreSQL's protocol and refuses every password."""
     listener = socket.create_server(("127.0.0.1", 0))
     fields = b'SFATAL\0VFATAL\0C28P01\0Mpassword authentication failed for user "gatebook"\0\0'
 
@@ -99,25 +98,23 @@ def test_a_wrong_password_is_a_sentence_without_it(tmp_path: Path, refusing: int
 
 
 def test_a_database_without_our_tables_is_a_sentence(tmp_path: Path) -> None:
-    found = settings.DATABASES["default"]
-    postgresql = (
-        f"postgres://{found.get('USER')}@{str(found.get('HOST')).replace('/', '%2F')}/postgres"
-    )
-    url = "" if found["ENGINE"] == "db.sqlite" else postgresql
+    database = settings.DATABASES["default"]
+    postgresql = f"postgres://{database.get('USER')}@{str(database.get('HOST')).replace('/', '%2F')}/postgres"
+    url = "" if database["ENGINE"] == "db.sqlite" else postgresql
     done = run(tmp_path, url, *ISSUE)
     assert is_one_sentence(done, "or run `manage.py setup` to begin a new installation")
     if url:
-        for wrong, said in (
+        for wrong, sentence in (
             (
                 url.removesuffix("postgres") + "no_such",
                 "does not exist. Create it, or correct the name.",
             ),
             (
-                url.replace(f"//{found['USER']}@", "//nobody_such@"),
+                url.replace(f"//{database['USER']}@", "//nobody_such@"),
                 "refuses this role. Correct the role",
             ),
         ):
-            assert is_one_sentence(run(tmp_path, wrong, *ISSUE), said)
+            assert is_one_sentence(run(tmp_path, wrong, *ISSUE), sentence)
 
 
 @pytest.mark.once
@@ -172,6 +169,10 @@ def caused(error: type[Exception], cause: Exception) -> Exception:
 def test_each_fault_has_its_sentence_and_programmers_faults_keep_their_traceback(
     error: Exception, begins: str | None
 ) -> None:
-    said = describe_database_fault(error)
-    assert said is None if begins is None else (said is not None and said.startswith(begins))
-    assert said is None or "\n" not in said
+    sentence = describe_database_fault(error)
+    assert (
+        sentence is None
+        if begins is None
+        else (sentence is not None and sentence.startswith(begins))
+    )
+    assert sentence is None or "\n" not in sentence

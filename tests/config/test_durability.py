@@ -1,4 +1,4 @@
-"""Each reason not to start, met for real where that can be done."""
+"""Each reason not to start, with real settings where possible."""
 
 import time
 from collections.abc import Iterator
@@ -32,11 +32,11 @@ DEFAULTS: dict[str, Any] = {
 
 
 def sentence_about(words: str, connection: BaseDatabaseWrapper) -> str:
-    found = [
+    sentences = [
         sentence for sentence in config_checks.find_unsafe_settings(connection) if words in sentence
     ]
-    assert len(found) == 1, config_checks.find_unsafe_settings(connection)
-    return found[0]
+    assert len(sentences) == 1, config_checks.find_unsafe_settings(connection)
+    return sentences[0]
 
 
 @pytest.fixture
@@ -49,12 +49,11 @@ def sqlite(tmp_path: Path, django_db_blocker: DjangoDbBlocker) -> Iterator[SQLit
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A PostgreSQL of this module's own, because what is set here would be felt by everybody on a
-    shared one."""
+    """A PostgreSQL server for this module, because its settings would affect every other test."""
     import shutil
     import tempfile
 
-    # Not below pytest's folder: as root, PostgreSQL runs as somebody who may not enter that.
+    # Not below pytest's folder: under root, PostgreSQL runs as a user without access to that folder.
     folder = Path(tempfile.mkdtemp(prefix="gatebook-durability-", dir="/var/tmp"))
     yield embedded_postgres.start_embedded_server(folder)
     embedded_postgres.stop_embedded_server(folder)
@@ -73,8 +72,7 @@ def postgresql(cluster: str, django_db_blocker: DjangoDbBlocker) -> Iterator[Pos
 
 
 def reload(postgresql: PostgreSQL, statement: str, setting: str, value: str) -> None:
-    """Change a setting of the cluster; returns when this connection has heard of it, each in its
-    own time."""
+    """Change a setting of the cluster; return when this connection has the new value."""
     until = time.monotonic() + 60
     with postgresql.cursor() as cursor:
         cursor.execute(statement)
@@ -174,7 +172,7 @@ def test_sqlite_on_a_network_file_system_is_refused(
         ("server:/x /data/a\\040b nfs rw 0 0", "nfs"),
     ],
 )
-def test_the_file_system_is_told_by_the_nearest_mount(line: str, expected: str | None) -> None:
+def test_the_file_system_is_that_of_the_nearest_mount(line: str, expected: str | None) -> None:
     mounts = f"/dev/vda / ext4 rw 0 0\n{line}\n"
     assert config_checks.find_network_file_system("/data/a b/gatebook.sqlite3", mounts) == expected
 
@@ -196,16 +194,16 @@ def test_a_missing_trigger_is_refused_by_name() -> None:
 
 
 @pytest.mark.django_db
-def test_the_findings_are_system_checks_that_let_migrate_repair() -> None:
+def test_the_findings_are_system_checks_and_migrate_can_repair() -> None:
     assert checks.run_checks(tags=["database"], databases=["default"]) == []
     with connection.cursor() as cursor:
         table = " ON journal_entry" if connection.vendor == "postgresql" else ""
         cursor.execute(f"DROP TRIGGER journal_entry_never_changes{table}")
         if connection.vendor == "postgresql":
             cursor.execute("SET LOCAL synchronous_commit = off")
-    found = {
+    findings = {
         message.id: message
         for message in checks.run_checks(tags=["database"], databases=["default"])
     }
-    assert not found["gatebook.W001"].is_serious(checks.ERROR)
-    assert ("gatebook.E001" in found) is (connection.vendor == "postgresql")
+    assert not findings["gatebook.W001"].is_serious(checks.ERROR)
+    assert ("gatebook.E001" in findings) is (connection.vendor == "postgresql")

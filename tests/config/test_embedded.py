@@ -1,5 +1,4 @@
-"""The embedded PostgreSQL: where it may live, who may reach it, and that it ends with its last
-user."""
+"""The embedded PostgreSQL: its folder, its access rights, and its end with its last user."""
 
 import os
 import pwd
@@ -51,7 +50,7 @@ def use(folder: Path) -> "subprocess.Popen[str]":
     return process
 
 
-def leave(process: "subprocess.Popen[str]") -> None:
+def end_process(process: "subprocess.Popen[str]") -> None:
     process.communicate("\n", timeout=120)
     assert process.returncode == 0
 
@@ -66,21 +65,21 @@ def answers(folder: Path) -> bool:
 
 def test_it_serves_several_processes_and_ends_with_the_last(folder: Path) -> None:
     first, second = use(folder), use(folder)
-    leave(first)
+    end_process(first)
     assert answers(folder)
-    leave(second)
+    end_process(second)
     assert not answers(folder)
     third = use(folder)
     assert answers(folder)
-    leave(third)
+    end_process(third)
 
 
-def test_what_a_killed_user_left_running_is_taken_over(folder: Path) -> None:
+def test_a_server_left_by_a_killed_user_is_reused(folder: Path) -> None:
     killed = use(folder)
     killed.kill()
     killed.wait()
     assert answers(folder)
-    leave(use(folder))
+    end_process(use(folder))
     assert not answers(folder)
 
 
@@ -95,7 +94,7 @@ def test_a_dead_servers_number_that_another_process_has_now_is_no_server(folder:
     os.kill(server, signal.SIGKILL)
     wait_until(lambda: not Path(f"/proc/{server}").exists())
     owner = embedded_postgres._system_user()
-    # PostgreSQL asks by its own user, and cannot see others' processes.
+    # PostgreSQL checks as its own user, who cannot see processes of others.
     other = subprocess.Popen(["sleep", "120"], user=owner.pw_uid if owner else None)
     try:
         for file in (pid_file, folder / ".s.PGSQL.5432.lock"):
@@ -103,7 +102,7 @@ def test_a_dead_servers_number_that_another_process_has_now_is_no_server(folder:
         again = use(folder)
         with psycopg.connect(host=str(folder), user="postgres", dbname="gatebook") as connection:
             assert connection.execute("SELECT seven FROM kept").fetchone() == (7,)
-        leave(again)
+        end_process(again)
         assert not answers(folder)
         assert other.poll() is None, "the other process was left alone"
     finally:
@@ -131,7 +130,7 @@ def test_a_server_that_runs_and_does_not_answer_is_named_in_a_sentence(folder: P
         )
     finally:
         (folder / "away").rename(socket)
-        leave(process)
+        end_process(process)
     assert done.returncode == 1
     assert done.stderr.startswith(
         f"gatebook: The embedded PostgreSQL in {folder} runs but does not answer: "
@@ -144,7 +143,7 @@ def test_only_its_owner_reaches_the_socket_and_no_parent_is_opened(folder: Path)
     process = use(folder)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE(folder.parent.stat().st_mode) == before
-    leave(process)
+    end_process(process)
 
 
 def test_homes_long_paths_and_foreign_folders_are_refused(folder: Path) -> None:
@@ -167,7 +166,7 @@ def test_a_folder_that_the_servers_user_cannot_enter_is_refused(folder: Path) ->
         embedded_postgres.start_embedded_server(closed / "pg")
 
 
-def test_a_missing_wheel_says_what_to_install(
+def test_the_error_for_a_missing_wheel_names_what_to_install(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

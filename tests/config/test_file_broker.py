@@ -1,4 +1,4 @@
-"""The broker that is a folder: a message is there whole or not at all, and a torn one kills nobody."""
+"""The file broker: a message is stored completely or not at all, and a torn one stops no worker."""
 
 import json
 import time
@@ -22,7 +22,7 @@ def connect(folder: Path) -> Connection:
 
 
 def name(folder: Path) -> str:
-    """A queue of its own for each test: kombu remembers per process which ones it has bound."""
+    """Return a queue name for each test, because kombu caches bindings per process."""
     return folder.name
 
 
@@ -33,58 +33,58 @@ def put(folder: str, count: int) -> None:
 
 
 @pytest.fixture
-def chores(tmp_path: Path) -> Iterator[SimpleQueue]:
+def jobs(tmp_path: Path) -> Iterator[SimpleQueue]:
     with connect(tmp_path) as connection, connection.SimpleQueue(name(tmp_path)) as queue:
         yield queue
 
 
-def test_who_looks_while_another_writes_never_sees_half_a_message(
-    chores: SimpleQueue, tmp_path: Path
+def test_a_reader_never_sees_half_a_message_of_a_concurrent_writer(
+    jobs: SimpleQueue, tmp_path: Path
 ) -> None:
     writer = Process(target=put, args=(str(tmp_path), MESSAGES))
     writer.start()
-    found: list[int] = []
+    numbers: list[int] = []
     until = time.monotonic() + 60
-    while len(found) < MESSAGES and time.monotonic() < until:
+    while len(numbers) < MESSAGES and time.monotonic() < until:
         try:
-            message = chores.get_nowait()
+            message = jobs.get_nowait()
         except Empty:
             continue
-        found.append(message.payload["number"])
+        numbers.append(message.payload["number"])
         message.ack()
     writer.join()
-    assert sorted(found) == list(range(MESSAGES))
+    assert sorted(numbers) == list(range(MESSAGES))
 
 
-@pytest.mark.parametrize("fell", [False, True])
-def test_who_binds_while_another_makes_the_file_of_the_exchange_waits_for_what_it_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fell: bool
+@pytest.mark.parametrize("crashed", [False, True])
+def test_binding_waits_for_the_writer_of_the_exchanges_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crashed: bool
 ) -> None:
     build_broker_options(FILE_BROKER, tmp_path)
-    made, whole = (
+    made, complete = (
         tmp_path / "control" / f"{name(tmp_path)}.exchange",
         json.dumps([["other", "", "other"]]),
     )
-    made.touch()  # as kombu makes it before it writes, and as whoever was killed there left it
+    made.touch()  # empty, as kombu creates it before writing, or as a killed process left the file
 
     def sleep(_seconds: float) -> None:
-        if not fell and not made.stat().st_size:
-            made.write_text(whole)
+        if not crashed and not made.stat().st_size:
+            made.write_text(complete)
 
     monkeypatch.setattr(time, "sleep", sleep)
     put(str(tmp_path), 1)
-    bound = [tuple(one) for one in json.loads(made.read_text())]
+    bound = [tuple(binding) for binding in json.loads(made.read_text())]
     assert (name(tmp_path), "", name(tmp_path)) in bound
-    assert (("other", "", "other") in bound) is not fell
+    assert (("other", "", "other") in bound) is not crashed
 
 
-def test_a_torn_message_is_passed_over(chores: SimpleQueue, tmp_path: Path) -> None:
+def test_a_torn_message_is_passed_over(jobs: SimpleQueue, tmp_path: Path) -> None:
     folder = tmp_path / "messages"
     (folder / f"0_torn.{name(tmp_path)}.msg").write_bytes(b'{"body": "')
     (folder / f"0_void.{name(tmp_path)}.msg").touch()
-    chores.put({"number": 1})
+    jobs.put({"number": 1})
     for _ in range(2):
         with pytest.raises(Empty):
-            chores.get_nowait()
-    assert chores.get_nowait().payload == {"number": 1}
+            jobs.get_nowait()
+    assert jobs.get_nowait().payload == {"number": 1}
     assert list(folder.iterdir()) == []

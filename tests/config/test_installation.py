@@ -1,5 +1,4 @@
-"""Files, keys and database belong together: what does not is refused with a sentence, and nothing
-is made up."""
+"""Files, keys and database must belong together: a mismatch is refused and nothing is created."""
 
 import os
 import subprocess
@@ -24,7 +23,7 @@ OTHER = b"another pepper of at least thirty-two bytes"
 
 @pytest.fixture
 def made(db: None, settings: Settings, tmp_path: Path) -> Settings:
-    """An installation with its files in `tmp_path`."""
+    """Make an installation with its files in `tmp_path`."""
     settings.VAR_DIR, settings.GATEBOOK_NEW_KEYS = tmp_path, {}
     assert installation.record_installation() is True
     assert installation.record_installation() is False
@@ -36,7 +35,7 @@ def only(sentences: list[str]) -> str:
     return sentence
 
 
-def test_what_setup_made_belongs_together(made: Settings, tmp_path: Path) -> None:
+def test_files_keys_and_database_of_setup_belong_together(made: Settings, tmp_path: Path) -> None:
     assert installation.find_installation_faults() == []
     assert Fingerprint.objects.count() == 3
     note = installation.read_installation_note()
@@ -55,9 +54,9 @@ def test_another_key_is_refused_and_named_everywhere(made: Settings, name: str) 
         made.GATEBOOK_PEPPER = OTHER
     else:
         made.SECRET_KEY = OTHER.hex()
-    said = only(installation.find_installation_faults())
-    assert f"The key {name} in " in said
-    assert f"manage.py replace_key {name}" in said
+    fault = only(installation.find_installation_faults())
+    assert f"The key {name} in " in fault
+    assert f"manage.py replace_key {name}" in fault
     with pytest.raises(SystemExit, match=f"The key {name}"):
         installation.refuse_command(["manage.py", "issue_token", "--agent", "one"])
     with pytest.raises(CommandError, match=f"The key {name}"):
@@ -68,12 +67,12 @@ def test_another_key_is_refused_and_named_everywhere(made: Settings, name: str) 
     )
 
 
-def test_a_lost_key_is_not_made_again_beside_a_database_that_knows_it(
+def test_a_lost_key_is_not_recreated_for_a_database_that_uses_it(
     made: Settings, tmp_path: Path
 ) -> None:
     made.GATEBOOK_PEPPER, made.GATEBOOK_NEW_KEYS = OTHER, {"pepper": OTHER}
-    said = only(installation.find_installation_faults())
-    assert f"is not in {tmp_path / 'keys' / 'pepper'}, and GATEBOOK_PEPPER is not set" in said
+    fault = only(installation.find_installation_faults())
+    assert f"is not in {tmp_path / 'keys' / 'pepper'}, and GATEBOOK_PEPPER is not set" in fault
     with pytest.raises(CommandError, match="Restore the file from the backup"):
         call_command("setup")
     assert not (tmp_path / "keys" / "pepper").exists()
@@ -90,11 +89,11 @@ def test_a_second_node_needs_the_keys_of_the_first(made: Settings, tmp_path: Pat
     )
 
 
-def test_an_empty_database_beside_the_files_of_another_is_refused(made: Settings) -> None:
+def test_an_empty_database_with_the_files_of_another_is_refused(made: Settings) -> None:
     Fingerprint.objects.all().delete()
-    said = only(installation.find_installation_faults(must_exist=False))
-    assert "belong to an installation in" in said
-    assert "holds none. Set DATABASE_URL as the service does" in said
+    fault = only(installation.find_installation_faults(must_exist=False))
+    assert "belong to an installation in" in fault
+    assert "holds none. Set DATABASE_URL as the service does" in fault
     with pytest.raises(CommandError, match="Set DATABASE_URL"):
         call_command("setup")
     assert not Fingerprint.objects.exists()
@@ -133,7 +132,7 @@ def test_a_command_where_nothing_was_set_up_is_refused_and_setup_is_not(
         installation.refuse_command(["manage.py", *line.split()])
 
 
-def test_a_key_is_replaced_by_a_command_that_says_what_is_lost(
+def test_a_key_is_replaced_by_a_command_that_lists_what_is_lost(
     made: Settings, tmp_path: Path
 ) -> None:
     with transaction.atomic():
@@ -153,7 +152,7 @@ def test_a_key_is_replaced_by_a_command_that_says_what_is_lost(
 
 
 def replace_for_good() -> None:
-    """Run the command, whose transaction is durable, within that of the test."""
+    """Run the command with a durable transaction inside that of the test."""
     atomic = transaction.atomic
 
     def within(*arguments: object, durable: bool = False, **options: object) -> object:
@@ -188,9 +187,9 @@ def run(var: Path, *arguments: str, **environment: str) -> "subprocess.Completed
 
 @pytest.mark.once
 def test_a_terminal_without_the_variables_makes_nothing(tmp_path: Path) -> None:
-    said = run(tmp_path / "var", "manage.py", "issue_token", "--agent", "one")
-    assert said.returncode == 1
-    assert said.stderr.startswith("gatebook: Nothing is set up in the SQLite file ")
+    done = run(tmp_path / "var", "manage.py", "issue_token", "--agent", "one")
+    assert done.returncode == 1
+    assert done.stderr.startswith("gatebook: Nothing is set up in the SQLite file ")
     assert [path.name for path in (tmp_path / "var").iterdir()] == []
 
 
@@ -209,10 +208,10 @@ def test_a_lost_pepper_stops_commands_and_the_start_and_comes_back_with_its_file
             ["manage.py", "sweep_stuck"],
             ["-m", "config.supervisor"],
         ):
-            said = run(tmp_path, *arguments, PORT=str(port))
-            assert said.returncode == 1, arguments
-            assert "The key pepper that this database was written with is not in" in said.stderr
-            assert "Traceback" not in said.stderr
+            done = run(tmp_path, *arguments, PORT=str(port))
+            assert done.returncode == 1, arguments
+            assert "The key pepper that this database was written with is not in" in done.stderr
+            assert "Traceback" not in done.stderr
     assert not pepper.exists()
     kept.rename(pepper)
     assert run(tmp_path, "manage.py", "setup").returncode == 0

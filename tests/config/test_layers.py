@@ -1,5 +1,4 @@
-"""Apps know only those below them, also where a model's reverse relation would be an endpoint that no
-import shows."""
+"""Apps use only lower apps, also through reverse relations of models, which no import shows."""
 
 import ast
 from pathlib import Path
@@ -13,9 +12,9 @@ BELOW = ("journal", "sessions", "ledger", "approvals")  # the lowest first
 
 
 def reverse_names(app: str) -> set[str]:
-    """What models of `app` and of those below it are given by the relations of apps above."""
+    """Return the reverse names that apps above give to models of `app` and lower apps."""
     height = BELOW.index(app)
-    found = set()
+    names = set()
     for model in apps.get_models():
         home = model.__module__.partition(".")[0]
         if home not in BELOW[: height + 1]:
@@ -23,19 +22,19 @@ def reverse_names(app: str) -> set[str]:
         for relation in model._meta.related_objects:
             above = relation.related_model.__module__.partition(".")[0]
             if above in BELOW and BELOW.index(above) > height:
-                found |= {relation.get_accessor_name() or "", relation.name}
-    return found - {"", "+"}
+                names |= {relation.get_accessor_name() or "", relation.name}
+    return names - {"", "+"}
 
 
 def names_in(path: Path) -> set[str]:
-    """Attributes, keywords and words of texts that a lookup could be made of."""
-    found = set()
+    """Return attributes, keywords and words of strings that a lookup may contain."""
+    names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Attribute):
-            found.add(node.attr)
+            names.add(node.attr)
         elif isinstance(node, ast.keyword) and node.arg:
-            found |= {node.arg, node.arg.partition("__")[0]}
-    return found
+            names |= {node.arg, node.arg.partition("__")[0]}
+    return names
 
 
 @pytest.mark.parametrize("app", BELOW[:-1])

@@ -1,5 +1,4 @@
-"""The files that docs/how-to/operating.md ships for systemd and nginx: what they say fits what Gatebook
-takes."""
+"""The systemd and nginx files in docs/how-to/operating.md fit the settings that Gatebook accepts."""
 
 import configparser
 import os
@@ -26,12 +25,12 @@ UNITS = {"k": 2**10, "m": 2**20, "g": 2**30, "s": 1}
 
 
 def unit_at(folder: Path) -> str:
-    """The unit as it would be for this clone and this user."""
+    """Return the unit for this clone and this user."""
     text = UNIT.read_text().replace("/srv/gatebook", str(folder))
     return text.replace("User=gatebook", f"User={os.environ.get('USER') or 'root'}")
 
 
-def test_the_unit_is_enabled_at_boot_restarts_and_starts_what_is_there() -> None:
+def test_the_unit_starts_at_boot_restarts_and_runs_an_existing_program() -> None:
     parser = configparser.ConfigParser(strict=False, interpolation=None)
     parser.optionxform = str  # type: ignore[assignment,method-assign]  # systemd's names have capitals
     parser.read_string(unit_at(ROOT))
@@ -49,7 +48,7 @@ def test_the_unit_is_enabled_at_boot_restarts_and_starts_what_is_there() -> None
 
 
 def verified(unit: str) -> str:
-    """What systemd has to say against a unit."""
+    """Return the errors that systemd reports for a unit."""
     folder = ROOT / "var" / "check"
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"gatebook-{os.getpid()}.service"
@@ -64,12 +63,12 @@ def verified(unit: str) -> str:
         )
     finally:
         file.unlink()
-    # It also speaks of other units of this machine.
+    # The output also names other units of this machine.
     return "\n".join(line for line in done.stderr.splitlines() if file.name in line)
 
 
 def parsed(text: str) -> Block:
-    """The directives of an nginx file: words, and the block behind them or None."""
+    """Return the directives of an nginx file: words, and their block or None."""
     words = re.findall(
         r"\"[^\"]*\"|'[^']*'|[{};]|(?:\{\d|[^\s{};\"'])+", re.sub(r"(?m)^\s*#.*$", "", text)
     )
@@ -97,17 +96,17 @@ def values(block: Block, name: str) -> list[list[str]]:
 
 
 def served() -> Block:
-    """The server that speaks TLS."""
-    (found,) = [
+    """Return the server block with TLS."""
+    (block,) = [
         inner
         for words, inner in parsed(NGINX.read_text())
         if words[0] == "server" and values(inner, "ssl_certificate")
     ]
-    return list(found)
+    return list(block)
 
 
 def location_of(path: str) -> Block:
-    """The location that nginx takes for a path: an exact one, a regular expression, the longest
+    """Return the location that nginx selects for a path: exact, regular expression, or longest
     prefix."""
     prefixes: dict[str, Block] = {}
     patterns: list[tuple[str, Block]] = []
@@ -128,15 +127,15 @@ def location_of(path: str) -> Block:
 
 
 def setting(path: str, name: str) -> str:
-    """A directive as it holds for a path: the location's own, or the server's."""
+    """Return the directive in effect for a path: that of the location, or of the server."""
     own = values(location_of(path), name) or values(served(), name)
     return own[-1][0]
 
 
 def amount(text: str) -> int:
-    found = re.fullmatch(r"(\d+)([kmgs]?)", text)
-    assert found, text
-    return int(found[1]) * UNITS.get(found[2], 1)
+    match = re.fullmatch(r"(\d+)([kmgs]?)", text)
+    assert match, text
+    return int(match[1]) * UNITS.get(match[2], 1)
 
 
 BYTES = "/api/v1/artifacts/0192f3a4-7d1e-7c3a-9b1e-2f6a5d0c8e11/bytes"
@@ -152,12 +151,12 @@ BYTES = "/api/v1/artifacts/0192f3a4-7d1e-7c3a-9b1e-2f6a5d0c8e11/bytes"
         ("/sign-in/", settings.DATA_UPLOAD_MAX_MEMORY_SIZE),
     ],
 )
-def test_nginx_passes_what_gatebook_takes(path: str, largest: int) -> None:
+def test_nginx_settings_fit_the_limits_of_gatebook(path: str, largest: int) -> None:
     resolve(path, "config.api_urls" if path.startswith("/api/") else "config.urls")
     assert amount(setting(path, "client_max_body_size")) >= largest
     assert values(location_of(path), "proxy_pass") == [["http://gatebook"]]
     headers = dict(values(served(), "proxy_set_header"))
-    # One location with a header of its own would lose all of these.
+    # A location with its own header would lose all of these.
     assert not values(location_of(path), "proxy_set_header")
     assert headers["Host"] == "$http_host"
     assert headers["X-Forwarded-Proto"] == "$scheme"

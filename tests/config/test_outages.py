@@ -1,5 +1,5 @@
-"""A database that takes no writes or is away: 503 with Retry-After for agents, a page that says so
-for people."""
+"""A database that is read-only or unavailable: 503 with Retry-After for agents, an error page for
+people."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ __all__ = ["committed"]
 
 
 def raised(error: type[Exception], cause: BaseException) -> BaseException:
-    """An error of Django's with its cause, as a backend raises it."""
+    """Return a Django error with its cause, as a backend raises it."""
     made = error(str(cause))
     made.__cause__ = cause
     return made
@@ -104,7 +104,7 @@ def read_only() -> Iterator[None]:
 
 @contextmanager
 def full() -> Iterator[None]:
-    """Let SQLite's file not grow by a page more."""
+    """Limit SQLite's file to its present size."""
     with connection.cursor() as cursor:
         cursor.execute("PRAGMA page_count")
         (pages,) = cursor.fetchone()
@@ -134,11 +134,11 @@ def test_a_command_to_a_read_only_database_is_503_and_done_once_when_it_writes_a
     assert Entry.objects.count() == before + 1
 
 
-def test_people_get_a_page_that_says_so(committed: None, house: House) -> None:
+def test_people_get_a_page_that_reports_the_outage(committed: None, house: House) -> None:
     client, teams = house.client("administrator"), {"name": "night"}
     with read_only():
         ready = Client().get("/readyz")
-    # The product closes a connection that turned out to be read-only.
+    # The product closes a read-only connection.
     with read_only():
         answer = client.post("/settings/teams/", teams)
     with read_only():
@@ -157,8 +157,8 @@ def test_people_get_a_page_that_says_so(committed: None, house: House) -> None:
 
 def test_a_full_disk_is_503_with_the_reason(committed: None, call: Callable[..., Caller]) -> None:
     if connection.vendor != "sqlite":
-        # PostgreSQL's 53100 stands in the table above; to fill its disk takes a file system of its
-        # own
+        # PostgreSQL's 53100 is in the table above; filling its disk would need a separate file
+        # system
         return
     agent = call()
     agent.session("s-1")

@@ -1,4 +1,4 @@
-"""The pool of connections: what PostgreSQL ended while it lay idle is nobody's trouble."""
+"""The connection pool: idle connections that PostgreSQL ended are never handed out."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ pytestmark = [
 
 
 def end_all_others() -> None:
-    """What a restart does to connections, as far as they can tell."""
+    """Terminate all other connections, as a restart does."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
@@ -37,13 +37,13 @@ def own_id() -> int:
 
 
 def test_a_connection_that_was_ended_while_it_lay_idle_is_never_handed_out() -> None:
-    here: Any = connections["default"]
-    pool = here.pool
+    default: Any = connections["default"]
+    pool = default.pool
     idle = [pool.getconn() for _ in range(3)]
-    ended = {one.info.backend_pid for one in idle}
+    ended = {idle_connection.info.backend_pid for idle_connection in idle}
     end_all_others()
-    for one in idle:
-        pool.putconn(one)
+    for idle_connection in idle:
+        pool.putconn(idle_connection)
     connection.close()
     # They are asked for one after the other, each by what a request does first.
     for _ in range(len(idle) + 1):
@@ -51,7 +51,7 @@ def test_a_connection_that_was_ended_while_it_lay_idle_is_never_handed_out() -> 
         connection.close()
 
 
-def test_a_connection_that_only_said_something_is_kept() -> None:
+def test_a_connection_that_only_got_a_server_message_is_kept() -> None:
     with connection.cursor() as cursor:
         cursor.execute("LISTEN something")
     listening = connection.connection
@@ -62,19 +62,19 @@ def test_a_connection_that_only_said_something_is_kept() -> None:
     assert own_id() == before
 
 
-def test_one_that_is_closed_is_told_without_asking() -> None:
+def test_a_closed_connection_is_detected_without_a_query() -> None:
     with psycopg.connect(**{**connection.get_connection_params(), "dbname": "postgres"}) as other:
         assert not base.is_connection_dead(other)
     assert base.is_connection_dead(other)
 
 
-def test_the_connection_that_was_used_last_goes_out_first() -> None:
-    here: Any = connections["default"]
-    pool = here.pool
+def test_the_most_recently_used_connection_is_reused_first() -> None:
+    default: Any = connections["default"]
+    pool = default.pool
     taken = [pool.getconn() for _ in range(3)]
-    for one in taken:
-        pool.putconn(one)
+    for borrowed in taken:
+        pool.putconn(borrowed)
     again = [pool.getconn() for _ in range(3)]
-    for one in again:
-        pool.putconn(one)
+    for borrowed in again:
+        pool.putconn(borrowed)
     assert again == taken[::-1]

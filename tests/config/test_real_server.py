@@ -1,4 +1,4 @@
-"""The installation as it is served: config.http_server, config.wsgi, whitenoise and a browser before it."""
+"""The served installation: config.http_server, config.wsgi, whitenoise and a browser."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +17,7 @@ PATIENCE_S = 60
 def test_it_is_ready_and_serves_its_pages_and_files(live_server_process: Server) -> None:
     with httpx.Client(base_url=live_server_process.url, timeout=PATIENCE_S) as client:
         assert client.get("/healthz").text == "ok\n"
-        # Nothing runs the jobs of this server: in a long run they are late, and it serves all the
-        # same.
+        # No worker runs the jobs of this server: in a long run they are late, and pages still work.
         assert client.get("/readyz").text.splitlines()[0].split(",")[0] == "ready"
         page = client.get("/sign-in/")
         assert page.status_code == 200
@@ -29,7 +28,7 @@ def test_it_is_ready_and_serves_its_pages_and_files(live_server_process: Server)
         assert client.get("/", follow_redirects=False).headers["location"].startswith("/sign-in/")
 
 
-def test_a_token_issued_beside_the_running_server_is_accepted(
+def test_a_token_issued_while_the_server_runs_is_accepted(
     live_server_process: Server,
 ) -> None:
     url = f"{live_server_process.url}/api/v1/sessions"
@@ -40,7 +39,9 @@ def test_a_token_issued_beside_the_running_server_is_accepted(
     assert "set-cookie" not in answer.headers
 
 
-def test_a_burst_beyond_its_threads_is_served_whole(live_server_process: Server) -> None:
+def test_a_burst_of_more_requests_than_threads_is_served_completely(
+    live_server_process: Server,
+) -> None:
     url = live_server_process.url
     with httpx.Client(base_url=url, timeout=PATIENCE_S) as client, ThreadPoolExecutor(40) as pool:
         statuses = list(pool.map(lambda _: client.get("/readyz").status_code, range(200)))
@@ -48,19 +49,19 @@ def test_a_burst_beyond_its_threads_is_served_whole(live_server_process: Server)
 
 
 @pytest.mark.once
-def test_connections_that_are_kept_open_keep_nobody_out(live_server_process: Server) -> None:
+def test_idle_connections_do_not_block_new_clients(live_server_process: Server) -> None:
     with ExitStack() as stack:
         for _ in range(150):
             client = HTTPConnection(live_server_process.url.removeprefix("http://"), timeout=15)
             stack.callback(client.close)
-            # Too many of those that only wait would let the next one in when the first is closed
-            # for idleness: in 30 s.
+            # Too many idle connections would admit the next one only when the first times out,
+            # after 30 s.
             client.request("GET", "/healthz")
             assert client.getresponse().read() == b"ok\n"
 
 
 @pytest.mark.browser
-def test_the_administrator_that_setup_made_signs_in(
+def test_the_administrator_of_setup_signs_in(
     live_server_process: Server, browser_page: Page
 ) -> None:
     complaints: list[str] = []

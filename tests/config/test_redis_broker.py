@@ -1,4 +1,4 @@
-"""A Redis as the broker: its client is installed with Gatebook, and jobs run through it."""
+"""Redis as the broker: its client is installed with Gatebook, and jobs run through Redis."""
 
 import json
 import re
@@ -26,7 +26,7 @@ print(json.dumps(dict(JobHeartbeat.objects.values_list("name", "succeeded_us")))
 
 
 @pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
-def test_the_client_stands_in_the_lock_files(lock: str) -> None:
+def test_the_client_is_in_the_lock_files(lock: str) -> None:
     assert re.search(r"(?m)^redis==\S+ \\$", (ROOT / lock).read_text())
 
 
@@ -43,7 +43,7 @@ def test_the_transport_of_a_broker_that_the_documents_name_can_be_loaded(
 
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[str]:
-    """The URL of a Redis of the test's own; empty where none is installed."""
+    """Yield the URL of a Redis for the test; empty where none is installed."""
     program = shutil.which("redis-server") or shutil.which("valkey-server")
     if program is None:
         yield ""
@@ -68,7 +68,7 @@ def test_jobs_run_through_a_redis(
     live_server_process: Server, redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not redis:
-        return  # the tests above are what can be known without one
+        return  # the other tests need no Redis
     for name, value in live_server_process.environment.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("CELERY_BROKER_URL", redis)

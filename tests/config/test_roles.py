@@ -1,4 +1,4 @@
-"""The owner and the application as two roles of PostgreSQL."""
+"""Owner and application as two roles of PostgreSQL."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ from tests.config.server import ROOT
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
-    """A cluster of this module's own, because roles belong to the whole of one."""
+    """Make a cluster for this module, because roles belong to a cluster."""
     folder = Path(tempfile.mkdtemp(prefix="gatebook-roles-", dir="/var/tmp"))
     embedded_postgres.start_embedded_server(folder)
     yield folder

@@ -1,5 +1,4 @@
-"""Clients that send slowly, read slowly or not at all, and too many of them: others are served as
-without them."""
+"""Slow, silent and too many clients: other clients are served without delay."""
 
 import hashlib
 import json
@@ -23,10 +22,9 @@ ARTIFACT = b"unread" * (2 * MIB)  # more than the system keeps for a client that
 
 @pytest.fixture(scope="module")
 def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that gives its clients more time than a test takes, so that no slow one has gone
-    when others ask.
+    """Start a server with timeouts longer than a test, so that slow clients stay connected.
 
-    It stands behind two proxies, one of them on this machine as by default.
+    Two proxies are configured in front of the server, one of them local as by default.
     """
     with serve(
         tmp_path_factory.mktemp("patient"),
@@ -39,7 +37,7 @@ def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with little patience and few connections."""
+    """Start a server with short timeouts and few connections."""
     folder = tmp_path_factory.mktemp("strict")
     with serve(folder, GATEBOOK_CLIENT_TIMEOUT_S="0.5", GATEBOOK_CONNECTIONS="40") as server:
         yield server
@@ -53,49 +51,53 @@ def store(agent: Caller, data: bytes) -> str:
     """Store an artifact and return the path of its bytes."""
     agent.session("slow")
     about = {"session": "slow", "type": "log", "media_type": "text/plain", "size": len(data)}
-    told = agent.post("/artifacts", {**about, "sha256": hashlib.sha256(data).hexdigest()}).json()
-    assert agent.client.put(told["upload"].removeprefix("/api/v1"), content=data).status_code == 200
-    return str(told["upload"])
+    artifact = agent.post(
+        "/artifacts", {**about, "sha256": hashlib.sha256(data).hexdigest()}
+    ).json()
+    assert (
+        agent.client.put(artifact["upload"].removeprefix("/api/v1"), content=data).status_code
+        == 200
+    )
+    return str(artifact["upload"])
 
 
 def slow_clients(server: Server, token: str, artifact: str, each: int) -> list[Wire]:
-    """`each` of every kind: with a part of a head, of a body, with none of a body, or that read
-    nothing."""
+    """Open `each` clients of every kind: partial head, partial body, no body, unread answer."""
     wires = [Wire(server.url) for _ in range(8 * each)]
     counted = "Content-Length: 4000"
     for number in range(0, len(wires), 8):
-        one = iter(wires[number : number + 8])
-        next(one).send("POST /api/v1/events", counted)
-        next(one).send(
+        clients = iter(wires[number : number + 8])
+        next(clients).send("POST /api/v1/events", counted)
+        next(clients).send(
             "POST /api/v1/events", counted, bearer(token), "Content-Type: application/json"
         )
-        next(one).send(
+        next(clients).send(
             "POST /sign-in/",
             counted,
             "Content-Type: application/x-www-form-urlencoded",
             body=b"username=a",
         )
-        next(one).send(
+        next(clients).send(
             "POST /api/v1/events", "Transfer-Encoding: chunked", bearer(token), body=b"5\r\n["
         )
-        next(one).send(
+        next(clients).send(
             "PUT " + artifact, "Content-Length: 60000000", bearer(token), body=b"u" * 20_000
         )
-        next(one).send("GET /healthz", "X-Long: and so on", end=False)
-        next(one).send("GET " + artifact, bearer(token))
-        next(one)  # says nothing
+        next(clients).send("GET /healthz", "X-Long: and so on", end=False)
+        next(clients).send("GET " + artifact, bearer(token))
+        next(clients)  # sends nothing
     return wires
 
 
 @pytest.mark.skipif(
     THREADS > 8, reason="the server must have fewer threads than there are slow clients"
 )
-def test_slow_clients_hold_no_thread(patient: Server) -> None:
+def test_slow_clients_occupy_no_thread(patient: Server) -> None:
     agent = Caller(patient.token("slow"), address=patient.url)
     artifact = store(agent, ARTIFACT)
     wires = slow_clients(patient, agent.token, artifact, each=10)
     try:
-        # Sent after them, on connections of their own, more often than there are threads.
+        # Requests after them, on separate connections, more than there are threads.
         for _ in range(2 * THREADS):
             with httpx.Client(base_url=patient.url, timeout=PATIENCE_S) as person:
                 assert person.get("/healthz").text == "ok\n"
@@ -128,11 +130,11 @@ def test_slow_clients_hold_no_thread(patient: Server) -> None:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("known", [False, True], ids=["without token", "with token"])
-def test_a_body_that_does_not_come_is_not_waited_for(
-    strict: Server, line: str, headers: list[str], body: bytes, status: int, known: bool
+@pytest.mark.parametrize("has_token", [False, True], ids=["without token", "with token"])
+def test_a_missing_body_times_out(
+    strict: Server, line: str, headers: list[str], body: bytes, status: int, has_token: bool
 ) -> None:
-    more = [bearer(strict.token("slow"))] if known else []
+    more = [bearer(strict.token("slow"))] if has_token else []
     with Wire(strict.url) as wire:
         answer = wire.send(line, *headers, *more, body=body).read()
         assert answer.status == status
@@ -143,11 +145,11 @@ def test_a_body_that_does_not_come_is_not_waited_for(
 
 
 @pytest.mark.once
-def test_a_head_that_does_not_come_is_not_waited_for(strict: Server) -> None:
+def test_a_missing_head_times_out(strict: Server) -> None:
     with Wire(strict.url) as wire:
         assert wire.send("GET /healthz", "X-Long: and so on", end=False).read().status == 408
     with Wire(strict.url) as wire:
-        assert wire.socket.recv(1) == b""  # nothing was said, so nothing is answered
+        assert wire.socket.recv(1) == b""  # without a request there is no answer
 
 
 @pytest.mark.once
@@ -157,7 +159,7 @@ def test_a_response_that_is_not_read_is_given_up(strict: Server) -> None:
     with Wire(strict.url) as wire:
         wire.send(f"GET {artifact}", bearer(agent.token))
         gone = select.poll()
-        gone.register(wire.socket, select.POLLERR)  # and so not for what can be read
+        gone.register(wire.socket, select.POLLERR)  # so no further data is read
         assert gone.poll(PATIENCE_S * 1000)
     assert agent.client.get(artifact.removeprefix("/api/v1")).content == ARTIFACT
 
@@ -175,7 +177,7 @@ def test_a_body_of_a_stranger_is_refused_before_it_is_sent(patient: Server) -> N
             answer = wire.send("POST /sign-in/", announced, *more).read()
             assert (answer.status, wire.socket.recv(1)) == (403, b"")
     with Wire(patient.url) as wire:
-        # In chunks, of which nothing says beforehand how many there are.
+        # In chunks, whose number is not announced.
         wire.send(
             "POST /api/v1/events", "Transfer-Encoding: chunked", body=b"2800\r\n" + b"x" * 0x2800
         )
@@ -196,7 +198,7 @@ def test_a_body_of_a_stranger_is_refused_before_it_is_sent(patient: Server) -> N
         assert wire.read().status == 200
 
 
-def test_a_cookie_that_no_database_takes_keeps_no_connection(patient: Server) -> None:
+def test_a_cookie_that_no_database_accepts_occupies_no_connection(patient: Server) -> None:
     with Wire(patient.url) as wire:
         wire.send("POST /sign-in/", "Content-Length: 1000000", 'Cookie: gatebook="\\000abcdefgh"')
         assert wire.read().status == 403
@@ -222,7 +224,7 @@ def test_one_address_has_so_many_connections_and_others_have_theirs(patient: Ser
         pytest.skip("each of the two processes counts for itself")
     wires = [Wire(patient.url, "127.0.0.2") for _ in range(10)]
     try:
-        for wire in wires:  # each answered, so it is open, and kept
+        for wire in wires:  # each answered, so the connection is open and kept
             assert wire.send("GET /healthz").read().status == 200
         with Wire(patient.url, "127.0.0.2") as wire:
             answer = wire.read()
@@ -230,7 +232,7 @@ def test_one_address_has_so_many_connections_and_others_have_theirs(patient: Ser
         with Wire(patient.url, "127.0.0.3") as wire:
             assert wire.send("GET /healthz").read().status == 200
         wires.pop().socket.close()
-        while True:  # its place is free once the server has seen the end
+        while True:  # the place is free once the server has seen the end
             with Wire(patient.url, "127.0.0.2") as wire:
                 if wire.send("GET /healthz").read().status == 200:
                     break
@@ -244,7 +246,7 @@ def test_behind_a_proxy_the_forwarded_address_is_counted(patient: Server) -> Non
         pytest.skip("each of the two processes counts for itself")
 
     def ask(client: str) -> Wire:
-        # What a client puts into the header itself stands before what the proxy adds.
+        # Values of the client precede the value that the proxy adds to the header.
         forwarded = f"X-Forwarded-For: 192.0.2.{len(wires)}, {client}"
         wire = Wire(patient.url, "127.0.0.9")
         return wire.send("POST /sign-in/", "Content-Length: 9", "Expect: 100-continue", forwarded)
@@ -253,12 +255,12 @@ def test_behind_a_proxy_the_forwarded_address_is_counted(patient: Server) -> Non
     try:
         for _ in range(10):
             wires.append(ask("203.0.113.7"))
-            assert wires[-1].read().status == 100  # now its body is waited for
+            assert wires[-1].read().status == 100  # now the server waits for its body
         with ask("203.0.113.7") as wire:
             assert wire.read().status == 429
         with ask("203.0.113.8") as wire:
             assert wire.read().status == 100
-        # It is no proxy who only says so.
+        # The header alone does not make a client a proxy.
         with Wire(patient.url, "127.0.0.4") as wire:
             assert wire.send("GET /healthz", "X-Forwarded-For: 203.0.113.7").read().status == 200
     finally:
@@ -266,7 +268,7 @@ def test_behind_a_proxy_the_forwarded_address_is_counted(patient: Server) -> Non
 
 
 @pytest.mark.once
-def test_when_all_connections_are_taken_the_one_that_waited_longest_goes(strict: Server) -> None:
+def test_at_the_connection_limit_the_longest_waiting_one_is_closed(strict: Server) -> None:
     wires = [Wire(strict.url, f"127.0.1.{number // 8}") for number in range(60)]
     try:
         with Wire(strict.url, "127.0.2.1") as wire:
@@ -277,10 +279,10 @@ def test_when_all_connections_are_taken_the_one_that_waited_longest_goes(strict:
 
 
 @pytest.mark.once
-def test_connections_that_wait_for_another_request_make_room(strict: Server) -> None:
+def test_idle_connections_are_closed_for_new_ones(strict: Server) -> None:
     wires: list[Wire] = []
     try:
-        for number in range(60):  # each is answered at once, and then does nothing
+        for number in range(60):  # each is answered at once and then idle
             wires.append(Wire(strict.url, f"127.0.3.{number // 8}"))
             assert wires[-1].send("GET /healthz").read().status == 200
     finally:
@@ -288,7 +290,7 @@ def test_connections_that_wait_for_another_request_make_room(strict: Server) -> 
 
 
 @pytest.mark.once
-def test_behind_a_proxy_an_answered_request_holds_no_place(patient: Server) -> None:
+def test_behind_a_proxy_an_answered_request_occupies_no_place(patient: Server) -> None:
     wires: list[Wire] = []
     try:
         for _ in range(10):
@@ -316,7 +318,7 @@ def test_time_in_which_the_server_is_halted_is_not_the_client_s(strict: Server) 
         os.killpg(group, signal.SIGSTOP)
         try:
             wire.socket.sendall(b"[]")
-            time.sleep(1)  # twice what a client has
+            time.sleep(1)  # twice the timeout of a client
         finally:
             os.killpg(group, signal.SIGCONT)
         assert wire.read().status == 401
@@ -338,7 +340,7 @@ def test_requests_that_are_sent_ahead_are_answered_in_order(patient: Server) -> 
 
 
 @pytest.mark.once
-def test_headers_with_underscores_stand_for_no_others(strict: Server, patient: Server) -> None:
+def test_headers_with_underscores_do_not_replace_others(strict: Server, patient: Server) -> None:
     raw = b'{"key": "underscored"}'
     counted = (
         f"Content-Length: {len(raw)}",

@@ -1,4 +1,4 @@
-"""The supervisor: nothing outlives it, and nothing falls unseen."""
+"""The supervisor: no child outlives it, and no child dies unnoticed."""
 
 import os
 import re
@@ -21,10 +21,10 @@ from config.supervisor import KILL_AFTER_S, Child, Supervisor, build_web_server,
 from evaluation.bench.installation import own_port
 from tests.config.server import ROOT
 
-# That a machine on which other tests run may take longer than the seconds it has when it is quiet.
-# What is not stopped stays for a minute or for ever.
+# Longer than on a quiet machine, because other tests may run. A process that is not stopped stays
+# for a minute or for ever.
 BUSY_S = 25
-# Ignores SIGTERM, has a child that ignores it too, and says both process ids when they do.
+# Ignores SIGTERM, has a child that ignores SIGTERM too, and prints both process ids when ready.
 STUBBORN = """
 import os, signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -64,8 +64,8 @@ def _signals() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_what_ignores_sigterm_is_killed_with_its_children(
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_process_that_ignores_sigterm_is_killed_with_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert KILL_AFTER_S <= 4, "all must be gone within five seconds"
@@ -82,7 +82,7 @@ def test_what_ignores_sigterm_is_killed_with_its_children(
     wait_until(lambda: not any(alive(int(process)) for process in noted.read_text().split()))
 
 
-def test_when_one_falls_all_are_stopped_and_the_exit_code_says_so(
+def test_when_one_process_dies_all_are_stopped_and_the_exit_code_is_not_zero(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     standing = python("import time; time.sleep(60)")
@@ -132,13 +132,11 @@ def test_sqlite_is_served_by_one_process_and_postgresql_by_two() -> None:
     assert workers("postgresql") == "2"
 
 
-class House:
-    """`python -m config.supervisor` on an installation of its own."""
+class Served:
+    """`python -m config.supervisor` on a separate installation."""
 
     def __init__(self, var: Path) -> None:
-        self._holds = (
-            ExitStack()
-        )  # its port, also while it does not listen there; let go of with the installation
+        self._holds = ExitStack()  # its port, reserved until the installation is removed
         self.environment = {
             **{
                 name: value
@@ -150,7 +148,7 @@ class House:
             "PYTHONDONTWRITEBYTECODE": "",
         }
         self.url = f"http://127.0.0.1:{self.environment['PORT']}"
-        self.said: list[str] = []
+        self.error_lines: list[str] = []
 
     def setup(self) -> str:
         return self.run("manage.py", "setup").stdout
@@ -175,7 +173,9 @@ class House:
             text=True,
         )
         assert process.stderr is not None
-        threading.Thread(target=lambda: self.said.extend(process.stderr or ()), daemon=True).start()
+        threading.Thread(
+            target=lambda: self.error_lines.extend(process.stderr or ()), daemon=True
+        ).start()
         wait_until(lambda: is_ready(self.url) or process.poll() is not None, 120)
         return process
 
@@ -189,12 +189,12 @@ def read_process_file(process: int, name: str) -> bytes:
 
 
 def environment_of(process: int) -> bytes:
-    """The environment that a process began with; empty when it has ended."""
+    """Return the initial environment of a process; empty when it has ended."""
     return read_process_file(process, "environ")
 
 
 def processes_of(supervisor: int) -> set[int]:
-    """The process ids below `supervisor`, by what /proc says now."""
+    """Return the process ids below `supervisor` from /proc."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -204,69 +204,76 @@ def processes_of(supervisor: int) -> set[int]:
                 )
             except (FileNotFoundError, ProcessLookupError):
                 continue
-    found: set[int] = set()
+    descendants: set[int] = set()
     new = {supervisor}
     while new:
-        new = {process for process, parent in parents.items() if parent in new} - found
-        found |= new
-    return found
+        new = {process for process, parent in parents.items() if parent in new} - descendants
+        descendants |= new
+    return descendants
 
 
 @pytest.fixture(scope="module")
 def _prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an installation that was set up and never served."""
+    """Make the folder of an installation that was set up and never served."""
     folder = tmp_path_factory.mktemp("prepared")
-    house = House(folder)
-    assert "Sign in as admin with the password" in house.setup()
-    assert house.setup() == "", "a second setup shows no password and makes no second administrator"
+    served = Served(folder)
+    assert "Sign in as admin with the password" in served.setup()
+    assert served.setup() == "", (
+        "a second setup shows no password and makes no second administrator"
+    )
     return folder
 
 
 @pytest.fixture
-def house(_prepared: Path, tmp_path: Path) -> House:
-    """An installation of the test's own."""
-    return House(shutil.copytree(_prepared, tmp_path / "var"))
+def served(_prepared: Path, tmp_path: Path) -> Served:
+    """Copy the prepared installation for one test."""
+    return Served(shutil.copytree(_prepared, tmp_path / "var"))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_the_installation_starts_ticks_and_is_gone_within_five_seconds_of_ctrl_c(
-    house: House, tmp_path: Path
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_installation_starts_runs_jobs_and_ends_within_5_s_of_ctrl_c(
+    served: Served, tmp_path: Path
 ) -> None:
     noted = tmp_path / "arguments"
     code = f"import sys; open({str(noted)!r}, 'w').write(' '.join(sys.argv[1:]))"
-    running = house.start("--demo", sys.executable, "-c", code)
+    running = served.start("--demo", sys.executable, "-c", code)
     wait_until(lambda: noted.exists() and noted.read_text())
-    assert re.fullmatch(rf"--url {house.url} --token gbk_\S+", noted.read_text())
+    assert re.fullmatch(rf"--url {served.url} --token gbk_\S+", noted.read_text())
     children = processes_of(running.pid)
     assert len(children) >= 4, "the web server and its worker, the job worker, the job clock"
     time.sleep(0.5)
     assert running.poll() is None, "the end of the demo agent stops nothing"
     wait_until(
-        lambda: is_ready(house.url)
-    )  # its other children are only starting, and it asks for half a second
+        lambda: is_ready(served.url)
+    )  # its other children are starting, and its check takes half a second
     started = time.monotonic()
     running.send_signal(signal.SIGINT)
     assert running.wait(60) == 0
     assert time.monotonic() - started < 5 + BUSY_S
     wait_until(
         lambda: not any(alive(process) for process in children)
-    )  # who was killed takes a moment to go
-    assert not is_ready(house.url)
+    )  # a killed process takes a moment to end
+    assert not is_ready(served.url)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_the_installation_stops_when_its_clock_dies(house: House, tmp_path: Path) -> None:
-    house.environment["DATABASE_OWNER_URL"] = "postgres://owner:owners-secret@host/gatebook"
-    house.environment["GATEBOOK_SMTP"] = "smtp://gatebook:mails-secret@host"
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_installation_stops_when_its_clock_dies(served: Served, tmp_path: Path) -> None:
+    served.environment["DATABASE_OWNER_URL"] = "postgres://owner:owners-secret@host/gatebook"
+    served.environment["GATEBOOK_SMTP"] = "smtp://gatebook:mails-secret@host"
     noted = tmp_path / "environment"
     code = f"import os; open({str(noted)!r}, 'w').write(repr(dict(os.environ)) + 'whole')"
-    running = house.start("--demo", sys.executable, "-c", code)
+    running = served.start("--demo", sys.executable, "-c", code)
     wait_until(lambda: noted.exists() and noted.read_text().endswith("whole"))
     assert "-secret" not in noted.read_text(), "the demo agent knows Gatebook over HTTP alone"
     children = processes_of(running.pid)
     assert len(children) >= 4
     environments = {process: environment_of(process) for process in (running.pid, *children)}
-    assert len([one for one in environments.values() if b"mails-secret" in one]) >= 4
+    assert (
+        len(
+            [environment for environment in environments.values() if b"mails-secret" in environment]
+        )
+        >= 4
+    )
     assert b"owners-secret" not in b"".join(environments.values()), (
         "only setup and migrate need the owner's role"
     )
@@ -276,26 +283,26 @@ def test_the_installation_stops_when_its_clock_dies(house: House, tmp_path: Path
     os.kill(clock, signal.SIGKILL)
     assert running.wait(60) == 1
     wait_until(lambda: not any(alive(process) for process in children))
-    wait_until(lambda: any("job clock ended by itself" in line for line in house.said))
+    wait_until(lambda: any("job clock ended by itself" in line for line in served.error_lines))
 
 
-def test_a_taken_port_is_told_before_anything_starts(tmp_path: Path) -> None:
-    house = House(tmp_path)
+def test_a_taken_port_is_reported_before_anything_starts(tmp_path: Path) -> None:
+    served = Served(tmp_path)
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        other.bind(("127.0.0.1", int(house.environment["PORT"])))
+        other.bind(("127.0.0.1", int(served.environment["PORT"])))
         other.listen()
-        refused = house.run("-m", "config.supervisor")
+        refused = served.run("-m", "config.supervisor")
     assert refused.returncode == 1
     assert refused.stderr == (
-        f"gatebook: cannot listen on 127.0.0.1 port {house.environment['PORT']}: Address already "
+        f"gatebook: cannot listen on 127.0.0.1 port {served.environment['PORT']}: Address already "
         "in use. "
         "Choose another with PORT=8001.\n"
     )
 
 
 @pytest.mark.parametrize(("answers", "opened"), [([False, True, False], True), ([False], False)])
-def test_who_answered_once_is_ready_however_busy_it_is_then(
+def test_a_server_that_answered_once_stays_ready_however_busy(
     monkeypatch: pytest.MonkeyPatch, answers: list[bool], opened: bool
 ) -> None:
     left = iter(answers)
@@ -305,10 +312,10 @@ def test_who_answered_once_is_ready_however_busy_it_is_then(
 
 
 @pytest.mark.parametrize("port", ["abc", "0", "65536", "-1", "8000 ", "9" * 5000])
-def test_what_is_no_port_is_told_in_a_sentence(tmp_path: Path, port: str) -> None:
-    house = House(tmp_path)
-    house.environment["PORT"] = port
-    refused = house.run("-m", "config.supervisor")
+def test_an_invalid_port_is_reported_in_a_sentence(tmp_path: Path, port: str) -> None:
+    served = Served(tmp_path)
+    served.environment["PORT"] = port
+    refused = served.run("-m", "config.supervisor")
     assert (refused.returncode, refused.stderr) == (
         1,
         f"gatebook: PORT={port} is no port. Choose a number from 1 to 65535, such as PORT=8001.\n",
@@ -316,12 +323,12 @@ def test_what_is_no_port_is_told_in_a_sentence(tmp_path: Path, port: str) -> Non
 
 
 @pytest.mark.parametrize("program", [["-m", "config.supervisor"], ["manage.py", "setup"]])
-def test_an_address_that_is_no_database_is_told_in_a_sentence(
+def test_an_invalid_database_url_is_reported_in_a_sentence(
     tmp_path: Path, program: list[str]
 ) -> None:
-    house = House(tmp_path)
-    house.environment["DATABASE_URL"] = "mysql://elsewhere"
-    refused = house.run(*program)
+    served = Served(tmp_path)
+    served.environment["DATABASE_URL"] = "mysql://elsewhere"
+    refused = served.run(*program)
     assert refused.returncode == 1
     assert refused.stderr.startswith(
         "gatebook: DATABASE_URL is not understood. Leave it unset for SQLite"
@@ -332,31 +339,29 @@ def test_an_address_that_is_no_database_is_told_in_a_sentence(
 @pytest.mark.parametrize(
     ("url", "installs"), [("embedded:", True), ("embedded:/srv/pg", True), ("", False)]
 )
-def test_make_installs_the_embedded_postgresql_where_it_is_asked_for(
-    url: str, installs: bool
-) -> None:
+def test_make_installs_the_embedded_postgresql_on_request(url: str, installs: bool) -> None:
     # As after a change of the lock file, in a run that does nothing.
-    asked = [
+    command = [
         "make",
         "--dry-run",
         "--what-if=requirements-dev.lock",
         "install",
         f"DATABASE_URL={url}",
     ]
-    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert ("--requirement requirements-dev.lock" in done.stdout) is installs
 
 
-def test_an_installation_without_its_triggers_does_not_start(house: House) -> None:
-    file = Path(house.environment["GATEBOOK_VAR"]) / "gatebook.sqlite3"
+def test_an_installation_without_its_triggers_does_not_start(served: Served) -> None:
+    file = Path(served.environment["GATEBOOK_VAR"]) / "gatebook.sqlite3"
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("DROP TRIGGER journal_entry_never_changes")
-    refused = house.run("-m", "config.supervisor")
+    refused = served.run("-m", "config.supervisor")
     assert refused.returncode == 1
     assert "refuses to start: The record is not guarded" in refused.stderr
     assert "journal_entry_never_changes" in refused.stderr
     assert "manage.py migrate" in refused.stderr
-    house.setup()
+    served.setup()
     with closing(sqlite3.connect(file)) as connection:
         assert connection.execute(
             "SELECT 1 FROM sqlite_master WHERE name = 'journal_entry_never_changes'"

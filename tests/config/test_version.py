@@ -1,4 +1,4 @@
-"""The version is in one place, pyproject.toml. Pages and the API's description show it."""
+"""The version is in pyproject.toml only. Pages and the API's description show it."""
 
 import tomllib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the web server makes of requests with doubtful framing, and of an application with faults."""
+"""The web server with ambiguous framing of requests and with a faulty application."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.once
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The server with the application of tests/config/faulty_database.py."""
+    """Start the server with the application of tests/config/faulty_database.py."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     environment = {
@@ -78,7 +78,7 @@ CHUNKS = "2\nab\n0\n\n"
         "POST / HTTP/1.0\nHost: a\nTransfer-Encoding: chunked\nConnection: keep-alive\n\n" + CHUNKS,
     ],
 )
-def test_a_body_whose_end_could_be_doubted_is_refused(url: str, text: str) -> None:
+def test_a_body_with_an_ambiguous_end_is_refused(url: str, text: str) -> None:
     with Wire(url) as wire:
         assert raw(wire, text).read().status == 400
         assert wire.socket.recv(1) == b""
@@ -91,7 +91,7 @@ def test_a_length_may_have_zeros_before_and_blanks_behind_it(url: str, framing: 
         assert (answer.status, answer.content) == (200, b"ab")
 
 
-def test_more_requests_ahead_than_are_kept_are_refused_as_that(url: str) -> None:
+def test_too_many_pipelined_requests_are_refused(url: str) -> None:
     with Wire(url) as wire:
         raw(wire, 70 * "GET / HTTP/1.1\nHost: a\n\n")
         assert [wire.read().status for _ in range(66)] == [*64 * [200], 429, 0]
@@ -109,7 +109,7 @@ def test_a_sender_whose_lookup_fails_is_refused(url: str) -> None:
         assert wire.read().status == 403
 
 
-def test_what_stands_behind_the_last_chunk_has_a_limit(url: str) -> None:
+def test_trailers_after_the_last_chunk_have_a_limit(url: str) -> None:
     with Wire(url) as wire:
         raw(
             wire,
@@ -118,13 +118,13 @@ def test_what_stands_behind_the_last_chunk_has_a_limit(url: str) -> None:
         assert wire.read().status == 431
 
 
-def test_no_more_is_sent_than_was_announced(url: str) -> None:
+def test_a_response_sends_no_more_bytes_than_announced(url: str) -> None:
     with Wire(url) as wire:
         answer = wire.send("GET /more").read()
         assert (answer.content, wire.read().status) == (b"first", 0)
 
 
-def test_a_response_that_was_handed_over_is_sent_whatever_fails_behind_it(url: str) -> None:
+def test_a_finished_response_is_sent_despite_later_faults(url: str) -> None:
     with Wire(url) as wire:
         for _ in range(10):
             assert wire.send("GET /close").read().content == b"whole"
@@ -150,9 +150,9 @@ def test_a_response_without_content_announces_none(url: str, path: str) -> None:
         assert wire.send("POST /", "Content-Length: 2", body=b"ab").read().content == b"ab"
 
 
-def test_a_failure_is_told_without_content_where_none_was_asked_for(url: str) -> None:
+def test_a_failure_has_no_body_where_the_request_wants_none(url: str) -> None:
     with Wire(url) as wire:
         wire.send("HEAD /sign")
-        said = b"".join(iter(lambda: wire.socket.recv(65_536), b""))
-        assert said.startswith(b"HTTP/1.1 500 ")
-        assert said.endswith(b"\r\n\r\n")
+        answer = b"".join(iter(lambda: wire.socket.recv(65_536), b""))
+        assert answer.startswith(b"HTTP/1.1 500 ")
+        assert answer.endswith(b"\r\n\r\n")

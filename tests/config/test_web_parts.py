@@ -1,5 +1,4 @@
-"""Parts of the web server by themselves: places of addresses, spooled bytes, threads, and what
-becomes of headers."""
+"""Parts of the web server: places of addresses, spooled bytes, threads and headers."""
 
 import threading
 from pathlib import Path
@@ -63,7 +62,7 @@ def test_bytes_beyond_memory_lie_in_a_file_and_these_have_a_limit(tmp_path: Path
     assert list((tmp_path / "spool").iterdir()) == []
 
 
-def test_a_response_is_taken_in_the_order_in_which_it_was_made(tmp_path: Path) -> None:
+def test_a_response_is_read_in_the_order_of_its_parts(tmp_path: Path) -> None:
     spool = Spool(tmp_path, 1000)
     content = OutgoingContent(spool, 10)
     for part in (b"in memory", b"in a file, ", b"and more"):
@@ -79,11 +78,11 @@ def test_a_response_is_taken_in_the_order_in_which_it_was_made(tmp_path: Path) -
     content.close()
     with pytest.raises(ClientClosed):
         content.add(b"to nobody")
-    spool.take(1000)  # all of it was given back
+    spool.take(1000)  # all bytes were released
 
 
 @pytest.mark.parametrize("most", [1, 2])
-def test_threads_are_used_again_and_work_waits_for_them(most: int) -> None:
+def test_threads_are_reused_and_work_waits_for_them(most: int) -> None:
     threads, used, done, go_on = ThreadPool(most), set[str](), list[int](), threading.Event()
     finished = threading.Semaphore(0)
 
@@ -106,7 +105,7 @@ def test_threads_are_used_again_and_work_waits_for_them(most: int) -> None:
         assert done == list(range(6))
 
 
-def test_work_is_done_where_the_system_grants_no_more_threads(
+def test_work_is_done_without_more_threads_from_the_system(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     threads, go_on, finished = ThreadPool(2), threading.Event(), threading.Semaphore(0)
@@ -123,7 +122,7 @@ def test_work_is_done_where_the_system_grants_no_more_threads(
         threads.submit(finished.release)
     go_on.set()
     assert finished.acquire(timeout=60)
-    for _ in range(3):  # and a thread is still asked for later
+    for _ in range(3):  # and a thread still works later
         threads.submit(finished.release)
         assert finished.acquire(timeout=60)
 
@@ -135,7 +134,7 @@ def request(tmp_path: Path, *headers: tuple[bytes, bytes], url: bytes = b"/path"
     return made
 
 
-def test_a_header_with_an_underscore_reaches_nobody_and_equal_ones_are_joined(
+def test_headers_with_underscores_are_dropped_and_equal_ones_are_joined(
     tmp_path: Path,
 ) -> None:
     environ = request(
@@ -176,7 +175,7 @@ def test_a_target_is_read(tmp_path: Path, url: bytes, path: str, query: str) -> 
     assert (made.path, made.query) == (path, query)
 
 
-def test_a_body_that_is_not_whole_cannot_be_read(tmp_path: Path) -> None:
+def test_an_incomplete_body_cannot_be_read(tmp_path: Path) -> None:
     for change in ({"complete": False}, {"cut": "body_too_large"}):
         made = request(tmp_path)
         made.body.add(b"{}")

@@ -1,4 +1,4 @@
-"""Headers, cookies, the end of a sign-in, keys, logs, and which handler serves what."""
+"""Headers, cookies, end of a sign-in, keys, logs, and handlers of paths."""
 
 import io
 import json
@@ -143,7 +143,7 @@ def test_reading_pages_writes_the_clock_at_most_once_a_minute(
 
 
 @pytest.mark.urls(__name__)
-def test_who_is_disabled_is_out_at_once(person: Client) -> None:
+def test_a_disabled_user_is_signed_out_at_once(person: Client) -> None:
     assert person.get("/who").content == b"carol"
     User.objects.update(is_active=False)
     assert person.get("/who").content == b""
@@ -151,7 +151,7 @@ def test_who_is_disabled_is_out_at_once(person: Client) -> None:
 
 @pytest.mark.urls(__name__)
 @pytest.mark.parametrize("url", ["/no-connection", "/locked"])
-def test_a_page_without_room_in_the_database_says_503_and_when_to_return(url: str) -> None:
+def test_a_page_with_a_full_database_is_503_with_retry_after(url: str) -> None:
     answer = Client().get(url)
     assert (answer.status_code, answer["Retry-After"]) == (503, "2")
     assert b"Nothing was recorded" in answer.content
@@ -159,7 +159,7 @@ def test_a_page_without_room_in_the_database_says_503_and_when_to_return(url: st
 
 @pytest.mark.urls(__name__)
 @pytest.mark.parametrize("url", ["/lost", "/ended"])
-def test_a_page_whose_database_went_away_says_that_nobody_knows_what_was_recorded(url: str) -> None:
+def test_a_page_whose_database_went_away_states_that_the_outcome_is_unknown(url: str) -> None:
     answer = Client().get(url)
     assert (answer.status_code, answer["Retry-After"]) == (503, "2")
     assert b"may or may not be recorded" in answer.content
@@ -190,7 +190,7 @@ def test_a_sign_in_that_cannot_be_read_now_is_not_a_fault_and_not_ended(
 
 
 def settings_under(tmp_path: Path, expression: str, **environment: str) -> Any:
-    """Return `expression` over the settings of a process of its own."""
+    """Return the value of `expression` on the settings of a new process."""
     done = subprocess.run(
         [
             sys.executable,
@@ -225,13 +225,13 @@ def test_cookies_are_bound_to_the_host_over_https_and_plain_without(tmp_path: Pa
 def test_only_this_machine_is_answered_unless_hosts_are_named(tmp_path: Path) -> None:
     hosts = "settings.ALLOWED_HOSTS"
     assert settings_under(tmp_path, hosts) == ["localhost", "127.0.0.1", "[::1]"]
-    assert settings_under(tmp_path, hosts, GATEBOOK_HOSTS="book.example, b.example")[3:] == [
-        "book.example",
+    assert settings_under(tmp_path, hosts, GATEBOOK_HOSTS="gatebook.example, b.example")[3:] == [
+        "gatebook.example",
         "b.example",
     ]
 
 
-def test_keys_are_made_up_by_no_process_and_stored_ones_are_closed_to_others(
+def test_no_process_stores_keys_by_itself_and_stored_keys_are_private(
     tmp_path: Path,
 ) -> None:
     both = "[settings.SECRET_KEY, settings.GATEBOOK_PEPPER.hex()]"
@@ -263,10 +263,10 @@ def test_the_folder_of_database_and_artifacts_is_closed_to_others(tmp_path: Path
 
 
 def test_processes_that_start_together_get_one_key(tmp_path: Path) -> None:
-    found: list[bytes] = []
+    keys: list[bytes] = []
     threads = [
         threading.Thread(
-            target=lambda: found.append(
+            target=lambda: keys.append(
                 secret_keys.store_key(tmp_path / "keys", "pepper", secrets.token_bytes(48))
             )
         )
@@ -276,8 +276,8 @@ def test_processes_that_start_together_get_one_key(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(set(found)) == 1
-    assert len(found) == 16
+    assert len(set(keys)) == 1
+    assert len(keys) == 16
     assert [path.name for path in (tmp_path / "keys").iterdir()] == ["pepper"], (
         "no half-written file is left"
     )
@@ -294,7 +294,7 @@ HOSTILE = "a\r\n{}\x1b[31m\x7f\x9b\u202e\u2028end"
 
 @pytest.mark.once
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "sentence"),
     [
         (
             {"headers": {"host": "evil.example"}},
@@ -314,13 +314,13 @@ HOSTILE = "a\r\n{}\x1b[31m\x7f\x9b\u202e\u2028end"
     ids=["host", "no host at all", "no form", "too many fields", "too large"],
 )
 def test_a_request_that_is_answered_400_leaves_one_line_and_no_traceback(
-    options: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+    options: dict[str, Any], sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = io.StringIO()
     (handler,) = (
-        one
-        for one in logging.getLogger("django").handlers
-        if isinstance(one.formatter, JSONFormatter)
+        candidate
+        for candidate in logging.getLogger("django").handlers
+        if isinstance(candidate.formatter, JSONFormatter)
     )
     assert isinstance(handler, logging.StreamHandler)
     monkeypatch.setattr(handler, "stream", stream)
@@ -331,10 +331,10 @@ def test_a_request_that_is_answered_400_leaves_one_line_and_no_traceback(
     )
     assert answer.status_code == 400
     (line,) = stream.getvalue().splitlines()
-    told = json.loads(line)
-    assert said in told["event"]
-    assert told["level"] == "warning"
-    assert "exception" not in told
+    record = json.loads(line)
+    assert sentence in record["event"]
+    assert record["level"] == "warning"
+    assert "exception" not in record
 
 
 @pytest.mark.parametrize("by", ["structlog", "logging", "exception"])
@@ -347,7 +347,7 @@ def test_a_log_line_is_one_line_without_control_characters(by: str) -> None:
     try:
         if by == "structlog":
             structlog.get_logger("gatebook.test").warning(
-                "told", path=HOSTILE, agent={HOSTILE: [HOSTILE]}
+                "event", path=HOSTILE, agent={HOSTILE: [HOSTILE]}
             )
         elif by == "logging":
             logger.warning("Not Found: %s", HOSTILE)
@@ -364,7 +364,7 @@ def test_a_log_line_is_one_line_without_control_characters(by: str) -> None:
     assert json.loads(line)["logger"] == "gatebook.test"
 
 
-def test_an_exception_is_told_by_type_and_places_and_the_beginning_of_its_message() -> None:
+def test_an_exception_is_logged_by_type_places_and_start_of_its_message() -> None:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JSONFormatter())
@@ -389,13 +389,13 @@ def test_an_exception_is_told_by_type_and_places_and_the_beginning_of_its_messag
     )
     assert (cause["type"], cause["message"]) == ("builtins.KeyError", "'" + "k" * 199)
     assert refused["at"][-1].endswith(
-        "test_an_exception_is_told_by_type_and_places_and_the_beginning_of_its_message"
+        "test_an_exception_is_logged_by_type_places_and_start_of_its_message"
     )
     assert "hunter2" not in stream.getvalue()
 
 
 def served(path: str) -> tuple[str, dict[str, str], bytes]:
-    """What config.wsgi answers to a GET of `path`, cookies and all."""
+    """Return the answer of config.wsgi to a GET of `path`, with cookies."""
     from config.wsgi import application
 
     seen: list[Any] = []
@@ -423,7 +423,7 @@ def test_agents_pass_by_the_middleware_and_people_do_not() -> None:
 
 
 @pytest.mark.django_db
-def test_readiness_is_told_in_plain_text() -> None:
+def test_readiness_is_reported_in_plain_text() -> None:
     from django.db import connection
 
     assert Client().get("/healthz").content == b"ok\n"

@@ -1,4 +1,4 @@
-"""The fair queue of SQLite writers, and that no path keeps the turn."""
+"""The fair queue of SQLite writers: every path releases the turn."""
 
 import sqlite3
 import threading
@@ -39,7 +39,7 @@ def path(tmp_path: Path) -> Iterator[Path]:
     connection.execute("CREATE TABLE line (number INTEGER UNIQUE)")
     connection.close()
     yield path
-    assert write_queue.get_writer_queue(str(path)).holder is None, "somebody kept the turn"
+    assert write_queue.get_writer_queue(str(path)).holder is None, "a writer kept the turn"
 
 
 def in_thread(work: Any, *arguments: Any) -> threading.Thread:
@@ -60,7 +60,7 @@ def test_writers_go_in_the_order_of_asking(path: Path) -> None:
     first.execute(BEGIN)
     order: list[int] = []
 
-    def one(number: int) -> None:
+    def write_in_turn(number: int) -> None:
         connection = connect(path)
         connection.execute(BEGIN)
         order.append(number)
@@ -70,7 +70,7 @@ def test_writers_go_in_the_order_of_asking(path: Path) -> None:
 
     threads = []
     for number in range(12):
-        threads.append(in_thread(one, number))
+        threads.append(in_thread(write_in_turn, number))
         wait_for_waiters(path, number + 1)
     first.commit()
     for thread in threads:
@@ -80,9 +80,8 @@ def test_writers_go_in_the_order_of_asking(path: Path) -> None:
     first.close()
 
 
-def test_a_lone_writer_is_not_starved_by_a_crowd(path: Path) -> None:
-    """Eight threads write without a pause; a ninth gets each turn after at most the eight that
-    asked before it."""
+def test_a_single_writer_is_not_starved_by_a_crowd(path: Path) -> None:
+    """Eight threads write without a pause; a ninth waits for at most eight turns."""
     stop = threading.Event()
     turns: list[str] = []
 
@@ -96,28 +95,28 @@ def test_a_lone_writer_is_not_starved_by_a_crowd(path: Path) -> None:
         connection.close()
 
     threads = [in_thread(crowd) for _ in range(8)]
-    mine = connect(path)
-    stands, asked, waits = mine.place.turn.wait, [], []
+    own = connect(path)
+    wait_for_turn, turns_before, waits = own.place.turn.wait, [], []
 
     def counts(timeout: float | None = None) -> bool:
-        asked.append(
+        turns_before.append(
             len(turns)
-        )  # before it stood in the line the crowd could have had any number of turns
-        return stands(timeout)
+        )  # before its place in the queue the crowd may have any number of turns
+        return wait_for_turn(timeout)
 
-    mine.place.turn.wait = counts  # type: ignore[method-assign]  # called once it stands in the line
+    own.place.turn.wait = counts  # type: ignore[method-assign]  # called once it is in the queue
     try:
         for _ in range(10):
             wait_for_waiters(path, 6)
-            asked.clear()
-            mine.execute(BEGIN)
-            waits += [len(turns) - before for before in asked]
-            mine.commit()
+            turns_before.clear()
+            own.execute(BEGIN)
+            waits += [len(turns) - before for before in turns_before]
+            own.commit()
     finally:
         stop.set()
         for thread in threads:
             thread.join(60)
-        mine.close()
+        own.close()
     assert waits, "it never had to wait"
     assert max(waits) <= 8
 
@@ -158,7 +157,7 @@ def test_the_same_connection_never_waits_for_itself(path: Path) -> None:
     connection.close()
 
 
-def test_a_second_connection_of_the_writing_thread_is_told_at_once(path: Path) -> None:
+def test_a_second_connection_of_the_writing_thread_fails_at_once(path: Path) -> None:
     holder, other = connect(path), connect(path, timeout=60)
     holder.execute(BEGIN)
     started = time.monotonic()
@@ -172,21 +171,21 @@ def test_a_second_connection_of_the_writing_thread_is_told_at_once(path: Path) -
     other.close()
 
 
-def test_who_waits_too_long_is_told_that_the_database_is_locked(path: Path) -> None:
+def test_a_writer_that_waits_too_long_gets_database_is_locked(path: Path) -> None:
     holder = connect(path)
     holder.execute(BEGIN)
-    seen: list[BaseException] = []
+    errors: list[BaseException] = []
 
     def impatient() -> None:
         connection = connect(path, timeout=0.05)
         try:
             connection.execute(BEGIN)
         except sqlite3.OperationalError as error:
-            seen.append(error)
+            errors.append(error)
         connection.close()
 
     in_thread(impatient).join(60)
-    assert "database is locked: waited 0.05 s" in str(seen[0])
+    assert "database is locked: waited 0.05 s" in str(errors[0])
     assert not write_queue.get_writer_queue(str(path)).waiting
     holder.rollback()
     holder.close()
@@ -199,11 +198,10 @@ def test_a_turn_that_arrives_as_the_wait_ends_is_not_lost() -> None:
     second_thread = in_thread(second.take, 5)
     while not line.waiting:
         time.sleep(0.001)
-    # What `permission` does, without waking the waiter: its wait runs out although the turn is already
-    # its own.
+    # Passes the turn without waking the waiter: its wait times out although it has the turn.
     with line.mutex:
         line.holder = line.waiting.popleft()
-    second.turn.wait = lambda timeout=None: False  # type: ignore[method-assign]  # the race, made certain
+    second.turn.wait = lambda timeout=None: False  # type: ignore[method-assign]  # forces the race
     second.turn.set()
     second_thread.join(60)
     assert line.holder is second
@@ -235,7 +233,7 @@ def test_two_spellings_of_a_path_share_one_queue(path: Path) -> None:
         ("", True),
     ],
 )
-def test_only_what_cannot_write_passes_by(statement: str, expected: bool) -> None:
+def test_only_statements_that_cannot_write_skip_the_queue(statement: str, expected: bool) -> None:
     assert needs_turn(statement) is expected
 
 
@@ -243,10 +241,10 @@ def test_the_wrapper_sets_every_connection_up_and_queues(
     path: Path, django_db_blocker: DjangoDbBlocker
 ) -> None:
     with django_db_blocker.unblock():
-        look_at_the_wrapper(path)
+        check_the_wrapper(path)
 
 
-def look_at_the_wrapper(path: Path) -> None:
+def check_the_wrapper(path: Path) -> None:
     wrapper = base.DatabaseWrapper(
         {
             "NAME": str(path),
@@ -274,15 +272,15 @@ def look_at_the_wrapper(path: Path) -> None:
         cursor.execute("INSERT INTO line VALUES (%s)", [1])
         cursor.executemany("INSERT INTO line VALUES (%s)", [[2], [3]])
     assert not wrapper.connection.place.held
-    said: list[str] = []
-    wrapper.connection.set_trace_callback(said.append)
+    statements: list[str] = []
+    wrapper.connection.set_trace_callback(statements.append)
     with wrapper.cursor() as cursor:
         for rows in (10, base.SHRINK_AFTER_ROWS):
-            assert "PRAGMA shrink_memory" not in said
+            assert "PRAGMA shrink_memory" not in statements
             cursor.executemany(
                 "INSERT INTO line VALUES (%s)", [[1000 * rows + number] for number in range(rows)]
             )
-    assert said.count("PRAGMA shrink_memory") == 1
+    assert statements.count("PRAGMA shrink_memory") == 1
     assert not wrapper.connection.place.held
     wrapper.set_autocommit(False, force_begin_transaction_with_broken_autocommit=True)
     assert wrapper.connection.place.held
@@ -291,7 +289,7 @@ def look_at_the_wrapper(path: Path) -> None:
     wrapper.close()
 
 
-def test_a_person_goes_before_waiting_agents_and_agents_never_starve() -> None:
+def test_people_precede_waiting_agents_and_agents_never_starve() -> None:
     line = write_queue.WriterQueue()
     holder = write_queue.QueuePlace(line)
     holder.take(1)

@@ -1,4 +1,4 @@
-"""Every ending of a write gives the turn back, also those that nobody asked for."""
+"""Every end of a write releases the turn, also an unexpected one."""
 
 import gc
 import sqlite3
@@ -15,7 +15,7 @@ __all__ = ["path"]
 
 
 @pytest.mark.parametrize("ending", ["commit", "rollback", "close", "COMMIT", "ROLLBACK"])
-def test_every_ending_gives_the_turn_back(path: Path, ending: str) -> None:
+def test_every_end_releases_the_turn(path: Path, ending: str) -> None:
     connection = connect(path)
     connection.execute(BEGIN)
     write(connection, 1)
@@ -28,7 +28,7 @@ def test_every_ending_gives_the_turn_back(path: Path, ending: str) -> None:
     connection.close()
 
 
-def test_a_failing_statement_outside_a_transaction_gives_the_turn_back(path: Path) -> None:
+def test_a_failing_statement_outside_a_transaction_releases_the_turn(path: Path) -> None:
     connection = connect(path)
     write(connection, 1)
     for statement in ("INSERT INTO line VALUES (1)", "INSERT INTO nowhere VALUES (1)", "nonsense"):
@@ -50,7 +50,7 @@ def test_a_failing_statement_inside_a_transaction_keeps_the_turn_until_its_end(p
     connection.close()
 
 
-def test_a_rollback_by_sqlite_itself_gives_the_turn_back(path: Path) -> None:
+def test_a_rollback_by_sqlite_itself_releases_the_turn(path: Path) -> None:
     connection = connect(path)
     write(connection, 1)
     connection.execute(BEGIN)
@@ -61,8 +61,8 @@ def test_a_rollback_by_sqlite_itself_gives_the_turn_back(path: Path) -> None:
     connection.close()
 
 
-def test_a_begin_that_meets_another_process_gives_the_turn_back(path: Path) -> None:
-    # A plain connection stands for another process: it knows no queue.
+def test_a_begin_that_conflicts_with_another_process_releases_the_turn(path: Path) -> None:
+    # A plain connection has no queue, like another process.
     foreign = sqlite3.connect(str(path), isolation_level=None)
     foreign.execute(BEGIN)
     connection = connect(path, timeout=0.05)
@@ -88,7 +88,7 @@ def test_another_process_is_waited_for(path: Path) -> None:
     connection.close()
 
 
-def test_a_connection_lost_without_a_close_gives_the_turn_back(path: Path) -> None:
+def test_a_connection_lost_without_a_close_releases_the_turn(path: Path) -> None:
     connection = connect(path)
     connection.execute(BEGIN)
     del connection
@@ -96,25 +96,23 @@ def test_a_connection_lost_without_a_close_gives_the_turn_back(path: Path) -> No
     assert write_queue.get_writer_queue(str(path)).holder is None
 
 
-@pytest.mark.parametrize("held", [True, False], ids=["with the turn", "without"])
-def test_a_connection_may_be_collected_by_whoever_is_busy_with_the_queue(
-    path: Path, held: bool
-) -> None:
+@pytest.mark.parametrize("has_turn", [True, False], ids=["with the turn", "without"])
+def test_a_connection_may_be_garbage_collected_inside_the_queue(path: Path, has_turn: bool) -> None:
     line = write_queue.get_writer_queue(str(path))
 
     def collect_within() -> None:
         connection = connect(path)
-        if held:
+        if has_turn:
             connection.execute(BEGIN)
         cycle: list[Any] = [connection]
         cycle.append(cycle)
         del connection, cycle
-        with line.mutex:  # as when the collector begins in there by itself
+        with line.mutex:  # as when the garbage collector starts inside the queue
             gc.collect()
 
     thread = threading.Thread(
         target=collect_within, daemon=True
-    )  # one that waits for itself must not keep us too
+    )  # a deadlocked thread must not block the test
     thread.start()
     thread.join(60)
     assert not thread.is_alive(), "the collector waits for a mutex that its own thread has"
@@ -124,7 +122,7 @@ def test_a_connection_may_be_collected_by_whoever_is_busy_with_the_queue(
     following.close()
 
 
-def test_a_script_takes_the_turn_and_gives_it_back(path: Path) -> None:
+def test_a_script_takes_and_releases_the_turn(path: Path) -> None:
     connection = connect(path)
     connection.executescript("INSERT INTO line VALUES (1); INSERT INTO line VALUES (2);")
     assert not connection.place.held

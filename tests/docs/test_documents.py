@@ -1,5 +1,4 @@
-"""The documents say what is true: links lead somewhere, variables exist, the quickstart works as it
-stands."""
+"""The documents are true: links have targets, variables exist, and the quickstart works unchanged."""
 
 import json
 import re
@@ -19,7 +18,7 @@ VARIABLE = re.compile(r"\b(?:GATEBOOK_[A-Z_]+[A-Z]|DATABASE_(?:OWNER_)?URL|CELER
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors that headings get where the document is shown."""
+    """Return the anchors of the headings of a rendered document."""
     headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -57,7 +56,7 @@ def test_the_map_names_every_document() -> None:
 
 @pytest.mark.once
 def test_operating_names_every_variable_that_is_read_and_no_other() -> None:
-    told = set(
+    documented = set(
         VARIABLE.findall((ROOT / "docs" / "how-to" / "operating.md").read_text(encoding="utf-8"))
     )
     files = [
@@ -70,7 +69,7 @@ def test_operating_names_every_variable_that_is_read_and_no_other() -> None:
         for line in path.read_text(encoding="utf-8").splitlines():
             if "environ" in line or "_VARIABLE" in line or "_flag(" in line:
                 read |= set(VARIABLE.findall(line))
-    assert read == told
+    assert read == documented
 
 
 @pytest.mark.once
@@ -80,7 +79,7 @@ def test_the_status_page_lists_all_twenty_five_systems() -> None:
     assert [int(number) for number, _ in rows] == list(range(1, 26))
 
 
-# A reviewer who says yes to the first gate of a project, whenever it comes.
+# A reviewer who approves the first gate of a project.
 APPROVER = """
 import time
 from approvals.voting import votes
@@ -99,23 +98,23 @@ assert outcome.refusal is None, outcome.refusal
 """
 
 
-def test_the_quickstart_proceeds_in_a_new_project_where_the_demo_policy_would_ask(
+def test_the_quickstart_proceeds_where_the_demo_policy_needs_approval(
     live_server_process: Server, tmp_path: Path
 ) -> None:
     server, text = (
         live_server_process,
         (ROOT / "docs" / "tutorial" / "quickstart.md").read_text(encoding="utf-8"),
     )
-    told = re.findall(r"^\.venv/bin/python manage\.py (.+)$", text, re.MULTILINE)
-    said = [
+    commands = re.findall(r"^\.venv/bin/python manage\.py (.+)$", text, re.MULTILINE)
+    printed = [
         server.manage(*line.replace(" admin", f" {server.administrator}").split()).strip()
-        for line in told
+        for line in commands
     ]
     server.manage("create_project", "with-the-demo", "--administrator", server.administrator)
     policy = str(ROOT / "evaluation" / "demo_policies.yaml")
     server.manage("load_policies", "--project", "with-the-demo", policy, "--activate", "enforce")
     codes = []
-    for token in (said[-1], server.token("first", "--project", "with-the-demo")):
+    for token in (printed[-1], server.token("first", "--project", "with-the-demo")):
         done = subprocess.run(
             ["bash", "-e", "-c", "\n".join(SHELL.findall(text)[:2])],
             cwd=tmp_path,
@@ -135,7 +134,7 @@ def test_the_quickstart_proceeds_in_a_new_project_where_the_demo_policy_would_as
     assert codes == [[None] * 4, [None, "GATE_PENDING", "NOT_DISPATCHED", None]]
 
 
-def test_the_quickstart_works_as_it_stands(live_server_process: Server, tmp_path: Path) -> None:
+def test_the_quickstart_works_unchanged(live_server_process: Server, tmp_path: Path) -> None:
     text, project = (
         (ROOT / "docs" / "tutorial" / "quickstart.md").read_text(encoding="utf-8"),
         "quickstart",
@@ -156,8 +155,8 @@ with transaction.atomic():
         "load_policies", "--project", project, str(rules), "--activate", "enforce"
     )
     token = live_server_process.token("quickstart", "--project", project)
-    with ThreadPoolExecutor(1) as beside:
-        approving = beside.submit(live_server_process.run, APPROVER.format(project=project))
+    with ThreadPoolExecutor(1) as pool:
+        approving = pool.submit(live_server_process.run, APPROVER.format(project=project))
         done = subprocess.run(
             ["bash", "-e", "-c", "\n".join([*blocks, 'echo "RUN=$RUN"'])],
             cwd=tmp_path,
@@ -174,20 +173,20 @@ with transaction.atomic():
         approving.result()
     assert done.returncode == 0, done.stderr
     assert f"approve it in the browser ({live_server_process.url}/approvals/" in done.stdout
-    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert [answer["status"] for answer in said if "title" in answer] == [409], (
+    answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert [answer["status"] for answer in answers if "title" in answer] == [409], (
         "only the last dispatch is refused"
     )
-    assert [answer["answer"] for answer in said if "attempts" in answer] == ["done"]
-    assert [answer["accepted"] for answer in said if "accepted" in answer] == [3]
+    assert [answer["answer"] for answer in answers if "attempts" in answer] == ["done"]
+    assert [answer["accepted"] for answer in answers if "accepted" in answer] == [3]
     run = done.stdout.rpartition("RUN=")[2].strip()
-    found = httpx.get(
+    effects = httpx.get(
         f"{live_server_process.url}/api/v1/effects",
         params={"session": f"first-{run}"},
         headers={"Authorization": f"Bearer {token}"},
         timeout=60,
     ).json()["items"]
-    states = {effect["effect_key"]: effect["state"] for effect in found}
+    states = {effect["effect_key"]: effect["state"] for effect in effects}
     assert states == {
         "greet": "acknowledged",
         "deploy": "acknowledged",

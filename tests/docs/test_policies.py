@@ -31,7 +31,7 @@ def test_every_example_is_read(example: str) -> None:
 
 
 def test_every_word_of_the_language_is_explained_and_used() -> None:
-    told = set(re.findall(r"`(\w+)`", TEXT))
+    documented = set(re.findall(r"`(\w+)`", TEXT))
     words = {
         *policies_yaml.TOP_KEYS,
         *policies_yaml.MORE_KEYS,
@@ -46,7 +46,7 @@ def test_every_word_of_the_language_is_explained_and_used() -> None:
         *statuses.STEP_UPS,
         *REQUEST_PARTIES,
     }
-    assert words <= told, words - told
+    assert words <= documented, words - documented
     used = set(re.findall(r"\b(\w+):", "\n".join(EXAMPLES)))
     keys = {
         *policies_yaml.RULE_KEYS,
@@ -58,7 +58,7 @@ def test_every_word_of_the_language_is_explained_and_used() -> None:
     assert keys - used == {"refs", "resources"}
 
 
-def test_what_is_left_out_is_what_the_page_says() -> None:
+def test_the_omitted_fields_are_those_that_the_page_lists() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| [^|]* \| ([^|]*?) \|$", TEXT, re.MULTILINE))
     assert rows["minimum"] == str(DEFAULT_REQUIREMENT.minimum)
     assert rows["step_up"] == DEFAULT_REQUIREMENT.step_up

@@ -1,5 +1,5 @@
-"""docs/reference/schema.md says what is there: every table, column, index and writer, and every field of the
-paper's Table 6."""
+"""docs/reference/schema.md lists every table, column, index and writer, and every field of the paper's
+Table 6."""
 
 import re
 from pathlib import Path
@@ -43,35 +43,35 @@ TABLE_6: Final = {
 }
 PARTS: Final = {
     "export_bundle": ("README.md", "bundle.json", "diffs/")
-}  # of a file, where the paper means no storage
+}  # columns of a file, where the paper means no storage
 PAPER: Final = ROOT.parent / "shared" / "seeds"
 
 
 def rows(text: str) -> list[list[str]]:
-    """The rows of the first Markdown table in `text`, without its head."""
-    found = []
+    """Return the rows of the first Markdown table in `text`, without its head."""
+    table_rows = []
     for line in text[text.index("|---") :].splitlines()[1:]:
         if not line.startswith("|"):
             break
-        found.append([cell.strip() for cell in line.strip("|").split("|")])
-    return found
+        table_rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return table_rows
 
 
 def section(title: str, level: str = "##") -> str:
-    """The text under a heading, up to the next one."""
+    """Return the text under a heading, up to the next heading."""
     start = PAGE.index(f"\n{level} {title}\n") + 1
     body = PAGE[start + len(level) + len(title) + 2 :]
     return re.split(r"\n#{1,2} ", body)[0]
 
 
 def fields_of(model: type[models.Model]) -> list[Any]:
-    """The model's fields; django-stubs does not know that each has a column."""
+    """Return the model's fields with columns, for which django-stubs has no type."""
     return list(model._meta.local_fields)
 
 
 def columns(model: type[models.Model]) -> set[str]:
-    """The names of a table's columns, and of the model's fields where they differ."""
-    return {name for one in fields_of(model) for name in (one.name, one.column)}
+    """Return the names of a table's columns, and of fields with another name."""
+    return {name for field in fields_of(model) for name in (field.name, field.column)}
 
 
 def test_the_list_of_fields_is_the_papers() -> None:
@@ -82,12 +82,12 @@ def test_the_list_of_fields_is_the_papers() -> None:
             assert re.search(rf"^{table}\t[^\t]*\t{re.escape(fields)}$", text, re.MULTILINE), table
 
 
-def test_every_field_of_table_6_has_a_row_with_its_home_or_what_it_waits_for() -> None:
-    told = rows(section("The paper's Table 6, field by field"))
-    assert [(row[0], row[1]) for row in told] == [
+def test_every_field_of_table_6_has_a_row_with_its_column_or_a_reason() -> None:
+    documented = rows(section("The paper's Table 6, field by field"))
+    assert [(row[0], row[1]) for row in documented] == [
         (table, name) for table, fields in TABLE_6.items() for name in fields.split(", ")
     ]
-    for table, name, home, remark in told:
+    for table, name, home, remark in documented:
         if table in PARTS:
             assert home.strip("`") in PARTS[table], (table, name)
             assert remark
@@ -105,41 +105,43 @@ def test_every_column_that_is_named_exists() -> None:
         assert column in columns(MODELS[table]), f"{table}.{column}"
 
 
-def test_every_table_has_its_section_and_no_section_speaks_of_another() -> None:
+def test_every_table_has_a_section_and_every_section_has_a_table() -> None:
     assert sorted(re.findall(r"^## `([a-z_]+)`$", PAGE, re.MULTILINE)) == sorted(MODELS)
 
 
 @pytest.mark.parametrize("table", sorted(MODELS))
-def test_a_tables_section_says_all_that_is_to_be_known(table: str) -> None:
-    told = {row[0]: row[1] for row in rows(section(f"`{table}`"))}
-    assert list(told) == FACTS
-    assert all(len(text) >= len("ordinary.") for text in told.values())
-    writer = told["Written by"].strip("`")
+def test_a_tables_section_has_every_fact(table: str) -> None:
+    facts = {row[0]: row[1] for row in rows(section(f"`{table}`"))}
+    assert list(facts) == FACTS
+    assert all(len(text) >= len("ordinary.") for text in facts.values())
+    writer = facts["Written by"].strip("`")
     assert MODELS[table].__name__ in claimed((ROOT / writer).read_text()), writer
 
 
 @pytest.mark.parametrize("table", sorted(MODELS))
-def test_every_index_of_a_table_is_told_with_its_columns(table: str) -> None:
+def test_every_index_of_a_table_is_listed_with_its_columns(table: str) -> None:
     model = MODELS[table]
     text = section(f"`{table}`")
-    told = rows(text[text.index("| Index |") :])
-    assert all(len(row) == 3 and row[2] for row in told), told
+    documented = rows(text[text.index("| Index |") :])
+    assert all(len(row) == 3 and row[2] for row in documented), documented
 
     named = {
         row[0].strip("`"): re.findall(r"`([a-z0-9_]+)`", row[1])
-        for row in told
+        for row in documented
         if row[0].startswith("`")
     }
     expected = {index.name: list(index.fields) for index in model._meta.indexes}
-    unique = [one for one in model._meta.constraints if isinstance(one, models.UniqueConstraint)]
+    unique = [item for item in model._meta.constraints if isinstance(item, models.UniqueConstraint)]
     expected |= {constraint.name: list(constraint.fields) for constraint in unique}
     assert named == expected
 
-    foreign = {row[1].strip("`") for row in told if row[0] == "foreign key"}
-    assert foreign == {one.column for one in fields_of(model) if one.db_index and not one.unique}
+    foreign = {row[1].strip("`") for row in documented if row[0] == "foreign key"}
+    assert foreign == {
+        item.column for item in fields_of(model) if item.db_index and not item.unique
+    }
 
-    primary = [row[1].strip("`") for row in told if row[0] == "primary key"]
-    assert primary in ([], [one.column for one in fields_of(model) if one.primary_key])
+    primary = [row[1].strip("`") for row in documented if row[0] == "primary key"]
+    assert primary in ([], [item.column for item in fields_of(model) if item.primary_key])
 
 
 def test_links_lead_somewhere() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from config.supervisor import KILL_AFTER_S
 from tests.config.server import ROOT
-from tests.config.test_supervisor import House, alive, processes_of, wait_until
+from tests.config.test_supervisor import Served, alive, processes_of, wait_until
 
 RECIPE = (
     (ROOT / "Makefile").read_text(encoding="utf-8").partition("\ndemo:")[2].partition("\n\n")[0]
@@ -45,7 +45,7 @@ def approve(url: str, gate: str, password: str) -> None:
         send(confirm, code=code[1], password=password)
 
 
-class Demo(House):
+class Demo(Served):
     """A new installation, prepared by the recipe and served with the demo agent."""
 
     def prepare(self) -> str:

@@ -1,4 +1,4 @@
-"""What the tests of importers share."""
+"""Fixtures of the importers' tests."""
 
 from collections.abc import Iterator
 
@@ -12,14 +12,13 @@ from accounts.models import Project
 
 @pytest.fixture
 def project(db: None) -> Project:
-    """The project that imports go to."""
+    """Return the project of the imports."""
     return projects.ensure_default_project()
 
 
 @pytest.fixture
 def in_process(db: None) -> Iterator[None]:
-    """As Django's own test client does: a request in process must not close the connection it runs
-    on."""
+    """Keep the connection open after a request in process, like Django's test client."""
     signals = (request_started, request_finished)
     for signal in signals:
         signal.disconnect(close_old_connections)

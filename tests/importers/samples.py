@@ -1,5 +1,4 @@
-"""Where the importers' tests find their input: miniatures of our own, and recorded data where a
-machine has it."""
+"""Input of the importers' tests: small samples, and recorded data where the machine has it."""
 
 import json
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 import pytest
 
 FILES = Path(__file__).parent / "files"
-# Real recordings lie beside a working copy, not in it; a clone alone passes without them.
+# Real recordings are next to a working copy, not in it; a clone passes without them.
 RECORDED = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 FORMAT_OF_FOLDER = {
@@ -23,25 +22,27 @@ FORMAT_OF_FOLDER = {
 
 needs_recordings = pytest.mark.skipif(
     not (RECORDED / "COUNTS.json").exists(),
-    reason="the recorded data does not lie beside this working copy",
+    reason="the recorded data is not next to this working copy",
 )
 
 
 def recorded_counts() -> dict[str, dict[str, Any]]:
-    """What must come out of each recorded file of an importable format, by its path under RECORDED."""
+    """Return the expected counts of each recorded file of an importable format, by path."""
     if not (RECORDED / "COUNTS.json").exists():
         return {}
     counts: dict[str, dict[str, Any]] = json.loads((RECORDED / "COUNTS.json").read_text())
-    return {name: said for name, said in counts.items() if name.split("/")[0] in FORMAT_OF_FOLDER}
+    return {
+        name: numbers for name, numbers in counts.items() if name.split("/")[0] in FORMAT_OF_FOLDER
+    }
 
 
 def format_of(name: str) -> str:
-    """The importer's format of a recorded file."""
+    """Return the importer's format of a recorded file."""
     return FORMAT_OF_FOLDER[name.split("/")[0]]
 
 
 def json_lines(path: Path) -> list[Any]:
-    """The JSON values of a file of JSON lines."""
+    """Return the JSON values of a file of JSON lines."""
     return [json.loads(line) for line in path.read_text("utf-8").split("\n") if line.strip()]
 
 

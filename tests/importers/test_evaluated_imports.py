@@ -1,4 +1,4 @@
-"""Imports held against the policy in force: marked, counted by rule, and never taken for a violation."""
+"""Imports evaluated with the policy in force: marked, counted by rule, and never a violation."""
 
 import io
 from pathlib import Path
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("project", "in_proc
 
 
 RULES = """
-name: house
+name: rules
 rules:
   - {id: reading, title: Reading, match: {tools: [Read]}, outcome: allow}
   - {id: no-shell, title: No shell, match: {tools: [Bash], arguments: [{path: command, contains: git}]}, outcome: deny}
@@ -46,12 +46,12 @@ def test_evaluated_effects_are_marked_counted_by_rule_and_no_violation(project: 
     assert _import("claude-code", FILES / "claude-code.jsonl").splitlines()[1:] == [
         "Evaluated by the active policy:",
         "   effects  would have been    by rule",
-        "         1  denied             house@1/no-shell",
-        "         3  gated              house@1, no matching rule",
-        "         1  gated              house@1/writing",
-        "         1  allowed            house@1/reading",
+        "         1  denied             rules@1/no-shell",
+        "         3  gated              rules@1, no matching rule",
+        "         1  gated              rules@1/writing",
+        "         1  allowed            rules@1/reading",
     ]
-    assert Effect.objects.get(tool="Write").policy_rule == "house@1/writing"
+    assert Effect.objects.get(tool="Write").policy_rule == "rules@1/writing"
     assert set(Effect.objects.values_list("permission", "permission_basis", "policy_enforced")) == {
         ("observed", "import", False)
     }
@@ -59,14 +59,14 @@ def test_evaluated_effects_are_marked_counted_by_rule_and_no_violation(project: 
     assert not Entry.objects.filter(kind__startswith="integrity.").exists()
 
 
-def test_what_was_imported_before_is_not_evaluated_afterwards(project: Project) -> None:
+def test_earlier_imports_are_not_evaluated_afterwards(project: Project) -> None:
     _in_force(project, mode="observe")
     _import("claude-code", FILES / "claude-code.jsonl", evaluate=False)
     assert set(Effect.objects.values_list("policy_outcome", flat=True)) == {""}
-    said = _import(
+    printed = _import(
         "claude-code", FILES / "claude-code.jsonl", FILES / "claude-code-subagent.jsonl"
     ).splitlines()
-    assert "         6  not evaluated      imported before without --evaluate-policies" in said
+    assert "         6  not evaluated      imported before without --evaluate-policies" in printed
     assert Effect.objects.filter(policy_outcome="").count() == 6
     assert Effect.objects.exclude(policy_outcome="").count() == 2
 
@@ -97,8 +97,8 @@ def test_only_an_import_is_evaluated_on_request(
 def test_a_recorded_session_is_evaluated_completely(project: Project) -> None:
     _in_force(project)
     name = min((name for name in recorded_counts() if name.startswith("claude-code")), key=_size)
-    said = _import(format_of(name), RECORDED / name)
-    counted = [int(line.split()[0].replace(",", "")) for line in said.splitlines()[3:]]
+    printed = _import(format_of(name), RECORDED / name)
+    counted = [int(line.split()[0].replace(",", "")) for line in printed.splitlines()[3:]]
     assert (
         sum(counted)
         == Effect.objects.exclude(policy_outcome="").count()

@@ -1,5 +1,4 @@
-"""The command as its users meet it: its refusals, its words, its progress bar. No server is needed
-here."""
+"""The import command without a server: refusals, output and progress bar."""
 
 import gzip
 import io
@@ -24,7 +23,7 @@ NOWHERE = {"url": "http://127.0.0.1:9", "token": "gbk_x"}
 
 
 class _Gatebook:
-    """A stand-in that answers as the API does and remembers what it was sent."""
+    """A fake server that answers like the API and records the requests."""
 
     def __init__(self) -> None:
         self.items: dict[str, dict[str, Any]] = {}
@@ -118,9 +117,7 @@ def test_a_payload_too_large_for_an_item_is_stored_once(
     assert "0 facts added, 4 already recorded; 1 artifact, 0 stored now" in _run("intercode", path)
 
 
-def test_one_bad_file_among_several_keeps_all_from_being_sent(
-    gatebook: _Gatebook, tmp_path: Path
-) -> None:
+def test_one_bad_file_among_several_blocks_all_of_them(gatebook: _Gatebook, tmp_path: Path) -> None:
     bad = tmp_path / "bad.jsonl"
     bad.write_text((FILES / "pi.jsonl").read_text() + '{"type": "mess\n')
     with pytest.raises(
@@ -135,10 +132,10 @@ def test_one_bad_file_among_several_keeps_all_from_being_sent(
     [b'{"type": "mess', b"{", b'{"type": "message", "note": "\xc3', b"\0" * 4096],
     ids=["a text", "a bracket", "a letter", "never written"],
 )
-def test_an_end_that_is_cut_short_is_left_out_and_told_with_file_line_and_bytes(
+def test_a_truncated_end_is_left_out_and_reported_with_file_line_and_bytes(
     gatebook: _Gatebook, tmp_path: Path, torn: bytes
 ) -> None:
-    """Also of a compressed file; the files beside it come in whole."""
+    """Also for a compressed file; the other files are imported completely."""
     cut, packed = tmp_path / "cut.jsonl", tmp_path / "packed.jsonl.gz"
     cut.write_bytes((FILES / "pi.jsonl").read_bytes() + torn)
     packed.write_bytes(gzip.compress((FILES / "pi-refused.jsonl").read_bytes() + torn))
@@ -149,25 +146,27 @@ def test_an_end_that_is_cut_short_is_left_out_and_told_with_file_line_and_bytes(
     assert left.value.returncode == 3
     left_out = f"truncated; its {len(torn):,} byte{'s' if len(torn) > 1 else ''} were skipped"
     assert f"{cut}: line 16 is {left_out}\n{packed}: line 15 is {left_out}\n" in str(left.value)
-    said = [json.loads(line) for line in out.getvalue().splitlines()]
-    assert [one["left_out"] for one in said] == [
+    reports = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [report["left_out"] for report in reports] == [
         {"line": 16, "size": len(torn)},
         {"line": 15, "size": len(torn)},
         None,
     ]
-    assert [one["calls"] for one in said] == [7, 7, 7]
-    assert (said[2]["facts_added"], said[2]["facts_known"]) == (0, said[0]["facts_added"])
+    assert [report["calls"] for report in reports] == [7, 7, 7]
+    assert (reports[2]["facts_added"], reports[2]["facts_known"]) == (0, reports[0]["facts_added"])
 
 
-def test_a_whole_last_line_without_its_end_comes_in(gatebook: _Gatebook, tmp_path: Path) -> None:
+def test_a_complete_last_line_without_a_newline_is_imported(
+    gatebook: _Gatebook, tmp_path: Path
+) -> None:
     file = tmp_path / "pi.jsonl"
     file.write_text((FILES / "pi.jsonl").read_text().rstrip("\n"))
     assert "7 calls" in _run("pi", file)
 
 
 def test_counts_are_printed_for_programs_too(gatebook: _Gatebook) -> None:
-    (said,) = map(json.loads, _run("pi", FILES / "pi.jsonl", json=True).splitlines())
-    assert said == {
+    (report,) = map(json.loads, _run("pi", FILES / "pi.jsonl", json=True).splitlines())
+    assert report == {
         "file": str(FILES / "pi.jsonl"),
         "sessions": 1,
         "calls": 7,
@@ -182,7 +181,7 @@ def test_counts_are_printed_for_programs_too(gatebook: _Gatebook) -> None:
 
 
 @pytest.mark.parametrize(
-    ("format_name", "content", "said"),
+    ("format_name", "content", "sentence"),
     [
         ("pi", b"", "line 1: the file is empty."),
         ("pi", b"\x1f\x8b\x08\x00", "line 1: the gzip stream is truncated or damaged"),
@@ -200,13 +199,13 @@ def test_counts_are_printed_for_programs_too(gatebook: _Gatebook) -> None:
     ],
 )
 def test_a_refusal_names_file_line_and_reason(
-    tmp_path: Path, format_name: str, content: bytes, said: str
+    tmp_path: Path, format_name: str, content: bytes, sentence: str
 ) -> None:
     path = tmp_path / "input"
     path.write_bytes(content)
     with pytest.raises(CommandError) as refused:
         _run(format_name, path, **NOWHERE)
-    assert str(refused.value).startswith(f"{path}, {said}")
+    assert str(refused.value).startswith(f"{path}, {sentence}")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -236,7 +235,7 @@ def test_another_gatebook_needs_a_token(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "sentence"),
     [
         (
             {"url": "http://gatebook.example:door", "token": "gbk_x"},
@@ -247,10 +246,8 @@ def test_another_gatebook_needs_a_token(monkeypatch: pytest.MonkeyPatch) -> None
         (NOWHERE, "The server cannot be reached"),
     ],
 )
-def test_an_address_that_cannot_be_reached_is_told_at_once(
-    options: dict[str, str], said: str
-) -> None:
-    with pytest.raises(CommandError, match=said):
+def test_an_unreachable_address_is_reported_at_once(options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(CommandError, match=sentence):
         _run("pi", FILES / "pi.jsonl", **options)
 
 

@@ -1,5 +1,4 @@
-"""Imports into the real server by its address, as separate processes: side by side, again, and
-killed half-way."""
+"""Imports into the real server by separate processes: in parallel, repeated, and killed half-way."""
 
 import os
 import signal
@@ -26,7 +25,7 @@ WITHIN_S = 120
 
 
 class _Importing:
-    """An agent of a project of its own on the real server."""
+    """An agent of a separate project on the real server."""
 
     def __init__(self, server: Server) -> None:
         name = f"imports-{time.time_ns()}"
@@ -46,27 +45,27 @@ class _Importing:
             text=True,
         )
 
-    def beside(self, format_name: str, *files: Path) -> str:
-        """The same by the process that stays beside the server; what it printed."""
+    def run_in_process(self, format_name: str, *files: Path) -> str:
+        """Import in the permanent process of the server; return the output."""
         where = ("--url", self._server.url, "--token", self._token)
         return self._server.manage("import_trajectory", format_name, *map(str, files), *where)
 
     def finish(self, *children: subprocess.Popen[str]) -> list[str]:
-        said = [child.communicate(timeout=WITHIN_S) for child in children]
-        assert [child.returncode for child in children] == [0] * len(children), said
-        return [out for out, _ in said]
+        outputs = [child.communicate(timeout=WITHIN_S) for child in children]
+        assert [child.returncode for child in children] == [0] * len(children), outputs
+        return [out for out, _ in outputs]
 
     def read(self, path: str, **query: str) -> Any:
         return self._agent.get(f"/{path}", **query).raise_for_status()
 
     def effects(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        effects: list[dict[str, Any]] = []
         query = {"limit": "200"}
         while True:
             page = self.read("effects", **query).json()
-            found += page["items"]
+            effects += page["items"]
             if page["next"] is None:
-                return found
+                return effects
             query["after"] = page["next"]
 
 
@@ -76,7 +75,7 @@ def importing(live_server_process: Server) -> _Importing:
 
 
 def _episode(path: Path, calls: int) -> Path:
-    """An episode of so many actions, the last with a result that no item can carry."""
+    """Write an episode of so many actions, the last with a result too large for an item."""
     observations = [f"bead {number}\x00" for number in range(calls - 1)] + ["\x00bead\n" * 100_000]
     history = {
         "actions": [f"count {number % 100}" for number in range(calls)],
@@ -90,16 +89,16 @@ def _episode(path: Path, calls: int) -> Path:
     return write_lines(path, [document])
 
 
-def test_importers_side_by_side_and_again_leave_every_call_once(importing: _Importing) -> None:
+def test_parallel_and_repeated_imports_store_every_call_once(importing: _Importing) -> None:
     runs = [
         ("claude-code", FILES / "claude-code.jsonl"),
         ("claude-code", FILES / "claude-code-subagent.jsonl"),
         *((name, FILES / f"{name}.jsonl") for name in ("tau-bench", "openhands")),
     ]
     for again in (False, True):
-        # The second time nothing is to be raced for, and no process has to start for each.
-        said = (
-            [importing.beside(*run) for run in runs]
+        # The second time there is no race, so one process runs all imports.
+        printed = (
+            [importing.run_in_process(*run) for run in runs]
             if again
             else importing.finish(*(importing.start(*run) for run in runs))
         )
@@ -108,7 +107,7 @@ def test_importers_side_by_side_and_again_leave_every_call_once(importing: _Impo
             "acknowledged": 19,
             "dispatched": 3,
         }
-    assert all("; 0 facts added, " in line for line in said)
+    assert all("; 0 facts added, " in line for line in printed)
     keys = {
         session["key"]: session
         for session in importing.read("sessions", limit="50").json()["items"]
@@ -119,41 +118,41 @@ def test_importers_side_by_side_and_again_leave_every_call_once(importing: _Impo
 
 @contextmanager
 def _taking(url: str, most: int) -> Iterator[str]:
-    """An address before the server at `url` that lets `most` bytes in: who sends more waits until
-    the block ends."""
+    """Yield the URL of a proxy that forwards `most` bytes; a client with more waits for the block's
+    end."""
     port = urlsplit(url).port
     assert port is not None
     with ExitStack() as stack:
-        door = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        proxy = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
 
         def let_in(caller: socket.socket, server: socket.socket) -> None:
             nonlocal most
-            while most and (said := caller.recv(min(most, 65_536))):
-                most -= len(said)
-                server.sendall(said)
+            while most and (data := caller.recv(min(most, 65_536))):
+                most -= len(data)
+                server.sendall(data)
 
         def let_out(server: socket.socket, caller: socket.socket) -> None:
-            with suppress(OSError):  # whoever asked is dead
-                while said := server.recv(65_536):
-                    caller.sendall(said)
+            with suppress(OSError):  # the client is dead
+                while data := server.recv(65_536):
+                    caller.sendall(data)
 
         def serve() -> None:
-            with suppress(OSError):  # the endpoint is closed
+            with suppress(OSError):  # the proxy is closed
                 while True:
-                    caller = stack.enter_context(door.accept()[0])
+                    caller = stack.enter_context(proxy.accept()[0])
                     server = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
                     threading.Thread(target=let_out, args=(server, caller), daemon=True).start()
                     let_in(caller, server)
 
         threading.Thread(target=serve, daemon=True).start()
-        yield f"http://127.0.0.1:{door.getsockname()[1]}"
+        yield f"http://127.0.0.1:{proxy.getsockname()[1]}"
 
 
-def test_an_import_that_was_killed_is_completed_by_running_it_again(
+def test_a_killed_import_is_completed_by_a_second_run(
     importing: _Importing, live_server_process: Server, tmp_path: Path
 ) -> None:
     file = _episode(tmp_path / "long.jsonl", CALLS)
-    # The first batches come in, and never all of them, however long it takes to look.
+    # The first batches arrive, and never all of them, however long the check takes.
     with _taking(live_server_process.url, file.stat().st_size // 2) as url:
         child = importing.start("intercode", file, url=url)
         until = time.monotonic() + WITHIN_S
@@ -166,9 +165,9 @@ def test_an_import_that_was_killed_is_completed_by_running_it_again(
     assert child.returncode == -signal.SIGKILL
     assert len(importing.effects()) < CALLS
 
-    said = importing.beside("intercode", file)
-    assert f"1 session, {CALLS:,} calls (0 without a result)" in said
-    assert "1 artifact, 1 stored now" in said
+    printed = importing.run_in_process("intercode", file)
+    assert f"1 session, {CALLS:,} calls (0 without a result)" in printed
+    assert "1 artifact, 1 stored now" in printed
     effects = importing.effects()
     assert len({effect["effect_key"] for effect in effects}) == len(effects) == CALLS
     assert {effect["state"] for effect in effects} == {"acknowledged"}
@@ -178,7 +177,7 @@ def test_an_import_that_was_killed_is_completed_by_running_it_again(
 def test_a_large_result_comes_back_from_the_api_byte_for_byte(
     importing: _Importing, live_server_process: Server, tmp_path: Path
 ) -> None:
-    importing.beside("intercode", _episode(tmp_path / "long.jsonl", 3))
+    importing.run_in_process("intercode", _episode(tmp_path / "long.jsonl", 3))
     (effect,) = importing.read("effects", session="ada/long:long.json", effect_key="call:3").json()[
         "items"
     ]
@@ -191,13 +190,13 @@ def test_a_large_result_comes_back_from_the_api_byte_for_byte(
     assert importing.read(f"artifacts/{artifact}/bytes").content == b"\x00bead\n" * 100_000
 
 
-def test_a_token_that_is_not_taken_stops_the_import_with_the_servers_sentence(
+def test_a_refused_token_stops_the_import_with_the_servers_error(
     importing: _Importing,
 ) -> None:
     importing._token = "gbk_abcdefgh_" + "x" * 43
     child = importing.start("pi", FILES / "pi.jsonl")
-    _, said = child.communicate(timeout=WITHIN_S)
+    _, errors = child.communicate(timeout=WITHIN_S)
     assert child.returncode == 1
-    assert "pi.jsonl: /api/v1/events: The token is missing, unknown, expired or revoked" in said
-    assert "Traceback" not in said
-    assert "(HTTP 401)" in said
+    assert "pi.jsonl: /api/v1/events: The token is missing, unknown, expired or revoked" in errors
+    assert "Traceback" not in errors
+    assert "(HTTP 401)" in errors

@@ -1,4 +1,4 @@
-"""Imports against the real application in this process, then a look at the rows."""
+"""Imports with the real application in this process, then checks of the rows."""
 
 import io
 import itertools
@@ -45,7 +45,7 @@ def _import(format_name: str, *files: Path) -> str:
 
 
 def _rows() -> dict[str, int]:
-    """How much there is of everything an import may add; not the token it works with."""
+    """Count the rows that an import may add, without its token."""
     reported = Entry.objects.filter(lane="evidence")
     return {
         "entries": reported.count(),
@@ -61,12 +61,12 @@ def _rows() -> dict[str, int]:
 
 def _effects(session_key: str) -> list[tuple[str, str, str, str]]:
     rows = Effect.objects.filter(session__key=session_key)
-    found = [(row.effect_key, row.tool, row.state, row.outcome) for row in rows]
-    return sorted(found, key=lambda row: int(row[0].rpartition(":")[2]))
+    effects = [(row.effect_key, row.tool, row.state, row.outcome) for row in rows]
+    return sorted(effects, key=lambda row: int(row[0].rpartition(":")[2]))
 
 
 def _bodies(kind: str, session_key: str) -> dict[str, dict[str, Any]]:
-    """The stored bodies of one kind of fact, by effect key."""
+    """Return the stored bodies of one kind of fact, by effect key."""
     session = Session.objects.get(key=session_key)
     texts = Body.objects.filter(entry__kind=kind, entry__session=session.id).values_list(
         "text", flat=True
@@ -105,7 +105,7 @@ def test_an_import_is_observed_and_its_sessions_reported() -> None:
 
 
 def _assert_stored_exactly(trajectory: Trajectory) -> None:
-    """Arguments and results of every call are in the journal, or beside it, as they were in the
+    """Check that arguments and results of every call are in the journal or an artifact, as in the
     source."""
     kinds = ("effect.planned", "effect.acknowledged", "effect.failed")
     planned, acknowledged, failed = (_bodies(kind, trajectory.key) for kind in kinds)
@@ -120,7 +120,7 @@ def _assert_stored_exactly(trajectory: Trajectory) -> None:
 
 
 def _content(carried: Any) -> Any:
-    """A payload itself, or the bytes that it points to."""
+    """Return a payload, or the bytes that it points to."""
     if not isinstance(carried, dict) or carried.keys() != {"artifact"}:
         return carried
     artifact = Artifact.objects.filter(sha256=carried["artifact"]["sha256"])[0]
@@ -129,8 +129,8 @@ def _content(carried: Any) -> Any:
 
 
 def test_a_call_that_was_refused_failed_as_rejected_and_was_never_dispatched() -> None:
-    said = _import("mini-swe-agent", FILES / "mini-swe-agent-refused.jsonl")
-    assert "10 calls (1 without a result, 6 refused and not run)" in said
+    printed = _import("mini-swe-agent", FILES / "mini-swe-agent-refused.jsonl")
+    assert "10 calls (1 without a result, 6 refused and not run)" in printed
     states = Counter(Effect.objects.values_list("state", "outcome"))
     assert states == {
         ("failed", "error"): 6,
@@ -157,7 +157,7 @@ def test_a_sub_agent_is_one_child_in_whatever_order_the_files_arrive(child_first
     assert Session.objects.get(key=MAIN).title == "Make the abacus count better please"
 
 
-def test_a_trajectory_that_says_it_ended_has_ended() -> None:
+def test_a_trajectory_with_a_recorded_end_has_ended() -> None:
     _import("mini-swe-agent", FILES / "mini-swe-agent.jsonl")
     assert dict(Session.objects.values_list("key", "status")) == {
         "ada/abacus-runs:runs/a/abacus-1.traj.json": "completed",
@@ -165,7 +165,7 @@ def test_a_trajectory_that_says_it_ended_has_ended() -> None:
     }
 
 
-def test_reused_call_ids_stay_apart() -> None:
+def test_reused_call_ids_are_different_calls() -> None:
     _import("tau-bench", FILES / "tau-bench.jsonl")
     key = "ada/abacus-runs:results/model.json#task3.trial0"
     assert [row[0] for row in _effects(key)] == [
@@ -179,7 +179,7 @@ def test_reused_call_ids_stay_apart() -> None:
     assert planned["call_odd:4"]["arguments"] == "not json"
 
 
-def test_control_characters_come_back_as_they_were() -> None:
+def test_control_characters_are_read_back_unchanged() -> None:
     _import("claude-code", FILES / "claude-code.jsonl")
     assert _bodies("effect.acknowledged", MAIN)["toolu_1:1"]["result"] == (
         "\x1b[31mFAILED\x1b[0m 1 bead\x00 missing"
@@ -206,7 +206,7 @@ def test_secrets_in_an_import_are_not_redacted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["\x00bead\x1b[0m\r\n" * 70_000, "half \ud800 a pair"], ids=["large", "surrogate"]
 )
-def test_what_no_item_can_carry_is_an_artifact_of_its_effect_byte_for_byte(
+def test_a_result_too_large_for_an_item_is_an_exact_artifact_of_its_effect(
     tmp_path: Path, text: str
 ) -> None:
     raw = {
@@ -230,7 +230,7 @@ def test_what_no_item_can_carry_is_an_artifact_of_its_effect_byte_for_byte(
 
 @pytest.mark.parametrize("path", sorted(FILES.iterdir()), ids=lambda path: path.stem)
 def test_importing_twice_adds_nothing(path: Path) -> None:
-    format_name = next(known for known in _FORMATS if path.name.startswith(known))
+    format_name = next(reader for reader in _FORMATS if path.name.startswith(reader))
     first = _import(format_name, path)
     before = _rows()
     assert before["violations"] == 0
@@ -243,9 +243,7 @@ def test_importing_twice_adds_nothing(path: Path) -> None:
 @pytest.mark.parametrize(
     "moment", ["0001-01-01T00:00:00Z", "1969-12-31T23:59:59.999Z", "9999-12-31T23:59:59Z"]
 )
-def test_a_time_that_no_fact_can_have_is_left_out_and_stops_nothing(
-    tmp_path: Path, moment: str
-) -> None:
+def test_a_time_outside_the_limits_is_left_out(tmp_path: Path, moment: str) -> None:
     values = json_lines(FILES / "claude-code.jsonl")
     for value in values[2:]:
         value["timestamp"] = moment
@@ -259,19 +257,18 @@ def test_a_longer_later_version_adds_only_what_is_new(tmp_path: Path) -> None:
     values = json_lines(FILES / "claude-code.jsonl")
     _import("claude-code", write_lines(tmp_path / "a-name.jsonl", values[:8]))
     assert [row[2] for row in _effects(MAIN)] == ["dispatched", "acknowledged"]
-    said = _import("claude-code", write_lines(tmp_path / "another-name.jsonl", values))
-    assert "; 12 facts added, 6 already recorded;" in said
+    printed = _import("claude-code", write_lines(tmp_path / "another-name.jsonl", values))
+    assert "; 12 facts added, 6 already recorded;" in printed
     assert [row[2] for row in _effects(MAIN)] == [*["acknowledged"] * 5, "dispatched"]
     assert _rows()["violations"] == 0
 
 
 @pytest.mark.parametrize("name", ["claude-code", "pi", "openhands-sdk", "mini-swe-agent"])
-def test_a_torn_transcript_and_later_the_whole_one_leave_the_rows_of_the_whole_one(
+def test_a_torn_transcript_and_later_the_complete_one_give_the_complete_rows(
     tmp_path: Path, name: str
 ) -> None:
-    """Wherever its last lines are torn; the parts are imported one after the other, as an agent
-    goes on."""
-    format_name = next(known for known in _FORMATS if name.startswith(known))
+    """Wherever the last line is torn; the parts are imported in order, like a growing transcript."""
+    format_name = next(reader for reader in _FORMATS if name.startswith(reader))
     content, file = (FILES / f"{name}.jsonl").read_bytes(), tmp_path / f"{name}.jsonl"
     ends = [at for at in range(len(content)) if content[at : at + 1] == b"\n"]
     for end in ends[1:][-3:]:
@@ -284,11 +281,15 @@ def test_a_torn_transcript_and_later_the_whole_one_leave_the_rows_of_the_whole_o
     rows = _rows()
     assert "0 facts added" in _import(format_name, file)
     assert _rows() == rows
-    (whole,) = {len(told.calls) for told in [*READERS[format_name](FILES / f"{name}.jsonl")][:1]}
+    (whole,) = {
+        len(trajectory.calls) for trajectory in [*READERS[format_name](FILES / f"{name}.jsonl")][:1]
+    }
     assert Effect.objects.filter(session__key=READERS[format_name](file)[0].key).count() == whole
 
 
-def test_a_run_cut_short_is_completed_by_running_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_import_is_completed_by_a_second_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(to_events, "MAX_BATCH_ITEMS", 5)
     whole_send = ImportClient.send
     sent: list[list[bytes]] = []
@@ -320,7 +321,7 @@ def test_the_token_it_works_with_ends_with_it() -> None:
 def test_the_token_is_replaced_while_it_works_and_every_one_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A long import: each request finds that half of the token's time is over."""
+    """A long import: at each request half of the token's lifetime is over."""
     now = itertools.count(0.0, import_trajectory.TOKEN_LIFETIME.total_seconds())
     monkeypatch.setattr(
         "importers.management.commands.import_trajectory.time.monotonic", lambda: next(now)
@@ -329,8 +330,10 @@ def test_the_token_is_replaced_while_it_works_and_every_one_ends(
     _import("pi", FILES / "pi.jsonl")
     issued = AgentToken.objects.order_by("created_at")
     assert len(issued) == 5  # at the start, and before each of four batches
-    assert all(one.revoked_at is not None for one in issued)
-    lives = [one.expires_at - one.created_at for one in issued if one.expires_at is not None]
+    assert all(token.revoked_at is not None for token in issued)
+    lives = [
+        token.expires_at - token.created_at for token in issued if token.expires_at is not None
+    ]
     assert len(lives) == 5
     assert max(lives) <= timedelta(minutes=10)
     assert Effect.objects.count() == 7
@@ -357,10 +360,10 @@ def test_the_token_ends_with_an_import_that_is_stopped_by_a_signal(
     assert signal.getsignal(number) is before
 
 
-def test_a_token_that_a_killed_import_leaves_is_short_lived(
+def test_the_token_of_a_killed_import_is_short_lived(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nothing of it runs after SIGKILL: what it leaves is the token, which expires by itself."""
+    """SIGKILL allows no cleanup: the token remains and expires by itself."""
     monkeypatch.setattr(import_trajectory._TemporaryToken, "__exit__", lambda *_: None)
     _import("pi", FILES / "pi.jsonl")
     left = AgentToken.objects.get()
@@ -378,29 +381,34 @@ def test_a_project_that_is_not_there_is_named() -> None:
 @pytest.mark.parametrize("folder", sorted({name.split("/")[0] for name in recorded_counts()}))
 def test_recorded_files_leave_exactly_the_rows_that_were_counted(folder: str) -> None:
     counts = {
-        name: said for name, said in recorded_counts().items() if name.startswith(f"{folder}/")
+        name: numbers
+        for name, numbers in recorded_counts().items()
+        if name.startswith(f"{folder}/")
     }
     files = [RECORDED / name for name in counts]
     format_name = format_of(files[0].parent.name + "/")
     _import(format_name, *files)
     assert Session.objects.filter(effect_count__gt=0).count() == sum(
-        said["sessions"] for said in counts.values()
+        numbers["sessions"] for numbers in counts.values()
     )
     states = Counter(Effect.objects.values_list("state", flat=True))
-    calls = [call for file in files for told in READERS[format_name](file) for call in told.calls]
+    calls = [
+        call for file in files for recorded in READERS[format_name](file) for call in recorded.calls
+    ]
     missing = sum(call.result is None for call in calls)
     refused = sum(call.is_refused for call in calls)
     assert missing + refused * (format_name == "pi") == sum(
-        said["missing"] for said in counts.values()
+        numbers["missing"] for numbers in counts.values()
     )
     assert (states["dispatched"], states["failed"]) == (missing, refused)
     assert (
-        states["acknowledged"] == sum(said["calls"] for said in counts.values()) - missing - refused
+        states["acknowledged"]
+        == sum(numbers["calls"] for numbers in counts.values()) - missing - refused
     )
-    assert sum(states.values()) == sum(said["calls"] for said in counts.values())
+    assert sum(states.values()) == sum(numbers["calls"] for numbers in counts.values())
     tools: Counter[str] = Counter()
-    for said in counts.values():
-        tools.update(said["tools"])
+    for numbers in counts.values():
+        tools.update(numbers["tools"])
     called = Counter(Effect.objects.values_list("tool", flat=True))
     assert all(called[tool] >= times for tool, times in tools.items())
     assert not Artifact.objects.filter(stored_at_us=None).exists()

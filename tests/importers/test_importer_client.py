@@ -1,4 +1,4 @@
-"""The client: patient where the server asks for patience, and clear where it refuses."""
+"""The client: waits on Retry-After, and reports refusals clearly."""
 
 import json
 from collections.abc import Callable
@@ -40,21 +40,21 @@ def _results(request: httpx.Request, status: str = "created", **more: Any) -> ht
 
 
 def test_items_are_posted_as_one_array_with_the_token() -> None:
-    seen: list[httpx.Request] = []
+    requests: list[httpx.Request] = []
 
     def server(request: httpx.Request) -> httpx.Response:
-        seen.append(request)
+        requests.append(request)
         return _results(request)
 
     client, waits = _client(server)
     assert client.send(ITEMS) == BatchCounts(created=3)
-    assert (seen[0].method, seen[0].url.path) == ("POST", "/api/v1/events")
-    assert seen[0].headers["Authorization"] == "Bearer gbk_x"
-    assert [item["id"] for item in json.loads(seen[0].content)] == ["e0", "e1", "e2"]
+    assert (requests[0].method, requests[0].url.path) == ("POST", "/api/v1/events")
+    assert requests[0].headers["Authorization"] == "Bearer gbk_x"
+    assert [item["id"] for item in json.loads(requests[0].content)] == ["e0", "e1", "e2"]
     assert waits == []
 
 
-def test_known_items_are_counted_apart() -> None:
+def test_already_recorded_items_are_counted_separately() -> None:
     client, _ = _client(lambda request: _results(request, "duplicate"))
     assert client.send(ITEMS) == BatchCounts(already_recorded=3)
 
@@ -64,11 +64,11 @@ def test_it_waits_as_long_as_the_server_asks(status: int) -> None:
     answers = iter(["2", "3000", "soon", None])
 
     def server(request: httpx.Request) -> httpx.Response:
-        asked = next(answers)
+        retry_after = next(answers)
         return (
             _results(request)
-            if asked is None
-            else httpx.Response(status, headers={"Retry-After": asked})
+            if retry_after is None
+            else httpx.Response(status, headers={"Retry-After": retry_after})
         )
 
     client, waits = _client(server)
@@ -98,7 +98,7 @@ def test_it_does_not_wait_for_ever() -> None:
     assert len(waits) == MAX_TRIES - 1
 
 
-def test_a_broken_connection_is_tried_again() -> None:
+def test_a_broken_connection_is_retried() -> None:
     tries: list[int] = []
 
     def server(request: httpx.Request) -> httpx.Response:
@@ -113,10 +113,10 @@ def test_a_broken_connection_is_tried_again() -> None:
 
 
 def test_a_server_that_is_not_there_is_named_as_such_at_once() -> None:
-    def nobody(request: httpx.Request) -> httpx.Response:
+    def refuse_connection(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("Connection refused")
 
-    client, waits = _client(nobody)
+    client, waits = _client(refuse_connection)
     with pytest.raises(
         ImportRefusedError, match=r"The server cannot be reached \(Connection refused\)"
     ):
@@ -128,7 +128,7 @@ def test_a_server_that_is_not_there_is_named_as_such_at_once() -> None:
     ("status", "sentence"),
     [
         ("invalid", r"^event e1: It was told otherwise\.$"),
-        # The server's advice, a new id, is for agents; an importer's user has files.
+        # The server's advice to use a new id is for agents, not for users with files.
         (
             "conflict",
             r"^event e1: This session was already imported from a file with another beginning\.",
@@ -156,19 +156,19 @@ def test_a_refused_item_is_named_with_a_sentence(status: str, sentence: str) -> 
         client.send(ITEMS)
 
 
-def test_only_the_items_that_may_be_tried_again_are() -> None:
+def test_only_retryable_items_are_retried() -> None:
     bodies: list[list[str]] = []
 
     def server(request: httpx.Request) -> httpx.Response:
         ids = [item["id"] for item in json.loads(request.content)]
         bodies.append(ids)
-        held = {"e1"} if len(bodies) == 1 else set()
+        retryable = {"e1"} if len(bodies) == 1 else set()
         results = [
             {
                 "index": index,
                 "id": name,
-                "status": "invalid" if name in held else "created",
-                "retryable": name in held,
+                "status": "invalid" if name in retryable else "created",
+                "retryable": name in retryable,
             }
             for index, name in enumerate(ids)
         ]
@@ -194,7 +194,7 @@ def test_an_answer_of_something_else_is_refused(answer: httpx.Response) -> None:
         client.send(ITEMS)
 
 
-def test_a_bare_error_is_told_by_its_status() -> None:
+def test_an_error_without_a_body_is_reported_by_its_status() -> None:
     client, _ = _client(lambda request: httpx.Response(401, text="no"))
     with pytest.raises(ImportRefusedError, match=r"Unauthorized \(HTTP 401\)"):
         client.send(ITEMS)

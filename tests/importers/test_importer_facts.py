@@ -1,5 +1,4 @@
-"""What is sent for a trajectory: the same in every run, within the limits, nothing invented,
-nothing lost."""
+"""Facts of a trajectory: the same in every run, within limits, complete, nothing added."""
 
 import hashlib
 import json
@@ -48,9 +47,7 @@ def _shipped(format_name: str, path: Path) -> list[Fact]:
     ]
 
 
-def test_every_call_is_planned_and_dispatched_but_refused_ones_and_only_answered_ones_are_acknowledged() -> (
-    None
-):
+def test_all_but_refused_calls_are_dispatched_and_answered_ones_acknowledged() -> None:
     sent = _shipped("pi", FILES / "pi.jsonl")
     kinds = Counter(fact["kind"] for fact in sent)
     facts = {
@@ -68,7 +65,7 @@ def test_every_call_is_planned_and_dispatched_but_refused_ones_and_only_answered
     assert acknowledged == ["toolu_a:1", "toolu_b:2", "toolu_c:3", "toolu_f:6"]
 
 
-def test_a_fact_says_all_that_the_source_says() -> None:
+def test_a_fact_contains_every_field_of_its_source() -> None:
     started, planned, dispatched, *_ = _shipped("claude-code", FILES / "claude-code-subagent.jsonl")
     session = "0b6f0c1e-5a52-4d4e-9f7c-0c1d5a1f0001"
     child = f"{session}/a1b2c3d"
@@ -100,9 +97,9 @@ def test_a_fact_says_all_that_the_source_says() -> None:
     assert dispatched["attempt"] == 1
 
 
-def test_what_a_model_says_about_a_call_is_no_part_of_its_intent(tmp_path: Path) -> None:
+def test_a_models_text_about_a_call_is_no_part_of_its_intent(tmp_path: Path) -> None:
     head = {"sessionId": "s", "type": "assistant", "timestamp": "2026-03-01T09:00:00.000Z"}
-    said: list[Fact] = []
+    lines: list[Fact] = []
     for n, words in enumerate(("Tell them", "Tell them again")):
         call = {
             "type": "tool_use",
@@ -111,7 +108,7 @@ def test_what_a_model_says_about_a_call_is_no_part_of_its_intent(tmp_path: Path)
             "input": {"command": "gh pr", "description": words},
         }
         message = {"id": f"m{n}", "role": "assistant", "content": [call]}
-        said.append({**head, "uuid": f"u{n}", "message": message})
+        lines.append({**head, "uuid": f"u{n}", "message": message})
     acts = [(action, words) for action in ("run", "think") for words in ("a", "b")]
     commands = [
         {
@@ -124,25 +121,28 @@ def test_what_a_model_says_about_a_call_is_no_part_of_its_intent(tmp_path: Path)
         for n, (action, words) in enumerate(acts)
     ]
     for format_name, values, kinds in (
-        ("claude-code", said, [True]),
+        ("claude-code", lines, [True]),
         ("openhands", [{"history": commands}], [True, False]),
     ):
         shipped = _shipped(format_name, write_lines(tmp_path / f"{format_name}.jsonl", values))
         planned = [fact for fact in shipped if fact["kind"] == "effect.planned"]
         digests = [
-            compute_intent_digest(one["tool"], one["arguments"], one.get("free_text", []))
-            for one in planned
+            compute_intent_digest(
+                planned_fact["tool"], planned_fact["arguments"], planned_fact.get("free_text", [])
+            )
+            for planned_fact in planned
         ]
         assert [
-            one == other for one, other in zip(digests[::2], digests[1::2], strict=True)
+            planned_fact == other
+            for planned_fact, other in zip(digests[::2], digests[1::2], strict=True)
         ] == kinds
         assert planned[0]["arguments"].keys() & {
             "description",
             "thought",
-        }  # they are kept all the same
+        }  # the fields are stored all the same
 
 
-def test_an_end_is_told_only_where_the_source_tells_it() -> None:
+def test_an_end_is_reported_only_where_the_source_has_one() -> None:
     ended = {
         name: [
             f["status"]
@@ -174,7 +174,7 @@ def test_no_time_is_invented() -> None:
 
 @pytest.mark.parametrize("path", sorted(FILES.iterdir()), ids=lambda path: path.stem)
 def test_ids_and_sequences_are_each_used_once_and_the_same_in_every_run(path: Path) -> None:
-    format_name = next(known for known in READERS if path.name.startswith(known))
+    format_name = next(reader for reader in READERS if path.name.startswith(reader))
     sent = _shipped(format_name, path)
     assert sent == _shipped(format_name, path)
     assert len({fact["id"] for fact in sent}) == len(sent)
@@ -187,13 +187,13 @@ def test_a_longer_later_version_repeats_every_fact_and_adds_to_them(
     tmp_path: Path, name: str
 ) -> None:
     values = json_lines(FILES / f"{name}.jsonl")
-    format_name = next(known for known in READERS if name.startswith(known))
+    format_name = next(reader for reader in READERS if name.startswith(reader))
     whole = {fact["id"]: fact for fact in _shipped(format_name, FILES / f"{name}.jsonl")}
     refused = {fact["effect_key"] for fact in whole.values() if fact["kind"] == "effect.failed"}
     for length in range(2, len(values)):
         part = _shipped(format_name, write_lines(tmp_path / "part.jsonl", values[:length]))
         left = [fact for fact in part if whole.get(fact["id"]) != fact]
-        # Of a call that nobody has answered yet it is not known that it was refused.
+        # A call without an answer is not yet known as refused.
         assert all(fact["kind"] == "effect.dispatched" for fact in left)
         assert {fact["effect_key"] for fact in left} <= refused
 
@@ -234,7 +234,7 @@ def test_a_call_id_that_cannot_be_an_identifier_still_names_its_effect(call_id: 
     ],
     ids=["large", "nul", "wide", "list", "surrogate", "deep", "integer", "nan"],
 )
-def test_what_no_item_can_carry_becomes_an_artifact_with_every_byte(
+def test_a_result_too_large_for_an_item_becomes_an_exact_artifact(
     result: Any, media_type: str
 ) -> None:
     shipment = build_shipment(_one_call(result))
@@ -264,7 +264,7 @@ def test_arguments_too_large_become_an_artifact_too() -> None:
     "result",
     ["a\x00b", "\x1b[31mred\x1b[0m\r\n", "", None, [], "\u2028\ufffd\U0001f9ee", "x" * 200_000],
 )
-def test_everything_else_is_carried_as_it_is(result: Any) -> None:
+def test_every_other_value_is_sent_unchanged(result: Any) -> None:
     shipment = build_shipment(_one_call(result))
     assert shipment.payloads == []
     assert json.loads(encode_json(shipment.facts[-1]))["result"] == result
@@ -300,7 +300,7 @@ def test_a_session_key_is_printable_short_and_its_own(name: str) -> None:
 
 @needs_recordings
 @pytest.mark.parametrize("name", recorded_counts())
-def test_recorded_files_fit_the_limits_whatever_they_hold(name: str) -> None:
+def test_recorded_files_fit_the_limits(name: str) -> None:
     shipments = [
         build_shipment(trajectory) for trajectory in READERS[format_of(name)](RECORDED / name)
     ]
@@ -318,7 +318,7 @@ def test_recorded_files_fit_the_limits_whatever_they_hold(name: str) -> None:
         == kinds["effect.dispatched"] + kinds["effect.failed"]
         == expected["calls"]
     )
-    # Of pi the calls of aborted replies are refused, and were counted as missing.
+    # Calls of aborted replies of pi are refused here; the counts list them as missing.
     answered = kinds["effect.acknowledged"] + kinds["effect.failed"] * (format_of(name) != "pi")
     assert answered == expected["calls"] - expected["missing"]
     if expected["max_result"] > LIMITS["item"]:

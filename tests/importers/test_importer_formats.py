@@ -1,4 +1,4 @@
-"""What each format's oddities become, on miniatures of our own."""
+"""Special cases of each format, on small samples."""
 
 import gzip
 import json
@@ -18,25 +18,25 @@ SESSION = "0b6f0c1e-5a52-4d4e-9f7c-0c1d5a1f0001"
 
 
 def _read(name: str) -> list[Trajectory]:
-    format_name = next(known for known in READERS if name.startswith(known))
+    format_name = next(reader for reader in READERS if name.startswith(reader))
     return READERS[format_name](FILES / f"{name}.jsonl")
 
 
 def _calls(trajectory: Trajectory) -> list[tuple[Any, ...]]:
-    """Tool, arguments, and what came back with its outcome; None where nothing did."""
+    """Return tool, arguments, and result with outcome, or None without a result."""
     return [
         (call.tool, call.arguments, call.result and (call.result.content, call.result.outcome))
         for call in trajectory.calls
     ]
 
 
-def test_claude_code_calls_come_out_once_whatever_is_repeated() -> None:
+def test_claude_code_calls_are_read_once_despite_repetitions() -> None:
     (trajectory,) = _read("claude-code")
     test = {"command": "make test", "timeout": 30000}
     assert _calls(trajectory) == [
         ("Bash", test, ("\x1b[31mFAILED\x1b[0m 1 bead\x00 missing", "error")),
         ("Read", {"file_path": "/home/ada/abacus/beads.py"}, ("     1→beads = 10\r\n", "ok")),
-        ("Bash", test, ("ok", "ok")),  # the same again under a new id is a call of its own
+        ("Bash", test, ("ok", "ok")),  # the same call under a new id is another call
         (
             "Bash",
             {"command": "git push"},
@@ -76,7 +76,7 @@ def test_a_claude_code_compaction_makes_no_session() -> None:
     assert _read("claude-code-compaction") == []
 
 
-def test_claude_code_sessions_told_in_one_file_stay_apart(tmp_path: Path) -> None:
+def test_claude_code_sessions_in_one_file_are_different_sessions(tmp_path: Path) -> None:
     both = json_lines(FILES / "claude-code-subagent.jsonl") + json_lines(
         FILES / "claude-code.jsonl"
     )
@@ -85,13 +85,13 @@ def test_claude_code_sessions_told_in_one_file_stay_apart(tmp_path: Path) -> Non
     assert (main.key, len(main.calls)) == (SESSION, 6)
 
 
-def test_claude_code_results_answer_their_calls_also_where_they_stand_before_them(
+def test_claude_code_results_answer_their_calls_even_before_them(
     tmp_path: Path,
 ) -> None:
     records = json_lines(FILES / "claude-code-subagent.jsonl")
-    (told,) = _read("claude-code-subagent")
+    (trajectory,) = _read("claude-code-subagent")
     (backwards,) = READERS["claude-code"](write_lines(tmp_path / "backwards.jsonl", records[::-1]))
-    assert sorted(map(str, _calls(backwards))) == sorted(map(str, _calls(told)))
+    assert sorted(map(str, _calls(backwards))) == sorted(map(str, _calls(trajectory)))
     assert all(call.result is not None for call in backwards.calls)
 
 
@@ -112,11 +112,12 @@ REFUSED: dict[str, list[list[str | None]]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_call_that_was_not_let_run_is_refused_and_one_that_was_stopped_is_unknown(
+def test_a_call_that_did_not_run_is_refused_and_a_stopped_one_unknown(
     name: str,
 ) -> None:
     outcomes = [
-        [call.result and call.result.outcome for call in told.calls] for told in _read(name)
+        [call.result and call.result.outcome for call in trajectory.calls]
+        for trajectory in _read(name)
     ]
     assert outcomes == REFUSED[name]
 
@@ -129,8 +130,8 @@ def test_intercode_commands_that_were_killed_are_unknown(tmp_path: Path) -> None
             "valid_action": [False],
         }
     }
-    (told,) = READERS["intercode"](write_lines(tmp_path / "killed.jsonl", [raw]))
-    assert [call.result and call.result.outcome for call in told.calls] == ["unknown"]
+    (trajectory,) = READERS["intercode"](write_lines(tmp_path / "killed.jsonl", [raw]))
+    assert [call.result and call.result.outcome for call in trajectory.calls] == ["unknown"]
 
 
 def test_pi_turns_that_were_cut_short_were_not_run() -> None:
@@ -149,7 +150,7 @@ def test_pi_turns_that_were_cut_short_were_not_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "us"),
+    ("value", "us"),
     [
         ("1970-01-01T00:00:00Z", 0),
         ("2255-06-05T23:47:34.740991Z", 2**53 - 1),
@@ -158,26 +159,28 @@ def test_pi_turns_that_were_cut_short_were_not_run() -> None:
         ("0001-01-01T00:00:00+14:00", None),
     ],
 )
-def test_a_time_is_one_that_the_api_takes(said: str, us: int | None) -> None:
-    assert parse_iso_us(said) == us
+def test_a_time_is_accepted_within_the_limits_of_the_api(value: str, us: int | None) -> None:
+    assert parse_iso_us(value) == us
     assert us is None or msgspec.convert(us, core.TimeUs) == us
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert(MAX_TIME_US + 1, core.TimeUs)
 
 
 @pytest.mark.parametrize(
-    ("said", "us"), [(1_500, 1_500_000), (10**400, None), (-1, None), (float("nan"), None)]
+    ("value", "us"), [(1_500, 1_500_000), (10**400, None), (-1, None), (float("nan"), None)]
 )
-def test_a_message_of_pi_says_milliseconds(said: float, us: int | None) -> None:
-    assert pi._get_time({}, {"timestamp": said}) == us
+def test_a_message_of_pi_has_milliseconds(value: float, us: int | None) -> None:
+    assert pi._get_time({}, {"timestamp": value}) == us
 
 
 @pytest.mark.parametrize(
-    ("said", "us"),
+    ("value", "us"),
     [(1, 1_000_000), (9_007_199_254, 9_007_199_254_000_000), (9_007_199_255, None)],
 )
-def test_seconds_since_the_epoch_are_those_that_the_api_takes(said: float, us: int | None) -> None:
-    assert seconds_to_us(said) == us
+def test_epoch_seconds_are_accepted_within_the_limits_of_the_api(
+    value: float, us: int | None
+) -> None:
+    assert seconds_to_us(value) == us
 
 
 def test_mini_swe_agent_reports_outcomes_by_return_code() -> None:
@@ -193,14 +196,12 @@ def test_mini_swe_agent_reports_outcomes_by_return_code() -> None:
     ]
     assert first.ended == "completed"
     assert first.calls[0].call_id == "gen-1"
-    # The same task in another run is another session; its last reply was never answered.
+    # The same task in another run is another session; its last reply has no answer.
     assert second.key != first.key
     assert (_calls(second)[0][2], second.ended) == (None, "failed")
 
 
-def test_mini_swe_agent_that_asks_by_tool_calls_is_answered_by_their_ids_and_by_the_end_it_asked_for() -> (
-    None
-):
+def test_mini_swe_agent_tool_calls_are_answered_by_id_and_by_the_end() -> None:
     (trajectory,) = _read("mini-swe-agent-tools")
     assert _calls(trajectory) == [
         (
@@ -223,7 +224,7 @@ def test_mini_swe_agent_that_asks_by_tool_calls_is_answered_by_their_ids_and_by_
     )
 
 
-def test_mini_swe_agent_whose_run_broke_off_was_not_answered_by_its_end(tmp_path: Path) -> None:
+def test_an_aborted_mini_swe_agent_run_has_no_answer_from_its_end(tmp_path: Path) -> None:
     (document,) = json_lines(FILES / "mini-swe-agent-tools.jsonl")
     document["raw"]["info"]["exit_status"] = "TimeExceeded"
     (trajectory,) = READERS["mini-swe-agent"](write_lines(tmp_path / "broken.jsonl", [document]))
@@ -246,7 +247,7 @@ def test_swe_agent_steps_and_conversations_are_read_alike() -> None:
     assert _calls(typed) == [("shell", {"command": "ls -F\n"}, ("beads.py", "ok"))]
 
 
-def test_tau_bench_reused_call_ids_stay_apart() -> None:
+def test_tau_bench_reused_call_ids_are_different_calls() -> None:
     first, second = _read("tau-bench")
     assert _calls(first) == [
         ("find_bead", {"colour": "red"}, ('{"bead": 1}', "ok")),
@@ -295,7 +296,7 @@ def test_openhands_v0_observations_answer_the_action_they_name() -> None:
 @pytest.mark.parametrize(
     "wrapping", ["a line each", "one list", "one document", "lines with their origin"]
 )
-def test_openhands_sdk_logs_are_one_conversation_however_they_are_kept(
+def test_openhands_sdk_logs_are_one_conversation_in_every_layout(
     tmp_path: Path, wrapping: str
 ) -> None:
     events = json_lines(FILES / "openhands-sdk.jsonl")
@@ -329,8 +330,7 @@ def test_documents_are_read_without_their_wrapper_too(tmp_path: Path, name: str)
     in_lines = READERS[name](write_lines(tmp_path / "lines.jsonl", bare))
     as_list = tmp_path / "list.json"
     as_list.write_text(json.dumps(bare, indent=2))
-    # Without an origin the key is the natural name with a digest, the same wherever the document
-    # stands.
+    # Without an origin the key is the name with a digest, independent of the document's place.
     assert [t.key for t in READERS[name](as_list)] == [t.key for t in in_lines]
     assert [_calls(t) for t in in_lines] == [_calls(t) for t in _read(name)]
     assert len({t.key for t in in_lines}) == len(in_lines)
@@ -338,13 +338,13 @@ def test_documents_are_read_without_their_wrapper_too(tmp_path: Path, name: str)
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in FILES.iterdir()))
 def test_gzip_is_known_by_its_bytes_and_not_by_its_name(tmp_path: Path, name: str) -> None:
-    format_name = next(known for known in READERS if name.startswith(known))
+    format_name = next(reader for reader in READERS if name.startswith(reader))
     packed = tmp_path / "plain-name.jsonl"
     packed.write_bytes(gzip.compress((FILES / f"{name}.jsonl").read_bytes()))
     assert READERS[format_name](packed) == _read(name)
 
 
-def test_one_document_twice_in_a_file_is_one_session_and_another_under_its_name_a_second(
+def test_a_repeated_document_is_one_session_and_a_namesake_is_another(
     tmp_path: Path,
 ) -> None:
     document = json_lines(FILES / "intercode.jsonl")[0]

@@ -1,4 +1,4 @@
-"""Input that is not what was announced is refused with its line, before anything is sent."""
+"""Input of another format is refused with its line, before anything is sent."""
 
 import contextlib
 import copy
@@ -39,7 +39,7 @@ CLAUDE_LINE = json.dumps({"type": "progress", "sessionId": "s", "uuid": "u"}).en
         (b'{"type":' + b"9" * 5000 + b"}", 1, "the JSON contains a number with too many digits"),
     ],
 )
-def test_what_is_no_json_is_refused_with_its_line(
+def test_invalid_json_is_refused_with_its_line(
     tmp_path: Path, content: bytes, line: int, reason: str
 ) -> None:
     path = tmp_path / "input"
@@ -109,7 +109,7 @@ def test_recordings_that_are_no_trajectories_are_refused(format_name: str, name:
             '{"resourceSpans": []}',
             '{"_source": {"path": "x"}, "raw": {}}',
         ),
-        # A history of requests and responses: each has a kind, and none is an event.
+        # A history of requests and responses: each has a kind, but none is an event.
         '[{"kind": "request", "parts": []}, {"kind": "response", "parts": [{"part_kind": '
         '"tool-call"}]}]',
     ],
@@ -125,7 +125,7 @@ def test_other_json_is_refused_by_every_format(
 
 
 def _places(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """The way to every value inside `value`."""
+    """Yield the path to every value inside `value`."""
     children = (
         value.items()
         if isinstance(value, dict)
@@ -139,11 +139,9 @@ def _places(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str
 
 
 @pytest.mark.parametrize("path", sorted(FILES.iterdir()), ids=lambda path: path.stem)
-def test_a_file_with_anything_in_a_wrong_place_is_read_or_refused_and_nothing_else(
-    tmp_path: Path, path: Path
-) -> None:
+def test_a_file_with_misplaced_values_is_read_or_refused(tmp_path: Path, path: Path) -> None:
     format_name = next(
-        known for known in sorted(READERS, key=len, reverse=True) if path.name.startswith(known)
+        reader for reader in sorted(READERS, key=len, reverse=True) if path.name.startswith(reader)
     )
     chance = random.Random(path.name)
     lines = json_lines(path)
@@ -154,7 +152,7 @@ def test_a_file_with_anything_in_a_wrong_place_is_read_or_refused_and_nothing_el
         for name in place[:-1]:
             holder = holder[name]
         holder[place[-1]] = chance.choice([None, 7, True, "x", [], {}, [{}], "\ud800\x00"])
-        # Whatever is read can be sent.
+        # Every value that is read can be sent.
         with contextlib.suppress(BadInputError):
             for trajectory in READERS[format_name](
                 write_lines(tmp_path / "changed.jsonl", changed)

@@ -1,4 +1,4 @@
-"""Every recorded file gives exactly the counts that were taken of it by other means."""
+"""Every recorded file gives exactly the independently taken counts."""
 
 import json
 import re
@@ -13,27 +13,27 @@ from tests.importers.samples import RECORDED, format_of, needs_recordings, recor
 
 COUNTS = recorded_counts()
 
-# Counts that say something else than the neutral shape, with the reason.
+# Counts that differ from the neutral shape, with the reason.
 OTHERWISE = {
     # Control characters were counted in places that are not results.
     "ctrl": set(READERS),
-    # COUNTS counts no errors here. An exit code other than 0 is one all the same, and 7 commands
-    # have it.
+    # COUNTS has no errors for this file. An exit code other than 0 is an error, and 7 commands have
+    # one.
     "errors": {"openhands"},
-    # Counts the replies with several blocks, which are one call each here.
+    # Counts blocks of replies; a reply is one call in the neutral shape.
     "parallel": {"mini-swe-agent"},
-    # Counts actions without their last line end, which was sent and stays.
+    # Counts actions without their last line end, which was sent and is kept.
     "max_args": {"swe-agent"},
-    # Counts the calls of replies that were aborted; of these it is known that they were not run.
+    # Counts calls of aborted replies, which did not run.
     "missing": {"pi"},
 }
-# Counts as errors all that their sources mark so; here it is told whether a call ran.
+# Their sources mark all of these as errors; this count separates calls that ran.
 MARKED = {
     "claude-code": 0,
     "intercode": 0,
     "pi": 5,
-}  # … and so many beside, of replies that were aborted
-# What was not run, and what was stopped in its midst or may have been.
+}  # … plus the calls of aborted replies
+# Calls that did not run, and calls that were or may have been stopped while running.
 NOT_OK = {
     "claude-code": (0, 10),
     "pi": (5, 2),
@@ -116,10 +116,10 @@ def test_a_recorded_file_gives_its_counts(name: str) -> None:
 
 @needs_recordings
 @pytest.mark.parametrize("format_name", sorted(READERS))
-def test_recorded_calls_that_were_refused_or_stopped_are_told_from_those_that_ran(
+def test_recorded_calls_that_were_refused_or_stopped_are_counted_as_such(
     format_name: str,
 ) -> None:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for name in COUNTS:
         if format_of(name) == format_name:
             calls = [
@@ -127,8 +127,8 @@ def test_recorded_calls_that_were_refused_or_stopped_are_told_from_those_that_ra
                 for trajectory in READERS[format_name](RECORDED / name)
                 for call in trajectory.calls
             ]
-            found.update(call.result.outcome for call in calls if call.result is not None)
-    assert (found["refused"], found["unknown"]) == NOT_OK[format_name]
+            counts.update(call.result.outcome for call in calls if call.result is not None)
+    assert (counts["refused"], counts["unknown"]) == NOT_OK[format_name]
 
 
 @needs_recordings
@@ -158,5 +158,5 @@ def test_no_two_recorded_documents_share_a_session() -> None:
         for name in COUNTS
         for trajectory in READERS[format_of(name)](RECORDED / name)
     )
-    assert sum(keys.values()) == sum(said["sessions"] for said in COUNTS.values())
+    assert sum(keys.values()) == sum(numbers["sessions"] for numbers in COUNTS.values())
     assert [key for key, times in keys.items() if times > 1] == []

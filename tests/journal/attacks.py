@@ -1,4 +1,4 @@
-"""Attacks on history by SQL, and whether anything in it changed."""
+"""Attacks on the journal by SQL, and checks that nothing changed."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tests.journal.drafts import NOW_US, draft, new_project
 
 
 def history() -> int:
-    """Write two entries, the second of them erased; the position of the first."""
+    """Write two entries and erase the second; return the position of the first."""
     project = new_project()
     first, second = entries.append_entries(
         [draft("a", project=project), draft("b", project=project)], NOW_US
@@ -22,7 +22,7 @@ def history() -> int:
 
 
 def everything() -> dict[str, list[tuple[Any, ...]]]:
-    """All rows of the journal's append-only tables."""
+    """Return all rows of the journal's append-only tables."""
     rows = {}
     with connection.cursor() as cursor:
         for table in APPEND_ONLY_TABLES:
@@ -35,8 +35,7 @@ def everything() -> dict[str, list[tuple[Any, ...]]]:
 
 
 def attack(statement: str) -> str:
-    """Run one statement, as whoever holds the application's connection could, and return how it was
-    refused, or ""."""
+    """Run one statement on the application's connection; return the refusal, or ""."""
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute(statement)

@@ -12,15 +12,13 @@ from db import triggers
 
 @pytest.fixture
 def committed(transactional_db: None) -> Iterator[None]:
-    """A database whose commits are real. It is flushed afterwards, so the append-only triggers step
-    aside for that."""
+    """Use a database with real commits. The flush afterwards disables the append-only triggers."""
     yield
     triggers.drop_for_test_flush(connection)
 
 
 def together(*work: Callable[[], Any]) -> list[Any]:
-    """Run `work` in threads that start at the same moment; what each returned, or the exception
-    that it raised."""
+    """Run `work` in threads that start together; return each result or exception."""
     results: list[Any] = [None] * len(work)
     gate = threading.Barrier(len(work))
 

@@ -6,7 +6,7 @@ from tests.journal.committed import committed
 
 __all__ = ["committed"]
 
-# Each database has statements, and ways round a trigger, that the other does not know.
+# Each database has its own statements and ways to bypass a trigger.
 collect_ignore = [
     "test_triggers_on_postgresql.py"
     if connection.vendor == "sqlite"

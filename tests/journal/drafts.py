@@ -1,4 +1,4 @@
-"""Drafts to append, and what is in the journal afterwards."""
+"""Drafts to append, and queries of the journal."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -17,7 +17,7 @@ def draft(
     source: str = "robot",
     **more: Any,
 ) -> Draft:
-    """A fact about nothing in particular."""
+    """Return the draft of an arbitrary fact."""
     return Draft(
         project=project,
         source=source,
@@ -31,12 +31,12 @@ def draft(
 
 
 def new_project() -> UUID:
-    """The id of a project; the journal knows nobody, so any will do."""
+    """Return a project id; the journal has no foreign key to projects."""
     return uuid4()
 
 
 def ids(project: UUID) -> list[str]:
-    """The ids of a project's entries in the order of their positions."""
+    """Return the ids of a project's entries in the order of their positions."""
     return list(
         Entry.objects.filter(project=project)
         .order_by("position")
@@ -45,12 +45,12 @@ def ids(project: UUID) -> list[str]:
 
 
 def conflicts(project: UUID) -> list[Entry]:
-    """The kept evidence of keys that came again with other content."""
+    """Return the stored evidence of keys repeated with other content."""
     return list(
         Entry.objects.filter(project=project, kind="integrity.conflict").order_by("position")
     )
 
 
 def text_of(position: int) -> str:
-    """The stored body."""
+    """Return the stored body."""
     return Body.objects.get(entry=position).text

@@ -1,4 +1,4 @@
-"""What `journal.entries` promises whoever appends."""
+"""Guarantees of `journal.entries` for its callers."""
 
 import random
 from dataclasses import replace
@@ -29,7 +29,7 @@ def test_positions_follow_the_order_given_whatever_the_keys() -> None:
     assert {fate.status for fate in fates} == {AppendStatus.CREATED}
 
 
-def test_every_column_is_kept_as_given() -> None:
+def test_every_column_is_stored_as_given() -> None:
     session, effect, subject = new_project(), new_project(), new_project()
     given = draft(
         "whole",
@@ -63,7 +63,7 @@ def test_every_column_is_kept_as_given() -> None:
     assert stored.received_us == NOW_US
 
 
-def test_the_same_again_is_a_duplicate_and_adds_nothing() -> None:
+def test_a_repetition_is_a_duplicate_and_adds_nothing() -> None:
     first = entries.append_entries([draft("a", project=PROJECT)], NOW_US)[0]
     again = entries.append_entries([draft("a", project=PROJECT)], NOW_US + 1)[0]
     assert again == AppendResult(AppendStatus.DUPLICATE, first.position)
@@ -71,7 +71,7 @@ def test_the_same_again_is_a_duplicate_and_adds_nothing() -> None:
     assert Entry.objects.get(position=first.position).received_us == NOW_US
 
 
-def test_the_same_key_with_other_words_is_a_conflict_and_kept_once() -> None:
+def test_the_same_key_with_other_content_is_a_conflict_and_stored_once() -> None:
     first = entries.append_entries([draft("a", project=PROJECT)], NOW_US)[0]
     for _ in range(3):
         fate = entries.append_entries([draft("a", '{"word":"other"}', project=PROJECT)], NOW_US)[0]
@@ -82,7 +82,7 @@ def test_the_same_key_with_other_words_is_a_conflict_and_kept_once() -> None:
     assert (kept.source, kept.claimed_source, kept.lane) == ("gatebook", "robot", "system")
 
 
-def test_two_different_conflicts_of_one_key_are_both_kept() -> None:
+def test_two_different_conflicts_of_one_key_are_both_stored() -> None:
     entries.append_entries([draft("a", project=PROJECT)], NOW_US)
     entries.append_entries(
         [draft("a", "{}", project=PROJECT), draft("a", "[]", project=PROJECT)], NOW_US
@@ -103,7 +103,7 @@ def test_an_id_is_one_within_its_project_and_source_only() -> None:
 
 
 @pytest.mark.parametrize("known_before", [False, True])
-def test_repeats_inside_one_batch_are_told_apart(known_before: bool) -> None:
+def test_repeats_inside_one_batch_are_distinguished(known_before: bool) -> None:
     if known_before:
         entries.append_entries([draft("a", project=PROJECT)], NOW_US)
     words = [None, None, '{"word":"other"}', '{"word":"other"}', None]
@@ -121,7 +121,7 @@ def test_repeats_inside_one_batch_are_told_apart(known_before: bool) -> None:
     assert len(ids(PROJECT)) == 2
 
 
-def test_a_batch_that_begins_with_a_conflict_still_knows_the_stored_word() -> None:
+def test_a_batch_that_begins_with_a_conflict_still_finds_the_stored_entry() -> None:
     entries.append_entries([draft("a", project=PROJECT)], NOW_US)
     batch = [
         draft("a", "{}", project=PROJECT),
@@ -142,7 +142,7 @@ def test_more_known_keys_than_a_statement_may_have_parameters_are_compared() -> 
     assert sum(fate.status is AppendStatus.CREATED for fate in fates) == 3
 
 
-def test_an_empty_batch_is_nothing() -> None:
+def test_an_empty_batch_appends_nothing() -> None:
     assert entries.append_entries([], NOW_US) == []
 
 
@@ -173,12 +173,12 @@ def test_no_two_bodies_share_a_salt() -> None:
     assert len(salts) == 20
 
 
-def test_looking_at_a_free_key_finds_nothing_and_leaves_nothing() -> None:
+def test_checking_an_unused_key_finds_and_stores_nothing() -> None:
     assert entries.compare_with_stored(draft("a", project=PROJECT), NOW_US) is None
     assert ids(PROJECT) == []
 
 
-def test_looking_tells_a_duplicate_from_a_conflict_and_keeps_the_conflict_once() -> None:
+def test_a_check_separates_duplicates_from_conflicts_and_keeps_a_conflict_once() -> None:
     first = entries.append_entries([draft("a", project=PROJECT)], NOW_US)[0]
     assert entries.compare_with_stored(draft("a", project=PROJECT), NOW_US) == AppendResult(
         AppendStatus.DUPLICATE, first.position
@@ -203,7 +203,7 @@ def test_recording_in_gatebooks_own_name_is_idempotent() -> None:
     assert (stored.source, stored.lane, stored.actor) == ("gatebook", "system", "gatebook")
 
 
-def test_what_is_rolled_back_was_never_recorded() -> None:
+def test_a_rolled_back_entry_was_never_recorded() -> None:
     with transaction.atomic():
         entries.append_entries([draft("a", project=PROJECT)], NOW_US)
         transaction.set_rollback(True)
@@ -215,15 +215,15 @@ def test_what_is_rolled_back_was_never_recorded() -> None:
 
 
 def test_an_id_that_gatebook_makes_needs_the_pepper(settings: Settings) -> None:
-    mine = entries.keyed_digest("conflict", "robot", "a")
-    assert len(mine) == 32
-    assert mine == entries.keyed_digest("conflict", "robot", "a")
+    digest = entries.keyed_digest("conflict", "robot", "a")
+    assert len(digest) == 32
+    assert digest == entries.keyed_digest("conflict", "robot", "a")
     settings.GATEBOOK_PEPPER = b"another pepper of thirty-two byte"
-    assert mine != entries.keyed_digest("conflict", "robot", "a")
+    assert digest != entries.keyed_digest("conflict", "robot", "a")
 
 
 def test_threads_with_overlapping_shuffled_batches_append_each_entry_once(committed: None) -> None:
-    """The writers of two hooks of one agent send the same facts at once, in other orders."""
+    """Two hooks of one agent send the same facts at once, in different orders."""
     everything = [draft(f"{n:03}", f'{{"n":{n}}}', project=PROJECT) for n in range(120)]
 
     def writer(seed: int) -> dict[AppendStatus, int]:
@@ -232,7 +232,7 @@ def test_threads_with_overlapping_shuffled_batches_append_each_entry_once(commit
         for _ in range(6):
             batch = chance.sample(everything, 70)
             with transaction.atomic():
-                for fate in entries.append_entries([replace(one) for one in batch], NOW_US):
+                for fate in entries.append_entries([replace(entry) for entry in batch], NOW_US):
                     counts[fate.status] += 1
         return counts
 

@@ -1,7 +1,7 @@
-"""The append-only rules, attacked by SQL: what stands in the journal, its bodies and its erasures
-never changes.
+"""The append-only rules under attack by SQL: entries, bodies and erasures never change.
 
-What only one database understands is tried in test_triggers_on_sqlite.py and test_triggers_on_postgresql.py.
+Statements of only one database are in test_triggers_on_sqlite.py and
+test_triggers_on_postgresql.py.
 """
 
 from typing import Any
@@ -45,7 +45,8 @@ def test_no_statement_changes_what_was_written(statement: str) -> None:
     before = everything()
     refusal = attack(statement.format(first=first))
     assert everything() == before
-    # SQLite passes over an insert that meets an existing row; everything else is refused aloud.
+    # SQLite ignores an insert that conflicts with an existing row; the rest is refused with an
+    # error.
     passed_over = statement.startswith("INSERT") and connection.vendor == "sqlite"
     assert "the journal is append-only" in refusal or passed_over
 
@@ -75,6 +76,6 @@ def test_the_orm_is_refused_too(write: Any) -> None:
     assert everything() == before
 
 
-def test_appending_still_works_beside_all_that() -> None:
+def test_appending_still_works_with_all_triggers() -> None:
     first = history()
     assert entries.append_entries([draft("c", project=new_project())], NOW_US)[0].position > first

@@ -1,5 +1,4 @@
-"""Queries that are put into SQL once: each call has its own values, and what it says are rows as
-any other query's."""
+"""Queries compiled to SQL once: each call has its own values and returns the rows of a plain query."""
 
 from typing import Any
 from uuid import UUID
@@ -17,8 +16,8 @@ pytestmark = pytest.mark.django_db
 
 
 def _heads(project: UUID, least: int) -> "QuerySet[Any]":
-    here = Membership.objects.filter(project=project).order_by()
-    many = Subquery(here.values("project").annotate(n=Count("id")).values("n"))
+    memberships = Membership.objects.filter(project=project).order_by()
+    many = Subquery(memberships.values("project").annotate(n=Count("id")).values("n"))
     return Project.objects.annotate(n=many).filter(pk=project, n__gte=least).values_list("id", "n")
 
 
@@ -30,20 +29,20 @@ def test_every_call_has_its_own_values_in_one_query(house: House) -> None:
         CompiledQuerySet(_heads, project=UUID, least=int),
         CompiledQuerySet(of_members, user=int),
     )
-    with CaptureQueriesContext(connection) as asked:
-        told = [
-            people.rows(project=one.id, least=least)
-            for one in (house.project, house.other)
+    with CaptureQueriesContext(connection) as queries:
+        results = [
+            people.rows(project=row.id, least=least)
+            for row in (house.project, house.other)
             for least in (0, 2)
         ]
-    assert told == [[(house.project.id, 4)], [(house.project.id, 4)], [(house.other.id, 1)], []]
-    assert len(asked) == 4
-    for one in (house.members["viewer"], house.neighbour):
-        (found,) = memberships.rows(user=one.user_id)
-        with CaptureQueriesContext(connection) as asked:
-            assert (found, found.project, found.user) == (one, one.project, one.user)
-            assert found.created_at == one.created_at
-        assert not asked.captured_queries, "what was selected along is there"
+    assert results == [[(house.project.id, 4)], [(house.project.id, 4)], [(house.other.id, 1)], []]
+    assert len(queries) == 4
+    for row in (house.members["viewer"], house.neighbour):
+        (membership,) = memberships.rows(user=row.user_id)
+        with CaptureQueriesContext(connection) as queries:
+            assert (membership, membership.project, membership.user) == (row, row.project, row.user)
+            assert membership.created_at == row.created_at
+        assert not queries.captured_queries, "what was selected along is there"
     with pytest.raises(ValueError, match="'other'"):
         CompiledQuerySet(lambda user, other: of_members(user), user=int, other=int).rows(
             user=1, other=2
@@ -52,29 +51,29 @@ def test_every_call_has_its_own_values_in_one_query(house: House) -> None:
 
 def test_sequences_of_any_length_and_texts_are_values_too(house: House) -> None:
     def members(project: UUID, least: int, roles: list[str]) -> "QuerySet[Any]":
-        found = Membership.objects.filter(
+        memberships = Membership.objects.filter(
             project=project, user_id__gte=least, role__in=roles
         ).order_by("-user_id")
-        return found.values_list("id", "role", "created_at", "user__is_active")
+        return memberships.values_list("id", "role", "created_at", "user__is_active")
 
-    asked = CompiledQuerySet(members, project=UUID, least=int, roles=[str])
+    compiled = CompiledQuerySet(members, project=UUID, least=int, roles=[str])
     roles = sorted(set(Membership.objects.values_list("role", flat=True)))
     assert len(roles) == 4
-    told = []
+    counts = []
     for some in (roles[:1], roles[:2], roles[:3], roles, [*roles, *roles[1:]]):
         for project in (house.project.id, house.other.id):
-            rows = asked.rows(project=project, least=0, roles=some)
+            rows = compiled.rows(project=project, least=0, roles=some)
             assert rows == list(members(project=project, least=0, roles=some))
-            assert asked.rows(project=project, least=2**40, roles=some) == []
-            told.append(len(rows))
-    assert max(told) == 4
-    assert len(asked._made) == 4  # three fill up to four, seven to eight
+            assert compiled.rows(project=project, least=2**40, roles=some) == []
+            counts.append(len(rows))
+    assert max(counts) == 4
+    assert len(compiled._made) == 4  # three are padded to four, seven to eight
 
     def named(ids: list[UUID], username: str) -> "QuerySet[Membership]":
         return Membership.objects.filter(id__in=ids, user__username=username)
 
     viewer = house.members["viewer"]
     by_name = CompiledQuerySet(named, ids=[UUID], username=str)
-    ids = [one.id for one in house.members.values()]
+    ids = [member.id for member in house.members.values()]
     assert by_name.rows(ids=ids, username=viewer.user.get_username()) == [viewer]
     assert by_name.rows(ids=[house.neighbour.id], username=viewer.user.get_username()) == []

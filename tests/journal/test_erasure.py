@@ -1,4 +1,4 @@
-"""Erasing a body: named first, gone with its salt, and the entry still stands."""
+"""Erasing a body: recorded first, body and salt deleted, the entry kept."""
 
 import pytest
 from django.db import DatabaseError, connection, transaction
@@ -30,7 +30,7 @@ def _delete_body(position: int) -> None:
         cursor.execute("DELETE FROM journal_body WHERE entry_id = %s", [position])
 
 
-def test_the_body_and_its_salt_go_and_the_entry_with_its_commitment_stays() -> None:
+def test_body_and_salt_are_deleted_and_the_entry_with_its_commitment_is_kept() -> None:
     position = _stored()
     before = Entry.objects.filter(position=position).values().get()
     erasure = _erase(position)
@@ -47,13 +47,13 @@ def test_the_body_and_its_salt_go_and_the_entry_with_its_commitment_stays() -> N
 def test_the_journal_records_that_something_was_erased() -> None:
     position = _stored()
     _erase(position)
-    said = Entry.objects.get(kind="erasure.executed")
-    assert said.facts == f'{{"entry":{position}}}'
-    assert said.session == Entry.objects.get(position=position).session
-    assert "Jane" not in Body.objects.get(entry=said.position).text
+    erasure = Entry.objects.get(kind="erasure.executed")
+    assert erasure.facts == f'{{"entry":{position}}}'
+    assert erasure.session == Entry.objects.get(position=position).session
+    assert "Jane" not in Body.objects.get(entry=erasure.position).text
 
 
-def test_no_body_goes_without_an_erasure_that_names_it() -> None:
+def test_no_body_is_deleted_without_its_erasure_row() -> None:
     position, other = (
         _stored(),
         entries.append_entries([draft("b", project=PROJECT)], NOW_US)[0].position,
@@ -100,7 +100,7 @@ def test_a_second_erasure_is_refused() -> None:
     assert Entry.objects.filter(kind="erasure.executed").count() == 1
 
 
-def test_of_two_who_erase_at_once_the_second_hears_that_it_is_named() -> None:
+def test_of_two_concurrent_erasures_the_second_is_refused() -> None:
     if connection.vendor == "sqlite":
         return  # one writer: the second finds no body
     position = _stored()
@@ -122,7 +122,7 @@ def test_another_projects_entry_is_not_there_to_erase() -> None:
     assert Body.objects.filter(entry=position).exists()
 
 
-def test_after_the_erasure_a_repetition_is_a_duplicate_and_brings_nothing_back() -> None:
+def test_after_the_erasure_a_repetition_is_a_duplicate_and_restores_nothing() -> None:
     position = _stored()
     _erase(position)
     for text in ('{"name":"Jane"}', '{"name":"Joan"}'):
@@ -150,7 +150,7 @@ def _insert_bodies(verb: str, *positions: int) -> None:
         ),
     ],
 )
-def test_an_erased_body_never_comes_back(verb: str) -> None:
+def test_an_erased_body_is_never_restored(verb: str) -> None:
     position = _stored()
     _erase(position)
     with pytest.raises(DatabaseError, match="the body of an erased entry never comes back"):
@@ -158,8 +158,8 @@ def test_an_erased_body_never_comes_back(verb: str) -> None:
     assert not Body.objects.filter(entry=position).exists()
 
 
-def test_an_erased_body_does_not_come_back_among_others_either() -> None:
-    """Nor does an erasure that lies between them keep bodies of other entries out."""
+def test_an_erased_body_is_not_restored_among_others_either() -> None:
+    """An erasure between other entries does not block their bodies."""
     bare = [Entry.objects.create(**{**_BARE, "event_id": name}).position for name in "xyz"]
     Erasure.objects.create(
         entry_id=bare[1], project=PROJECT, reason="another", actor="p_1", erased_at_us=NOW_US

@@ -10,7 +10,7 @@ from tests.journal.drafts import draft, new_project
 pytestmark = pytest.mark.django_db
 
 
-def test_what_this_transaction_wrote_is_settled_only_where_there_is_one_writer() -> None:
+def test_entries_of_this_transaction_are_settled_only_with_one_writer() -> None:
     before = load_settled_position()
     (written,) = entries.append_entries([draft("one", project=new_project())], 1)
     assert load_settled_position() == (
@@ -18,9 +18,9 @@ def test_what_this_transaction_wrote_is_settled_only_where_there_is_one_writer()
     )
 
 
-def test_an_entry_that_a_restore_brought_along_is_settled() -> None:
+def test_an_entry_from_a_restored_backup_is_settled() -> None:
     if connection.vendor == "sqlite":
-        return  # its entries carry no transaction
+        return  # its entries have no transaction id
     (written,) = entries.append_entries([draft("one", project=new_project())], 1)
     same = "project, source, claimed_source, kind, actor, lane, received_us, facts, schema_version"
     with connection.cursor() as cursor:

@@ -1,5 +1,5 @@
-"""A database that other migrations made is refused by name of what differs: by /readyz, at start
-and by `setup`."""
+"""A database of other migrations is refused with the difference: by /readyz, at start and by
+`setup`."""
 
 import os
 import shutil
@@ -36,7 +36,7 @@ def execute(*statements: str) -> None:
 
 
 def rewrite(old: str, new: str) -> None:
-    """Change the text of a table of SQLite, which has no statement for most of it."""
+    """Change the stored definition of a SQLite table, for which there is no ALTER statement."""
     execute("PRAGMA writable_schema = ON")
     with connection.cursor() as cursor:
         cursor.execute("UPDATE sqlite_master SET sql = replace(sql, %s, %s)", [old, new])
@@ -44,16 +44,16 @@ def rewrite(old: str, new: str) -> None:
     execute("PRAGMA writable_schema = OFF")
 
 
-def test_the_recorded_schema_is_what_the_migrations_make() -> None:
-    """When this fails: `make schema`, and look at what it changed."""
+def test_the_recorded_schema_is_that_of_the_migrations() -> None:
+    """When this fails, run `make schema` and check the difference."""
     wanted, present = (
         schema_inventory.load_expected_inventory(connection.vendor),
         schema_inventory.read_inventory(connection),
     )
     assert schema_inventory.compare_inventories(wanted, present) == []
     plain = [
-        {item: schema_inventory.normalize_definition(text) for item, text in one.items()}
-        for one in (wanted, present)
+        {item: schema_inventory.normalize_definition(text) for item, text in texts.items()}
+        for texts in (wanted, present)
     ]
     assert plain[0] == plain[1]
 
@@ -126,44 +126,42 @@ ON_SQLITE = {
 }
 
 
-def refused(said: str) -> None:
+def refused(sentence: str) -> None:
     """Assert that /readyz, the start, the system checks and `setup` name the difference."""
-    assert said in " ".join(schema_inventory.find_schema_differences(connection))
+    assert sentence in " ".join(schema_inventory.find_schema_differences(connection))
     answer = Client().get("/readyz")
-    assert (answer.status_code, said in answer.text) == (503, True), answer.text
-    assert said in " ".join(config_checks.find_unsafe_start_reasons(connection))
-    assert said in " ".join(
-        one.msg for one in checks.run_checks(tags=["database"], databases=["default"])
+    assert (answer.status_code, sentence in answer.text) == (503, True), answer.text
+    assert sentence in " ".join(config_checks.find_unsafe_start_reasons(connection))
+    assert sentence in " ".join(
+        message.msg for message in checks.run_checks(tags=["database"], databases=["default"])
     )
 
 
 @pytest.mark.parametrize("what", DIFFERENT)
 def test_another_schema_is_refused_by_name(what: str) -> None:
     assert Client().get("/readyz").status_code == 200
-    statements, said = DIFFERENT[what]
+    statements, sentence = DIFFERENT[what]
     execute(*statements)
-    refused(said)
+    refused(sentence)
 
 
 @pytest.mark.parametrize("what", ON_POSTGRESQL)
 @pytest.mark.skipif(not POSTGRESQL, reason="SQLite has no such statements")
-def test_what_postgresql_changes_in_place_is_refused(what: str) -> None:
-    statements, said = ON_POSTGRESQL[what]
+def test_an_in_place_change_of_postgresql_is_refused(what: str) -> None:
+    statements, sentence = ON_POSTGRESQL[what]
     execute(*statements)
-    refused(said)
+    refused(sentence)
 
 
 @pytest.mark.parametrize("what", ON_SQLITE)
 @pytest.mark.skipif(POSTGRESQL, reason="PostgreSQL keeps no text of a table")
 def test_another_text_of_a_table_is_refused(what: str) -> None:
-    old, new, said = ON_SQLITE[what]
+    old, new, sentence = ON_SQLITE[what]
     rewrite(old, new)
     try:
-        refused(said)
+        refused(sentence)
     finally:
-        rewrite(
-            new, old
-        )  # the schema that was parsed before is in use until the transaction is rolled back
+        rewrite(new, old)  # the parsed schema is in use until the rollback
 
 
 def test_an_index_that_makes_queries_fast_is_the_operators_business() -> None:
@@ -171,7 +169,7 @@ def test_an_index_that_makes_queries_fast_is_the_operators_business() -> None:
     assert schema_inventory.find_schema_differences(connection) == []
 
 
-def test_a_schema_that_was_found_right_is_not_read_again(django_assert_num_queries: object) -> None:
+def test_a_schema_that_was_checked_is_not_read_again(django_assert_num_queries: object) -> None:
     assert schema_inventory.find_schema_differences(connection) == []
     with django_assert_num_queries(0):  # type: ignore[operator]
         assert schema_inventory.find_schema_differences(connection) == []
@@ -192,7 +190,7 @@ def test_a_schema_that_was_found_right_is_not_read_again(django_assert_num_queri
         "journal_refuse_change()",
     ],
 )
-def test_a_trigger_that_does_something_else_counts_as_missing_and_comes_back(
+def test_a_changed_trigger_counts_as_missing_and_is_recreated(
     statement: str,
 ) -> None:
     execute(statement)
@@ -202,12 +200,11 @@ def test_a_trigger_that_does_something_else_counts_as_missing_and_comes_back(
     assert triggers.find_missing_triggers(connection) == []
 
 
-@pytest.mark.skipif(POSTGRESQL, reason="one database tells it")
+@pytest.mark.skipif(POSTGRESQL, reason="one database is enough")
 def test_a_database_of_older_migrations_is_refused_by_setup_and_by_the_start(
     tmp_path: Path,
 ) -> None:
-    """As it happened: migrations were rewritten, their names stayed, and every page of a gate
-    failed."""
+    """A past fault: migrations were rewritten under the same names, and every gate page failed."""
     environment = {**os.environ, "GATEBOOK_VAR": str(tmp_path), "DATABASE_URL": ""}
 
     def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -226,10 +223,10 @@ def test_a_database_of_older_migrations_is_refused_by_setup_and_by_the_start(
     for arguments in (("manage.py", "setup"), ("-m", "config.supervisor")):
         with own_port() as port:
             environment["PORT"] = str(port)
-            said = run(*arguments)
-        assert said.returncode == 1
+            done = run(*arguments)
+        assert done.returncode == 1
         assert (
             "The tables are not those of this version: the column accounts_person.single_keys"
-            in said.stderr
+            in done.stderr
         )
-        assert "Traceback" not in said.stderr
+        assert "Traceback" not in done.stderr

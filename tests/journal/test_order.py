@@ -1,4 +1,4 @@
-"""The order key of facts, and the ids that two writers agree on without asking."""
+"""Order keys of facts, and derived ids, which are the same for every writer."""
 
 from uuid import UUID
 
@@ -17,13 +17,13 @@ FACTS = st.tuples(st.sampled_from(["command", "evidence"]), SEQUENCES, PLAIN, PL
 
 @given(FACTS, FACTS)
 def test_two_facts_have_one_order_and_only_the_same_fact_has_the_same_key(
-    one: tuple,  # type: ignore[type-arg]
+    mark: tuple,  # type: ignore[type-arg]
     other: tuple,  # type: ignore[type-arg]
 ) -> None:
-    assert (make_order_key(*one) == make_order_key(*other)) == (one == other)
-    first = is_earlier_mark(make_order_key(*one), make_order_key(*other))
-    second = is_earlier_mark(make_order_key(*other), make_order_key(*one))
-    assert first + second == (one != other)
+    assert (make_order_key(*mark) == make_order_key(*other)) == (mark == other)
+    first = is_earlier_mark(make_order_key(*mark), make_order_key(*other))
+    second = is_earlier_mark(make_order_key(*other), make_order_key(*mark))
+    assert first + second == (mark != other)
 
 
 def test_a_bar_in_a_name_does_not_make_two_facts_one() -> None:
@@ -59,22 +59,22 @@ def test_the_longest_key_fits_its_column() -> None:
 
 @given(st.uuids(), st.lists(PLAIN, min_size=1, max_size=3))
 def test_a_derived_id_is_a_function_of_parent_and_names(parent: UUID, names: list[str]) -> None:
-    one = derive_uuid(parent, *names)
-    assert one == derive_uuid(parent, *names)
-    assert one.version == 8
-    assert one != derive_uuid(parent, *names, "more")
+    derived = derive_uuid(parent, *names)
+    assert derived == derive_uuid(parent, *names)
+    assert derived.version == 8
+    assert derived != derive_uuid(parent, *names, "more")
 
 
 @given(st.lists(PLAIN, min_size=2, max_size=2, unique=True))
-def test_what_belongs_to_one_session_begins_alike_and_sessions_do_not(keys: list[str]) -> None:
+def test_ids_of_one_session_share_a_prefix_and_sessions_do_not(keys: list[str]) -> None:
     project = new_uuid7()
-    one, other = (derive_uuid(project, "session", key) for key in keys)
-    assert one.bytes[:6] not in (other.bytes[:6], project.bytes[:6])
-    assert {derive_uuid(one, key).bytes[:6] for key in keys} == {one.bytes[:6]}
+    session, other = (derive_uuid(project, "session", key) for key in keys)
+    assert session.bytes[:6] not in (other.bytes[:6], project.bytes[:6])
+    assert {derive_uuid(session, key).bytes[:6] for key in keys} == {session.bytes[:6]}
 
 
 def test_uuid7_rises() -> None:
     made = [new_uuid7() for _ in range(10_000)]
     assert made == sorted(made)
     assert len(set(made)) == len(made)
-    assert {one.version for one in made} == {7}
+    assert {made_id.version for made_id in made} == {7}

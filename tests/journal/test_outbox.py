@@ -1,4 +1,4 @@
-"""What follows from an entry is sent at least once, and not before the entry is in the journal."""
+"""Messages about an entry are sent at least once, and only after its commit."""
 
 from collections.abc import Callable
 from uuid import UUID
@@ -16,7 +16,7 @@ PROJECT = new_project()
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Sets the outbox's clock to so many microseconds after NOW_US."""
+    """Return a function that sets the outbox's clock to NOW_US plus microseconds."""
 
     def move(after_us: int) -> None:
         monkeypatch.setattr(outbox, "now_us", lambda: NOW_US + after_us)
@@ -26,7 +26,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 
 class Receiver:
-    """A sender that notes what it sent, and fails when told to."""
+    """A sender that records what it sent, and fails on request."""
 
     def __init__(self) -> None:
         self.got: list[str] = []
@@ -47,7 +47,7 @@ def _put(
     )
 
 
-def test_what_is_due_is_sent_once(clock: Callable[[int], None]) -> None:
+def test_a_due_message_is_sent_once(clock: Callable[[int], None]) -> None:
     _put()
     receiver = Receiver()
     assert outbox.deliver_due({"mail": receiver}) == 1
@@ -56,7 +56,7 @@ def test_what_is_due_is_sent_once(clock: Callable[[int], None]) -> None:
     assert Outbox.objects.get().sent_at_us == NOW_US
 
 
-def test_what_is_not_due_waits(clock: Callable[[int], None]) -> None:
+def test_a_message_that_is_not_due_waits(clock: Callable[[int], None]) -> None:
     _put(due_at_us=NOW_US + 1)
     receiver = Receiver()
     assert outbox.deliver_due({"mail": receiver}) == 0
@@ -73,14 +73,14 @@ def test_the_same_thing_is_noted_once_in_a_project() -> None:
     assert Outbox.objects.count() == 3
 
 
-def test_nothing_is_noted_when_the_entry_is_not_kept() -> None:
+def test_no_message_is_stored_without_its_entry() -> None:
     with transaction.atomic():
         _put()
         transaction.set_rollback(True)
     assert not Outbox.objects.exists()
 
 
-def test_a_sender_that_raises_is_tried_again_later_and_later(clock: Callable[[int], None]) -> None:
+def test_a_failing_sender_is_retried_with_growing_delays(clock: Callable[[int], None]) -> None:
     _put()
     receiver = Receiver()
     receiver.failure = ConnectionError("no route")
@@ -104,7 +104,7 @@ def test_a_sender_that_raises_is_tried_again_later_and_later(clock: Callable[[in
 
 def test_a_broken_receiver_does_not_stop_the_others(clock: Callable[[int], None]) -> None:
     _put("k1", topic="webhook")
-    _put("k2", topic="nobody knows this topic")
+    _put("k2", topic="unknown topic")
     _put("k3")
     broken, receiver = Receiver(), Receiver()
     broken.failure = ValueError("x" * 500)
@@ -113,7 +113,7 @@ def test_a_broken_receiver_does_not_stop_the_others(clock: Callable[[int], None]
     assert len(Outbox.objects.get(deduplication_key="k1").last_error) == 200
 
 
-def test_whatever_a_remote_says_can_be_noted(clock: Callable[[int], None]) -> None:
+def test_any_answer_of_a_remote_can_be_recorded(clock: Callable[[int], None]) -> None:
     _put()
     receiver = Receiver()
     receiver.failure = ValueError("nul \0, half a pair \ud800")
@@ -138,7 +138,7 @@ def test_a_kill_between_sending_and_marking_sends_again(
     assert receiver.got == ["k1", "k1"], "at least once, under one deduplication key"
 
 
-def test_the_quicker_of_two_workers_keeps_its_word(clock: Callable[[int], None]) -> None:
+def test_the_result_of_the_faster_of_two_workers_is_kept(clock: Callable[[int], None]) -> None:
     _put()
     slow = Receiver()
 
@@ -150,7 +150,7 @@ def test_the_quicker_of_two_workers_keeps_its_word(clock: Callable[[int], None])
     assert Outbox.objects.get().tries == 1
 
 
-def test_no_more_than_asked_for_are_sent_oldest_first(clock: Callable[[int], None]) -> None:
+def test_the_oldest_messages_are_sent_up_to_the_limit(clock: Callable[[int], None]) -> None:
     for n in range(5):
         _put(f"k{n}", due_at_us=NOW_US - n)
     receiver = Receiver()

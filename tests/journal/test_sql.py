@@ -1,5 +1,4 @@
-"""Plain SQL keeps to what Django promises: its transactions, its kinds of errors, and one value for
-both databases."""
+"""Plain SQL follows Django's transactions and errors, with equal values on both databases."""
 
 import pytest
 from django.db import IntegrityError, transaction
@@ -35,7 +34,7 @@ def test_an_error_is_djangos_and_spoils_the_transaction_as_djangos_does() -> Non
             raw_sql.execute_write(body, [position + 1, b"short", "again"])
 
 
-def test_what_was_written_goes_with_the_transaction_and_is_counted() -> None:
+def test_written_rows_follow_the_transaction_and_are_counted() -> None:
     with transaction.atomic():
         entries.append_entries([draft("one", project=PROJECT)], NOW_US)
         transaction.set_rollback(True)

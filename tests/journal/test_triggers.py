@@ -1,5 +1,4 @@
-"""The triggers that keep the law: which are missing, and that they come back after whatever
-rebuilds a table."""
+"""The triggers of the journal: missing ones are detected, and recreated after a table rebuild."""
 
 from collections.abc import Iterator
 
@@ -35,7 +34,7 @@ def test_a_migrated_database_has_all_triggers() -> None:
 
 
 @pytest.mark.django_db
-def test_each_dropped_trigger_is_reported_by_name_and_comes_back() -> None:
+def test_each_dropped_trigger_is_reported_by_name_and_recreated() -> None:
     for name, table in triggers.trigger_tables(connection).items():
         with connection.cursor() as cursor:
             cursor.execute(
@@ -49,9 +48,9 @@ def test_each_dropped_trigger_is_reported_by_name_and_comes_back() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.skipif(
-    connection.vendor != "sqlite", reason="on PostgreSQL the function says what it does"
+    connection.vendor != "sqlite", reason="on PostgreSQL the function has its definition"
 )
-def test_a_trigger_of_the_same_name_that_does_nothing_counts_as_missing_and_is_mended() -> None:
+def test_an_empty_trigger_of_the_same_name_is_missing_and_is_recreated() -> None:
     name = "journal_entry_never_changes"
     with connection.cursor() as cursor:
         cursor.execute(f"DROP TRIGGER {name}")
@@ -74,7 +73,7 @@ def test_nothing_is_installed_before_the_tables_exist(monkeypatch: pytest.Monkey
 
 
 class _Later(migrations.Migration):
-    """A migration of the future that adds a constraint, for which SQLite rebuilds the table."""
+    """A later migration that adds a constraint, for which SQLite rebuilds the table."""
 
     operations = [
         migrations.AddConstraint(
@@ -88,7 +87,7 @@ class _Later(migrations.Migration):
 
 @pytest.fixture
 def later(committed: None) -> Iterator[_Later]:
-    """That migration, taken back afterwards."""
+    """Apply the later migration and revert it afterwards."""
     migration = _Later("0002_later", "journal")
     yield migration
     before = _state()
@@ -124,8 +123,7 @@ def test_a_later_migration_that_rebuilds_a_table_keeps_the_triggers(later: _Late
 def test_a_flush_keeps_the_triggers(committed: None) -> None:
     triggers.drop_for_test_flush(connection)
     assert triggers.find_missing_triggers(connection) != []
-    # Rows that other tests of this process put in again stand at positions that may not be given
-    # out once more.
+    # Restored rows of other tests have positions that must not be used again.
     call_command("flush", verbosity=0, interactive=False, reset_sequences=False)
     assert triggers.find_missing_triggers(connection) == []
 

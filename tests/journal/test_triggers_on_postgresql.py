@@ -1,4 +1,4 @@
-"""The append-only rules on PostgreSQL: its own statements, and triggers that stand but do not fire."""
+"""The append-only rules on PostgreSQL: its own statements, and triggers that exist but do not fire."""
 
 import pytest
 from django.db import DatabaseError, connection, transaction
@@ -64,7 +64,7 @@ def test_a_trigger_of_that_name_on_another_table_does_not_pass_for_it() -> None:
 
 
 def test_a_temporary_table_does_not_pass_for_the_record_of_erasures() -> None:
-    """Unqualified names are looked up among a connection's own temporary tables first."""
+    """PostgreSQL resolves unqualified names among the temporary tables of a connection first."""
     position = history()
     before = everything()
     with connection.cursor() as cursor:

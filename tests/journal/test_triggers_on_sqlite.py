@@ -1,5 +1,4 @@
-"""The append-only rules on SQLite: every way of replacing a row, and programs that open the file
-themselves."""
+"""The append-only rules on SQLite: every way of replacing a row, and other programs on the file."""
 
 import sqlite3
 from contextlib import closing
@@ -62,7 +61,7 @@ def test_nothing_is_replaced(table: str, verb: str, recursive: str) -> None:
 
 @recursive_triggers
 def test_a_plain_connection_to_the_file_is_refused_too(committed: None, recursive: str) -> None:
-    """The law lies in the file: any program that opens it meets it, whatever its settings."""
+    """The triggers are in the file: they bind every program that opens it, whatever its settings."""
     with transaction.atomic():
         position = entries.append_entries([draft("a", project=new_project())], NOW_US)[0].position
     with closing(

@@ -1,4 +1,4 @@
-"""Facts in an agent's name, for verbs that are called without an endpoint."""
+"""Facts of an agent, for verbs called without an endpoint."""
 
 from itertools import count
 from typing import Any, Final
@@ -14,7 +14,7 @@ _numbers = count(1)
 
 
 def origin(agent: Agent, key: str | None = None, **more: Any) -> Origin:
-    """A command of `agent` under `key`, or under a new one; `more` are columns of its envelope."""
+    """Return a command of `agent` under `key` or a new key; `more` are columns of its envelope."""
     number = next(_numbers)
     return Origin(
         **{
@@ -32,18 +32,18 @@ def origin(agent: Agent, key: str | None = None, **more: Any) -> Origin:
 
 
 def report(agent: Agent, key: str, **more: Any) -> Origin:
-    """As `origin`, for a fact that is reported after the event."""
+    """Return a reported fact, like `origin`."""
     return origin(agent, key, lane="evidence", **more)
 
 
 def opened(agent: Agent, key: str = "s", **values: Any) -> Session:
-    """A session opened by command."""
+    """Open a session by command."""
     session, *_more = sessions.open_session(origin(agent), {"key": key, **values})
     return session
 
 
 def touched(agent: Agent, key: str = "s") -> UUID:
-    """A session that is stored because something was reported of it, and nothing more is known."""
+    """Make a session that was only mentioned in a report; return its id."""
     identity = lookup.derive_session_id(agent.project_id, key)
     sessions.touch_sessions(report(agent, "touch"), {identity: key}, 1)
     return identity

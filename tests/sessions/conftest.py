@@ -12,5 +12,5 @@ __all__ = ["agent", "application", "call", "committed", "importer", "issue"]
 
 @pytest.fixture
 def tester(db: None) -> Agent:
-    """An agent of a project of its own, for verbs that are called without an endpoint."""
+    """An agent of a separate project, for verbs called without an endpoint."""
     return agents.ensure_agent(projects.create_project("of the tests"), "tester")

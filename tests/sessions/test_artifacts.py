@@ -1,4 +1,4 @@
-"""The verbs of artifacts: named by content, stored whole or not at all."""
+"""The verbs of artifacts: named by content, stored completely or not at all."""
 
 import hashlib
 import os
@@ -65,7 +65,7 @@ def test_an_artifact_is_recorded_once_under_its_key(
     assert Artifact.objects.count() == 1
 
 
-def test_bytes_come_to_lie_under_their_hash(artifact: Artifact) -> None:
+def test_bytes_are_stored_under_their_hash(artifact: Artifact) -> None:
     receive(artifact)
     (stored,) = files(artifact.project_id)
     assert stored.read_bytes() == CONTENT
@@ -78,14 +78,16 @@ def test_bytes_come_to_lie_under_their_hash(artifact: Artifact) -> None:
     [b"", CONTENT[:-1], CONTENT + b"x", CONTENT[:-1] + b"x", CONTENT * 2],
     ids=["nothing", "too short", "too long", "one byte differs", "twice"],
 )
-def test_other_bytes_than_those_announced_leave_nothing(artifact: Artifact, content: bytes) -> None:
+def test_other_bytes_than_those_announced_are_not_stored(
+    artifact: Artifact, content: bytes
+) -> None:
     with pytest.raises(WrongContent):
         receive(artifact, content)
     assert files(artifact.project_id) == []
     assert Artifact.objects.get().stored_at_us is None
 
 
-def test_a_stream_that_breaks_off_leaves_nothing(artifact: Artifact) -> None:
+def test_a_broken_stream_stores_nothing(artifact: Artifact) -> None:
     def broken() -> Iterator[bytes]:
         yield CONTENT[:100]
         raise ConnectionResetError
@@ -139,7 +141,7 @@ def test_equal_bytes_of_a_project_are_stored_once(
     assert len(files(artifact.project_id)) == 1
 
 
-def test_another_project_never_learns_that_bytes_are_known(artifact: Artifact) -> None:
+def test_another_project_cannot_detect_stored_bytes(artifact: Artifact) -> None:
     receive(artifact)
     stranger = agents.ensure_agent(projects.create_project("elsewhere"), "tester")
     other = artifacts.add_artifact(origin(stranger), opened(stranger).id, None, values())

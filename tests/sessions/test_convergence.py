@@ -27,8 +27,7 @@ SOME = settings(
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-# The server's clocks, pointers into the journal, and counters of writes: they follow delivery and
-# are no part of state.
+# Clocks of the server, journal positions and write counters depend on delivery and are no state.
 NO_STATE: Final = {
     *(
         "id",
@@ -45,7 +44,7 @@ Fact = dict[str, Any]
 
 
 def stored() -> list[list[Fact]]:
-    """All rows of the three tables, but what follows delivery."""
+    """Return all rows of the three tables, without columns that depend on delivery."""
     tables = (
         Session.objects.order_by("key"),
         Task.objects.order_by("session_id", "key"),
@@ -60,9 +59,9 @@ def stored() -> list[list[Fact]]:
     ]
 
 
-def deliveries(told: Sequence[Fact], chance: random.Random) -> list[list[Fact]]:
-    """Some way to deliver the facts: shuffled, partly repeated, cut into batches anywhere."""
-    sent = [*told, *chance.choices(told, k=chance.randint(0, len(told)))]
+def deliveries(facts: Sequence[Fact], chance: random.Random) -> list[list[Fact]]:
+    """Return batches of the facts: shuffled, partly repeated, split anywhere."""
+    sent = [*facts, *chance.choices(facts, k=chance.randint(0, len(facts)))]
     chance.shuffle(sent)
     batches: list[list[Fact]] = [[]]
     for fact in sent:
@@ -125,7 +124,7 @@ FACTS: Final = st.one_of(
 @st.composite
 def stories(draw: st.DrawFn) -> list[Fact]:
     """Up to ten facts about two sessions, each with an id, a source and perhaps a sequence."""
-    told = []
+    facts = []
     for number in range(draw(st.integers(2, 10))):
         fact = draw(FACTS)
         fact |= {
@@ -136,11 +135,11 @@ def stories(draw: st.DrawFn) -> list[Fact]:
         sequence, told_us = draw(st.none() | st.integers(0, 3)), draw(st.none() | st.integers(1, 5))
         fact |= {} if sequence is None else {"producer_seq": sequence}
         fact |= {} if told_us is None else {"occurred_us": told_us}
-        told.append(fact)
-    return told
+        facts.append(fact)
+    return facts
 
 
-def check(caller: Caller, told: list[Fact], chance: random.Random) -> None:
+def check(caller: Caller, facts: list[Fact], chance: random.Random) -> None:
     def after(batches: Sequence[Sequence[Fact]]) -> list[list[Fact]]:
         with undone():
             for batch in batches:
@@ -148,34 +147,34 @@ def check(caller: Caller, told: list[Fact], chance: random.Random) -> None:
                 assert answer.status_code == 200, answer.text
             return stored()
 
-    expected = after([told])
+    expected = after([facts])
     for _ in range(3):
-        assert after(deliveries(told, chance)) == expected
+        assert after(deliveries(facts, chance)) == expected
 
 
 @SOME
-@given(told=stories(), chance=st.randoms(use_true_random=False))
+@given(facts=stories(), chance=st.randoms(use_true_random=False))
 def test_the_endpoint_gives_one_state_for_every_delivery(
-    agent: Caller, told: list[Fact], chance: random.Random
+    agent: Caller, facts: list[Fact], chance: random.Random
 ) -> None:
     with undone():
         _keep_the_repository()
-        check(agent, told, chance)
+        check(agent, facts, chance)
 
 
 def _keep_the_repository() -> None:
-    """Its id is random, so it must be there before the facts that name it."""
+    """Store the repository first, because its id is random."""
     from accounts import projects
 
     repositories.ensure_repository(projects.ensure_default_project(), "acme/x")
 
 
-def last_to_arrive(one: str, _other: str) -> bool:
-    return bool(one)
+def last_to_arrive(mark: str, _other: str) -> bool:
+    return bool(mark)
 
 
 @pytest.mark.parametrize("module", [sessions, tasks], ids=["sessions", "tasks"])
-def test_a_fold_that_believes_the_last_to_arrive_is_caught(
+def test_a_fold_that_takes_the_last_arrival_is_caught(
     agent: Caller, monkeypatch: pytest.MonkeyPatch, module: Any
 ) -> None:
     about = {"sessions": "session.", "tasks": "task."}[module.__name__.split(".")[1]]
@@ -183,9 +182,9 @@ def test_a_fold_that_believes_the_last_to_arrive_is_caught(
     monkeypatch.setattr(module, "is_earlier_mark", last_to_arrive)
 
     @settings(SOME, max_examples=200, derandomize=True, database=None, phases=[Phase.generate])
-    @given(told=stories(), chance=st.randoms(use_true_random=False))
-    def property_of_the_mutant(told: list[Fact], chance: random.Random) -> None:
-        relevant = [fact for fact in told if fact["kind"].startswith(about)]
+    @given(facts=stories(), chance=st.randoms(use_true_random=False))
+    def property_of_the_mutant(facts: list[Fact], chance: random.Random) -> None:
+        relevant = [fact for fact in facts if fact["kind"].startswith(about)]
         if relevant:
             check(agent, relevant, chance)
 
@@ -196,7 +195,7 @@ def test_a_fold_that_believes_the_last_to_arrive_is_caught(
 
 
 def test_the_verb_for_sessions_gives_one_state_in_all_orders(tester: Agent) -> None:
-    told = [
+    story = [
         ("session.started", "b", {"title": "first"}),
         ("session.started", "c", {"title": "second", "branch": "main"}),
         ("session.waiting", "d", {}),
@@ -204,14 +203,14 @@ def test_the_verb_for_sessions_gives_one_state_in_all_orders(tester: Agent) -> N
         ("session.ended", "f", {"status": "completed"}),
     ]
     states = []
-    for facts in permutations(told):
+    for facts in permutations(story):
         with undone():
             session = touched(tester)
             for position, (kind, key, values) in enumerate(facts, 2):
-                one = sessions.SessionFact(
+                session_fact = sessions.SessionFact(
                     session, "s", report(tester, key), kind, position, dict(values)
                 )
-                sessions.apply_session_facts([one], {})
+                sessions.apply_session_facts([session_fact], {})
             states.append(stored()[0])
     assert all(state == states[0] for state in states)
     (row,) = states[0]
@@ -219,7 +218,7 @@ def test_the_verb_for_sessions_gives_one_state_in_all_orders(tester: Agent) -> N
 
 
 def test_the_verb_for_tasks_gives_one_state_in_all_orders(tester: Agent) -> None:
-    told: list[tuple[str, str, dict[str, Any]]] = [
+    story: list[tuple[str, str, dict[str, Any]]] = [
         ("task.created", "b", {"title": "first", "priority": 1}),
         ("task.created", "c", {"title": "second", "worker": "w", "parent": "p"}),
         ("task.changed", "d", {"title": "third", "state": "running"}),
@@ -227,7 +226,7 @@ def test_the_verb_for_tasks_gives_one_state_in_all_orders(tester: Agent) -> None
         ("task.done", "f", {}),
     ]
     states = []
-    for facts in permutations(told):
+    for facts in permutations(story):
         with undone():
             session = touched(tester)
             for position, (kind, key, values) in enumerate(facts, 2):
@@ -242,7 +241,7 @@ def test_the_verb_for_tasks_gives_one_state_in_all_orders(tester: Agent) -> None
 
 
 def test_the_verb_for_items_gives_one_state_in_all_orders(tester: Agent) -> None:
-    told = [
+    story = [
         ("a", None, "failed"),
         ("b", 2, "done"),
         ("c", 1, "failed"),
@@ -250,7 +249,7 @@ def test_the_verb_for_items_gives_one_state_in_all_orders(tester: Agent) -> None
         ("z", None, "failed"),
     ]
     states = []
-    for facts in permutations(told):
+    for facts in permutations(story):
         with undone():
             task = tasks.ensure_task(report(tester, "x"), touched(tester), "t", 1)
             for position, (key, sequence, state) in enumerate(facts, 2):
@@ -258,20 +257,20 @@ def test_the_verb_for_items_gives_one_state_in_all_orders(tester: Agent) -> None
                 items.apply_item_facts([items.ItemFact(task, "i", fact, state, position)])
             states.append(stored()[2])
     assert all(state == states[0] for state in states)
-    # The latest by code point, on both databases: "ä" sorts after "z" in no language, and in
-    # Unicode.
+    # The latest by code point on both databases: "ä" sorts after "z" in Unicode, but in no
+    # language.
     assert states[0][0]["state"] == "done"
 
 
 def test_two_agents_reports_give_a_session_the_agent_of_its_start(
     call: Callable[..., Caller],
 ) -> None:
-    one, other = call("tester"), call("watcher")
+    tester, other = call("tester"), call("watcher")
     one_team("tester", "watcher")
     started = {"id": "1", "kind": "session.started", "session": "s", "title": "x"}
     seen = {"id": "2", "kind": "session.waiting", "session": "s"}
     names = []
-    for facts in ([(one, started), (other, seen)], [(other, seen), (one, started)]):
+    for facts in ([(tester, started), (other, seen)], [(other, seen), (tester, started)]):
         with undone():
             for caller, fact in facts:
                 assert caller.report([fact]).status_code == 200

@@ -1,4 +1,4 @@
-"""Refs: what the product says that git moves is compared with what `git push` moves in real
+"""Refs: the predicted refs of `git push` are compared with those that git moves in real
 repositories."""
 
 import os
@@ -13,8 +13,8 @@ from accounts import git_refs
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
 BRANCH = "main"
-# Spellings with which git pushes in a clone that stands on main, beside the branches dev and
-# release/1, and the tag v1.
+# Refspecs that git pushes in a clone with main checked out, the branches dev and release/1, and the
+# tag v1.
 PUSHED = (
     "main",
     "heads/main",
@@ -148,8 +148,7 @@ def listed(bare: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a bare repository and a clone in which every branch and tag is newer than
-    there."""
+    """Make a bare repository, and a clone in which every branch and tag is newer."""
     home = tmp_path_factory.mktemp("refs")
     run(home, "init", "-q", "--bare", "-b", BRANCH, "bare")
     for name, value in (
@@ -174,62 +173,65 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def pushed(origin: Path, folder: Path, said: str) -> set[str]:
-    """Which refs of the remote differ after `git push origin <said>`."""
+def pushed(origin: Path, folder: Path, refspec: str) -> set[str]:
+    """Return the refs of the remote that differ after `git push origin <refspec>`."""
     shutil.copytree(origin, folder, symlinks=True)
     clone, bare = folder / "clone", folder / "bare"
     run(clone, "remote", "set-url", "origin", str(bare))
     before = listed(bare)
-    words = said.split(" ")
+    words = refspec.split(" ")
     options = [word for word in words if word.startswith("-")]
     run(clone, "push", *options, "origin", *(word for word in words if not word.startswith("-")))
     after = listed(bare)
     return {ref for ref in before.keys() | after.keys() if before.get(ref) != after.get(ref)}
 
 
-def allows(said: tuple[str, ...], text: str, ref: str) -> bool:
-    """Whether a ref is among what the product says of `text`."""
-    for one in said:
-        head, star, tail = one.partition("*")
+def allows(patterns: tuple[str, ...], text: str, ref: str) -> bool:
+    """Return whether a ref is among the predicted refs of `text`."""
+    for pattern in patterns:
+        head, star, tail = pattern.partition("*")
         if star and ref.startswith(head) and ref.endswith(tail):
             return True
-        if ref in git_refs.possible_refs(one, text):
+        if ref in git_refs.possible_refs(pattern, text):
             return True
     return False
 
 
 @pytest.mark.once
 def test_git_moves_no_ref_that_is_not_named(origin: Path, tmp_path: Path) -> None:
-    moved = {said: pushed(origin, tmp_path / str(at), said) for at, said in enumerate(PUSHED)}
-    named = {said: git_refs.parse_moved_refs(said, lambda: BRANCH) for said in PUSHED}
+    moved = {
+        refspec: pushed(origin, tmp_path / str(at), refspec) for at, refspec in enumerate(PUSHED)
+    }
+    named = {refspec: git_refs.parse_moved_refs(refspec, lambda: BRANCH) for refspec in PUSHED}
     escaped = {
-        said: refs_
-        for said in PUSHED
-        if (refs_ := {r for r in moved[said] if not allows(named[said], said, r)})
+        refspec: refs_
+        for refspec in PUSHED
+        if (refs_ := {r for r in moved[refspec] if not allows(named[refspec], refspec, r)})
     }
     assert escaped == {}
-    # The other way round: a ref that is named moves, where git moved anything and nothing stands
-    # for several.
+    # Conversely, every predicted ref moves, where git moved any and no pattern is involved.
     other = {
-        said: (moved[said], named[said])
-        for said in PUSHED
-        if moved[said]
-        and git_refs.are_refs_exact(named[said])
-        and len(moved[said]) != len(named[said])
+        refspec: (moved[refspec], named[refspec])
+        for refspec in PUSHED
+        if moved[refspec]
+        and git_refs.are_refs_exact(named[refspec])
+        and len(moved[refspec]) != len(named[refspec])
     }
     assert other == {}
-    assert len([said for said in PUSHED if "refs/heads/main" in moved[said]]) > 40, (
+    assert len([refspec for refspec in PUSHED if "refs/heads/main" in moved[refspec]]) > 40, (
         "git moves main by each"
     )
     classes = {
-        said: git_refs.find_worst_class(named[said], ["main"], ["release/*"])
-        for said in PUSHED
-        if "refs/heads/main" in moved[said]
+        refspec: git_refs.find_worst_class(named[refspec], ["main"], ["release/*"])
+        for refspec in PUSHED
+        if "refs/heads/main" in moved[refspec]
     }
     assert set(classes.values()) == {"production"}
     guarded = [
-        said for said in PUSHED if any(one.startswith("refs/heads/release") for one in moved[said])
+        refspec
+        for refspec in PUSHED
+        if any(moved_ref.startswith("refs/heads/release") for moved_ref in moved[refspec])
     ]
     assert {
-        git_refs.find_worst_class(named[said], ["main"], ["release/*"]) for said in guarded
+        git_refs.find_worst_class(named[refspec], ["main"], ["release/*"]) for refspec in guarded
     } <= {"production", "protected"}

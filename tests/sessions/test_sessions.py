@@ -1,4 +1,4 @@
-"""The verbs of sessions: opening, touching, ending, finding."""
+"""The verbs of sessions: open, touch, end, find."""
 
 from uuid import UUID, uuid4
 
@@ -40,7 +40,7 @@ def test_the_key_of_an_opening_is_used_once(tester: Agent) -> None:
         sessions.open_session(origin(tester, "k"), {"key": "another"})
 
 
-def test_a_reported_start_stands_and_a_command_hears_whether_it_agrees(tester: Agent) -> None:
+def test_a_reported_start_is_kept_and_a_command_gets_whether_it_agrees(tester: Agent) -> None:
     touched(tester)
     _report(tester, "session.started", "a", title="reported", branch="main")
     for title, agrees in (("asked", False), ("reported", True)):
@@ -64,7 +64,7 @@ def test_no_later_report_describes_what_a_command_opened(tester: Agent) -> None:
     assert Session.objects.get().title == "asked"
 
 
-def test_the_first_end_by_command_stands_before_any_report(tester: Agent) -> None:
+def test_the_first_end_by_command_precedes_every_report(tester: Agent) -> None:
     session = opened(tester)
     _report(tester, "session.ended", "a", status="failed")
     assert Session.objects.get().status == "failed"
@@ -82,7 +82,7 @@ def test_an_ended_session_is_not_waiting(tester: Agent, status: str) -> None:
     assert Session.objects.get().status == status
 
 
-def test_of_reports_about_a_living_session_the_latest_stands(tester: Agent) -> None:
+def test_the_latest_report_about_a_running_session_counts(tester: Agent) -> None:
     touched(tester)
     for kind, key in (
         ("session.suspended", "c"),
@@ -106,11 +106,11 @@ def test_touching_moves_the_clock_forward_only(tester: Agent) -> None:
 
 def test_being_seen_moves_the_clock_once_a_second_and_never_back(tester: Agent) -> None:
     session = touched(tester)
-    told = []
+    seconds_us = []
     for after_us in (3_000_000, 3_999_999, 4_000_000, 2_000_000, 9_000_000):
         sessions.touch_session_nowait(tester.project_id, session, NOW_US + after_us)
-        told.append(Session.objects.get().seen_at_us - NOW_US)
-    assert told == [3_000_000, 3_000_000, 4_000_000, 4_000_000, 9_000_000]
+        seconds_us.append(Session.objects.get().seen_at_us - NOW_US)
+    assert seconds_us == [3_000_000, 3_000_000, 4_000_000, 4_000_000, 9_000_000]
 
 
 def test_a_session_is_found_by_id_and_by_key_within_its_project(tester: Agent) -> None:
@@ -129,14 +129,14 @@ def test_a_session_is_found_by_id_and_by_key_within_its_project(tester: Agent) -
             lookup.load_session(project, reference)
 
 
-def test_a_key_may_look_like_an_id(tester: Agent) -> None:
+def test_a_key_may_have_the_form_of_an_id(tester: Agent) -> None:
     key = "0198f2aa-0000-7000-8000-000000000001"
     session = opened(tester, key)
     assert lookup.load_session(tester.project_id, key) == session
     assert session.id != UUID(key)
 
 
-def test_locking_counts_and_tells_whether_the_session_is_there(tester: Agent) -> None:
+def test_locking_counts_and_returns_whether_the_session_exists(tester: Agent) -> None:
     session = opened(tester)
     assert sessions.lock_session_row(tester.project_id, session.id, NOW_US, new_effects=2)
     assert not sessions.lock_session_row(uuid4(), session.id, NOW_US, new_effects=2)
@@ -154,7 +154,7 @@ def test_a_session_is_never_its_own_parent(tester: Agent) -> None:
     assert Session.objects.get().parent_id is None
 
 
-def test_who_and_what_an_opening_speaks_of_must_be_there(tester: Agent) -> None:
+def test_the_objects_an_opening_names_must_exist(tester: Agent) -> None:
     with pytest.raises(sessions.UnknownParentSession):
         opened(tester, "s", parent="nobody")
     with pytest.raises(sessions.UnknownOwner):

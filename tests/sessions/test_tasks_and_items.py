@@ -38,14 +38,14 @@ def test_a_parent_is_named_by_key_or_id(tester: Agent, session: Session, task: T
         )
 
 
-def test_of_changes_the_last_accepted_stands_whatever_its_key(tester: Agent, task: Task) -> None:
+def test_the_last_accepted_change_counts_whatever_its_key(tester: Agent, task: Task) -> None:
     for key, state in (("z", "running"), ("m", "blocked"), ("a", "running"), ("k", "failed")):
         assert tasks.update_task(origin(tester, key), task, {"state": state}).state == state
     stored = Task.objects.get()
     assert (stored.state, stored.title, stored.priority) == ("failed", "build", 2)
 
 
-def test_a_change_leaves_alone_what_it_does_not_name(tester: Agent, task: Task) -> None:
+def test_a_change_keeps_the_fields_that_it_does_not_name(tester: Agent, task: Task) -> None:
     tasks.update_task(origin(tester), task, {"worker": "w-1"})
     stored = Task.objects.get()
     assert (stored.title, stored.priority, stored.worker, stored.state) == (
@@ -56,7 +56,7 @@ def test_a_change_leaves_alone_what_it_does_not_name(tester: Agent, task: Task) 
     )
 
 
-def test_what_was_said_to_be_done_stays_done(tester: Agent, task: Task) -> None:
+def test_what_was_reported_done_stays_done(tester: Agent, task: Task) -> None:
     tasks.complete_task(origin(tester), task)
     assert (
         tasks.update_task(origin(tester), task, {"state": "running", "title": "still named"}).state
@@ -73,7 +73,7 @@ def test_a_tasks_key_is_used_once(tester: Agent, task: Task) -> None:
         tasks.update_task(origin(tester, "k"), task, {"state": "running"})
 
 
-def test_a_task_that_was_only_mentioned_takes_its_name_from_its_creation(tester: Agent) -> None:
+def test_a_mentioned_task_gets_its_name_from_its_creation(tester: Agent) -> None:
     identity = tasks.ensure_task(report(tester, "a"), touched(tester), "t", 3)
     before = Task.objects.get(id=identity)
     assert (before.title, before.state, before.opened_position) == ("", "pending", 3)
@@ -86,7 +86,7 @@ def _states() -> dict[str, str]:
     return dict(Item.objects.order_by("key").values_list("key", "state"))
 
 
-def test_items_tell_exactly_which_are_done(tester: Agent, task: Task) -> None:
+def test_items_show_exactly_which_are_done(tester: Agent, task: Task) -> None:
     counts = items.set_item_states(
         origin(tester), task, {"1": "pending", "2": "pending", "3": "pending"}
     )
@@ -99,7 +99,7 @@ def test_items_tell_exactly_which_are_done(tester: Agent, task: Task) -> None:
     assert _states() == {"1": "done", "2": "pending", "3": "failed"}
 
 
-def test_of_reports_about_an_item_the_last_accepted_stands_whatever_its_key(
+def test_the_last_accepted_report_of_an_item_counts_whatever_its_key(
     tester: Agent, task: Task
 ) -> None:
     for key, state in (
@@ -114,7 +114,7 @@ def test_of_reports_about_an_item_the_last_accepted_stands_whatever_its_key(
 
 
 def test_an_item_declared_by_command_may_be_reported_done(tester: Agent, task: Task) -> None:
-    for _ in range(2):  # whoever sends the whole list again has not said anything new
+    for _ in range(2):  # sending the same list again adds nothing
         items.set_item_states(origin(tester), task, {"1": "pending", "2": "pending"})
     items.apply_item_facts([items.ItemFact(task.id, "1", report(tester, "a"), "done", 9)])
     assert _states() == {"1": "done", "2": "pending"}
@@ -136,7 +136,7 @@ def test_a_task_holds_ten_thousand_items(
         items.set_item_states(origin(tester), task, {"4": "done"})
 
 
-def test_an_empty_report_is_nothing() -> None:
+def test_an_empty_report_changes_nothing() -> None:
     items.apply_item_facts([])
     assert tasks.apply_task_facts([]) == {}
     assert items.count_items_by_state([]) == {}

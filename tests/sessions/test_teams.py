@@ -1,5 +1,4 @@
-"""Teams: their members are the project's, every change is in the journal, and only administrators make
-one."""
+"""Teams: members of the project only, every change is in the journal, only administrators make one."""
 
 import json
 from typing import Any
@@ -17,16 +16,16 @@ from tests.pages.people import House
 pytestmark = pytest.mark.django_db
 
 
-def said(kind: str) -> list[dict[str, Any]]:
-    found = Body.objects.filter(entry__kind=kind).order_by("entry")
-    return [json.loads(body.text) for body in found]
+def bodies_of(kind: str) -> list[dict[str, Any]]:
+    bodies = Body.objects.filter(entry__kind=kind).order_by("entry")
+    return [json.loads(body.text) for body in bodies]
 
 
-def post(house: House, door: str, *args: Any, **fields: Any) -> Any:
-    return house.client("administrator").post(reverse(door, args=args), fields)
+def post(house: House, page: str, *args: Any, **fields: Any) -> Any:
+    return house.client("administrator").post(reverse(page, args=args), fields)
 
 
-def test_a_team_is_made_and_peopled_on_its_page(house: House) -> None:
+def test_a_team_is_created_and_filled_on_its_page(house: House) -> None:
     reviewer = house.members["reviewer"]
     assert post(house, "teams", name="leads").status_code == 302
     team = Team.objects.get()
@@ -37,9 +36,9 @@ def test_a_team_is_made_and_peopled_on_its_page(house: House) -> None:
     assert 'Remove<span class="away"> reviewer from leads</span>' in page
     assert post(house, "remove_from_team", team.pk, member=reviewer.pk).status_code == 302
     assert teams.load_team_names(house.project, reviewer.user) == set()
-    assert said("admin.team_created")[0]["name"] == "leads"
+    assert bodies_of("admin.team_created")[0]["name"] == "leads"
     for kind in ("admin.team_member_added", "admin.team_member_removed"):
-        [body] = said(kind)
+        [body] = bodies_of(kind)
         assert (body["team"], body["username"]) == ("leads", "reviewer")
         assert Entry.objects.get(kind=kind).actor == people.ensure_pseudonym(
             house.members["administrator"].user
@@ -72,7 +71,7 @@ def test_only_members_of_the_project_belong_to_its_teams(house: House) -> None:
     assert not TeamMember.objects.exists()
 
 
-def test_of_two_projects_each_knows_its_own_teams(house: House) -> None:
+def test_each_project_shows_only_its_own_teams(house: House) -> None:
     reviewer = house.members["reviewer"]
     elsewhere = people.add_project_member(house.other, "reviewer", "reviewer")
     teams.add_team_member(teams.create_team(house.project, "leads"), reviewer)
@@ -81,14 +80,14 @@ def test_of_two_projects_each_knows_its_own_teams(house: House) -> None:
     assert teams.load_team_names(house.other, reviewer.user) == {"owners"}
 
 
-def test_who_leaves_the_project_leaves_its_teams_and_each_is_recorded(house: House) -> None:
+def test_leaving_a_project_leaves_its_teams_with_an_entry_for_each(house: House) -> None:
     reviewer = house.members["reviewer"]
     for name in ("leads", "ops"):
         teams.add_team_member(teams.create_team(house.project, name), reviewer)
     assert post(house, "remove_person", reviewer.pk).status_code == 302
     assert not Membership.objects.filter(pk=reviewer.pk).exists()
     assert not TeamMember.objects.exists()
-    assert [body["team"] for body in said("admin.team_member_removed")] == ["leads", "ops"]
+    assert [body["team"] for body in bodies_of("admin.team_member_removed")] == ["leads", "ops"]
 
 
 def test_a_team_is_dissolved_after_a_question(house: House) -> None:
@@ -98,7 +97,7 @@ def test_a_team_is_dissolved_after_a_question(house: House) -> None:
     assert "It has 1 member." in question.content.decode()
     assert post(house, "dissolve_team", team.pk).status_code == 302
     assert not Team.objects.exists()
-    assert len(said("admin.team_member_removed")) == len(said("admin.team_removed")) == 1
+    assert len(bodies_of("admin.team_member_removed")) == len(bodies_of("admin.team_removed")) == 1
 
 
 @pytest.mark.parametrize("role", ROLES[:-1])
@@ -111,7 +110,7 @@ def test_only_administrators_keep_teams(house: House, role: str) -> None:
     assert Team.objects.count() == 1
 
 
-def test_a_team_without_a_project_of_its_own_is_nobodys(house: House) -> None:
+def test_a_project_without_teams_has_no_team_names(house: House) -> None:
     assert (
         teams.load_team_names(projects.create_project("third"), house.members["reviewer"].user)
         == set()

@@ -1,7 +1,7 @@
 """Compare two folders of pictures page by page, by boxes and styles rather than by letters.
 
-Words may change between the two. A longer word may therefore make an inline box wider, move what
-stands behind it on its line, and give a paragraph another line. Everything else is a difference of
+Words may change between the two. A longer word may make an inline box wider, move the boxes after
+it on its line, and give a paragraph another line. Everything else is a difference of
 layout: a row that wraps, another gap, another width of a block, a missing element, another colour.
 """
 
@@ -72,7 +72,7 @@ def _read(box: Box) -> str:
 
 
 def _align(before: list[Box], after: list[Box]) -> Iterator[tuple[Box | None, Box | None]]:
-    """Pair the children of two boxes; what has no pair stands alone."""
+    """Pair the children of two boxes; some stay without a pair."""
     keys = [[(box["tag"], box["kind"]) for box in boxes] for boxes in (before, after)]
     matcher = SequenceMatcher(None, keys[0], keys[1], autojunk=False)
     for tag, low, high, after_low, after_high in matcher.get_opcodes():
@@ -131,7 +131,7 @@ def _compare_styles(
 ) -> None:
     """Report styles that differ, except those that the parents of both have too."""
     inherited = set(_list_style_changes(*parents))
-    changes = [one for one in _list_style_changes(*boxes) if one not in inherited]
+    changes = [change for change in _list_style_changes(*boxes) if change not in inherited]
     if changes:
         differences.append(Difference("style", _name(boxes[1]), ", ".join(changes)))
 
@@ -167,22 +167,24 @@ def _compare_place(
     tolerance: float,
     differences: list[Difference],
 ) -> bool:
-    """Compare where boxes stand below or beside the boxes before them; True when that differs."""
+    """Compare positions of boxes relative to the boxes before them; True when they differ."""
     if previous is None:
         gaps = [box["y"] - parent["y"] for box, parent in zip(boxes, parents, strict=True)]
         lines = [False, False]
     else:
         pairs = list(zip(previous, boxes, strict=True))
-        lines = [_is_beside(last, box) for last, box in pairs]
+        lines = [_is_in_one_line(last, box) for last, box in pairs]
         gaps = [
-            box["y"] - last["y"] - (0 if beside else last["h"])
-            for (last, box), beside in zip(pairs, lines, strict=True)
+            box["y"] - last["y"] - (0 if in_one_line else last["h"])
+            for (last, box), in_one_line in zip(pairs, lines, strict=True)
         ]
     name = _name(boxes[1])
     if lines[0] != lines[1]:
         is_folded = boxes[1]["tag"] in ("td", "th") and boxes[1]["display"] != "table-cell"
         kind = WORDS if is_folded else "wrap"  # cells of a folded table flow like words
-        text = "moved to a line of its own" if lines[0] else "moved up beside the one before"
+        text = (
+            "moved to a line of its own" if lines[0] else "moved up to the line of the box before"
+        )
         differences.append(Difference(kind, name, f"{text}, in {_name(parents[1])}"))
         return True
     is_centred = lines[0] or boxes[0]["display"] in INLINES
@@ -193,7 +195,7 @@ def _compare_place(
     return False
 
 
-def _is_beside(last: Box, box: Box) -> bool:
+def _is_in_one_line(last: Box, box: Box) -> bool:
     overlap = min(last["y"] + last["h"], box["y"] + box["h"]) - max(last["y"], box["y"])
     return bool(overlap > min(last["h"], box["h"]) / 2)
 
@@ -223,7 +225,7 @@ def compare_pages(before: Path, after: Path, name: str, width: int) -> PageDiffe
         old, new = (json.loads((folder / file).read_text("utf-8")) for folder in (before, after))
         differences = compare_trees(old["tree"], new["tree"])
         if scheme == "dark":
-            differences = [one for one in differences if one.kind == "style"]
+            differences = [change for change in differences if change.kind == "style"]
         for difference in differences:
             if difference not in result.differences:
                 result.differences.append(difference)
@@ -311,14 +313,14 @@ def describe_results(results: list[PageDifferences], most: int = 15) -> str:
         lines += [f"  {': '.join(difference)}" for difference in own[:most]]
         if len(own) > most:
             lines.append(f"  and {len(own) - most} more")
-    kinds = Counter(one.kind for result in results for one in result.differences)
+    kinds = Counter(change.kind for result in results for change in result.differences)
     changed = sum(result.is_layout_changed for result in results)
     lines.append(f"\n{len(results)} pictures, {changed} with another layout; {dict(kinds)}")
     return "\n".join(lines)
 
 
 def write_report(results: list[PageDifferences], before: Path, after: Path, path: Path) -> None:
-    """Write an HTML page with the pictures beside each other and what differs."""
+    """Write an HTML page with both pictures side by side and the differences."""
     parts = [
         "<!doctype html><meta charset=utf-8><title>Pictures before and after</title><style>"
         "body{font:14px system-ui;margin:1rem}img{width:100%;border:1px solid #888}"
@@ -330,8 +332,8 @@ def write_report(results: list[PageDifferences], before: Path, after: Path, path
         state = "" if result.is_layout_changed else " class=same"
         share = "" if result.pixel_share is None else f", {result.pixel_share:.1%} of pixels"
         items = "".join(
-            f"<li><b>{one.kind}</b> <code>{escape(one.element)}</code> {escape(one.text)}"
-            for one in result.differences
+            f"<li><b>{difference.kind}</b> <code>{escape(difference.element)}</code> {escape(difference.text)}"
+            for difference in result.differences
         )
         images = "".join(
             f"<img loading=lazy alt='{folder.name}' src='{folder.name}/{stem}.{scheme}.png'>"

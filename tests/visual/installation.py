@@ -1,7 +1,7 @@
 """An installation of its own with a fixed clock, an agent at its API, and people at its pages.
 
-It is driven through the API, the pages and the commands only, so that the same lines furnish other
-versions of Gatebook. Names that differ between versions are grouped in names.json.
+Only the API, the pages and the commands are used, so that the same lines fill other versions of
+Gatebook. Names that differ between versions are grouped in names.json.
 """
 
 import io
@@ -107,9 +107,9 @@ def run_command(name: str, *arguments: str) -> str:
     """Run a management command and return what it prints."""
     from django.core.management import call_command, get_commands
 
-    known = get_commands()
+    commands = get_commands()
     output = io.StringIO()
-    command = next(variant for variant in name_variants("commands", name) if variant in known)
+    command = next(variant for variant in name_variants("commands", name) if variant in commands)
     result = call_command(command, *arguments, stdout=output)
     return output.getvalue() or str(result or "")
 

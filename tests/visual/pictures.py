@@ -42,7 +42,7 @@ def open_browser() -> Iterator[Browser]:
 def answer_with_django(client: Any, fields: dict[str, Any] | None = None) -> Callable[..., None]:
     """Return a route handler that answers a browser's requests through Django's test client.
 
-    `fields` are posted to the URL of the page itself. Redirects are followed here.
+    `fields` are posted to the URL of the page itself. Redirects are followed.
     """
 
     context = copy_context()  # Playwright's callbacks have one without Django's connections
@@ -71,10 +71,10 @@ def answer_with_django(client: Any, fields: dict[str, Any] | None = None) -> Cal
 
 
 def settle(page: Page) -> None:
-    """Let the page's clock run until scripts have arranged the page and answers are open."""
+    """Advance the page's clock until scripts have arranged the page and answers are open."""
     page.evaluate("() => document.fonts.ready.then(() => true)")
     page.clock.run_for(1_000)
-    for place in (300, 310, 1):  # a person moves the pointer, and leaves nothing under it
+    for place in (300, 310, 1):  # moves the pointer away from every element
         page.mouse.move(place, place)
     page.clock.run_for(100)
 
@@ -112,7 +112,7 @@ def store_page(page: Page, folder: Path, name: str, width: int) -> None:
 def open_page(
     browser: Browser, client: Any, address: Any, width: int, now: datetime, **options: Any
 ) -> Iterator[Page]:
-    """Open a page in a fresh context; its clock stands at `now`."""
+    """Open a page in a fresh context with its clock at `now`."""
     context = browser.new_context(
         viewport={"width": width, "height": WIDTHS.get(width, 860)},
         reduced_motion="reduce",
@@ -135,7 +135,7 @@ def open_page(
 
 @contextmanager
 def open_sample() -> Iterator[tuple[Any, list[Any]]]:
-    """Furnish an installation in a temporary folder; yield it and the addresses of its pages."""
+    """Fill an installation in a temporary folder; yield it and the addresses of its pages."""
     from tests.visual.installation import open_installation
     from tests.visual.sample import furnish, list_pages
 

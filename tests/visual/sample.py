@@ -104,7 +104,7 @@ class PageAddress(NamedTuple):
 
 @dataclass
 class Sample:
-    """What was furnished: ids by name, and the people's browsers."""
+    """The sample data: ids by name, and the people's browsers."""
 
     clock: Clock
     agent: AgentClient
@@ -272,7 +272,7 @@ def _write_release(sample: Sample) -> None:
 
 
 def _write_working_state(sample: Sample) -> None:
-    """Write what workers permission for each other: decisions, handoffs, checkpoints, facts, messages."""
+    """Write what workers leave for each other: decisions, handoffs, checkpoints, facts, messages."""
     agent, path = sample.agent, f"/sessions/{sample.sessions['release']}"
     decision = {"key": "way", "choice": "Deploy first", "rationale": "It can be undone."}
     first = agent.post(f"{path}/decisions", decision | {"effect_key": "ok"})
@@ -349,7 +349,7 @@ def _write_requests(sample: Sample) -> None:
 
 
 def _write_stuck_sessions(sample: Sample) -> None:
-    """Let time pass, so that effects without an answer and a lease without heartbeats show up."""
+    """Advance the clock, so that unanswered effects and a lease without heartbeats show up."""
     agent = sample.agent
     looping = agent.open_session("triage-12", title="Triage open issues", repository="web")
     sample.sessions["looping"] = looping["id"]

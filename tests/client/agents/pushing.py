@@ -1,9 +1,8 @@
 """An agent that pushes to a bare remote by the client: `pushing.py URL TOKEN CLONE MARKS CALL
 [stand]`.
 
-It writes a line to MARKS when it is about to push and when the push is over. With `stand` it then
-stops where that word says, for whoever kills it: `before` the push, `during` it (the remote's hook
-waits), or `after` it.
+It writes a line to MARKS before and after the push. `stand` is where it waits for its kill:
+`before` the push, `during` the push (the remote's hook waits), or `after` the push.
 """
 
 import signal
@@ -18,7 +17,7 @@ url, token, clone, marks, call, *stand = sys.argv[1:]
 
 
 def mark(word: str) -> None:
-    """Say where we are, and stop there if told so."""
+    """Write the mark, and wait there if `stand` names it."""
     with Path(marks).open("a") as file:
         file.write(f"{word}\n")
     if stand == [word]:
@@ -45,7 +44,7 @@ def push(_remote_key: str) -> gatebook.Result:
 
 
 def pushed(_known: gatebook.AttemptInfo) -> str | None:
-    """Where the remote's branch stands."""
+    """Return the commit of the remote's branch."""
     return commit if git("ls-remote", "origin", "refs/heads/main").startswith(commit) else None
 
 
