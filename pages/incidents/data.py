@@ -158,7 +158,7 @@ def load_details(
         for kind in (EFFECT, GATE, ENTRY)
         for thing in things_by_kind[kind]
     ]
-    result.effects = [one for one in dict.fromkeys(alone) if one is not None]
+    result.effects = [effect for effect in dict.fromkeys(alone) if effect is not None]
     result.history, result.earlier = _load_history(incident, before)
     return result
 
