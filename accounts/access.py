@@ -188,7 +188,7 @@ def render_link_of_other_project(
     must not switch the project, because other tabs of the sign-in use the current one.
     """
     context = {"home": project, "what": what, "path": request.get_full_path()}
-    return render(request, "pages/elsewhere.html", context, status=409)
+    return render(request, "pages/wrong_project.html", context, status=409)
 
 
 def redirect_to_sign_in(request: HttpRequest) -> HttpResponse:

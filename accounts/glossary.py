@@ -15,6 +15,16 @@ class GlossaryTerm(NamedTuple):
     term: str
     meaning: str
 
+    @property
+    def initial(self) -> str:
+        return self.term[0].upper()
+
+    @property
+    def meaning_parts(self) -> list[tuple[str, bool]]:
+        """Return the meaning in pieces: their text, and whether they are code."""
+        pieces = self.meaning.split("`")
+        return [(text, index % 2 == 1) for index, text in enumerate(pieces)]
+
 
 @cache
 def load_glossary() -> tuple[GlossaryTerm, ...]:

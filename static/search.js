@@ -1,80 +1,86 @@
-// The search box: what may stand at the cursor is offered under it. The page works without this file, by the list of
-// fields under the box. A list never decides anything: Enter searches, unless something in the list was walked to.
+// Completions of the search box. The page works without this file: fields are listed below the box. Enter searches,
+// unless an option was chosen with the arrow keys.
 (() => {
   const box = document.querySelector("input[data-completes]");
   if (!box) return;
-  const room = box.parentElement;
-  const holder = Object.assign(document.createElement("div"), { className: "completions", hidden: true });
-  room.append(holder);
-  for (const [name, value] of Object.entries({ role: "combobox", "aria-autocomplete": "list", "aria-expanded": "false", "aria-controls": "completion-list" })) box.setAttribute(name, value);
+  const list = Object.assign(document.createElement("div"), { className: "completions", hidden: true });
+  box.parentElement.append(list);
+  const attributes = {
+    role: "combobox",
+    "aria-autocomplete": "list",
+    "aria-expanded": "false",
+    "aria-controls": "completion-list",
+  };
+  for (const [name, value] of Object.entries(attributes)) box.setAttribute(name, value);
 
-  let asked = 0, timer, chosen = -1, refused = "";
-  const options = () => [...holder.querySelectorAll("[role=option]")];
+  let requestNumber = 0, timer, chosen = -1, dismissedText = "";
+  const options = () => [...list.querySelectorAll("[role=option]")];
   const close = () => {
-    holder.hidden = true;
+    list.hidden = true;
     chosen = -1;
     box.setAttribute("aria-expanded", "false");
     box.removeAttribute("aria-activedescendant");
   };
-  const walk = (to) => {
+  const choose = (index) => {
     const all = options();
     if (!all.length) return;
-    chosen = (to + all.length) % all.length;
-    all.forEach((one, number) => one.setAttribute("aria-selected", String(number === chosen)));
+    chosen = (index + all.length) % all.length;
+    all.forEach((option, number) => option.setAttribute("aria-selected", String(number === chosen)));
     box.setAttribute("aria-activedescendant", all[chosen].id);
     all[chosen].scrollIntoView({ block: "nearest" });
   };
-  const take = (one) => {
-    const { from, to } = holder.firstElementChild.dataset;
-    const text = box.value, put = one.dataset.text;
-    box.value = text.slice(0, from) + put + text.slice(to);
-    const at = Number(from) + put.length;
+  const insert = (option) => {
+    const { from, to } = list.firstElementChild.dataset;
+    const text = box.value, inserted = option.dataset.text;
+    box.value = text.slice(0, from) + inserted + text.slice(to);
+    const caret = Number(from) + inserted.length;
     close();
     box.focus();
-    box.setSelectionRange(at, at);
-    ask();
+    box.setSelectionRange(caret, caret);
+    loadOptions();
   };
-  const ask = () => {
+  const loadOptions = () => {
     clearTimeout(timer);
     timer = setTimeout(async () => {
-      const mine = ++asked, text = box.value, at = box.selectionStart;
-      if (document.activeElement !== box || text === refused) return;
+      const number = ++requestNumber, text = box.value, at = box.selectionStart;
+      if (document.activeElement !== box || text === dismissedText) return;
       const url = `${box.dataset.completes}?${new URLSearchParams({ q: text, at })}`;
-      const answer = await fetch(url, { credentials: "same-origin", headers: { "HX-Request": "true" } }).catch(() => null);
-      if (mine !== asked || !answer?.ok || answer.redirected || box.value !== text) return;
-      holder.innerHTML = await answer.text();
-      if (mine !== asked || document.activeElement !== box) return;
+      const response = await fetch(url, { credentials: "same-origin", headers: { "HX-Request": "true" } })
+        .catch(() => null);
+      if (number !== requestNumber || !response?.ok || response.redirected || box.value !== text) return;
+      list.innerHTML = await response.text();
+      if (number !== requestNumber || document.activeElement !== box) return;
       chosen = -1;
-      const some = options().length > 0;
-      holder.hidden = !some && !holder.querySelector("p");
-      box.setAttribute("aria-expanded", String(some));
+      const hasOptions = options().length > 0;
+      list.hidden = !hasOptions && !list.querySelector("p");
+      box.setAttribute("aria-expanded", String(hasOptions));
       box.removeAttribute("aria-activedescendant");
     }, 120);
   };
-  box.addEventListener("input", () => { refused = ""; ask(); });
-  box.addEventListener("click", ask);
+  box.addEventListener("input", () => { dismissedText = ""; loadOptions(); });
+  box.addEventListener("click", loadOptions);
   box.addEventListener("keydown", (event) => {
     if (event.isComposing) return;
-    const open = !holder.hidden && options().length > 0;
+    const isOpen = !list.hidden && options().length > 0;
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();
-      if (open) walk(event.key === "ArrowDown" ? chosen + 1 : chosen < 0 ? -1 : chosen - 1);
-      else { refused = ""; ask(); }
-    } else if (event.key === "Enter" && open && chosen >= 0) {
+      if (isOpen) choose(event.key === "ArrowDown" ? chosen + 1 : chosen < 0 ? -1 : chosen - 1);
+      else { dismissedText = ""; loadOptions(); }
+    } else if (event.key === "Enter" && isOpen && chosen >= 0) {
       event.preventDefault();
-      take(options()[chosen]);
-    } else if (event.key === "Escape" && !holder.hidden) {
+      insert(options()[chosen]);
+    } else if (event.key === "Escape" && !list.hidden) {
       event.preventDefault();
-      refused = box.value;
+      dismissedText = box.value;
       close();
     } else if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
-      ask();
+      loadOptions();
     }
   });
-  holder.addEventListener("pointerdown", (event) => event.preventDefault());
-  holder.addEventListener("click", (event) => {
-    const one = event.target.closest("[role=option]");
-    if (one) take(one);
+  list.addEventListener("pointerdown", (event) => event.preventDefault());
+  list.addEventListener("click", (event) => {
+    const option = event.target.closest("[role=option]");
+    if (option) insert(option);
   });
-  box.addEventListener("blur", () => { asked += 1; close(); });
+  box.addEventListener("blur", () => { requestNumber += 1; close(); });
 })();

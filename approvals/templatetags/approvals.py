@@ -276,10 +276,10 @@ def diff_row(row: DiffRow) -> SafeString:
     """Render a diff row. The sign has its own column, so colour is never the only cue."""
     css_class, word, sign = _SIGN_CELLS[row.sign]
     return format_markup(
-        '<tr class="{}"><td class="no">{}{}</td>'
+        '<tr class="{}"><td class="line-number">{}{}</td>'
         '<td class="untrusted" hx-disable hx-ignore dir="ltr">{}</td></tr>',
         css_class,
-        format_markup('<span class="away">{}</span>', word) if word else "",
+        format_markup('<span class="visually-hidden">{}</span>', word) if word else "",
         sign,
         untrusted_text.render_untrusted(row.text, None),
     )

@@ -83,7 +83,7 @@ def inbox_page(request: MemberRequest) -> HttpResponse:
     week = inbox_queries.load_week_figures(project)
     context = {
         "state": state,
-        "still": "open" in request.GET,  # the script then opens no request by itself
+        "is_open_chosen": "open" in request.GET,  # the script then opens no request by itself
         "risk": risk,
         "risks": RISKS,
         "repo": params["repo"],

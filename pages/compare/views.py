@@ -76,7 +76,7 @@ def session_diff(request: MemberRequest, session: UUID, other: UUID) -> HttpResp
         "later": start + ROWS_PER_PAGE if len(rows) > start + ROWS_PER_PAGE else None,
         "whole": all_rows,
         "only": only,
-        "kept": "all=1&" if all_rows else "only=differences&" if only else "",
+        "filter_query": "all=1&" if all_rows else "only=differences&" if only else "",
         "both": counts["="] + counts["≠"],
         "counts": {
             "alike": counts["="],

@@ -184,10 +184,10 @@ def _render_form(
     compensations, children = data.load_related_effects(row)
     values = {
         "effect": row,
-        "known": effect_headline.effect_headline(row, attempts, attempt_total, now),
+        "headline": effect_headline.effect_headline(row, attempts, attempt_total, now),
         "verdict": context.verdict,
         "case": context.case,
-        "asked": prompt,
+        "prompt": prompt,
         "answers": [(name, *ANSWERS[name]) for name in prompt.only],
         "draft": context.draft,
         "refused": refused,
@@ -196,7 +196,7 @@ def _render_form(
         if refused is not None and context.shown is not None
         else (),
         "resolutions": resolutions.load_resolutions(row),
-        "heard": effects_resolve.load_later_evidence(row),
+        "later_evidence": effects_resolve.load_later_evidence(row),
         "attempts": attempts,
         "attempts_in_all": attempt_total,
         "tool": data.load_tool_declaration(row),

@@ -54,7 +54,7 @@ def effect_page_view(request: MemberRequest, effect: UUID) -> HttpResponse:
         and not row.imported,
         "resolutions": resolutions.load_resolutions(row),
         "compared": data.compare_with_review(row, attempts, gates, violations),
-        "known": effect_headline.effect_headline(row, attempts, attempt_total, now),
+        "headline": effect_headline.effect_headline(row, attempts, attempt_total, now),
         "life": lifecycle.life_stages(row, attempts, now),
         "attempts": attempts,
         "attempts_in_all": attempt_total,

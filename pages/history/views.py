@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 from uuid import UUID
 
 from django.http import Http404, HttpResponse
@@ -101,10 +101,11 @@ def exemption_page(request: MemberRequest, exemption: UUID) -> HttpResponse:
             shown, None if moment is None else moment.position
         )
         context = {
-            "one": shown,
+            "exemption": shown,
             "live": live,
             "live_name": "exemption",
             "asof": moment,
+            "asof_query": "" if moment is None else f"?asof={quote(moment.text)}",
             "uses": uses[: exemption_uses.MAX_EXEMPTION_USES],
         }
         context |= {
@@ -124,7 +125,8 @@ def exemption_page(request: MemberRequest, exemption: UUID) -> HttpResponse:
         return render(
             request,
             "pages/history/exemption.html",
-            context | {"asked": request.GET.get("asof", "")[: history_moment.MAX_CUT_CHARACTERS]},
+            context
+            | {"asof_text": request.GET.get("asof", "")[: history_moment.MAX_CUT_CHARACTERS]},
         )
 
     if not request.GET.get("asof", "").strip():
@@ -150,7 +152,7 @@ def _render_as_of(
         context = {
             "live": live,
             "live_name": name,
-            "asked": text[: history_moment.MAX_CUT_CHARACTERS],
+            "asof_text": text[: history_moment.MAX_CUT_CHARACTERS],
             "asof": moment,
         }
         context |= {
@@ -175,7 +177,7 @@ def _respond_as_of(
     context: dict[str, Any] = {
         "live": live,
         "live_name": name,
-        "asked": text[: history_moment.MAX_CUT_CHARACTERS],
+        "asof_text": text[: history_moment.MAX_CUT_CHARACTERS],
     }
     if request.membership.project.archive:
         return render(

@@ -24,7 +24,7 @@ def journal_page(request: MemberRequest) -> HttpResponse:
     if request.GET.get("view") == "json":
         return JsonResponse(_entries_to_json(page), json_dumps_params={"ensure_ascii": False})
     context = {
-        "found": page,
+        "page": page,
         "error": bool(text) and at is None,
         "text": text[:40],
         "session_events": ENTRIES_PER_SIDE,

@@ -59,7 +59,7 @@ def alert_context(query: SavedQuery) -> dict[str, Any]:
     facts = orjson.loads(entry.facts) if entry is not None else None
     return {
         "alert": alert,
-        "hearers": list(alerts.alert_recipients(query, chosen)),
+        "recipients": list(alerts.alert_recipients(query, chosen)),
         "own": [
             channel
             for channel in alerts.alert_recipients(query, ())
@@ -68,7 +68,7 @@ def alert_context(query: SavedQuery) -> dict[str, Any]:
         "choosable": list(alerts.selectable_channels(query.project)) if query.shared else [],
         "chosen": chosen,
         "last_report": entry,
-        "found": alert_notifications.format_count(facts) if facts else "",
+        "match_count": alert_notifications.format_count(facts) if facts else "",
         "pinned": alert_notifications.load_query_text(entry).get("pinned", "")
         if entry is not None
         else "",

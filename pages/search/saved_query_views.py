@@ -69,7 +69,7 @@ def saved_query(request: MemberRequest, saved_query: UUID) -> HttpResponse:
     )
     context = {
         "saved": query,
-        "mine": query.owner_id == request.user.pk,
+        "is_own": query.owner_id == request.user.pk,
         "name": form.get("name", ""),
         "text": form.get("q", ""),
         "shared": form.get("shared") == "1",

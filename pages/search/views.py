@@ -87,7 +87,7 @@ def complete_query_page(request: MemberRequest) -> HttpResponse:
     completions = autocomplete.complete_query(
         text.replace("\0", ""), place, request.membership.project
     )
-    return render(request, "pages/search/_completions.html", {"found": completions})
+    return render(request, "pages/search/_completions.html", {"completions": completions})
 
 
 @require_safe

@@ -37,7 +37,7 @@ def stuck(request: MemberRequest) -> HttpResponse:
         has_stops=standing.has_stops,
         owner_id=request.user.pk if is_mine else None,
     )
-    kept = urlencode(
+    filter_query = urlencode(
         {
             name: value
             for name, value in (("mine", "1" if is_mine else ""), ("cause", cause))
@@ -52,7 +52,7 @@ def stuck(request: MemberRequest) -> HttpResponse:
             "changed": True,
             "count": len(board_now.rows),
             "since": request.GET["since"],
-            "kept": kept,
+            "filter_query": filter_query,
         }
         return render(request, "pages/stuck/_updates.html", context)
     if not is_mine:  # the rail shows the same count as the page
@@ -64,8 +64,8 @@ def stuck(request: MemberRequest) -> HttpResponse:
         "cause": cause,
         "count": len(board_now.rows),
         "snoozed": board_now.snoozed,
-        "mine": is_mine,
-        "kept": kept,
+        "is_mine": is_mine,
+        "filter_query": filter_query,
         "since": board_now.since,
         "polls": request.GET.get("live") != "off",
         "clear": board_now.clear(),

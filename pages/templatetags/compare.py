@@ -26,7 +26,9 @@ def line_sign(line: ComparisonLine) -> SafeString:
     """Return the sign of a line with its hidden text."""
     _, words, sign = _SIGNS[line.sign]
     return format_markup(
-        '<b class="sign" aria-hidden="true">{}</b><span class="away">{}</span>', sign, words
+        '<b class="sign" aria-hidden="true">{}</b><span class="visually-hidden">{}</span>',
+        sign,
+        words,
     )
 
 
@@ -45,8 +47,8 @@ def comparison_cell(line: ComparisonLine, aspect: str) -> SafeString:
     if aspect not in line.differs:
         return tell(line.left)
     form = (
-        '<span class="unlike">{} <span aria-hidden="true">→</span>'
-        '<span class="away">against</span> {}</span>'
+        '<span class="changed-value">{} <span aria-hidden="true">→</span>'
+        '<span class="visually-hidden">against</span> {}</span>'
     )
     return format_markup(form, tell(line.left), tell(line.right))
 

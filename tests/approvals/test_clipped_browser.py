@@ -28,7 +28,7 @@ BROKEN = """() => {
     const words = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT), broken = []
     for (let node = words.nextNode(); node; node = words.nextNode()) {
         const home = node.parentElement
-        if (!home.checkVisibility() || home.closest("svg, .away, .agent, option, .run")) continue
+        if (!home.checkVisibility() || home.closest("svg, .visually-hidden, .agent, option, .run")) continue
         for (const word of node.data.matchAll(/(?<!\\w)[A-Za-z]{3,14}(?!\\w)/g)) {
             const range = document.createRange()
             range.setStart(node, word.index)

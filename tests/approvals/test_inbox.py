@@ -25,7 +25,7 @@ def test_the_layout_counts_waiting_requests_and_shows_the_mode(
     desk: Desk, gate: Gate, rita: Reviewer
 ) -> None:
     html = rita.page("/tools/")
-    assert '<span class="count">1<span class="away"> waiting</span></span>' in html
+    assert '<span class="count">1<span class="visually-hidden"> waiting</span></span>' in html
     assert "<b>Observe mode:</b>" not in html
     assert "<title>(1) Approvals" in rita.page(reverse("inbox"))
     desk.rules(mode="observe")

@@ -76,7 +76,7 @@ def test_an_answer_in_the_pane_opens_the_next_and_keeps_the_list(
     last = rita.answer(three, **{"from": "inbox"})
     assert last["Location"] == f"{reverse('inbox')}?open=none"  # never from the end to the top
     page = rita.page(last["Location"])
-    assert "data-still" in page
+    assert "data-no-auto-open" in page
     assert url_of(first) in page
     extended = rita.client.post(
         reverse("gate_extend", args=[first.id]), {"from": "inbox", "list": "risk=low"}

@@ -64,7 +64,7 @@ def test_while_another_request_loads_no_button_can_be_pressed(
     page.keyboard.press("Control+Enter")
     page.mouse.click(box["x"] + 5, box["y"] + 5)
     expect(page.get_by_label("Reason")).not_to_be_focused()
-    expect(page.locator("[data-meant]")).to_have_count(0)
+    expect(page.locator("[data-chosen]")).to_have_count(0)
     assert page.url == address
     assert len(delayed) == 1
     delayed[0].continue_()
@@ -126,7 +126,7 @@ def test_a_new_list_does_not_change_the_request_that_is_open(
     expect_open(page, opened)
     reason = page.get_by_label("Reason")
     reason.fill("half a thought")
-    box = page.locator(".desk-list [name=gate]").first
+    box = page.locator(".inbox-list [name=gate]").first
     box.check()
     shelf.ask("later", "mail.send", {"subject": "One more"}, target={"environment": "later"})
     page.clock.run_for(10_100)

@@ -80,7 +80,7 @@ _SAME = (
 def comparable_lines(text: str) -> list[str]:
     """Return the text lines of the factual parts of a page, without what may differ."""
     main = text[text.index("<main") : text.index("</main>")]
-    parts = r"<section.*?</section>|<ol class=\"life.*?</ol>|<dl.*?</dl>|<table.*?</table>"
+    parts = r"<section.*?</section>|<ol class=\"lifecycle.*?</ol>|<dl.*?</dl>|<table.*?</table>"
     shown = "\n".join(re.findall(parts, main, re.DOTALL))
     for pattern, other in _SAME:
         shown = re.sub(pattern, other, shown, flags=re.DOTALL)

@@ -140,12 +140,12 @@ def test_an_empty_result_shows_entries_read_and_the_excluding_condition(
     page = page_of(
         viewer, "(tool:mail.send AND state:failed) AND (permission:bypassed OR tool:none) since:7d"
     )
-    blamed = page.partition('class="words section found-nothing"')[2]
+    blamed = page.partition('class="prose section no-results"')[2]
     assert links(blamed) == ["/search/?q=effect"]  # no single condition excludes all results
     fixed = viewer.get("/search/", {"q": "state:failed OR stat:unknown"}).content.decode()
     assert "/search/?q=state%3Afailed+OR+state%3Aunknown" in links(fixed)
     page = page_of(viewer, "tool:mail.send AND state:failed AND since:7d")
-    blamed = page.partition('class="words section found-nothing"')[2]
+    blamed = page.partition('class="prose section no-results"')[2]
     assert links(blamed) == [
         "/search/?q=tool%3Amail.send+since%3A7d",
         "/search/?q=state%3Afailed+since%3A7d",
@@ -231,18 +231,21 @@ def test_distinguishing_values_are_listed_with_counts(
     )  # tools 0 to 6 in turn; outcomes ok, error, unknown in turn
     agent.plan("one more", "long", tool="tool.1", arguments={})
     page = page_of(viewer, "session:long tool:tool.1", apart="2")
-    section = page.partition('id="apart"')[2].partition("</section>")[0]
+    section = page.partition('id="distinguishing-values"')[2].partition("</section>")[0]
     assert "11 with <code>" in section
     assert ">60 without</a>" in section
     assert "planned" not in section  # a single occurrence is not significant
-    assert "<th" not in page_of(viewer, "session:long", apart="7").partition('id="apart"')[2]
+    assert (
+        "<th"
+        not in page_of(viewer, "session:long", apart="7").partition('id="distinguishing-values"')[2]
+    )
     narrowed = page_of(
         viewer, "session:long (state:planned OR outcome:unknown) since:1h", apart="3"
     )
     assert "No other results to compare with." in narrowed
     unknown = (
         page_of(viewer, "session:long outcome:unknown", apart="2")
-        .partition('id="apart"')[2]
+        .partition('id="distinguishing-values"')[2]
         .partition("</section>")[0]
     )
     counts = re.findall(

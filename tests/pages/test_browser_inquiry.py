@@ -195,7 +195,7 @@ def test_the_box_goes_to_a_reference(site: Site, browser_page: Page, complaints:
     page = signed_in(browser_page, site, complaints)
     page.goto(f"{site.server.url}/search/")
     page.keyboard.press("/")
-    expect(page.locator("#go")).to_be_focused()
+    expect(page.locator("#jump")).to_be_focused()
     page.keyboard.type(REFERENCE)
     page.keyboard.press("Enter")
     expect(page).to_have_url(f"{site.server.url}/effects/{site.book.effects['ok']}/")

@@ -168,9 +168,9 @@ def test_keys_navigate_until_they_are_turned_off(
     expect(page).to_have_url(re.compile("/settings/repositories/[0-9a-f-]{36}/$"))
     page.wait_for_load_state("load")
     page.keyboard.press("/")
-    expect(page.locator("#go")).to_be_focused()
+    expect(page.locator("#jump")).to_be_focused()
     page.keyboard.type("g?jk")
-    assert page.locator("#go").input_value() == "g?jk"
+    assert page.locator("#jump").input_value() == "g?jk"
     page.goto(f"{server.url}/settings/shortcuts/")
     page.get_by_label("Enable keyboard shortcuts").uncheck()
     page.get_by_role("button", name="Save").click()

@@ -101,5 +101,5 @@ def test_an_effect_that_ran_without_approval_is_headed_by_that(
     assert statement
     assert statement[1] == "is-failed"
     assert statement[2].strip().startswith("<b>Ran without approval:</b> acknowledged")
-    life = html.partition('<ol class="life')[2].partition("</ol>")[0]
+    life = html.partition('<ol class="lifecycle')[2].partition("</ol>")[0]
     assert "permission bypassed" in life

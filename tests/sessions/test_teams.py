@@ -33,7 +33,7 @@ def test_a_team_is_created_and_filled_on_its_page(house: House) -> None:
     assert teams.load_team_names(house.project, reviewer.user) == {"leads"}
     page = house.client("administrator").get(reverse("teams")).content.decode()
     assert "<code>leads</code>" in page
-    assert 'Remove<span class="away"> reviewer from leads</span>' in page
+    assert 'Remove<span class="visually-hidden"> reviewer from leads</span>' in page
     assert post(house, "remove_from_team", team.pk, member=reviewer.pk).status_code == 302
     assert teams.load_team_names(house.project, reviewer.user) == set()
     assert bodies_of("admin.team_created")[0]["name"] == "leads"

@@ -22,7 +22,8 @@
       child => walk(child, clipped || style.overflowX !== "visible"));
     if (style.display === "contents") return inside();
     const box = element.getBoundingClientRect();
-    const isHidden = element.classList.contains("away") || element.classList.contains("skip")
+    const isHidden = element.classList.contains("visually-hidden") || element.classList.contains("away")
+      || element.classList.contains("skip")
       || element.classList.contains("sprite") || (box.width <= 1 && box.height <= 1);
     if (isHidden) return [];
     if (!clipped && box.right > innerWidth + 1) beyond.push(element.tagName.toLowerCase() + "." + element.className);
