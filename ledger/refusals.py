@@ -53,6 +53,6 @@ def refuse_without_permission(row: EffectRow) -> Refusal:
             f"The permission no longer applies ({row.permission_basis}). Do not act."
             " Plan the effect again to request approval."
         )
-        return Refusal("GATEGONE_BASES", sentence, row.permission_basis)
+        return Refusal("GATE_GONE", sentence, row.permission_basis)
     sentence = "This effect has no permission. Plan it again, and act only on `proceed`."
     return Refusal("NO_PERMISSION", sentence, "not_resolved")
