@@ -21,7 +21,7 @@ def ensure_agent(
     """Return the agent called `name` in `project`, created if missing.
 
     An agent without an owner gets `owner`. An agent with another owner is refused, because its
-    owner decides who may approve for it. An owner must belong to the project. Raises RefusedError.
+    owner decides who may approve for it. An owner must belong to the project. Raises ChangeRefused.
     """
     if not name or len(name) > 64 or not name.isprintable() or name != name.strip():
         raise ChangeRefused(
@@ -57,8 +57,8 @@ def ensure_agent(
 def set_agent_charter(agent: Agent, charter: str, *, version: int, actor: str) -> None:
     """Store an agent's charter as the version after `version`, if it differs.
 
-    The charter holds what the agent is for, and its standing orders. Raises RefusedError when the
-    charter is no longer at `version`, has more than CHARTER_CHARACTERS or a NUL.
+    The charter holds what the agent is for, and its standing orders. Raises ChangeRefused when the
+    charter is no longer at `version`, has more than MAX_CHARTER_CHARACTERS or a NUL.
     """
     charter = charter.replace("\r\n", "\n").strip()
     if len(charter) > MAX_CHARTER_CHARACTERS or "\0" in charter:
@@ -89,7 +89,7 @@ def set_agent_team(agent: Agent, team: str, *, actor: str = SYSTEM_SOURCE) -> No
     """Put an agent into a team, or out of its team for an empty name.
 
     The same team changes nothing. Agents of one team may write for each other's sessions. Raises
-    RefusedError.
+    ChangeRefused.
     """
     if team and not _TEAM.fullmatch(team):
         raise ChangeRefused(

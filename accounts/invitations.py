@@ -26,7 +26,7 @@ def invite_person(project: Project, username: str, role: str, *, actor: str) -> 
     """Invite the person called `username` to a role; return the password to show.
 
     Where the account is new or unused, this becomes its first password. Otherwise the password
-    opens nothing. Raises RefusedError.
+    opens nothing. Raises ChangeRefused.
     """
     people.check_role(role)
     try:
@@ -56,7 +56,7 @@ def invite_person(project: Project, username: str, role: str, *, actor: str) -> 
 
 @transaction.atomic(savepoint=False)
 def accept_invitation(invitation: UUID, user: User) -> Membership:
-    """Join the project of an invitation to `user`. Raises RefusedError if it is gone."""
+    """Join the project of an invitation to `user`. Raises ChangeRefused if it is gone."""
     people.require_own_password(user)
     stored = _lock_invitation(invitation, user)
     administrators = Membership.objects.filter(project=stored.project, role="administrator")
@@ -77,7 +77,7 @@ def accept_invitation(invitation: UUID, user: User) -> Membership:
 
 @transaction.atomic(savepoint=False)
 def decline_invitation(invitation: UUID, user: User) -> None:
-    """Decline an invitation to `user`. Raises RefusedError if it is gone."""
+    """Decline an invitation to `user`. Raises ChangeRefused if it is gone."""
     stored = _lock_invitation(invitation, user)
     _record(stored, "admin.invitation_declined", people.ensure_pseudonym(user))
     stored.delete()
@@ -87,7 +87,7 @@ def decline_invitation(invitation: UUID, user: User) -> None:
 def cancel_invitation(project: Project, invitation: UUID, *, actor: str) -> str:
     """Withdraw an invitation; return the invited name.
 
-    Raises RefusedError if it is gone.
+    Raises ChangeRefused if it is gone.
     """
     stored = (
         Invitation.objects.select_for_update(of=("self",))

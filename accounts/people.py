@@ -59,7 +59,7 @@ def generate_password() -> str:
 def create_administrator(
     username: str, password: str, project: Project, *, actor: str = SYSTEM_SOURCE
 ) -> User:
-    """Create a person who administers `project`. Raises RefusedError.
+    """Create a person who administers `project`. Raises ChangeRefused.
 
     The password must satisfy the password rules.
     """
@@ -83,7 +83,7 @@ def add_project_member(
     A new name becomes a new person, who needs a `password`; an existing person keeps theirs. With
     `must_replace` the owner must replace the password, because an administrator saw it. Without it
     the password counts as the owner's: only the operator of the machine saw it (`manage.py setup`).
-    Raises RefusedError.
+    Raises ChangeRefused.
     """
     check_role(role)
     user = User.objects.filter(username=username).first()
@@ -105,7 +105,7 @@ def add_project_member(
 def change_project_role(membership: Membership, role: str, *, actor: str) -> None:
     """Give a member another role; the same role changes nothing.
 
-    Raises RefusedError when the project would lose its last administrator, or when the member has
+    Raises ChangeRefused when the project would lose its last administrator, or when the member has
     been removed.
     """
     check_role(role)
@@ -125,7 +125,7 @@ def change_project_role(membership: Membership, role: str, *, actor: str) -> Non
 def remove_project_member(membership: Membership, *, actor: str) -> None:
     """Remove a person from a project. What they did stays on record.
 
-    Raises RefusedError as change_role does.
+    Raises ChangeRefused as change_role does.
     """
     _lock_member(membership)
     if membership.role == "administrator":
@@ -140,7 +140,7 @@ def remove_project_member(membership: Membership, *, actor: str) -> None:
 def reset_member_password(membership: Membership, by: User, *, actor: str) -> str:
     """Give a member a generated password, return it, and end all their sign-ins.
 
-    Raises RefusedError for one's own password, and for a person who belongs to a project that `by`
+    Raises ChangeRefused for one's own password, and for a person who belongs to a project that `by`
     does not administer: a password lets its setter sign in, and a project's administrator has no
     access to other projects.
     """
@@ -232,7 +232,7 @@ def find_recent_password_giver(user: User, at_us: int) -> str:
 
 
 def require_own_password(user: User) -> None:
-    """Raise RefusedError while another person knows the password of `user`.
+    """Raise ChangeRefused while another person knows the password of `user`.
 
     That person may have signed in with it.
     """
@@ -279,7 +279,7 @@ def _record_given_password(user: User, actor: str) -> None:
 
 @transaction.atomic(savepoint=False)
 def create_user(username: str, password: str | None, *, actor: str) -> User:
-    """Create an account without a project. Raises RefusedError."""
+    """Create an account without a project. Raises ChangeRefused."""
     user = User(username=username)
     try:
         user.full_clean(exclude=["password"])
@@ -296,7 +296,7 @@ def create_user(username: str, password: str | None, *, actor: str) -> User:
 
 
 def check_role(role: str) -> None:
-    """Raise RefusedError for an unknown role."""
+    """Raise ChangeRefused for an unknown role."""
     if role not in ROLES:
         raise ChangeRefused(f"There is no role {role!r}. Choose one of {', '.join(ROLES)}.")
 

@@ -19,7 +19,7 @@ def find_project(name: str) -> Project | None:
 
 @transaction.atomic(savepoint=False)
 def create_project(name: str, *, actor: str = SYSTEM_SOURCE) -> Project:
-    """Create a project that observes and redacts. Raises RefusedError."""
+    """Create a project that observes and redacts. Raises ChangeRefused."""
     try:
         with transaction.atomic():
             project = Project.objects.create(name=name)
@@ -40,7 +40,7 @@ def create_project(name: str, *, actor: str = SYSTEM_SOURCE) -> Project:
 def create_archive(name: str, identity: UUID, *, actor: str = SYSTEM_SOURCE) -> Project:
     """Create a project for imported bundles, which takes no agent token.
 
-    Raises RefusedError.
+    Raises ChangeRefused.
     """
     try:
         with transaction.atomic():
@@ -60,7 +60,7 @@ def create_archive(name: str, identity: UUID, *, actor: str = SYSTEM_SOURCE) -> 
 
 
 def require_active_project(project: Project) -> None:
-    """Raise RefusedError in an archive, where nobody can act."""
+    """Raise ChangeRefused in an archive, where nobody can act."""
     if project.archive:
         raise ChangeRefused(
             f"{project.name} is a read-only archive of imported bundles. Choose another project."

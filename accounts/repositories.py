@@ -31,7 +31,7 @@ def shorten_ref(ref: str) -> str:
 
 
 def classify_moved_refs(repository: Repository, moved: str) -> tuple[str, int]:
-    """Return the worst class of an effect's `resolve_moved_refs`, and the patterns' version.
+    """Return the worst class of an effect's `moved_refs`, and the patterns' version.
 
     No ref has the empty class. In a glob `*` also matches `/`, so `release/*` covers
     `release/2/hotfix`.
@@ -46,7 +46,7 @@ def classify_moved_refs(repository: Repository, moved: str) -> tuple[str, int]:
 def parse_ref_patterns(text: str) -> list[str]:
     """Return the globs in `text`, one per line, shortened, without repeats.
 
-    Raises RefusedError, which names the line.
+    Raises ChangeRefused, which names the line.
     """
     globs: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -76,7 +76,7 @@ def change_ref_patterns(
 ) -> bool:
     """Store new patterns under the next version; False when they are unchanged.
 
-    Effects keep the class that they got on arrival. Raises RefusedError.
+    Effects keep the class that they got on arrival. Raises ChangeRefused.
     """
     wanted = ("\n".join(parse_ref_patterns(production)), "\n".join(parse_ref_patterns(protected)))
     repository.refresh_from_db(from_queryset=Repository.objects.select_for_update())

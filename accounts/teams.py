@@ -23,7 +23,7 @@ def load_team_names(project: Project, user: User) -> set[str]:
 
 @transaction.atomic(savepoint=False)
 def create_team(project: Project, name: str, *, actor: str = SYSTEM_SOURCE) -> Team:
-    """Create an empty team. Raises RefusedError for an invalid or taken name."""
+    """Create an empty team. Raises ChangeRefused for an invalid or taken name."""
     if not _NAME.fullmatch(name):
         raise ChangeRefused("A team's name has 1 to 64 characters of a-z, 0-9 and hyphen.")
     try:
@@ -46,7 +46,7 @@ def create_team(project: Project, name: str, *, actor: str = SYSTEM_SOURCE) -> T
 def add_team_member(team: Team, membership: Membership, *, actor: str = SYSTEM_SOURCE) -> None:
     """Add a member of the project to a team; repeating it changes nothing.
 
-    Raises RefusedError for a member of another project.
+    Raises ChangeRefused for a member of another project.
     """
     if membership.project_id != team.project_id:
         raise ChangeRefused("Only members of the project can belong to its teams.")

@@ -49,7 +49,7 @@ def issue_token(
 ) -> str:
     """Issue a token for `agent` and return its plaintext, which is not stored.
 
-    `expires_in` None means that the token never expires. Raises RefusedError in an archive.
+    `expires_in` None means that the token never expires. Raises ChangeRefused in an archive.
     """
     if scope not in SCOPES:
         raise ValueError(f"There is no scope {scope!r}. Choose one of {', '.join(SCOPES)}.")

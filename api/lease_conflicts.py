@@ -18,7 +18,7 @@ def check_lease_epoch(
 ) -> Reply | None:
     """Return a refusal if the command's lease epoch is not current; else None.
 
-    The session's row must be locked. Raises Repeated if the command ran before, under any epoch.
+    The session's row must be locked. Raises RepeatedKey if the command ran before, under any epoch.
     """
     stale = fencing.check_epoch(origin.project, session, origin.lease_epoch, task)
     if stale is None:

@@ -38,8 +38,8 @@ def check_preconditions(
     session.
 
     `version` is the version of the row to change; `get_current` returns the current object under
-    its name. `speaks` is False for commands that do not write to the session. Raises Repeated and
-    NotAllowed.
+    its name. `speaks` is False for commands that do not write to the session. Raises RepeatedKey
+    and WriterNotAllowed.
     """
     if call.session is not None and speaks:
         writers.require_writer(origin, call.session, call.kind, task=call.task)
@@ -75,7 +75,7 @@ def check_version(
 ) -> Reply | None:
     """Return a refusal if the object's version differs from If-Match; None otherwise.
 
-    `get_current` returns the current object under its name. Raises Repeated if the command has
+    `get_current` returns the current object under its name. Raises RepeatedKey if the command has
     run before.
     """
     wanted_version = read_if_match(call)
@@ -86,13 +86,13 @@ def check_version(
 
 
 def conflict_reply(code: str, sentence: str, origin: Origin, current: dict[str, Any]) -> Reply:
-    """Build a 409 with the conflicting object. Raises Repeated."""
+    """Build a 409 with the conflicting object. Raises RepeatedKey."""
     raise_if_repeated(origin)
     return Reply(409, Problem(409, code, sentence).as_dict() | current, kept=False)
 
 
 def raise_if_repeated(origin: Origin) -> None:
-    """Raise Repeated if the journal has this command's key, to replay it."""
+    """Raise RepeatedKey if the journal has this command's key, to replay it."""
     if (
         entries.compare_with_stored(origin.draft("command.repeated"), origin.received_us)
         is not None

@@ -67,7 +67,7 @@ def validate_exemption(
 ) -> tuple[dict[str, str], str]:
     """Return the validated globs by the names of SCOPES, and the reason.
 
-    Raises RefusedError.
+    Raises ChangeRefused.
     """
     projects.require_active_project(project)
     remaining = {"tool": tool, **scope}
@@ -111,7 +111,7 @@ def create_exemption(
     name rule, agent, repository, ref and environment. `step_up` is what the person just proved, and
     `password_at_us` when they gave their password. If a rule that it could suspend needs several
     people, the exemption is only requested until others `confirm_exemption_grant` it. Raises
-    RefusedError.
+    ChangeRefused.
     """
     globs_by_scope, stripped_reason = validate_exemption(
         project, ends_at_us=ends_at_us, session=session, **scope_and_reason
@@ -155,7 +155,7 @@ def confirm_exemption_grant(
 ) -> bool:
     """Grant an exemption that another person requested; True if it is now in force.
 
-    Raises RefusedError.
+    Raises ChangeRefused.
     """
     projects.require_active_project(exemption.project)
     locked = Exemption.objects.select_for_update().get(pk=exemption.pk)

@@ -110,7 +110,7 @@ _WITHDRAWN: Final[dict[str, str]] = {
 
 
 def describe_moved_refs(stored: str) -> str:
-    """List the refs that git moves, of an effect's `describe_moved_refs`."""
+    """List the refs that git moves, of an effect's `moved_refs`."""
     if stored == git_refs.ANY_REF:
         return "unknown; treat as any ref of the repository"
     return ", ".join(f"all of {ref}" if "*" in ref else ref for ref in stored.split()) or "unknown"

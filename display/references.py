@@ -75,7 +75,7 @@ def reference_url(kind: str, number: int, identity: UUID | None) -> str:
 
 
 def find_session_reference(project: Project, text: str) -> Session:
-    """Load the session that `text` names. Raises RefusedError."""
+    """Load the session that `text` names. Raises ChangeRefused."""
     path = _PATH.search(text)
     if path is not None and path[1] == "sessions":
         text = path[2]
@@ -90,7 +90,7 @@ def find_session_reference(project: Project, text: str) -> Session:
 def find_reference(project: Project, text: str) -> Reference:
     """Return the one object that `text` names.
 
-    Raises RefusedError, also if it names several.
+    Raises ChangeRefused, also if it names several.
     """
     text = text.strip()
     if not text or len(text) > MAX_REFERENCE_CHARS or "\0" in text:

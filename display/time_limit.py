@@ -60,9 +60,9 @@ class NoSlot(TooManyQueries):
 def limit_search(person: int, *, in_turn: bool = False) -> Iterator[None]:
     """Limit the reads of this connection to settings.GATEBOOK_SEARCH_TIMEOUT_S in total.
 
-    Raises Overran. `person` is the user's id; raises TooMany if AT_ONCE of their searches are
-    running. With `in_turn`, waits for a query slot for up to the same time, and raises NoPlace if
-    none is free.
+    Raises QueryTimeout. `person` is the user's id; raises TooManyQueries if AT_ONCE of their
+    searches are running. With `in_turn`, waits for a query slot for up to the same time, and raises
+    NoSlot if none is free.
     """
     with _counting:
         if _searching[person] >= MAX_SEARCHES_PER_USER:
@@ -90,7 +90,7 @@ def _hold_slot(author: int) -> Iterator[None]:
 def limit_time() -> Iterator[None]:
     """Limit the reads of this connection to settings.GATEBOOK_SEARCH_TIMEOUT_S in total.
 
-    Raises Overran.
+    Raises QueryTimeout.
     """
     until = time.monotonic() + settings.GATEBOOK_SEARCH_TIMEOUT_S
     try:
@@ -186,7 +186,7 @@ def _was_stopped(error: OperationalError) -> bool:
 def limit_view(
     view: Callable[Concatenate[MemberRequest, P], HttpResponseBase],
 ) -> Callable[Concatenate[MemberRequest, P], HttpResponseBase]:
-    """Limit a view that searches; past the limit, respond with 422. Apply it below `member`.
+    """Limit a view that searches; past the limit, respond with 422. Use below `member_required`.
 
     Not 503: the query must change, while the server is healthy. A 503 would count as a server error
     in logs and proxies, which may then stop sending requests.

@@ -58,7 +58,7 @@ class ImportClient:
     def send(self, batch: list[bytes]) -> BatchCounts:
         """Post encoded items; retry retryable ones a bounded number of times.
 
-        Raises RefusalError for the first item that is rejected or recorded only as a claim.
+        Raises ImportRefusedError for the first item that is rejected or recorded only as a claim.
         """
         tally = BatchCounts()
         waiting = batch

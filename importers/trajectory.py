@@ -183,7 +183,7 @@ def build_document_key(origin: dict[str, Json] | None, natural: str, raw: Json) 
 
 
 def build_session_key(name: str) -> str:
-    """Return `name` as a unique printable key of at most LONGEST_KEY characters."""
+    """Return `name` as a unique printable key of at most MAX_KEY_CHARACTERS characters."""
     key = to_printable(name)
     if key == name and 0 < len(key) <= MAX_KEY_CHARACTERS:
         return key
@@ -222,7 +222,7 @@ def to_printable(text: str) -> str:
 
 
 def to_title(text: str) -> str:
-    """Return the first LONGEST_TITLE characters of `text` on one line."""
+    """Return the first MAX_TITLE_CHARACTERS characters of `text` on one line."""
     line = " ".join(to_printable(text[: MAX_TITLE_CHARACTERS * 20]).split())
     return (
         line

@@ -47,7 +47,7 @@ class Plan:
 
 @dataclass(slots=True)
 class CommandResult:
-    """The result of a command; `refusal` is a code of protocol.md."""
+    """The result of a command; `refusal` is a code of docs/reference/api.md."""
 
     effect: EffectRow
     status: int = 200
@@ -385,7 +385,7 @@ def record_refusal(origin: Origin, row: EffectRow, refusal: str) -> None:
     entries.record_system_entry(
         row.project_id,
         "integrity.conflict",
-        event_id=entries.keyed_digest("denied", refusal, origin.source, origin.key, origin.text),
+        event_id=entries.keyed_digest("refused", refusal, origin.source, origin.key, origin.text),
         text=origin.text,
         received_us=origin.received_us,
         actor=origin.actor,
@@ -453,7 +453,7 @@ def planning_agent(row: EffectRow) -> UUID | None:
 def find_lost_lease(origin: Origin, row: EffectRow, kind: str, attempt: int) -> StaleEpoch | None:
     """Return the lost lease of an agent that reports on its own attempt, or None.
 
-    Raises NotAllowed for the attempt of another agent.
+    Raises WriterNotAllowed for the attempt of another agent.
     """
     standing = writers.load_writer_status(origin, row.session_id, row.task_id, planning_agent(row))
     stale = fencing.find_outdated_epoch(

@@ -42,7 +42,7 @@ def record_probe(
 ) -> CommandResult:
     """Record a probe; a hit acknowledges the attempt as evidence.
 
-    Raises LookupError when the project has no such effect, and Repeated.
+    Raises LookupError when the project has no such effect, and RepeatedKey.
     """
     row, attempts = commands.lock_effect(origin, effect)
     stale = commands.find_lost_lease(origin, row, apply.PROBED, attempt)

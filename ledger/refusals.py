@@ -6,7 +6,7 @@ from ledger.store.effect_rows import EffectRow
 
 
 class Refusal(NamedTuple):
-    """A code of protocol.md, its message, and the reason from approvals.md."""
+    """A code of docs/reference/api.md, its message, and why permission is missing."""
 
     code: str
     sentence: str
@@ -49,8 +49,9 @@ def refuse_without_permission(row: EffectRow) -> Refusal:
         sentence = "Approval was denied. Do not act. Supersede the effect or plan a new one."
         return Refusal("GATE_DENIED", sentence, "denied")
     if row.permission_basis in GONE_BASES:
+        basis = row.permission_basis.replace("_", " ")
         sentence = (
-            f"The permission no longer applies ({row.permission_basis}). Do not act."
+            f"The permission no longer applies ({basis}). Do not act."
             " Plan the effect again to request approval."
         )
         return Refusal("GATE_GONE", sentence, row.permission_basis)

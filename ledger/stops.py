@@ -119,7 +119,7 @@ def load_stops_since(project: UUID, at_us: int) -> list[Stop]:
 def set_stop(project: Project, scope: str, subject: str, reason: str, user: User) -> Stop:
     """Stop what `scope` and `subject` (hex id, tool name or "") name.
 
-    Repeating it returns the existing stop. Raises RefusedError for an empty reason, an unknown
+    Repeating it returns the existing stop. Raises ChangeRefused for an empty reason, an unknown
     subject, and in an archive, where nothing runs.
     """
     projects.require_active_project(project)
@@ -151,7 +151,7 @@ def set_stop(project: Project, scope: str, subject: str, reason: str, user: User
 
 @transaction.atomic(savepoint=False)
 def lift_stop(stop: Stop, reason: str, user: User) -> bool:
-    """End a stop; False if already lifted. Raises RefusedError without a reason."""
+    """End a stop; False if already lifted. Raises ChangeRefused without a reason."""
     checked_reason = _validated_reason(reason)
     lock_exclusive(stop.project_id)
     now = now_us()

@@ -41,7 +41,7 @@ _STUCK_JOB_SQL: Final = (
 
 @transaction.atomic
 def record_heartbeat(name: str, at_us: int | None = None, *, usual_s: int = 0) -> JobHeartbeat:
-    """Record that a job runs now and return its heartbeat; an outage pauses alerts for HOLD_S.
+    """Record that a job runs now and return its heartbeat; an outage pauses alerts for PAUSE_S.
 
     `usual_s` is the expected interval, used until a second heartbeat measures it.
     """
@@ -74,7 +74,7 @@ def _update_heartbeat(name: str, now: int, usual_s: int) -> JobHeartbeat:
             name=name, defaults={"heartbeat_us": now, "every_us": usual_s * US}
         )
         return row
-    # Alerts never pause longer than HOLD_S, even if the clock was wrong when the pause began.
+    # Alerts never pause longer than PAUSE_S, even if the clock was wrong when the pause began.
     longest_us = now + PAUSE_S * US
     row.paused_until_us = (
         longest_us

@@ -41,7 +41,7 @@ def add_channel(
     minimum_risk: str = "low",
     **topics: bool,
 ) -> NotificationChannel:
-    """Add a channel for `target` (an e-mail address or a URL). Raises RefusedError.
+    """Add a channel for `target` (an e-mail address or a URL). Raises ChangeRefused.
 
     `person` owns the address: they are also notified of decisions on their own requests and votes,
     and when their own sessions are stuck.
@@ -72,7 +72,7 @@ def add_channel(
 
 @transaction.atomic(savepoint=False)
 def update_channel(channel: NotificationChannel, user: User, **values: bool | str) -> None:
-    """Change topics, `minimum_risk` or `enabled` of a channel. Raises RefusedError."""
+    """Change topics, `minimum_risk` or `enabled` of a channel. Raises ChangeRefused."""
     settings_allowed = {*TOPIC_FLAGS, "minimum_risk", "enabled"}
     if values.get("minimum_risk", RISKS[0]) not in RISKS or values.keys() - settings_allowed:
         raise ChangeRefused("Unknown setting of a channel.")

@@ -77,7 +77,7 @@ class WebhookTarget:
 
 
 def resolve_host(host: str, port: int) -> list[str]:
-    """Resolve all addresses of `host`, as text. Raises Failed if there are none."""
+    """Resolve all addresses of `host`, as text. Raises DeliveryFailed if there are none."""
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -153,7 +153,7 @@ def _is_loopback(address: str) -> bool:
 def post_webhook(
     url: str, body: bytes, headers: Mapping[str, str], resolve: AddressResolver = resolve_host
 ) -> None:
-    """POST `body` to `url`. Raises Refused for a forbidden address, Failed unless 2xx.
+    """POST `body` to `url`. Raises Refused for a forbidden address, DeliveryFailed unless 2xx.
 
     After the name is resolved, takes at most TIMEOUT_S, even against a slow sender.
     """

@@ -1,4 +1,4 @@
-"""JSON of `GET /sessions/{id}/resume`, cut to at most LARGEST bytes."""
+"""JSON of `GET /sessions/{id}/resume`, cut to at most MAX_BYTES bytes."""
 
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ MAX_SAME_CALLS: Final = 3  # same calls in other sessions, listed per effect
 
 
 def resume_to_json(state: ResumeState) -> bytes:
-    """Serialize the resume state to at most LARGEST bytes; `cut` names the shortened parts."""
+    """Serialize the resume state to at most MAX_BYTES bytes; `cut` names the shortened parts."""
     body = _resume_body(state)
     cut: list[str] = []
     text = orjson.dumps(body)

@@ -45,7 +45,7 @@ def derive_artifact_id(session: UUID, origin: Origin) -> UUID:
 def add_artifact(
     origin: Origin, session: UUID, effect: UUID | None, values: Mapping[str, Any]
 ) -> Artifact:
-    """Record an artifact by command. Raises Repeated."""
+    """Record an artifact by command. Raises RepeatedKey."""
     appended = entries.append_entries(
         [build_artifact_entry(origin, session, effect, values)], origin.received_us
     )[0]

@@ -54,7 +54,7 @@ def record_capacity(
 ) -> Capacity:
     """Store an agent's capacity report, by command.
 
-    `values` has FIELDS, None where not reported. Raises Repeated.
+    `values` has FIELDS, None where not reported. Raises RepeatedKey.
     """
     pace = _throttle_window(values, origin.received_us)
     facts: dict[str, Any] = {name: value for name, value in values.items() if value is not None}

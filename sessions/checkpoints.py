@@ -51,7 +51,7 @@ def save_checkpoint(
 ) -> Checkpoint:
     """Store a checkpoint by command: summary, cache_keys, cursor, pins, state.
 
-    The session's row must be locked. Raises Repeated.
+    The session's row must be locked. Raises RepeatedKey.
     """
     identifier = derive_checkpoint_id(session, origin)
     draft = origin.draft("checkpoint.written", session=session, subject=identifier)
@@ -118,7 +118,7 @@ def load_latest_checkpoint(session: UUID | Session) -> Any | None:
 
 
 def checkpoint_to_json(row: Any, *, with_state: bool = True) -> dict[str, Any]:
-    """Convert a checkpoint to JSON, with its state if `whole`.
+    """Convert a checkpoint to JSON, with its state if `with_state`.
 
     Needs `text`, which is None once erased.
     """

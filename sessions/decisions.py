@@ -48,7 +48,7 @@ def derive_decision_id(session: UUID, key: str) -> UUID:
 def save_decision(origin: Origin, session: UUID, key: str, effect: UUID | None) -> Decision:
     """Record a decision by command, before the agent acts on it.
 
-    The session's row must be locked. Raises Repeated.
+    The session's row must be locked. Raises RepeatedKey.
     """
     draft = origin.draft(
         "decision.recorded",
@@ -62,7 +62,7 @@ def save_decision(origin: Origin, session: UUID, key: str, effect: UUID | None) 
 def save_decision_outcome(origin: Origin, decision: Decision, status: str) -> Decision:
     """Record how a decision ended: done, failed or abandoned.
 
-    The session's row must be locked. Raises Repeated.
+    The session's row must be locked. Raises RepeatedKey.
     """
     draft = origin.draft(
         "decision.concluded",

@@ -67,7 +67,7 @@ def record_observed_fact(
 ) -> ObservedFact:
     """Record by command what a source reports.
 
-    The session's row must be locked. Raises Repeated.
+    The session's row must be locked. Raises RepeatedKey.
     """
     appended = entries.append_entries(
         [origin.draft("fact.observed", session=session)], origin.received_us

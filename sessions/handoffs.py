@@ -62,7 +62,7 @@ def measure_handoff(sections: Mapping[str, Any]) -> int:
 def save_handoff(
     origin: Origin, session: UUID, size: int, waits_on: list[dict[str, str]]
 ) -> Handoff:
-    """Write a handoff by command. The session's row must be locked. Raises Repeated."""
+    """Write a handoff by command. The session's row must be locked. Raises RepeatedKey."""
     key = f"{origin.source}/{origin.key}"
     return _append_and_apply(
         "handoff.written", HandoffFact(session, key, origin, 0, size, waits_on)
@@ -73,7 +73,7 @@ def save_handoff_acceptance(origin: Origin, handoff: Handoff) -> Handoff:
     """Accept a handoff by command.
 
     The caller has checked that it is not accepted. The session's row must be locked. Raises
-    Repeated.
+    RepeatedKey.
     """
     return _append_and_apply(
         "handoff.accepted", HandoffFact(handoff.session_id, handoff.key, origin, 0)

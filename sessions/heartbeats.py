@@ -112,7 +112,7 @@ def record_progress(
     """Record progress of a session, and of a task if given; nothing without a lease.
 
     These are the last statements of a command on a fenced session: they wait for a concurrent
-    takeover. Raises Overtaken when `given` is no longer the current epoch.
+    takeover. Raises LeaseTakenConcurrently when `given` is no longer the current epoch.
     """
     moved = leases.record_lease_progress(session, task)
     holding = {kind: epoch for _, kind, epoch, _ in moved}

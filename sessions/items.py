@@ -51,7 +51,7 @@ def import_items(rows: Sequence[Item]) -> None:
 def set_item_states(origin: Origin, task: Task, states: Mapping[str, str]) -> dict[str, int]:
     """Set items (key to state) by command; return the task's items per state.
 
-    Raises TooMany, Repeated.
+    Raises TooManyItems, RepeatedKey.
     """
     states_wanted = set(states.values())
     draft = origin.draft(

@@ -55,8 +55,8 @@ def acquire_or_renew_lease(
     `takeover`, and only from the same agent. Where the subject is a session, its row must be
     locked.
 
-    Raises Held; Repeated; Lost when this same command acquired the lease before and the lease is
-    gone since.
+    Raises LeaseHeld; RepeatedKey; LeaseLost when this same command acquired the lease before and
+    the lease is gone since.
     """
     identity = subject.identity(origin.project)
     before = _lock_lease(identity)
@@ -97,7 +97,7 @@ def _load_acquired_lease(
 ) -> Lease:
     """Return the lease that a repeated command acquired the first time.
 
-    Checks the stored row, which another holder may own by now. Raises Repeated, Lost.
+    Checks the stored row, which another holder may own by now. Raises RepeatedKey, LeaseLost.
     """
     if acquisition.status is AppendStatus.CONFLICT or lease is None:
         raise RepeatedKey
@@ -114,8 +114,8 @@ def _load_acquired_lease(
 def _insert_lease(origin: Origin, subject: LeaseSubject, process: str, ttl_s: int) -> Lease:
     """Store the first lease on `subject`.
 
-    Raises Overtaken where another transaction stored one first: the endpoint runs the command
-    again.
+    Raises LeaseTakenConcurrently where another transaction stored one first: the endpoint runs the
+    command again.
     """
     identity = subject.identity(origin.project)
     now = clock.NOW_SQL[connection.vendor]
@@ -208,7 +208,8 @@ def _record_acquisition(origin: Origin, subject: LeaseSubject, before: Lease | N
 def release_own_lease(origin: Origin, lease: UUID, epoch: int) -> Lease:
     """Release a lease by command.
 
-    Raises Lost when the caller no longer holds it, LookupError when it does not exist, Repeated.
+    Raises LeaseLost when the caller no longer holds it, LookupError when it does not exist,
+    RepeatedKey.
     """
     row = load_lease(origin.project, lease)
     if entries.compare_with_stored(

@@ -44,7 +44,7 @@ def resolve_session_references(
 
 
 def load_session(project: UUID, reference: str) -> Session:
-    """Return the stored session with that id or key. Raises NotFound."""
+    """Return the stored session with that id or key. Raises SessionNotFound."""
     identifier, _key = resolve_session_references(project, [reference])[reference]
     session = Session.objects.filter(project=project, id=identifier).first()
     if session is None:

@@ -54,7 +54,7 @@ def send_agent_message(
     subject: str,
     body: str,
 ) -> Message:
-    """Send a message by command, to one agent or (None) to all. Raises Repeated."""
+    """Send a message by command, to one agent or (None) to all. Raises RepeatedKey."""
     identifier = derive_message_id(origin.project, origin.source, origin.key)
     facts = _message_facts(recipient, in_reply_to)
     draft = origin.draft("message.sent", facts=facts, session=session, subject=identifier)
@@ -79,7 +79,7 @@ def send_person_message(
 ) -> Message:
     """Send a person's message to an agent. The same person and `key` send it once.
 
-    Raises RefusedError for an empty or too long text, and in an archive, where no agent reads it.
+    Raises ChangeRefused for an empty or too long text, and in an archive, where no agent reads it.
     """
     projects.require_active_project(recipient.project)
     subject, body = subject.strip(), body.replace("\r\n", "\n").strip()
@@ -157,7 +157,7 @@ def _send_without_token(
 def mark_message_read(origin: Origin, message: Message) -> int:
     """Mark a message as read by the origin's agent; return the read time (µs).
 
-    Repeats change nothing and are not recorded. Raises Repeated.
+    Repeats change nothing and are not recorded. Raises RepeatedKey.
     """
     locked = Message.objects.select_for_update(no_key=True).get(id=message.id)
     draft = origin.draft(

@@ -103,8 +103,8 @@ def open_session(origin: Origin, values: Mapping[str, Any]) -> OpenedSession:
     same person as its parent and as the session that it branches from, and may name no other: an
     agent could otherwise let a person approve what that person requested.
 
-    Raises UnknownOwner, UnknownRequester, AnotherRequester, UnknownParent, UnknownBranch,
-    NotAllowed, Repeated.
+    Raises UnknownOwner, UnknownRequester, RequesterMismatch, UnknownParentSession,
+    UnknownSourceSession, WriterNotAllowed, RepeatedKey.
     """
     session = lookup.derive_session_id(origin.project, values["key"])
     described = {**values, "mode": values.get("mode") or "one_shot"}
@@ -188,7 +188,7 @@ def _add_labels(origin: Origin, row: Session, labels: Mapping[str, str]) -> bool
 def close_session(origin: Origin, session: Session, status: str) -> Session:
     """End a session by command with an ended status. The first end by command counts.
 
-    Raises Repeated.
+    Raises RepeatedKey.
     """
     # Lock without the key: deciding on a gate locks the gate and checks this key when it commits.
     row = Session.objects.select_for_update(no_key=True).get(id=session.id)
@@ -569,7 +569,7 @@ def update_session(
     """Change a session's fields by command.
 
     Fields are title, cursor, status with waiting_on, merge_into and merge_intent. `meant` gives the
-    id of the session that `merge_into` names. The row must be locked. Raises Repeated.
+    id of the session that `merge_into` names. The row must be locked. Raises RepeatedKey.
     """
     return _append_and_apply(origin, "session.changed", session, values, meant)
 
@@ -577,7 +577,7 @@ def update_session(
 def record_session_merge(origin: Origin, session: Session, into: UUID) -> Session:
     """Record that this branch is merged into the session `into`. The first counts.
 
-    Raises Repeated.
+    Raises RepeatedKey.
     """
     return _append_and_apply(
         origin, "session.merged", session, {"into": str(into)}, {str(into): into}

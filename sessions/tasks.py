@@ -68,7 +68,7 @@ def add_task(origin: Origin, session: Session, values: Mapping[str, Any]) -> tup
     """Create a task by command; return it and whether it is new.
 
     A key that exists names the same task: nothing changes and nothing is recorded. Raises
-    UnknownParent, Circle, Repeated.
+    UnknownParentTask, TaskCycle, RepeatedKey.
     """
     parent = values.get("parent")
     if parent:
@@ -102,14 +102,14 @@ def update_task(origin: Origin, task: Task, values: Mapping[str, Any]) -> Task:
 
     Fields are state, title, priority, worker, branch_label.
 
-    Raises Repeated.
+    Raises RepeatedKey.
     """
     report = _append_command(origin, "task.changed", task.session_id, task.key, values)
     return apply_task_facts([report])[report.session, report.key]
 
 
 def complete_task(origin: Origin, task: Task) -> Task:
-    """Mark a task as done by command. Raises Repeated."""
+    """Mark a task as done by command. Raises RepeatedKey."""
     report = _append_command(origin, "task.done", task.session_id, task.key, {})
     return apply_task_facts([report])[report.session, report.key]
 

@@ -196,7 +196,7 @@ def require_writer(
     effect: UUID | None = None,
     also: UUID | None = None,
 ) -> None:
-    """Raise NotAllowed unless the sender of a command may write for the session.
+    """Raise WriterNotAllowed unless the sender of a command may write for the session.
 
     Where the sender gave another epoch than the current one, fencing (sessions/fencing.py) reports
     the stale epoch instead.
@@ -216,7 +216,7 @@ def reject_writer(
     effect: UUID | None = None,
     attempt: int | None = None,
 ) -> None:
-    """Raise NotAllowed unless `standing` allows the write."""
+    """Raise WriterNotAllowed unless `standing` allows the write."""
     if standing is WriterStatus.SPEAKS:
         return
     draft = build_fenced_entry(

@@ -35,7 +35,7 @@ class _BadNumber:
 
 
 def parse_slowly(raw: bytes, max_depth: int) -> dict[str, Any]:
-    """Parse the object in `raw`. Raises FaultError for its first fault.
+    """Parse the object in `raw`. Raises JsonFaultError for its first fault.
 
     `raw` may nest a few hundred levels at most, because the parser is recursive.
     """

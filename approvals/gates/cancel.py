@@ -14,7 +14,7 @@ from sessions import writers
 def find_gate_to_cancel(origin: Origin, gate: UUID) -> Gate | None:
     """Return the gate to withdraw, with its effect; None if the project has none.
 
-    Raises NotAllowed if the sender neither requested it nor may speak for its session.
+    Raises WriterNotAllowed if the sender neither requested it nor may speak for its session.
     """
     row = Gate.objects.select_related("effect").filter(project=origin.project, id=gate).first()
     if row is not None:
@@ -31,7 +31,7 @@ def find_gate_to_cancel(origin: Origin, gate: UUID) -> Gate | None:
 
 
 def cancel_gate_by_agent(origin: Origin, request: Gate) -> Gate:
-    """Withdraw a request that `find_gate_to_cancel` returned. Raises Repeated.
+    """Withdraw a request that `find_gate_to_cancel` returned. Raises RepeatedKey.
 
     A gate that has ended does not change and is returned.
     """

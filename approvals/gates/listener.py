@@ -78,7 +78,7 @@ class GateListener:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start listening, even without waiters, and record heartbeats every HEARTBEAT_EVERY_S.
+        """Start listening, even without waiters, and record heartbeats every HEARTBEAT_INTERVAL_S.
 
         For processes that serve HTTP: the heartbeat also shows that the web server is up.
         """
@@ -232,7 +232,7 @@ class GateListener:
                     own.execute("SELECT 1")
 
     def _poll_sqlite(self) -> None:
-        """Poll the SQLite file every LOOK_EVERY_S while requests wait."""
+        """Poll the SQLite file every POLL_INTERVAL_S while requests wait."""
         own = sqlite3.connect(str(connection.settings_dict["NAME"]), isolation_level=None)
         try:
             own.execute("PRAGMA query_only = ON")

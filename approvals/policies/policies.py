@@ -225,7 +225,7 @@ def activate_policy_set(
 
     Waits for concurrent plans and dispatches in the project (ledger/stops.py): each uses the old
     rules or the new ones. Of two concurrent activations the later replaces the earlier. Raises
-    RefusedError.
+    ChangeRefused.
     """
     projects.require_active_project(project)
     if mode not in statuses.POLICY_MODES:

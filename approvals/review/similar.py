@@ -87,8 +87,8 @@ class SimilarDecisions:
     """Requests similar to one, most similar first.
 
     `others` share only tool and repository. `again` is the last refusal of exactly this request, in
-    any session. `last_no` is its vote, or the last refusing vote on a similar request; `said` is
-    the reason of that vote.
+    any session. `last_no` is its vote, or the last refusing vote on a similar request;
+    `reason_text` is the reason of that vote.
     """
 
     alike: list[SimilarGates] = field(default_factory=list)
@@ -101,7 +101,8 @@ class SimilarDecisions:
 _STATUS_LABELS: Final = {
     **dict.fromkeys(("approved", "used", "expired_unused"), "approved"),
     **dict.fromkeys(("denied", "denied_session"), "denied"),
-    **{name: name for name in ("changes_requested", "expired", "revoked", "cancelled")},
+    "changes_requested": "changes requested",
+    **{name: name for name in ("expired", "revoked", "cancelled")},
     "pending": "waiting",
 }
 

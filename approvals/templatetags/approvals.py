@@ -218,7 +218,7 @@ def full_text(text: str) -> SafeString:
 
 @register.filter
 def numbered_text(text: str) -> SafeString:
-    """Render as `full_text`, with line numbers if the text has more than FITS_LINES lines."""
+    """Render as `full_text`, with line numbers if the text has more than MAX_GLANCE_LINES lines."""
     return (
         untrusted_text.render_numbered_lines(text)
         if text.count("\n") > MAX_GLANCE_LINES

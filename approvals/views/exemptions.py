@@ -251,7 +251,7 @@ def revoke_exemption(request: MemberRequest, exemption: UUID) -> HttpResponse:
 
 
 def _load_session(request: MemberRequest, handle: str) -> Session | None:
-    """Load the session of a handle; None for an empty handle. Raises RefusedError."""
+    """Load the session of a handle; None for an empty handle. Raises ChangeRefused."""
     if not handle:
         return None
     number = handle.removeprefix("s_")

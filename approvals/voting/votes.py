@@ -77,7 +77,7 @@ class ShownGate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ballot:
-    """What a person votes: approve | deny | deny_session | return.
+    """What a person votes: approve | deny | deny_session | request_changes.
 
     `step_up` is the strongest proof that the person just gave. `password_at_us` is when they typed
     the password it rests on, up to five minutes earlier.

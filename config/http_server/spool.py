@@ -33,7 +33,7 @@ class Spool:
         return cast(BinaryIO, tempfile.TemporaryFile(dir=self._folder, buffering=0))
 
     def take(self, size: int) -> None:
-        """Count `size` more bytes. Raises Full."""
+        """Count `size` more bytes. Raises SpoolFull."""
         with self._lock:
             if size > self._left:
                 raise SpoolFull
@@ -56,7 +56,7 @@ class SpooledBytes:
         self._in_file = 0
 
     def add(self, data: bytes) -> None:
-        """Add `data` at the end. Raises Full, and OSError when the disk takes no more."""
+        """Add `data` at the end. Raises SpoolFull, and OSError when the disk takes no more."""
         if self._file is None and self.size + len(data) <= self._memory:
             self._first += data
         else:
@@ -123,7 +123,10 @@ class OutgoingContent:
         self.complete = False  # nothing is added any more
 
     def add(self, data: bytes) -> None:
-        """Add `data` at the end. Raises Full, Closed, and OSError when the disk takes no more."""
+        """Add `data` at the end.
+
+        Raises SpoolFull, ClientClosed, and OSError when the disk takes no more.
+        """
         with self._lock:
             if self._closed:
                 raise ClientClosed
@@ -156,7 +159,7 @@ class OutgoingContent:
             return data
 
     def close(self) -> None:
-        """Free memory and file. `add` raises Closed from now on."""
+        """Free memory and file. `add` raises ClientClosed from now on."""
         with self._lock:
             self._closed = True
             self._parts, self._waiting = [], 0

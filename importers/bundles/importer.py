@@ -76,7 +76,7 @@ def import_bundle(path: Path, name: str | None, administrator: str | None) -> Im
     """Import the bundle at `path` into the archive `name` (None: a new one).
 
     Imports everything or nothing. `administrator` is the name of a user, required for a new
-    archive. Raises RefusedError.
+    archive. Raises ChangeRefused.
     """
     sha256 = zip_reader.hash_file(path)
     imported = bundles_imported.find_import(sha256)

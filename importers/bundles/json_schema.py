@@ -36,7 +36,7 @@ _KEYWORDS: Final = frozenset(
 
 
 def validate_schema(value: Any, schema: dict[str, Any], pointer: str = "") -> None:
-    """Raise RefusedError with a JSON pointer if `value` does not match `schema`."""
+    """Raise ChangeRefused with a JSON pointer if `value` does not match `schema`."""
     fault = _find_fault(value, schema, pointer)
     if fault is not None:
         raise ChangeRefused(

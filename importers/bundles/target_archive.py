@@ -27,7 +27,7 @@ class TargetArchive:
 def choose_archive(
     opened: OpenBundle, name: str | None, administrator: str | None
 ) -> TargetArchive:
-    """Return the archive `name`, or one named after the session. Raises RefusedError."""
+    """Return the archive `name`, or one named after the session. Raises ChangeRefused."""
     origin = opened.document["origin"]
     archive_name = (
         name or f"{origin['project_name'][:30]} {origin['handle'][:21]} {opened.sha256[:8]}"

@@ -2,7 +2,7 @@
 
 Checks bodies against their commitments, references and positions for existence, the state of each
 effect against the fold of its marks, and values that pages look up against their tables. Every
-fault is a RefusedError.
+fault is a ChangeRefused.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ _PARTS_WITH_ID: Final = (
 
 
 def validate_document(document: dict[str, Any], enclosed: dict[str, int]) -> None:
-    """Raise RefusedError for the first fault. `enclosed`: artifact hash to size."""
+    """Raise ChangeRefused for the first fault. `enclosed`: artifact hash to size."""
     _check_entries(document)
     positions = {row["position"] for row in document["entries"]}
     for part in (*_PARTS_WITH_ID, "facts", "exemptions"):

@@ -1,6 +1,6 @@
 """Opens an untrusted bundle: checks members, hashes, document and schema.
 
-Every fault is a RefusedError that names the member. Member names are never used as paths: they are
+Every fault is a ChangeRefused that names the member. Member names are never used as paths: they are
 compared with the few allowed names, and only hashes determine where bytes are stored.
 """
 
@@ -58,7 +58,7 @@ class OpenBundle:
 
 
 def hash_file(path: Path) -> str:
-    """Return the SHA-256 of a file in hex. Raises RefusedError if it cannot be read."""
+    """Return the SHA-256 of a file in hex. Raises ChangeRefused if it cannot be read."""
     digest = hashlib.sha256()
     try:
         with path.open("rb") as file:

@@ -174,7 +174,7 @@ class Filedrop:
         return Message.objects.filter(id__in=stored[name], opened_position=int(match[1])).exists()
 
     def _send_file(self, folder: Folder, name: str, stored: set[UUID]) -> bool:
-        """Send one file unless it was sent or written before. Raises Refused, Unsettled."""
+        """Send one file unless it was sent or written before. Raises Refused, FileChanging."""
         safe_files.check_file_name(name)
         content = safe_files.read_small_file(folder.descriptor, name)
         if (match := _WRITTEN_NAME.fullmatch(name)) and not stored:

@@ -123,7 +123,7 @@ def has_name(folder: int, name: str) -> bool:
 def read_small_file(folder: int, name: str) -> bytes:
     """Return the content of a regular file.
 
-    Raises Refused for anything else, Unsettled if the file changes or has disappeared.
+    Raises Refused for anything else, FileChanging if the file changes or has disappeared.
     """
     try:
         file = os.open(name, _READ_FLAGS, dir_fd=folder)

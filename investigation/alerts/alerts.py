@@ -91,7 +91,7 @@ def chosen_channels(alert: Alert) -> set[UUID]:
 def turn_on_alerts(
     saved: SavedQuery, owner: User, start: AlertStart, wanted: Collection[UUID]
 ) -> None:
-    """Turn alerts on from `start`, also after a stop. Raises RefusedError."""
+    """Turn alerts on from `start`, also after a stop. Raises ChangeRefused."""
     row = _lock_query(saved, owner)
     if row.text != start.text:
         raise ChangeRefused(
@@ -138,7 +138,7 @@ def turn_on_alerts(
 
 @transaction.atomic(savepoint=False)
 def turn_off_alerts(saved: SavedQuery, owner: User) -> bool:
-    """Turn alerts off; return False if they were off. Raises RefusedError."""
+    """Turn alerts off; return False if they were off. Raises ChangeRefused."""
     alert = Alert.objects.filter(query=_lock_query(saved, owner)).first()
     if alert is None:
         return False
@@ -244,7 +244,7 @@ def _record_alert(
 
 
 def known_positions(alert: Alert) -> "array[int]":
-    """Return the positions of rows matched_positions to match, most recent last."""
+    """Return the positions of rows known to match, most recent last."""
     return array("q", bytes(alert.matched_positions))
 
 

@@ -43,7 +43,7 @@ def export_session(
 ) -> ExportedBundle:
     """Write the bundle of `session` into `folder` (default: temporary files) and record the export.
 
-    `actor` is a pseudonym. Raises RefusedError (see `zip_writer.write_bundle`). On any error,
+    `actor` is a pseudonym. Raises ChangeRefused (see `zip_writer.write_bundle`). On any error,
     including a failure to record the export, the file is removed.
     """
     imported = bundles_imported.bundle_of_session(session)

@@ -66,7 +66,7 @@ class _HashingZip:
 
 
 def write_bundle(session: Session, target: Path) -> ExportCut:
-    """Write the bundle of `session` to `target` and return its cut. Raises RefusedError.
+    """Write the bundle of `session` to `target` and return its cut. Raises ChangeRefused.
 
     If the session changes during the export, it is exported again: rows and journal must match.
     """

@@ -47,7 +47,7 @@ class _LostError(Exception):
 
 
 def request_export(membership: Membership, text: str, form: str) -> Export:
-    """Request an export as of now. Raises QueryError, RefusedError with too many unfinished."""
+    """Request an export as of now. Raises QueryError, ChangeRefused with too many unfinished."""
     unfinished = Export.objects.filter(project=membership.project, asked_by=membership.user)
     if unfinished.filter(state__in=["waiting", "running"]).count() >= MAX_UNFINISHED:
         raise ChangeRefused(

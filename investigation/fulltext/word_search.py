@@ -41,7 +41,7 @@ def parse_terms(text: str) -> list[SearchTerm]:
     """Return the distinct search terms in a text that a person typed.
 
     A `*` at the end makes the last word a prefix. Raises ValueError with a message for the user if
-    the text has no word, a prefix is too short, or there are more than MOST_TERMS terms.
+    the text has no word, a prefix is too short, or there are more than MAX_TERMS terms.
     """
     stem = text.rstrip()
     words = tokenize(stem)

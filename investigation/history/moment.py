@@ -53,7 +53,7 @@ class JournalCut:
 
 
 def parse_cut(text: str, project: UUID, now_us: int) -> JournalCut:
-    """Return the cut that `text` means in a project at `now_us`. Raises UnfitError.
+    """Return the cut that `text` means in a project at `now_us`. Raises CutError.
 
     A time means everything that the server had received by then. Entries that are still being
     written cannot be cut: on PostgreSQL, a position counts once every transaction up to it has

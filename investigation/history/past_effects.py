@@ -140,7 +140,7 @@ class ChangedRows:
 def find_changed_rows(project: UUID, cut: JournalCut) -> ChangedRows:
     """Return what must be rebuilt for a search as of `cut`; all other rows are unchanged.
 
-    Raises UnfitError if there are too many; a later moment may work.
+    Raises CutError if there are too many; a later moment may work.
     """
     return ChangedRows(
         find_changed_effects_since(project, cut),

@@ -45,7 +45,7 @@ def open_incident(
     first: Reference | None = None,
     why: str = "",
 ) -> Incident:
-    """Open an incident, optionally with a first member and reason. Raises RefusedError.
+    """Open an incident, optionally with a first member and reason. Raises ChangeRefused.
 
     Idempotent by `key` and person.
     """
@@ -99,7 +99,8 @@ def change_incident(
 ) -> bool:
     """Set title, state and owner, recording the differences; return False without any.
 
-    Raises ChangedError if one of them changed after `version`, RefusedError for invalid values.
+    Raises IncidentConflictError if one of them changed after `version`, ChangeRefused for invalid
+    values.
     """
     row = _lock_incident(incident)
     if row.version != version:
@@ -141,7 +142,7 @@ def change_incident(
 
 @transaction.atomic(savepoint=False)
 def add_note(incident: Incident, text: str, by: User, *, key: str) -> None:
-    """Add a note. Idempotent by `key` and person. Raises RefusedError."""
+    """Add a note. Idempotent by `key` and person. Raises ChangeRefused."""
     row = _lock_incident(incident)
     words = text.replace("\r\n", "\n").strip()
     if not words or len(words) > MAX_NOTE:
@@ -151,14 +152,14 @@ def add_note(incident: Incident, text: str, by: User, *, key: str) -> None:
 
 @transaction.atomic(savepoint=False)
 def add_member(incident: Incident, thing: Reference, why: str, by: User) -> bool:
-    """Add a member with a reason; return False if already a member. Raises RefusedError."""
+    """Add a member with a reason; return False if already a member. Raises ChangeRefused."""
     row, reason = _lock_incident(incident), _check_reason(why)
     return _add_member(row, thing, reason, by, now_us())
 
 
 @transaction.atomic(savepoint=False)
 def remove_member(incident: Incident, member: UUID, why: str, by: User) -> bool:
-    """Remove a member with a reason; return False if already removed. Raises RefusedError."""
+    """Remove a member with a reason; return False if already removed. Raises ChangeRefused."""
     row, reason = _lock_incident(incident), _check_reason(why)
     row_of_member = IncidentMember.objects.filter(
         incident=row, id=member, removed_position__isnull=True

@@ -147,7 +147,7 @@ def rebuild_matches(
 
 
 def _rebuild_changed_since(entity: Entity, project: UUID, cut: JournalCut) -> dict[UUID, Any]:
-    """Return the changed rows as they were. Raises UnfitError if there are too many."""
+    """Return the changed rows as they were. Raises CutError if there are too many."""
     return rebuild_rows(entity, project, FIND_CHANGED[entity.name](project, cut, None), cut)
 
 

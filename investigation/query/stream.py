@@ -63,7 +63,7 @@ def stream_matches(compiled: CompiledQuery, rows: Rows) -> Iterator[list[Any]]:
 
 
 def _read_chunk(compiled: CompiledQuery, rows: Rows, lowest: int, top: int) -> list[Any]:
-    """Return the newest matches below `top`, at most CHUNK."""
+    """Return the newest matches below `top`, at most CHUNK_ROWS."""
     matching = rows(execute.matching_rows(compiled)).filter(opened_position__lt=top)
     matching = matching.filter(opened_position__gte=lowest) if lowest else matching
     return list(matching.order_by("-opened_position")[:CHUNK_ROWS])

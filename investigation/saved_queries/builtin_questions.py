@@ -1,7 +1,7 @@
 """Built-in audit questions: query templates with a few parameters, most of them with none.
 
 The first five cover the queries that every audit needs: one click, or one name. The first 17 are
-the audit (QUESTIONS); FURTHER has what most incidents need.
+the audit (AUDIT_QUESTIONS); INCIDENT_QUESTIONS has what most incidents need.
 """
 
 from collections.abc import Mapping
@@ -265,7 +265,7 @@ QUESTIONS_BY_NUMBER: Final = {question.number: question for question in ALL_QUES
 
 
 def fill_question(question: Question, values: Mapping[str, str]) -> str:
-    """Return the text of the query with the values of its parameters. Raises MissingError.
+    """Return the text of the query with the values of its parameters. Raises ParameterError.
 
     Unknown names are ignored. Each value stays a single value of one condition, whatever its text.
     """

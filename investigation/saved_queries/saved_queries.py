@@ -37,7 +37,7 @@ def get_saved_query(membership: Membership, identity: UUID) -> SavedQuery | None
 
 @transaction.atomic(savepoint=False)
 def save_query(project: Project, owner: User, name: str, text: str, *, shared: bool) -> SavedQuery:
-    """Save `text` under a new name. Raises RefusedError."""
+    """Save `text` under a new name. Raises ChangeRefused."""
     name, text = _validate(project, name, text)
     own_queries = SavedQuery.objects.filter(project=project, owner=owner)
     if own_queries.filter(name=name).exists():
@@ -69,7 +69,7 @@ def change_saved_query(
 ) -> bool:
     """Change name, text and sharing; return False if nothing differs.
 
-    Raises RefusedError, also if the query is another person's, was deleted, or was changed after
+    Raises ChangeRefused, also if the query is another person's, was deleted, or was changed after
     `version`.
     """
     name, text = _validate(saved.project, name, text)
@@ -102,7 +102,7 @@ def change_saved_query(
 
 @transaction.atomic(savepoint=False)
 def delete_saved_query(saved: SavedQuery, owner: User) -> None:
-    """Delete the query; the journal keeps its entries. Raises RefusedError like
+    """Delete the query; the journal keeps its entries. Raises ChangeRefused like
     `change_saved_query`."""
     row = _lock_saved_query(saved, owner)
     _record_change(

@@ -185,7 +185,7 @@ def _state(
     acknowledged: list[AttemptRow],
     last: AttemptRow | None,
 ) -> str:
-    """Return the state; the first match counts (protocol.md, "Marks")."""
+    """Return the state; the first match counts (docs/explanation/order-of-facts.md)."""
     if effect.resolution == "abandoned" or _is_withdrawn(effect, attempts, acknowledged, last):
         return "superseded"
     if effect.compensated:

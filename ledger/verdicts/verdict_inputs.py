@@ -81,7 +81,7 @@ _PLACE: Final = Window(
 
 
 def load_newest_attempts(effects: Sequence[AnyEffect]) -> dict[UUID, list[AnyAttempt]]:
-    """Return the attempts of each effect, newest first, at most MOST_ATTEMPTS.
+    """Return the attempts of each effect, newest first, at most MAX_ATTEMPTS_LOADED.
 
     Many attempts of one effect never hide those of another, and answered ones never hide others.
     """

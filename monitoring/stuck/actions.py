@@ -44,7 +44,7 @@ def run_action(
 ) -> str:
     """Carry out the action of a form and return the message to show.
 
-    Raises RefusedError without changing anything.
+    Raises ChangeRefused without changing anything.
     """
     by, reason = membership.user, sent.get("reason", "")
     if do == "release":

@@ -209,7 +209,7 @@ def update_episode(
 
 @transaction.atomic(savepoint=False)
 def assign_owner(active_rule: ActiveRule, owner: User | None, reason: str, by: User) -> None:
-    """Set the owner of an episode; None removes it. Raises RefusedError."""
+    """Set the owner of an episode; None removes it. Raises ChangeRefused."""
     words = _check_reason(reason)
     row = _lock_episode(active_rule)
     StuckEpisode.objects.filter(id=row.id).update(owner=owner)
@@ -223,7 +223,7 @@ def assign_owner(active_rule: ActiveRule, owner: User | None, reason: str, by: U
 def snooze_episode(active_rule: ActiveRule, until_us: int | None, reason: str, by: User) -> None:
     """Snooze an episode until a moment; None ends the snooze.
 
-    Raises RefusedError without a reason, or for an end in the past or more than seven days ahead.
+    Raises ChangeRefused without a reason, or for an end in the past or more than seven days ahead.
     """
     words = _check_reason(reason)
     now = now_us()

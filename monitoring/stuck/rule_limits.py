@@ -65,7 +65,7 @@ def _read_limits(project: UUID) -> ProjectLimits:
 
 @transaction.atomic(savepoint=False)
 def set_limit(agent: Agent, name: str, value: int | None, *, actor: str) -> None:
-    """Set a limit of an agent; None restores the default. Raises RefusedError."""
+    """Set a limit of an agent; None restores the default. Raises ChangeRefused."""
     if name not in LIMIT_NAMES:
         raise ChangeRefused(f"Unknown limit {name!r}. Choose one of {', '.join(LIMIT_NAMES)}.")
     if value is not None and not _MIN_VALUES.get(name, 0) <= value <= LONGEST_S:

@@ -143,7 +143,7 @@ def merge_lines(left: Sequence[Call], right: Sequence[Call]) -> list[ComparisonL
 def differing_aspects(call: Call, other: Call) -> tuple[str, ...]:
     """Return which of ASPECTS differ.
 
-    Times differ if one is LONGER times the other and APART_US more.
+    Times differ if one is TIME_FACTOR times the other and MIN_DIFFERENCE_US more.
     """
     unlike = {
         "outcome": (call.state, call.effect.outcome) != (other.state, other.effect.outcome),
@@ -177,7 +177,7 @@ def count_lines(compared: Iterable[ComparisonLine]) -> Counter[str]:
 def collapse_equal_lines(
     compared: Iterable[ComparisonLine], *, show_all: bool = False
 ) -> list[ComparisonRow]:
-    """Return rows; FOLDED or more equal lines become one, unless `whole` is set."""
+    """Return rows; MIN_COLLAPSED or more equal lines become one, unless `show_all` is set."""
     rows: list[ComparisonRow] = []
     at = 0
     for alike, run in groupby(compared, key=lambda line: line.sign == "="):

@@ -124,7 +124,7 @@ def _download(request: MemberRequest, text: str, form: str) -> HttpResponseBase:
 
 
 class _DownloadStream:
-    """A download stream; at most AT_ONCE per person. Raises RefusedError."""
+    """A download stream; at most AT_ONCE per person. Raises ChangeRefused."""
 
     def __init__(self, person: int, pieces: Iterator[bytes]) -> None:
         with _downloads_lock:

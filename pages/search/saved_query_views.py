@@ -80,7 +80,7 @@ def saved_query(request: MemberRequest, saved_query: UUID) -> HttpResponse:
 
 
 def _apply_form(request: MemberRequest, query: SavedQuery) -> str:
-    """Apply the submitted form and return the message to show. Raises RefusedError."""
+    """Apply the submitted form and return the message to show. Raises ChangeRefused."""
     form = request.POST
     if form.get("do") == "delete":
         retry.run_with_retry(lambda: search_saved_queries.delete_saved_query(query, request.user))

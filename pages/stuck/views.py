@@ -56,7 +56,7 @@ def stuck(request: MemberRequest) -> HttpResponse:
         }
         return render(request, "pages/stuck/_updates.html", context)
     if not is_mine:  # the rail shows the same count as the page
-        request.standing = standing._replace(stuck=len(board_now.rows))  # type: ignore[attr-defined]  # kept by standing_of
+        request.standing = standing._replace(stuck=len(board_now.rows))  # type: ignore[attr-defined]  # kept by load_project_status
     groups = board_now.groups(cause, start)
     context = {
         "board": board_now,

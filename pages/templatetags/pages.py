@@ -61,7 +61,7 @@ def _name(text: str, limit: int) -> SafeString:
 
 @lru_cache(maxsize=256)
 def _permission(permission: str, basis: str) -> SafeString:
-    text = f"{permission}, {basis}" if basis else permission
+    text = f"{permission}, {basis.replace('_', ' ')}" if basis else permission
     if permission == "bypassed":
         return format_markup('<span class="flag is-danger">{}{}</span>', mark("warn"), text)
     return format_markup("{}", text)

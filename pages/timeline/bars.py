@@ -214,7 +214,7 @@ class BarGroup:
 
 
 def parse_fold(text: str, otherwise: str = "tool") -> str:
-    """Return the folding, a key of FOLDS; `otherwise` if `text` is unknown."""
+    """Return the folding, a key of FOLD_LABELS; `otherwise` if `text` is unknown."""
     return text if text in FOLD_LABELS else otherwise
 
 

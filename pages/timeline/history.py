@@ -40,7 +40,7 @@ def load_past_lanes(
     """Return the session and its lanes as of `cut`, or None if it did not exist yet.
 
     `live` must be of the project. `clock` is one of clock_skew.CLOCKS, or "" for the best one for
-    the session. Raises UnfitError if too much has changed since.
+    the session. Raises CutError if too much has changed since.
     """
     past_session = past_sessions.rebuild_sessions(project.id, [live.id], cut).get(live.id)
     if past_session is None:

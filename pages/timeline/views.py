@@ -80,7 +80,7 @@ def render_timeline_as_of(
 ) -> HttpResponse | None:
     """Show the timeline as of a moment; None if the session did not exist yet.
 
-    Raises UnfitError.
+    Raises CutError.
     """
     params = parse_timeline_params(request.GET, view, ("asof",))
     # links keep the exact position, however the moment was given

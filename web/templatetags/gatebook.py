@@ -111,7 +111,7 @@ def state_word(word: str) -> SafeString:
 def state_with(
     word: str, outcome: str, permission: str = "", *, detailed: bool = True
 ) -> SafeString:
-    """Render a state with its outcome next to it (`told`); an error has its own shape."""
+    """Render a state with its outcome next to it (`detailed`); an error has its own shape."""
     shown = _state(word, state_style(word, outcome, permission))
     if not detailed or not outcome or word in ("unknown", "failed"):
         return shown

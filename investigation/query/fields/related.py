@@ -24,7 +24,7 @@ MAX_CHAIN_EFFECTS: Final = 500
 class RelatedRows(Field):
     """Rows and their related rows.
 
-    `kin` returns their ids and a sentence about omitted rows, or "".
+    `load_related` returns their ids and a sentence about omitted rows, or "".
     """
 
     load_related: "Callable[[Project, str], tuple[list[UUID], str]] | None" = None
