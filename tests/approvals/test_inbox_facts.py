@@ -139,7 +139,7 @@ def test_similar_requests_show_what_is_equal_the_closest_first(desk: Desk, rita:
     shown = fact(rita, ask(desk, "s-4", **TARGET, **same), 6)
     assert re.search(
         r"Same arguments and target: g_\d+ 1 approved Same arguments, another target: g_\d+ 1 "
-        r"changes_requested"
+        r"changes requested"
         r" Same target and kind of call: g_\d+ 1 denied",
         shown,
     ), shown
