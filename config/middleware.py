@@ -29,7 +29,7 @@ COUNTS = "/counts/"  # polled by every open page, even without a person
 class NoStoreMiddleware:
     """Forbid caching of pages, unless the view has set Cache-Control itself.
 
-    Stands below whitenoise, so that static files keep their long lifetime.
+    Runs below whitenoise, so that static files keep their long lifetime.
     """
 
     def __init__(self, get_response: GetResponse) -> None:

@@ -158,7 +158,9 @@ def load_conflicting_facts(
         return find_conflicting_facts(fresh_facts)
     fresh_rows = ObservedFact.objects.filter(session=session, fresh_until_us__gte=now_us)
     name_counts = (
-        fresh_rows.values("name").annotate(told=Count("digest", distinct=True)).filter(told__gt=1)
+        fresh_rows.values("name")
+        .annotate(digests=Count("digest", distinct=True))
+        .filter(digests__gt=1)
     )
     drifting_names = name_counts.order_by("name").values("name")[:_MOST_DRIFTING]
     return find_conflicting_facts(

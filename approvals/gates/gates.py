@@ -242,7 +242,7 @@ def enqueue_gate_notification(gate: Gate, now: int) -> None:
 
 
 def change_gate_status(gate: Gate, status: str, *, votes: int = 0, **values: Any) -> None:
-    """Change status by one conditional UPDATE on status and version; else raise Gone.
+    """Change status by one conditional UPDATE on status and version; else raise GateConflict.
 
     `votes` is how many votes came in that `touch_gate` was not called for: each counts as a
     version.

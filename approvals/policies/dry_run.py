@@ -64,7 +64,7 @@ _COLUMNS: Final = (
 class OutcomeChange:
     """An effect whose outcome would change.
 
-    Rules are "house@3/push", or "house@3/" if none matched.
+    Rules are "acme@3/push", or "acme@3/" if none matched.
     """
 
     effect: UUID

@@ -39,7 +39,7 @@ _compiled_sets: dict[UUID, tuple[str, CompiledPolicy]] = {}
 
 
 class ActivePolicy(NamedTuple):
-    """The active policy of a project. `name` is "house@3"; `mode` observe or enforce."""
+    """The active policy of a project. `name` is "acme@3"; `mode` observe or enforce."""
 
     policy_set: UUID
     name: str

@@ -20,7 +20,7 @@ DAYS: Final = 30
 MOST_EFFECTS: Final = 20_000
 MOST_GATES: Final = 20_000
 MOST_VOTES: Final = 2_000  # the sample for times and answers
-QUICK_VOTE_US: Final = 2_000_000  # within this time after the page loads, nobody can have read it
+QUICK_VOTE_US: Final = 2_000_000  # a vote this soon after the page loads cannot follow a reading
 _MIN_SAMPLE: Final = 10  # no hints below this number
 
 

@@ -303,7 +303,7 @@ def write_vote(locked: LockedGate, user: User, ballot: Ballot, decision: VoteDec
         _apply_ruling(locked, vote, decision)
     except IntegrityError as error:
         # Counting voters does not lock them: one left between the count and the trigger's.
-        if any(law in str(error) for law in _VOTER_CONSTRAINTS):
+        if any(name in str(error) for name in _VOTER_CONSTRAINTS):
             raise gates.GateConflict from error
         raise
     return vote

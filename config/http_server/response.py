@@ -102,7 +102,7 @@ class Response:
             lines.append(f"Connection: {'keep-alive' if self.keep_alive else 'close'}")
         head = "\r\n".join([*lines, "", ""])
         if {head.count("\r"), head.count("\n")} != {len(lines) + 1}:
-            raise ValueError("a line break stands in a header of the response")
+            raise ValueError("a header of the response contains a line break")
         return head.encode("latin-1")
 
     def frame(self, data: bytes) -> bytes:

@@ -69,7 +69,7 @@ _COMPARED: Final = (
     f" WHERE position > {_INDEX_POSITION} AND project = %s"
     " AND position <= %s AND effect IS NOT NULL AND kind IN "
     f"{(*sorted(duplicate_index.PLAN_AND_RUN_KINDS),)!r}"
-    " ORDER BY position DESC LIMIT %s) told)"
+    " ORDER BY position DESC LIMIT %s) newest)"
 )
 _ERASED: Final = (
     "SELECT erasure.entry_id FROM {} CROSS JOIN journal_erasure erasure"

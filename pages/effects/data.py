@@ -130,7 +130,7 @@ class EffectEntry:
     is_known_kind: bool  # False for a well-formed kind that this version does not know
 
     @property
-    def brought(self) -> bool:
+    def is_imported(self) -> bool:
         """Return True if the entry was imported with a bundle."""
         return journal_imported.is_imported_source(self.entry.source)
 

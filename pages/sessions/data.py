@@ -1,4 +1,4 @@
-"""Data of the session page beside its timeline.
+"""Data of the session page except its timeline.
 
 Counts, tasks, sub-sessions, artifacts.
 """

@@ -31,7 +31,7 @@ from web.untrusted_text import format_markup
 
 register = template.Library()
 
-# Column name -> HTML of the cell, beside the head and the arguments of a row. A page has a thousand
+# Column name -> HTML of the cell, except the head and the arguments of a row. A page has a thousand
 # of them, so they are short: no quotes around our own values, no class where the default fits.
 _CELLS: Final = {
     "time": "<td role=cell data-label=Time>{}</td>",

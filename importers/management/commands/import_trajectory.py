@@ -228,7 +228,7 @@ def _format_policy_results(client: ImportClient, sessions: Iterable[str], *, as_
 
 
 def _rule_label(policy_rule: str) -> str:
-    """Return `house@3/push-to-production` unchanged, and describe `house@3/` in words."""
+    """Return `acme@3/push-to-production` unchanged, and describe `acme@3/` in words."""
     policy, _, rule = policy_rule.partition("/")
     return (
         policy_rule
