@@ -25,7 +25,7 @@ from pytest_django import DjangoDbBlocker, Settings
 from config import secret_keys
 from tests.config.row_snapshot import Kept
 from tests.config.server import Server, serve
-from tests.pages.people import House, build
+from tests.pages.people import Organization, build
 
 # Playwright's synchronous API keeps an event loop in the thread for the rest of the run, and Django
 # would then refuse the ORM in every later test of the same process.
@@ -206,11 +206,11 @@ def _sign_in_limits() -> Iterator[None]:
     set_urlconf(None)
 
 
-_HOUSE = Kept[House]()
+_HOUSE = Kept[Organization]()
 
 
 @pytest.fixture
-def house(db: None, settings: Settings) -> House:
+def organization(db: None, settings: Settings) -> Organization:
     """Two projects and their people, with a fast password hasher."""
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     return _HOUSE.again(build)

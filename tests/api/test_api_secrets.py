@@ -21,7 +21,7 @@ from sessions.models import Session
 from tests.api.api_client import Caller, code, new_key
 from tests.api.rows import text_at
 from tests.api.test_redaction import FURTHER, PLACES, SECRETS
-from tests.pages.people import House
+from tests.pages.people import Organization
 
 pytestmark = pytest.mark.once
 
@@ -165,12 +165,12 @@ def test_two_keys_with_secrets_are_two_keys(agent: Caller) -> None:
     assert all(re.fullmatch(r"\[redacted:idempotency_key:[0-9a-f]{32}\]", mark) for mark in ids)
 
 
-def test_recorded_searches_contain_no_secrets(house: House, agent: Caller) -> None:
+def test_recorded_searches_contain_no_secrets(organization: Organization, agent: Caller) -> None:
     agent.session("s-1")
     secret = SECRETS["github"][0]
     # By its words: the text of an agent and of a person.
     assert agent.get("/search", q=f"effect tool:{secret}").status_code == 200
-    page = house.client("viewer").get("/search/", {"q": f"effect tool:{secret}"})
+    page = organization.client("viewer").get("/search/", {"q": f"effect tool:{secret}"})
     assert page.status_code == 200
     searched = Entry.objects.filter(kind="access.searched")
     assert searched.count() == 2

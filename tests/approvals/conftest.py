@@ -7,33 +7,33 @@ import pytest
 from approvals.models import Gate
 from ledger.tools import cache
 from monitoring.stuck import rule_limits
-from tests.approvals.inbox_scenario import Desk
-from tests.approvals.live_fixture import Shelf, furnish
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.approvals.live_fixture import LiveInbox, furnish
 from tests.approvals.reviewer import Reviewer
 from tests.config.row_snapshot import Kept
 from tests.config.server import Server
-from tests.pages.people import House
-from tests.pages.sample_data import HOUSES_TOKEN, doors
+from tests.pages.people import Organization
+from tests.pages.sample_data import ORGANIZATIONS_TOKEN, connect_agent
 
 
 @pytest.fixture
-def quiet(house: House) -> Iterator[Desk]:
+def quiet(organization: Organization) -> Iterator[InboxScenario]:
     """A project without any policy."""
-    with doors(house.agent, kept=HOUSES_TOKEN) as caller:
-        yield Desk(house, caller)
+    with connect_agent(organization.agent, kept=ORGANIZATIONS_TOKEN) as caller:
+        yield InboxScenario(organization, caller)
 
 
 @pytest.fixture
-def desk(quiet: Desk) -> Desk:
+def inbox(quiet: InboxScenario) -> InboxScenario:
     """A project whose policy asks for pushes and deploys."""
     _FURNISHED.again(lambda: _furnish(quiet))
     return quiet
 
 
-def _furnish(desk: Desk) -> None:
-    desk.rules()
+def _furnish(inbox: InboxScenario) -> None:
+    inbox.rules()
     for name in ("git.push", "deploy"):
-        desk.declare(name)
+        inbox.declare(name)
 
 
 _FURNISHED = Kept[None]()
@@ -49,31 +49,31 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def rita(desk: Desk) -> Reviewer:
-    return Reviewer(desk)
+def rita(inbox: InboxScenario) -> Reviewer:
+    return Reviewer(inbox)
 
 
 @pytest.fixture
-def gate(desk: Desk) -> Gate:
+def gate(inbox: InboxScenario) -> Gate:
     """A push that waits: compensable, medium risk."""
-    return desk.gate(
-        desk.plan(arguments={"command": "git push origin main"}, why="Because <b>I</b> say so.")
+    return inbox.gate(
+        inbox.plan(arguments={"command": "git push origin main"}, why="Because <b>I</b> say so.")
     )
 
 
 @pytest.fixture
-def final(desk: Desk) -> Gate:
+def final(inbox: InboxScenario) -> Gate:
     """An irreversible deployment that needs one approval."""
-    desk.rules(
+    inbox.rules(
         "name: strict\nrules:\n- {id: all, title: All, match: {}, outcome: require, require: "
         "{decide_within: 2h}}\n"
     )
-    planned = desk.plan("final", tool="drop.table", arguments={"command": "DROP TABLE invoices"})
-    return desk.gate(planned)
+    planned = inbox.plan("final", tool="drop.table", arguments={"command": "DROP TABLE invoices"})
+    return inbox.gate(planned)
 
 
 @pytest.fixture(scope="session")
-def shelf(live_server_process: Server) -> Shelf:
+def live_inbox(live_server_process: Server) -> LiveInbox:
     """The requests in the running installation.
 
     Several files share them: a test decides only requests that it planned itself.

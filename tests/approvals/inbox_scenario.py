@@ -18,10 +18,10 @@ from db.clock import now_us
 from ledger.models import Effect, Tool
 from ledger.tools import cache
 from tests.api.api_client import Caller
-from tests.pages.people import PASSWORD, House
+from tests.pages.people import PASSWORD, Organization
 
 RULES = """
-name: house
+name: basic
 rules:
   - id: reads
     title: Reading changes nothing
@@ -45,15 +45,15 @@ rules:
 
 
 @dataclass
-class Desk:
+class InboxScenario:
     """One project in mode enforce, unless a test sets another mode."""
 
-    house: House
+    organization: Organization
     agent: Caller
 
     @property
     def project(self) -> Project:
-        return self.house.project
+        return self.organization.project
 
     def rules(self, text: str = RULES, mode: str = "enforce") -> None:
         """Load and activate rules."""

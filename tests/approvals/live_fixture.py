@@ -21,7 +21,7 @@ from tests.pages.people import PASSWORD
 # working hours.
 FREE = WEEKDAYS[(datetime.now(UTC).weekday() + 3) % 7]
 RULES = f"""
-name: house
+name: basic
 hours: {{zone: Europe/Berlin, days: [{FREE}], from: "08:00", to: "18:00"}}
 rules:
   - id: push-to-main
@@ -87,7 +87,7 @@ TARGET = {"repository": "payments-api", "ref": "main", "environment": "productio
 
 
 @dataclass
-class Shelf:
+class LiveInbox:
     """The running server, the agent of the project "desk", and its plans by name."""
 
     server: Server
@@ -155,17 +155,19 @@ def touch(page: Page) -> None:
     expect(page.get_by_role("button", name="Deny", exact=True)).to_be_enabled()
 
 
-def furnish(server: Server) -> Shelf:
+def furnish(server: Server) -> LiveInbox:
     """Create the project and plan its twelve requests."""
     token = server.run(_MAKE).strip().splitlines()[-1]
-    shelf = Shelf(server, Caller(token, address=server.url))
-    shelf.agent.session(
+    live_inbox = LiveInbox(server, Caller(token, address=server.url))
+    live_inbox.agent.session(
         "desk", title="Release 2.8.1", repository="payments-api", branch="main", on_behalf_of="vera"
     )
-    done = shelf.agent.plan("test", "desk", tool="test.run", arguments={"command": "pytest -q"})
-    shelf.agent.dispatch(done)
-    shelf.agent.acknowledge(done)
-    shelf.ask(
+    done = live_inbox.agent.plan(
+        "test", "desk", tool="test.run", arguments={"command": "pytest -q"}
+    )
+    live_inbox.agent.dispatch(done)
+    live_inbox.agent.acknowledge(done)
+    live_inbox.ask(
         "push",
         "git.push",
         {
@@ -190,22 +192,24 @@ def furnish(server: Server) -> Shelf:
         "new_string": new,
         "replace_all": False,
     }
-    shelf.ask("diff", "Edit", edit, target=TARGET, why="Round half to even.")
-    shelf.ask("long", "git.push", {"command": LONG_COMMAND}, target=TARGET)
-    shelf.ask("unknown", "infra.apply", {"plan": "staging-to-production"})
+    live_inbox.ask("diff", "Edit", edit, target=TARGET, why="Round half to even.")
+    live_inbox.ask("long", "git.push", {"command": LONG_COMMAND}, target=TARGET)
+    live_inbox.ask("unknown", "infra.apply", {"plan": "staging-to-production"})
     mail = {"subject": "Your invoice", "recipients": 412}
-    shelf.ask(
+    live_inbox.ask(
         "mail", "mail.send", mail, target={"environment": "production"}, why="They asked for it."
     )
-    shelf.ask(
+    live_inbox.ask(
         "deploy",
         "deploy.run",
         {"version": "4.18.0", "share": "10 %"},
         target={"environment": "production"},
     )
     for number in (411, 418, 502):
-        shelf.ask(f"close-{number}", "issue.close", {"issue": number}, target={"repository": "web"})
-    shelf.ask(
+        live_inbox.ask(
+            f"close-{number}", "issue.close", {"issue": number}, target={"repository": "web"}
+        )
+    live_inbox.ask(
         "markup",
         "mail.send" + MARKUP[:80],
         {MARKUP: MARKUP, "command": MARKUP},
@@ -217,10 +221,10 @@ def furnish(server: Server) -> Shelf:
             "resource": MARKUP,
         },
     )
-    shelf.ask(
+    live_inbox.ask(
         "bidi", "git.push", {"command": BIDI}, target=TARGET, why="Approved by carol already\u200b."
     )
-    shelf.ask("blanks", "git.push", {"command": BLANKS}, target=TARGET)
-    shelf.ask("buried", "git.push", {"command": BURIED}, target=TARGET)
-    shelf.first = tuple(shelf.plans)
-    return shelf
+    live_inbox.ask("blanks", "git.push", {"command": BLANKS}, target=TARGET)
+    live_inbox.ask("buried", "git.push", {"command": BURIED}, target=TARGET)
+    live_inbox.first = tuple(live_inbox.plans)
+    return live_inbox

@@ -14,7 +14,7 @@ from db.clock import now_us
 from journal import outbox
 from notifications import channels, notifications, outbound_http
 from notifications.models import NotificationChannel
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 
 ADDRESS = "https://hooks.example.org/gates"
 SECRET_ARGUMENT = "do-not-tell-anybody"
@@ -39,20 +39,20 @@ def posted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any], d
 
 
 @pytest.fixture
-def hears(desk: Desk) -> Callable[..., NotificationChannel]:
+def add_full_channel(inbox: InboxScenario) -> Callable[..., NotificationChannel]:
     """Add a channel that subscribes to everything."""
 
     def add(kind: str = "email", target: str = "", **options: Any) -> NotificationChannel:
         address = target or ("team@example.org" if kind == "email" else ADDRESS)
         topics = {**dict.fromkeys(channels.TOPIC_FLAGS, True), **options}
         return channels.add_channel(
-            desk.project, kind, address, desk.user("administrator"), **topics
+            inbox.project, kind, address, inbox.user("administrator"), **topics
         )
 
     return add
 
 
-def risky(desk: Desk, risk: str, effect_key: str = "e-1") -> Gate:
+def risky(inbox: InboxScenario, risk: str, effect_key: str = "e-1") -> Gate:
     """A gate with the risk that the server computes from the tool's declaration and its target."""
     reversibility = {
         "critical": "irreversible",
@@ -61,11 +61,11 @@ def risky(desk: Desk, risk: str, effect_key: str = "e-1") -> Gate:
         "low": "reversible",
     }
     name = f"tool-{risk}"
-    if not desk.project.tools.filter(name=name).exists():
-        desk.declare(name, reversibility[risk])
+    if not inbox.project.tools.filter(name=name).exists():
+        inbox.declare(name, reversibility[risk])
     target = {"environment": "production"} if risk == "critical" else {}
     arguments = {"n": effect_key, "note": SECRET_ARGUMENT}
-    gate = desk.gate(desk.plan(effect_key, tool=name, arguments=arguments, target=target))
+    gate = inbox.gate(inbox.plan(effect_key, tool=name, arguments=arguments, target=target))
     assert gate.risk == risk
     return gate
 

@@ -33,7 +33,7 @@ def rules(*given: dict[str, Any]) -> CompiledPolicy:
         {"id": f"r{n}", "title": "t", "match": {}, "require": None, **fields}
         for n, fields in enumerate(given)
     ]
-    return compile_rules({"name": "house", "rules": complete_rules})
+    return compile_rules({"name": "basic", "rules": complete_rules})
 
 
 def loaded(text: str) -> CompiledPolicy:

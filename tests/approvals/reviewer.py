@@ -7,7 +7,7 @@ from django.test import Client
 from django.urls import reverse
 
 from approvals.models import Gate
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 
 TOKEN = re.compile(r'name="seen" value="([^"]+)"')
 DRAFT = re.compile(r'name="seen_draft" value="([^"]+)"')
@@ -17,8 +17,8 @@ REASON = "agreed in INC-204"
 class Reviewer:
     """A person at a browser without script, unless `settled`."""
 
-    def __init__(self, desk: Desk, name: str = "reviewer") -> None:
-        self.client: Client = desk.house.client(name)
+    def __init__(self, inbox: InboxScenario, name: str = "reviewer") -> None:
+        self.client: Client = inbox.organization.client(name)
 
     def page(self, url: str, status: int = 200, **query: str) -> str:
         """The text of a page."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.approvals.live_fixture import Shelf, touch, watched
+from tests.approvals.live_fixture import LiveInbox, touch, watched
 from tests.approvals.test_hands_browser import inbox
 from tests.approvals.test_pane_browser import expect_open, href
 
@@ -28,9 +28,11 @@ def open_row(page: Page, row: int) -> str:
 
 @pytest.mark.once
 def test_the_open_request_is_in_the_address_and_history_walks_through_them(
-    shelf: Shelf, browser_page: Page, complaints: list[str]
+    live_inbox: LiveInbox, browser_page: Page, complaints: list[str]
 ) -> None:
-    page = inbox(shelf, shelf.enter(watched(browser_page, complaints)), "?repo=payments-api")
+    page = inbox(
+        live_inbox, live_inbox.enter(watched(browser_page, complaints)), "?repo=payments-api"
+    )
     first, reason = href(page, 0), page.get_by_label("Reason")
     expect(page).to_have_url(re.compile(rf"\?repo=payments-api&open={of(first)}$"))
     reason.fill("of the first")
@@ -56,11 +58,11 @@ def test_the_open_request_is_in_the_address_and_history_walks_through_them(
 
 
 def test_typed_text_survives_the_clock_a_refusal_and_a_reload(
-    shelf: Shelf, new_page: Callable[..., Page], complaints: list[str]
+    live_inbox: LiveInbox, new_page: Callable[..., Page], complaints: list[str]
 ) -> None:
-    shelf.ask("draft", "mail.send", {"subject": "Draft"}, target={"environment": "draft"})
-    page = shelf.enter(watched(new_page(timezone_id="Asia/Kathmandu"), complaints), "sam")
-    page.goto(shelf.gate_url("draft"))
+    live_inbox.ask("draft", "mail.send", {"subject": "Draft"}, target={"environment": "draft"})
+    page = live_inbox.enter(watched(new_page(timezone_id="Asia/Kathmandu"), complaints), "sam")
+    page.goto(live_inbox.gate_url("draft"))
     reason = page.get_by_label("Reason")
     reason.fill("half a thought")
     page.get_by_role("button", name="Local").click()
@@ -80,7 +82,7 @@ def test_typed_text_survives_the_clock_a_refusal_and_a_reload(
     page.get_by_role("button", name="UTC").click()
     expect(page.get_by_role("button", name="UTC")).to_have_attribute("aria-pressed", "true")
     page.goto(page.url)  # the address of the answer, read
-    expect(page).to_have_url(shelf.gate_url("draft"))
+    expect(page).to_have_url(live_inbox.gate_url("draft"))
     expect(reason).to_have_value("half a thought")
     touch(page)
     page.get_by_role("button", name="Deny", exact=True).click()

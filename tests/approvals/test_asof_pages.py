@@ -17,7 +17,7 @@ from journal import erasures, settled_position
 from journal.models import Entry
 from ledger.models import Effect, Tool
 from ledger.tools import cache
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 
 pytestmark = pytest.mark.django_db
 
@@ -41,29 +41,29 @@ def page(client: Client, name: str, identity: UUID, asof: object, status: int = 
 
 
 @pytest.mark.usefixtures("settled")
-def test_the_three_pages_show_the_past_state_and_no_actions(desk: Desk) -> None:
+def test_the_three_pages_show_the_past_state_and_no_actions(inbox: InboxScenario) -> None:
     before = last_position()
-    planned = desk.plan(arguments={"command": "git push origin main"}, why="because")
-    gate, effect = desk.gate(planned), desk.effect(planned)
+    planned = inbox.plan(arguments={"command": "git push origin main"}, why="because")
+    gate, effect = inbox.gate(planned), inbox.effect(planned)
     requested = last_position()
-    desk.answer(gate, "reviewer", reason="looks right to me")
-    desk.agent.dispatch(planned)
+    inbox.answer(gate, "reviewer", reason="looks right to me")
+    inbox.agent.dispatch(planned)
     sent = last_position()
-    desk.agent.acknowledge(planned, external_reference="run-77")
+    inbox.agent.acknowledge(planned, external_reference="run-77")
     assert (
-        desk.agent.post(f"/sessions/{effect.session_id}/end", {"status": "completed"}).status_code
+        inbox.agent.post(f"/sessions/{effect.session_id}/end", {"status": "completed"}).status_code
         == 200
     )
     assert effect.plan_position is not None
     with transaction.atomic():
         erasures.erase_body(
-            desk.project.id,
+            inbox.project.id,
             effect.plan_position,
             reason="ticket 88",
             actor="tests",
             now_us=now_us() + 1,
         )
-    client = desk.house.client("reviewer")
+    client = inbox.organization.client("reviewer")
 
     waiting = page(client, "effect", effect.id, f"#{requested}")
     assert "Planned" in waiting
@@ -100,7 +100,7 @@ def test_the_three_pages_show_the_past_state_and_no_actions(desk: Desk) -> None:
         assert "As of</b>" in shown
     gone = page(client, "effect", effect.id, before, status=404)
     assert f"did not exist yet: it was first seen in entry #{effect.opened_position}" in gone
-    neighbour = desk.house.client("neighbour")
+    neighbour = inbox.organization.client("neighbour")
     for name, identity in (
         ("effect", effect.id),
         ("gate_asof", gate.id),
@@ -112,18 +112,18 @@ def test_the_three_pages_show_the_past_state_and_no_actions(desk: Desk) -> None:
 
 
 @pytest.mark.usefixtures("settled")
-def test_a_dispatch_is_unknown_as_of_a_time_past_its_deadline(desk: Desk) -> None:
+def test_a_dispatch_is_unknown_as_of_a_time_past_its_deadline(inbox: InboxScenario) -> None:
     Tool.objects.create(
-        project=desk.project, name="file.read", tool_class="idempotent", deadline_s=60
+        project=inbox.project, name="file.read", tool_class="idempotent", deadline_s=60
     )
     cache.clear_tool_cache()
-    planned = desk.plan(tool="file.read")
-    desk.agent.dispatch(planned)
-    sent, effect = last_position(), desk.effect(planned)
+    planned = inbox.plan(tool="file.read")
+    inbox.agent.dispatch(planned)
+    sent, effect = last_position(), inbox.effect(planned)
     began = datetime.fromtimestamp((effect.dispatched_at_us or 0) / 1e6, UTC)
     with time_machine.travel(began + timedelta(hours=1), tick=False):
-        client = desk.house.client("viewer")
-        desk.agent.acknowledge(planned)
+        client = inbox.organization.client("viewer")
+        inbox.agent.acknowledge(planned)
         early, late = began + timedelta(seconds=30), began + timedelta(seconds=90)
         assert "no answer yet" in page(client, "effect", effect.id, early.isoformat())
         overdue = page(client, "effect", effect.id, f"{sent}@{late.isoformat()}")
@@ -133,9 +133,9 @@ def test_a_dispatch_is_unknown_as_of_a_time_past_its_deadline(desk: Desk) -> Non
 
 
 @pytest.mark.usefixtures("settled")
-def test_a_text_that_names_no_moment_is_refused_in_a_sentence(desk: Desk) -> None:
-    effect = desk.effect(desk.plan())
-    client = desk.house.client("viewer")
+def test_a_text_that_names_no_moment_is_refused_in_a_sentence(inbox: InboxScenario) -> None:
+    effect = inbox.effect(inbox.plan())
+    client = inbox.organization.client("viewer")
     for unfit, words in {
         "soon": "is not a moment",
         "2026-13-01": "is not a valid time",
@@ -149,9 +149,9 @@ def test_a_text_that_names_no_moment_is_refused_in_a_sentence(desk: Desk) -> Non
     assert live["Location"] == reverse("effect", args=[effect.id])
 
 
-def test_entries_still_being_written_cannot_be_cut(desk: Desk) -> None:
-    desk.plan()
-    project, now = desk.project.id, now_us()
+def test_entries_still_being_written_cannot_be_cut(inbox: InboxScenario) -> None:
+    inbox.plan()
+    project, now = inbox.project.id, now_us()
     if connection.vendor == "postgresql":  # more entries may still arrive below that position
         for text in (f"#{last_position()}", "0s"):
             with pytest.raises(CutError, match="still being written"):
@@ -167,8 +167,8 @@ def test_entries_still_being_written_cannot_be_cut(desk: Desk) -> None:
 
 
 @pytest.mark.usefixtures("settled")
-def test_arguments_of_a_replaced_plan_are_its_own_or_erased(desk: Desk) -> None:
-    desk.agent.session("s-1")
+def test_arguments_of_a_replaced_plan_are_its_own_or_erased(inbox: InboxScenario) -> None:
+    inbox.agent.session("s-1")
     report = {
         "kind": "effect.planned",
         "session": "s-1",
@@ -177,16 +177,16 @@ def test_arguments_of_a_replaced_plan_are_its_own_or_erased(desk: Desk) -> None:
         "arguments": {},
     }
     reported = {**report, "id": "z-1", "target": {"repository": "web", "ref": "release-9"}}
-    assert desk.agent.report([reported]).status_code == 200
+    assert inbox.agent.report([reported]).status_code == 200
     first = last_position()
     assert (
-        desk.agent.report(
+        inbox.agent.report(
             [{**report, "id": "a-1", "target": {"environment": "staging"}}]
         ).status_code
         == 200
     )
     effect = Effect.objects.get(effect_key="e-9")
-    client = desk.house.client("viewer")
+    client = inbox.organization.client("viewer")
     then = page(client, "effect", effect.id, first)
     assert "release-9" in then
     assert "staging" not in then
@@ -194,7 +194,7 @@ def test_arguments_of_a_replaced_plan_are_its_own_or_erased(desk: Desk) -> None:
     position = Entry.objects.get(event_id="z-1").position
     with transaction.atomic():
         erasures.erase_body(
-            desk.project.id, position, reason="ticket 89", actor="tests", now_us=now_us() + 1
+            inbox.project.id, position, reason="ticket 89", actor="tests", now_us=now_us() + 1
         )
     erased = page(client, "effect", effect.id, first)
     assert "release-9" not in erased.split('id="facts"')[0]

@@ -31,10 +31,10 @@ from ledger.resolutions import ResolutionInput
 from ledger.tools import cache, registry
 from ledger.tools.tools_yaml import ToolDeclaration
 from sessions.models import Session
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.test_life_machine import AGENTS, WAYS, Life
 from tests.ledger.fact_strategies import Said, deliveries, stories
-from tests.pages.sample_data import doors
+from tests.pages.sample_data import connect_agent
 from tests.sessions.team_helpers import one_team
 
 pytestmark = pytest.mark.django_db
@@ -261,7 +261,7 @@ class ReplayMachine(Life):
                 step_up="typed_digest",
             )
             resolution._resolve_locked(
-                effect.id, self.desk.person("operator", "operator"), resolution_input
+                effect.id, self.inbox.person("operator", "operator"), resolution_input
             )
 
     @rule(deadline_s=st.sampled_from([30, 300, 3000]))
@@ -271,7 +271,7 @@ class ReplayMachine(Life):
             for name in ("git.push", "deploy")
         ]
         with transaction.atomic():
-            registry.declare_tools(self.desk.project, declarations)
+            registry.declare_tools(self.inbox.project, declarations)
         cache.clear_tool_cache()
 
     @rule(
@@ -333,10 +333,10 @@ class ReplayMachine(Life):
     def teardown(self) -> None:
         try:
             for cut, shown in getattr(self, "moments", []):
-                assert differences(made_again(self.desk.project.id, cut), shown) == {}
+                assert differences(made_again(self.inbox.project.id, cut), shown) == {}
                 now, since = (
                     live(cut.at_us),
-                    history_effects.find_changed_rows(self.desk.project.id, cut),
+                    history_effects.find_changed_rows(self.inbox.project.id, cut),
                 )
                 others = {
                     name for name in shown if name.split()[0] in ("effect", "gate", "session")
@@ -420,11 +420,13 @@ def made_again(project: UUID, cut: JournalCut) -> dict[str, Any]:
 
 
 @pytest.fixture
-def machine(desk: Desk) -> Iterator[type[ReplayMachine]]:
+def machine(inbox: InboxScenario) -> Iterator[type[ReplayMachine]]:
     """The state machine of a project with a second agent in the first agent's team."""
-    with doors(agents.ensure_agent(desk.project, "build-9", desk.user("reviewer"))) as second:
+    with connect_agent(
+        agents.ensure_agent(inbox.project, "build-9", inbox.user("reviewer"))
+    ) as second:
         one_team("deploy-7", "build-9")
-        ReplayMachine.desk, ReplayMachine.callers = desk, [desk.agent, second]
+        ReplayMachine.inbox, ReplayMachine.callers = inbox, [inbox.agent, second]
         yield ReplayMachine
 
 
@@ -443,7 +445,9 @@ def test_every_moment_of_a_story_is_rebuilt_as_it_was_shown(
     )
 
 
-def test_reports_that_contradict_each_other_are_folded_again_as_they_were(quiet: Desk) -> None:
+def test_reports_that_contradict_each_other_are_folded_again_as_they_were(
+    quiet: InboxScenario,
+) -> None:
     """Plans that replace each other, probes, and compensations reported before what they undo; in
     every order."""
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page
 
-from tests.approvals.live_fixture import Shelf, watched
+from tests.approvals.live_fixture import LiveInbox, watched
 
 pytestmark = pytest.mark.browser
 
@@ -42,9 +42,9 @@ BROKEN = """() => {
 
 @pytest.mark.once
 def test_nothing_is_cut_off_nor_wider_than_its_page(
-    shelf: Shelf, new_page: Callable[..., Page], complaints: list[str]
+    live_inbox: LiveInbox, new_page: Callable[..., Page], complaints: list[str]
 ) -> None:
-    shelf.agent.session("clipped", title="Tokens without an end", repository="payments-api")
+    live_inbox.agent.session("clipped", title="Tokens without an end", repository="payments-api")
     target = {
         "repository": "payments-api",
         "ref": LONG[:200],
@@ -52,31 +52,31 @@ def test_nothing_is_cut_off_nor_wider_than_its_page(
         "resource": LONG,
     }
     arguments = {"command": "pytest " + LONG, LONG[:60]: "\u202e" * 30 + LONG}
-    planned = shelf.agent.plan(
+    planned = live_inbox.agent.plan(
         "clipped", "clipped", tool="test.run", arguments=arguments, target=target
     )
-    shelf.agent.dispatch(planned)
-    shelf.agent.acknowledge(planned, outcome="unknown", external_reference=LONG, result=LONG)
-    mistaken = shelf.agent.plan(
+    live_inbox.agent.dispatch(planned)
+    live_inbox.agent.acknowledge(planned, outcome="unknown", external_reference=LONG, result=LONG)
+    mistaken = live_inbox.agent.plan(
         "deploy", "clipped", tool="test.run", arguments={"command": "\u202enur \u2066tset"}
     )
-    shelf.agent.dispatch(mistaken)
-    shelf.agent.acknowledge(mistaken, outcome="error")
-    session = shelf.server.url + f"/sessions/{planned['session']}/"
-    effect = shelf.server.url + f"/effects/{planned['id']}/"
-    audit = shelf.server.url + "/search/?q="
+    live_inbox.agent.dispatch(mistaken)
+    live_inbox.agent.acknowledge(mistaken, outcome="error")
+    session = live_inbox.server.url + f"/sessions/{planned['session']}/"
+    effect = live_inbox.server.url + f"/effects/{planned['id']}/"
+    audit = live_inbox.server.url + "/search/?q="
     pages = [
         *(session, session + "resume/", effect, effect + "resolve/", effect + "chain/"),
         *(audit + kind for kind in ("effect", "gate", "session", "event")),
         *(
-            shelf.server.url + path
+            live_inbox.server.url + path
             for path in ("/sessions/", "/stuck/", "/tools/", "/journal/", "/approvals/")
         ),
-        shelf.gate_url("bidi"),
+        live_inbox.gate_url("bidi"),
     ]
     defects = []
     for width in (1280, 390):
-        page = shelf.enter(
+        page = live_inbox.enter(
             watched(new_page(viewport={"width": width, "height": 800}), complaints), "alice"
         )
         for url in pages:

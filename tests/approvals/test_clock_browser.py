@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.approvals.live_fixture import Shelf, watched
+from tests.approvals.live_fixture import LiveInbox, watched
 
 pytestmark = pytest.mark.browser
 
@@ -21,10 +21,10 @@ LOCAL = """node => {
 
 @pytest.mark.once
 def test_deadlines_and_heads_follow_the_clock_that_is_chosen(
-    shelf: Shelf, new_page: Callable[..., Page], complaints: list[str]
+    live_inbox: LiveInbox, new_page: Callable[..., Page], complaints: list[str]
 ) -> None:
-    page = shelf.enter(watched(new_page(timezone_id="Asia/Kathmandu"), complaints), "alice")
-    page.goto(shelf.gate_url("push"))
+    page = live_inbox.enter(watched(new_page(timezone_id="Asia/Kathmandu"), complaints), "alice")
+    page.goto(live_inbox.gate_url("push"))
     deadline, moment = page.locator(".clock > span"), page.locator(".clock time")
     _, local = moment.evaluate(LOCAL)
     utc = (moment.get_attribute("datetime") or "")[11:19]
@@ -45,7 +45,7 @@ def test_deadlines_and_heads_follow_the_clock_that_is_chosen(
     page.get_by_role("button", name="Relative").click()
     expect(first).to_have_text(re.compile(r"^\d+ (s|min|h) ago$"))
     expect(head).to_have_text("Server time")
-    page.goto(shelf.gate_url("push"))
+    page.goto(live_inbox.gate_url("push"))
     expect(deadline).to_contain_text(
         re.compile(r"Expires in \d+ (min|h)\b(?! UTC)"), use_inner_text=True
     )

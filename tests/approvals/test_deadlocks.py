@@ -16,11 +16,11 @@ from journal.models import Entry
 from ledger import stops
 from ledger.models import Stop
 from tests.api.api_client import new_key
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import REASON, Reviewer
-from tests.approvals.test_races import approved, committed, desk, planned
+from tests.approvals.test_races import approved, committed, inbox, planned
 
-__all__ = ["committed", "desk"]
+__all__ = ["committed", "inbox"]
 
 GATE = "SELECT 1 FROM approvals_gate WHERE id = %s FOR UPDATE"
 EFFECT = "SELECT 1 FROM ledger_effect WHERE id = %s FOR UPDATE"
@@ -36,7 +36,7 @@ pytestmark = [
         connection.vendor != "postgresql",
         reason="SQLite has one writer at a time, and no deadlocks",
     ),
-    pytest.mark.usefixtures("desk"),
+    pytest.mark.usefixtures("inbox"),
 ]
 
 
@@ -96,12 +96,14 @@ def deadlocked(retries: list[bool], prepare: Callable[[], Prepared]) -> Any:
     raise AssertionError("the page was never refused")
 
 
-def test_an_answer_that_meets_a_deadlock_is_recorded_once(desk: Desk, retries: list[bool]) -> None:
-    rita = Reviewer(desk)
+def test_an_answer_that_meets_a_deadlock_is_recorded_once(
+    inbox: InboxScenario, retries: list[bool]
+) -> None:
+    rita = Reviewer(inbox)
     gates: list[Gate] = []
 
     def prepare() -> Prepared:
-        gates.append(planned(desk, new_key())[1])
+        gates.append(planned(inbox, new_key())[1])
         seen = rita.seen(gates[-1])
         return gate_and_effect(gates[-1], lambda: rita.answer(gates[-1], seen=seen))
 
@@ -113,13 +115,13 @@ def test_an_answer_that_meets_a_deadlock_is_recorded_once(desk: Desk, retries: l
 
 
 def test_an_answer_from_the_confirm_page_is_recorded_once_too(
-    desk: Desk, retries: list[bool]
+    inbox: InboxScenario, retries: list[bool]
 ) -> None:
-    rita = Reviewer(desk)
+    rita = Reviewer(inbox)
     gates: list[Gate] = []
 
     def prepare() -> Prepared:
-        gates.append(planned(desk, new_key())[1])
+        gates.append(planned(inbox, new_key())[1])
         url = reverse("gate_confirm", args=[gates[-1].id])
         assert rita.answer(gates[-1], settled="").headers["Location"] == url
         sent = {"seen_draft": rita.draft(gates[-1])}
@@ -132,15 +134,15 @@ def test_an_answer_from_the_confirm_page_is_recorded_once_too(
 
 
 def test_a_batch_goes_on_after_a_deadlock_with_one_of_its_gates(
-    desk: Desk, retries: list[bool]
+    inbox: InboxScenario, retries: list[bool]
 ) -> None:
-    desk.rules(ANYTHING)
-    desk.declare("note", "reversible")
-    rita = Reviewer(desk)
+    inbox.rules(ANYTHING)
+    inbox.declare("note", "reversible")
+    rita = Reviewer(inbox)
     gates: list[Gate] = []
 
     def prepare() -> Prepared:
-        gates[:] = [planned(desk, new_key(), tool="note")[1] for _ in range(2)]
+        gates[:] = [planned(inbox, new_key(), tool="note")[1] for _ in range(2)]
         rita.client.post(reverse("batch"), {"gate": [str(gate.id) for gate in gates]})
         tokens = SEEN.findall(rita.page(reverse("batch_confirm")))
         fields = {
@@ -161,13 +163,13 @@ def test_a_batch_goes_on_after_a_deadlock_with_one_of_its_gates(
     ("url_name", "status"), [("gate_revoke", "revoked"), ("gate_extend", "pending")]
 )
 def test_a_revocation_and_an_extension_too(
-    desk: Desk, retries: list[bool], url_name: str, status: str
+    inbox: InboxScenario, retries: list[bool], url_name: str, status: str
 ) -> None:
-    rita = Reviewer(desk)
+    rita = Reviewer(inbox)
     gates: list[Gate] = []
 
     def prepare() -> Prepared:
-        gates.append((approved if url_name == "gate_revoke" else planned)(desk, new_key())[1])
+        gates.append((approved if url_name == "gate_revoke" else planned)(inbox, new_key())[1])
         gates[-1].refresh_from_db()
         url = reverse(url_name, args=[gates[-1].id])
         return gate_and_effect(
@@ -180,18 +182,18 @@ def test_a_revocation_and_an_extension_too(
     assert (now.status, now.version) == (status, gates[-1].version + 1)
 
 
-def test_a_stop_is_set_once_and_lifted_once(desk: Desk, retries: list[bool]) -> None:
-    rita, project = Reviewer(desk), desk.project.id
+def test_a_stop_is_set_once_and_lifted_once(inbox: InboxScenario, retries: list[bool]) -> None:
+    rita, project = Reviewer(inbox), inbox.project.id
 
     def put() -> Prepared:
         for standing in Stop.objects.filter(lifted_at_us=None):
-            stops.lift_stop(standing, "once more", desk.user("operator"))
+            stops.lift_stop(standing, "once more", inbox.user("operator"))
         fields = {"scope": "project", "subject": "", "reason": "all hands off"}
         send = lambda: rita.client.post(reverse("stop"), fields)  # noqa: E731
         return send, lambda: statement(PROJECT, project), lambda: stops.lock_shared(project)
 
     def lift() -> Prepared:
-        stop = stops.set_stop(desk.project, "project", "", "all hands off", desk.user("operator"))
+        stop = stops.set_stop(inbox.project, "project", "", "all hands off", inbox.user("operator"))
         send = lambda: rita.client.post(reverse("lift", args=[stop.id]), {"reason": "go on"})  # noqa: E731
         return send, lambda: statement(STOP, stop.id), lambda: stops.lock_shared(project)
 

@@ -30,7 +30,7 @@ class Editor(yaml.SafeLoader):
     }
 
 
-RULE = """name: house
+RULE = """name: basic
 rules:
   - id: push
     title: A push
@@ -44,7 +44,7 @@ def rule(match: str = "", outcome: str = "require", more: str = "") -> str:
 
 
 def hours(fields: str) -> str:
-    return f"name: house\nhours: {{{fields}}}\nrules: []\n"
+    return f"name: basic\nhours: {{{fields}}}\nrules: []\n"
 
 
 def only(text: str) -> dict[str, Any]:
@@ -148,7 +148,7 @@ def test_hours_are_read_as_they_are_written() -> None:
         ]["to"]
         == "24:00"
     )
-    assert policies_yaml.parse_policies("name: house\nrules: []\n")["hours"] is None
+    assert policies_yaml.parse_policies("name: basic\nrules: []\n")["hours"] is None
 
 
 def test_self_approval_is_valid_only_in_rules_of_low_risk() -> None:
@@ -167,18 +167,18 @@ def test_self_approval_is_valid_only_in_rules_of_low_risk() -> None:
     [
         ("", 1, "empty"),
         ("- a\n", 1, "the file must be a mapping"),
-        ("name: house\n", 1, "`rules` is missing"),
+        ("name: basic\n", 1, "`rules` is missing"),
         ("rules: []\n", 1, "`name` is missing"),
-        ("name: House\nrules: []\n", 1, "a-z, 0-9 and -"),
+        ("name: Basic\nrules: []\n", 1, "a-z, 0-9 and -"),
         (f"name: {'x' * 25}\nrules: []\n", 1, "24 characters"),
-        ("name: house\nrules: []\nrulez: []\n", 3, "did you mean `rules`?"),
-        ("name: house\nname: house\nrules: []\n", 2, "`name` twice"),
+        ("name: basic\nrules: []\nrulez: []\n", 3, "did you mean `rules`?"),
+        ("name: basic\nname: basic\nrules: []\n", 2, "`name` twice"),
         ("name: [a\n", 2, "not YAML"),
-        ("name: house\nrules: []\n---\nname: other\n", 3, "not YAML"),
-        ("name: house\nrules: &all []\nmore: *all\n", 3, "aliases are not supported"),
-        ("name: house\nrules: !!python/object:os.system []\n", 2, "rules"),
-        ("name: house\x07\n", 1, "character"),
-        ("name: house\nrules: {}\n", 2, "`rules` must be a list"),
+        ("name: basic\nrules: []\n---\nname: other\n", 3, "not YAML"),
+        ("name: basic\nrules: &all []\nmore: *all\n", 3, "aliases are not supported"),
+        ("name: basic\nrules: !!python/object:os.system []\n", 2, "rules"),
+        ("name: basic\x07\n", 1, "character"),
+        ("name: basic\nrules: {}\n", 2, "`rules` must be a list"),
         (hours("zone: UTC, days: [mon], from: 08:00"), 2, "`hours` has no `to`"),
         (hours("zone: Berlin, days: [mon], from: 08:00, to: 18:00"), 2, "'Berlin' is unknown"),
         (hours("zone: ../UTC, days: [mon], from: 08:00, to: 18:00"), 2, "is unknown"),
@@ -192,9 +192,9 @@ def test_self_approval_is_valid_only_in_rules_of_low_risk() -> None:
             "must end later on the same day",
         ),
         (hours("zone: UTC, days: [mon], from: 08:00, until: 18:00"), 2, "unknown key 'until'"),
-        ("name: house\nrules:\n  - title: x\n", 3, "no `id`"),
-        ("name: house\nrules:\n  - {id: a, match: {}, outcome: allow}\n", 3, "no `title`"),
-        ("name: house\nrules:\n  - {id: a, title: A, outcome: allow}\n", 3, "write `match: {}`"),
+        ("name: basic\nrules:\n  - title: x\n", 3, "no `id`"),
+        ("name: basic\nrules:\n  - {id: a, match: {}, outcome: allow}\n", 3, "no `title`"),
+        ("name: basic\nrules:\n  - {id: a, title: A, outcome: allow}\n", 3, "write `match: {}`"),
         (
             rule() + "  - {id: push, title: B, match: {}, outcome: deny}\n",
             7,
@@ -275,7 +275,7 @@ def test_self_approval_is_valid_only_in_rules_of_low_risk() -> None:
             "risk_at_most: low",
         ),
         (rule(more="require: {approvers: [ada]}"), 7, "unknown key 'approvers'"),
-        ("name: house\nrules: [" + "[" * 3000, 1, "YAML"),
+        ("name: basic\nrules: [" + "[" * 3000, 1, "YAML"),
         ("#" * (policies_yaml.MAX_BYTES + 1), 1, "larger than"),
     ],
 )
@@ -295,7 +295,7 @@ def test_more_rules_than_anybody_reads_are_refused() -> None:
         for n in range(policies_yaml.MAX_RULES + 1)
     )
     with pytest.raises(DocumentError, match="500 is the most"):
-        policies_yaml.parse_policies(f"name: house\nrules:\n{many}\n")
+        policies_yaml.parse_policies(f"name: basic\nrules:\n{many}\n")
 
 
 def test_no_rule_gives_a_gate_more_time_than_the_schema_allows() -> None:
@@ -318,7 +318,7 @@ def test_the_schema_for_editors_is_the_readers() -> None:
         rule("tool: [x]"),
         rule("refs: []"),
         rule(outcome="deny", more="require: {}"),
-        "name: House\nrules: []",
+        "name: Basic\nrules: []",
     ):
         assert not editor.is_valid(yaml.load(text, Editor)), text  # noqa: S506 - as above
 

@@ -13,39 +13,42 @@ from db.clock import now_us
 from ledger.models import Attempt
 from tests.api.api_client import code
 from tests.approvals.confirm_helpers import proved
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 
 pytestmark = pytest.mark.django_db
-ALLOW = "name: house\nrules:\n  - {id: all, title: Everything, match: {}, outcome: allow}\n"
+ALLOW = "name: basic\nrules:\n  - {id: all, title: Everything, match: {}, outcome: allow}\n"
 NO_FORCE = (
     ALLOW + "  - {id: force, title: Force, match: {arguments: [{path: force, eq: true}]}, outcome: "
     "deny}\n"
 )
 
 
-def dispatch(desk: Desk, effect: dict[str, Any], **fields: Any) -> Any:
+def dispatch(inbox: InboxScenario, effect: dict[str, Any], **fields: Any) -> Any:
     """Dispatch with `fields`, or by the digest alone."""
     body = {"process": "p-1", **(fields or {"intent_digest": effect["intent_digest"]})}
-    return desk.agent.post(f"/effects/{effect['id']}/dispatch", body)
+    return inbox.agent.post(f"/effects/{effect['id']}/dispatch", body)
 
 
-def approved(desk: Desk, **fields: Any) -> dict[str, Any]:
-    planned = desk.plan(**fields)
-    assert desk.answer(desk.gate(planned), "reviewer").refusal is None
+def approved(inbox: InboxScenario, **fields: Any) -> dict[str, Any]:
+    planned = inbox.plan(**fields)
+    assert inbox.answer(inbox.gate(planned), "reviewer").refusal is None
     return planned
 
 
-def erase_plan(desk: Desk, planned: dict[str, Any]) -> None:
+def erase_plan(inbox: InboxScenario, planned: dict[str, Any]) -> None:
     """Erase the body of the plan as an administrator."""
-    position = desk.effect(planned).plan_position
+    position = inbox.effect(planned).plan_position
     page = reverse("erase_body", args=[position])
-    assert desk.house.client("administrator").post(page, {"reason": "a ticket"}).status_code == 302
+    assert (
+        inbox.organization.client("administrator").post(page, {"reason": "a ticket"}).status_code
+        == 302
+    )
 
 
-def test_arguments_are_not_compared_with_a_plan_that_was_erased(desk: Desk) -> None:
-    planned = approved(desk, arguments={"ref": "main", "dry_run": True}, free_text=["dry_run"])
-    erase_plan(desk, planned)
-    refused = dispatch(desk, planned, arguments={"ref": "main"})
+def test_arguments_are_not_compared_with_a_plan_that_was_erased(inbox: InboxScenario) -> None:
+    planned = approved(inbox, arguments={"ref": "main", "dry_run": True}, free_text=["dry_run"])
+    erase_plan(inbox, planned)
+    refused = dispatch(inbox, planned, arguments={"ref": "main"})
     assert (code(refused), "erased" in refused.json()["detail"]) == ((409, "INTENT_MISMATCH"), True)
     assert not Attempt.objects.exists()
 
@@ -53,43 +56,45 @@ def test_arguments_are_not_compared_with_a_plan_that_was_erased(desk: Desk) -> N
 @pytest.mark.parametrize("basis", ["policy", "ruling", "exemption"])
 @pytest.mark.parametrize("erased", [True, False])
 def test_rules_allow_no_plan_whose_arguments_were_erased(
-    desk: Desk, basis: str, erased: bool
+    inbox: InboxScenario, basis: str, erased: bool
 ) -> None:
     """A rule that finds no arguments cannot distinguish a forced push from another."""
     if basis == "policy":
-        desk.rules(ALLOW)
+        inbox.rules(ALLOW)
     if basis == "exemption":
         with transaction.atomic():
             exemptions.create_exemption(
-                desk.project,
+                inbox.project,
                 tool="git.push",
                 reason="a release is going on",
                 ends_at_us=now_us() + 60 * US,
-                user=desk.user("administrator"),
+                user=inbox.user("administrator"),
                 **proved(),
             )
     arguments = {"ref": "main", "force": erased}
     planned = (
-        approved(desk, arguments=arguments) if basis == "ruling" else desk.plan(arguments=arguments)
+        approved(inbox, arguments=arguments)
+        if basis == "ruling"
+        else inbox.plan(arguments=arguments)
     )
-    assert desk.effect(planned).permission_basis == basis
-    desk.rules(NO_FORCE)
+    assert inbox.effect(planned).permission_basis == basis
+    inbox.rules(NO_FORCE)
     if not erased:
-        assert dispatch(desk, planned).status_code == 200
+        assert dispatch(inbox, planned).status_code == 200
         return
-    erase_plan(desk, planned)
-    refused = dispatch(desk, planned)
+    erase_plan(inbox, planned)
+    refused = dispatch(inbox, planned)
     assert (code(refused), refused.json()["reason"]) == ((409, "GATE_GONE"), "requirement_changed")
     assert not Attempt.objects.exists()
-    assert desk.effect(planned).permission == "none"
+    assert inbox.effect(planned).permission == "none"
     assert (
-        desk.plan(arguments=arguments)["answer"] == "blocked"
+        inbox.plan(arguments=arguments)["answer"] == "blocked"
     )  # planned again, the rules see it and deny
 
 
 def test_a_plan_that_was_erased_is_permission_by_digest_while_nothing_else_changed(
-    desk: Desk,
+    inbox: InboxScenario,
 ) -> None:
-    planned = approved(desk)
-    erase_plan(desk, planned)
-    assert dispatch(desk, planned).status_code == 200
+    planned = approved(inbox)
+    erase_plan(inbox, planned)
+    assert dispatch(inbox, planned).status_code == 200

@@ -16,11 +16,11 @@ from ledger.models import Attempt, Effect, Tool
 from ledger.tools import cache
 from tests.api.api_client import code
 from tests.approvals.confirm_helpers import proved
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 
 pytestmark = pytest.mark.django_db
 RULES = """
-name: house
+name: basic
 rules:
   - id: harmless
     title: What can be put back
@@ -40,20 +40,20 @@ TOPIC: dict[str, Any] = {"target": {"repository": "web", "ref": "topic"}}
 
 
 @pytest.fixture
-def desk(quiet: Desk) -> Desk:
+def inbox(quiet: InboxScenario) -> InboxScenario:
     """Reversible tools are allowed, except in production; note.write is reversible."""
     quiet.rules(RULES)
     quiet.declare("note.write", "reversible")
     return quiet
 
 
-def plan(desk: Desk, effect_key: str = "e-1", **fields: Any) -> dict[str, Any]:
-    return desk.plan(effect_key, tool="note.write", **fields)
+def plan(inbox: InboxScenario, effect_key: str = "e-1", **fields: Any) -> dict[str, Any]:
+    return inbox.plan(effect_key, tool="note.write", **fields)
 
 
-def dispatch(desk: Desk, effect: dict[str, Any]) -> Any:
+def dispatch(inbox: InboxScenario, effect: dict[str, Any]) -> Any:
     body = {"process": "p-1", "intent_digest": effect["intent_digest"]}
-    return desk.agent.post(f"/effects/{effect['id']}/dispatch", body)
+    return inbox.agent.post(f"/effects/{effect['id']}/dispatch", body)
 
 
 def redeclare_tool(reversibility: str = "reversible", tool_class: str = "idempotent") -> None:
@@ -63,48 +63,51 @@ def redeclare_tool(reversibility: str = "reversible", tool_class: str = "idempot
     cache.clear_tool_cache()
 
 
-def patterns(desk: Desk, production: str) -> None:
+def patterns(inbox: InboxScenario, production: str) -> None:
     repositories.change_ref_patterns(
-        desk.house.repository, production=production, protected="", actor="tests"
+        inbox.organization.repository, production=production, protected="", actor="tests"
     )
 
 
-def taken_back(desk: Desk, planned: dict[str, Any]) -> None:
-    refused = dispatch(desk, planned)
+def taken_back(inbox: InboxScenario, planned: dict[str, Any]) -> None:
+    refused = dispatch(inbox, planned)
     assert (code(refused), refused.json()["reason"]) == ((409, "GATE_GONE"), "requirement_changed")
     assert not Attempt.objects.exists()
-    assert desk.effect(planned).permission == "none"
+    assert inbox.effect(planned).permission == "none"
 
 
 def test_an_unchanged_plan_is_not_evaluated_again(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    inbox: InboxScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planned = plan(desk, **TOPIC)
-    assert (desk.effect(planned).policy_tool_class, desk.effect(planned).ref_patterns_version) == (
+    planned = plan(inbox, **TOPIC)
+    assert (
+        inbox.effect(planned).policy_tool_class,
+        inbox.effect(planned).ref_patterns_version,
+    ) == (
         "idempotent/reversible",
         1,
     )
     monkeypatch.delattr(
         policy_inputs, "build_stored_policy_input"
     )  # the evaluation at dispatch reads the plan by it
-    assert dispatch(desk, planned).status_code == 200
+    assert dispatch(inbox, planned).status_code == 200
 
 
 @pytest.mark.parametrize("removed", [False, True])
 def test_permission_by_policy_ends_with_the_declaration_that_earned_it(
-    desk: Desk, removed: bool
+    inbox: InboxScenario, removed: bool
 ) -> None:
-    planned = plan(desk)
+    planned = plan(inbox)
     assert planned["answer"] == "proceed"
     if removed:
         Tool.objects.all().delete()
         cache.clear_tool_cache()
     else:
         redeclare_tool("irreversible")
-    taken_back(desk, planned)
-    again = plan(desk)
+    taken_back(inbox, planned)
+    again = plan(inbox)
     assert again["answer"] == "wait"
-    gate, effect = desk.gate(again), desk.effect(again)
+    gate, effect = inbox.gate(again), inbox.effect(again)
     assert (gate.reversibility, gate.step_up, effect.policy_outcome) == (
         "irreversible",
         "typed_digest",
@@ -113,108 +116,110 @@ def test_permission_by_policy_ends_with_the_declaration_that_earned_it(
     assert effect.policy_tool_class == (
         "opaque/irreversible" if removed else "idempotent/irreversible"
     )
-    assert desk.answer(gate, "reviewer", step_up="typed_digest").refusal is None
-    assert dispatch(desk, again).status_code == 200
+    assert inbox.answer(gate, "reviewer", step_up="typed_digest").refusal is None
+    assert dispatch(inbox, again).status_code == 200
 
 
-def test_a_tool_that_no_longer_only_reads_needs_approval(desk: Desk) -> None:
+def test_a_tool_that_no_longer_only_reads_needs_approval(inbox: InboxScenario) -> None:
     """No rule matches a compensable tool: the plan passed because the tool was declared to only
     read."""
     redeclare_tool("compensable", "read_only")
-    planned = plan(desk)
+    planned = plan(inbox)
     assert planned["answer"] == "proceed"
     redeclare_tool("compensable", "idempotent")
-    taken_back(desk, planned)
+    taken_back(inbox, planned)
 
 
-def test_a_declaration_with_the_same_result_changes_nothing(desk: Desk) -> None:
-    planned = plan(desk)
+def test_a_declaration_with_the_same_result_changes_nothing(inbox: InboxScenario) -> None:
+    planned = plan(inbox)
     redeclare_tool("reversible", "idempotency_key")
-    assert dispatch(desk, planned).status_code == 200
+    assert dispatch(inbox, planned).status_code == 200
 
 
-def test_permission_by_ruling_is_checked_against_the_present_declaration(desk: Desk) -> None:
+def test_permission_by_ruling_is_checked_against_the_present_declaration(
+    inbox: InboxScenario,
+) -> None:
     redeclare_tool("compensable")
-    planned = plan(desk)
-    desk.answer(desk.gate(planned), "reviewer")
+    planned = plan(inbox)
+    inbox.answer(inbox.gate(planned), "reviewer")
     redeclare_tool("irreversible")
-    taken_back(desk, planned)
+    taken_back(inbox, planned)
     assert Gate.objects.get().reason == "requirement_changed"
 
 
 def test_a_ruling_still_counts_if_every_vote_meets_the_new_requirement(
-    desk: Desk,
+    inbox: InboxScenario,
 ) -> None:
     redeclare_tool("compensable")
-    planned = plan(desk)
-    desk.answer(desk.gate(planned), "reviewer", step_up="typed_digest")
+    planned = plan(inbox)
+    inbox.answer(inbox.gate(planned), "reviewer", step_up="typed_digest")
     redeclare_tool("irreversible")
-    assert dispatch(desk, planned).status_code == 200
+    assert dispatch(inbox, planned).status_code == 200
 
 
-def test_a_proof_does_not_replace_a_required_reason(desk: Desk) -> None:
+def test_a_proof_does_not_replace_a_required_reason(inbox: InboxScenario) -> None:
     redeclare_tool("compensable")
-    planned = plan(desk)
-    desk.answer(desk.gate(planned), "reviewer", reason="", step_up="typed_digest")
+    planned = plan(inbox)
+    inbox.answer(inbox.gate(planned), "reviewer", reason="", step_up="typed_digest")
     redeclare_tool("irreversible")
-    taken_back(desk, planned)
+    taken_back(inbox, planned)
 
 
-def test_a_ref_that_became_production_needs_approval_and_only_once(desk: Desk) -> None:
-    planned = plan(desk, **TOPIC)
+def test_a_ref_that_became_production_needs_approval_and_only_once(inbox: InboxScenario) -> None:
+    planned = plan(inbox, **TOPIC)
     assert planned["answer"] == "proceed"
-    patterns(desk, "main\ntopic")
-    taken_back(desk, planned)
-    again = plan(desk, **TOPIC)
+    patterns(inbox, "main\ntopic")
+    taken_back(inbox, planned)
+    again = plan(inbox, **TOPIC)
     assert again["answer"] == "wait"
-    effect = desk.effect(again)
+    effect = inbox.effect(again)
     assert (effect.ref_class, effect.ref_patterns_version) == (
         "production",
         2,
     )  # it came again, and is stamped again
-    desk.answer(desk.gate(again), "reviewer", step_up="typed_digest")
-    assert dispatch(desk, again).status_code == 200
+    inbox.answer(inbox.gate(again), "reviewer", step_up="typed_digest")
+    assert dispatch(inbox, again).status_code == 200
     assert Gate.objects.count() == 1
 
 
-def test_patterns_that_do_not_match_the_ref_change_nothing(desk: Desk) -> None:
-    planned = plan(desk, **TOPIC)
-    patterns(desk, "main\nlive")
-    assert dispatch(desk, planned).status_code == 200
-    effect = desk.effect(planned)
+def test_patterns_that_do_not_match_the_ref_change_nothing(inbox: InboxScenario) -> None:
+    planned = plan(inbox, **TOPIC)
+    patterns(inbox, "main\nlive")
+    assert dispatch(inbox, planned).status_code == 200
+    effect = inbox.effect(planned)
     assert (effect.ref_class, effect.ref_patterns_version) == (
         "other",
         1,
     )  # the past is not rewritten
 
 
-def test_an_approved_push_to_a_ref_that_became_production_needs_more(desk: Desk) -> None:
+def test_an_approved_push_to_a_ref_that_became_production_needs_more(inbox: InboxScenario) -> None:
     redeclare_tool("compensable")
-    planned = plan(desk, **TOPIC)
-    desk.answer(desk.gate(planned), "reviewer")
-    patterns(desk, "topic")
-    taken_back(desk, planned)
+    planned = plan(inbox, **TOPIC)
+    inbox.answer(inbox.gate(planned), "reviewer")
+    patterns(inbox, "topic")
+    taken_back(inbox, planned)
 
 
-def test_an_exemption_from_one_rule_does_not_cover_another_new_rule(desk: Desk) -> None:
+def test_an_exemption_from_one_rule_does_not_cover_another_new_rule(inbox: InboxScenario) -> None:
     redeclare_tool("irreversible")
     with transaction.atomic():
         exemptions.create_exemption(
-            desk.project,
+            inbox.project,
             tool="note.write",
             rule="final",
             reason="a release is going on",
             ends_at_us=now_us() + 60 * US,
-            user=desk.user("administrator"),
+            user=inbox.user("administrator"),
             **proved(),
         )
-    planned = plan(desk, **TOPIC)
+    planned = plan(inbox, **TOPIC)
     assert planned["permission_basis"] == "exemption"
-    patterns(desk, "topic")
-    taken_back(desk, planned)
+    patterns(inbox, "topic")
+    taken_back(inbox, planned)
 
 
-def test_a_project_that_observes_evaluates_nothing_again(quiet: Desk) -> None:
+def test_a_project_that_observes_evaluates_nothing_again(quiet: InboxScenario) -> None:
     quiet.rules(RULES, mode="observe")
     quiet.declare("note.write", "reversible")
     planned = plan(quiet)
@@ -222,8 +227,8 @@ def test_a_project_that_observes_evaluates_nothing_again(quiet: Desk) -> None:
     assert dispatch(quiet, planned).status_code == 200
 
 
-def test_a_reported_effect_keeps_its_policy_tool_class(desk: Desk) -> None:
-    desk.agent.session("s-1")
+def test_a_reported_effect_keeps_its_policy_tool_class(inbox: InboxScenario) -> None:
+    inbox.agent.session("s-1")
     fact = {
         "id": "p",
         "kind": "effect.planned",
@@ -231,5 +236,5 @@ def test_a_reported_effect_keeps_its_policy_tool_class(desk: Desk) -> None:
         "effect_key": "e-9",
         "tool": "note.write",
     }
-    assert desk.agent.report([{**fact, "arguments": {}}]).status_code == 200
+    assert inbox.agent.report([{**fact, "arguments": {}}]).status_code == 200
     assert Effect.objects.get().policy_tool_class == "idempotent/reversible"

@@ -13,12 +13,12 @@ from journal.models import Entry
 from ledger.models import Attempt
 from tests.api.api_client import Caller, code
 from tests.approvals.confirm_helpers import grant
-from tests.approvals.inbox_scenario import Desk
-from tests.pages.sample_data import doors
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.pages.sample_data import connect_agent
 
 pytestmark = pytest.mark.django_db
 RULES: Final = """
-name: house
+name: basic
 rules:
   - {id: all, title: Everything asks, match: {}, outcome: require, exemptible: irreversible}
 """
@@ -33,17 +33,17 @@ RISKS: Final = {  # the tool's declaration, and the environment
 }
 
 
-def exempt(desk: Desk, grantor: str, agent: str = "deploy-7") -> None:
+def exempt(inbox: InboxScenario, grantor: str, agent: str = "deploy-7") -> None:
     """Exempt the agent's tool for an hour, by the form."""
     fields = {"tool": "act", "agent": agent, "hours": "1", "reason": "The release train, INC-204."}
-    assert grant(desk.house.client(grantor), **fields).status_code == 302
+    assert grant(inbox.organization.client(grantor), **fields).status_code == 302
 
 
-def declared(desk: Desk, risk: str) -> dict[str, Any]:
+def declared(inbox: InboxScenario, risk: str) -> dict[str, Any]:
     """Activate the rules and declare the tool; return the fields of a plan of this risk."""
-    desk.rules(RULES)
+    inbox.rules(RULES)
     reversibility, environment = RISKS[risk]
-    desk.declare("act", reversibility)
+    inbox.declare("act", reversibility)
     return {"tool": "act", **({"target": {"environment": environment}} if environment else {})}
 
 
@@ -55,7 +55,7 @@ def dispatch(agent: Caller, effect: dict[str, Any]) -> Any:
 @pytest.mark.once
 @pytest.mark.parametrize(("grantor", "relation", "risk"), list(product(GRANTORS, RELATIONS, RISKS)))
 def test_a_party_exempts_its_own_requests_only_at_low_risk(
-    quiet: Desk, grantor: str, relation: str, risk: str
+    quiet: InboxScenario, grantor: str, relation: str, risk: str
 ) -> None:
     fields = declared(quiet, risk)
     owner = quiet.user(grantor if relation == "agent_owner" else "reviewer")
@@ -85,7 +85,7 @@ def test_a_party_exempts_its_own_requests_only_at_low_risk(
 
 @pytest.mark.parametrize("how", ["parent", "branched_from"])
 def test_no_one_exempts_a_reported_session_below_one_that_works_for_them(
-    quiet: Desk, how: str
+    quiet: InboxScenario, how: str
 ) -> None:
     fields = declared(quiet, "high")
     Agent.objects.filter(name="deploy-7").update(owner=quiet.user("reviewer"))
@@ -101,7 +101,7 @@ def test_no_one_exempts_a_reported_session_below_one_that_works_for_them(
     )
 
 
-def test_the_exemption_of_another_person_covers_it(quiet: Desk) -> None:
+def test_the_exemption_of_another_person_covers_it(quiet: InboxScenario) -> None:
     """The owner's exemption comes first in order, since it ends first."""
     fields = declared(quiet, "critical")
     for grantor in GRANTORS:
@@ -114,18 +114,21 @@ def test_the_exemption_of_another_person_covers_it(quiet: Desk) -> None:
 @pytest.mark.parametrize("risk", RISKS)
 @pytest.mark.parametrize("mode", ["enforce", "observe"])
 def test_permission_of_an_exemption_ends_when_its_grantor_comes_to_own_the_agent(
-    quiet: Desk, risk: str, mode: str
+    quiet: InboxScenario, risk: str, mode: str
 ) -> None:
     fields = declared(quiet, risk)
     exempt(quiet, "administrator", "build-9")
-    with doors(agents.ensure_agent(quiet.project, "build-9")) as agent:
+    with connect_agent(agents.ensure_agent(quiet.project, "build-9")) as agent:
         agent.session("s-1")
         planned = agent.plan(**fields)
         assert planned["permission_basis"] == "exemption"
         if mode == "observe":
             quiet.rules(RULES, mode)  # the next plan passes without any exemption
         owned = {"agent": "build-9", "owner": "administrator", "expires": "1d", "scope": "agent"}
-        assert quiet.house.client("administrator").post(reverse("tokens"), owned).status_code == 302
+        assert (
+            quiet.organization.client("administrator").post(reverse("tokens"), owned).status_code
+            == 302
+        )
         answer = dispatch(agent, planned)
         if risk == "low" or mode == "observe":
             assert answer.status_code == 200
@@ -140,8 +143,8 @@ def test_permission_of_an_exemption_ends_when_its_grantor_comes_to_own_the_agent
         assert dispatch(agent, agent.plan("e-2", arguments={"n": 2}, **fields)).status_code == 200
 
 
-def test_the_pages_show_that_parties_cannot_exempt(quiet: Desk) -> None:
-    client = quiet.house.client("operator")
+def test_the_pages_show_that_parties_cannot_exempt(quiet: InboxScenario) -> None:
+    client = quiet.organization.client("operator")
     assert "Above low risk it does not cover" in client.get(reverse("exemptions")).content.decode()
     assert (
         "Above low risk you cannot exempt your own work"

@@ -12,29 +12,29 @@ from db.clock import now_us
 from journal.models import Entry
 from tests.api.api_client import code
 from tests.approvals.confirm_helpers import proved
-from tests.approvals.inbox_scenario import RULES, Desk
+from tests.approvals.inbox_scenario import RULES, InboxScenario
 from tests.sessions.command_factories import origin
 
 pytestmark = pytest.mark.django_db
 FROZEN = RULES.replace("id: push", "id: freeze")
 
 
-def granted(desk: Desk, rule: str, seconds: int = 60) -> Exemption:
+def granted(inbox: InboxScenario, rule: str, seconds: int = 60) -> Exemption:
     with transaction.atomic():
         return exemptions.create_exemption(
-            desk.project,
+            inbox.project,
             tool="git.push",
             rule=rule,
             reason="a release is going on",
             ends_at_us=now_us() + seconds * US,
-            user=desk.user("administrator"),
+            user=inbox.user("administrator"),
             **proved(),
         )
 
 
-def dispatch(desk: Desk, effect: dict[str, Any]) -> Any:
+def dispatch(inbox: InboxScenario, effect: dict[str, Any]) -> Any:
     body = {"process": "p-1", "intent_digest": effect["intent_digest"]}
-    return desk.agent.post(f"/effects/{effect['id']}/dispatch", body)
+    return inbox.agent.post(f"/effects/{effect['id']}/dispatch", body)
 
 
 def uses() -> dict[str, int]:
@@ -45,14 +45,14 @@ def uses() -> dict[str, int]:
     return dict(Exemption.objects.values_list("rule", "uses"))
 
 
-def test_another_exemption_that_covers_the_rule_that_asks_now_is_used(desk: Desk) -> None:
-    granted(desk, "push")
-    planned = desk.plan()
+def test_another_exemption_that_covers_the_rule_that_asks_now_is_used(inbox: InboxScenario) -> None:
+    granted(inbox, "push")
+    planned = inbox.plan()
     assert (planned["permission_basis"], uses()) == ("exemption", {"push": 1})
-    other = granted(desk, "freeze", 30)
-    desk.rules(FROZEN)
-    assert dispatch(desk, planned).status_code == 200
-    effect = desk.effect(planned)
+    other = granted(inbox, "freeze", 30)
+    inbox.rules(FROZEN)
+    assert dispatch(inbox, planned).status_code == 200
+    effect = inbox.effect(planned)
     assert (effect.permission, effect.permission_basis, effect.permission_ref) == (
         "used",
         "exemption",
@@ -63,36 +63,36 @@ def test_another_exemption_that_covers_the_rule_that_asks_now_is_used(desk: Desk
     assert not Gate.objects.exists()
 
 
-def test_the_same_exemption_that_still_covers_the_rule_is_used_once(desk: Desk) -> None:
-    whole = granted(desk, "")
-    planned = desk.plan()
-    desk.rules(FROZEN)
-    assert dispatch(desk, planned).status_code == 200
-    assert (desk.effect(planned).permission_ref, uses()) == (whole.id.hex, {"": 1})
+def test_the_same_exemption_that_still_covers_the_rule_is_used_once(inbox: InboxScenario) -> None:
+    whole = granted(inbox, "")
+    planned = inbox.plan()
+    inbox.rules(FROZEN)
+    assert dispatch(inbox, planned).status_code == 200
+    assert (inbox.effect(planned).permission_ref, uses()) == (whole.id.hex, {"": 1})
 
 
-def test_an_exemption_that_covers_no_rule_that_asks_now_is_not_used(desk: Desk) -> None:
-    granted(desk, "push")
-    planned = desk.plan()
-    granted(desk, "deploy")
-    desk.rules(FROZEN)
-    assert code(dispatch(desk, planned)) == (409, "GATE_GONE")
+def test_an_exemption_that_covers_no_rule_that_asks_now_is_not_used(inbox: InboxScenario) -> None:
+    granted(inbox, "push")
+    planned = inbox.plan()
+    granted(inbox, "deploy")
+    inbox.rules(FROZEN)
+    assert code(dispatch(inbox, planned)) == (409, "GATE_GONE")
     assert uses() == {"push": 1, "deploy": 0}
 
 
-def test_every_attempt_is_a_use_of_its_own(desk: Desk) -> None:
-    granted(desk, "push")
+def test_every_attempt_is_a_use_of_its_own(inbox: InboxScenario) -> None:
+    granted(inbox, "push")
     for number in (1, 2):
-        planned = desk.plan()
-        assert dispatch(desk, planned).status_code == 200
+        planned = inbox.plan()
+        assert dispatch(inbox, planned).status_code == 200
         assert uses() == {"push": number}
-        desk.agent.fail(planned, "rejected", number)
+        inbox.agent.fail(planned, "rejected", number)
 
 
-def test_a_use_belongs_to_an_attempt_and_not_to_a_request_key(desk: Desk) -> None:
-    exemption = granted(desk, "push")
-    effect = desk.effect(desk.plan())
-    request = origin(desk.house.agent, "one", received_us=now_us())
+def test_a_use_belongs_to_an_attempt_and_not_to_a_request_key(inbox: InboxScenario) -> None:
+    exemption = granted(inbox, "push")
+    effect = inbox.effect(inbox.plan())
+    request = origin(inbox.organization.agent, "one", received_us=now_us())
     for attempts in (0, 1, 1):
         with transaction.atomic():
             assert exemptions.use_exemption(

@@ -4,7 +4,7 @@ begins."""
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.approvals.live_fixture import Shelf, watched
+from tests.approvals.live_fixture import LiveInbox, watched
 from tests.approvals.test_hands_browser import inbox
 from tests.approvals.test_pane_browser import expect_open
 from tests.pages.people import PASSWORD
@@ -24,14 +24,14 @@ def tab_to(page: Page, wanted: Locator) -> None:
 
 
 def test_each_step_of_an_approval_begins_where_the_focus_is(
-    shelf: Shelf, browser_page: Page
+    live_inbox: LiveInbox, browser_page: Page
 ) -> None:
     commits = [{"sha": "9d02a77", "title": "squash: settle to even", "author": "deploy-7"}]
     arguments = {"command": "git push --force origin main", "commits": commits}
-    shelf.ask("focus", "git.push", arguments, target={"repository": "focus", "ref": "main"})
-    shelf.ask("focus-2", "issue.close", {"issue": 78}, target={"repository": "focus"})
-    page = inbox(shelf, shelf.enter(browser_page), "?repo=focus")
-    expect_open(page, shelf.gate_url("focus").removeprefix(shelf.server.url))
+    live_inbox.ask("focus", "git.push", arguments, target={"repository": "focus", "ref": "main"})
+    live_inbox.ask("focus-2", "issue.close", {"issue": 78}, target={"repository": "focus"})
+    page = inbox(live_inbox, live_inbox.enter(browser_page), "?repo=focus")
+    expect_open(page, live_inbox.gate_url("focus").removeprefix(live_inbox.server.url))
     page.keyboard.press("y")
     page.keyboard.type("agreed in INC-204")
     expect(page.locator("#pane [value=approve]")).to_be_enabled()
@@ -65,7 +65,7 @@ def test_each_step_of_an_approval_begins_where_the_focus_is(
     page.keyboard.press("Enter")
     expect(page.get_by_text("is recorded as entry")).to_be_visible()
     expect(page.locator("#pane .gate-title")).to_be_focused()
-    inbox(shelf, page, f"?repo=focus&open={shelf.plans['focus-2']['gate']['id']}")
+    inbox(live_inbox, page, f"?repo=focus&open={live_inbox.plans['focus-2']['gate']['id']}")
     page.evaluate("document.querySelector('#pane [name=seen]').value = 'stale'")
     page.keyboard.press("d")
     page.keyboard.type("not stale at all")
@@ -84,14 +84,16 @@ def test_each_step_of_an_approval_begins_where_the_focus_is(
 
 
 def test_a_swap_keeps_the_focus_or_moves_it_to_a_neighbour(
-    shelf: Shelf, browser_page: Page, complaints: list[str]
+    live_inbox: LiveInbox, browser_page: Page, complaints: list[str]
 ) -> None:
-    page = shelf.enter(watched(browser_page, complaints))
+    page = live_inbox.enter(watched(browser_page, complaints))
     page.clock.install()
-    inbox(shelf, page)
+    inbox(live_inbox, page)
     tools = page.locator("#rail").get_by_role("link", name="Tools")
     tools.focus()
-    shelf.ask("swapped", "mail.send", {"subject": "swapped"}, target={"environment": "swapped"})
+    live_inbox.ask(
+        "swapped", "mail.send", {"subject": "swapped"}, target={"environment": "swapped"}
+    )
     with page.expect_response(
         lambda response: "/counts/" in response.url and response.status == 200
     ):

@@ -17,7 +17,7 @@ from accounts import people
 from accounts.models import Membership, Project
 from approvals.models import Gate
 from journal.models import Entry
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import TOKEN, url_of
 
 pytestmark = pytest.mark.django_db
@@ -31,7 +31,7 @@ OWN_PAGES: Final = (
 )
 PROJECTLESS_PAGES: Final = ("switch_project", "sign_out", "clock")
 DRAFT: Final = (
-    "name: house\nrules:\n  - {id: all, title: Nobody pushes, match: {}, outcome: deny}\n"
+    "name: basic\nrules:\n  - {id: all, title: Nobody pushes, match: {}, outcome: deny}\n"
 )
 REASON: Final = "The release train, INC-204."
 ALL: Final = {"scope": "project", "subject": ""}
@@ -80,13 +80,15 @@ def switch(client: Client, project: Project) -> None:
     assert client.post(reverse("switch_project"), {"project": str(project.id)}).status_code == 302
 
 
-def in_both(desk: Desk, role: str = "administrator", there: str = "administrator") -> Client:
+def in_both(
+    inbox: InboxScenario, role: str = "administrator", there: str = "administrator"
+) -> Client:
     """A member of the project "default" who belongs to "payments" too; both have gates to tick."""
-    desk.declare("note.write", "reversible")
-    desk.plan("note", tool="note.write", arguments={"n": 1})
-    people.add_project_member(desk.house.other, role, there)
-    client = desk.house.client(role)
-    switch(client, desk.project)
+    inbox.declare("note.write", "reversible")
+    inbox.plan("note", tool="note.write", arguments={"n": 1})
+    people.add_project_member(inbox.organization.other, role, there)
+    client = inbox.organization.client(role)
+    switch(client, inbox.project)
     return client
 
 
@@ -98,13 +100,13 @@ def shown_on(client: Client, url: str, query: dict[str, str] | None = None) -> s
 
 @pytest.mark.parametrize("what", PAGES)
 def test_a_form_that_was_opened_in_one_project_does_nothing_in_another(
-    desk: Desk, gate: Gate, what: str
+    inbox: InboxScenario, gate: Gate, what: str
 ) -> None:
     url_name, query, typed, shown_word = PAGES[what]
-    client = in_both(desk)
+    client = in_both(inbox)
     page = reverse("inbox") if url_name == "batch" else reverse(url_name)
     sent = {**typed, "in_project": shown_on(client, page, query)}
-    switch(client, desk.house.other)
+    switch(client, inbox.organization.other)
     before = rows()
     answer = client.post(reverse(url_name), sent)
     text = answer.content.decode()
@@ -114,15 +116,15 @@ def test_a_form_that_was_opened_in_one_project_does_nothing_in_another(
     assert shown_word in text
     assert "Switch back to default" in text
     assert rows() == before
-    switch(client, desk.project)
+    switch(client, inbox.project)
     assert client.post(reverse(url_name), sent).status_code == (
         200 if what in ("dry run", "an exemption") else 302
     )
 
 
-def things(desk: Desk, gate: Gate) -> dict[str, dict[str, Any]]:
+def things(inbox: InboxScenario, gate: Gate) -> dict[str, dict[str, Any]]:
     """Pages whose address names an object of the project "default", with the typed fields."""
-    house = desk.house
+    organization = inbox.organization
     return {
         reverse("gate_vote", args=[gate.id]): {
             "answer": "deny",
@@ -132,34 +134,40 @@ def things(desk: Desk, gate: Gate) -> dict[str, dict[str, Any]]:
         reverse("gate_confirm", args=[gate.id]): {"reason": REASON},
         reverse("gate_extend", args=[gate.id]): {"reason": REASON},
         reverse("gate_revoke", args=[gate.id]): {"reason": REASON},
-        reverse("repository", args=[house.repository.id]): {"production": REASON, "protected": ""},
-        reverse("agent", args=[house.agent.id]): {"charter": REASON, "version": "0"},
-        reverse("change_role", args=[house.members["viewer"].id]): {"role": REASON},
+        reverse("repository", args=[organization.repository.id]): {
+            "production": REASON,
+            "protected": "",
+        },
+        reverse("agent", args=[organization.agent.id]): {"charter": REASON, "version": "0"},
+        reverse("change_role", args=[organization.members["viewer"].id]): {"role": REASON},
         reverse("erase_body", args=[gate.plan_position]): {"reason": REASON},
     }
 
 
-def test_text_typed_about_an_object_of_another_project_is_not_lost(desk: Desk, gate: Gate) -> None:
-    client = in_both(desk)
+def test_text_typed_about_an_object_of_another_project_is_not_lost(
+    inbox: InboxScenario, gate: Gate
+) -> None:
+    client = in_both(inbox)
     seen = TOKEN.search(client.get(url_of(gate)).content.decode())
     assert seen
-    switch(client, desk.house.other)
+    switch(client, inbox.organization.other)
     before = rows()
-    for url, typed in things(desk, gate).items():
-        answer = client.post(url, {**typed, "seen": seen[1], "in_project": str(desk.project.id)})
+    for url, typed in things(inbox, gate).items():
+        answer = client.post(url, {**typed, "seen": seen[1], "in_project": str(inbox.project.id)})
         text = answer.content.decode()
         assert answer.status_code == 409, url
         assert f"\n{REASON}</textarea>" in text, url
         assert seen[1] not in text
         assert client.post(url, typed).status_code == 404, url
         assert (
-            client.post(url, {**typed, "in_project": str(desk.house.other.id)}).status_code == 404
+            client.post(url, {**typed, "in_project": str(inbox.organization.other.id)}).status_code
+            == 404
         ), url
     assert rows() == before
 
 
-def test_every_form_of_a_page_names_its_project(desk: Desk, gate: Gate) -> None:
-    client = in_both(desk)
+def test_every_form_of_a_page_names_its_project(inbox: InboxScenario, gate: Gate) -> None:
+    client = in_both(inbox)
     pages = [
         url_of(gate),
         reverse("inbox"),
@@ -172,22 +180,22 @@ def test_every_form_of_a_page_names_its_project(desk: Desk, gate: Gate) -> None:
         named = [
             form
             for form in forms
-            if f'name="in_project" value="{desk.project.id}"' in form.partition("</form>")[0]
+            if f'name="in_project" value="{inbox.project.id}"' in form.partition("</form>")[0]
         ]
         assert len(named) == len(forms) - 3 > 0, (
             url
         )  # without the switch, the clock and the way out
 
 
-def test_typed_text_is_inert_and_the_back_link_leads_back(desk: Desk) -> None:
-    client = in_both(desk)
+def test_typed_text_is_inert_and_the_back_link_leads_back(inbox: InboxScenario) -> None:
+    client = in_both(inbox)
     sent = {
         "tool": "*",
         "hours": "4",
         "reason": "x < y </textarea>",
-        "in_project": str(desk.project.id),
+        "in_project": str(inbox.project.id),
     }
-    switch(client, desk.house.other)
+    switch(client, inbox.organization.other)
     text = client.post(reverse("grant_exemption"), sent).content.decode()
     assert "x &lt; y &lt;/textarea&gt;" in text
     back = re.search(r'<input type="hidden" name="project" value="([^"]+)"', text)
@@ -196,28 +204,32 @@ def test_typed_text_is_inert_and_the_back_link_leads_back(desk: Desk) -> None:
     assert "in default" in client.get(reverse("grant_exemption")).content.decode()
 
 
-def test_the_question_of_the_project_comes_before_that_of_the_role(desk: Desk) -> None:
-    client = in_both(desk, "operator", "viewer")
+def test_the_question_of_the_project_comes_before_that_of_the_role(inbox: InboxScenario) -> None:
+    client = in_both(inbox, "operator", "viewer")
     sent = {"tool": "*", "hours": "4", "reason": REASON}
-    switch(client, desk.house.other)
+    switch(client, inbox.organization.other)
     assert client.post(reverse("grant_exemption"), sent).status_code == 403
-    answer = client.post(reverse("grant_exemption"), {**sent, "in_project": str(desk.project.id)})
+    answer = client.post(reverse("grant_exemption"), {**sent, "in_project": str(inbox.project.id)})
     assert answer.status_code == 409
     assert REASON in answer.content.decode()
 
 
 @pytest.mark.parametrize("named", ["left", "other", "random", "", "x", "both"])
-def test_a_project_that_is_not_ones_own_is_not_named(desk: Desk, named: str) -> None:
+def test_a_project_that_is_not_ones_own_is_not_named(inbox: InboxScenario, named: str) -> None:
     """A person who left the project that the page showed is in another project now, without a
     switch."""
-    client = desk.house.client("administrator")
+    client = inbox.organization.client("administrator")
     if named == "left":
-        people.add_project_member(desk.house.other, "administrator", "administrator")
-        Membership.objects.filter(project=desk.project, user__username="administrator").delete()
-    given = {"left": desk.project.id, "other": desk.house.other.id, "random": UUID(int=7)}.get(
-        named, named
+        people.add_project_member(inbox.organization.other, "administrator", "administrator")
+        Membership.objects.filter(project=inbox.project, user__username="administrator").delete()
+    given = {
+        "left": inbox.project.id,
+        "other": inbox.organization.other.id,
+        "random": UUID(int=7),
+    }.get(named, named)
+    shown = (
+        [str(inbox.project.id), str(inbox.organization.other.id)] if named == "both" else str(given)
     )
-    shown = [str(desk.project.id), str(desk.house.other.id)] if named == "both" else str(given)
     before = Entry.objects.count()
     answer = client.post(reverse("teams"), {"name": "leads", "in_project": shown})
     text = answer.content.decode()
@@ -228,24 +240,24 @@ def test_a_project_that_is_not_ones_own_is_not_named(desk: Desk, named: str) -> 
     assert Entry.objects.count() == before
 
 
-def test_the_question_whether_to_stop_names_the_project(desk: Desk) -> None:
-    client = desk.house.client("reviewer")
+def test_the_question_whether_to_stop_names_the_project(inbox: InboxScenario) -> None:
+    client = inbox.organization.client("reviewer")
     assert "Stop the whole project default?" in client.get(reverse("stop"), ALL).content.decode()
     assert "in default only" in client.get(reverse("stop"), TOOL).content.decode()
 
 
-def test_no_password_is_shown_again(desk: Desk, gate: Gate) -> None:
-    client = in_both(desk)
-    switch(client, desk.house.other)
-    sent = {"code": "0f0f0f0f", "password": "slate-lantern", "in_project": str(desk.project.id)}
+def test_no_password_is_shown_again(inbox: InboxScenario, gate: Gate) -> None:
+    client = in_both(inbox)
+    switch(client, inbox.organization.other)
+    sent = {"code": "0f0f0f0f", "password": "slate-lantern", "in_project": str(inbox.project.id)}
     text = client.post(reverse("gate_confirm", args=[gate.id]), sent).content.decode()
     assert "Nothing was recorded." in text
     assert "slate-lantern" not in text
     assert "0f0f0f0f" not in text
 
 
-def test_forms_for_every_project_need_no_project_field(desk: Desk) -> None:
-    client = in_both(desk)
+def test_forms_for_every_project_need_no_project_field(inbox: InboxScenario) -> None:
+    client = in_both(inbox)
     for url_name, sent in (
         ("clock", {"clock": "local"}),
         ("appearance", {"theme": "dark", "clock": "utc"}),

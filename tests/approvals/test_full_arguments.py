@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from approvals.models import Gate
 from journal.models import Entry
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 from web.untrusted_text import render_numbered_lines
 
@@ -18,10 +18,10 @@ LINE = re.compile(r'<span class="ln" data-n="(\d+)">(.*?)</span>', re.S)
 
 
 @pytest.fixture
-def gate(desk: Desk) -> Gate:
+def gate(inbox: InboxScenario) -> Gate:
     """2,001 lines, with a name that must not become part of a header."""
-    return desk.gate(
-        desk.plan(arguments={"command": SCRIPT, 'a\r\nX: "b"/..': ["x"] * 12, "share": 0.1})
+    return inbox.gate(
+        inbox.plan(arguments={"command": SCRIPT, 'a\r\nX: "b"/..': ["x"] * 12, "share": 0.1})
     )
 
 

@@ -14,39 +14,39 @@ from db.clock import now_us
 from journal.models import Entry
 from ledger import stops
 from tests.api.api_client import code
-from tests.approvals.inbox_scenario import Desk
-from tests.pages.sample_data import doors
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.pages.sample_data import connect_agent
 
 pytestmark = pytest.mark.django_db
 HOUR = 3_600
 
 
-def read_gate(desk: Desk, gate: Gate | dict[str, Any], **query: Any) -> dict[str, Any]:
+def read_gate(inbox: InboxScenario, gate: Gate | dict[str, Any], **query: Any) -> dict[str, Any]:
     """What the agent reads of a gate."""
     identity = gate.id if isinstance(gate, Gate) else gate["id"]
-    answer = desk.agent.get(f"/gates/{identity}", **query)
+    answer = inbox.agent.get(f"/gates/{identity}", **query)
     assert answer.status_code == 200, answer.text
     body: dict[str, Any] = answer.json()
     return body
 
 
-def denied(desk: Desk, gate: Gate) -> None:
-    desk.answer(gate, "reviewer", "deny", "the branch is frozen")
+def denied(inbox: InboxScenario, gate: Gate) -> None:
+    inbox.answer(gate, "reviewer", "deny", "the branch is frozen")
 
 
-def denied_for_good(desk: Desk, gate: Gate) -> None:
-    desk.answer(gate, "reviewer", "deny_session", "never on a Friday")
+def denied_for_good(inbox: InboxScenario, gate: Gate) -> None:
+    inbox.answer(gate, "reviewer", "deny_session", "never on a Friday")
 
 
-def returned(desk: Desk, gate: Gate) -> None:
-    desk.answer(gate, "reviewer", "request_changes", "squash it first")
+def returned(inbox: InboxScenario, gate: Gate) -> None:
+    inbox.answer(gate, "reviewer", "request_changes", "squash it first")
 
 
-def approved(desk: Desk, gate: Gate) -> None:
-    desk.answer(gate, "reviewer", reason="")
+def approved(inbox: InboxScenario, gate: Gate) -> None:
+    inbox.answer(gate, "reviewer", reason="")
 
 
-def no_vote(_desk: Desk, _gate: Gate) -> None:
+def no_vote(_desk: InboxScenario, _gate: Gate) -> None:
     """No vote arrives."""
 
 
@@ -61,90 +61,94 @@ def no_vote(_desk: Desk, _gate: Gate) -> None:
     ],
 )
 def test_each_ruling_is_returned_with_its_reason_and_without_names(
-    desk: Desk,
-    happens: Callable[[Desk, Gate], None],
+    inbox: InboxScenario,
+    happens: Callable[[InboxScenario, Gate], None],
     status: str,
     reason: str | None,
     message: str | None,
 ) -> None:
-    gate = desk.gate(desk.plan())
-    happens(desk, gate)
-    body = read_gate(desk, gate)
+    gate = inbox.gate(inbox.plan())
+    happens(inbox, gate)
+    body = read_gate(inbox, gate)
     assert (body["status"], body["reason"], body.get("message")) == (status, reason, message)
     assert body["proceed"] is (status == "approved")
     assert body["id"] == str(gate.id)
     assert body["handle"] == f"g_{gate.opened_position}"
     assert body["version"] == Gate.objects.get(id=gate.id).version
-    people = desk.person("reviewer")
-    text = desk.agent.get(f"/gates/{gate.id}").text
+    people = inbox.person("reviewer")
+    text = inbox.agent.get(f"/gates/{gate.id}").text
     assert "reviewer" not in text
     assert people.user.person.pseudonym not in text
 
 
-def test_a_deadline_that_passed_counts_before_a_job_records_it(desk: Desk) -> None:
-    gate = desk.gate(desk.plan())
+def test_a_deadline_that_passed_counts_before_a_job_records_it(inbox: InboxScenario) -> None:
+    gate = inbox.gate(inbox.plan())
     with time_machine.travel(now_us() / US + HOUR + 1, tick=False):
-        body = read_gate(desk, gate)
+        body = read_gate(inbox, gate)
         assert (body["status"], body["reason"], body["proceed"]) == ("expired", "expired", False)
         for status, number in (("pending", 0), ("expired", 1)):
-            assert len(desk.agent.get("/gates", status=status).json()["items"]) == number
+            assert len(inbox.agent.get("/gates", status=status).json()["items"]) == number
     assert Gate.objects.get(id=gate.id).status == "pending", "the row itself was not touched"
 
 
-def test_permission_that_was_not_used_in_time_is_expired_unused(desk: Desk) -> None:
-    gate = desk.gate(desk.plan())
-    approved(desk, gate)
+def test_permission_that_was_not_used_in_time_is_expired_unused(inbox: InboxScenario) -> None:
+    gate = inbox.gate(inbox.plan())
+    approved(inbox, gate)
     with time_machine.travel(now_us() / US + HOUR, tick=False):
-        body = read_gate(desk, gate)
+        body = read_gate(inbox, gate)
         assert (body["status"], body["reason"], body["proceed"]) == (
             "expired_unused",
             "expired_unused",
             False,
         )
         for status, number in (("approved", 0), ("expired_unused", 1)):
-            assert len(desk.agent.get("/gates", status=status).json()["items"]) == number
+            assert len(inbox.agent.get("/gates", status=status).json()["items"]) == number
 
 
-def test_permission_that_was_used_is_no_permission_any_more(desk: Desk) -> None:
-    effect = desk.plan()
-    approved(desk, desk.gate(effect))
-    desk.agent.dispatch(effect)
-    body = read_gate(desk, desk.gate(effect))
+def test_permission_that_was_used_is_no_permission_any_more(inbox: InboxScenario) -> None:
+    effect = inbox.plan()
+    approved(inbox, inbox.gate(effect))
+    inbox.agent.dispatch(effect)
+    body = read_gate(inbox, inbox.gate(effect))
     assert (body["status"], body["reason"], body["proceed"]) == ("used", "already_used", False)
 
 
-def test_a_stop_blocks_an_approved_effect_until_it_is_lifted(desk: Desk) -> None:
-    gate = desk.gate(desk.plan())
-    approved(desk, gate)
+def test_a_stop_blocks_an_approved_effect_until_it_is_lifted(inbox: InboxScenario) -> None:
+    gate = inbox.gate(inbox.plan())
+    approved(inbox, gate)
     stop_row = stops.set_stop(
-        desk.project, "tool", "git.push", "stop all pushes", desk.user("operator")
+        inbox.project, "tool", "git.push", "stop all pushes", inbox.user("operator")
     )
-    assert (read_gate(desk, gate)["stopped"], read_gate(desk, gate)["proceed"]) == (True, False)
-    stops.lift_stop(stop_row, "they may go on", desk.user("operator"))
-    assert (read_gate(desk, gate)["stopped"], read_gate(desk, gate)["proceed"]) == (False, True)
+    assert (read_gate(inbox, gate)["stopped"], read_gate(inbox, gate)["proceed"]) == (True, False)
+    stops.lift_stop(stop_row, "they may go on", inbox.user("operator"))
+    assert (read_gate(inbox, gate)["stopped"], read_gate(inbox, gate)["proceed"]) == (False, True)
 
 
-def test_a_stop_on_something_else_blocks_nothing(desk: Desk) -> None:
-    gate = desk.gate(desk.plan())
-    approved(desk, gate)
-    stops.set_stop(desk.project, "tool", "deploy", "stop all deployments", desk.user("operator"))
-    assert (read_gate(desk, gate)["stopped"], read_gate(desk, gate)["proceed"]) == (False, True)
+def test_a_stop_on_something_else_blocks_nothing(inbox: InboxScenario) -> None:
+    gate = inbox.gate(inbox.plan())
+    approved(inbox, gate)
+    stops.set_stop(inbox.project, "tool", "deploy", "stop all deployments", inbox.user("operator"))
+    assert (read_gate(inbox, gate)["stopped"], read_gate(inbox, gate)["proceed"]) == (False, True)
 
 
 @pytest.mark.parametrize(("since", "news"), [(0, True), (1, False), (2, False)])
-def test_waiting_for_many_gates_lists_the_changed_ones(desk: Desk, since: int, news: bool) -> None:
-    gate = desk.gate(desk.plan())
-    answer = desk.agent.client.post("/gates/wait", json={"gates": {str(gate.id): since}})
+def test_waiting_for_many_gates_lists_the_changed_ones(
+    inbox: InboxScenario, since: int, news: bool
+) -> None:
+    gate = inbox.gate(inbox.plan())
+    answer = inbox.agent.client.post("/gates/wait", json={"gates": {str(gate.id): since}})
     assert answer.status_code == 200, answer.text
     assert answer.json()["changed"] == ([str(gate.id)] if news else [])
-    assert answer.json()["gates"] == [read_gate(desk, gate)]
+    assert answer.json()["gates"] == [read_gate(inbox, gate)]
     assert answer.headers["Retry-After"] == ("0" if news else "1")
 
 
-def test_an_ended_gate_is_always_returned_as_changed_without_retry_after(desk: Desk) -> None:
-    gate = desk.gate(desk.plan())
-    denied(desk, gate)
-    answer = desk.agent.get(f"/gates/{gate.id}", wait=55, since=99)
+def test_an_ended_gate_is_always_returned_as_changed_without_retry_after(
+    inbox: InboxScenario,
+) -> None:
+    gate = inbox.gate(inbox.plan())
+    denied(inbox, gate)
+    answer = inbox.agent.get(f"/gates/{gate.id}", wait=55, since=99)
     assert answer.json()["status"] == "denied"
     assert "Retry-After" not in answer.headers
 
@@ -152,9 +156,9 @@ def test_an_ended_gate_is_always_returned_as_changed_without_retry_after(desk: D
 @pytest.mark.parametrize(
     "query", [{"wait": 56}, {"wait": -1}, {"wait": "x"}, {"since": -1}, {"colour": "red"}]
 )
-def test_a_question_that_cannot_be_is_refused(desk: Desk, query: dict[str, Any]) -> None:
-    gate = desk.gate(desk.plan())
-    assert code(desk.agent.get(f"/gates/{gate.id}", **query))[0] == 422
+def test_a_question_that_cannot_be_is_refused(inbox: InboxScenario, query: dict[str, Any]) -> None:
+    gate = inbox.gate(inbox.plan())
+    assert code(inbox.agent.get(f"/gates/{gate.id}", **query))[0] == 422
 
 
 @pytest.mark.parametrize(
@@ -169,13 +173,15 @@ def test_a_question_that_cannot_be_is_refused(desk: Desk, query: dict[str, Any])
         {"gates": {str(UUID(int=7)): 1}, "approve": True},
     ],
 )
-def test_a_question_about_many_that_cannot_be_is_refused(desk: Desk, body: dict[str, Any]) -> None:
-    assert code(desk.agent.client.post("/gates/wait", json=body)) == (422, "invalid")
+def test_a_question_about_many_that_cannot_be_is_refused(
+    inbox: InboxScenario, body: dict[str, Any]
+) -> None:
+    assert code(inbox.agent.client.post("/gates/wait", json=body)) == (422, "invalid")
 
 
-def test_a_gate_of_another_project_is_not_there(desk: Desk) -> None:
-    gate = desk.gate(desk.plan())
-    with doors(desk.house.other_token.agent) as stranger:
+def test_a_gate_of_another_project_is_not_there(inbox: InboxScenario) -> None:
+    gate = inbox.gate(inbox.plan())
+    with connect_agent(inbox.organization.other_token.agent) as stranger:
         assert code(stranger.get(f"/gates/{gate.id}", wait=55)) == (404, "not_found")
         assert code(stranger.client.post("/gates/wait", json={"gates": {str(gate.id): 0}})) == (
             404,
@@ -186,78 +192,82 @@ def test_a_gate_of_another_project_is_not_there(desk: Desk) -> None:
     assert Gate.objects.get(id=gate.id).status == "pending"
 
 
-def test_one_foreign_gate_among_many_is_named_and_no_state_is_returned(desk: Desk) -> None:
-    gate = desk.gate(desk.plan())
+def test_one_foreign_gate_among_many_is_named_and_no_state_is_returned(
+    inbox: InboxScenario,
+) -> None:
+    gate = inbox.gate(inbox.plan())
     other = UUID(int=7)
-    answer = desk.agent.client.post(
+    answer = inbox.agent.client.post(
         "/gates/wait", json={"gates": {str(gate.id): 0, str(other): 0}, "wait": 55}
     )
     assert code(answer) == (404, "not_found")
     assert answer.json()["pointer"] == f"/gates/{other}"
 
 
-def test_only_the_requesting_agent_withdraws_its_request(desk: Desk) -> None:
+def test_only_the_requesting_agent_withdraws_its_request(inbox: InboxScenario) -> None:
     from accounts import agents
 
-    effect = desk.plan()
-    gate = desk.gate(effect)
-    with doors(agents.ensure_agent(desk.project, "another")) as another:
+    effect = inbox.plan()
+    gate = inbox.gate(effect)
+    with connect_agent(agents.ensure_agent(inbox.project, "another")) as another:
         assert another.get(f"/gates/{gate.id}").status_code == 200, "agents of a project may read"
         assert code(another.post(f"/gates/{gate.id}/cancel")) == (403, "OTHER_AGENT")
     assert Gate.objects.get(id=gate.id).status == "pending"
-    answer = desk.agent.post(f"/gates/{gate.id}/cancel")
+    answer = inbox.agent.post(f"/gates/{gate.id}/cancel")
     assert answer.status_code == 200
     assert (answer.json()["status"], answer.json()["reason"]) == ("cancelled", "by_agent")
-    assert desk.effect(effect).permission == "none"
+    assert inbox.effect(effect).permission == "none"
 
 
-def test_a_decided_gate_is_not_withdrawn(desk: Desk) -> None:
-    gate = desk.gate(desk.plan())
-    denied(desk, gate)
-    body = desk.agent.post(f"/gates/{gate.id}/cancel").json()
+def test_a_decided_gate_is_not_withdrawn(inbox: InboxScenario) -> None:
+    gate = inbox.gate(inbox.plan())
+    denied(inbox, gate)
+    body = inbox.agent.post(f"/gates/{gate.id}/cancel").json()
     assert body["status"] == "denied"
     assert Gate.objects.get(id=gate.id).status == "denied"
 
 
-def test_gates_are_listed_by_session_and_status(desk: Desk) -> None:
+def test_gates_are_listed_by_session_and_status(inbox: InboxScenario) -> None:
     first, second = (
-        desk.gate(desk.plan("e-1")),
-        desk.gate(desk.plan("e-2", arguments={"ref": "other"})),
+        inbox.gate(inbox.plan("e-1")),
+        inbox.gate(inbox.plan("e-2", arguments={"ref": "other"})),
     )
-    denied(desk, first)
+    denied(inbox, first)
     ids = {str(gate.id): gate for gate in (first, second)}
-    listed = desk.agent.get("/gates", session="s-1").json()["items"]
+    listed = inbox.agent.get("/gates", session="s-1").json()["items"]
     assert [gate["id"] for gate in listed] == list(reversed(ids))
-    assert [gate["id"] for gate in desk.agent.get("/gates", status="denied").json()["items"]] == [
+    assert [gate["id"] for gate in inbox.agent.get("/gates", status="denied").json()["items"]] == [
         str(first.id)
     ]
     assert (
-        desk.agent.get("/gates", status="denied").json()["items"][0]["message"]
+        inbox.agent.get("/gates", status="denied").json()["items"][0]["message"]
         == "the branch is frozen"
     )
-    assert desk.agent.get("/gates", session="s-9").json()["items"] == []
-    assert code(desk.agent.get("/gates", status="open")) == (422, "invalid")
+    assert inbox.agent.get("/gates", session="s-9").json()["items"] == []
+    assert code(inbox.agent.get("/gates", status="open")) == (422, "invalid")
 
 
-def test_an_unchanged_gate_is_304_to_a_client_that_sends_its_etag(desk: Desk) -> None:
-    gate = desk.gate(desk.plan())
-    tag = desk.agent.get(f"/gates/{gate.id}").headers["ETag"]
-    again = desk.agent.client.get(f"/gates/{gate.id}", headers={"If-None-Match": tag})
+def test_an_unchanged_gate_is_304_to_a_client_that_sends_its_etag(inbox: InboxScenario) -> None:
+    gate = inbox.gate(inbox.plan())
+    tag = inbox.agent.get(f"/gates/{gate.id}").headers["ETag"]
+    again = inbox.agent.client.get(f"/gates/{gate.id}", headers={"If-None-Match": tag})
     assert (again.status_code, again.headers["ETag"], again.content) == (304, tag, b"")
-    approved(desk, gate)
+    approved(inbox, gate)
     assert (
-        desk.agent.client.get(f"/gates/{gate.id}", headers={"If-None-Match": tag}).status_code
+        inbox.agent.client.get(f"/gates/{gate.id}", headers={"If-None-Match": tag}).status_code
         == 200
     )
 
 
-def test_a_cancellation_is_the_agents_own_fact_and_its_key_is_used_once(desk: Desk) -> None:
+def test_a_cancellation_is_the_agents_own_fact_and_its_key_is_used_once(
+    inbox: InboxScenario,
+) -> None:
     first, second = (
-        desk.gate(desk.plan("e-1")),
-        desk.gate(desk.plan("e-2", arguments={"ref": "topic"})),
+        inbox.gate(inbox.plan("e-1")),
+        inbox.gate(inbox.plan("e-2", arguments={"ref": "topic"})),
     )
-    first_answer = desk.agent.post(f"/gates/{first.id}/cancel", key="k-1")
-    again = desk.agent.post(f"/gates/{first.id}/cancel", key="k-1")
+    first_answer = inbox.agent.post(f"/gates/{first.id}/cancel", key="k-1")
+    again = inbox.agent.post(f"/gates/{first.id}/cancel", key="k-1")
     assert (first_answer.status_code, again.status_code, again.json()) == (
         200,
         200,
@@ -266,6 +276,6 @@ def test_a_cancellation_is_the_agents_own_fact_and_its_key_is_used_once(desk: De
     assert again.headers["idempotent-replay"] == "true"
     entry = Entry.objects.get(kind="gate.cancelled")
     assert (entry.source, entry.event_id, entry.subject) == ("deploy-7", "k-1", first.id)
-    assert code(desk.agent.post(f"/gates/{second.id}/cancel", key="k-1")) == (422, "key_reuse")
+    assert code(inbox.agent.post(f"/gates/{second.id}/cancel", key="k-1")) == (422, "key_reuse")
     second.refresh_from_db()
     assert second.status == "pending"

@@ -11,14 +11,14 @@ from approvals.models import Gate, Vote
 from journal.models import Entry, Outbox
 from ledger.models import Attempt, Effect
 from tests.api.api_client import code
-from tests.approvals.inbox_scenario import RULES, Desk
+from tests.approvals.inbox_scenario import RULES, InboxScenario
 
 pytestmark = pytest.mark.django_db
 
 
-def dispatch(desk: Desk, effect: dict[str, Any], **fields: Any) -> Any:
+def dispatch(inbox: InboxScenario, effect: dict[str, Any], **fields: Any) -> Any:
     body = {"process": "p-1", "intent_digest": effect["intent_digest"], **fields}
-    return desk.agent.post(f"/effects/{effect['id']}/dispatch", body)
+    return inbox.agent.post(f"/effects/{effect['id']}/dispatch", body)
 
 
 def kinds(gate: Gate) -> list[str]:
@@ -27,17 +27,17 @@ def kinds(gate: Gate) -> list[str]:
     )
 
 
-def test_a_push_waits_is_approved_used_and_done(desk: Desk) -> None:
-    planned = desk.plan()
+def test_a_push_waits_is_approved_used_and_done(inbox: InboxScenario) -> None:
+    planned = inbox.plan()
     assert (planned["answer"], planned["permission"]) == ("wait", "pending")
-    gate = desk.gate(planned)
+    gate = inbox.gate(planned)
     assert planned["gate"]["id"] == str(gate.id)
     assert gate.status == "pending"
-    assert code(dispatch(desk, planned)) == (409, "GATE_PENDING")
+    assert code(dispatch(inbox, planned)) == (409, "GATE_PENDING")
 
-    assert desk.answer(gate, "reviewer").refusal is None
+    assert inbox.answer(gate, "reviewer").refusal is None
     gate.refresh_from_db()
-    effect = desk.effect(planned)
+    effect = inbox.effect(planned)
     assert (gate.status, effect.permission, effect.permission_basis) == (
         "approved",
         "granted",
@@ -49,7 +49,7 @@ def test_a_push_waits_is_approved_used_and_done(desk: Desk) -> None:
         == (gate.decided_at_us or 0) + gate.valid_for_s * US
     )
 
-    assert dispatch(desk, planned).status_code == 200
+    assert dispatch(inbox, planned).status_code == 200
     gate.refresh_from_db()
     effect.refresh_from_db()
     assert (gate.status, gate.used_attempt, effect.permission, effect.state) == (
@@ -66,44 +66,46 @@ def test_a_push_waits_is_approved_used_and_done(desk: Desk) -> None:
         "effect.granted",
         "gate.used",
     ]
-    desk.agent.acknowledge(planned)
-    assert desk.effect(planned).state == "acknowledged"
+    inbox.agent.acknowledge(planned)
+    assert inbox.effect(planned).state == "acknowledged"
 
 
-def test_an_allowed_plan_is_granted_at_once_and_its_rule_is_stored(desk: Desk) -> None:
-    planned = desk.plan(tool="file.read")
-    effect = desk.effect(planned)
+def test_an_allowed_plan_is_granted_at_once_and_its_rule_is_stored(inbox: InboxScenario) -> None:
+    planned = inbox.plan(tool="file.read")
+    effect = inbox.effect(planned)
     assert (planned["answer"], effect.permission_basis) == ("proceed", "policy")
     assert (effect.policy_outcome, effect.policy_rule, effect.policy_enforced) == (
         "allow",
-        "house@1/reads",
+        "basic@1/reads",
         True,
     )
-    assert dispatch(desk, planned).status_code == 200
+    assert dispatch(inbox, planned).status_code == 200
     assert not Gate.objects.exists()
 
 
-def test_a_plan_denied_by_policy_opens_no_gate(desk: Desk) -> None:
-    planned = desk.plan(tool="git.tag")
+def test_a_plan_denied_by_policy_opens_no_gate(inbox: InboxScenario) -> None:
+    planned = inbox.plan(tool="git.tag")
     assert (planned["answer"], planned["permission"], planned["permission_basis"]) == (
         "blocked",
         "denied",
         "policy",
     )
-    assert code(dispatch(desk, planned)) == (409, "GATE_DENIED")
+    assert code(dispatch(inbox, planned)) == (409, "GATE_DENIED")
     assert not Gate.objects.exists()
 
 
-def test_an_unmatched_mutating_tool_needs_approval(desk: Desk) -> None:
-    planned = desk.plan(tool="mail.send")
-    gate = desk.gate(planned)
+def test_an_unmatched_mutating_tool_needs_approval(inbox: InboxScenario) -> None:
+    planned = inbox.plan(tool="mail.send")
+    gate = inbox.gate(planned)
     assert (planned["permission"], gate.rule, gate.reversibility) == ("pending", "", "irreversible")
     assert (
         gate.requirement["step_up"] == "typed_digest"
     )  # the tool is unknown: the worst is assumed
 
 
-def test_a_project_that_observes_permits_and_counts_what_would_need_approval(quiet: Desk) -> None:
+def test_a_project_that_observes_permits_and_counts_what_would_need_approval(
+    quiet: InboxScenario,
+) -> None:
     quiet.rules(mode="observe")
     effect = quiet.effect(quiet.plan())
     assert (
@@ -129,64 +131,64 @@ def test_a_project_that_observes_permits_and_counts_what_would_need_approval(qui
     ],
 )
 def test_a_denial_ends_the_gate_and_blocks_the_dispatch(
-    desk: Desk, answer: str, status: str, permission: str
+    inbox: InboxScenario, answer: str, status: str, permission: str
 ) -> None:
-    planned = desk.plan()
-    gate = desk.gate(planned)
-    desk.answer(gate, "reviewer", answer, "rewrites released history")
+    planned = inbox.plan()
+    gate = inbox.gate(planned)
+    inbox.answer(gate, "reviewer", answer, "rewrites released history")
     gate.refresh_from_db()
-    effect = desk.effect(planned)
+    effect = inbox.effect(planned)
     assert (gate.status, effect.permission) == (status, permission)
-    assert dispatch(desk, planned).status_code == 409
-    assert desk.effect(planned).state == "planned"
+    assert dispatch(inbox, planned).status_code == 409
+    assert inbox.effect(planned).state == "planned"
 
 
-def test_denied_for_good_refuses_the_same_for_the_rest_of_the_session(desk: Desk) -> None:
-    planned = desk.plan("e-1")
-    desk.answer(desk.gate(planned), "reviewer", "deny_session", "never on a Friday")
-    desk.agent.post(f"/effects/{planned['id']}/supersede")
-    again = desk.plan("e-2")
+def test_denied_for_good_refuses_the_same_for_the_rest_of_the_session(inbox: InboxScenario) -> None:
+    planned = inbox.plan("e-1")
+    inbox.answer(inbox.gate(planned), "reviewer", "deny_session", "never on a Friday")
+    inbox.agent.post(f"/effects/{planned['id']}/supersede")
+    again = inbox.plan("e-2")
     assert (again["answer"], again["permission"], again["gate"]["id"]) == (
         "blocked",
         "denied",
         planned["gate"]["id"],
     )
-    other = desk.plan("e-3", arguments={"ref": "topic"})
+    other = inbox.plan("e-3", arguments={"ref": "topic"})
     assert other["answer"] == "wait"
     assert Gate.objects.count() == 2
 
 
-def test_after_a_request_for_changes_the_agent_may_request_again(desk: Desk) -> None:
-    planned = desk.plan()
-    first = desk.gate(planned)
-    desk.answer(first, "reviewer", "request_changes", "squash first, please")
-    assert desk.agent.get(f"/effects/{planned['id']}").json()["answer"] == "blocked"
-    again = desk.plan()
-    second = desk.gate(again)
+def test_after_a_request_for_changes_the_agent_may_request_again(inbox: InboxScenario) -> None:
+    planned = inbox.plan()
+    first = inbox.gate(planned)
+    inbox.answer(first, "reviewer", "request_changes", "squash first, please")
+    assert inbox.agent.get(f"/effects/{planned['id']}").json()["answer"] == "blocked"
+    again = inbox.plan()
+    second = inbox.gate(again)
     assert (again["answer"], second.id != first.id) == ("wait", True)
-    desk.answer(second, "reviewer")
-    assert dispatch(desk, planned).status_code == 200
+    inbox.answer(second, "reviewer")
+    assert dispatch(inbox, planned).status_code == 200
 
 
-def test_a_passed_deadline_counts_before_any_job_runs(desk: Desk) -> None:
-    planned = desk.plan()
-    gate = desk.gate(planned)
+def test_a_passed_deadline_counts_before_any_job_runs(inbox: InboxScenario) -> None:
+    planned = inbox.plan()
+    gate = inbox.gate(planned)
     with time_machine.travel(gate.decide_by_us / US + 1, tick=False):
-        assert desk.answer(gate, "reviewer").refusal == (
+        assert inbox.answer(gate, "reviewer").refusal == (
             "expired",
             "This request expired 0 s ago. It was not approved.",
         )
-        assert code(dispatch(desk, planned)) == (409, "GATE_EXPIRED")
+        assert code(dispatch(inbox, planned)) == (409, "GATE_EXPIRED")
     assert not Vote.objects.exists()
     assert Gate.objects.get().status == "expired"
 
 
-def test_the_job_expires_late_gates_once(desk: Desk) -> None:
+def test_the_job_expires_late_gates_once(inbox: InboxScenario) -> None:
     gate, approved = (
-        desk.gate(desk.plan("e-1")),
-        desk.gate(desk.plan("e-2", arguments={"ref": "topic"})),
+        inbox.gate(inbox.plan("e-1")),
+        inbox.gate(inbox.plan("e-2", arguments={"ref": "topic"})),
     )
-    desk.answer(approved, "reviewer")
+    inbox.answer(approved, "reviewer")
     approved.refresh_from_db()
     with time_machine.travel(
         max(gate.decide_by_us, approved.permission_until_us or 0) / US + 1, tick=False
@@ -203,107 +205,109 @@ def test_the_job_expires_late_gates_once(desk: Desk) -> None:
         ).exists()
 
 
-def test_permission_that_expired_unused_may_be_requested_again(desk: Desk) -> None:
-    planned = desk.plan()
-    gate = desk.gate(planned)
-    desk.answer(gate, "reviewer")
+def test_permission_that_expired_unused_may_be_requested_again(inbox: InboxScenario) -> None:
+    planned = inbox.plan()
+    gate = inbox.gate(planned)
+    inbox.answer(gate, "reviewer")
     gate.refresh_from_db()
     with time_machine.travel((gate.permission_until_us or 0) / US + 1, tick=False):
-        assert desk.agent.get(f"/effects/{planned['id']}").json()["answer"] == "wait"
-        assert code(dispatch(desk, planned)) == (409, "GATE_GONE")
-        assert desk.plan()["answer"] == "wait"
+        assert inbox.agent.get(f"/effects/{planned['id']}").json()["answer"] == "wait"
+        assert code(dispatch(inbox, planned)) == (409, "GATE_GONE")
+        assert inbox.plan()["answer"] == "wait"
     assert [row.status for row in Gate.objects.order_by("opened_position")] == [
         "expired_unused",
         "pending",
     ]
 
 
-def test_permission_is_used_once(desk: Desk) -> None:
-    planned = desk.plan()
-    desk.answer(desk.gate(planned), "reviewer")
-    assert dispatch(desk, planned).status_code == 200
-    assert code(dispatch(desk, planned, process="p-2")) == (409, "ALREADY_DISPATCHED")
-    desk.agent.fail(planned, "rejected")
-    assert code(dispatch(desk, planned)) == (409, "NO_PERMISSION")
-    assert desk.plan()["answer"] == "wait"  # a new attempt needs new permission
+def test_permission_is_used_once(inbox: InboxScenario) -> None:
+    planned = inbox.plan()
+    inbox.answer(inbox.gate(planned), "reviewer")
+    assert dispatch(inbox, planned).status_code == 200
+    assert code(dispatch(inbox, planned, process="p-2")) == (409, "ALREADY_DISPATCHED")
+    inbox.agent.fail(planned, "rejected")
+    assert code(dispatch(inbox, planned)) == (409, "NO_PERMISSION")
+    assert inbox.plan()["answer"] == "wait"  # a new attempt needs new permission
     assert Gate.objects.count() == 2
 
 
-def test_two_people_are_two_people(desk: Desk) -> None:
-    planned = desk.plan(tool="deploy")
-    gate = desk.gate(planned)
-    assert desk.answer(gate, "reviewer").refusal is None
-    assert desk.answer(gate, "reviewer").refusal[0] == "duplicate_vote"  # type: ignore[index]
+def test_two_people_are_two_people(inbox: InboxScenario) -> None:
+    planned = inbox.plan(tool="deploy")
+    gate = inbox.gate(planned)
+    assert inbox.answer(gate, "reviewer").refusal is None
+    assert inbox.answer(gate, "reviewer").refusal[0] == "duplicate_vote"  # type: ignore[index]
     assert Gate.objects.get().status == "pending"
-    assert desk.answer(gate, "administrator").refusal is None
+    assert inbox.answer(gate, "administrator").refusal is None
     assert Gate.objects.get().status == "approved"
 
 
-def test_the_owner_of_the_agent_may_deny_and_not_approve(desk: Desk) -> None:
-    gate = desk.gate(desk.plan())
-    assert desk.answer(gate, "operator").refusal[0] == "self_approval"  # type: ignore[index]
-    assert desk.answer(gate, "viewer").refusal[0] == "not_eligible"  # type: ignore[index]
+def test_the_owner_of_the_agent_may_deny_and_not_approve(inbox: InboxScenario) -> None:
+    gate = inbox.gate(inbox.plan())
+    assert inbox.answer(gate, "operator").refusal[0] == "self_approval"  # type: ignore[index]
+    assert inbox.answer(gate, "viewer").refusal[0] == "not_eligible"  # type: ignore[index]
     assert not Vote.objects.exists()
-    assert desk.answer(gate, "operator", "deny", "I take it back").refusal is None
+    assert inbox.answer(gate, "operator", "deny", "I take it back").refusal is None
     assert Gate.objects.get().status == "denied"
 
 
-def test_a_stale_page_decides_nothing(desk: Desk) -> None:
-    gate = desk.gate(desk.plan(tool="deploy"))
-    seen = desk.shown(gate)
-    desk.answer(gate, "reviewer")
-    assert desk.answer(gate, "administrator", shown=seen).refusal[0] == "stale_view"  # type: ignore[index]
-    cut = desk.shown(gate, complete=False)
-    assert desk.answer(gate, "administrator", shown=cut).refusal[0] == "stale_view"  # type: ignore[index]
+def test_a_stale_page_decides_nothing(inbox: InboxScenario) -> None:
+    gate = inbox.gate(inbox.plan(tool="deploy"))
+    seen = inbox.shown(gate)
+    inbox.answer(gate, "reviewer")
+    assert inbox.answer(gate, "administrator", shown=seen).refusal[0] == "stale_view"  # type: ignore[index]
+    cut = inbox.shown(gate, complete=False)
+    assert inbox.answer(gate, "administrator", shown=cut).refusal[0] == "stale_view"  # type: ignore[index]
     assert Vote.objects.count() == 1
 
 
-def test_an_irreversible_effect_needs_a_code_and_a_reason(desk: Desk) -> None:
-    gate = desk.gate(desk.plan(tool="mail.send"))
-    assert desk.answer(gate, "reviewer").refusal[0] == "step_up_required"  # type: ignore[index]
+def test_an_irreversible_effect_needs_a_code_and_a_reason(inbox: InboxScenario) -> None:
+    gate = inbox.gate(inbox.plan(tool="mail.send"))
+    assert inbox.answer(gate, "reviewer").refusal[0] == "step_up_required"  # type: ignore[index]
     proven = {"step_up": "typed_digest"}
-    assert desk.answer(gate, "reviewer", reason="", **proven).refusal[0] == "rationale_required"  # type: ignore[index]
-    assert desk.answer(gate, "reviewer", **proven).refusal is None
+    assert inbox.answer(gate, "reviewer", reason="", **proven).refusal[0] == "rationale_required"  # type: ignore[index]
+    assert inbox.answer(gate, "reviewer", **proven).refusal is None
     assert Vote.objects.get().step_up == "typed_digest"
 
 
-def test_other_arguments_than_those_seen_are_refused(desk: Desk) -> None:
-    planned = desk.plan()
-    desk.answer(desk.gate(planned), "reviewer")
-    changed = dispatch(desk, planned, intent_digest=None, arguments={"ref": "main", "force": True})
+def test_other_arguments_than_those_seen_are_refused(inbox: InboxScenario) -> None:
+    planned = inbox.plan()
+    inbox.answer(inbox.gate(planned), "reviewer")
+    changed = dispatch(inbox, planned, intent_digest=None, arguments={"ref": "main", "force": True})
     assert code(changed) == (409, "INTENT_MISMATCH")
-    assert desk.effect(planned).state == "planned"
+    assert inbox.effect(planned).state == "planned"
 
 
-def test_preconditions_are_bound(desk: Desk) -> None:
-    planned = desk.plan(preconditions={"head": "4be1c9e"})
-    desk.answer(desk.gate(planned), "reviewer")
-    moved = dispatch(desk, planned, preconditions={"head": "9d02a77"})
+def test_preconditions_are_bound(inbox: InboxScenario) -> None:
+    planned = inbox.plan(preconditions={"head": "4be1c9e"})
+    inbox.answer(inbox.gate(planned), "reviewer")
+    moved = dispatch(inbox, planned, preconditions={"head": "9d02a77"})
     assert (code(moved), moved.json()["reason"]) == (
         (409, "INTENT_MISMATCH"),
         "precondition_changed",
     )
     gate = Gate.objects.get()
-    assert (gate.status, gate.reason, desk.effect(planned).permission) == (
+    assert (gate.status, gate.reason, inbox.effect(planned).permission) == (
         "revoked",
         "precondition_changed",
         "none",
     )
 
 
-def test_a_stricter_policy_takes_permission_back_and_an_unrelated_edit_does_not(desk: Desk) -> None:
-    first, second = desk.plan("e-1"), desk.plan("e-2", arguments={"ref": "topic"})
+def test_a_stricter_policy_takes_permission_back_and_an_unrelated_edit_does_not(
+    inbox: InboxScenario,
+) -> None:
+    first, second = inbox.plan("e-1"), inbox.plan("e-2", arguments={"ref": "topic"})
     for planned in (first, second):
-        desk.answer(desk.gate(planned), "reviewer")
-    desk.rules(RULES.replace("tools: [file.read]", "tools: [file.read, file.list]"))
-    assert dispatch(desk, first).status_code == 200
-    desk.rules(RULES.replace("minimum: 1", "minimum: 2"))
-    refused = dispatch(desk, second)
+        inbox.answer(inbox.gate(planned), "reviewer")
+    inbox.rules(RULES.replace("tools: [file.read]", "tools: [file.read, file.list]"))
+    assert dispatch(inbox, first).status_code == 200
+    inbox.rules(RULES.replace("minimum: 1", "minimum: 2"))
+    refused = dispatch(inbox, second)
     assert (code(refused), refused.json()["reason"]) == ((409, "GATE_GONE"), "requirement_changed")
-    assert desk.gate(second).status == "revoked"
+    assert inbox.gate(second).status == "revoked"
 
 
-def test_permission_by_observing_ends_when_the_project_enforces(quiet: Desk) -> None:
+def test_permission_by_observing_ends_when_the_project_enforces(quiet: InboxScenario) -> None:
     planned = quiet.plan()
     assert planned["answer"] == "proceed"
     quiet.rules()
@@ -311,26 +315,26 @@ def test_permission_by_observing_ends_when_the_project_enforces(quiet: Desk) -> 
     assert quiet.plan()["answer"] == "wait"
 
 
-def test_the_agent_that_withdraws_takes_its_gate_with_it(desk: Desk) -> None:
-    planned = desk.plan()
-    desk.agent.post(f"/effects/{planned['id']}/supersede")
+def test_the_agent_that_withdraws_takes_its_gate_with_it(inbox: InboxScenario) -> None:
+    planned = inbox.plan()
+    inbox.agent.post(f"/effects/{planned['id']}/supersede")
     gate = Gate.objects.get()
-    assert (gate.status, gate.reason, desk.effect(planned).state) == (
+    assert (gate.status, gate.reason, inbox.effect(planned).state) == (
         "cancelled",
         "superseded",
         "superseded",
     )
 
 
-def test_a_session_that_ends_takes_its_gates_with_it(desk: Desk) -> None:
-    planned = desk.plan()
-    session = desk.agent.session("s-1")
+def test_a_session_that_ends_takes_its_gates_with_it(inbox: InboxScenario) -> None:
+    planned = inbox.plan()
+    session = inbox.agent.session("s-1")
     assert (
-        desk.agent.post(f"/sessions/{session['id']}/end", {"status": "completed"}).status_code
+        inbox.agent.post(f"/sessions/{session['id']}/end", {"status": "completed"}).status_code
         == 200
     )
     gate = Gate.objects.get()
-    assert (gate.status, gate.reason, desk.effect(planned).permission_basis) == (
+    assert (gate.status, gate.reason, inbox.effect(planned).permission_basis) == (
         "cancelled",
         "session_ended",
         "cancelled",
@@ -341,12 +345,14 @@ def fact(identity: str, kind: str, effect_key: str = "e-1", **fields: Any) -> di
     return {"id": identity, "kind": kind, "session": "s-1", "effect_key": effect_key, **fields}
 
 
-def test_an_effect_that_ran_while_its_gate_was_open_ran_without_approval(desk: Desk) -> None:
-    planned = desk.plan()
-    desk.agent.report(
+def test_an_effect_that_ran_while_its_gate_was_open_ran_without_approval(
+    inbox: InboxScenario,
+) -> None:
+    planned = inbox.plan()
+    inbox.agent.report(
         [fact("d", "effect.dispatched"), fact("a", "effect.acknowledged", outcome="ok")]
     )
-    effect, gate = desk.effect(planned), Gate.objects.get()
+    effect, gate = inbox.effect(planned), Gate.objects.get()
     assert (effect.state, effect.permission, effect.violates) == ("acknowledged", "bypassed", True)
     assert (gate.status, gate.reason) == ("cancelled", "bypassed")
     assert Entry.objects.filter(kind="integrity.violation", effect=effect.id).count() == 1
@@ -355,7 +361,7 @@ def test_an_effect_that_ran_while_its_gate_was_open_ran_without_approval(desk: D
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("late_plan", [True, False])
 def test_a_reported_effect_that_needed_permission_ran_without_approval(
-    desk: Desk, together: bool, late_plan: bool
+    inbox: InboxScenario, together: bool, late_plan: bool
 ) -> None:
     facts = [
         fact("p", "effect.planned", tool="git.push", arguments={"ref": "main"}),
@@ -365,7 +371,7 @@ def test_a_reported_effect_that_needed_permission_ran_without_approval(
     if late_plan:
         facts = [*facts[1:], facts[0]]
     for batch in [facts] if together else [[item] for item in facts]:
-        assert desk.agent.report(batch).status_code == 200
+        assert inbox.agent.report(batch).status_code == 200
     effect = Effect.objects.get()
     assert (effect.permission, effect.permission_basis, effect.violates) == (
         "bypassed",
@@ -376,8 +382,8 @@ def test_a_reported_effect_that_needed_permission_ran_without_approval(
     assert Entry.objects.filter(kind="integrity.violation").count() == 1
 
 
-def test_a_reported_effect_that_was_allowed_is_observed(desk: Desk) -> None:
-    desk.agent.report(
+def test_a_reported_effect_that_was_allowed_is_observed(inbox: InboxScenario) -> None:
+    inbox.agent.report(
         [
             fact("p", "effect.planned", tool="file.read", arguments={}),
             fact("d", "effect.dispatched"),
@@ -391,9 +397,9 @@ def test_a_reported_effect_that_was_allowed_is_observed(desk: Desk) -> None:
     )
 
 
-def test_evidence_uses_permission_that_was_given(desk: Desk) -> None:
-    planned = desk.plan()
-    desk.answer(desk.gate(planned), "reviewer")
-    desk.agent.report([fact("d", "effect.dispatched")])
+def test_evidence_uses_permission_that_was_given(inbox: InboxScenario) -> None:
+    planned = inbox.plan()
+    inbox.answer(inbox.gate(planned), "reviewer")
+    inbox.agent.report([fact("d", "effect.dispatched")])
     gate = Gate.objects.get()
-    assert (gate.status, gate.used_attempt, desk.effect(planned).permission) == ("used", 1, "used")
+    assert (gate.status, gate.used_attempt, inbox.effect(planned).permission) == ("used", 1, "used")

@@ -13,10 +13,10 @@ from django.db import connection
 from approvals.gates import listener
 from approvals.models import Gate
 from db.ids import new_uuid7
-from tests.approvals.inbox_scenario import Desk
-from tests.approvals.test_races import committed, desk, planned
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.approvals.test_races import committed, inbox, planned
 
-__all__ = ["committed", "desk"]
+__all__ = ["committed", "inbox"]
 
 
 @pytest.mark.django_db
@@ -73,10 +73,10 @@ class PausedListener(listener.GateListener):
 
 
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL notifies; no file is read")
-def test_a_ruling_of_another_process_while_a_wait_begins_is_delivered(desk: Desk) -> None:
+def test_a_ruling_of_another_process_while_a_wait_begins_is_delivered(inbox: InboxScenario) -> None:
     """A client reads the gate's status, another process rules, the listener checks, and only then
     the client begins to wait."""
-    gates = [planned(desk, name)[1] for name in ("first", "second")]
+    gates = [planned(inbox, name)[1] for name in ("first", "second")]
     has_read, heard_again = threading.Event(), threading.Event()
     read: list[int] = []
 

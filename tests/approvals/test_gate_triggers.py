@@ -15,7 +15,7 @@ from approvals.models import Activation, Exemption, Gate, PolicySet, Vote
 from db.clock import now_us
 from ledger import stops
 from ledger.models import Effect, Stop
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 
 pytestmark = pytest.mark.django_db
 
@@ -27,20 +27,20 @@ def refused(name: str, write: Callable[[], Any]) -> None:
 
 
 @pytest.fixture
-def gate(desk: Desk) -> Gate:
-    return desk.gate(desk.plan())
+def gate(inbox: InboxScenario) -> Gate:
+    return inbox.gate(inbox.plan())
 
 
 def update(gate: Gate, **values: Any) -> Callable[[], Any]:
     return lambda: Gate.objects.filter(id=gate.id).update(**values)
 
 
-def vote(desk: Desk, gate: Gate, person: str, **values: Any) -> Callable[[], Any]:
+def vote(inbox: InboxScenario, gate: Gate, person: str, **values: Any) -> Callable[[], Any]:
     now = now_us()
     fields = {
-        "project": desk.project,
+        "project": inbox.project,
         "gate": gate,
-        "user": desk.person(person).user,
+        "user": inbox.person(person).user,
         "actor": "p_x",
         "answer": "approve",
         "card_sha256": "c" * 64,
@@ -63,47 +63,49 @@ def approval(gate: Gate) -> dict[str, Any]:
     }
 
 
-def test_a_gate_is_not_approved_without_the_votes_of_its_quorum(desk: Desk, gate: Gate) -> None:
+def test_a_gate_is_not_approved_without_the_votes_of_its_quorum(
+    inbox: InboxScenario, gate: Gate
+) -> None:
     refused("gate_is_approved_by_its_quorum", update(gate, **approval(gate)))
-    vote(desk, gate, "reviewer")()
+    vote(inbox, gate, "reviewer")()
     update(gate, **approval(gate))()
 
 
-def test_two_votes_of_one_person_are_one(desk: Desk, gate: Gate) -> None:
-    vote(desk, gate, "reviewer")()
+def test_two_votes_of_one_person_are_one(inbox: InboxScenario, gate: Gate) -> None:
+    vote(inbox, gate, "reviewer")()
     if Vote._meta.constraints:
         refused(
-            r"person_votes_once_on_a_gate|approvals_vote\.gate_id", vote(desk, gate, "reviewer")
+            r"person_votes_once_on_a_gate|approvals_vote\.gate_id", vote(inbox, gate, "reviewer")
         )
 
 
-def test_no_party_approves(desk: Desk, gate: Gate) -> None:
-    refused("approver_is_not_a_party", vote(desk, gate, "operator"))
-    vote(desk, gate, "operator", answer="deny")()
+def test_no_party_approves(inbox: InboxScenario, gate: Gate) -> None:
+    refused("approver_is_not_a_party", vote(inbox, gate, "operator"))
+    vote(inbox, gate, "operator", answer="deny")()
 
 
-def test_an_approval_saw_everything(desk: Desk, gate: Gate) -> None:
-    refused("approval_saw_everything", vote(desk, gate, "reviewer", view_complete=False))
+def test_an_approval_saw_everything(inbox: InboxScenario, gate: Gate) -> None:
+    refused("approval_saw_everything", vote(inbox, gate, "reviewer", view_complete=False))
     refused(
-        "vote_is_on_a_pending_gate_as_shown", vote(desk, gate, "reviewer", shown_digest="v1:other")
+        "vote_is_on_a_pending_gate_as_shown", vote(inbox, gate, "reviewer", shown_digest="v1:other")
     )
-    refused("vote_follows_what_was_shown", vote(desk, gate, "reviewer", voted_at_us=1))
+    refused("vote_follows_what_was_shown", vote(inbox, gate, "reviewer", voted_at_us=1))
 
 
-def test_votes_stay_as_they_are(desk: Desk, gate: Gate) -> None:
-    vote(desk, gate, "reviewer")()
+def test_votes_stay_as_they_are(inbox: InboxScenario, gate: Gate) -> None:
+    vote(inbox, gate, "reviewer")()
     refused("vote_never_changes", lambda: Vote.objects.update(answer="deny"))
     refused("vote_is_never_deleted", lambda: Vote.objects.all()._raw_delete("default"))
 
 
-def test_a_gate_that_ended_takes_no_vote(desk: Desk, gate: Gate) -> None:
-    desk.answer(gate, "reviewer", "deny", "not now")
-    refused("vote_is_on_a_pending_gate_as_shown", vote(desk, gate, "administrator"))
+def test_a_gate_that_ended_takes_no_vote(inbox: InboxScenario, gate: Gate) -> None:
+    inbox.answer(gate, "reviewer", "deny", "not now")
+    refused("vote_is_on_a_pending_gate_as_shown", vote(inbox, gate, "administrator"))
 
 
 @pytest.mark.parametrize("status", ["pending", "approved", "used", "expired_unused"])
-def test_a_denied_gate_stays_denied(desk: Desk, gate: Gate, status: str) -> None:
-    desk.answer(gate, "reviewer", "deny", "not now")
+def test_a_denied_gate_stays_denied(inbox: InboxScenario, gate: Gate, status: str) -> None:
+    inbox.answer(gate, "reviewer", "deny", "not now")
     refused(
         "gate_status_follows_its_transitions|gate_is_approved_by|gate_that_ended",
         update(gate, status=status, ended_at_us=None),
@@ -140,13 +142,13 @@ def test_the_binding_of_a_gate_is_fixed(gate: Gate, column: str, value: Any) -> 
     refused("gate_terms_never_change|gate_needs", update(gate, **{column: value}))
 
 
-def test_a_gate_that_ended_stays_as_it_is(desk: Desk, gate: Gate) -> None:
-    desk.answer(gate, "reviewer", "deny")
+def test_a_gate_that_ended_stays_as_it_is(inbox: InboxScenario, gate: Gate) -> None:
+    inbox.answer(gate, "reviewer", "deny")
     for values in ({"decide_by_us": gate.decide_by_us + 1}, {"reason": "by_agent"}, {"version": 9}):
         refused("gate_that_ended_never_changes", update(gate, **values))
 
 
-def test_gates_and_rules_are_never_deleted(desk: Desk, gate: Gate) -> None:
+def test_gates_and_rules_are_never_deleted(inbox: InboxScenario, gate: Gate) -> None:
     refused("gate_is_never_deleted", lambda: Gate.objects.all()._raw_delete("default"))
     refused("policy_set_never_changes", lambda: PolicySet.objects.update(text="rules: []"))
     refused("policy_set_is_never_deleted", lambda: PolicySet.objects.all()._raw_delete("default"))
@@ -154,20 +156,24 @@ def test_gates_and_rules_are_never_deleted(desk: Desk, gate: Gate) -> None:
 
 @pytest.mark.parametrize("recursive", ["ON", "OFF"])
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="only SQLite has INSERT OR REPLACE")
-def test_no_insert_overwrites_a_human_decision(desk: Desk, gate: Gate, recursive: str) -> None:
+def test_no_insert_overwrites_a_human_decision(
+    inbox: InboxScenario, gate: Gate, recursive: str
+) -> None:
     """REPLACE removes a row, and fires no DELETE trigger on a connection without recursive
     triggers."""
-    desk.answer(gate, "reviewer", "deny", "not now")
-    vote(desk, desk.gate(desk.plan("e-2", arguments={"ref": "topic"})), "reviewer", answer="deny")()
+    inbox.answer(gate, "reviewer", "deny", "not now")
+    vote(
+        inbox, inbox.gate(inbox.plan("e-2", arguments={"ref": "topic"})), "reviewer", answer="deny"
+    )()
     Exemption.objects.create(
-        project=desk.project,
+        project=inbox.project,
         tool="git.push",
-        granted_by=desk.user("reviewer"),
+        granted_by=inbox.user("reviewer"),
         opened_position=1,
         granted_at_us=now_us(),
         ends_at_us=now_us() + US,
     )
-    stop(desk)
+    stop(inbox)
     tables = [
         model._meta.db_table for model in (Gate, Vote, PolicySet, Activation, Exemption, Stop)
     ]
@@ -197,7 +203,7 @@ def test_no_insert_overwrites_a_human_decision(desk: Desk, gate: Gate, recursive
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="only PostgreSQL has TRUNCATE")
 @pytest.mark.parametrize("model", [Gate, Vote, PolicySet, Activation, Exemption, Stop])
 def test_no_table_of_human_decisions_is_truncated(
-    desk: Desk, gate: Gate, model: type[Model]
+    inbox: InboxScenario, gate: Gate, model: type[Model]
 ) -> None:
     table = model._meta.db_table
 
@@ -209,8 +215,8 @@ def test_no_table_of_human_decisions_is_truncated(
     refused("is never truncated", truncate)
 
 
-def test_the_clocks_of_a_gate_are_the_schemas(desk: Desk, gate: Gate) -> None:
-    vote(desk, gate, "reviewer")()
+def test_the_clocks_of_a_gate_are_the_schemas(inbox: InboxScenario, gate: Gate) -> None:
+    vote(inbox, gate, "reviewer")()
     late = {"decided_at_us": F("decide_by_us") + 1}
     late["permission_until_us"] = F("decide_by_us") + 1 + F("valid_for_s") * US
     refused("gate_is_approved_before_its_deadline", update(gate, status="approved", **late))
@@ -252,7 +258,7 @@ def test_a_gate_opens_pending_and_no_self_approval_is_of_high_risk(gate: Gate) -
     refused("self_approval_needs_low_risk", lambda: gate.save(force_insert=True))
 
 
-def test_one_policy_is_in_force(desk: Desk) -> None:
+def test_one_policy_is_in_force(inbox: InboxScenario) -> None:
     current = Activation.objects.get()
     current.pk = None
     refused(r"project_has_one_policy_in_force|approvals_activation\.project_id", current.save)
@@ -261,12 +267,12 @@ def test_one_policy_is_in_force(desk: Desk) -> None:
     refused("activation_only_ends", lambda: Activation.objects.update(mode="observe"))
 
 
-def test_an_exemption_ends(desk: Desk) -> None:
+def test_an_exemption_ends(inbox: InboxScenario) -> None:
     now = now_us()
     fields = {
-        "project": desk.project,
+        "project": inbox.project,
         "tool": "git.push",
-        "granted_by": desk.user("reviewer"),
+        "granted_by": inbox.user("reviewer"),
         "opened_position": 1,
         "granted_at_us": now,
         "ends_at_us": now + 31 * 24 * 3600 * US,
@@ -282,10 +288,10 @@ def test_an_exemption_ends(desk: Desk) -> None:
     )
 
 
-def test_a_stop_names_its_subject_and_the_person_who_lifted_it(desk: Desk) -> None:
+def test_a_stop_names_its_subject_and_the_person_who_lifted_it(inbox: InboxScenario) -> None:
     fields = {
-        "project": desk.project,
-        "set_by": desk.user("reviewer"),
+        "project": inbox.project,
+        "set_by": inbox.user("reviewer"),
         "set_at_us": 1,
         "opened_position": 1,
         "scope": "tool",
@@ -300,10 +306,10 @@ def test_a_stop_names_its_subject_and_the_person_who_lifted_it(desk: Desk) -> No
     refused("stop_is_lifted_by_a_person", lambda: Stop.objects.update(lifted_at_us=1))
 
 
-def stop(desk: Desk) -> Stop:
+def stop(inbox: InboxScenario) -> Stop:
     with transaction.atomic():
         return stops.set_stop(
-            desk.project, "tool", "git.push", "it deletes too much", desk.user("reviewer")
+            inbox.project, "tool", "git.push", "it deletes too much", inbox.user("reviewer")
         )
 
 
@@ -319,27 +325,29 @@ def stop(desk: Desk) -> Stop:
         ("id", UUID(int=1)),
     ],
 )
-def test_a_stop_stays_as_it_was_set(desk: Desk, column: str, value: Any) -> None:
-    stop(desk)
-    value = {"project": desk.house.other, "set_by": desk.user("operator")}.get(column, value)
+def test_a_stop_stays_as_it_was_set(inbox: InboxScenario, column: str, value: Any) -> None:
+    stop(inbox)
+    value = {"project": inbox.organization.other, "set_by": inbox.user("operator")}.get(
+        column, value
+    )
     changed = {column: value, **({"subject": ""} if value == "project" else {})}
     refused("stop_is_only_lifted_and_once", lambda: Stop.objects.update(**changed))
     refused("stop_is_never_deleted", lambda: Stop.objects.all()._raw_delete("default"))
-    assert stops.load_stops(desk.project.id)
+    assert stops.load_stops(inbox.project.id)
 
 
-def test_a_stop_is_lifted_once(desk: Desk) -> None:
-    stop_row = stop(desk)
-    assert stops.lift_stop(stop_row, "looked into it", desk.user("reviewer"))
+def test_a_stop_is_lifted_once(inbox: InboxScenario) -> None:
+    stop_row = stop(inbox)
+    assert stops.lift_stop(stop_row, "looked into it", inbox.user("reviewer"))
     at_us = Stop.objects.get().lifted_at_us
     assert at_us is not None
     changes: list[dict[str, Any]] = [
         {"lifted_at_us": None, "lifted_by": None},
         {"lifted_at_us": at_us - 1},
-        {"lifted_by": desk.user("operator")},
+        {"lifted_by": inbox.user("operator")},
         {"subject": "git.tag"},
     ]
     for changed in changes:
         refused("stop_is_only_lifted_and_once", partial(Stop.objects.update, **changed))
     refused("stop_is_never_deleted", lambda: Stop.objects.all()._raw_delete("default"))
-    assert stop(desk).id != stop_row.id  # the same is stopped again by another
+    assert stop(inbox).id != stop_row.id  # the same is stopped again by another

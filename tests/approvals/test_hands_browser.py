@@ -5,25 +5,27 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.approvals.live_fixture import BURIED, Shelf, still, watched
+from tests.approvals.live_fixture import BURIED, LiveInbox, still, watched
 
 pytestmark = pytest.mark.browser
 
 HEIGHT = "document.documentElement.scrollHeight"
 
 
-def inbox(shelf: Shelf, page: Page, query: str = "") -> Page:
+def inbox(live_inbox: LiveInbox, page: Page, query: str = "") -> Page:
     """The inbox, with its first request open next to it."""
-    page.goto(f"{shelf.server.url}/approvals/{query}")
+    page.goto(f"{live_inbox.server.url}/approvals/{query}")
     expect(page.locator("#pane .gate-title")).to_be_visible()
     page.wait_for_load_state("networkidle")
     return page
 
 
 def test_keys_answer_only_the_open_request_and_the_page_shows_the_answer(
-    shelf: Shelf, browser_page: Page, complaints: list[str]
+    live_inbox: LiveInbox, browser_page: Page, complaints: list[str]
 ) -> None:
-    page = inbox(shelf, shelf.enter(watched(browser_page, complaints)), "?repo=payments-api")
+    page = inbox(
+        live_inbox, live_inbox.enter(watched(browser_page, complaints)), "?repo=payments-api"
+    )
     rows = page.locator(".entry h3 a")
     opened, other = rows.nth(0), rows.nth(1)
     approve = page.locator("#pane [value=approve]")
@@ -58,13 +60,13 @@ def test_keys_answer_only_the_open_request_and_the_page_shows_the_answer(
 
 @pytest.mark.once
 def test_next_to_the_list_the_facts_scroll_and_the_document_never_does(
-    shelf: Shelf, browser_page: Page, complaints: list[str]
+    live_inbox: LiveInbox, browser_page: Page, complaints: list[str]
 ) -> None:
-    page = shelf.enter(watched(browser_page, complaints))
+    page = live_inbox.enter(watched(browser_page, complaints))
     for name in ("push", "buried"):
-        inbox(shelf, page, f"?open={shelf.plans[name]['gate']['id']}")
+        inbox(live_inbox, page, f"?open={live_inbox.plans[name]['gate']['id']}")
         assert page.evaluate(HEIGHT) == 720, name
-    inbox(shelf, page, f"?open={shelf.plans['diff']['gate']['id']}")
+    inbox(live_inbox, page, f"?open={live_inbox.plans['diff']['gate']['id']}")
     assert page.evaluate(HEIGHT) == 720
     facts = page.locator("#pane .facts")
     for key, moves in (("PageDown", True), ("Home", False), ("End", True), ("PageUp", True)):
@@ -75,9 +77,9 @@ def test_next_to_the_list_the_facts_scroll_and_the_document_never_does(
 
 @pytest.mark.once
 def test_a_field_made_larger_survives_the_next_request(
-    shelf: Shelf, browser_page: Page, complaints: list[str]
+    live_inbox: LiveInbox, browser_page: Page, complaints: list[str]
 ) -> None:
-    page = inbox(shelf, shelf.enter(watched(browser_page, complaints)))
+    page = inbox(live_inbox, live_inbox.enter(watched(browser_page, complaints)))
     page.get_by_label("Reason").evaluate(
         "element => { element.style.height = '120px' }"
     )  # as dragging its corner does
@@ -90,11 +92,11 @@ def test_a_field_made_larger_survives_the_next_request(
 
 @pytest.mark.once
 def test_buttons_that_wait_for_input_show_a_hint(
-    shelf: Shelf, browser_page: Page, complaints: list[str]
+    live_inbox: LiveInbox, browser_page: Page, complaints: list[str]
 ) -> None:
-    page = shelf.enter(watched(browser_page, complaints))
+    page = live_inbox.enter(watched(browser_page, complaints))
     still(page)
-    page.goto(shelf.gate_url("mail"))
+    page.goto(live_inbox.gate_url("mail"))
     hint, deny = page.locator(".hint"), page.get_by_role("button", name="Deny", exact=True)
     page.clock.run_for(300)
     expect(hint).to_be_empty()  # most hands move before it could be read
@@ -109,10 +111,10 @@ def test_buttons_that_wait_for_input_show_a_hint(
 
 @pytest.mark.once
 def test_without_a_script_no_script_action_is_offered(
-    shelf: Shelf, new_page: Callable[..., Page]
+    live_inbox: LiveInbox, new_page: Callable[..., Page]
 ) -> None:
-    page = shelf.enter(new_page(java_script_enabled=False))
-    page.goto(f"{shelf.server.url}/approvals/")
+    page = live_inbox.enter(new_page(java_script_enabled=False))
+    page.goto(f"{live_inbox.server.url}/approvals/")
     expect(page.get_by_text("it opens on its own page")).to_be_visible()
     for words in ("to review it here", "Pause updates"):
         expect(page.get_by_text(words)).to_be_hidden()
@@ -121,10 +123,10 @@ def test_without_a_script_no_script_action_is_offered(
 
 @pytest.mark.once
 def test_no_request_opens_by_itself_with_open_none(
-    shelf: Shelf, browser_page: Page, complaints: list[str]
+    live_inbox: LiveInbox, browser_page: Page, complaints: list[str]
 ) -> None:
-    page = shelf.enter(watched(browser_page, complaints))
-    page.goto(f"{shelf.server.url}/approvals/?open=none")
+    page = live_inbox.enter(watched(browser_page, complaints))
+    page.goto(f"{live_inbox.server.url}/approvals/?open=none")
     page.wait_for_load_state("networkidle")
     expect(page.get_by_text("Select a request to review it here.")).to_be_visible()
     expect(page.locator("#pane .gate")).to_have_count(0)
@@ -132,10 +134,10 @@ def test_no_request_opens_by_itself_with_open_none(
 
 @pytest.mark.once
 def test_the_heads_of_every_fact_are_aligned_with_their_columns(
-    shelf: Shelf, browser_page: Page, complaints: list[str]
+    live_inbox: LiveInbox, browser_page: Page, complaints: list[str]
 ) -> None:
-    page = shelf.enter(watched(browser_page, complaints))
-    page.goto(shelf.gate_url("mail"))
+    page = live_inbox.enter(watched(browser_page, complaints))
+    page.goto(live_inbox.gate_url("mail"))
     page.locator(".gate-ref a").first.click()
     table = page.locator("table.facts")
     expect(table.locator(".fact-row").first).to_be_visible()
@@ -150,18 +152,18 @@ def test_the_heads_of_every_fact_are_aligned_with_their_columns(
 
 @pytest.mark.once
 def test_the_way_to_the_decision_is_short_on_a_phone(
-    shelf: Shelf, new_page: Callable[..., Page], complaints: list[str]
+    live_inbox: LiveInbox, new_page: Callable[..., Page], complaints: list[str]
 ) -> None:
-    page = shelf.enter(watched(new_page(viewport={"width": 390, "height": 844}), complaints))
+    page = live_inbox.enter(watched(new_page(viewport={"width": 390, "height": 844}), complaints))
     for name, box in (("buried", ".run"), ("diff", ".bounded")):
-        page.goto(shelf.gate_url(name))
+        page.goto(live_inbox.gate_url(name))
         assert page.evaluate(HEIGHT) < 4 * 844, name
         inner = page.locator(box)
         assert inner.evaluate("element => element.scrollHeight > 4 * element.clientHeight"), (
             name
         )  # the complete text is in there
     with page.expect_download() as saved:
-        page.goto(shelf.gate_url("buried"))
+        page.goto(live_inbox.gate_url("buried"))
         page.get_by_role("link", name="command as text").click()
     assert saved.value.path().read_text() == BURIED
     page.get_by_role("link", name="full arguments, 401 lines").click()

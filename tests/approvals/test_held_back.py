@@ -16,7 +16,7 @@ from ledger.models import Attempt
 from ledger.store.writer import LostRace
 from tests.api.api_client import Caller, code
 from tests.approvals.confirm_helpers import proved
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 
 pytestmark = pytest.mark.django_db
 Wait = Callable[[], Any]
@@ -36,15 +36,15 @@ class Withheld:
     readline = read
 
 
-def held_back(desk: Desk, wait: Wait) -> Caller:
+def held_back(inbox: InboxScenario, wait: Wait) -> Caller:
     """An agent client that calls `wait` between the headers and the body of its requests."""
     from config.wsgi import application
 
     def slow(environ: dict[str, Any], start: Any) -> Any:
         return application({**environ, "wsgi.input": Withheld(environ["wsgi.input"], wait)}, start)
 
-    caller = Caller(desk.agent.token, app=slow)
-    caller.client.event_hooks = desk.agent.client.event_hooks
+    caller = Caller(inbox.agent.token, app=slow)
+    caller.client.event_hooks = inbox.agent.client.event_hooks
     return caller
 
 
@@ -72,12 +72,12 @@ def waits_for_another_try(patch: pytest.MonkeyPatch, wait: Wait) -> None:
 
 
 def dispatch(
-    desk: Desk, effect: dict[str, Any], where: str, patch: pytest.MonkeyPatch, wait: Wait
+    inbox: InboxScenario, effect: dict[str, Any], where: str, patch: pytest.MonkeyPatch, wait: Wait
 ) -> Any:
     """Dispatch, and call `wait` where the request has to wait."""
-    caller = desk.agent
+    caller = inbox.agent
     if where == "the body":
-        caller = held_back(desk, wait)
+        caller = held_back(inbox, wait)
     elif where == "the row":
         waits_for_the_row(patch, wait)
     else:
@@ -86,22 +86,22 @@ def dispatch(
     return caller.post(f"/effects/{effect['id']}/dispatch", body)
 
 
-def with_permission(desk: Desk, basis: str) -> tuple[dict[str, Any], int]:
+def with_permission(inbox: InboxScenario, basis: str) -> tuple[dict[str, Any], int]:
     """An effect with permission, and the time when its permission ends."""
     if basis == "exemption":
         with transaction.atomic():
             exemptions.create_exemption(
-                desk.project,
+                inbox.project,
                 tool="git.push",
                 reason="a release is going on",
                 ends_at_us=now_us() + 60 * US,
-                user=desk.user("administrator"),
+                user=inbox.user("administrator"),
                 **proved(),
             )
-    planned = desk.plan()
+    planned = inbox.plan()
     if basis == "ruling":
-        assert desk.answer(desk.gate(planned), "reviewer").refusal is None
-    effect = desk.effect(planned)
+        assert inbox.answer(inbox.gate(planned), "reviewer").refusal is None
+    effect = inbox.effect(planned)
     assert (effect.permission, effect.permission_basis) == ("granted", basis)
     return planned, effect.permission_until_us or 0
 
@@ -112,25 +112,25 @@ WHERE = pytest.mark.parametrize("where", ["the body", "the row", "another try"])
 @WHERE
 @pytest.mark.parametrize("basis", ["ruling", "exemption"])
 def test_permission_that_ends_while_a_dispatch_waits_is_not_used(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, basis: str, where: str
+    inbox: InboxScenario, monkeypatch: pytest.MonkeyPatch, basis: str, where: str
 ) -> None:
-    planned, until = with_permission(desk, basis)
+    planned, until = with_permission(inbox, basis)
     with time_machine.travel(now_us() / US, tick=False) as clock:
-        late = dispatch(desk, planned, where, monkeypatch, lambda: clock.move_to(until / US + 1))
+        late = dispatch(inbox, planned, where, monkeypatch, lambda: clock.move_to(until / US + 1))
     assert code(late) == (409, "GATE_GONE")
     assert not Attempt.objects.exists()
-    effect = desk.effect(planned)
+    effect = inbox.effect(planned)
     assert (effect.permission, effect.permission_basis) == ("none", "expired_unused")
 
 
 @WHERE
 def test_a_dispatch_that_waited_is_of_the_moment_when_it_came_through(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, where: str
+    inbox: InboxScenario, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    planned, until = with_permission(desk, "ruling")
+    planned, until = with_permission(inbox, "ruling")
     late = (until // US - 1) * US
     with time_machine.travel(now_us() / US, tick=False) as clock:
-        done = dispatch(desk, planned, where, monkeypatch, lambda: clock.move_to(late / US))
+        done = dispatch(inbox, planned, where, monkeypatch, lambda: clock.move_to(late / US))
     assert done.status_code == 200
-    attempt, gate = Attempt.objects.get(), desk.gate(planned)
+    attempt, gate = Attempt.objects.get(), inbox.gate(planned)
     assert (attempt.received_us, attempt.dispatched_at_us, gate.used_at_us) == (late, late, late)

@@ -8,7 +8,7 @@ import pytest
 from django.urls import reverse
 
 from approvals.models import Gate, Vote
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 from tests.approvals.test_inbox_facts import fact
 
@@ -16,8 +16,10 @@ LOOKS_LIKE_A_PATCH = "--- nightly cleanup\nDROP TABLE users;\n"
 DELETING = "*** Begin Patch\n*** Delete File: src/ledger.py\n*** End Patch"
 
 
-def test_the_input_of_a_program_is_shown_with_its_command(desk: Desk, rita: Reviewer) -> None:
-    gate = desk.gate(desk.plan(arguments={"command": "psql prod", "input": LOOKS_LIKE_A_PATCH}))
+def test_the_input_of_a_program_is_shown_with_its_command(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    gate = inbox.gate(inbox.plan(arguments={"command": "psql prod", "input": LOOKS_LIKE_A_PATCH}))
     assert "DROP TABLE users;" in fact(rita, gate, 1)
     shown = fact(rita, gate, 2)
     assert "unknown, treat as worst case." in shown
@@ -25,13 +27,15 @@ def test_the_input_of_a_program_is_shown_with_its_command(desk: Desk, rita: Revi
     assert "Diff of fact 2" not in rita.page(url_of(gate))
 
 
-def test_a_patch_names_what_it_writes_to_and_what_it_deletes(desk: Desk, rita: Reviewer) -> None:
+def test_a_patch_names_what_it_writes_to_and_what_it_deletes(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
     patch = "--- a/etc/sudoers\n+++ b/etc/sudoers\n@@ -1 +1,2 @@\n root\n+++ b/README.md\n"
-    shown = fact(rita, desk.gate(desk.plan("e-1", arguments={"patch": patch})), 2)
+    shown = fact(rita, inbox.gate(inbox.plan("e-1", arguments={"patch": patch})), 2)
     assert "1 file, +1 −0 lines" in shown
     assert "etc/sudoers +1 −0" in shown
     assert "README" not in shown
-    shown = fact(rita, desk.gate(desk.plan("e-2", arguments={"patch": DELETING})), 2)
+    shown = fact(rita, inbox.gate(inbox.plan("e-2", arguments={"patch": DELETING})), 2)
     assert "1 file, +0 −0 lines, 1 deleted , from the arguments." in shown
     assert "src/ledger.py deletes the file" in shown
 
@@ -47,11 +51,11 @@ def test_a_patch_names_what_it_writes_to_and_what_it_deletes(desk: Desk, rita: R
     ids=["edit", "file", "patch", "commits"],
 )
 def test_a_diff_in_place_of_arguments_must_be_read_too(
-    desk: Desk, rita: Reviewer, arguments: dict[str, Any]
+    inbox: InboxScenario, rita: Reviewer, arguments: dict[str, Any]
 ) -> None:
-    desk.declare("close", "reversible")
-    short = desk.gate(desk.plan("e-1", tool="close", arguments={"issue": 7}))
-    gate = desk.gate(desk.plan("e-2", tool="close", arguments=arguments))
+    inbox.declare("close", "reversible")
+    short = inbox.gate(inbox.plan("e-1", tool="close", arguments={"issue": 7}))
+    gate = inbox.gate(inbox.plan("e-2", tool="close", arguments=arguments))
     match = re.search(
         r"I have read all (\d+) lines?,\s+including What changes", rita.page(url_of(gate))
     )
@@ -69,16 +73,16 @@ def test_a_diff_in_place_of_arguments_must_be_read_too(
 
 
 def test_many_short_lines_are_not_offered_to_be_decided_among_others(
-    desk: Desk, rita: Reviewer
+    inbox: InboxScenario, rita: Reviewer
 ) -> None:
-    desk.declare("close", "reversible")
+    inbox.declare("close", "reversible")
     new = "".join(f"{n}\n" for n in range(40))
     edits = [
         {"path": "a", "old_str": "x", "new_str": "y"},
         {"path": "a", "old_str": "x", "new_str": new},
     ]
     short, long = (
-        desk.gate(desk.plan(f"e-{at}", tool="close", arguments=edit))
+        inbox.gate(inbox.plan(f"e-{at}", tool="close", arguments=edit))
         for at, edit in enumerate(edits)
     )
     html = rita.page(reverse("inbox"))
@@ -87,17 +91,21 @@ def test_many_short_lines_are_not_offered_to_be_decided_among_others(
     assert f'name="gate" value="{long.id}"' not in html
 
 
-def test_a_short_edit_needs_no_tick(desk: Desk, rita: Reviewer) -> None:
-    gate = desk.gate(desk.plan(arguments={"file_path": "a", "old_string": "x", "new_string": "y"}))
+def test_a_short_edit_needs_no_tick(inbox: InboxScenario, rita: Reviewer) -> None:
+    gate = inbox.gate(
+        inbox.plan(arguments={"file_path": "a", "old_string": "x", "new_string": "y"})
+    )
     assert "I have read all" not in rita.page(url_of(gate))
     assert rita.answer(gate).status_code == 302
 
 
-def test_no_command_keeps_the_inbox_or_its_page_from_answering(desk: Desk, rita: Reviewer) -> None:
+def test_no_command_keeps_the_inbox_or_its_page_from_answering(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
     """Searched from each of its words, this would take thousands of millions of steps."""
-    gate = desk.gate(desk.plan(arguments={"command": "pushd x\n" + "git " * 60_000}))
+    gate = inbox.gate(inbox.plan(arguments={"command": "pushd x\n" + "git " * 60_000}))
     more = [
-        desk.gate(desk.plan(f"push-{n}", arguments={"command": f"pushd {n}\n" + "git " * 4000}))
+        inbox.gate(inbox.plan(f"push-{n}", arguments={"command": f"pushd {n}\n" + "git " * 4000}))
         for n in range(3)
     ]
     html = rita.page(reverse("inbox"))
@@ -105,11 +113,11 @@ def test_no_command_keeps_the_inbox_or_its_page_from_answering(desk: Desk, rita:
     assert "git git git" in rita.page(url_of(gate))
 
 
-def test_no_edit_keeps_its_page_or_its_answer_waiting(desk: Desk, rita: Reviewer) -> None:
+def test_no_edit_keeps_its_page_or_its_answer_waiting(inbox: InboxScenario, rita: Reviewer) -> None:
     """The diff of one of these takes some hundred million steps, and there are thirty."""
     old, new = ("".join(f"c\n{line}\n" for _ in range(700)) for line in "xy")
-    gate = desk.gate(
-        desk.plan(arguments={"path": "a", "edits": [{"old_string": old, "new_string": new}] * 30})
+    gate = inbox.gate(
+        inbox.plan(arguments={"path": "a", "edits": [{"old_string": old, "new_string": new}] * 30})
     )
     shown = fact(rita, gate, 2)
     assert "30 files, +42 000 −42 000 lines" in shown.replace("\u202f", " ")
@@ -121,9 +129,9 @@ def test_no_edit_keeps_its_page_or_its_answer_waiting(desk: Desk, rita: Reviewer
     "command", ["git push origin v1.2\ufe0f", "git push;\ufe0f ls", "a &\ufe0e b"]
 )
 def test_a_selector_that_selects_nothing_is_shown_and_counted(
-    desk: Desk, rita: Reviewer, command: str
+    inbox: InboxScenario, rita: Reviewer, command: str
 ) -> None:
-    gate = desk.gate(desk.plan(arguments={"command": command}))
+    gate = inbox.gate(inbox.plan(arguments={"command": command}))
     html = rita.page(url_of(gate))
     assert "1 hidden character." in html
     assert "\ufe0f" not in html

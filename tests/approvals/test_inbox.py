@@ -8,36 +8,40 @@ from django.urls import reverse
 
 from approvals.models import Gate, Vote
 from db.clock import now_us
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 from tests.approvals.test_inbox_queries import multiply
 from web.templatetags.gatebook import moment
 
 
-def test_the_first_page_is_the_waiting_requests_for_reviewers(desk: Desk, gate: Gate) -> None:
-    assert desk.house.client("reviewer").get("/")["Location"] == reverse("inbox")
-    assert desk.house.client("viewer").get("/")["Location"] == reverse("sessions")
-    desk.answer(gate, "reviewer")
-    assert desk.house.client("reviewer").get("/")["Location"] == reverse("sessions")
+def test_the_first_page_is_the_waiting_requests_for_reviewers(
+    inbox: InboxScenario, gate: Gate
+) -> None:
+    assert inbox.organization.client("reviewer").get("/")["Location"] == reverse("inbox")
+    assert inbox.organization.client("viewer").get("/")["Location"] == reverse("sessions")
+    inbox.answer(gate, "reviewer")
+    assert inbox.organization.client("reviewer").get("/")["Location"] == reverse("sessions")
 
 
 def test_the_layout_counts_waiting_requests_and_shows_the_mode(
-    desk: Desk, gate: Gate, rita: Reviewer
+    inbox: InboxScenario, gate: Gate, rita: Reviewer
 ) -> None:
     html = rita.page("/tools/")
     assert '<span class="count">1<span class="visually-hidden"> waiting</span></span>' in html
     assert "<b>Observe mode:</b>" not in html
     assert "<title>(1) Approvals" in rita.page(reverse("inbox"))
-    desk.rules(mode="observe")
+    inbox.rules(mode="observe")
     assert "<b>Observe mode:</b>" in rita.page("/tools/")
 
 
-def test_the_inbox_is_ordered_by_reversibility_and_deadline(desk: Desk, rita: Reviewer) -> None:
+def test_the_inbox_is_ordered_by_reversibility_and_deadline(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
     for name, undo in (("close", "reversible"), ("drop", "irreversible")):
-        desk.declare(name, undo)
+        inbox.declare(name, undo)
     names = ["close", "git.push", "drop", "deploy", "undeclared"]
     gates_of = {
-        name: desk.gate(desk.plan(name, tool=name, arguments={"of": name})) for name in names
+        name: inbox.gate(inbox.plan(name, tool=name, arguments={"of": name})) for name in names
     }
     Gate.objects.filter(id=gates_of["undeclared"].id).update(
         decide_by_us=gates_of["drop"].decide_by_us - 60_000_000
@@ -54,21 +58,23 @@ def test_the_inbox_is_ordered_by_reversibility_and_deadline(desk: Desk, rita: Re
 
 
 def test_the_own_list_contains_gates_that_my_answer_counts_for(
-    desk: Desk, gate: Gate, rita: Reviewer
+    inbox: InboxScenario, gate: Gate, rita: Reviewer
 ) -> None:
     inbox_url = reverse("inbox")
     assert url_of(gate) in rita.page(inbox_url, state="mine")
-    assert url_of(gate) not in Reviewer(desk, "operator").page(inbox_url, state="mine")
-    second = desk.gate(desk.plan("e-2", tool="deploy", arguments={"version": "1"}))
+    assert url_of(gate) not in Reviewer(inbox, "operator").page(inbox_url, state="mine")
+    second = inbox.gate(inbox.plan("e-2", tool="deploy", arguments={"version": "1"}))
     rita.answer(second)
     html = rita.page(inbox_url, state="mine")
     assert url_of(gate) in html
     assert f'href="{url_of(second)}" data-gate' not in html
 
 
-def test_lists_go_on_by_key(desk: Desk, rita: Reviewer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lists_go_on_by_key(
+    inbox: InboxScenario, rita: Reviewer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("approvals.inbox.inbox_queries.INBOX_PAGE_SIZE", 2)
-    all_of = [desk.gate(desk.plan(f"e-{n}", arguments={"n": n})) for n in range(5)]
+    all_of = [inbox.gate(inbox.plan(f"e-{n}", arguments={"n": n})) for n in range(5)]
     seen: list[str] = []
     after = ""
     for _ in range(3):
@@ -82,18 +88,18 @@ def test_lists_go_on_by_key(desk: Desk, rita: Reviewer, monkeypatch: pytest.Monk
 
 
 def test_gates_that_ended_without_a_decision_are_one_list(
-    desk: Desk, rita: Reviewer, monkeypatch: pytest.MonkeyPatch
+    inbox: InboxScenario, rita: Reviewer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("approvals.inbox.inbox_queries.INBOX_PAGE_SIZE", 2)
     swept, late, cancelled, denied, open_still = (
-        desk.gate(desk.plan(f"e-{n}", arguments={"n": n})) for n in range(5)
+        inbox.gate(inbox.plan(f"e-{n}", arguments={"n": n})) for n in range(5)
     )
     past = {"decide_by_us": late.requested_at_us + 1}
     # Requested first and swept last: the list is ordered by when each ended.
     Gate.objects.filter(id=swept.id).update(status="expired", ended_at_us=now_us() + 10**9, **past)
     Gate.objects.filter(id=late.id).update(**past)  # the job has yet to run
-    assert desk.agent.post(f"/gates/{cancelled.id}/cancel").status_code == 200
-    desk.answer(denied, "carol", "deny")
+    assert inbox.agent.post(f"/gates/{cancelled.id}/cancel").status_code == 200
+    inbox.answer(denied, "carol", "deny")
     first = rita.page(reverse("inbox"), state="expired")
     match = re.search(r"amp;after=([\d-]+)", first)
     assert match
@@ -110,17 +116,17 @@ def test_gates_that_ended_without_a_decision_are_one_list(
 
 
 def test_answerable_requests_are_not_lost_behind_thousands_for_others(
-    desk: Desk, rita: Reviewer
+    inbox: InboxScenario, rita: Reviewer
 ) -> None:
-    desk.rules(
+    inbox.rules(
         "name: teams\nrules:\n"
         "- {id: theirs, title: T, match: {tools: [git.push]}, outcome: require, require: {teams: "
         "[others]}}\n"
         "- {id: ours, title: O, match: {tools: [deploy]}, outcome: require, require: {people: "
         "[reviewer]}}\n"
     )
-    theirs = desk.gate(desk.plan(arguments={"n": 1}))
-    answerable = desk.gate(desk.plan("e-2", tool="deploy", arguments={"version": "1"}))
+    theirs = inbox.gate(inbox.plan(arguments={"n": 1}))
+    answerable = inbox.gate(inbox.plan("e-2", tool="deploy", arguments={"version": "1"}))
     multiply(theirs, 1100)
     html = rita.page(reverse("inbox"), state="mine")
     assert url_of(answerable) in html
@@ -128,7 +134,7 @@ def test_answerable_requests_are_not_lost_behind_thousands_for_others(
 
 
 def test_new_requests_are_announced_and_an_unchanged_list_is_204(
-    desk: Desk, gate: Gate, rita: Reviewer
+    inbox: InboxScenario, gate: Gate, rita: Reviewer
 ) -> None:
     html = rita.page(reverse("inbox"))
     since = re.search(r"approvals/\?since=([\d-]+)", html)
@@ -136,7 +142,7 @@ def test_new_requests_are_announced_and_an_unchanged_list_is_204(
     poll = {"since": since[1], "state": "pending"}
     headers = {"HX-Request": "true"}
     assert rita.client.get(reverse("inbox"), poll, headers=headers).status_code == 204
-    desk.plan("e-2", arguments={"ref": "next"})
+    inbox.plan("e-2", arguments={"ref": "next"})
     answer = rita.client.get(reverse("inbox"), poll, headers=headers)
     assert "1 new request." in answer.content.decode()
     assert "<html" not in answer.content.decode()
@@ -146,7 +152,7 @@ def test_new_requests_are_announced_and_an_unchanged_list_is_204(
 
 
 def test_an_empty_inbox_shows_the_time_of_the_last_decision(
-    desk: Desk, gate: Gate, rita: Reviewer
+    inbox: InboxScenario, gate: Gate, rita: Reviewer
 ) -> None:
     rita.answer(gate)
     html = rita.page(reverse("inbox"))
@@ -155,10 +161,10 @@ def test_an_empty_inbox_shows_the_time_of_the_last_decision(
 
 
 def test_effects_that_ran_without_approval_are_at_the_top(
-    desk: Desk, gate: Gate, rita: Reviewer
+    inbox: InboxScenario, gate: Gate, rita: Reviewer
 ) -> None:
     report = {"id": "r-1", "kind": "effect.dispatched", "session": "s-1", "effect_key": "e-1"}
-    assert desk.agent.report([report]).status_code == 200
+    assert inbox.agent.report([report]).status_code == 200
     html = rita.page(reverse("inbox"))
     assert html.index("Executed without approval") < html.index("No requests are waiting")
     assert reverse("effect", args=[gate.effect_id]) in html
@@ -166,10 +172,10 @@ def test_effects_that_ran_without_approval_are_at_the_top(
 
 
 def test_an_observing_project_counts_what_would_have_needed_approval(
-    desk: Desk, rita: Reviewer
+    inbox: InboxScenario, rita: Reviewer
 ) -> None:
-    desk.rules(mode="observe")
-    desk.plan()
+    inbox.rules(mode="observe")
+    inbox.plan()
     html = rita.page(reverse("inbox"))
     assert "would have held 1 effect." in html
     match = re.search(r'href="(/search/\?[^"]+)">Review', html)
@@ -178,14 +184,16 @@ def test_an_observing_project_counts_what_would_have_needed_approval(
 
 
 @pytest.fixture
-def closings(desk: Desk) -> list[Gate]:
+def closings(inbox: InboxScenario) -> list[Gate]:
     """Three reversible requests of one shape."""
-    desk.declare("close", "reversible")
-    return [desk.gate(desk.plan(f"c-{n}", tool="close", arguments={"issue": n})) for n in range(3)]
+    inbox.declare("close", "reversible")
+    return [
+        inbox.gate(inbox.plan(f"c-{n}", tool="close", arguments={"issue": n})) for n in range(3)
+    ]
 
 
 def test_requests_of_one_shape_are_decided_together_each_with_a_vote(
-    desk: Desk, closings: list[Gate], rita: Reviewer
+    inbox: InboxScenario, closings: list[Gate], rita: Reviewer
 ) -> None:
     html = rita.page(reverse("inbox"))
     assert "2 similar requests" in html
@@ -205,21 +213,21 @@ def test_requests_of_one_shape_are_decided_together_each_with_a_vote(
 
 @pytest.mark.parametrize("wrong", ["many", "mixed", "final", "ended", "none"])
 def test_unlike_requests_are_not_decided_together(
-    desk: Desk, closings: list[Gate], rita: Reviewer, wrong: str
+    inbox: InboxScenario, closings: list[Gate], rita: Reviewer, wrong: str
 ) -> None:
     chosen = [gate.id for gate in closings]
     if wrong == "many":
         chosen = [
-            desk.gate(desk.plan(f"m-{n}", tool="close", arguments={"n": n})).id for n in range(26)
+            inbox.gate(inbox.plan(f"m-{n}", tool="close", arguments={"n": n})).id for n in range(26)
         ]
     elif wrong == "mixed":
-        chosen.append(desk.gate(desk.plan(arguments={"ref": "main"})).id)
+        chosen.append(inbox.gate(inbox.plan(arguments={"ref": "main"})).id)
     elif wrong == "final":
         chosen = [
-            desk.gate(desk.plan(f"f-{n}", tool="drop", arguments={"n": n})).id for n in range(2)
+            inbox.gate(inbox.plan(f"f-{n}", tool="drop", arguments={"n": n})).id for n in range(2)
         ]
     elif wrong == "ended":
-        desk.answer(closings[0], "carol")
+        inbox.answer(closings[0], "carol")
     elif wrong == "none":
         chosen = []
     before = Vote.objects.count()
@@ -235,9 +243,9 @@ def test_unlike_requests_are_not_decided_together(
     ids=["hidden", "blanks", "long"],
 )
 def test_a_request_too_long_for_a_glance_is_never_in_a_batch(
-    desk: Desk, closings: list[Gate], rita: Reviewer, text: str
+    inbox: InboxScenario, closings: list[Gate], rita: Reviewer, text: str
 ) -> None:
-    trap = desk.gate(desk.plan("trap", tool="close", arguments={"issue": text}))
+    trap = inbox.gate(inbox.plan("trap", tool="close", arguments={"issue": text}))
     html = rita.page(reverse("inbox"))
     assert "2 similar requests" in html
     assert f'value="{trap.id}"' not in html
@@ -259,7 +267,9 @@ def test_a_request_too_long_for_a_glance_is_never_in_a_batch(
 @pytest.mark.parametrize(
     "value", ["\0", "x" * 5000, "'; DROP TABLE", "１-１", "-1-1", "9" * 40, "\u202e"]
 )
-def test_any_query_string_is_answered(desk: Desk, gate: Gate, rita: Reviewer, value: str) -> None:
+def test_any_query_string_is_answered(
+    inbox: InboxScenario, gate: Gate, rita: Reviewer, value: str
+) -> None:
     for name in ("state", "risk", "repo", "after", "open", "live"):
         rita.page(reverse("inbox"), 200, **{"state": "pending", name: value})
     for state in ("mine", "decided", "expired"):

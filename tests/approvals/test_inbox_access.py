@@ -24,7 +24,7 @@ from ledger import stops
 from notifications import channels
 from sessions.models import Session
 from tests.approvals.confirm_helpers import proved
-from tests.approvals.inbox_scenario import RULES, Desk
+from tests.approvals.inbox_scenario import RULES, InboxScenario
 
 pytestmark = pytest.mark.once
 
@@ -74,26 +74,28 @@ def patterns() -> list[URLPattern]:
 
 
 @pytest.fixture
-def gate(desk: Desk) -> Gate:
-    return desk.gate(desk.plan(arguments={"ref": "main"}))
+def gate(inbox: InboxScenario) -> Gate:
+    return inbox.gate(inbox.plan(arguments={"ref": "main"}))
 
 
 @pytest.fixture
-def ids(desk: Desk, gate: Gate) -> dict[str, UUID]:
+def ids(inbox: InboxScenario, gate: Gate) -> dict[str, UUID]:
     with transaction.atomic():
-        stop = stops.set_stop(desk.project, "tool", "other.tool", "because", desk.user("reviewer"))
+        stop = stops.set_stop(
+            inbox.project, "tool", "other.tool", "because", inbox.user("reviewer")
+        )
         exemption = exemptions.create_exemption(
-            desk.project,
+            inbox.project,
             tool="x",
             reason="for the drill",
             ends_at_us=now_us() + 10**9,
-            user=desk.user("operator"),
+            user=inbox.user("operator"),
             **proved(),
         )
         channel = channels.add_channel(
-            desk.project, "email", "ops@example.org", desk.user("administrator")
+            inbox.project, "email", "ops@example.org", inbox.user("administrator")
         )
-    active = policies.load_activation(desk.project)
+    active = policies.load_activation(inbox.project)
     assert active is not None
     ids = {"gate": gate.id, "stop": stop.id, "exemption": exemption.id, "channel": channel.id}
     return {**ids, "policy_set": active.policy_set_id}
@@ -121,14 +123,14 @@ def test_every_page_of_approvals_is_in_the_table_and_declares_its_role(
         )
 
 
-def take_part(desk: Desk, user: User, relation: str) -> None:
+def take_part(inbox: InboxScenario, user: User, relation: str) -> None:
     """Make `user` a party in one relation or in every relation, and no other person in any."""
     parts = {relation} if relation != EVERY_PART else set(RELATIONS)
-    Agent.objects.filter(id=desk.house.agent.id).update(
+    Agent.objects.filter(id=inbox.organization.agent.id).update(
         owner=user if "agent_owner" in parts else None
     )
     for column, named in (("owner", "session_owner"), ("on_behalf_of", "requester")):
-        Session.objects.filter(project=desk.project).update(
+        Session.objects.filter(project=inbox.project).update(
             **{column: user if named in parts else None}
         )
 
@@ -143,12 +145,12 @@ PARTS: Final = [(role, "nobody") for role in ROLES] + [
 
 @pytest.mark.parametrize(("role", "relation"), PARTS)
 def test_pages_open_from_their_role_upwards(
-    desk: Desk, ids: dict[str, UUID], role: str, relation: str
+    inbox: InboxScenario, ids: dict[str, UUID], role: str, relation: str
 ) -> None:
     """A relation to the request opens no page and closes none; it removes the vote yes, as tested
     below."""
-    take_part(desk, desk.user(role), relation)
-    client = desk.house.client(role)
+    take_part(inbox, inbox.user(role), relation)
+    client = inbox.organization.client(role)
     for name, url in urls(ids).items():
         allowed = ROLES.index(role) >= ROLES.index(LEAST[name])
         for answer in (client.get(url), client.post(url, {})):
@@ -165,15 +167,17 @@ def test_strangers_are_sent_to_sign_in(ids: dict[str, UUID]) -> None:
             assert answer.status_code == 405 or answer["Location"].startswith("/sign-in/")
 
 
-def test_no_post_without_its_csrf_proof(desk: Desk, ids: dict[str, UUID]) -> None:
-    client = desk.house.client("administrator", csrf=True)
+def test_no_post_without_its_csrf_proof(inbox: InboxScenario, ids: dict[str, UUID]) -> None:
+    client = inbox.organization.client("administrator", csrf=True)
     for name, url in urls(ids).items():
         assert client.post(url, {"answer": "approve"}).status_code in (403, 405), name
 
 
-def test_things_of_another_project_are_not_found(desk: Desk, ids: dict[str, UUID]) -> None:
+def test_things_of_another_project_are_not_found(
+    inbox: InboxScenario, ids: dict[str, UUID]
+) -> None:
     """The neighbour administers the other project, and has every id of this project."""
-    client = desk.house.client("neighbour")
+    client = inbox.organization.client("neighbour")
     for name, url in urls(ids).items():
         if not any(str(identity) in url for identity in ids.values()):
             continue
@@ -186,26 +190,27 @@ def test_things_of_another_project_are_not_found(desk: Desk, ids: dict[str, UUID
     client.post(reverse("batch"), {"gate": [str(ids["gate"])]})
     assert client.get(reverse("batch_confirm")).status_code == 409
     client.post(
-        reverse("stop"), {"scope": "agent", "subject": desk.house.agent.id.hex, "reason": "because"}
+        reverse("stop"),
+        {"scope": "agent", "subject": inbox.organization.agent.id.hex, "reason": "because"},
     )
-    assert len(stops.load_stops(desk.project.id)) == 1
+    assert len(stops.load_stops(inbox.project.id)) == 1
     assert not Vote.objects.exists()
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("role", ROLES)
 def test_who_may_approve_and_deny_by_role_and_relation(
-    desk: Desk, role: str, relation: str
+    inbox: InboxScenario, role: str, relation: str
 ) -> None:
-    desk.agent.session("s-1")
-    take_part(desk, desk.user(role), relation)
-    desk.rules(RULES.replace("match: {tools: [git.push]}", "match: {tools: [git.push, tidy]}"))
-    desk.declare("tidy", "reversible")
-    gate = desk.gate(desk.plan(arguments={"ref": "main"}))
-    together = desk.gate(desk.plan("e-2", tool="tidy", arguments={"ref": "next"}))
-    approved = desk.plan("e-3", arguments={"ref": "third"})
-    desk.answer(desk.gate(approved), "carol")
-    client = desk.house.client(role)
+    inbox.agent.session("s-1")
+    take_part(inbox, inbox.user(role), relation)
+    inbox.rules(RULES.replace("match: {tools: [git.push]}", "match: {tools: [git.push, tidy]}"))
+    inbox.declare("tidy", "reversible")
+    gate = inbox.gate(inbox.plan(arguments={"ref": "main"}))
+    together = inbox.gate(inbox.plan("e-2", tool="tidy", arguments={"ref": "next"}))
+    approved = inbox.plan("e-3", arguments={"ref": "third"})
+    inbox.answer(inbox.gate(approved), "carol")
+    client = inbox.organization.client(role)
     reviews = ROLES.index(role) >= ROLES.index("reviewer")
     says_yes = reviews and relation == "nobody"
     assert answered(client, gate, "approve") == says_yes
@@ -215,9 +220,9 @@ def test_who_may_approve_and_deny_by_role_and_relation(
     # All reviewers may extend and revoke.
     before = together.decide_by_us
     client.post(reverse("gate_extend", args=[together.id]))
-    client.post(reverse("gate_revoke", args=[desk.gate(approved).id]), {"reason": "not now"})
+    client.post(reverse("gate_revoke", args=[inbox.gate(approved).id]), {"reason": "not now"})
     assert (Gate.objects.get(id=together.id).decide_by_us > before) == (reviews and not says_yes)
-    assert desk.gate(approved).status == ("revoked" if reviews else "approved")
+    assert inbox.gate(approved).status == ("revoked" if reviews else "approved")
 
 
 def answered(client: Client, gate: Gate, answer: str) -> bool:
@@ -281,22 +286,22 @@ def walk(patterns_below: list[Any], before: str = "") -> Iterator[str]:
             yield from walk(pattern.url_patterns, before + "")
 
 
-def test_reading_every_page_changes_nothing(desk: Desk, ids: dict[str, UUID]) -> None:
-    decided = desk.gate(desk.plan("done", arguments={"ref": "next"}))
-    desk.answer(decided, "carol")
+def test_reading_every_page_changes_nothing(inbox: InboxScenario, ids: dict[str, UUID]) -> None:
+    decided = inbox.gate(inbox.plan("done", arguments={"ref": "next"}))
+    inbox.answer(decided, "carol")
     effect = Gate.objects.get(id=ids["gate"]).effect
     everything: dict[str, Any] = {
         **ids,
         "session": effect.session_id,
         "effect": effect.id,
         "position": effect.plan_position,
-        "token": desk.house.token.id,
-        "repository": desk.house.repository.id,
-        "member": desk.house.members["viewer"].id,
+        "token": inbox.organization.token.id,
+        "repository": inbox.organization.repository.id,
+        "member": inbox.organization.members["viewer"].id,
         "rule": "S6",
         "subject": ids["gate"],
     }
-    client = desk.house.client("administrator")
+    client = inbox.organization.client("administrator")
     client.get("/")
     before = rows()
     visited = 0
@@ -311,10 +316,12 @@ def test_reading_every_page_changes_nothing(desk: Desk, ids: dict[str, UUID]) ->
     assert rows() == before
 
 
-def test_no_agent_decides_or_stops_by_any_page_for_people(desk: Desk, ids: dict[str, UUID]) -> None:
-    headers = {"Authorization": f"Bearer {desk.agent.token}"}
+def test_no_agent_decides_or_stops_by_any_page_for_people(
+    inbox: InboxScenario, ids: dict[str, UUID]
+) -> None:
+    headers = {"Authorization": f"Bearer {inbox.agent.token}"}
     for name, url in urls(ids).items():
         answer = Client().post(url, {"answer": "approve", "reason": "because"}, headers=headers)
         assert answer.status_code in (302, 405), name
     assert not Vote.objects.exists()
-    assert len(stops.load_stops(desk.project.id)) == 1
+    assert len(stops.load_stops(inbox.project.id)) == 1

@@ -13,7 +13,7 @@ from approvals.models import Gate, Vote
 from approvals.review import context
 from ledger import stops
 from sessions.models import Session
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer
 from tests.approvals.test_step_up import redeclare_tool
 
@@ -24,21 +24,21 @@ ALONE = (
 )
 
 
-def close(desk: Desk, key: str, session: str = "s-1", **fields: Any) -> Gate:
-    desk.agent.session(session)
+def close(inbox: InboxScenario, key: str, session: str = "s-1", **fields: Any) -> Gate:
+    inbox.agent.session(session)
     defaults: dict[str, Any] = {
         "tool": "close",
         "arguments": {"issue": key},
         "target": {"repository": "web"},
     }
-    return desk.gate(desk.agent.plan(key, session, **(defaults | fields)))
+    return inbox.gate(inbox.agent.plan(key, session, **(defaults | fields)))
 
 
 @pytest.fixture
-def closings(desk: Desk) -> list[Gate]:
+def closings(inbox: InboxScenario) -> list[Gate]:
     """Three reversible requests of one shape."""
-    desk.declare("close", "reversible")
-    return [close(desk, f"c-{n}") for n in range(3)]
+    inbox.declare("close", "reversible")
+    return [close(inbox, f"c-{n}") for n in range(3)]
 
 
 def choose(rita: Reviewer, *gates: Gate, status: int = 200) -> str:
@@ -69,7 +69,7 @@ def plainly(page: str) -> str:
 
 @pytest.mark.parametrize("now", ["compensable", "irreversible"])
 def test_a_tool_declared_again_is_not_decided_in_a_batch(
-    desk: Desk, closings: list[Gate], rita: Reviewer, now: str
+    inbox: InboxScenario, closings: list[Gate], rita: Reviewer, now: str
 ) -> None:
     page = choose(rita, *closings)
     redeclare_tool("close", now)
@@ -85,35 +85,37 @@ def test_a_tool_declared_again_is_not_decided_in_a_batch(
     assert "2 similar requests" in rita.page(reverse("inbox"))
 
 
-def test_a_ref_that_is_production_now_is_not_decided_in_a_batch(desk: Desk, rita: Reviewer) -> None:
-    desk.declare("close", "reversible")
-    both = [close(desk, f"c-{n}", target={"repository": "web", "ref": "topic"}) for n in range(2)]
+def test_a_ref_that_is_production_now_is_not_decided_in_a_batch(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    inbox.declare("close", "reversible")
+    both = [close(inbox, f"c-{n}", target={"repository": "web", "ref": "topic"}) for n in range(2)]
     page = choose(rita, *both)
     repositories.change_ref_patterns(
-        desk.house.repository, production="topic", protected="", actor="tests"
+        inbox.organization.repository, production="topic", protected="", actor="tests"
     )
     assert decide(rita, page).status_code == 409
     assert ALONE in choose(rita, *both, status=409)
     assert not Vote.objects.exists()
 
 
-def takes(desk: Desk) -> Gate:
-    return close(desk, "trap", arguments={"command": "git push --force origin main"})
+def takes(inbox: InboxScenario) -> Gate:
+    return close(inbox, "trap", arguments={"command": "git push --force origin main"})
 
 
-def plan_denied_again(desk: Desk) -> Gate:
-    desk.answer(close(desk, "no", "s-0"), "carol", "deny", "still needed")
-    return close(desk, "trap", "s-2", arguments={"issue": "no"})
+def plan_denied_again(inbox: InboxScenario) -> Gate:
+    inbox.answer(close(inbox, "no", "s-0"), "carol", "deny", "still needed")
+    return close(inbox, "trap", "s-2", arguments={"issue": "no"})
 
 
-def before(desk: Desk) -> Gate:
-    withdrawn = close(desk, "scratch")
-    assert desk.agent.post(f"/effects/{withdrawn.effect_id}/supersede").status_code == 200
-    return close(desk, "trap")
+def before(inbox: InboxScenario) -> Gate:
+    withdrawn = close(inbox, "scratch")
+    assert inbox.agent.post(f"/effects/{withdrawn.effect_id}/supersede").status_code == 200
+    return close(inbox, "trap")
 
 
-def reused(desk: Desk) -> Gate:
-    gate = close(desk, "trap")
+def reused(inbox: InboxScenario) -> Gate:
+    gate = close(inbox, "trap")
     other = {
         "session": "s-1",
         "effect_key": "trap",
@@ -121,7 +123,7 @@ def reused(desk: Desk) -> Gate:
         "arguments": {"issue": "another"},
     }
     assert (
-        desk.agent.post("/effects", {**other, "target": {"repository": "web"}}).status_code == 422
+        inbox.agent.post("/effects", {**other, "target": {"repository": "web"}}).status_code == 422
     )
     return gate
 
@@ -136,9 +138,9 @@ def reused(desk: Desk) -> Gate:
     ],
 )
 def test_a_flagged_request_is_never_decided_in_a_batch(
-    desk: Desk, closings: list[Gate], rita: Reviewer, make: Any, flag: str, why: str
+    inbox: InboxScenario, closings: list[Gate], rita: Reviewer, make: Any, flag: str, why: str
 ) -> None:
-    trap = make(desk)
+    trap = make(inbox)
     html = rita.page(reverse("inbox"))
     assert flag in plainly(html)
     assert "2 similar requests" in html
@@ -158,10 +160,12 @@ def test_a_flagged_request_is_never_decided_in_a_batch(
 
 
 def test_each_request_of_a_batch_shows_its_undo_unknowns_and_stops(
-    desk: Desk, closings: list[Gate], rita: Reviewer
+    inbox: InboxScenario, closings: list[Gate], rita: Reviewer
 ) -> None:
-    other = close(desk, "c-9", "s-9", preconditions={"head": "4be1c9e"})
-    stops.set_stop(desk.project, "session", other.session_id.hex, "it loops", desk.user("operator"))
+    other = close(inbox, "c-9", "s-9", preconditions={"head": "4be1c9e"})
+    stops.set_stop(
+        inbox.project, "session", other.session_id.hex, "it loops", inbox.user("operator")
+    )
     text = plainly(choose(rita, closings[0], other))
     assert text.count("Yes, it can be put back.") == 2
     assert text.count("Ref unknown, treat as worst case") == 2
@@ -177,10 +181,10 @@ def test_each_request_of_a_batch_shows_its_undo_unknowns_and_stops(
 
 
 def test_the_reason_of_a_batch_is_kept_when_a_gate_ends_before(
-    desk: Desk, closings: list[Gate], rita: Reviewer
+    inbox: InboxScenario, closings: list[Gate], rita: Reviewer
 ) -> None:
     page = choose(rita, *closings)
-    desk.answer(closings[0], "carol", "deny", "not this one")
+    inbox.answer(closings[0], "carol", "deny", "not this one")
     late = decide(rita, page)
     html = late.content.decode()
     assert late.status_code == 409
@@ -188,7 +192,7 @@ def test_the_reason_of_a_batch_is_kept_when_a_gate_ends_before(
     assert "stale &lt;since&gt; March</q>" in html
     assert Vote.objects.count() == 1
     assert typed(choose(rita, *closings[1:])) == WORDS
-    fresh = close(desk, "c-4", "s-4", target={"repository": "elsewhere"})
+    fresh = close(inbox, "c-4", "s-4", target={"repository": "elsewhere"})
     assert (
         typed(choose(rita, closings[1], fresh)) == ""
     )  # typed for another request, not for this one
@@ -212,11 +216,11 @@ def test_an_answer_that_needs_a_reason_is_shown_again_with_all_input(
 
 
 def test_refused_gates_of_a_batch_stay_ticked_with_their_reason(
-    desk: Desk, closings: list[Gate], rita: Reviewer
+    inbox: InboxScenario, closings: list[Gate], rita: Reviewer
 ) -> None:
-    desk.agent.session("s-7")
-    Session.objects.filter(key="s-7").update(owner=desk.user("reviewer"))
-    own = close(desk, "own", "s-7")
+    inbox.agent.session("s-7")
+    Session.objects.filter(key="s-7").update(owner=inbox.user("reviewer"))
+    own = close(inbox, "own", "s-7")
     answer = decide(rita, choose(rita, *closings, own))
     assert answer["Location"] == reverse("batch_confirm")
     assert {vote.gate_id for vote in Vote.objects.all()} == {vote.id for vote in closings}

@@ -19,9 +19,9 @@ from approvals.policies.working_hours import WEEKDAYS, WorkingHours
 from approvals.review import warnings
 from db.clock import now_us
 from ledger.models import Effect
-from tests.approvals.inbox_scenario import RULES, Desk
+from tests.approvals.inbox_scenario import RULES, InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
-from tests.pages.sample_data import doors
+from tests.pages.sample_data import connect_agent
 
 ALWAYS = "{zone: Europe/Berlin, days: [mon, tue, wed, thu, fri, sat, sun], from: 00:00, to: 24:00}"
 REPEATED = "asked again"
@@ -43,14 +43,14 @@ def words(rita: Reviewer, gate: Gate) -> str:
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", "", rita.page(url_of(gate)))))
 
 
-def ask(desk: Desk, session: str, **fields: object) -> Gate:
+def ask(inbox: InboxScenario, session: str, **fields: object) -> Gate:
     """A push in another session, the same each time unless `fields` differ."""
-    desk.agent.session(session)
+    inbox.agent.session(session)
     defaults = {
         "arguments": {"command": "git push origin main"},
         "target": {"repository": "web", "ref": "main"},
     }
-    return desk.gate(desk.agent.plan(f"e-{session}", session, **(defaults | fields)))
+    return inbox.gate(inbox.agent.plan(f"e-{session}", session, **(defaults | fields)))
 
 
 @pytest.mark.parametrize(
@@ -62,11 +62,11 @@ def ask(desk: Desk, session: str, **fields: object) -> Gate:
     ],
 )
 def test_the_same_request_in_another_session_shows_who_denied_it_and_when(
-    desk: Desk, rita: Reviewer, answer: str, expected: str
+    inbox: InboxScenario, rita: Reviewer, answer: str, expected: str
 ) -> None:
-    first = ask(desk, "s-1")
-    desk.answer(first, "carol", answer, "rewrites released history")
-    second = ask(desk, "s-2")
+    first = ask(inbox, "s-1")
+    inbox.answer(first, "carol", answer, "rewrites released history")
+    second = ask(inbox, "s-2")
     assert f"{REPEATED}: {expected} by carol 0 s ago" in re.sub(
         r"\d+ s ago", "0 s ago", entry(rita, second)
     )
@@ -75,15 +75,17 @@ def test_the_same_request_in_another_session_shows_who_denied_it_and_when(
     assert f"Asked again: {expected} by carol" in text
     assert f"in {first}: “rewrites released history”." in text
     assert "in all" not in text
-    assert f"Asked again: {expected} by you" in words(Reviewer(desk, "carol"), second)
+    assert f"Asked again: {expected} by you" in words(Reviewer(inbox, "carol"), second)
 
 
-def test_a_repeated_request_is_never_decided_in_a_batch(desk: Desk, rita: Reviewer) -> None:
-    desk.declare("close", "reversible")
+def test_a_repeated_request_is_never_decided_in_a_batch(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    inbox.declare("close", "reversible")
     same: dict[str, Any] = {"tool": "close", "target": {"repository": "web"}}
-    first = ask(desk, "s-1", **same)
-    desk.answer(first, "carol", "deny", "still needed")
-    both = [ask(desk, "s-2", **same), ask(desk, "s-3", **same, arguments={"issue": 7})]
+    first = ask(inbox, "s-1", **same)
+    inbox.answer(first, "carol", "deny", "still needed")
+    both = [ask(inbox, "s-2", **same), ask(inbox, "s-3", **same, arguments={"issue": 7})]
     assert 'name="gate"' not in rita.page(reverse("inbox"))
     rita.client.post(reverse("batch"), {"gate": [str(item.id) for item in both]})
     html = rita.page(reverse("batch_confirm"), 409)
@@ -91,11 +93,13 @@ def test_a_repeated_request_is_never_decided_in_a_batch(desk: Desk, rita: Review
     assert f"{both[1]}: resubmitted with changes." in html
 
 
-def test_every_earlier_denial_is_counted_and_the_last_is_shown(desk: Desk, rita: Reviewer) -> None:
-    first, second = ask(desk, "s-1"), ask(desk, "s-2")
-    desk.answer(second, "carol", "deny", "not on a Friday")
-    desk.answer(first, "reviewer", "deny", "nor on a Saturday")
-    third = ask(desk, "s-3")
+def test_every_earlier_denial_is_counted_and_the_last_is_shown(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    first, second = ask(inbox, "s-1"), ask(inbox, "s-2")
+    inbox.answer(second, "carol", "deny", "not on a Friday")
+    inbox.answer(first, "reviewer", "deny", "nor on a Saturday")
+    third = ask(inbox, "s-3")
     text = words(rita, third)
     assert "Asked again: denied by carol" in text  # of the request that came last
     assert "Refused 2 times in all." in text
@@ -106,11 +110,11 @@ def test_every_earlier_denial_is_counted_and_the_last_is_shown(desk: Desk, rita:
 
 
 def test_the_same_effect_planned_again_after_a_denial_is_a_repeat(
-    desk: Desk, rita: Reviewer
+    inbox: InboxScenario, rita: Reviewer
 ) -> None:
-    first = ask(desk, "s-1")
-    desk.answer(first, "reviewer", "request_changes", "name the commit")
-    second = ask(desk, "s-1")
+    first = ask(inbox, "s-1")
+    inbox.answer(first, "reviewer", "request_changes", "name the commit")
+    second = ask(inbox, "s-1")
     assert (second.effect_id, second.id != first.id) == (first.effect_id, True)
     assert f"{REPEATED}: changes requested by you" in entry(rita, second)
 
@@ -126,49 +130,52 @@ def test_the_same_effect_planned_again_after_a_denial_is_a_repeat(
     ],
 )
 def test_another_intent_or_target_is_not_the_same(
-    desk: Desk, rita: Reviewer, other: dict[str, object]
+    inbox: InboxScenario, rita: Reviewer, other: dict[str, object]
 ) -> None:
-    desk.answer(ask(desk, "s-1"), "reviewer", "deny", "never this")
-    assert REPEATED not in entry(rita, ask(desk, "s-2", **other))
+    inbox.answer(ask(inbox, "s-1"), "reviewer", "deny", "never this")
+    assert REPEATED not in entry(rita, ask(inbox, "s-2", **other))
 
 
-def test_an_approved_expired_or_foreign_request_is_no_denial(desk: Desk, rita: Reviewer) -> None:
-    desk.answer(ask(desk, "s-1"), "reviewer")
-    late = ask(desk, "s-2")
+def test_an_approved_expired_or_foreign_request_is_no_denial(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    inbox.answer(ask(inbox, "s-1"), "reviewer")
+    late = ask(inbox, "s-2")
     Gate.objects.filter(id=late.id).update(
         status="expired", decide_by_us=late.requested_at_us + 1, ended_at_us=now_us()
     )
-    gate = ask(desk, "s-3")
+    gate = ask(inbox, "s-3")
     assert REPEATED not in entry(rita, gate)
     same = tuple(getattr(gate.effect, name) for name in warnings.REQUEST_IDENTITY)
     asks = [warnings.RequestIdentity(gate.id, gate.opened_position, same)]
-    desk.answer(ask(desk, "s-4"), "reviewer", "deny", "never this")
-    last = ask(desk, "s-5")
+    inbox.answer(ask(inbox, "s-4"), "reviewer", "deny", "never this")
+    last = ask(inbox, "s-5")
     assert last.id in warnings.find_refusals_of_gates([last])
-    assert warnings.find_last_refusals(desk.project.id, asks) == {}  # that denial came later
+    assert warnings.find_last_refusals(inbox.project.id, asks) == {}  # that denial came later
     assert (
         warnings.find_last_refusals(
-            desk.house.other.id, [warnings.RequestIdentity(last.id, last.opened_position, same)]
+            inbox.organization.other.id,
+            [warnings.RequestIdentity(last.id, last.opened_position, same)],
         )
         == {}
     )
 
 
 def test_a_tool_is_new_once_in_the_project_and_once_for_each_agent(
-    desk: Desk, rita: Reviewer
+    inbox: InboxScenario, rita: Reviewer
 ) -> None:
-    first = ask(desk, "s-1")
+    first = ask(inbox, "s-1")
     assert "new tool" in entry(rita, first)
     assert "New tool in this project: the journal has no earlier effect of this tool." in words(
         rita, first
     )
-    second = ask(desk, "s-2")
+    second = ask(inbox, "s-2")
     assert "new tool" not in entry(rita, second)
     assert "has requested approval for this tool before." in words(rita, second)
     with transaction.atomic():
-        other = agents.ensure_agent(desk.project, "fresh-hand", None)
-    with doors(other) as caller:
-        third = ask(Desk(desk.house, caller), "s-3")
+        other = agents.ensure_agent(inbox.project, "fresh-hand", None)
+    with connect_agent(other) as caller:
+        third = ask(InboxScenario(inbox.organization, caller), "s-3")
     assert "agent’s first request for this tool" in entry(rita, third)
     assert (
         "First request of this agent: fresh-hand never requested approval for this tool before."
@@ -176,8 +183,8 @@ def test_a_tool_is_new_once_in_the_project_and_once_for_each_agent(
     )
 
 
-def test_a_reported_effect_makes_its_tool_known(desk: Desk, rita: Reviewer) -> None:
-    desk.agent.session("s-1")
+def test_a_reported_effect_makes_its_tool_known(inbox: InboxScenario, rita: Reviewer) -> None:
+    inbox.agent.session("s-1")
     report = {
         "id": "r-1",
         "kind": "effect.planned",
@@ -185,8 +192,8 @@ def test_a_reported_effect_makes_its_tool_known(desk: Desk, rita: Reviewer) -> N
         "effect_key": "seen",
         "tool": "git.push",
     }
-    assert desk.agent.report([report | {"arguments": {}}]).status_code == 200
-    assert "new tool" not in entry(rita, ask(desk, "s-2"))
+    assert inbox.agent.report([report | {"arguments": {}}]).status_code == 200
+    assert "new tool" not in entry(rita, ask(inbox, "s-2"))
 
 
 def hours_without_today() -> str:
@@ -195,14 +202,16 @@ def hours_without_today() -> str:
     return f"{{zone: Europe/Berlin, days: [{day}], from: 08:00, to: 18:00}}"
 
 
-def test_a_request_outside_the_working_hours_is_flagged(desk: Desk, rita: Reviewer) -> None:
-    within = ask(desk, "s-1")
+def test_a_request_outside_the_working_hours_is_flagged(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    within = ask(inbox, "s-1")
     assert "outside hours" not in entry(rita, within)  # no hours are declared: nothing is guessed
-    desk.rules(RULES.replace("name: house", f"name: house\nhours: {ALWAYS}"))
-    within = ask(desk, "s-2")
+    inbox.rules(RULES.replace("name: basic", f"name: basic\nhours: {ALWAYS}"))
+    within = ask(inbox, "s-2")
     assert "outside hours" not in entry(rita, within)
-    desk.rules(RULES.replace("name: house", f"name: house\nhours: {hours_without_today()}"))
-    late = ask(desk, "s-3")
+    inbox.rules(RULES.replace("name: basic", f"name: basic\nhours: {hours_without_today()}"))
+    late = ask(inbox, "s-3")
     assert re.search(r"outside hours, (Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d\d:\d\d", entry(rita, late))
     assert re.search(r"outside hours \(\w{3} \d\d:\d\d, Europe/Berlin\)", words(rita, late))
     assert "outside hours" not in entry(rita, within)  # each follows the rules that asked
@@ -239,24 +248,24 @@ def test_hours_are_those_of_the_zone(moment: str, outside: str) -> None:
     assert WorkingHours.of({}) is WorkingHours.of({"hours": None}) is None
 
 
-def test_the_inbox_reads_by_its_indexes(desk: Desk) -> None:
+def test_the_inbox_reads_by_its_indexes(inbox: InboxScenario) -> None:
     if connection.vendor != "sqlite":
         pytest.skip("PostgreSQL goes by what it has seen of the rows")
 
     def plan(rows: object) -> str:
         return str(rows.explain())  # type: ignore[attr-defined]
 
-    rows = Gate.objects.filter(project=desk.project)
+    rows = Gate.objects.filter(project=inbox.project)
     waiting = "gate_waiting (project_id=? AND reversibility=? AND decide_by_us>?)"
     assert waiting in plan(
         Project.objects.annotate(
-            waits=pending_counts.build_pending_gates_subquery(desk.project.id, 1)
+            waits=pending_counts.build_pending_gates_subquery(inbox.project.id, 1)
         )
     )
     with connection.cursor() as cursor:
         cursor.execute(
             f"EXPLAIN QUERY PLAN {inbox_queries._FIRST_PAGE_SQL}",
-            [desk.project.id.hex, 1] * len(REVERSIBILITY_RANKS),
+            [inbox.project.id.hex, 1] * len(REVERSIBILITY_RANKS),
         )
         steps = [str(row[-1]) for row in cursor.fetchall() if "approvals_gate" in str(row[-1])]
     assert len(steps) == len(REVERSIBILITY_RANKS)
@@ -271,6 +280,6 @@ def test_the_inbox_reads_by_its_indexes(desk: Desk) -> None:
     assert "gate_by_agent" in firsts
     assert "effect_by_tool" in firsts
     refused = Effect.objects.exclude(permission_ref="").filter(
-        project=desk.project, intent_digest__in=["v1:0"]
+        project=inbox.project, intent_digest__in=["v1:0"]
     )
     assert "effect_asked_about" in plan(refused)

@@ -8,20 +8,22 @@ from django.urls import reverse
 from approvals.models import Gate
 from ledger import stops
 from ledger.models import Tool
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import REASON, Reviewer, url_of
 
 LONG = "".join(f"echo {n}\n" for n in range(40))
 TICKED = 'name="all_read" value="1" checked'
 
 
-def plan_requests(desk: Desk, count: int) -> list[Gate]:
+def plan_requests(inbox: InboxScenario, count: int) -> list[Gate]:
     """Requests of one kind, in the order of the list."""
-    return [desk.gate(desk.plan(f"e-{n}", arguments={"n": n})) for n in range(count)]
+    return [inbox.gate(inbox.plan(f"e-{n}", arguments={"n": n})) for n in range(count)]
 
 
-def test_going_back_loses_neither_the_reason_nor_the_tick(desk: Desk, rita: Reviewer) -> None:
-    gate = desk.gate(desk.plan(arguments={"command": LONG}))
+def test_going_back_loses_neither_the_reason_nor_the_tick(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    gate = inbox.gate(inbox.plan(arguments={"command": LONG}))
     assert TICKED not in rita.page(url_of(gate))
     sent = rita.answer(gate, reason="words <b>typed</b> before", settled="", all_read="1")
     confirm = rita.page(sent["Location"])
@@ -29,7 +31,7 @@ def test_going_back_loses_neither_the_reason_nor_the_tick(desk: Desk, rita: Revi
     page = rita.page(url_of(gate))
     assert "words &lt;b&gt;typed&lt;/b&gt; before</textarea>" in page
     assert TICKED in page
-    assert TICKED not in Reviewer(desk, "administrator").page(url_of(gate))
+    assert TICKED not in Reviewer(inbox, "administrator").page(url_of(gate))
     Tool.objects.filter(name="git.push").update(
         reversibility="reversible"
     )  # another card than the one on the page
@@ -38,26 +40,28 @@ def test_going_back_loses_neither_the_reason_nor_the_tick(desk: Desk, rita: Revi
     assert TICKED not in page
 
 
-def test_a_refusal_keeps_the_ticks_of_what_did_not_change(desk: Desk, rita: Reviewer) -> None:
-    gate = desk.gate(desk.plan(arguments={"command": LONG + "\u202e"}))
+def test_a_refusal_keeps_the_ticks_of_what_did_not_change(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    gate = inbox.gate(inbox.plan(arguments={"command": LONG + "\u202e"}))
     refused = rita.answer(gate, all_read="1")  # the hidden character was not ticked
     assert refused.status_code == 409
     assert TICKED in refused.content.decode()
 
 
 def test_back_from_the_confirm_page_to_the_pane_where_the_answer_came_from(
-    desk: Desk, rita: Reviewer
+    inbox: InboxScenario, rita: Reviewer
 ) -> None:
-    gate = desk.gate(desk.plan())
+    gate = inbox.gate(inbox.plan())
     more = {"from": "inbox", "list": "state=mine&next=//evil.example"}
     confirm = rita.page(rita.answer(gate, settled="", **more)["Location"])
     assert f'href="{reverse("inbox")}?state=mine&amp;open={gate.id}">Go back</a>' in confirm
 
 
 def test_an_answer_in_the_pane_opens_the_next_and_keeps_the_list(
-    desk: Desk, rita: Reviewer
+    inbox: InboxScenario, rita: Reviewer
 ) -> None:
-    first, two, three = plan_requests(desk, 3)
+    first, two, three = plan_requests(inbox, 3)
     pane = rita.client.get(
         url_of(two),
         headers={
@@ -84,8 +88,8 @@ def test_an_answer_in_the_pane_opens_the_next_and_keeps_the_list(
     assert extended["Location"] == f"{reverse('inbox')}?risk=low&open={first.id}"
 
 
-def test_a_page_that_is_answered_leads_on(desk: Desk, rita: Reviewer) -> None:
-    first, two = plan_requests(desk, 2)
+def test_a_page_that_is_answered_leads_on(inbox: InboxScenario, rita: Reviewer) -> None:
+    first, two = plan_requests(inbox, 2)
     assert "Next request" not in rita.page(url_of(two))
     assert rita.answer(two)["Location"] == url_of(two)
     assert (
@@ -94,11 +98,11 @@ def test_a_page_that_is_answered_leads_on(desk: Desk, rita: Reviewer) -> None:
     assert rita.page(url_of(two)).count(f'href="{url_of(first)}">Next request</a>') == 1
     rita.answer(first, "deny")
     assert "Next request" not in rita.page(url_of(first))
-    assert "Next request" not in Reviewer(desk, "viewer").page(url_of(first))
+    assert "Next request" not in Reviewer(inbox, "viewer").page(url_of(first))
 
 
 def test_a_stop_links_back_to_the_request_it_was_set_from(
-    desk: Desk, gate: Gate, rita: Reviewer
+    inbox: InboxScenario, gate: Gate, rita: Reviewer
 ) -> None:
     match = re.search(r'href="([^"]+)"\s*>Stop the agent</a>', rita.page(url_of(gate)))
     assert match
@@ -108,12 +112,14 @@ def test_a_stop_links_back_to_the_request_it_was_set_from(
     sent = {"scope": "agent", "subject": gate.agent_id.hex, "gate": str(gate.id), "reason": REASON}
     assert rita.client.post(reverse("stop"), sent)["Location"] == url_of(gate)
     assert "Stopped." in rita.page(url_of(gate))
-    assert len(stops.load_stops(desk.project.id)) == 1
+    assert len(stops.load_stops(inbox.project.id)) == 1
     rita.page(url.replace(str(gate.id), "x"))  # any other value leads nowhere
 
 
-def test_more_time_costs_neither_the_reason_nor_the_tick(desk: Desk, rita: Reviewer) -> None:
-    gate = desk.gate(desk.plan(arguments={"command": LONG}))
+def test_more_time_costs_neither_the_reason_nor_the_tick(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    gate = inbox.gate(inbox.plan(arguments={"command": LONG}))
     extend, confirm = (reverse(f"gate_{name}", args=[gate.id]) for name in ("extend", "confirm"))
     page = rita.page(url_of(gate))
     assert f'form="decide" formaction="{extend}">Extend 15 min</button>' in page
@@ -135,14 +141,14 @@ def test_more_time_costs_neither_the_reason_nor_the_tick(desk: Desk, rita: Revie
     page = rita.page(listed["Location"])
     assert "other words</textarea>" in page
     assert TICKED in page
-    desk.answer(gate, "carol", "deny", "mine")
+    inbox.answer(gate, "carol", "deny", "mine")
     late = rita.client.post(extend, {**sent, "reason": "too late"})
     assert late.status_code == 409
     assert "too late" in late.content.decode()
 
 
-def test_a_voter_can_still_extend_the_deadline(desk: Desk, rita: Reviewer) -> None:
-    gate = desk.gate(desk.plan(tool="deploy", arguments={"version": "4.18"}))
+def test_a_voter_can_still_extend_the_deadline(inbox: InboxScenario, rita: Reviewer) -> None:
+    gate = inbox.gate(inbox.plan(tool="deploy", arguments={"version": "4.18"}))
     rita.answer(gate)
     extend = reverse("gate_extend", args=[gate.id])
     page = rita.page(url_of(gate))

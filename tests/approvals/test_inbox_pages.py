@@ -13,7 +13,7 @@ from approvals.models import Gate, Vote
 from approvals.review import card
 from journal.models import Entry
 from tests.api.api_client import code
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import REASON, Reviewer, url_of
 
 
@@ -35,7 +35,7 @@ def test_the_gate_page_has_the_seven_facts_in_order_with_their_sources(
     assert "git push origin main" in html
     assert html.count("unknown, treat as worst case") >= 3  # what changes, the ref, the environment
     policy = reverse("policy_set", args=[gate.policy_set_id])
-    assert f'<a href="{policy}">house@1, rule push</a>: A push to a protected branch.' in html
+    assert f'<a href="{policy}">basic@1, rule push</a>: A push to a protected branch.' in html
     assert "<b>1 reviewer (not operator).</b>" in html  # the agent's owner is shown by their role
     assert "Because &lt;b&gt;I&lt;/b&gt; say so." in html
     claim = html.index("Because &lt;b&gt;")
@@ -55,7 +55,7 @@ def test_the_card_is_equal_for_everybody_and_hashes_the_request(gate: Gate) -> N
 
 
 def test_an_approval_is_recorded_with_what_the_page_showed(
-    desk: Desk, gate: Gate, rita: Reviewer
+    inbox: InboxScenario, gate: Gate, rita: Reviewer
 ) -> None:
     answer = rita.answer(gate)
     assert (answer.status_code, answer["Location"]) == (302, url_of(gate))
@@ -67,7 +67,7 @@ def test_an_approval_is_recorded_with_what_the_page_showed(
         True,
     )
     assert vote.card_sha256 == card.build_card(gate).sha256
-    assert desk.effect({"id": str(gate.effect_id)}).permission == "granted"
+    assert inbox.effect({"id": str(gate.effect_id)}).permission == "granted"
     html = rita.page(url_of(gate))
     for words in (
         "approved, not yet used",
@@ -79,13 +79,13 @@ def test_an_approval_is_recorded_with_what_the_page_showed(
     assert 'name="seen"' not in html
 
 
-def test_the_permalink_shows_the_outcome(desk: Desk, rita: Reviewer) -> None:
-    planned = desk.plan(arguments={"command": "git push origin main"})
-    gate = desk.gate(planned)
+def test_the_permalink_shows_the_outcome(inbox: InboxScenario, rita: Reviewer) -> None:
+    planned = inbox.plan(arguments={"command": "git push origin main"})
+    gate = inbox.gate(planned)
     rita.answer(gate)
-    desk.agent.dispatch(planned)
+    inbox.agent.dispatch(planned)
     assert "approved and used" in rita.page(url_of(gate))
-    desk.agent.acknowledge(planned, outcome="error")
+    inbox.agent.acknowledge(planned, outcome="error")
     html = rita.page(url_of(gate))
     assert "What happened afterwards" in html
     assert re.search(r"is-failed.>.*?acknowledged</span> error", html)
@@ -115,7 +115,7 @@ def test_the_buttons_send_every_answer_of_a_vote_and_no_other(gate: Gate, rita: 
     assert sorted(buttons) == sorted(VOTE_ANSWERS)
 
 
-def test_expired_is_never_approved(desk: Desk, gate: Gate, rita: Reviewer) -> None:
+def test_expired_is_never_approved(inbox: InboxScenario, gate: Gate, rita: Reviewer) -> None:
     seen = rita.seen(gate)
     with time_machine.travel(gate.decide_by_us / 1e6 + 1):
         rita.client.force_login(User.objects.get(username="reviewer"))
@@ -127,8 +127,8 @@ def test_expired_is_never_approved(desk: Desk, gate: Gate, rita: Reviewer) -> No
     assert not Vote.objects.exists()
 
 
-def test_a_party_may_only_deny(desk: Desk, gate: Gate) -> None:
-    owner = Reviewer(desk, "operator")  # owns the agent
+def test_a_party_may_only_deny(inbox: InboxScenario, gate: Gate) -> None:
+    owner = Reviewer(inbox, "operator")  # owns the agent
     html = owner.page(url_of(gate))
     assert "You can still deny the request." in html
     assert 'value="approve"' not in html
@@ -145,50 +145,50 @@ def test_more_time_is_given_by_a_button_and_recorded(gate: Gate, rita: Reviewer)
     assert Entry.objects.filter(kind="gate.extended", subject=gate.id).count() == 1
 
 
-def test_permission_is_revoked_until_it_is_used(desk: Desk, rita: Reviewer) -> None:
-    planned = desk.plan()
-    gate = desk.gate(planned)
+def test_permission_is_revoked_until_it_is_used(inbox: InboxScenario, rita: Reviewer) -> None:
+    planned = inbox.plan()
+    gate = inbox.gate(planned)
     rita.answer(gate)
     revoke = reverse("gate_revoke", args=[gate.id])
     assert "has not been used" in rita.page(revoke)
     assert rita.client.post(revoke, {"reason": ""}).status_code == 409
     assert rita.client.post(revoke, {"reason": "INC-9: wrong branch"}).status_code == 302
     assert code(
-        desk.agent.post(
+        inbox.agent.post(
             f"/effects/{planned['id']}/dispatch", {"process": "p", "arguments": {"ref": "main"}}
         )
     )
     html = rita.page(url_of(gate))
     assert "approved, then revoked" in html
     assert "INC-9: wrong branch" in html
-    used = desk.plan("e-2", arguments={"ref": "next"})
-    second = desk.gate(used)
+    used = inbox.plan("e-2", arguments={"ref": "next"})
+    second = inbox.gate(used)
     rita.answer(second)
-    desk.agent.dispatch(used)
+    inbox.agent.dispatch(used)
     late = rita.client.post(reverse("gate_revoke", args=[second.id]), {"reason": "too late"})
     assert late.status_code == 409
     assert "it cannot be revoked" in late.content.decode()
 
 
-def test_a_view_is_recorded_once_for_each_version(desk: Desk, rita: Reviewer) -> None:
-    gate = desk.gate(desk.plan(tool="deploy", arguments={"version": "1"}))
+def test_a_view_is_recorded_once_for_each_version(inbox: InboxScenario, rita: Reviewer) -> None:
+    gate = inbox.gate(inbox.plan(tool="deploy", arguments={"version": "1"}))
     for _ in range(3):
         rita.page(url_of(gate))
     views = Entry.objects.filter(kind="access.viewed", subject=gate.id)
     assert views.count() == 1
-    desk.answer(gate, "carol")
+    inbox.answer(gate, "carol")
     rita.page(url_of(gate))
     assert views.count() == 2
-    Reviewer(desk, "viewer").page(url_of(gate))
+    Reviewer(inbox, "viewer").page(url_of(gate))
     assert views.count() == 3
     assert not views.filter(actor__contains="reviewer").exists()  # a pseudonym
 
 
-def test_an_edit_is_shown_as_a_complete_diff(desk: Desk, rita: Reviewer) -> None:
+def test_an_edit_is_shown_as_a_complete_diff(inbox: InboxScenario, rita: Reviewer) -> None:
     old = "one\ntwo\nthree\n<b>four</b>\n"
     new = "one\n2\nthree\n<b>four</b>\nfive"
     arguments = {"file_path": "src/a.py", "old_string": old, "new_string": new}
-    gate = desk.gate(desk.plan(tool="deploy", arguments=arguments))
+    gate = inbox.gate(inbox.plan(tool="deploy", arguments=arguments))
     html = rita.page(url_of(gate))
     for sign, line in (
         ("del", "two"),

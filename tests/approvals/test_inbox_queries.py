@@ -13,7 +13,7 @@ from approvals.inbox import inbox_queries
 from approvals.models import Gate
 from db.ids import new_uuid7
 from ledger.models import Effect
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.pages.plans import explained
 
 # of a page with a card, an earlier denial and a withdrawal with its reason; a list needs fewer
@@ -63,14 +63,14 @@ def multiply(gate: Gate, number: int) -> None:
 
 
 @pytest.mark.usefixtures("remembered")
-def test_pages_need_as_many_queries_for_many_requests_as_for_few(desk: Desk) -> None:
+def test_pages_need_as_many_queries_for_many_requests_as_for_few(inbox: InboxScenario) -> None:
     arguments = {"command": "git push origin main"}
-    desk.agent.session("s-0")
-    desk.answer(desk.gate(desk.agent.plan("e-0", "s-0", arguments=arguments)), "carol", "deny")
-    withdrawn = desk.plan("e-1", arguments={"command": "git push origin next"})
-    assert desk.agent.post(f"/effects/{withdrawn['id']}/supersede").status_code == 200
-    gate = desk.gate(desk.plan("e-2", arguments=arguments))
-    client = desk.house.client("reviewer")
+    inbox.agent.session("s-0")
+    inbox.answer(inbox.gate(inbox.agent.plan("e-0", "s-0", arguments=arguments)), "carol", "deny")
+    withdrawn = inbox.plan("e-1", arguments={"command": "git push origin next"})
+    assert inbox.agent.post(f"/effects/{withdrawn['id']}/supersede").status_code == 200
+    gate = inbox.gate(inbox.plan("e-2", arguments=arguments))
+    client = inbox.organization.client("reviewer")
     urls = [reverse("inbox"), reverse("inbox") + "?state=mine", reverse("gate", args=[gate.id])]
     before = [measure_page(client, url)[0] for url in urls]
     multiply(gate, 200)
@@ -132,16 +132,18 @@ def walked(plans: dict[str, str]) -> dict[str, str]:
     }
 
 
-def test_sqlite_walks_no_project_to_answer_a_page(desk: Desk) -> None:
+def test_sqlite_walks_no_project_to_answer_a_page(inbox: InboxScenario) -> None:
     """Each page reads a few rows; an index that begins with the project would read all rows of the
     project."""
     if connection.vendor != "sqlite":
         pytest.skip("PostgreSQL goes by what it has seen of the rows")
-    agent = desk.agent
-    desk.answer(
-        desk.gate(desk.plan("e-1", arguments={"command": "git push origin next"})), "carol", "deny"
+    agent = inbox.agent
+    inbox.answer(
+        inbox.gate(inbox.plan("e-1", arguments={"command": "git push origin next"})),
+        "carol",
+        "deny",
     )
-    gate = desk.gate(desk.plan("e-2", arguments={"command": "git push origin main"}))
+    gate = inbox.gate(inbox.plan("e-2", arguments={"command": "git push origin main"}))
     effect, session, position = str(gate.effect_id), str(gate.session_id), gate.opened_position
     Effect.objects.filter(id=effect).update(violates=True)
     fields = {"type": "log", "sha256": "ab" * 32, "size": 1, "media_type": "text/plain"}
@@ -181,7 +183,7 @@ def test_sqlite_walks_no_project_to_answer_a_page(desk: Desk) -> None:
     ]
     pages += [reverse("inbox"), reverse("inbox") + "?state=decided", "/sessions/", "/search/"]
     pages += [reverse("task", args=[task]), *(f"{reverse('go')}?id={identity}" for identity in ids)]
-    client = desk.house.client("reviewer")
+    client = inbox.organization.client("reviewer")
     with explained() as plans:
         assert {client.get(page).status_code for page in pages} == {200, 302}
         assert {agent.get(path).status_code for path in agents} <= {200, 404}
@@ -189,11 +191,13 @@ def test_sqlite_walks_no_project_to_answer_a_page(desk: Desk) -> None:
     assert len(plans) > len(pages) + len(agents)
 
 
-def test_sqlite_walks_no_project_for_a_batch_that_names_its_sessions_by_ids(desk: Desk) -> None:
+def test_sqlite_walks_no_project_for_a_batch_that_names_its_sessions_by_ids(
+    inbox: InboxScenario,
+) -> None:
     if connection.vendor != "sqlite":
         pytest.skip("PostgreSQL goes by what it has seen of the rows")
     facts = [{"id": f"f-{n}", "kind": "session.noted", "session": str(uuid4())} for n in range(200)]
     with explained() as plans:
-        assert desk.agent.report(facts).json()["accepted"] == len(facts)
+        assert inbox.agent.report(facts).json()["accepted"] == len(facts)
     assert [sql for sql in plans if 'FROM "agent_sessions_session"' in sql]
     assert walked(plans) == {}

@@ -13,12 +13,12 @@ from ledger import stops
 from ledger.models import Effect, Stop
 from sessions.models import Session
 from tests.api.api_client import code
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 
 
 def test_stop_takes_two_clicks_and_a_reason_and_is_lifted_with_one(
-    desk: Desk, gate: Gate, rita: Reviewer
+    inbox: InboxScenario, gate: Gate, rita: Reviewer
 ) -> None:
     match = re.search(
         r'href="(/approvals/stops/new/\?scope=session[^"]+)"', rita.page(url_of(gate))
@@ -37,7 +37,7 @@ def test_stop_takes_two_clicks_and_a_reason_and_is_lifted_with_one(
     assert "it loops" in rita.page(reverse("stops"))
     rita.answer(gate)
     dispatch = {"process": "p", "intent_digest": gate.effect.intent_digest}
-    assert code(desk.agent.post(f"/effects/{gate.effect_id}/dispatch", dispatch)) == (
+    assert code(inbox.agent.post(f"/effects/{gate.effect_id}/dispatch", dispatch)) == (
         409,
         "STOPPED",
     )
@@ -45,21 +45,21 @@ def test_stop_takes_two_clicks_and_a_reason_and_is_lifted_with_one(
     assert rita.client.post(lift, {"reason": ""}).status_code == 422
     assert rita.client.post(lift, {"reason": "it was me"}).status_code == 302
     assert not stops.load_stops(gate.project_id)
-    assert desk.agent.post(f"/effects/{gate.effect_id}/dispatch", dispatch).status_code == 200
+    assert inbox.agent.post(f"/effects/{gate.effect_id}/dispatch", dispatch).status_code == 200
 
 
 @pytest.mark.usefixtures("remembered")
 def test_the_list_of_stops_takes_as_many_queries_for_many_as_for_one_of_each(
-    desk: Desk, rita: Reviewer
+    inbox: InboxScenario, rita: Reviewer
 ) -> None:
     def stopped(number: int) -> None:
-        planned = desk.gate(desk.plan(f"e-{number}", arguments={"n": number}))
-        desk.agent.session(f"other-{number}")
+        planned = inbox.gate(inbox.plan(f"e-{number}", arguments={"n": number}))
+        inbox.agent.session(f"other-{number}")
         session = Session.objects.get(key=f"other-{number}")
         things = {
             "effect": planned.effect_id.hex,
             "session": session.id.hex,
-            "agent": agents.ensure_agent(desk.project, f"agent-{number}").id.hex,
+            "agent": agents.ensure_agent(inbox.project, f"agent-{number}").id.hex,
             "tool": f"tool-{number}",
         }
         for scope, subject in things.items():
@@ -92,14 +92,18 @@ def test_the_list_of_stops_takes_as_many_queries_for_many_as_for_one_of_each(
             assert f"{scope} number {number}" in page
 
 
-def test_a_stopped_project_shows_the_stop_on_every_page(desk: Desk, rita: Reviewer) -> None:
+def test_a_stopped_project_shows_the_stop_on_every_page(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
     rita.client.post(reverse("stop"), {"scope": "project", "subject": "", "reason": "incident"})
     assert "Project stopped:" in rita.page("/tools/")
 
 
-@pytest.mark.parametrize("scope", ["effect", "session", "agent", "tool", "project", "house", ""])
-def test_nothing_of_another_project_is_stopped(desk: Desk, rita: Reviewer, scope: str) -> None:
-    foreign = {"agent": desk.house.other_token.agent_id.hex, "tool": "", "project": "x"}
+@pytest.mark.parametrize("scope", ["effect", "session", "agent", "tool", "project", "basic", ""])
+def test_nothing_of_another_project_is_stopped(
+    inbox: InboxScenario, rita: Reviewer, scope: str
+) -> None:
+    foreign = {"agent": inbox.organization.other_token.agent_id.hex, "tool": "", "project": "x"}
     query = {"scope": scope, "subject": foreign.get(scope, "0" * 32)}
     if scope == "project":
         return
@@ -109,30 +113,30 @@ def test_nothing_of_another_project_is_stopped(desk: Desk, rita: Reviewer, scope
 
 
 def test_the_effect_page_names_its_gate_and_the_rule(
-    desk: Desk, gate: Gate, rita: Reviewer
+    inbox: InboxScenario, gate: Gate, rita: Reviewer
 ) -> None:
     page = reverse("effect", args=[gate.effect_id])
     html = " ".join(rita.page(page).split())
     assert f'<a href="{url_of(gate)}">{gate}</a>' in html
     assert "requires approval, <span" in html
-    assert "house@1/push" in html
+    assert "basic@1/push" in html
     assert "not enforced" not in html
     assert 'rel="next"' not in rita.page(url_of(gate))
-    later = desk.gate(desk.plan("e-2", arguments={"ref": "next"}))
+    later = inbox.gate(inbox.plan("e-2", arguments={"ref": "next"}))
     assert f'<a href="{reverse("effect", args=[later.effect_id])}" rel="next">' in rita.page(
         url_of(gate)
     )
-    desk.rules(mode="observe")
-    seen = desk.plan("seen", arguments={"ref": "seen"})
+    inbox.rules(mode="observe")
+    seen = inbox.plan("seen", arguments={"ref": "seen"})
     assert "<b>not enforced</b>" in rita.page(reverse("effect", args=[seen["id"]]))
 
 
 def test_an_effect_without_approval_is_marked_on_its_page_and_searchable(
-    desk: Desk, gate: Gate, rita: Reviewer
+    inbox: InboxScenario, gate: Gate, rita: Reviewer
 ) -> None:
     report = {"id": "r-1", "kind": "effect.dispatched", "session": "s-1", "effect_key": "e-1"}
-    assert desk.agent.report([report]).status_code == 200
-    handle = str(desk.effect({"id": str(gate.effect_id)}))
+    assert inbox.agent.report([report]).status_code == 200
+    handle = str(inbox.effect({"id": str(gate.effect_id)}))
     assert "Ran without approval:" in rita.page(reverse("effect", args=[gate.effect_id]))
     assert "1 violation" in rita.page(reverse("session", args=[gate.session_id]))
     for query in ("is:violating", "permission:bypassed", "policy_outcome:ask"):
@@ -141,14 +145,16 @@ def test_an_effect_without_approval_is_marked_on_its_page_and_searchable(
 
 
 @pytest.mark.parametrize("scope", ["effect", "session", "agent", "tool"])
-def test_everything_is_stopped_where_it_is_shown(desk: Desk, gate: Gate, scope: str) -> None:
+def test_everything_is_stopped_where_it_is_shown(
+    inbox: InboxScenario, gate: Gate, scope: str
+) -> None:
     pages = {
         "effect": reverse("effect", args=[gate.effect_id]),
         "session": reverse("session", args=[gate.session_id]),
         "agent": reverse("tokens"),
         "tool": reverse("tools"),
     }
-    administrator = Reviewer(desk, "administrator")
+    administrator = Reviewer(inbox, "administrator")
     html = administrator.page(pages[scope])
     subject = "git.push" if scope == "tool" else "[0-9a-f]{32}"
     match = re.search(
@@ -165,5 +171,5 @@ def test_everything_is_stopped_where_it_is_shown(desk: Desk, gate: Gate, scope: 
         gate.project_id, gate.session_id, gate.agent_id, gate.tool, gate.effect_id
     )
     assert "Stopped." in administrator.page(pages["effect"])
-    viewer = Reviewer(desk, "viewer").page(pages["effect"])
+    viewer = Reviewer(inbox, "viewer").page(pages["effect"])
     assert "/approvals/stops/new/" not in viewer

@@ -12,7 +12,7 @@ from approvals.models import Gate, Vote
 from approvals.review import card, context
 from db.clock import now_us
 from journal.models import Entry
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import REASON, Reviewer, url_of
 from tests.pages.people import PASSWORD
 
@@ -50,11 +50,13 @@ def test_an_irreversible_effect_needs_the_code_and_a_password(final: Gate, rita:
     assert Vote.objects.get().step_up == "typed_digest"
 
 
-def test_a_password_is_good_for_five_minutes(desk: Desk, final: Gate, rita: Reviewer) -> None:
+def test_a_password_is_good_for_five_minutes(
+    inbox: InboxScenario, final: Gate, rita: Reviewer
+) -> None:
     rita.answer(final, "approve")
     rita.confirm(final, code=card.confirmation_code(final.effect.intent_digest), password=PASSWORD)
-    other = desk.gate(
-        desk.plan("again", tool="drop.table", arguments={"command": "DROP TABLE payments"})
+    other = inbox.gate(
+        inbox.plan("again", tool="drop.table", arguments={"command": "DROP TABLE payments"})
     )
     rita.answer(other)
     assert 'name="password"' not in rita.page(reverse("gate_confirm", args=[other.id]))
@@ -110,8 +112,10 @@ def test_a_confirm_page_records_the_answer_that_it_shows_or_none(
     )
 
 
-def test_ticks_are_part_of_the_answer_that_a_confirm_page_shows(desk: Desk, rita: Reviewer) -> None:
-    gate = desk.gate(desk.plan(arguments={"command": "echo\n" * 40}))
+def test_ticks_are_part_of_the_answer_that_a_confirm_page_shows(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    gate = inbox.gate(inbox.plan(arguments={"command": "echo\n" * 40}))
     rita.answer(gate, settled="", all_read="1", seen=(seen := rita.seen(gate)))
     draft = rita.draft(gate)
     rita.answer(gate, "deny", settled="", seen=seen)
@@ -135,8 +139,8 @@ def test_a_confirm_page_shows_that_its_draft_was_answered_elsewhere(
     assert Vote.objects.get().answer == "approve"
 
 
-def test_hidden_characters_must_be_ticked(desk: Desk, rita: Reviewer) -> None:
-    gate = desk.gate(desk.plan(arguments={"command": "git push origin \u202eniam"}))
+def test_hidden_characters_must_be_ticked(inbox: InboxScenario, rita: Reviewer) -> None:
+    gate = inbox.gate(inbox.plan(arguments={"command": "git push origin \u202eniam"}))
     html = rita.page(url_of(gate))
     assert "[U+202E]" in html
     assert "\u202e" not in html
@@ -149,9 +153,11 @@ def test_hidden_characters_must_be_ticked(desk: Desk, rita: Reviewer) -> None:
     assert Vote.objects.get().answer == "approve"
 
 
-def test_long_arguments_are_shown_in_full_and_must_be_read(desk: Desk, rita: Reviewer) -> None:
+def test_long_arguments_are_shown_in_full_and_must_be_read(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
     text = "".join(f"echo step {n}\n" for n in range(400)) + "rm -rf /srv"
-    gate = desk.gate(desk.plan(arguments={"command": text}))
+    gate = inbox.gate(inbox.plan(arguments={"command": text}))
     html = rita.page(url_of(gate))
     assert html.count("rm -rf /srv") == 1  # in the box of fact 1, which scrolls
     assert '<span class="ln" data-n="401">rm -rf /srv</span>' in html
@@ -161,7 +167,7 @@ def test_long_arguments_are_shown_in_full_and_must_be_read(desk: Desk, rita: Rev
 
 
 def test_a_request_that_cannot_be_shown_in_full_cannot_be_approved(
-    desk: Desk, gate: Gate, rita: Reviewer
+    inbox: InboxScenario, gate: Gate, rita: Reviewer
 ) -> None:
     from journal import erasures
 
@@ -179,11 +185,11 @@ def test_a_request_that_cannot_be_shown_in_full_cannot_be_approved(
 
 
 def test_an_answer_to_a_stale_page_is_refused_with_the_changes_and_its_text(
-    desk: Desk, rita: Reviewer
+    inbox: InboxScenario, rita: Reviewer
 ) -> None:
-    gate = desk.gate(desk.plan(tool="deploy", arguments={"version": "4.18"}))
+    gate = inbox.gate(inbox.plan(tool="deploy", arguments={"version": "4.18"}))
     seen = rita.seen(gate)
-    desk.answer(gate, "carol", reason="fine with me")
+    inbox.answer(gate, "carol", reason="fine with me")
     refused = rita.answer(gate, seen=seen, reason="my very own words")
     html = refused.content.decode()
     assert refused.status_code == 409
@@ -197,19 +203,21 @@ def test_an_answer_to_a_stale_page_is_refused_with_the_changes_and_its_text(
     assert gate.status == "approved"
 
 
-def test_a_tool_declared_again_makes_a_page_stale(desk: Desk, gate: Gate, rita: Reviewer) -> None:
+def test_a_tool_declared_again_makes_a_page_stale(
+    inbox: InboxScenario, gate: Gate, rita: Reviewer
+) -> None:
     seen = rita.seen(gate)
-    desk.project.tools.filter(name="git.push").update(reversibility="irreversible")
+    inbox.project.tools.filter(name="git.push").update(reversibility="irreversible")
     refused = rita.answer(gate, seen=seen)
     assert refused.status_code == 409
     assert b"Facts of the request" in refused.content
 
 
 def test_two_people_decide_and_the_second_sees_who_was_first(
-    desk: Desk, gate: Gate, rita: Reviewer
+    inbox: InboxScenario, gate: Gate, rita: Reviewer
 ) -> None:
     seen = rita.seen(gate)
-    desk.answer(gate, "carol", "deny", "no, not today")
+    inbox.answer(gate, "carol", "deny", "no, not today")
     late = rita.answer(gate, seen=seen, reason="looks fine to me")
     html = late.content.decode()
     assert late.status_code == 409
@@ -221,10 +229,10 @@ def test_two_people_decide_and_the_second_sees_who_was_first(
 
 
 def test_forms_of_other_people_gates_and_days_are_worth_nothing(
-    desk: Desk, gate: Gate, rita: Reviewer
+    inbox: InboxScenario, gate: Gate, rita: Reviewer
 ) -> None:
-    other = desk.gate(desk.plan("e-2", arguments={"command": "git push origin next"}))
-    sam = Reviewer(desk, desk.person("sam").user.username)
+    other = inbox.gate(inbox.plan("e-2", arguments={"command": "git push origin next"}))
+    sam = Reviewer(inbox, inbox.person("sam").user.username)
     for seen in (sam.seen(gate), rita.seen(other), "", "x:y:z", rita.seen(gate)[:-1] + "!"):
         assert rita.answer(gate, seen=seen or "none").status_code == 409
     seen = rita.seen(gate)
@@ -234,17 +242,21 @@ def test_forms_of_other_people_gates_and_days_are_worth_nothing(
     assert not Vote.objects.exists()
 
 
-def test_two_people_do_not_see_each_others_drafts(desk: Desk, gate: Gate, rita: Reviewer) -> None:
+def test_two_people_do_not_see_each_others_drafts(
+    inbox: InboxScenario, gate: Gate, rita: Reviewer
+) -> None:
     rita.answer(gate, settled="")
-    sam = Reviewer(desk, desk.person("sam").user.username)
+    sam = Reviewer(inbox, inbox.person("sam").user.username)
     assert sam.client.get(reverse("gate_confirm", args=[gate.id]))["Location"] == url_of(gate)
 
 
-def test_hidden_characters_in_the_name_of_a_target_count_too(desk: Desk, rita: Reviewer) -> None:
-    planned = desk.plan(
+def test_hidden_characters_in_the_name_of_a_target_count_too(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    planned = inbox.plan(
         arguments={"command": "git push"}, target={"repository": "web", "ref": "ma\u200bin"}
     )
-    gate = desk.gate(planned)
+    gate = inbox.gate(planned)
     assert "1 hidden character." in rita.page(url_of(gate))
     assert b"tick that you have seen" in rita.answer(gate).content
 
@@ -256,10 +268,10 @@ def test_a_reason_has_a_length(gate: Gate, rita: Reviewer) -> None:
     assert not Vote.objects.exists()
 
 
-def test_no_name_title_or_precondition_is_cut(desk: Desk, rita: Reviewer) -> None:
+def test_no_name_title_or_precondition_is_cut(inbox: InboxScenario, rita: Reviewer) -> None:
     """Any text of an agent can carry the important words at its very end."""
     tool, name, head = "t" * 90 + "-tool", "n" * 300 + "-name", "h" * 300 + "-head"
-    planned = desk.plan(
+    planned = inbox.plan(
         tool=tool,
         arguments={
             "command": "x",
@@ -273,7 +285,7 @@ def test_no_name_title_or_precondition_is_cut(desk: Desk, rita: Reviewer) -> Non
         },
         preconditions={"head": head},
     )
-    html = rita.page(url_of(desk.gate(planned)))
+    html = rita.page(url_of(inbox.gate(planned)))
     for end in ("-tool", "-name", "-sha", "-title", "-ref", "-resource", "-head"):
         assert re.search(rf"[tnsroh]{{60,}}{end}\b", html), end
     assert "so it needs approval. Needs" in html

@@ -18,7 +18,7 @@ from db.clock import now_us
 from journal.models import Entry
 from ledger.models import Attempt, Tool
 from ledger.tools import cache
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 
 pytestmark = pytest.mark.django_db
 EFFECT: dict[str, Any] = {"session": "s-1", "effect_key": "e-1"}
@@ -26,15 +26,15 @@ LATE = {**EFFECT, "id": "late", "kind": "effect.acknowledged", "outcome": "ok"}
 SECOND = {**EFFECT, "id": "second", "kind": "effect.dispatched", "attempt": 2}
 
 
-def approved(desk: Desk, gate: Gate) -> None:
-    desk.answer(gate, "reviewer")
+def approved(inbox: InboxScenario, gate: Gate) -> None:
+    inbox.answer(gate, "reviewer")
 
 
-def refused(desk: Desk, gate: Gate) -> None:
-    desk.answer(gate, "reviewer", "deny", "not a second time")
+def refused(inbox: InboxScenario, gate: Gate) -> None:
+    inbox.answer(gate, "reviewer", "deny", "not a second time")
 
 
-def no_vote(_desk: Desk, _gate: Gate) -> None:
+def no_vote(_desk: InboxScenario, _gate: Gate) -> None:
     """No vote arrives."""
 
 
@@ -50,26 +50,30 @@ def no_vote(_desk: Desk, _gate: Gate) -> None:
     ids=["approved", "too late", "refused", "nobody ruled"],
 )
 def test_the_next_attempt_is_checked_against_its_own_permission(
-    desk: Desk, ruling: Callable[[Desk, Gate], None], after_s: int, permission: str, mode: str
+    inbox: InboxScenario,
+    ruling: Callable[[InboxScenario, Gate], None],
+    after_s: int,
+    permission: str,
+    mode: str,
 ) -> None:
     """The first attempt had permission by a ruling too, or ran because the project observed."""
-    desk.rules(mode=mode)
-    first = desk.plan()
+    inbox.rules(mode=mode)
+    first = inbox.plan()
     if mode == "enforce":
-        desk.answer(desk.gate(first), "reviewer")
-    desk.agent.dispatch(first)
-    desk.agent.fail(first, "rejected")
-    desk.rules()
-    gate = desk.gate(desk.plan())
-    ruling(desk, gate)
+        inbox.answer(inbox.gate(first), "reviewer")
+    inbox.agent.dispatch(first)
+    inbox.agent.fail(first, "rejected")
+    inbox.rules()
+    gate = inbox.gate(inbox.plan())
+    ruling(inbox, gate)
     outcomes = []
     for order in permutations([LATE, SECOND]):
         savepoint = transaction.savepoint()
         for fact in order:
             at = now_us() / US + (after_s if fact is SECOND else 0)
             with time_machine.travel(at, tick=False):
-                assert desk.agent.report([fact]).status_code == 200
-        outcomes.append(outcome(desk, first))
+                assert inbox.agent.report([fact]).status_code == 200
+        outcomes.append(outcome(inbox, first))
         transaction.savepoint_rollback(savepoint)
     assert outcomes[0] == outcomes[1]
     assert outcomes[0]["effect"] == ("acknowledged", permission, "", permission == "bypassed")
@@ -80,9 +84,9 @@ def test_the_next_attempt_is_checked_against_its_own_permission(
     )
 
 
-def outcome(desk: Desk, planned: dict[str, Any]) -> dict[str, Any]:
+def outcome(inbox: InboxScenario, planned: dict[str, Any]) -> dict[str, Any]:
     """The violations, and the state of the effect and its attempts."""
-    effect = desk.effect(planned)
+    effect = inbox.effect(planned)
     violations = (
         Entry.objects.filter(kind="integrity.violation")
         .order_by("position")
@@ -103,23 +107,23 @@ def outcome(desk: Desk, planned: dict[str, Any]) -> dict[str, Any]:
 )
 @pytest.mark.parametrize("together", [True, False])
 def test_planned_again_after_a_first_that_happened_and_a_second_unknown(
-    desk: Desk, tool_class: str, together: bool
+    inbox: InboxScenario, tool_class: str, together: bool
 ) -> None:
     """There is no permission to request: the schema refused it, and the agent got a 500."""
-    Tool.objects.filter(project=desk.project, name="git.push").update(tool_class=tool_class)
+    Tool.objects.filter(project=inbox.project, name="git.push").update(tool_class=tool_class)
     cache.clear_tool_cache()
-    effect = desk.plan("e-1")
-    approved(desk, desk.gate(effect))
-    desk.agent.dispatch(effect)
-    desk.agent.fail(effect, "rejected")
-    effect = desk.agent.plan("e-1")
-    approved(desk, desk.gate(effect))
-    assert desk.agent.dispatch(effect)["attempt"] == 2
+    effect = inbox.plan("e-1")
+    approved(inbox, inbox.gate(effect))
+    inbox.agent.dispatch(effect)
+    inbox.agent.fail(effect, "rejected")
+    effect = inbox.agent.plan("e-1")
+    approved(inbox, inbox.gate(effect))
+    assert inbox.agent.dispatch(effect)["attempt"] == 2
     words = [{**LATE, "id": "nobody", "attempt": 2, "outcome": "unknown"}, LATE]
     for batch in [words] if together else [[fact] for fact in words]:
-        assert desk.agent.report(batch).status_code == 200
+        assert inbox.agent.report(batch).status_code == 200
     gates = Gate.objects.count()
-    answer = desk.agent.post(
+    answer = inbox.agent.post(
         "/effects", {**EFFECT, "tool": "git.push", "arguments": {"ref": "main"}}
     )
     assert answer.status_code == 200, answer.text
@@ -136,7 +140,7 @@ def test_planned_again_after_a_first_that_happened_and_a_second_unknown(
     ]
     assert Gate.objects.count() == gates
     assert (
-        desk.agent.post(
+        inbox.agent.post(
             "/effects", {**EFFECT, "tool": "git.push", "arguments": {"ref": "main"}}
         ).status_code
         == 200

@@ -33,7 +33,7 @@ from ledger import stops
 from ledger.models import Attempt, Effect, Stop
 from tests.api.api_client import Caller
 from tests.approvals.confirm_helpers import proved
-from tests.approvals.inbox_scenario import RULES, Desk
+from tests.approvals.inbox_scenario import RULES, InboxScenario
 from tests.approvals.replayed_sessions import (
     JournalReader,
     basis_of,
@@ -42,7 +42,7 @@ from tests.approvals.replayed_sessions import (
     set_aside_for,
     status_of,
 )
-from tests.pages.sample_data import doors
+from tests.pages.sample_data import connect_agent
 from tests.sessions.team_helpers import one_team
 
 pytestmark = pytest.mark.django_db
@@ -61,7 +61,7 @@ PEOPLE = st.sampled_from(["reviewer", "administrator", "operator"])
 class Life(RuleBasedStateMachine):
     """Two effects of one session, two agents, three people."""
 
-    desk: ClassVar[Desk]
+    inbox: ClassVar[InboxScenario]
     callers: ClassVar[list[Caller]]
 
     @initialize()
@@ -69,8 +69,8 @@ class Life(RuleBasedStateMachine):
         self.savepoint = transaction.savepoint()
         self.clock = time_machine.travel(datetime(2027, 3, 1, tzinfo=UTC), tick=False)
         self.now = self.clock.start()
-        self.session = self.desk.agent.session("s-1")["id"]
-        self.desk.rules()
+        self.session = self.inbox.agent.session("s-1")["id"]
+        self.inbox.rules()
         self.count, self.journal = 0, JournalReader()
         self.plan(0, "e-1", "git.push")
         self.plan(0, "e-2", "deploy")
@@ -105,7 +105,7 @@ class Life(RuleBasedStateMachine):
             self.dispatch(0, (key, 0))
         elif effect.permission == "pending" and gate is not None:
             for person in ("reviewer", "administrator"):
-                self.desk.answer(gate, person)
+                self.inbox.answer(gate, person)
         else:
             self.plan(0, key, effect.tool)
 
@@ -226,19 +226,19 @@ class Life(RuleBasedStateMachine):
     def answer(self, way: tuple[str, int], person: str, answer: str) -> None:
         key = self.go(way)
         if gate := self.gate(key):
-            self.desk.answer(gate, person, answer, step_up="typed_digest")
+            self.inbox.answer(gate, person, answer, step_up="typed_digest")
 
     @rule(way=WAYS)
     def deny_for_good(self, way: tuple[str, int]) -> None:
         key = self.go(way)
         if gate := self.gate(key):
-            self.desk.answer(gate, "reviewer", "deny_session")
+            self.inbox.answer(gate, "reviewer", "deny_session")
 
     @rule(way=WAYS, person=PEOPLE, verb=st.sampled_from(["revoke", "extend"]))
     def change(self, way: tuple[str, int], person: str, verb: str) -> None:
         key = self.go(way)
         if gate := self.gate(key):
-            member = self.desk.person(person)
+            member = self.inbox.person(person)
             with transaction.atomic():
                 voting_votes.revoke_approval(
                     gate, member, "because"
@@ -253,19 +253,19 @@ class Life(RuleBasedStateMachine):
     )
     def activate(self, way: tuple[str, int], text: str, mode: str) -> None:
         self.go(way)
-        self.desk.rules(text, mode)
+        self.inbox.rules(text, mode)
 
     @rule()
     def exempt(self) -> None:
         standing = Exemption.objects.filter(revoked_at_us=None).first()
-        user = self.desk.user("administrator")
+        user = self.inbox.user("administrator")
         with transaction.atomic():
             if standing is not None:
                 exemptions.end_exemption(standing, user)
                 return
             ends = now_us() + 600 * US
             exemptions.create_exemption(
-                self.desk.project,
+                self.inbox.project,
                 tool="git.*",
                 reason="a release goes on",
                 ends_at_us=ends,
@@ -276,12 +276,12 @@ class Life(RuleBasedStateMachine):
     @rule()
     def stop(self) -> None:
         standing = Stop.objects.filter(lifted_at_us=None).first()
-        user = self.desk.user("reviewer")
+        user = self.inbox.user("reviewer")
         with transaction.atomic():
             if standing is not None:
                 stops.lift_stop(standing, "looked into it", user)
             else:
-                stops.set_stop(self.desk.project, "tool", "git.push", "it deletes too much", user)
+                stops.set_stop(self.inbox.project, "tool", "git.push", "it deletes too much", user)
 
     @rule(way=WAYS, seconds=st.sampled_from([60, 700, 4000]), swept=st.booleans())
     def pass_time(self, way: tuple[str, int], seconds: int, swept: bool) -> None:
@@ -383,11 +383,13 @@ class Life(RuleBasedStateMachine):
 
 
 @pytest.fixture
-def life(desk: Desk) -> Iterator[type[Life]]:
+def life(inbox: InboxScenario) -> Iterator[type[Life]]:
     """The state machine of a project with a second agent in the first agent's team."""
-    with doors(agents.ensure_agent(desk.project, "build-9", desk.user("reviewer"))) as second:
+    with connect_agent(
+        agents.ensure_agent(inbox.project, "build-9", inbox.user("reviewer"))
+    ) as second:
         one_team("deploy-7", "build-9")
-        Life.desk, Life.callers = desk, [desk.agent, second]
+        Life.inbox, Life.callers = inbox, [inbox.agent, second]
         yield Life
 
 

@@ -15,7 +15,7 @@ from tests.api.conftest import agent as agent
 from tests.api.conftest import application as application
 from tests.api.conftest import call as call
 from tests.api.conftest import issue as issue
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 
 pytestmark = pytest.mark.django_db
@@ -70,37 +70,37 @@ def test_evidence_of_the_same_call_has_the_same_digest(agent: Caller, number: in
 
 @pytest.mark.parametrize("number", [2**53 + 1, 2**64 + 1])
 def test_people_see_and_approve_it_and_its_preconditions_are_compared(
-    desk: Desk, number: int
+    inbox: InboxScenario, number: int
 ) -> None:
-    desk.agent.session()
-    effect = planned(desk.agent, number, preconditions={"last": number}, free_text=["text"])
-    gate = desk.gate(effect)
-    rita = Reviewer(desk)
+    inbox.agent.session()
+    effect = planned(inbox.agent, number, preconditions={"last": number}, free_text=["text"])
+    gate = inbox.gate(effect)
+    rita = Reviewer(inbox)
     page = rita.page(url_of(gate))
     assert str(number) in page
     assert "computed here: the arguments match the intent digest" in page
     assert str(number) in rita.page(f"/effects/{effect['id']}/")
-    desk.answer(gate, "reviewer")
+    inbox.answer(gate, "reviewer")
     start = {"process": "p", "arguments": {"chat": number, "text": "x"}, "free_text": ["text"]}
-    other = desk.agent.post(
+    other = inbox.agent.post(
         f"/effects/{effect['id']}/dispatch", start | {"preconditions": {"last": number + 1}}
     )
     assert other.status_code == 409
-    again = planned(desk.agent, number, preconditions={"last": number}, free_text=["text"])
-    desk.answer(desk.gate(again), "administrator")
-    started = desk.agent.post(
+    again = planned(inbox.agent, number, preconditions={"last": number}, free_text=["text"])
+    inbox.answer(inbox.gate(again), "administrator")
+    started = inbox.agent.post(
         f"/effects/{effect['id']}/dispatch", start | {"preconditions": {"last": number}}
     )
     assert started.status_code == 200, started.text
 
 
-def test_a_rule_compares_its_digits(desk: Desk) -> None:
+def test_a_rule_compares_its_digits(inbox: InboxScenario) -> None:
     rule = "{id: all, title: x, match: {arguments: [{path: chat, gt: 9007199254740991}]}, outcome: deny}"
     rest = "{id: rest, title: x, match: {}, outcome: allow}"
-    desk.rules(f"name: house\nrules: [{rule}, {rest}]")
-    desk.agent.session()
-    assert planned(desk.agent, 2**53 - 1, "at")["permission"] == "granted"
-    assert planned(desk.agent, 2**64 + 1, "above")["permission"] == "denied"
+    inbox.rules(f"name: basic\nrules: [{rule}, {rest}]")
+    inbox.agent.session()
+    assert planned(inbox.agent, 2**53 - 1, "at")["permission"] == "granted"
+    assert planned(inbox.agent, 2**64 + 1, "above")["permission"] == "denied"
 
 
 def test_a_number_of_more_than_64_digits_is_refused(agent: Caller) -> None:

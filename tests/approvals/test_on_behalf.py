@@ -16,31 +16,31 @@ from db.clock import now_us
 from journal.models import Body, Entry
 from sessions.models import Session
 from tests.api.api_client import code
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 
 UNVERIFIED: Final = "sent by the agent, unverified"
 
 
-def request_push(desk: Desk, name: str = "reviewer", **fields: Any) -> Gate:
+def request_push(inbox: InboxScenario, name: str = "reviewer", **fields: Any) -> Gate:
     """A push that waits, in a session on behalf of `name`."""
-    desk.agent.session("s-1", on_behalf_of=name)
-    return desk.gate(desk.agent.plan(**fields))
+    inbox.agent.session("s-1", on_behalf_of=name)
+    return inbox.gate(inbox.agent.plan(**fields))
 
 
-def pseudonym(desk: Desk, name: str) -> str:
-    return str(desk.person(name).user.person.pseudonym)
+def pseudonym(inbox: InboxScenario, name: str) -> str:
+    return str(inbox.person(name).user.person.pseudonym)
 
 
-def test_the_requester_is_stored_with_session_entry_and_gate(desk: Desk) -> None:
-    gate = request_push(desk)
+def test_the_requester_is_stored_with_session_entry_and_gate(inbox: InboxScenario) -> None:
+    gate = request_push(inbox)
     session = Session.objects.get()
-    user = desk.user("reviewer")
+    user = inbox.user("reviewer")
     assert (session.on_behalf_of, gate.requester) == (user, user)
-    assert desk.agent.get(f"/sessions/{session.id}").json()["on_behalf_of"] == "reviewer"
+    assert inbox.agent.get(f"/sessions/{session.id}").json()["on_behalf_of"] == "reviewer"
     for kind in ("session.started", "gate.requested"):
         entry = Entry.objects.get(kind=kind)
-        assert orjson.loads(entry.facts)["on_behalf_of"] == pseudonym(desk, "reviewer")
+        assert orjson.loads(entry.facts)["on_behalf_of"] == pseudonym(inbox, "reviewer")
         assert "reviewer" not in entry.facts  # a pseudonym is the only name in the facts
     assert (
         orjson.loads(Body.objects.get(entry__kind="session.started").text)["on_behalf_of"]
@@ -49,8 +49,8 @@ def test_the_requester_is_stored_with_session_entry_and_gate(desk: Desk) -> None
 
 
 @pytest.mark.parametrize("name", ["nobody", "neighbour", "Reviewer", "p_0123"])
-def test_an_unknown_name_is_refused_and_opens_nothing(desk: Desk, name: str) -> None:
-    answer = desk.agent.post("/sessions", {"key": "s-1", "on_behalf_of": name})
+def test_an_unknown_name_is_refused_and_opens_nothing(inbox: InboxScenario, name: str) -> None:
+    answer = inbox.agent.post("/sessions", {"key": "s-1", "on_behalf_of": name})
     assert code(answer) == (422, "on_behalf_of_unknown")
     assert answer.json()["pointer"] == "/on_behalf_of"
     assert "ask an administrator" in answer.json()["detail"]
@@ -58,76 +58,76 @@ def test_an_unknown_name_is_refused_and_opens_nothing(desk: Desk, name: str) -> 
     assert not Entry.objects.filter(kind="session.started").exists()
 
 
-def test_an_open_session_cannot_change_the_person_it_works_for(desk: Desk) -> None:
-    desk.agent.session("s-1", on_behalf_of="reviewer", owner="viewer")
-    desk.agent.session("s-1", on_behalf_of="reviewer")
+def test_an_open_session_cannot_change_the_person_it_works_for(inbox: InboxScenario) -> None:
+    inbox.agent.session("s-1", on_behalf_of="reviewer", owner="viewer")
+    inbox.agent.session("s-1", on_behalf_of="reviewer")
     for other in ({"on_behalf_of": "administrator"}, {"owner": "operator"}):
-        assert code(desk.agent.post("/sessions", {"key": "s-1", **other})) == (
+        assert code(inbox.agent.post("/sessions", {"key": "s-1", **other})) == (
             409,
             "SESSION_DIFFERS",
         )
-    assert Session.objects.get().on_behalf_of == desk.user("reviewer")
+    assert Session.objects.get().on_behalf_of == inbox.user("reviewer")
 
 
-def test_a_report_with_an_unknown_name_is_kept_without_a_person(desk: Desk) -> None:
+def test_a_report_with_an_unknown_name_is_kept_without_a_person(inbox: InboxScenario) -> None:
     report = {"id": "f-1", "kind": "session.started", "session": "night", "on_behalf_of": "nobody"}
-    assert desk.agent.report([report]).json()["accepted"] == 1
+    assert inbox.agent.report([report]).json()["accepted"] == 1
     assert Session.objects.get(key="night").on_behalf_of is None
     assert orjson.loads(Body.objects.get(entry__event_id="f-1").text)["on_behalf_of"] == "nobody"
     fact = {"id": "f-2", "kind": "session.started", "session": "day", "on_behalf_of": "viewer"}
-    assert desk.agent.report([fact]).json()["accepted"] == 1
-    assert Session.objects.get(key="day").on_behalf_of == desk.user("viewer")
+    assert inbox.agent.report([fact]).json()["accepted"] == 1
+    assert Session.objects.get(key="day").on_behalf_of == inbox.user("viewer")
 
 
 @pytest.mark.parametrize("how", ["parent", "branched_from"])
 @pytest.mark.parametrize("named", [{}, {"on_behalf_of": "reviewer"}])
 def test_a_session_under_or_from_another_one_works_for_the_same_person(
-    desk: Desk, how: str, named: dict[str, str]
+    inbox: InboxScenario, how: str, named: dict[str, str]
 ) -> None:
-    desk.agent.session("s-1", on_behalf_of="reviewer")
+    inbox.agent.session("s-1", on_behalf_of="reviewer")
     for key, above in (("below", "s-1"), ("deeper", "below")):
-        desk.agent.session(key, **{how: above}, **named)
-        desk.agent.session(key, **{how: above}, **named)
+        inbox.agent.session(key, **{how: above}, **named)
+        inbox.agent.session(key, **{how: above}, **named)
     assert set(Session.objects.values_list("on_behalf_of__username", flat=True)) == {"reviewer"}
     facts = [
         orjson.loads(text)
         for text in Entry.objects.filter(kind="session.started").values_list("facts", flat=True)
     ]
-    assert [text["on_behalf_of"] for text in facts].count(pseudonym(desk, "reviewer")) == 3
-    gate = desk.gate(desk.agent.plan("e-1", "deeper"))
-    assert desk.answer(gate, "reviewer").refusal[0] == "self_approval"  # type: ignore[index]
-    assert desk.answer(gate, "administrator").refusal is None
+    assert [text["on_behalf_of"] for text in facts].count(pseudonym(inbox, "reviewer")) == 3
+    gate = inbox.gate(inbox.agent.plan("e-1", "deeper"))
+    assert inbox.answer(gate, "reviewer").refusal[0] == "self_approval"  # type: ignore[index]
+    assert inbox.answer(gate, "administrator").refusal is None
 
 
 @pytest.mark.parametrize("how", ["parent", "branched_from"])
-def test_no_agent_drops_the_requester_of_the_parent_session(desk: Desk, how: str) -> None:
-    desk.agent.session("s-1", on_behalf_of="reviewer")
-    refused = desk.agent.post("/sessions", {"key": "below", how: "s-1", "on_behalf_of": "viewer"})
+def test_no_agent_drops_the_requester_of_the_parent_session(inbox: InboxScenario, how: str) -> None:
+    inbox.agent.session("s-1", on_behalf_of="reviewer")
+    refused = inbox.agent.post("/sessions", {"key": "below", how: "s-1", "on_behalf_of": "viewer"})
     assert code(refused) == (422, "on_behalf_of_differs")
     assert not Session.objects.filter(key="below").exists()
-    desk.agent.session("s-2", on_behalf_of="viewer")
+    inbox.agent.session("s-2", on_behalf_of="viewer")
     both = {"key": "below", "parent": "s-1", "branched_from": "s-2"}
     for named in ({}, {"on_behalf_of": "viewer"}, {"on_behalf_of": "reviewer"}):
-        assert code(desk.agent.post("/sessions", both | named)) == (422, "on_behalf_of_differs")
+        assert code(inbox.agent.post("/sessions", both | named)) == (422, "on_behalf_of_differs")
 
 
 @pytest.mark.parametrize("first", ["above", "below"])
 @pytest.mark.parametrize("how", ["parent", "branched_from"])
 def test_a_reported_session_inherits_its_person_in_any_order_of_reports(
-    desk: Desk, how: str, first: str
+    inbox: InboxScenario, how: str, first: str
 ) -> None:
     above = {"id": "f-1", "kind": "session.started", "session": "s-1", "on_behalf_of": "reviewer"}
     below = {"id": "f-2", "kind": "session.started", "session": "below", how: "s-1"}
     for fact in (above, below) if first == "above" else (below, above):
-        assert desk.agent.report([fact]).json()["accepted"] == 1
-    gate = desk.gate(desk.agent.plan("e-1", "below"))
-    assert desk.answer(gate, "reviewer").refusal[0] == "self_approval"  # type: ignore[index]
-    assert desk.answer(gate, "administrator").refusal is None
+        assert inbox.agent.report([fact]).json()["accepted"] == 1
+    gate = inbox.gate(inbox.agent.plan("e-1", "below"))
+    assert inbox.answer(gate, "reviewer").refusal[0] == "self_approval"  # type: ignore[index]
+    assert inbox.answer(gate, "administrator").refusal is None
 
 
 @pytest.mark.parametrize("how", ["parent", "branched_from"])
-def test_a_report_that_names_another_person_excludes_both(desk: Desk, how: str) -> None:
-    desk.agent.session("s-1", on_behalf_of="reviewer")
+def test_a_report_that_names_another_person_excludes_both(inbox: InboxScenario, how: str) -> None:
+    inbox.agent.session("s-1", on_behalf_of="reviewer")
     below = {
         "id": "f-1",
         "kind": "session.started",
@@ -135,18 +135,18 @@ def test_a_report_that_names_another_person_excludes_both(desk: Desk, how: str) 
         how: "s-1",
         "on_behalf_of": "operator",
     }
-    assert desk.agent.report([below]).json()["accepted"] == 1
-    desk.agent.session("deeper", parent="below")
-    assert desk.gate(desk.agent.plan("e-1", "deeper")).requester == desk.user("reviewer")
-    gate = desk.gate(desk.agent.plan("e-1", "below"))
+    assert inbox.agent.report([below]).json()["accepted"] == 1
+    inbox.agent.session("deeper", parent="below")
+    assert inbox.gate(inbox.agent.plan("e-1", "deeper")).requester == inbox.user("reviewer")
+    gate = inbox.gate(inbox.agent.plan("e-1", "below"))
     for named in ("reviewer", "operator"):
-        assert desk.answer(gate, named).refusal[0] == "self_approval"  # type: ignore[index]
-    assert desk.answer(gate, "administrator").refusal is None
+        assert inbox.answer(gate, named).refusal[0] == "self_approval"  # type: ignore[index]
+    assert inbox.answer(gate, "administrator").refusal is None
 
 
-def test_the_requester_may_deny_but_not_approve_and_sees_the_reason(desk: Desk) -> None:
-    gate = request_push(desk)
-    rita = Reviewer(desk)
+def test_the_requester_may_deny_but_not_approve_and_sees_the_reason(inbox: InboxScenario) -> None:
+    gate = request_push(inbox)
+    rita = Reviewer(inbox)
     html = rita.page(url_of(gate))
     assert (
         "The agent acts on your behalf, so another person must approve. You can still deny the "
@@ -154,23 +154,23 @@ def test_the_requester_may_deny_but_not_approve_and_sees_the_reason(desk: Desk) 
     )
     assert 'value="approve"' not in html
     assert rita.answer(gate).status_code == 409
-    assert desk.answer(gate, "reviewer").refusal == (
+    assert inbox.answer(gate, "reviewer").refusal == (
         "self_approval",
         "The agent acts on your behalf, so another person must approve.",
     )
     assert not Vote.objects.exists()
     assert str(gate.id) not in rita.page(reverse("inbox"), state="mine")
-    assert str(gate.id) in Reviewer(desk, "administrator").page(reverse("inbox"), state="mine")
+    assert str(gate.id) in Reviewer(inbox, "administrator").page(reverse("inbox"), state="mine")
     assert rita.answer(gate, "deny").status_code == 302
     assert Gate.objects.get().status == "denied"
 
 
-def test_the_database_refuses_an_approval_of_a_requester(desk: Desk) -> None:
-    gate, now = request_push(desk), now_us()
+def test_the_database_refuses_an_approval_of_a_requester(inbox: InboxScenario) -> None:
+    gate, now = request_push(inbox), now_us()
     fields: dict[str, Any] = {
-        "project": desk.project,
+        "project": inbox.project,
         "gate": gate,
-        "user": desk.user("reviewer"),
+        "user": inbox.user("reviewer"),
         "actor": "p_x",
         "card_sha256": "c" * 64,
         "shown_version": 1,
@@ -188,9 +188,9 @@ def test_the_database_refuses_an_approval_of_a_requester(desk: Desk) -> None:
     Vote.objects.create(**fields, answer="deny")
 
 
-def test_pages_show_the_requester_and_the_source_of_the_name(desk: Desk) -> None:
-    gate = request_push(desk, "viewer")
-    reader = Reviewer(desk)
+def test_pages_show_the_requester_and_the_source_of_the_name(inbox: InboxScenario) -> None:
+    gate = request_push(inbox, "viewer")
+    reader = Reviewer(inbox)
     page = reader.page(url_of(gate))
     assert "</a> for viewer" not in page
     assert " for viewer in <a" in page
@@ -208,11 +208,11 @@ def test_pages_show_the_requester_and_the_source_of_the_name(desk: Desk) -> None
         )
 
 
-def test_effects_for_a_person_are_found_by_search(desk: Desk) -> None:
-    request_push(desk, "viewer")
-    desk.agent.session("s-2")
-    desk.agent.plan("e-2", "s-2", arguments={"ref": "next"})
-    reader = Reviewer(desk).client
+def test_effects_for_a_person_are_found_by_search(inbox: InboxScenario) -> None:
+    request_push(inbox, "viewer")
+    inbox.agent.session("s-2")
+    inbox.agent.plan("e-2", "s-2", arguments={"ref": "next"})
+    reader = Reviewer(inbox).client
     position, others = Gate.objects.order_by("opened_position").values_list(
         "effect__opened_position", flat=True
     )
@@ -223,14 +223,14 @@ def test_effects_for_a_person_are_found_by_search(desk: Desk) -> None:
     assert (f'id="s_{opened["s-1"]}"' in html, f'id="s_{opened["s-2"]}"' in html) == (True, False)
 
 
-def test_permission_is_bound_to_the_requester(desk: Desk) -> None:
+def test_permission_is_bound_to_the_requester(inbox: InboxScenario) -> None:
     """A session that is reported to work for another person is no longer what people approved."""
-    planned = desk.plan()
-    gate = desk.gate(planned)
-    Session.objects.update(on_behalf_of=desk.user("reviewer"))
-    assert desk.answer(gate, "reviewer").refusal[0] == "self_approval"  # type: ignore[index]
-    assert desk.answer(gate, "administrator").refusal is None
-    refused = desk.agent.post(
+    planned = inbox.plan()
+    gate = inbox.gate(planned)
+    Session.objects.update(on_behalf_of=inbox.user("reviewer"))
+    assert inbox.answer(gate, "reviewer").refusal[0] == "self_approval"  # type: ignore[index]
+    assert inbox.answer(gate, "administrator").refusal is None
+    refused = inbox.agent.post(
         f"/effects/{planned['id']}/dispatch",
         {"process": "p", "intent_digest": planned["intent_digest"]},
     )
@@ -238,32 +238,32 @@ def test_permission_is_bound_to_the_requester(desk: Desk) -> None:
         (409, "INTENT_MISMATCH"),
         "digest_mismatch",
     )
-    assert (Gate.objects.get().status, desk.effect(planned).permission) == ("revoked", "none")
-    again = desk.gate(desk.plan())
+    assert (Gate.objects.get().status, inbox.effect(planned).permission) == ("revoked", "none")
+    again = inbox.gate(inbox.plan())
     assert again.digest != gate.digest
-    assert again.requester == desk.user("reviewer")
+    assert again.requester == inbox.user("reviewer")
 
 
-def test_a_denial_for_the_session_stays_under_another_requester(desk: Desk) -> None:
+def test_a_denial_for_the_session_stays_under_another_requester(inbox: InboxScenario) -> None:
     """A session known only from reports may still be described: that removes no denial."""
-    desk.agent.report([{"id": "f-1", "kind": "moon.risen", "session": "s-1"}])
-    denied = desk.agent.plan()
-    desk.answer(desk.gate(denied), "reviewer", "deny_session", "never on a Friday")
-    desk.agent.post(f"/effects/{denied['id']}/supersede")
-    desk.agent.session("s-1", on_behalf_of="viewer")
-    assert Session.objects.get().on_behalf_of == desk.user("viewer")
-    again = desk.agent.plan("e-2")
+    inbox.agent.report([{"id": "f-1", "kind": "moon.risen", "session": "s-1"}])
+    denied = inbox.agent.plan()
+    inbox.answer(inbox.gate(denied), "reviewer", "deny_session", "never on a Friday")
+    inbox.agent.post(f"/effects/{denied['id']}/supersede")
+    inbox.agent.session("s-1", on_behalf_of="viewer")
+    assert Session.objects.get().on_behalf_of == inbox.user("viewer")
+    again = inbox.agent.plan("e-2")
     assert (again["answer"], again["permission"]) == ("blocked", "denied")
     assert Gate.objects.count() == 1
 
 
-def test_a_person_named_while_it_waits_becomes_a_party(desk: Desk) -> None:
+def test_a_person_named_while_it_waits_becomes_a_party(inbox: InboxScenario) -> None:
     """The agent plans before it opens its session, and names the reviewer only then."""
-    desk.agent.report([{"id": "f-1", "kind": "moon.risen", "session": "s-1"}])
-    gate = desk.gate(desk.agent.plan())
-    desk.agent.session("s-1", on_behalf_of="reviewer")
+    inbox.agent.report([{"id": "f-1", "kind": "moon.risen", "session": "s-1"}])
+    gate = inbox.gate(inbox.agent.plan())
+    inbox.agent.session("s-1", on_behalf_of="reviewer")
     assert Gate.objects.get().requester is None
-    assert desk.answer(gate, "reviewer").refusal[0] == "self_approval"  # type: ignore[index]
+    assert inbox.answer(gate, "reviewer").refusal[0] == "self_approval"  # type: ignore[index]
     assert not Vote.objects.exists()
 
 
@@ -273,19 +273,21 @@ PARTS: Final = ("requester", "session_owner", "agent_owner", "nobody", "nobody e
 @pytest.mark.once
 @pytest.mark.parametrize("minimum", [1, 2, 3])
 @pytest.mark.parametrize("role", ROLES)
-def test_truth_table_of_quorum_distinctness_and_role(desk: Desk, minimum: int, role: str) -> None:
+def test_truth_table_of_quorum_distinctness_and_role(
+    inbox: InboxScenario, minimum: int, role: str
+) -> None:
     """Every set of up to three voters: a gate is approved when enough reviewers without a relation
     approve.
 
     Voters without a relation are equivalent; of people who do not review, single voters are enough.
     """
-    desk.rules(
+    inbox.rules(
         "name: table\nrules:\n- {id: all, title: All, match: {}, outcome: require,"
         f" require: {{minimum: {minimum}}}}}\n"
     )
-    people = {part: desk.person(part.replace(" ", "-"), role).user for part in PARTS}
-    Agent.objects.filter(id=desk.house.agent.id).update(owner=people["agent_owner"])
-    desk.agent.session("s-1", on_behalf_of="requester", owner="session_owner")
+    people = {part: inbox.person(part.replace(" ", "-"), role).user for part in PARTS}
+    Agent.objects.filter(id=inbox.organization.agent.id).update(owner=people["agent_owner"])
+    inbox.agent.session("s-1", on_behalf_of="requester", owner="session_owner")
     reviews = ROLES.index(role) >= ROLES.index("reviewer")
     sets = [
         group for size in ((1, 2, 3) if reviews else (1,)) for group in combinations(PARTS, size)
@@ -293,9 +295,9 @@ def test_truth_table_of_quorum_distinctness_and_role(desk: Desk, minimum: int, r
     for number, voters in enumerate(
         group for group in sets if "nobody" in group or "nobody else" not in group
     ):
-        gate = desk.gate(desk.agent.plan(f"e-{number}", arguments={"n": number}))
+        gate = inbox.gate(inbox.agent.plan(f"e-{number}", arguments={"n": number}))
         for part in (*voters, *voters):  # everybody tries twice
-            desk.answer(gate, part.replace(" ", "-"))
+            inbox.answer(gate, part.replace(" ", "-"))
         counted = [part for part in voters if reviews and part.startswith("nobody")]
         counted = counted[:minimum]  # the quorum decides it
         cast = set(Vote.objects.filter(gate=gate).values_list("user", flat=True))

@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from approvals.models import Gate
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import REASON, Reviewer, url_of
 
 ASKS = re.compile(r'<div class="gate-box" hx-get="([^"]+)"')
@@ -40,10 +40,10 @@ def test_nothing_new_is_a_cheap_204(rita: Reviewer, gate: Gate) -> None:
     ("verb", "words"), [("deny", "sam denied this request"), ("approve", "sam approved this")]
 )
 def test_the_ruling_of_another_person_arrives_with_their_name(
-    desk: Desk, rita: Reviewer, gate: Gate, verb: str, words: str
+    inbox: InboxScenario, rita: Reviewer, gate: Gate, verb: str, words: str
 ) -> None:
     url = asks(rita, gate)
-    desk.answer(gate, "sam", verb, "not before the review")
+    inbox.answer(gate, "sam", verb, "not before the review")
     answer = news(rita, url)
     assert answer.status_code == 200
     page = answer.content.decode()
@@ -56,10 +56,12 @@ def test_the_ruling_of_another_person_arrives_with_their_name(
     assert "<html" not in page
 
 
-def test_a_vote_that_does_not_decide_arrives_with_a_fresh_form(desk: Desk, rita: Reviewer) -> None:
-    gate = desk.gate(desk.plan("two", tool="deploy", arguments={"version": "4"}))
+def test_a_vote_that_does_not_decide_arrives_with_a_fresh_form(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    gate = inbox.gate(inbox.plan("two", tool="deploy", arguments={"version": "4"}))
     url = asks(rita, gate)
-    desk.answer(gate, "sam", "approve")
+    inbox.answer(gate, "sam", "approve")
     page = news(rita, url).content.decode()
     assert "sam approved this request. 1 more approval is needed." in page
     assert 'name="answer"' in page
@@ -68,13 +70,13 @@ def test_a_vote_that_does_not_decide_arrives_with_a_fresh_form(desk: Desk, rita:
     assert rita.answer(gate, "approve", seen=token[1]).status_code == 302
 
 
-def test_a_withdrawal_and_a_stop_arrive(desk: Desk, rita: Reviewer) -> None:
-    planned = desk.plan("gone")
-    gate = desk.gate(planned)
+def test_a_withdrawal_and_a_stop_arrive(inbox: InboxScenario, rita: Reviewer) -> None:
+    planned = inbox.plan("gone")
+    gate = inbox.gate(planned)
     url = asks(rita, gate)
-    assert desk.agent.post(f"/effects/{planned['id']}/supersede").status_code == 200
+    assert inbox.agent.post(f"/effects/{planned['id']}/supersede").status_code == 200
     assert "The effect was withdrawn." in news(rita, url).content.decode()
-    other = desk.gate(desk.plan("stays"))
+    other = inbox.gate(inbox.plan("stays"))
     url = asks(rita, other)
     stop = {"scope": "agent", "subject": other.agent_id.hex, "reason": "look first"}
     assert rita.client.post(reverse("stop"), stop).status_code == 302
@@ -83,10 +85,10 @@ def test_a_withdrawal_and_a_stop_arrive(desk: Desk, rita: Reviewer) -> None:
 
 @pytest.mark.parametrize(("verb", "did"), [("deny", "denied"), ("approve", "approved")])
 def test_a_late_answer_is_refused_with_decider_ruling_and_time(
-    desk: Desk, rita: Reviewer, gate: Gate, verb: str, did: str
+    inbox: InboxScenario, rita: Reviewer, gate: Gate, verb: str, did: str
 ) -> None:
     seen = rita.seen(gate)
-    desk.answer(gate, "sam", verb)
+    inbox.answer(gate, "sam", verb)
     answer = rita.answer(gate, "deny", REASON, seen=seen)
     assert answer.status_code == 409
     message = re.sub(

@@ -7,16 +7,16 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.approvals.live_fixture import Shelf, touch, watched
+from tests.approvals.live_fixture import LiveInbox, touch, watched
 from tests.approvals.test_hands_browser import inbox
 from tests.approvals.test_pane_browser import expect_open
 
 pytestmark = pytest.mark.browser
 
 
-def deny(shelf: Shelf, page: Page, name: str) -> None:
+def deny(live_inbox: LiveInbox, page: Page, name: str) -> None:
     """Deny a request as the person of `page`."""
-    page.goto(shelf.gate_url(name))
+    page.goto(live_inbox.gate_url(name))
     page.get_by_label("Reason").fill("not before the review")
     touch(page)
     page.get_by_role("button", name="Deny", exact=True).click()
@@ -25,24 +25,24 @@ def deny(shelf: Shelf, page: Page, name: str) -> None:
 
 @pytest.mark.parametrize("where", ["page", "pane"])
 def test_a_request_that_somebody_else_decides_is_updated_where_it_is_open(
-    shelf: Shelf, new_page: Callable[..., Page], complaints: list[str], where: str
+    live_inbox: LiveInbox, new_page: Callable[..., Page], complaints: list[str], where: str
 ) -> None:
     name = f"seen-{where}"
-    shelf.ask(
+    live_inbox.ask(
         name, "mail.send", {"subject": name, "note": "\u202eraw"}, target={"environment": name}
     )
-    page = shelf.enter(watched(new_page(), complaints))
+    page = live_inbox.enter(watched(new_page(), complaints))
     page.clock.install()
     if where == "pane":
-        inbox(shelf, page, f"?open={shelf.plans[name]['gate']['id']}")
-        expect_open(page, shelf.gate_url(name).removeprefix(shelf.server.url))
+        inbox(live_inbox, page, f"?open={live_inbox.plans[name]['gate']['id']}")
+        expect_open(page, live_inbox.gate_url(name).removeprefix(live_inbox.server.url))
     else:
-        page.goto(shelf.gate_url(name))
+        page.goto(live_inbox.gate_url(name))
     reason = page.get_by_label("Reason")
     page.get_by_label("I have seen the hidden character").check()
     reason.fill("half a thought")
     reason.evaluate("element => element.setSelectionRange(4, 4)")
-    extend(shelf, name)
+    extend(live_inbox, name)
     with page.expect_response(lambda response: "since=" in response.url and "in=" in response.url):
         page.clock.run_for(5_100)
     expect(page.locator("#gate-news")).to_have_text("The deadline of this request moved.")
@@ -50,7 +50,7 @@ def test_a_request_that_somebody_else_decides_is_updated_where_it_is_open(
     expect(reason).to_have_value("half a thought")
     assert reason.evaluate("element => element.selectionStart") == 4
     expect(page.get_by_label("I have seen the hidden character")).to_be_checked()
-    deny(shelf, shelf.enter(watched(new_page(), complaints), "sam"), name)
+    deny(live_inbox, live_inbox.enter(watched(new_page(), complaints), "sam"), name)
     page.clock.run_for(5_100)
     news = page.locator("#gate-news")
     expect(news).to_contain_text("sam denied this request")
@@ -64,30 +64,30 @@ def test_a_request_that_somebody_else_decides_is_updated_where_it_is_open(
         expect(page).to_have_title(re.compile("g_.*, denied"))
 
 
-def extend(shelf: Shelf, name: str) -> None:
+def extend(live_inbox: LiveInbox, name: str) -> None:
     """Extend the deadline as sam."""
-    shelf.server.run(
+    live_inbox.server.run(
         "from approvals.voting import votes; from approvals.models import Gate\n"
         "from accounts.models import Membership\n"
-        f"gate = Gate.objects.get(id={shelf.plans[name]['gate']['id']!r})\n"
+        f"gate = Gate.objects.get(id={live_inbox.plans[name]['gate']['id']!r})\n"
         "votes.extend_deadline(gate, Membership.objects.get(user__username='sam', "
         "project=gate.project_id))"
     )
 
 
 def test_title_and_rail_of_any_page_count_a_new_request_before_it_is_clicked(
-    shelf: Shelf, new_page: Callable[..., Page], complaints: list[str]
+    live_inbox: LiveInbox, new_page: Callable[..., Page], complaints: list[str]
 ) -> None:
-    page = shelf.enter(watched(new_page(), complaints))
+    page = live_inbox.enter(watched(new_page(), complaints))
     for path in ("/tools/", "/approvals/"):
         page.clock.install()
-        page.goto(shelf.server.url + path)
+        page.goto(live_inbox.server.url + path)
         page.wait_for_load_state("networkidle")
         count = page.locator("#rail .count").first
         before = int((count.text_content() or "0").split()[0])
         expect(page).to_have_title(re.compile(rf"^\({before}\) "))
         name = f"counted-{path.strip('/')}"
-        shelf.ask(name, "mail.send", {"subject": name}, target={"environment": name})
+        live_inbox.ask(name, "mail.send", {"subject": name}, target={"environment": name})
         page.clock.run_for(15_100)
         expect(count).to_contain_text(str(before + 1))
         expect(page).to_have_title(re.compile(rf"^\({before + 1}\) (?!\()"))

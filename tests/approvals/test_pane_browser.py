@@ -8,7 +8,7 @@ import re
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.approvals.live_fixture import Shelf, touch, watched
+from tests.approvals.live_fixture import LiveInbox, touch, watched
 from tests.approvals.test_hands_browser import inbox
 
 pytestmark = pytest.mark.browser
@@ -43,9 +43,11 @@ def expect_open(page: Page, url: str) -> None:
 
 @pytest.mark.once
 def test_while_another_request_loads_no_button_can_be_pressed(
-    shelf: Shelf, browser_page: Page, complaints: list[str]
+    live_inbox: LiveInbox, browser_page: Page, complaints: list[str]
 ) -> None:
-    page = inbox(shelf, shelf.enter(watched(browser_page, complaints)), "?repo=payments-api")
+    page = inbox(
+        live_inbox, live_inbox.enter(watched(browser_page, complaints)), "?repo=payments-api"
+    )
     first, second = href(page, 0), href(page, 1)
     expect_open(page, first)
     approve = page.locator("#pane [value=approve]")
@@ -73,8 +75,8 @@ def test_while_another_request_loads_no_button_can_be_pressed(
 
 
 @pytest.mark.once
-def test_the_last_of_two_that_were_chosen_opens(shelf: Shelf, browser_page: Page) -> None:
-    page = inbox(shelf, shelf.enter(browser_page), "?repo=payments-api")
+def test_the_last_of_two_that_were_chosen_opens(live_inbox: LiveInbox, browser_page: Page) -> None:
+    page = inbox(live_inbox, live_inbox.enter(browser_page), "?repo=payments-api")
     second, third = href(page, 1), href(page, 2)
     page.route(f"**{second}", lambda route: None)  # never answered
     with page.expect_request(f"**{second}"):
@@ -87,9 +89,9 @@ def test_the_last_of_two_that_were_chosen_opens(shelf: Shelf, browser_page: Page
 @pytest.mark.once
 @pytest.mark.parametrize("trouble", ["500", "404", "unreachable", "signed out"])
 def test_a_request_that_does_not_open_keeps_the_previous_and_shows_an_error(
-    shelf: Shelf, browser_page: Page, trouble: str
+    live_inbox: LiveInbox, browser_page: Page, trouble: str
 ) -> None:
-    page = inbox(shelf, shelf.enter(browser_page), "?repo=payments-api")
+    page = inbox(live_inbox, live_inbox.enter(browser_page), "?repo=payments-api")
     first, second = href(page, 0), href(page, 1)
     page.get_by_label("Reason").fill("half a thought")
     cookies = page.context.cookies()
@@ -116,11 +118,11 @@ def test_a_request_that_does_not_open_keeps_the_previous_and_shows_an_error(
 
 
 def test_a_new_list_does_not_change_the_request_that_is_open(
-    shelf: Shelf, browser_page: Page, complaints: list[str]
+    live_inbox: LiveInbox, browser_page: Page, complaints: list[str]
 ) -> None:
-    page = shelf.enter(watched(browser_page, complaints))
+    page = live_inbox.enter(watched(browser_page, complaints))
     page.clock.install()
-    inbox(shelf, page)
+    inbox(live_inbox, page)
     opened = href(page, 1)
     page.locator(".entry h3 a").nth(1).click()
     expect_open(page, opened)
@@ -128,7 +130,7 @@ def test_a_new_list_does_not_change_the_request_that_is_open(
     reason.fill("half a thought")
     box = page.locator(".inbox-list [name=gate]").first
     box.check()
-    shelf.ask("later", "mail.send", {"subject": "One more"}, target={"environment": "later"})
+    live_inbox.ask("later", "mail.send", {"subject": "One more"}, target={"environment": "later"})
     page.clock.run_for(10_100)
     assert page.evaluate(PRESSED_AT_ONCE, "#news a") == "1 new request. Show it"
     expect(page.locator(".entry", has_text="One more")).to_be_visible()
@@ -144,8 +146,8 @@ def test_a_new_list_does_not_change_the_request_that_is_open(
 
 
 @pytest.mark.once
-def test_a_list_that_cannot_be_fetched_stays(shelf: Shelf, browser_page: Page) -> None:
-    page = inbox(shelf, shelf.enter(browser_page))
+def test_a_list_that_cannot_be_fetched_stays(live_inbox: LiveInbox, browser_page: Page) -> None:
+    page = inbox(live_inbox, live_inbox.enter(browser_page))
     opened, rows = href(page, 0), page.locator(".entry").count()
     page.get_by_label("Reason").fill("half a thought")
     page.context.clear_cookies()
@@ -157,10 +159,10 @@ def test_a_list_that_cannot_be_fetched_stays(shelf: Shelf, browser_page: Page) -
 
 
 def test_an_extension_needs_no_reason(
-    shelf: Shelf, browser_page: Page, complaints: list[str]
+    live_inbox: LiveInbox, browser_page: Page, complaints: list[str]
 ) -> None:
-    shelf.ask("more-time", "issue.close", {"issue": 12}, target={"repository": "more"})
-    page = inbox(shelf, shelf.enter(watched(browser_page, complaints)), "?repo=more")
+    live_inbox.ask("more-time", "issue.close", {"issue": 12}, target={"repository": "more"})
+    page = inbox(live_inbox, live_inbox.enter(watched(browser_page, complaints)), "?repo=more")
     page.get_by_label("Reason").fill("half a thought")
     page.get_by_role("button", name="Extend 15 min").click()
     expect(page.get_by_text("Extended by 15 minutes.")).to_be_visible()

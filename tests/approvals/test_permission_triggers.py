@@ -7,14 +7,14 @@ import pytest
 
 from approvals.models import Gate
 from ledger.models import Attempt, Effect
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.test_gate_triggers import gate, refused
 
 __all__ = ["gate"]
 pytestmark = pytest.mark.django_db
 
 
-def test_permission_by_ruling_needs_an_approved_gate(desk: Desk, gate: Gate) -> None:
+def test_permission_by_ruling_needs_an_approved_gate(inbox: InboxScenario, gate: Gate) -> None:
     forged = {"permission": "granted", "permission_basis": "ruling"}
     constraint = "permission_by_ruling_has_an_approved_gate"
     refused(constraint, lambda: Effect.objects.update(**forged))
@@ -39,10 +39,12 @@ def forge(**values: Any) -> Callable[[], Any]:
 
 
 @pytest.mark.parametrize("answer", ["", "request_changes", "deny"])
-def test_permission_is_used_only_after_it_was_given(desk: Desk, gate: Gate, answer: str) -> None:
+def test_permission_is_used_only_after_it_was_given(
+    inbox: InboxScenario, gate: Gate, answer: str
+) -> None:
     """Pending, none or denied: the attempt that a dispatch by command needs cannot be inserted."""
     if answer:
-        desk.answer(gate, "reviewer", answer, "not now")
+        inbox.answer(gate, "reviewer", answer, "not now")
     constraint = "permission_is_granted_before_it_is_used"
     refused(constraint, forge(**DISPATCHED))
     refused(constraint, forge(permission="used"))
@@ -54,30 +56,36 @@ def test_permission_is_used_only_after_it_was_given(desk: Desk, gate: Gate, answ
     )  # a mere report is never refused
 
 
-def test_permission_that_was_given_is_used(desk: Desk, gate: Gate) -> None:
-    desk.answer(gate, "reviewer")
+def test_permission_that_was_given_is_used(inbox: InboxScenario, gate: Gate) -> None:
+    inbox.answer(gate, "reviewer")
     assert forge(**DISPATCHED)() == 1
 
 
-def rejected(desk: Desk, planned: dict[str, Any]) -> Gate:
+def rejected(inbox: InboxScenario, planned: dict[str, Any]) -> Gate:
     """Dispatch a planned effect, have it rejected cleanly and request it again: the second gate."""
-    desk.answer(desk.gate(planned), "reviewer")
-    desk.agent.dispatch(planned)
-    desk.agent.fail(planned, "rejected")
-    assert desk.plan()["permission"] == "pending"
-    return desk.gate(planned)
+    inbox.answer(inbox.gate(planned), "reviewer")
+    inbox.agent.dispatch(planned)
+    inbox.agent.fail(planned, "rejected")
+    assert inbox.plan()["permission"] == "pending"
+    return inbox.gate(planned)
 
 
-def test_permission_for_the_next_attempt_is_given_before_it_is_used_too(desk: Desk) -> None:
-    planned = desk.plan()
-    rejected(desk, planned)
+def test_permission_for_the_next_attempt_is_given_before_it_is_used_too(
+    inbox: InboxScenario,
+) -> None:
+    planned = inbox.plan()
+    rejected(inbox, planned)
     refused("permission_is_granted_before_it_is_used", forge(**DISPATCHED | {"attempt_count": 2}))
-    late = desk.agent.post(f"/effects/{planned['id']}/acknowledge", {"attempt": 1, "outcome": "ok"})
+    late = inbox.agent.post(
+        f"/effects/{planned['id']}/acknowledge", {"attempt": 1, "outcome": "ok"}
+    )
     assert late.status_code == 202  # the first attempt happened after all, under its own permission
-    assert desk.effect(planned).permission == "used"
+    assert inbox.effect(planned).permission == "used"
 
 
-def test_permission_that_was_set_aside_is_used_by_the_attempt_it_was_for(quiet: Desk) -> None:
+def test_permission_that_was_set_aside_is_used_by_the_attempt_it_was_for(
+    quiet: InboxScenario,
+) -> None:
     """The first attempt was only reported, seemed rejected, and had happened: the next keeps its
     permission."""
     quiet.agent.session("s-1")
@@ -107,14 +115,14 @@ def test_permission_that_was_set_aside_is_used_by_the_attempt_it_was_for(quiet: 
     ]
 
 
-def test_effects_and_attempts_are_never_deleted(desk: Desk, gate: Gate) -> None:
-    desk.answer(gate, "reviewer")
-    desk.agent.dispatch(desk.plan())
+def test_effects_and_attempts_are_never_deleted(inbox: InboxScenario, gate: Gate) -> None:
+    inbox.answer(gate, "reviewer")
+    inbox.agent.dispatch(inbox.plan())
     refused("attempt_is_never_deleted", lambda: Attempt.objects.all()._raw_delete("default"))
     refused("effect_is_never_deleted", lambda: Effect.objects.all()._raw_delete("default"))
 
 
-def test_only_existing_permission_is_set_aside(desk: Desk, gate: Gate) -> None:
+def test_only_existing_permission_is_set_aside(inbox: InboxScenario, gate: Gate) -> None:
     constraint = "saved_permission_is_the_previous_one"
     refused(constraint, forge(saved_permission="granted"))
     refused(
@@ -128,8 +136,10 @@ def test_only_existing_permission_is_set_aside(desk: Desk, gate: Gate) -> None:
 @pytest.mark.parametrize(
     "disguise", [{}, {"state": "failed", "failure_reason": "rejected", "outcome": "error"}]
 )
-def test_a_denied_plan_stays_denied(desk: Desk, gate: Gate, disguise: dict[str, Any]) -> None:
-    desk.answer(gate, "reviewer", "deny", "not now")
+def test_a_denied_plan_stays_denied(
+    inbox: InboxScenario, gate: Gate, disguise: dict[str, Any]
+) -> None:
+    inbox.answer(gate, "reviewer", "deny", "not now")
     forge(**disguise, attempt_count=len(disguise) // 3)()
     for permission in ("granted", "pending", "none"):
         refused(
@@ -139,10 +149,10 @@ def test_a_denied_plan_stays_denied(desk: Desk, gate: Gate, disguise: dict[str, 
     assert not Attempt.objects.exists()
 
 
-def test_a_plan_denied_after_a_rejection_stays_denied(desk: Desk) -> None:
-    planned = desk.plan()
-    desk.answer(rejected(desk, planned), "reviewer", "deny", "not twice")
-    assert desk.plan()["permission"] == "denied"
+def test_a_plan_denied_after_a_rejection_stays_denied(inbox: InboxScenario) -> None:
+    planned = inbox.plan()
+    inbox.answer(rejected(inbox, planned), "reviewer", "deny", "not twice")
+    assert inbox.plan()["permission"] == "denied"
     refused(
         "permission_that_was_denied_stays_denied",
         forge(permission="granted", permission_basis="policy"),

@@ -54,7 +54,7 @@ FRESH: Final = {"ref_class": "production"}  # what a repeated plan reads again
 
 
 def evaluation(outcome: str, mode: str = "enforce") -> PolicyEvaluation:
-    policy = ActivePolicy(POLICY, "house@3", mode, CompiledPolicy(()))
+    policy = ActivePolicy(POLICY, "basic@3", mode, CompiledPolicy(()))
     requirement = REQUIREMENT if outcome == "ask" else None
     return PolicyEvaluation(policy, INPUT, PolicyDecision(outcome, "push", requirement))
 
@@ -62,7 +62,7 @@ def evaluation(outcome: str, mode: str = "enforce") -> PolicyEvaluation:
 def policy_outcome(outcome: str, *, policy_enforced: bool = True) -> dict[str, Any]:
     return {
         "policy_outcome": outcome,
-        "policy_rule": "house@3/push",
+        "policy_rule": "basic@3/push",
         "policy_tool_class": "idempotent/compensable",
         "policy_enforced": policy_enforced,
     }

@@ -21,7 +21,7 @@ from db.errors import ChangeRefused
 from journal.models import Body, Entry
 
 pytestmark = pytest.mark.django_db
-TEXT = "name: house\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
+TEXT = "name: basic\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
 OTHER = TEXT.replace("require", "deny")
 
 
@@ -43,12 +43,12 @@ def load_entries(kind: str) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
 def test_rules_are_kept_as_they_were_loaded(project: Project) -> None:
     policy_set = policies.load_policy_set(project, TEXT, "p_1")
     stored = PolicySet.objects.get()
-    assert (str(stored), stored.text, stored.loaded_by) == ("house@1", TEXT, "p_1")
+    assert (str(stored), stored.text, stored.loaded_by) == ("basic@1", TEXT, "p_1")
     assert stored.rules["rules"][0]["require"]["minimum"] == 1
     [(actor, facts, body)] = load_entries("policy.loaded")
     assert actor == "p_1"
     assert facts == {"version": 1, "rules": 1, "sha256": policy_set.sha256}
-    assert (body["name"], body["text"]) == ("house", TEXT)
+    assert (body["name"], body["text"]) == ("basic", TEXT)
 
 
 def test_another_text_is_the_next_version_and_the_same_text_is_none(project: Project) -> None:
@@ -56,10 +56,10 @@ def test_another_text_is_the_next_version_and_the_same_text_is_none(project: Pro
         policies.load_policy_set(project, TEXT),
         policies.load_policy_set(project, OTHER),
     )
-    assert [str(first), str(second)] == ["house@1", "house@2"]
+    assert [str(first), str(second)] == ["basic@1", "basic@2"]
     assert policies.load_policy_set(project, TEXT) == first
     assert PolicySet.objects.count() == len(load_entries("policy.loaded")) == 2
-    assert str(policies.load_policy_set(project, TEXT.replace("house", "yard"))) == "yard@1"
+    assert str(policies.load_policy_set(project, TEXT.replace("basic", "yard"))) == "yard@1"
 
 
 def test_a_faulty_text_stores_nothing(project: Project) -> None:
@@ -85,7 +85,7 @@ def test_the_set_activated_last_is_in_force(project: Project) -> None:
     policies.activate_policy_set(project, second, "observe", user, "p_ada")
     active = policies.load_active_policy(project.id)
     assert active is not None
-    assert (active.policy_set, active.name, active.mode) == (second.id, "house@2", "observe")
+    assert (active.policy_set, active.name, active.mode) == (second.id, "basic@2", "observe")
     assert [rule.outcome for rule in active.compiled.rules] == ["deny"]
     assert list(
         Activation.objects.order_by("id").values_list("policy_set", "mode", "is_current")
@@ -117,7 +117,7 @@ def test_an_earlier_set_can_be_put_in_force_again(project: Project) -> None:
         policies.activate_policy_set(project, policy_set, "enforce")
     active = policies.load_active_policy(project.id)
     assert active is not None
-    assert active.name == "house@1"
+    assert active.name == "basic@1"
     assert Activation.objects.filter(is_current=True).count() == 1
 
 
@@ -173,7 +173,7 @@ def test_loading_the_active_policy_costs_one_query(
         ),
         ("DELETE FROM approvals_activation WHERE is_current = %s", "activation_is_never_deleted"),
         (
-            "UPDATE approvals_policyset SET text = 'name: house' WHERE %s",
+            "UPDATE approvals_policyset SET text = 'name: basic' WHERE %s",
             "policy_set_never_changes",
         ),
         ("DELETE FROM approvals_policyset WHERE %s", "policy_set_is_never_deleted"),
@@ -234,18 +234,18 @@ def test_the_command_prints_what_it_did(project: Project, tmp_path: Path) -> Non
     named = ("--project", project.name)
     assert (
         command(path, *named)
-        == "of the tests: house@1 loaded, 1 rules.\nNo rules are in force.\n" + UNANSWERED
+        == "of the tests: basic@1 loaded, 1 rules.\nNo rules are in force.\n" + UNANSWERED
     )
     assert command(path, *named, "--activate", "observe") == (
-        "of the tests: this text is already loaded as house@1.\nIn force now: house@1, mode "
+        "of the tests: this text is already loaded as basic@1.\nIn force now: basic@1, mode "
         "observe.\n" + UNANSWERED
     )
-    already = "house@1 was already in force in mode observe.\n"
+    already = "basic@1 was already in force in mode observe.\n"
     assert command(path, *named, "--activate", "observe").endswith(already + UNANSWERED)
     path.write_text(OTHER)
     assert command(path, *named, "--activate", "enforce", "--unless-active") == ""
     assert command(path, *named, "--activate", "enforce").endswith(
-        "In force now: house@2, mode enforce; before: house@1, mode observe.\n"
+        "In force now: basic@2, mode enforce; before: basic@1, mode observe.\n"
     )
     assert [actor for actor, _, _ in load_entries("policy.activated")] == ["gatebook", "gatebook"]
 

@@ -14,37 +14,37 @@ from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Session
 from tests.approvals.confirm_helpers import grant
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.test_policy_pages import DRAFT, exempted, page, post
 
 pytestmark = pytest.mark.django_db
 
 
-def test_a_set_shows_its_text_as_it_was_loaded_with_hidden_characters(desk: Desk) -> None:
+def test_a_set_shows_its_text_as_it_was_loaded_with_hidden_characters(inbox: InboxScenario) -> None:
     with transaction.atomic():
-        loaded = policies.load_policy_set(desk.project, f"# <b>\u202e\n{DRAFT}")
-    text = page(desk, "policy_set", loaded.pk)
+        loaded = policies.load_policy_set(inbox.project, f"# <b>\u202e\n{DRAFT}")
+    text = page(inbox, "policy_set", loaded.pk)
     assert "&lt;b&gt;" in text
     assert "U+202E" in text
     assert "not in force" in text
 
 
-def test_a_dry_run_of_a_draft_writes_nothing(desk: Desk) -> None:
-    desk.plan("push", arguments={"n": 1})
+def test_a_dry_run_of_a_draft_writes_nothing(inbox: InboxScenario) -> None:
+    inbox.plan("push", arguments={"n": 1})
     before = (Entry.objects.count(), PolicySet.objects.count())
-    answer = post(desk, "policy_draft", text=DRAFT, days="7", mode="enforce", do="dry_run")
+    answer = post(inbox, "policy_draft", text=DRAFT, days="7", mode="enforce", do="dry_run")
     assert answer.status_code == 200
     text = answer.content.decode()
     handle = Effect.objects.get()
     assert f">{handle}</a>" in text
-    assert "house, draft/push" in text
+    assert "basic, draft/push" in text
     assert "Nobody pushes" in text, "the draft stands in the form again"
     assert (Entry.objects.count(), PolicySet.objects.count()) == before
 
 
-def test_a_draft_is_loaded_and_not_put_in_force(desk: Desk) -> None:
+def test_a_draft_is_loaded_and_not_put_in_force(inbox: InboxScenario) -> None:
     answer = post(
-        desk, "policy_draft", text=DRAFT.replace("\n", "\r\n"), days="7", mode="enforce", do="load"
+        inbox, "policy_draft", text=DRAFT.replace("\n", "\r\n"), days="7", mode="enforce", do="load"
     )
     loaded = PolicySet.objects.get(version=2)
     assert (answer.status_code, answer["Location"]) == (
@@ -52,17 +52,19 @@ def test_a_draft_is_loaded_and_not_put_in_force(desk: Desk) -> None:
         reverse("policy_set", args=[loaded.pk]),
     )
     assert loaded.text == DRAFT
-    assert loaded.loaded_by == people.ensure_pseudonym(desk.user("administrator"))
-    current = policies.load_activation(desk.project)
+    assert loaded.loaded_by == people.ensure_pseudonym(inbox.user("administrator"))
+    current = policies.load_activation(inbox.project)
     assert current is not None
     assert current.policy_set.version == 1
-    post(desk, "policy_draft", text=DRAFT, days="7", mode="enforce", do="load")
+    post(inbox, "policy_draft", text=DRAFT, days="7", mode="enforce", do="load")
     assert PolicySet.objects.count() == 2
 
 
 @pytest.mark.parametrize("do", ["dry_run", "load"])
-def test_a_faulty_draft_comes_back_with_its_line(desk: Desk, do: str) -> None:
-    answer = post(desk, "policy_draft", text=DRAFT + "rulez: []\n", days="7", mode="enforce", do=do)
+def test_a_faulty_draft_comes_back_with_its_line(inbox: InboxScenario, do: str) -> None:
+    answer = post(
+        inbox, "policy_draft", text=DRAFT + "rulez: []\n", days="7", mode="enforce", do=do
+    )
     assert answer.status_code == 422
     text = answer.content.decode()
     assert "Line 4: the file has the unknown key &#x27;rulez&#x27;; did you mean `rules`?" in text
@@ -70,30 +72,30 @@ def test_a_faulty_draft_comes_back_with_its_line(desk: Desk, do: str) -> None:
     assert PolicySet.objects.count() == 1
 
 
-def test_a_set_is_put_in_force_after_a_question(desk: Desk) -> None:
+def test_a_set_is_put_in_force_after_a_question(inbox: InboxScenario) -> None:
     with transaction.atomic():
-        loaded = policies.load_policy_set(desk.project, DRAFT)
-    assert "It replaces house@1, mode enforce" in page(
-        desk, "activate_policy", loaded.pk, role="administrator"
+        loaded = policies.load_policy_set(inbox.project, DRAFT)
+    assert "It replaces basic@1, mode enforce" in page(
+        inbox, "activate_policy", loaded.pk, role="administrator"
     )
-    assert post(desk, "activate_policy", loaded.pk).status_code == 422, (
+    assert post(inbox, "activate_policy", loaded.pk).status_code == 422, (
         "the mode is said, never left as it was"
     )
-    assert post(desk, "activate_policy", loaded.pk, mode="dictate").status_code == 422
-    assert post(desk, "activate_policy", loaded.pk, mode="observe").status_code == 302
-    current = policies.load_activation(desk.project)
+    assert post(inbox, "activate_policy", loaded.pk, mode="dictate").status_code == 422
+    assert post(inbox, "activate_policy", loaded.pk, mode="observe").status_code == 302
+    current = policies.load_activation(inbox.project)
     assert current is not None
     assert (current.policy_set, current.mode, current.user) == (
         loaded,
         "observe",
-        desk.user("administrator"),
+        inbox.user("administrator"),
     )
-    assert "administrator" in page(desk, "policies")
+    assert "administrator" in page(inbox, "policies")
 
 
-def test_an_exemption_is_granted_shown_and_revoked(desk: Desk) -> None:
-    Agent.objects.filter(name="deploy-7").update(owner=desk.user("reviewer"))
-    desk.agent.session("s-1")
+def test_an_exemption_is_granted_shown_and_revoked(inbox: InboxScenario) -> None:
+    Agent.objects.filter(name="deploy-7").update(owner=inbox.user("reviewer"))
+    inbox.agent.session("s-1")
     handle = str(Session.objects.get())
     fields = {
         "tool": "git.push",
@@ -102,22 +104,22 @@ def test_an_exemption_is_granted_shown_and_revoked(desk: Desk) -> None:
         "hours": "4",
         "reason": "Friday's <i>train</i>",
     }
-    assert grant(desk.house.client("operator"), **fields).status_code == 302
+    assert grant(inbox.organization.client("operator"), **fields).status_code == 302
     granted = Exemption.objects.get()
     assert (granted.tool, granted.rule, str(granted.session)) == ("git.push", "push", handle)
-    assert granted.granted_by == desk.user("operator")
+    assert granted.granted_by == inbox.user("operator")
     assert granted.ends_at_us - granted.granted_at_us == pytest.approx(
         4 * 3_600_000_000, abs=5_000_000
     )
-    text = page(desk, "exemptions")
+    text = page(inbox, "exemptions")
     assert "Friday&#x27;s &lt;i&gt;train&lt;/i&gt;" in text
     assert "in force" in text
     assert "Revoke" not in text.partition("<tbody")[2], "a viewer sees no button"
-    assert desk.plan("push", arguments={"n": 1})["answer"] == "proceed"
-    assert post(desk, "revoke_exemption", granted.pk, role="operator").status_code == 302
-    assert desk.plan("again", arguments={"n": 2})["answer"] == "wait"
-    assert "revoked" in page(desk, "exemptions")
-    assert post(desk, "revoke_exemption", granted.pk, role="operator").status_code == 302
+    assert inbox.plan("push", arguments={"n": 1})["answer"] == "proceed"
+    assert post(inbox, "revoke_exemption", granted.pk, role="operator").status_code == 302
+    assert inbox.plan("again", arguments={"n": 2})["answer"] == "wait"
+    assert "revoked" in page(inbox, "exemptions")
+    assert post(inbox, "revoke_exemption", granted.pk, role="operator").status_code == 302
     assert Entry.objects.filter(kind="exemption.revoked").count() == 1
 
 
@@ -132,18 +134,18 @@ def test_an_exemption_is_granted_shown_and_revoked(desk: Desk) -> None:
     ],
 )
 def test_an_invalid_exemption_form_comes_back_with_a_sentence(
-    desk: Desk, change: dict[str, str], words: str
+    inbox: InboxScenario, change: dict[str, str], words: str
 ) -> None:
     fields = {"tool": "git.push", "hours": "4", "reason": "The release train."} | change
-    answer = post(desk, "grant_exemption", role="operator", **fields)
+    answer = post(inbox, "grant_exemption", role="operator", **fields)
     assert answer.status_code == 422
     assert words in answer.content.decode()
     assert not Exemption.objects.exists()
 
 
-def test_an_erased_reason_is_shown_as_erased(desk: Desk) -> None:
-    granted = exempted(desk)
+def test_an_erased_reason_is_shown_as_erased(inbox: InboxScenario) -> None:
+    granted = exempted(inbox)
     erasures.erase_body(
-        desk.project.id, granted.opened_position, reason="Art. 17", actor="tests", now_us=now_us()
+        inbox.project.id, granted.opened_position, reason="Art. 17", actor="tests", now_us=now_us()
     )
-    assert '<span class="quiet">erased</span>' in page(desk, "exemptions")
+    assert '<span class="quiet">erased</span>' in page(inbox, "exemptions")

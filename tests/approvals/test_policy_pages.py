@@ -23,28 +23,35 @@ from approvals.policies.statistics import RuleStatistics
 from db.clock import now_us
 from journal.models import Entry
 from tests.approvals.confirm_helpers import proved
-from tests.approvals.inbox_scenario import RULES, Desk
+from tests.approvals.inbox_scenario import RULES, InboxScenario
 
 pytestmark = pytest.mark.django_db
-DRAFT = """name: house
+DRAFT = """name: basic
 rules:
   - {id: push, title: Nobody pushes, match: {tools: [git.push]}, outcome: deny}
 """
 
 
 def page(
-    desk: Desk, url_name: str, *args: Any, role: str = "viewer", status: int = 200, **query: Any
+    inbox: InboxScenario,
+    url_name: str,
+    *args: Any,
+    role: str = "viewer",
+    status: int = 200,
+    **query: Any,
 ) -> str:
-    answer = desk.house.client(role).get(reverse(url_name, args=args), query)
+    answer = inbox.organization.client(role).get(reverse(url_name, args=args), query)
     assert answer.status_code == status
     return answer.content.decode()
 
 
-def post(desk: Desk, url_name: str, *args: Any, role: str = "administrator", **fields: Any) -> Any:
-    return desk.house.client(role).post(reverse(url_name, args=args), fields)
+def post(
+    inbox: InboxScenario, url_name: str, *args: Any, role: str = "administrator", **fields: Any
+) -> Any:
+    return inbox.organization.client(role).post(reverse(url_name, args=args), fields)
 
 
-def exempted(desk: Desk, **scope: Any) -> Exemption:
+def exempted(inbox: InboxScenario, **scope: Any) -> Exemption:
     fields: dict[str, Any] = {
         "tool": "git.push",
         "reason": "The release train, INC-204.",
@@ -52,13 +59,13 @@ def exempted(desk: Desk, **scope: Any) -> Exemption:
     }
     with transaction.atomic():
         return exemptions.create_exemption(
-            desk.project, user=desk.user("operator"), **(fields | scope), **proved()
+            inbox.project, user=inbox.user("operator"), **(fields | scope), **proved()
         )
 
 
-def list_pages(desk: Desk) -> list[tuple[str, str]]:
+def list_pages(inbox: InboxScenario) -> list[tuple[str, str]]:
     """(URL, least role) of every page of policies."""
-    policy_set = PolicySet.objects.get(project=desk.project)
+    policy_set = PolicySet.objects.get(project=inbox.project)
     return [
         (reverse("policies"), "viewer"),
         (reverse("policy_set", args=[policy_set.pk]), "viewer"),
@@ -66,14 +73,14 @@ def list_pages(desk: Desk) -> list[tuple[str, str]]:
         (reverse("activate_policy", args=[policy_set.pk]), "administrator"),
         (reverse("exemptions"), "viewer"),
         (reverse("grant_exemption"), "operator"),
-        (reverse("revoke_exemption", args=[exempted(desk).pk]), "operator"),
+        (reverse("revoke_exemption", args=[exempted(inbox).pk]), "operator"),
     ]
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_each_page_opens_from_its_role_upwards(desk: Desk, role: str) -> None:
-    client = desk.house.client(role)
-    for url, least in list_pages(desk):
+def test_each_page_opens_from_its_role_upwards(inbox: InboxScenario, role: str) -> None:
+    client = inbox.organization.client(role)
+    for url, least in list_pages(inbox):
         allowed = ROLES.index(role) >= ROLES.index(least)
         assert client.get(url).status_code == (200 if allowed else 403), url
         if not allowed:
@@ -85,15 +92,15 @@ def test_each_page_opens_from_its_role_upwards(desk: Desk, role: str) -> None:
     assert Exemption.objects.get().revoked_at_us is None
 
 
-def test_nothing_of_another_project_is_found(desk: Desk) -> None:
+def test_nothing_of_another_project_is_found(inbox: InboxScenario) -> None:
     with transaction.atomic():
-        foreign = policies.load_policy_set(desk.house.other, RULES)
+        foreign = policies.load_policy_set(inbox.organization.other, RULES)
         theirs = exemptions.create_exemption(
-            desk.house.other,
+            inbox.organization.other,
             tool="*",
-            reason="Of another house.",
+            reason="Of another project.",
             ends_at_us=now_us() + 9_000_000,
-            user=desk.house.neighbour.user,
+            user=inbox.organization.neighbour.user,
             **proved(),
         )
     for url_name, key in (
@@ -101,17 +108,17 @@ def test_nothing_of_another_project_is_found(desk: Desk) -> None:
         ("activate_policy", foreign.pk),
         ("revoke_exemption", theirs.pk),
     ):
-        page(desk, url_name, key, role="administrator", status=404)
-        assert post(desk, url_name, key, mode="enforce").status_code in (404, 405)
-    page(desk, "policy_draft", role="administrator", status=404, **{"from": foreign.pk})
-    assert "Of another house" not in page(desk, "exemptions")
-    assert not Activation.objects.filter(project=desk.house.other).exists()
+        page(inbox, url_name, key, role="administrator", status=404)
+        assert post(inbox, url_name, key, mode="enforce").status_code in (404, 405)
+    page(inbox, "policy_draft", role="administrator", status=404, **{"from": foreign.pk})
+    assert "Of another project" not in page(inbox, "exemptions")
+    assert not Activation.objects.filter(project=inbox.organization.other).exists()
     assert Exemption.objects.get(pk=theirs.pk).revoked_at_us is None
 
 
-def test_every_post_without_its_csrf_proof_is_refused(desk: Desk) -> None:
-    client = desk.house.client("administrator", csrf=True)
-    for url, _ in list_pages(desk):
+def test_every_post_without_its_csrf_proof_is_refused(inbox: InboxScenario) -> None:
+    client = inbox.organization.client("administrator", csrf=True)
+    for url, _ in list_pages(inbox):
         assert client.post(url, {"mode": "observe", "text": DRAFT, "do": "load"}).status_code in (
             403,
             405,
@@ -119,25 +126,25 @@ def test_every_post_without_its_csrf_proof_is_refused(desk: Desk) -> None:
     assert (Activation.objects.count(), PolicySet.objects.count()) == (1, 1)
 
 
-def test_reading_pages_changes_nothing(desk: Desk) -> None:
-    urls = list_pages(desk)
+def test_reading_pages_changes_nothing(inbox: InboxScenario) -> None:
+    urls = list_pages(inbox)
     before = Entry.objects.count()
     for url, _ in urls:
-        desk.house.client("administrator").get(url)
+        inbox.organization.client("administrator").get(url)
     assert Entry.objects.count() == before
 
 
-def test_without_rules_the_page_shows_how_to_begin(quiet: Desk) -> None:
+def test_without_rules_the_page_shows_how_to_begin(quiet: InboxScenario) -> None:
     assert "This project only observes" in page(quiet, "policies")
     assert "Write a draft and test it" in page(quiet, "policies", role="administrator")
     assert "Write a draft" not in page(quiet, "policies")
 
 
-def test_the_page_shows_each_rule_and_how_often_it_matched(desk: Desk) -> None:
+def test_the_page_shows_each_rule_and_how_often_it_matched(inbox: InboxScenario) -> None:
     for n in range(2):
-        desk.plan(f"push-{n}", arguments={"n": n})
-    desk.plan("other", tool="mail.send", arguments={})
-    text = re.sub(r"\s+", " ", page(desk, "policies"))
+        inbox.plan(f"push-{n}", arguments={"n": n})
+    inbox.plan("other", tool="mail.send", arguments={})
+    text = re.sub(r"\s+", " ", page(inbox, "policies"))
     assert "mode <b>enforce</b>" in text
     assert '<code id="push">push</code>' in text
     assert "1 person (any reviewer)" in text
@@ -147,20 +154,20 @@ def test_the_page_shows_each_rule_and_how_often_it_matched(desk: Desk) -> None:
     )
 
 
-def test_figures_of_human_decisions_are_shown_by_rule(desk: Desk) -> None:
+def test_figures_of_human_decisions_are_shown_by_rule(inbox: InboxScenario) -> None:
     for n, seen_s in ((1, 5), (2, 0)):
-        gate = desk.gate(desk.plan(f"push-{n}", arguments={"n": n}))
+        gate = inbox.gate(inbox.plan(f"push-{n}", arguments={"n": n}))
         with time_machine.travel(datetime.now(UTC), tick=False):
-            seen = desk.shown(gate)
-            desk.answer(
+            seen = inbox.shown(gate)
+            inbox.answer(
                 gate,
                 "reviewer",
                 "approve",
                 shown=seen._replace(at_us=seen.at_us - seen_s * 1_000_000),
             )
-    desk.plan("late", arguments={"n": 3})
+    inbox.plan("late", arguments={"n": 3})
     with time_machine.travel(datetime.now(UTC) + timedelta(hours=2), tick=True):
-        text = page(desk, "policies")
+        text = page(inbox, "policies")
     row = re.search(r'<a href="#push">.*?</tr>', text, re.DOTALL)
     assert row is not None
     figures = re.findall(r'data-label="([^"]+)" class="num">([^<]+)<', row[0])
@@ -181,9 +188,9 @@ def test_figures_of_human_decisions_are_shown_by_rule(desk: Desk) -> None:
 
 
 @pytest.mark.usefixtures("remembered")
-def test_the_page_costs_as_many_queries_for_many_rows_as_for_few(desk: Desk) -> None:
+def test_the_page_costs_as_many_queries_for_many_rows_as_for_few(inbox: InboxScenario) -> None:
     def cost() -> int:
-        client = desk.house.client("viewer")
+        client = inbox.organization.client("viewer")
         client.get(reverse("policies"))
         with CaptureQueriesContext(connection) as queries:
             client.get(reverse("policies"))
@@ -191,8 +198,8 @@ def test_the_page_costs_as_many_queries_for_many_rows_as_for_few(desk: Desk) -> 
 
     few = cost()
     for n in range(5):
-        desk.answer(desk.gate(desk.plan(f"push-{n}", arguments={"n": n})), "reviewer", "approve")
-        desk.rules(RULES.replace("name: house", f"name: house\n# {n}"))
+        inbox.answer(inbox.gate(inbox.plan(f"push-{n}", arguments={"n": n})), "reviewer", "approve")
+        inbox.rules(RULES.replace("name: basic", f"name: basic\n# {n}"))
     assert cost() == few <= 16
 
 
@@ -228,7 +235,7 @@ def test_quantiles_are_times_that_people_really_took() -> None:
 
 
 def test_conditions_and_requirements_are_shown_in_words() -> None:
-    text = """name: house
+    text = """name: basic
 rules:
   - id: all
     title: T
@@ -267,9 +274,9 @@ rules:
     )
 
 
-def test_a_rule_that_asks_people_who_do_not_exist_is_marked(desk: Desk) -> None:
+def test_a_rule_that_asks_people_who_do_not_exist_is_marked(inbox: InboxScenario) -> None:
     text = (
-        "name: house\nrules:\n"
+        "name: basic\nrules:\n"
         "  - {id: two, title: T, match: {}, outcome: require, require: {teams: [leads], minimum: "
         "2}}\n"
         "  - {id: who, title: W, match: {}, outcome: require, require: {teams: [ops], people: "
@@ -278,11 +285,11 @@ def test_a_rule_that_asks_people_who_do_not_exist_is_marked(desk: Desk) -> None:
         "  - {id: all, title: A, match: {}, outcome: require, require: {minimum: 4}}\n"
     )
     with transaction.atomic():
-        leads = teams.create_team(desk.project, "leads")
+        leads = teams.create_team(inbox.project, "leads")
         for role in ("viewer", "reviewer"):
-            teams.add_team_member(leads, desk.house.members[role])
-        loaded = policies.load_policy_set(desk.project, text)
-    assert find_understaffed_rules(desk.project, loaded.rules) == [
+            teams.add_team_member(leads, inbox.organization.members[role])
+        loaded = policies.load_policy_set(inbox.project, text)
+    assert find_understaffed_rules(inbox.project, loaded.rules) == [
         ("two", "Needs 2 approvers but only 1 is eligible; requests will expire."),
         ("who", "The team ops does not exist in this project."),
         ("who", "viewer is not a reviewer of this project."),
@@ -290,26 +297,26 @@ def test_a_rule_that_asks_people_who_do_not_exist_is_marked(desk: Desk) -> None:
     ]
     for url_name in ("policy_set", "activate_policy"):
         assert "does not exist in this project" in page(
-            desk, url_name, loaded.pk, role="administrator"
+            inbox, url_name, loaded.pk, role="administrator"
         )
-    assert "requests will expire" not in page(desk, "policies")
-    desk.rules(text)
-    assert "requests will expire" in page(desk, "policies")
+    assert "requests will expire" not in page(inbox, "policies")
+    inbox.rules(text)
+    assert "requests will expire" in page(inbox, "policies")
 
 
-def test_the_rail_marks_one_app(desk: Desk) -> None:
+def test_the_rail_marks_one_app(inbox: InboxScenario) -> None:
     for url_name, name in (
         ("policies", "Policies"),
         ("exemptions", "Policies"),
         ("inbox", "Approvals"),
     ):
-        marked = re.findall(r'<nav class="rail".*?</nav>', page(desk, url_name), re.DOTALL)[0]
+        marked = re.findall(r'<nav class="rail".*?</nav>', page(inbox, url_name), re.DOTALL)[0]
         assert re.findall(r'aria-current="\w+"[^>]*>([A-Z]\w+)', marked) == [name], url_name
 
 
-def test_nothing_is_inline(desk: Desk) -> None:
-    for url, _ in list_pages(desk):
-        html = desk.house.client("administrator").get(url).content.decode()
+def test_nothing_is_inline(inbox: InboxScenario) -> None:
+    for url, _ in list_pages(inbox):
+        html = inbox.organization.client("administrator").get(url).content.decode()
         assert not re.search(
             r"<style|\sstyle=|\son[a-z]+=|<script(?![^>]*\ssrc=)|javascript:", html
         ), url

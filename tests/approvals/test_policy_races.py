@@ -17,14 +17,14 @@ from db.ids import new_uuid7
 from journal.models import Entry
 from tests.api.api_client import Caller
 from tests.approvals.confirm_helpers import proved
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.test_deadlocks import BLOCKED, statement
-from tests.approvals.test_races import desk
+from tests.approvals.test_races import inbox
 from tests.journal.committed import committed, together
 from tests.sessions.command_factories import origin
 
-__all__ = ["committed", "desk"]
-TEXT = "name: house\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
+__all__ = ["committed", "inbox"]
+TEXT = "name: basic\nrules:\n  - {id: all, title: Everything, match: {}, outcome: require}\n"
 pytestmark = pytest.mark.usefixtures("committed")
 
 
@@ -105,28 +105,28 @@ def test_use_against_revocation_is_counted_or_refused(project: Project) -> None:
 MANY = 16  # sessions
 
 
-def limit_rate(desk: Desk, per: str, over: int) -> None:
+def limit_rate(inbox: InboxScenario, per: str, over: int) -> None:
     """Rules by which the plans of git.push beyond `over` an hour ask people."""
     match = f"{{tools: [git.push], rate: {{over: {over}, within_s: 1h, per: {per}}}}}"
-    desk.rules(
-        f"name: house\nrules:\n  - {{id: often, title: Often, match: {match}, outcome: require}}\n"
+    inbox.rules(
+        f"name: basic\nrules:\n  - {{id: often, title: Often, match: {match}, outcome: require}}\n"
         "  - {id: rest, title: Rest, match: {}, outcome: allow}\n"
     )
 
 
-def connect_again(desk: Desk) -> Caller:
+def connect_again(inbox: InboxScenario) -> Caller:
     """The same agent, over a connection of its own."""
-    return Caller(desk.agent.token, app=desk.agent.client._transport.app)  # type: ignore[attr-defined]
+    return Caller(inbox.agent.token, app=inbox.agent.client._transport.app)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("per", ["agent", "tool", "project"])
 def test_of_many_sessions_that_plan_at_once_no_more_pass_than_the_rate_lets(
-    desk: Desk, per: str
+    inbox: InboxScenario, per: str
 ) -> None:
-    limit_rate(desk, per, 4)
+    limit_rate(inbox, per, 4)
     for number in range(MANY):
-        desk.agent.session(f"s-{number}")
-    callers = [connect_again(desk) for _ in range(MANY)]
+        inbox.agent.session(f"s-{number}")
+    callers = [connect_again(inbox) for _ in range(MANY)]
     done = together(
         *(
             lambda caller=caller, n=n: caller.plan(f"e-{n}", f"s-{n}")["permission"]
@@ -138,13 +138,13 @@ def test_of_many_sessions_that_plan_at_once_no_more_pass_than_the_rate_lets(
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one writer at a time")
 def test_a_plan_and_a_batch_with_the_same_new_repository_do_not_deadlock(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    inbox: InboxScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The plan has stored the repository and needs its counter; the batch waits, and must not block
     the plan."""
-    limit_rate(desk, "agent", 10)
+    limit_rate(inbox, "agent", 10)
     for session in ("s-0", "s-1"):
-        desk.agent.session(session)
+        inbox.agent.session(session)
     fact = {"tool": "git.push", "arguments": {}, "target": {"repository": "new", "ref": "main"}}
     counts, planner = threading.Event(), []
     met: list[BaseException] = []
@@ -164,7 +164,7 @@ def test_a_plan_and_a_batch_with_the_same_new_repository_do_not_deadlock(
     def plans() -> int:
         planner.append(threading.get_ident())
         return (
-            connect_again(desk)
+            connect_again(inbox)
             .post("/effects", {"session": "s-0", "effect_key": "e-0", **fact})
             .status_code
         )
@@ -178,7 +178,7 @@ def test_a_plan_and_a_batch_with_the_same_new_repository_do_not_deadlock(
             "effect_key": "e-1",
             **fact,
         }
-        return connect_again(desk).report([reported]).status_code
+        return connect_again(inbox).report([reported]).status_code
 
     monkeypatch.setattr(rate_counters, "lock_rate_counts", alone)
     monkeypatch.setattr(retry, "is_retry_requested", once)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from approvals.diff.destructive_pushes import describe_destructive_push
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 from tests.approvals.test_inbox_flags import entry, words
 
@@ -78,17 +78,17 @@ def test_options_of_other_tools_are_not_those_of_a_push() -> None:
 
 
 def test_what_a_push_removes_is_shown_in_the_list_and_on_its_page(
-    desk: Desk, rita: Reviewer
+    inbox: InboxScenario, rita: Reviewer
 ) -> None:
     removed = [{"sha": "4be1c9e", "title": "fix rounding", "author": "bob"}]
-    gate = desk.gate(
-        desk.plan(arguments={"command": "git push --force", "removed_commits": removed})
+    gate = inbox.gate(
+        inbox.plan(arguments={"command": "git push --force", "removed_commits": removed})
     )
     text = entry(rita, gate)
     assert "forced push" in text
     assert "removes 1 commit" in text
     assert "Forced push. Removes 1 commit. computed here" in words(rita, gate)
-    plain = desk.gate(desk.plan("e-2", arguments={"command": "git push origin main"}))
+    plain = inbox.gate(inbox.plan("e-2", arguments={"command": "git push origin main"}))
     assert "forced" not in entry(rita, plain) + rita.page(url_of(plain)).replace(
         "forced-colors", ""
     )

@@ -18,7 +18,7 @@ from db.clock import now_us
 from journal.models import Entry
 from sessions.models import Session
 from tests.api.api_client import code
-from tests.approvals.inbox_scenario import RULES, Desk
+from tests.approvals.inbox_scenario import RULES, InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 
 pytestmark = pytest.mark.django_db
@@ -26,41 +26,41 @@ LEADS = RULES.replace("require: {minimum: 2,", "require: {minimum: 2, teams: [le
 NAMED = RULES.replace("require: {minimum: 2,", "require: {minimum: 2, people: [ann, ben, cid],")
 
 
-def demoted(desk: Desk, name: str) -> None:
-    people.change_project_role(desk.person(name), "viewer", actor="tests")
+def demoted(inbox: InboxScenario, name: str) -> None:
+    people.change_project_role(inbox.person(name), "viewer", actor="tests")
 
 
-def removed(desk: Desk, name: str) -> None:
-    people.remove_project_member(desk.person(name), actor="tests")
+def removed(inbox: InboxScenario, name: str) -> None:
+    people.remove_project_member(inbox.person(name), actor="tests")
 
 
-def deactivated(desk: Desk, name: str) -> None:
-    user = desk.user(name)
+def deactivated(inbox: InboxScenario, name: str) -> None:
+    user = inbox.user(name)
     user.is_active = False
     user.save()
 
 
-def owner_now(desk: Desk, name: str) -> None:
-    Session.objects.update(owner=desk.user(name))
+def owner_now(inbox: InboxScenario, name: str) -> None:
+    Session.objects.update(owner=inbox.user(name))
 
 
-def owner_of_the_agent_now(desk: Desk, name: str) -> None:
-    Agent.objects.filter(name="deploy-7").update(owner=desk.user(name))
+def owner_of_the_agent_now(inbox: InboxScenario, name: str) -> None:
+    Agent.objects.filter(name="deploy-7").update(owner=inbox.user(name))
 
 
-def requester_now(desk: Desk, name: str) -> None:
-    Session.objects.update(on_behalf_of=desk.user(name))
+def requester_now(inbox: InboxScenario, name: str) -> None:
+    Session.objects.update(on_behalf_of=inbox.user(name))
 
 
-def out_of_the_team(desk: Desk, name: str) -> None:
-    teams.remove_team_member(Team.objects.get(), desk.person(name), actor="tests")
+def out_of_the_team(inbox: InboxScenario, name: str) -> None:
+    teams.remove_team_member(Team.objects.get(), inbox.person(name), actor="tests")
 
 
-def without_a_team(desk: Desk, _name: str) -> None:
+def without_a_team(inbox: InboxScenario, _name: str) -> None:
     teams.delete_team(Team.objects.get(), actor="tests")
 
 
-LEAVING: dict[str, tuple[str, Callable[[Desk, str], None], str]] = {
+LEAVING: dict[str, tuple[str, Callable[[InboxScenario, str], None], str]] = {
     "demoted": (RULES, demoted, "no_reviewer"),
     "removed": (RULES, removed, "no_reviewer"),
     "deactivated": (RULES, deactivated, "no_reviewer"),
@@ -75,53 +75,55 @@ LEAVING: dict[str, tuple[str, Callable[[Desk, str], None], str]] = {
 
 
 @pytest.fixture
-def team(desk: Desk) -> Team:
+def team(inbox: InboxScenario) -> Team:
     """Three reviewers: ann, ben and cid, all members of the team leads."""
-    team = teams.create_team(desk.project, "leads")
+    team = teams.create_team(inbox.project, "leads")
     for name in ("ann", "ben", "cid"):
-        teams.add_team_member(team, desk.person(name))
+        teams.add_team_member(team, inbox.person(name))
     return team
 
 
-def dispatch(desk: Desk, effect: dict[str, Any]) -> Any:
-    return desk.agent.post(
+def dispatch(inbox: InboxScenario, effect: dict[str, Any]) -> Any:
+    return inbox.agent.post(
         f"/effects/{effect['id']}/dispatch",
         {"process": "p-1", "intent_digest": effect["intent_digest"]},
     )
 
 
-def request_deployment(desk: Desk, rules: str = RULES) -> tuple[dict[str, Any], Gate]:
+def request_deployment(inbox: InboxScenario, rules: str = RULES) -> tuple[dict[str, Any], Gate]:
     """A deployment that needs two approvals."""
     if rules != RULES:
-        desk.rules(rules)
-    planned = desk.plan(tool="deploy")
-    return planned, desk.gate(planned)
+        inbox.rules(rules)
+    planned = inbox.plan(tool="deploy")
+    return planned, inbox.gate(planned)
 
 
-def approve_by_page(desk: Desk, gate: Gate, name: str) -> str:
+def approve_by_page(inbox: InboxScenario, gate: Gate, name: str) -> str:
     """Approve as a person through their page; return the gate's status afterwards."""
-    client = Reviewer(desk, name)
+    client = Reviewer(inbox, name)
     assert client.answer(gate).status_code == 302
     return Gate.objects.get(id=gate.id).status
 
 
 @pytest.mark.once  # both databases' counts are compared below
 @pytest.mark.parametrize("how", LEAVING)
-def test_a_voter_who_may_no_longer_rule_does_not_count(desk: Desk, team: Team, how: str) -> None:
+def test_a_voter_who_may_no_longer_rule_does_not_count(
+    inbox: InboxScenario, team: Team, how: str
+) -> None:
     rules, permission, fault = LEAVING[how]
-    _, gate = request_deployment(desk, rules)
-    desk.person("dot", "administrator")
-    desk.answer(gate, "ann")
-    permission(desk, "ann")
+    _, gate = request_deployment(inbox, rules)
+    inbox.person("dot", "administrator")
+    inbox.answer(gate, "ann")
+    permission(inbox, "ann")
     if how == "the team is gone":
-        again = teams.create_team(desk.project, "leads")
+        again = teams.create_team(inbox.project, "leads")
         for name in ("ben", "cid"):
-            teams.add_team_member(again, desk.person(name))
-    assert approve_by_page(desk, gate, "ben") == "pending"
-    html = Reviewer(desk, "dot").page(url_of(gate))
+            teams.add_team_member(again, inbox.person(name))
+    assert approve_by_page(inbox, gate, "ben") == "pending"
+    html = Reviewer(inbox, "dot").page(url_of(gate))
     assert f"no longer counts: {words(fault)}" in html
     assert "1 of 2" in html
-    assert approve_by_page(desk, gate, "cid") == "approved"
+    assert approve_by_page(inbox, gate, "cid") == "approved"
     first = Vote.objects.get(gate=gate, user__username="ann")  # it is shown, and never deleted
     ruled = Entry.objects.get(kind="gate.ruled", subject=gate.id).facts
     assert f'"uncounted":{{"{first.id.hex}":"{fault}"}}' in ruled
@@ -131,20 +133,20 @@ def words(fault: str) -> str:
     return UNCOUNTED_LABELS[fault]
 
 
-def test_a_voter_who_comes_back_counts_again(desk: Desk, team: Team) -> None:
-    _, gate = request_deployment(desk)
-    approve_by_page(desk, gate, "ann")
-    demoted(desk, "ann")
-    people.change_project_role(desk.person("ann"), "operator", actor="tests")
-    assert approve_by_page(desk, gate, "ben") == "approved"
+def test_a_voter_who_comes_back_counts_again(inbox: InboxScenario, team: Team) -> None:
+    _, gate = request_deployment(inbox)
+    approve_by_page(inbox, gate, "ann")
+    demoted(inbox, "ann")
+    people.change_project_role(inbox.person("ann"), "operator", actor="tests")
+    assert approve_by_page(inbox, gate, "ben") == "approved"
 
 
-def test_a_denial_counts_whoever_gave_it(desk: Desk, team: Team) -> None:
-    desk.rules(RULES.replace("require: {minimum: 2,", "require: {minimum: 2, deny_threshold: 2,"))
-    _, gate = request_deployment(desk)
-    desk.answer(gate, "ann", "deny", "not on a Friday")
-    removed(desk, "ann")
-    desk.answer(gate, "ben", "deny", "not on a Friday")
+def test_a_denial_counts_whoever_gave_it(inbox: InboxScenario, team: Team) -> None:
+    inbox.rules(RULES.replace("require: {minimum: 2,", "require: {minimum: 2, deny_threshold: 2,"))
+    _, gate = request_deployment(inbox)
+    inbox.answer(gate, "ann", "deny", "not on a Friday")
+    removed(inbox, "ann")
+    inbox.answer(gate, "ben", "deny", "not on a Friday")
     assert Gate.objects.get(id=gate.id).status == "denied"
 
 
@@ -153,19 +155,19 @@ def test_a_denial_counts_whoever_gave_it(desk: Desk, team: Team) -> None:
     "how", [how for how in LEAVING if how != "on whose behalf"]
 )  # which the digest binds
 def test_permission_whose_quorum_no_longer_counts_is_not_used(
-    desk: Desk, team: Team, how: str
+    inbox: InboxScenario, team: Team, how: str
 ) -> None:
     rules, permission, fault = LEAVING[how]
-    planned, gate = request_deployment(desk, rules)
+    planned, gate = request_deployment(inbox, rules)
     for name in ("ann", "ben"):
-        desk.answer(gate, name)
-    permission(desk, "ann")
-    assert "Not enough of these votes still count" in Reviewer(desk, "administrator").page(
+        inbox.answer(gate, name)
+    permission(inbox, "ann")
+    assert "Not enough of these votes still count" in Reviewer(inbox, "administrator").page(
         url_of(gate)
     )
-    refused = dispatch(desk, planned)
+    refused = dispatch(inbox, planned)
     assert (code(refused), refused.json()["reason"]) == ((409, "GATE_GONE"), "quorum_lost")
-    stored, effect = Gate.objects.get(id=gate.id), desk.effect(planned)
+    stored, effect = Gate.objects.get(id=gate.id), inbox.effect(planned)
     assert (stored.status, stored.reason, effect.permission, effect.permission_basis) == (
         "revoked",
         "quorum_lost",
@@ -173,47 +175,51 @@ def test_permission_whose_quorum_no_longer_counts_is_not_used(
         "revoked",
     )
     assert f'"{fault}"' in Entry.objects.get(kind="gate.revoked", subject=gate.id).facts
-    assert f"did not count: {words(fault)}" in Reviewer(desk, "administrator").page(url_of(gate))
-    assert desk.agent.get(f"/gates/{gate.id}").json()["reason"] == "quorum_lost"
-    again = desk.plan(tool="deploy")
+    assert f"did not count: {words(fault)}" in Reviewer(inbox, "administrator").page(url_of(gate))
+    assert inbox.agent.get(f"/gates/{gate.id}").json()["reason"] == "quorum_lost"
+    again = inbox.plan(tool="deploy")
     assert (again["answer"], again["gate"]["id"] != planned["gate"]["id"]) == ("wait", True)
 
 
 def test_permission_that_more_people_gave_than_were_needed_outlives_one_of_them(
-    desk: Desk, team: Team
+    inbox: InboxScenario, team: Team
 ) -> None:
     """One approval did not count when two others were enough; whether it counts later changes
     nothing."""
-    planned, gate = request_deployment(desk)
-    approve_by_page(desk, gate, "ann")
-    demoted(desk, "ann")
+    planned, gate = request_deployment(inbox)
+    approve_by_page(inbox, gate, "ann")
+    demoted(inbox, "ann")
     for name in ("ben", "cid"):
-        approve_by_page(desk, gate, name)
-    people.change_project_role(desk.person("ann"), "reviewer", actor="tests")
-    demoted(desk, "ben")
-    assert dispatch(desk, planned).status_code == 200
-    assert "did not count: no longer a reviewer of this project" in Reviewer(desk, "cid").page(
+        approve_by_page(inbox, gate, name)
+    people.change_project_role(inbox.person("ann"), "reviewer", actor="tests")
+    demoted(inbox, "ben")
+    assert dispatch(inbox, planned).status_code == 200
+    assert "did not count: no longer a reviewer of this project" in Reviewer(inbox, "cid").page(
         url_of(gate)
     )
 
 
-def test_a_used_permission_is_not_shown_as_uncounted_afterwards(desk: Desk, team: Team) -> None:
-    planned, gate = request_deployment(desk)
+def test_a_used_permission_is_not_shown_as_uncounted_afterwards(
+    inbox: InboxScenario, team: Team
+) -> None:
+    planned, gate = request_deployment(inbox)
     for name in ("ann", "ben"):
-        approve_by_page(desk, gate, name)
-    assert dispatch(desk, planned).status_code == 200
-    removed(desk, "ann")
-    page = Reviewer(desk, "administrator").page(url_of(gate))
+        approve_by_page(inbox, gate, name)
+    assert dispatch(inbox, planned).status_code == 200
+    removed(inbox, "ann")
+    page = Reviewer(inbox, "administrator").page(url_of(gate))
     assert "count:" not in page
     assert "2 of 2" in page
 
 
-def test_a_person_who_left_cannot_answer_from_an_open_page(desk: Desk, team: Team) -> None:
+def test_a_person_who_left_cannot_answer_from_an_open_page(
+    inbox: InboxScenario, team: Team
+) -> None:
     """The view read the membership before; the service reads it again."""
-    _, gate = request_deployment(desk)
-    membership = desk.person("ann")
-    seen = desk.shown(gate)
-    removed(desk, "ann")
+    _, gate = request_deployment(inbox)
+    membership = inbox.person("ann")
+    seen = inbox.shown(gate)
+    removed(inbox, "ann")
     with transaction.atomic():
         outcome = votes.cast_vote(gate, membership, "approve", "agreed in INC-204", seen)
     assert outcome.refusal is not None
@@ -221,13 +227,13 @@ def test_a_person_who_left_cannot_answer_from_an_open_page(desk: Desk, team: Tea
     assert not Vote.objects.exists()
 
 
-def test_the_inbox_counts_only_valid_approvals(desk: Desk, team: Team) -> None:
-    _, gate = request_deployment(desk)
-    approve_by_page(desk, gate, "ann")
-    client = Reviewer(desk, "cid")
+def test_the_inbox_counts_only_valid_approvals(inbox: InboxScenario, team: Team) -> None:
+    _, gate = request_deployment(inbox)
+    approve_by_page(inbox, gate, "ann")
+    client = Reviewer(inbox, "cid")
     assert quorum.load_approvals([gate.id])[gate.id][0].fault == ""
     assert "1 of 2 approvals" in client.page("/approvals/")
-    demoted(desk, "ann")
+    demoted(inbox, "ann")
     assert "0 of 2 approvals" in client.page("/approvals/")
 
 
@@ -239,12 +245,12 @@ def refused(name: str, write: Callable[[], Any]) -> None:
         write()
 
 
-def vote(desk: Desk, gate: Gate, person: str, **values: Any) -> Callable[[], Any]:
+def vote(inbox: InboxScenario, gate: Gate, person: str, **values: Any) -> Callable[[], Any]:
     now = now_us()
     fields = {
-        "project": desk.project,
+        "project": inbox.project,
         "gate": gate,
-        "user": desk.user(person),
+        "user": inbox.user(person),
         "actor": "p_x",
         "answer": "approve",
         "card_sha256": "c" * 64,
@@ -269,13 +275,13 @@ def approve(gate: Gate) -> Callable[[], Any]:
 
 
 @pytest.mark.parametrize("how", LEAVING)
-def test_the_database_counts_as_the_code_does(desk: Desk, team: Team, how: str) -> None:
+def test_the_database_counts_as_the_code_does(inbox: InboxScenario, team: Team, how: str) -> None:
     rules, permission, fault = LEAVING[how]
-    _, gate = request_deployment(desk, rules)
-    vote(desk, gate, "ann")()
-    vote(desk, gate, "ben")()
-    user = desk.user("ann")
-    permission(desk, "ann")
+    _, gate = request_deployment(inbox, rules)
+    vote(inbox, gate, "ann")()
+    vote(inbox, gate, "ben")()
+    user = inbox.user("ann")
+    permission(inbox, "ann")
     faults = {
         approval.user: approval.fault for approval in quorum.load_approvals([gate.id])[gate.id]
     }
@@ -283,42 +289,44 @@ def test_the_database_counts_as_the_code_does(desk: Desk, team: Team, how: str) 
     refused("gate_is_approved_by_its_quorum", approve(gate))
     if how == "the team is gone":
         return
-    vote(desk, gate, "cid")()
+    vote(inbox, gate, "cid")()
     assert approve(gate)() == 1
 
 
-def test_the_database_refuses_approvals_of_ineligible_people(desk: Desk, team: Team) -> None:
-    _, gate = request_deployment(desk, LEADS)
+def test_the_database_refuses_approvals_of_ineligible_people(
+    inbox: InboxScenario, team: Team
+) -> None:
+    _, gate = request_deployment(inbox, LEADS)
     constraint = "approver_is_eligible"
     for name in ("viewer", "reviewer", "administrator", "neighbour"):
-        refused(constraint, vote(desk, gate, name))
-    deactivated(desk, "ann")
-    refused(constraint, vote(desk, gate, "ann"))
-    vote(desk, gate, "ben")()
-    vote(desk, gate, "reviewer", answer="deny")()
+        refused(constraint, vote(inbox, gate, name))
+    deactivated(inbox, "ann")
+    refused(constraint, vote(inbox, gate, "ann"))
+    vote(inbox, gate, "ben")()
+    vote(inbox, gate, "reviewer", answer="deny")()
 
 
-def test_a_team_of_another_project_is_another_team(desk: Desk, team: Team) -> None:
-    _, gate = request_deployment(desk, LEADS)
+def test_a_team_of_another_project_is_another_team(inbox: InboxScenario, team: Team) -> None:
+    _, gate = request_deployment(inbox, LEADS)
     with transaction.atomic():
-        also = people.add_project_member(desk.house.other, "reviewer", "reviewer")
-        teams.add_team_member(teams.create_team(desk.house.other, "leads"), also)
-    refused("approver_is_eligible", vote(desk, gate, "reviewer"))
+        also = people.add_project_member(inbox.organization.other, "reviewer", "reviewer")
+        teams.add_team_member(teams.create_team(inbox.organization.other, "leads"), also)
+    refused("approver_is_eligible", vote(inbox, gate, "reviewer"))
 
 
-def test_the_database_refuses_an_approval_of_a_new_owner(desk: Desk, team: Team) -> None:
-    _, gate = request_deployment(desk)
-    owner_now(desk, "ann")
-    refused("approver_is_not_a_party", vote(desk, gate, "ann"))
+def test_the_database_refuses_an_approval_of_a_new_owner(inbox: InboxScenario, team: Team) -> None:
+    _, gate = request_deployment(inbox)
+    owner_now(inbox, "ann")
+    refused("approver_is_not_a_party", vote(inbox, gate, "ann"))
 
 
-def test_an_approval_is_not_moved_about(desk: Desk, team: Team) -> None:
+def test_an_approval_is_not_moved_about(inbox: InboxScenario, team: Team) -> None:
     """An update cannot turn an approval into a second approval of the same gate, or lend its
     votes."""
-    _, gate = request_deployment(desk)
-    vote(desk, gate, "ann")()
-    other = desk.gate(desk.plan("e-2", tool="deploy", arguments={"ref": "topic"}))
-    vote(desk, other, "ben")()
+    _, gate = request_deployment(inbox)
+    vote(inbox, gate, "ann")()
+    other = inbox.gate(inbox.plan("e-2", tool="deploy", arguments={"ref": "topic"}))
+    vote(inbox, other, "ben")()
     refused("gate_is_approved_by_its_quorum", approve(gate))
     refused("vote_never_changes", lambda: Vote.objects.filter(gate=other).update(gate=gate))
     one_less = Gate.objects.filter(id=gate.id)
@@ -326,25 +334,25 @@ def test_an_approval_is_not_moved_about(desk: Desk, team: Team) -> None:
 
 
 def test_a_person_who_leaves_before_the_ruling_causes_a_recount(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    inbox: InboxScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The schema refuses a count that was a moment too early; the person who answered never
     notices."""
-    gate = desk.gate(desk.plan("e1", tool="deploy"))
-    assert desk.answer(gate, "ann").refusal is None
+    gate = inbox.gate(inbox.plan("e1", tool="deploy"))
+    assert inbox.answer(gate, "ann").refusal is None
     original_load = quorum.load_approvals
     counted: list[int] = []
 
     def early(gates: Any) -> Any:
         counted.append(len(counted))
         if len(counted) > 1:
-            demoted(desk, "ann")  # again: the transaction of the first count was rolled back
+            demoted(inbox, "ann")  # again: the transaction of the first count was rolled back
             return original_load(gates)
         approvals = original_load(gates)
-        demoted(desk, "ann")
+        demoted(inbox, "ann")
         return approvals
 
-    rita = Reviewer(desk)
+    rita = Reviewer(inbox)
     seen = rita.seen(gate)
     monkeypatch.setattr(quorum, "load_approvals", early)
     assert rita.answer(gate, seen=seen).status_code == 302

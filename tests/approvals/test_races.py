@@ -28,28 +28,28 @@ from ledger.models import Attempt, Effect, Stop
 from ledger.tools import cache
 from sessions.models import Session
 from tests.api.api_client import Caller, code
-from tests.approvals.inbox_scenario import RULES, Desk
+from tests.approvals.inbox_scenario import RULES, InboxScenario
 from tests.journal.committed import committed, together
 from tests.pages.people import build
 
 __all__ = ["committed"]
 MANY = 64
 ROUNDS = 4
-STRICT = "name: house\nrules:\n  - {id: nothing, title: Nothing, match: {}, outcome: deny}\n"
-LAX = "name: house\nrules:\n  - {id: all, title: Everything, match: {}, outcome: allow}\n"
+STRICT = "name: basic\nrules:\n  - {id: nothing, title: Nothing, match: {}, outcome: deny}\n"
+LAX = "name: basic\nrules:\n  - {id: all, title: Everything, match: {}, outcome: allow}\n"
 
 
 @pytest.fixture
-def desk(committed: None, settings: Settings) -> Desk:
+def inbox(committed: None, settings: Settings) -> InboxScenario:
     """A project whose policy asks for pushes; all of its rows are committed."""
     from config.wsgi import application
 
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     cache.clear_tool_cache()
-    house = build()
+    organization = build()
     with transaction.atomic():
-        token = tokens.issue_token(house.agent, expires_in=None, actor="tests")
-    made = Desk(house, Caller(token, app=application))
+        token = tokens.issue_token(organization.agent, expires_in=None, actor="tests")
+    made = InboxScenario(organization, Caller(token, app=application))
     made.rules()
     for name in ("git.push", "deploy"):
         made.declare(name)
@@ -57,30 +57,32 @@ def desk(committed: None, settings: Settings) -> Desk:
     return made
 
 
-def planned(desk: Desk, name: str, **fields: Any) -> tuple[dict[str, Any], Gate]:
+def planned(inbox: InboxScenario, name: str, **fields: Any) -> tuple[dict[str, Any], Gate]:
     """Plan an effect of its own; return the answer and its gate."""
-    effect = desk.plan(name, arguments={"ref": name}, **fields)
-    return effect, desk.gate(effect)
+    effect = inbox.plan(name, arguments={"ref": name}, **fields)
+    return effect, inbox.gate(effect)
 
 
-def approved(desk: Desk, name: str) -> tuple[dict[str, Any], Gate]:
+def approved(inbox: InboxScenario, name: str) -> tuple[dict[str, Any], Gate]:
     """Plan an effect and approve it as a person."""
-    effect, gate = planned(desk, name)
-    assert desk.answer(gate, "reviewer").refusal is None
+    effect, gate = planned(inbox, name)
+    assert inbox.answer(gate, "reviewer").refusal is None
     return effect, gate
 
 
-def decider(desk: Desk, gate: Gate, name: str, answer: str) -> Callable[[], VoteResult]:
+def decider(inbox: InboxScenario, gate: Gate, name: str, answer: str) -> Callable[[], VoteResult]:
     """One person with a fresh page, about to answer."""
-    person, shown = desk.person(name), desk.shown(gate)
+    person, shown = inbox.person(name), inbox.shown(gate)
     return partial(
         run_vote, partial(votes.cast_vote, gate, person, answer, "agreed in INC-204", shown)
     )
 
 
-def starter(desk: Desk, effect: dict[str, Any], process: str = "p") -> Callable[[], httpx.Response]:
+def starter(
+    inbox: InboxScenario, effect: dict[str, Any], process: str = "p"
+) -> Callable[[], httpx.Response]:
     """One process about to dispatch an effect, over a connection of its own."""
-    client = Caller(desk.agent.token, app=desk.agent.client._transport.app)  # type: ignore[attr-defined]
+    client = Caller(inbox.agent.token, app=inbox.agent.client._transport.app)  # type: ignore[attr-defined]
     body = {"process": process, "intent_digest": effect["intent_digest"]}
     return lambda: client.post(f"/effects/{effect['id']}/dispatch", body)
 
@@ -119,11 +121,11 @@ def agree(gate: Gate) -> Gate:
     return gate
 
 
-def test_of_sixty_four_deciders_one_rules_and_the_others_are_refused(desk: Desk) -> None:
-    _, gate = planned(desk, "e")
+def test_of_sixty_four_deciders_one_rules_and_the_others_are_refused(inbox: InboxScenario) -> None:
+    _, gate = planned(inbox, "e")
     answers = ("approve", "deny")
     recorded, others = split(
-        together(*(decider(desk, gate, f"p{n}", answers[n % 2]) for n in range(MANY)))
+        together(*(decider(inbox, gate, f"p{n}", answers[n % 2]) for n in range(MANY)))
     )
     assert len(recorded) == 1
     assert others == ["not_resolved"] * (MANY - 1)
@@ -132,27 +134,27 @@ def test_of_sixty_four_deciders_one_rules_and_the_others_are_refused(desk: Desk)
     assert Entry.objects.filter(kind="gate.ruled").count() == 1
 
 
-def test_of_one_persons_two_windows_one_vote_counts(desk: Desk) -> None:
-    _, gate = planned(desk, "e", tool="deploy")  # needs two people
-    recorded, others = split(together(*[decider(desk, gate, "reviewer", "approve")] * 8))
+def test_of_one_persons_two_windows_one_vote_counts(inbox: InboxScenario) -> None:
+    _, gate = planned(inbox, "e", tool="deploy")  # needs two people
+    recorded, others = split(together(*[decider(inbox, gate, "reviewer", "approve")] * 8))
     assert len(recorded) == 1
     assert others == ["duplicate_vote"] * 7
     gate.refresh_from_db()
     assert (gate.status, Vote.objects.count()) == ("pending", 1)
 
 
-def test_of_many_who_reload_the_page_two_make_a_quorum_of_two(desk: Desk) -> None:
-    people = [desk.person(f"p{number}") for number in range(6)]
+def test_of_many_who_reload_the_page_two_make_a_quorum_of_two(inbox: InboxScenario) -> None:
+    people = [inbox.person(f"p{number}") for number in range(6)]
 
     def vote_until_current(gate: Gate, person: Membership) -> list[VoteResult]:
         """Answer, and repeat with a fresh page as long as another person was quicker."""
-        outcomes = [votes.cast_vote(gate, person, "approve", "", desk.shown(gate))]
+        outcomes = [votes.cast_vote(gate, person, "approve", "", inbox.shown(gate))]
         while outcomes[-1].refusal is not None and outcomes[-1].refusal[0] == "stale_view":
-            outcomes.append(votes.cast_vote(gate, person, "approve", "", desk.shown(gate)))
+            outcomes.append(votes.cast_vote(gate, person, "approve", "", inbox.shown(gate)))
         return outcomes
 
     for round_ in range(ROUNDS):
-        _, gate = planned(desk, f"e{round_}", tool="deploy")
+        _, gate = planned(inbox, f"e{round_}", tool="deploy")
         outcomes = together(*(partial(vote_until_current, gate, person) for person in people))
         recorded, others = split([results[-1] for results in outcomes])
         assert len(recorded) == Vote.objects.filter(gate=gate).count() == 2
@@ -160,12 +162,12 @@ def test_of_many_who_reload_the_page_two_make_a_quorum_of_two(desk: Desk) -> Non
         assert agree(gate).status == "approved"
 
 
-def test_deny_against_approve_one_of_them_is_the_ruling(desk: Desk) -> None:
+def test_deny_against_approve_one_of_them_is_the_ruling(inbox: InboxScenario) -> None:
     for round_ in range(ROUNDS):
-        _, gate = planned(desk, f"e{round_}")
+        _, gate = planned(inbox, f"e{round_}")
         pair = [
-            decider(desk, gate, "reviewer", "approve"),
-            decider(desk, gate, "administrator", "deny"),
+            decider(inbox, gate, "reviewer", "approve"),
+            decider(inbox, gate, "administrator", "deny"),
         ]
         recorded, others = split(together(*pair))
         assert (len(recorded), others) == (1, ["not_resolved"])
@@ -175,9 +177,9 @@ def test_deny_against_approve_one_of_them_is_the_ruling(desk: Desk) -> None:
         )
 
 
-def test_of_sixty_four_processes_that_use_one_permission_one_may_act(desk: Desk) -> None:
-    effect, gate = approved(desk, "e")
-    answers = together(*(starter(desk, effect, f"p-{number}") for number in range(MANY)))
+def test_of_sixty_four_processes_that_use_one_permission_one_may_act(inbox: InboxScenario) -> None:
+    effect, gate = approved(inbox, "e")
+    answers = together(*(starter(inbox, effect, f"p-{number}") for number in range(MANY)))
     assert Counter(answer.status_code for answer in answers) == {200: 1, 409: MANY - 1}
     assert {code(answer) for answer in answers if answer.status_code == 409} == {
         (409, "ALREADY_DISPATCHED")
@@ -185,12 +187,12 @@ def test_of_sixty_four_processes_that_use_one_permission_one_may_act(desk: Desk)
     assert agree(gate).status == "used"
 
 
-def test_revoke_against_use_one_of_them_wins(desk: Desk) -> None:
-    administrator = desk.person("administrator")
+def test_revoke_against_use_one_of_them_wins(inbox: InboxScenario) -> None:
+    administrator = inbox.person("administrator")
     for round_ in range(2 * ROUNDS):
-        effect, gate = approved(desk, f"e{round_}")
+        effect, gate = approved(inbox, f"e{round_}")
         revoke = partial(votes.revoke_approval, gate, administrator, "on second thoughts")
-        started, revoked = together(starter(desk, effect), revoke)
+        started, revoked = together(starter(inbox, effect), revoke)
         if started.status_code == 200:
             assert revoked.refusal[0] == "already_used"
             assert agree(gate).status == "used"
@@ -200,15 +202,15 @@ def test_revoke_against_use_one_of_them_wins(desk: Desk) -> None:
             assert agree(gate).status == "revoked"
 
 
-def test_expiry_against_approval_the_clock_decides_and_all_agree(desk: Desk) -> None:
-    desk.rules(RULES.replace("minimum: 1, rationale", "decide_within: 1s, minimum: 1, rationale"))
-    made = [planned(desk, f"e{number}")[1] for number in range(8)]
-    people = [desk.person(f"p{number}") for number in range(8)]
+def test_expiry_against_approval_the_clock_decides_and_all_agree(inbox: InboxScenario) -> None:
+    inbox.rules(RULES.replace("minimum: 1, rationale", "decide_within: 1s, minimum: 1, rationale"))
+    made = [planned(inbox, f"e{number}")[1] for number in range(8)]
+    people = [inbox.person(f"p{number}") for number in range(8)]
     last = max(gate.decide_by_us for gate in made)
 
     def decide(number: int) -> VoteResult:
         gate = made[number]
-        shown = desk.shown(gate)
+        shown = inbox.shown(gate)
         time.sleep(max(0, gate.decide_by_us - now_us() + 2_000 * (number - 4)) / US)
         return votes.cast_vote(gate, people[number], "approve", "", shown)
 
@@ -235,18 +237,19 @@ def test_expiry_against_approval_the_clock_decides_and_all_agree(desk: Desk) -> 
             assert not Vote.objects.filter(gate=gate).exists()
 
 
-def ender(desk: Desk, session: str) -> Callable[[], httpx.Response]:
+def ender(inbox: InboxScenario, session: str) -> Callable[[], httpx.Response]:
     """A process about to end a session, over a connection of its own."""
-    client = Caller(desk.agent.token, app=desk.agent.client._transport.app)  # type: ignore[attr-defined]
+    client = Caller(inbox.agent.token, app=inbox.agent.client._transport.app)  # type: ignore[attr-defined]
     identity = Session.objects.get(key=session).id
     return lambda: client.post(f"/sessions/{identity}/end", {"status": "completed"})
 
 
-def test_the_end_of_a_session_against_its_plans_closes_every_gate(desk: Desk) -> None:
+def test_the_end_of_a_session_against_its_plans_closes_every_gate(inbox: InboxScenario) -> None:
     for round_ in range(ROUNDS):
         session = f"r{round_}"
-        desk.agent.session(session)
-        clients = [Caller(desk.agent.token, app=desk.agent.client._transport.app) for _ in range(5)]  # type: ignore[attr-defined]
+        inbox.agent.session(session)
+        app = inbox.agent.client._transport.app  # type: ignore[attr-defined]
+        clients = [Caller(inbox.agent.token, app=app) for _ in range(5)]
         plans = [
             partial(
                 client.post,
@@ -255,7 +258,7 @@ def test_the_end_of_a_session_against_its_plans_closes_every_gate(desk: Desk) ->
             )
             for n, client in enumerate(clients)
         ]
-        *answers, ended = together(*plans[:3], ender(desk, session), *plans[3:])
+        *answers, ended = together(*plans[:3], ender(inbox, session), *plans[3:])
         answers.append(ended)
         assert {answer.status_code for answer in answers} <= {200, 201, 409}
         refused = [answer for answer in answers if answer.status_code == 409]
@@ -268,12 +271,14 @@ def test_the_end_of_a_session_against_its_plans_closes_every_gate(desk: Desk) ->
         ).exists()
 
 
-def test_the_end_of_a_session_against_an_approval_ends_permission(desk: Desk) -> None:
+def test_the_end_of_a_session_against_an_approval_ends_permission(inbox: InboxScenario) -> None:
     for round_ in range(ROUNDS):
         session = f"r{round_}"
-        desk.agent.session(session)
-        gate = desk.gate(desk.agent.plan("e", session))
-        ended, outcome = together(ender(desk, session), decider(desk, gate, "reviewer", "approve"))
+        inbox.agent.session(session)
+        gate = inbox.gate(inbox.agent.plan("e", session))
+        ended, outcome = together(
+            ender(inbox, session), decider(inbox, gate, "reviewer", "approve")
+        )
         assert ended.status_code == 200
         assert outcome.refusal is None or outcome.refusal[0] in ("not_resolved", "stale_view")
         gate.refresh_from_db()
@@ -282,41 +287,41 @@ def test_the_end_of_a_session_against_an_approval_ends_permission(desk: Desk) ->
         assert Effect.objects.get(id=gate.effect_id).permission == "none"
 
 
-def test_a_person_who_leaves_against_the_vote_that_completes_a_quorum(desk: Desk) -> None:
+def test_a_person_who_leaves_against_the_vote_that_completes_a_quorum(inbox: InboxScenario) -> None:
     """In either order: an approval never rests on the vote of a person who had left before it."""
     for round_ in range(ROUNDS):
-        effect, gate = planned(desk, f"e{round_}", tool="deploy")
-        first = desk.person(f"first{round_}")
-        assert desk.answer(gate, f"first{round_}").refusal is None
+        effect, gate = planned(inbox, f"e{round_}", tool="deploy")
+        first = inbox.person(f"first{round_}")
+        assert inbox.answer(gate, f"first{round_}").refusal is None
         permission = partial(people.change_project_role, first, "viewer", actor="tests")
-        outcome, left = together(decider(desk, gate, "reviewer", "approve"), permission)
+        outcome, left = together(decider(inbox, gate, "reviewer", "approve"), permission)
         assert left is None
         assert outcome.refusal is None
         gate.refresh_from_db()
         assert gate.status in ("pending", "approved")
         if gate.status == "pending":
-            assert desk.answer(gate, "administrator").refusal is None
+            assert inbox.answer(gate, "administrator").refusal is None
             gate.refresh_from_db()
             assert gate.status == "approved"
-            assert starter(desk, effect)().status_code == 200
+            assert starter(inbox, effect)().status_code == 200
         else:
-            assert code(starter(desk, effect)()) == (409, "GATE_GONE")
+            assert code(starter(inbox, effect)()) == (409, "GATE_GONE")
 
 
-def test_a_person_who_leaves_against_the_use_of_their_approval(desk: Desk) -> None:
+def test_a_person_who_leaves_against_the_use_of_their_approval(inbox: InboxScenario) -> None:
     for round_ in range(ROUNDS):
-        effect, gate = planned(desk, f"u{round_}")
+        effect, gate = planned(inbox, f"u{round_}")
         name = f"leaver{round_}"
-        assert desk.answer(gate, name).refusal is None
-        permission = partial(people.remove_project_member, desk.person(name), actor="tests")
-        started, left = together(starter(desk, effect), permission)
+        assert inbox.answer(gate, name).refusal is None
+        permission = partial(people.remove_project_member, inbox.person(name), actor="tests")
+        started, left = together(starter(inbox, effect), permission)
         assert left is None
         stored = agree(gate)
         if started.status_code == 200:
             assert stored.status == "used"
         else:
             assert (code(started), stored.reason) == ((409, "GATE_GONE"), "quorum_lost")
-        assert code(starter(desk, effect, "p-2")())[0] == 409
+        assert code(starter(inbox, effect, "p-2")())[0] == 409
 
 
 def none_started_after(kind: str, answers: list[httpx.Response], refusal: str) -> None:
@@ -328,28 +333,28 @@ def none_started_after(kind: str, answers: list[httpx.Response], refusal: str) -
     assert {code(answer)[1] for answer in answers if answer.status_code == 409} <= {refusal}
 
 
-def test_once_a_stop_is_set_no_start_gets_through(desk: Desk) -> None:
-    user = desk.person("operator").user
+def test_once_a_stop_is_set_no_start_gets_through(inbox: InboxScenario) -> None:
+    user = inbox.person("operator").user
     for round_ in range(ROUNDS):
-        effects = [approved(desk, f"e{round_}-{number}")[0] for number in range(6)]
-        stop = partial(stops.set_stop, desk.project, "project", "", "all hands off", user)
-        *answers, stop_row = together(*(starter(desk, effect) for effect in effects[:5]), stop)
+        effects = [approved(inbox, f"e{round_}-{number}")[0] for number in range(6)]
+        stop = partial(stops.set_stop, inbox.project, "project", "", "all hands off", user)
+        *answers, stop_row = together(*(starter(inbox, effect) for effect in effects[:5]), stop)
         assert isinstance(stop_row, Stop)
-        assert code(starter(desk, effects[5])()) == (409, "STOPPED")
+        assert code(starter(inbox, effects[5])()) == (409, "STOPPED")
         none_started_after("stop.set", answers, "STOPPED")
         assert stops.lift_stop(stop_row, "go on", user)
-        assert starter(desk, effects[5])().status_code == 200
+        assert starter(inbox, effects[5])().status_code == 200
 
 
-def test_once_a_stricter_policy_is_in_force_no_start_gets_through(desk: Desk) -> None:
+def test_once_a_stricter_policy_is_in_force_no_start_gets_through(inbox: InboxScenario) -> None:
     with transaction.atomic():
-        strict = policies.load_policy_set(desk.project, STRICT)
-    desk.rules(LAX)
-    effects = [desk.plan(f"e{number}", arguments={"n": number}) for number in range(10)]
+        strict = policies.load_policy_set(inbox.project, STRICT)
+    inbox.rules(LAX)
+    effects = [inbox.plan(f"e{number}", arguments={"n": number}) for number in range(10)]
     assert {effect["answer"] for effect in effects} == {"proceed"}
-    activate = partial(policies.activate_policy_set, desk.project, strict, "enforce")
-    *answers, activation = together(*(starter(desk, effect) for effect in effects[:9]), activate)
+    activate = partial(policies.activate_policy_set, inbox.project, strict, "enforce")
+    *answers, activation = together(*(starter(inbox, effect) for effect in effects[:9]), activate)
     assert activation.policy_set_id == strict.id
     none_started_after("policy.activated", answers, "GATE_GONE")
-    assert code(starter(desk, effects[9])()) == (409, "GATE_GONE")
+    assert code(starter(inbox, effects[9])()) == (409, "GATE_GONE")
     assert Effect.objects.get(id=effects[9]["id"]).permission == "none"

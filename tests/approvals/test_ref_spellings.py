@@ -14,7 +14,7 @@ from investigation.history import past_effects
 from investigation.history.moment import JournalCut
 from journal.models import Entry
 from ledger.models import Effect
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.policy_factories import no_earlier_plans, rules, wish
 
 pytestmark = pytest.mark.django_db
@@ -69,29 +69,29 @@ ALIKE = (  # compared so that no host reads them as main
     "dev main",
 )
 RULES = """
-name: house
+name: basic
 rules:
   - {id: production, title: Production, match: {tools: [git.push], ref_classes: [production]}, outcome: require}
   - {id: others, title: The rest, match: {tools: [git.push], ref_classes: [protected, other]}, outcome: allow}
 """
 
 
-def planned(desk: Desk, key: str, ref: str | None, **fields: Any) -> dict[str, Any]:
+def planned(inbox: InboxScenario, key: str, ref: str | None, **fields: Any) -> dict[str, Any]:
     target = {"repository": "web", **({"ref": ref} if ref is not None else {})}
-    return desk.plan(key, arguments={"call": key, "branch": "main"}, target=target, **fields)
+    return inbox.plan(key, arguments={"call": key, "branch": "main"}, target=target, **fields)
 
 
-def test_no_spelling_lets_a_push_to_production_through(desk: Desk) -> None:
-    desk.rules(RULES)
+def test_no_spelling_lets_a_push_to_production_through(inbox: InboxScenario) -> None:
+    inbox.rules(RULES)
     for at, ref in enumerate((*OF_MAIN, *UNCLEAR, *ALIKE)):
-        answer = planned(desk, f"e-{at}", ref)
-        effect = desk.effect(answer)
+        answer = planned(inbox, f"e-{at}", ref)
+        effect = inbox.effect(answer)
         assert (answer["answer"], effect.ref, effect.ref_class) == ("wait", ref, "production"), ref
         if ref in OF_MAIN:
             assert effect.moved_refs == "refs/heads/main", ref
         if ref in UNCLEAR:
             assert "*" in effect.moved_refs, ref
-    assert planned(desk, "unnamed", None)["answer"] == "wait", (
+    assert planned(inbox, "unnamed", None)["answer"] == "wait", (
         "a push that names no ref moves what nobody knows"
     )
     for ref in (
@@ -103,11 +103,11 @@ def test_no_spelling_lets_a_push_to_production_through(desk: Desk) -> None:
         "topic:feature/mainly",
         "tag v1",
     ):
-        assert planned(desk, f"free-{ref}", ref)["answer"] == "proceed", ref
+        assert planned(inbox, f"free-{ref}", ref)["answer"] == "proceed", ref
 
 
-def test_head_is_the_branch_that_arguments_or_session_name(desk: Desk) -> None:
-    desk.agent.post("/sessions", {"key": "on-dev", "branch": "dev"})
+def test_head_is_the_branch_that_arguments_or_session_name(inbox: InboxScenario) -> None:
+    inbox.agent.post("/sessions", {"key": "on-dev", "branch": "dev"})
     for at, (arguments, moved) in enumerate(
         (
             ({}, "refs/heads/dev"),
@@ -116,14 +116,14 @@ def test_head_is_the_branch_that_arguments_or_session_name(desk: Desk) -> None:
         )
     ):
         target = {"repository": "web", "ref": "HEAD"}
-        answer = desk.agent.plan(f"e-{at}", "on-dev", arguments=arguments, target=target)
-        assert desk.effect(answer).moved_refs == moved
-    answer = desk.plan("nowhere", target={"repository": "web", "ref": "HEAD"})
-    assert (desk.effect(answer).moved_refs, desk.effect(answer).ref_class) == ("*", "production")
+        answer = inbox.agent.plan(f"e-{at}", "on-dev", arguments=arguments, target=target)
+        assert inbox.effect(answer).moved_refs == moved
+    answer = inbox.plan("nowhere", target={"repository": "web", "ref": "HEAD"})
+    assert (inbox.effect(answer).moved_refs, inbox.effect(answer).ref_class) == ("*", "production")
 
 
-def test_a_report_is_classed_by_the_same_function(desk: Desk) -> None:
-    desk.agent.session("s-1")
+def test_a_report_is_classed_by_the_same_function(inbox: InboxScenario) -> None:
+    inbox.agent.session("s-1")
     bodies = [
         {
             "id": f"r-{at}",
@@ -136,7 +136,7 @@ def test_a_report_is_classed_by_the_same_function(desk: Desk) -> None:
         }
         for at, branch in enumerate(("main", "topic"))
     ]
-    assert desk.agent.post("/events", bodies).status_code == 200
+    assert inbox.agent.post("/events", bodies).status_code == 200
     effects = Effect.objects.filter(effect_key__startswith="r-").order_by("effect_key")
     assert list(effects.values_list("moved_refs", "ref_class")) == [
         ("refs/heads/main", "production"),
@@ -144,10 +144,10 @@ def test_a_report_is_classed_by_the_same_function(desk: Desk) -> None:
     ]
 
 
-def test_a_ref_without_a_repository_has_the_class_of_a_new_one(desk: Desk) -> None:
-    desk.rules(RULES)
-    answer = desk.plan(target={"ref": "HEAD:main"})
-    assert (answer["answer"], desk.effect(answer).ref_class) == ("wait", "production")
+def test_a_ref_without_a_repository_has_the_class_of_a_new_one(inbox: InboxScenario) -> None:
+    inbox.rules(RULES)
+    answer = inbox.plan(target={"ref": "HEAD:main"})
+    assert (answer["answer"], inbox.effect(answer).ref_class) == ("wait", "production")
 
 
 def test_the_worst_class_is_that_of_the_repository() -> None:
@@ -223,42 +223,42 @@ def test_several_refs_may_have_any_class_up_to_their_worst() -> None:
     )
 
 
-def test_a_denial_for_the_session_covers_every_spelling(desk: Desk) -> None:
+def test_a_denial_for_the_session_covers_every_spelling(inbox: InboxScenario) -> None:
     def push(key: str, ref: str) -> dict[str, Any]:
-        return desk.plan(
+        return inbox.plan(
             key, arguments={"branch": "main"}, target={"repository": "web", "ref": ref}
         )
 
     denied = push("e-1", "main")
-    desk.answer(desk.gate(denied), "reviewer", "deny_session", "never in this session")
+    inbox.answer(inbox.gate(denied), "reviewer", "deny_session", "never in this session")
     for at, ref in enumerate(("refs/heads/main", "+main", "HEAD", "dev:main")):
-        desk.agent.post(f"/effects/{denied['id']}/supersede")
+        inbox.agent.post(f"/effects/{denied['id']}/supersede")
         denied = push(f"again-{at}", ref)
         assert denied["permission"] == "denied", ref
-    desk.agent.post(f"/effects/{denied['id']}/supersede")
+    inbox.agent.post(f"/effects/{denied['id']}/supersede")
     assert push("other", "topic")["answer"] == "wait"
 
 
-def test_the_card_shows_the_sent_ref_and_what_git_moves(desk: Desk) -> None:
-    client = desk.house.client("reviewer")
+def test_the_card_shows_the_sent_ref_and_what_git_moves(inbox: InboxScenario) -> None:
+    client = inbox.organization.client("reviewer")
     for key, ref, moves in (
         ("a", "+HEAD:main", "refs/heads/main"),
         ("b", "--all", "all of refs/heads/*"),
     ):
         page = client.get(
-            reverse("gate", args=[desk.gate(planned(desk, key, ref)).id])
+            reverse("gate", args=[inbox.gate(planned(inbox, key, ref)).id])
         ).content.decode()
         assert ref in page
         assert "Git moves" in page
         assert moves in page
 
 
-def test_a_search_for_main_finds_every_spelling_then_too(desk: Desk) -> None:
+def test_a_search_for_main_finds_every_spelling_then_too(inbox: InboxScenario) -> None:
     for at, ref in enumerate((*OF_MAIN, "topic", "main/x", "refs/tags/v1", "dev main")):
-        planned(desk, f"e-{at}", ref)
+        planned(inbox, f"e-{at}", ref)
 
     def search_refs(query: str) -> set[str]:
-        rows = desk.agent.get("/search", q=query, limit=200).json()["rows"]
+        rows = inbox.agent.get("/search", q=query, limit=200).json()["rows"]
         return {row["ref"] for row in rows}
 
     everything = {*OF_MAIN, "dev main"}
@@ -276,9 +276,9 @@ def test_a_search_for_main_finds_every_spelling_then_too(desk: Desk) -> None:
     assert search_refs("ref:Main") == set()
 
 
-def test_the_refs_that_git_moved_are_in_the_effect_as_of_then(desk: Desk) -> None:
-    answer = planned(desk, "e-1", "+HEAD:main")
+def test_the_refs_that_git_moved_are_in_the_effect_as_of_then(inbox: InboxScenario) -> None:
+    answer = planned(inbox, "e-1", "+HEAD:main")
     then = JournalCut(Entry.objects.latest("position").position, now_us())
-    desk.agent.post(f"/effects/{answer['id']}/supersede")
-    [row] = past_effects.rebuild_effects(desk.project.id, [desk.effect(answer).id], then).values()
+    inbox.agent.post(f"/effects/{answer['id']}/supersede")
+    [row] = past_effects.rebuild_effects(inbox.project.id, [inbox.effect(answer).id], then).values()
     assert (row.ref, row.moved_refs, row.state) == ("+HEAD:main", "refs/heads/main", "planned")

@@ -6,7 +6,7 @@ import pytest
 from django.urls import reverse
 
 from approvals.models import Gate
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 
 WORDS = "half a thought & no ticket"
@@ -32,16 +32,16 @@ def test_the_address_of_a_refused_answer_leads_to_the_request_with_the_reason(
 
 
 def test_text_on_a_request_decided_by_another_person_stays_on_its_page(
-    desk: Desk, rita: Reviewer, gate: Gate
+    inbox: InboxScenario, rita: Reviewer, gate: Gate
 ) -> None:
     seen = rita.seen(gate)
-    desk.answer(gate, "sam", "deny")
+    inbox.answer(gate, "sam", "deny")
     assert rita.answer(gate, "approve", WORDS, seen=seen).status_code == 409
     page = rita.page(url_of(gate))
     assert "Your draft reason" in page
     assert shows(page)
     assert shows(rita.page(url_of(gate)))  # as often as it is loaded
-    assert not shows(Reviewer(desk, "administrator").page(url_of(gate)))
+    assert not shows(Reviewer(inbox, "administrator").page(url_of(gate)))
 
 
 def test_a_recorded_answer_deletes_its_draft(rita: Reviewer, gate: Gate) -> None:
@@ -50,8 +50,10 @@ def test_a_recorded_answer_deletes_its_draft(rita: Reviewer, gate: Gate) -> None
     assert not shows(rita.page(url_of(gate)))
 
 
-def test_the_reason_of_a_refused_revocation_is_kept(desk: Desk, rita: Reviewer, gate: Gate) -> None:
-    desk.answer(gate, "sam", "approve")
+def test_the_reason_of_a_refused_revocation_is_kept(
+    inbox: InboxScenario, rita: Reviewer, gate: Gate
+) -> None:
+    inbox.answer(gate, "sam", "approve")
     url = reverse("gate_revoke", args=[gate.id])
     assert rita.client.post(url, {"reason": "x"}).status_code == 409
     assert ">x</textarea>" in rita.page(url)

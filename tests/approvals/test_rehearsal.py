@@ -21,11 +21,11 @@ from journal import erasures
 from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Session
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 
 pytestmark = pytest.mark.django_db
 DRAFT = """
-name: house
+name: basic
 rules:
   - {id: forced, title: F, match: {tools: [git.push], arguments: [{path: force, eq: true}]}, outcome: deny}
   - {id: push, title: P, match: {tools: [git.push], refs: [main]}, outcome: require}
@@ -35,9 +35,9 @@ MAIN = {"repository": "web", "ref": "main"}
 
 
 def replayed(
-    desk: Desk, text: str = DRAFT, **options: Any
+    inbox: InboxScenario, text: str = DRAFT, **options: Any
 ) -> tuple[DryRun, list[tuple[str, str, str, str]]]:
-    replay = dry_run.prepare_dry_run(desk.project, text, **options)
+    replay = dry_run.prepare_dry_run(inbox.project, text, **options)
     keys = dict(Effect.objects.values_list("id", "effect_key"))
     return replay, [
         (keys[change.effect], change.before, change.after, change.after_rule) for change in replay
@@ -45,7 +45,7 @@ def replayed(
 
 
 @pytest.fixture
-def worked(quiet: Desk) -> Desk:
+def worked(quiet: InboxScenario) -> InboxScenario:
     """Four effects planned before there was any policy."""
     quiet.declare("git.push")
     for key, force, ref in (
@@ -58,12 +58,14 @@ def worked(quiet: Desk) -> Desk:
     return quiet
 
 
-def test_every_effect_that_would_have_ended_otherwise_is_listed_newest_first(worked: Desk) -> None:
+def test_every_effect_that_would_have_ended_otherwise_is_listed_newest_first(
+    worked: InboxScenario,
+) -> None:
     replay, changes = replayed(worked)
     assert changes == [
-        ("deployed", "allow", "ask", "house, draft/"),
-        ("forced", "allow", "deny", "house, draft/forced"),
-        ("to-main", "allow", "ask", "house, draft/push"),
+        ("deployed", "allow", "ask", "basic, draft/"),
+        ("forced", "allow", "deny", "basic, draft/forced"),
+        ("to-main", "allow", "ask", "basic, draft/push"),
     ]
     assert replay.looked == 4
     assert dict(replay.outcomes) == {
@@ -73,17 +75,17 @@ def test_every_effect_that_would_have_ended_otherwise_is_listed_newest_first(wor
     }
 
 
-def test_a_draft_is_compared_with_the_active_policy(worked: Desk) -> None:
+def test_a_draft_is_compared_with_the_active_policy(worked: InboxScenario) -> None:
     worked.rules(DRAFT)
     name = str(PolicySet.objects.get())
     laxer = DRAFT.replace("outcome: deny", "outcome: allow")
     assert replayed(worked)[1] == []
     replay, changes = replayed(worked, laxer)
-    assert changes == [("forced", "deny", "allow", "house, draft/forced")]
+    assert changes == [("forced", "deny", "allow", "basic, draft/forced")]
     assert next(iter(replay)).before_rule == f"{name}/forced"
 
 
-def test_asking_other_people_is_counted_and_no_change_of_outcome(worked: Desk) -> None:
+def test_asking_other_people_is_counted_and_no_change_of_outcome(worked: InboxScenario) -> None:
     worked.rules(DRAFT)
     replay, changes = replayed(
         worked, DRAFT.replace("outcome: require", "outcome: require, require: {minimum: 2}")
@@ -91,12 +93,12 @@ def test_asking_other_people_is_counted_and_no_change_of_outcome(worked: Desk) -
     assert (changes, replay.asked_otherwise) == ([], 1)
 
 
-def test_in_mode_observe_a_plan_without_a_rule_passes(worked: Desk) -> None:
+def test_in_mode_observe_a_plan_without_a_rule_passes(worked: InboxScenario) -> None:
     _, changes = replayed(worked, mode="observe")
     assert [key for key, *_ in changes] == ["forced", "to-main"]
 
 
-def test_nothing_is_written(worked: Desk) -> None:
+def test_nothing_is_written(worked: InboxScenario) -> None:
     before = (Entry.objects.count(), Gate.objects.count(), PolicySet.objects.count())
     with CaptureQueriesContext(connection) as queries:
         replayed(worked)
@@ -104,17 +106,17 @@ def test_nothing_is_written(worked: Desk) -> None:
     assert (Entry.objects.count(), Gate.objects.count(), PolicySet.objects.count()) == before
 
 
-def test_older_effects_and_those_of_other_projects_are_left_out(worked: Desk) -> None:
+def test_older_effects_and_those_of_other_projects_are_left_out(worked: InboxScenario) -> None:
     old = Effect.objects.get(effect_key="to-main")
     Effect.objects.filter(pk=old.pk).update(received_us=now_us() - 3 * dry_run.DAY_US)
     assert [key for key, *_ in replayed(worked, days=2)[1]] == ["deployed", "forced"]
     assert replayed(worked, days=4)[0].since_us < old.received_us
-    elsewhere = dry_run.prepare_dry_run(worked.house.other, DRAFT)
+    elsewhere = dry_run.prepare_dry_run(worked.organization.other, DRAFT)
     assert (list(elsewhere), elsewhere.looked) == ([], 0)
 
 
 def test_a_dry_run_reads_in_pages_and_stops_at_its_limit(
-    worked: Desk, monkeypatch: pytest.MonkeyPatch
+    worked: InboxScenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     all_changes = replayed(worked)[1]
     monkeypatch.setattr(dry_run, "EFFECTS_PER_QUERY", 2)
@@ -124,7 +126,9 @@ def test_a_dry_run_reads_in_pages_and_stops_at_its_limit(
     assert replay.cut_at_us == Effect.objects.get(effect_key="forced").received_us
 
 
-def test_effects_without_arguments_and_without_plan_are_distinguished(worked: Desk) -> None:
+def test_effects_without_arguments_and_without_plan_are_distinguished(
+    worked: InboxScenario,
+) -> None:
     forced = Effect.objects.get(effect_key="forced")
     assert forced.plan_position is not None
     erasures.erase_body(
@@ -143,9 +147,9 @@ def test_effects_without_arguments_and_without_plan_are_distinguished(worked: De
     assert [key for key, *_ in changes] == ["deployed", "to-main"]
 
 
-def test_rates_are_those_of_then(worked: Desk) -> None:
+def test_rates_are_those_of_then(worked: InboxScenario) -> None:
     rate_draft = (
-        "name: house\nrules:\n"
+        "name: basic\nrules:\n"
         "  - {id: often, title: O, match: {rate: {over: 2, within_s: 1h, per: tool}}, outcome: "
         "deny}\n"
         "  - {id: rest, title: R, match: {}, outcome: allow}\n"
@@ -164,10 +168,10 @@ def test_rates_are_those_of_then(worked: Desk) -> None:
     ],
 )
 def test_earlier_plans_are_counted_per_subject(
-    worked: Desk, per: str, within_s: int, expected: int
+    worked: InboxScenario, per: str, within_s: int, expected: int
 ) -> None:
     session = Session.objects.get()
-    agent, tool = worked.house.agent.id, "git.push"
+    agent, tool = worked.organization.agent.id, "git.push"
     count = make_rate_counter(worked.project.id, agent, session.id, tool, now_us(), intent="")
     assert count(PlanRate(100, within_s, per)) == expected
     assert count(PlanRate(2, within_s, per)) == 2, "no more is counted than the rule asks about"
@@ -188,10 +192,10 @@ def test_earlier_plans_are_counted_per_subject(
         )
 
 
-def test_the_effect_itself_is_not_counted_when_it_is_evaluated_again(quiet: Desk) -> None:
+def test_the_effect_itself_is_not_counted_when_it_is_evaluated_again(quiet: InboxScenario) -> None:
     quiet.declare("git.push")
     quiet.rules(
-        "name: house\nrules:\n"
+        "name: basic\nrules:\n"
         "  - {id: often, title: O, match: {rate: {over: 2, within_s: 1h, per: tool}}, outcome: "
         "require}\n"
         "  - {id: rest, title: R, match: {}, outcome: allow}\n"
@@ -204,15 +208,17 @@ def test_the_effect_itself_is_not_counted_when_it_is_evaluated_again(quiet: Desk
     assert quiet.plan("third", arguments={"n": 3})["answer"] == "wait"
 
 
-def command(desk: Desk, path: Path, *options: str) -> str:
+def command(inbox: InboxScenario, path: Path, *options: str) -> str:
     out = StringIO()
     call_command(
-        "dry_run_policies", str(path), "--project", desk.project.name, *options, stdout=out
+        "dry_run_policies", str(path), "--project", inbox.project.name, *options, stdout=out
     )
     return out.getvalue()
 
 
-def test_the_command_lists_the_changes_and_counts_them(worked: Desk, tmp_path: Path) -> None:
+def test_the_command_lists_the_changes_and_counts_them(
+    worked: InboxScenario, tmp_path: Path
+) -> None:
     path = tmp_path / "draft.yaml"
     path.write_text(DRAFT)
     worked.plan(
@@ -220,8 +226,8 @@ def test_the_command_lists_the_changes_and_counts_them(worked: Desk, tmp_path: P
     )
     lines = command(worked, path).splitlines()
     assert [line.split("  ", 1)[1].split("  ", 1)[1] for line in lines[:2]] == [
-        "allow → deny  git.push web fix[U+202E]  (no active policy → house, draft/forced)",
-        "allow → ask  deploy  (no active policy → house, draft/)",
+        "allow → deny  git.push web fix[U+202E]  (no active policy → basic, draft/forced)",
+        "allow → ask  deploy  (no active policy → basic, draft/)",
     ]
     assert lines[4:] == [
         "5 effects of the last 14 days, replayed in mode enforce.",
@@ -230,7 +236,7 @@ def test_the_command_lists_the_changes_and_counts_them(worked: Desk, tmp_path: P
         "allow → deny: 2",
     ]
     assert "allow → ask: 1" in command(worked, path, "--mode", "observe")
-    path.write_text("name: house\nrules: {}\n")
+    path.write_text("name: basic\nrules: {}\n")
     with pytest.raises(CommandError, match=r"draft.yaml:2: `rules` must be a list"):
         command(worked, path)
     with pytest.raises(CommandError, match="--days"):
@@ -238,7 +244,7 @@ def test_the_command_lists_the_changes_and_counts_them(worked: Desk, tmp_path: P
 
 
 def test_a_requirement_that_no_one_meets_is_another_outcome_with_a_warning(
-    quiet: Desk, tmp_path: Path
+    quiet: InboxScenario, tmp_path: Path
 ) -> None:
     """Four people could vote; the agent's owner and the session's owner are two of them."""
     quiet.declare("git.push")
@@ -259,7 +265,7 @@ def test_a_requirement_that_no_one_meets_is_another_outcome_with_a_warning(
         (draft(1, "teams: [nowhere],"), True),
     ):
         replay, changes = replayed(quiet, text)
-        assert changes == [("to-main", "ask", "impossible", "house, draft/push")], text
+        assert changes == [("to-main", "ask", "impossible", "basic, draft/push")], text
         assert bool(replay.warnings) is warned, text
         assert dict(replay.outcomes) == {("ask", "impossible"): 1}
     quiet.person("zoe")
@@ -271,7 +277,9 @@ def test_a_requirement_that_no_one_meets_is_another_outcome_with_a_warning(
 
     fields = {"text": draft(9), "days": "7", "mode": "enforce", "do": "dry_run"}
     page = (
-        quiet.house.client("administrator").post(reverse("policy_draft"), fields).content.decode()
+        quiet.organization.client("administrator")
+        .post(reverse("policy_draft"), fields)
+        .content.decode()
     )
     assert "No outcome would change" not in page
     assert "requires more approvers than are eligible" in page

@@ -11,14 +11,14 @@ from db.clock import now_us
 from investigation.history.moment import JournalCut
 from journal.models import Entry
 from ledger.models import Effect
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.test_asof_replay import differences, live, made_again
 from tests.ledger.test_commands_then_reports import every_delivery
 from tests.ledger.test_convergence import stored, undone
 
 pytestmark = pytest.mark.django_db
 PER = ("tool", "agent", "session", "project")
-LOOKS = "name: house\nrules:\n" + "".join(
+LOOKS = "name: basic\nrules:\n" + "".join(
     f"  - id: often-{per}\n    title: Often\n    outcome: require\n"
     "    match: "
     f"{{tools: [git.push], labels: {{team: web}}, rate: {{over: 500, within_s: 1h, per: {per}}}}}\n"
@@ -40,17 +40,17 @@ def planned(
     return {**fact, "tool": tool, "arguments": {"ref": effect_key}}
 
 
-def queries(desk: Desk, batch: list[dict[str, Any]]) -> int:
+def queries(inbox: InboxScenario, batch: list[dict[str, Any]]) -> int:
     with CaptureQueriesContext(connection) as queries_run:
-        assert desk.agent.report(batch).status_code == 200
+        assert inbox.agent.report(batch).status_code == 200
     return len(queries_run)
 
 
-def require_by_count(desk: Desk, match: str) -> None:
+def require_by_count(inbox: InboxScenario, match: str) -> None:
     """Activate rules by which plans that `match` counts need approval, and all others are
     allowed."""
-    desk.rules(
-        "name: house\nrules:\n  - "
+    inbox.rules(
+        "name: basic\nrules:\n  - "
         f"{{id: often, title: Often, match: {{{match}}}, outcome: require}}\n"
         "  - {id: rest, title: Rest, match: {}, outcome: allow}\n"
     )
@@ -63,29 +63,31 @@ def policy_outcome(*keys: str) -> list[str]:
 
 
 @pytest.mark.usefixtures("remembered")
-def test_a_batch_reads_labels_and_counts_once_however_many_plans_it_has(desk: Desk) -> None:
-    desk.rules(LOOKS)
+def test_a_batch_reads_labels_and_counts_once_however_many_plans_it_has(
+    inbox: InboxScenario,
+) -> None:
+    inbox.rules(LOOKS)
     for session in ("s-1", "s-2"):
-        desk.agent.session(session, labels={"team": "web"})
+        inbox.agent.session(session, labels={"team": "web"})
     few = [planned(f"few-{n}", f"s-{1 + n % 2}") for n in range(10)]
     many = [planned(f"many-{n}", f"s-{1 + n % 2}") for n in range(200)]
     queries(
-        desk, [planned("first"), planned("second", "s-2")]
+        inbox, [planned("first"), planned("second", "s-2")]
     )  # caches that a process keeps afterwards
-    assert queries(desk, few) == queries(desk, many)
-    assert set(Effect.objects.values_list("policy_rule", flat=True)) == {"house@2/rest"}
+    assert queries(inbox, few) == queries(inbox, many)
+    assert set(Effect.objects.values_list("policy_rule", flat=True)) == {"basic@2/rest"}
 
 
 @pytest.mark.parametrize("per", PER)
-def test_the_plans_of_a_batch_count_one_another(desk: Desk, per: str) -> None:
-    require_by_count(desk, f"tools: [git.push], rate: {{over: 2, within_s: 1h, per: {per}}}")
-    assert desk.agent.report([planned(f"e-{n}") for n in range(4)]).status_code == 200
+def test_the_plans_of_a_batch_count_one_another(inbox: InboxScenario, per: str) -> None:
+    require_by_count(inbox, f"tools: [git.push], rate: {{over: 2, within_s: 1h, per: {per}}}")
+    assert inbox.agent.report([planned(f"e-{n}") for n in range(4)]).status_code == 200
     assert policy_outcome("e-0", "e-1", "e-2", "e-3") == ["allow", "allow", "ask", "ask"]
-    assert desk.plan("e-4")["permission"] == "pending"
+    assert inbox.plan("e-4")["permission"] == "pending"
 
 
-def test_plans_counted_by_another_rate_are_left_out(desk: Desk) -> None:
-    require_by_count(desk, "tools: [git.push], rate: {over: 1, within_s: 1h, per: session}")
+def test_plans_counted_by_another_rate_are_left_out(inbox: InboxScenario) -> None:
+    require_by_count(inbox, "tools: [git.push], rate: {over: 1, within_s: 1h, per: session}")
     batch = [
         planned("e-0"),
         planned("e-1", "s-2"),
@@ -93,7 +95,7 @@ def test_plans_counted_by_another_rate_are_left_out(desk: Desk) -> None:
         planned("e-3"),
         planned("e-4", "s-2"),
     ]
-    assert desk.agent.report(batch).status_code == 200
+    assert inbox.agent.report(batch).status_code == 200
     assert policy_outcome("e-0", "e-1", "e-2", "e-3", "e-4") == [
         "allow",
         "allow",
@@ -103,9 +105,9 @@ def test_plans_counted_by_another_rate_are_left_out(desk: Desk) -> None:
     ]
 
 
-def test_an_effect_counts_once_however_often_its_plan_is_reported(desk: Desk) -> None:
-    require_by_count(desk, "session_effects_over: 2")
-    assert desk.agent.report([planned("e-0")]).status_code == 200
+def test_an_effect_counts_once_however_often_its_plan_is_reported(inbox: InboxScenario) -> None:
+    require_by_count(inbox, "session_effects_over: 2")
+    assert inbox.agent.report([planned("e-0")]).status_code == 200
     batch = [
         planned("e-0", suffix=" again"),
         planned("e-1"),
@@ -116,12 +118,12 @@ def test_an_effect_counts_once_however_often_its_plan_is_reported(desk: Desk) ->
     batch += [
         planned(key, suffix=" too") | {"source": "deploy-7/hook"} for key in ("e-0", "e-1", "e-2")
     ]
-    assert desk.agent.report(batch).status_code == 200
+    assert inbox.agent.report(batch).status_code == 200
     assert policy_outcome("e-0", "e-1", "e-2") == ["allow", "allow", "ask"]
 
 
 PLACES = (
-    "name: house\nrules:\n  - {id: live, title: Live, match: {environments: [live]}, outcome: "
+    "name: basic\nrules:\n  - {id: live, title: Live, match: {environments: [live]}, outcome: "
     "deny}\n"
     "  - {id: vault, title: The vault, match: {environments: [vault]}, outcome: deny}\n"
     "  - {id: stage, title: Stage, match: {environments: [stage]}, outcome: require}\n"
@@ -137,10 +139,10 @@ def plan_at(environment: str, suffix: str) -> dict[str, Any]:
     )
 
 
-def deliver(desk: Desk, *facts: dict[str, Any]) -> None:
+def deliver(inbox: InboxScenario, *facts: dict[str, Any]) -> None:
     """Report facts, each in a batch of its own."""
     for fact in facts:
-        assert desk.agent.report([fact]).status_code == 200
+        assert inbox.agent.report([fact]).status_code == 200
 
 
 def load_policy_result() -> tuple[str, str, bool]:
@@ -159,22 +161,22 @@ def load_policy_result() -> tuple[str, str, bool]:
     ],
 )
 def test_of_reported_plans_the_strictest_policy_outcome_wins_in_any_order(
-    desk: Desk, stricter: str, other: str, rule: str
+    inbox: InboxScenario, stricter: str, other: str, rule: str
 ) -> None:
     """Which plan ran is unknown, so a run without permission is never silently accepted."""
-    desk.rules(PLACES)
-    desk.agent.session("s-1")
+    inbox.rules(PLACES)
+    inbox.agent.session("s-1")
     states = []
     for batches in every_delivery([plan_at(stricter, " 1"), plan_at(other, " 2"), RAN]):
         with undone():
             for batch in batches:
-                assert desk.agent.report(batch).status_code == 200
+                assert inbox.agent.report(batch).status_code == 200
             states.append(stored("s-1"))
     assert all(state == states[0] for state in states)
     (row,) = states[0]["effects"]
     assert (row["environment"], row["policy_rule"], row["policy_enforced"]) == (
         stricter,
-        f"house@2/{rule}",
+        f"basic@2/{rule}",
         True,
     )
     assert (row["permission"], row["permission_basis"], row["violates"]) == (
@@ -188,17 +190,19 @@ def test_of_reported_plans_the_strictest_policy_outcome_wins_in_any_order(
     ]
 
 
-def test_a_plan_that_is_reported_again_is_not_evaluated_by_newer_rules(desk: Desk) -> None:
-    desk.rules("name: house\nrules:\n  - {id: all, title: All, match: {}, outcome: allow}\n")
-    desk.agent.session("s-1")
-    deliver(desk, plan_at("stage", " 5"), plan_at("live", " 6"), RAN)
-    desk.rules(PLACES)
+def test_a_plan_that_is_reported_again_is_not_evaluated_by_newer_rules(
+    inbox: InboxScenario,
+) -> None:
+    inbox.rules("name: basic\nrules:\n  - {id: all, title: All, match: {}, outcome: allow}\n")
+    inbox.agent.session("s-1")
+    deliver(inbox, plan_at("stage", " 5"), plan_at("live", " 6"), RAN)
+    inbox.rules(PLACES)
     # The winning plan and the losing plan, under ids that come before and after.
     deliver(
-        desk,
+        inbox,
         *(plan_at(place, f" {number}{place}") for place in ("stage", "live") for number in (4, 7)),
     )
-    assert load_policy_result() == ("observed", "house@2/all", False)
+    assert load_policy_result() == ("observed", "basic@2/all", False)
     others = (
         plan_at("vault", " 3"),
         plan_at("live", " 8") | {"source": "deploy-7/hook"},
@@ -206,15 +210,17 @@ def test_a_plan_that_is_reported_again_is_not_evaluated_by_newer_rules(desk: Des
     )
     for other_plan, rule in zip(others, ("vault", "live", "live"), strict=True):
         with undone():
-            deliver(desk, other_plan)
-            assert load_policy_result() == ("bypassed", f"house@3/{rule}", True), other_plan
+            deliver(inbox, other_plan)
+            assert load_policy_result() == ("bypassed", f"basic@3/{rule}", True), other_plan
 
 
-def test_only_plans_with_other_policy_outcomes_are_compared_with_earlier_ones(desk: Desk) -> None:
-    desk.rules(PLACES)
-    desk.agent.session("s-1")
+def test_only_plans_with_other_policy_outcomes_are_compared_with_earlier_ones(
+    inbox: InboxScenario,
+) -> None:
+    inbox.rules(PLACES)
+    inbox.agent.session("s-1")
     deliver(
-        desk, planned("first"), planned("first", suffix=" again")
+        inbox, planned("first"), planned("first", suffix=" again")
     )  # caches that a process keeps afterwards
     counts = []
     for batch in (
@@ -223,7 +229,7 @@ def test_only_plans_with_other_policy_outcomes_are_compared_with_earlier_ones(de
         [plan_at("live", " there"), planned("e-3")],
     ):
         with CaptureQueriesContext(connection) as queries_run:
-            assert desk.agent.report(batch).status_code == 200
+            assert inbox.agent.report(batch).status_code == 200
         counts.append(sum(_reads_bodies(query["sql"]) for query in queries_run))
     assert counts == [0, 0, 1]
 
@@ -232,9 +238,9 @@ def _reads_bodies(query: str) -> bool:
     return query.startswith("SELECT") and '"journal_body"."text"' in query
 
 
-def test_as_of_a_moment_the_policy_outcome_is_of_the_plans_until_then(desk: Desk) -> None:
-    desk.rules(PLACES)
-    desk.agent.session("s-1")
+def test_as_of_a_moment_the_policy_outcome_is_of_the_plans_until_then(inbox: InboxScenario) -> None:
+    inbox.rules(PLACES)
+    inbox.agent.session("s-1")
     moments = []
     for fact in (
         plan_at("", " 1"),
@@ -243,11 +249,11 @@ def test_as_of_a_moment_the_policy_outcome_is_of_the_plans_until_then(desk: Desk
         plan_at("live", " 2"),
         plan_at("vault", " 0"),
     ):
-        deliver(desk, fact)
+        deliver(inbox, fact)
         cut = JournalCut(Entry.objects.latest("position").position, now_us())
         moments.append((cut, live(cut.at_us)))
     assert [shown["effect e-0"]["policy_rule"] for _, shown in moments] == [
-        f"house@2/{rule}" for rule in ("rest", "rest", "stage", "live", "live")
+        f"basic@2/{rule}" for rule in ("rest", "rest", "stage", "live", "live")
     ]
     for cut, shown in moments:
-        assert differences(made_again(desk.project.id, cut), shown) == {}
+        assert differences(made_again(inbox.project.id, cut), shown) == {}

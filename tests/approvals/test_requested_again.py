@@ -14,7 +14,7 @@ from approvals.models import Gate
 from approvals.policies import policy_inputs
 from approvals.review import changed_requests, context
 from db.compiled_query import CompiledQuerySet
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 from tests.approvals.test_inbox_flags import entry
 
@@ -27,13 +27,13 @@ PRD = STAGE | {"arguments": STAGE["arguments"] | {"bucket": "halden-backups-prd"
 RESUBMITTED = "resubmitted with other arguments"
 
 
-def ask(desk: Desk, key: str, session: str = "s-1", **fields: Any) -> Gate:
-    desk.agent.session(session)
-    return desk.gate(desk.agent.plan(key, session, **fields))
+def ask(inbox: InboxScenario, key: str, session: str = "s-1", **fields: Any) -> Gate:
+    inbox.agent.session(session)
+    return inbox.gate(inbox.agent.plan(key, session, **fields))
 
 
-def withdraw(desk: Desk, gate: Gate) -> None:
-    assert desk.agent.post(f"/effects/{gate.effect_id}/supersede").status_code == 200
+def withdraw(inbox: InboxScenario, gate: Gate) -> None:
+    assert inbox.agent.post(f"/effects/{gate.effect_id}/supersede").status_code == 200
 
 
 def band(rita: Reviewer, gate: Gate) -> str:
@@ -45,11 +45,11 @@ def band(rita: Reviewer, gate: Gate) -> str:
 
 
 def test_a_request_with_another_bucket_after_a_withdrawal_is_marked(
-    desk: Desk, rita: Reviewer
+    inbox: InboxScenario, rita: Reviewer
 ) -> None:
-    first = ask(desk, "prune", **STAGE)
-    withdraw(desk, first)
-    second = ask(desk, "prune-2", **PRD)
+    first = ask(inbox, "prune", **STAGE)
+    withdraw(inbox, first)
+    second = ask(inbox, "prune-2", **PRD)
     assert f"{RESUBMITTED}: withdrawn" in entry(rita, second)
     assert f'<a class="flag" href="{url_of(first)}">' in rita.page(reverse("inbox"))
     text = band(rita, second)
@@ -60,22 +60,22 @@ def test_a_request_with_another_bucket_after_a_withdrawal_is_marked(
     assert "Resubmitted" not in band(rita, first)
 
 
-def test_the_withdrawing_agent_is_shown_only_if_known(desk: Desk, rita: Reviewer) -> None:
+def test_the_withdrawing_agent_is_shown_only_if_known(inbox: InboxScenario, rita: Reviewer) -> None:
     """Any agent may report an effect as withdrawn; only its own agent cancels a request."""
-    reported = ask(desk, "prune", **STAGE)
+    reported = ask(inbox, "prune", **STAGE)
     fact = {"id": "r-1", "kind": "effect.superseded", "session": "s-1", "effect_key": "prune"}
-    desk.agent.report([fact])
+    inbox.agent.report([fact])
     assert Gate.objects.get(id=reported.id).reason == "superseded"
-    second = ask(desk, "prune-2", **PRD)
+    second = ask(inbox, "prune-2", **PRD)
     assert f"{RESUBMITTED}: withdrawn" in entry(rita, second)
     assert "by its agent" not in band(rita, second)
-    assert desk.agent.post(f"/gates/{second.id}/cancel").status_code == 200
-    third = ask(desk, "prune-3", **STAGE)
+    assert inbox.agent.post(f"/gates/{second.id}/cancel").status_code == 200
+    third = ask(inbox, "prune-3", **STAGE)
     assert f"{second} , withdrawn by its agent" in band(rita, third)
 
 
 def test_of_many_that_came_before_the_newest_are_compared(
-    desk: Desk, rita: Reviewer, monkeypatch: pytest.MonkeyPatch
+    inbox: InboxScenario, rita: Reviewer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However often an agent requests and withdraws, a page reads a bounded number of gates."""
     monkeypatch.setattr(changed_requests, "_KNOWN", 2)
@@ -85,11 +85,11 @@ def test_of_many_that_came_before_the_newest_are_compared(
         CompiledQuerySet(changed_requests._alone, project=UUID, since=int, until=int),
     )
     before = [
-        ask(desk, f"prune-{n}", **STAGE | {"arguments": {"bucket": f"b-{n}"}}) for n in range(4)
+        ask(inbox, f"prune-{n}", **STAGE | {"arguments": {"bucket": f"b-{n}"}}) for n in range(4)
     ]
     for gate in before:
-        withdraw(desk, gate)
-    last = ask(desk, "prune-9", **PRD)
+        withdraw(inbox, gate)
+    last = ask(inbox, "prune-9", **PRD)
     (earlier,) = changed_requests.find_earlier_versions([last]).values()
     assert (str(earlier), earlier.others) == (str(before[3]), (str(before[2]),))
     with CaptureQueriesContext(connection) as queries:
@@ -106,75 +106,79 @@ def test_of_many_that_came_before_the_newest_are_compared(
     ],
 )
 def test_a_changed_request_after_a_denial_is_marked(
-    desk: Desk, rita: Reviewer, answer: str, expected: str
+    inbox: InboxScenario, rita: Reviewer, answer: str, expected: str
 ) -> None:
-    first = ask(desk, "prune", **STAGE)
-    desk.answer(first, "carol", answer, "which bucket?")
-    second = ask(desk, "prune-2", **PRD)
+    first = ask(inbox, "prune", **STAGE)
+    inbox.answer(first, "carol", answer, "which bucket?")
+    second = ask(inbox, "prune-2", **PRD)
     assert f"{RESUBMITTED}: {expected}" in entry(rita, second)
     assert f"{first} , {expected}" in band(rita, second)
 
 
 def test_in_another_session_only_a_request_of_the_same_target_is_marked(
-    desk: Desk, rita: Reviewer
+    inbox: InboxScenario, rita: Reviewer
 ) -> None:
-    withdraw(desk, ask(desk, "prune", **STAGE))
-    assert RESUBMITTED in entry(rita, ask(desk, "prune", "s-2", **PRD))
+    withdraw(inbox, ask(inbox, "prune", **STAGE))
+    assert RESUBMITTED in entry(rita, ask(inbox, "prune", "s-2", **PRD))
     elsewhere = PRD | {"target": {"repository": "web"}}
-    assert RESUBMITTED not in entry(rita, ask(desk, "prune", "s-3", **elsewhere))
+    assert RESUBMITTED not in entry(rita, ask(inbox, "prune", "s-3", **elsewhere))
 
 
-def test_the_same_request_on_another_target_shows_the_target(desk: Desk, rita: Reviewer) -> None:
-    withdraw(desk, ask(desk, "prune", **STAGE))
+def test_the_same_request_on_another_target_shows_the_target(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    withdraw(inbox, ask(inbox, "prune", **STAGE))
     second = ask(
-        desk, "prune-2", **STAGE | {"target": STAGE["target"] | {"environment": "production"}}
+        inbox, "prune-2", **STAGE | {"target": STAGE["target"] | {"environment": "production"}}
     )
     assert "resubmitted with another target: withdrawn" in entry(rita, second)
     assert "target: environment staging production" in band(rita, second)
 
 
 def test_an_approved_waiting_or_identical_request_is_not_a_resubmission(
-    desk: Desk, rita: Reviewer
+    inbox: InboxScenario, rita: Reviewer
 ) -> None:
-    first = ask(desk, "one", **STAGE)
-    assert "resubmitted" not in entry(rita, ask(desk, "two", **PRD))
-    desk.answer(first, "carol")
+    first = ask(inbox, "one", **STAGE)
+    assert "resubmitted" not in entry(rita, ask(inbox, "two", **PRD))
+    inbox.answer(first, "carol")
     assert "resubmitted" not in entry(
-        rita, ask(desk, "three", **PRD | {"arguments": {"bucket": "z"}})
+        rita, ask(inbox, "three", **PRD | {"arguments": {"bucket": "z"}})
     )
-    fourth = ask(desk, "four", tool="deploy", arguments={"version": "1"})
-    withdraw(desk, fourth)
+    fourth = ask(inbox, "four", tool="deploy", arguments={"version": "1"})
+    withdraw(inbox, fourth)
     assert "resubmitted" not in entry(
-        rita, ask(desk, "five", tool="deploy", arguments={"version": "1"})
+        rita, ask(inbox, "five", tool="deploy", arguments={"version": "1"})
     )
     assert "resubmitted" not in entry(
-        rita, ask(desk, "six", **PRD | {"arguments": {"bucket": "x"}})
+        rita, ask(inbox, "six", **PRD | {"arguments": {"bucket": "x"}})
     )
 
 
-def test_a_decoy_between_does_not_hide_the_first(desk: Desk, rita: Reviewer) -> None:
-    first = ask(desk, "prune", **STAGE)
-    withdraw(desk, first)
-    decoy = ask(desk, "decoy", **STAGE | {"arguments": {"bucket": "scratch"}})
-    third = ask(desk, "prune-2", **PRD)
+def test_a_decoy_between_does_not_hide_the_first(inbox: InboxScenario, rita: Reviewer) -> None:
+    first = ask(inbox, "prune", **STAGE)
+    withdraw(inbox, first)
+    decoy = ask(inbox, "decoy", **STAGE | {"arguments": {"bucket": "scratch"}})
+    third = ask(inbox, "prune-2", **PRD)
     assert "resubmitted" in entry(rita, third)  # while the decoy still waits
-    withdraw(desk, decoy)
-    withdraw(desk, third)
-    text = band(rita, ask(desk, "prune-3", **PRD))
+    withdraw(inbox, decoy)
+    withdraw(inbox, third)
+    text = band(rita, ask(inbox, "prune-3", **PRD))
     assert f"{decoy} , withdrawn" in text
     assert f"before it {first}" in text
     assert f"{third} , withdrawn" not in text  # identical to the last request
 
 
-def test_a_request_from_before_the_denial_is_not_a_resubmission(desk: Desk, rita: Reviewer) -> None:
-    first, other_gate = ask(desk, "prune", **STAGE), ask(desk, "prune-2", **PRD)
-    desk.answer(first, "carol", "deny", "never")
+def test_a_request_from_before_the_denial_is_not_a_resubmission(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    first, other_gate = ask(inbox, "prune", **STAGE), ask(inbox, "prune-2", **PRD)
+    inbox.answer(first, "carol", "deny", "never")
     assert "resubmitted" not in entry(rita, other_gate)
     second, third = (
-        ask(desk, "a", tool="deploy", arguments={"v": 1}),
-        ask(desk, "b", tool="deploy", arguments={"v": 2}),
+        ask(inbox, "a", tool="deploy", arguments={"v": 1}),
+        ask(inbox, "b", tool="deploy", arguments={"v": 2}),
     )
-    withdraw(desk, second)  # only after the other was requested: still an exchange
+    withdraw(inbox, second)  # only after the other was requested: still an exchange
     assert RESUBMITTED in entry(rita, third)
     earlier = changed_requests.find_earlier_versions([third])[third.id]
     same = changed_requests.GateRequest(
@@ -182,15 +186,19 @@ def test_a_request_from_before_the_denial_is_not_a_resubmission(desk: Desk, rita
     )
     at = earlier.ended_at_us - changed_requests.WITHDRAWAL_WINDOW_US
     assert [
-        bool(changed_requests.find_earlier_requests(desk.project.id, [same._replace(at_us=moment)]))
+        bool(
+            changed_requests.find_earlier_requests(inbox.project.id, [same._replace(at_us=moment)])
+        )
         for moment in (at, at - 1)
     ] == [True, False]
 
 
-def test_only_requests_that_ended_within_a_day_are_shown(desk: Desk, rita: Reviewer) -> None:
-    first = ask(desk, "prune", **STAGE)
-    withdraw(desk, first)
-    second = ask(desk, "prune-2", **PRD)
+def test_only_requests_that_ended_within_a_day_are_shown(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    first = ask(inbox, "prune", **STAGE)
+    withdraw(inbox, first)
+    second = ask(inbox, "prune-2", **PRD)
     earlier = changed_requests.find_earlier_versions([second])[second.id]
     assert earlier.position == first.opened_position
     late = [
@@ -204,39 +212,39 @@ def test_only_requests_that_ended_within_a_day_are_shown(desk: Desk, rita: Revie
     ]
     other = [request._replace(same=("git.push", "v1:0", *earlier.same[2:])) for request in late]
     assert [
-        bool(changed_requests.find_earlier_requests(desk.project.id, [request]))
+        bool(changed_requests.find_earlier_requests(inbox.project.id, [request]))
         for request in other
     ] == [True, False]
-    assert changed_requests.find_earlier_requests(desk.house.other.id, other) == {}
+    assert changed_requests.find_earlier_requests(inbox.organization.other.id, other) == {}
 
 
 def test_a_key_that_was_sent_with_other_arguments_is_shown_where_it_is_decided(
-    desk: Desk, rita: Reviewer
+    inbox: InboxScenario, rita: Reviewer
 ) -> None:
-    first = ask(desk, "prune", **STAGE)
+    first = ask(inbox, "prune", **STAGE)
     assert "key sent" not in entry(rita, first)
-    refused = desk.agent.post("/effects", {"session": "s-1", "effect_key": "prune", **PRD})
+    refused = inbox.agent.post("/effects", {"session": "s-1", "effect_key": "prune", **PRD})
     assert (refused.status_code, refused.json()["code"]) == (422, "key_reuse")
     assert "key sent with other content" in entry(rita, first)
     text = band(rita, first)
     assert "Its key was sent again with other content, and refused." in text
     assert f"{first.effect} , this" in text
     assert "with different arguments" in text
-    withdraw(desk, first)
-    second = ask(desk, "prune-2", **PRD)
+    withdraw(inbox, first)
+    second = ask(inbox, "prune-2", **PRD)
     assert "key sent with other content" in entry(rita, second)
     text = band(rita, second)
     assert "with exactly the arguments requested here" in text
     assert ", this" not in text
     assert "Its key was sent again" not in band(
-        rita, ask(desk, "else", tool="deploy", arguments={})
+        rita, ask(inbox, "else", tool="deploy", arguments={})
     )
 
 
 def test_a_reported_conflict_is_shown_where_its_request_is_decided(
-    desk: Desk, rita: Reviewer
+    inbox: InboxScenario, rita: Reviewer
 ) -> None:
-    first = ask(desk, "prune", **STAGE)
+    first = ask(inbox, "prune", **STAGE)
     report = {
         "id": "r-1",
         "kind": "effect.planned",
@@ -244,7 +252,7 @@ def test_a_reported_conflict_is_shown_where_its_request_is_decided(
         "effect_key": "prune",
         "tool": "git.push",
     }
-    assert desk.agent.report([report | {"arguments": {"bucket": "x"}}]).status_code == 200
+    assert inbox.agent.report([report | {"arguments": {"bucket": "x"}}]).status_code == 200
     assert "Its effect key was used for another intent." in band(rita, first)
 
 
@@ -270,10 +278,12 @@ def test_differences_are_listed_by_name_and_long_ones_by_their_place() -> None:
     assert changed_requests.diff_plans({"target": {"ref": "a"}}, {}) == [("target: ref", "a", None)]
 
 
-def test_the_difference_to_erased_arguments_is_unknown(desk: Desk, rita: Reviewer) -> None:
-    first = ask(desk, "prune", **STAGE)
-    withdraw(desk, first)
-    second = ask(desk, "prune-2", **PRD)
+def test_the_difference_to_erased_arguments_is_unknown(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    first = ask(inbox, "prune", **STAGE)
+    withdraw(inbox, first)
+    second = ask(inbox, "prune-2", **PRD)
     plan = policy_inputs.load_plan_body(second.plan_position)
     from tests.pages.sample_data import erase_plan
 

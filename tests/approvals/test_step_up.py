@@ -19,7 +19,7 @@ from db.clock import now_us
 from journal.models import Entry
 from ledger.models import Tool
 from ledger.tools import cache
-from tests.approvals.inbox_scenario import RULES, Desk
+from tests.approvals.inbox_scenario import RULES, InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 from tests.pages.people import PASSWORD
 
@@ -66,9 +66,9 @@ def test_the_requirements_that_no_rule_can_remove(
 
 
 def test_high_risk_takes_the_code_and_a_password_though_it_can_be_undone(
-    desk: Desk, rita: Reviewer
+    inbox: InboxScenario, rita: Reviewer
 ) -> None:
-    gate = desk.gate(desk.plan(**MAIN))
+    gate = inbox.gate(inbox.plan(**MAIN))
     assert (gate.risk, gate.reversibility) == ("high", "compensable")
     assert (gate.requirement["step_up"], gate.step_up, gate.reason_of_yes) == (
         "typed_digest",
@@ -77,7 +77,7 @@ def test_high_risk_takes_the_code_and_a_password_though_it_can_be_undone(
     )
     assert gate.requirement_hash == Requirement.of(gate.requirement).hash
     for proof in ("none", "reauth"):
-        assert desk.answer(gate, "reviewer", step_up=proof).refusal[0] == "step_up_required"  # type: ignore[index]
+        assert inbox.answer(gate, "reviewer", step_up=proof).refusal[0] == "step_up_required"  # type: ignore[index]
     rita.answer(gate)
     assert rita.confirm(gate, password=PASSWORD).status_code == 422
     assert not Vote.objects.exists()
@@ -87,13 +87,15 @@ def test_high_risk_takes_the_code_and_a_password_though_it_can_be_undone(
     assert Gate.objects.get().status == "approved"
 
 
-def test_a_rule_that_requires_only_the_password_gets_only_that(desk: Desk, rita: Reviewer) -> None:
-    desk.rules(REAUTH)
-    gate = desk.gate(desk.plan())
+def test_a_rule_that_requires_only_the_password_gets_only_that(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    inbox.rules(REAUTH)
+    gate = inbox.gate(inbox.plan())
     page = rita.page(url_of(gate))
     assert "To approve, you confirm with your password." in page
     assert "To approve, you confirm with the code" not in page
-    assert desk.answer(gate, "reviewer").refusal[0] == "step_up_required"  # type: ignore[index]
+    assert inbox.answer(gate, "reviewer").refusal[0] == "step_up_required"  # type: ignore[index]
     confirm = rita.answer(gate)["Location"]
     html = rita.page(confirm)
     assert ('name="password"' in html, 'name="code"' in html) == (True, False)
@@ -103,7 +105,7 @@ def test_a_rule_that_requires_only_the_password_gets_only_that(desk: Desk, rita:
     assert Vote.objects.get().step_up == "reauth"
     assert "Password given" in rita.page(url_of(gate))
     # A password is good for five minutes; then the confirm page asks again.
-    again = desk.gate(desk.plan("e-2", arguments={"ref": "topic"}))
+    again = inbox.gate(inbox.plan("e-2", arguments={"ref": "topic"}))
     confirm = rita.answer(again)["Location"]
     assert 'name="password"' not in rita.page(confirm)
     assert rita.confirm(again).status_code == 302
@@ -111,15 +113,15 @@ def test_a_rule_that_requires_only_the_password_gets_only_that(desk: Desk, rita:
 
 
 def test_a_recent_password_does_not_approve_from_a_page_that_shows_a_denial(
-    desk: Desk, rita: Reviewer
+    inbox: InboxScenario, rita: Reviewer
 ) -> None:
     """No input is needed for five minutes, so a confirm page in a second window is one press
     away."""
-    desk.rules(REAUTH)
-    first = desk.gate(desk.plan())
+    inbox.rules(REAUTH)
+    first = inbox.gate(inbox.plan())
     rita.answer(first)
     assert rita.confirm(first, password=PASSWORD).status_code == 302
-    gate = desk.gate(desk.plan("e-2", arguments={"ref": "topic"}))
+    gate = inbox.gate(inbox.plan("e-2", arguments={"ref": "topic"}))
     rita.answer(gate, "deny", "not to topic", settled="")
     shown = rita.draft(gate)
     confirm = rita.answer(gate)["Location"]
@@ -128,21 +130,23 @@ def test_a_recent_password_does_not_approve_from_a_page_that_shows_a_denial(
     assert not Vote.objects.filter(gate=gate).exists()
 
 
-def test_a_denial_needs_no_proof(desk: Desk, rita: Reviewer) -> None:
-    gate = desk.gate(desk.plan(tool="mail.send"))
+def test_a_denial_needs_no_proof(inbox: InboxScenario, rita: Reviewer) -> None:
+    gate = inbox.gate(inbox.plan(tool="mail.send"))
     assert rita.answer(gate, "deny").status_code == 302
     assert (Vote.objects.get().step_up, Gate.objects.get().status) == ("none", "denied")
 
 
-def test_a_request_that_needs_a_password_is_not_in_a_batch(desk: Desk, rita: Reviewer) -> None:
-    desk.declare("note.write", "reversible")
+def test_a_request_that_needs_a_password_is_not_in_a_batch(
+    inbox: InboxScenario, rita: Reviewer
+) -> None:
+    inbox.declare("note.write", "reversible")
     rules = (
         RULES + "  - {id: note, title: N, match: {tools: [note.write]}, outcome: require, require: "
         "{step_up: reauth}}\n"
     )
-    desk.rules(rules)
+    inbox.rules(rules)
     gates = [
-        desk.gate(desk.plan(f"e-{n}", tool="note.write", arguments={"n": n})) for n in range(2)
+        inbox.gate(inbox.plan(f"e-{n}", tool="note.write", arguments={"n": n})) for n in range(2)
     ]
     assert {gate.risk for gate in gates} == {"low"}
     rita.client.post(reverse("batch"), {"gate": [str(gate.id) for gate in gates]})
@@ -153,17 +157,17 @@ def test_a_request_that_needs_a_password_is_not_in_a_batch(desk: Desk, rita: Rev
 
 
 def test_a_tool_declared_again_raises_the_step_up_of_an_approval(
-    desk: Desk, rita: Reviewer
+    inbox: InboxScenario, rita: Reviewer
 ) -> None:
-    planned = desk.plan()
-    gate = desk.gate(planned)
+    planned = inbox.plan()
+    gate = inbox.gate(planned)
     seen = rita.seen(gate)
     redeclare_tool("git.push", "irreversible")
     stale = rita.answer(gate, seen=seen)
     assert stale.status_code == 409  # the card shows now that it cannot be undone
-    assert desk.answer(gate, "reviewer").refusal[0] == "step_up_required"  # type: ignore[index]
+    assert inbox.answer(gate, "reviewer").refusal[0] == "step_up_required"  # type: ignore[index]
     assert (
-        desk.answer(gate, "reviewer", reason="", step_up="typed_digest").refusal[0]  # type: ignore[index]
+        inbox.answer(gate, "reviewer", reason="", step_up="typed_digest").refusal[0]  # type: ignore[index]
         == "rationale_required"
     )
     confirm = rita.answer(gate)["Location"]
@@ -172,7 +176,7 @@ def test_a_tool_declared_again_raises_the_step_up_of_an_approval(
     assert rita.confirm(gate, **fields).status_code == 302
     assert (Gate.objects.get().status, Gate.objects.get().step_up) == ("approved", "none")
     body = {"process": "p-1", "intent_digest": planned["intent_digest"]}
-    assert desk.agent.post(f"/effects/{planned['id']}/dispatch", body).status_code == 200
+    assert inbox.agent.post(f"/effects/{planned['id']}/dispatch", body).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -192,50 +196,50 @@ def test_an_unrequired_proof_or_ticket_counts(
 
 
 def test_other_patterns_of_refs_raise_the_step_up_of_an_approval(
-    desk: Desk, rita: Reviewer
+    inbox: InboxScenario, rita: Reviewer
 ) -> None:
-    gate = desk.gate(desk.plan(**TOPIC))
+    gate = inbox.gate(inbox.plan(**TOPIC))
     assert (gate.risk, gate.step_up) == ("medium", "none")
     seen = rita.seen(gate)
     repositories.change_ref_patterns(
-        desk.house.repository, production="topic", protected="", actor="tests"
+        inbox.organization.repository, production="topic", protected="", actor="tests"
     )
     assert rita.answer(gate, seen=seen).status_code == 409
     assert "production, by patterns v2" in rita.page(url_of(gate))
-    assert desk.answer(gate, "reviewer").refusal[0] == "step_up_required"  # type: ignore[index]
-    assert desk.answer(gate, "reviewer", step_up="typed_digest").refusal is None
+    assert inbox.answer(gate, "reviewer").refusal[0] == "step_up_required"  # type: ignore[index]
+    assert inbox.answer(gate, "reviewer", step_up="typed_digest").refusal is None
 
 
-def test_a_laxer_declaration_later_lowers_nothing(desk: Desk) -> None:
-    gate = desk.gate(desk.plan(tool="mail.send"))
-    desk.declare("mail.send", "reversible")
-    assert desk.answer(gate, "reviewer").refusal[0] == "step_up_required"  # type: ignore[index]
+def test_a_laxer_declaration_later_lowers_nothing(inbox: InboxScenario) -> None:
+    gate = inbox.gate(inbox.plan(tool="mail.send"))
+    inbox.declare("mail.send", "reversible")
+    assert inbox.answer(gate, "reviewer").refusal[0] == "step_up_required"  # type: ignore[index]
 
 
-def test_a_request_raised_above_low_risk_allows_no_self_approval(desk: Desk) -> None:
-    desk.declare("note.write", "reversible")
+def test_a_request_raised_above_low_risk_allows_no_self_approval(inbox: InboxScenario) -> None:
+    inbox.declare("note.write", "reversible")
     own = (
         "  - {id: own, title: O, match: {tools: [note.write], risk_at_most: low}, outcome: require,"
     )
     own += " require: {self_approval: true}}\n"
-    desk.rules(RULES + own)
+    inbox.rules(RULES + own)
     first, second = (
-        desk.gate(desk.plan(f"e-{n}", tool="note.write", arguments={"n": n})) for n in range(2)
+        inbox.gate(inbox.plan(f"e-{n}", tool="note.write", arguments={"n": n})) for n in range(2)
     )
-    assert desk.answer(first, "operator").refusal is None  # the owner of the agent
+    assert inbox.answer(first, "operator").refusal is None  # the owner of the agent
     redeclare_tool("note.write", "compensable")
-    assert desk.answer(second, "operator").refusal[0] == "self_approval"  # type: ignore[index]
+    assert inbox.answer(second, "operator").refusal[0] == "self_approval"  # type: ignore[index]
 
 
 # --- straight to the database -----------------------------------------------------------------------------------------
 
 
-def vote(desk: Desk, gate: Gate, **values: Any) -> Callable[[], Any]:
+def vote(inbox: InboxScenario, gate: Gate, **values: Any) -> Callable[[], Any]:
     now = now_us()
     fields = {
-        "project": desk.project,
+        "project": inbox.project,
         "gate": gate,
-        "user": desk.user("reviewer"),
+        "user": inbox.user("reviewer"),
         "actor": "p_x",
         "answer": "approve",
         "card_sha256": "c" * 64,
@@ -254,33 +258,33 @@ def vote(desk: Desk, gate: Gate, **values: Any) -> Callable[[], Any]:
     [("none", 40), ("reauth", 40), ("typed_digest", 9), ("typed_digest", 0)],
 )
 def test_the_database_refuses_an_approval_with_too_little_step_up(
-    desk: Desk, step_up: str, characters: int
+    inbox: InboxScenario, step_up: str, characters: int
 ) -> None:
-    gate = desk.gate(desk.plan(tool="mail.send"))
+    gate = inbox.gate(inbox.plan(tool="mail.send"))
     assert (gate.step_up, gate.reason_of_yes) == ("typed_digest", 10)
     with (
         pytest.raises((IntegrityError, DatabaseError), match="approval_has_the_required_proof"),
         transaction.atomic(),
     ):
-        vote(desk, gate, step_up=step_up, reason_characters=characters)()
-    vote(desk, gate, step_up=step_up, reason_characters=characters, answer="deny")()
+        vote(inbox, gate, step_up=step_up, reason_characters=characters)()
+    vote(inbox, gate, step_up=step_up, reason_characters=characters, answer="deny")()
 
 
-def test_the_database_accepts_an_approval_with_enough_step_up(desk: Desk) -> None:
-    gate = desk.gate(desk.plan(tool="mail.send"))
-    vote(desk, gate, step_up="typed_digest", reason_characters=10)()
-    desk.rules(REAUTH)
-    gate = desk.gate(desk.plan("e-2", arguments={"ref": "topic"}))
-    vote(desk, gate, step_up="typed_digest")()
+def test_the_database_accepts_an_approval_with_enough_step_up(inbox: InboxScenario) -> None:
+    gate = inbox.gate(inbox.plan(tool="mail.send"))
+    vote(inbox, gate, step_up="typed_digest", reason_characters=10)()
+    inbox.rules(REAUTH)
+    gate = inbox.gate(inbox.plan("e-2", arguments={"ref": "topic"}))
+    vote(inbox, gate, step_up="typed_digest")()
 
 
 def test_the_proof_is_recorded_with_the_time_of_the_password(
-    desk: Desk, final: Gate, rita: Reviewer
+    inbox: InboxScenario, final: Gate, rita: Reviewer
 ) -> None:
     """The second answer needs no password again: its record contains the password's age."""
     began = now_us() // US
-    other = desk.gate(
-        desk.plan("other", tool="drop.table", arguments={"command": "DROP TABLE carts"})
+    other = inbox.gate(
+        inbox.plan("other", tool="drop.table", arguments={"command": "DROP TABLE carts"})
     )
     for number, gate in enumerate((final, other)):
         with time_machine.travel(began + 240 * number, tick=False):

@@ -14,37 +14,39 @@ from ledger import stops
 from ledger.models import Attempt, Stop
 from sessions.models import Session
 from tests.api.api_client import code
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 
 pytestmark = pytest.mark.django_db
 
 
-def put(desk: Desk, scope: str, subject: str = "", reason: str = "it deletes too much") -> Stop:
+def put(
+    inbox: InboxScenario, scope: str, subject: str = "", reason: str = "it deletes too much"
+) -> Stop:
     with transaction.atomic():
-        return stops.set_stop(desk.project, scope, subject, reason, desk.user("reviewer"))
+        return stops.set_stop(inbox.project, scope, subject, reason, inbox.user("reviewer"))
 
 
-def lift(desk: Desk, stop_row: Stop) -> bool:
+def lift(inbox: InboxScenario, stop_row: Stop) -> bool:
     with transaction.atomic():
-        return stops.lift_stop(stop_row, "looked into it", desk.user("administrator"))
+        return stops.lift_stop(stop_row, "looked into it", inbox.user("administrator"))
 
 
-def request_push(desk: Desk, effect_key: str = "e-2") -> Any:
+def request_push(inbox: InboxScenario, effect_key: str = "e-2") -> Any:
     body = {
         "session": "s-1",
         "effect_key": effect_key,
         "tool": "git.push",
         "arguments": {"ref": effect_key},
     }
-    return desk.agent.post("/effects", body)
+    return inbox.agent.post("/effects", body)
 
 
-def dispatched(desk: Desk, effect: dict[str, Any], key: str | None = None) -> Any:
+def dispatched(inbox: InboxScenario, effect: dict[str, Any], key: str | None = None) -> Any:
     body = {"process": "p-1", "intent_digest": effect["intent_digest"]}
-    return desk.agent.post(f"/effects/{effect['id']}/dispatch", body, key=key)
+    return inbox.agent.post(f"/effects/{effect['id']}/dispatch", body, key=key)
 
 
-def subject(desk: Desk, scope: str, effect: dict[str, Any]) -> str:
+def subject(inbox: InboxScenario, scope: str, effect: dict[str, Any]) -> str:
     return {
         "project": "",
         "tool": "git.push",
@@ -55,7 +57,7 @@ def subject(desk: Desk, scope: str, effect: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("scope", ["project", "tool", "agent", "session", "effect"])
-def test_a_stop_blocks_what_it_covers_until_it_is_lifted(quiet: Desk, scope: str) -> None:
+def test_a_stop_blocks_what_it_covers_until_it_is_lifted(quiet: InboxScenario, scope: str) -> None:
     planned = quiet.plan()
     stop_row = put(quiet, scope, subject(quiet, scope, planned))
     assert code(dispatched(quiet, planned)) == (409, "STOPPED")
@@ -70,7 +72,7 @@ def test_a_stop_blocks_what_it_covers_until_it_is_lifted(quiet: Desk, scope: str
 @pytest.mark.parametrize(
     ("scope", "other"), [("tool", "mail.send"), ("agent", ""), ("session", ""), ("effect", "")]
 )
-def test_a_stop_blocks_nothing_else(quiet: Desk, scope: str, other: str) -> None:
+def test_a_stop_blocks_nothing_else(quiet: InboxScenario, scope: str, other: str) -> None:
     planned = quiet.plan()
     away = quiet.agent.session("s-2")
     elsewhere = quiet.agent.plan("e-9", "s-2")
@@ -81,7 +83,7 @@ def test_a_stop_blocks_nothing_else(quiet: Desk, scope: str, other: str) -> None
     assert dispatched(quiet, planned).status_code == 200
 
 
-def test_an_answer_is_never_stopped(quiet: Desk) -> None:
+def test_an_answer_is_never_stopped(quiet: InboxScenario) -> None:
     planned = quiet.plan()
     assert dispatched(quiet, planned).status_code == 200
     put(quiet, "project")
@@ -90,7 +92,7 @@ def test_an_answer_is_never_stopped(quiet: Desk) -> None:
     assert quiet.agent.report([fact]).status_code == 200
 
 
-def test_a_repeated_grant_is_stopped_too(quiet: Desk) -> None:
+def test_a_repeated_grant_is_stopped_too(quiet: InboxScenario) -> None:
     planned = quiet.plan()
     assert dispatched(quiet, planned, key="k").status_code == 200
     stop_row = put(quiet, "session", subject(quiet, "session", planned))
@@ -99,16 +101,16 @@ def test_a_repeated_grant_is_stopped_too(quiet: Desk) -> None:
     assert dispatched(quiet, planned, key="k").status_code == 200
 
 
-def test_a_stopped_effect_can_be_approved_and_still_waits(desk: Desk) -> None:
-    planned = desk.plan()
-    stop_row = put(desk, "tool", "git.push")
-    desk.answer(desk.gate(planned), "reviewer")
-    assert code(dispatched(desk, planned)) == (409, "STOPPED")
-    lift(desk, stop_row)
-    assert dispatched(desk, planned).status_code == 200
+def test_a_stopped_effect_can_be_approved_and_still_waits(inbox: InboxScenario) -> None:
+    planned = inbox.plan()
+    stop_row = put(inbox, "tool", "git.push")
+    inbox.answer(inbox.gate(planned), "reviewer")
+    assert code(dispatched(inbox, planned)) == (409, "STOPPED")
+    lift(inbox, stop_row)
+    assert dispatched(inbox, planned).status_code == 200
 
 
-def test_the_author_and_reason_of_a_stop_are_in_the_journal(quiet: Desk) -> None:
+def test_the_author_and_reason_of_a_stop_are_in_the_journal(quiet: InboxScenario) -> None:
     quiet.plan()
     stop_row = put(quiet, "tool", "git.push")
     assert put(quiet, "tool", "git.push").id == stop_row.id  # again: the same stop
@@ -130,15 +132,17 @@ def test_the_author_and_reason_of_a_stop_are_in_the_journal(quiet: Desk) -> None
     ],
 )
 def test_a_stop_without_subject_or_reason_is_refused(
-    quiet: Desk, scope: str, thing: str, reason: str
+    quiet: InboxScenario, scope: str, thing: str, reason: str
 ) -> None:
     with pytest.raises(ChangeRefused):
         put(quiet, scope, thing, reason)
     assert not Stop.objects.exists()
 
 
-def test_a_stop_ends_at_the_wall(quiet: Desk) -> None:
+def test_a_stop_ends_at_the_wall(quiet: InboxScenario) -> None:
     planned = quiet.plan()
     with transaction.atomic():
-        stops.set_stop(quiet.house.other, "tool", "git.push", "theirs", quiet.user("neighbour"))
+        stops.set_stop(
+            quiet.organization.other, "tool", "git.push", "theirs", quiet.user("neighbour")
+        )
     assert dispatched(quiet, planned).status_code == 200

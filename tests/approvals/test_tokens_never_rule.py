@@ -17,7 +17,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from api.urls import urlpatterns as agents_doors
 from approvals.models import Gate
 from tests.api.test_api_endpoints import BODIES
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 
 pytestmark = pytest.mark.django_db
 APP_LABELS: Final = ("agent_sessions", "ledger", "approvals", "auth")
@@ -91,9 +91,9 @@ def test_the_tables_were_read() -> None:
 
 
 @pytest.mark.parametrize("method", ["get", "post", "put", "patch", "delete"])
-def test_a_token_opens_no_page_of_people(desk: Desk, method: str) -> None:
-    gate = desk.gate(desk.plan())
-    desk.person("reviewer")
+def test_a_token_opens_no_page_of_people(inbox: InboxScenario, method: str) -> None:
+    gate = inbox.gate(inbox.plan())
+    inbox.person("reviewer")
     before = rows()
     client = Client(enforce_csrf_checks=False)
     fields = {
@@ -105,7 +105,7 @@ def test_a_token_opens_no_page_of_people(desk: Desk, method: str) -> None:
     for route in PEOPLES:
         if route in OPEN_TO_ALL:
             continue
-        headers = {"Authorization": f"Bearer {desk.agent.token}"}
+        headers = {"Authorization": f"Bearer {inbox.agent.token}"}
         answer = getattr(client, method)(f"/{filled(route, gate)}", fields, headers=headers)
         assert answer.status_code in (302, 403, 404, 405), (method, route, answer.status_code)
         if answer.status_code == 302:
@@ -113,8 +113,8 @@ def test_a_token_opens_no_page_of_people(desk: Desk, method: str) -> None:
     assert rows() == before
 
 
-def test_an_agents_gate_has_no_endpoint_that_rules_it(desk: Desk) -> None:
-    gate = desk.gate(desk.plan())
+def test_an_agents_gate_has_no_endpoint_that_rules_it(inbox: InboxScenario) -> None:
+    gate = inbox.gate(inbox.plan())
     before = rows()
     fields = {
         "answer": "approve",
@@ -129,15 +129,15 @@ def test_an_agents_gate_has_no_endpoint_that_rules_it(desk: Desk) -> None:
             f"/{verb}",
             f"/effects/{gate.effect_id}/{verb}",
         ):
-            assert desk.agent.post(path, fields).status_code == 404, path
+            assert inbox.agent.post(path, fields).status_code == 404, path
     for method in ("post", "put", "patch", "delete"):
-        answer = desk.agent.client.request(method, f"/gates/{gate.id}", json=fields)
+        answer = inbox.agent.client.request(method, f"/gates/{gate.id}", json=fields)
         assert answer.status_code == 405, method
     assert rows() == before
 
 
-def test_nothing_that_an_agent_may_send_approves_its_gate(desk: Desk) -> None:
-    gate = desk.gate(desk.plan())
+def test_nothing_that_an_agent_may_send_approves_its_gate(inbox: InboxScenario) -> None:
+    gate = inbox.gate(inbox.plan())
     identities = {"session": gate.session_id, "effect": gate.effect_id, "gate": gate.id}
     named = defaultdict(lambda: UUID(int=7), identities)
     for route_pattern in agents_doors:
@@ -151,7 +151,7 @@ def test_nothing_that_an_agent_may_send_approves_its_gate(desk: Desk) -> None:
             "permission_basis": "ruling",
         }
         for sent in (BODIES.get(path, {}), body):
-            desk.agent.post(path.format_map(named), sent)
+            inbox.agent.post(path.format_map(named), sent)
     kinds = (
         "gate.voted",
         "gate.ruled",
@@ -168,7 +168,7 @@ def test_nothing_that_an_agent_may_send_approves_its_gate(desk: Desk) -> None:
             "effect_key": "e-1",
             "gate": str(gate.id),
         }
-        desk.agent.report([item])
+        inbox.agent.report([item])
     stored = Gate.objects.get(id=gate.id)
     assert stored.status != "approved"
     assert stored.decided_at_us is None

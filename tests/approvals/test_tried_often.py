@@ -9,8 +9,8 @@ from journal.models import Entry
 from ledger import stops
 from ledger.models import Attempt, Effect
 from ledger.store import reader
-from tests.approvals.inbox_scenario import Desk
-from tests.pages.sample_data import doors
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.pages.sample_data import connect_agent
 from tests.sessions.team_helpers import one_team
 
 pytestmark = pytest.mark.django_db
@@ -38,37 +38,39 @@ def load_permissions() -> list[str]:
     return list(Attempt.objects.order_by("number").values_list("permission", flat=True))
 
 
-def test_a_plan_that_comes_late_shows_under_which_permission_each_of_them_ran(desk: Desk) -> None:
-    desk.agent.report(dispatched(1, 2, 3, 4))
+def test_a_plan_that_comes_late_shows_under_which_permission_each_of_them_ran(
+    inbox: InboxScenario,
+) -> None:
+    inbox.agent.report(dispatched(1, 2, 3, 4))
     assert load_permissions() == ["observed"] * 4
-    desk.agent.report([PLAN])
+    inbox.agent.report([PLAN])
     assert load_permissions() == ["bypassed"] * 4
 
 
-def test_a_live_report_of_one_outweighs_the_import_of_all(desk: Desk) -> None:
-    desk.agent.report([PLAN])
-    with doors(agents.ensure_agent(desk.project, "importer"), "import") as importer:
+def test_a_live_report_of_one_outweighs_the_import_of_all(inbox: InboxScenario) -> None:
+    inbox.agent.report([PLAN])
+    with connect_agent(agents.ensure_agent(inbox.project, "importer"), "import") as importer:
         one_team("deploy-7", "importer")
         importer.report(dispatched(1, 2, 3, 4))
     assert load_permissions() == ["observed"] * 4
-    desk.agent.report(
+    inbox.agent.report(
         [{**EFFECT, "id": "a", "kind": "effect.acknowledged", "attempt": 4, "outcome": "ok"}]
     )
     assert load_permissions() == ["bypassed"] * 4
 
 
 def test_a_plan_that_comes_late_shows_which_of_them_ran_while_its_tool_was_stopped(
-    desk: Desk,
+    inbox: InboxScenario,
 ) -> None:
-    desk.person("operator", "operator")
-    desk.agent.report(dispatched(1))
+    inbox.person("operator", "operator")
+    inbox.agent.report(dispatched(1))
     stop_row = stops.set_stop(
-        desk.project, "tool", "git.push", "stop all pushes", desk.user("operator")
+        inbox.project, "tool", "git.push", "stop all pushes", inbox.user("operator")
     )
-    desk.agent.report(dispatched(2))
-    stops.lift_stop(stop_row, "they may go on", desk.user("operator"))
-    desk.agent.report(dispatched(3, 4))
-    desk.agent.report([PLAN])
+    inbox.agent.report(dispatched(2))
+    stops.lift_stop(stop_row, "they may go on", inbox.user("operator"))
+    inbox.agent.report(dispatched(3, 4))
+    inbox.agent.report([PLAN])
     assert Effect.objects.get().violates
     facts = Entry.objects.filter(kind="integrity.violation").values_list("facts", flat=True)
     assert '{"violation":"executed_while_stopped"}' in facts

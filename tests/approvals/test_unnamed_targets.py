@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from approvals.models import Gate
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
 
 pytestmark = pytest.mark.django_db
@@ -31,29 +31,34 @@ WEB: dict[str, Any] = {"repository": "web", "ref": "main", "environment": "stagi
     ],
 )
 def test_a_denial_for_the_session_covers_what_may_be_the_same(
-    desk: Desk, denied: dict[str, Any] | None, requested: dict[str, Any] | None, refused: bool
+    inbox: InboxScenario,
+    denied: dict[str, Any] | None,
+    requested: dict[str, Any] | None,
+    refused: bool,
 ) -> None:
     def plan(key: str, target: dict[str, Any] | None) -> dict[str, Any]:
-        return desk.plan(key, **({"target": target} if target is not None else {}))
+        return inbox.plan(key, **({"target": target} if target is not None else {}))
 
     first = plan("e-1", denied)
-    desk.answer(desk.gate(first), "reviewer", "deny_session", "never in this session")
-    desk.agent.post(f"/effects/{first['id']}/supersede")
+    inbox.answer(inbox.gate(first), "reviewer", "deny_session", "never in this session")
+    inbox.agent.post(f"/effects/{first['id']}/supersede")
     again = plan("e-2", requested)
     assert again["answer"] == ("blocked" if refused else "wait")
     assert Gate.objects.count() == (1 if refused else 2)
 
 
 def test_two_requests_without_a_target_are_not_shown_as_equal_targets(
-    desk: Desk, rita: Reviewer
+    inbox: InboxScenario, rita: Reviewer
 ) -> None:
     for key, target in (("a", None), ("b", {"resource": "x"})):
         fields = {} if target is None else {"target": target}
-        first = desk.plan(f"{key}-1", arguments={"command": f"ls {key}"}, **fields)
-        desk.answer(desk.gate(first), "reviewer", "deny", "not now")
-        desk.agent.post(f"/effects/{first['id']}/supersede")
-        same = desk.gate(desk.plan(f"{key}-2", arguments={"command": f"ls {key}"}, **fields))
-        kind = desk.gate(desk.plan(f"{key}-3", arguments={"command": f"ls {key} other"}, **fields))
+        first = inbox.plan(f"{key}-1", arguments={"command": f"ls {key}"}, **fields)
+        inbox.answer(inbox.gate(first), "reviewer", "deny", "not now")
+        inbox.agent.post(f"/effects/{first['id']}/supersede")
+        same = inbox.gate(inbox.plan(f"{key}-2", arguments={"command": f"ls {key}"}, **fields))
+        kind = inbox.gate(
+            inbox.plan(f"{key}-3", arguments={"command": f"ls {key} other"}, **fields)
+        )
         words = "Same arguments, no target named" if target is None else "Same arguments and target"
         assert words in rita.page(url_of(same))
         assert ("Same target and kind of call" in rita.page(url_of(kind))) is (target is not None)

@@ -15,9 +15,9 @@ from ledger import stops
 from ledger import violations as violations_found
 from ledger.models import Attempt, Effect, Stop
 from tests.api.api_client import Caller, code, new_key
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer, url_of
-from tests.pages.sample_data import doors
+from tests.pages.sample_data import connect_agent
 from tests.sessions.team_helpers import one_team
 
 STOPPED_TEXT: Final = "Executed during a stop."
@@ -30,14 +30,14 @@ MORE: Final[dict[str, dict[str, Any]]] = {
 TOLD: Final = '{"violation":"executed_while_stopped"}'
 
 
-def stop(desk: Desk, scope: str = "project", subject: str = "") -> Stop:
+def stop(inbox: InboxScenario, scope: str = "project", subject: str = "") -> Stop:
     with transaction.atomic():
-        return stops.set_stop(desk.project, scope, subject, "it loops", desk.user("reviewer"))
+        return stops.set_stop(inbox.project, scope, subject, "it loops", inbox.user("reviewer"))
 
 
-def lift(desk: Desk, stop_row: Stop) -> None:
+def lift(inbox: InboxScenario, stop_row: Stop) -> None:
     with transaction.atomic():
-        assert stops.lift_stop(stop_row, "it was me", desk.user("reviewer"))
+        assert stops.lift_stop(stop_row, "it was me", inbox.user("reviewer"))
 
 
 def fact(kind: str, effect_key: str = "e-1", **fields: Any) -> dict[str, Any]:
@@ -60,25 +60,25 @@ def violations() -> list[str]:
 
 
 @pytest.fixture
-def connect_caller(quiet: Desk) -> Iterator[Callable[..., Caller]]:
+def connect_caller(quiet: InboxScenario) -> Iterator[Callable[..., Caller]]:
     """Another API client: the second agent of the team, or an importer in the first agent's
     name."""
     with ExitStack() as stack:
 
         def made(scope: str = "agent") -> Caller:
             agent = (
-                quiet.house.agent
+                quiet.organization.agent
                 if scope == "import"
                 else agents.ensure_agent(quiet.project, "second")
             )
             if scope != "import":
                 one_team("deploy-7", "second")
-            return stack.enter_context(doors(agent, scope))
+            return stack.enter_context(connect_agent(agent, scope))
 
         yield made
 
 
-def test_a_violation_is_recorded_once_and_shown_with_all_others(quiet: Desk) -> None:
+def test_a_violation_is_recorded_once_and_shown_with_all_others(quiet: InboxScenario) -> None:
     stop(quiet)
     report(quiet.agent, fact("dispatched"))
     report(quiet.agent, fact("acknowledged"))
@@ -92,38 +92,40 @@ def test_a_violation_is_recorded_once_and_shown_with_all_others(quiet: Desk) -> 
     assert STOPPED_TEXT in rita.page(reverse("effect", args=[effect.id]))
     assert "1 violation" in rita.page(reverse("session", args=[effect.session_id]))
     assert str(effect) in rita.page(reverse("search"), q="is:violating")
-    inbox = rita.page(reverse("inbox"))
-    assert inbox.index(f"<b>{STOPPED_TEXT}</b>") < inbox.index(reverse("effect", args=[effect.id]))
-    assert "Executed without approval" not in inbox
+    html = rita.page(reverse("inbox"))
+    assert html.index(f"<b>{STOPPED_TEXT}</b>") < html.index(reverse("effect", args=[effect.id]))
+    assert "Executed without approval" not in html
 
 
-def test_a_permitted_effect_that_was_stopped_is_shown_on_its_permalink(desk: Desk) -> None:
-    planned = desk.plan()
-    gate = desk.gate(planned)
-    desk.answer(gate, "reviewer")
-    stop(desk, "agent", desk.house.agent.id.hex)
-    refused = desk.agent.post(
+def test_a_permitted_effect_that_was_stopped_is_shown_on_its_permalink(
+    inbox: InboxScenario,
+) -> None:
+    planned = inbox.plan()
+    gate = inbox.gate(planned)
+    inbox.answer(gate, "reviewer")
+    stop(inbox, "agent", inbox.organization.agent.id.hex)
+    refused = inbox.agent.post(
         f"/effects/{planned['id']}/dispatch",
         {"process": "p", "intent_digest": planned["intent_digest"]},
     )
     assert code(refused) == (409, "STOPPED")
     assert violations() == []
-    report(desk.agent, fact("acknowledged"))
-    assert (desk.effect(planned).permission, desk.gate(planned).status, violations()) == (
+    report(inbox.agent, fact("acknowledged"))
+    assert (inbox.effect(planned).permission, inbox.gate(planned).status, violations()) == (
         "used",
         "used",
         ["e-1"],
     )
-    assert STOPPED_TEXT in Reviewer(desk).page(url_of(gate))
+    assert STOPPED_TEXT in Reviewer(inbox).page(url_of(gate))
 
 
-def test_without_permission_and_while_stopped_are_both_shown(desk: Desk) -> None:
-    planned = desk.plan()
-    stop(desk)
-    report(desk.agent, fact("dispatched"))
+def test_without_permission_and_while_stopped_are_both_shown(inbox: InboxScenario) -> None:
+    planned = inbox.plan()
+    stop(inbox)
+    report(inbox.agent, fact("dispatched"))
     named = Entry.objects.filter(kind="integrity.violation").values_list("facts", flat=True)
     assert sorted(named) == [TOLD, '{"violation":"executed_without_permission"}']
-    page = Reviewer(desk).page(url_of(desk.gate(planned)))
+    page = Reviewer(inbox).page(url_of(inbox.gate(planned)))
     assert "Executed without approval." in page
     assert STOPPED_TEXT in page
 
@@ -131,7 +133,7 @@ def test_without_permission_and_while_stopped_are_both_shown(desk: Desk) -> None
 @pytest.mark.parametrize("answer", ["acknowledged", "failed"])
 @pytest.mark.parametrize("by_command", [True, False])
 def test_the_outcome_of_an_earlier_dispatch_is_no_violation(
-    quiet: Desk, answer: str, by_command: bool
+    quiet: InboxScenario, answer: str, by_command: bool
 ) -> None:
     planned = quiet.plan()
     if by_command:
@@ -149,14 +151,14 @@ def test_the_outcome_of_an_earlier_dispatch_is_no_violation(
     assert (violations(), Effect.objects.get().violates) == ([], False)
 
 
-def test_another_attempt_of_an_earlier_dispatch_is_a_violation(quiet: Desk) -> None:
+def test_another_attempt_of_an_earlier_dispatch_is_a_violation(quiet: InboxScenario) -> None:
     quiet.agent.dispatch(quiet.plan())
     stop(quiet)
     report(quiet.agent, fact("failed"), fact("dispatched", attempt=2))
     assert violations() == ["e-1"]
 
 
-def test_agents_clocks_neither_cause_nor_prevent_a_violation(quiet: Desk) -> None:
+def test_agents_clocks_neither_cause_nor_prevent_a_violation(quiet: InboxScenario) -> None:
     quiet.agent.session()
     stop_row = stop(quiet)
     report(
@@ -169,7 +171,7 @@ def test_agents_clocks_neither_cause_nor_prevent_a_violation(quiet: Desk) -> Non
 
 
 def test_imported_facts_are_no_violations_until_an_agent_reports_them(
-    quiet: Desk, connect_caller: Callable[..., Caller]
+    quiet: InboxScenario, connect_caller: Callable[..., Caller]
 ) -> None:
     importing = connect_caller("import")
     stop(quiet)
@@ -181,7 +183,7 @@ def test_imported_facts_are_no_violations_until_an_agent_reports_them(
 
 @pytest.mark.parametrize("scope", ["effect", "session", "agent", "tool", "project"])
 def test_a_stop_covers_only_its_subject(
-    quiet: Desk, connect_caller: Callable[..., Caller], scope: str
+    quiet: InboxScenario, connect_caller: Callable[..., Caller], scope: str
 ) -> None:
     quiet.agent.session("s-2")
     planned = quiet.plan()
@@ -211,7 +213,7 @@ SPANS: Final = [
 @pytest.mark.parametrize("scope", ["tool", "session", "project"])
 @pytest.mark.parametrize("order", ORDERS)
 def test_in_every_order_an_attempt_first_reported_under_a_stop_is_a_violation(
-    quiet: Desk, order: tuple[str, ...], scope: str
+    quiet: InboxScenario, order: tuple[str, ...], scope: str
 ) -> None:
     """The tool is only known from the plan, which is then compared with the stops of that
     moment."""
@@ -243,7 +245,7 @@ def test_in_every_order_an_attempt_first_reported_under_a_stop_is_a_violation(
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_one_batch_in_any_order_has_the_same_violations(
-    quiet: Desk, order: tuple[str, ...]
+    quiet: InboxScenario, order: tuple[str, ...]
 ) -> None:
     stop(quiet, "tool", "git.push")
     report(quiet.agent, *(fact(kind) for kind in order))
@@ -253,7 +255,7 @@ def test_one_batch_in_any_order_has_the_same_violations(
 @pytest.mark.parametrize("stopped", ["planner", "reporter", "neither"])
 @pytest.mark.parametrize("plan_first", [True, False])
 def test_a_stopped_agent_is_neither_to_plan_nor_to_do(
-    quiet: Desk, connect_caller: Callable[..., Caller], stopped: str, plan_first: bool
+    quiet: InboxScenario, connect_caller: Callable[..., Caller], stopped: str, plan_first: bool
 ) -> None:
     second = connect_caller()
     agent_ids = {agent.name: agent.id for agent in quiet.project.agents.all()}
@@ -266,7 +268,7 @@ def test_a_stopped_agent_is_neither_to_plan_nor_to_do(
     assert violations() == ([] if stopped == "neither" else ["e-1"])
 
 
-def test_a_command_that_plans_a_reported_effect_makes_its_tool_known(quiet: Desk) -> None:
+def test_a_command_that_plans_a_reported_effect_makes_its_tool_known(quiet: InboxScenario) -> None:
     quiet.agent.session()
     stop_row = stop(quiet, "tool", "git.push")
     report(quiet.agent, fact("failed"))
@@ -277,7 +279,7 @@ def test_a_command_that_plans_a_reported_effect_makes_its_tool_known(quiet: Desk
 
 
 def test_a_stopped_agent_starts_nothing_that_another_planned(
-    quiet: Desk, connect_caller: Callable[..., Caller]
+    quiet: InboxScenario, connect_caller: Callable[..., Caller]
 ) -> None:
     second = connect_caller()
     planned = quiet.plan()
@@ -287,7 +289,7 @@ def test_a_stopped_agent_starts_nothing_that_another_planned(
     assert quiet.agent.post(f"/effects/{planned['id']}/dispatch", body).status_code == 200
 
 
-def test_a_violation_without_its_entry_is_not_guessed(quiet: Desk) -> None:
+def test_a_violation_without_its_entry_is_not_guessed(quiet: InboxScenario) -> None:
     planned = quiet.plan("e-1")
     Effect.objects.filter(id=planned["id"]).update(violates=True)
     assert violations_found.load_effect_violations(Effect.objects.get(id=planned["id"])) == [

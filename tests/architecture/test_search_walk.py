@@ -3,17 +3,17 @@
 import pytest
 
 from tests.architecture.walk import assert_walk
-from tests.pages.people import House
-from tests.pages.sample_data import doors
+from tests.pages.people import Organization
+from tests.pages.sample_data import connect_agent
 
 pytestmark = pytest.mark.django_db
 
 
-def test_a_search_runs_through_the_steps_of_its_walk(house: House) -> None:
-    with doors(house.agent) as agent:
+def test_a_search_runs_through_the_steps_of_its_walk(organization: Organization) -> None:
+    with connect_agent(organization.agent) as agent:
         agent.session("deploy")
         agent.plan("push", "deploy", tool="git.push")
-    viewer = house.client("viewer")
+    viewer = organization.client("viewer")
 
     def search() -> None:
         answer = viewer.get("/search/", {"q": "tool:git.push agent:deploy-7 since:7d"})

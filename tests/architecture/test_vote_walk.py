@@ -5,20 +5,20 @@ from django.urls import reverse
 
 from approvals.models import Gate
 from approvals.review import card
-from tests.approvals.conftest import desk, final, quiet
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.conftest import final, inbox, quiet
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.reviewer import Reviewer
 from tests.architecture.walk import assert_walk
 from tests.pages.people import PASSWORD
 
-__all__ = ["desk", "final", "quiet"]  # fixtures
+__all__ = ["final", "inbox", "quiet"]  # fixtures
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.mark.once
-def test_a_vote_runs_through_its_walk(desk: Desk, final: Gate) -> None:
-    reviewer = Reviewer(desk)
+def test_a_vote_runs_through_its_walk(inbox: InboxScenario, final: Gate) -> None:
+    reviewer = Reviewer(inbox)
     seen = reviewer.seen(final)
     reviewer.answer(final, seen=seen)
     proof = {

@@ -18,12 +18,12 @@ from ledger.models import Effect
 from sessions.models import Session
 from tests.api.api_client import new_key
 from tests.approvals.confirm_helpers import proved
-from tests.approvals.inbox_scenario import Desk
-from tests.pages.people import House
-from tests.pages.sample_data import Book, doors, fill, permission
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.pages.people import Organization
+from tests.pages.sample_data import SampleIds, connect_agent, fill, permission
 
 RULES = """
-name: house
+name: basic
 rules:
   - {id: push, title: A push, match: {tools: [git.push]}, outcome: require}
   - {id: ship, title: Shipping, match: {tools: [ship]}, outcome: require, require: {people: [reviewer, ann]}}
@@ -50,8 +50,8 @@ EDIT = {
 class Origin:
     """The exported session and its author. `gates` maps an effect key to its last gate."""
 
-    desk: Desk
-    exported: Book
+    inbox: InboxScenario
+    exported: SampleIds
     gates: dict[str, Gate] = field(default_factory=dict)
 
     @property
@@ -63,7 +63,7 @@ class Origin:
 
     def export(self) -> bytes:
         """Return the bundle from the button on the session's page."""
-        answer = self.desk.house.client("operator").post(
+        answer = self.inbox.organization.client("operator").post(
             reverse("export_bundle", args=[self.exported.session])
         )
         assert answer.status_code == 200, answer
@@ -71,11 +71,11 @@ class Origin:
 
 
 @pytest.fixture
-def origin(house: House) -> Iterator[Origin]:
-    with doors(house.agent) as agent:
-        desk = Desk(house, agent)
+def origin(organization: Organization) -> Iterator[Origin]:
+    with connect_agent(organization.agent) as agent:
+        inbox = InboxScenario(organization, agent)
         agent.session("deploy-web", **OPENED, on_behalf_of="viewer")
-        made = Origin(desk, fill(agent))
+        made = Origin(inbox, fill(agent))
         permission(agent, made.exported)
         _rule(made)
         yield made
@@ -83,12 +83,12 @@ def origin(house: House) -> Iterator[Origin]:
 
 def _rule(origin: Origin) -> None:
     """Vote on the further requests of the session, and let agents act."""
-    desk, agent, session = origin.desk, origin.desk.agent, str(origin.exported.session)
+    inbox, agent, session = origin.inbox, origin.inbox.agent, str(origin.exported.session)
     for name in ("git.push", "deploy", "git.tag", "ship"):
-        desk.declare(name)
+        inbox.declare(name)
     for name in ("ann", "bob"):
-        desk.person(name)
-    desk.rules(RULES)
+        inbox.person(name)
+    inbox.rules(RULES)
     for key, tool in (
         *(
             ("two", "deploy"),
@@ -102,15 +102,17 @@ def _rule(origin: Origin) -> None:
         planned = agent.plan(key, session, tool=tool, arguments=arguments, why=f"because of {key}")
         origin.exported.effects[key] = origin.effect(key).id
         if planned["permission"] == "pending":
-            origin.gates[key] = desk.gate(planned)
+            origin.gates[key] = inbox.gate(planned)
         for person in {"two": ("ann", "bob"), "unanswered": ("ann",)}.get(key, ()):
             assert (
-                desk.answer(origin.gates[key], person, reason=f"{person} agrees in INC-204").refusal
+                inbox.answer(
+                    origin.gates[key], person, reason=f"{person} agrees in INC-204"
+                ).refusal
                 is None
             )
         if key == "denied":
             assert (
-                desk.answer(origin.gates[key], "reviewer", "deny", "not on a Friday").refusal
+                inbox.answer(origin.gates[key], "reviewer", "deny", "not on a Friday").refusal
                 is None
             )
         if key in ("two", "unanswered", "edit"):
@@ -129,11 +131,11 @@ def _rule(origin: Origin) -> None:
     with transaction.atomic():
         ends = now_us() + 3_600_000_000
         exemptions.create_exemption(
-            desk.project,
+            inbox.project,
             tool="ship",
             reason="harbour drill",
             ends_at_us=ends,
-            user=desk.user("administrator"),
+            user=inbox.user("administrator"),
             **proved(),
         )
     agent.dispatch(agent.plan("exempted", session, tool="ship", arguments={"n": "exempted"}))
@@ -141,7 +143,7 @@ def _rule(origin: Origin) -> None:
     assert erased is not None
     with transaction.atomic():
         erasures.erase_body(
-            desk.project.id, erased, reason="request 17", actor="gatebook", now_us=now_us()
+            inbox.project.id, erased, reason="request 17", actor="gatebook", now_us=now_us()
         )
 
 

@@ -207,7 +207,7 @@ def _breaks_off(origin: Origin, path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(CommandError, match="default is not an archive"):
         call_command("import_bundle", str(path), project="default")
     call_command("import_bundle", str(path), project="kept", administrator="archivist")
-    origin.desk.agent.plan("later", str(origin.exported.session), tool="file.read")
+    origin.inbox.agent.plan("later", str(origin.exported.session), tool="file.read")
     later = packed(members(origin.export()), path.with_name("later.zip"))
     with pytest.raises(CommandError, match="already has a session with this key"):
         call_command("import_bundle", str(later), project="kept")

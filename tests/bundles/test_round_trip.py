@@ -123,7 +123,10 @@ def test_an_imported_session_shows_the_same_pages_and_is_read_only(
     origin: Origin, path: Path
 ) -> None:
     votes, gates = Vote.objects.count(), Gate.objects.count()
-    there, bundle = origin.desk.house.client("administrator"), imported(path, project="elsewhere")
+    there, bundle = (
+        origin.inbox.organization.client("administrator"),
+        imported(path, project="elsewhere"),
+    )
     archivist, session = client_of("archivist"), bundle.session
     exported = Entry.objects.get(kind="access.exported")
     operator = ensure_pseudonym(User.objects.get(username="operator"))
@@ -277,7 +280,7 @@ def _nothing_can_be_done(
             "project_kind_never_changes",
             lambda: Project.objects.filter(id=archive.id).update(archive=False),
         ),
-        ("imported_effect_is_in_an_archive", lambda: _copied(lost, origin.desk.project)),
+        ("imported_effect_is_in_an_archive", lambda: _copied(lost, origin.inbox.project)),
         ("archive_has_no_tokens", lambda: _token_in(origin, archive)),
     ):
         with pytest.raises(DatabaseError, match=constraint), transaction.atomic():
@@ -296,7 +299,7 @@ def _copied(effect: Effect, project: Project) -> None:
 
 
 def _token_in(origin: Origin, archive: Project) -> None:
-    token = origin.desk.house.token
+    token = origin.inbox.organization.token
     token.id, token.public_id, token.project = archive.id, "abcdefgh", archive
     token.save(force_insert=True)
 
@@ -309,16 +312,16 @@ def test_the_same_content_gives_the_same_file_without_names_of_people(
         reverse(name, args=[origin.exported.session]) for name in ("export_bundle", "session")
     )
     for name in ("viewer", "reviewer"):
-        assert origin.desk.house.client(name).post(endpoint).status_code == 403
-        assert endpoint not in origin.desk.house.client(name).get(page).text
-    operator = origin.desk.house.client("operator")
+        assert origin.inbox.organization.client(name).post(endpoint).status_code == 403
+        assert endpoint not in origin.inbox.organization.client(name).get(page).text
+    operator = origin.inbox.organization.client("operator")
     assert endpoint in operator.get(page).text
     assert operator.get(endpoint).status_code == 405
     with monkeypatch.context() as patched:
         patched.setattr(views, "MAX_EFFECTS", 1)
         assert "too many for a download" in operator.post(endpoint, follow=True).text
     assert Entry.objects.filter(kind="access.exported").count() == 1
-    origin.desk.agent.session(
+    origin.inbox.agent.session(
         "another"
     )  # neither other sessions nor readers of the page change the bundle
     ok = origin.effect("ok")
@@ -359,7 +362,9 @@ def test_the_same_content_gives_the_same_file_without_names_of_people(
     assert "harbour drill" in readme
     position = origin.effect("ok").plan_position
     erasing = (
-        origin.desk.house.client("administrator").get(reverse("erase_body", args=[position])).text
+        origin.inbox.organization.client("administrator")
+        .get(reverse("erase_body", args=[position]))
+        .text
     )
     assert "3 exported bundles of its session</b>\nalso contain it" in erasing
     assert "## Unknown outcomes" in readme
@@ -371,7 +376,7 @@ def test_the_same_content_gives_the_same_file_without_names_of_people(
     erased = [entry for entry in document["entries"] if entry["body"] and "erased" in entry["body"]]
     assert [entry["body"]["erased"]["reason"] for entry in erased] == ["request 17"]
     assert "text" not in erased[0]["body"]
-    origin.desk.agent.plan("later", str(origin.exported.session), tool="file.read")
+    origin.inbox.agent.plan("later", str(origin.exported.session), tool="file.read")
     assert origin.export() != first
     assert Session.objects.filter(id=origin.exported.session).exists()
 

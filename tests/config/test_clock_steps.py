@@ -33,13 +33,13 @@ from tests.api.conftest import agent as agent
 from tests.api.conftest import application as application
 from tests.api.conftest import call as call
 from tests.api.conftest import issue as issue
-from tests.approvals.conftest import desk as desk
+from tests.approvals.conftest import inbox as inbox
 from tests.approvals.conftest import quiet as quiet
-from tests.approvals.inbox_scenario import Desk
-from tests.approvals.notification_helpers import _outside, hears, posted, risky
-from tests.pages.people import House
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.approvals.notification_helpers import _outside, add_full_channel, posted, risky
+from tests.pages.people import Organization
 
-__all__ = ["_outside", "hears", "posted"]
+__all__ = ["_outside", "add_full_channel", "posted"]
 US = 1_000_000
 HOURS = 2
 pytestmark = pytest.mark.django_db
@@ -132,7 +132,7 @@ def test_a_machine_that_slept_sends_each_job_once(
 
 
 def test_health_and_every_page_name_the_step_until_the_clock_has_caught_up(
-    house: House, set_back: Callable[[int], None]
+    organization: Organization, set_back: Callable[[int], None]
 ) -> None:
     sweeper.sweep_stuck()
     deliver_outbox()
@@ -140,7 +140,7 @@ def test_health_and_every_page_name_the_step_until_the_clock_has_caught_up(
     read = Client().get("/readyz").content.decode()
     assert read.startswith("ready, degraded: stuck_checks, outbox\n")
     assert "stuck_checks: clock moved, last ran 1 h 59 min ahead of the clock" in read
-    page = house.client("viewer").get("/tools/").content.decode()
+    page = organization.client("viewer").get("/tools/").content.decode()
     assert re.search(
         r"Stuck checks\s+last ran 1 h 59 min ahead of the clock: the clock moved", page
     )
@@ -151,7 +151,9 @@ def test_health_and_every_page_name_the_step_until_the_clock_has_caught_up(
     assert read.startswith("ready, degraded: clock\n")
     assert "clock: set back 1 h 59 min" in read
     assert "stuck_checks: last succeeded" in read
-    assert "Clock set back 1 h 59 min" in house.client("viewer").get("/tools/").content.decode()
+    assert (
+        "Clock set back 1 h 59 min" in organization.client("viewer").get("/tools/").content.decode()
+    )
     assert JobHeartbeat.objects.filter(name=db_job_heartbeats.CLOCK_ROW).count() == 1
     set_back(-HOURS * 3600)  # the wall clock has caught up
     assert job_heartbeats.load_clock_step() is None
@@ -168,9 +170,9 @@ def test_alarms_are_not_delayed_for_as_long_as_the_clock_was_set_back(
 
 
 def test_the_outbox_delivers_what_was_put_before_the_step(
-    desk: Desk, set_back: Callable[[int], None]
+    inbox: InboxScenario, set_back: Callable[[int], None]
 ) -> None:
-    risky(desk, "high")
+    risky(inbox, "high")
     assert Outbox.objects.filter(sent_at_us=None).exists()
     set_back(HOURS * 3600)
     assert outbox.deliver_due() > 0
@@ -180,9 +182,9 @@ def test_the_outbox_delivers_what_was_put_before_the_step(
 
 @pytest.mark.parametrize("back_s", [600, HOURS * 3600])
 def test_a_failed_delivery_waits_no_longer_than_it_can(
-    desk: Desk, set_back: Callable[[int], None], back_s: int
+    inbox: InboxScenario, set_back: Callable[[int], None], back_s: int
 ) -> None:
-    risky(desk, "high")
+    risky(inbox, "high")
 
     def fails(_row: Outbox) -> None:
         raise OSError("away")
@@ -195,13 +197,13 @@ def test_a_failed_delivery_waits_no_longer_than_it_can(
 
 
 def test_notifications_are_sent_once_after_the_step_and_digests_wait_for_their_hour(
-    desk: Desk,
-    hears: Callable[..., NotificationChannel],
+    inbox: InboxScenario,
+    add_full_channel: Callable[..., NotificationChannel],
     posted: list[Any],
     set_back: Callable[[int], None],
 ) -> None:
-    hears("webhook")
-    risky(desk, "high")
+    add_full_channel("webhook")
+    risky(inbox, "high")
     outbox.deliver_due()
     digest = Notification.objects.get()
     day_us = notifications.DIGEST_PERIODS_US["low"]
@@ -216,10 +218,12 @@ def test_notifications_are_sent_once_after_the_step_and_digests_wait_for_their_h
 
 
 def test_a_notification_that_another_worker_claimed_is_not_sent_twice(
-    desk: Desk, hears: Callable[..., NotificationChannel], monkeypatch: pytest.MonkeyPatch
+    inbox: InboxScenario,
+    add_full_channel: Callable[..., NotificationChannel],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    hears("webhook")
-    risky(desk, "high")
+    add_full_channel("webhook")
+    risky(inbox, "high")
     outbox.deliver_due()
     inside: list[int] = []
     monkeypatch.setattr(
@@ -232,9 +236,9 @@ def test_a_notification_that_another_worker_claimed_is_not_sent_twice(
 
 
 def test_an_export_of_a_killed_worker_is_resumed_after_the_step(
-    house: House, set_back: Callable[[int], None]
+    organization: Organization, set_back: Callable[[int], None]
 ) -> None:
-    export = exports.request_export(house.members["operator"], "effect", "csv")
+    export = exports.request_export(organization.members["operator"], "effect", "csv")
     Export.objects.filter(pk=export.pk).update(state="running", tries=1, heartbeat_at_us=now_us())
     assert exports.run_exports() == 0, "its maker may be alive"
     set_back(HOURS * 3600)
@@ -272,7 +276,7 @@ def test_a_breaker_and_a_report_of_capacity_last_no_longer_than_they_can(
 
 
 def test_a_job_that_always_fails_is_not_shown_as_done(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    organization: Organization, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deliver_outbox()
 
@@ -289,7 +293,7 @@ def test_a_job_that_always_fails_is_not_shown_as_done(
     assert line.startswith("outbox: failing, last succeeded ")
     assert "; last error LookupError, " in line
     assert "secret words" not in line
-    page = house.client("viewer").get("/tools/").content.decode()
+    page = organization.client("viewer").get("/tools/").content.decode()
     assert re.search(r"Event delivery\s+failing, last succeeded", page)
     assert "last error LookupError" in page
     # A job that runs every five seconds without success is late after a minute too.

@@ -21,7 +21,7 @@ from tests.api.conftest import application as application
 from tests.api.conftest import call as call
 from tests.api.conftest import issue as issue
 from tests.journal.committed import committed
-from tests.pages.people import House
+from tests.pages.people import Organization
 
 __all__ = ["committed"]
 
@@ -134,8 +134,10 @@ def test_a_command_to_a_read_only_database_is_503_and_done_once_when_it_writes_a
     assert Entry.objects.count() == before + 1
 
 
-def test_people_get_a_page_that_reports_the_outage(committed: None, house: House) -> None:
-    client, teams = house.client("administrator"), {"name": "night"}
+def test_people_get_a_page_that_reports_the_outage(
+    committed: None, organization: Organization
+) -> None:
+    client, teams = organization.client("administrator"), {"name": "night"}
     with read_only():
         ready = Client().get("/readyz")
     # The product closes a read-only connection.

@@ -17,7 +17,7 @@ TEXT = (ROOT / "docs" / "reference" / "api.md").read_text(encoding="utf-8")
 EXAMPLE = re.compile(r"^```http\n(.*?)^```", re.MULTILINE | re.DOTALL)
 # The policy that the section on gates requires.
 RULES = """
-name: house
+name: basic
 rules:
   - {id: deploys, title: A deployment, match: {tools: [deploy]}, outcome: require}
   - {id: the-rest, title: Everything else, match: {tools: ["*"]}, outcome: allow}

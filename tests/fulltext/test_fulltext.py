@@ -32,16 +32,16 @@ from monitoring import job_heartbeats
 from monitoring.models import JobHeartbeat
 from tests.api.api_client import Caller, new_key
 from tests.fulltext.text_strategies import TEXTS
-from tests.pages.people import House
-from tests.pages.sample_data import doors
+from tests.pages.people import Organization
+from tests.pages.sample_data import connect_agent
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def worker(house: House) -> Iterator[Caller]:
+def worker(organization: Organization) -> Iterator[Caller]:
     """Return an agent of the installation as an API client."""
-    with doors(house.agent) as caller:
+    with connect_agent(organization.agent) as caller:
         yield caller
 
 
@@ -107,7 +107,7 @@ QUESTIONS = st.lists(
 )
 @given(texts=st.lists(TEXTS, min_size=2, max_size=6), indexed=st.booleans(), questions=QUESTIONS)
 def test_both_databases_return_what_plain_python_finds(
-    house: House,
+    organization: Organization,
     worker: Caller,
     texts: list[str],
     indexed: bool,
@@ -120,7 +120,7 @@ def test_both_databases_return_what_plain_python_finds(
     report(worker, texts, new_key())
     if indexed:
         indexer.update_index()
-    effects = {effect: load_words(effect) for effect in house.project.effects.all()}
+    effects = {effect: load_words(effect) for effect in organization.project.effects.all()}
     vocabulary = sorted({word for words in effects.values() for word in words})
     for numbers, begins in questions:
         words = [vocabulary[number % len(vocabulary)] for number in numbers]
@@ -130,18 +130,18 @@ def test_both_databases_return_what_plain_python_finds(
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr(word_search, "MAX_LISTED_EFFECTS", most)
                 patched.setattr(word_search, "FIRST_LISTED", 2)
-                holding = find_words(house.project.id, terms)
+                holding = find_words(organization.project.id, terms)
             for question, answer in (
                 (holding.q, expected),
                 (~holding.q, {effect.id for effect in effects} - expected),
             ):
                 assert (
-                    set(house.project.effects.filter(question).values_list("id", flat=True))
+                    set(organization.project.effects.filter(question).values_list("id", flat=True))
                     == answer
                 )
             falling = [
                 list(
-                    house.project.effects.filter(condition)
+                    organization.project.effects.filter(condition)
                     .order_by("-opened_position")
                     .values_list("opened_position", "id")
                 )
@@ -157,7 +157,7 @@ def test_both_databases_return_what_plain_python_finds(
 
 
 def test_tool_target_arguments_and_results_are_found_and_the_envelope_is_not(
-    house: House, worker: Caller
+    organization: Organization, worker: Caller
 ) -> None:
     worker.session()
     target = {
@@ -185,10 +185,10 @@ def test_tool_target_arguments_and_results_are_found_and_the_envelope_is_not(
     all_words = "git push web hotfix rounding prod eu main command make release 4711 dry false forge pull 17 stdout"
     for round_number in range(2):  # before and after indexing
         for word in [*all_words.split(), all_words, "ÜBERTRAGEN", "rel*", "prod-eu make"]:
-            assert find_keys(house.project, word) == ["e-1"], (round_number, word)
+            assert find_keys(organization.project, word) == ["e-1"], (round_number, word)
         assert (
-            find_keys(house.project, "mailbox FULL")
-            == find_keys(house.project, "nobody")
+            find_keys(organization.project, "mailbox FULL")
+            == find_keys(organization.project, "nobody")
             == ["e-2"]
         )
         for word in (
@@ -201,8 +201,8 @@ def test_tool_target_arguments_and_results_are_found_and_the_envelope_is_not(
             "git mailbox",
             "attempt",
         ):
-            assert find_keys(house.project, word) == [], (round_number, word)
-        assert find_keys(house.other, "git") == []
+            assert find_keys(organization.project, word) == [], (round_number, word)
+        assert find_keys(organization.other, "git") == []
         assert update_search_index() == (2 if round_number == 0 else 0)
     assert set(stored()) == set(Effect.objects.values_list("opened_position", flat=True))
     assert not any(row.cut_short for row in stored().values())
@@ -214,10 +214,11 @@ def test_tool_target_arguments_and_results_are_found_and_the_envelope_is_not(
     ] == [("arguments", [("release", True)])]
 
 
-def test_words_of_another_project_never_match(house: House, worker: Caller) -> None:
+def test_words_of_another_project_never_match(organization: Organization, worker: Caller) -> None:
     """Cover projects whose ids have the same ending and whose words share index rows."""
     twin = Project.objects.create(
-        id=UUID(house.project.id.hex[::-1][4:] + house.project.id.hex[-4:]), name="twin"
+        id=UUID(organization.project.id.hex[::-1][4:] + organization.project.id.hex[-4:]),
+        name="twin",
     )
     report(worker, ["secret-plan"], "s")
     indexer.update_index()
@@ -228,12 +229,12 @@ def test_words_of_another_project_never_match(house: House, worker: Caller) -> N
     for most in (word_search.MAX_LISTED_EFFECTS, 0):
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(word_search, "MAX_LISTED_EFFECTS", most)
-            assert find_keys(house.project, "secret") == ["s/0"]
+            assert find_keys(organization.project, "secret") == ["s/0"]
             assert execute.count_matches(
-                execute.compile_query("secret", house.project, now_us())
+                execute.compile_query("secret", organization.project, now_us())
             ) == (1, False)
             assert execute.count_matches(
-                execute.compile_query("secret", house.project, now_us()), 0
+                execute.compile_query("secret", organization.project, now_us()), 0
             ) == (0, True)
             assert (
                 Effect.objects.filter(words_condition(twin.id, parse_terms("secret"))).count() == 0
@@ -241,11 +242,11 @@ def test_words_of_another_project_never_match(house: House, worker: Caller) -> N
 
 
 def test_a_search_covers_unindexed_entries_and_reports_those_it_misses(
-    house: House, worker: Caller, monkeypatch: pytest.MonkeyPatch
+    organization: Organization, worker: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report(worker, ["first words"] * 3, "s")
     indexer.update_index()
-    assert missing(house.project.id) == 0
+    assert missing(organization.project.id) == 0
     read_to = newest()
     acknowledgement = {
         "session": "s",
@@ -256,21 +257,21 @@ def test_a_search_covers_unindexed_entries_and_reports_those_it_misses(
     }
     assert worker.report([{"id": new_key(), **acknowledgement}]).status_code == 200
     report(worker, ["quite new"], "t")
-    assert find_keys(house.project, "later") == ["s/1"]
-    assert find_keys(house.project, "quite") == ["t/0"]
-    assert find_keys(house.project, "words") == ["s/0", "s/1", "s/2"]
+    assert find_keys(organization.project, "later") == ["s/1"]
+    assert find_keys(organization.project, "quite") == ["t/0"]
+    assert find_keys(organization.project, "words") == ["s/0", "s/1", "s/2"]
     monkeypatch.setattr(indexer, "MAX_UNINDEXED_ENTRIES", 2)
-    assert missing(house.project.id) == 1
-    assert [missing(house.project.id, upto) for upto in (read_to, newest())] == [0, 1]
-    assert missing(house.other.id) == 0
-    assert find_keys(house.project, "later") == []
+    assert missing(organization.project.id) == 1
+    assert [missing(organization.project.id, upto) for upto in (read_to, newest())] == [0, 1]
+    assert missing(organization.other.id) == 0
+    assert find_keys(organization.project, "later") == []
     indexer.update_index()
-    assert missing(house.project.id) == 0
-    assert find_keys(house.project, "later") == ["s/1"]
+    assert missing(organization.project.id) == 0
+    assert find_keys(organization.project, "later") == ["s/1"]
 
 
 def test_only_the_first_words_of_long_text_are_indexed_and_the_row_is_marked(
-    house: House, worker: Caller
+    organization: Organization, worker: Caller
 ) -> None:
     report(worker, [" ".join(f"w{n}" for n in range(extract.MAX_EFFECT_WORDS + 5))], "s")
     indexer.update_index()
@@ -280,20 +281,20 @@ def test_only_the_first_words_of_long_text_are_indexed_and_the_row_is_marked(
         len([word for word in str(row.words).split() if "#" not in word])
         == extract.MAX_EFFECT_WORDS
     )
-    assert find_keys(house.project, "w1990") == ["s/0"]
-    assert find_keys(house.project, f"w{extract.MAX_EFFECT_WORDS + 4}") == []
+    assert find_keys(organization.project, "w1990") == ["s/0"]
+    assert find_keys(organization.project, f"w{extract.MAX_EFFECT_WORDS + 4}") == []
 
 
 @pytest.mark.parametrize("indexed", [True, False])
 def test_erased_words_are_not_found_from_the_erasure_on(
-    house: House, worker: Caller, indexed: bool
+    organization: Organization, worker: Caller, indexed: bool
 ) -> None:
     """Drop the words from the index with the body; the rest of the effect stays searchable."""
     report(worker, ["janezzq5678qqx doe", "another"], "s")
     if indexed:
         indexer.update_index()
-    assert find_keys(house.project, "janezzq5678qqx") == ["s/0"]
-    effect = house.project.effects.get(effect_key="s/0")
+    assert find_keys(organization.project, "janezzq5678qqx") == ["s/0"]
+    effect = organization.project.effects.get(effect_key="s/0")
     answer = Attempt.objects.get(effect=effect).answer_position
     assert effect.plan_position is not None
     assert answer is not None
@@ -301,20 +302,20 @@ def test_erased_words_are_not_found_from_the_erasure_on(
         (effect.plan_position, "doe", ["eod", "shell"]),
         (answer, "eod", ["shell"]),
     ):
-        assert find_keys(house.project, there) == ["s/0"]
-        client = house.client("administrator")
+        assert find_keys(organization.project, there) == ["s/0"]
+        client = organization.client("administrator")
         assert (
             client.post(f"/entries/{position}/erase/", {"reason": "ticket 88"}).status_code == 302
         )
         assert effect.opened_position not in stored()
         assert Entry.objects.filter(kind="erasure.executed").exists()
         for _look in range(2):
-            assert find_keys(house.project, there) == []
+            assert find_keys(organization.project, there) == []
             for word in left:
-                assert "s/0" in find_keys(house.project, word)
+                assert "s/0" in find_keys(organization.project, word)
             call_command("update_search_index", verbosity=0)
         assert effect.opened_position in stored()
-    assert find_keys(house.project, "another") == ["s/1"]
+    assert find_keys(organization.project, "another") == ["s/1"]
     if connection.vendor == "sqlite":
         with connection.cursor() as cursor:
             cursor.execute(
@@ -334,10 +335,10 @@ def test_erased_words_are_not_found_from_the_erasure_on(
 
 
 def test_words_read_before_an_erasure_are_not_written_after_it(
-    house: House, worker: Caller, monkeypatch: pytest.MonkeyPatch
+    organization: Organization, worker: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report(worker, ["jane doe"], "s")
-    effect = house.project.effects.get()
+    effect = organization.project.effects.get()
     read = extract.extract_words
     times: list[int] = []
 
@@ -345,7 +346,7 @@ def test_words_read_before_an_erasure_are_not_written_after_it(
         rows = read(*arguments)
         if not times and effect.plan_position is not None:
             erasures.erase_body(
-                house.project.id, effect.plan_position, reason="r", actor="p", now_us=1
+                organization.project.id, effect.plan_position, reason="r", actor="p", now_us=1
             )
         times.append(len(rows))
         return rows
@@ -361,7 +362,7 @@ def test_words_read_before_an_erasure_are_not_written_after_it(
 
 
 def test_rows_and_index_position_are_committed_together(
-    house: House, worker: Caller, monkeypatch: pytest.MonkeyPatch
+    organization: Organization, worker: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report(worker, ["one", "two"], "s")
 
@@ -387,7 +388,7 @@ def test_rows_and_index_position_are_committed_together(
 
 
 def test_newest_positions_are_listed_up_to_the_limit_and_not_below_the_oldest(
-    house: House,
+    organization: Organization,
 ) -> None:
     places = {
         5: "ab b",
@@ -400,7 +401,7 @@ def test_newest_positions_are_listed_up_to_the_limit_and_not_below_the_oldest(
     rows = [
         extract.EffectText(
             UUID(int=position).hex,
-            raw_sql.uuid_as_cast_text(house.project.id),
+            raw_sql.uuid_as_cast_text(organization.project.id),
             position,
             frozenset(words.split()),
         )
@@ -409,7 +410,7 @@ def test_newest_positions_are_listed_up_to_the_limit_and_not_below_the_oldest(
     store.store_words(rows)
     part = 1 << 15  # precision of the oldest position on PostgreSQL
     for text in ("ab", "ab c", "c", "d", "b ab", "c d", "e", "ab*", "b ab*", "zz*"):
-        terms = ProjectTerms(house.project.id, tuple(parse_terms(text)))
+        terms = ProjectTerms(organization.project.id, tuple(parse_terms(text)))
         expected = [
             position
             for position in sorted(places, reverse=True)
@@ -429,22 +430,22 @@ def test_newest_positions_are_listed_up_to_the_limit_and_not_below_the_oldest(
             assert expected[-1] - part < oldest <= expected[-1]
         assert not expected or oldest <= expected[-1]
     assert store.find_newest_positions(
-        ProjectTerms(house.project.id, tuple(parse_terms("ab"))), 9, 200_000, 400_000
+        ProjectTerms(organization.project.id, tuple(parse_terms("ab"))), 9, 200_000, 400_000
     )[0][:2] == [400_000, 200_000]
     assert store.find_newest_positions(
-        ProjectTerms(house.other.id, tuple(parse_terms("ab"))), 9
+        ProjectTerms(organization.other.id, tuple(parse_terms("ab"))), 9
     ) == ([], 0)
 
 
-def test_a_hostile_query_is_only_data(house: House, worker: Caller) -> None:
+def test_a_hostile_query_is_only_data(organization: Organization, worker: Caller) -> None:
     report(worker, ["near or not", "x'y"], "s")
     indexer.update_index()
     for text in ("near or not", "NEAR(not or)", '" OR near*', "near NOT or", "'near' & !'or'"):
-        assert set(find_keys(house.project, text)) <= {"s/0"}
-    assert find_keys(house.project, "x'y") == ["s/1"]
+        assert set(find_keys(organization.project, text)) <= {"s/0"}
+    assert find_keys(organization.project, "x'y") == ["s/1"]
     assert (
-        store.find_newest_positions(ProjectTerms(house.project.id, tuple(parse_terms("near"))), 5)[
-            0
-        ]
+        store.find_newest_positions(
+            ProjectTerms(organization.project.id, tuple(parse_terms("near"))), 5
+        )[0]
         != []
     )

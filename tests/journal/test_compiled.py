@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from accounts.models import Membership, Project
 from db.compiled_query import CompiledQuerySet
-from tests.pages.people import House
+from tests.pages.people import Organization
 
 pytestmark = pytest.mark.django_db
 
@@ -21,7 +21,7 @@ def _heads(project: UUID, least: int) -> "QuerySet[Any]":
     return Project.objects.annotate(n=many).filter(pk=project, n__gte=least).values_list("id", "n")
 
 
-def test_every_call_has_its_own_values_in_one_query(house: House) -> None:
+def test_every_call_has_its_own_values_in_one_query(organization: Organization) -> None:
     def of_members(user: int) -> "QuerySet[Membership]":
         return Membership.objects.filter(user_id=user).select_related("project", "user__person")
 
@@ -32,12 +32,17 @@ def test_every_call_has_its_own_values_in_one_query(house: House) -> None:
     with CaptureQueriesContext(connection) as queries:
         results = [
             people.rows(project=row.id, least=least)
-            for row in (house.project, house.other)
+            for row in (organization.project, organization.other)
             for least in (0, 2)
         ]
-    assert results == [[(house.project.id, 4)], [(house.project.id, 4)], [(house.other.id, 1)], []]
+    assert results == [
+        [(organization.project.id, 4)],
+        [(organization.project.id, 4)],
+        [(organization.other.id, 1)],
+        [],
+    ]
     assert len(queries) == 4
-    for row in (house.members["viewer"], house.neighbour):
+    for row in (organization.members["viewer"], organization.neighbour):
         (membership,) = memberships.rows(user=row.user_id)
         with CaptureQueriesContext(connection) as queries:
             assert (membership, membership.project, membership.user) == (row, row.project, row.user)
@@ -49,7 +54,7 @@ def test_every_call_has_its_own_values_in_one_query(house: House) -> None:
         )
 
 
-def test_sequences_of_any_length_and_texts_are_values_too(house: House) -> None:
+def test_sequences_of_any_length_and_texts_are_values_too(organization: Organization) -> None:
     def members(project: UUID, least: int, roles: list[str]) -> "QuerySet[Any]":
         memberships = Membership.objects.filter(
             project=project, user_id__gte=least, role__in=roles
@@ -61,7 +66,7 @@ def test_sequences_of_any_length_and_texts_are_values_too(house: House) -> None:
     assert len(roles) == 4
     counts = []
     for some in (roles[:1], roles[:2], roles[:3], roles, [*roles, *roles[1:]]):
-        for project in (house.project.id, house.other.id):
+        for project in (organization.project.id, organization.other.id):
             rows = compiled.rows(project=project, least=0, roles=some)
             assert rows == list(members(project=project, least=0, roles=some))
             assert compiled.rows(project=project, least=2**40, roles=some) == []
@@ -72,8 +77,8 @@ def test_sequences_of_any_length_and_texts_are_values_too(house: House) -> None:
     def named(ids: list[UUID], username: str) -> "QuerySet[Membership]":
         return Membership.objects.filter(id__in=ids, user__username=username)
 
-    viewer = house.members["viewer"]
+    viewer = organization.members["viewer"]
     by_name = CompiledQuerySet(named, ids=[UUID], username=str)
-    ids = [member.id for member in house.members.values()]
+    ids = [member.id for member in organization.members.values()]
     assert by_name.rows(ids=ids, username=viewer.user.get_username()) == [viewer]
-    assert by_name.rows(ids=[house.neighbour.id], username=viewer.user.get_username()) == []
+    assert by_name.rows(ids=[organization.neighbour.id], username=viewer.user.get_username()) == []

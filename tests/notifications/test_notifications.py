@@ -21,25 +21,25 @@ from journal import outbox
 from journal.models import Entry
 from notifications import channels, notifications, webhooks
 from notifications.models import Notification, NotificationChannel
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.notification_helpers import (
     ADDRESS,
     SECRET_ARGUMENT,
     _outside,
-    hears,
+    add_full_channel,
     posted,
     risky,
     tick,
 )
 
-__all__ = ["_outside", "hears", "posted"]
+__all__ = ["_outside", "add_full_channel", "posted"]
 
 
 def test_a_high_risk_request_is_notified_at_once_in_text_of_the_server(
-    desk: Desk, hears: Callable[..., NotificationChannel]
+    inbox: InboxScenario, add_full_channel: Callable[..., NotificationChannel]
 ) -> None:
-    hears()
-    gate = risky(desk, "high")
+    add_full_channel()
+    gate = risky(inbox, "high")
     assert tick() == 1
     (letter,) = mail.outbox
     assert letter.to == ["team@example.org"]
@@ -55,11 +55,11 @@ def test_a_high_risk_request_is_notified_at_once_in_text_of_the_server(
 
 
 def test_a_message_to_a_chat_is_plain_text_whatever_a_tool_is_called(
-    desk: Desk, hears: Callable[..., NotificationChannel], posted: list[Any]
+    inbox: InboxScenario, add_full_channel: Callable[..., NotificationChannel], posted: list[Any]
 ) -> None:
-    hears("slack")
-    desk.rules("name: house\nrules:\n  - {id: all, title: All, match: {}, outcome: require}\n")
-    desk.plan(tool="<!channel> <https://evil.example|click>", arguments={"note": SECRET_ARGUMENT})
+    add_full_channel("slack")
+    inbox.rules("name: basic\nrules:\n  - {id: all, title: All, match: {}, outcome: require}\n")
+    inbox.plan(tool="<!channel> <https://evil.example|click>", arguments={"note": SECRET_ARGUMENT})
     assert tick() == 1
     ((url, body, _headers),) = posted
     assert url == ADDRESS
@@ -70,12 +70,12 @@ def test_a_message_to_a_chat_is_plain_text_whatever_a_tool_is_called(
 
 
 def test_a_program_gets_ids_and_a_signature_that_it_can_check(
-    desk: Desk, hears: Callable[..., NotificationChannel], posted: list[Any]
+    inbox: InboxScenario, add_full_channel: Callable[..., NotificationChannel], posted: list[Any]
 ) -> None:
-    channel = hears("webhook")
-    gate = risky(desk, "low")
+    channel = add_full_channel("webhook")
+    gate = risky(inbox, "low")
     tick()
-    desk.answer(gate, "reviewer")
+    inbox.answer(gate, "reviewer")
     tick()
     requested, ruled = posted
     assert requested[1] == {
@@ -103,10 +103,13 @@ def test_a_program_gets_ids_and_a_signature_that_it_can_check(
 
 @pytest.mark.parametrize(("risk", "after_s"), [("critical", 0), ("high", 0), ("medium", 15 * 60)])
 def test_the_delay_of_a_notification_follows_the_risk(
-    desk: Desk, hears: Callable[..., NotificationChannel], risk: str, after_s: int
+    inbox: InboxScenario,
+    add_full_channel: Callable[..., NotificationChannel],
+    risk: str,
+    after_s: int,
 ) -> None:
-    hears()
-    risky(desk, risk)
+    add_full_channel()
+    risky(inbox, risk)
     with time_machine.travel((now_us() // US // 900 + 1) * 900 + 1, tick=False):
         if after_s:
             assert tick() == 0
@@ -115,10 +118,10 @@ def test_the_delay_of_a_notification_follows_the_risk(
 
 
 def test_lesser_requests_come_together_in_one_letter(
-    desk: Desk, hears: Callable[..., NotificationChannel]
+    inbox: InboxScenario, add_full_channel: Callable[..., NotificationChannel]
 ) -> None:
-    hears()
-    made = [risky(desk, "medium", f"e-{number}") for number in range(3)]
+    add_full_channel()
+    made = [risky(inbox, "medium", f"e-{number}") for number in range(3)]
     assert tick() == 0
     assert tick(15 * 60) == 3
     (letter,) = mail.outbox
@@ -127,52 +130,55 @@ def test_lesser_requests_come_together_in_one_letter(
 
 
 def test_a_gate_that_ended_before_any_notification_sends_none(
-    desk: Desk, hears: Callable[..., NotificationChannel]
+    inbox: InboxScenario, add_full_channel: Callable[..., NotificationChannel]
 ) -> None:
-    hears(rulings=False)
-    gate = risky(desk, "medium")
+    add_full_channel(rulings=False)
+    gate = risky(inbox, "medium")
     tick()
-    desk.answer(gate, "reviewer", "deny")
+    inbox.answer(gate, "reviewer", "deny")
     assert tick(15 * 60) == 0
     assert mail.outbox == []
     assert Notification.objects.get().state == "quiet"
 
 
 def test_a_gate_that_ended_while_its_notification_was_due_sends_none(
-    desk: Desk, hears: Callable[..., NotificationChannel]
+    inbox: InboxScenario, add_full_channel: Callable[..., NotificationChannel]
 ) -> None:
-    hears(rulings=False)
-    gate = risky(desk, "high")
+    add_full_channel(rulings=False)
+    gate = risky(inbox, "high")
     outbox.deliver_due()
-    desk.answer(gate, "reviewer", "deny")
+    inbox.answer(gate, "reviewer", "deny")
     assert notifications.send_due_notifications() == 0
     assert Notification.objects.get().state == "quiet"
 
 
 @pytest.mark.parametrize(("answer", "words"), [("approve", "was approved"), ("deny", "was denied")])
 def test_recipients_of_a_request_get_its_end_without_subscribing_to_rulings(
-    desk: Desk, hears: Callable[..., NotificationChannel], answer: str, words: str
+    inbox: InboxScenario,
+    add_full_channel: Callable[..., NotificationChannel],
+    answer: str,
+    words: str,
 ) -> None:
-    hears(rulings=False)
-    gate = risky(desk, "high")
+    add_full_channel(rulings=False)
+    gate = risky(inbox, "high")
     tick()
-    assert desk.answer(gate, "reviewer", answer, step_up="typed_digest").refusal is None
+    assert inbox.answer(gate, "reviewer", answer, step_up="typed_digest").refusal is None
     assert tick() == 1
     assert mail.outbox[1].subject.endswith(f"(g_{gate.opened_position}) {words}")
 
 
 @pytest.mark.parametrize("answer", ["approve", "deny", "request_changes"])
 def test_the_requester_and_voters_get_the_outcome(
-    desk: Desk, hears: Callable[..., NotificationChannel], answer: str
+    inbox: InboxScenario, add_full_channel: Callable[..., NotificationChannel], answer: str
 ) -> None:
     silent = dict.fromkeys(channels.TOPIC_FLAGS, False) | {"minimum_risk": "critical"}
-    desk.agent.session("s-1", on_behalf_of="viewer")
+    inbox.agent.session("s-1", on_behalf_of="viewer")
     for name in ("viewer", "reviewer", "administrator", "operator"):
-        hears(target=f"{name}@example.org", person=desk.user(name), **silent)
-    hears(target="off@example.org", **silent)
-    gate = risky(desk, "medium")
+        add_full_channel(target=f"{name}@example.org", person=inbox.user(name), **silent)
+    add_full_channel(target="off@example.org", **silent)
+    gate = risky(inbox, "medium")
     assert tick(15 * 60) == 0
-    assert desk.answer(gate, "reviewer", answer, "agreed in INC-204").refusal is None
+    assert inbox.answer(gate, "reviewer", answer, "agreed in INC-204").refusal is None
     assert tick() == 2
     assert {letter.to[0] for letter in mail.outbox} == {
         "viewer@example.org",
@@ -182,11 +188,11 @@ def test_the_requester_and_voters_get_the_outcome(
 
 
 def test_the_requester_gets_the_expiry(
-    desk: Desk, hears: Callable[..., NotificationChannel]
+    inbox: InboxScenario, add_full_channel: Callable[..., NotificationChannel]
 ) -> None:
-    desk.agent.session("s-1", on_behalf_of="viewer")
-    hears(person=desk.user("viewer"), **dict.fromkeys(channels.TOPIC_FLAGS, False))
-    risky(desk, "medium")
+    inbox.agent.session("s-1", on_behalf_of="viewer")
+    add_full_channel(person=inbox.user("viewer"), **dict.fromkeys(channels.TOPIC_FLAGS, False))
+    risky(inbox, "medium")
     with time_machine.travel(now_us() / US + 3_700, tick=False):
         deadlines.expire_due_gates()
         tick()
@@ -194,21 +200,21 @@ def test_the_requester_gets_the_expiry(
 
 
 def test_a_person_who_left_the_project_gets_no_notification(
-    desk: Desk, hears: Callable[..., NotificationChannel]
+    inbox: InboxScenario, add_full_channel: Callable[..., NotificationChannel]
 ) -> None:
-    desk.agent.session("s-1", on_behalf_of="viewer")
-    hears(person=desk.user("viewer"), **dict.fromkeys(channels.TOPIC_FLAGS, False))
-    gate = risky(desk, "medium")
-    people.remove_project_member(desk.person("viewer"), actor="tests")
-    desk.answer(gate, "reviewer")
+    inbox.agent.session("s-1", on_behalf_of="viewer")
+    add_full_channel(person=inbox.user("viewer"), **dict.fromkeys(channels.TOPIC_FLAGS, False))
+    gate = risky(inbox, "medium")
+    people.remove_project_member(inbox.person("viewer"), actor="tests")
+    inbox.answer(gate, "reviewer")
     assert tick() == 0
 
 
 def test_expiry_is_sent_to_subscribed_channels(
-    desk: Desk, hears: Callable[..., NotificationChannel], posted: list[Any]
+    inbox: InboxScenario, add_full_channel: Callable[..., NotificationChannel], posted: list[Any]
 ) -> None:
-    hears("webhook", requests=False, rulings=False)
-    risky(desk, "high")
+    add_full_channel("webhook", requests=False, rulings=False)
+    risky(inbox, "high")
     with time_machine.travel(now_us() / US + 3_700, tick=False):
         deadlines.expire_due_gates()
         tick()
@@ -217,22 +223,22 @@ def test_expiry_is_sent_to_subscribed_channels(
 
 
 def test_risks_below_the_minimum_are_not_notified(
-    desk: Desk, hears: Callable[..., NotificationChannel]
+    inbox: InboxScenario, add_full_channel: Callable[..., NotificationChannel]
 ) -> None:
-    hears(minimum_risk="high")
-    risky(desk, "medium", "e-1")
-    risky(desk, "high", "e-2")
+    add_full_channel(minimum_risk="high")
+    risky(inbox, "medium", "e-1")
+    risky(inbox, "high", "e-2")
     tick()
     tick(15 * 60)
     assert [letter.subject.split(": ")[1] for letter in mail.outbox] == ["high"]
 
 
 def test_an_effect_without_permission_is_notified_at_once(
-    desk: Desk, hears: Callable[..., NotificationChannel]
+    inbox: InboxScenario, add_full_channel: Callable[..., NotificationChannel]
 ) -> None:
-    hears()
-    effect = desk.plan()
-    desk.agent.report(
+    add_full_channel()
+    effect = inbox.plan()
+    inbox.agent.report(
         [
             {
                 "id": "ran",
@@ -243,15 +249,15 @@ def test_an_effect_without_permission_is_notified_at_once(
             }
         ]
     )
-    assert desk.effect(effect).permission == "bypassed"
+    assert inbox.effect(effect).permission == "bypassed"
     tick()
-    stored = desk.effect(effect)
+    stored = inbox.effect(effect)
     (letter,) = (
         message for message in mail.outbox if "Executed without approval" in message.subject
     )
     assert (
         letter.subject
-        == f"Gatebook: Executed without approval: git.push by {desk.house.agent.name} ({stored})"
+        == f"Gatebook: Executed without approval: git.push by {inbox.organization.agent.name} ({stored})"
     )
     violation = Entry.objects.get(kind="integrity.violation", effect=stored.id)
     assert f"used git.push, in {stored.session}." in letter.body
@@ -259,10 +265,10 @@ def test_an_effect_without_permission_is_notified_at_once(
 
 
 def test_a_request_unopened_for_half_of_its_time_is_notified_once(
-    desk: Desk, hears: Callable[..., NotificationChannel]
+    inbox: InboxScenario, add_full_channel: Callable[..., NotificationChannel]
 ) -> None:
-    hears()
-    risky(desk, "high")
+    add_full_channel()
+    risky(inbox, "high")
     tick()
     assert tick(1_790) == 0
     assert tick(1_810) == 1
@@ -271,13 +277,15 @@ def test_a_request_unopened_for_half_of_its_time_is_notified_once(
 
 
 def test_many_unsubscribed_gates_do_not_delay_a_subscribed_one(
-    desk: Desk, hears: Callable[..., NotificationChannel], monkeypatch: pytest.MonkeyPatch
+    inbox: InboxScenario,
+    add_full_channel: Callable[..., NotificationChannel],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(notifications, "MAX_UNSEEN_PER_RUN", 2)
-    hears(minimum_risk="critical")
+    add_full_channel(minimum_risk="critical")
     for number in range(3):
-        risky(desk, "high", f"h-{number}")
-    critical = risky(desk, "critical", "c-1")
+        risky(inbox, "high", f"h-{number}")
+    critical = risky(inbox, "critical", "c-1")
     tick()
     assert tick(1_810) == 1
     assert Notification.objects.get(topic="gate.unseen").gate == critical.id
@@ -287,10 +295,14 @@ def test_many_unsubscribed_gates_do_not_delay_a_subscribed_one(
     ("person", "role", "sent"), [("reviewer", "reviewer", 0), ("viewer", "viewer", 1)]
 )
 def test_only_a_view_by_somebody_who_may_rule_counts(
-    desk: Desk, hears: Callable[..., NotificationChannel], person: str, role: str, sent: int
+    inbox: InboxScenario,
+    add_full_channel: Callable[..., NotificationChannel],
+    person: str,
+    role: str,
+    sent: int,
 ) -> None:
-    hears()
-    gate = risky(desk, "high")
+    add_full_channel()
+    gate = risky(inbox, "high")
     tick()
-    form_token.record_gate_view(gate, desk.person(person, role))
+    form_token.record_gate_view(gate, inbox.person(person, role))
     assert tick(1_810) == sent

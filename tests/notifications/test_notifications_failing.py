@@ -18,22 +18,31 @@ from journal import outbox
 from journal.models import Outbox
 from notifications import channels, delivery, notifications, outbound_http
 from notifications.models import Notification, NotificationChannel
-from tests.approvals.inbox_scenario import Desk
-from tests.approvals.notification_helpers import Killed, _outside, hears, posted, risky, tick
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.approvals.notification_helpers import (
+    Killed,
+    _outside,
+    add_full_channel,
+    posted,
+    risky,
+    tick,
+)
 
-__all__ = ["_outside", "hears", "posted"]
+__all__ = ["_outside", "add_full_channel", "posted"]
 
 
 def test_a_failure_is_kept_tried_again_and_takes_no_gate_with_it(
-    desk: Desk, hears: Callable[..., NotificationChannel], monkeypatch: pytest.MonkeyPatch
+    inbox: InboxScenario,
+    add_full_channel: Callable[..., NotificationChannel],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    hears("webhook")
+    add_full_channel("webhook")
 
     def fail_delivery(*_arguments: Any) -> None:
         raise outbound_http.DeliveryFailed("hooks.example.org answered 500.")
 
     monkeypatch.setattr(outbound_http, "post_webhook", fail_delivery)
-    gate = risky(desk, "high")
+    gate = risky(inbox, "high")
     with time_machine.travel(
         now_us() / US, tick=False
     ):  # its thirty seconds pass between the ticks
@@ -53,9 +62,11 @@ def test_a_failure_is_kept_tried_again_and_takes_no_gate_with_it(
 
 
 def test_an_undeliverable_notification_is_marked_as_failed(
-    desk: Desk, hears: Callable[..., NotificationChannel], monkeypatch: pytest.MonkeyPatch
+    inbox: InboxScenario,
+    add_full_channel: Callable[..., NotificationChannel],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    hears("webhook", requests=False)
+    add_full_channel("webhook", requests=False)
 
     def fail_delivery(*_arguments: Any) -> None:
         raise outbound_http.AddressRefused(
@@ -63,7 +74,7 @@ def test_an_undeliverable_notification_is_marked_as_failed(
         )
 
     monkeypatch.setattr(outbound_http, "post_webhook", fail_delivery)
-    desk.answer(risky(desk, "high"), "reviewer", "deny")
+    inbox.answer(risky(inbox, "high"), "reviewer", "deny")
     for hour in range(notifications.MAX_DELIVERY_TRIES + 5):
         tick(3_700 * hour)
     notification = Notification.objects.get()
@@ -72,30 +83,32 @@ def test_an_undeliverable_notification_is_marked_as_failed(
 
 
 def test_a_broken_channel_does_not_silence_the_others(
-    desk: Desk, hears: Callable[..., NotificationChannel], monkeypatch: pytest.MonkeyPatch
+    inbox: InboxScenario,
+    add_full_channel: Callable[..., NotificationChannel],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    hears("webhook")
-    hears("email")
+    add_full_channel("webhook")
+    add_full_channel("email")
 
     def fail_delivery(*_arguments: Any) -> None:
         raise RuntimeError("anything at all")
 
     monkeypatch.setattr(outbound_http, "post_webhook", fail_delivery)
-    risky(desk, "high")
+    risky(inbox, "high")
     assert tick() == 1
     assert len(mail.outbox) == 1
 
 
 @pytest.mark.parametrize("point", ["cut", "claim", "deliver", "mark"])
 def test_a_kill_at_any_point_sends_it_again_under_the_same_key(
-    desk: Desk,
-    hears: Callable[..., NotificationChannel],
+    inbox: InboxScenario,
+    add_full_channel: Callable[..., NotificationChannel],
     posted: list[Any],
     monkeypatch: pytest.MonkeyPatch,
     point: str,
 ) -> None:
-    hears("webhook")
-    gate = risky(desk, "high")
+    add_full_channel("webhook")
+    gate = risky(inbox, "high")
     owner, name = {
         "cut": (notifications, "_write_notification"),
         "claim": (notifications, "_claim_notification"),
@@ -122,13 +135,13 @@ def test_a_kill_at_any_point_sends_it_again_under_the_same_key(
 
 
 def test_two_workers_send_a_notification_once(
-    desk: Desk,
-    hears: Callable[..., NotificationChannel],
+    inbox: InboxScenario,
+    add_full_channel: Callable[..., NotificationChannel],
     posted: list[Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    hears("webhook")
-    risky(desk, "high")
+    add_full_channel("webhook")
+    risky(inbox, "high")
     outbox.deliver_due()
     original = notifications._grouped
 
@@ -145,15 +158,19 @@ def test_two_workers_send_a_notification_once(
 
 
 def test_a_channel_that_is_off_or_of_another_project_gets_nothing(
-    desk: Desk, hears: Callable[..., NotificationChannel]
+    inbox: InboxScenario, add_full_channel: Callable[..., NotificationChannel]
 ) -> None:
-    off = hears()
-    channels.update_channel(off, desk.user("administrator"), enabled=False)
+    off = add_full_channel()
+    channels.update_channel(off, inbox.user("administrator"), enabled=False)
     everything: dict[str, Any] = dict.fromkeys(channels.TOPIC_FLAGS, True)
     channels.add_channel(
-        desk.house.other, "email", "other@example.org", desk.house.neighbour.user, **everything
+        inbox.organization.other,
+        "email",
+        "other@example.org",
+        inbox.organization.neighbour.user,
+        **everything,
     )
-    risky(desk, "high")
+    risky(inbox, "high")
     tick()
     assert mail.outbox == []
     assert not Notification.objects.exists()
@@ -171,26 +188,26 @@ def test_a_channel_that_is_off_or_of_another_project_gets_nothing(
     ],
 )
 def test_an_address_that_cannot_be_is_refused(
-    hears: Callable[..., NotificationChannel], kind: str, target: str
+    add_full_channel: Callable[..., NotificationChannel], kind: str, target: str
 ) -> None:
     with pytest.raises(ChangeRefused), transaction.atomic():
-        hears(kind, target)
+        add_full_channel(kind, target)
     assert not NotificationChannel.objects.exists()
 
 
 def test_the_secret_of_a_webhook_is_stored_in_no_table(
-    hears: Callable[..., NotificationChannel],
+    add_full_channel: Callable[..., NotificationChannel],
 ) -> None:
-    channel = hears("webhook")
+    channel = add_full_channel("webhook")
     stored = str(list(NotificationChannel.objects.values())) + str(list(Outbox.objects.values()))
     assert channels.derive_webhook_secret(channel.id) not in stored
 
 
 def test_the_command_does_the_same_from_one_process(
-    desk: Desk, hears: Callable[..., NotificationChannel]
+    inbox: InboxScenario, add_full_channel: Callable[..., NotificationChannel]
 ) -> None:
-    hears()
-    risky(desk, "high")
+    add_full_channel()
+    risky(inbox, "high")
     outbox.deliver_due()
     output = io.StringIO()
     call_command("send_notifications", stdout=output)

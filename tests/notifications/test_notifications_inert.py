@@ -19,7 +19,7 @@ from notifications import delivery, message_text
 from notifications.message_text import NotificationItem, OutgoingMessage
 from notifications.models import NotificationChannel
 from tests.api.api_client import new_key
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 
 pytestmark = pytest.mark.django_db
 WORDS: Final = (
@@ -59,10 +59,10 @@ LIVE: Final = (
 )
 
 
-def texts(desk: Desk, story: NotificationItem) -> list[str]:
+def texts(inbox: InboxScenario, story: NotificationItem) -> list[str]:
     """An item as mail (subject and body) and as a chat message."""
     channel = NotificationChannel(
-        id=new_uuid7(), kind="email", target="a@example.org", project=desk.project
+        id=new_uuid7(), kind="email", target="a@example.org", project=inbox.project
     )
     message = OutgoingMessage(story.topic, [story])
     mail.outbox.clear()
@@ -74,10 +74,10 @@ def texts(desk: Desk, story: NotificationItem) -> list[str]:
     ]
 
 
-def entry_of(desk: Desk, kind: str, **columns: Any) -> Entry:
+def entry_of(inbox: InboxScenario, kind: str, **columns: Any) -> Entry:
     facts = columns.pop("facts")
     appended = record_system_entry(
-        desk.project.id,
+        inbox.project.id,
         kind,
         event_id=new_key(),
         text="{}",
@@ -88,7 +88,7 @@ def entry_of(desk: Desk, kind: str, **columns: Any) -> Entry:
     return Entry.objects.get(position=appended.position)
 
 
-def stories(desk: Desk, gate: Gate) -> list[NotificationItem]:
+def stories(inbox: InboxScenario, gate: Gate) -> list[NotificationItem]:
     """One item of every topic, and of every status of a gate."""
     items = [NotificationItem("test", "k")]
     for topic in ("gate.requested", "gate.unseen"):
@@ -105,9 +105,9 @@ def stories(desk: Desk, gate: Gate) -> list[NotificationItem]:
     of_session: dict[str, Any] = {"session": gate.session_id, "subject": gate.session_id}
     rule = '{"rule": "S2", "epoch": 1, "since_us": 1, "alert": "a"}'
     violation = entry_of(
-        desk, "integrity.violation", facts='{"violation": "key_reuse"}', effect=gate.effect_id
+        inbox, "integrity.violation", facts='{"violation": "key_reuse"}', effect=gate.effect_id
     )
-    cleared = entry_of(desk, "session.recovered", facts=rule, **of_session)
+    cleared = entry_of(inbox, "session.recovered", facts=rule, **of_session)
     for topic, entry in (("integrity", violation), ("session.recovered", cleared)):
         items.append(
             NotificationItem(
@@ -118,14 +118,14 @@ def stories(desk: Desk, gate: Gate) -> list[NotificationItem]:
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_no_text_of_an_agent_is_live_in_any_notification(desk: Desk, word: str) -> None:
-    planned = desk.plan(
+def test_no_text_of_an_agent_is_live_in_any_notification(inbox: InboxScenario, word: str) -> None:
+    planned = inbox.plan(
         tool=word, target={"repository": word, "ref": "main", "environment": word, "resource": word}
     )
     Agent.objects.update(name=word)
     Repository.objects.filter(name=word).update(name=word)
-    gate = Gate.objects.select_related("agent", "effect").get(id=desk.gate(planned).id)
-    items = stories(desk, gate)
+    gate = Gate.objects.select_related("agent", "effect").get(id=inbox.gate(planned).id)
+    items = stories(inbox, gate)
     # Other functions build the text of alerts and stuck items, from the same words.
     assert {item.topic for item in items} | {
         "session.stuck",
@@ -133,7 +133,7 @@ def test_no_text_of_an_agent_is_live_in_any_notification(desk: Desk, word: str) 
         "alert.stopped",
     } == set(statuses.NOTIFICATION_TOPICS)
     for story in items:
-        for text in texts(desk, story):
+        for text in texts(inbox, story):
             rest = OURS.sub("", text).replace("Gatebook: ", "")
             rest = re.sub(
                 r"\d\d:\d\d UTC|^(low|medium|high|critical): |(?<=[a-z]): (?=[a-z\[])",
@@ -146,8 +146,8 @@ def test_no_text_of_an_agent_is_live_in_any_notification(desk: Desk, word: str) 
             assert "<a " not in urlize(rest), (story.topic, text)
 
 
-def test_a_tool_that_the_operator_declared_keeps_its_name(desk: Desk) -> None:
-    gate = Gate.objects.select_related("agent", "effect").get(id=desk.gate(desk.plan()).id)
+def test_a_tool_that_the_operator_declared_keeps_its_name(inbox: InboxScenario) -> None:
+    gate = Gate.objects.select_related("agent", "effect").get(id=inbox.gate(inbox.plan()).id)
     assert "git.push by deploy-7" in message_text.build_headline(
         OutgoingMessage(
             "gate.requested", [NotificationItem("gate.requested", "k", gate, "pending")]

@@ -21,7 +21,7 @@ from pytest_django import Settings
 from journal import outbox
 from notifications import channels, notifications
 from tests.api.api_client import Caller, new_key
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.notification_helpers import risky, tick
 from tests.config.server import COMMAND_WITHIN_S, Copy, Server, Shell
 
@@ -273,16 +273,16 @@ def test_a_stuck_session_is_notified_once_though_sweep_and_sender_are_killed(
 
 @pytest.mark.parametrize("newcomers", [0, 1])
 def test_a_repeated_digest_keeps_its_key_unless_it_has_more_items(
-    desk: Desk, settings: Settings, monkeypatch: pytest.MonkeyPatch, newcomers: int
+    inbox: InboxScenario, settings: Settings, monkeypatch: pytest.MonkeyPatch, newcomers: int
 ) -> None:
     """Mail servers drop a second letter of one Message-ID: only letters with the same content may
     share an id."""
     settings.EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
     channels.add_channel(
-        desk.project, "email", "team@example.org", desk.user("administrator"), requests=True
+        inbox.project, "email", "team@example.org", inbox.user("administrator"), requests=True
     )
     for number in range(2):
-        risky(desk, "medium", f"e-{number}")
+        risky(inbox, "medium", f"e-{number}")
     tick()
 
     def killed(*_arguments: object, **_values: object) -> None:
@@ -293,7 +293,7 @@ def test_a_repeated_digest_keeps_its_key_unless_it_has_more_items(
         with pytest.raises(KeyboardInterrupt):
             tick(15 * 60)
     for number in range(newcomers):
-        risky(desk, "medium", f"later-{number}")
+        risky(inbox, "medium", f"later-{number}")
     outbox.deliver_due()
     assert tick(15 * 60 + 61) == 2 + newcomers
     sent = [letter.extra_headers for letter in mail.outbox]

@@ -9,7 +9,7 @@ from pytest_django import Settings
 from journal.models import Body, Entry
 from notifications import notifications
 from notifications.models import Notification, NotificationChannel
-from tests.pages.people import House
+from tests.pages.people import Organization
 
 pytestmark = pytest.mark.django_db
 PAGE = "/settings/notifications/"
@@ -22,16 +22,19 @@ def _allowed(settings: Settings) -> None:
 
 
 def added(
-    house: House, kind: str = "email", target: str = "team@example.org", **fields: object
+    organization: Organization,
+    kind: str = "email",
+    target: str = "team@example.org",
+    **fields: object,
 ) -> NotificationChannel:
     sent = {"kind": kind, "target": target, "minimum_risk": "high", "topics": TOPICS, **fields}
-    answer = house.client("administrator").post(PAGE, sent)
+    answer = organization.client("administrator").post(PAGE, sent)
     assert answer.status_code == 302, answer.content.decode()
     return NotificationChannel.objects.get(target=target, removed_at_us=None)
 
 
-def test_the_author_of_a_new_channel_is_recorded(house: House) -> None:
-    channel = added(house, topics=["requests"])
+def test_the_author_of_a_new_channel_is_recorded(organization: Organization) -> None:
+    channel = added(organization, topics=["requests"])
     assert (channel.requests, channel.rulings, channel.minimum_risk, channel.enabled) == (
         True,
         False,
@@ -40,17 +43,17 @@ def test_the_author_of_a_new_channel_is_recorded(house: House) -> None:
     )
     entry = Entry.objects.get(kind="admin.channel_added")
     assert entry.subject == channel.id
-    assert entry.actor == house.members["administrator"].user.person.pseudonym
+    assert entry.actor == organization.members["administrator"].user.person.pseudonym
     assert "team@example.org" not in entry.facts
-    assert "team@example.org" in house.client("administrator").get(PAGE).content.decode()
+    assert "team@example.org" in organization.client("administrator").get(PAGE).content.decode()
 
 
-def test_a_channel_may_be_a_members_own(house: House) -> None:
-    channel = added(house, person="viewer")
-    assert channel.person == house.members["viewer"].user
+def test_a_channel_may_be_a_members_own(organization: Organization) -> None:
+    channel = added(organization, person="viewer")
+    assert channel.person == organization.members["viewer"].user
     facts = Entry.objects.get(kind="admin.channel_added").facts
-    assert house.members["viewer"].user.person.pseudonym in facts
-    client = house.client("administrator")
+    assert organization.members["viewer"].user.person.pseudonym in facts
+    client = organization.client("administrator")
     assert '<span class="quiet">of viewer</span>' in client.get(PAGE).content.decode()
     sent = {
         "kind": "email",
@@ -65,10 +68,10 @@ def test_a_channel_may_be_a_members_own(house: House) -> None:
     assert NotificationChannel.objects.count() == 1
 
 
-def test_the_secret_of_a_webhook_is_shown_once(house: House) -> None:
+def test_the_secret_of_a_webhook_is_shown_once(organization: Organization) -> None:
     from notifications import channels
 
-    client = house.client("administrator")
+    client = organization.client("administrator")
     sent = {
         "kind": "webhook",
         "target": "https://hooks.example.org/",
@@ -92,7 +95,7 @@ def test_the_secret_of_a_webhook_is_shown_once(house: House) -> None:
     ],
 )
 def test_a_refused_channel_keeps_the_form_as_typed(
-    house: House, sent: dict[str, str], sentence: str
+    organization: Organization, sent: dict[str, str], sentence: str
 ) -> None:
     fields: dict[str, Any] = {
         "kind": "email",
@@ -101,23 +104,23 @@ def test_a_refused_channel_keeps_the_form_as_typed(
         "topics": TOPICS,
     }
     fields |= sent
-    answer = house.client("administrator").post(PAGE, fields)
+    answer = organization.client("administrator").post(PAGE, fields)
     assert answer.status_code == 422
     assert sentence in answer.content.decode().replace("&#x27;", "'")
     assert fields["target"] in answer.content.decode()
     assert not NotificationChannel.objects.exists()
 
 
-def test_the_same_address_is_there_once(house: House) -> None:
-    added(house)
+def test_the_same_address_is_there_once(organization: Organization) -> None:
+    added(organization)
     sent = {"kind": "email", "target": "team@example.org", "minimum_risk": "low", "topics": TOPICS}
-    answer = house.client("administrator").post(PAGE, sent)
+    answer = organization.client("administrator").post(PAGE, sent)
     assert answer.status_code == 422
     assert NotificationChannel.objects.count() == 1
 
 
-def test_a_channel_is_changed_turned_off_and_removed(house: House) -> None:
-    channel, client = added(house), house.client("administrator")
+def test_a_channel_is_changed_turned_off_and_removed(organization: Organization) -> None:
+    channel, client = added(organization), organization.client("administrator")
     client.post(f"{PAGE}{channel.id}/", {"minimum_risk": "critical", "topics": ["violations"]})
     channel.refresh_from_db()
     assert (channel.minimum_risk, channel.requests, channel.violations) == ("critical", False, True)
@@ -132,7 +135,7 @@ def test_a_channel_is_changed_turned_off_and_removed(house: House) -> None:
         "team@example.org"
         not in client.get(PAGE).content.decode().partition("Latest notifications")[0]
     )
-    added(house)
+    added(organization)
     kinds = (
         Entry.objects.filter(kind__startswith="admin.channel")
         .order_by("position")
@@ -142,19 +145,19 @@ def test_a_channel_is_changed_turned_off_and_removed(house: House) -> None:
     assert list(kinds) == [f"admin.channel_{word}" for word in words]
 
 
-def test_a_test_goes_the_way_of_every_notification(house: House) -> None:
-    channel, client = added(house), house.client("administrator")
+def test_a_test_goes_the_way_of_every_notification(organization: Organization) -> None:
+    channel, client = added(organization), organization.client("administrator")
     answer = client.post(f"{PAGE}{channel.id}/test/", follow=True)
     assert "Test sent to" in answer.content.decode()
     notification = Notification.objects.get()
     assert (notification.topic, notification.state) == ("test", "due")
 
 
-def test_the_secret_part_of_a_chat_s_address_is_shown_nowhere(house: House) -> None:
+def test_the_secret_part_of_a_chat_s_address_is_shown_nowhere(organization: Organization) -> None:
     path = "services/T000/B000/abcdefghijklmnop"
     channel, client = (
-        added(house, "slack", f"https://hooks.example.org/{path}"),
-        house.client("administrator"),
+        added(organization, "slack", f"https://hooks.example.org/{path}"),
+        organization.client("administrator"),
     )
     for page in (PAGE, f"{PAGE}{channel.id}/"):
         text = client.get(page).content.decode()
@@ -164,9 +167,9 @@ def test_the_secret_part_of_a_chat_s_address_is_shown_nowhere(house: House) -> N
 
 
 @pytest.mark.parametrize("verb", ["", "switch/", "remove/", "test/"])
-def test_a_channel_of_another_project_is_not_found(house: House, verb: str) -> None:
-    channel = added(house)
-    other = house.client("neighbour")
+def test_a_channel_of_another_project_is_not_found(organization: Organization, verb: str) -> None:
+    channel = added(organization)
+    other = organization.client("neighbour")
     assert other.post(f"{PAGE}{channel.id}/{verb}", {"minimum_risk": "low"}).status_code == 404
     channel.refresh_from_db()
     assert (channel.enabled, channel.removed_at_us, channel.minimum_risk) == (True, None, "high")
@@ -174,20 +177,20 @@ def test_a_channel_of_another_project_is_not_found(house: House, verb: str) -> N
 
 
 @pytest.mark.parametrize("role", ["viewer", "reviewer", "operator"])
-def test_only_administrators_choose_recipients(house: House, role: str) -> None:
-    channel = added(house)
-    client = house.client(role)
+def test_only_administrators_choose_recipients(organization: Organization, role: str) -> None:
+    channel = added(organization)
+    client = organization.client(role)
     assert client.get(PAGE).status_code == 403
     for verb in ("", "switch/", "remove/", "test/"):
         assert client.post(f"{PAGE}{channel.id}/{verb}", {"minimum_risk": "low"}).status_code == 403
     assert NotificationChannel.objects.get().enabled
 
 
-def test_the_answer_of_a_receiver_is_shown_inert(house: House) -> None:
-    channel = added(house)
+def test_the_answer_of_a_receiver_is_shown_inert(organization: Organization) -> None:
+    channel = added(organization)
     text = "<script>alert(1)</script>\u202e answered 500."
     Notification.objects.create(
-        project=house.project,
+        project=organization.project,
         channel=channel,
         topic="test",
         key="k",
@@ -196,7 +199,7 @@ def test_the_answer_of_a_receiver_is_shown_inert(house: House) -> None:
         tries=1,
         last_error=text,
     )
-    page = house.client("administrator").get(PAGE).content.decode()
+    page = organization.client("administrator").get(PAGE).content.decode()
     assert "<script>alert" not in page
     assert "U+202E" in page
     assert "retrying" in page
@@ -204,13 +207,13 @@ def test_the_answer_of_a_receiver_is_shown_inert(house: House) -> None:
 
 @pytest.mark.parametrize("has_server", [False, True])
 def test_mail_that_became_a_file_is_not_called_sent(
-    house: House, settings: Settings, tmp_path: Path, has_server: bool
+    organization: Organization, settings: Settings, tmp_path: Path, has_server: bool
 ) -> None:
     backend = "locmem" if has_server else "filebased"
     settings.EMAIL_BACKEND = f"django.core.mail.backends.{backend}.EmailBackend"
     settings.EMAIL_FILE_PATH = tmp_path
-    channel = added(house)
-    client = house.client("administrator")
+    channel = added(organization)
+    client = organization.client("administrator")
     assert client.post(f"{PAGE}{channel.id}/test/").status_code == 302
     assert notifications.send_due_notifications() == 1
     assert len(list(tmp_path.iterdir())) == (0 if has_server else 1)

@@ -6,21 +6,21 @@ import pytest
 
 from tests.api.api_client import Caller
 from tests.config.row_snapshot import Kept
-from tests.pages.people import House
-from tests.pages.sample_data import HOUSES_TOKEN, Book, doors, fill
+from tests.pages.people import Organization
+from tests.pages.sample_data import ORGANIZATIONS_TOKEN, SampleIds, connect_agent, fill
 
 
 @pytest.fixture
-def agent(house: House) -> Iterator[Caller]:
+def agent(organization: Organization) -> Iterator[Caller]:
     """Return the agent of the project "default" as an API client."""
-    with doors(house.agent, kept=HOUSES_TOKEN) as caller:
+    with connect_agent(organization.agent, kept=ORGANIZATIONS_TOKEN) as caller:
         yield caller
 
 
 @pytest.fixture
-def book(agent: Caller) -> Book:
+def sample(agent: Caller) -> SampleIds:
     """Write an object of each kind into the project "default"."""
     return _BOOK.again(lambda: fill(agent))
 
 
-_BOOK = Kept[Book](for_s=120)  # shorter than the deadline of a dispatched effect
+_BOOK = Kept[SampleIds](for_s=120)  # shorter than the deadline of a dispatched effect

@@ -18,7 +18,7 @@ PASSWORD = "slate-lantern-orbit-42"
 
 
 @dataclass
-class House:
+class Organization:
     """Project "default" with a person per role; project "payments" with a neighbour and token."""
 
     project: Project
@@ -54,7 +54,7 @@ def signed_in(name: str) -> str:
     return str(store.session_key)
 
 
-def build() -> House:
+def build() -> Organization:
     """Create the installation through service functions."""
     with transaction.atomic():
         project, other = projects.ensure_default_project(), projects.create_project("payments")
@@ -64,7 +64,7 @@ def build() -> House:
         stranger = agents.ensure_agent(other, "build-4")
         for each_agent in (agent, stranger):
             tokens.issue_token(each_agent, expires_in=None, actor="gatebook")
-        return House(
+        return Organization(
             project=project,
             other=other,
             members=members,

@@ -20,13 +20,15 @@ from sessions.models import Artifact, Session, Task
 from tests.api.api_client import Caller, new_key
 from tests.config.row_snapshot import Kept
 
-HOUSES_TOKEN = Kept[str]()  # token of the installation's agent, issued before any other
+ORGANIZATIONS_TOKEN = Kept[str]()  # token of the installation's agent, issued before any other
 REPORT = b"<svg onload=alert(1)>12 passed, 1 failed\n"
 REFERENCE = "https://forge.example/web/pull/17"
 
 
 @contextmanager
-def doors(agent: Agent, scope: str = "agent", kept: Kept[str] | None = None) -> Iterator[Caller]:
+def connect_agent(
+    agent: Agent, scope: str = "agent", kept: Kept[str] | None = None
+) -> Iterator[Caller]:
     """Return an API client for the agent, inside the test's transaction.
 
     `kept` keeps the agent's token for later tests.
@@ -55,7 +57,7 @@ def _keep_connection(_request: object) -> None:
 
 
 @dataclass
-class Book:
+class SampleIds:
     """Ids of the written objects, with effects by their state."""
 
     session: UUID
@@ -66,7 +68,7 @@ class Book:
     effects: dict[str, UUID] = field(default_factory=dict)
 
 
-def fill(agent: Caller, words: str = "", key: str = "deploy-web") -> Book:
+def fill(agent: Caller, words: str = "", key: str = "deploy-web") -> SampleIds:
     """Write a session with effects in every state.
 
     `words` is appended to every free-text field and name.
@@ -102,21 +104,23 @@ def fill(agent: Caller, words: str = "", key: str = "deploy-web") -> Book:
         for n, state in enumerate(["done", "done", "failed", "pending"])
     ]
     done(agent.post(f"/tasks/{task['id']}/items", {"items": items}))
-    book = Book(UUID(opened["id"]), UUID(child["id"]), UUID(task["id"]), UUID(int=0), UUID(int=0))
-    _effects(agent, book, say)
-    book.artifact, book.unstored = _artifacts(agent, book, say)
-    return book
+    sample = SampleIds(
+        UUID(opened["id"]), UUID(child["id"]), UUID(task["id"]), UUID(int=0), UUID(int=0)
+    )
+    _effects(agent, sample, say)
+    sample.artifact, sample.unstored = _artifacts(agent, sample, say)
+    return sample
 
 
-def _effects(agent: Caller, book: Book, say: Any) -> None:
+def _effects(agent: Caller, sample: SampleIds, say: Any) -> None:
     session, target = (
-        str(book.session),
+        str(sample.session),
         {"repository": say("web"), "ref": "main", "environment": say("prod", 64)},
     )
 
     def plan(name: str, tool: str, arguments: Any, **more: Any) -> dict[str, Any]:
         planned = agent.plan(say(name), session, tool=say(tool, 100), arguments=arguments, **more)
-        book.effects[name] = UUID(planned["id"])
+        sample.effects[name] = UUID(planned["id"])
         return planned
 
     plan(
@@ -124,7 +128,7 @@ def _effects(agent: Caller, book: Book, say: Any) -> None:
         "deploy.run",
         {"environment": say("staging")},
         target=target,
-        task=str(book.task),
+        task=str(sample.task),
         why=say("next"),
     )
     agent.dispatch(
@@ -176,7 +180,7 @@ def _effects(agent: Caller, book: Book, say: Any) -> None:
             },
         )
     )
-    book.effects["undoing"] = UUID(undoing["id"])
+    sample.effects["undoing"] = UUID(undoing["id"])
     agent.dispatch(undoing)
     agent.acknowledge(undoing)
     gone = plan(
@@ -204,10 +208,10 @@ def _effects(agent: Caller, book: Book, say: Any) -> None:
     assert report.status_code == 200, report.text
 
 
-def _artifacts(agent: Caller, book: Book, say: Any) -> tuple[UUID, UUID]:
+def _artifacts(agent: Caller, sample: SampleIds, say: Any) -> tuple[UUID, UUID]:
     fields = {
-        "session": str(book.session),
-        "effect": str(book.effects["error"]),
+        "session": str(sample.session),
+        "effect": str(sample.effects["error"]),
         "type": say("log", 64),
         "name": say("report.svg"),
         "sha256": hashlib.sha256(REPORT).hexdigest(),
@@ -225,12 +229,12 @@ def _artifacts(agent: Caller, book: Book, say: Any) -> tuple[UUID, UUID]:
     return UUID(stored["id"]), UUID(linked["id"])
 
 
-def permission(agent: Caller, book: Book, words: str = "") -> None:
+def permission(agent: Caller, sample: SampleIds, words: str = "") -> None:
     """Write decisions, handoffs, a checkpoint and facts into the session.
 
     `words` is appended to every text.
     """
-    path = f"/sessions/{book.session}"
+    path = f"/sessions/{sample.session}"
 
     def say(text: str) -> str:
         return f"{text}{words}"[:160]
@@ -256,7 +260,7 @@ def permission(agent: Caller, book: Book, words: str = "") -> None:
         name: [say(name), say("and more")] for name in ("in_progress", "decided", "needs_attention")
     }
     waits = [
-        {"kind": "effect", "ref": str(book.effects["dispatched"]), "text": say("the mail")},
+        {"kind": "effect", "ref": str(sample.effects["dispatched"]), "text": say("the mail")},
         {"kind": "text", "text": say("Ann")},
     ]
     first = done(agent.post(f"{path}/handoffs", {**sections, "waits_on": waits}))

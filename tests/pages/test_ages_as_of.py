@@ -15,32 +15,32 @@ from playwright.sync_api import Page, expect
 from journal import settled_position
 from journal.models import Entry
 from ledger.models import Effect
-from tests.approvals.conftest import desk, quiet
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.conftest import inbox, quiet
+from tests.approvals.inbox_scenario import InboxScenario
 
-__all__ = ["desk", "quiet"]
+__all__ = ["inbox", "quiet"]
 pytestmark = pytest.mark.django_db
 PAST = datetime.now(UTC) - timedelta(days=2)
 MOMENT = PAST + timedelta(minutes=3)
 
 
 @pytest.fixture
-def asof(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> str:
+def asof(inbox: InboxScenario, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the moment 3 minutes after two effects: one waits for approval, one runs."""
     monkeypatch.setattr(
         settled_position, "load_settled_position", lambda: Entry.objects.latest("position").position
     )
     with time_machine.travel(PAST):
-        desk.declare("file.read", "read", "read_only")
-        desk.plan(arguments={"ref": "main"})
-        running = desk.plan("running", tool="file.read", arguments={"n": 1})
-        desk.agent.dispatch(running)
+        inbox.declare("file.read", "read", "read_only")
+        inbox.plan(arguments={"ref": "main"})
+        running = inbox.plan("running", tool="file.read", arguments={"n": 1})
+        inbox.agent.dispatch(running)
     return (
         f"#{Entry.objects.latest('position').position}@{MOMENT.isoformat().replace('+00:00', 'Z')}"
     )
 
 
-def pages(desk: Desk, asof: str) -> dict[str, str]:
+def pages(inbox: InboxScenario, asof: str) -> dict[str, str]:
     effect = Effect.objects.get(effect_key="running")
     pending = Effect.objects.get(permission="pending")
     then = f"?asof={quote(asof)}"
@@ -48,7 +48,7 @@ def pages(desk: Desk, asof: str) -> dict[str, str]:
     return {
         "effect": reverse("effect", args=[effect.id]) + then,
         "session": reverse("session", args=[effect.session_id]) + then,
-        "gate": reverse("gate_asof", args=[desk.gate({"id": str(pending.id)}).id]) + then,
+        "gate": reverse("gate_asof", args=[inbox.gate({"id": str(pending.id)}).id]) + then,
         "lanes": lanes,
         **{
             query: f"{reverse('search')}?q={quote(f'{query} asof:{asof}')}"
@@ -65,8 +65,8 @@ def pages(desk: Desk, asof: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def client(desk: Desk) -> Client:
-    client = desk.house.client("reviewer")
+def client(inbox: InboxScenario) -> Client:
+    client = inbox.organization.client("reviewer")
     client.post(reverse("clock"), {"clock": "relative", "next": "/"})
     return client
 
@@ -78,9 +78,9 @@ def shown(client: Client, url: str) -> str:
 
 
 def test_every_page_as_of_a_moment_passes_the_moment_to_the_script(
-    desk: Desk, client: Client, asof: str
+    inbox: InboxScenario, client: Client, asof: str
 ) -> None:
-    for name, url in pages(desk, asof).items():
+    for name, url in pages(inbox, asof).items():
         main = shown(client, url).partition("<main")[2].partition("</main>")[0]
         (as_of,) = {part.partition('"')[0] for part in main.split('data-as-of="')[1:]}
         assert abs(datetime.fromisoformat(as_of) - MOMENT) < timedelta(milliseconds=1), name
@@ -90,10 +90,10 @@ def test_every_page_as_of_a_moment_passes_the_moment_to_the_script(
 
 @pytest.mark.browser
 def test_ages_count_from_the_moment_that_the_page_shows(
-    desk: Desk, client: Client, asof: str, browser_page: Page
+    inbox: InboxScenario, client: Client, asof: str, browser_page: Page
 ) -> None:
     script = (settings.BASE_DIR / "static" / "gatebook.js").read_text()
-    html: dict[str, Any] = {name: shown(client, url) for name, url in pages(desk, asof).items()}
+    html: dict[str, Any] = {name: shown(client, url) for name, url in pages(inbox, asof).items()}
     now = shown(client, f"{reverse('search')}?q=tool:file.read")
     for name in ("effect", "session", "gate", "effect tool:file.read", "event"):
         browser_page.set_content(html[name])

@@ -14,8 +14,8 @@ from journal.models import Entry
 from ledger.models import Effect
 from tests.api.api_client import Caller
 from tests.approvals.confirm_helpers import proved
-from tests.pages.people import House
-from tests.pages.sample_data import Book, many, pass_deadline
+from tests.pages.people import Organization
+from tests.pages.sample_data import SampleIds, many, pass_deadline
 from web.templatetags.gatebook import grouped
 
 pytestmark = pytest.mark.django_db
@@ -23,9 +23,9 @@ HOSTILE = "<script>pwned=1</script>\u202egpj"
 
 
 @pytest.fixture
-def viewer(house: House) -> Client:
+def viewer(organization: Organization) -> Client:
     """Return a browser signed in as a viewer."""
-    return house.client("viewer")
+    return organization.client("viewer")
 
 
 def page_of(viewer: Client, text: str, **more: str) -> str:
@@ -40,11 +40,13 @@ def links(page: str) -> list[str]:
     return [unescape(url) for url in re.findall(r'href="([^"]*\?q=[^"]*)"', page)]
 
 
-def test_every_entity_is_found_and_grouped(viewer: Client, house: House, book: Book) -> None:
-    user = house.members["operator"].user
+def test_every_entity_is_found_and_grouped(
+    viewer: Client, organization: Organization, sample: SampleIds
+) -> None:
+    user = organization.members["operator"].user
     for tool in ("mail.*", "<script>pwned=1</script>"):
         exemptions.create_exemption(
-            house.project,
+            organization.project,
             tool=tool,
             reason="for the drill",
             ends_at_us=now_us() + 10**9,
@@ -63,7 +65,7 @@ def test_every_entity_is_found_and_grouped(viewer: Client, house: House, book: B
         r'aria-current="true">\s*<span>[^×]*operator', page
     )  # the facet resolves the name to a person
     page = page_of(viewer, "event session:deploy-web kind:effect.sniffed")
-    assert f"/effects/{book.effects['ok']}/?fact=" in page
+    assert f"/effects/{sample.effects['ok']}/?fact=" in page
     assert ">deploy-7<" in page
     assert "No gates yet" in page_of(viewer, "gate")
     page = page_of(viewer, "-tool:git.push | group tool,outcome | count, max(attempts), p95(took)")
@@ -75,7 +77,7 @@ def test_every_entity_is_found_and_grouped(viewer: Client, house: House, book: B
         rows = viewer.get(unescape(link)).content.decode()
         assert '<th role=rowheader scope=row data-label="Effect">' in rows
     assert f"<b>{len(counted)} groups</b>" in page
-    pass_deadline(book.effects["dispatched"])  # shown and grouped as unknown from now on
+    pass_deadline(sample.effects["dispatched"])  # shown and grouped as unknown from now on
     for text in (
         "effect | group state",
         "effect | group policy_outcome | distinct(state), p95(took), count",
@@ -89,10 +91,10 @@ def test_every_entity_is_found_and_grouped(viewer: Client, house: House, book: B
 
 
 def test_facets_and_bars_only_edit_the_query(
-    viewer: Client, agent: Caller, house: House, book: Book
+    viewer: Client, agent: Caller, organization: Organization, sample: SampleIds
 ) -> None:
     many(agent, "long", 60, answered=60)
-    repositories.ensure_repository(house.other, "theirs")
+    repositories.ensure_repository(organization.other, "theirs")
     plain = page_of(viewer, "session:long")
     assert 'class="histogram"' not in plain  # loaded after the page if there are many rows
     (part,) = re.findall(r'hx-get="([^"]+)"', plain.partition("<main")[2])
@@ -132,7 +134,7 @@ def test_facets_and_bars_only_edit_the_query(
 
 
 def test_an_empty_result_shows_entries_read_and_the_excluding_condition(
-    viewer: Client, book: Book
+    viewer: Client, sample: SampleIds
 ) -> None:
     page = page_of(viewer, "tool:mail.send state:failed -agent:deploy-7")
     assert "Effects where tool is mail.send and state is failed and not agent is deploy-7." in page
@@ -182,9 +184,9 @@ COMPLETED = [
 
 
 def test_the_box_completes_at_the_cursor(
-    viewer: Client, house: House, agent: Caller, book: Book
+    viewer: Client, organization: Organization, agent: Caller, sample: SampleIds
 ) -> None:
-    repositories.ensure_repository(house.project, f"web {HOSTILE}")
+    repositories.ensure_repository(organization.project, f"web {HOSTILE}")
     for typed, first, became in COMPLETED:
         before, _, after = typed.rpartition("|")
         page = viewer.get(
@@ -205,7 +207,7 @@ def test_the_box_completes_at_the_cursor(
         assert viewer.get("/search/complete/", {"q": odd, "at": "-1"}).status_code == 200
 
 
-def test_matched_words_are_marked(viewer: Client, agent: Caller, book: Book) -> None:
+def test_matched_words_are_marked(viewer: Client, agent: Caller, sample: SampleIds) -> None:
     text = (
         "the <b>quarterly</b> ledger of \u202egnp was <script>pwned=1</script> printed "
         + "x " * 400
@@ -224,7 +226,7 @@ def test_matched_words_are_marked(viewer: Client, agent: Caller, book: Book) -> 
 
 
 def test_distinguishing_values_are_listed_with_counts(
-    viewer: Client, agent: Caller, book: Book
+    viewer: Client, agent: Caller, sample: SampleIds
 ) -> None:
     many(
         agent, "long", 70, answered=70
@@ -259,14 +261,14 @@ def test_distinguishing_values_are_listed_with_counts(
 
 
 def test_facets_bars_and_links_as_of_a_moment_are_of_that_moment(
-    viewer: Client, agent: Caller, book: Book, monkeypatch: pytest.MonkeyPatch
+    viewer: Client, agent: Caller, sample: SampleIds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newest = Entry.objects.order_by("-position").values_list("position", flat=True)
     monkeypatch.setattr(
         settled_position, "load_settled_position", lambda: newest[0]
     )  # nothing settles within a test on PostgreSQL
     position = newest[0]
-    effect = Effect.objects.get(id=book.effects["planned"])
+    effect = Effect.objects.get(id=sample.effects["planned"])
     agent.dispatch({"id": str(effect.id), "intent_digest": effect.intent_digest})
     page = page_of(viewer, f"tool:deploy.run asof:#{position}", facets="1")
     assert f"as of position {grouped(position)}," in page

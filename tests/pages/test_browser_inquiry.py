@@ -11,7 +11,7 @@ from playwright.sync_api import Page, Route, expect
 from tests.api.api_client import Caller
 from tests.approvals.live_fixture import still
 from tests.config.server import Server
-from tests.pages.sample_data import REFERENCE, Book, fill, permission
+from tests.pages.sample_data import REFERENCE, SampleIds, fill, permission
 from tests.pages.test_frame_browser import enter, violations_wide_and_narrow
 
 pytestmark = pytest.mark.browser
@@ -47,29 +47,29 @@ class Site:
 
     server: Server
     agent: Caller
-    book: Book
-    hostile: Book
+    sample: SampleIds
+    hostile: SampleIds
     incidents: dict[UUID, str]  # URL of the incident that contains a session, by session
 
-    def paths(self, book: Book) -> list[str]:
+    def paths(self, sample: SampleIds) -> list[str]:
         """Return a URL of each kind of reading page."""
-        effects = [book.effects[name] for name in ("ok", "rejected", "dispatched", "superseded")]
+        effects = [sample.effects[name] for name in ("ok", "rejected", "dispatched", "superseded")]
         return [
             "/sessions/?mode=leased",
             "/sessions/?status=failed&text=none",
-            f"/sessions/{book.session}/",
-            f"/sessions/{book.session}/?before=1",
-            f"/sessions/{book.session}/timeline/?state=unknown&live=off",
-            f"/sessions/{book.session}/timeline/?view=lanes",
-            f"/sessions/{book.session}/timeline/?view=compact",
-            f"/sessions/{book.session}/tasks/",
-            f"/sessions/{book.session}/artifacts/",
-            *(f"/sessions/{book.session}/{left}/" for left in ("decisions", "handoffs", "state")),
-            f"/tasks/{book.task}/",
+            f"/sessions/{sample.session}/",
+            f"/sessions/{sample.session}/?before=1",
+            f"/sessions/{sample.session}/timeline/?state=unknown&live=off",
+            f"/sessions/{sample.session}/timeline/?view=lanes",
+            f"/sessions/{sample.session}/timeline/?view=compact",
+            f"/sessions/{sample.session}/tasks/",
+            f"/sessions/{sample.session}/artifacts/",
+            *(f"/sessions/{sample.session}/{left}/" for left in ("decisions", "handoffs", "state")),
+            f"/tasks/{sample.task}/",
             *(f"/effects/{identity}/" for identity in effects),
-            f"/effects/{book.effects['compensated']}/chain/?view=lanes",
-            f"/sessions/{self.book.session}/diff/{self.hostile.session}/",
-            f"{self.incidents[book.session]}?view=table",
+            f"/effects/{sample.effects['compensated']}/chain/?view=lanes",
+            f"/sessions/{self.sample.session}/diff/{self.hostile.session}/",
+            f"{self.incidents[sample.session]}?view=table",
             "/search/?q=environment:prod+ref_class:production",
             "/search/?q=session&facets=1",
             "/search/?q=tool:git.push+state:odd",
@@ -82,15 +82,15 @@ class Site:
 def site(live_server_process: Server) -> Site:
     """Write two sample sets on the running server."""
     agent = Caller(live_server_process.token("deploy-7"), address=live_server_process.url)
-    book, hostile = fill(agent), fill(agent, HOSTILE, "hostile")
-    permission(agent, book)
+    sample, hostile = fill(agent), fill(agent, HOSTILE, "hostile")
+    permission(agent, sample)
     permission(agent, hostile, HOSTILE)
     incidents = {}
-    for sample, words in ((book, ""), (hostile, HOSTILE)):
-        incidents[sample.session] = live_server_process.run(
-            INCIDENT.format(session=sample.session, words=words)
+    for ids, words in ((sample, ""), (hostile, HOSTILE)):
+        incidents[ids.session] = live_server_process.run(
+            INCIDENT.format(session=ids.session, words=words)
         ).strip()
-    return Site(live_server_process, agent, book, hostile, incidents)
+    return Site(live_server_process, agent, sample, hostile, incidents)
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def signed_in(page: Page, site: Site, complaints: list[str]) -> Page:
 def test_every_page_is_accessible(site: Site, browser_page: Page, complaints: list[str]) -> None:
     page = signed_in(browser_page, site, complaints)
     violations = []
-    for path in site.paths(site.book):
+    for path in site.paths(site.sample):
         page.goto(site.server.url + path)
         page.evaluate(
             "document.querySelectorAll('details').forEach(element => { element.open = true })"
@@ -153,10 +153,10 @@ def test_states_are_words_in_grey(site: Site, browser_page: Page, complaints: li
     """Keep states readable without colour: the text is the same, each state has a shape."""
     page = signed_in(browser_page, site, complaints)
     just_now = site.agent.plan(
-        "just now", str(site.book.session), tool="mail.send", arguments={"recipients": 1}
+        "just now", str(site.sample.session), tool="mail.send", arguments={"recipients": 1}
     )
     site.agent.dispatch(just_now)  # effects dispatched during setup may be past their deadline
-    page.goto(f"{site.server.url}/sessions/{site.book.session}/")
+    page.goto(f"{site.server.url}/sessions/{site.sample.session}/")
     page.evaluate("document.documentElement.classList.add('grey')")
     page.emulate_media(forced_colors="active")
     rows = page.locator("#rows tbody")
@@ -173,14 +173,14 @@ def test_a_linked_row_is_marked_and_keys_move_from_it(
     site: Site, browser_page: Page, complaints: list[str]
 ) -> None:
     page = signed_in(browser_page, site, complaints)
-    page.goto(f"{site.server.url}/effects/{site.book.effects['error']}/")
+    page.goto(f"{site.server.url}/effects/{site.sample.effects['error']}/")
     page.get_by_role("link", name="In session").click()
     row = page.locator("tr.is-marked")
     expect(row).to_have_count(1)
     expect(row).to_be_in_viewport()
     expect(row).to_contain_text("pytest -q error")
     row.get_by_role("link").first.click()
-    expect(page).to_have_url(re.compile(str(site.book.effects["error"])))
+    expect(page).to_have_url(re.compile(str(site.sample.effects["error"])))
     before = page.url
     page.wait_for_load_state("load")  # keys are handled by the script
     page.keyboard.press("]")
@@ -198,7 +198,7 @@ def test_the_box_goes_to_a_reference(site: Site, browser_page: Page, complaints:
     expect(page.locator("#jump")).to_be_focused()
     page.keyboard.type(REFERENCE)
     page.keyboard.press("Enter")
-    expect(page).to_have_url(f"{site.server.url}/effects/{site.book.effects['ok']}/")
+    expect(page).to_have_url(f"{site.server.url}/effects/{site.sample.effects['ok']}/")
 
 
 def test_updates_arrive_automatically_and_can_be_paused(
@@ -242,7 +242,7 @@ def test_a_page_shows_when_it_may_be_out_of_date(
 
     page = enter(new_page(), site.server)
     still(page)
-    page.goto(f"{site.server.url}/sessions/{site.book.session}/")
+    page.goto(f"{site.server.url}/sessions/{site.sample.session}/")
     warning = page.get_by_text("Gatebook has not answered twice")
     page.route("**/timeline/**", fail)
     for _ in range(2):

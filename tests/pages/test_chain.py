@@ -18,17 +18,17 @@ from pages.journal import data
 from pages.timeline import clock_skew
 from sessions.models import Session
 from tests.api.api_client import Caller, new_key
-from tests.approvals.inbox_scenario import Desk
-from tests.pages.people import House
-from tests.pages.sample_data import Book, done, doors, fill
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.pages.people import Organization
+from tests.pages.sample_data import SampleIds, connect_agent, done, fill
 
 pytestmark = pytest.mark.django_db
 SECOND = 1_000_000
 
 
 @pytest.fixture
-def viewer(house: House) -> Client:
-    return house.client("viewer")
+def viewer(organization: Organization) -> Client:
+    return organization.client("viewer")
 
 
 def plan_effect(agent: Caller, key: str, session: str = "s", **fields: Any) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def carry_out(agent: Caller, effect: dict[str, Any], **answer: Any) -> None:
 
 
 def test_a_chain_holds_parents_children_compensations_and_similar_calls(
-    house: House, agent: Caller, viewer: Client
+    organization: Organization, agent: Caller, viewer: Client
 ) -> None:
     for key in ("s", "t"):
         agent.session(key)
@@ -81,7 +81,7 @@ def test_a_chain_holds_parents_children_compensations_and_similar_calls(
         assert "its child, 2 levels down" in page
         assert "mail.read" not in page
     assert url in viewer.get(reverse("effect", args=[subject["id"]])).text
-    assert house.client("neighbour").get(url).status_code == 404
+    assert organization.client("neighbour").get(url).status_code == 404
 
 
 # Queried by the layout of every page. SQLite reports the read of the last row as a scan.
@@ -89,19 +89,19 @@ _LAST_ENTRY = "FROM journal_entry ORDER BY position DESC LIMIT 1"
 
 
 def test_chain_and_incident_are_read_by_indexes(
-    house: House, agent: Caller, viewer: Client, book: Book
+    organization: Organization, agent: Caller, viewer: Client, sample: SampleIds
 ) -> None:
     if connection.vendor != "sqlite":
         pytest.skip(
             "PostgreSQL plans by its own statistics, and of so small a book scans are the best"
         )
-    handle = str(Session.objects.get(id=book.session))
-    house.client("reviewer").post(
+    handle = str(Session.objects.get(id=sample.session))
+    organization.client("reviewer").post(
         reverse("open_incident"), {"title": "x", "thing": handle, "reason": "why"}
     )
     incident = Incident.objects.get()
     urls = [
-        reverse("effect_chain", args=[book.effects["ok"]]),
+        reverse("effect_chain", args=[sample.effects["ok"]]),
         reverse("incident", args=[incident.id]),
     ]
     with CaptureQueriesContext(connection) as queries:
@@ -122,7 +122,7 @@ def test_chain_and_incident_are_read_by_indexes(
 
 
 def test_a_chain_is_bounded_and_shows_where_it_is_cut(
-    house: House, agent: Caller, viewer: Client, monkeypatch: pytest.MonkeyPatch
+    organization: Organization, agent: Caller, viewer: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent.session("s")
     monkeypatch.setattr(chain, "MAX_STEPS_UP", 2)
@@ -132,7 +132,7 @@ def test_a_chain_is_bounded_and_shows_where_it_is_cut(
         parent = {"parent_effect": effects[-1]["id"]} if effects else {}
         effects.append(plan_effect(agent, f"e{number}", arguments={"ref": "main"}, **parent))
         carry_out(agent, effects[-1])
-    with doors(house.other_token.agent) as stranger:
+    with connect_agent(organization.other_token.agent) as stranger:
         foreign = fill(stranger)
     Effect.objects.filter(id=effects[0]["id"]).update(parent_effect=foreign.effects["ok"])
     answer = viewer.get(reverse("effect_chain", args=[effects[3]["id"]]), {"view": "json"}).json()
@@ -149,19 +149,21 @@ def test_a_chain_is_bounded_and_shows_where_it_is_cut(
     assert viewer.get(reverse("effect_chain", args=[effects[0]["id"]])).status_code == 200
 
 
-def test_a_chain_shows_who_approved(house: House, agent: Caller, viewer: Client) -> None:
-    desk = Desk(house, agent)
-    desk.rules()
-    desk.declare("git.push")
-    effect = desk.plan(arguments={"ref": "main"})
-    desk.answer(desk.gate(effect), "rita", reason="agreed <b>in</b> INC-204")
+def test_a_chain_shows_who_approved(
+    organization: Organization, agent: Caller, viewer: Client
+) -> None:
+    inbox = InboxScenario(organization, agent)
+    inbox.rules()
+    inbox.declare("git.push")
+    effect = inbox.plan(arguments={"ref": "main"})
+    inbox.answer(inbox.gate(effect), "rita", reason="agreed <b>in</b> INC-204")
     decision = {"key": "d", "choice": "push now", "effect_key": "e-1"}
     agent.post(f"/sessions/{effect['session']}/decisions", decision)
     url = reverse("effect_chain", args=[effect["id"]])
     answer = viewer.get(url, {"view": "json"}).json()
     assert [row["choice"] for row in answer["decisions"]] == ["push now"]
     (gate,) = answer["gates"]
-    assert (gate["gate"], gate["status"]) == (str(desk.gate(effect)), "approved")
+    assert (gate["gate"], gate["status"]) == (str(inbox.gate(effect)), "approved")
     assert [(vote["who"], vote["answer"]) for vote in gate["votes"]] == [("rita", "approve")]
     page = viewer.get(url).text
     assert "agreed &lt;b&gt;in&lt;/b&gt; INC-204" in page
@@ -246,15 +248,19 @@ def test_repeats_of_the_same_call_are_one_row_that_unfolds(agent: Caller, viewer
 
 
 def test_the_journal_shows_entries_around_a_position_of_this_project_only(
-    house: House, agent: Caller, book: Book, viewer: Client, monkeypatch: pytest.MonkeyPatch
+    organization: Organization,
+    agent: Caller,
+    sample: SampleIds,
+    viewer: Client,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # PostgreSQL never reuses positions: entries of earlier tests lie between entries of this test.
     monkeypatch.setattr(data, "MAX_DISTANCE", 10**12)
-    with doors(house.other_token.agent) as stranger:
+    with connect_agent(organization.other_token.agent) as stranger:
         foreign_book = fill(stranger)
-    agent.plan("last", str(book.session), tool="git.push", arguments={"ref": "<b>x</b>"})
+    agent.plan("last", str(sample.session), tool="git.push", arguments={"ref": "<b>x</b>"})
     own = list(
-        Entry.objects.filter(project=house.project.id)
+        Entry.objects.filter(project=organization.project.id)
         .order_by("position")
         .values_list("position", flat=True)
     )
@@ -269,7 +275,7 @@ def test_the_journal_shows_entries_around_a_position_of_this_project_only(
     answer = around(at)
     assert [entry["position"] for entry in answer["entries"]] == own[5:26][::-1]
     assert (answer["earlier"], answer["later"]) == (own[5], own[25])
-    foreign = Entry.objects.filter(project=house.other.id).order_by("position")[3].position
+    foreign = Entry.objects.filter(project=organization.other.id).order_by("position")[3].position
     missing = around(f"#{foreign}")
     assert missing["is_there"] is False
     assert not {entry["position"] for entry in missing["entries"]} - set(own)
@@ -280,12 +286,12 @@ def test_the_journal_shows_entries_around_a_position_of_this_project_only(
     assert f'id="p{at}" class="is-marked"' in " ".join(page.split())
     assert str(foreign_book.session) not in page
     assert "Enter a number such as" in viewer.get(reverse("journal"), {"at": "<b>x"}).text
-    effect = Effect.objects.get(id=book.effects["ok"])
+    effect = Effect.objects.get(id=sample.effects["ok"])
     assert (
         f"{reverse('journal')}?at={effect.plan_position}#p"
         in viewer.get(reverse("effect", args=[effect.id])).text
     )
-    kinds = house.client("administrator").get(reverse("journal"), {"at": str(own[0])}).text
+    kinds = organization.client("administrator").get(reverse("journal"), {"at": str(own[0])}).text
     assert "admin." in kinds
     hidden = viewer.get(reverse("journal"), {"at": str(own[0])}).text
     assert '"role"' not in hidden.replace("&quot;", '"')
@@ -293,7 +299,7 @@ def test_the_journal_shows_entries_around_a_position_of_this_project_only(
     monkeypatch.setattr(
         data, "MAX_DISTANCE", 20
     )  # another project has written more entries than the page searches
-    with doors(house.other_token.agent) as stranger:
+    with connect_agent(organization.other_token.agent) as stranger:
         fill(stranger, key="later")
     recent = {entry["position"] for entry in around("")["entries"]}
     assert recent

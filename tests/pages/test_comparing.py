@@ -19,8 +19,8 @@ from pages.compare.diff import (
 )
 from sessions.models import Session
 from tests.api.api_client import Caller
-from tests.approvals.inbox_scenario import Desk
-from tests.pages.people import House
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.pages.people import Organization
 
 
 def longest(left: list[int], right: list[int]) -> int:
@@ -90,7 +90,7 @@ def act(
             agent.acknowledge(effect, attempt, outcome=outcome)
 
 
-def test_two_sessions_are_compared_side_by_side(house: House, agent: Caller) -> None:
+def test_two_sessions_are_compared_side_by_side(organization: Organization, agent: Caller) -> None:
     left, right = (agent.session(key, title=f"<i>{key}</i>") for key in ("left", "right"))
     alike: list[dict[str, Any]] = [
         {"tool": "file.read", "arguments": {"path": f"{n}.py"}} for n in range(MIN_COLLAPSED)
@@ -102,7 +102,7 @@ def test_two_sessions_are_compared_side_by_side(house: House, agent: Caller) -> 
     act(agent, "left", "push", tool="git.push", arguments={"ref": "main"})
     act(agent, "right", "push", "error", 2, tool="git.push", arguments={"ref": "main"})
     act(agent, "right", "other", tool="git.push", arguments={"ref": "next"})
-    viewer = house.client("viewer")
+    viewer = organization.client("viewer")
     url = reverse("session_diff", args=[left["id"], right["id"]])
     answer = viewer.get(url, {"view": "json"}).json()
     assert [line["sign"] for line in answer["lines"]] == [*["="] * MIN_COLLAPSED, "-", "≠", "+"]
@@ -144,31 +144,32 @@ def test_two_sessions_are_compared_side_by_side(house: House, agent: Caller) -> 
         assert viewer.get(compare_url, {"with": named}).headers["Location"] == url
     refused = viewer.get(compare_url, {"with": "s_99999999"})
     assert (refused.status_code, "No such session" in refused.text) == (422, True)
-    stranger = house.client("neighbour")
+    stranger = organization.client("neighbour")
     assert stranger.get(url).status_code == stranger.get(compare_url).status_code == 404
     assert (
-        viewer.get(reverse("session_diff", args=[left["id"], house.project.id])).status_code == 404
+        viewer.get(reverse("session_diff", args=[left["id"], organization.project.id])).status_code
+        == 404
     )
 
 
-def test_waiting_and_reviewers_are_compared(house: House, agent: Caller) -> None:
-    desk = Desk(house, agent)
-    desk.rules()
-    desk.declare("git.push")
+def test_waiting_and_reviewers_are_compared(organization: Organization, agent: Caller) -> None:
+    inbox = InboxScenario(organization, agent)
+    inbox.rules()
+    inbox.declare("git.push")
     effects = {}
     for session in ("one", "two"):
         agent.session(session)
         effects[session] = agent.plan("push", session, tool="git.push", arguments={"ref": "main"})
-    desk.answer(desk.gate(effects["one"]), "rita")
-    desk.answer(desk.gate(effects["two"]), "carol", "deny", "not on a Friday")
-    gate = desk.gate(effects["one"])
+    inbox.answer(inbox.gate(effects["one"]), "rita")
+    inbox.answer(inbox.gate(effects["two"]), "carol", "deny", "not on a Friday")
+    gate = inbox.gate(effects["one"])
     sessions = [Session.objects.get(key=key) for key in effects]
     url = reverse("session_diff", args=[row.id for row in sessions])
-    (line,) = house.client("viewer").get(url, {"view": "json"}).json()["lines"]
+    (line,) = organization.client("viewer").get(url, {"view": "json"}).json()["lines"]
     assert line["differs"] == ["permission", "reviewers"]
     assert (line["left"]["reviewers"], line["right"]["reviewers"]) == (["rita"], ["carol"])
     assert gate.decided_at_us is not None
     assert line["left"]["waited_us"] == gate.decided_at_us - gate.requested_at_us
-    page = house.client("viewer").get(url).text
+    page = organization.client("viewer").get(url).text
     assert "granted" in page
     assert "denied" in page

@@ -11,9 +11,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from tests.approvals.inbox_scenario import Desk
-from tests.pages.people import House
-from tests.pages.sample_data import HOUSES_TOKEN, doors
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.pages.people import Organization
+from tests.pages.sample_data import ORGANIZATIONS_TOKEN, connect_agent
 
 POLL = re.compile(r'<nav class="rail" id="rail"[^>]* hx-get="([^"]+)"')
 MOST = 4  # queries of a poll without changes
@@ -31,15 +31,15 @@ def poll(client: Client, url: str) -> tuple[str, dict[str, dict[str, str]]]:
 @pytest.mark.parametrize(
     "url", ["/tools/", "/settings/appearance/", "/sessions/", "/approvals/", "/stuck/"]
 )
-def test_every_page_polls_for_new_requests_cheaply(house: House, url: str) -> None:
-    client = house.client("viewer")
+def test_every_page_polls_for_new_requests_cheaply(organization: Organization, url: str) -> None:
+    client = organization.client("viewer")
     poll_url, more = poll(client, url)
     with CaptureQueriesContext(connection) as queries:
         answer = client.get(poll_url, **more)  # type: ignore[arg-type]
     assert (answer.status_code, answer.content) == (204, b"")
     assert len(queries) <= MOST, [query["sql"] for query in queries]
-    with doors(house.agent, kept=HOUSES_TOKEN) as agent:
-        Desk(house, agent).rules(RULES)
+    with connect_agent(organization.agent, kept=ORGANIZATIONS_TOKEN) as agent:
+        InboxScenario(organization, agent).rules(RULES)
         agent.session("s-1")
         agent.plan("e-1")
     rail = client.get(poll_url, **more).content.decode()  # type: ignore[arg-type]
@@ -57,8 +57,8 @@ def test_every_page_polls_for_new_requests_cheaply(house: House, url: str) -> No
     assert title[1].count("(") == 1 or not title[1].startswith("(1) (")
 
 
-def test_polling_does_not_extend_a_sign_in(house: House) -> None:
-    client = house.client("viewer")
+def test_polling_does_not_extend_a_sign_in(organization: Organization) -> None:
+    client = organization.client("viewer")
     poll_url, more = poll(client, "/tools/")
     began = time.time()
     for minutes in range(5, 45, 5):

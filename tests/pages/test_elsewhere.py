@@ -23,8 +23,8 @@ from journal import settled_position
 from journal.models import Entry
 from tests.api.api_client import Caller
 from tests.approvals.confirm_helpers import proved
-from tests.pages.people import House
-from tests.pages.sample_data import Book
+from tests.pages.people import Organization
+from tests.pages.sample_data import SampleIds
 
 pytestmark = pytest.mark.django_db
 BUTTON: Final = re.compile(
@@ -41,11 +41,11 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def both(house: House) -> Client:
+def both(organization: Organization) -> Client:
     """Return the operator of "default", also a member of "payments", which is selected."""
-    people.add_project_member(house.other, "operator", "viewer")
-    client = house.client("operator")
-    switch(client, house.other)
+    people.add_project_member(organization.other, "operator", "viewer")
+    client = organization.client("operator")
+    switch(client, organization.other)
     return client
 
 
@@ -68,12 +68,12 @@ def open_in_project(client: Client, shown: str, project: Project) -> str:
     return page(client, switch(client, project, next=html.unescape(path)))
 
 
-def things(house: House, book: Book) -> dict[str, str]:
+def things(organization: Organization, sample: SampleIds) -> dict[str, str]:
     """Return the page URL of an object of each kind in the project "default"."""
-    operator = house.members["operator"]
+    operator = organization.members["operator"]
     with transaction.atomic():
         exempted = exemptions.create_exemption(
-            house.project,
+            organization.project,
             tool="*",
             reason="a release is going on",
             ends_at_us=now_us() + 10**9,
@@ -81,15 +81,17 @@ def things(house: House, book: Book) -> dict[str, str]:
             **proved(),
         )
         query = saved_queries.save_query(
-            house.project, operator.user, "Mine", "effect", shared=False
+            organization.project, operator.user, "Mine", "effect", shared=False
         )
-        incident = incidents.open_incident(house.project, "Who pushed?", operator.user, key="k")
+        incident = incidents.open_incident(
+            organization.project, "Who pushed?", operator.user, key="k"
+        )
     export = exports.request_export(operator, "effect", "csv")
     return {
-        "session": reverse("session", args=[book.session]),
-        "effect": f"{reverse('effect', args=[book.effects['ok']])}?fact=1",
-        "task": reverse("task", args=[book.task]),
-        "artifact": reverse("artifact", args=[book.artifact]),
+        "session": reverse("session", args=[sample.session]),
+        "effect": f"{reverse('effect', args=[sample.effects['ok']])}?fact=1",
+        "task": reverse("task", args=[sample.task]),
+        "artifact": reverse("artifact", args=[sample.artifact]),
         "exemption": reverse("exemption", args=[exempted.id]),
         "saved query": reverse("saved_query", args=[query.id]),
         "export": reverse("export_job", args=[export.id]),
@@ -98,15 +100,15 @@ def things(house: House, book: Book) -> dict[str, str]:
 
 
 def test_an_object_of_another_own_project_offers_a_switch_and_opens_there(
-    house: House, book: Book, both: Client
+    organization: Organization, sample: SampleIds, both: Client
 ) -> None:
-    for what, url in things(house, book).items():
+    for what, url in things(organization, sample).items():
         shown = page(both, url, 409)
         assert f"<h1>This {what} belongs to another of your projects</h1>" in shown
         assert "It belongs to <b>default</b>. You are in <b>payments</b> now." in shown
         assert "<b>payments</b>" in page(both, url, 409)  # the request has not switched the project
-        assert "another of your projects" not in open_in_project(both, shown, house.project)
-        switch(both, house.other)
+        assert "another of your projects" not in open_in_project(both, shown, organization.project)
+        switch(both, organization.other)
     assert (
         both.post(
             reverse("saved_query", args=[SavedQuery.objects.get().id]), {"do": "delete"}
@@ -116,13 +118,13 @@ def test_an_object_of_another_own_project_offers_a_switch_and_opens_there(
 
 
 def test_objects_of_foreign_projects_and_private_objects_stay_hidden(
-    house: House, book: Book
+    organization: Organization, sample: SampleIds
 ) -> None:
-    urls = things(house, book)
-    people.add_project_member(house.project, "zoe", "viewer", "slate-lantern-orbit-43")
-    people.add_project_member(house.other, "zoe", "viewer")
-    neighbour, zoe = house.client("neighbour"), house.client("zoe")
-    switch(zoe, house.other)
+    urls = things(organization, sample)
+    people.add_project_member(organization.project, "zoe", "viewer", "slate-lantern-orbit-43")
+    people.add_project_member(organization.other, "zoe", "viewer")
+    neighbour, zoe = organization.client("neighbour"), organization.client("zoe")
+    switch(zoe, organization.other)
     for what, url in urls.items():
         answer = page(neighbour, url, 404)
         assert "default" not in answer.partition("<main")[2].partition("<footer")[0]
@@ -130,35 +132,35 @@ def test_objects_of_foreign_projects_and_private_objects_stay_hidden(
             page(zoe, url, 404 if what in ("saved query", "export") else 409).count("<h1>")
         ) == 1
     unknown_url = urls["session"].replace(
-        str(book.session), str(book.child)[::-1].replace("-", "")[:32]
+        str(sample.session), str(sample.child)[::-1].replace("-", "")[:32]
     )
     assert page(zoe, unknown_url, 404)
 
 
 def test_a_link_to_a_search_names_its_project(
-    house: House, book: Book, agent: Caller, both: Client
+    organization: Organization, sample: SampleIds, agent: Caller, both: Client
 ) -> None:
     shown = page(
-        house.client("viewer"), f"{reverse('search_link')}?q=effect+tool:git.push+since:7d"
+        organization.client("viewer"), f"{reverse('search_link')}?q=effect+tool:git.push+since:7d"
     )
     address = html.unescape(re.findall(r"<textarea[^>]*>([^<]+)</textarea>", shown)[0])
     assert parse_qs(urlsplit(address).query)[PROJECT_PARAMETER] == ["default"]
     path = f"{reverse('search')}?{urlsplit(address).query}"
-    own_page = page(house.client("viewer"), path)
+    own_page = page(organization.client("viewer"), path)
     assert "<b>1 effect</b>" in own_page or "effects</b>" in own_page
 
     refusal = page(both, path, 409)
     assert "<h1>This link belongs to another of your projects</h1>" in refusal
     assert "git.push" not in refusal.partition("<main")[2].partition('name="next"')[0]
-    opened_page = open_in_project(both, refusal, house.project)
+    opened_page = open_in_project(both, refusal, organization.project)
     rows = re.compile(r'<th role=rowheader scope=row data-label="Effect">.*?</th>', re.DOTALL)
     assert rows.findall(opened_page) == rows.findall(own_page) != []
-    stranger = page(house.client("neighbour"), path, 404)
+    stranger = page(organization.client("neighbour"), path, 404)
     assert "default" not in stranger.partition("<main")[2].partition("<footer")[0]
     assert page(both, reverse("search"))  # the current project is "default" now
 
 
-def test_the_switch_redirects_to_no_other_site(house: House, both: Client) -> None:
+def test_the_switch_redirects_to_no_other_site(organization: Organization, both: Client) -> None:
     for path in ("https://evil.example/", "//evil.example/", "javascript:alert(1)", ""):
-        assert switch(both, house.project, next=path) == reverse("home")
-    assert switch(both, house.project, next="/search/?q=effect") == "/search/?q=effect"
+        assert switch(both, organization.project, next=path) == reverse("home")
+    assert switch(both, organization.project, next="/search/?q=effect") == "/search/?q=effect"

@@ -9,22 +9,24 @@ from django.urls import reverse
 from accounts import people
 from journal.models import Body, Entry, Erasure
 from ledger.models import Effect
-from tests.pages.people import House
-from tests.pages.sample_data import Book
+from tests.pages.people import Organization
+from tests.pages.sample_data import SampleIds
 
 
-def plan_of(book: Book, name: str = "ok") -> tuple[Effect, int]:
-    effect = Effect.objects.get(id=book.effects[name])
+def plan_of(sample: SampleIds, name: str = "ok") -> tuple[Effect, int]:
+    effect = Effect.objects.get(id=sample.effects[name])
     assert effect.plan_position is not None
     return effect, effect.plan_position
 
 
-def test_an_administrator_erases_a_body_from_the_effect_page(house: House, book: Book) -> None:
-    effect, position = plan_of(book)
-    client, url = house.client("administrator"), reverse("erase_body", args=[position])
+def test_an_administrator_erases_a_body_from_the_effect_page(
+    organization: Organization, sample: SampleIds
+) -> None:
+    effect, position = plan_of(sample)
+    client, url = organization.client("administrator"), reverse("erase_body", args=[position])
     page = reverse("effect", args=[effect.id])
     assert url in client.get(page).text
-    assert url not in house.client("operator").get(page).text
+    assert url not in organization.client("operator").get(page).text
     confirmation = client.get(url)
     assert "effect.planned" in confirmation.text
     assert client.post(url, {"reason": ""}).status_code == 422
@@ -38,14 +40,16 @@ def test_an_administrator_erases_a_body_from_the_effect_page(house: House, book:
     assert "git push origin main" not in done.text
     assert not Body.objects.filter(entry=position).exists()
     erasure = Erasure.objects.get(entry=position)
-    assert erasure.actor == people.ensure_pseudonym(house.members["administrator"].user)
+    assert erasure.actor == people.ensure_pseudonym(organization.members["administrator"].user)
     assert Entry.objects.get(kind="erasure.executed").actor == erasure.actor
     assert client.post(url, {"reason": "again"}).status_code == 404
 
 
-def test_no_body_of_another_project_can_be_erased(house: House, book: Book) -> None:
-    _, position = plan_of(book)
-    stranger = house.client("neighbour")  # an administrator of another project
+def test_no_body_of_another_project_can_be_erased(
+    organization: Organization, sample: SampleIds
+) -> None:
+    _, position = plan_of(sample)
+    stranger = organization.client("neighbour")  # an administrator of another project
     for answer in (
         stranger.get(reverse("erase_body", args=[position])),
         stranger.post(reverse("erase_body", args=[position]), {"reason": "mine"}),
@@ -59,8 +63,10 @@ def erase(position: int, reason: str = "ticket 88") -> Any:
     return call_command("erase_body", str(position), "--reason", reason)
 
 
-def test_the_command_erases_a_body_and_reports_it(house: House, book: Book) -> None:
-    _, position = plan_of(book)
+def test_the_command_erases_a_body_and_reports_it(
+    organization: Organization, sample: SampleIds
+) -> None:
+    _, position = plan_of(sample)
     assert "(effect.planned) is destroyed" in erase(position)
     assert not Body.objects.filter(entry=position).exists()
     assert Erasure.objects.get(entry=position).actor == "gatebook"
@@ -79,7 +85,7 @@ def test_the_command_erases_a_body_and_reports_it(house: House, book: Book) -> N
     ],
 )
 def test_the_command_refuses_invalid_options(
-    book: Book, position: int, reason: str, sentence: str
+    sample: SampleIds, position: int, reason: str, sentence: str
 ) -> None:
     before = Body.objects.count()
     with pytest.raises(CommandError, match=sentence):

@@ -19,7 +19,7 @@ from accounts.models import Membership, Person
 from db.clock import now_us
 from journal.models import Body, Entry
 from ledger.models import Effect
-from tests.pages.people import PASSWORD, House
+from tests.pages.people import PASSWORD, Organization
 from web.templatetags import gatebook
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
@@ -30,7 +30,7 @@ def page(client: Client, url: str) -> str:
     return client.get(url).content.decode()
 
 
-def test_signing_in_redirects_to_the_requested_page(house: House) -> None:
+def test_signing_in_redirects_to_the_requested_page(organization: Organization) -> None:
     client = Client()
     answer = client.post(
         "/sign-in/?next=/tools/", {"username": "viewer", "password": PASSWORD, "next": "/tools/"}
@@ -40,13 +40,13 @@ def test_signing_in_redirects_to_the_requested_page(house: House) -> None:
     assert client.get("/tools/").status_code == 302
 
 
-def test_signing_out_by_a_link_is_not_possible(house: House) -> None:
-    client = house.client("viewer")
+def test_signing_out_by_a_link_is_not_possible(organization: Organization) -> None:
+    client = organization.client("viewer")
     assert client.get("/sign-out/").status_code == 405
     assert client.get("/tools/").status_code == 200
 
 
-def test_five_wrong_passwords_lock_a_name_and_the_page_shows_it(house: House) -> None:
+def test_five_wrong_passwords_lock_a_name_and_the_page_shows_it(organization: Organization) -> None:
     client = Client()
     for _ in range(4):
         assert (
@@ -62,60 +62,68 @@ def test_five_wrong_passwords_lock_a_name_and_the_page_shows_it(house: House) ->
     )
 
 
-def test_a_person_without_a_project_gets_an_explanation(house: House) -> None:
+def test_a_person_without_a_project_gets_an_explanation(organization: Organization) -> None:
     lost = User.objects.create_user("lost", password=PASSWORD)
     Person.objects.create(user=lost, pseudonym="p_lost", password_is_own=True)
-    answer = house.client("lost").get("/tools/")
+    answer = organization.client("lost").get("/tools/")
     assert answer.status_code == 403
     assert "You belong to no project" in answer.content.decode()
 
 
-def test_the_project_is_switched_by_a_form_and_kept_for_the_sign_in(house: House) -> None:
-    people.add_project_member(house.other, "viewer", "administrator")
-    client = house.client("viewer")
+def test_the_project_is_switched_by_a_form_and_kept_for_the_sign_in(
+    organization: Organization,
+) -> None:
+    people.add_project_member(organization.other, "viewer", "administrator")
+    client = organization.client("viewer")
     assert client.get(reverse("people")).status_code == 403
     assert client.get("/project/").status_code == 405
-    client.post("/project/", {"project": str(house.other.pk)})
+    client.post("/project/", {"project": str(organization.other.pk)})
     assert "of payments" in page(client, reverse("people"))
 
 
 @pytest.mark.parametrize("wanted", ["", "x", "00000000-0000-0000-0000-000000000000", "other"])
-def test_a_foreign_project_is_not_found(house: House, wanted: str) -> None:
-    client = house.client("viewer")
+def test_a_foreign_project_is_not_found(organization: Organization, wanted: str) -> None:
+    client = organization.client("viewer")
     answer = client.post(
-        "/project/", {"project": str(house.other.pk) if wanted == "other" else wanted}
+        "/project/", {"project": str(organization.other.pk) if wanted == "other" else wanted}
     )
     assert answer.status_code == 404
     assert "declared for default" in page(client, "/tools/")
 
 
-def test_a_person_removed_from_the_chosen_project_falls_back_to_another(house: House) -> None:
-    membership = people.add_project_member(house.other, "viewer", "viewer")
-    client = house.client("viewer")
-    client.post("/project/", {"project": str(house.other.pk)})
+def test_a_person_removed_from_the_chosen_project_falls_back_to_another(
+    organization: Organization,
+) -> None:
+    membership = people.add_project_member(organization.other, "viewer", "viewer")
+    client = organization.client("viewer")
+    client.post("/project/", {"project": str(organization.other.pk)})
     Membership.objects.filter(pk=membership.pk).delete()
     assert "declared for default" in page(client, "/tools/")
 
 
-def test_one_project_needs_no_switcher(house: House) -> None:
-    assert 'action="/project/"' not in page(house.client("viewer"), "/tools/")
+def test_one_project_needs_no_switcher(organization: Organization) -> None:
+    assert 'action="/project/"' not in page(organization.client("viewer"), "/tools/")
 
 
 @pytest.mark.parametrize("role", ["viewer", "administrator"])
-def test_the_rail_shows_the_apps_of_the_role(house: House, role: str) -> None:
-    html = page(house.client(role), "/tools/")
+def test_the_rail_shows_the_apps_of_the_role(organization: Organization, role: str) -> None:
+    html = page(organization.client(role), "/tools/")
     assert ("People" in html) == (role == "administrator")
     assert re.search(r'href="/tools/"\s+aria-current="page"', html)
 
 
-def test_the_journal_belongs_to_search(house: House) -> None:
+def test_the_journal_belongs_to_search(organization: Organization) -> None:
     rail = (
-        page(house.client("viewer"), "/journal/").partition('id="rail"')[2].partition("</nav>")[0]
+        page(organization.client("viewer"), "/journal/")
+        .partition('id="rail"')[2]
+        .partition("</nav>")[0]
     )
     assert re.findall(r'href="([^"]+)"\s+aria-current', rail) == ["/search/"]
 
 
-def test_every_page_shows_observe_mode_and_how_fresh_the_page_is(house: House) -> None:
+def test_every_page_shows_observe_mode_and_how_fresh_the_page_is(
+    organization: Organization,
+) -> None:
     for url in (
         "/tools/",
         "/settings/people/",
@@ -123,23 +131,23 @@ def test_every_page_shows_observe_mode_and_how_fresh_the_page_is(house: House) -
         "/help/",
         "/settings/password/",
     ):
-        html = page(house.client("administrator"), url)
+        html = page(organization.client("administrator"), url)
         assert "<b>Observe mode:</b> nothing is blocked." in html
         assert re.search(
             r"Data as of <time[^>]*>\d\d:\d\d:\d\d UTC</time></span>\s*<span>Last entry #\d", html
         )
 
 
-def test_the_layout_costs_few_queries(house: House) -> None:
-    client = house.client("viewer")
+def test_the_layout_costs_few_queries(organization: Organization) -> None:
+    client = organization.client("viewer")
     page(client, "/tools/")
     with CaptureQueriesContext(connection) as queries:
         page(client, "/tools/")
     assert len(queries) <= 7
 
 
-def test_htmx_is_configured_strictly_and_has_a_reviewed_version(house: House) -> None:
-    html = page(house.client("viewer"), "/tools/")
+def test_htmx_is_configured_strictly_and_has_a_reviewed_version(organization: Organization) -> None:
+    html = page(organization.client("viewer"), "/tools/")
     match = re.search(r"<meta name=\"htmx-config\"\s+content='([^']+)'>", html)
     assert match is not None
     config = json.loads(match[1])
@@ -155,7 +163,7 @@ def test_htmx_is_configured_strictly_and_has_a_reviewed_version(house: House) ->
     assert hashlib.sha256(script).hexdigest() == HTMX_2_SHA256[version[1].decode()]
 
 
-def test_nothing_is_inline(house: House) -> None:
+def test_nothing_is_inline(organization: Organization) -> None:
     for url in (
         "/sign-in/",
         "/help/",
@@ -164,14 +172,14 @@ def test_nothing_is_inline(house: House) -> None:
         "/settings/tokens/",
         "/settings/appearance/",
     ):
-        html = page(house.client("administrator") if url != "/sign-in/" else Client(), url)
+        html = page(organization.client("administrator") if url != "/sign-in/" else Client(), url)
         assert not re.search(
             r"<style|\sstyle=|\son[a-z]+=|<script(?![^>]*\ssrc=)|javascript:", html
         ), url
 
 
-def test_theme_and_clock_are_stored_and_rendered_by_the_server(house: House) -> None:
-    client = house.client("viewer")
+def test_theme_and_clock_are_stored_and_rendered_by_the_server(organization: Organization) -> None:
+    client = organization.client("viewer")
     assert 'data-theme="system"\n    data-clock="utc"\n    data-keys="on">' in page(
         client, "/tools/"
     )
@@ -197,15 +205,17 @@ def test_theme_and_clock_are_stored_and_rendered_by_the_server(house: House) -> 
     ],
 )
 def test_the_clock_form_redirects_back_and_to_no_other_site(
-    house: House, wanted: str, arrives: str
+    organization: Organization, wanted: str, arrives: str
 ) -> None:
-    answer = house.client("viewer").post("/settings/clock/", {"clock": "relative", "next": wanted})
+    answer = organization.client("viewer").post(
+        "/settings/clock/", {"clock": "relative", "next": wanted}
+    )
     assert answer["Location"] == arrives
     assert Person.objects.get(user__username="viewer").clock == "relative"
 
 
-def test_changing_the_own_password_keeps_the_sign_in(house: House) -> None:
-    client, elsewhere = house.client("viewer"), house.client("viewer")
+def test_changing_the_own_password_keeps_the_sign_in(organization: Organization) -> None:
+    client, elsewhere = organization.client("viewer"), organization.client("viewer")
     new = "harbour-violet-cinder-7"
     sent = {"old_password": PASSWORD, "new_password1": new, "new_password2": new}
     assert (
@@ -219,26 +229,28 @@ def test_changing_the_own_password_keeps_the_sign_in(house: House) -> None:
     assert new not in Body.objects.get(entry=entry).text
 
 
-def test_an_unknown_address_is_a_404_in_the_layout(house: House) -> None:
-    answer = house.client("viewer").get("/nowhere/")
+def test_an_unknown_address_is_a_404_in_the_layout(organization: Organization) -> None:
+    answer = organization.client("viewer").get("/nowhere/")
     assert answer.status_code == 404
     assert "Page not found in default" in answer.content.decode()
     assert 'class="rail"' in answer.content.decode()
     assert Client().get("/nowhere/").status_code == 404
 
 
-def test_a_refused_form_explains_what_to_do(house: House) -> None:
-    answer = house.client("viewer", csrf=True).post("/settings/clock/", {"clock": "utc"})
+def test_a_refused_form_explains_what_to_do(organization: Organization) -> None:
+    answer = organization.client("viewer", csrf=True).post("/settings/clock/", {"clock": "utc"})
     assert answer.status_code == 403
     assert "reload the page" in answer.content.decode()
 
 
-def test_an_internal_error_names_its_time(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_names_its_time(
+    organization: Organization, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def break_down(*_: object) -> None:
         raise RuntimeError
 
     monkeypatch.setattr("ledger.tools.registry.used_undeclared", break_down)
-    client = house.client("viewer")
+    client = organization.client("viewer")
     client.raise_request_exception = False
     answer = client.get("/tools/")
     assert answer.status_code == 500

@@ -29,10 +29,10 @@ from ledger.models import Effect
 from notifications import channels
 from sessions.models import Task
 from tests.approvals.confirm_helpers import proved
-from tests.approvals.conftest import desk, quiet
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.conftest import inbox, quiet
+from tests.approvals.inbox_scenario import InboxScenario
 
-__all__ = ["desk", "quiet"]
+__all__ = ["inbox", "quiet"]
 pytestmark = pytest.mark.django_db
 PYTHON: Final = ("approvals", "notifications", "accounts", "pages", "ledger")
 NOTHING: Final = ""
@@ -86,38 +86,42 @@ def addresses(ids: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.fixture
-def ids(desk: Desk) -> dict[str, Any]:
+def ids(inbox: InboxScenario) -> dict[str, Any]:
     """Create an object of each kind that a URL names."""
-    agent, administrator = desk.agent, desk.house.members["administrator"]
-    effect = desk.plan(arguments={"ref": "main"})
+    agent, administrator = inbox.agent, inbox.organization.members["administrator"]
+    effect = inbox.plan(arguments={"ref": "main"})
     agent.post(f"/sessions/{effect['session']}/tasks", {"key": "task", "title": "A task"})
     other = agent.session("s-2")
     with transaction.atomic():
-        stop = stops.set_stop(desk.project, "tool", "other.tool", "because", desk.user("reviewer"))
+        stop = stops.set_stop(
+            inbox.project, "tool", "other.tool", "because", inbox.user("reviewer")
+        )
         ends = now_us() + 10**9
         exemption = exemptions.create_exemption(
-            desk.project,
+            inbox.project,
             tool="x",
             reason="for the drill",
             ends_at_us=ends,
-            user=desk.user("operator"),
+            user=inbox.user("operator"),
             **proved(),
         )
-        channel = channels.add_channel(desk.project, "email", "ops@example.org", administrator.user)
-        team = teams.create_team(desk.project, "night")
-        invitations.invite_person(desk.project, "newcomer", "viewer", actor="p_1")
+        channel = channels.add_channel(
+            inbox.project, "email", "ops@example.org", administrator.user
+        )
+        team = teams.create_team(inbox.project, "night")
+        invitations.invite_person(inbox.project, "newcomer", "viewer", actor="p_1")
         incident = incidents.open_incident(
-            desk.project, "A push too many", administrator.user, key="k"
+            inbox.project, "A push too many", administrator.user, key="k"
         )
         query = saved_queries.save_query(
-            desk.project, administrator.user, "Mine", "effect", shared=False
+            inbox.project, administrator.user, "Mine", "effect", shared=False
         )
     export = exports.request_export(administrator, "effect", "csv")
-    policy_set = policies.load_activation(desk.project)
+    policy_set = policies.load_activation(inbox.project)
     assert policy_set is not None
     row = Effect.objects.get(id=effect["id"])
     return {
-        "gate": desk.gate(effect).id,
+        "gate": inbox.gate(effect).id,
         "stop": stop.id,
         "exemption": exemption.id,
         "channel": channel.id,
@@ -129,12 +133,12 @@ def ids(desk: Desk) -> dict[str, Any]:
         "session": row.session_id,
         "effect": row.id,
         "position": row.plan_position,
-        "token": desk.house.token.id,
-        "repository": desk.house.repository.id,
-        "agent": desk.house.agent.id,
-        "member": desk.house.members["viewer"].id,
+        "token": inbox.organization.token.id,
+        "repository": inbox.organization.repository.id,
+        "agent": inbox.organization.agent.id,
+        "member": inbox.organization.members["viewer"].id,
         "rule": "S6",
-        "subject": desk.gate(effect).id,
+        "subject": inbox.gate(effect).id,
         "number": 1,
         "invitation": Invitation.objects.get().id,
         "task": Task.objects.values_list("id", flat=True).first(),
@@ -157,14 +161,14 @@ def post_form(
         client.cookies.load(cookies.replace("Set-Cookie: ", "").replace("\r\n", "; "))
 
 
-def browser(desk: Desk) -> Client:
-    client = desk.house.client("administrator")
+def browser(inbox: InboxScenario) -> Client:
+    client = inbox.organization.client("administrator")
     client.raise_request_exception = False
     return client
 
 
-def test_no_field_value_makes_a_post_answer_5xx(desk: Desk, ids: dict[str, Any]) -> None:
-    names, client = sorted(field_names()), browser(desk)
+def test_no_field_value_makes_a_post_answer_5xx(inbox: InboxScenario, ids: dict[str, Any]) -> None:
+    names, client = sorted(field_names()), browser(inbox)
     assert {"q", "reason", "version", "gate", "role"} <= set(names)
     failed, taken = [], 0
     bodies = {"nothing": NOTHING} | {
@@ -186,9 +190,9 @@ def test_no_field_value_makes_a_post_answer_5xx(desk: Desk, ids: dict[str, Any])
 @pytest.mark.once  # reading a body does not depend on the database
 @pytest.mark.parametrize("content_type", OTHER_TYPES)
 def test_no_content_type_makes_a_post_answer_5xx(
-    desk: Desk, ids: dict[str, Any], content_type: str
+    inbox: InboxScenario, ids: dict[str, Any], content_type: str
 ) -> None:
-    client, body = browser(desk), '--x\r\nContent-Disposition: form-data; name="q"\r\n\r\ne'
+    client, body = browser(inbox), '--x\r\nContent-Disposition: form-data; name="q"\r\n\r\ne'
     answers = {
         route: post_form(client, url, body, content_type).status_code
         for route, url in addresses(ids).items()
@@ -229,9 +233,9 @@ class _Forms(HTMLParser):
 
 
 def test_no_missing_or_garbled_field_makes_a_form_answer_5xx(
-    desk: Desk, ids: dict[str, Any]
+    inbox: InboxScenario, ids: dict[str, Any]
 ) -> None:
-    client, failed, seen = browser(desk), [], set[tuple[str, str]]()
+    client, failed, seen = browser(inbox), [], set[tuple[str, str]]()
     for url in addresses(ids).values():
         page = client.get(url)
         assert page.status_code < 500, url
@@ -259,9 +263,9 @@ def test_no_missing_or_garbled_field_makes_a_form_answer_5xx(
 @pytest.mark.parametrize("do", ["now", "later", ""])
 @pytest.mark.parametrize("query", [{}, {"q": ""}, {"q": "  \t"}])
 def test_an_export_without_a_query_is_refused_with_a_sentence(
-    desk: Desk, do: str, query: dict[str, str]
+    inbox: InboxScenario, do: str, query: dict[str, str]
 ) -> None:
-    answer = desk.house.client("viewer").post(
+    answer = inbox.organization.client("viewer").post(
         reverse("export"), {**query, "format": "csv", "do": do}
     )
     assert answer.status_code == 422

@@ -18,17 +18,19 @@ from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Session
 from tests.api.api_client import Caller
-from tests.approvals.inbox_scenario import Desk
-from tests.pages.people import House
-from tests.pages.sample_data import REFERENCE, Book, fill
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.pages.people import Organization
+from tests.pages.sample_data import REFERENCE, SampleIds, fill
 
 pytestmark = pytest.mark.django_db
 
 
 def open_sample_incident(
-    house: House, title: str = "A push that nobody approved", **fields: str
+    organization: Organization, title: str = "A push that nobody approved", **fields: str
 ) -> Incident:
-    answer = house.client("reviewer").post(reverse("open_incident"), {"title": title, **fields})
+    answer = organization.client("reviewer").post(
+        reverse("open_incident"), {"title": title, **fields}
+    )
     assert answer.status_code == 302, answer.text
     return Incident.objects.latest("opened_position")
 
@@ -56,33 +58,34 @@ def recorded_kinds(incident: Incident) -> list[str]:
 
 
 def test_an_incident_is_opened_from_a_session_and_accepts_any_reference(
-    house: House, agent: Caller, book: Book
+    organization: Organization, agent: Caller, sample: SampleIds
 ) -> None:
-    desk = Desk(house, agent)
-    desk.rules()
-    gate = desk.gate(
-        agent.plan("held", str(book.session), tool="git.push", arguments={"ref": "main"})
+    inbox = InboxScenario(organization, agent)
+    inbox.rules()
+    gate = inbox.gate(
+        agent.plan("held", str(sample.session), tool="git.push", arguments={"ref": "main"})
     )
-    reviewer = house.client("reviewer")
-    session = Session.objects.get(id=book.session)
+    reviewer = organization.client("reviewer")
+    session = Session.objects.get(id=sample.session)
     page = reviewer.get(reverse("session", args=[session.id])).text
     assert f"{reverse('add_to_incident')}?thing={session}" in page
     assert (
         reverse("open_incident")
         in reviewer.get(reverse("add_to_incident"), {"thing": str(session)}).text
     )
-    incident = open_sample_incident(house, thing=str(session), reason="it pushed", key="k-1")
+    incident = open_sample_incident(organization, thing=str(session), reason="it pushed", key="k-1")
     assert (
-        open_sample_incident(house, thing=str(session), reason="it pushed", key="k-1") == incident
+        open_sample_incident(organization, thing=str(session), reason="it pushed", key="k-1")
+        == incident
     )  # the form was sent twice
-    ok, sent = (Effect.objects.get(id=book.effects[name]) for name in ("ok", "dispatched"))
+    ok, sent = (Effect.objects.get(id=sample.effects[name]) for name in ("ok", "dispatched"))
     fact = Entry.objects.filter(effect=sent.id).order_by("position")[0].position
     named = {
         REFERENCE: ("effect", ok.opened_position),
         f"http://x/effects/{sent.id}/": ("effect", sent.opened_position),
         f"http://x/effects/{sent.id}/?fact={fact}#p{fact}": ("entry", fact),
         str(gate): ("gate", gate.opened_position),
-        str(book.child): ("session", Session.objects.get(id=book.child).opened_position),
+        str(sample.child): ("session", Session.objects.get(id=sample.child).opened_position),
     }
     for thing in named:
         answer = reviewer.post(
@@ -131,25 +134,25 @@ def test_an_incident_is_opened_from_a_session_and_accepts_any_reference(
 
 
 def test_the_timeline_holds_the_effects_of_all_members_in_four_views(
-    house: House, agent: Caller, book: Book
+    organization: Organization, agent: Caller, sample: SampleIds
 ) -> None:
     other = agent.session("elsewhere")
     agent.plan("lone", "elsewhere", tool="mail.send", arguments={"to": "<b>all</b>"})
     agent.plan("not in it", "elsewhere", tool="mail.read", arguments={})
     effect = Effect.objects.get(effect_key="lone")
     incident = open_sample_incident(
-        house, thing=str(Session.objects.get(id=book.session)), reason="where it began"
+        organization, thing=str(Session.objects.get(id=sample.session)), reason="where it began"
     )
-    viewer = house.client("viewer")
-    house.client("operator").post(
+    viewer = organization.client("viewer")
+    organization.client("operator").post(
         url("add_to_this_incident", incident), {"thing": str(effect), "reason": "then this"}
     )
     answer = viewer.get(url("incident", incident), {"view": "json"}).json()
-    inside = {str(row) for row in Effect.objects.filter(session=book.session)}
+    inside = {str(row) for row in Effect.objects.filter(session=sample.session)}
     assert {row["effect"] for row in answer["effects"]} == inside | {str(effect)}
-    assert {row["session"] for row in answer["effects"]} == {str(book.session), other["id"]}
+    assert {row["session"] for row in answer["effects"]} == {str(sample.session), other["id"]}
     assert [row["name"] for row in answer["members"]] == [
-        str(Session.objects.get(id=book.session)),
+        str(Session.objects.get(id=sample.session)),
         str(effect),
     ]
     assert all(
@@ -169,9 +172,11 @@ def test_the_timeline_holds_the_effects_of_all_members_in_four_views(
     )
 
 
-def test_a_conflicting_change_is_refused_and_shows_the_current_values(house: House) -> None:
-    incident = open_sample_incident(house)
-    rita, oscar = house.client("reviewer"), house.client("operator")
+def test_a_conflicting_change_is_refused_and_shows_the_current_values(
+    organization: Organization,
+) -> None:
+    incident = open_sample_incident(organization)
+    rita, oscar = organization.client("reviewer"), organization.client("operator")
     typed = {
         "title": "A push that nobody approved",
         "version": "1",
@@ -193,7 +198,7 @@ def test_a_conflicting_change_is_refused_and_shows_the_current_values(house: Hou
     row = Incident.objects.get(id=incident.id)
     assert (row.state, row.owner, row.version, row.closed_at_us) == (
         "contained",
-        house.members["operator"].user,
+        organization.members["operator"].user,
         2,
         None,
     )
@@ -221,7 +226,7 @@ def test_a_conflicting_change_is_refused_and_shows_the_current_values(house: Hou
         orjson.loads(entry.facts)
         for entry in Entry.objects.filter(kind="incident.changed").order_by("position")
     ]
-    operator = people.ensure_pseudonym(house.members["operator"].user)
+    operator = people.ensure_pseudonym(organization.members["operator"].user)
     assert [
         (entry.get("state"), entry.get("owner", "-"), entry["titled"]) for entry in changes
     ] == [
@@ -237,9 +242,9 @@ def test_a_conflicting_change_is_refused_and_shows_the_current_values(house: Hou
     assert url("incident", incident) not in rita.get(reverse("incidents"), {"state": "open"}).text
 
 
-def test_a_note_can_be_erased_but_its_record_stays(house: House) -> None:
-    incident = open_sample_incident(house)
-    rita = house.client("reviewer")
+def test_a_note_can_be_erased_but_its_record_stays(organization: Organization) -> None:
+    incident = open_sample_incident(organization)
+    rita = organization.client("reviewer")
     for _ in range(2):  # the form was sent twice
         assert (
             rita.post(
@@ -257,7 +262,11 @@ def test_a_note_can_be_erased_but_its_record_stays(house: House) -> None:
             "position", flat=True
         ):
             erasures.erase_body(
-                house.project.id, position, reason="ticket 88", actor="tests", now_us=now_us()
+                organization.project.id,
+                position,
+                reason="ticket 88",
+                actor="tests",
+                now_us=now_us(),
             )
     for page in (text(rita, incident), " ".join(rita.get(reverse("incidents")).text.split())):
         assert "laptop" not in page
@@ -268,10 +277,10 @@ def test_a_note_can_be_erased_but_its_record_stays(house: House) -> None:
 
 
 def test_viewers_change_nothing_and_neighbours_see_nothing(
-    house: House, agent: Caller, book: Book
+    organization: Organization, agent: Caller, sample: SampleIds
 ) -> None:
     incident = open_sample_incident(
-        house, thing=str(Session.objects.get(id=book.session)), reason="because"
+        organization, thing=str(Session.objects.get(id=sample.session)), reason="because"
     )
     member = IncidentMember.objects.get()
     endpoints = {
@@ -291,7 +300,7 @@ def test_viewers_change_nothing_and_neighbours_see_nothing(
         },
         url("remove_member_of_incident", incident, member.id): {"reason": "mine"},
     }
-    viewer, neighbour = house.client("viewer"), house.client("neighbour")
+    viewer, neighbour = organization.client("viewer"), organization.client("neighbour")
     entries = Entry.objects.count()
     for endpoint, sent in endpoints.items():
         assert viewer.post(endpoint, sent).status_code == 403, endpoint
@@ -304,9 +313,9 @@ def test_viewers_change_nothing_and_neighbours_see_nothing(
     assert str(incident) not in neighbour.get(reverse("incidents")).text
     assert "nowhere" not in neighbour.get("/go/", {"id": str(incident)}).headers
     # objects of another project cannot be added by any reference
-    from tests.pages.sample_data import doors as at_the_doors
+    from tests.pages.sample_data import connect_agent as at_the_doors
 
-    with at_the_doors(house.other_token.agent) as stranger:
+    with at_the_doors(organization.other_token.agent) as stranger:
         foreign_book = fill(stranger)
     foreign = Effect.objects.get(id=foreign_book.effects["ok"])
     names = [
@@ -319,9 +328,11 @@ def test_viewers_change_nothing_and_neighbours_see_nothing(
     for name in names:
         sent = {"thing": name, "reason": "theirs"}
         assert (
-            house.client("reviewer").post(url("add_to_this_incident", incident), sent).status_code
+            organization.client("reviewer")
+            .post(url("add_to_this_incident", incident), sent)
+            .status_code
             == 422
         ), name
     assert current_members(incident) == [
-        ("session", Session.objects.get(id=book.session).opened_position)
+        ("session", Session.objects.get(id=sample.session).opened_position)
     ]

@@ -20,9 +20,9 @@ from ledger.models import Effect
 from ledger.tools import cache
 from sessions.models import Session
 from tests.api.api_client import Caller
-from tests.approvals.inbox_scenario import Desk
-from tests.pages.people import House
-from tests.pages.sample_data import Book, fill, many
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.pages.people import Organization
+from tests.pages.sample_data import SampleIds, fill, many
 
 pytestmark = [pytest.mark.django_db, pytest.mark.once]
 MOST = 12
@@ -36,9 +36,9 @@ def _no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def viewer(house: House) -> Client:
+def viewer(organization: Organization) -> Client:
     """Return a browser signed in as a viewer."""
-    return house.client("viewer")
+    return organization.client("viewer")
 
 
 def measure_page(viewer: Client, url: str) -> tuple[int, bytes]:
@@ -51,20 +51,20 @@ def measure_page(viewer: Client, url: str) -> tuple[int, bytes]:
     return len(queries), answer.content
 
 
-def pages(book: Book) -> list[str]:
-    effect = Effect.objects.get(id=book.effects["ok"])
+def pages(sample: SampleIds) -> list[str]:
+    effect = Effect.objects.get(id=sample.effects["ok"])
     return [
         "/sessions/",
         "/sessions/?status=running&agent=deploy-7&text=d",
-        reverse("session", args=[book.session]),
-        reverse("session", args=[book.session]) + "?state=unknown&tool=test.run",
-        reverse("session", args=[book.session]) + f"?at={effect}",
-        reverse("session_timeline", args=[book.session]),
-        reverse("session_tasks", args=[book.session]),
-        reverse("session_artifacts", args=[book.session]),
-        reverse("task", args=[book.task]),
-        reverse("effect", args=[book.effects["ok"]]),
-        reverse("effect", args=[book.effects["rejected"]]),
+        reverse("session", args=[sample.session]),
+        reverse("session", args=[sample.session]) + "?state=unknown&tool=test.run",
+        reverse("session", args=[sample.session]) + f"?at={effect}",
+        reverse("session_timeline", args=[sample.session]),
+        reverse("session_tasks", args=[sample.session]),
+        reverse("session_artifacts", args=[sample.session]),
+        reverse("task", args=[sample.task]),
+        reverse("effect", args=[sample.effects["ok"]]),
+        reverse("effect", args=[sample.effects["rejected"]]),
         "/search/",
         "/search/?q=state:[failed,unknown]+tool:deploy.run+since:7d+until:0m",
         "/search/?q=agent:deploy-7+environment:prod+since:7d&facets=1",
@@ -78,21 +78,21 @@ def pages(book: Book) -> list[str]:
 
 
 def test_queries_are_few_and_do_not_grow_with_the_journal(
-    house: House, viewer: Client, agent: Caller, book: Book
+    organization: Organization, viewer: Client, agent: Caller, sample: SampleIds
 ) -> None:
     viewer.get(
-        reverse("session", args=[book.session])
+        reverse("session", args=[sample.session])
     )  # the first page after a sign-in starts the sign-in's clock
     many(agent, "apart", 5)
     effect = Effect.objects.filter(session__key="apart").earliest("opened_position")
     member = {"title": "x", "thing": "apart", "reason": "why"}
-    incident = house.client("reviewer").post(reverse("open_incident"), member)["Location"]
+    incident = organization.client("reviewer").post(reverse("open_incident"), member)["Location"]
     urls = [reverse("effect_chain", args=[effect.id]), incident]
-    for url in (*pages(book), *urls):  # hourly access records are not counted
+    for url in (*pages(sample), *urls):  # hourly access records are not counted
         viewer.get(url)
-    before = {url: measure_page(viewer, url)[0] for url in (*pages(book), *urls)}
+    before = {url: measure_page(viewer, url)[0] for url in (*pages(sample), *urls)}
     assert max(before.values()) <= MOST, before
-    grow(agent, book)
+    grow(agent, sample)
     many(agent, "apart", 95, start=5)
     after = {url: measure_page(viewer, url)[0] for url in before}
     assert after == before, {
@@ -101,22 +101,22 @@ def test_queries_are_few_and_do_not_grow_with_the_journal(
 
 
 def test_chains_and_incidents_cost_the_same_whatever_their_size(
-    house: House, agent: Caller, book: Book
+    organization: Organization, agent: Caller, sample: SampleIds
 ) -> None:
-    desk, reviewer = Desk(house, agent), house.client("reviewer")
-    desk.rules()
-    desk.declare("deploy")
-    effect = desk.plan("one", tool="deploy")
-    gate = desk.gate(effect)
+    inbox, reviewer = InboxScenario(organization, agent), organization.client("reviewer")
+    inbox.rules()
+    inbox.declare("deploy")
+    effect = inbox.plan("one", tool="deploy")
+    gate = inbox.gate(effect)
     for person in ("rita", "sam"):
-        desk.answer(gate, person)
+        inbox.answer(gate, person)
     agent.dispatch(effect)
     agent.post(
         f"/sessions/{effect['session']}/decisions",
         {"key": "d", "choice": "now", "effect_key": "one"},
     )
     many(agent, "s-1", 30, answered=30)
-    middle = desk.effect(effect)
+    middle = inbox.effect(effect)
     line = list(
         Effect.objects.filter(session=middle.session)
         .exclude(id=middle.id)
@@ -135,7 +135,7 @@ def test_chains_and_incidents_cost_the_same_whatever_their_size(
         reverse("open_incident"), {"title": "x", "thing": "s-1", "reason": "why"}
     )["Location"]
     for thing in (
-        str(Session.objects.get(id=book.session)),
+        str(Session.objects.get(id=sample.session)),
         str(middle),
         str(gate),
         f"#{middle.plan_position}",
@@ -163,12 +163,12 @@ def test_chains_and_incidents_cost_the_same_whatever_their_size(
     assert b"owner is <b>reviewer</b>" in content
 
 
-def grow(agent: Caller, book: Book) -> None:
+def grow(agent: Caller, sample: SampleIds) -> None:
     """Add a thousand effects, items and facts, and fifty sessions, tasks and artifacts."""
-    session = str(book.session)
+    session = str(sample.session)
     many(agent, session, 1000, answered=1000)
     items = [{"key": f"item-{n}", "state": "done"} for n in range(1000)]
-    assert agent.post(f"/tasks/{book.task}/items", {"items": items}).status_code == 200
+    assert agent.post(f"/tasks/{sample.task}/items", {"items": items}).status_code == 200
     facts: list[dict[str, Any]] = []
     for n in range(60):
         facts.append(
@@ -209,18 +209,18 @@ def grow(agent: Caller, book: Book) -> None:
 
 
 def test_a_session_of_five_thousand_effects_is_a_light_page(
-    viewer: Client, agent: Caller, book: Book
+    viewer: Client, agent: Caller, sample: SampleIds
 ) -> None:
-    grow(agent, book)
-    viewer.get(reverse("session", args=[book.session]))
-    many(agent, str(book.session), 4000, start=1000, answered=200)
-    number, content = measure_page(viewer, reverse("session", args=[book.session]))
+    grow(agent, sample)
+    viewer.get(reverse("session", args=[sample.session]))
+    many(agent, str(sample.session), 4000, start=1000, answered=200)
+    number, content = measure_page(viewer, reverse("session", args=[sample.session]))
     assert number <= MOST
     assert content.count(b'data-label="Effect"') == 100
     assert len(content) < 150_000, len(content)
-    oldest = Effect.objects.filter(session=book.session).order_by("opened_position")[0]
+    oldest = Effect.objects.filter(session=sample.session).order_by("opened_position")[0]
     number, content = measure_page(
-        viewer, reverse("session", args=[book.session]) + f"?at={oldest}"
+        viewer, reverse("session", args=[sample.session]) + f"?at={oldest}"
     )
     assert number <= MOST
     assert f'id="{oldest}"'.encode() in content
@@ -236,7 +236,9 @@ def test_a_session_of_five_thousand_effects_is_a_light_page(
     assert len(content) < 142_000, len(content)
 
 
-def test_paging_a_timeline_shows_every_row_once(viewer: Client, agent: Caller, book: Book) -> None:
+def test_paging_a_timeline_shows_every_row_once(
+    viewer: Client, agent: Caller, sample: SampleIds
+) -> None:
     many(agent, "long", 333)
     sessions = viewer.get("/sessions/?text=long").content.decode()
     link = re.search(r'href="(/sessions/[0-9a-f-]+/)"', sessions)
@@ -263,10 +265,12 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("words", [word for word in HOSTILE if "\u0000" not in word])
-def test_agent_text_stays_text_in_every_field(house: House, agent: Caller, words: str) -> None:
-    book = fill(agent, words)
-    viewer = house.client("viewer")
-    for url in pages(book):
+def test_agent_text_stays_text_in_every_field(
+    organization: Organization, agent: Caller, words: str
+) -> None:
+    sample = fill(agent, words)
+    viewer = organization.client("viewer")
+    for url in pages(sample):
         page = viewer.get(url).content.decode()
         inside = page.partition("<main")[2].partition("</main>")[0]
         for markup in ("<script", "<img", "<div hx-get='", "onerror='", "49"):
@@ -278,14 +282,14 @@ def test_agent_text_stays_text_in_every_field(house: House, agent: Caller, words
             assert 'dir="ltr"' in region
 
 
-def test_hidden_characters_are_shown(viewer: Client, agent: Caller, book: Book) -> None:
+def test_hidden_characters_are_shown(viewer: Client, agent: Caller, sample: SampleIds) -> None:
     words = HOSTILE[-1]
     effect = agent.plan(
-        "hidden", str(book.session), tool="shell", arguments={"command": words}, why=words
+        "hidden", str(sample.session), tool="shell", arguments={"command": words}, why=words
     )
     for url in (
         reverse("effect", args=[effect["id"]]),
-        reverse("session", args=[book.session]),
+        reverse("session", args=[sample.session]),
         "/search/",
     ):
         page = viewer.get(url).content.decode()
@@ -373,13 +377,13 @@ QUERIES = st.lists(
 )
 @given(path=st.sampled_from(LISTS), query=QUERIES)
 def test_no_query_string_breaks_a_page(
-    viewer: Client, book: Book, path: str, query: list[tuple[str, str]]
+    viewer: Client, sample: SampleIds, path: str, query: list[tuple[str, str]]
 ) -> None:
     named = {
-        "SESSION": reverse("session", args=[book.session]),
-        "TIMELINE": reverse("session_timeline", args=[book.session]),
-        "TASK": reverse("task", args=[book.task]),
-        "EFFECT": reverse("effect", args=[book.effects["ok"]]),
+        "SESSION": reverse("session", args=[sample.session]),
+        "TIMELINE": reverse("session_timeline", args=[sample.session]),
+        "TASK": reverse("task", args=[sample.task]),
+        "EFFECT": reverse("effect", args=[sample.effects["ok"]]),
     }
     encoded = urlencode([(name, value.encode("utf-8", "replace")) for name, value in query])
     with CaptureQueriesContext(connection) as queries:

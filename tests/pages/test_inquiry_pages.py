@@ -17,16 +17,24 @@ from ledger.models import Effect
 from pages.sessions import data as session_data
 from sessions.models import Artifact, Session, Task
 from tests.api.api_client import Caller
-from tests.pages.people import House
-from tests.pages.sample_data import REPORT, Book, done, doors, everything, fill, pass_deadline
+from tests.pages.people import Organization
+from tests.pages.sample_data import (
+    REPORT,
+    SampleIds,
+    connect_agent,
+    done,
+    everything,
+    fill,
+    pass_deadline,
+)
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def viewer(house: House) -> Client:
+def viewer(organization: Organization) -> Client:
     """Return a browser signed in as a viewer."""
-    return house.client("viewer")
+    return organization.client("viewer")
 
 
 def words(answer: Any) -> str:
@@ -41,15 +49,15 @@ def main(answer: Any) -> str:
     return text.partition("<main")[2].partition("</main>")[0]
 
 
-def effect_page(viewer: Client, book: Book, name: str) -> str:
-    return words(viewer.get(reverse("effect", args=[book.effects[name]])))
+def effect_page(viewer: Client, sample: SampleIds, name: str) -> str:
+    return words(viewer.get(reverse("effect", args=[sample.effects[name]])))
 
 
 def test_the_list_shows_agent_branch_status_and_parent_of_a_session(
-    viewer: Client, book: Book
+    viewer: Client, sample: SampleIds
 ) -> None:
     page = words(viewer.get("/sessions/"))
-    parent = Session.objects.get(id=book.session)
+    parent = Session.objects.get(id=sample.session)
     for phrase in (
         "Deploy the web shop",
         "deploy-7",
@@ -77,7 +85,7 @@ FILTERED = [
 ]
 
 
-def test_the_list_is_filtered_by_the_database(viewer: Client, book: Book) -> None:
+def test_the_list_is_filtered_by_the_database(viewer: Client, sample: SampleIds) -> None:
     for query, expected in FILTERED:
         assert main(viewer.get(f"/sessions/?{query}")).count('role="row"') == (
             expected + 1 if expected else 0
@@ -113,16 +121,20 @@ def test_a_reported_session_without_an_end_is_not_shown_as_running(
     assert "no session matches this" in words(viewer.get("/sessions/?status=no_end_told")).lower()
 
 
-def test_an_unknown_filter_is_reported_and_not_ignored(viewer: Client, book: Book) -> None:
-    for url in ("/sessions/?stat=x", f"/sessions/{book.session}/?stat=x"):
+def test_an_unknown_filter_is_reported_and_not_ignored(viewer: Client, sample: SampleIds) -> None:
+    for url in ("/sessions/?stat=x", f"/sessions/{sample.session}/?stat=x"):
         assert "Unknown filter “stat” was ignored" in words(viewer.get(url))
-    assert "Unknown state" in words(viewer.get(f"/sessions/{book.session}/?state=x"))
-    assert "Unknown outcome" in words(viewer.get(f"/sessions/{book.session}/?outcome=x"))
-    assert "is not a task" in words(viewer.get(f"/sessions/{book.session}/?task=x"))
-    assert "must be a journal position" in words(viewer.get(f"/sessions/{book.session}/?before=x"))
+    assert "Unknown state" in words(viewer.get(f"/sessions/{sample.session}/?state=x"))
+    assert "Unknown outcome" in words(viewer.get(f"/sessions/{sample.session}/?outcome=x"))
+    assert "is not a task" in words(viewer.get(f"/sessions/{sample.session}/?task=x"))
+    assert "must be a journal position" in words(
+        viewer.get(f"/sessions/{sample.session}/?before=x")
+    )
 
 
-def test_an_empty_list_of_sessions_explains_how_to_begin(viewer: Client, house: House) -> None:
+def test_an_empty_list_of_sessions_explains_how_to_begin(
+    viewer: Client, organization: Organization
+) -> None:
     page = words(viewer.get("/sessions/"))
     assert "No agent has reported anything yet" in page
     assert page.count("post ") == 4
@@ -130,9 +142,9 @@ def test_an_empty_list_of_sessions_explains_how_to_begin(viewer: Client, house: 
 
 
 def test_the_session_page_shows_facts_tree_items_children_and_artifacts(
-    viewer: Client, book: Book
+    viewer: Client, sample: SampleIds
 ) -> None:
-    page = words(viewer.get(reverse("session", args=[book.session])))
+    page = words(viewer.get(reverse("session", args=[sample.session])))
     for phrase in (
         "ticket = INC-204",
         "Release 2.8.1",
@@ -142,14 +154,16 @@ def test_the_session_page_shows_facts_tree_items_children_and_artifacts(
         "report.svg",
     ):
         assert phrase in page
-    assert f"{Effect.objects.filter(session=book.session).count()} effects, newest first" in page
-    child = words(viewer.get(reverse("session", args=[book.child])))
+    assert f"{Effect.objects.filter(session=sample.session).count()} effects, newest first" in page
+    child = words(viewer.get(reverse("session", args=[sample.child])))
     assert "Under s_" in child
 
 
-def test_counts_by_state_agree_with_the_filters_behind_them(viewer: Client, book: Book) -> None:
-    pass_deadline(book.effects["dispatched"])
-    page = main(viewer.get(reverse("session", args=[book.session])))
+def test_counts_by_state_agree_with_the_filters_behind_them(
+    viewer: Client, sample: SampleIds
+) -> None:
+    pass_deadline(sample.effects["dispatched"])
+    page = main(viewer.get(reverse("session", args=[sample.session])))
     links = re.findall(
         r'\?state=(\w+)#timeline">\s*<span[^>]*><svg.*?</svg>([^<]+)</span> (\d+)', page
     )
@@ -158,7 +172,7 @@ def test_counts_by_state_agree_with_the_filters_behind_them(viewer: Client, book
     }
     for state, _word, number in links:
         table = main(
-            viewer.get(reverse("session", args=[book.session]), {"state": state})
+            viewer.get(reverse("session", args=[sample.session]), {"state": state})
         ).partition('id="rows"')[2]
         assert len(re.findall(r'data-label="Effect"', table)) == int(number)
     assert {state: int(number) for state, _, number in links}["unknown"] == 3
@@ -175,29 +189,29 @@ def test_counts_by_state_agree_with_the_filters_behind_them(viewer: Client, book
     ],
 )
 def test_the_timeline_is_filtered(
-    viewer: Client, book: Book, query: dict[str, str], expected: set[str]
+    viewer: Client, sample: SampleIds, query: dict[str, str], expected: set[str]
 ) -> None:
-    pass_deadline(book.effects["dispatched"])
+    pass_deadline(sample.effects["dispatched"])
     if "task" in query:
-        query = {"task": str(Task.objects.get(id=book.task))}
-    page = main(viewer.get(reverse("session", args=[book.session]), query)).partition('id="rows"')[
-        2
-    ]
-    shown = {name for name, identity in book.effects.items() if f"/effects/{identity}/" in page}
+        query = {"task": str(Task.objects.get(id=sample.task))}
+    page = main(viewer.get(reverse("session", args=[sample.session]), query)).partition(
+        'id="rows"'
+    )[2]
+    shown = {name for name, identity in sample.effects.items() if f"/effects/{identity}/" in page}
     assert shown == expected
 
 
-def test_any_row_is_reached_by_a_link(viewer: Client, book: Book) -> None:
-    effect = Effect.objects.get(id=book.effects["ok"])
-    page = main(viewer.get(reverse("session", args=[book.session]), {"at": str(effect)}))
+def test_any_row_is_reached_by_a_link(viewer: Client, sample: SampleIds) -> None:
+    effect = Effect.objects.get(id=sample.effects["ok"])
+    page = main(viewer.get(reverse("session", args=[sample.session]), {"at": str(effect)}))
     row = next(part for part in page.split("<tr") if f'id="{effect}"' in part)
     assert 'class="is-marked"' in row
-    absent = words(viewer.get(reverse("session", args=[book.session]), {"at": "e_999999"}))
+    absent = words(viewer.get(reverse("session", args=[sample.session]), {"at": "e_999999"}))
     assert "e_999999 is not on this page" in absent
 
 
 def test_the_timeline_poll_is_empty_until_there_are_changes(
-    viewer: Client, agent: Caller, book: Book, monkeypatch: pytest.MonkeyPatch
+    viewer: Client, agent: Caller, sample: SampleIds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # PostgreSQL settles no entry of the test's own transaction; browser tests use the real horizon.
     newest = Subquery(Entry.objects.order_by("-position").values("position")[:1])
@@ -208,45 +222,45 @@ def test_the_timeline_poll_is_empty_until_there_are_changes(
         "_SESSION",
         CompiledQuerySet(session_data._session_query, project=UUID, session=UUID),
     )
-    page = main(viewer.get(reverse("session", args=[book.session])))
+    page = main(viewer.get(reverse("session", args=[sample.session])))
     match = re.search(r'hx-get="([^"]+)"\s+hx-trigger="every 5s"', page)
     assert match
     url = match[1].replace("&amp;", "&")
     quiet = viewer.get(url, headers={"HX-Request": "true"})
     assert (quiet.status_code, quiet.content) == (204, b"")
-    agent.plan("news", str(book.session), arguments={"command": "git tag v2.8.1"})
+    agent.plan("news", str(sample.session), arguments={"command": "git tag v2.8.1"})
     news = viewer.get(url, headers={"HX-Request": "true"})
     assert news.status_code == 200
     assert news.content.lstrip().startswith(b'<div id="rows"')
     assert "git tag v2.8.1" in news.content.decode()
     assert "HX-Request" in news.headers["Vary"]
     assert viewer.get(url).content.startswith(b"<!doctype html>")
-    paused = main(viewer.get(reverse("session", args=[book.session]), {"live": "off"}))
+    paused = main(viewer.get(reverse("session", args=[sample.session]), {"live": "off"}))
     assert "hx-get" not in paused.partition("<main")[2]
 
 
-def test_the_task_page_shows_which_items_are_done(viewer: Client, book: Book) -> None:
-    url = reverse("task", args=[book.task])
+def test_the_task_page_shows_which_items_are_done(viewer: Client, sample: SampleIds) -> None:
+    url = reverse("task", args=[sample.task])
     page = words(viewer.get(url))
     for phrase in ("customer-0", "done 2", "failed 1", "pending 1", "w-2", "Release 2.8.1"):
         assert phrase in page
     assert "customer-0" not in words(viewer.get(url, {"state": "failed"}))
     assert "Unknown item state" in words(viewer.get(url, {"state": "odd"}))
-    assert "Notify customers" in words(viewer.get(reverse("session_tasks", args=[book.session])))
+    assert "Notify customers" in words(viewer.get(reverse("session_tasks", args=[sample.session])))
 
 
-def test_artifacts_are_downloads_and_never_documents(viewer: Client, book: Book) -> None:
-    answer = viewer.get(reverse("artifact", args=[book.artifact]))
+def test_artifacts_are_downloads_and_never_documents(viewer: Client, sample: SampleIds) -> None:
+    answer = viewer.get(reverse("artifact", args=[sample.artifact]))
     assert b"".join(answer) == REPORT
     assert answer.headers["Content-Type"] == "application/octet-stream"
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert answer.headers["Content-Disposition"].startswith("attachment")
-    assert viewer.get(reverse("artifact", args=[book.unstored])).status_code == 404
-    page = main(viewer.get(reverse("session_artifacts", args=[book.session])))
+    assert viewer.get(reverse("artifact", args=[sample.unstored])).status_code == 404
+    page = main(viewer.get(reverse("session_artifacts", args=[sample.session])))
     assert page.count("not stored") == 1
     assert 'href="javascript:' not in page
-    kept = Artifact.objects.get(id=book.artifact)
-    Artifact.objects.filter(id=book.artifact).update(sha256="00" * 32)
+    kept = Artifact.objects.get(id=sample.artifact)
+    Artifact.objects.filter(id=sample.artifact).update(sha256="00" * 32)
     assert viewer.get(reverse("artifact", args=[kept.id])).status_code == 404
 
 
@@ -260,15 +274,17 @@ def patterns(resolver: URLResolver, prefix: str = "") -> Iterator[tuple[str, URL
             yield route, pattern
 
 
-def test_every_url_with_an_id_of_another_project_is_not_found(house: House, book: Book) -> None:
+def test_every_url_with_an_id_of_another_project_is_not_found(
+    organization: Organization, sample: SampleIds
+) -> None:
     """Try every URL that takes an id of a reading page with the ids of a neighbour."""
-    with doors(house.other_token.agent) as stranger:
+    with connect_agent(organization.other_token.agent) as stranger:
         foreign_book = fill(stranger)
-    foreign, own = everything(house.other), everything(house.project)
+    foreign, own = everything(organization.other), everything(organization.project)
     assert foreign_book.session in foreign["session"]
     names = {"session", "task", "effect", "artifact", "position"}
     tried = set()
-    viewer = house.client("administrator")
+    viewer = organization.client("administrator")
     for route, pattern in patterns(get_resolver()):
         arguments = set(pattern.pattern.regex.groupindex)
         if not arguments or not arguments <= names or pattern.name is None:
@@ -313,25 +329,28 @@ def test_every_url_with_an_id_of_another_project_is_not_found(house: House, book
     assert not set(own["effect"]) & set(foreign["effect"])
     for handle in map(
         str,
-        [*Session.objects.filter(project=house.other), *Effect.objects.filter(project=house.other)],
+        [
+            *Session.objects.filter(project=organization.other),
+            *Effect.objects.filter(project=organization.other),
+        ],
     ):
         assert viewer.get("/go/", {"id": handle}).status_code == 200, (
             "a neighbour's handle leads nowhere"
         )
     assert str(foreign_book.session) not in viewer.get("/sessions/").content.decode()
     assert "neighbour" not in words(viewer.get("/search/"))
-    other_key = Session.objects.filter(project=house.other).first()
+    other_key = Session.objects.filter(project=organization.other).first()
     assert other_key is not None
     assert "There is no session" in words(viewer.get("/search/", {"q": f"session:{other_key}"}))
 
 
-def test_signed_out_people_are_redirected_to_sign_in(client: Client, book: Book) -> None:
+def test_signed_out_people_are_redirected_to_sign_in(client: Client, sample: SampleIds) -> None:
     for url in (
         "/sessions/",
-        f"/sessions/{book.session}/",
+        f"/sessions/{sample.session}/",
         "/search/",
         "/go/?id=e_1",
-        f"/artifacts/{book.artifact}/",
+        f"/artifacts/{sample.artifact}/",
     ):
         assert client.get(url).headers["Location"].startswith("/sign-in/?next=")
 
@@ -340,7 +359,7 @@ def test_signed_out_people_are_redirected_to_sign_in(client: Client, book: Book)
     ("status", "offers"), [("running", True), ("completed", False), ("failed", False)]
 )
 def test_a_session_that_has_ended_is_not_offered_a_stop(
-    house: House, agent: Caller, status: str, offers: bool
+    organization: Organization, agent: Caller, status: str, offers: bool
 ) -> None:
     session = agent.session("s-1")
     done = agent.plan("done")
@@ -349,7 +368,7 @@ def test_a_session_that_has_ended_is_not_offered_a_stop(
     agent.plan("open")
     if status != "running":
         assert agent.post(f"/sessions/{session['id']}/end", {"status": status}).status_code == 200
-    client = house.client("reviewer")
+    client = organization.client("reviewer")
     assert (
         "Stop this session" in client.get(f"/sessions/{session['id']}/").content.decode()
     ) is offers

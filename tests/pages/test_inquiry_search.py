@@ -14,17 +14,17 @@ from db.clock import now_us
 from investigation.query import execute
 from ledger.models import Effect
 from tests.api.api_client import Caller
-from tests.pages.people import House
+from tests.pages.people import Organization
 from tests.pages.plans import explained
-from tests.pages.sample_data import REFERENCE, Book, many, pass_deadline
+from tests.pages.sample_data import REFERENCE, SampleIds, many, pass_deadline
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def viewer(house: House) -> Client:
+def viewer(organization: Organization) -> Client:
     """Return a browser signed in as a viewer."""
-    return house.client("viewer")
+    return organization.client("viewer")
 
 
 def page_of(viewer: Client, text: str, **more: str) -> str:
@@ -34,10 +34,10 @@ def page_of(viewer: Client, text: str, **more: str) -> str:
     return answer.content.decode()
 
 
-def find_names(viewer: Client, book: Book, text: str) -> set[str]:
+def find_names(viewer: Client, sample: SampleIds, text: str) -> set[str]:
     """Return the names of the effects that a query finds."""
     page = page_of(viewer, text).partition("<tbody")[2]
-    return {name for name, identity in book.effects.items() if f"/effects/{identity}/" in page}
+    return {name for name, identity in sample.effects.items() if f"/effects/{identity}/" in page}
 
 
 # Queries and the effects that each finds.
@@ -64,12 +64,12 @@ NARROWED = [
 ]
 
 
-def test_a_query_narrows(viewer: Client, book: Book) -> None:
-    pass_deadline(book.effects["dispatched"])
+def test_a_query_narrows(viewer: Client, sample: SampleIds) -> None:
+    pass_deadline(sample.effects["dispatched"])
     for text, names in NARROWED:
-        assert find_names(viewer, book, text) == names, text
-    effect = Effect.objects.get(id=book.effects["ok"])
-    assert find_names(viewer, book, f"intent:{effect.intent_digest}") == {"ok"}
+        assert find_names(viewer, sample, text) == names, text
+    effect = Effect.objects.get(id=sample.effects["ok"])
+    assert find_names(viewer, sample, f"intent:{effect.intent_digest}") == {"ok"}
     for typed in (f" {effect} ", str(effect.id), REFERENCE):  # a lone id redirects to its page
         assert viewer.get("/search/", {"q": typed}).headers["Location"] == f"/effects/{effect.id}/"
 
@@ -92,7 +92,9 @@ NONSENSE = [
 ]
 
 
-def test_an_error_names_its_position_and_nothing_is_searched(viewer: Client, book: Book) -> None:
+def test_an_error_names_its_position_and_nothing_is_searched(
+    viewer: Client, sample: SampleIds
+) -> None:
     for query_string, sentence, character in NONSENSE:
         with explained() as plans:
             answer = viewer.get(f"/search/?{query_string}")
@@ -113,7 +115,7 @@ def test_an_error_names_its_position_and_nothing_is_searched(viewer: Client, boo
 
 
 def test_an_overtaken_write_is_found_by_its_time_of_arrival(
-    viewer: Client, agent: Caller, book: Book, monkeypatch: pytest.MonkeyPatch
+    viewer: Client, agent: Caller, sample: SampleIds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Order positions by the time of writing, which may differ from the order of arrival."""
     start = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)  # after a quiet day
@@ -122,7 +124,7 @@ def test_an_overtaken_write_is_found_by_its_time_of_arrival(
         us = int((start + timedelta(seconds=seconds)).timestamp()) * 1_000_000
         monkeypatch.setattr("api.endpoint.now_us", lambda: us)
         planned = agent.plan(name, "deploy-web", tool="overtaken", arguments={"name": name})
-        book.effects[name] = UUID(planned["id"])
+        sample.effects[name] = UUID(planned["id"])
 
     for name, seconds in {"quick": 2, "before": -1, "slow": 1, "after": 300, "slowest": 3}.items():
         arrive(name, seconds)
@@ -135,14 +137,14 @@ def test_an_overtaken_write_is_found_by_its_time_of_arrival(
         f"until:{start + timedelta(minutes=1):%Y-%m-%dT%H:%M:%SZ}",
     )
     among = {"quick", "slow", "slowest"}
-    assert find_names(viewer, book, f"tool:overtaken {since} {until}") == among
-    assert find_names(viewer, book, f"tool:overtaken {since}") == among | {"after"}
-    assert find_names(viewer, book, f"tool:overtaken {until}") == among | {"before"}
-    assert find_names(viewer, book, f"session:deploy-web {since} {until}") == among
+    assert find_names(viewer, sample, f"tool:overtaken {since} {until}") == among
+    assert find_names(viewer, sample, f"tool:overtaken {since}") == among | {"after"}
+    assert find_names(viewer, sample, f"tool:overtaken {until}") == among | {"before"}
+    assert find_names(viewer, sample, f"session:deploy-web {since} {until}") == among
 
 
 def test_pages_of_a_search_meet_without_gap_or_overlap(
-    viewer: Client, agent: Caller, book: Book
+    viewer: Client, agent: Caller, sample: SampleIds
 ) -> None:
     many(agent, "long", 130, answered=130)
     for query in (
@@ -170,7 +172,7 @@ def test_pages_of_a_search_meet_without_gap_or_overlap(
 
 
 def test_a_search_by_unindexed_fields_shows_how_far_it_searched(
-    viewer: Client, book: Book, monkeypatch: pytest.MonkeyPatch
+    viewer: Client, sample: SampleIds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(execute, "SLOW_WINDOW", 5)
     first = Effect.objects.order_by("opened_position")[0].opened_position
@@ -178,7 +180,7 @@ def test_a_search_by_unindexed_fields_shows_how_far_it_searched(
     while before >= first:  # no entries below; on PostgreSQL positions continue from the last test
         page = viewer.get(url).content.decode()
         names |= {
-            name for name, identity in book.effects.items() if f"/effects/{identity}/" in page
+            name for name, identity in sample.effects.items() if f"/effects/{identity}/" in page
         }
         further = re.search(
             r'href="(\?q=environment%3Aprod&amp;before=(\d+))">Search older entries', page
@@ -226,7 +228,7 @@ LISTED = {
 
 
 def test_what_people_ask_most_is_served_by_an_index(
-    house: House, agent: Caller, book: Book
+    organization: Organization, agent: Caller, sample: SampleIds
 ) -> None:
     many(agent, "bulk", 3000, answered=2200)
     # Enough failed effects that leftovers of other tests do not decide PostgreSQL's choice of
@@ -242,7 +244,7 @@ def test_what_people_ask_most_is_served_by_an_index(
         ):  # SQLite uses the statistics of db/sqlite/planner_statistics.py
             cursor.execute("ANALYZE ledger_effect")
     for query, index in SERVED.items():
-        compiled = execute.compile_query(query, house.project, now_us())
+        compiled = execute.compile_query(query, organization.project, now_us())
         assert not compiled.slow
         arms = [
             arm.only("id", "opened_position").order_by("-opened_position")

@@ -13,7 +13,7 @@ from accounts import invitations, people
 from accounts.models import Invitation, Membership, Person
 from db.errors import ChangeRefused
 from journal.models import Body, Entry
-from tests.pages.people import PASSWORD, House
+from tests.pages.people import PASSWORD, Organization
 from tests.pages.test_own_password import NEW, change, sign_in
 from tests.pages.test_people_passwords import SHOWN, reset
 
@@ -25,9 +25,11 @@ CHANGING = re.compile(
 )
 
 
-def invite(house: House, name: str, role: str = "viewer", by: str = "administrator") -> str:
+def invite(
+    organization: Organization, name: str, role: str = "viewer", by: str = "administrator"
+) -> str:
     """Invite a person by the page; return the page that shows the password."""
-    client = house.client(by)
+    client = organization.client(by)
     assert client.post(reverse("people"), {"username": name, "role": role}).status_code == 302
     return client.get(reverse("people")).text
 
@@ -45,10 +47,10 @@ def answer(client: Client, verb: str, user: str) -> Any:
     )
 
 
-def test_the_pages_do_not_reveal_whether_a_name_has_an_account(house: House) -> None:
-    new = invite(house, "aaaa-bbbb")
+def test_the_pages_do_not_reveal_whether_a_name_has_an_account(organization: Organization) -> None:
+    new = invite(organization, "aaaa-bbbb")
     Invitation.objects.all().delete()
-    existing = invite(house, "neighbour")
+    existing = invite(organization, "neighbour")
     assert "is invited</h2>" in new
     assert CHANGING.sub("", new).replace("aaaa-bbbb", "NAME") == CHANGING.sub("", existing).replace(
         "neighbour", "NAME"
@@ -63,44 +65,51 @@ def test_the_pages_do_not_reveal_whether_a_name_has_an_account(house: House) -> 
         for entry in Entry.objects.filter(kind="admin.member_invited").order_by("position")
     ]
     assert entries[0] == entries[1]
-    assert people.ensure_pseudonym(house.neighbour.user) not in existing
+    assert people.ensure_pseudonym(organization.neighbour.user) not in existing
 
 
-def test_an_existing_person_keeps_the_password_and_joins_only_by_accepting(house: House) -> None:
-    shown = password_on(invite(house, "neighbour", "reviewer"))
-    assert not house.neighbour.user.check_password(shown)
+def test_an_existing_person_keeps_the_password_and_joins_only_by_accepting(
+    organization: Organization,
+) -> None:
+    shown = password_on(invite(organization, "neighbour", "reviewer"))
+    assert not organization.neighbour.user.check_password(shown)
     assert User.objects.get(username="neighbour").check_password(PASSWORD)
-    assert Person.objects.get(user=house.neighbour.user).password_is_own
-    client = house.client("neighbour")
+    assert Person.objects.get(user=organization.neighbour.user).password_is_own
+    client = organization.client("neighbour")
     page = client.get("/", follow=True).text
     assert "You are invited as <b>reviewer</b>" in page
-    assert not Membership.objects.filter(project=house.project, user=house.neighbour.user).exists()
+    assert not Membership.objects.filter(
+        project=organization.project, user=organization.neighbour.user
+    ).exists()
     assert "You joined default as reviewer." in answer(client, "accept", "neighbour").text
     assert (
-        Membership.objects.get(project=house.project, user=house.neighbour.user).role == "reviewer"
+        Membership.objects.get(project=organization.project, user=organization.neighbour.user).role
+        == "reviewer"
     )
     assert not Invitation.objects.exists()
     entry = Entry.objects.get(
         kind="admin.member_added",
-        project=house.project.id,
+        project=organization.project.id,
         subject__isnull=False,
-        facts__contains=people.ensure_pseudonym(house.neighbour.user),
+        facts__contains=people.ensure_pseudonym(organization.neighbour.user),
     )
-    assert entry.actor == people.ensure_pseudonym(house.members["administrator"].user)
+    assert entry.actor == people.ensure_pseudonym(organization.members["administrator"].user)
 
 
 def test_an_invitation_to_another_project_does_not_block_a_password_reset(
-    house: House,
+    organization: Organization,
 ) -> None:
-    invite(house, "viewer", by="neighbour")
-    page = house.client("administrator").post(reset(house, "viewer"), follow=True).text
+    invite(organization, "viewer", by="neighbour")
+    page = (
+        organization.client("administrator").post(reset(organization, "viewer"), follow=True).text
+    )
     assert "New password of viewer" in page
     assert "payments" not in page
     assert Entry.objects.filter(kind="admin.password_reset").exists()
 
 
-def test_a_new_person_joins_after_replacing_the_first_password(house: House) -> None:
-    shown = password_on(invite(house, "zoe", "operator"))
+def test_a_new_person_joins_after_replacing_the_first_password(organization: Organization) -> None:
+    shown = password_on(invite(organization, "zoe", "operator"))
     client = sign_in("zoe", shown)
     assert client.get(reverse("invitations"))["Location"] == reverse("password")
     assert answer(client, "accept", "zoe").redirect_chain[-1][0] == reverse("password")
@@ -116,57 +125,64 @@ def test_a_new_person_joins_after_replacing_the_first_password(house: House) -> 
     assert Membership.objects.get(user=user).role == "operator"
 
 
-def test_a_declined_invitation_makes_no_member(house: House) -> None:
-    invite(house, "neighbour")
-    assert "You declined" in answer(house.client("neighbour"), "decline", "neighbour").text
+def test_a_declined_invitation_makes_no_member(organization: Organization) -> None:
+    invite(organization, "neighbour")
+    assert "You declined" in answer(organization.client("neighbour"), "decline", "neighbour").text
     assert not Invitation.objects.exists()
-    assert Membership.objects.filter(user=house.neighbour.user).count() == 1
+    assert Membership.objects.filter(user=organization.neighbour.user).count() == 1
     declined = Entry.objects.get(kind="admin.invitation_declined")
-    assert declined.actor == people.ensure_pseudonym(house.neighbour.user)
+    assert declined.actor == people.ensure_pseudonym(organization.neighbour.user)
 
 
 @pytest.mark.parametrize("verb", ["accept", "decline"])
-def test_an_invitation_of_another_person_cannot_be_answered(house: House, verb: str) -> None:
-    invite(house, "neighbour", "administrator")
-    page = answer(house.client("viewer"), verb, "neighbour").text
+def test_an_invitation_of_another_person_cannot_be_answered(
+    organization: Organization, verb: str
+) -> None:
+    invite(organization, "neighbour", "administrator")
+    page = answer(organization.client("viewer"), verb, "neighbour").text
     assert "This invitation was withdrawn or already answered." in page
     assert Invitation.objects.count() == 1
-    assert Membership.objects.get(project=house.project, user__username="viewer").role == "viewer"
+    assert (
+        Membership.objects.get(project=organization.project, user__username="viewer").role
+        == "viewer"
+    )
 
 
 def test_a_withdrawn_invitation_is_gone_and_a_first_password_can_be_reissued(
-    house: House,
+    organization: Organization,
 ) -> None:
-    first = password_on(invite(house, "zoe"))
-    client = house.client("administrator")
+    first = password_on(invite(organization, "zoe"))
+    client = organization.client("administrator")
     again = client.post(reverse("people"), {"username": "zoe", "role": "viewer"})
     assert (again.status_code, "is invited to default already" in again.text) == (422, True)
     url = reverse("withdraw_invitation", args=[Invitation.objects.get().pk])
-    assert house.client("operator").post(url).status_code == 403
-    assert house.client("neighbour").post(url).status_code == 404
+    assert organization.client("operator").post(url).status_code == 403
+    assert organization.client("neighbour").post(url).status_code == 404
     assert "The invitation of zoe is withdrawn." in client.post(url, follow=True).text
-    second = password_on(invite(house, "zoe"))
+    second = password_on(invite(organization, "zoe"))
     user = User.objects.get(username="zoe")
     assert user.check_password(second)
     assert not user.check_password(first)
 
 
-def test_an_invitation_ends_with_the_rights_of_the_inviter(house: House) -> None:
-    people.add_project_member(house.project, "boss", "administrator", PASSWORD)
-    invite(house, "neighbour", by="boss")
+def test_an_invitation_ends_with_the_rights_of_the_inviter(organization: Organization) -> None:
+    people.add_project_member(organization.project, "boss", "administrator", PASSWORD)
+    invite(organization, "neighbour", by="boss")
     with transaction.atomic():
         people.change_project_role(
             Membership.objects.get(user__username="boss"), "viewer", actor="gatebook"
         )
-    page = answer(house.client("neighbour"), "accept", "neighbour").text
+    page = answer(organization.client("neighbour"), "accept", "neighbour").text
     assert "no longer administers default" in page
-    assert not Membership.objects.filter(project=house.project, user=house.neighbour.user).exists()
+    assert not Membership.objects.filter(
+        project=organization.project, user=organization.neighbour.user
+    ).exists()
 
 
-def test_a_person_without_a_project_sees_their_invitations(house: House) -> None:
+def test_a_person_without_a_project_sees_their_invitations(organization: Organization) -> None:
     assert Client().get(reverse("invitations"))["Location"].startswith("/sign-in/")
     lost = User.objects.create_user("lost", password=PASSWORD)
     Person.objects.create(user=lost, pseudonym="p_lost", password_is_own=True)
-    client = house.client("lost")
+    client = organization.client("lost")
     assert reverse("invitations") in client.get("/sessions/").text
     assert "You have no open invitations." in client.get(reverse("invitations")).text

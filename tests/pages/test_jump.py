@@ -12,16 +12,16 @@ from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Artifact, Session, Task
 from tests.api.api_client import Caller
-from tests.pages.people import House
-from tests.pages.sample_data import REFERENCE, REPORT, Book
+from tests.pages.people import Organization
+from tests.pages.sample_data import REFERENCE, REPORT, SampleIds
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def viewer(house: House) -> Client:
+def viewer(organization: Organization) -> Client:
     """Return a browser signed in as a viewer."""
-    return house.client("viewer")
+    return organization.client("viewer")
 
 
 def goes_to(viewer: Client, text: object) -> str:
@@ -32,10 +32,10 @@ def goes_to(viewer: Client, text: object) -> str:
     return answer.headers["Location"]
 
 
-def test_the_box_accepts_any_id_and_opens_its_page(viewer: Client, book: Book) -> None:
-    effect = Effect.objects.get(id=book.effects["ok"])
-    session, task = Session.objects.get(id=book.session), Task.objects.get(id=book.task)
-    artifact = Artifact.objects.get(id=book.unstored)
+def test_the_box_accepts_any_id_and_opens_its_page(viewer: Client, sample: SampleIds) -> None:
+    effect = Effect.objects.get(id=sample.effects["ok"])
+    session, task = Session.objects.get(id=sample.session), Task.objects.get(id=sample.task)
+    artifact = Artifact.objects.get(id=sample.unstored)
     text: object
     effect_url = reverse("effect", args=[effect.id])
     for text in (
@@ -61,7 +61,9 @@ def test_the_box_accepts_any_id_and_opens_its_page(viewer: Client, book: Book) -
         assert goes_to(viewer, text) == f"{effect_url}?fact={entry.position}#p{entry.position}"
 
 
-def test_an_ambiguous_name_offers_a_choice(viewer: Client, agent: Caller, book: Book) -> None:
+def test_an_ambiguous_name_offers_a_choice(
+    viewer: Client, agent: Caller, sample: SampleIds
+) -> None:
     other = agent.plan("ok", "deploy-web/agent-1", arguments={"command": "git push origin again"})
     page = viewer.get("/go/", {"id": "ok"}).content.decode()
     assert page.count("effect with this key") == 2
@@ -81,7 +83,7 @@ NAMING_NOTHING = [
 ]
 
 
-def test_an_unknown_name_shows_what_was_tried(viewer: Client, book: Book) -> None:
+def test_an_unknown_name_shows_what_was_tried(viewer: Client, sample: SampleIds) -> None:
     for text in NAMING_NOTHING:
         answer = viewer.get("/go/", {"id": text})
         assert answer.status_code == 200
@@ -91,8 +93,8 @@ def test_an_unknown_name_shows_what_was_tried(viewer: Client, book: Book) -> Non
         assert "Call ids are not indexed" in page
 
 
-def test_an_intent_digest_leads_to_a_search(viewer: Client, book: Book) -> None:
-    effect = Effect.objects.get(id=book.effects["error"])
+def test_an_intent_digest_leads_to_a_search(viewer: Client, sample: SampleIds) -> None:
+    effect = Effect.objects.get(id=sample.effects["error"])
     page = viewer.get("/go/", {"id": effect.intent_digest}).content.decode()
     link = re.search(r'href="(/search/\?q=intent[^"]+)"', page)
     assert link
@@ -100,7 +102,9 @@ def test_an_intent_digest_leads_to_a_search(viewer: Client, book: Book) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "  ", "x" * 301, "a\0b"])
-def test_the_box_accepts_empty_and_overlong_text(viewer: Client, book: Book, text: str) -> None:
+def test_the_box_accepts_empty_and_overlong_text(
+    viewer: Client, sample: SampleIds, text: str
+) -> None:
     answer = viewer.get("/go/", {"id": text})
     assert answer.status_code == 200
     assert "Go to an ID" in answer.content.decode()

@@ -17,8 +17,8 @@ from pages.timeline.bars import Bar
 from pages.timeline.lanes import load_session_window
 from sessions.models import Session
 from tests.api.api_client import Caller, new_key
-from tests.pages.people import House
-from tests.pages.sample_data import Book, many, pass_deadline
+from tests.pages.people import Organization
+from tests.pages.sample_data import SampleIds, many, pass_deadline
 
 pytestmark = pytest.mark.django_db
 MINUTE = 60_000_000
@@ -26,8 +26,8 @@ NOON = 1_795_262_400_000_000  # a noon, UTC
 
 
 @pytest.fixture
-def viewer(house: House) -> Client:
-    return house.client("viewer")
+def viewer(organization: Organization) -> Client:
+    return organization.client("viewer")
 
 
 def lanes(viewer: Client, session: Any, **query: str) -> str:
@@ -65,10 +65,10 @@ def report_effect(
     assert agent.report(items).status_code == 200
 
 
-def test_each_effect_is_one_bar_that_links_to_its_page(viewer: Client, book: Book) -> None:
-    page = lanes(viewer, book.session)
+def test_each_effect_is_one_bar_that_links_to_its_page(viewer: Client, sample: SampleIds) -> None:
+    page = lanes(viewer, sample.session)
     svg = page.partition('<svg class="lanes"')[2].partition("</svg>")[0]
-    effects = Effect.objects.filter(session=book.session)
+    effects = Effect.objects.filter(session=sample.session)
     drawn = re.findall(r'<a href="([^"]+)"><title>', svg)
     assert sorted(drawn) == sorted(
         reverse("effect", args=[effect.id])
@@ -78,18 +78,20 @@ def test_each_effect_is_one_bar_that_links_to_its_page(viewer: Client, book: Boo
     assert "style=" not in page
 
 
-def test_an_unknown_outcome_is_hatched_and_open_ended(viewer: Client, book: Book) -> None:
-    assert lanes(viewer, book.session).count('class="open"') == 2  # an outcome unknown, a time-out
-    pass_deadline(book.effects["dispatched"])
-    assert lanes(viewer, book.session).count('class="open"') == 3
+def test_an_unknown_outcome_is_hatched_and_open_ended(viewer: Client, sample: SampleIds) -> None:
+    assert (
+        lanes(viewer, sample.session).count('class="open"') == 2
+    )  # an outcome unknown, a time-out
+    pass_deadline(sample.effects["dispatched"])
+    assert lanes(viewer, sample.session).count('class="open"') == 3
 
 
-def test_the_json_view_holds_each_fact_with_its_position(viewer: Client, book: Book) -> None:
-    effects = {row["id"]: row for row in rows(viewer, book.session)["effects"]}
-    row = effects[str(book.effects["rejected"])]
+def test_the_json_view_holds_each_fact_with_its_position(viewer: Client, sample: SampleIds) -> None:
+    effects = {row["id"]: row for row in rows(viewer, sample.session)["effects"]}
+    row = effects[str(sample.effects["rejected"])]
     asked_twice = ["planned", "dispatched", "failed", "planned", "granted", "dispatched", "failed"]
     assert [fact["what"] for fact in row["facts"]] == asked_twice
-    stored = Entry.objects.filter(effect=book.effects["rejected"]).order_by("position")
+    stored = Entry.objects.filter(effect=sample.effects["rejected"]).order_by("position")
     assert [fact["position"] for fact in row["facts"]] == list(
         stored.values_list("position", flat=True)
     )
@@ -176,32 +178,34 @@ def test_a_window_is_cut_by_the_server_and_links_to_its_neighbours(
     )
 
 
-def test_filters_narrow_every_view(viewer: Client, book: Book) -> None:
+def test_filters_narrow_every_view(viewer: Client, sample: SampleIds) -> None:
     for view in ("lanes", "compact"):
-        page = lanes(viewer, book.session, view=view, state="failed")
+        page = lanes(viewer, sample.session, view=view, state="failed")
         assert "deploy.run" in page
         assert "git.push" not in page.partition("<table")[2]
-    assert {row["state"] for row in rows(viewer, book.session, state="failed")["effects"]} == {
+    assert {row["state"] for row in rows(viewer, sample.session, state="failed")["effects"]} == {
         "failed"
     }
 
 
-def test_another_projects_session_has_no_timeline(house: House, book: Book) -> None:
-    stranger = house.client("neighbour")
+def test_another_projects_session_has_no_timeline(
+    organization: Organization, sample: SampleIds
+) -> None:
+    stranger = organization.client("neighbour")
     for view in ("lanes", "compact", "json"):
         assert (
             stranger.get(
-                reverse("session_timeline", args=[book.session]), {"view": view}
+                reverse("session_timeline", args=[sample.session]), {"view": view}
             ).status_code
             == 404
         )
 
 
 def test_each_view_costs_the_same_few_queries(
-    viewer: Client, book: Book, agent: Caller, django_assert_max_num_queries: Any
+    viewer: Client, sample: SampleIds, agent: Caller, django_assert_max_num_queries: Any
 ) -> None:
     many(agent, "long", 300)
-    for session in (book.session, Session.objects.get(key="long").id):
+    for session in (sample.session, Session.objects.get(key="long").id):
         for view in ("lanes", "compact", "json"):
             with django_assert_max_num_queries(12):
                 viewer.get(

@@ -16,7 +16,7 @@ from pytest_django import Settings
 
 from config.logging import JSONFormatter
 from tests.api.api_client import Caller
-from tests.pages.people import House
+from tests.pages.people import Organization
 
 PAYLOAD = "the customer's diagnosis is confidential"
 FAULT = "{{ exchange|default:nothing_of_that_name }}"
@@ -60,9 +60,9 @@ def break_template(settings: Settings, folder: Path, fault: str) -> int:
     return lines[: lines.index(fault)].count("\n") + 1
 
 
-def load_logged_exception(house: House, effect: str, log: StringIO) -> dict[str, Any]:
+def load_logged_exception(organization: Organization, effect: str, log: StringIO) -> dict[str, Any]:
     """Return the last exception logged for an answer of 500."""
-    client = house.client("viewer")
+    client = organization.client("viewer")
     client.raise_request_exception = False
     answer = client.get(f"/effects/{effect}/")
     assert answer.status_code == 500
@@ -73,7 +73,7 @@ def load_logged_exception(house: House, effect: str, log: StringIO) -> dict[str,
 
 
 def test_a_template_error_is_logged_with_its_line_and_without_page_content(
-    house: House,
+    organization: Organization,
     agent: Caller,
     settings: Settings,
     tmp_path: Path,
@@ -84,7 +84,7 @@ def test_a_template_error_is_logged_with_its_line_and_without_page_content(
         "e", agent.session("s")["id"], tool="mail.send", arguments={"text": PAYLOAD}
     )["id"]
     number = break_template(settings, tmp_path, FAULT)
-    exception = load_logged_exception(house, effect, log)
+    exception = load_logged_exception(organization, effect, log)
     assert "diagnosis" in raised[0], (
         "the trap this test is about: the message quotes the whole context"
     )
@@ -96,7 +96,7 @@ def test_a_template_error_is_logged_with_its_line_and_without_page_content(
 
 
 def test_no_exception_message_from_a_template_call_is_logged(
-    house: House,
+    organization: Organization,
     agent: Caller,
     settings: Settings,
     tmp_path: Path,
@@ -105,7 +105,7 @@ def test_no_exception_message_from_a_template_call_is_logged(
 ) -> None:
     effect = agent.plan("e", agent.session("s")["id"], tool=PAYLOAD)["id"]
     number = break_template(settings, tmp_path, "{% url 'effect' effect.tool %}")
-    exception = load_logged_exception(house, effect, log)
+    exception = load_logged_exception(organization, effect, log)
     assert "diagnosis" in raised[0]
     assert exception["type"] == "django.urls.exceptions.NoReverseMatch"
     assert exception["template"] == f"pages/effects/effect.html:{number}"

@@ -12,21 +12,21 @@ from django.test.utils import CaptureQueriesContext
 from accounts import agents, tokens
 from accounts.models import Membership, Repository
 from accounts.views import repositories
-from tests.pages.people import House
+from tests.pages.people import Organization
 
 TOKENS, PEOPLE = "/settings/tokens/", "/settings/people/"
 
 
-def fill_people(house: House, number: int) -> None:
+def fill_people(organization: Organization, number: int) -> None:
     users = User.objects.bulk_create([User(username=f"person-{n:03}") for n in range(number)])
     Membership.objects.bulk_create(
-        [Membership(project=house.project, user=user, role="viewer") for user in users]
+        [Membership(project=organization.project, user=user, role="viewer") for user in users]
     )
 
 
-def fill_tokens(house: House, number: int) -> None:
+def fill_tokens(organization: Organization, number: int) -> None:
     for n in range(number):
-        agent = agents.ensure_agent(house.project, f"agent-{n // 3:03}")
+        agent = agents.ensure_agent(organization.project, f"agent-{n // 3:03}")
         if n % 3:
             tokens.issue_token(agent, expires_in=None, actor="tests")
 
@@ -35,13 +35,13 @@ def fill_tokens(house: House, number: int) -> None:
     ("page", "fill"), [(PEOPLE, fill_people), (TOKENS, fill_tokens)], ids=["people", "tokens"]
 )
 def test_every_row_is_on_one_page_and_pages_cost_the_same(
-    house: House, page: str, fill: Callable[[House, int], Any]
+    organization: Organization, page: str, fill: Callable[[Organization, int], Any]
 ) -> None:
-    client = house.client("administrator")
+    client = organization.client("administrator")
     client.get(page)
     with CaptureQueriesContext(connection) as few:
         client.get(page)
-    fill(house, 120)
+    fill(organization, 120)
     names: list[str] = []
     number = 1
     with CaptureQueriesContext(connection) as many:
@@ -57,34 +57,38 @@ def test_every_row_is_on_one_page_and_pages_cost_the_same(
             break
         number += 1
     assert number > 1
-    expected = house.project.memberships.count() if page == PEOPLE else house.project.tokens.count()
+    expected = (
+        organization.project.memberships.count()
+        if page == PEOPLE
+        else organization.project.tokens.count()
+    )
     assert len(names) >= expected
     assert client.get(f"{page}?page=9999").text.count("<tr") == text.count("<tr")
     assert client.get(f"{page}?page=nonsense").status_code == 200
 
 
-def test_an_agent_without_a_token_is_in_the_list(house: House) -> None:
-    agents.ensure_agent(house.project, "idle")
-    text = house.client("administrator").get(TOKENS).text
+def test_an_agent_without_a_token_is_in_the_list(organization: Organization) -> None:
+    agents.ensure_agent(organization.project, "idle")
+    text = organization.client("administrator").get(TOKENS).text
     assert re.search(
         r"idle</\w+></a>\s*<a [^<]*<span[^<]*<span[^<]*</span></span>\s*</a>\s*</th>"
         r'\s*<td[^\n]*\s*<td[^\n]*colspan="7"><span class="quiet">none',
         text,
     )
-    assert text.count(f"gbk_{house.token.public_id}</code>") == 1
-    assert house.other_token.public_id not in text
+    assert text.count(f"gbk_{organization.token.public_id}</code>") == 1
+    assert organization.other_token.public_id not in text
 
 
 def test_the_list_of_repositories_shows_where_it_is_cut(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    organization: Organization, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(repositories, "SHOWN", 3)
-    client = house.client("administrator")
+    client = organization.client("administrator")
     Repository.objects.bulk_create(
-        [Repository(project=house.project, name=f"lib-{n}") for n in range(2)]
+        [Repository(project=organization.project, name=f"lib-{n}") for n in range(2)]
     )
     assert "are shown" not in client.get("/settings/repositories/").content.decode()
-    Repository.objects.create(project=house.project, name="lib-2")
+    Repository.objects.create(project=organization.project, name="lib-2")
     page = client.get("/settings/repositories/").content.decode()
     assert "The first 3 by name are shown." in page
     assert "lib-2" in page

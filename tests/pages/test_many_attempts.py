@@ -12,7 +12,7 @@ from db import raw_sql
 from ledger.models import Attempt, Effect
 from pages.effects import data
 from tests.api.api_client import Caller
-from tests.pages.people import House
+from tests.pages.people import Organization
 
 MANY = 300
 
@@ -102,9 +102,9 @@ def test_the_api_returns_the_newest_attempts_and_their_number(
 
 
 def test_the_page_shows_the_newest_attempts_and_the_deciding_one(
-    house: House, effect: Effect
+    organization: Organization, effect: Effect
 ) -> None:
-    text = house.client("viewer").get(reverse("effect", args=[effect.id])).text
+    text = organization.client("viewer").get(reverse("effect", args=[effect.id])).text
     rows = re.findall(
         r'data-label="Attempt">\s*(\d+)',
         text.partition('id="attempts"')[2].partition("</section>")[0],
@@ -117,7 +117,7 @@ def test_the_page_shows_the_newest_attempts_and_the_deciding_one(
     assert f"It was attempted {MANY} times." in text
 
 
-def test_few_attempts_are_all_shown(house: House, agent: Caller) -> None:
+def test_few_attempts_are_all_shown(organization: Organization, agent: Caller) -> None:
     agent.report([fact("dispatched", n) for n in (1, 2)])
     effect = Effect.objects.get()
     answer = agent.get(f"/effects/{effect.id}").json()
@@ -125,6 +125,6 @@ def test_few_attempts_are_all_shown(house: House, agent: Caller) -> None:
         [1, 2],
         2,
     )
-    text = house.client("viewer").get(reverse("effect", args=[effect.id])).text
+    text = organization.client("viewer").get(reverse("effect", args=[effect.id])).text
     assert 'data-label="Attempt"> 1 ' in " ".join(text.split())
     assert "the attempt that decides the outcome" not in " ".join(text.split())

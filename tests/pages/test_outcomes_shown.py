@@ -6,9 +6,9 @@ import pytest
 from django.urls import reverse
 
 from tests.api.api_client import Caller
-from tests.approvals.inbox_scenario import Desk
-from tests.pages.people import House
-from tests.pages.sample_data import HOUSES_TOKEN, doors
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.pages.people import Organization
+from tests.pages.sample_data import ORGANIZATIONS_TOKEN, connect_agent
 
 ROW = re.compile(r"<(tr|li)\b.*?</\1>", re.DOTALL)
 RULES = """
@@ -20,11 +20,11 @@ rules:
 
 
 @pytest.fixture
-def effects(house: House) -> dict[str, dict[str, str]]:
+def effects(organization: Organization) -> dict[str, dict[str, str]]:
     """Create an error, a push that ran without approval, and a waiting push, in one session."""
-    with doors(house.agent, kept=HOUSES_TOKEN) as agent:
-        desk = Desk(house, agent)
-        desk.rules(RULES)
+    with connect_agent(organization.agent, kept=ORGANIZATIONS_TOKEN) as agent:
+        inbox = InboxScenario(organization, agent)
+        inbox.rules(RULES)
         agent.session("s-1", mode="one_shot")
         failed = agent.plan("test", tool="test.run", arguments={"command": "pytest -q"})
         agent.dispatch(failed)
@@ -32,7 +32,7 @@ def effects(house: House) -> dict[str, dict[str, str]]:
         bypassed = agent.plan("by", arguments={"ref": "by"})
         report(agent, bypassed)
         waits = agent.plan("waits", arguments={"ref": "waits"})
-    assert desk.effect(bypassed).permission == "bypassed"
+    assert inbox.effect(bypassed).permission == "bypassed"
     return {"error": failed, "bypassed": bypassed, "waits": waits}
 
 
@@ -56,9 +56,9 @@ def report(agent: Caller, effect: dict[str, str]) -> None:
 
 
 def test_no_list_gives_an_error_or_a_violation_the_mark_of_success(
-    house: House, effects: dict[str, dict[str, str]]
+    organization: Organization, effects: dict[str, dict[str, str]]
 ) -> None:
-    viewer = house.client("viewer")
+    viewer = organization.client("viewer")
     session = effects["error"]["session"]
     pages = [
         reverse("gate", args=[effects["waits"]["gate"]["id"]]),  # type: ignore[index]
@@ -86,10 +86,10 @@ def test_no_list_gives_an_error_or_a_violation_the_mark_of_success(
 
 
 def test_an_effect_that_ran_without_approval_is_headed_by_that(
-    house: House, effects: dict[str, dict[str, str]]
+    organization: Organization, effects: dict[str, dict[str, str]]
 ) -> None:
     html = (
-        house.client("viewer")
+        organization.client("viewer")
         .get(reverse("effect", args=[effects["bypassed"]["id"]]))
         .content.decode()
     )

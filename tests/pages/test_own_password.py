@@ -21,7 +21,7 @@ from db.clock import now_us
 from db.errors import ChangeRefused
 from journal.models import Entry
 from tests.approvals.confirm_helpers import proved
-from tests.pages.people import PASSWORD, House
+from tests.pages.people import PASSWORD, Organization
 from tests.pages.test_people_passwords import SHOWN, reset
 
 NEW = "orbit-lantern-slate-43"
@@ -43,10 +43,10 @@ def address(route: str) -> str:
     return "/" + re.sub(r"<(?:(\w+):)?\w+>", lambda match: kinds.get(match[1] or "str", "a"), route)
 
 
-def reset_password(house: House, role: str = "reviewer") -> str:
+def reset_password(organization: Organization, role: str = "reviewer") -> str:
     """Reset the password of the person with `role`; return the password shown."""
-    administrator = house.client("administrator")
-    administrator.post(reset(house, role))
+    administrator = organization.client("administrator")
+    administrator.post(reset(organization, role))
     shown = SHOWN.search(administrator.get(reverse("people")).text)
     assert shown is not None
     return shown[1]
@@ -65,10 +65,10 @@ def change(client: Client, old: str, new: str) -> Any:
 
 @pytest.mark.parametrize("role", ["reviewer", "administrator"])
 def test_every_page_redirects_to_the_password_form_until_it_is_replaced(
-    house: House, role: str
+    organization: Organization, role: str
 ) -> None:
-    Person.objects.filter(user=house.members[role].user).update(password_is_own=False)
-    client = house.client(role)
+    Person.objects.filter(user=organization.members[role].user).update(password_is_own=False)
+    client = organization.client(role)
     entries = Entry.objects.count()
     checked = 0
     for route, _ in routes():
@@ -86,11 +86,11 @@ def test_every_page_redirects_to_the_password_form_until_it_is_replaced(
     assert Entry.objects.count() == entries
     page = client.get("/settings/password/").text
     assert "Choose your own password" in page
-    assert house.project.name not in page
+    assert organization.project.name not in page
 
 
-def test_a_first_password_is_replaced_before_anything_else(house: House) -> None:
-    administrator = house.client("administrator")
+def test_a_first_password_is_replaced_before_anything_else(organization: Organization) -> None:
+    administrator = organization.client("administrator")
     administrator.post(reverse("people"), {"username": "zoe", "role": "reviewer"})
     shown = SHOWN.search(administrator.get(reverse("people")).text)
     assert shown is not None
@@ -108,8 +108,10 @@ def test_a_first_password_is_replaced_before_anything_else(house: House) -> None
     assert sign_in("zoe", NEW).get("/help/").status_code == 200
 
 
-def test_a_reset_names_its_author_and_its_password_only_opens_the_form(house: House) -> None:
-    shown = reset_password(house)
+def test_a_reset_names_its_author_and_its_password_only_opens_the_form(
+    organization: Organization,
+) -> None:
+    shown = reset_password(organization)
     client = sign_in("reviewer", shown)
     assert client.get("/sessions/")["Location"] == "/settings/password/"
     assert (
@@ -125,12 +127,14 @@ def test_a_reset_names_its_author_and_its_password_only_opens_the_form(house: Ho
         .order_by("position")
         .values_list("kind", "actor")
     )
-    person = people.ensure_pseudonym(house.members["reviewer"].user)
-    by = people.ensure_pseudonym(house.members["administrator"].user)
+    person = people.ensure_pseudonym(organization.members["reviewer"].user)
+    by = people.ensure_pseudonym(organization.members["administrator"].user)
     assert kinds == [("admin.password_reset", by), ("admin.password_changed", person)]
 
 
-def test_a_password_set_by_a_command_must_be_replaced(house: House, monkeypatch: Any) -> None:
+def test_a_password_set_by_a_command_must_be_replaced(
+    organization: Organization, monkeypatch: Any
+) -> None:
     monkeypatch.setattr("getpass.getpass", lambda *_, **__: "typed-at-a-terminal-9")
     call_command("changepassword", "reviewer")
     client = sign_in("reviewer", "typed-at-a-terminal-9")
@@ -143,8 +147,8 @@ def test_a_password_set_by_a_command_must_be_replaced(house: House, monkeypatch:
     assert client.get("/sessions/").status_code == 200
 
 
-def test_a_password_changed_in_a_console_must_be_replaced(house: House) -> None:
-    user = house.members["viewer"].user
+def test_a_password_changed_in_a_console_must_be_replaced(organization: Organization) -> None:
+    user = organization.members["viewer"].user
     assert people.has_own_password(user)
     User.objects.filter(pk=user.pk).update(last_name="x")
     assert people.has_own_password(user)
@@ -152,8 +156,10 @@ def test_a_password_changed_in_a_console_must_be_replaced(house: House) -> None:
     assert not people.has_own_password(user)
 
 
-def test_a_rehash_at_sign_in_keeps_a_password_owned(house: House, settings: Any) -> None:
-    shown = reset_password(house, "operator")
+def test_a_rehash_at_sign_in_keeps_a_password_owned(
+    organization: Organization, settings: Any
+) -> None:
+    shown = reset_password(organization, "operator")
     settings.PASSWORD_HASHERS = [
         "django.contrib.auth.hashers.PBKDF2PasswordHasher",
         *settings.PASSWORD_HASHERS,
@@ -170,8 +176,10 @@ def test_a_rehash_at_sign_in_keeps_a_password_owned(house: House, settings: Any)
     assert giver[0] == "administrator"
 
 
-def test_service_and_schema_refuse_an_exemption_under_a_foreign_password(house: House) -> None:
-    operator = house.members["operator"].user
+def test_service_and_schema_refuse_an_exemption_under_a_foreign_password(
+    organization: Organization,
+) -> None:
+    operator = organization.members["operator"].user
     ends_at_us = now_us() + 60_000_000
     wanted: dict[str, Any] = {
         "tool": "git.push",
@@ -179,15 +187,17 @@ def test_service_and_schema_refuse_an_exemption_under_a_foreign_password(house: 
         "ends_at_us": ends_at_us,
         **proved(),
     }
-    reset_password(house, "operator")
+    reset_password(organization, "operator")
     with (
         pytest.raises(ChangeRefused, match="Another person set your password"),
         transaction.atomic(),
     ):
-        exemptions.create_exemption(house.project, user=operator, **wanted)
+        exemptions.create_exemption(organization.project, user=operator, **wanted)
     columns = {
         "id": UUID(int=1).hex if connection.vendor == "sqlite" else UUID(int=1),
-        "project_id": house.project.id.hex if connection.vendor == "sqlite" else house.project.id,
+        "project_id": organization.project.id.hex
+        if connection.vendor == "sqlite"
+        else organization.project.id,
         "granted_by_id": operator.pk,
     }
     names = ", ".join(columns)
@@ -199,7 +209,7 @@ def test_service_and_schema_refuse_an_exemption_under_a_foreign_password(house: 
 
 
 def test_a_person_created_by_a_command_replaces_the_printed_password(
-    house: House, capsys: Any
+    organization: Organization, capsys: Any
 ) -> None:
     call_command("create_project", "elsewhere", administrator="newcomer")
     printed = capsys.readouterr().out.split()[-1]

@@ -12,7 +12,7 @@ from journal.models import Body, Entry
 from ledger.models import Tool
 from ledger.tools import cache, registry, tools_yaml
 from ledger.tools.tools_yaml import ToolDeclaration
-from tests.pages.people import House
+from tests.pages.people import Organization
 
 pytestmark = pytest.mark.django_db
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "tools.yaml"
@@ -24,10 +24,10 @@ def load(path: Path, *options: str) -> str:
     return out.getvalue()
 
 
-def test_the_documented_example_loads(house: House) -> None:
+def test_the_documented_example_loads(organization: Organization) -> None:
     cache.clear_tool_cache()
     assert "8 tools declared" in load(EXAMPLE)
-    push = Tool.objects.get(project=house.project, name="git.push")
+    push = Tool.objects.get(project=organization.project, name="git.push")
     assert (push.tool_class, push.reversibility, push.deadline_s) == (
         "probeable",
         "irreversible",
@@ -48,7 +48,7 @@ def test_the_documented_example_loads(house: House) -> None:
         2,
         8,
     )
-    means = cache.load_tool(house.project.id, "vm.start").means
+    means = cache.load_tool(organization.project.id, "vm.start").means
     assert (means.cancel_by, means.probe, means.max_attempts, means.max_probes) == (
         "reference",
         True,
@@ -60,7 +60,7 @@ def test_the_documented_example_loads(house: House) -> None:
 
 
 def test_a_tool_left_out_falls_back_to_the_strictest_and_is_named(
-    house: House, tmp_path: Path
+    organization: Organization, tmp_path: Path
 ) -> None:
     load(EXAMPLE)
     file = tmp_path / "tools.yaml"
@@ -72,11 +72,11 @@ def test_a_tool_left_out_falls_back_to_the_strictest_and_is_named(
     assert '"removed":["Bash"' in Body.objects.get(entry=entry).text
 
 
-def test_the_tools_of_other_projects_stay(house: House) -> None:
-    registry.declare_tools(house.other, [ToolDeclaration("Bash", "opaque", "irreversible")])
-    registry.declare_tools(house.project, [ToolDeclaration("Read", "read_only", "read")])
-    registry.declare_tools(house.project, [])
-    assert Tool.objects.get().project == house.other
+def test_the_tools_of_other_projects_stay(organization: Organization) -> None:
+    registry.declare_tools(organization.other, [ToolDeclaration("Bash", "opaque", "irreversible")])
+    registry.declare_tools(organization.project, [ToolDeclaration("Read", "read_only", "read")])
+    registry.declare_tools(organization.project, [])
+    assert Tool.objects.get().project == organization.other
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_faulty_file_is_refused_with_its_line(text: str, sentence: str) -> Non
         tools_yaml.parse_tools_yaml(text)
 
 
-def test_nothing_of_a_faulty_file_is_loaded(house: House, tmp_path: Path) -> None:
+def test_nothing_of_a_faulty_file_is_loaded(organization: Organization, tmp_path: Path) -> None:
     file = tmp_path / "tools.yaml"
     file.write_text("tools:\n  a: {class: opaque}\n  b: {class: magic}\n")
     with pytest.raises(CommandError, match=r"tools.yaml: Line 3: .* Nothing was loaded"):
@@ -161,7 +161,7 @@ def test_nothing_of_a_faulty_file_is_loaded(house: House, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", None])
 def test_a_file_that_cannot_be_read_is_named(
-    house: House, tmp_path: Path, content: bytes | None
+    organization: Organization, tmp_path: Path, content: bytes | None
 ) -> None:
     file = tmp_path / "tools.yaml"
     if content is not None:
@@ -170,19 +170,19 @@ def test_a_file_that_cannot_be_read_is_named(
         load(file)
 
 
-def test_a_project_must_exist(house: House) -> None:
+def test_a_project_must_exist(organization: Organization) -> None:
     with pytest.raises(CommandError, match="no project 'nowhere'"):
         load(EXAMPLE, "--project", "nowhere")
 
 
-def test_no_tool_used_means_none_undeclared(house: House) -> None:
+def test_no_tool_used_means_none_undeclared(organization: Organization) -> None:
     assert registry.used_undeclared(Project.objects.get(name="default")) == []
 
 
-def test_a_tool_is_stopped_from_its_page_by_those_who_may_stop(house: House) -> None:
-    registry.declare_tools(house.project, [ToolDeclaration("Read", "read_only", "read")])
+def test_a_tool_is_stopped_from_its_page_by_those_who_may_stop(organization: Organization) -> None:
+    registry.declare_tools(organization.project, [ToolDeclaration("Read", "read_only", "read")])
     link = "?scope=tool&amp;subject=Read"
-    assert link in house.client("reviewer").get("/tools/").content.decode()
-    page = house.client("viewer").get("/tools/").content.decode()
+    assert link in organization.client("reviewer").get("/tools/").content.decode()
+    page = organization.client("viewer").get("/tools/").content.decode()
     assert "Read" in page
     assert link not in page

@@ -12,8 +12,8 @@ from journal import settled_position
 from journal.models import Entry
 from ledger.models import Effect
 from tests.api.api_client import Caller
-from tests.pages.people import House
-from tests.pages.sample_data import Book
+from tests.pages.people import Organization
+from tests.pages.sample_data import SampleIds
 
 pytestmark = pytest.mark.django_db
 QUERIES = (
@@ -57,38 +57,40 @@ def load_matches(project: Project, text: str) -> list[tuple[str, str]]:
 
 
 def test_a_search_as_of_a_moment_finds_what_it_found_then(
-    house: House, agent: Caller, book: Book, monkeypatch: pytest.MonkeyPatch
+    organization: Organization, agent: Caller, sample: SampleIds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     position = Entry.objects.order_by("-position").values_list("position", flat=True)[0]
-    before = {text: load_matches(house.project, text) for text in QUERIES}
+    before = {text: load_matches(organization.project, text) for text in QUERIES}
     assert all(
         before[text]
         for text in QUERIES
         if "gate" not in text and "ended" not in text and "session.ended" not in text
     )
     for name in ("planned", "dispatched"):
-        effect = Effect.objects.get(id=book.effects[name])
+        effect = Effect.objects.get(id=sample.effects[name])
         reference = {"id": str(effect.id), "intent_digest": effect.intent_digest}
         if name == "planned":
             agent.dispatch(reference)
         agent.acknowledge(reference)
-    agent.plan("later", str(book.session), tool="deploy.run", arguments={"n": 1})
-    assert agent.post(f"/sessions/{book.session}/end", {"status": "completed"}).status_code == 200
-    now = {text: load_matches(house.project, text) for text in QUERIES}
+    agent.plan("later", str(sample.session), tool="deploy.run", arguments={"n": 1})
+    assert agent.post(f"/sessions/{sample.session}/end", {"status": "completed"}).status_code == 200
+    now = {text: load_matches(organization.project, text) for text in QUERIES}
     assert (
         sum(now[text] != before[text] for text in QUERIES) >= 8
     )  # most queries return something else now
     for text in QUERIES:
         assert (
             load_matches(
-                house.project,
+                organization.project,
                 f"{text} asof:#{position}" if " OR " not in text else f"({text}) asof:#{position}",
             )
             == (before[text])
         ), text
     # Without an index a page searches one window and the next page continues below.
     monkeypatch.setattr(execute, "SLOW_WINDOW", 3)
-    compiled = execute.compile_query(f"attempts:>=0 asof:#{position}", house.project, now_us())
+    compiled = execute.compile_query(
+        f"attempts:>=0 asof:#{position}", organization.project, now_us()
+    )
     assert compiled.slow
     assert compiled.past is not None
     assert compiled.past.met
@@ -98,37 +100,41 @@ def test_a_search_as_of_a_moment_finds_what_it_found_then(
         page = execute.load_results(compiled, lambda rows: rows, before=top)
         seen += [str(row) for row in page.rows]
         top = page.older if page.older is not None else page.looked_back_to
-    assert seen == [handle for handle, _ in load_matches(house.project, f"effect asof:#{position}")]
+    assert seen == [
+        handle for handle, _ in load_matches(organization.project, f"effect asof:#{position}")
+    ]
 
 
-def test_the_page_shows_the_moment_and_refuses_a_future_one(house: House, book: Book) -> None:
-    viewer: Client = house.client("viewer")
+def test_the_page_shows_the_moment_and_refuses_a_future_one(
+    organization: Organization, sample: SampleIds
+) -> None:
+    viewer: Client = organization.client("viewer")
     position = Entry.objects.order_by("-position").values_list("position", flat=True)[0]
     page = viewer.get("/search/", {"q": f"state:planned asof:#{position}"})
     assert page.status_code == 200
     assert "/effects/" in page.content.decode()
     with pytest.raises(QueryError, match="does not exist yet"):
-        execute.compile_query(f"asof:#{position + 10**12}", house.project, now_us())
+        execute.compile_query(f"asof:#{position + 10**12}", organization.project, now_us())
     refused = viewer.get("/search/", {"q": "state:planned asof:2126-01-01"})
     assert refused.status_code == 400
     assert "is in the future" in refused.content.decode()
     with pytest.raises(
         QueryError, match="cannot be combined with an age"
     ):  # the link would show other results tomorrow
-        execute.compile_query(f"asof:#{position}@2h", house.project, now_us())
+        execute.compile_query(f"asof:#{position}@2h", organization.project, now_us())
     for since in ("999999w", "0001-01-01"):
         for name in ("search", "search_link"):
             assert viewer.get(reverse(name), {"q": f"effect since:{since}"}).status_code == 200
 
 
 def test_a_page_explains_that_too_much_changed_during_the_read(
-    house: House, book: Book, monkeypatch: pytest.MonkeyPatch
+    organization: Organization, sample: SampleIds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_much(*_args: object) -> None:
         raise QueryError(0, 0, as_of.TOO_MANY_CHANGES)
 
     monkeypatch.setattr(as_of, "find_changed_during_read", too_much)
-    answer = house.client("viewer").get(
+    answer = organization.client("viewer").get(
         "/search/", {"q": f"effect asof:#{settled_position.load_settled_position()}"}
     )
     assert answer.status_code == 400

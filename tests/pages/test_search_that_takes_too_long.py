@@ -16,8 +16,8 @@ from pages.search import jump
 from pages.sessions import filters
 from tests.journal.committed import committed
 from tests.pages.counting import ENDLESS, LONG, ask
-from tests.pages.people import House
-from tests.pages.sample_data import Book
+from tests.pages.people import Organization
+from tests.pages.sample_data import SampleIds
 
 __all__ = ["committed"]
 
@@ -38,16 +38,16 @@ PAGES: dict[str, tuple[str, Any, str]] = {  # page -> URL, and the function that
 @pytest.mark.parametrize("page", PAGES)
 def test_a_long_search_is_stopped_with_a_sentence_and_the_next_page_works(
     committed: None,
-    house: House,
-    book: Book,
+    organization: Organization,
+    sample: SampleIds,
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     page: str,
 ) -> None:
     address, holder, name = PAGES[page]
-    address = address.format(session=book.session)
-    client = house.client("viewer")
+    address = address.format(session=sample.session)
+    client = organization.client("viewer")
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.3
     with monkeypatch.context() as patched:
         patched.setattr(holder, name, endless)
@@ -62,18 +62,22 @@ def test_a_long_search_is_stopped_with_a_sentence_and_the_next_page_works(
         address.partition("?")[0],
         0.3,
     )
-    assert event["person"] == house.members["viewer"].user.person.pseudonym
+    assert event["person"] == organization.members["viewer"].user.person.pseudonym
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 60.0
     assert client.get(address).status_code == 200
 
 
 def test_the_query_stays_in_the_form(
-    committed: None, house: House, book: Book, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    committed: None,
+    organization: Organization,
+    sample: SampleIds,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.3
     monkeypatch.setattr(execute, "disjoint_querysets", endless)
-    answer = house.client("viewer").get("/search/?q=tool:mail.send state:failed since:7d")
+    answer = organization.client("viewer").get("/search/?q=tool:mail.send state:failed since:7d")
     assert 'value="tool:mail.send state:failed since:7d"' in answer.text
     assert "No results" not in answer.text
     assert (
@@ -125,10 +129,12 @@ def test_other_database_errors_are_unchanged(db: None, settings: Settings) -> No
         raise OperationalError("database is locked")
 
 
-def test_one_person_cannot_take_all_the_connections(house: House, book: Book) -> None:
+def test_one_person_cannot_take_all_the_connections(
+    organization: Organization, sample: SampleIds
+) -> None:
     """Refuse a person at the limit of concurrent searches; others, and later searches, run."""
-    client, other = house.client("viewer"), house.client("operator")
-    person = house.members["viewer"].user.pk
+    client, other = organization.client("viewer"), organization.client("operator")
+    person = organization.members["viewer"].user.pk
     with ExitStack() as stack:
         for _ in range(time_limit.MAX_SEARCHES_PER_USER):
             stack.enter_context(time_limit.limit_search(person))
@@ -142,10 +148,14 @@ def test_one_person_cannot_take_all_the_connections(house: House, book: Book) ->
 
 
 def test_two_searches_run_at_once_and_no_author_takes_both_places(
-    committed: None, house: House, book: Book, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    committed: None,
+    organization: Organization,
+    sample: SampleIds,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings.GATEBOOK_SEARCH_PLACES = 2
-    client, author = house.client("viewer"), 10**9
+    client, author = organization.client("viewer"), 10**9
     monkeypatch.setattr(query_slots, "_running", {author})  # a search of another author runs
     assert client.get("/search/?q=tool:mail.send").status_code == 200
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.2
@@ -164,7 +174,7 @@ def test_two_searches_run_at_once_and_no_author_takes_both_places(
     assert "No results" not in answer.text
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 60.0
     assert (
-        client.get(f"/sessions/{book.session}/").status_code == 200
+        client.get(f"/sessions/{sample.session}/").status_code == 200
     )  # pages do not wait for queries
     query_slots._running.discard(author)
     assert client.get("/search/?q=tool:mail.send").status_code == 200
@@ -204,10 +214,10 @@ def test_a_free_place_goes_to_the_author_with_the_least_use(
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite is served by one process")
 def test_processes_share_the_places(
-    committed: None, house: House, book: Book, settings: Settings
+    committed: None, organization: Organization, sample: SampleIds, settings: Settings
 ) -> None:
     settings.GATEBOOK_SEARCH_PLACES = 2
-    client, author = house.client("viewer"), house.members["viewer"].user.pk
+    client, author = organization.client("viewer"), organization.members["viewer"].user.pk
     page = "/search/?q=tool:mail.send"
     with ThreadPoolExecutor(1) as other:  # has its own connection, like another process
 

@@ -4,16 +4,16 @@ import pytest
 from django.test import Client
 
 from tests.api.api_client import Caller
-from tests.pages.people import House
-from tests.pages.sample_data import Book
+from tests.pages.people import Organization
+from tests.pages.sample_data import SampleIds
 
 pytestmark = pytest.mark.django_db
 
 
 def test_words_find_effects_and_what_belongs_to_them(
-    house: House, agent: Caller, book: Book
+    organization: Organization, agent: Caller, sample: SampleIds
 ) -> None:
-    viewer: Client = house.client("viewer")
+    viewer: Client = organization.client("viewer")
     session = agent.session("with-words")
     effect = agent.plan(
         "w1",

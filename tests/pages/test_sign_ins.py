@@ -14,7 +14,7 @@ from pytest_django import Settings
 
 from accounts import one_time_secret, people, sign_ins
 from journal.models import Body, Entry
-from tests.pages.people import PASSWORD, House
+from tests.pages.people import PASSWORD, Organization
 
 NEW = "orbit-lantern-slate-43"
 
@@ -26,15 +26,17 @@ def attempt(name: str, password: str, address: str = "192.0.2.7", **headers: str
     return answer.status_code
 
 
-def kinds(house: House) -> list[str]:
-    entries = Entry.objects.filter(project=house.project.id, kind__startswith="access.").order_by(
-        "position"
-    )
+def kinds(organization: Organization) -> list[str]:
+    entries = Entry.objects.filter(
+        project=organization.project.id, kind__startswith="access."
+    ).order_by("position")
     return list(entries.values_list("kind", flat=True))
 
 
-def test_guesses_of_the_current_password_are_counted_and_lock_it(house: House) -> None:
-    client = house.client("viewer")
+def test_guesses_of_the_current_password_are_counted_and_lock_it(
+    organization: Organization,
+) -> None:
+    client = organization.client("viewer")
     for guess in range(4):
         fields = {"old_password": f"guess-{guess}", "new_password1": NEW, "new_password2": NEW}
         answer = client.post("/settings/password/", fields)
@@ -52,15 +54,21 @@ def test_guesses_of_the_current_password_are_counted_and_lock_it(house: House) -
     assert NEW not in stored
 
 
-def test_sign_ins_failures_and_the_lock_are_recorded_once_each(house: House, caplog: Any) -> None:
+def test_sign_ins_failures_and_the_lock_are_recorded_once_each(
+    organization: Organization, caplog: Any
+) -> None:
     caplog.set_level(logging.INFO, "gatebook.sign_in")
     assert attempt("reviewer", PASSWORD) == 302
     for _ in range(4):
         assert attempt("reviewer", "wrong") == 200
     for _ in range(3):
         assert attempt("reviewer", "wrong") == 429
-    assert kinds(house) == ["access.signed_in", *["access.sign_in_failed"] * 5, "access.locked_out"]
-    person = people.ensure_pseudonym(house.members["reviewer"].user)
+    assert kinds(organization) == [
+        "access.signed_in",
+        *["access.sign_in_failed"] * 5,
+        "access.locked_out",
+    ]
+    person = people.ensure_pseudonym(organization.members["reviewer"].user)
     entries = Entry.objects.filter(kind__startswith="access.").order_by("position")
     assert [entry.actor for entry in entries] == [person, *["gatebook"] * 6]
     assert {entry.facts for entry in entries} == {
@@ -74,19 +82,21 @@ def test_sign_ins_failures_and_the_lock_are_recorded_once_each(house: House, cap
     assert log.count("'name': 'reviewer'") == 9
 
 
-def test_an_unknown_name_may_be_a_password_and_is_stored_nowhere(house: House, caplog: Any) -> None:
+def test_an_unknown_name_may_be_a_password_and_is_stored_nowhere(
+    organization: Organization, caplog: Any
+) -> None:
     caplog.set_level(logging.DEBUG)
     typed = "my-secret-by-mistake-77"
     for _ in range(5):
         attempt(typed, "x")
     assert attempt(typed, "x") == 429
-    assert kinds(house) == []
+    assert kinds(organization) == []
     assert typed not in caplog.text
     assert "(unknown)" in caplog.text
     assert typed not in str(list(AccessAttempt.objects.values()))
 
 
-def test_a_name_is_never_locked_for_an_uninvolved_address(house: House) -> None:
+def test_a_name_is_never_locked_for_an_uninvolved_address(organization: Organization) -> None:
     for number in range(20):
         attempt("administrator", "wrong", f"198.51.100.{number // 5}")
     assert attempt("administrator", PASSWORD, "198.51.100.1") == 429
@@ -114,7 +124,7 @@ def test_the_address_comes_from_the_proxy_only_if_configured(
 
 
 def test_behind_a_proxy_a_guesser_locks_their_own_address_alone(
-    house: House, settings: Settings
+    organization: Organization, settings: Settings
 ) -> None:
     settings.GATEBOOK_FORWARDED_FOR = True
     forged = {"x-forwarded-for": "192.0.2.50, 203.0.113.9"}
@@ -136,11 +146,11 @@ def test_behind_a_proxy_a_guesser_locks_their_own_address_alone(
     ],
 )
 def test_a_value_shown_once_is_called_by_its_name(
-    house: House, monkeypatch: pytest.MonkeyPatch, kind: str, heading: str, never: str
+    organization: Organization, monkeypatch: pytest.MonkeyPatch, kind: str, heading: str, never: str
 ) -> None:
     shown = {"secret": "s3cret", "kind": kind, "name": "hooks.example"}
     monkeypatch.setattr(one_time_secret, "take_secret_once", lambda request: shown)
-    page = house.client("administrator").get(reverse("tokens")).text
+    page = organization.client("administrator").get(reverse("tokens")).text
     part = page[page.index('aria-labelledby="secret"') :].partition("</section>")[0]
     assert heading in part
     assert never not in part

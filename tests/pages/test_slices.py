@@ -14,8 +14,8 @@ from db.sqlite.cpu_share import CpuShare
 from display import query_slots, time_limit
 from tests.journal.committed import committed
 from tests.pages.counting import LONG, ask
-from tests.pages.people import House
-from tests.pages.sample_data import Book
+from tests.pages.people import Organization
+from tests.pages.sample_data import SampleIds
 
 __all__ = ["committed"]
 
@@ -59,7 +59,11 @@ def test_searches_leave_one_processor_to_writers(
     connection.vendor != "sqlite", reason="PostgreSQL works in processes of its own"
 )
 def test_long_reads_share_one_processor(
-    committed: None, house: House, book: Book, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    committed: None,
+    organization: Organization,
+    sample: SampleIds,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Let a long read wait while another works; short reads continue.
 
@@ -68,7 +72,7 @@ def test_long_reads_share_one_processor(
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 60.0
     clock = _Clock()
     monkeypatch.setattr(time_limit, "time", clock)
-    client, other = house.client("viewer"), CpuShare()
+    client, other = organization.client("viewer"), CpuShare()
     assert other.again(60.0)
     with ThreadPoolExecutor(1) as reader:
 
@@ -82,7 +86,7 @@ def test_long_reads_share_one_processor(
             return begun
 
         long = waiting()
-        for page in ("/search/?q=tool:mail.send", f"/sessions/{book.session}/"):
+        for page in ("/search/?q=tool:mail.send", f"/sessions/{sample.session}/"):
             assert client.get(page).status_code == 200
         clock.now = 119.0
         other.leave()
@@ -107,7 +111,7 @@ def test_long_reads_share_one_processor(
     connection.vendor != "sqlite", reason="PostgreSQL works in processes of its own"
 )
 def test_a_long_read_pauses_while_others_write(
-    committed: None, book: Book, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    committed: None, sample: SampleIds, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 60.0
     clock = _Clock()

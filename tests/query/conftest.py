@@ -4,12 +4,12 @@ import pytest
 
 from journal import settled_position
 from journal.models import Entry
-from tests.approvals.conftest import desk, quiet
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.conftest import inbox, quiet
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.pages.conftest import agent
 from tests.query.incident import Scenario, build_scenario
 
-__all__ = ["agent", "desk", "quiet"]
+__all__ = ["agent", "inbox", "quiet"]
 
 
 @pytest.fixture
@@ -27,6 +27,6 @@ def settled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def scenario(desk: Desk, settled: None) -> Scenario:
+def scenario(inbox: InboxScenario, settled: None) -> Scenario:
     """Create a project in which each audit question has an answer."""
-    return build_scenario(desk)
+    return build_scenario(inbox)

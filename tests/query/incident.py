@@ -16,7 +16,7 @@ from journal.entries import Draft
 from sessions.models import Session
 from tests.api.api_client import new_key
 from tests.approvals.confirm_helpers import proved
-from tests.approvals.inbox_scenario import RULES, Desk
+from tests.approvals.inbox_scenario import RULES, InboxScenario
 
 US = 1_000_000
 PERMISSION_S = 600  # duration of an exemption: longer than a test, shorter than a gate waits
@@ -35,7 +35,7 @@ TARGET = {"repository": "web", "ref": "main"}
 class Scenario:
     """Effects and gates by the case that each represents."""
 
-    desk: Desk
+    inbox: InboxScenario
     effects: dict[str, dict[str, Any]] = field(default_factory=dict)
     exemption: Exemption | None = None
 
@@ -43,11 +43,11 @@ class Scenario:
         return str(self.effects[name]["handle"])
 
 
-def build_scenario(desk: Desk) -> Scenario:
-    desk.rules(RULES + NOTES)
-    desk.declare("note.write", "reversible")
-    desk.declare("mail.send", "compensable")
-    scenario, agent = Scenario(desk), desk.agent
+def build_scenario(inbox: InboxScenario) -> Scenario:
+    inbox.rules(RULES + NOTES)
+    inbox.declare("note.write", "reversible")
+    inbox.declare("mail.send", "compensable")
+    scenario, agent = Scenario(inbox), inbox.agent
 
     def plan(name: str, **fields: Any) -> dict[str, Any]:
         scenario.effects[name] = agent.plan(name, **{"tool": "file.read", **fields})
@@ -84,14 +84,14 @@ def build_scenario(desk: Desk) -> Scenario:
         plan("hasty", tool="git.push", arguments={"ref": "a"}),
         plan("read", tool="git.push", arguments={"ref": "b"}),
     )
-    desk.answer(desk.gate(hasty), "reviewer")
-    gate = desk.gate(read)
-    slow = desk.shown(gate)
+    inbox.answer(inbox.gate(hasty), "reviewer")
+    gate = inbox.gate(read)
+    slow = inbox.shown(gate)
     slow = ShownGate(slow.version, slow.digest, slow.card_sha256, slow.complete, now_us() - 60 * US)
-    assert desk.answer(gate, "administrator", shown=slow).refusal is None
-    Session.objects.filter(key="s-1").update(on_behalf_of=desk.user("reviewer"))
+    assert inbox.answer(gate, "administrator", shown=slow).refusal is None
+    Session.objects.filter(key="s-1").update(on_behalf_of=inbox.user("reviewer"))
     own = plan("own", tool="note.write", arguments={"text": "mine"})
-    assert desk.answer(desk.gate(own), "reviewer").refusal is None
+    assert inbox.answer(inbox.gate(own), "reviewer").refusal is None
     plan("waiting", tool="git.push", arguments={"ref": "c"})
     # Run without permission; other arguments reported than those that were approved.
     plan("ran", tool="git.push", arguments={"ref": "d"}, target=TARGET)
@@ -101,29 +101,29 @@ def build_scenario(desk: Desk) -> Scenario:
         "tool": "git.push",
         "arguments": {"ref": "another"},
     }
-    report(desk, {"kind": "effect.dispatched", "effect_key": "ran", "attempt": 1}, other)
+    report(inbox, {"kind": "effect.dispatched", "effect_key": "ran", "attempt": 1}, other)
     # An exemption whose effect ran after its end, and one that was used in time.
     with transaction.atomic():
         scenario.exemption = exemptions.create_exemption(
-            desk.project,
+            inbox.project,
             tool="deploy",
             rule="deploy",
             reason="a release is going on",
             ends_at_us=now_us() + PERMISSION_S * US,
-            user=desk.user("administrator"),
+            user=inbox.user("administrator"),
             **proved(),
         )
         assert exemptions.confirm_exemption_grant(
-            scenario.exemption, desk.person("dan", "operator").user, **proved()
+            scenario.exemption, inbox.person("dan", "operator").user, **proved()
         )
         scenario.exemption.refresh_from_db()
         exemptions.create_exemption(
-            desk.project,
+            inbox.project,
             tool="git.push",
             rule="push",
             reason="a release is going on",
             ends_at_us=now_us() + PERMISSION_S * US,
-            user=desk.person("dan", "operator").user,
+            user=inbox.person("dan", "operator").user,
             **proved(),
         )
     agent.dispatch(plan("in-time", tool="git.push", arguments={"ref": "e"}))
@@ -134,12 +134,12 @@ def build_scenario(desk: Desk) -> Scenario:
         "attempt": 1,
         "occurred_us": now_us() + 3600 * US,
     }
-    report(desk, late)
+    report(inbox, late)
     plan("later", tool="deploy", arguments={"version": 2})
     with time_machine.travel(
         time.time() + 2 * PERMISSION_S
     ):  # after the permission has expired and the ledger has ended the exemption
-        report(desk, {"kind": "effect.dispatched", "effect_key": "later", "attempt": 1})
+        report(inbox, {"kind": "effect.dispatched", "effect_key": "later", "attempt": 1})
     # A key reused with other content, and a writer without its lease.
     item = {
         "id": "twice",
@@ -151,35 +151,35 @@ def build_scenario(desk: Desk) -> Scenario:
     assert agent.report([item]).status_code == 200
     agent.report([{**item, "attempt": 2}])
     fenced = Draft(
-        desk.project.id, "gatebook", new_key(), "integrity.fenced", "system", "gatebook", "{}"
+        inbox.project.id, "gatebook", new_key(), "integrity.fenced", "system", "gatebook", "{}"
     )
     with transaction.atomic():
         entries.append_entries([fenced], now_us())
     return scenario
 
 
-def report(desk: Desk, *facts: dict[str, Any]) -> None:
+def report(inbox: InboxScenario, *facts: dict[str, Any]) -> None:
     """Report facts of session s-1."""
-    answer = desk.agent.report([{"id": new_key(), "session": "s-1", **fact} for fact in facts])
+    answer = inbox.agent.report([{"id": new_key(), "session": "s-1", **fact} for fact in facts])
     assert answer.status_code == 200, answer.text
 
 
 def advance_scenario(scenario: Scenario) -> None:
     """Settle what was open and repeat similar effects, a day later."""
-    desk, agent = scenario.desk, scenario.desk.agent
+    inbox, agent = scenario.inbox, scenario.inbox.agent
     agent.dispatch(scenario.effects["child"])
     agent.acknowledge(scenario.effects["child"], external_reference=PULL)
-    assert desk.answer(desk.gate(scenario.effects["waiting"]), "administrator").refusal is None
+    assert inbox.answer(inbox.gate(scenario.effects["waiting"]), "administrator").refusal is None
     more = agent.plan("more", tool="file.read", arguments={"n": 2}, target=TARGET)
     agent.dispatch(more)
     agent.acknowledge(more, outcome="unknown")
     with transaction.atomic():
         exemptions.create_exemption(
-            desk.project,
+            inbox.project,
             tool="git.push",
             rule="push",
             reason="another release",
             ends_at_us=now_us() + PERMISSION_S * US,
-            user=desk.user("administrator"),
+            user=inbox.user("administrator"),
             **proved(),
         )

@@ -28,10 +28,10 @@ from notifications import channels
 from notifications.models import Notification, NotificationChannel
 from tests.api.api_client import Caller
 from tests.approvals.confirm_helpers import proved
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.notification_helpers import Killed, tick
-from tests.pages.people import House
-from tests.pages.sample_data import doors
+from tests.pages.people import Organization
+from tests.pages.sample_data import connect_agent
 from tests.query.test_repeats import complete_effect
 
 pytestmark = pytest.mark.django_db
@@ -56,23 +56,23 @@ def _settled(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
 
 
 @pytest.fixture
-def team(house: House) -> NotificationChannel:
+def team(organization: Organization) -> NotificationChannel:
     """Create a channel of the project, and addresses of operator, reviewer and neighbour."""
-    boss = house.members["administrator"].user
+    boss = organization.members["administrator"].user
     for name in ("operator", "reviewer"):
-        own = house.members[name].user
+        own = organization.members[name].user
         channels.add_channel(
-            house.project, "email", f"{name}@example.org", boss, person=own, **SILENT
+            organization.project, "email", f"{name}@example.org", boss, person=own, **SILENT
         )
-    neighbour = house.neighbour.user
+    neighbour = organization.neighbour.user
     channels.add_channel(
-        house.other, "email", "neighbour@example.org", neighbour, person=neighbour, **SILENT
+        organization.other, "email", "neighbour@example.org", neighbour, person=neighbour, **SILENT
     )
-    return channels.add_channel(house.project, "email", "team@example.org", boss, **SILENT)
+    return channels.add_channel(organization.project, "email", "team@example.org", boss, **SILENT)
 
 
 @pytest.fixture
-def watch(house: House, team: NotificationChannel) -> Watch:
+def watch(organization: Organization, team: NotificationChannel) -> Watch:
     """Save a query of the operator and turn its alerts on, through the pages."""
 
     def save(
@@ -82,7 +82,7 @@ def watch(house: House, team: NotificationChannel) -> Watch:
         to: tuple[NotificationChannel, ...] = (),
         shared: bool = False,
     ) -> Any:
-        owner = house.client("operator")
+        owner = organization.client("operator")
         owner.post(
             reverse("saved_queries"), {"name": name, "q": text, "shared": "1" if shared else ""}
         )
@@ -98,9 +98,9 @@ def watch(house: House, team: NotificationChannel) -> Watch:
 
 
 @pytest.fixture
-def stranger(house: House) -> Iterator[Caller]:
+def stranger(organization: Organization) -> Iterator[Caller]:
     """Return the neighbour's agent as an API client."""
-    with doors(house.other_token.agent) as caller:
+    with connect_agent(organization.other_token.agent) as caller:
         yield caller
 
 
@@ -123,7 +123,7 @@ def handle(effect: dict[str, Any]) -> str:
 
 
 def test_a_new_match_notifies_its_owner_once_and_old_matches_never(
-    house: House, agent: Caller, stranger: Caller, watch: Watch
+    organization: Organization, agent: Caller, stranger: Caller, watch: Watch
 ) -> None:
     agent.session("s-1")
     stranger.session("s-1")
@@ -148,24 +148,30 @@ def test_a_new_match_notifies_its_owner_once_and_old_matches_never(
     assert next_alerts() == []
 
     entry = Entry.objects.get(kind="alert.raised")
-    assert (entry.project, entry.subject, entry.actor) == (house.project.id, saved.pk, "gatebook")
+    assert (entry.project, entry.subject, entry.actor) == (
+        organization.project.id,
+        saved.pk,
+        "gatebook",
+    )
     assert Outbox.objects.get(topic="alert").deduplication_key == Notification.objects.get().key
     address = str(letter.body).split()[-1]
     assert re.search(r"asof%3A%23\d+%402", address)
     search_page = (
-        house.client("operator").get(address[address.index("/search/") :]).content.decode()
+        organization.client("operator").get(address[address.index("/search/") :]).content.decode()
     )
     assert handle(new) in search_page
     assert "planned" in search_page.partition("<tbody")[2]  # the state at that moment
     page = unescape(
-        house.client("operator").get(reverse("saved_query", args=[saved.pk])).content.decode()
+        organization.client("operator")
+        .get(reverse("saved_query", args=[saved.pk]))
+        .content.decode()
     )
     assert f"1 new effect, {handle(new)}" in " ".join(page.split())
     assert "asof%3A%23" in page
 
     off = {"do": "off"}
     url = reverse("saved_query_alerts", args=[saved.pk])
-    assert house.client("operator").post(url, off).status_code == 302
+    assert organization.client("operator").post(url, off).status_code == 302
     plan(agent, "later")
     assert next_alerts() == []
     assert not Alert.objects.exists()
@@ -199,7 +205,9 @@ def test_a_match_by_time_alone_notifies_and_notifies_again_on_return(
     assert alerts.merge_known([1, 2, 3], of=[1, 2], matching=[2, 5]) == [3, 2, 5]
 
 
-def test_gates_exemptions_sessions_and_words_are_watched_as_well(desk: Desk, watch: Watch) -> None:
+def test_gates_exemptions_sessions_and_words_are_watched_as_well(
+    inbox: InboxScenario, watch: Watch
+) -> None:
     gates = watch("gate is:waiting", "Gates")
     for name, text in (
         ("Leave", "exemption is:live"),
@@ -207,11 +215,11 @@ def test_gates_exemptions_sessions_and_words_are_watched_as_well(desk: Desk, wat
     ):
         watch(text, name)
     words = watch("effect zebra", "Words")
-    gate = desk.gate(desk.plan(arguments={"note": "a zebra"}))
-    until, boss = now_us() + 10**10, desk.user("operator")
+    gate = inbox.gate(inbox.plan(arguments={"note": "a zebra"}))
+    until, boss = now_us() + 10**10, inbox.user("operator")
     with transaction.atomic():
         granted = exemptions.create_exemption(
-            desk.project, tool="x", reason="for the drill", ends_at_us=until, user=boss, **proved()
+            inbox.project, tool="x", reason="for the drill", ends_at_us=until, user=boss, **proved()
         )
     call_command("run_alerts", verbosity=0)
     tick()
@@ -228,7 +236,7 @@ def test_gates_exemptions_sessions_and_words_are_watched_as_well(desk: Desk, wat
     mail.outbox.clear()
     call_command("update_search_index", verbosity=0)  # entries not indexed yet are not skipped
     assert next_alerts() == [("operator@example.org", "Gatebook: 1 new effect: “Words”")]
-    desk.answer(gate, "reviewer", "deny", "not today")
+    inbox.answer(gate, "reviewer", "deny", "not today")
     assert alert_runner.run_alerts().notified == 0
     positions = {
         alert.query_id: list(alerts.known_positions(alert)) for alert in Alert.objects.all()
@@ -237,7 +245,7 @@ def test_gates_exemptions_sessions_and_words_are_watched_as_well(desk: Desk, wat
 
 
 def test_a_repeated_call_notifies_once_it_is_compared(
-    house: House, agent: Caller, watch: Watch
+    organization: Organization, agent: Caller, watch: Watch
 ) -> None:
     for text in ("effect duplicate:call", "session repeats:>=2"):
         watch(text, text)
@@ -254,7 +262,7 @@ def _now() -> Any:
 
 
 def test_a_shared_query_notifies_the_chosen_channels_until_it_is_private(
-    house: House, agent: Caller, watch: Watch, team: NotificationChannel
+    organization: Organization, agent: Caller, watch: Watch, team: NotificationChannel
 ) -> None:
     agent.session("s-1")
     saved = watch("event kind:effect.planned", shared=True, to=(team,))
@@ -263,18 +271,20 @@ def test_a_shared_query_notifies_the_chosen_channels_until_it_is_private(
     assert [to for to, _subject in next_alerts()] == both
     changed = {"name": "Watched", "q": saved.text, "version": "1"}
     assert (
-        house.client("operator").post(reverse("saved_query", args=[saved.pk]), changed).status_code
+        organization.client("operator")
+        .post(reverse("saved_query", args=[saved.pk]), changed)
+        .status_code
         == 302
     )
     plan(agent, "e-2")
     assert [to for to, _subject in next_alerts()] == both[:1]
     changed |= {"q": "effect tool:git.push", "version": "2"}
-    house.client("operator").post(reverse("saved_query", args=[saved.pk]), changed)
+    organization.client("operator").post(reverse("saved_query", args=[saved.pk]), changed)
     plan(agent, "e-3")
     assert next_alerts() == []  # a changed query starts again
     plan(agent, "e-4")
     assert next_alerts() == [("operator@example.org", "Gatebook: 1 new effect: “Watched”")]
-    house.members["operator"].delete()
+    organization.members["operator"].delete()
     plan(agent, "e-5")
     assert next_alerts() == []
     assert "no longer a member" in Alert.objects.get().stopped_because
@@ -320,7 +330,11 @@ def _never_end() -> None:
 
 
 def test_a_long_query_is_stopped_reported_once_and_blocks_no_other_alert(
-    house: House, agent: Caller, watch: Watch, monkeypatch: pytest.MonkeyPatch, settings: Settings
+    organization: Organization,
+    agent: Caller,
+    watch: Watch,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Settings,
 ) -> None:
     agent.session("s-1")
     slow, quick = watch("effect tool:slow*", "Slow"), watch("effect tool:git.push", "Quick")
@@ -349,7 +363,7 @@ def test_a_long_query_is_stopped_reported_once_and_blocks_no_other_alert(
     ]
     plan(agent, "last")
     assert [subject for _to, subject in next_alerts()] == ["Gatebook: 1 new effect: “Quick”"]
-    owner = house.client("operator")
+    owner = organization.client("operator")
     page = owner.get(reverse("saved_query", args=[slow.pk])).content.decode()
     assert "The query takes longer than 0.5 s." in page
     settings.GATEBOOK_SEARCH_TIMEOUT_S = 0.5
@@ -359,10 +373,10 @@ def test_a_long_query_is_stopped_reported_once_and_blocks_no_other_alert(
 
 
 def test_alerts_are_refused_with_a_sentence(
-    house: House, team: NotificationChannel, monkeypatch: pytest.MonkeyPatch
+    organization: Organization, team: NotificationChannel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(alerts, "MAX_ALERTS", 1)
-    owner = house.client("operator")
+    owner = organization.client("operator")
 
     def on(name: str, text: str, who: Any = owner) -> str:
         who.post(reverse("saved_queries"), {"name": name, "q": text})
@@ -374,7 +388,7 @@ def test_alerts_are_refused_with_a_sentence(
     assert "Alerts cannot watch groups" in on("Groups", "effect | group tool")
     assert "Alerts cannot watch a past moment" in on("Past", "effect asof:1d")
     assert "No recipient:" in on(
-        "Alone", "effect", house.client("viewer")
+        "Alone", "effect", organization.client("viewer")
     )  # no address, and not shared
     assert not Alert.objects.exists()
     assert "Alerts are on." in on("First", "effect")
@@ -382,7 +396,7 @@ def test_alerts_are_refused_with_a_sentence(
     assert "already has 1 queries with alerts" in on("Second", "effect")
     url = reverse("saved_query_alerts", args=[SavedQuery.objects.get(name="First").pk])
     for other in ("reviewer", "administrator", "neighbour"):
-        assert house.client(other).post(url, {"do": "off"}).status_code == 404
+        assert organization.client(other).post(url, {"do": "off"}).status_code == 404
     assert owner.get(url).status_code == 405
     assert Alert.objects.count() == 1
     kept = SavedQuery.objects.get(name="First")

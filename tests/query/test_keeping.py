@@ -26,7 +26,7 @@ from journal import settled_position
 from journal.models import Body, Entry
 from ledger.models import Effect
 from tests.api.api_client import Caller
-from tests.pages.people import House
+from tests.pages.people import Organization
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("settled")]
 US = 1_000_000
@@ -38,9 +38,9 @@ def page(answer: Any, status: int = 200) -> str:
 
 
 def test_a_question_redirects_to_its_search_or_names_the_missing_value(
-    house: House, agent: Caller
+    organization: Organization, agent: Caller
 ) -> None:
-    viewer = house.client("viewer")
+    viewer = organization.client("viewer")
     agent.session("s-1")
     agent.plan("k", tool="mail.send")
     shown = page(viewer.get(reverse("questions")))
@@ -58,8 +58,10 @@ def test_a_question_redirects_to_its_search_or_names_the_missing_value(
     assert viewer.get(reverse("question", args=[22])).status_code == 404
 
 
-def test_a_saved_query_is_private_until_shared_and_only_its_owner_changes_it(house: House) -> None:
-    owner, other = house.client("operator"), house.client("viewer")
+def test_a_saved_query_is_private_until_shared_and_only_its_owner_changes_it(
+    organization: Organization,
+) -> None:
+    owner, other = organization.client("operator"), organization.client("viewer")
     new = {"name": "Lost <i>mail</i>", "q": "effect tool:mail.send is:unknown"}
     assert owner.post(reverse("saved_queries"), new).status_code == 302
     kept = SavedQuery.objects.get()
@@ -68,7 +70,7 @@ def test_a_saved_query_is_private_until_shared_and_only_its_owner_changes_it(hou
     wrong = owner.post(reverse("saved_queries"), {"name": "x", "q": "effect tol:x"})
     assert "is not a field of" in page(wrong, 422)
     assert other.get(url).status_code == other.post(url, {"do": "delete"}).status_code == 404
-    assert house.client("neighbour").get(url).status_code == 404
+    assert organization.client("neighbour").get(url).status_code == 404
     assert "mail" not in page(other.get(reverse("saved_queries")))
 
     shared = {"name": "Lost mail", "q": kept.text, "shared": "1", "version": "1"}
@@ -81,7 +83,7 @@ def test_a_saved_query_is_private_until_shared_and_only_its_owner_changes_it(hou
         == other.post(url, {"do": "delete"}).status_code
         == 404
     )
-    assert house.client("neighbour").get(url).status_code == 404
+    assert organization.client("neighbour").get(url).status_code == 404
     assert owner.post(url, {"do": "delete"}).status_code == 302
     assert not SavedQuery.objects.exists()
     entries = Entry.objects.filter(kind__startswith="query.").order_by("position")
@@ -90,11 +92,15 @@ def test_a_saved_query_is_private_until_shared_and_only_its_owner_changes_it(hou
         "query.changed",
         "query.deleted",
     ]
-    assert {entry.actor for entry in entries} == {house.members["operator"].user.person.pseudonym}
+    assert {entry.actor for entry in entries} == {
+        organization.members["operator"].user.person.pseudonym
+    }
     assert all(set(json.loads(entry.facts)) == {"shared", "version"} for entry in entries)
 
 
-def test_a_link_holds_no_age_and_names_the_position(house: House, agent: Caller) -> None:
+def test_a_link_holds_no_age_and_names_the_position(
+    organization: Organization, agent: Caller
+) -> None:
     agent.session("s-1")
     now = now_us()
     text = "gate since:7d (decided_at:2h OR -used_at:3d..1h) any(effect: dispatched_at:30m tool:x) | group status"
@@ -103,34 +109,43 @@ def test_a_link_holds_no_age_and_names_the_position(house: House, agent: Caller)
     assert f"{at} | group status" in words
     plain = words.replace(f" {at}", "")
     later = now + 3600 * US
-    meant = str(execute.matching_rows(execute.compile_query(text, house.project, now)).query)
+    meant = str(execute.matching_rows(execute.compile_query(text, organization.project, now)).query)
     for moment in (now, later):  # returns the same rows at any later time
         assert (
-            str(execute.matching_rows(execute.compile_query(plain, house.project, moment)).query)
+            str(
+                execute.matching_rows(
+                    execute.compile_query(plain, organization.project, moment)
+                ).query
+            )
             == meant
         )
     assert pin_query(words, later) == words
-    shown = page(house.client("viewer").get(reverse("search_link"), {"q": text}))
+    shown = page(organization.client("viewer").get(reverse("search_link"), {"q": text}))
     assert "asof:#" in shown
     assert "since:7d" not in shown.partition("readonly")[2].partition("</textarea>")[0]
-    wrong = house.client("viewer").get(reverse("search_link"), {"q": "effect ("})
+    wrong = organization.client("viewer").get(reverse("search_link"), {"q": "effect ("})
     assert "No permalink was created" in page(wrong, 422)
 
 
-def test_a_view_of_agent_content_is_recorded_once_an_hour(house: House, agent: Caller) -> None:
+def test_a_view_of_agent_content_is_recorded_once_an_hour(
+    organization: Organization, agent: Caller
+) -> None:
     agent.session("s-1")
     effect = Effect.objects.get(id=agent.plan("looked-at", why="because")["id"])
     viewer, views = (
-        house.client("viewer"),
+        organization.client("viewer"),
         Entry.objects.filter(kind="access.viewed").order_by("position"),
     )
     for _ in range(2):
         page(viewer.get(reverse("effect", args=[effect.id])))
         page(viewer.get(reverse("raw_fact", args=[effect.id, effect.plan_position])))
-    page(house.client("operator").get(reverse("effect", args=[effect.id])))
-    assert house.client("neighbour").get(reverse("effect", args=[effect.id])).status_code == 404
+    page(organization.client("operator").get(reverse("effect", args=[effect.id])))
+    assert (
+        organization.client("neighbour").get(reverse("effect", args=[effect.id])).status_code == 404
+    )
     actors = [
-        house.members[name].user.person.pseudonym for name in ("viewer", "viewer", "operator")
+        organization.members[name].user.person.pseudonym
+        for name in ("viewer", "viewer", "operator")
     ]
     assert [(entry.actor, json.loads(entry.facts)["what"], entry.effect) for entry in views] == [
         (actor, what, effect.id)
@@ -138,7 +153,9 @@ def test_a_view_of_agent_content_is_recorded_once_an_hour(house: House, agent: C
     ]
 
 
-def test_the_command_prints_its_results_and_is_recorded(house: House, agent: Caller) -> None:
+def test_the_command_prints_its_results_and_is_recorded(
+    organization: Organization, agent: Caller
+) -> None:
     agent.session("s-1")
     agent.plan("k", tool="t")
     output = io.StringIO()
@@ -164,12 +181,12 @@ def fetch_export(client: Client, q: str, form: str) -> bytes:
 
 
 def test_an_export_is_complete_safe_and_as_of_the_moment_of_its_request(
-    house: House, agent: Caller
+    organization: Organization, agent: Caller
 ) -> None:
     agent.session("s-1", title="=cmd|' /C calc'!A0, \"quoted\"\r\nand more")
     for n, tool in enumerate(["@SUM(1)", "-1+1", "+1", "plain, with comma", "\ttab"]):
         agent.plan(f"k-{n}", tool=tool.strip() or "x", arguments={"secret": "of the body"})
-    viewer = house.client("viewer")
+    viewer = organization.client("viewer")
     rows = list(
         csv.DictReader(
             io.StringIO(fetch_export(viewer, "effect", "csv").decode("utf-8"), newline="")
@@ -198,7 +215,9 @@ def test_an_export_is_complete_safe_and_as_of_the_moment_of_its_request(
 
     taken = Entry.objects.filter(kind="access.exported").order_by("position")
     assert taken.count() == 5
-    assert {entry.actor for entry in taken} == {house.members["viewer"].user.person.pseudonym}
+    assert {entry.actor for entry in taken} == {
+        organization.members["viewer"].user.person.pseudonym
+    }
     assert json.loads(Body.objects.get(entry=taken[0]).text)["q"] == "effect"
     assert "is not a field" in page(
         viewer.post(reverse("export"), {"q": "effect tol:x", "format": "csv", "do": "now"}), 422
@@ -216,12 +235,14 @@ def test_an_export_is_complete_safe_and_as_of_the_moment_of_its_request(
 
 
 def test_an_export_job_runs_once_survives_a_kill_and_stays_private(
-    house: House, agent: Caller
+    organization: Organization, agent: Caller
 ) -> None:
     agent.session("s-1")
     for n in range(3):
         agent.plan(f"k-{n}", tool="t")
-    viewer, admin, other = (house.client(name) for name in ("viewer", "administrator", "reviewer"))
+    viewer, admin, other = (
+        organization.client(name) for name in ("viewer", "administrator", "reviewer")
+    )
     answer = viewer.post(reverse("export"), {"q": "effect", "format": "ndjson", "do": "later"})
     job = Export.objects.get()
     url, file = reverse("export_job", args=[job.id]), reverse("export_file", args=[job.id])
@@ -247,7 +268,7 @@ def test_an_export_job_runs_once_survives_a_kill_and_stays_private(
         got = content_of(client.get(file))
         assert sha256(got).hexdigest() == job.sha256
         assert [orjson.loads(line)["key"] for line in got.splitlines()] == ["k-2", "k-1", "k-0"]
-    for client in (other, house.client("neighbour")):
+    for client in (other, organization.client("neighbour")):
         assert client.get(url).status_code == client.get(file).status_code == 404
     assert exports.run_exports() == 0
 

@@ -23,7 +23,7 @@ from monitoring import job_heartbeats
 from monitoring.models import JobHeartbeat
 from sessions.models import Session
 from tests.api.api_client import Caller, new_key
-from tests.pages.people import House
+from tests.pages.people import Organization
 from tests.query.test_alerts import Watch, next_alerts, team, watch
 from tests.query.test_repeats import complete_effect
 
@@ -94,9 +94,9 @@ def search(agent: Caller, q: str) -> dict[str, Any]:
     ],
 )
 def test_every_answer_by_words_states_how_far_words_are_indexed(
-    house: House, agent: Caller, lagging: str, query: str
+    organization: Organization, agent: Caller, lagging: str, query: str
 ) -> None:
-    viewer = house.client("viewer")
+    viewer = organization.client("viewer")
     read_to = job_heartbeats.load_position(indexer.JOB_NAME)
     shown = page(viewer.get(reverse("search"), {"q": query}))
     assert re.search(lagging, shown)
@@ -112,7 +112,9 @@ def test_every_answer_by_words_states_how_far_words_are_indexed(
     }
     assert any(re.fullmatch(lagging, note) for note in answer["notes"])
     stderr = io.StringIO()
-    call_command("search", query, project=house.project.name, stdout=io.StringIO(), stderr=stderr)
+    call_command(
+        "search", query, project=organization.project.name, stdout=io.StringIO(), stderr=stderr
+    )
     assert re.search(lagging, stderr.getvalue())
     part = viewer.get(
         reverse("search"), {"q": query, "part": "overview"}, headers={"HX-Request": "true"}
@@ -175,23 +177,25 @@ def test_a_pinned_answer_is_complete_once_the_index_has_read_its_moment(
 
 
 def test_erased_words_are_gone_and_the_others_found_as_of_any_moment(
-    house: House, agent: Caller
+    organization: Organization, agent: Caller
 ) -> None:
     agent.session("s-1")
     report(agent, ["a"], "jane doe")
     indexer.update_index()
     moment = pin_query("mail", now_us())
     plan = Effect.objects.get(effect_key="a").plan_position
-    erased = house.client("administrator").post(f"/entries/{plan}/erase/", {"reason": "ticket 88"})
+    erased = organization.client("administrator").post(
+        f"/entries/{plan}/erase/", {"reason": "ticket 88"}
+    )
     assert erased.status_code == 302
     assert [row["key"] for row in search(agent, moment)["rows"]] == ["a"]
     assert search(agent, moment.replace("mail", "jane"))["rows"] == []
 
 
 def test_saved_queries_and_audit_questions_show_the_note_too(
-    house: House, agent: Caller, lagging: str
+    organization: Organization, agent: Caller, lagging: str
 ) -> None:
-    operator = house.client("operator")
+    operator = organization.client("operator")
     operator.post(reverse("saved_queries"), {"name": "Invoices", "q": "invoice"})
     shown = page(operator.get(reverse("saved_query", args=[SavedQuery.objects.get().pk])))
     (address,) = set(re.findall(r'href="(/search/\?q=invoice)"', shown))
@@ -245,9 +249,9 @@ def test_answers_by_stuck_checks_state_when_the_check_last_ran(agent: Caller, qu
 
 
 def test_an_export_of_words_is_made_when_they_are_indexed_up_to_its_position(
-    house: House, agent: Caller, lagging: str
+    organization: Organization, agent: Caller, lagging: str
 ) -> None:
-    viewer = house.client("viewer")
+    viewer = organization.client("viewer")
     answer = viewer.post(reverse("export"), {"q": "invoice", "format": "bundle", "do": "later"})
     job = Export.objects.get()
     assert answer["Location"] == reverse("export_job", args=[job.id])
@@ -268,9 +272,9 @@ def test_an_export_of_words_is_made_when_they_are_indexed_up_to_its_position(
 
 @pytest.mark.parametrize("query", ["invoice", "duplicate:call", "invoice | group tool | count"])
 def test_a_download_becomes_a_background_export_while_the_index_lags(
-    house: House, agent: Caller, lagging: str, query: str
+    organization: Organization, agent: Caller, lagging: str, query: str
 ) -> None:
-    viewer = house.client("viewer")
+    viewer = organization.client("viewer")
     sent = {"q": query, "format": "ndjson", "do": "now"}
     complete_effect(agent, "ran", "s-1")
     answer = viewer.post(reverse("export"), sent)
@@ -284,9 +288,9 @@ def test_a_download_becomes_a_background_export_while_the_index_lags(
 
 
 def test_an_export_fails_with_a_sentence_if_the_index_cannot_advance(
-    house: House, lagging: str, monkeypatch: pytest.MonkeyPatch
+    organization: Organization, lagging: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    viewer = house.client("viewer")
+    viewer = organization.client("viewer")
     viewer.post(reverse("export"), {"q": "invoice", "format": "csv", "do": "later"})
     monkeypatch.setattr(indexer, "load_settled_position", lambda: 0)
     assert exports.run_exports() == 0
@@ -302,7 +306,7 @@ def test_an_export_fails_with_a_sentence_if_the_index_cannot_advance(
 
 
 def test_an_alert_waits_for_the_index_and_then_notifies_each_match_once(
-    house: House, agent: Caller, watch: Watch
+    organization: Organization, agent: Caller, watch: Watch
 ) -> None:
     agent.session("s-1")
     report(agent, ["old"])
@@ -324,9 +328,9 @@ def test_an_alert_waits_for_the_index_and_then_notifies_each_match_once(
 
 
 def test_alerts_are_not_turned_on_while_the_index_lags(
-    house: House, agent: Caller, lagging: str, team: Any
+    organization: Organization, agent: Caller, lagging: str, team: Any
 ) -> None:
-    owner = house.client("operator")
+    owner = organization.client("operator")
     owner.post(reverse("saved_queries"), {"name": "Watched", "q": "invoice"})
     url = reverse("saved_query_alerts", args=[SavedQuery.objects.get().pk])
     assert re.search(lagging, page(owner.post(url, {"do": "on"}, follow=True)))
@@ -357,14 +361,16 @@ def test_an_alert_of_repeated_calls_begins_where_they_are_indexed(
 
 
 def test_a_changed_query_begins_when_it_is_indexed(
-    house: House, agent: Caller, watch: Watch
+    organization: Organization, agent: Caller, watch: Watch
 ) -> None:
     agent.session("s-1")
     saved = watch("tool:mail.send")
     report(agent, [f"k-{n}" for n in range(12)])
     changed = {"name": "Watched", "q": "invoice", "version": str(saved.version)}
     assert (
-        house.client("operator").post(reverse("saved_query", args=[saved.pk]), changed).status_code
+        organization.client("operator")
+        .post(reverse("saved_query", args=[saved.pk]), changed)
+        .status_code
         == 302
     )
     assert next_alerts() == []
@@ -381,22 +387,24 @@ def test_a_changed_query_begins_when_it_is_indexed(
 
 
 def test_the_chain_of_an_effect_states_how_far_calls_are_indexed(
-    house: House, agent: Caller
+    organization: Organization, agent: Caller
 ) -> None:
     agent.session("s-1")
     first = complete_effect(agent, "a", "s-1")
     complete_effect(agent, "b", "s-1")
-    viewer, address = house.client("viewer"), reverse("effect_chain", args=[first])
+    viewer, address = organization.client("viewer"), reverse("effect_chain", args=[first])
     assert "Repeated calls are indexed up to entry" in page(viewer.get(address))
     indexer.update_index()
     assert "Repeated calls are indexed" not in page(viewer.get(address))
 
 
-def test_pages_mark_calls_that_are_not_compared_yet(house: House, agent: Caller) -> None:
+def test_pages_mark_calls_that_are_not_compared_yet(
+    organization: Organization, agent: Caller
+) -> None:
     agent.session("s-1")
     for key in "abc":
         effect = complete_effect(agent, key, "s-1")
-    viewer = house.client("viewer")
+    viewer = organization.client("viewer")
     session = reverse("session", args=[Session.objects.get(key="s-1").id])
     for address in (session, reverse("effect", args=[effect])):
         assert "compared" in page(viewer.get(address)), address

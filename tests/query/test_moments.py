@@ -25,8 +25,8 @@ from journal import settled_position
 from ledger.models import Effect
 from sessions.models import Session
 from tests.api.api_client import Caller
-from tests.approvals.inbox_scenario import Desk
-from tests.pages.people import House
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.pages.people import Organization
 from tests.query.incident import Scenario, report
 from tests.recovery.lease_helpers import hold
 
@@ -75,10 +75,10 @@ OF_OTHERS: Final = (
 
 def steps(scenario: Scenario) -> Iterator[Callable[[], Any]]:
     """Yield actions that follow the scenario: votes, heartbeats, attempts, plans and ends."""
-    desk, agent = scenario.desk, scenario.desk.agent
+    inbox, agent = scenario.inbox, scenario.inbox.agent
     lease = hold(agent, "leased")
     heartbeat = {"lease": lease["id"], "epoch": lease["epoch"]}
-    user = desk.user("administrator")
+    user = inbox.user("administrator")
 
     def another_plan() -> None:
         plan = {
@@ -87,7 +87,7 @@ def steps(scenario: Scenario) -> Iterator[Callable[[], Any]]:
             "tool": "note.write",
             "arguments": {"other": "words"},
         }
-        report(desk, {**plan, "id": "0-first", "target": {"repository": "shop", "ref": "next"}})
+        report(inbox, {**plan, "id": "0-first", "target": {"repository": "shop", "ref": "next"}})
 
     def covered() -> None:
         agent.dispatch(agent.plan("covered", tool="git.push", arguments={"ref": "z"}))
@@ -104,19 +104,19 @@ def steps(scenario: Scenario) -> Iterator[Callable[[], Any]]:
     yield lambda: agent.acknowledge(
         scenario.effects["child"], outcome="error", result={"said": "a word of later"}
     )
-    yield lambda: desk.answer(desk.gate(scenario.effects["waiting"]), "administrator")
+    yield lambda: inbox.answer(inbox.gate(scenario.effects["waiting"]), "administrator")
     yield lambda: report(
-        desk, {"kind": "effect.failed", "effect_key": "ran", "attempt": 1, "reason": "timeout"}
+        inbox, {"kind": "effect.failed", "effect_key": "ran", "attempt": 1, "reason": "timeout"}
     )
     yield lambda: report(
-        desk,
+        inbox,
         {"kind": "effect.dispatched", "effect_key": "retried", "attempt": 3, "session": "broken"},
     )
     yield another_plan
     yield covered
     yield revoked
     yield lambda: report(
-        desk, {"kind": "session.changed", "title": "Another title", "status": "waiting"}
+        inbox, {"kind": "session.changed", "title": "Another title", "status": "waiting"}
     )
     yield lambda: agent.post(
         "/sessions/" + str(Session.objects.get(key="leased").id) + "/end", {"status": "failed"}
@@ -132,7 +132,7 @@ def steps(scenario: Scenario) -> Iterator[Callable[[], Any]]:
 
 @pytest.fixture
 def story(scenario: Scenario) -> Scenario:
-    scenario.desk.agent.session("leased", mode="leased", title="Of another worker")
+    scenario.inbox.agent.session("leased", mode="leased", title="Of another worker")
     Session.objects.filter(key="broken").update(resumes=0)  # the journal has no record of resumes
     return scenario
 
@@ -172,15 +172,15 @@ def link_targets(scenario: Scenario, now: int) -> dict[str, tuple[str, dict[str,
         query,
     )
     for name in ("child", "apart", "waiting", "ran", "pushed"):
-        effect = scenario.desk.effect(scenario.effects[name])
+        effect = scenario.inbox.effect(scenario.effects[name])
         pages[f"effect {name}"] = (reverse("effect", args=[effect.id]), {"asof": asof})
-    gate = scenario.desk.gate(scenario.effects["waiting"])
+    gate = scenario.inbox.gate(scenario.effects["waiting"])
     pages["gate"] = (reverse("gate_asof", args=[gate.id]), {"asof": asof})
     return pages
 
 
 def check_unrecorded_fields_are_refused(story: Scenario) -> None:
-    now, project = now_us(), story.desk.project
+    now, project = now_us(), story.inbox.project
     for text in (
         "session seen_at:1h",
         "session -(status:running has:seen_at)",
@@ -191,7 +191,7 @@ def check_unrecorded_fields_are_refused(story: Scenario) -> None:
         with pytest.raises(QueryError, match="The journal does not record heartbeats") as refused:
             pin_query(text, now)
         assert text[refused.value.at :].startswith("seen_at")
-    answer = story.desk.house.client("viewer").get(
+    answer = story.inbox.organization.client("viewer").get(
         reverse("search_link"), {"q": "session seen_at:1h"}
     )
     assert answer.status_code == 422
@@ -200,7 +200,7 @@ def check_unrecorded_fields_are_refused(story: Scenario) -> None:
 
 def test_a_copied_link_shows_the_same_bytes_whatever_happens_later(story: Scenario) -> None:
     check_unrecorded_fields_are_refused(story)
-    viewer = story.desk.house.client("viewer")
+    viewer = story.inbox.organization.client("viewer")
     pages = link_targets(story, now_us())
     before = {name: shown(viewer, url, **query) for name, (url, query) in pages.items()}
     assert re.search(r'scope="col">\s*Last entry\s*</th>', before["session"])
@@ -208,7 +208,7 @@ def test_a_copied_link_shows_the_same_bytes_whatever_happens_later(story: Scenar
         with time_machine.travel(now_us() / 1e6 + 3 * number):
             step()
     with time_machine.travel(now_us() / 1e6 + 7_200):  # after deadlines and expiries of gates
-        viewer = story.desk.house.client("viewer")
+        viewer = story.inbox.organization.client("viewer")
         after = {name: shown(viewer, url, **query) for name, (url, query) in pages.items()}
     assert {
         name: first_difference(before[name], after[name])
@@ -219,7 +219,7 @@ def test_a_copied_link_shows_the_same_bytes_whatever_happens_later(story: Scenar
 
 def groups(scenario: Scenario, text: str, **options: Any) -> list[Any]:
     """Return a grouped answer in a fixed order with rounded figures."""
-    compiled = execute.compile_query(text, scenario.desk.project, now_us(), **options)
+    compiled = execute.compile_query(text, scenario.inbox.project, now_us(), **options)
     answer = execute.load_results(compiled, result_columns.prepare_rows(compiled.entity.name))
     table = answer.groups
     assert table is not None
@@ -238,7 +238,7 @@ def rows(scenario: Scenario, text: str, cut: JournalCut | None = None) -> list[s
     entity, _, rest = text.partition(" ")
     if cut is not None:
         entity, rest = entity.removeprefix("("), f"({rest}"
-    compiled = execute.compile_query(f"{entity} {rest}", scenario.desk.project, now_us())
+    compiled = execute.compile_query(f"{entity} {rest}", scenario.inbox.project, now_us())
     assert not compiled.notes, text
     return sorted(str(row) for row in execute.matching_rows(compiled))
 
@@ -247,7 +247,7 @@ def test_groups_and_lanes_as_of_each_moment_are_what_was_shown_live(story: Scena
     queries = [
         text for text in GROUPED if "top" not in text
     ]  # the order of equal groups is not fixed
-    viewer, moments = story.desk.house.client("viewer"), []
+    viewer, moments = story.inbox.organization.client("viewer"), []
     session = Session.objects.get(key="s-1")
     timeline = reverse("session_timeline", args=[session.id])
 
@@ -287,7 +287,7 @@ def test_an_export_is_of_one_moment_even_if_rows_change_between_pieces(
 ) -> None:
     monkeypatch.setattr(stream, "CHUNK_ROWS", 2)
     monkeypatch.setattr(stream, "REBUILT_AT_ONCE", 2)
-    project, at, position = story.desk.project, now_us(), settled_position.load_settled_position()
+    project, at, position = story.inbox.project, now_us(), settled_position.load_settled_position()
     texts = (*ROWS, GROUPED[1], f"effect asof:#{position - 9}", *OF_OTHERS[1::3])
     wanted = [ExportPlan(project, text, "ndjson", position, at, "viewer (p_1)") for text in texts]
     quiet = [b"".join(export_writer.export_pieces(plan)) for plan in wanted]
@@ -320,20 +320,20 @@ def test_an_export_is_of_one_moment_even_if_rows_change_between_pieces(
 
 
 def test_vote_figures_cover_only_the_selected_votes(
-    house: House, agent: Caller, settled: None
+    organization: Organization, agent: Caller, settled: None
 ) -> None:
-    desk = Desk(house, agent)
-    desk.rules()
-    desk.declare("deploy", "reversible")
+    inbox = InboxScenario(organization, agent)
+    inbox.rules()
+    inbox.declare("deploy", "reversible")
     agent.session("s-1")
     effects = [agent.plan(f"e-{n}", tool="deploy", arguments={"n": n}) for n in range(3)]
     for effect, (late, soon) in zip(effects[:2], (("ann", "bob"), ("bob", "ann")), strict=True):
-        gate = desk.gate(effect)
+        gate = inbox.gate(effect)
         for name, seconds in ((late, 60), (soon, 0)):
-            shown = desk.shown(gate)
+            shown = inbox.shown(gate)
             shown = shown._replace(at_us=shown.at_us - seconds * 1_000_000)
-            assert desk.answer(gate, name, shown=shown).refusal is None
-    assert desk.answer(desk.gate(effects[2]), "carl", "deny").refusal is None
+            assert inbox.answer(gate, name, shown=shown).refusal is None
+    assert inbox.answer(inbox.gate(effects[2]), "carl", "deny").refusal is None
 
     def load_figures(asof: str = "") -> list[list[Any]]:
         texts = (
@@ -342,7 +342,7 @@ def test_vote_figures_cover_only_the_selected_votes(
             "gate{} | group tool | count, distinct(approver)",
         )
         compiled = [
-            execute.compile_query(text.format(asof), desk.project, now_us()) for text in texts
+            execute.compile_query(text.format(asof), inbox.project, now_us()) for text in texts
         ]
         answers = [
             execute.load_results(query, result_columns.prepare_rows("gate")) for query in compiled

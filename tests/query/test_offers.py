@@ -60,7 +60,7 @@ def test_no_page_offers_an_action_that_its_reader_may_not_take(
     with time_machine.travel((late.dispatched_at_us or 0) / US + 48 * 3600, tick=True):
         sweeper.sweep_stuck()
         sweeper.sweep_stuck()
-        client = scenario.desk.house.client(role)
+        client = scenario.inbox.organization.client(role)
         offers = crawl(client)
         board = client.get("/stuck/").content.decode()
     assert len({name for name, _ in offers.values()}) > 25, "the crawl reads most kinds of pages"

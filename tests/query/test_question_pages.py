@@ -16,8 +16,8 @@ from investigation.saved_queries import builtin_questions
 from journal.models import Entry
 from ledger.models import Effect
 from tests.api.api_client import Caller, new_key
-from tests.approvals.inbox_scenario import Desk
-from tests.pages.people import House
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.pages.people import Organization
 from tests.query.incident import Scenario
 from tests.query.test_seventeen import EFFECTS, GATES, GIVEN
 
@@ -53,7 +53,7 @@ def expected_text(number: int) -> list[str]:
 
 
 def test_each_question_is_a_page_of_its_answer(scenario: Scenario) -> None:
-    client, urls = scenario.desk.house.client("viewer"), set()
+    client, urls = scenario.inbox.organization.client("viewer"), set()
     for number in builtin_questions.QUESTIONS_BY_NUMBER:
         given = {
             name: scenario.handle(text) if text in scenario.effects else text
@@ -70,7 +70,7 @@ def test_each_question_is_a_page_of_its_answer(scenario: Scenario) -> None:
             rows = client.get(unescape(url)).content.decode()  # a group links to its rows
             assert re.search(r"<b>[1-9][0-9]* (?:effect|gate|exemption)s?</b>", rows), url
             urls.add(unescape(url))
-    viewer = ensure_pseudonym(scenario.desk.user("viewer"))
+    viewer = ensure_pseudonym(scenario.inbox.user("viewer"))
     assert Entry.objects.filter(kind="access.searched", actor=viewer).count() == len(urls)
     assert client.get("/search/?q=stat:x").status_code == 400  # nothing was searched
     begun = client.get("/search/questions/").content.decode()
@@ -87,7 +87,7 @@ def test_each_question_is_a_page_of_its_answer(scenario: Scenario) -> None:
 
 
 def test_an_exemption_used_after_its_end_leads_to_what_ran_after_it(scenario: Scenario) -> None:
-    client, exemption = scenario.desk.house.client("viewer"), scenario.exemption
+    client, exemption = scenario.inbox.organization.client("viewer"), scenario.exemption
     assert exemption is not None
     listing = client.get("/search/questions/10/", follow=True).content.decode()
     assert "2 ran" in listing
@@ -123,10 +123,10 @@ def test_an_exemption_used_after_its_end_leads_to_what_ran_after_it(scenario: Sc
     assert scenario.handle("later") in then
     assert "1 ran after the exemption ended" in " ".join(then.split())
     assert client.get(page, {"asof": f"#{exemption.opened_position - 1}"}).status_code == 404
-    assert scenario.desk.house.client("neighbour").get(page).status_code == 404
+    assert scenario.inbox.organization.client("neighbour").get(page).status_code == 404
     # After a revocation before the end, later runs count as after the end.
     with transaction.atomic():
-        assert exemptions.end_exemption(in_time, scenario.desk.user("administrator"))
+        assert exemptions.end_exemption(in_time, scenario.inbox.user("administrator"))
         Effect.objects.filter(effect_key="in-time").update(dispatched_at_us=now_us())
     both = client.get("/search/questions/10/", follow=True).content.decode()
     assert ["2 ran" in both, "1 ran" in both, "<b>2 exemptions</b>" in both] == [True] * 3
@@ -134,19 +134,21 @@ def test_an_exemption_used_after_its_end_leads_to_what_ran_after_it(scenario: Sc
     assert "1 ran after the exemption ended" in page
 
 
-def test_runs_in_observe_mode_are_found_without_a_violation(house: House, agent: Caller) -> None:
-    desk = Desk(house, agent)
-    desk.rules(mode="observe")
+def test_runs_in_observe_mode_are_found_without_a_violation(
+    organization: Organization, agent: Caller
+) -> None:
+    inbox = InboxScenario(organization, agent)
+    inbox.rules(mode="observe")
     push: dict[str, Any] = {"tool": "git.push", "arguments": {"ref": "main"}}
-    agent.dispatch(desk.plan("commanded", **push))
-    desk.plan("planned", tool="git.push", arguments={"ref": "next"})
+    agent.dispatch(inbox.plan("commanded", **push))
+    inbox.plan("planned", tool="git.push", arguments={"ref": "next"})
     effect_fields = {"session": "s-1", "effect_key": "told"}
     facts = [
         {"kind": "effect.planned", **push, **effect_fields},
         {"kind": "effect.dispatched", **effect_fields},
     ]
     assert agent.report([{"id": new_key(), **fact} for fact in facts]).status_code == 200
-    client = house.client("viewer")
+    client = organization.client("viewer")
     page = client.get("/search/").content.decode()
     (link,) = re.findall(r'href="([^"]+)">See what the rules would have blocked</a>', page)
     listing = client.get(link, follow=True).content.decode()

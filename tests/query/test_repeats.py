@@ -26,8 +26,8 @@ from monitoring.models import StuckEpisode
 from pages.effects import chain as chains
 from sessions.models import Session
 from tests.api.api_client import Caller, new_key
-from tests.approvals.inbox_scenario import Desk
-from tests.pages.people import House
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.pages.people import Organization
 
 pytestmark = pytest.mark.django_db
 PULL = "https://forge.example/web/pull/17"
@@ -35,9 +35,11 @@ HELLO = {"body": "Looks good to me"}
 
 
 @pytest.fixture
-def inbox(house: House, agent: Caller, settled: None, monkeypatch: pytest.MonkeyPatch) -> Desk:
+def inbox(
+    organization: Organization, agent: Caller, settled: None, monkeypatch: pytest.MonkeyPatch
+) -> InboxScenario:
     monkeypatch.setattr(indexer, "load_settled_position", settled_position.load_settled_position)
-    return Desk(house, agent)
+    return InboxScenario(organization, agent)
 
 
 def complete_effect(
@@ -78,8 +80,8 @@ def facts(rows: Iterable[Any]) -> list[dict[str, Any]]:
     return sorted(plain, key=lambda row: (row["position"], row["sort"]))
 
 
-def groups(desk: Desk, text: str) -> list[tuple[Any, ...]]:
-    compiled = execute.compile_query(text, desk.project, now_us())
+def groups(inbox: InboxScenario, text: str) -> list[tuple[Any, ...]]:
+    compiled = execute.compile_query(text, inbox.project, now_us())
     answer = execute.load_results(compiled, result_columns.prepare_rows(compiled.entity.name))
     assert answer.groups is not None
     return [tuple(row) for row in result_columns.groups_to_json(answer.groups)]
@@ -90,11 +92,11 @@ def sort_by_handle(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted(rows, key=lambda row: (*row[:2], int(row[2].removeprefix("e_"))))
 
 
-def rows(desk: Desk, text: str) -> list[Any]:
-    compiled = execute.compile_query(text, desk.project, now_us())
+def rows(inbox: InboxScenario, text: str) -> list[Any]:
+    compiled = execute.compile_query(text, inbox.project, now_us())
     answer, reader = (
         execute.load_results(compiled, result_columns.prepare_rows(compiled.entity.name)),
-        Reader(desk.project, now_us()),
+        Reader(inbox.project, now_us()),
     )
     return [
         result_columns.row_to_json(compiled.entity.name, row, reader)["key"] for row in answer.rows
@@ -116,9 +118,9 @@ def question_page(viewer: Client, number: int, **given: str) -> str:
 
 
 def test_repeated_calls_are_found_within_and_across_sessions_with_their_chains(
-    inbox: Desk,
+    inbox: InboxScenario,
 ) -> None:
-    agent, viewer = inbox.agent, inbox.house.client("viewer")
+    agent, viewer = inbox.agent, inbox.organization.client("viewer")
     inbox.declare("file.read", "read", "read_only")
     for key in ("one", "two", "three"):
         agent.session(key)
@@ -225,9 +227,9 @@ def test_repeated_calls_are_found_within_and_across_sessions_with_their_chains(
 
 
 def test_each_repeated_call_is_a_row_and_equal_targets_are_another_question(
-    inbox: Desk,
+    inbox: InboxScenario,
 ) -> None:
-    agent, viewer = inbox.agent, inbox.house.client("viewer")
+    agent, viewer = inbox.agent, inbox.organization.client("viewer")
     agent.session("one")
     target: dict[str, Any] = {"target": {"repository": "web", "resource": PULL}}
     words = ("first", "second", "first", "third", "second", "first")
@@ -279,7 +281,7 @@ def test_each_repeated_call_is_a_row_and_equal_targets_are_another_question(
     assert ("mail.send", "", bob, 3, 1) in groups(inbox, question)
 
 
-def test_read_only_calls_are_not_repeats(inbox: Desk) -> None:
+def test_read_only_calls_are_not_repeats(inbox: InboxScenario) -> None:
     agent = inbox.agent
     inbox.declare("file.read", "read", "read_only")
     for session in ("reads", "acts"):
@@ -296,7 +298,7 @@ def test_read_only_calls_are_not_repeats(inbox: Desk) -> None:
         builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[19], {"times": "2"}),
     ) == [("acts", "", name, 2)]
     assert groups(inbox, "session | group key | max(repeats)") == [("acts", 2), ("reads", None)]
-    viewer = inbox.house.client("viewer")
+    viewer = inbox.organization.client("viewer")
     page = viewer.get(
         reverse("session", args=[Session.objects.get(key="reads").id])
     ).content.decode()
@@ -306,7 +308,7 @@ def test_read_only_calls_are_not_repeats(inbox: Desk) -> None:
     )  # found if the query names it
 
 
-def test_a_call_refused_before_it_ran_is_not_a_repeat(inbox: Desk) -> None:
+def test_a_call_refused_before_it_ran_is_not_a_repeat(inbox: InboxScenario) -> None:
     agent = inbox.agent
     agent.session("s-1")
     effect_fields: dict[str, Any] = {"session": "s-1", "effect_key": "refused"}
@@ -342,8 +344,10 @@ def test_a_call_refused_before_it_ran_is_not_a_repeat(inbox: Desk) -> None:
     assert rows(inbox, "duplicate:call") == ["ran", "refused"]
 
 
-def test_nearly_identical_calls_are_the_same_and_different_calls_are_not(inbox: Desk) -> None:
-    agent, viewer = inbox.agent, inbox.house.client("viewer")
+def test_nearly_identical_calls_are_the_same_and_different_calls_are_not(
+    inbox: InboxScenario,
+) -> None:
+    agent, viewer = inbox.agent, inbox.organization.client("viewer")
     for key in ("one", "two"):
         agent.session(key)
     body, command = {"pull": 17, "body": "Looks good"}, "gh pr comment 17 --body good"
@@ -439,9 +443,9 @@ def test_nearly_identical_calls_are_the_same_and_different_calls_are_not(inbox: 
 
 
 def test_a_looping_run_is_found_after_its_end_and_if_it_was_only_reported(
-    inbox: Desk,
+    inbox: InboxScenario,
 ) -> None:
-    agent, viewer = inbox.agent, inbox.house.client("viewer")
+    agent, viewer = inbox.agent, inbox.organization.client("viewer")
     live = agent.session("live")["id"]
     for n in range(6):
         complete_effect(agent, f"k{n}", "live", "forge.poll", arguments={"pr": 17})

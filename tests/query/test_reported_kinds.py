@@ -15,7 +15,7 @@ from journal.models import Entry
 from ledger.models import Effect
 from sessions.models import Session
 from tests.api.api_client import Caller, new_key
-from tests.pages.people import House
+from tests.pages.people import Organization
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("settled")]
 CLAIMED = (
@@ -33,11 +33,11 @@ CLAIMED = (
 )
 
 
-def rows(house: House, text: str) -> list[dict[str, Any]]:
-    compiled = execute.compile_query(text, house.project, now_us())
+def rows(organization: Organization, text: str) -> list[dict[str, Any]]:
+    compiled = execute.compile_query(text, organization.project, now_us())
     answer, reader = (
         execute.load_results(compiled, result_columns.prepare_rows(compiled.entity.name), size=200),
-        Reader(house.project, now_us()),
+        Reader(organization.project, now_us()),
     )
     return [result_columns.row_to_json(compiled.entity.name, row, reader) for row in answer.rows]
 
@@ -83,20 +83,20 @@ FINDINGS = (
 
 @pytest.mark.usefixtures("claims")
 @pytest.mark.parametrize("question", FINDINGS)
-def test_a_claim_is_no_finding(house: House, question: str) -> None:
-    assert rows(house, question) == []
+def test_a_claim_is_no_finding(organization: Organization, question: str) -> None:
+    assert rows(organization, question) == []
 
 
 @pytest.mark.usefixtures("claims")
 @pytest.mark.parametrize("kind", CLAIMED)
-def test_a_claim_stays_findable_as_reported(house: House, kind: str) -> None:
+def test_a_claim_stays_findable_as_reported(organization: Organization, kind: str) -> None:
     for text in (f"event kind:{kind} lane:evidence", f"event kind:{kind} is:reported"):
-        entries = rows(house, text)
+        entries = rows(organization, text)
         assert [(entry["kind"], entry["lane"]) for entry in entries] == [(kind, "evidence")] * 2
 
 
 def test_findings_of_gatebook_are_found_alongside_claims_of_agents(
-    house: House, agent: Caller, claims: None
+    organization: Organization, agent: Caller, claims: None
 ) -> None:
     again = {
         "id": "twice",
@@ -108,17 +108,20 @@ def test_findings_of_gatebook_are_found_alongside_claims_of_agents(
     for attempt in (1, 2):  # one id for two contents
         agent.report([{**again, "attempt": attempt}])
     (conflict,) = rows(
-        house, builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[11], {})
+        organization, builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[11], {})
     )
     assert (conflict["kind"], conflict["lane"]) == ("integrity.conflict", "system")
-    assert {row["lane"] for row in rows(house, "event kind:integrity.conflict")} == {
+    assert {row["lane"] for row in rows(organization, "event kind:integrity.conflict")} == {
         "system",
         "evidence",
     }
     entry = Entry.objects.get(kind="integrity.conflict", lane="system")
     assert json.loads(entry.facts)
     assert (
-        rows(house, builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[12], {}))
+        rows(
+            organization,
+            builtin_questions.fill_question(builtin_questions.QUESTIONS_BY_NUMBER[12], {}),
+        )
         == []
     )
     assert Session.objects.count() == 1

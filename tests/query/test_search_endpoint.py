@@ -8,7 +8,7 @@ import pytest
 from display import time_limit
 from journal.models import Body, Entry
 from tests.api.api_client import Caller, code
-from tests.pages.sample_data import doors
+from tests.pages.sample_data import connect_agent
 from tests.query.incident import Scenario
 
 pytestmark = pytest.mark.django_db
@@ -22,7 +22,7 @@ def search_json(caller: Caller, q: str, **more: Any) -> dict[str, Any]:
 
 
 def test_pages_errors_project_isolation_and_privacy(scenario: Scenario) -> None:
-    agent = scenario.desk.agent
+    agent = scenario.inbox.agent
     full_answer = search_json(agent, "effect session:s-1", limit=200)
     seen, before = [], None
     while True:
@@ -59,7 +59,7 @@ def test_pages_errors_project_isolation_and_privacy(scenario: Scenario) -> None:
     for parameters in wrong:
         assert agent.get("/search", **parameters).status_code == 422, parameters
 
-    with doors(scenario.desk.house.other_token.agent) as neighbour:
+    with connect_agent(scenario.inbox.organization.other_token.agent) as neighbour:
         for query in ("effect", "session", "gate", "exemption", "event has:session"):
             assert search_json(neighbour, query)["rows"] == [], query
         assert search_json(neighbour, f"gate effect:{scenario.handle('read')}")["notes"]
@@ -85,7 +85,7 @@ def test_pages_errors_project_isolation_and_privacy(scenario: Scenario) -> None:
         assert "scope audit" in refused.json()["detail"]
     assert search_json(agent, "event actor:deploy-7")["rows"]
 
-    with doors(scenario.desk.house.agent, scope="audit") as auditor:
+    with connect_agent(scenario.inbox.organization.agent, scope="audit") as auditor:
         assert [
             row["reviewers"]
             for row in search_json(auditor, f"gate effect:{scenario.handle('own')}")["rows"]
@@ -100,14 +100,14 @@ def test_pages_errors_project_isolation_and_privacy(scenario: Scenario) -> None:
 def test_a_search_is_recorded_once_an_hour_and_stopped_if_it_takes_too_long(
     scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = scenario.desk.agent
+    agent = scenario.inbox.agent
     entries = Entry.objects.filter(kind="access.searched")
     for _ in range(3):
         search_json(agent, "effect is:unknown")
     agent.get("/search", q="effect is:unknwn")
     search_json(agent, "effect is:unknown", limit=1)
     entry = entries.get()
-    assert entry.actor == f"agent:{scenario.desk.house.agent.id.hex}"
+    assert entry.actor == f"agent:{scenario.inbox.organization.agent.id.hex}"
     assert json.loads(entry.facts) == {"entity": "effect", "found": 1, "more": False}
     assert json.loads(Body.objects.get(entry=entry).text)["q"] == "effect is:unknown"
     assert not Entry.objects.filter(kind="integrity.conflict", position__gt=entry.position).exists()

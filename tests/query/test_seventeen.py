@@ -59,7 +59,7 @@ def question(scenario: Scenario, number: int) -> str:
 def ask(scenario: Scenario, number: int, link: str = "") -> query_execute.ResultPage:
     """Return the answer to a question, or to a pinned link of the question."""
     text = link or question(scenario, number)
-    compiled = query_execute.compile_query(text, scenario.desk.project, now_us())
+    compiled = query_execute.compile_query(text, scenario.inbox.project, now_us())
     late = number in (18, 19, 21)  # these questions note that nothing is compared yet
     assert link or bool(compiled.notes) is late, text
     return query_execute.load_results(compiled, result_columns.prepare_rows(compiled.entity.name))
@@ -109,7 +109,7 @@ def test_each_question_finds_what_it_asks_for_by_an_index(scenario: Scenario) ->
         len(
             [
                 use
-                for use in exemption_uses(scenario.desk.project)
+                for use in exemption_uses(scenario.inbox.project)
                 if use.ran_us > scenario.exemption.ends_at_us
             ]
         )
@@ -178,7 +178,7 @@ def test_each_question_finds_what_it_asks_for_by_an_index(scenario: Scenario) ->
         builtin_questions.QUESTIONS_BY_NUMBER.keys() - {19}
     ):  # the loop began at the very end of that day
         assert answer_rows(scenario, number, links[number]) == rows[number], number
-    viewer = scenario.desk.house.client("viewer")
+    viewer = scenario.inbox.organization.client("viewer")
     for text, shown in ((links[2], False), (f"gate id:{rows[2][0]['gate']}", True)):
         page = viewer.get(reverse("search"), {"q": text}).content.decode()
         assert (rows[2][0]["gate"] in page, "administrator approved" in page) == (True, shown)

@@ -12,7 +12,7 @@ from tests.api.conftest import application as application
 from tests.api.conftest import importer as importer
 from tests.api.conftest import issue as issue
 from tests.api.conftest import stranger as stranger
-from tests.approvals.conftest import desk as desk
+from tests.approvals.conftest import inbox as inbox
 from tests.approvals.conftest import quiet as quiet
 
 

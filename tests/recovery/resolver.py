@@ -11,7 +11,7 @@ from approvals.review import card
 from db.clock import now_us
 from journal.models import Entry
 from ledger.models import Effect
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.pages.people import PASSWORD
 
 RATIONALE: Final = "Read in the provider's log of that minute."
@@ -22,9 +22,9 @@ _DRAFT: Final = re.compile(r'name="seen_draft" value="([^"]+)"')
 class Resolver:
     """A person with a browser."""
 
-    def __init__(self, desk: Desk, name: str = "operator") -> None:
+    def __init__(self, inbox: InboxScenario, name: str = "operator") -> None:
         self.name = name
-        self.client: Client = desk.house.client(name)
+        self.client: Client = inbox.organization.client(name)
 
     def page(self, effect: Effect, status: int = 200) -> str:
         """Return the resolve page of the effect."""
@@ -76,12 +76,12 @@ def entries_of(effect: Effect, kind: str = "effect.resolved") -> list[Entry]:
 
 
 def send_mail(
-    desk: Desk, key: str = "mail", tool: str = "mail.send", *, late: bool = True
+    inbox: InboxScenario, key: str = "mail", tool: str = "mail.send", *, late: bool = True
 ) -> Effect:
     """Dispatch a mail without a further report; its tool is not declared, so it is opaque."""
-    planned = desk.plan(key, tool=tool, arguments=ARGUMENTS)
+    planned = inbox.plan(key, tool=tool, arguments=ARGUMENTS)
     assert planned["answer"] == "proceed", planned
-    desk.agent.dispatch(planned)
+    inbox.agent.dispatch(planned)
     effect = Effect.objects.filter(id=planned["id"])
     if late:
         effect.update(deadline_us=now_us() - 1)
@@ -89,10 +89,10 @@ def send_mail(
 
 
 @pytest.fixture
-def mail(quiet: Desk) -> Effect:
+def mail(quiet: InboxScenario) -> Effect:
     return send_mail(quiet)
 
 
 @pytest.fixture
-def olga(quiet: Desk) -> Resolver:
+def olga(quiet: InboxScenario) -> Resolver:
     return Resolver(quiet)

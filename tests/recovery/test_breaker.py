@@ -22,7 +22,7 @@ from ledger.models import Breaker, Effect
 from ledger.tools import cache, tools_yaml
 from tests.api.api_client import Caller, code
 from tests.journal.committed import committed, together
-from tests.pages.people import House
+from tests.pages.people import Organization
 
 __all__ = ["committed"]
 PAUSE_S = 600
@@ -237,15 +237,19 @@ def test_the_breaker_of_another_project_is_separate(at_work: Caller, stranger: C
     assert plan(stranger, "more").status_code == 201
 
 
-def test_the_tools_page_shows_the_declared_breaker(house: House, tmp_path: Path) -> None:
+def test_the_tools_page_shows_the_declared_breaker(
+    organization: Organization, tmp_path: Path
+) -> None:
     load(tmp_path)
-    page = house.client("viewer").get(reverse("tools")).content.decode()
+    page = organization.client("viewer").get(reverse("tools")).content.decode()
     assert "after 3 failures in a row" in page
 
 
-def test_the_tools_page_shows_the_state_of_the_breaker(house: House, at_work: Caller) -> None:
+def test_the_tools_page_shows_the_state_of_the_breaker(
+    organization: Organization, at_work: Caller
+) -> None:
     open_breaker(at_work)
-    page = house.client("viewer").get(reverse("tools")).content.decode()
+    page = organization.client("viewer").get(reverse("tools")).content.decode()
     assert "open until" in page
     assert Client().get(reverse("tools")).status_code == 302
 

@@ -15,21 +15,21 @@ from recovery import detectors
 from sessions import facts
 from sessions.models import Session
 from tests.api.api_client import Caller, new_key
-from tests.pages.people import House
-from tests.pages.sample_data import done, doors
+from tests.pages.people import Organization
+from tests.pages.sample_data import connect_agent, done
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def agent(house: House) -> Iterator[Caller]:
-    with doors(house.agent) as caller:
+def agent(organization: Organization) -> Iterator[Caller]:
+    with connect_agent(organization.agent) as caller:
         yield caller
 
 
 @pytest.fixture
-def viewer(house: House) -> Client:
-    return house.client("viewer")
+def viewer(organization: Organization) -> Client:
+    return organization.client("viewer")
 
 
 @pytest.fixture

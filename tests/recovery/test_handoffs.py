@@ -20,7 +20,7 @@ from tests.journal.committed import together
 from tests.ledger.conftest import application_outside as application_outside
 
 RULES = """
-name: house
+name: basic
 rules:
   - {id: deploys, title: A deployment, match: {tools: [deploy]}, outcome: require}
   - {id: the-rest, title: Everything else, match: {tools: ["*"]}, outcome: allow}

@@ -14,7 +14,7 @@ from ledger.models import Attempt, Effect
 from ledger.verdicts import verdict_inputs
 from sessions.models import Lease, Session, Task
 from tests.api.api_client import Caller, code, new_key
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.recovery.lease_helpers import expire, hold, pass_time
 from tests.recovery.remote import age, declare, probe, verdict
 from tests.recovery.stuck_helpers import leased
@@ -386,11 +386,11 @@ def test_a_zombies_probe_is_stored_and_its_messages_are_refused(
 
 
 def test_a_zombie_cancels_no_gate_and_reads_no_message_of_its_successor(
-    desk: Desk, call: Call
+    inbox: InboxScenario, call: Call
 ) -> None:
-    worker = desk.agent
+    worker = inbox.agent
     session, lease = leased(worker)
-    gate = desk.gate(worker.plan("e-1", session["id"], lease_epoch=1))
+    gate = inbox.gate(worker.plan("e-1", session["id"], lease_epoch=1))
     sent = worker.post(
         "/messages", {"to": "deploy-7", "body": "look", "session": session["id"]}
     ).json()

@@ -11,9 +11,9 @@ from monitoring.stuck import sweeper
 from monitoring.stuck.rule_inputs import LeaseInput
 from recovery import liveness
 from tests.api.api_client import Caller
-from tests.approvals.inbox_scenario import Desk
-from tests.pages.people import House
-from tests.pages.sample_data import HOUSES_TOKEN, doors
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.pages.people import Organization
+from tests.pages.sample_data import ORGANIZATIONS_TOKEN, connect_agent
 from tests.recovery.lease_helpers import expire, hold
 
 pytestmark = pytest.mark.django_db
@@ -51,8 +51,8 @@ def test_the_shown_liveness_follows_status_mode_and_lease(
 
 
 @pytest.fixture
-def agent(house: House) -> Any:
-    with doors(house.agent, kept=HOUSES_TOKEN) as caller:
+def agent(organization: Organization) -> Any:
+    with connect_agent(organization.agent, kept=ORGANIZATIONS_TOKEN) as caller:
         yield caller
 
 
@@ -68,15 +68,15 @@ def states(html: str) -> list[str]:
 
 
 def test_every_page_shows_a_dead_worker_while_a_gate_is_pending(
-    house: House, agent: Caller
+    organization: Organization, agent: Caller
 ) -> None:
-    Desk(house, agent).rules(RULES)
+    InboxScenario(organization, agent).rules(RULES)
     session = agent.session("s-1", mode="leased", title="Worker that dies")
     child = agent.session("s-2", mode="leased", parent=session["id"])
     held = hold(agent, "s-1")
     other = hold(agent, "s-2")
     agent.plan("waits", lease_epoch=held["epoch"])
-    client = house.client("reviewer")
+    client = organization.client("reviewer")
     incident = reverse("open_incident")
     opened = client.post(
         incident, {"title": "Dead worker", "thing": session["handle"], "reason": "it died"}
@@ -122,7 +122,9 @@ def test_every_page_shows_a_dead_worker_while_a_gate_is_pending(
     assert "Worker that dies" not in text(client, reverse("sessions") + "?status=running")
 
 
-def test_nothing_settles_by_itself_without_a_worker(house: House, agent: Caller) -> None:
+def test_nothing_settles_by_itself_without_a_worker(
+    organization: Organization, agent: Caller
+) -> None:
     agent.session("s-1", mode="leased")
     held = hold(agent, "s-1")
     probeable = {
@@ -131,7 +133,7 @@ def test_nothing_settles_by_itself_without_a_worker(house: House, agent: Caller)
         "reversibility": "compensable",
         "deadline_s": 1,
     }
-    Desk(house, agent).declare(probeable["name"], tool_class="probeable")  # type: ignore[arg-type]
+    InboxScenario(organization, agent).declare(probeable["name"], tool_class="probeable")  # type: ignore[arg-type]
     planned = agent.plan("push", lease_epoch=held["epoch"])
     agent.post(
         f"/effects/{planned['id']}/dispatch",
@@ -145,7 +147,7 @@ def test_nothing_settles_by_itself_without_a_worker(house: House, agent: Caller)
 
     Effect.objects.update(deadline_us=1)
     sweeper.sweep_stuck()
-    client = house.client("reviewer")
+    client = organization.client("reviewer")
     board = text(client, reverse("stuck"))
     assert "settles by itself" in board
     expire(held)

@@ -14,8 +14,8 @@ from accounts.models import Agent, Person
 from journal.models import Body, Entry
 from sessions.models import Message, Session
 from tests.api.api_client import Caller
-from tests.pages.people import House
-from tests.pages.sample_data import doors
+from tests.pages.people import Organization
+from tests.pages.sample_data import connect_agent
 
 pytestmark = pytest.mark.django_db
 NAMES = (
@@ -28,19 +28,19 @@ NAMES = (
 
 
 @pytest.fixture
-def worker(house: House) -> Iterator[Caller]:
+def worker(organization: Organization) -> Iterator[Caller]:
     """The agent deploy-7, in a session."""
-    with doors(house.agent) as caller:
+    with connect_agent(organization.agent) as caller:
         caller.session("s-1")
         yield caller
 
 
 @pytest.fixture
-def other(house: House) -> Iterator[Caller]:
+def other(organization: Organization) -> Iterator[Caller]:
     """Another agent of the project."""
     with transaction.atomic():
-        agent = agents.ensure_agent(house.project, "other")
-    with doors(agent) as caller:
+        agent = agents.ensure_agent(organization.project, "other")
+    with connect_agent(agent) as caller:
         yield caller
 
 
@@ -64,8 +64,10 @@ def form_of(page: str) -> dict[str, str]:
     return {"key": key[1], "in_project": project[1]}
 
 
-def test_an_operator_sends_a_message_to_the_box_of_an_agent(house: House, worker: Caller) -> None:
-    client, url = house.client("operator"), urls()
+def test_an_operator_sends_a_message_to_the_box_of_an_agent(
+    organization: Organization, worker: Caller
+) -> None:
+    client, url = organization.client("operator"), urls()
     hidden = form_of(client.get(url["session_messages"]).content.decode())
     words = {"subject": "Stop that", "body": "Work on the tests instead.", **hidden}
     assert client.post(url["send_to_session"], words).status_code == 302
@@ -88,10 +90,10 @@ def test_an_operator_sends_a_message_to_the_box_of_an_agent(house: House, worker
 
 
 def test_pages_open_from_their_role_upwards_and_reading_changes_nothing(
-    house: House, worker: Caller
+    organization: Organization, worker: Caller
 ) -> None:
     for role in ("viewer", "reviewer", "operator", "administrator"):
-        client = house.client(role)
+        client = organization.client(role)
         for name, url in urls().items():
             sends = name.startswith("send")
             may = not sends or role in ("operator", "administrator")
@@ -106,8 +108,10 @@ def test_pages_open_from_their_role_upwards_and_reading_changes_nothing(
         assert Client().get(url).status_code in (302, 405)
 
 
-def test_message_pages_of_another_project_are_not_found(house: House, worker: Caller) -> None:
-    client = house.client("neighbour")
+def test_message_pages_of_another_project_are_not_found(
+    organization: Organization, worker: Caller
+) -> None:
+    client = organization.client("neighbour")
     for name, url in urls().items():
         answer = (
             client.post(url, {"body": "x", "key": "k"})
@@ -118,31 +122,31 @@ def test_message_pages_of_another_project_are_not_found(house: House, worker: Ca
     assert not Message.objects.exists()
 
 
-def test_a_post_without_a_csrf_token_is_refused(house: House, worker: Caller) -> None:
-    client = house.client("operator", csrf=True)
+def test_a_post_without_a_csrf_token_is_refused(organization: Organization, worker: Caller) -> None:
+    client = organization.client("operator", csrf=True)
     assert client.post(urls()["send_to_session"], {"body": "x", "key": "k"}).status_code == 403
     assert not Message.objects.exists()
 
 
 def test_messages_of_agents_are_escaped_and_show_their_sender(
-    house: House, worker: Caller, other: Caller
+    organization: Organization, worker: Caller, other: Caller
 ) -> None:
     evil = "<script>alert(1)</script> \u202eapproved"
     other.post("/messages", {"to": "deploy-7", "subject": evil, "body": evil, "session": "s-1"})
     other.post("/messages", {"to": "shared", "body": "to all", "session": "s-1"})
     for name in ("session_messages", "agent_messages"):
-        page = house.client("viewer").get(urls()[name]).content.decode()
+        page = organization.client("viewer").get(urls()[name]).content.decode()
         assert "<script>alert" not in page
         assert "[U+202E]" in page
         assert "from an agent" in page
-    page = house.client("viewer").get(urls()["session_messages"]).content.decode()
+    page = organization.client("viewer").get(urls()["session_messages"]).content.decode()
     assert "by 0 agents" in page
 
 
 def test_a_text_that_is_too_long_is_refused_and_stays_in_the_form(
-    house: House, worker: Caller
+    organization: Organization, worker: Caller
 ) -> None:
-    client = house.client("operator")
+    client = organization.client("operator")
     answer = client.post(
         urls()["send_to_agent"], {"subject": "kept words", "body": "x" * 16_385, "key": "k"}
     )
@@ -151,20 +155,20 @@ def test_a_text_that_is_too_long_is_refused_and_stays_in_the_form(
     assert not Message.objects.exists()
 
 
-def test_the_page_shows_the_agents_capacity(house: House, worker: Caller) -> None:
+def test_the_page_shows_the_agents_capacity(organization: Organization, worker: Caller) -> None:
     worker.post(
         "/capacity",
         {"session": "s-1", "context_left_tokens": 1_000, "context_total_tokens": 200_000},
     )
-    page = house.client("viewer").get(urls()["session_messages"]).content.decode()
+    page = organization.client("viewer").get(urls()["session_messages"]).content.decode()
     assert "1,000 of 200,000 tokens" in page or "1\u202f000" in page
     assert "plans are throttled, because little context is left" in page
 
 
-def test_a_long_box_has_older_pages(house: House, worker: Caller) -> None:
+def test_a_long_box_has_older_pages(organization: Organization, worker: Caller) -> None:
     for number in range(52):
         worker.post("/messages", {"to": "deploy-7", "body": f"number {number}"})
-    client, url = house.client("viewer"), urls()["agent_messages"]
+    client, url = organization.client("viewer"), urls()["agent_messages"]
     page = client.get(url).content.decode()
     assert "number 51" in page
     assert ">number 1<" not in page
@@ -174,25 +178,27 @@ def test_a_long_box_has_older_pages(house: House, worker: Caller) -> None:
     assert client.get(f"{url}?before=x").status_code == 200
 
 
-def test_other_pages_link_to_the_messages(house: House, worker: Caller) -> None:
+def test_other_pages_link_to_the_messages(organization: Organization, worker: Caller) -> None:
     agent: UUID = Agent.objects.get(name="deploy-7").id
-    page = house.client("administrator").get(reverse("agent", args=[agent])).content.decode()
+    page = organization.client("administrator").get(reverse("agent", args=[agent])).content.decode()
     assert reverse("agent_messages", args=[agent]) in page
     page = (
-        house.client("viewer")
+        organization.client("viewer")
         .get(reverse("session", args=[Session.objects.get().id]))
         .content.decode()
     )
     assert urls()["session_messages"] in page
 
 
-def test_a_handle_leads_to_the_message_on_its_page(house: House, worker: Caller) -> None:
+def test_a_handle_leads_to_the_message_on_its_page(
+    organization: Organization, worker: Caller
+) -> None:
     for body in ({"to": "deploy-7", "session": "s-1"}, {"to": "deploy-7"}, {"to": "shared"}):
         sent = worker.post("/messages", {**body, "body": f"to {body}"}).json()["handle"]
-        client = house.client("viewer")
+        client = organization.client("viewer")
         answer = client.get(reverse("go"), {"id": sent})
         assert answer.status_code == 302, sent
         assert answer["Location"].endswith(f"#{sent}")
         assert f'id="{sent}"' in client.get(answer["Location"].partition("#")[0]).content.decode()
-    theirs = house.client("neighbour").get(reverse("go"), {"id": sent})
+    theirs = organization.client("neighbour").get(reverse("go"), {"id": sent})
     assert theirs.status_code == 200

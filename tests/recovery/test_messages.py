@@ -13,9 +13,9 @@ from journal.models import Entry
 from sessions import messages
 from sessions.models import Message, MessageRead
 from tests.api.api_client import Caller, code, new_key
-from tests.approvals.inbox_scenario import Desk
-from tests.pages.people import House
-from tests.pages.sample_data import doors
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.pages.people import Organization
+from tests.pages.sample_data import connect_agent
 
 
 @pytest.fixture
@@ -186,17 +186,17 @@ def test_secrets_in_a_message_are_replaced(agent: Caller, other: Caller) -> None
     assert "[redacted:" in bodies(other)[0]
 
 
-def test_requested_changes_are_sent_to_the_agent(house: House) -> None:
-    with doors(house.agent) as caller:
-        desk = Desk(house, caller)
-        desk.rules()
-        desk.declare("git.push")
-        gate = desk.gate(desk.plan(arguments={"ref": "main"}))
-        desk.answer(gate, "reviewer", "request_changes", "squash the commits of bob first")
+def test_requested_changes_are_sent_to_the_agent(organization: Organization) -> None:
+    with connect_agent(organization.agent) as caller:
+        inbox = InboxScenario(organization, caller)
+        inbox.rules()
+        inbox.declare("git.push")
+        gate = inbox.gate(inbox.plan(arguments={"ref": "main"}))
+        inbox.answer(gate, "reviewer", "request_changes", "squash the commits of bob first")
         (item,) = caller.get("/messages").json()["items"]
         assert (item["from"], item["session"]) == ({"kind": "person"}, str(gate.session_id))
         assert f"/api/v1/gates/{gate.id}" in item["body"]
         assert "bob" not in item["body"]  # a reason is stored in one body, where it can be erased
-        denied = desk.gate(desk.plan("e-2", arguments={"ref": "next"}))
-        desk.answer(denied, "reviewer", "deny", "no")
+        denied = inbox.gate(inbox.plan("e-2", arguments={"ref": "next"}))
+        inbox.answer(denied, "reviewer", "deny", "no")
         assert len(caller.get("/messages").json()["items"]) == 1

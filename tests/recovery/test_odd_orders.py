@@ -9,7 +9,7 @@ from accounts.models import Project
 from ledger.models import Attempt, Effect
 from ledger.verdicts import verdict_inputs
 from tests.api.api_client import Caller, code
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.recovery.remote import declare, dispatch_effect, replay, row, verdict
 from tests.recovery.resolver import Resolver, mail, olga, reload
 
@@ -58,7 +58,9 @@ def test_an_effect_under_compensation_is_not_replayed(worker: Caller, begun: boo
         assert replay(worker, compensation).status_code == 200
 
 
-def test_a_compensation_without_permission_requests_none_for_its_target(quiet: Desk) -> None:
+def test_a_compensation_without_permission_requests_none_for_its_target(
+    quiet: InboxScenario,
+) -> None:
     declare(quiet.project)
     effect = quiet.plan(tool="pay.keyed", arguments={})
     quiet.agent.dispatch(effect)
@@ -72,7 +74,9 @@ def test_a_compensation_without_permission_requests_none_for_its_target(quiet: D
     assert (stored.state, stored.permission) == ("dispatched", "used")
 
 
-def test_a_compensated_compensation_is_decided_by_its_own_compensation(quiet: Desk) -> None:
+def test_a_compensated_compensation_is_decided_by_its_own_compensation(
+    quiet: InboxScenario,
+) -> None:
     declare(quiet.project)
     effect = quiet.plan(tool="vm.start", arguments={})
     quiet.agent.dispatch(effect)
@@ -144,20 +148,20 @@ def test_a_late_dispatch_of_an_old_plan_makes_a_put_stale(
 
 
 def test_resume_lists_a_requested_compensation_of_an_acknowledged_effect(
-    mail: Effect, olga: Resolver, desk: Desk
+    mail: Effect, olga: Resolver, inbox: InboxScenario
 ) -> None:
     olga.resolve(mail, "compensate")
     late = {"attempt": 1, "outcome": "ok"}
-    assert desk.agent.post(f"/effects/{mail.id}/acknowledge", late).status_code == 202
+    assert inbox.agent.post(f"/effects/{mail.id}/acknowledge", late).status_code == 202
     effect = {"id": str(mail.id), "session": str(mail.session_id)}
-    assert row(desk.agent, effect) == ("compensate", "11b", "RESOLVED")
-    (open_effect,) = resume(desk.agent, effect)["crash_recovery"]["open_effects"]
+    assert row(inbox.agent, effect) == ("compensate", "11b", "RESOLVED")
+    (open_effect,) = resume(inbox.agent, effect)["crash_recovery"]["open_effects"]
     assert (open_effect["effect"], open_effect["verdict"]) == (effect["id"], "compensate")
-    desk.rules()
-    refused = undo(desk.agent, effect, "git.tag")
+    inbox.rules()
+    refused = undo(inbox.agent, effect, "git.tag")
     assert refused["permission"] == "denied"
-    assert row(desk.agent, effect) == ("escalate", "11b", "UNDO_FAILED")
-    resumed = resume(desk.agent, effect)
+    assert row(inbox.agent, effect) == ("escalate", "11b", "UNDO_FAILED")
+    resumed = resume(inbox.agent, effect)
     assert (resumed["safe"], resumed["because"][0]["effect"]) == (False, effect["id"])
     olga.resolve(reload(mail), "happened")
-    assert resume(desk.agent, effect)["safe"] is True
+    assert resume(inbox.agent, effect)["safe"] is True

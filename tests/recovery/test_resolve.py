@@ -17,7 +17,7 @@ from investigation.history.moment import JournalCut
 from journal.models import Body, Entry
 from ledger.models import Attempt, Effect
 from tests.approvals.confirm_helpers import proved
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.test_asof_replay import differences, live, made_again
 from tests.ledger.test_commands_then_reports import every_delivery
 from tests.ledger.test_convergence import undone
@@ -59,7 +59,7 @@ def test_the_page_shows_all_evidence_and_why_the_outcome_is_unknown(
 
 
 def test_happened_acknowledges_the_effect_with_the_reference(
-    mail: Effect, olga: Resolver, quiet: Desk
+    mail: Effect, olga: Resolver, quiet: InboxScenario
 ) -> None:
     answer = olga.resolve(
         mail, "happened", reference="msg-77", evidence="https://mail.example/log?id=77"
@@ -104,7 +104,9 @@ def test_happened_acknowledges_the_effect_with_the_reference(
     assert quiet.agent.plan("mail", tool="mail.send", arguments=ARGUMENTS)["answer"] == "done"
 
 
-def test_a_resolution_is_never_shown_as_a_report_of_the_agent(quiet: Desk, olga: Resolver) -> None:
+def test_a_resolution_is_never_shown_as_a_report_of_the_agent(
+    quiet: InboxScenario, olga: Resolver
+) -> None:
     mail = send_mail(quiet, late=False)
     planned = {"id": str(mail.id), "intent_digest": mail.intent_digest}
     quiet.agent.acknowledge(planned, outcome="unknown")
@@ -120,7 +122,7 @@ def test_a_resolution_is_never_shown_as_a_report_of_the_agent(quiet: Desk, olga:
 
 @pytest.mark.parametrize(("named", "expected"), [("msg-77", ["msg-77"]), ("", [""])])
 def test_the_reference_of_the_person_is_used_if_the_report_has_none(
-    mail: Effect, olga: Resolver, quiet: Desk, named: str, expected: list[str]
+    mail: Effect, olga: Resolver, quiet: InboxScenario, named: str, expected: list[str]
 ) -> None:
     """The first report by its id counts in every order, and each moment is rebuilt as it was
     shown."""
@@ -146,7 +148,7 @@ def test_the_reference_of_the_person_is_used_if_the_report_has_none(
 @pytest.mark.parametrize("by_command", [True, False])
 @pytest.mark.parametrize(("late", "is_shown"), [("forged-1", True), ("msg-77", False), ("", False)])
 def test_a_late_reference_is_shown_but_does_not_replace_the_first(
-    mail: Effect, olga: Resolver, quiet: Desk, late: str, is_shown: bool, by_command: bool
+    mail: Effect, olga: Resolver, quiet: InboxScenario, late: str, is_shown: bool, by_command: bool
 ) -> None:
     olga.resolve(mail, "happened", reference="msg-77")
     reported = {"outcome": "ok", **({"external_reference": late} if late else {})}
@@ -171,7 +173,7 @@ def test_a_late_reference_is_shown_but_does_not_replace_the_first(
 
 
 def test_a_person_corrects_the_reference_of_an_agent_that_did_not_know(
-    mail: Effect, olga: Resolver, quiet: Desk
+    mail: Effect, olga: Resolver, quiet: InboxScenario
 ) -> None:
     unknown = {"attempt": 1, "outcome": "unknown", "external_reference": "guess-1"}
     assert quiet.agent.post(f"/effects/{mail.id}/acknowledge", unknown).status_code == 200
@@ -181,7 +183,9 @@ def test_a_person_corrects_the_reference_of_an_agent_that_did_not_know(
     assert "The agent named a different reference" in page
 
 
-def test_not_happened_allows_exactly_one_attempt(mail: Effect, olga: Resolver, quiet: Desk) -> None:
+def test_not_happened_allows_exactly_one_attempt(
+    mail: Effect, olga: Resolver, quiet: InboxScenario
+) -> None:
     olga.resolve(mail, "not_happened")
     row, first = reload(mail), Attempt.objects.get(effect=mail)
     assert (row.state, row.failure_reason, row.outcome) == ("failed", "rejected", "error")
@@ -199,26 +203,26 @@ def test_not_happened_allows_exactly_one_attempt(mail: Effect, olga: Resolver, q
     assert reload(mail).attempt_count == 2
 
 
-def test_replay_once_is_never_permission(desk: Desk) -> None:
+def test_replay_once_is_never_permission(inbox: InboxScenario) -> None:
     """If a policy requires approval, the person who resolved the attempt cannot approve."""
-    planned = desk.plan("push", arguments={"ref": "main"})
-    desk.declare("nobody.knows")
-    first = desk.gate(planned)
-    desk.answer(first, "carol")
-    desk.agent.dispatch(planned)
+    planned = inbox.plan("push", arguments={"ref": "main"})
+    inbox.declare("nobody.knows")
+    first = inbox.gate(planned)
+    inbox.answer(first, "carol")
+    inbox.agent.dispatch(planned)
     Effect.objects.filter(id=planned["id"]).update(deadline_us=now_us() - 1)
-    effect = desk.effect(planned)
+    effect = inbox.effect(planned)
     assert effect.permission == "used"
-    adam = Resolver(desk, "administrator")  # not a party of the effect
+    adam = Resolver(inbox, "administrator")  # not a party of the effect
     adam.resolve(effect, "not_happened", insists="1")
     assert reload(effect).permission == "used"  # the permission of the first attempt
-    again = desk.agent.plan("push", arguments={"ref": "main"})
+    again = inbox.agent.plan("push", arguments={"ref": "main"})
     assert again["answer"] == "wait"
-    gate = desk.gate(planned)
+    gate = inbox.gate(planned)
     assert (gate.status, gate.id != first.id) == ("pending", True)
     html = adam.client.get(reverse("gate", args=[gate.id])).content.decode()
     assert "You resolved an earlier attempt of this effect" in html
-    assert desk.answer(gate, "administrator").refusal == (
+    assert inbox.answer(gate, "administrator").refusal == (
         "self_approval",
         "You resolved an earlier attempt of this effect, so another person must approve.",
     )
@@ -228,22 +232,22 @@ def test_replay_once_is_never_permission(desk: Desk) -> None:
         pytest.raises(DatabaseError, match="approver_is_not_a_party"),
         transaction.atomic(),
     ):
-        Vote.objects.create(**vote_columns(gate, desk))
+        Vote.objects.create(**vote_columns(gate, inbox))
     assert not Vote.objects.filter(gate=gate).exists()
-    assert desk.answer(gate, "carol").refusal is None
+    assert inbox.answer(gate, "carol").refusal is None
     assert (
-        desk.agent.dispatch(desk.agent.plan("push", arguments={"ref": "main"}), process="p-2")[
+        inbox.agent.dispatch(inbox.agent.plan("push", arguments={"ref": "main"}), process="p-2")[
             "attempt"
         ]
         == 2
     )
 
 
-def vote_columns(gate: Gate, desk: Desk) -> dict[str, Any]:
+def vote_columns(gate: Gate, inbox: InboxScenario) -> dict[str, Any]:
     """Return the columns of a vote that no verb would store."""
-    user = desk.user("administrator")
+    user = inbox.user("administrator")
     return {
-        "project": desk.project,
+        "project": inbox.project,
         "gate": gate,
         "user": user,
         "actor": ensure_pseudonym(user),
@@ -260,27 +264,29 @@ def vote_columns(gate: Gate, desk: Desk) -> dict[str, Any]:
     }
 
 
-def test_an_exemption_of_the_resolver_does_not_permit_the_retry(desk: Desk) -> None:
-    planned = desk.plan("push", arguments={"ref": "main"})
-    desk.answer(desk.gate(planned), "carol")
-    desk.agent.dispatch(planned)
+def test_an_exemption_of_the_resolver_does_not_permit_the_retry(inbox: InboxScenario) -> None:
+    planned = inbox.plan("push", arguments={"ref": "main"})
+    inbox.answer(inbox.gate(planned), "carol")
+    inbox.agent.dispatch(planned)
     Effect.objects.filter(id=planned["id"]).update(deadline_us=now_us() - 1)
-    Resolver(desk, "administrator").resolve(desk.effect(planned), "not_happened", insists="1")
+    Resolver(inbox, "administrator").resolve(inbox.effect(planned), "not_happened", insists="1")
     until = now_us() + 10**9
     with transaction.atomic():
         exemptions.create_exemption(
-            desk.project,
+            inbox.project,
             tool="git.*",
             reason="for the drill",
             ends_at_us=until,
-            user=desk.user("administrator"),
+            user=inbox.user("administrator"),
             **proved(),
         )
-    assert desk.agent.plan("other", arguments={"ref": "next"})["answer"] == "proceed"
-    assert desk.agent.plan("push", arguments={"ref": "main"})["answer"] == "wait"
+    assert inbox.agent.plan("other", arguments={"ref": "next"})["answer"] == "proceed"
+    assert inbox.agent.plan("push", arguments={"ref": "main"})["answer"] == "wait"
 
 
-def test_compensate_makes_the_verdict_compensate(mail: Effect, olga: Resolver, quiet: Desk) -> None:
+def test_compensate_makes_the_verdict_compensate(
+    mail: Effect, olga: Resolver, quiet: InboxScenario
+) -> None:
     olga.resolve(mail, "compensate")
     row = reload(mail)
     assert (row.state, row.resolution) == ("dispatched", "compensate")
@@ -301,7 +307,7 @@ def test_compensate_makes_the_verdict_compensate(mail: Effect, olga: Resolver, q
 
 
 def test_abandoned_supersedes_the_effect_permanently(
-    mail: Effect, olga: Resolver, quiet: Desk
+    mail: Effect, olga: Resolver, quiet: InboxScenario
 ) -> None:
     olga.resolve(mail, "abandoned")
     assert (reload(mail).state, reload(mail).superseded_mark) == ("superseded", "")
@@ -323,7 +329,7 @@ def test_abandoned_supersedes_the_effect_permanently(
 def test_a_late_report_against_a_resolution_is_a_violation_on_the_page(
     mail: Effect,
     olga: Resolver,
-    quiet: Desk,
+    quiet: InboxScenario,
     answer: str,
     late: tuple[str, dict[str, object]],
     violation: str,
@@ -340,7 +346,7 @@ def test_a_late_report_against_a_resolution_is_a_violation_on_the_page(
 
 
 def test_a_late_unknown_outcome_does_not_contradict_a_resolution(
-    mail: Effect, olga: Resolver, quiet: Desk
+    mail: Effect, olga: Resolver, quiet: InboxScenario
 ) -> None:
     olga.resolve(mail, "not_happened")
     unknown = {"attempt": 1, "outcome": "unknown"}
@@ -349,7 +355,7 @@ def test_a_late_unknown_outcome_does_not_contradict_a_resolution(
 
 
 def test_of_two_resolutions_one_counts_and_the_other_keeps_its_text(
-    mail: Effect, olga: Resolver, quiet: Desk
+    mail: Effect, olga: Resolver, quiet: InboxScenario
 ) -> None:
     adam = Resolver(quiet, "administrator")
     shown_token = adam.seen(mail)
@@ -372,7 +378,7 @@ def test_of_two_resolutions_one_counts_and_the_other_keeps_its_text(
 
 
 def test_a_resolution_overtaken_before_its_confirmation_is_refused(
-    mail: Effect, olga: Resolver, quiet: Desk
+    mail: Effect, olga: Resolver, quiet: InboxScenario
 ) -> None:
     adam = Resolver(quiet, "administrator")
     adam.begin(mail, "abandoned", "Nobody will ever find out.")
@@ -384,7 +390,7 @@ def test_a_resolution_overtaken_before_its_confirmation_is_refused(
 
 
 def test_changes_since_the_page_was_loaded_are_shown_with_the_form(
-    mail: Effect, olga: Resolver, quiet: Desk
+    mail: Effect, olga: Resolver, quiet: InboxScenario
 ) -> None:
     shown_token = olga.seen(mail)
     quiet.agent.fail({"id": str(mail.id)}, "timeout")
@@ -401,19 +407,21 @@ def test_changes_since_the_page_was_loaded_are_shown_with_the_form(
 @pytest.mark.parametrize(
     ("answer", "reason"), [("happened", "happened"), ("abandoned", "superseded")]
 )
-def test_a_resolution_cancels_a_pending_gate(desk: Desk, answer: str, reason: str) -> None:
+def test_a_resolution_cancels_a_pending_gate(
+    inbox: InboxScenario, answer: str, reason: str
+) -> None:
     """A report of a rejection opens a gate for the next attempt; then an earlier report says that
     the attempt timed out."""
-    planned = desk.plan("push", arguments={"ref": "main"})
-    desk.answer(desk.gate(planned), "carol")
-    desk.agent.dispatch(planned)
+    planned = inbox.plan("push", arguments={"ref": "main"})
+    inbox.answer(inbox.gate(planned), "carol")
+    inbox.agent.dispatch(planned)
     failed = {"kind": "effect.failed", "session": "s-1", "effect_key": "push"}
-    desk.agent.report([{**failed, "id": "r-1", "reason": "rejected"}])
-    assert desk.agent.plan("push", arguments={"ref": "main"})["answer"] == "wait"
-    desk.agent.report([{**failed, "id": "r-2", "reason": "timeout", "producer_seq": 1}])
-    assert desk.gate(planned).status == "pending"
-    Resolver(desk).resolve(desk.effect(planned), answer, insists="1")
-    gate, effect = desk.gate(planned), desk.effect(planned)
+    inbox.agent.report([{**failed, "id": "r-1", "reason": "rejected"}])
+    assert inbox.agent.plan("push", arguments={"ref": "main"})["answer"] == "wait"
+    inbox.agent.report([{**failed, "id": "r-2", "reason": "timeout", "producer_seq": 1}])
+    assert inbox.gate(planned).status == "pending"
+    Resolver(inbox).resolve(inbox.effect(planned), answer, insists="1")
+    gate, effect = inbox.gate(planned), inbox.effect(planned)
     assert (gate.status, gate.reason) == ("cancelled", reason)
     assert (effect.state, effect.permission) == (
         ("acknowledged", "used") if answer == "happened" else ("superseded", "none")
@@ -421,7 +429,7 @@ def test_a_resolution_cancels_a_pending_gate(desk: Desk, answer: str, reason: st
 
 
 def test_resolving_a_compensation_as_happened_compensates_its_target(
-    quiet: Desk, olga: Resolver
+    quiet: InboxScenario, olga: Resolver
 ) -> None:
     mail = send_mail(quiet)
     quiet.agent.acknowledge({"id": str(mail.id)})
@@ -443,7 +451,7 @@ def test_resolving_a_compensation_as_happened_compensates_its_target(
     ],
 )
 def test_the_agent_gets_a_message_about_the_resolution(
-    mail: Effect, olga: Resolver, quiet: Desk, answer: str, sentence: str
+    mail: Effect, olga: Resolver, quiet: InboxScenario, answer: str, sentence: str
 ) -> None:
     olga.resolve(mail, answer)
     [message] = quiet.agent.get("/messages", unread=1, box="mine").json()["items"]

@@ -15,7 +15,7 @@ from journal.models import Entry
 from ledger import stops
 from ledger.models import Effect
 from ledger.tools import cache
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.pages.sample_data import done
 from tests.recovery.resolver import (
     ARGUMENTS,
@@ -46,7 +46,9 @@ def test_a_resolution_needs_a_rationale_a_code_and_a_password(mail: Effect, olga
     assert olga.confirm(mail).status_code == 302
 
 
-def test_a_reversible_effect_is_resolved_without_a_password(quiet: Desk, olga: Resolver) -> None:
+def test_a_reversible_effect_is_resolved_without_a_password(
+    quiet: InboxScenario, olga: Resolver
+) -> None:
     quiet.declare("note.write", "reversible", "opaque")
     note = send_mail(quiet, "note", "note.write")
     olga.begin(note, "happened")
@@ -57,7 +59,7 @@ def test_a_reversible_effect_is_resolved_without_a_password(quiet: Desk, olga: R
 
 
 def test_an_effect_that_is_settled_or_in_flight_needs_no_resolution(
-    quiet: Desk, olga: Resolver
+    quiet: InboxScenario, olga: Resolver
 ) -> None:
     quiet.declare("look", "read", "read_only")
     read_effect = send_mail(quiet, "look", "look", late=False)
@@ -79,7 +81,7 @@ def test_an_effect_that_is_settled_or_in_flight_needs_no_resolution(
 
 
 def test_a_resolution_must_insist_if_the_table_can_settle_the_effect(
-    quiet: Desk, olga: Resolver
+    quiet: InboxScenario, olga: Resolver
 ) -> None:
     quiet.declare("look", "read", "read_only")
     read_effect = send_mail(quiet, "look", "look")
@@ -91,15 +93,17 @@ def test_a_resolution_must_insist_if_the_table_can_settle_the_effect(
     assert orjson.loads(entries_of(read_effect)[0].facts)["insists"] is True
 
 
-def test_a_resolution_before_the_deadline_must_insist(quiet: Desk, olga: Resolver) -> None:
+def test_a_resolution_before_the_deadline_must_insist(quiet: InboxScenario, olga: Resolver) -> None:
     young = send_mail(quiet, "young", late=False)
     assert olga.begin(young, "happened").status_code == 422
     assert olga.resolve(young, "happened", insists="1").status_code == 302
 
 
 @pytest.mark.parametrize("role", ["viewer", "reviewer"])
-def test_only_operators_may_resolve(mail: Effect, quiet: Desk, olga: Resolver, role: str) -> None:
-    shown_token, client = olga.seen(mail), quiet.house.client(role)
+def test_only_operators_may_resolve(
+    mail: Effect, quiet: InboxScenario, olga: Resolver, role: str
+) -> None:
+    shown_token, client = olga.seen(mail), quiet.organization.client(role)
     assert client.get(url_of(mail)).status_code == 403
     fields = {"answer": "happened", "rationale": RATIONALE, "seen": shown_token}
     assert client.post(url_of(mail), fields).status_code == 403
@@ -111,9 +115,9 @@ def test_only_operators_may_resolve(mail: Effect, quiet: Desk, olga: Resolver, r
 
 
 def test_projects_are_isolated_and_tokens_never_answer(
-    mail: Effect, quiet: Desk, olga: Resolver
+    mail: Effect, quiet: InboxScenario, olga: Resolver
 ) -> None:
-    shown_token, neighbour = olga.seen(mail), quiet.house.client("neighbour")
+    shown_token, neighbour = olga.seen(mail), quiet.organization.client("neighbour")
     for url in (url_of(mail), reverse("resolve_confirm", args=[mail.id])):
         assert neighbour.get(url).status_code == 404
         assert (
@@ -124,14 +128,14 @@ def test_projects_are_isolated_and_tokens_never_answer(
         )
         bearer = {"Authorization": f"Bearer {quiet.agent.token}"}
         assert Client().post(url, {"answer": "happened"}, headers=bearer).status_code == 302
-        csrf = quiet.house.client("operator", csrf=True)
+        csrf = quiet.organization.client("operator", csrf=True)
         assert (
             csrf.post(
                 url, {"answer": "happened", "rationale": RATIONALE, "seen": shown_token}
             ).status_code
             == 403
         )
-    adam = quiet.house.client("administrator")  # a form is signed for one person
+    adam = quiet.organization.client("administrator")  # a form is signed for one person
     fields = {"answer": "happened", "rationale": RATIONALE, "seen": shown_token}
     assert adam.post(url_of(mail), fields).status_code == 409
     report = {
@@ -146,7 +150,7 @@ def test_projects_are_isolated_and_tokens_never_answer(
 
 
 def test_reading_the_page_changes_nothing_and_hostile_text_is_escaped(
-    quiet: Desk, olga: Resolver
+    quiet: InboxScenario, olga: Resolver
 ) -> None:
     hostile = "<img src=x onerror=pwned=1>\u202egpj"
     planned = quiet.plan("x", tool="mail" + hostile[:12], arguments={"to": hostile}, why=hostile)
@@ -164,8 +168,8 @@ def test_reading_the_page_changes_nothing_and_hostile_text_is_escaped(
     assert re.search(r"I saw it: .{0,60}&lt;img", page)
 
 
-def test_the_verdict_table_is_a_page_for_all_roles(mail: Effect, quiet: Desk) -> None:
-    viewer = quiet.house.client("viewer")
+def test_the_verdict_table_is_a_page_for_all_roles(mail: Effect, quiet: InboxScenario) -> None:
+    viewer = quiet.organization.client("viewer")
     html = viewer.get(reverse("effect", args=[mail.id])).content.decode()
     [row] = re.findall(
         r'<a class="chip [a-z-]+" href="(/verdicts/#[^"]+)"><b>NEEDS A PERSON</b> undecidable</a>',
@@ -176,7 +180,9 @@ def test_the_verdict_table_is_a_page_for_all_roles(mail: Effect, quiet: Desk) ->
     assert re.findall(r'id="row-([0-9a-z]+)"', table)[:3] == ["0", "1", "2"]
 
 
-def test_a_stopped_effect_can_be_resolved(mail: Effect, olga: Resolver, quiet: Desk) -> None:
+def test_a_stopped_effect_can_be_resolved(
+    mail: Effect, olga: Resolver, quiet: InboxScenario
+) -> None:
     with transaction.atomic():
         stops.set_stop(quiet.project, "tool", "mail.send", "because", quiet.user("reviewer"))
     assert "WAIT</b> stopped" in olga.page(mail)
@@ -184,7 +190,7 @@ def test_a_stopped_effect_can_be_resolved(mail: Effect, olga: Resolver, quiet: D
 
 
 def test_a_resolution_must_insist_while_a_worker_holds_the_lease(
-    quiet: Desk, olga: Resolver
+    quiet: InboxScenario, olga: Resolver
 ) -> None:
     held = quiet.agent.session("held", mode="leased")
     lease = done(quiet.agent.post("/leases", {"session": held["id"], "process": "p-1"}))
@@ -205,7 +211,7 @@ def test_a_resolution_must_insist_while_a_worker_holds_the_lease(
 
 
 def test_the_page_costs_the_same_queries_after_many_attempts(
-    quiet: Desk, olga: Resolver, mail: Effect, monkeypatch: pytest.MonkeyPatch
+    quiet: InboxScenario, olga: Resolver, mail: Effect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache, "CACHE_S", 3600)  # a slow machine may need seconds between two pages
     olga.page(mail)  # the first page of a sign-in starts its clock
@@ -228,7 +234,7 @@ def test_the_page_costs_the_same_queries_after_many_attempts(
 
 
 def test_an_erased_rationale_is_gone_and_the_answer_stays(
-    mail: Effect, olga: Resolver, quiet: Desk
+    mail: Effect, olga: Resolver, quiet: InboxScenario
 ) -> None:
     olga.resolve(mail, "happened", reference="msg-77")
     [entry] = entries_of(mail)

@@ -16,7 +16,7 @@ from ledger.models import Attempt, Effect
 from ledger.resolutions import ANSWERS, ResolutionInput, ResolutionResult
 from ledger.tools import cache
 from tests.api.api_client import Caller
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.journal.committed import committed, together
 from tests.pages.people import build
 
@@ -25,34 +25,34 @@ ROUNDS = 4
 
 
 @pytest.fixture
-def desk(committed: None, settings: Settings) -> Desk:
+def inbox(committed: None, settings: Settings) -> InboxScenario:
     """An inbox without a policy, with real commits."""
     from config.wsgi import application
 
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     cache.clear_tool_cache()
-    house = build()
+    organization = build()
     with transaction.atomic():
-        token = tokens.issue_token(house.agent, expires_in=None, actor="tests")
-    made = Desk(house, Caller(token, app=application))
+        token = tokens.issue_token(organization.agent, expires_in=None, actor="tests")
+    made = InboxScenario(organization, Caller(token, app=application))
     made.agent.session("s-1")
     return made
 
 
-def sent(desk: Desk, number: int) -> tuple[dict[str, Any], Effect]:
-    planned = desk.plan(f"mail-{number}", tool="mail.send", arguments={"to": number})
-    desk.agent.dispatch(planned)
-    return planned, desk.effect(planned)
+def sent(inbox: InboxScenario, number: int) -> tuple[dict[str, Any], Effect]:
+    planned = inbox.plan(f"mail-{number}", tool="mail.send", arguments={"to": number})
+    inbox.agent.dispatch(planned)
+    return planned, inbox.effect(planned)
 
 
 def resolution_input(effect: Effect, answer: str) -> ResolutionInput:
     return ResolutionInput(answer, "Read in the provider's log.", effect.version, insists=True)
 
 
-def test_of_many_resolutions_at_once_one_counts(desk: Desk) -> None:
-    people = list(Membership.objects.filter(project=desk.project).select_related("user"))
+def test_of_many_resolutions_at_once_one_counts(inbox: InboxScenario) -> None:
+    people = list(Membership.objects.filter(project=inbox.project).select_related("user"))
     for number in range(ROUNDS):
-        _, effect = sent(desk, number)
+        _, effect = sent(inbox, number)
         inputs = [resolution_input(effect, ANSWERS[index % 4]) for index in range(8)]
         work = [
             partial(
@@ -75,13 +75,15 @@ def test_of_many_resolutions_at_once_one_counts(desk: Desk) -> None:
         )
 
 
-def test_of_a_resolution_and_an_acknowledgement_at_once_one_comes_first(desk: Desk) -> None:
+def test_of_a_resolution_and_an_acknowledgement_at_once_one_comes_first(
+    inbox: InboxScenario,
+) -> None:
     """Either the resolution is refused as stale, or the agent's answer is late and contradicts it."""
-    person = desk.house.members["operator"]
+    person = inbox.organization.members["operator"]
     for number in range(ROUNDS):
-        planned, effect = sent(desk, number)
+        planned, effect = sent(inbox, number)
         body = {"attempt": 1, "outcome": "ok"}
-        acknowledging = partial(desk.agent.post, f"/effects/{planned['id']}/acknowledge", body)
+        acknowledging = partial(inbox.agent.post, f"/effects/{planned['id']}/acknowledge", body)
         resolved, answer = together(
             partial(
                 resolution.resolve_effect,

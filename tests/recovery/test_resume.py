@@ -16,36 +16,36 @@ from ledger.tools.tools_yaml import ToolDeclaration
 from recovery.resume_json import MAX_BYTES
 from sessions.models import Session
 from tests.api.api_client import Caller, new_key
-from tests.pages.people import House
-from tests.pages.sample_data import done, doors, many
+from tests.pages.people import Organization
+from tests.pages.sample_data import connect_agent, done, many
 
 pytestmark = pytest.mark.django_db
 SECTIONS = ["crash_recovery", "messages", "working_state"]
 
 
 @pytest.fixture
-def agent(house: House) -> Iterator[Caller]:
+def agent(organization: Organization) -> Iterator[Caller]:
     """The project's agent, which sends requests before and after a browser does."""
-    with doors(house.agent) as caller:
+    with connect_agent(organization.agent) as caller:
         yield caller
 
 
 @pytest.fixture
-def viewer(house: House) -> Client:
-    return house.client("viewer")
+def viewer(organization: Organization) -> Client:
+    return organization.client("viewer")
 
 
 @pytest.fixture
-def operator(house: House) -> Client:
-    return house.client("operator")
+def operator(organization: Organization) -> Client:
+    return organization.client("operator")
 
 
 @pytest.fixture
-def session(agent: Caller, house: House) -> UUID:
+def session(agent: Caller, organization: Organization) -> UUID:
     """A session in a project with declared tools: git.push is probeable, mail.send is undeclared."""
     cache.clear_tool_cache()
     registry.declare_tools(
-        house.project,
+        organization.project,
         [
             ToolDeclaration("git.push", "probeable", "compensable", request_lifetime_s=60),
             ToolDeclaration("file.read", "read_only", "read"),
@@ -351,11 +351,11 @@ def test_it_costs_the_same_after_many_effects(
 
 
 def test_a_session_of_another_project_is_not_found(
-    agent: Caller, house: House, session: UUID
+    agent: Caller, organization: Organization, session: UUID
 ) -> None:
-    with doors(house.other_token.agent) as other:
+    with connect_agent(organization.other_token.agent) as other:
         assert other.client.get(f"/sessions/{session}/resume").status_code == 404
-    neighbour = house.client("neighbour")
+    neighbour = organization.client("neighbour")
     assert neighbour.get(reverse("session_resume", args=[session])).status_code == 404
     unknown = agent.client.get(f"/sessions/{UUID(int=7)}/resume")
     assert (unknown.status_code, unknown.json()["code"]) == (404, "not_found")

@@ -15,13 +15,13 @@ from journal.models import Entry
 from ledger import same_calls
 from ledger.models import Effect, SameCall
 from tests.api.api_client import Caller, code
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.recovery.remote import declare
 from tests.recovery.test_leases_fence import plan_of
 
 pytestmark = pytest.mark.django_db
 RULES = """
-name: house
+name: basic
 rules:
   - {id: all, title: Anything but twice, match: {}, outcome: allow, same_call_unknown: ask, require: {minimum: 2}}
 """
@@ -138,9 +138,11 @@ def test_of_two_concurrent_plans_the_second_names_the_first_at_dispatch(
     assert named_calls(agent, first) == [(other["id"], False)]
 
 
-def test_a_rule_asks_people_only_while_the_outcome_is_unknown(desk: Desk, client: Client) -> None:
-    agent = desk.agent
-    desk.rules(RULES)
+def test_a_rule_asks_people_only_while_the_outcome_is_unknown(
+    inbox: InboxScenario, client: Client
+) -> None:
+    agent = inbox.agent
+    inbox.rules(RULES)
     first = begin_effect(agent)
     assert not Gate.objects.exists()
     agent.session("second")
@@ -148,7 +150,7 @@ def test_a_rule_asks_people_only_while_the_outcome_is_unknown(desk: Desk, client
     assert (again["answer"], again["open_effect"]) == ("wait", first["id"])
     assert Gate.objects.get().requirement["minimum"] == 2
     assert again["policy_rule"].endswith("/all")
-    client.force_login(desk.person("rita").user)
+    client.force_login(inbox.person("rita").user)
     page = client.get(f"/approvals/{again['gate']['id']}/").text
     assert "The same call in another session:" in page
     assert f">{first['handle']}</a>" in page
@@ -166,10 +168,10 @@ def test_a_rule_asks_people_only_while_the_outcome_is_unknown(desk: Desk, client
 
 
 def test_permission_by_policy_is_gone_after_the_same_call_was_dispatched(
-    desk: Desk,
+    inbox: InboxScenario,
 ) -> None:
-    agent = desk.agent
-    desk.rules(RULES)
+    agent = inbox.agent
+    inbox.rules(RULES)
     agent.session("first")
     agent.session("second")
     first, other = (agent.plan("e", session, tool="mail.send") for session in ("first", "second"))
@@ -179,12 +181,12 @@ def test_permission_by_policy_is_gone_after_the_same_call_was_dispatched(
     assert agent.plan("e", "second", tool="mail.send")["answer"] == "wait"
 
 
-def test_a_dry_run_uses_what_was_unknown_at_the_time_of_the_plan(desk: Desk) -> None:
-    desk.rules(LAX)
-    first = begin_effect(desk.agent)
-    desk.agent.session("second")
-    again = desk.agent.plan("other", "second", tool="mail.send")
-    desk.agent.acknowledge(first)
+def test_a_dry_run_uses_what_was_unknown_at_the_time_of_the_plan(inbox: InboxScenario) -> None:
+    inbox.rules(LAX)
+    first = begin_effect(inbox.agent)
+    inbox.agent.session("second")
+    again = inbox.agent.plan("other", "second", tool="mail.send")
+    inbox.agent.acknowledge(first)
     replayed = dry_run.prepare_dry_run(
         Project.objects.get(id=Effect.objects.get(id=first["id"]).project_id), RULES
     )
@@ -194,18 +196,18 @@ def test_a_dry_run_uses_what_was_unknown_at_the_time_of_the_plan(desk: Desk) -> 
 
 
 def test_pages_and_resume_name_both_effects(
-    desk: Desk, client: Client, monkeypatch: pytest.MonkeyPatch
+    inbox: InboxScenario, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         settled_position, "load_settled_position", lambda: Entry.objects.latest("position").position
     )
-    desk.rules(LAX)
-    first = begin_effect(desk.agent)
-    desk.agent.session("second")
-    again = desk.agent.plan("other", "second", tool="mail.send")
-    client.force_login(desk.person("rita").user)
-    desk.agent.session("third")
-    at = desk.agent.plan("later", "third")["handle"].removeprefix("e_")
+    inbox.rules(LAX)
+    first = begin_effect(inbox.agent)
+    inbox.agent.session("second")
+    again = inbox.agent.plan("other", "second", tool="mail.send")
+    client.force_login(inbox.person("rita").user)
+    inbox.agent.session("third")
+    at = inbox.agent.plan("later", "third")["handle"].removeprefix("e_")
     handles = {effect["id"]: effect["handle"] for effect in (first, again)}
     for own, other, words in (
         (first, again, "while this outcome was unknown"),
@@ -222,7 +224,7 @@ def test_pages_and_resume_name_both_effects(
             handles[other["id"]]
             in client.get(f"/sessions/{own['session']}/resume/").content.decode()
         )
-        answer = desk.agent.get(f"/sessions/{own['session']}/resume").json()
+        answer = inbox.agent.get(f"/sessions/{own['session']}/resume").json()
         (open_effect,) = answer["crash_recovery"]["open_effects"]
         assert open_effect["same_calls"][0]["effect"] == other["id"]
         assert handles[other["id"]] in open_effect["sentence"]

@@ -17,17 +17,17 @@ from monitoring.models import JobHeartbeat, StuckEpisode
 from monitoring.stuck import board, rule_limits, sweeper
 from sessions.models import Lease, Session
 from tests.api.api_client import Caller, code
-from tests.pages.people import House
-from tests.pages.sample_data import doors
+from tests.pages.people import Organization
+from tests.pages.sample_data import connect_agent
 from tests.recovery.stuck_helpers import US, heartbeat, leased, open_rules, pass_by, sweeps_go_on
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def worker(house: House) -> Iterator[Caller]:
+def worker(organization: Organization) -> Iterator[Caller]:
     """An agent of the installation at the API's endpoints."""
-    with doors(house.agent) as caller:
+    with connect_agent(organization.agent) as caller:
         yield caller
 
 
@@ -42,10 +42,10 @@ def action_url(rule: str, subject: str) -> str:
 
 
 def test_a_dead_session_is_on_the_board_after_its_deadline_without_a_sweep(
-    house: House, worker: Caller
+    organization: Organization, worker: Caller
 ) -> None:
     leased(worker, title="Nightly bump")
-    viewer = house.client("viewer")
+    viewer = organization.client("viewer")
     assert "Nothing is stuck." in page_text(viewer)
     due_us = Lease.objects.get().dead_at_us
     # A slow machine needs longer than a second for a page, so the clock is frozen.
@@ -60,19 +60,23 @@ def test_a_dead_session_is_on_the_board_after_its_deadline_without_a_sweep(
     assert not StuckEpisode.objects.exists()
 
 
-def test_the_page_of_a_session_shows_its_expired_lease(house: House, worker: Caller) -> None:
+def test_the_page_of_a_session_shows_its_expired_lease(
+    organization: Organization, worker: Caller
+) -> None:
     session, _lease = leased(worker)
-    url, viewer = f"/sessions/{session['id']}/", house.client("viewer")
+    url, viewer = f"/sessions/{session['id']}/", organization.client("viewer")
     assert re.search(r"w-1 , epoch 1, until \S+ \S+", page_text(viewer, url))
     pass_by(121)
     assert re.search(r"w-1 , epoch 1, expired \S+ \S+", page_text(viewer, url))
 
 
-def test_the_rail_of_every_page_counts_raised_episodes(house: House, worker: Caller) -> None:
+def test_the_rail_of_every_page_counts_raised_episodes(
+    organization: Organization, worker: Caller
+) -> None:
     leased(worker)
     pass_by(121)
     sweeper.sweep_stuck()
-    viewer = house.client("viewer")
+    viewer = organization.client("viewer")
     assert "waiting" not in page_text(viewer, "/tools/").partition("Tools")[0]
     sweeper.sweep_stuck()
     assert "Stuck 1 waiting" in page_text(viewer, "/tools/")
@@ -85,11 +89,11 @@ def test_the_rail_of_every_page_counts_raised_episodes(house: House, worker: Cal
 
 
 def test_the_why_page_lists_the_terms_with_values_and_thresholds(
-    house: House, worker: Caller
+    organization: Organization, worker: Caller
 ) -> None:
     session, lease = leased(worker)
     url = f"/sessions/{session['id']}/why/"
-    viewer = house.client("viewer")
+    viewer = organization.client("viewer")
     assert "Not stuck." in page_text(viewer, url)
     pass_by(121)
     page = page_text(viewer, url)
@@ -101,15 +105,15 @@ def test_the_why_page_lists_the_terms_with_values_and_thresholds(
         f"/sessions/{session['id']}/end", {"status": "completed", "lease_epoch": lease["epoch"]}
     )
     assert "The session has ended, so it cannot be stuck." in page_text(viewer, url)
-    assert house.client("neighbour").get(url).status_code == 404
+    assert organization.client("neighbour").get(url).status_code == 404
 
 
 def test_a_person_releases_a_lease_with_a_reason_and_the_worker_is_fenced(
-    house: House, worker: Caller
+    organization: Organization, worker: Caller
 ) -> None:
     session, lease = leased(worker)
     pass_by(121)
-    client, url = house.client("reviewer"), action_url("S2", session["id"])
+    client, url = organization.client("reviewer"), action_url("S2", session["id"])
     page = page_text(client, f"{url}?do=release")
     assert f"Release the lease of s_{Session.objects.get().opened_position}?" in page
     assert Lease.objects.get().released_at_us is None
@@ -121,7 +125,7 @@ def test_a_person_releases_a_lease_with_a_reason_and_the_worker_is_fenced(
     assert "Lease released. Any worker can take over" in answer.content.decode()
     assert Lease.objects.get().released_at_us is not None
     entry = Entry.objects.get(kind="lease.released")
-    assert entry.actor == house.members["reviewer"].user.person.pseudonym
+    assert entry.actor == organization.members["reviewer"].user.person.pseudonym
     assert "INC-204" in Body.objects.get(entry=entry).text
     assert heartbeat(worker, lease)["status"] == "lost"
     stale = worker.post(
@@ -135,7 +139,7 @@ def test_a_person_releases_a_lease_with_a_reason_and_the_worker_is_fenced(
 
 
 def test_a_session_that_a_person_released_goes_to_the_next_claim(
-    house: House, worker: Caller
+    organization: Organization, worker: Caller
 ) -> None:
     wish = {"process": "w-2", "kinds": ["session"]}
     dead_lease, lease = leased(worker, "dead")
@@ -145,7 +149,8 @@ def test_a_session_that_a_person_released_goes_to_the_next_claim(
     worker.post(f"/leases/{other['id']}/release", {"epoch": other["epoch"]})
     sent = {"do": "release", "reason": "its host is gone"}
     assert (
-        house.client("reviewer").post(action_url("S2", dead_lease["id"]), sent).status_code == 302
+        organization.client("reviewer").post(action_url("S2", dead_lease["id"]), sent).status_code
+        == 302
     )
     claimed = worker.post("/claims", wish).json()
     assert (claimed["claimed"]["session"], claimed["lease"]["epoch"]) == (
@@ -158,36 +163,40 @@ def test_a_session_that_a_person_released_goes_to_the_next_claim(
 
 
 def test_actions_work_for_sessions_beyond_the_limit_of_the_board(
-    house: House, worker: Caller, monkeypatch: pytest.MonkeyPatch
+    organization: Organization, worker: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = [leased(worker, f"s-{n}")[0] for n in range(2)]
     pass_by(121)
     monkeypatch.setattr(board, "MOST", 1)
     for session in made:
         url = action_url("S2", session["id"])
-        assert house.client("reviewer").get(url).status_code == 200
+        assert organization.client("reviewer").get(url).status_code == 200
         assert (
-            house.client("reviewer")
+            organization.client("reviewer")
             .post(url, {"do": "release", "reason": "it is gone"})
             .status_code
             == 302
         )
 
 
-def test_a_lease_with_a_new_holder_is_not_released(house: House, worker: Caller) -> None:
+def test_a_lease_with_a_new_holder_is_not_released(
+    organization: Organization, worker: Caller
+) -> None:
     session, _lease = leased(worker)
     pass_by(121)
-    client, url = house.client("reviewer"), action_url("S2", session["id"])
+    client, url = organization.client("reviewer"), action_url("S2", session["id"])
     client.get(f"{url}?do=release")
     taken = worker.post("/leases", {"session": session["id"], "process": "w-2"}).json()
     assert client.post(url, {"do": "release", "reason": "w-1 is gone"}).status_code == 409
     assert heartbeat(worker, taken)["status"] == "ok"
 
 
-def test_a_stuck_session_is_assigned_with_a_reason(house: House, worker: Caller) -> None:
+def test_a_stuck_session_is_assigned_with_a_reason(
+    organization: Organization, worker: Caller
+) -> None:
     session, _lease = leased(worker)
     pass_by(121)
-    client, url = house.client("reviewer"), action_url("S2", session["id"])
+    client, url = organization.client("reviewer"), action_url("S2", session["id"])
     wrong = client.post(url, {"do": "assign", "person": "neighbour", "reason": "because"})
     assert wrong.status_code == 422
     assert (
@@ -197,21 +206,23 @@ def test_a_stuck_session_is_assigned_with_a_reason(house: House, worker: Caller)
         == 302
     )
     assert "administrator assign" in page_text(client)
-    assert "Stuck: 1" in page_text(house.client("administrator"), "/stuck/?mine=1")
+    assert "Stuck: 1" in page_text(organization.client("administrator"), "/stuck/?mine=1")
     assert "Nothing assigned to you is stuck." in page_text(client, "/stuck/?mine=1")
     entry = Entry.objects.get(kind="stuck.assigned")
     assert entry.subject == UUID(session["id"])
-    assert entry.actor == house.members["reviewer"].user.person.pseudonym
+    assert entry.actor == organization.members["reviewer"].user.person.pseudonym
     sweeper.sweep_stuck()
     sweeper.sweep_stuck()
     assert open_rules() == {"S2": True}
-    assert StuckEpisode.objects.get().owner == house.members["administrator"].user
+    assert StuckEpisode.objects.get().owner == organization.members["administrator"].user
 
 
-def test_a_snooze_has_a_reason_and_an_end_and_comes_back(house: House, worker: Caller) -> None:
+def test_a_snooze_has_a_reason_and_an_end_and_comes_back(
+    organization: Organization, worker: Caller
+) -> None:
     session, _lease = leased(worker)
     pass_by(121)
-    client, url = house.client("reviewer"), action_url("S2", session["id"])
+    client, url = organization.client("reviewer"), action_url("S2", session["id"])
     for wrong in ({"end": "9y", "reason": "because"}, {"end": "1h", "reason": ""}):
         assert client.post(url, {"do": "snooze", **wrong}).status_code == 422
     assert (
@@ -234,31 +245,40 @@ def test_a_snooze_has_a_reason_and_an_end_and_comes_back(house: House, worker: C
     assert "Stuck: 1" in page_text(client)
 
 
-def test_only_reviewers_act_and_only_in_their_project(house: House, worker: Caller) -> None:
+def test_only_reviewers_act_and_only_in_their_project(
+    organization: Organization, worker: Caller
+) -> None:
     session, _lease = leased(worker)
     pass_by(121)
     url = action_url("S2", session["id"])
     sent = {"do": "release", "reason": "because I can"}
-    assert house.client("viewer").get(url).status_code == 403
-    assert house.client("viewer").post(url, sent).status_code == 403
-    assert house.client("neighbour").post(url, sent).status_code == 404
-    assert house.client("reviewer", csrf=True).post(url, sent).status_code == 403
+    assert organization.client("viewer").get(url).status_code == 403
+    assert organization.client("viewer").post(url, sent).status_code == 403
+    assert organization.client("neighbour").post(url, sent).status_code == 404
+    assert organization.client("reviewer", csrf=True).post(url, sent).status_code == 403
     for unknown in ("S99", "S1"):
         expected = 404 if unknown == "S99" else 409
         assert (
-            house.client("reviewer").post(action_url(unknown, session["id"]), sent).status_code
+            organization.client("reviewer")
+            .post(action_url(unknown, session["id"]), sent)
+            .status_code
             == expected
         )
     assert (
-        "s_" not in page_text(house.client("neighbour")).partition("Stuck")[2].partition("Clear")[0]
+        "s_"
+        not in page_text(organization.client("neighbour"))
+        .partition("Stuck")[2]
+        .partition("Clear")[0]
     )
     assert Lease.objects.get().released_at_us is None
 
 
-def test_a_poll_gets_no_content_until_the_list_changed(house: House, worker: Caller) -> None:
+def test_a_poll_gets_no_content_until_the_list_changed(
+    organization: Organization, worker: Caller
+) -> None:
     leased(worker)
     pass_by(121)
-    client = house.client("viewer")
+    client = organization.client("viewer")
     page = client.get("/stuck/").content.decode()
     match = re.search(r'hx-get="/stuck/\?since=(\w+)', page)
     assert match is not None
@@ -273,10 +293,10 @@ def test_a_poll_gets_no_content_until_the_list_changed(house: House, worker: Cal
     assert "hx-get" not in client.get("/stuck/?live=off").content.decode().partition("<main")[2]
 
 
-def test_late_jobs_are_shown_on_every_page_and_by_readyz(house: House) -> None:
+def test_late_jobs_are_shown_on_every_page_and_by_readyz(organization: Organization) -> None:
     assert Client().get("/readyz").content == b"ready\n"
     sweeper.sweep_stuck()
-    viewer = house.client("viewer")
+    viewer = organization.client("viewer")
     assert re.search(r"Stuck checks [\d.]+ m?s ago", page_text(viewer, "/tools/"))
     # Ages in minutes include seconds, and a slow machine needs seconds for a page.
     JobHeartbeat.objects.update(heartbeat_us=now_us() - 5 * 3600 * US, every_us=5 * US)
@@ -287,17 +307,17 @@ def test_late_jobs_are_shown_on_every_page_and_by_readyz(house: House) -> None:
     assert "Stuck checks 5 h ago" in page_text(viewer, "/tools/")
 
 
-def write_dead_sessions(house: House, number: int) -> None:
+def write_dead_sessions(organization: Organization, number: int) -> None:
     """Write `number` dead sessions and their leases directly."""
     now = now_us()
     with transaction.atomic():
         start = Session.objects.count()
         sessions = [
             Session(
-                project=house.project,
+                project=organization.project,
                 key=f"many-{n}",
                 title=f"Session number {n} of many",
-                agent=house.agent,
+                agent=organization.agent,
                 mode="leased",
                 opened_position=10_000 + n,
                 created_at_us=now,
@@ -331,15 +351,15 @@ def dead_lease(session: Session, now: int) -> Any:
 
 
 def test_queries_and_page_size_do_not_grow_with_the_number_of_stuck_sessions(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    organization: Organization, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Limits are cached for seconds, and a slow machine needs longer to write a thousand sessions.
     monkeypatch.setattr(rule_limits, "CACHE_S", 3600)
-    client = house.client("reviewer")
+    client = organization.client("reviewer")
     client.get("/stuck/")
     query_counts = []
     for number in (10, 990):
-        write_dead_sessions(house, number)
+        write_dead_sessions(organization, number)
         with CaptureQueriesContext(connection) as queries:
             answer = client.get("/stuck/")
         query_counts.append(len(queries))
@@ -353,9 +373,11 @@ def test_queries_and_page_size_do_not_grow_with_the_number_of_stuck_sessions(
     assert 'rel="next"' not in page
 
 
-def test_the_why_page_begins_with_what_the_session_waits_on(house: House, worker: Caller) -> None:
+def test_the_why_page_begins_with_what_the_session_waits_on(
+    organization: Organization, worker: Caller
+) -> None:
     session, lease = leased(worker)
-    url, viewer = f"/sessions/{session['id']}/why/", house.client("viewer")
+    url, viewer = f"/sessions/{session['id']}/why/", organization.client("viewer")
     assert "Not waiting on anything Gatebook knows of." in page_text(viewer, url)
     effect = worker.plan("mail", "s-1", tool="mail.send", lease_epoch=lease["epoch"])
     body = {"process": "p", "intent_digest": effect["intent_digest"], "lease_epoch": lease["epoch"]}
@@ -385,17 +407,17 @@ def test_the_why_page_begins_with_what_the_session_waits_on(house: House, worker
     assert "Condition Now Met when Met" in page
 
 
-def test_a_silent_source_is_named(house: House, worker: Caller) -> None:
+def test_a_silent_source_is_named(organization: Organization, worker: Caller) -> None:
     for number in range(3):
         leased(worker, f"s-{number}")
     pass_by(121)
     sweeper.sweep_stuck()
-    assert f"agent {house.agent.name} no heartbeat from any of the 3 sessions" in page_text(
-        house.client("viewer")
+    assert f"agent {organization.agent.name} no heartbeat from any of the 3 sessions" in page_text(
+        organization.client("viewer")
     )
 
 
-def test_clear_rules_are_one_sentence(house: House) -> None:
+def test_clear_rules_are_one_sentence(organization: Organization) -> None:
     assert "S10 no reports from an active agent. To find unknown" in page_text(
-        house.client("viewer")
+        organization.client("viewer")
     )

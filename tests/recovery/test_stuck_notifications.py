@@ -16,7 +16,7 @@ from monitoring.stuck import sweeper
 from notifications import channels, delivery, notifications, outbound_http
 from notifications.models import Notification, NotificationChannel
 from sessions.models import Session
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.approvals.notification_helpers import ADDRESS, Killed, risky, tick
 from tests.recovery.stuck_helpers import US, heartbeat, leased, pass_by, sweeps_go_on
 
@@ -42,16 +42,16 @@ def posted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def add_channel(desk: Desk) -> Callable[..., NotificationChannel]:
+def add_channel(inbox: InboxScenario) -> Callable[..., NotificationChannel]:
     """Return a factory of channels that get only stuck notifications by default."""
 
     def add(kind: str = "email", target: str = "", **options: Any) -> NotificationChannel:
         address = target or ("team@example.org" if kind == "email" else ADDRESS)
         return channels.add_channel(
-            desk.project,
+            inbox.project,
             kind,
             address,
-            desk.user("administrator"),
+            inbox.user("administrator"),
             **{**SILENT, "stuck": True, **options},
         )
 
@@ -66,22 +66,24 @@ def sweep_twice() -> None:
 
 
 def make_dead_session(
-    desk: Desk, key: str = "s-1", **more: Any
+    inbox: InboxScenario, key: str = "s-1", **more: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Open a leased session whose worker is dead; return it and its lease."""
-    made = leased(desk.agent, key, title=TITLE, **more)
+    made = leased(inbox.agent, key, title=TITLE, **more)
     pass_by(121)
     sweep_twice()
     return made
 
 
 def test_a_channel_gets_one_notification_of_stuck_and_one_of_recovered(
-    desk: Desk, add_channel: Callable[..., NotificationChannel], posted: list[dict[str, Any]]
+    inbox: InboxScenario,
+    add_channel: Callable[..., NotificationChannel],
+    posted: list[dict[str, Any]],
 ) -> None:
     add_channel()
     add_channel("webhook")
     add_channel(target="violations@example.org", stuck=False, violations=True, requests=True)
-    session, lease = make_dead_session(desk)
+    session, lease = make_dead_session(inbox)
     assert tick() == 2
     (message,) = mail.outbox
     handle = Session.objects.get(id=session["id"]).opened_position
@@ -93,7 +95,7 @@ def test_a_channel_gets_one_notification_of_stuck_and_one_of_recovered(
     assert f"/sessions/{session['id']}/" in message.body
     assert TITLE not in message.subject + str(message.body)
     assert tick() == 0
-    heartbeat(desk.agent, lease)
+    heartbeat(inbox.agent, lease)
     sweeper.sweep_stuck()
     assert tick() == 2
     assert mail.outbox[1].subject.endswith(f"s_{handle} of deploy-7 is no longer stuck by rule S2")
@@ -116,22 +118,22 @@ def test_a_channel_gets_one_notification_of_stuck_and_one_of_recovered(
 
 @pytest.mark.parametrize("owns", ["session", "agent"])
 def test_the_owner_is_notified_at_their_own_address_under_any_settings(
-    desk: Desk, owns: str
+    inbox: InboxScenario, owns: str
 ) -> None:
     for name in ("viewer", "reviewer"):
-        own: dict[str, Any] = {"person": desk.user(name), **SILENT}
+        own: dict[str, Any] = {"person": inbox.user(name), **SILENT}
         channels.add_channel(
-            desk.project, "email", f"{name}@example.org", desk.user("administrator"), **own
+            inbox.project, "email", f"{name}@example.org", inbox.user("administrator"), **own
         )
     if owns == "session":
-        session, lease = make_dead_session(desk, owner="viewer")
+        session, lease = make_dead_session(inbox, owner="viewer")
     else:
-        desk.agent.session("s-0")
-        Agent.objects.update(owner=desk.user("viewer"))
-        session, lease = make_dead_session(desk)
+        inbox.agent.session("s-0")
+        Agent.objects.update(owner=inbox.user("viewer"))
+        session, lease = make_dead_session(inbox)
     assert tick() == 1
     assert [message.to for message in mail.outbox] == [["viewer@example.org"]]
-    desk.agent.post(
+    inbox.agent.post(
         f"/sessions/{session['id']}/end", {"status": "completed", "lease_epoch": lease["epoch"]}
     )
     sweeper.sweep_stuck()
@@ -140,13 +142,13 @@ def test_the_owner_is_notified_at_their_own_address_under_any_settings(
 
 
 def test_an_episode_that_recovers_before_its_notification_sends_none(
-    desk: Desk, add_channel: Callable[..., NotificationChannel]
+    inbox: InboxScenario, add_channel: Callable[..., NotificationChannel]
 ) -> None:
     add_channel()
-    _session, lease = make_dead_session(desk)
+    _session, lease = make_dead_session(inbox)
     outbox.deliver_due()
     assert Notification.objects.get().state == "due"
-    heartbeat(desk.agent, lease)
+    heartbeat(inbox.agent, lease)
     sweeper.sweep_stuck()
     assert tick() == 0
     assert mail.outbox == []
@@ -154,10 +156,10 @@ def test_an_episode_that_recovers_before_its_notification_sends_none(
 
 
 def test_many_sessions_that_become_stuck_together_are_one_mail(
-    desk: Desk, add_channel: Callable[..., NotificationChannel]
+    inbox: InboxScenario, add_channel: Callable[..., NotificationChannel]
 ) -> None:
     add_channel()
-    made = [leased(desk.agent, f"s-{number}")[0] for number in range(3)]
+    made = [leased(inbox.agent, f"s-{number}")[0] for number in range(3)]
     pass_by(121)
     sweep_twice()
     assert tick() == 4  # three sessions and their agent, which is a silent source
@@ -168,24 +170,24 @@ def test_many_sessions_that_become_stuck_together_are_one_mail(
 
 
 def test_each_effect_with_an_unknown_outcome_is_notified_without_a_lease_too(
-    desk: Desk, add_channel: Callable[..., NotificationChannel]
+    inbox: InboxScenario, add_channel: Callable[..., NotificationChannel]
 ) -> None:
     add_channel()
-    desk.rules("name: open\nrules:\n  - {id: all, title: All, match: {}, outcome: allow}\n")
-    effects = [desk.plan(f"e-{number}", arguments={"n": number}) for number in range(2)]
+    inbox.rules("name: open\nrules:\n  - {id: all, title: All, match: {}, outcome: allow}\n")
+    effects = [inbox.plan(f"e-{number}", arguments={"n": number}) for number in range(2)]
     for effect in effects:
-        desk.agent.dispatch(effect)
+        inbox.agent.dispatch(effect)
     pass_by(4_000)
     sweep_twice()
     assert tick() == 2
     assert mail.outbox[0].subject == "Gatebook: 2 alerts of stuck sessions"
     for effect in effects:
-        desk.agent.acknowledge(effect)
+        inbox.agent.acknowledge(effect)
         sweeper.sweep_stuck()
         assert tick() == 1
         assert mail.outbox[-1].subject.endswith("is no longer stuck by rule S4")
-    later = desk.plan("e-9", arguments={"n": 9})
-    desk.agent.dispatch(later)
+    later = inbox.plan("e-9", arguments={"n": 9})
+    inbox.agent.dispatch(later)
     pass_by(4_000)
     sweep_twice()
     assert tick() == 1
@@ -194,11 +196,11 @@ def test_each_effect_with_an_unknown_outcome_is_notified_without_a_lease_too(
 
 @pytest.mark.parametrize("has_requests", [True, False])
 def test_an_unopened_approval_request_is_notified_once(
-    desk: Desk, add_channel: Callable[..., NotificationChannel], has_requests: bool
+    inbox: InboxScenario, add_channel: Callable[..., NotificationChannel], has_requests: bool
 ) -> None:
     """Both the gate reminder and rule S6 fire at half of the time; a channel gets only one of them."""
     add_channel(requests=has_requests)
-    gate = risky(desk, "high")
+    gate = risky(inbox, "high")
     tick()
     gone = (gate.decide_by_us - gate.requested_at_us) // 2 // US + 5
     notifications_before = len(mail.outbox)
@@ -215,14 +217,14 @@ def test_an_unopened_approval_request_is_notified_once(
 @pytest.mark.once  # the statements are those of the tests above
 @pytest.mark.parametrize("point", ["cut", "claim", "deliver", "mark"])
 def test_a_kill_at_any_point_notifies_again_under_the_same_key(
-    desk: Desk,
+    inbox: InboxScenario,
     add_channel: Callable[..., NotificationChannel],
     posted: list[dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
     point: str,
 ) -> None:
     add_channel("webhook")
-    session, _lease = make_dead_session(desk)
+    session, _lease = make_dead_session(inbox)
     owner, name = {
         "cut": (notifications, "_write_notification"),
         "claim": (notifications, "_claim_notification"),

@@ -13,7 +13,7 @@ from monitoring.stuck import episodes, sweeper
 from recovery import detectors
 from sessions.models import Session
 from tests.api.api_client import Caller
-from tests.pages.people import House
+from tests.pages.people import Organization
 from tests.recovery.stuck_helpers import US, heartbeat, leased, open_rules, pass_by, sweeps_go_on
 from tests.recovery.test_stuck_watch import _settled, alerts, entries_of, sweep, worker
 
@@ -33,7 +33,9 @@ def test_three_dead_sessions_of_one_agent_are_a_silent_source(worker: Caller) ->
     assert set(open_rules()) == {"S2"}
 
 
-def test_after_an_outage_of_gatebook_alerts_are_paused(worker: Caller, house: House) -> None:
+def test_after_an_outage_of_gatebook_alerts_are_paused(
+    worker: Caller, organization: Organization
+) -> None:
     _session, lease = leased(worker)
     sweep()
     JobHeartbeat.objects.update(every_us=5 * US)
@@ -41,7 +43,7 @@ def test_after_an_outage_of_gatebook_alerts_are_paused(worker: Caller, house: Ho
     JobHeartbeat.objects.update(heartbeat_us=now_us() - 600 * US)
     assert sweep(2).is_paused
     assert open_rules() == {"S2": False}
-    page = house.client("viewer").get("/stuck/").content.decode()
+    page = organization.client("viewer").get("/stuck/").content.decode()
     assert "Gatebook was down. Alerts are paused until" in page
     assert "no heartbeat since" in page  # the status is current
     heartbeat(worker, lease)
@@ -107,7 +109,7 @@ def test_two_sweepers_at_once_record_a_transition_once(worker: Caller) -> None:
     ) == (1, 1, 1)
 
 
-def test_a_command_sets_the_limits_of_an_agent(worker: Caller, house: House) -> None:
+def test_a_command_sets_the_limits_of_an_agent(worker: Caller, organization: Organization) -> None:
     leased(worker)
     call_command("stuck_limits", agent="deploy-7", limit="dead_s", value="600")
     pass_by(121)
@@ -135,7 +137,9 @@ def test_a_clock_set_back_between_two_sweeps_stops_no_alert(worker: Caller) -> N
     assert len(entries_of("session.stuck")) == 1
 
 
-def test_a_report_with_a_system_kind_is_no_system_entry(worker: Caller, house: House) -> None:
+def test_a_report_with_a_system_kind_is_no_system_entry(
+    worker: Caller, organization: Organization
+) -> None:
     session, _lease = leased(worker)
     forged: list[dict[str, Any]] = [
         {"id": "f-1", "kind": "integrity.fenced", "lease_epoch": 7},

@@ -14,18 +14,18 @@ from journal.models import Entry, Outbox
 from monitoring.models import StuckEpisode
 from monitoring.stuck import sweeper
 from tests.api.api_client import Caller
-from tests.approvals.inbox_scenario import Desk
-from tests.pages.people import House
-from tests.pages.sample_data import doors
+from tests.approvals.inbox_scenario import InboxScenario
+from tests.pages.people import Organization
+from tests.pages.sample_data import connect_agent
 from tests.recovery.stuck_helpers import US, heartbeat, leased, open_rules, pass_by, sweeps_go_on
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def worker(house: House) -> Iterator[Caller]:
+def worker(organization: Organization) -> Iterator[Caller]:
     """An agent of the installation at the API's endpoints."""
-    with doors(house.agent) as caller:
+    with connect_agent(organization.agent) as caller:
         yield caller
 
 
@@ -218,7 +218,7 @@ def test_announced_quiet_delays_the_alert_until_its_end(worker: Caller) -> None:
 
 
 def test_an_unknown_outcome_is_stuck_and_shows_who_can_resolve_it(
-    worker: Caller, house: House
+    worker: Caller, organization: Organization
 ) -> None:
     session = worker.session("s-1")
     effect = run_effect(worker, session, "e-1", tool="mail.send")
@@ -228,7 +228,7 @@ def test_an_unknown_outcome_is_stuck_and_shows_who_can_resolve_it(
     assert StuckEpisode.objects.get().needs_person  # an undeclared tool cannot be probed
     resolve = f"/effects/{effect['id']}/resolve/"
     for role, offered in (("viewer", False), ("operator", True)):
-        page = house.client(role).get("/stuck/").content.decode()
+        page = organization.client(role).get("/stuck/").content.decode()
         assert "Outcome unknown, needs a person" in page
         assert (resolve in page) is offered
     worker.acknowledge(effect)
@@ -264,19 +264,21 @@ def test_five_equal_calls_are_a_loop_unless_a_decision_is_between_them(
     assert open_rules() == {}
 
 
-def test_a_gate_past_half_of_its_time_is_stuck_and_its_worker_is_not_dead(desk: Desk) -> None:
-    session, lease = leased(desk.agent)
-    planned = desk.agent.plan("e-1", session["id"], lease_epoch=lease["epoch"])
-    gate, requested_us = desk.gate(planned), now_us()
+def test_a_gate_past_half_of_its_time_is_stuck_and_its_worker_is_not_dead(
+    inbox: InboxScenario,
+) -> None:
+    session, lease = leased(inbox.agent)
+    planned = inbox.agent.plan("e-1", session["id"], lease_epoch=lease["epoch"])
+    gate, requested_us = inbox.gate(planned), now_us()
     for second, expected in ((1790, {}), (1795, {}), (1805, {"S6": False}), (1810, {"S6": True})):
         sweeper.sweep_stuck(requested_us + second * US)
         sweeps_go_on(1800)
         assert open_rules() == expected  # the lease is expired, but the session is not dead
     with time_machine.travel((requested_us + 1810 * US) / US):
-        page = desk.house.client("viewer").get("/stuck/").content.decode()
+        page = inbox.organization.client("viewer").get("/stuck/").content.decode()
     assert f'href="/approvals/{gate.id}/"' in page
     assert "reviewer" in page
-    desk.answer(desk.gate(planned), "carol")
+    inbox.answer(inbox.gate(planned), "carol")
     sweeper.sweep_stuck(requested_us + 1815 * US)
     assert "S6" not in open_rules()
 

@@ -34,9 +34,9 @@ from sessions.models import (
     Task,
 )
 from tests.api.api_client import Caller, code
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 from tests.ledger.test_convergence import undone
-from tests.pages.sample_data import doors
+from tests.pages.sample_data import connect_agent
 from tests.recovery.lease_helpers import expire, hold
 
 pytestmark = pytest.mark.django_db
@@ -165,10 +165,12 @@ def rows() -> Rows:
 class World:
     """A session of one agent with a row of each kind, other agents, and the lease of the case."""
 
-    def __init__(self, desk: Desk, stack: ExitStack, lease: str, relation: str) -> None:
-        self.owner, self.desk, self.relation = desk.agent, desk, relation
+    def __init__(self, inbox: InboxScenario, stack: ExitStack, lease: str, relation: str) -> None:
+        self.owner, self.inbox, self.relation = inbox.agent, inbox, relation
         self.speakers = {
-            name: stack.enter_context(doors(agents.ensure_agent(desk.project, name), scope))
+            name: stack.enter_context(
+                connect_agent(agents.ensure_agent(inbox.project, name), scope)
+            )
             for name, scope in {
                 "mate": "agent",
                 "holder": "agent",
@@ -199,12 +201,12 @@ class World:
         """Put agents into a team."""
         with transaction.atomic():
             for name in names:
-                agents.set_agent_team(self.desk.project.agents.get(name=name), team)
+                agents.set_agent_team(self.inbox.project.agents.get(name=name), team)
 
     def _work(self) -> None:
         plan = self.owner.plan
         pending, granted = plan("asked", arguments={"n": 1}), plan("granted", arguments={"n": 2})
-        self.desk.answer(self.desk.gate(granted), "reviewer")
+        self.inbox.answer(self.inbox.gate(granted), "reviewer")
         begun, done = (
             plan("begun", tool="file.read"),
             plan("done", tool="file.read", arguments={"n": 3}),
@@ -219,7 +221,7 @@ class World:
             "granted.digest": granted["intent_digest"],
             "begun": begun["id"],
             "done": done["id"],
-            "gate": str(self.desk.gate(pending).id),
+            "gate": str(self.inbox.gate(pending).id),
             "task": self.owner.post(f"{at}/tasks", {"key": "t"}).json()["id"],
             "decision": self.owner.post(f"{at}/decisions", {"key": "d", "choice": "left"}).json()[
                 "id"
@@ -275,11 +277,11 @@ Build = Callable[[str, str], World]
 
 
 @pytest.fixture
-def build(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
+def build(inbox: InboxScenario, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
     # A refused command may advance the session's clock, at most once a second: never in this test.
     monkeypatch.setattr(sessions, "SEEN_PRECISION_US", 2**62)
     with ExitStack() as stack:
-        yield lambda relation, lease: World(desk, stack, lease, relation)
+        yield lambda relation, lease: World(inbox, stack, lease, relation)
 
 
 @pytest.mark.parametrize(("relation", "lease"), CASES)
@@ -373,11 +375,11 @@ def test_a_journal_with_claims_is_rebuilt_as_it_was(build: Build, relation: str)
             "attempt": 7,
         }
         assert world.owner.report([{"id": f"since-{key}", **fact}]).status_code == 200
-    again = past_effects.rebuild_effects(world.desk.project.id, list(stood), moment)
+    again = past_effects.rebuild_effects(world.inbox.project.id, list(stood), moment)
     assert {
         key: [getattr(effect, name) for name in names] for key, effect in again.items()
     } == stood
-    then = past_effects.rebuild_sessions(world.desk.project.id, [session.id], moment)[session.id]
+    then = past_effects.rebuild_sessions(world.inbox.project.id, [session.id], moment)[session.id]
     assert (then.status, then.title, then.agent_id) == (
         session.status,
         session.title,
@@ -447,9 +449,11 @@ def test_a_session_only_named_by_others_belongs_to_its_first_reporter(
     )
 
 
-def test_claims_are_shown_on_the_pages_of_effect_and_session(build: Build, desk: Desk) -> None:
+def test_claims_are_shown_on_the_pages_of_effect_and_session(
+    build: Build, inbox: InboxScenario
+) -> None:
     world = build("stranger", "none")
-    viewer = desk.house.client("viewer")
+    viewer = inbox.organization.client("viewer")
     pages = f"/effects/{world.ids['begun']}/", f"/sessions/{world.ids['session']}/"
     assert all("claims change nothing" not in viewer.get(page).content.decode() for page in pages)
     world.report("effect.failed")
@@ -532,9 +536,11 @@ def test_a_stranger_with_the_epoch_of_a_live_lease_changes_nothing(build: Build)
     assert holder.post(f"/sessions/{world.ids['session']}/end", end).status_code == 200
 
 
-def test_a_claim_is_no_progress_and_no_mark_on_the_timeline(build: Build, desk: Desk) -> None:
+def test_a_claim_is_no_progress_and_no_mark_on_the_timeline(
+    build: Build, inbox: InboxScenario
+) -> None:
     world = build("stranger", "none")
-    viewer, session = desk.house.client("viewer"), world.ids["session"]
+    viewer, session = inbox.organization.client("viewer"), world.ids["session"]
     page = f"/sessions/{session}/timeline/?view=json"
     before, seen = viewer.get(page).json(), Session.objects.get(id=session).seen_at_us
     first = Entry.objects.latest("position").position

@@ -9,7 +9,7 @@ from approvals.models import Gate
 from journal.models import Entry
 from ledger.models import Effect
 from tests.api.api_client import Caller, code
-from tests.approvals.inbox_scenario import Desk
+from tests.approvals.inbox_scenario import InboxScenario
 
 pytestmark = pytest.mark.django_db
 WORDS = "Withdrawn after its dispatch"
@@ -111,24 +111,26 @@ def test_a_rejected_effect_is_superseded_by_a_command_without_a_violation(worker
 
 
 def test_a_gate_for_the_next_attempt_stays_open_and_the_page_shows_the_report(
-    desk: Desk,
+    inbox: InboxScenario,
 ) -> None:
-    planned = desk.plan()
-    desk.answer(desk.gate(planned), "reviewer")
-    desk.agent.dispatch(planned)
-    desk.agent.fail(planned, "timeout")
-    assert desk.plan()["answer"] == "ambiguous"
-    withdraw(desk.agent)
-    effect = desk.effect(planned)
+    planned = inbox.plan()
+    inbox.answer(inbox.gate(planned), "reviewer")
+    inbox.agent.dispatch(planned)
+    inbox.agent.fail(planned, "timeout")
+    assert inbox.plan()["answer"] == "ambiguous"
+    withdraw(inbox.agent)
+    effect = inbox.effect(planned)
     assert (effect.state, effect.outcome, effect.permission) == (
         "failed",
         "unknown",
-        desk.effect(planned).permission,
+        inbox.effect(planned).permission,
     )
     assert not Gate.objects.filter(status="cancelled").exists()
-    page = desk.house.client("viewer").get(f"/effects/{planned['id']}/").content.decode()
+    page = inbox.organization.client("viewer").get(f"/effects/{planned['id']}/").content.decode()
     assert WORDS in page
     assert (
         str(effect)
-        in desk.house.client("viewer").get("/search/", {"q": "is:violating"}).content.decode()
+        in inbox.organization.client("viewer")
+        .get("/search/", {"q": "is:violating"})
+        .content.decode()
     )

@@ -8,7 +8,7 @@ import pytest
 from django.urls import reverse
 from playwright.sync_api import Browser
 
-from tests.pages.people import House
+from tests.pages.people import Organization
 from tests.visual.compare import Box, Difference, compare_folders, compare_trees, describe_results
 from tests.visual.pictures import WIDTHS, open_page, store_page
 from tests.visual.sample import PageAddress
@@ -26,14 +26,14 @@ CHANGES = {
 @pytest.mark.browser
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_page_equals_itself_and_changes_are_reported(
-    house: House, browser: Browser, tmp_path: Path, width: int
+    organization: Organization, browser: Browser, tmp_path: Path, width: int
 ) -> None:
     address = PageAddress("people", "administrator", reverse("people"))
     before, after = tmp_path / "before", tmp_path / "after"
     for folder in (before, after):
         folder.mkdir()
     with open_page(
-        browser, house.client("administrator"), address, width, datetime.now(UTC)
+        browser, organization.client("administrator"), address, width, datetime.now(UTC)
     ) as page:
         store_page(page, before, "people", width)
         store_page(page, after, "people", width)
