@@ -17,7 +17,6 @@ from approvals.dispatch_context import (
 )
 from approvals.gates.statuses import STEP_UPS
 from approvals.models import Exemption, Gate
-from approvals.plan_decision import STOPPED_REFUSAL, refuse_stale_lease
 from approvals.policies.engine import Requirement, is_stricter_requirement
 from approvals.voting.quorum import ApprovalVote
 from ledger import refusals
@@ -25,57 +24,6 @@ from ledger.dispatch import FIRST_ATTEMPT, NextAttempt, decide_next_attempt
 from ledger.permissions import Grant
 from ledger.refusals import Refusal
 
-INTENT_CHANGED: Final = Refusal(
-    "INTENT_MISMATCH",
-    "These arguments differ from the plan. Plan them as a new effect and request permission.",
-    "digest_mismatch",
-)
-_OTHER_AGENT: Final = Refusal(
-    "NO_PERMISSION",
-    "The permission belongs to another agent. Plan your own effect to request it.",
-    "digest_mismatch",
-)
-_ARGUMENTS_CHANGED: Final = Refusal(
-    "INTENT_MISMATCH",
-    "The `free_text` arguments differ from the plan. Send the planned values or plan again.",
-    "digest_mismatch",
-)
-_ERASED: Final = Refusal(
-    "INTENT_MISMATCH",
-    "The plan was erased, so your arguments cannot be compared with it. Plan a new effect.",
-    "digest_mismatch",
-)
-QUORUM_LOST: Final = Refusal(
-    "GATE_GONE",
-    "The approval is no longer valid: not enough approvers may still vote. Plan the effect again.",
-    "quorum_lost",
-)
-_SESSION_DENIED: Final = Refusal(
-    "GATE_DENIED", "The action is denied for this session. Do not act.", "denied_session"
-)
-_PLAN_CHANGED: Final = Refusal(
-    "INTENT_MISMATCH",
-    "The plan differs from what people approved. Plan the effect again.",
-    "digest_mismatch",
-)
-_PRECONDITIONS_CHANGED: Final = Refusal(
-    "INTENT_MISMATCH",
-    "The preconditions differ from the approved ones. Plan again with the current preconditions.",
-    "precondition_changed",
-)
-_REQUIREMENT_CHANGED: Final = Refusal(
-    "GATE_GONE",
-    "The policy now requires more than was approved. Plan the effect again.",
-    "requirement_changed",
-)
-_EXEMPTION_REVOKED: Final = Refusal(
-    "GATE_GONE", "The exemption was revoked. Plan the effect again.", "revoked"
-)
-_PERMISSION_NEEDED: Final = Refusal(
-    "GATE_GONE",
-    "The effect now needs approval. Plan it again to request it.",
-    "requirement_changed",
-)
 WITHDRAWN: Final = Grant("none", "revoked")
 
 
@@ -102,10 +50,12 @@ class AttemptDecision:
 def find_dispatch_refusal(context: DispatchContext) -> Refusal | None:
     """Return why a request to dispatch is refused whatever the permission is, or None."""
     if context.intent_digest != context.row.intent_digest:
-        return INTENT_CHANGED
+        return refusals.INTENT_CHANGED
     if context.stale_lease is not None:
-        return refuse_stale_lease(context.stale_lease.sentence, context.command.session_ended)
-    return STOPPED_REFUSAL if context.is_stopped else None
+        return refusals.refuse_stale_lease(
+            context.stale_lease.sentence, context.command.session_ended
+        )
+    return refusals.STOPPED_REFUSAL if context.is_stopped else None
 
 
 def decide_permission_use(
@@ -117,7 +67,7 @@ def decide_permission_use(
     policy, an exemption or observe mode, is withdrawn if it would not be given now.
     """
     refusal = _find_common_refusal(request, context, use)
-    if refusal is _SESSION_DENIED and use.denied_gate is not None:
+    if refusal is refusals.DENIED_FOR_SESSION and use.denied_gate is not None:
         grant = Grant("denied", "ruling", use.denied_gate.hex)
         return PermissionDecision(refusal, grant, revokes_gate=use.gate is not None)
     if refusal is not None:
@@ -127,12 +77,12 @@ def decide_permission_use(
         return PermissionDecision(refusal, revokes_gate=refusal is not None)
     is_exempted = context.row.permission_basis == "exemption"
     if is_exempted and not use.is_exemption_valid:
-        return PermissionDecision(_EXEMPTION_REVOKED, WITHDRAWN)
+        return PermissionDecision(refusals.EXEMPTION_REVOKED, WITHDRAWN)
     if use.evaluation is None or use.evaluation.decision.outcome == "allow":
         return PermissionDecision()
     exemption = use.exemption
     if exemption is None:
-        return PermissionDecision(_PERMISSION_NEEDED, WITHDRAWN)
+        return PermissionDecision(refusals.APPROVAL_NEEDED, WITHDRAWN)
     if exemption.id.hex == context.row.permission_ref:
         return PermissionDecision()
     grant = Grant("granted", "exemption", exemption.id.hex, exemption.ends_at_us)
@@ -175,11 +125,11 @@ def _find_reuse_refusal(
     if refusal is not None:
         return refusal
     if context.row.permission_basis == "ruling":
-        return _PERMISSION_NEEDED if use.gate is None else _check_gate(request, use, use.gate)
+        return refusals.APPROVAL_NEEDED if use.gate is None else _check_gate(request, use, use.gate)
     if context.row.permission_basis == "exemption" and not use.is_exemption_valid:
-        return _EXEMPTION_REVOKED
+        return refusals.EXEMPTION_REVOKED
     is_allowed = use.evaluation is None or use.evaluation.decision.outcome == "allow"
-    return None if is_allowed or use.exemption is not None else _PERMISSION_NEEDED
+    return None if is_allowed or use.exemption is not None else refusals.APPROVAL_NEEDED
 
 
 def _find_common_refusal(
@@ -188,31 +138,31 @@ def _find_common_refusal(
     """Return the refusal for another agent, other arguments or a denial for the session."""
     policy = context.command.policy
     if policy is not None and policy.mode == "enforce" and context.agent != context.row.agent_id:
-        return _OTHER_AGENT
+        return refusals.PERMISSION_OF_OTHER_AGENT
     sent, plan = request.arguments, use.plan
     if sent is not None and plan is not None:
         if not plan:
-            return _ERASED
+            return refusals.PLAN_ERASED
         # Otherwise the intent holds all of the arguments.
         omits_some = sent.leaves_out or plan.get("free_text")
         if omits_some and not is_same_json(plan.get("arguments", {}), sent.arguments):
-            return _ARGUMENTS_CHANGED
-    return None if use.denied_gate is None else _SESSION_DENIED
+            return refusals.ARGUMENTS_CHANGED
+    return None if use.denied_gate is None else refusals.DENIED_FOR_SESSION
 
 
 def _check_gate(request: DispatchRequest, use: PermissionUse, gate: Gate) -> Refusal | None:
     """Refuse an action that differs from the one people saw, or that needs more approval now."""
     if use.digest != gate.digest:
-        return _PLAN_CHANGED
+        return refusals.PLAN_CHANGED
     if (
         gate.preconditions_digest
         and compute_preconditions_digest(request.preconditions) != gate.preconditions_digest
     ):
-        return _PRECONDITIONS_CHANGED
+        return refusals.PRECONDITIONS_CHANGED
     valid_approvals = [approval for approval in use.approvals if not approval.fault]
     if len(valid_approvals) < gate.minimum:
-        return QUORUM_LOST
-    return _REQUIREMENT_CHANGED if _requires_more_now(use, gate, valid_approvals) else None
+        return refusals.QUORUM_LOST
+    return refusals.REQUIREMENT_CHANGED if _requires_more_now(use, gate, valid_approvals) else None
 
 
 def _requires_more_now(use: PermissionUse, gate: Gate, approvals: Sequence[ApprovalVote]) -> bool:

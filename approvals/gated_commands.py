@@ -25,8 +25,6 @@ from approvals.dispatch_context import (
     load_permission_use,
 )
 from approvals.dispatch_decision import (
-    INTENT_CHANGED,
-    QUORUM_LOST,
     WITHDRAWN,
     AttemptDecision,
     PermissionDecision,
@@ -44,11 +42,11 @@ from approvals.plan_context import (
     load_permission_context,
     load_plan_context,
 )
-from approvals.plan_decision import KEY_REUSED, PlanDecision, decide_plan, find_plan_refusal
+from approvals.plan_decision import PlanDecision, decide_plan, find_plan_refusal
 from approvals.policies.policy_inputs import PlanPayload
 from approvals.voting import quorum
 from journal.models import Entry
-from ledger import circuit_breakers, commands, permissions, same_calls
+from ledger import circuit_breakers, commands, permissions, refusals, same_calls
 from ledger import dispatch as ledger_dispatch
 from ledger import stops as ledger_stops
 from ledger.circuit_breakers import CircuitOpen
@@ -106,7 +104,7 @@ def _write_plan_refusal(
             tool=plan.tool,
             intent_digest=plan.intent_digest,
         )
-    if refusal is not KEY_REUSED:
+    if refusal is not refusals.KEY_REUSED:
         return CommandResult(row, 409, refusal)
     commands.record_refusal(origin, row, "key_reuse")
     return CommandResult(row, 422, refusal)
@@ -276,7 +274,7 @@ def _write_dispatch_refusal(
 ) -> CommandResult:
     """Record a refused dispatch where its refusal leaves a trace."""
     row = context.row
-    if refusal is INTENT_CHANGED:
+    if refusal is refusals.INTENT_CHANGED:
         commands.record_refusal(origin, row, refusal.code)
     elif context.stale_lease is not None:
         fencing.record_fenced_command(
@@ -300,7 +298,9 @@ def _write_permission_use(
         decision = decide_permission_use(request, context, replace(use, exemption=None))
     refusal = decision.refusal
     if decision.revokes_gate and use.gate is not None and refusal is not None:
-        facts = quorum.build_uncounted_facts(use.approvals) if refusal is QUORUM_LOST else {}
+        facts = (
+            quorum.build_uncounted_facts(use.approvals) if refusal is refusals.QUORUM_LOST else {}
+        )
         gates.end_gate(row, use.gate, "revoked", refusal.reason, now_us, more_facts=facts)
     if decision.grant is not None:
         permissions.change_permission(row, decision.grant, now_us)

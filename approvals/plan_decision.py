@@ -2,35 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from approvals.gates.gates import GateDraft
 from approvals.gates.statuses import PERMISSION_OF_STATUS, US
 from approvals.models import Exemption
 from approvals.plan_context import PermissionContext, PlanContext
 from approvals.policies.engine import Requirement
+from ledger import refusals
 from ledger.circuit_breakers import CircuitOpen
 from ledger.commands import Plan, is_same_intent
 from ledger.permissions import Grant
 from ledger.refusals import Refusal
 from sessions.capacity import PlansThrottled
-
-ENDED_SESSION_HINT: Final = (
-    "The session has ended. Acquire its lease with `to_compensate` to undo earlier effects."
-)
-SESSION_ENDED_REFUSAL: Final = Refusal(
-    "SESSION_ENDED",
-    "The session has ended. Open a new session to plan effects. You can still acknowledge or"
-    " compensate earlier effects; if the session was leased, acquire a lease with `to_compensate`"
-    " first.",
-)
-STOPPED_REFUSAL: Final = Refusal(
-    "STOPPED", "A stop is in force; do not act. Dispatch again after it is lifted."
-)
-KEY_REUSED: Final = Refusal(
-    "key_reuse",
-    "This effect key belongs to another tool or other arguments. Use a new key for a new intent.",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +33,17 @@ def find_plan_refusal(
     """Return why a plan is not recorded, or None."""
     command, effect = context.command, context.effect
     if context.stale_lease is not None:
-        return refuse_stale_lease(context.stale_lease.sentence, command.session_ended)
+        return refusals.refuse_stale_lease(context.stale_lease.sentence, command.session_ended)
     compensates = plan.values.get("compensates_id") is not None
     if command.session_ended and not compensates and effect.is_undecided:
-        return SESSION_ENDED_REFUSAL
+        return refusals.SESSION_ENDED_REFUSAL
     if context.is_stopped:
-        return STOPPED_REFUSAL
+        return refusals.STOPPED_REFUSAL
     if context.pause is not None:
         return context.pause
     if effect.row is not None and not is_same_intent(effect.row, plan):
-        return KEY_REUSED
+        return refusals.KEY_REUSED
     return None
-
-
-def refuse_stale_lease(sentence: str, session_ended: bool) -> Refusal:
-    """Return the refusal of a command whose lease epoch is not the current one."""
-    return Refusal("LEASE_LOST", f"{sentence} {ENDED_SESSION_HINT}" if session_ended else sentence)
 
 
 def decide_plan(context: PermissionContext) -> PlanDecision:

@@ -25,6 +25,73 @@ ALREADY_DISPATCHED: Final = Refusal(
     " If you know the outcome, acknowledge or fail that attempt.",
     "already_used",
 )
+ENDED_SESSION_HINT: Final = (
+    "The session has ended. Acquire its lease with `to_compensate` to undo earlier effects."
+)
+SESSION_ENDED_REFUSAL: Final = Refusal(
+    "SESSION_ENDED",
+    "The session has ended. Open a new session to plan effects. You can still acknowledge or"
+    " compensate earlier effects; if the session was leased, acquire a lease with `to_compensate`"
+    " first.",
+)
+STOPPED_REFUSAL: Final = Refusal(
+    "STOPPED", "A stop is in force; do not act. Dispatch again after it is lifted."
+)
+KEY_REUSED: Final = Refusal(
+    "key_reuse",
+    "This effect key belongs to another tool or other arguments. Use a new key for a new intent.",
+)
+INTENT_CHANGED: Final = Refusal(
+    "INTENT_MISMATCH",
+    "These arguments differ from the plan. Plan them as a new effect and request permission.",
+    "digest_mismatch",
+)
+PERMISSION_OF_OTHER_AGENT: Final = Refusal(
+    "NO_PERMISSION",
+    "The permission belongs to another agent. Plan your own effect to request it.",
+    "digest_mismatch",
+)
+ARGUMENTS_CHANGED: Final = Refusal(
+    "INTENT_MISMATCH",
+    "The `free_text` arguments differ from the plan. Send the planned values or plan again.",
+    "digest_mismatch",
+)
+PLAN_ERASED: Final = Refusal(
+    "INTENT_MISMATCH",
+    "The plan was erased, so your arguments cannot be compared with it. Plan a new effect.",
+    "digest_mismatch",
+)
+QUORUM_LOST: Final = Refusal(
+    "GATE_GONE",
+    "The approval is no longer valid: not enough approvers may still vote. Plan the effect again.",
+    "quorum_lost",
+)
+DENIED_FOR_SESSION: Final = Refusal(
+    "GATE_DENIED", "The action is denied for this session. Do not act.", "denied_session"
+)
+PLAN_CHANGED: Final = Refusal(
+    "INTENT_MISMATCH",
+    "The plan differs from what people approved. Plan the effect again.",
+    "digest_mismatch",
+)
+PRECONDITIONS_CHANGED: Final = Refusal(
+    "INTENT_MISMATCH",
+    "The preconditions differ from the approved ones. Plan again with the current preconditions.",
+    "precondition_changed",
+)
+REQUIREMENT_CHANGED: Final = Refusal(
+    "GATE_GONE",
+    "The policy now requires more than was approved. Plan the effect again.",
+    "requirement_changed",
+)
+EXEMPTION_REVOKED: Final = Refusal(
+    "GATE_GONE", "The exemption was revoked. Plan the effect again.", "revoked"
+)
+APPROVAL_NEEDED: Final = Refusal(
+    "GATE_GONE",
+    "The effect now needs approval. Plan it again to request it.",
+    "requirement_changed",
+)
 
 
 def refuse_wrong_state(row: EffectRow) -> Refusal:
@@ -57,3 +124,8 @@ def refuse_without_permission(row: EffectRow) -> Refusal:
         return Refusal("GATE_GONE", sentence, row.permission_basis)
     sentence = "This effect has no permission. Plan it again, and act only on `proceed`."
     return Refusal("NO_PERMISSION", sentence, "not_resolved")
+
+
+def refuse_stale_lease(sentence: str, session_ended: bool) -> Refusal:
+    """Return the refusal of a command whose lease epoch is not the current one."""
+    return Refusal("LEASE_LOST", f"{sentence} {ENDED_SESSION_HINT}" if session_ended else sentence)

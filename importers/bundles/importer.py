@@ -21,7 +21,7 @@ from accounts.models import Agent, Repository
 from db.clock import now_us
 from db.errors import ChangeRefused
 from db.ids import derive_uuid
-from importers.bundles import target_archive, validate, zip_reader
+from importers.bundles import checksums, target_archive, validate, zip_reader
 from importers.bundles.target_archive import TargetArchive
 from importers.bundles.zip_reader import OpenBundle
 from investigation.bundles import imported_gates as bundles_imported
@@ -78,7 +78,7 @@ def import_bundle(path: Path, name: str | None, administrator: str | None) -> Im
     Imports everything or nothing. `administrator` is the name of a user, required for a new
     archive. Raises ChangeRefused.
     """
-    sha256 = zip_reader.hash_file(path)
+    sha256 = checksums.hash_file(path)
     imported = bundles_imported.find_import(sha256)
     if imported is not None:
         return ImportResult(imported, is_new=False)

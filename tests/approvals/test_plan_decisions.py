@@ -11,9 +11,6 @@ from approvals.gates.gates import GateDraft
 from approvals.models import Exemption
 from approvals.plan_context import PermissionContext, PlanContext
 from approvals.plan_decision import (
-    KEY_REUSED,
-    SESSION_ENDED_REFUSAL,
-    STOPPED_REFUSAL,
     PlanDecision,
     decide_plan,
     find_plan_refusal,
@@ -24,6 +21,7 @@ from approvals.policies.policy_inputs import PlanPayload
 from ledger.circuit_breakers import CircuitOpen
 from ledger.commands import Plan, PlannedEffect
 from ledger.permissions import Grant
+from ledger.refusals import KEY_REUSED, SESSION_ENDED_REFUSAL, STOPPED_REFUSAL
 from ledger.store.effect_rows import EffectRow
 from sessions.fencing import LEASE_LOST_TEXT, StaleEpoch
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from api.openapi import document
-from approvals import plan_decision
+from ledger import refusals
 from tests.api.api_client import new_key
 from tests.config.server import ROOT, Server
 
@@ -143,7 +143,7 @@ def test_every_call_and_every_code_is_documented() -> None:
     # Faults that get another code before the answer.
     assert raised - documented == {"number_out_of_range", "not_json"}
     assert {code for code in documented if code.isupper()} <= raised | {
-        plan_decision.STOPPED_REFUSAL.code,
+        refusals.STOPPED_REFUSAL.code,
         "PACED",
         "LEASE_LOST",
     }
