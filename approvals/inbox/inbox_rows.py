@@ -11,6 +11,9 @@ from uuid import UUID
 from django.db.models import Exists, F, OuterRef, Subquery
 from django.db.models.functions import Coalesce, Length, Substr
 
+from approvals.checks import run_checks
+from approvals.checks.checked_request import build_checked_request
+from approvals.checks.results import CheckResult
 from approvals.diff import destructive_pushes, hidden_characters
 from approvals.gates.deadlines import current_gate_status
 from approvals.gates.statuses import OPEN_STATUSES
@@ -73,6 +76,7 @@ class InboxRow:
     deciders: str = ""  # names of those who decided it: rita, sam
     became: str = ""  # state of its effect, after its permission was used
     afterwards: str = ""  # what happened to its effect otherwise, as text
+    checks: tuple[CheckResult, ...] = ()
     like: list["InboxRow"] = field(default_factory=list)  # similar requests, folded under this row
 
     @cached_property
@@ -97,14 +101,16 @@ class InboxRow:
 
     @property
     def suspicious(self) -> bool:
-        """True if destructive, refused before, resubmitted or with a reused key."""
-        return bool(self.takes or self.again or self.before or self.reused)
+        """True if destructive, refused before, resubmitted, with a reused key or a warning."""
+        warned = any(result.is_warning for result in self.checks)
+        return bool(self.takes or self.again or self.before or self.reused or warned)
 
     @property
     def is_flagged(self) -> bool:
         """True if there is a warning, or more than one approval is needed."""
         grave = self.hidden or self.blanks or self.long or self.suspicious
-        return bool(grave or self.first or self.outside or self.votes or self.gate.minimum > 1)
+        mild = self.first or self.outside or self.votes or self.checks
+        return bool(grave or mild or self.gate.minimum > 1)
 
     @property
     def has_end(self) -> bool:
@@ -146,11 +152,25 @@ def load_inbox_rows(listed: Sequence[UUID]) -> list[InboxRow]:
     late = find_outside_hours(
         {gate.id: (gate.policy_set_id, gate.requested_at_us) for gate in gates}
     )
+    plans = {
+        gate.id: summaries.parse_body(gate.plan_head or "")
+        if (gate.plan_length or 0) <= _PLAN_CHARACTERS
+        else {}
+        for gate in gates
+    }
+    checks = run_checks.check_requests(
+        gates[0].project_id,
+        [
+            build_checked_request(gate, _EffectColumns(gate), plans[gate.id])
+            for gate in gates
+            if gate.status == "pending" and plans[gate.id]
+        ],
+    )
     rows = []
     for gate in gates:
         gate.status = current_gate_status(gate, now)
         head, length = gate.plan_head or "", gate.plan_length or 0  # empty if erased
-        plan = summaries.parse_body(head) if length <= _PLAN_CHARACTERS else {}
+        plan = plans[gate.id]
         value = plan.get("arguments")
         texts = list(hidden_characters.iterate_strings(value))
         hidden, blanks = hidden_characters.count_hidden_content(texts)
@@ -173,6 +193,7 @@ def load_inbox_rows(listed: Sequence[UUID]) -> list[InboxRow]:
                 reused=not reused.isdisjoint(tried.get(gate.id, ())),
                 first=_first_use(gate),
                 outside=late.get(gate.id),
+                checks=checks.get(gate.id, ()),
                 deciders=", ".join(
                     deciders.get((gate.id, _DECIDING_ANSWERS.get(gate.status, "approve")), ())
                 ),
@@ -248,6 +269,16 @@ class _GateRow(SimpleNamespace):
 
     def __str__(self) -> str:
         return f"g_{self.opened_position}"
+
+
+class _EffectColumns:
+    """The columns of the effect of a _GateRow."""
+
+    def __init__(self, gate: _GateRow) -> None:
+        self._gate = gate
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._gate, f"effect_{name}")
 
 
 def _select_rows(gates: Sequence[UUID]) -> Any:

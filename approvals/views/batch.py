@@ -146,6 +146,9 @@ def _why_alone(chosen: list[Gate]) -> str:
         for mark, explanation in _WARNINGS.items():
             if getattr(rows[gate.id], mark):
                 gates_by_reason.setdefault(explanation, []).append(str(gate))
+        for result in rows[gate.id].checks:
+            if result.is_warning:
+                gates_by_reason.setdefault(result.short, []).append(str(gate))
     sentences = " ".join(
         f"{', '.join(named)}: {explanation}." for explanation, named in gates_by_reason.items()
     )

@@ -13,6 +13,8 @@ from django.views.decorators.vary import vary_on_headers
 from accounts.access import MemberRequest, has_role, member_required
 from accounts.header_counts import load_project_status
 from approvals import labels, stop_rows
+from approvals.checks import run_checks
+from approvals.checks.checked_request import build_checked_request
 from approvals.diff import destructive_pushes
 from approvals.diff.from_arguments import Changes
 from approvals.gates import deadlines
@@ -176,11 +178,15 @@ def gate_context(
     may_rule = has_role(request.membership, "reviewer")
     undecided = gate.status == "pending" and own_vote is None
     outside = warnings.find_outside_hours({gate.id: (gate.policy_set_id, gate.requested_at_us)})
+    checked = build_checked_request(gate, gate.effect, plan)
+    checks = run_checks.check_requests(gate.project_id, [checked]).get(gate.id, ())
     may_deny = eligibility.refusal is None or eligibility.refusal[0] == "self_approval"
     return {
         "gate": gate,
         "effect": gate.effect,
         "card": shown,
+        "checks": checks,
+        "warning_count": sum(result.is_warning for result in checks),
         "draft_reason": draft.reason,
         "ticked": draft.ticked,
         "list_filters": drafts.list_filters_of(request) if in_pane else "",
