@@ -165,7 +165,7 @@ def environment_label(environment: str, ref_class: str = "") -> SafeString:
     )
     if is_production or not environment:
         return stamp if is_production or ref_class == "production" else SafeString("")
-    word = format_markup('<span class="quiet says">says {}</span>', untrusted_line(environment, 20))
+    word = format_markup('<span class="quiet">says {}</span>', untrusted_line(environment, 20))
     return stamp + word if ref_class == "production" else word
 
 

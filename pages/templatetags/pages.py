@@ -142,7 +142,6 @@ def page_of(identity: UUID, name: str) -> str:
     return f"{_prefix(name)}{identity}/"
 
 
-@register.filter
 def effect_cell(row: EffectRow, asof: str = "") -> SafeString:
     """Return the head of an effect's row.
 
@@ -166,7 +165,6 @@ _NO_PLAN: Final = SafeString('<span class="quiet">plan not arrived</span>')
 _VIOLATION: Final = format_markup(' <span class="flag is-danger">{}violation</span>', mark("warn"))
 
 
-@register.filter
 def arguments_cell(row: EffectRow) -> SafeString:
     """Return the summary of a call in a row of effects."""
     gist = row.gist
@@ -179,7 +177,6 @@ def arguments_cell(row: EffectRow) -> SafeString:
     return format_markup("<td role=cell data-label=Arguments class=gist>{}</td>", content)
 
 
-@register.filter
 def in_session(row: EffectRow, asof: str = "") -> SafeString:
     """Return a link to the effect in its session; `asof` as for `effect_cell`."""
     handle, link = (
@@ -191,7 +188,6 @@ def in_session(row: EffectRow, asof: str = "") -> SafeString:
     )
 
 
-@register.filter
 def target(row: EffectRow) -> SafeString:
     """Return the target of an effect.
 
@@ -210,7 +206,6 @@ def permission(effect: Effect) -> SafeString:
     return _permission(effect.permission, effect.permission_basis)
 
 
-@register.filter
 def row_time(us: int | None, day: str) -> SafeString:
     """Return the time of a row in milliseconds.
 

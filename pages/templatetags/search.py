@@ -73,7 +73,6 @@ def waited(gate: Gate, reader: Reader) -> str:
     return elapsed(max(end_us - gate.requested_at_us, 0))
 
 
-@register.simple_tag
 def arguments_of(row: EffectRow, snippets: dict[UUID, Snippet]) -> SafeString:
     """Render the arguments of an effect, or the snippet that matches the searched words."""
     snippet = snippets.get(row.effect.pk)

@@ -266,6 +266,4 @@ def digest(value: str | bytes | memoryview | None) -> SafeString:
         return format_markup('<span class="quiet">{}</span>', "—")
     value_text = value if isinstance(value, str) else bytes(value).hex()
     bare = value_text.rpartition(":")[2]
-    return format_markup(
-        '<code class="digest" title="{}">{}</code>', value_text, f"{bare[:4]}…{bare[-4:]}"
-    )
+    return format_markup('<code title="{}">{}</code>', value_text, f"{bare[:4]}…{bare[-4:]}")
