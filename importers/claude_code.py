@@ -158,7 +158,6 @@ class _Transcript:
                 turn=turn,
                 call_id=block.get("id"),
                 occurred_us=parse_iso_us(record.get("timestamp")),
-                sidechain=record.get("isSidechain") is True,
                 talk=_DESCRIPTIONS.get(str(block.get("name")), ()),
             )
             self._open.add(trajectory, call)

@@ -47,7 +47,6 @@ class Call:
     arguments: Json
     call_id: str | None = None
     occurred_us: int | None = None
-    sidechain: bool = False
     result: Result | None = None
     free_text: tuple[str, ...] = ()  # arguments that only describe the call
 
@@ -89,7 +88,6 @@ class Trajectory:
         turn: int,
         call_id: Json = None,
         occurred_us: int | None = None,
-        sidechain: bool = False,
         talk: Collection[str] = (),
     ) -> Call:
         """Append the next call. It takes two sequence numbers: planned and dispatched.
@@ -104,7 +102,6 @@ class Trajectory:
             arguments=arguments,
             call_id=call_id if isinstance(call_id, str) and call_id else None,
             occurred_us=occurred_us,
-            sidechain=sidechain,
             free_text=tuple(name for name in talk if name in arguments)
             if isinstance(arguments, dict)
             else (),

@@ -1,6 +1,6 @@
 """Probes that agents report: an attempt was found once, several times or not at all."""
 
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from accounts.origin import Origin, RepeatedKey
@@ -12,8 +12,6 @@ from ledger.fold import apply
 from ledger.fold.apply import Observe
 from ledger.refusals import Refusal
 from sessions import fencing
-
-PROBE_RESULTS: Final = ("hit", "miss", "error", "several")
 
 
 def probe_facts(

@@ -122,32 +122,10 @@ _LOOKED_THROUGH: Final = 500
 _AT_ONCE: Final = 20
 
 
-def load_fired_controls(session: Session, limit: int) -> list[dict[str, Any]]:
-    """Return the newest control entries of the session with texts and positions.
-
-    One query.
-    """
-    rows = (
-        Entry.objects.filter(_OURS, session=session.id).select_related("body").order_by("-position")
-    )
-    return [
-        {"position": row.position, "received_us": row.received_us, **_finding_text(row)}
-        for row in rows[:limit]
-    ]
-
-
 def finding_count_subquery() -> Subquery:
     """Return a subquery for sessions: the number of recorded findings."""
     of_session = Entry.objects.filter(_OURS, session=OuterRef("id")).order_by().values("session")
     return Subquery(of_session.annotate(number=Count("position")).values("number"))
-
-
-def _finding_text(row: Entry) -> dict[str, Any]:
-    quoted: dict[str, Any] = orjson.loads(row.facts)
-    body = getattr(row, "body", None)
-    if body is not None:
-        quoted = {**orjson.loads(body.text), **quoted}
-    return quoted
 
 
 def _finding_entry(session: Session, finding: ControlFinding) -> entries.Draft:

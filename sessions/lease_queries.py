@@ -12,8 +12,6 @@ from sessions.models import Lease, Task
 
 US: Final = 1_000_000
 DEFAULT_TTL_S: Final = 60
-MIN_TTL_S: Final = 5
-MAX_TTL_S: Final = 3600
 PROGRESS_WITHIN_S: Final = 900
 # A holder sends two heartbeats per TTL, so two TTLs are three heartbeats overdue.
 DEAD_AFTER_TTLS: Final = 2

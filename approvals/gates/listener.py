@@ -288,4 +288,3 @@ watch_gates = _listener.watch
 drain_waiters = _listener.drain
 is_draining = _listener.draining
 start_listener = _listener.start
-stop_listener = _listener.end

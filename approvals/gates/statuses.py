@@ -46,7 +46,6 @@ PERMISSION_OF_STATUS: Final[dict[str, tuple[str, str]]] = {
     "cancelled": ("none", "cancelled"),
 }
 VOTE_ANSWERS: Final = ("approve", "deny", "deny_session", "request_changes")
-RULE_OUTCOMES: Final = ("allow", "ask", "deny")  # from the laxest to the strictest
 POLICY_MODES: Final = ("observe", "enforce")
 STEP_UPS: Final = ("none", "reauth", "typed_digest")  # from the laxest to the strictest
 RATIONALES: Final = ("none", "on_deny", "always")

@@ -268,12 +268,6 @@ def load_activation(project: Project) -> Activation | None:
     )
 
 
-def load_project_mode(project: UUID) -> str:
-    """Return the project's mode: observe until rules are activated with enforce."""
-    policy = load_active_policy(project)
-    return policy.mode if policy is not None else "observe"
-
-
 def _load_compiled(policy_set: UUID) -> tuple[str, CompiledPolicy]:
     rules = _compiled_sets.get(policy_set)
     if rules is None:

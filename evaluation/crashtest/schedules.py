@@ -30,7 +30,6 @@ class Choices:
     taken: list[tuple[int, int]] = field(default_factory=list)  # answer, out of how many
     events: list[str] = field(default_factory=list)  # the same as text, for the replay line
     ticks: int = 0  # of the current life
-    lives: int = 1
 
     def tick(self, place: str, *, changed: bool = True) -> None:
         """Kill the run if the schedule says so. `changed`: something outside this process changed."""
@@ -41,7 +40,6 @@ class Choices:
             self.crashes -= 1
             self.events.append(f"kill {self.ticks} ({place})")
             self.ticks = 0
-            self.lives += 1
             if self.kill is not None:
                 self.kill()
             raise Killed

@@ -127,11 +127,6 @@ class SessionExport:
             self._known[user] = person or f"p_{entries.keyed_digest('person', str(user))[:16]}"
         return self._known[user]
 
-    @cached_property
-    def effects_count(self) -> int:
-        """The number of effects of the session."""
-        return self.effects_of().count()
-
     def effects_of(self) -> "QuerySet[Any]":
         """Query its effects in journal order."""
         joined = Effect.objects.filter(session=self.session).select_related("agent", "repository")

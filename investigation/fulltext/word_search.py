@@ -14,20 +14,17 @@ from uuid import UUID
 from django.db.models import Exists, OuterRef, Q
 
 from display.index_progress import IndexProgress
-from investigation.fulltext import extract, indexer, store
+from investigation.fulltext import indexer, store
 from investigation.fulltext.sql import OldestPosition, ProjectTerms, SearchTerm
 from investigation.fulltext.tokenizer import MAX_WORD_CHARACTERS, tokenize
 from investigation.models import EffectText
-from ledger.models import Effect
 
 __all__ = [
     "SearchTerm",
     "WordMatches",
     "find_words",
     "has_all_terms",
-    "load_words",
     "parse_terms",
-    "words_condition",
 ]
 MAX_TERMS: Final = 32
 MIN_PREFIX_LETTERS: Final = 2  # Letters; a single letter would match every tenth word.
@@ -70,11 +67,6 @@ def has_all_terms(words: frozenset[str], terms: Iterable[SearchTerm]) -> bool:
     )
 
 
-def load_words(effect: Effect) -> frozenset[str]:
-    """Return the current searchable words of `effect` from the ledger and the journal."""
-    return extract.extract_words([effect.id])[0].words
-
-
 @dataclass(frozen=True, slots=True)
 class WordMatches:
     """The condition on ledger.Effect for a set of words, and facts about its matches.
@@ -90,11 +82,6 @@ class WordMatches:
     named: int | None = None
     more: bool = False
     progress: IndexProgress | None = None
-
-
-def words_condition(project: UUID, terms: Sequence[SearchTerm]) -> Q:
-    """Return the condition that all of the terms (at least one) are among an effect's words."""
-    return find_words(project, terms).q
 
 
 def find_words(

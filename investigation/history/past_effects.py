@@ -129,27 +129,6 @@ def rebuild_effects_with_attempts(
 
 
 @dataclass(frozen=True, slots=True)
-class ChangedRows:
-    """The effects, sessions and gates with entries after a cut."""
-
-    effects: frozenset[UUID]
-    sessions: frozenset[UUID]
-    gates: frozenset[UUID]
-
-
-def find_changed_rows(project: UUID, cut: JournalCut) -> ChangedRows:
-    """Return what must be rebuilt for a search as of `cut`; all other rows are unchanged.
-
-    Raises CutError if there are too many; a later moment may work.
-    """
-    return ChangedRows(
-        find_changed_effects_since(project, cut),
-        find_changed_sessions(project, cut),
-        find_changed_gates(project, cut),
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class ChangeRange:
     """Where to look for changes since a cut: above position `after`, for at most `most` rows."""
 

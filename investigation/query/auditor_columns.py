@@ -60,22 +60,6 @@ WITHHELD_COLUMNS: Final[dict[str, dict[str, str]]] = {
     "investigation_export": {"text": "a person's query; recorded in a body"},
     "api_storedresponse": {"body": "the response to an agent"},
 }
-# Long texts that an audit needs, or that contain no personal data.
-READABLE_LONG_COLUMNS: Final[dict[str, dict[str, str]]] = {
-    "journal_entry": {
-        "facts": "a closed vocabulary: states, ids, digests, pseudonyms",
-        "body_commit": "proves a body and cannot be reversed",
-    },
-    "accounts_repository": {
-        "production_refs": "why a ref counts as production",
-        "protected_refs": "why a ref counts as protected",
-    },
-    "approvals_policyset": {
-        "text": "the rules that were in force",
-        "rules": "the rules that were in force",
-    },
-    "approvals_gate": {"requirement": "who had to approve"},
-}
 DJANGO_COLUMNS: Final = {"auth_user": ("id", "username")}
 
 

@@ -55,11 +55,6 @@ def prepare_rows(entity: str) -> "Callable[[QuerySet[Any]], QuerySet[Any]]":
     return _ROWS[entity]
 
 
-def page_path(entity: str, row: Any) -> str:
-    """Return the path of the row's page."""
-    return URL_OF_ROW[entity](row)
-
-
 def group_column_names(groups: GroupTable) -> list[str]:
     """Return the column names of a table of groups: group fields, then figures."""
     return [group_field.name for group_field in groups.names] + [

@@ -50,11 +50,6 @@ class Question:
     template: str
     parameters: tuple[Parameter, ...] = ()
 
-    @property
-    def one_click(self) -> bool:
-        """Return True if the question can be asked without input."""
-        return all(parameter.default or parameter.optional for parameter in self.parameters)
-
 
 _AGES: Final = "30m, 24h, 7d or 2026-11-20"
 

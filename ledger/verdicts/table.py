@@ -21,7 +21,6 @@ VERDICT_ANSWERS: Final = (
     "compensate",
     "escalate",
 )
-PROBES: Final = ("", "hit", "miss", "several", "error")
 # The key is not used in the last minute of the remote's window: clocks differ, requests travel.
 MARGIN_S: Final = 60
 _PROBE_PAUSE_S: Final = 15  # doubled after each failure, at most one hour

@@ -39,7 +39,6 @@ RULES: Final[dict[str, str]] = {
     "S8": "Old worker still writing",
     "S10": "No reports from an active agent",
 }
-LIVENESS: Final = ("S1", "S2", "S3", "S7")
 
 
 @dataclass(frozen=True, slots=True)

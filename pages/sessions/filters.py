@@ -1,6 +1,6 @@
 """Filters of the session list, with their fields and lookups. Request data is only ever a value."""
 
-from typing import Any, Final
+from typing import Final
 
 import django_filters
 from django import forms
@@ -94,11 +94,3 @@ class SessionFilter(django_filters.FilterSet):  # type: ignore[misc]  # django-f
         """Match sub-sessions of the session that `value` names."""
         parent = handles.find_session(self.request.membership.project, value)
         return sessions.filter(parent=parent) if parent is not None else sessions.none()
-
-
-SESSION_FILTER_NAMES: Final = frozenset(SessionFilter.base_filters)
-
-
-def find_unknown_parameters(query: Any, known_names: frozenset[str]) -> list[str]:
-    """Return the query string's names that the page does not know, to report them."""
-    return sorted(name for name in query if name not in known_names)

@@ -334,13 +334,10 @@ class ReplayMachine(Life):
         try:
             for cut, shown in getattr(self, "moments", []):
                 assert differences(made_again(self.inbox.project.id, cut), shown) == {}
-                now, since = (
-                    live(cut.at_us),
-                    history_effects.find_changed_rows(self.inbox.project.id, cut),
-                )
+                now = live(cut.at_us)
                 others = {
                     name for name in shown if name.split()[0] in ("effect", "gate", "session")
-                } - names_of(since)
+                } - load_changed_names(self.inbox.project.id, cut)
                 assert (
                     differences(
                         {key: shown[key] for key in others}, {key: now[key] for key in others}
@@ -385,10 +382,15 @@ def differences(then: dict[str, Any], shown: dict[str, Any]) -> dict[str, Any]:
     return unequal_rows
 
 
-def names_of(changed: history_effects.ChangedRows) -> set[str]:
-    effects = Effect.objects.filter(id__in=changed.effects).values_list("effect_key", flat=True)
-    sessions = Session.objects.filter(id__in=changed.sessions).values_list("key", flat=True)
-    gates_of = Gate.objects.filter(id__in=changed.gates)
+def load_changed_names(project: UUID, cut: JournalCut) -> set[str]:
+    """The rows that have entries after `cut`."""
+    effects = Effect.objects.filter(
+        id__in=history_effects.find_changed_effects_since(project, cut)
+    ).values_list("effect_key", flat=True)
+    sessions = Session.objects.filter(
+        id__in=history_effects.find_changed_sessions(project, cut)
+    ).values_list("key", flat=True)
+    gates_of = Gate.objects.filter(id__in=history_effects.find_changed_gates(project, cut))
     return (
         {f"effect {key}" for key in effects}
         | {f"session {key}" for key in sessions}

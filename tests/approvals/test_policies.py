@@ -72,7 +72,6 @@ def test_a_faulty_text_stores_nothing(project: Project) -> None:
 def test_loading_puts_nothing_in_force(project: Project) -> None:
     policies.load_policy_set(project, TEXT)
     assert policies.load_active_policy(project.id) is None
-    assert policies.load_project_mode(project.id) == "observe"
 
 
 def test_the_set_activated_last_is_in_force(project: Project) -> None:

@@ -18,9 +18,7 @@ from investigation.fulltext.sql import OldestPosition, ProjectTerms
 from investigation.fulltext.word_search import (
     find_words,
     has_all_terms,
-    load_words,
     parse_terms,
-    words_condition,
 )
 from investigation.models import EffectText
 from investigation.query import execute
@@ -58,7 +56,7 @@ def newest() -> int:
 
 def find_keys(project: Project, text: str) -> list[str]:
     """Return the keys of effects that contain all words of `text`, oldest first."""
-    effects = project.effects.filter(words_condition(project.id, parse_terms(text)))
+    effects = project.effects.filter(find_words(project.id, parse_terms(text)).q)
     return list(effects.order_by("opened_position").values_list("effect_key", flat=True))
 
 
@@ -120,7 +118,10 @@ def test_both_databases_return_what_plain_python_finds(
     report(worker, texts, new_key())
     if indexed:
         indexer.update_index()
-    effects = {effect: load_words(effect) for effect in organization.project.effects.all()}
+    effects = {
+        effect: extract.extract_words([effect.id])[0].words
+        for effect in organization.project.effects.all()
+    }
     vocabulary = sorted({word for words in effects.values() for word in words})
     for numbers, begins in questions:
         words = [vocabulary[number % len(vocabulary)] for number in numbers]
@@ -236,9 +237,7 @@ def test_words_of_another_project_never_match(organization: Organization, worker
             assert execute.count_matches(
                 execute.compile_query("secret", organization.project, now_us()), 0
             ) == (0, True)
-            assert (
-                Effect.objects.filter(words_condition(twin.id, parse_terms("secret"))).count() == 0
-            )
+            assert Effect.objects.filter(find_words(twin.id, parse_terms("secret")).q).count() == 0
 
 
 def test_a_search_covers_unindexed_entries_and_reports_those_it_misses(

@@ -10,7 +10,7 @@ from django.db import connection, transaction
 
 from accounts import agents, projects, tokens
 from investigation.fulltext import extract, indexer, store
-from investigation.fulltext.word_search import parse_terms, words_condition
+from investigation.fulltext.word_search import find_words, parse_terms
 from investigation.models import EffectText
 from journal import erasures
 from journal.models import Entry
@@ -68,7 +68,7 @@ def _index_all(project: UUID) -> None:
 
 def _find_keys(project: UUID, text: str) -> list[str]:
     return list(
-        Effect.objects.filter(words_condition(project, parse_terms(text))).values_list(
+        Effect.objects.filter(find_words(project, parse_terms(text)).q).values_list(
             "effect_key", flat=True
         )
     )

@@ -61,7 +61,7 @@ def _count_calls(trajectory: Trajectory, counted: Counter[str]) -> None:
         arguments = json.dumps(call.arguments, separators=(",", ":"))
         counted["calls"] += 1
         counted["parallel"] += turns[call.turn] > 1
-        counted["sidechain"] += call.sidechain
+        counted["sidechain"] += trajectory.parent_key is not None
         counted["no_call_id"] += call.call_id is None
         counted["dup_call_id"] += call.call_id in call_ids
         counted["no_time"] += call.occurred_us is None

@@ -255,6 +255,24 @@ def test_the_audit_role_command_lists_the_withheld_columns(agent: Caller) -> Non
             call_command("search", words)
 
 
+# Long texts that an audit needs, or that contain no personal data.
+READABLE_LONG_COLUMNS: Final[dict[str, dict[str, str]]] = {
+    "journal_entry": {
+        "facts": "a closed vocabulary: states, ids, digests, pseudonyms",
+        "body_commit": "proves a body and cannot be reversed",
+    },
+    "accounts_repository": {
+        "production_refs": "why a ref counts as production",
+        "protected_refs": "why a ref counts as protected",
+    },
+    "approvals_policyset": {
+        "text": "the rules that were in force",
+        "rules": "the rules that were in force",
+    },
+    "approvals_gate": {"requirement": "who had to approve"},
+}
+
+
 def test_every_long_text_column_is_withheld_from_audits_or_listed_as_readable() -> None:
     long_text_fields = (models.TextField, models.JSONField, models.BinaryField)
     long_columns = {
@@ -265,7 +283,7 @@ def test_every_long_text_column_is_withheld_from_audits_or_listed_as_readable() 
     }
     named = {
         (table, column)
-        for part in (auditor_columns.WITHHELD_COLUMNS, auditor_columns.READABLE_LONG_COLUMNS)
+        for part in (auditor_columns.WITHHELD_COLUMNS, READABLE_LONG_COLUMNS)
         for table in part
         for column in part[table]
     }

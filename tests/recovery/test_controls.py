@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
+import orjson
 import pytest
 from django.core.management import call_command
 from django.test import Client
 from django.urls import reverse
 
+from journal import entries
 from journal.models import Entry
-from recovery import detectors
 from sessions import facts
 from sessions.models import Session
 from tests.api.api_client import Caller, new_key
@@ -39,10 +40,10 @@ def session(agent: Caller) -> UUID:
 
 def fired_controls(session: UUID) -> list[str]:
     """Return the controls that fired, in journal order."""
-    return [
-        finding["control"]
-        for finding in reversed(detectors.load_fired_controls(Session.objects.get(id=session), 50))
-    ]
+    fired = Entry.objects.filter(
+        kind="control.fired", source=entries.SYSTEM_SOURCE, session=session
+    )
+    return [orjson.loads(row)["control"] for row in fired.values_list("facts", flat=True)]
 
 
 def load_controls(agent: Caller, session: UUID) -> list[dict[str, Any]]:

@@ -20,7 +20,6 @@ from monitoring.stuck.rule_inputs import (
 )
 from monitoring.stuck.rules import (
     DEFAULT_LIMITS,
-    LIVENESS,
     US,
     RuleLimits,
     evaluate_stuck_rules,
@@ -29,6 +28,7 @@ from monitoring.stuck.rules import (
 from sessions.models import ENDED, MODES, STATUSES
 
 pytestmark = pytest.mark.once
+LIVENESS: Final = ("S1", "S2", "S3", "S7")
 T: Final = 1_790_000_000 * US
 ONE, TWO = UUID(int=1), UUID(int=2)
 LEASE: Final = LeaseInput(

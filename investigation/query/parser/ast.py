@@ -140,6 +140,5 @@ class Query:
     condition: Node | None = None
     grouping: Grouping | None = None
     asof: QueryValue | None = None
-    entity_is_named: bool = False
     entity_end: int = 0  # Start of the conditions.
     conditions_end: int = 0  # End of the conditions, before the first `|`.

@@ -46,7 +46,7 @@ class _QueryParser(ConditionParser, StageParser):
         self.asof: QueryValue | None = None
 
     def query(self, default: str) -> Query:
-        entity, named = default, False
+        entity = default
         self.space()
         word = NAME.match(self.text, self.at)
         if (
@@ -54,7 +54,7 @@ class _QueryParser(ConditionParser, StageParser):
             and word[0] in self.entities
             and self.text[word.end() : word.end() + 1] in ("", " ", "|", "\n", "\t")
         ):
-            entity, named, self.at = word[0], True, word.end()
+            entity, self.at = word[0], word.end()
         entity_end = self.at
         self.space()
         condition = None if self.at == len(self.text) or self.peek("|") else self.either()
@@ -64,9 +64,7 @@ class _QueryParser(ConditionParser, StageParser):
         grouping = self.stages() if self.peek("|") else None
         if self.at < len(self.text):
             raise QueryError(self.at, 1, f"“{self.text[self.at]}” has no counterpart. Remove it.")
-        return Query(
-            self.text, entity, condition, grouping, self.asof, named, entity_end, conditions_end
-        )
+        return Query(self.text, entity, condition, grouping, self.asof, entity_end, conditions_end)
 
     def without_moment(self, condition: Node | None) -> Node | None:
         """Move `asof:` out of the top-level conditions; elsewhere it is an error."""

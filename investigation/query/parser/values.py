@@ -26,7 +26,6 @@ _TIME: Final = re.compile(
     r"(Z|[+-][0-9]{2}:?[0-9]{2})?"
 )
 _WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
-LATEST_US: Final = 2**62
 
 AGES: Final = "an age such as 30m, 24h or 7d"
 MOMENTS: Final = f"a time such as 2026-11-20 or 2026-11-20T09:00 (UTC), or {AGES}"
