@@ -6,8 +6,6 @@ Facts hold only ids and enums. Names and other free text are in the body, which 
 from collections.abc import Mapping
 from uuid import UUID
 
-import orjson
-
 from db.clock import now_us
 from db.ids import new_uuid7
 from journal import entries
@@ -31,10 +29,10 @@ def record_admin_entry(
         project,
         kind,
         event_id=new_uuid7().hex,
-        text=orjson.dumps({"kind": kind, **words}, option=orjson.OPT_SORT_KEYS).decode(),
+        text=entries.dump_sorted_json({"kind": kind, **words}),
         received_us=now_us(),
         actor=actor,
-        facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(),
+        facts=entries.dump_sorted_json(facts),
         subject=subject,
     )
     return appended.position

@@ -440,7 +440,7 @@ def use_exemption(
         exemption.project_id,
         "exemption.used",
         event_id=event_id,
-        text=_to_json(
+        text=entries.dump_sorted_json(
             {"kind": "exemption.used", "exemption": exemption.id.hex, "effect": effect.hex}
         ),
         received_us=at,
@@ -474,9 +474,9 @@ def _record_expiry(exemption: Exemption) -> bool:
         exemption.project_id,
         "exemption.expired",
         event_id=entries.keyed_digest("exemption.expired", exemption.id.hex),
-        text=_to_json({"kind": "exemption.expired", **facts}),
+        text=entries.dump_sorted_json({"kind": "exemption.expired", **facts}),
         received_us=now_us(),
-        facts=_to_json(facts),
+        facts=entries.dump_sorted_json(facts),
         session=exemption.session_id,
         subject=exemption.id,
     )
@@ -532,15 +532,11 @@ def _record_exemption_entry(
         exemption.project_id,
         kind,
         event_id=new_uuid7().hex,
-        text=_to_json({"kind": kind, **facts, **body_fields}),
+        text=entries.dump_sorted_json({"kind": kind, **facts, **body_fields}),
         received_us=at_us,
         actor=ensure_pseudonym(user),
-        facts=_to_json(facts),
+        facts=entries.dump_sorted_json(facts),
         session=exemption.session_id,
         subject=exemption.id,
     )
     return entry.position
-
-
-def _to_json(value: dict[str, Any]) -> str:
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any, Final
 from uuid import UUID
 
-import orjson
 from django.db import transaction
 
 from accounts.access import MemberRequest
@@ -127,7 +126,7 @@ def _record_access(
         _remember_entry(event_id)
         return
     # The body must be equal for two accesses within the hour; otherwise they would conflict.
-    text = orjson.dumps({"kind": kind, "hour": hour, **body}, option=orjson.OPT_SORT_KEYS).decode()
+    text = entries.dump_sorted_json({"kind": kind, "hour": hour, **body})
     with transaction.atomic(durable=True):
         entries.record_system_entry(
             project,
@@ -136,7 +135,7 @@ def _record_access(
             text=text,
             received_us=now,
             actor=actor,
-            facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(),
+            facts=entries.dump_sorted_json(facts),
             session=of[0],
             effect=of[1],
             subject=of[2],

@@ -66,6 +66,11 @@ class AppendResult:
     position: int
 
 
+def dump_sorted_json(value: Any) -> str:
+    """Return a value as entries store it: JSON with sorted keys."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()
+
+
 def compute_commitment(salt: bytes, text: str) -> bytes:
     """Return SHA-256 over salt ‖ text, which remains when a body is erased."""
     return hashlib.sha256(salt + text.encode()).digest()

@@ -43,9 +43,7 @@ def erase_body(project: UUID, position: int, *, reason: str, actor: str, now_us:
         project,
         "erasure.executed",
         event_id=entries.keyed_digest("erasure", str(project), str(position)),
-        text=orjson.dumps(
-            {"entry": position, "reason": reason}, option=orjson.OPT_SORT_KEYS
-        ).decode(),
+        text=entries.dump_sorted_json({"entry": position, "reason": reason}),
         received_us=now_us,
         actor=actor,
         facts=facts,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from journal.entries import SYSTEM_SOURCE
+from journal.entries import SYSTEM_SOURCE, dump_sorted_json
 
 _PREFIX: Final = f"{SYSTEM_SOURCE}/bundle:"
 _ACTOR: Final = "bundle:"
@@ -33,7 +33,7 @@ def imported_actor(name: str) -> str:
 def imported_facts(original: dict[str, Any], position: int, received_us: int) -> str:
     """Return the facts of an imported entry with its origin, as canonical JSON."""
     origin = {"position": position, "received_us": received_us}
-    return orjson.dumps({**original, "origin": origin}, option=orjson.OPT_SORT_KEYS).decode()
+    return dump_sorted_json({**original, "origin": origin})
 
 
 def is_imported_source(source: str) -> bool:

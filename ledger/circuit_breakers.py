@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-import orjson
-
 from db.ids import new_uuid7
 from db.jobs import CLOCK_STEP_US
 from journal import entries
@@ -170,11 +168,9 @@ def _record_change(
         row.project_id,
         "control.fired",
         event_id=new_uuid7().hex,
-        text=orjson.dumps(
-            {"kind": "control.fired", "tool": row.tool, **facts}, option=orjson.OPT_SORT_KEYS
-        ).decode(),
+        text=entries.dump_sorted_json({"kind": "control.fired", "tool": row.tool, **facts}),
         received_us=now_us,
-        facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(),
+        facts=entries.dump_sorted_json(facts),
         session=row.session_id,
         effect=row.id,
     )

@@ -143,12 +143,12 @@ def give_up_attempt(
     if last.failed_mark:
         return
     event_id = entries.keyed_digest("given_up", str(row.id), str(last.number))
-    facts = permissions.facts_to_json({"reason": "error", "given_up": True})
+    facts = entries.dump_sorted_json({"reason": "error", "given_up": True})
     appended = entries.record_system_entry(
         row.project_id,
         "effect.failed",
         event_id=event_id,
-        text=permissions.facts_to_json(
+        text=entries.dump_sorted_json(
             {"effect": row.id, "attempt": last.number, "reason": "error", "given_up": True}
         ),
         received_us=received_us,
@@ -188,7 +188,7 @@ def record_first_plan(
         facts |= permissions.grant_facts(grant, columns)
     draft = origin.draft(
         "effect.planned",
-        facts=permissions.facts_to_json(facts),
+        facts=entries.dump_sorted_json(facts),
         session=plan.session,
         effect=effect.id,
     )
@@ -369,7 +369,7 @@ def _append(
 ) -> int:
     draft = origin.draft(
         kind,
-        facts=permissions.facts_to_json(facts),
+        facts=entries.dump_sorted_json(facts),
         session=row.session_id,
         effect=row.id,
         attempt=attempt,
@@ -389,7 +389,7 @@ def record_refusal(origin: Origin, row: EffectRow, refusal: str) -> None:
         text=origin.text,
         received_us=origin.received_us,
         actor=origin.actor,
-        facts=permissions.facts_to_json({"refused": refusal}),
+        facts=entries.dump_sorted_json({"refused": refusal}),
         session=row.session_id,
         effect=row.id,
     )

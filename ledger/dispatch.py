@@ -6,7 +6,7 @@ from typing import Any, Final
 from accounts.origin import Origin, RepeatedKey
 from journal import entries
 from journal.entries import AppendStatus
-from ledger import commands, permissions, refusals
+from ledger import commands, refusals
 from ledger.commands import CommandResult
 from ledger.fold import apply
 from ledger.fold.apply import Observe
@@ -105,7 +105,7 @@ def record_dispatch(
 ) -> CommandResult:
     """Record that the next attempt of a locked effect begins, which uses its permission."""
     number = row.attempt_count + 1
-    facts = permissions.facts_to_json(following.facts) if following.facts else "{}"
+    facts = entries.dump_sorted_json(following.facts) if following.facts else "{}"
     draft = origin.draft(
         "effect.dispatched", facts=facts, session=row.session_id, effect=row.id, attempt=number
     )

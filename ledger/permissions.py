@@ -41,14 +41,14 @@ def change_permission(row: EffectRow, grant: Grant, received_us: int) -> None:
     """Store `grant` on a locked effect, and record the change in the journal."""
     kind = "effect.withheld" if grant.permission in _WITHHELD else "effect.granted"
     record = grant_facts(grant, {name: getattr(row, name) for name in _POLICY_COLUMNS})
-    facts = facts_to_json(
+    facts = entries.dump_sorted_json(
         record | ({"plan": row.plan_position} if row.plan_position is not None else {})
     )
     entries.record_system_entry(
         row.project_id,
         kind,
         event_id=entries.keyed_digest("granted", str(row.id), str(row.version)),
-        text=facts_to_json({"effect": row.id, **orjson.loads(facts)}),
+        text=entries.dump_sorted_json({"effect": row.id, **orjson.loads(facts)}),
         received_us=received_us,
         facts=facts,
         session=row.session_id,
@@ -96,8 +96,3 @@ def agent_answer(effect: EffectRow, open_effect: UUID | None = None) -> str:
     return (
         "blocked" if gone or effect.permission == "denied" or effect.state == "failed" else "wait"
     )
-
-
-def facts_to_json(facts: dict[str, Any]) -> str:
-    """Serialize facts for the journal: JSON with sorted keys."""
-    return orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode()

@@ -6,7 +6,7 @@ from uuid import UUID
 from accounts.origin import Origin, RepeatedKey
 from journal import entries
 from journal.entries import AppendStatus
-from ledger import circuit_breakers, commands, permissions
+from ledger import circuit_breakers, commands
 from ledger.commands import CommandResult
 from ledger.fold import apply
 from ledger.fold.apply import Observe
@@ -51,7 +51,7 @@ def record_probe(
     facts = probe_facts(attempt, result, origin.received_us, began_us, live=True)
     draft = origin.draft(
         apply.PROBED,
-        facts=permissions.facts_to_json(facts),
+        facts=entries.dump_sorted_json(facts),
         session=row.session_id,
         effect=row.id,
         attempt=attempt,

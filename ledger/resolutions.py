@@ -276,10 +276,10 @@ def _record(
         row.project_id,
         apply.RESOLVED,
         event_id=new_uuid7().hex,
-        text=_json({"kind": apply.RESOLVED, "effect": row.id, **facts, **texts}),
+        text=entries.dump_sorted_json({"kind": apply.RESOLVED, "effect": row.id, **facts, **texts}),
         received_us=now,
         actor=ensure_pseudonym(user),
-        facts=_json(facts),
+        facts=entries.dump_sorted_json(facts),
         session=row.session_id,
         effect=row.id,
         attempt=row.attempt_count or None,
@@ -329,7 +329,3 @@ def _apply_resolution(
 def _never_observe(permission: str, imports: bool, policy_outcome: str) -> Observation:
     """Raise: a resolution never observes permission."""
     raise AssertionError("a resolution observes nothing")
-
-
-def _json(value: dict[str, object]) -> str:
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()

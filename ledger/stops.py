@@ -8,7 +8,6 @@ succeed.
 from collections.abc import Iterable
 from uuid import UUID
 
-import orjson
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.db.models import Exists, Q
@@ -214,13 +213,12 @@ def _record(
         project,
         kind,
         event_id=new_uuid7().hex,
-        text=orjson.dumps(
-            {"kind": kind, "scope": scope, "subject": subject, "reason": reason},
-            option=orjson.OPT_SORT_KEYS,
-        ).decode(),
+        text=entries.dump_sorted_json(
+            {"kind": kind, "scope": scope, "subject": subject, "reason": reason}
+        ),
         received_us=now,
         actor=ensure_pseudonym(user),
-        facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(),
+        facts=entries.dump_sorted_json(facts),
         session=identity if scope == "session" else None,
         effect=identity if scope == "effect" else None,
         subject=stop,

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-import orjson
 from django.db import transaction
 from django.db.models import Count, Exists, OuterRef, Q, Subquery
 
@@ -139,10 +138,8 @@ def _finding_entry(session: Session, finding: ControlFinding) -> entries.Draft:
         actor=entries.SYSTEM_SOURCE,
         # Not part of the text: the sentence may change with a release, but the entry must stay the
         # same.
-        text=orjson.dumps(
-            {"control": finding.control, "key": finding.key}, option=orjson.OPT_SORT_KEYS
-        ).decode(),
-        facts=orjson.dumps(facts_of_it, option=orjson.OPT_SORT_KEYS).decode(),
+        text=entries.dump_sorted_json({"control": finding.control, "key": finding.key}),
+        facts=entries.dump_sorted_json(facts_of_it),
         session=session.id,
         effect=finding.effect,
         subject=finding.subject,

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-import orjson
 from django.conf import settings
 
 from accounts.origin import Origin, RepeatedKey
@@ -58,9 +57,7 @@ def build_artifact_entry(
     origin: Origin, session: UUID, effect: UUID | None, values: Mapping[str, Any]
 ) -> entries.Draft:
     """Build the journal entry of an artifact."""
-    facts = orjson.dumps(
-        {"sha256": values["sha256"], "size": values["size"]}, option=orjson.OPT_SORT_KEYS
-    ).decode()
+    facts = entries.dump_sorted_json({"sha256": values["sha256"], "size": values["size"]})
     return origin.draft(
         "artifact.recorded",
         facts=facts,

@@ -7,7 +7,6 @@ always work.
 from typing import Any, Final
 from uuid import UUID
 
-import orjson
 from django.db.models import Q
 
 from accounts.origin import Origin, RepeatedKey
@@ -62,7 +61,7 @@ def record_capacity(
         facts["paced"] = pace[0]
     draft = origin.draft(
         "capacity.reported",
-        facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(),
+        facts=entries.dump_sorted_json(facts),
         session=session,
     )
     appended = entries.append_entries([draft], origin.received_us)[0]

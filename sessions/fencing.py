@@ -8,8 +8,6 @@ rejected: its epoch is compared with the latest epoch, and a late one is stored 
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-import orjson
-
 from accounts.origin import Origin
 from db import raw_sql
 from db.ids import derive_uuid
@@ -146,8 +144,8 @@ def build_fenced_entry(
         kind="integrity.fenced",
         lane="system",
         actor=origin.actor,
-        text=dump_sorted_json(text),
-        facts=dump_sorted_json(
+        text=entries.dump_sorted_json(text),
+        facts=entries.dump_sorted_json(
             {name: value for name, value in facts.items() if value not in (None, "")}
         ),
         session=session,
@@ -173,8 +171,3 @@ def record_fenced_command(
         origin, session, stale, kept=False, effect=effect, subject=subject, kind=kind
     )
     entries.append_entries([draft], origin.received_us)
-
-
-def dump_sorted_json(facts: dict[str, Any]) -> str:
-    """Return facts as the journal stores them: JSON with sorted keys."""
-    return orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode()

@@ -95,7 +95,7 @@ def dump_handoff_facts(size: int | None, waits_on: list[dict[str, str]]) -> str:
     """Return a handoff's facts for the journal: size, and what it waits for."""
     if size is None:
         return "{}"
-    return orjson.dumps({"size": size, "waits_on": waits_on}, option=orjson.OPT_SORT_KEYS).decode()
+    return entries.dump_sorted_json({"size": size, "waits_on": waits_on})
 
 
 def apply_handoff_facts(reports: Sequence[HandoffFact]) -> dict[UUID, Handoff]:

@@ -17,7 +17,7 @@ from db.raw_sql import vendor_id
 from journal import entries
 from journal.entries import SYSTEM_SOURCE, Draft
 from sessions import leases
-from sessions.fencing import LeaseTakenConcurrently, dump_sorted_json
+from sessions.fencing import LeaseTakenConcurrently
 from sessions.lease_queries import AppliedHeartbeat, Heartbeat
 from sessions.models import HeartbeatMinute, Lease
 
@@ -98,8 +98,8 @@ def _build_lost_heartbeat(lease: Lease, epoch: int, agent: UUID) -> Draft:
         kind="integrity.fenced",
         lane="system",
         actor=f"agent:{agent.hex}",
-        text=dump_sorted_json({"lease": lease.id, "epoch": epoch}),
-        facts=dump_sorted_json(facts),
+        text=entries.dump_sorted_json({"lease": lease.id, "epoch": epoch}),
+        facts=entries.dump_sorted_json(facts),
         session=lease.session_id,
         subject=lease.id,
         lease_epoch=epoch,

@@ -23,7 +23,7 @@ from db.raw_sql import vendor_id
 from journal import entries
 from journal.entries import SYSTEM_SOURCE, AppendResult, AppendStatus, Draft
 from sessions import sessions
-from sessions.fencing import NO_ID, LeaseTakenConcurrently, dump_sorted_json
+from sessions.fencing import NO_ID, LeaseTakenConcurrently
 from sessions.lease_queries import (
     DEAD_AFTER_TTLS,
     DEFAULT_TTL_S,
@@ -188,7 +188,10 @@ def _record_acquisition(origin: Origin, subject: LeaseSubject, before: Lease | N
         "expires_at_us": lease.expires_at_us,
     }
     draft = origin.draft(
-        "lease.acquired", facts=dump_sorted_json(facts), session=subject.session, subject=lease.id
+        "lease.acquired",
+        facts=entries.dump_sorted_json(facts),
+        session=subject.session,
+        subject=lease.id,
     )
     draft.lease_epoch = lease.epoch
     appended = entries.append_entries([draft], origin.received_us)[0]
@@ -223,7 +226,7 @@ def release_own_lease(origin: Origin, lease: UUID, epoch: int) -> Lease:
         raise LeaseLost(row)
     draft = origin.draft(
         "lease.released",
-        facts=dump_sorted_json({"epoch": epoch}),
+        facts=entries.dump_sorted_json({"epoch": epoch}),
         session=row.session_id,
         subject=row.id,
     )
@@ -261,7 +264,7 @@ def release_lease_for_person(
     )
     draft = _build_entry("lease.released", row, {"why": "person"}, row.epoch)
     draft.actor = ensure_pseudonym(user)
-    draft.text = dump_sorted_json(
+    draft.text = entries.dump_sorted_json(
         {"kind": draft.kind, "lease": row.id, "epoch": epoch, "reason": reason}
     )
     entries.append_entries([draft], now)
@@ -460,7 +463,9 @@ def _build_entry(kind: str, lease: Lease, facts: dict[str, Any], discriminator: 
 
     `discriminator` distinguishes the entry from others of its kind.
     """
-    text = dump_sorted_json({"kind": kind, "lease": lease.id, "epoch": lease.epoch, **facts})
+    text = entries.dump_sorted_json(
+        {"kind": kind, "lease": lease.id, "epoch": lease.epoch, **facts}
+    )
     return Draft(
         project=lease.project_id,
         source=SYSTEM_SOURCE,
@@ -469,7 +474,7 @@ def _build_entry(kind: str, lease: Lease, facts: dict[str, Any], discriminator: 
         lane="system",
         actor=SYSTEM_SOURCE,
         text=text,
-        facts=dump_sorted_json({"epoch": lease.epoch, **facts}),
+        facts=entries.dump_sorted_json({"epoch": lease.epoch, **facts}),
         session=lease.session_id,
         subject=lease.id,
         lease_epoch=lease.epoch,

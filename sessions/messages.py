@@ -131,9 +131,7 @@ def _send_without_token(
         kind="message.sent",
         lane="system",
         actor=actor,
-        text=orjson.dumps(
-            {"kind": "message.sent", **content}, option=orjson.OPT_SORT_KEYS
-        ).decode(),
+        text=entries.dump_sorted_json({"kind": "message.sent", **content}),
         facts=_message_facts(recipient, None),
         session=session.id if session else None,
         subject=identifier,
@@ -333,7 +331,7 @@ def _message_facts(recipient: Agent | None, in_reply_to: UUID | None) -> str:
     facts = {"box": recipient.id.hex if recipient else SHARED_INBOX}
     if in_reply_to is not None:
         facts["in_reply_to"] = in_reply_to.hex
-    return orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode()
+    return entries.dump_sorted_json(facts)
 
 
 def _read_facts(agent: UUID) -> str:

@@ -608,4 +608,4 @@ def dump_session_change_facts(values: Mapping[str, Any], meant: Mapping[str, UUI
         for name in ("merge_into", "branched_from", "into")
         if values.get(name)
     }
-    return orjson.dumps({**facts, **links}, option=orjson.OPT_SORT_KEYS).decode()
+    return entries.dump_sorted_json({**facts, **links})

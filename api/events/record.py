@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-import orjson
-
 from api import lease_conflicts
 from api.endpoint import Call
 from api.events import effects, foreign_items, working_state
@@ -191,7 +189,7 @@ def _build_entry(item: BatchItem, session_ids: Mapping[str, UUID]) -> Draft:
         subject = tasks.derive_task_id(item.session, fields.task)
         if isinstance(fields, core.ReportedTask) and fields.state:
             facts = {"state": fields.state}
-    text = orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode() if facts else "{}"
+    text = entries.dump_sorted_json(facts) if facts else "{}"
     attempt = (envelope.attempt or 1) if envelope.kind in ATTEMPT_KINDS else None
     return origin.draft(
         envelope.kind,

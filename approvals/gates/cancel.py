@@ -7,7 +7,6 @@ from approvals.gates import deadlines, gates
 from approvals.gates.statuses import OPEN_STATUSES
 from approvals.models import Gate
 from journal import entries
-from ledger.permissions import facts_to_json
 from sessions import writers
 
 
@@ -38,7 +37,7 @@ def cancel_gate_by_agent(origin: Origin, request: Gate) -> Gate:
     row, locked, _ = deadlines.lock_gate(request)
     draft = origin.draft(
         "gate.cancelled",
-        facts=facts_to_json({"reason": "by_agent"}),
+        facts=entries.dump_sorted_json({"reason": "by_agent"}),
         session=request.session_id,
         effect=request.effect_id,
         subject=request.id,

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
-import orjson
 from django.db.models import F
 
 from accounts.origin import Origin
@@ -79,12 +78,12 @@ def open_gate(
         origin.project,
         "gate.requested",
         event_id=entries.keyed_digest("gate", draft.id.hex),
-        text=_to_json(
+        text=entries.dump_sorted_json(
             {"kind": "gate.requested", "gate": draft.id, **facts, "asks": requirement.as_dict()}
         ),
         received_us=now,
         actor=origin.actor,
-        facts=_to_json(facts),
+        facts=entries.dump_sorted_json(facts),
         session=effect.session_id,
         effect=effect.id,
         subject=draft.id,
@@ -168,11 +167,13 @@ def approve_gate(row: EffectRow, gate: Gate, now: int, votes: int) -> None:
         gate.project_id,
         "effect.granted",
         event_id=entries.keyed_digest("granted", gate.id.hex),
-        text=_to_json(
+        text=entries.dump_sorted_json(
             {"effect": row.id, "permission": "granted", "basis": "ruling", "gate": gate.id}
         ),
         received_us=now,
-        facts=_to_json({"permission": "granted", "basis": "ruling", "until_us": until}),
+        facts=entries.dump_sorted_json(
+            {"permission": "granted", "basis": "ruling", "until_us": until}
+        ),
         session=row.session_id,
         effect=row.id,
         subject=gate.id,
@@ -270,15 +271,11 @@ def _record_gate_entry(
         gate.project_id,
         kind,
         event_id=entries.keyed_digest(kind, gate.id.hex),
-        text=_to_json({"kind": kind, "gate": gate.id, **facts}),
+        text=entries.dump_sorted_json({"kind": kind, "gate": gate.id, **facts}),
         received_us=now,
         actor=actor,
-        facts=_to_json(facts),
+        facts=entries.dump_sorted_json(facts),
         session=gate.session_id,
         effect=gate.effect_id,
         subject=gate.id,
     )
-
-
-def _to_json(facts: dict[str, Any]) -> str:
-    return orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode()

@@ -10,7 +10,6 @@ from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 from uuid import UUID
 
-import orjson
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 
@@ -450,12 +449,10 @@ def _record_vote_entry(
         gate.project_id,
         kind,
         event_id=key or new_uuid7().hex,
-        text=orjson.dumps(
-            {"kind": kind, "gate": gate.id, **facts, **body_fields}, option=orjson.OPT_SORT_KEYS
-        ).decode(),
+        text=entries.dump_sorted_json({"kind": kind, "gate": gate.id, **facts, **body_fields}),
         received_us=now_us(),
         actor=ensure_pseudonym(user),
-        facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(),
+        facts=entries.dump_sorted_json(facts),
         session=gate.session_id,
         effect=gate.effect_id,
         subject=gate.id,

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-import orjson
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -235,10 +234,10 @@ def _record_alert(
         alert.project_id,
         kind,
         event_id=entries.keyed_digest(kind, alert.pk.hex, str(alert.checks)),
-        text=orjson.dumps({"kind": kind, **facts, **words}, option=orjson.OPT_SORT_KEYS).decode(),
+        text=entries.dump_sorted_json({"kind": kind, **facts, **words}),
         received_us=now_us(),
         actor=actor,
-        facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(),
+        facts=entries.dump_sorted_json(facts),
         subject=alert.query_id,
     ).position
 

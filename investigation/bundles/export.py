@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import orjson
 from django.db import transaction
 
 from db.clock import now_us
@@ -76,10 +75,10 @@ def _record_export(session: Session, collected: ExportedBundle, actor: str) -> N
         session.project_id,
         EXPORTED_KIND,
         event_id=new_uuid7().hex,
-        text=orjson.dumps({"kind": EXPORTED_KIND, **facts}, option=orjson.OPT_SORT_KEYS).decode(),
+        text=entries.dump_sorted_json({"kind": EXPORTED_KIND, **facts}),
         received_us=now_us(),
         actor=actor,
-        facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(),
+        facts=entries.dump_sorted_json(facts),
         session=session.id,
     )
 

@@ -56,10 +56,10 @@ def open_incident(
         project.id,
         "incident.opened",
         event_id=_event_id("incident.opened", actor, str(project.id), key),
-        text=_to_json({"kind": "incident.opened", "title": words}),
+        text=entries.dump_sorted_json({"kind": "incident.opened", "title": words}),
         received_us=now,
         actor=actor,
-        facts=_to_json({"state": "open"}),
+        facts=entries.dump_sorted_json({"state": "open"}),
         subject=made,
     )
     if appended.status is not AppendStatus.CREATED:
@@ -242,10 +242,10 @@ def _record_entry(
         incident.project_id,
         kind,
         event_id=_event_id(kind, actor, str(incident.id), key) if key else new_uuid7().hex,
-        text=_to_json({"kind": kind, **words}),
+        text=entries.dump_sorted_json({"kind": kind, **words}),
         received_us=now,
         actor=actor,
-        facts=_to_json(facts),
+        facts=entries.dump_sorted_json(facts),
         subject=incident.id,
     )
     if appended.status is AppendStatus.CREATED:
@@ -275,7 +275,3 @@ def _check_reason(text: str) -> str:
     if not MIN_REASON <= len(words) <= MAX_REASON:
         raise ChangeRefused(f"Enter a reason of {MIN_REASON} to {MAX_REASON} characters.")
     return words
-
-
-def _to_json(value: dict[str, Any]) -> str:
-    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode()

@@ -3,7 +3,6 @@
 from typing import Final
 from uuid import UUID
 
-import orjson
 from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Q, QuerySet
@@ -158,9 +157,9 @@ def _record_change(
         project.id,
         kind,
         event_id=entries.keyed_digest(kind, query_id.hex, str(version)),
-        text=orjson.dumps(body, option=orjson.OPT_SORT_KEYS).decode(),
+        text=entries.dump_sorted_json(body),
         received_us=recorded_us,
         actor=ensure_pseudonym(owner),
-        facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(),
+        facts=entries.dump_sorted_json(facts),
         subject=query_id,
     ).position

@@ -290,7 +290,7 @@ def _archive_replaced_plans(rows: Iterable[EffectRow]) -> None:
     drafts = []
     for row in rows:
         for plan in row.gave_way or ():
-            facts = orjson.dumps(plan, option=orjson.OPT_SORT_KEYS).decode()
+            facts = entries.dump_sorted_json(plan)
             drafts.append(
                 Draft(
                     project=row.project_id,
@@ -354,9 +354,7 @@ def record_violations(violations: Sequence[Violation], received_us: int) -> None
             effect.project_id,
             "integrity.violation",
             event_id=event_id,
-            text=orjson.dumps(
-                {"effect": effect.id, "violation": violation.name}, option=orjson.OPT_SORT_KEYS
-            ).decode(),
+            text=entries.dump_sorted_json({"effect": effect.id, "violation": violation.name}),
             received_us=received_us,
             facts=violation_facts(violation.name),
             session=effect.session_id,

@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-import orjson
 from django.contrib.auth.models import User
 from django.db import connection, transaction
 from django.db.models import OuterRef, Subquery
@@ -169,9 +168,7 @@ def _draft(row: StuckEpisode, kind: str, at_us: int, why: str) -> Draft:
         "since_us": row.since_us,
     }
     facts |= {"why": why} if why else {}
-    text = orjson.dumps(
-        {"kind": kind, "subject": row.subject, **facts}, option=orjson.OPT_SORT_KEYS
-    ).decode()
+    text = entries.dump_sorted_json({"kind": kind, "subject": row.subject, **facts})
     return Draft(
         project=row.project_id,
         source=SYSTEM_SOURCE,
@@ -180,7 +177,7 @@ def _draft(row: StuckEpisode, kind: str, at_us: int, why: str) -> Draft:
         lane="system",
         actor=SYSTEM_SOURCE,
         text=text,
-        facts=orjson.dumps(facts, option=orjson.OPT_SORT_KEYS).decode(),
+        facts=entries.dump_sorted_json(facts),
         session=row.session_id,
         subject=row.subject,
     )
