@@ -1,6 +1,6 @@
 """Keyset pagination of API lists: newest first by opening position."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 import structlog
@@ -80,6 +80,13 @@ def build_page(
         "items": [describe(row) for row in found_rows[:limit]],
         "next": str(found_rows[limit - 1].opened_position) if more else None,
     }
+
+
+def check_choice(params: dict[str, str], name: str, choices: Collection[str]) -> None:
+    """Raise Problem 422 if the parameter is set to a value other than `choices`."""
+    if name in params and params[name] not in choices:
+        detail = f"`{name}` is invalid. Send one of {', '.join(choices)}."
+        raise Problem(422, "invalid", detail, pointer=f"/{name}")
 
 
 def parse_whole_number(

@@ -8,19 +8,25 @@ from uuid import UUID
 from accounts.origin import Origin, RepeatedKey
 from api import lease_conflicts
 from api.endpoint import Call
-from api.problems import Problem
+from api.problems import Problem, build_session_not_found
 from api.reply import Reply
 from journal import entries
-from sessions import sessions, writers
+from sessions import lookup, sessions, writers
 from sessions.models import Session
+
+
+def find_session_id(project: UUID, reference: str) -> UUID:
+    """Return the id of a session by id or key. Problem 404 if it does not exist."""
+    try:
+        return lookup.load_session(project, reference).id
+    except lookup.SessionNotFound:
+        raise build_session_not_found() from None
 
 
 def lock_session_of_call(call: Call, session: UUID) -> Session:
     """Lock the session of a command and return it. Problem 404 if it does not exist."""
     if not sessions.lock_session_row(call.project, session, call.received_us, new_effects=0):
-        raise Problem(
-            404, "not_found", "The project has no such session. Open it first with POST /sessions."
-        )
+        raise build_session_not_found()
     row = Session.objects.get(id=session)
     call.session, call.fence = row.id, row.fence
     return row

@@ -52,6 +52,18 @@ class Problem(Exception):
         return body | self.more
 
 
+def build_session_not_found() -> Problem:
+    """Build the error for a session that the project does not have."""
+    detail = "The project has no such session. Open it first with POST /sessions."
+    return Problem(404, "not_found", detail)
+
+
+def build_effect_not_found() -> Problem:
+    """Build the error for an effect that the project does not have."""
+    detail = "The project has no such effect. Plan it first with POST /effects."
+    return Problem(404, "not_found", detail)
+
+
 def build_problem_response(problem: Problem) -> HttpResponse:
     """Build the HTTP response of a problem. Never cached."""
     answer = HttpResponse(

@@ -43,10 +43,15 @@ def resolve_session_references(
     return meant
 
 
+def resolve_session_id(project: UUID, reference: str) -> UUID:
+    """Return the id of the session that `reference` names, stored or not."""
+    return resolve_session_references(project, [reference])[reference][0]
+
+
 def load_session(project: UUID, reference: str) -> Session:
     """Return the stored session with that id or key. Raises SessionNotFound."""
-    identifier, _key = resolve_session_references(project, [reference])[reference]
-    session = Session.objects.filter(project=project, id=identifier).first()
+    identity = resolve_session_id(project, reference)
+    session = Session.objects.filter(project=project, id=identity).first()
     if session is None:
         raise SessionNotFound(reference)
     return session

@@ -21,11 +21,12 @@ from api.endpoint import (
     post_command,
 )
 from api.path_converters import resolve_path
-from api.problems import Problem
+from api.preconditions import find_session_id
+from api.problems import Problem, build_effect_not_found
 from api.reply import Reply
 from api.schemas import core
 from ledger.models import Effect
-from sessions import artifacts, lookup, writers
+from sessions import artifacts, writers
 from sessions.models import Artifact
 
 log = structlog.get_logger("gatebook.api")
@@ -38,11 +39,7 @@ def record_artifact(
     call: Call, fields: core.RecordArtifact, origin: Origin, _path: dict[str, UUID]
 ) -> Reply:
     """Record an artifact by its hash. Its bytes can be uploaded afterwards."""
-    try:
-        session = lookup.load_session(call.project, fields.session).id
-    except lookup.SessionNotFound:
-        detail = "The project has no such session. Open it first with POST /sessions."
-        raise Problem(404, "not_found", detail) from None
+    session = find_session_id(call.project, fields.session)
     writers.require_writer(origin, session, "artifact.recorded")
     if (
         refuse := lease_conflicts.check_lease_epoch(origin, session, "artifact.recorded")
@@ -206,7 +203,5 @@ def _find_artifact(project: UUID, identity: UUID) -> Artifact:
 def _find_effect(project: UUID, identity: str) -> Effect:
     effect = Effect.objects.filter(project=project, id=UUID(identity)).first()
     if effect is None:
-        raise Problem(
-            404, "not_found", "The project has no such effect. Plan it first with POST /effects."
-        )
+        raise build_effect_not_found()
     return effect

@@ -10,11 +10,12 @@ from accounts.origin import Origin
 from api import lease_conflicts
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
 from api.pagination import DEFAULT_LIMIT, MAX_LIMIT, parse_parameters, parse_whole_number
+from api.preconditions import find_session_id
 from api.problems import Problem
 from api.reply import Reply
 from api.schemas.messages import ReportCapacity
 from db.clock import now_us
-from sessions import capacity, lookup
+from sessions import capacity
 from sessions.models import Capacity
 
 
@@ -27,7 +28,7 @@ def report_capacity(
     if all(value is None for value in values.values()):
         detail = f"The report is empty. Send at least one of {', '.join(capacity.CAPACITY_FIELDS)}."
         raise Problem(422, "invalid", detail)
-    session = _find_session_id(call.project, fields.session) if fields.session else None
+    session = find_session_id(call.project, fields.session) if fields.session else None
     if (
         session is not None
         and (refuse := lease_conflicts.check_lease_epoch(origin, session, "capacity.reported"))
@@ -44,7 +45,7 @@ def report_capacity(
 def list_capacity(call: Call) -> HttpResponse:
     """List the latest report of each agent, per session and overall, newest first."""
     params = parse_parameters(call.request, {"session", "agent", "limit"})
-    session = _find_session_id(call.project, params["session"]) if "session" in params else None
+    session = find_session_id(call.project, params["session"]) if "session" in params else None
     agent = None
     if "agent" in params:
         agent = (
@@ -89,11 +90,3 @@ def _state_to_json(row: Capacity, now: int) -> dict[str, Any]:
         "paced": paced,
         "paced_for": row.pace_reason if paced else None,
     }
-
-
-def _find_session_id(project: UUID, reference: str) -> UUID:
-    try:
-        return lookup.load_session(project, reference).id
-    except lookup.SessionNotFound:
-        detail = "The project has no such session. Open it first with POST /sessions."
-        raise Problem(404, "not_found", detail) from None

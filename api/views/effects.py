@@ -9,14 +9,14 @@ from django.http import HttpResponse
 
 from accounts.origin import Origin
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
-from api.pagination import build_page, parse_parameters
+from api.pagination import build_page, check_choice, parse_parameters
 from api.plan_columns import (
     build_plan_columns,
     build_target_columns,
     compute_intent_digest,
     resolve_effect_key,
 )
-from api.problems import Problem
+from api.problems import Problem, build_effect_not_found, build_session_not_found
 from api.reply import Reply
 from api.schemas import core
 from api.serializers import verdicts
@@ -58,7 +58,7 @@ def _record_plan(
         call.project, reference, call.received_us, new_effects=1
     )
     if session is None:
-        raise _session_not_found()
+        raise build_session_not_found()
     values = build_plan_columns(fields, call.redactions) | build_target_columns(
         call.project, session, fields.target, fields.arguments
     )
@@ -171,7 +171,7 @@ def dispatch_effect_endpoint(
     try:
         answered = gated_commands.dispatch_with_policy(origin, request)
     except LookupError:
-        raise _effect_not_found() from None
+        raise build_effect_not_found() from None
     reply = _touch_and_reply(call, answered, kept=False, process=fields.process)
     if answered.refusal is None:
         # No request of this attempt may still be in flight after this many seconds.
@@ -197,7 +197,7 @@ def acknowledge_effect_endpoint(
             external_reference=fields.external_reference or "",
         )
     except LookupError:
-        raise _effect_not_found() from None
+        raise build_effect_not_found() from None
     return _touch_and_reply(call, answered)
 
 
@@ -215,7 +215,7 @@ def fail_effect_endpoint(
             observe=gated_commands.classify_observation,
         )
     except LookupError:
-        raise _effect_not_found() from None
+        raise build_effect_not_found() from None
     return _touch_and_reply(call, answered)
 
 
@@ -227,7 +227,7 @@ def supersede_effect_endpoint(
     try:
         answered = gated_commands.supersede_with_gates(origin, path["effect"])
     except LookupError:
-        raise _effect_not_found() from None
+        raise build_effect_not_found() from None
     return _touch_and_reply(call, answered)
 
 
@@ -290,14 +290,8 @@ def list_effects(call: Call) -> HttpResponse:
     """List effects of the project, newest first. Filters match exactly."""
     params = parse_parameters(call.request, _FILTERS)
     rows = Effect.objects.filter(project=call.project)
-    for name, values in (("state", STATES), ("outcome", REPORTED_OUTCOMES)):
-        if name in params and params[name] not in values:
-            raise Problem(
-                422,
-                "invalid",
-                f"`{name}` is invalid. Send one of {', '.join(values)}.",
-                pointer=f"/{name}",
-            )
+    check_choice(params, "state", STATES)
+    check_choice(params, "outcome", REPORTED_OUTCOMES)
     for name in ("state", "tool", "external_reference", "outcome"):
         if name in params:
             rows = rows.filter(**{name: params[name]})
@@ -307,9 +301,7 @@ def list_effects(call: Call) -> HttpResponse:
         detail = "`effect_key` is unique only within a session. Send `session` too."
         raise Problem(422, "session_missing", detail, pointer="/effect_key")
     if "session" in params:
-        session, _session_key = lookup.resolve_session_references(
-            call.project, [params["session"]]
-        )[params["session"]]
+        session = lookup.resolve_session_id(call.project, params["session"])
         rows = rows.filter(session=session)
         if "effect_key" in params:
             rows = rows.filter(id=derive_uuid(session, params["effect_key"]))
@@ -381,7 +373,7 @@ def _find_effect(project: UUID, identity: str) -> Effect:
     except ValueError:
         effect = None
     if effect is None:
-        raise _effect_not_found()
+        raise build_effect_not_found()
     return effect
 
 
@@ -392,15 +384,3 @@ def _find_task(project: UUID, session: UUID, reference: str) -> Task:
         detail = "The session has no such task. Create it first, or omit `task`."
         raise Problem(422, "task_unknown", detail, pointer="/task")
     return task
-
-
-def _session_not_found() -> Problem:
-    return Problem(
-        404, "not_found", "The project has no such session. Open it first with POST /sessions."
-    )
-
-
-def _effect_not_found() -> Problem:
-    return Problem(
-        404, "not_found", "The project has no such effect. Plan it first with POST /effects."
-    )

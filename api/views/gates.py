@@ -23,7 +23,7 @@ from api.endpoint import (
     parse_body_object,
     post_command,
 )
-from api.pagination import build_page, parse_parameters, parse_whole_number
+from api.pagination import build_page, check_choice, parse_parameters, parse_whole_number
 from api.path_converters import resolve_path
 from api.preconditions import check_preconditions, lock_session_of_call
 from api.problems import Problem
@@ -129,20 +129,11 @@ def list_gates(call: Call) -> HttpResponse:
     """List gates of the project, newest first."""
     params = parse_parameters(call.request, {"session", "status", "limit", "after"})
     rows = Gate.objects.filter(project=call.project)
+    check_choice(params, "status", GATE_STATUSES)
     if "status" in params:
-        if params["status"] not in GATE_STATUSES:
-            raise Problem(
-                422,
-                "invalid",
-                f"`status` is invalid. Send one of {', '.join(GATE_STATUSES)}.",
-                pointer="/status",
-            )
         rows = rows.filter(_status_condition(params["status"], now_us()))
     if "session" in params:
-        session, _key = lookup.resolve_session_references(call.project, [params["session"]])[
-            params["session"]
-        ]
-        rows = rows.filter(session=session)
+        rows = rows.filter(session=lookup.resolve_session_id(call.project, params["session"]))
     result = build_page(rows, params, lambda gate: gate)
     return build_json_response(
         200, result | {"items": _gates_to_json(call.project, result["items"])}

@@ -19,8 +19,8 @@ from api.endpoint import (
     post_command,
     transact,
 )
-from api.pagination import build_page, parse_parameters
-from api.problems import Problem
+from api.pagination import build_page, check_choice, parse_parameters
+from api.problems import Problem, build_session_not_found
 from api.reply import Reply
 from api.schemas import leases
 from sessions import fencing, lease_queries, lookup, sessions, writers
@@ -126,19 +126,10 @@ def list_leases(call: Call) -> HttpResponse:
     """List leases of the project, the most recently acquired first."""
     params = parse_parameters(call.request, {"session", "kind", "state", "limit", "after"})
     rows = lease_queries.query_leases().filter(project=call.project)
-    for name, values in (("kind", LEASE_KINDS), ("state", LEASE_STATES)):
-        if name in params and params[name] not in values:
-            raise Problem(
-                422,
-                "invalid",
-                f"`{name}` is invalid. Send one of {', '.join(values)}.",
-                pointer=f"/{name}",
-            )
+    check_choice(params, "kind", LEASE_KINDS)
+    check_choice(params, "state", LEASE_STATES)
     if "session" in params:
-        session, _key = lookup.resolve_session_references(call.project, [params["session"]])[
-            params["session"]
-        ]
-        rows = rows.filter(session=session)
+        rows = rows.filter(session=lookup.resolve_session_id(call.project, params["session"]))
     if "kind" in params:
         rows = rows.filter(kind=params["kind"])
     if "state" in params:
@@ -214,9 +205,7 @@ def _load_subject(call: Call, fields: leases.AcquireLease) -> LeaseSubject:
         call.project, fields.session or "", call.received_us, new_effects=0
     )
     if session is None:
-        raise Problem(
-            404, "not_found", "The project has no such session. Open it first with POST /sessions."
-        )
+        raise build_session_not_found()
     if not fields.to_compensate:
         _refuse_ended(
             Session.objects.values_list("status", flat=True).get(id=session), _COMPENSATE_HINT

@@ -9,12 +9,12 @@ from accounts.models import Agent
 from accounts.origin import Origin
 from api import lease_conflicts
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
-from api.pagination import MAX_LIMIT, parse_parameters, parse_whole_number
-from api.preconditions import check_preconditions, lock_session_of_call
+from api.pagination import MAX_LIMIT, check_choice, parse_parameters, parse_whole_number
+from api.preconditions import check_preconditions, find_session_id, lock_session_of_call
 from api.problems import Problem
 from api.reply import Reply
 from api.schemas.messages import ReadMessage, SendMessage
-from sessions import lookup, messages
+from sessions import messages
 from sessions.messages import MessageView
 from sessions.models import Message
 
@@ -33,7 +33,7 @@ def send_message(call: Call, fields: SendMessage, origin: Origin, _path: dict[st
                 f" `{messages.SHARED_INBOX}`."
             )
             raise Problem(422, "agent_unknown", detail, pointer="/to")
-    session = _find_session_id(call.project, fields.session) if fields.session else None
+    session = find_session_id(call.project, fields.session) if fields.session else None
     if (
         session is not None
         and (refuse := lease_conflicts.check_lease_epoch(origin, session, "message.sent"))
@@ -64,19 +64,13 @@ def list_messages(call: Call) -> HttpResponse:
             "`unread` is invalid. Send 1 (only unread messages) or 0 (all).",
             pointer="/unread",
         )
-    if params.get("box", "mine") not in messages.INBOXES:
-        raise Problem(
-            422,
-            "invalid",
-            f"`box` is invalid. Send one of {', '.join(messages.INBOXES)}.",
-            pointer="/box",
-        )
+    check_choice(params, "box", messages.INBOXES)
     letters = messages.load_inbox(
         call.project,
         call.token.agent,
         boxes=(params["box"],) if "box" in params else messages.INBOXES,
         unread=params.get("unread") != "0",
-        session=_find_session_id(call.project, params["session"]) if "session" in params else None,
+        session=find_session_id(call.project, params["session"]) if "session" in params else None,
         after=parse_whole_number(params, "after", 0, 2**63 - 1),
         limit=limit + 1,
     )
@@ -149,11 +143,3 @@ def _find_message(call: Call, identity: UUID) -> Message:
             " /messages.",
         )
     return message
-
-
-def _find_session_id(project: UUID, reference: str) -> UUID:
-    try:
-        return lookup.load_session(project, reference).id
-    except lookup.SessionNotFound:
-        detail = "The project has no such session. Open it first with POST /sessions."
-        raise Problem(404, "not_found", detail) from None

@@ -6,7 +6,7 @@ from django.http import HttpResponse
 
 from api.endpoint import Call, get_endpoint
 from api.pagination import parse_parameters
-from api.problems import Problem
+from api.problems import Problem, build_session_not_found
 from db.clock import now_us
 from recovery import resume, resume_json
 from sessions.models import Session
@@ -31,9 +31,7 @@ def get_resume(call: Call, session: UUID) -> HttpResponse:
         raise Problem(422, "invalid", detail, pointer="/process")
     row = Session.objects.select_related("agent").filter(project=call.project, id=session).first()
     if row is None:
-        raise Problem(
-            404, "not_found", "The project has no such session. Open it first with POST /sessions."
-        )
+        raise build_session_not_found()
     context = resume.load_resume_context(row, now_us(), process=process, agent=call.token.agent)
     state = resume.decide_resume(context)
     response = HttpResponse(resume_json.resume_to_json(state), content_type="application/json")

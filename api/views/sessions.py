@@ -8,9 +8,9 @@ from django.http import HttpResponse
 from accounts.origin import Origin
 from api import lease_conflicts
 from api.endpoint import Call, build_json_response, dispatch_by_method, get_endpoint, post_command
-from api.pagination import build_page, parse_parameters
+from api.pagination import build_page, check_choice, parse_parameters
 from api.preconditions import check_preconditions, lock_session_of_call
-from api.problems import Problem
+from api.problems import Problem, build_session_not_found
 from api.reply import Reply
 from api.schemas import core
 from api.schemas.working_state import FinishTask
@@ -72,11 +72,7 @@ def end_session(
 ) -> Reply:
     """End a session. Only the first end counts."""
     session = lock_session_of_call(call, path["session"])
-    if (
-        refuse := check_preconditions(
-            call, origin, session.version, lambda: {"session": session_brief_to_json(session)}
-        )
-    ) is not None:
+    if (refuse := check_session_preconditions(call, origin, session)) is not None:
         return refuse
     ended = sessions.close_session(origin, session, fields.status)
     cancel.cancel_gates_of_session(ended.id, call.received_us)
@@ -101,14 +97,8 @@ def list_sessions(call: Call) -> HttpResponse:
     """List sessions of the project, newest first."""
     params = parse_parameters(call.request, {"limit", "after", "status", "key"})
     rows = Session.objects.filter(project=call.project).select_related(*_RELATED)
+    check_choice(params, "status", STATUSES)
     if "status" in params:
-        if params["status"] not in STATUSES:
-            raise Problem(
-                422,
-                "invalid",
-                f"`status` is invalid. Send one of {', '.join(STATUSES)}.",
-                pointer="/status",
-            )
         rows = rows.filter(status=params["status"])
     if "key" in params:
         rows = rows.filter(key=params["key"])
@@ -143,11 +133,7 @@ def change_task(
 ) -> Reply:
     """Change a task. Omitted fields keep their values."""
     task = _lock_task(call, path["task"])
-    if (
-        refuse := check_preconditions(
-            call, origin, task.version, lambda: {"task": _task_brief(task)}
-        )
-    ) is not None:
+    if (refuse := _check_task_preconditions(call, origin, task)) is not None:
         return refuse
     values = {name: getattr(fields, name) for name in fields.__struct_fields__}
     return Reply(200, _task_result(tasks.update_task(origin, task, values)))
@@ -157,11 +143,7 @@ def change_task(
 def finish_task(call: Call, _fields: FinishTask, origin: Origin, path: dict[str, UUID]) -> Reply:
     """Mark a task as done. The response counts its open subtasks and items."""
     task = _lock_task(call, path["task"])
-    if (
-        refuse := check_preconditions(
-            call, origin, task.version, lambda: {"task": _task_brief(task)}
-        )
-    ) is not None:
+    if (refuse := _check_task_preconditions(call, origin, task)) is not None:
         return refuse
     return Reply(200, _task_result(tasks.complete_task(origin, task)))
 
@@ -190,11 +172,7 @@ def list_tasks(call: Call, session: UUID) -> HttpResponse:
 def put_items(call: Call, fields: core.PutItems, origin: Origin, path: dict[str, UUID]) -> Reply:
     """Set the state of items of a task: pending, done or failed."""
     task = _lock_task(call, path["task"])
-    if (
-        refuse := check_preconditions(
-            call, origin, task.version, lambda: {"task": _task_brief(task)}
-        )
-    ) is not None:
+    if (refuse := _check_task_preconditions(call, origin, task)) is not None:
         return refuse
     try:
         counts = items.set_item_states(
@@ -221,13 +199,7 @@ def list_items(call: Call, task: UUID) -> HttpResponse:
     Reports can add more than 10,000 items.
     """
     params = parse_parameters(call.request, {"state"})
-    if params.get("state", "done") not in ITEM_STATES:
-        raise Problem(
-            422,
-            "invalid",
-            f"`state` is invalid. Send one of {', '.join(ITEM_STATES)}.",
-            pointer="/state",
-        )
+    check_choice(params, "state", ITEM_STATES)
     stored = _find_task(call.project, task)
     rows = stored.items.filter(**params).order_by("key").values("key", "state", "changed_at_us")
     return build_json_response(
@@ -310,10 +282,19 @@ def _task_to_json(task: Task) -> dict[str, Any]:
 def require_session(project: UUID, identity: UUID) -> Session:
     session = Session.objects.select_related(*_RELATED).filter(project=project, id=identity).first()
     if session is None:
-        raise Problem(
-            404, "not_found", "The project has no such session. Open it first with POST /sessions."
-        )
+        raise build_session_not_found()
     return session
+
+
+def check_session_preconditions(call: Call, origin: Origin, session: Session) -> Reply | None:
+    """Return the refusal of a command that changes `session`, or None."""
+    return check_preconditions(
+        call, origin, session.version, lambda: {"session": session_brief_to_json(session)}
+    )
+
+
+def _check_task_preconditions(call: Call, origin: Origin, task: Task) -> Reply | None:
+    return check_preconditions(call, origin, task.version, lambda: {"task": _task_brief(task)})
 
 
 def _find_task(project: UUID, identity: UUID) -> Task:

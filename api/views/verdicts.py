@@ -7,7 +7,7 @@ from django.http import HttpResponse
 from accounts.origin import Origin
 from api.endpoint import Call, build_json_response, get_endpoint, post_command
 from api.pagination import parse_parameters
-from api.problems import Problem
+from api.problems import build_effect_not_found
 from api.reply import Reply
 from api.schemas import probes as schemas_probes
 from api.serializers import verdicts
@@ -24,7 +24,7 @@ def get_verdict(call: Call, effect: UUID) -> HttpResponse:
     params = parse_parameters(call.request, {"process"})
     row = Effect.objects.filter(project=call.project, id=effect).first()
     if row is None:
-        raise _effect_not_found()
+        raise build_effect_not_found()
     body = {
         "effect": effect_to_json(row),
         **verdicts.evaluate_verdict_json(call.project, row, params.get("process", "")),
@@ -51,16 +51,10 @@ def probe_effect(
             observe=gated_commands.classify_observation,
         )
     except LookupError:
-        raise _effect_not_found() from None
+        raise build_effect_not_found() from None
     if answered.refusal is not None:
         return build_effect_refusal(answered)
     gated_commands.end_gates_of_moved_effects([answered.effect], origin.received_us)
     sessions.touch_session_nowait(call.project, answered.effect.session_id, call.received_us)
     verdict = verdicts.evaluate_verdict_json(call.project, answered.effect)
     return Reply(200, {"effect": effect_to_json(answered.effect), **verdict}, kept=False)
-
-
-def _effect_not_found() -> Problem:
-    return Problem(
-        404, "not_found", "The project has no such effect. Plan it first with POST /effects."
-    )

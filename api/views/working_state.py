@@ -20,7 +20,7 @@ from api.problems import Problem
 from api.reply import Reply
 from api.schemas import working_state as shapes
 from api.strictjson.canonical_json import to_canonical_text
-from api.views.sessions import require_session, session_brief_to_json
+from api.views.sessions import check_session_preconditions, require_session, session_brief_to_json
 from db.ids import derive_uuid
 from recovery import detectors
 from sessions import checkpoints, decisions, facts, handoffs, lookup, sessions
@@ -259,11 +259,7 @@ def change_session(
 ) -> Reply:
     """Change an open session. Omitted fields keep their values."""
     session = lock_session_of_call(call, path["session"])
-    if (
-        refuse := check_preconditions(
-            call, origin, session.version, lambda: {"session": session_brief_to_json(session)}
-        )
-    ) is not None:
+    if (refuse := check_session_preconditions(call, origin, session)) is not None:
         return refuse
     if fields.waiting_on is not None and fields.status != "waiting":
         raise Problem(
@@ -297,11 +293,7 @@ def merge_session(
 ) -> Reply:
     """Record that a branch was merged. Only the first merge counts."""
     session = lock_session_of_call(call, path["session"])
-    if (
-        refuse := check_preconditions(
-            call, origin, session.version, lambda: {"session": session_brief_to_json(session)}
-        )
-    ) is not None:
+    if (refuse := check_session_preconditions(call, origin, session)) is not None:
         return refuse
     into = _find_other_session(session, fields.into, "/into")
     if session.merged_into_id is not None:
