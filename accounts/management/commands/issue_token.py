@@ -7,7 +7,8 @@ from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
-from accounts import agents, projects, tokens
+from accounts import agents, tokens
+from accounts.management.project_option import add_project_option, require_project
 from accounts.models import SCOPES
 from journal.entries import SYSTEM_SOURCE
 
@@ -22,12 +23,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--agent", required=True, metavar="NAME", help="the agent the token is for"
         )
-        parser.add_argument(
-            "--project",
-            default=projects.DEFAULT_PROJECT_NAME,
-            metavar="NAME",
-            help="default: %(default)s",
-        )
+        add_project_option(parser)
         parser.add_argument("--owner", metavar="USER", help="the person responsible for the agent")
         parser.add_argument(
             "--expires",
@@ -43,12 +39,7 @@ class Command(BaseCommand):
         parser.add_argument("--scope", default="agent", choices=SCOPES, help="default: %(default)s")
 
     def handle(self, *args: Any, **options: Any) -> str:
-        project = projects.find_project(options["project"])
-        if project is None:
-            raise CommandError(
-                f"There is no project {options['project']!r}."
-                " Create it with `manage.py create_project`."
-            )
+        project = require_project(options["project"])
         owner = None
         if options["owner"]:
             owner = User.objects.filter(username=options["owner"]).first()

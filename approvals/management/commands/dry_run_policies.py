@@ -7,9 +7,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from accounts import projects
+from accounts.management.project_option import add_project_option, require_project
 from approvals.gates import statuses
-from approvals.management.commands.load_policies import read_policy_file, require_project
+from approvals.management.commands.load_policies import read_policy_file
 from approvals.policies import dry_run
 from approvals.policies.policies_yaml import DocumentError
 from web.untrusted_text import split_untrusted
@@ -26,12 +26,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", metavar="FILE", help="a policies.yaml")
-        parser.add_argument(
-            "--project",
-            default=projects.DEFAULT_PROJECT_NAME,
-            metavar="NAME",
-            help="default: %(default)s",
-        )
+        add_project_option(parser)
         parser.add_argument(
             "--days", type=int, default=14, metavar="N", help="default: %(default)s"
         )

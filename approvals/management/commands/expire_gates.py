@@ -13,9 +13,7 @@ class Command(BaseCommand):
     help = (
         "End requests past their deadline, approvals that expired unused, and expired exemptions."
     )
-    requires_system_checks: list[
-        str
-    ] = []  # the checks cover the code and take half of the start-up time
+    requires_system_checks: list[str] = []  # the checks take half of the start-up time
 
     def handle(self, *_args: Any, **_options: Any) -> None:
         self.stdout.write(f"{expire_gates()} ended.")

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
-from accounts import projects
+from accounts.management.project_option import add_project_option, require_project
 from accounts.models import Project
 from approvals.gates import statuses
 from approvals.models import PolicySet
@@ -25,18 +25,11 @@ class Command(BaseCommand):
         " effects "
         "wait for approval."
     )
-    requires_system_checks: list[
-        str
-    ] = []  # the checks cover the code and take half of the start-up time
+    requires_system_checks: list[str] = []  # the checks take half of the start-up time
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", metavar="FILE", help="a policies.yaml")
-        parser.add_argument(
-            "--project",
-            default=projects.DEFAULT_PROJECT_NAME,
-            metavar="NAME",
-            help="default: %(default)s",
-        )
+        add_project_option(parser)
         parser.add_argument(
             "--activate", choices=statuses.POLICY_MODES, metavar="MODE", help="observe or enforce"
         )
@@ -86,14 +79,6 @@ def activate_if_requested(project: Project, policy_set: PolicySet, mode: str | N
         return f"{policy_set} was already in force in mode {mode}."
     replaced = f"; before: {before.policy_set}, mode {before.mode}" if before else ""
     return f"In force now: {policy_set}, mode {mode}{replaced}."
-
-
-def require_project(name: str) -> Project:
-    """Return the project called `name`. Raises CommandError."""
-    project = projects.find_project(name)
-    if project is None:
-        raise CommandError(f"There is no project {name!r}. Check --project.")
-    return project
 
 
 def read_policy_file(path: Path) -> str:

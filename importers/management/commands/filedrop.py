@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import close_old_connections
 
-from accounts import projects
+from accounts.management.project_option import add_project_option, require_project
 from importers.filedrop.bridge import Filedrop
 from importers.filedrop.safe_files import FileRefused
 
@@ -26,12 +26,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "directory", type=Path, metavar="DIR", help="the directory that contains messages/"
         )
-        parser.add_argument(
-            "--project",
-            default=projects.DEFAULT_PROJECT_NAME,
-            metavar="NAME",
-            help="default: %(default)s",
-        )
+        add_project_option(parser)
         parser.add_argument("--watch", action="store_true", help="repeat until interrupted")
         parser.add_argument(
             "--every",
@@ -42,12 +37,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        project = projects.find_project(options["project"])
-        if project is None:
-            raise CommandError(
-                f"There is no project {options['project']!r}. Run `manage.py create_project NAME`"
-                " first."
-            )
+        project = require_project(options["project"])
         if not options["every"] > 0:
             raise CommandError("--every is not positive. Give a number of seconds above 0.")
         bridge = Filedrop(project, options["directory"])

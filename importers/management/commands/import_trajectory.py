@@ -22,7 +22,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 from django.utils.module_loading import import_string
 
-from accounts import agents, projects, tokens
+from accounts import agents, tokens
+from accounts.management.project_option import add_project_option, require_project
 from accounts.models import Agent, AgentToken
 from importers import READERS
 from importers.api_client import BatchCounts, ImportClient, ImportRefusedError
@@ -63,11 +64,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--token", help=f"an import token for --url; default: ${TOKEN_VARIABLE}"
         )
-        parser.add_argument(
-            "--project",
-            default=projects.DEFAULT_PROJECT_NAME,
-            help="without --url; default: %(default)s",
-        )
+        add_project_option(parser, "without --url; ")
         parser.add_argument(
             "--agent",
             default="importer",
@@ -263,11 +260,7 @@ def _connect(
         with http:
             yield http
         return
-    project = projects.find_project(project_name)
-    if project is None:
-        raise CommandError(
-            f"There is no project {project_name!r}. Run `manage.py create_project NAME` first."
-        )
+    project = require_project(project_name)
     with transaction.atomic(durable=True):
         try:
             agent = agents.ensure_agent(project, agent_name)

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from accounts import projects
+from accounts.management.project_option import add_project_option, require_project
 from db.errors import ChangeRefused
 from display import handles
 from investigation.bundles import export as bundles_export
@@ -29,17 +29,10 @@ class Command(BaseCommand):
             metavar="FILE",
             help="default: s_41-1a2b3c4d.gatebook.zip in the current folder",
         )
-        parser.add_argument(
-            "--project",
-            default=projects.DEFAULT_PROJECT_NAME,
-            metavar="NAME",
-            help="default: %(default)s",
-        )
+        add_project_option(parser)
 
     def handle(self, *args: Any, **options: Any) -> str:
-        project = projects.find_project(options["project"])
-        if project is None:
-            raise CommandError(f"There is no project {options['project']!r}.")
+        project = require_project(options["project"])
         session = handles.find_session(project, options["session"])
         if session is None:
             raise CommandError(

@@ -6,6 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import ProgrammingError
 
+from accounts.management.project_option import add_project_option, require_project
 from accounts.models import Project
 from db.clock import now_us
 from display import access_log
@@ -25,15 +26,13 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("query")
-        parser.add_argument("--project", default="default")
+        add_project_option(parser)
         parser.add_argument(
             "--limit", type=int, default=0, help="maximum number of rows; default: all"
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        project = Project.objects.filter(name=options["project"]).first()
-        if project is None:
-            raise CommandError(f"There is no project {options['project']!r}.")
+        project = require_project(options["project"])
         try:
             entity, count = self._answer(project, options["query"], options["limit"])
         except ProgrammingError as error:

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
-from accounts import projects
+from accounts.management.project_option import add_project_option, require_project
 from db.yaml_reader import DocumentError
 from ledger.tools import registry, tools_yaml
 
@@ -24,12 +24,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("file", metavar="FILE", help="a tools.yaml")
-        parser.add_argument(
-            "--project",
-            default=projects.DEFAULT_PROJECT_NAME,
-            metavar="NAME",
-            help="default: %(default)s",
-        )
+        add_project_option(parser)
         parser.add_argument(
             "--unless-declared",
             action="store_true",
@@ -38,9 +33,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> str:
         path = Path(options["file"])
-        project = projects.find_project(options["project"])
-        if project is None:
-            raise CommandError(f"There is no project {options['project']!r}.")
+        project = require_project(options["project"])
         try:
             declared = tools_yaml.parse_tools_yaml(path.read_text(encoding="utf-8"))
         except OSError as error:

@@ -6,7 +6,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
-from accounts.models import Agent, Project
+from accounts.management.project_option import add_project_option, require_project
+from accounts.models import Agent
 from db.errors import ChangeRefused
 from monitoring.stuck import rule_limits
 from monitoring.stuck.rules import DEFAULT_LIMITS, LIMIT_NAMES
@@ -19,15 +20,13 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--project", default="default")
+        add_project_option(parser)
         parser.add_argument("--agent", help="agent name; without --limit, its limits are shown")
         parser.add_argument("--limit", choices=LIMIT_NAMES)
         parser.add_argument("--value", help="seconds (a count for loop_…), or 'default'")
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        project = Project.objects.filter(name=options["project"]).first()
-        if project is None:
-            raise CommandError(f"There is no project {options['project']!r}.")
+        project = require_project(options["project"])
         agent = None
         if options["agent"]:
             agent = Agent.objects.filter(project=project, name=options["agent"]).first()

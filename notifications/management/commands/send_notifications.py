@@ -9,9 +9,7 @@ from notifications.tasks import send_notifications
 
 class Command(BaseCommand):
     help = "Send due notifications of gates and violations, at least once each."
-    requires_system_checks: list[
-        str
-    ] = []  # the checks cover the code and take half of the start-up time
+    requires_system_checks: list[str] = []  # the checks take half of the start-up time
 
     def handle(self, *_args: Any, **_options: Any) -> None:
         """Print how many notifications were sent."""
